@@ -1,0 +1,229 @@
+//! All workers of all stores, as last seen: swapped whole, numbered by generation.
+//!
+//! The catalog knows everything, whoever asks; who may see what is the business of [`crate::view`], which is the only
+//! one to hold a catalog. It answers from memory and looks at the disk again when what it holds is older than
+//! [`Freshness`] allows; there is no thread that polls while nobody reads.
+//!
+//! Locks: `refreshing` is only ever tried, never waited for, and whoever holds it takes no other lock but an entry's
+//! own, each for a moment. No lock of an entry is held across a disk read.
+
+mod scan;
+mod source;
+mod survey;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+pub use source::{Source, SourceError, looks_like_store};
+pub use survey::{Access, FileStat, Stamp};
+
+use crate::error::Result;
+use crate::model::{Skipped, Worker};
+use crate::name::RelPath;
+use crate::store::Store;
+use crate::trace::{Glance, Place};
+
+/// How old what is shown may be.
+#[derive(Debug, Clone, Copy)]
+pub struct Freshness {
+    /// Of unfinished workers, and of the lists of workers.
+    pub unfinished: Duration,
+    /// Of workers that have finished.
+    pub finished: Duration,
+}
+
+impl Default for Freshness {
+    fn default() -> Freshness {
+        Freshness { unfinished: Duration::from_secs(1), finished: Duration::from_secs(60) }
+    }
+}
+
+/// A look is repeated at the earliest after this many times what it cost, so that huge stores stay usable.
+const COST_FACTOR: u32 = 20;
+
+/// Everything in the stores.
+pub struct Catalog {
+    sources: Vec<Source>,
+    freshness: Freshness,
+    current: ArcSwap<Snapshot>,
+    refreshing: Mutex<()>,
+}
+
+/// The catalog at one moment.
+pub struct Snapshot {
+    /// Grows with every change of the rest.
+    pub generation: u64,
+    /// All workers, in no order that readers may rely on.
+    pub entries: Vec<Arc<Entry>>,
+    /// What the stores hold that is not shown.
+    pub skipped: Skipped,
+    /// What went wrong when a store was listed, one sentence each.
+    pub troubles: Vec<String>,
+    taken: Instant,
+    cost: Duration,
+}
+
+/// One worker in the catalog.
+pub struct Entry {
+    /// What listing and metadata tell.
+    pub worker: Worker,
+    /// Which of the stores it lies in.
+    source: usize,
+    glance: Glance,
+    /// When the glance was last found to hold.
+    checked: Mutex<Instant>,
+    /// The last survey of all its files.
+    stamp: Mutex<Option<Surveyed>>,
+}
+
+#[derive(Clone)]
+struct Surveyed {
+    at: Instant,
+    cost: Duration,
+    stamp: Arc<Stamp>,
+}
+
+impl Entry {
+    /// Changes with everything that listing and metadata tell of the worker.
+    pub fn key(&self) -> [u8; 16] {
+        self.glance.key
+    }
+
+    /// The newest change among the things listing and metadata come from.
+    pub fn newest(&self) -> crate::store::Time {
+        self.glance.newest
+    }
+
+    /// Which of the stores it lies in, by number.
+    pub fn source(&self) -> usize {
+        self.source
+    }
+
+    /// Whether more is to be expected of it, or its record was torn when last read.
+    fn is_moving(&self) -> bool {
+        use crate::model::Flaw::BadMetadata;
+        let torn = self.worker.flaws.iter().any(|flaw| matches!(flaw, BadMetadata { .. }));
+        !self.worker.status.is_finished() || torn
+    }
+}
+
+impl Catalog {
+    /// Reads all workers of `sources`. Errors: a store that cannot be listed.
+    pub fn open(sources: Vec<Source>, freshness: Freshness) -> Result<Catalog> {
+        let first = scan::scan(&sources, None, freshness, true);
+        if let Some(error) = first.error {
+            return Err(error);
+        }
+        Ok(Catalog { sources, freshness, current: ArcSwap::from_pointee(first.snapshot), refreshing: Mutex::new(()) })
+    }
+
+    /// All workers, looked at anew where what is held is too old. While another thread does so, what is held.
+    pub fn current(&self) -> Arc<Snapshot> {
+        let held = self.current.load_full();
+        let valid = self.freshness.unfinished.max(held.cost * COST_FACTOR);
+        if held.taken.elapsed() < valid { held } else { self.refresh(false) }
+    }
+
+    fn refresh(&self, all: bool) -> Arc<Snapshot> {
+        if let Some(_alone) = self.refreshing.try_lock() {
+            let held = self.current.load_full();
+            let scanned = scan::scan(&self.sources, Some(&held), self.freshness, all);
+            self.current.store(Arc::new(scanned.snapshot));
+        }
+        self.current.load_full()
+    }
+
+    /// Looks at one worker again if that was not done within the second. Says whether the catalog changed.
+    pub fn look(&self, entry: &Entry) -> bool {
+        if entry.checked.lock().elapsed() < self.freshness.unfinished {
+            return false;
+        }
+        let Some(source) = self.sources.get(entry.source) else { return false };
+        match source.format.glance(&*source.store, &entry.worker.root) {
+            Ok(Some(glance)) if glance.key == entry.glance.key => {
+                *entry.checked.lock() = Instant::now();
+                false
+            }
+            _ => {
+                self.refresh(true);
+                true
+            }
+        }
+    }
+
+    /// The state of all files of a worker: at most a second old if `closely` or if the worker is unfinished, else as
+    /// old as a finished worker may be shown.
+    pub fn stamp(&self, entry: &Entry, closely: bool) -> Result<Arc<Stamp>> {
+        let fresh = if closely || entry.is_moving() { self.freshness.unfinished } else { self.freshness.finished };
+        let held = entry.stamp.lock().clone();
+        if let Some(held) = held.filter(|held| held.at.elapsed() < fresh.max(held.cost * COST_FACTOR)) {
+            return Ok(held.stamp);
+        }
+        let at = Instant::now();
+        let stamp = Arc::new(survey::survey(self.store(entry), &entry.worker.root, None)?);
+        *entry.stamp.lock() = Some(Surveyed { at, cost: at.elapsed(), stamp: stamp.clone() });
+        Ok(stamp)
+    }
+
+    /// All files of a worker, sorted by path; at most `most`, the second value says how many there are.
+    pub fn files(&self, entry: &Entry, most: usize) -> Result<(Vec<FileStat>, u64)> {
+        let mut files = Vec::new();
+        let stamp = survey::survey(self.store(entry), &entry.worker.root, Some(&mut files))?;
+        files.truncate(most);
+        Ok((files, stamp.files))
+    }
+
+    /// The store a worker lies in.
+    pub fn store(&self, entry: &Entry) -> &dyn Store {
+        self.source_store(entry.source)
+    }
+
+    /// A store by number; the first for a number that there is not.
+    pub fn source_store(&self, number: usize) -> &dyn Store {
+        match self.sources.get(number).or(self.sources.first()) {
+            Some(source) => &*source.store,
+            None => &source::NoStore,
+        }
+    }
+
+    /// How many stores there are.
+    pub fn source_count(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// Reads a worker's trace. The second value counts calls that were not looked into before `go_on` said no.
+    pub fn trace(&self, entry: &Entry, go_on: &dyn Fn() -> bool) -> Result<(crate::model::Trace, u64)> {
+        match self.sources.get(entry.source) {
+            Some(source) => source.format.trace(place(source), &entry.worker, go_on),
+            None => Err(crate::error::Error::NotFound),
+        }
+    }
+
+    /// The folder with outputs stored out of band that belongs to a worker's store.
+    pub fn outputs(&self, entry: &Entry) -> Option<&dyn Store> {
+        self.sources.get(entry.source).and_then(|source| source.outputs.as_deref())
+    }
+
+    /// The supervisor's notes: the first store that has such a folder, and its path there.
+    pub fn supervisor(&self) -> Option<(usize, RelPath)> {
+        self.sources.iter().enumerate().find_map(|(number, source)| {
+            let path = source.format.supervisor()?;
+            let meta = source.store.stat(&path).ok()?;
+            (meta.kind == crate::store::Kind::Folder).then_some((number, path))
+        })
+    }
+
+    /// The store's own list of all workers, where there is one store and it has one.
+    pub fn index_file(&self) -> Option<(usize, RelPath)> {
+        let [source] = self.sources.as_slice() else { return None };
+        let is_file = |path: &RelPath| source.store.stat(path).is_ok_and(|meta| meta.kind == crate::store::Kind::File);
+        source.format.index_files().into_iter().find(is_file).map(|path| (0, path))
+    }
+}
+
+fn place(source: &Source) -> Place<'_> {
+    Place { store: &*source.store, outputs: source.outputs.as_deref() }
+}

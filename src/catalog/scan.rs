@@ -1,0 +1,100 @@
+//! One pass over all stores: what is new, what changed, what is gone. What did not change is carried over as it is.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use tracing::warn;
+
+use super::{Entry, Freshness, Snapshot, Source};
+use crate::error::Error;
+use crate::model::Skipped;
+use crate::name::RelPath;
+
+/// A pass, and the first error that kept a store from being listed.
+pub(super) struct Scanned {
+    pub(super) snapshot: Snapshot,
+    pub(super) error: Option<Error>,
+}
+
+/// Looks at all workers; finished ones that were looked at lately only if `all`.
+pub(super) fn scan(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness, all: bool) -> Scanned {
+    let taken = Instant::now();
+    let known: HashMap<(usize, &RelPath), &Arc<Entry>> = before
+        .map(|snapshot| snapshot.entries.iter().map(|entry| ((entry.source, &entry.worker.root), entry)).collect())
+        .unwrap_or_default();
+    let mut entries = Vec::with_capacity(known.len());
+    let (mut skipped, mut troubles, mut first_error) = (Skipped::default(), Vec::new(), None);
+    for (number, source) in sources.iter().enumerate() {
+        let found = match source.format.find(&*source.store) {
+            Ok(found) => found,
+            Err(error) => {
+                // The last good list stays: a store that cannot be listed for a moment has not lost its workers.
+                warn!("cannot list the store {}: {error}", source.store.describe());
+                troubles.push(format!("a store could not be listed: {error}"));
+                entries.extend(known.values().filter(|entry| entry.source == number).map(|entry| Arc::clone(entry)));
+                first_error.get_or_insert(error);
+                continue;
+            }
+        };
+        skipped.links += found.skipped.links;
+        skipped.special += found.skipped.special;
+        for folder in found.folders {
+            let old = known.get(&(number, &folder)).copied();
+            if let Some(old) = old.filter(|old| !all && !old.is_moving() && lately(old, freshness)) {
+                entries.push(Arc::clone(old));
+                continue;
+            }
+            look(source, number, &folder, old, &mut entries, &mut skipped);
+        }
+    }
+    let changed = before.is_none_or(|before| {
+        let same = |(a, b): (&Arc<Entry>, &Arc<Entry>)| Arc::ptr_eq(a, b);
+        before.entries.len() != entries.len()
+            || !before.entries.iter().zip(&entries).all(same)
+            || before.skipped != skipped
+            || before.troubles != troubles
+    });
+    let generation = before.map_or(0, |before| before.generation) + u64::from(changed);
+    let snapshot = Snapshot { generation, entries, skipped, troubles, taken, cost: taken.elapsed() };
+    Scanned { snapshot, error: first_error }
+}
+
+fn lately(entry: &Entry, freshness: Freshness) -> bool {
+    entry.checked.lock().elapsed() < freshness.finished
+}
+
+fn look(
+    source: &Source,
+    number: usize,
+    folder: &RelPath,
+    old: Option<&Arc<Entry>>,
+    entries: &mut Vec<Arc<Entry>>,
+    skipped: &mut Skipped,
+) {
+    let now = Instant::now();
+    match source.format.glance(&*source.store, folder) {
+        Ok(None) => skipped.not_workers += 1,
+        Ok(Some(glance)) => {
+            if let Some(old) = old.filter(|old| old.glance.key == glance.key) {
+                *old.checked.lock() = now;
+                entries.push(Arc::clone(old));
+                return;
+            }
+            // Another folder under the old name has nothing to do with what was there before.
+            let last_good = old.filter(|old| old.glance.identity == glance.identity).map(|old| &old.worker);
+            let worker = source.format.worker(&*source.store, folder, last_good);
+            let (checked, stamp) = (Mutex::new(now), Mutex::new(None));
+            entries.push(Arc::new(Entry { worker, source: number, glance, checked, stamp }));
+        }
+        Err(Error::NotFound) => {}
+        Err(error) => match old {
+            Some(old) => entries.push(Arc::clone(old)),
+            None => {
+                warn!("cannot look at {}: {error}", folder.display());
+                skipped.unreadable += 1;
+            }
+        },
+    }
+}

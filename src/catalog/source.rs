@@ -1,0 +1,99 @@
+//! A store together with the format of its traces, as named on the command line or found by itself.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::name::{RelPath, printable};
+use crate::store::{Disk, Entry, File, Meta, Store};
+use crate::trace::{Fit, Format, Swarmlet};
+
+/// A store and how to read it.
+pub struct Source {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) outputs: Option<Arc<dyn Store>>,
+    pub(super) format: Box<dyn Format>,
+}
+
+/// Why a folder cannot be read as a store of traces.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// It cannot be opened.
+    #[error("cannot open the store {}: {error}{}", shown(.path), cure(.error))]
+    Open {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        error: Error,
+    },
+    /// It holds one worker's files.
+    #[error("{} is one worker, not a store of workers; give the folder that holds it: {}", shown(.0), shown(.0.parent().unwrap_or(.0)))]
+    OneWorker(PathBuf),
+    /// It holds nothing that is known.
+    #[error("no workers in {}: expected folders with a metadata.json or a tool_calls/, there or in its workers/", shown(.0))]
+    NoWorkers(PathBuf),
+}
+
+fn shown(path: &Path) -> String {
+    printable(path.as_os_str().as_encoded_bytes())
+}
+
+fn cure(error: &Error) -> &'static str {
+    match error {
+        Error::NotFound => " (give the path of a folder with --store)",
+        Error::NotADirectory => " (a store is a folder)",
+        _ => "",
+    }
+}
+
+/// Where outputs lie that were stored out of band: in the store, or beside it.
+const OUTPUTS: [&str; 2] = ["tool_outputs", "../tool_outputs"];
+
+impl Source {
+    /// Opens the folder `path` as a store and finds the format of its traces by looking. An empty folder is a store
+    /// whose swarm has not begun.
+    pub fn open(path: &Path) -> Result<Source, SourceError> {
+        let failed = |error| SourceError::Open { path: path.to_path_buf(), error };
+        let store = Disk::open(path).map_err(failed)?;
+        let format = Swarmlet::default();
+        match format.fit(&store).map_err(failed)? {
+            Fit::Workers | Fit::Empty => {}
+            Fit::OneWorker => return Err(SourceError::OneWorker(path.to_path_buf())),
+            Fit::No => return Err(SourceError::NoWorkers(path.to_path_buf())),
+        }
+        // A root of its own: the store's root never reaches beyond itself.
+        let outputs = OUTPUTS.iter().find_map(|folder| Disk::open(&path.join(folder)).ok());
+        Ok(Source {
+            store: Arc::new(store),
+            outputs: outputs.map(|outputs| Arc::new(outputs) as Arc<dyn Store>),
+            format: Box::new(format),
+        })
+    }
+}
+
+/// Whether `path` is surely a store: it holds at least one worker. Used where nobody named it.
+pub fn looks_like_store(path: &Path) -> bool {
+    let Ok(store) = Disk::open(path) else { return false };
+    matches!(Swarmlet::default().fit(&store), Ok(Fit::Workers))
+}
+
+/// Stands where no store is: holds nothing.
+pub(super) struct NoStore;
+
+impl Store for NoStore {
+    fn describe(&self) -> String {
+        "nothing".into()
+    }
+
+    fn stat(&self, _: &RelPath) -> Result<Meta> {
+        Err(Error::NotFound)
+    }
+
+    fn list(&self, _: &RelPath) -> Result<Vec<Entry>> {
+        Err(Error::NotFound)
+    }
+
+    fn open(&self, _: &RelPath) -> Result<Box<dyn File>> {
+        Err(Error::NotFound)
+    }
+}

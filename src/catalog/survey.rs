@@ -1,0 +1,194 @@
+//! A walk over all files of a worker, which stats and never reads: has anything changed, when, and who may read it.
+
+use crate::error::{Error, Result};
+use crate::model::Skipped;
+use crate::name::RelPath;
+use crate::store::{Kind, Meta, Store, Time};
+
+/// Deeper folders are not walked into.
+const DEPTH_MAX: usize = 64;
+/// After this many entries the walk ends.
+const ENTRIES_MAX: u64 = 200_000;
+
+/// The state of all files of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stamp {
+    /// Changes with every change of any file.
+    pub key: [u8; 16],
+    /// The newest change.
+    pub newest: Time,
+    /// How many files there are.
+    pub files: u64,
+    /// Their sizes together, in bytes.
+    pub bytes: u64,
+    /// What is in the folder and not shown.
+    pub skipped: Skipped,
+    /// Who may read something made out of all of them.
+    pub access: Access,
+}
+
+/// One file of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileStat {
+    /// The file, from the worker's folder.
+    pub path: RelPath,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Last change.
+    pub mtime: Time,
+}
+
+/// Who may read: an owner, a group, and permission bits for reading only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    /// Permission bits, within 0444.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+impl Access {
+    /// Who may read something in the folder `meta`, before anything is quoted in it.
+    pub fn of_folder(meta: &Meta) -> Access {
+        Access { mode: 0o444, uid: meta.uid, gid: meta.gid }.quoting(meta)
+    }
+
+    /// The same, less those who may not read `meta` at its source: a class of readers keeps its bit only if everybody
+    /// in it may read the source. To read what is in a folder, one must be able to enter it.
+    pub fn quoting(self, meta: &Meta) -> Access {
+        let bits = if meta.kind == Kind::Folder { (meta.mode & 0o111) << 2 } else { meta.mode & 0o444 };
+        self.within(&Access { mode: bits, uid: meta.uid, gid: meta.gid })
+    }
+
+    /// The same, less those who may not read what `other` lets be read.
+    pub fn within(self, other: &Access) -> Access {
+        let (owner, group, rest) = (other.mode & 0o400, other.mode & 0o040, other.mode & 0o004);
+        let for_owner = if self.uid == other.uid { owner } else { rest << 6 };
+        let for_group = if self.gid == other.gid && self.uid == other.uid { group } else { rest << 3 };
+        Access { mode: self.mode & (for_owner | for_group | rest), ..self }
+    }
+}
+
+/// Walks `root`. With `files`, also lists all files there, sorted by path.
+pub(super) fn survey(store: &dyn Store, root: &RelPath, files: Option<&mut Vec<FileStat>>) -> Result<Stamp> {
+    let own = store.stat(root)?;
+    if own.kind != Kind::Folder {
+        return Err(Error::NotADirectory);
+    }
+    let mut walk = Walk {
+        store,
+        root_len: root.as_bytes().len(),
+        hash: blake3::Hasher::new(),
+        left: ENTRIES_MAX,
+        stamp: Stamp {
+            key: [0; 16],
+            newest: own.mtime,
+            files: 0,
+            bytes: 0,
+            skipped: Skipped::default(),
+            access: Access::of_folder(&own),
+        },
+        files,
+    };
+    walk.folder(root, 0)?;
+    let mut stamp = walk.stamp;
+    walk.hash.finalize_xof().fill(&mut stamp.key);
+    Ok(stamp)
+}
+
+struct Walk<'a> {
+    store: &'a dyn Store,
+    root_len: usize,
+    hash: blake3::Hasher,
+    left: u64,
+    stamp: Stamp,
+    files: Option<&'a mut Vec<FileStat>>,
+}
+
+impl Walk<'_> {
+    fn folder(&mut self, path: &RelPath, depth: usize) -> Result<()> {
+        let mut entries = self.store.list(path)?;
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        for entry in entries {
+            if self.left == 0 {
+                self.stamp.skipped.unreadable += 1;
+                return Ok(());
+            }
+            self.left -= 1;
+            let inner = path.join(&entry.name);
+            let meta = match self.store.stat(&inner) {
+                Ok(meta) => meta,
+                Err(Error::NotFound) => continue,
+                Err(Error::Escape) => {
+                    self.stamp.skipped.special += 1;
+                    continue;
+                }
+                Err(_) => {
+                    self.stamp.skipped.unreadable += 1;
+                    continue;
+                }
+            };
+            self.note(&inner, &meta);
+            let inside = match meta.kind {
+                Kind::Folder if depth < DEPTH_MAX => self.folder(&inner, depth + 1),
+                Kind::Folder => Err(Error::NameTooLong),
+                _ => Ok(()),
+            };
+            if inside.is_err_and(|error| error != Error::NotFound) {
+                self.stamp.skipped.unreadable += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, path: &RelPath, meta: &Meta) {
+        match meta.kind {
+            Kind::Link => self.stamp.skipped.links += 1,
+            Kind::Special => self.stamp.skipped.special += 1,
+            Kind::File | Kind::Folder => {
+                self.hash.update(path.as_bytes());
+                self.hash.update(&[0]);
+                for number in [meta.identity.ino, meta.size, meta.mtime.secs as u64, meta.mtime.nanos.into()] {
+                    self.hash.update(&number.to_le_bytes());
+                }
+                for number in [meta.ctime.secs as u64, meta.ctime.nanos.into()] {
+                    self.hash.update(&number.to_le_bytes());
+                }
+                self.stamp.newest = self.stamp.newest.max(meta.mtime);
+                self.stamp.access = self.stamp.access.quoting(meta);
+            }
+        }
+        if meta.kind == Kind::File {
+            self.stamp.files += 1;
+            self.stamp.bytes = self.stamp.bytes.saturating_add(meta.size);
+            if let Some(files) = self.files.as_deref_mut() {
+                let inner = path.as_bytes().get(self.root_len..).unwrap_or_default();
+                let inner = inner.strip_prefix(b"/").unwrap_or(inner);
+                if let Ok(path) = RelPath::parse(inner) {
+                    files.push(FileStat { path, bytes: meta.size, mtime: meta.mtime });
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access(mode: u32, uid: u32, gid: u32) -> Access {
+        Access { mode, uid, gid }
+    }
+
+    #[test]
+    fn a_quotation_is_readable_by_those_who_may_read_all_its_sources() {
+        let all = access(0o444, 1, 1);
+        assert_eq!(all.within(&access(0o440, 1, 1)).mode, 0o440);
+        assert_eq!(all.within(&access(0o400, 1, 1)).mode, 0o400);
+        assert_eq!(all.within(&access(0o400, 2, 1)).mode, 0o000);
+        assert_eq!(all.within(&access(0o444, 2, 2)).mode, 0o444);
+        assert_eq!(all.within(&access(0o440, 2, 1)).mode, 0o000);
+    }
+}

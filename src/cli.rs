@@ -1,0 +1,185 @@
+//! The command-line door: what can be typed, and which module does it.
+//!
+//! Options are documented where they are declared. This door holds no logic of the tree: it finds a store, checks a
+//! mountpoint, starts and ends a session, and turns every failure into one sentence and an exit code. Only here is
+//! `anyhow` used; the library below has errors of its own.
+
+mod background;
+mod dash_o;
+mod discover;
+mod exit;
+mod log;
+mod mount;
+mod mountinfo;
+mod mountpoint;
+mod options;
+mod overlap;
+mod probe;
+mod refusal;
+mod say;
+mod short;
+mod signals;
+mod take_down;
+mod umount;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+use crate::render::Budget;
+
+const EXAMPLES: &str = "\
+Examples:
+  swarmletfs mount /data/swarmlet /mnt/swarm     mount a store
+  swarmletfs /mnt/swarm                          the same, the store being found by itself
+  swarmletfs mount --owner 7 --run 48 /mnt/run   one owner's workers of one run
+  cat /mnt/swarm/README.md                       how to read what is mounted
+  swarmletfs umount /mnt/swarm                   end it";
+
+const MOUNT_HELP: &str = "\
+The store is the first of: --store, STORE, $SWARMLET_DATA_PATH, the nearest folder from the current one upwards that \
+is a store, the known places (/data/swarmlet, /data/workers). Which one it was is said on mounting.
+
+Without MOUNTPOINT, and not as root, it is $XDG_RUNTIME_DIR/swarm.
+
+$SWARMLETFS_LOG sets what is logged: error, warn, info, debug, trace, or a filter such as \
+swarmletfs=debug,fuser=warn. It is info for --log, and warn for stderr in the foreground.";
+
+/// Mount what a swarm of agents did as a read-only folder tree, and read it inside a budget.
+#[derive(Debug, Parser)]
+#[command(name = "swarmletfs", version, after_help = EXAMPLES, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Mount a store on a folder; `mount` can be left out where the first path contains a `/`
+    #[command(after_help = MOUNT_HELP, override_usage = "swarmletfs mount [OPTIONS] [[STORE] MOUNTPOINT]")]
+    Mount(Box<MountArgs>),
+    /// Unmount what `swarmletfs mount` mounted
+    #[command(visible_alias = "unmount")]
+    Umount(UmountArgs),
+    /// One look at a path that may never answer; see the module `probe`
+    #[command(name = "__probe", hide = true)]
+    Probe { look: String, path: PathBuf },
+}
+
+/// What can be said to `mount`. Most of it can also be said in `-o`.
+#[derive(Debug, Args)]
+struct MountArgs {
+    /// The folder of traces, and the empty folder to mount it on
+    #[arg(value_name = "[STORE] MOUNTPOINT", num_args = 0..=2)]
+    paths: Vec<PathBuf>,
+
+    /// A folder of traces to show; can be given several times
+    #[arg(long = "store", value_name = "PATH")]
+    stores: Vec<PathBuf>,
+
+    /// Show the workers of this owner alone
+    #[arg(long, value_name = "ID", conflicts_with = "all_owners", value_parser = options::identity)]
+    owner: Option<String>,
+
+    /// Show the workers of this run alone
+    #[arg(long, value_name = "ID", value_parser = options::identity)]
+    run: Option<String>,
+
+    /// Show the workers of every owner, even to other users of this machine
+    #[arg(long)]
+    all_owners: bool,
+
+    /// Let other users of this machine read the mount; needs --owner or --all-owners
+    #[arg(long)]
+    allow_other: bool,
+
+    /// How large evidence.txt may be: bytes, or with k or M [default: 16000 a worker, 28000 a run or the swarm]
+    #[arg(long, value_name = "SIZE", value_parser = budget)]
+    budget: Option<String>,
+
+    /// Seconds until a change of a finished worker is noticed [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    ttl: Option<u32>,
+
+    /// Stay in the foreground; Ctrl-C unmounts
+    #[arg(long, short)]
+    foreground: bool,
+
+    /// Append a log to this file, created readable for its owner alone
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+
+    /// Mount options as mount(8) passes them, separated by commas: store=, owner=, run=, all_owners, allow_other,
+    /// budget=, ttl=, log=, foreground, and ordinary ones, which change nothing; a comma in a value is written \,
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    options: Vec<OsString>,
+
+    /// The short form was used, as mount(8) does
+    #[arg(long = "__short", hide = true)]
+    short: bool,
+
+    /// This is the process that serves in the background
+    #[arg(long = "__serve", hide = true)]
+    serve: bool,
+}
+
+#[derive(Debug, Args)]
+struct UmountArgs {
+    /// The folder it is mounted on [default, not as root: $XDG_RUNTIME_DIR/swarm]
+    mountpoint: Option<PathBuf>,
+
+    /// Take it out of sight at once, even while files are open; it ends when the last one is closed
+    #[arg(long, short)]
+    lazy: bool,
+}
+
+/// Runs what the command line says. Never panics on what was typed; the exit codes are those of [`exit`].
+pub fn main() -> ExitCode {
+    let arguments = short::expand(std::env::args_os().collect(), &Cli::command());
+    if arguments.len() < 2 {
+        return exit::printed(Cli::command().print_help());
+    }
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => return exit::unparsed(&error),
+    };
+    exit::code(match cli.command {
+        Command::Mount(arguments) => mount::run(*arguments),
+        Command::Umount(arguments) => umount::run(arguments),
+        Command::Probe { look, path } => return probe::answer(&look, &path),
+    })
+}
+
+/// Checks a budget and keeps its text, which is what the process in the background is told.
+fn budget(text: &str) -> Result<String, String> {
+    Budget::parse(text).map(|_| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_declaration_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_mistyped_command_is_no_mount() {
+        let error = Cli::try_parse_from(short::expand(
+            ["swarmletfs", "mout", "/mnt/swarm"].map(OsString::from).to_vec(),
+            &Cli::command(),
+        ))
+        .unwrap_err();
+        assert_eq!(error.kind(), clap::error::ErrorKind::InvalidSubcommand);
+        assert!(error.to_string().contains("'mount'"), "{error}");
+    }
+
+    #[test]
+    fn owner_and_all_owners_conflict() {
+        let typed = ["swarmletfs", "mount", "--owner", "7", "--all-owners", "/mnt/swarm"];
+        assert_eq!(Cli::try_parse_from(typed).unwrap_err().kind(), clap::error::ErrorKind::ArgumentConflict);
+    }
+}

@@ -1,0 +1,101 @@
+//! Serving in the background: two processes, without a fork.
+//!
+//! The first runs this program once more and waits for what the second has to say: the second leaves the session of
+//! the terminal, mounts, and reports over its stdout one mark and a text. Only when the mount has answered does the
+//! first one return. If the first is gone before the report, the second has nobody to serve and unmounts again.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, bail};
+
+use super::mount::Plan;
+use super::say::{say, shown, without_controls};
+use super::{mount, probe, take_down};
+
+/// The mark of a report that the mount is up; the text describes it.
+const READY: u8 = b'+';
+
+/// The mark of a report that there is no mount; the text says why.
+const FAILED: u8 = b'-';
+
+/// Mounts in another process and returns when the mount answers. Returns a description of what is mounted. Errors are
+/// sentences; there is no mount then.
+pub(super) fn start(plan: &Plan) -> anyhow::Result<String> {
+    let mut child = Command::new(std::env::current_exe().context("cannot find this program itself")?)
+        .args(plan.arguments())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start the process that serves in the background")?;
+    let mut report = Vec::new();
+    if let Some(mut stdout) = child.stdout.take() {
+        stdout.read_to_end(&mut report).context("cannot hear the process that serves in the background")?;
+    }
+    match report.split_first() {
+        Some((&READY, text)) => {
+            answering(&plan.mountpoint).inspect_err(|_| end(&mut child, &plan.mountpoint))?;
+            Ok(String::from_utf8_lossy(text).into_owned())
+        }
+        Some((&FAILED, text)) => bail!("{}", without_controls(&String::from_utf8_lossy(text))),
+        _ => bail!("the process that serves in the background ended without a word ({})", child.wait()?),
+    }
+}
+
+/// Checks that a fresh mount can be read. Errors are sentences.
+pub(super) fn answering(mountpoint: &Path) -> anyhow::Result<()> {
+    probe::readable(&mountpoint.join("README.md")).map_err(|error| {
+        let why = match error.kind() {
+            io::ErrorKind::TimedOut => {
+                format!("did not answer within {} seconds", probe::ANSWER_LIMIT.as_secs())
+            }
+            _ => format!("cannot be read ({error})"),
+        };
+        anyhow::anyhow!(
+            "{} was mounted, but its README.md {why}, so it was unmounted again: \
+             `SWARMLETFS_LOG=debug swarmletfs mount --foreground` shows what happens",
+            shown(mountpoint),
+        )
+    })
+}
+
+fn end(child: &mut Child, mountpoint: &Path) {
+    if let Err(error) = take_down::take_down(mountpoint, take_down::How::Detached) {
+        say(&format!("cannot unmount {}: {error}", shown(mountpoint)));
+    }
+    let _ = child.kill();
+}
+
+/// The second process: mounts, reports, serves.
+pub(super) fn serve(plan: &Plan) -> anyhow::Result<()> {
+    // It can fail only for a process that leads a group already, which then has left its terminal's session.
+    let _ = rustix::process::setsid();
+    let ready = |text: &str| {
+        report(READY, text)?;
+        leave_terminal()
+    };
+    mount::serve(plan, false, ready).inspect_err(|error| {
+        // After readiness this goes nowhere, and so does what the end of the process would say on stderr.
+        let _ = report(FAILED, &format!("{error:#}"));
+        let _ = leave_terminal();
+    })
+}
+
+fn report(mark: u8, text: &str) -> io::Result<()> {
+    let mut bytes = vec![mark];
+    bytes.extend_from_slice(text.as_bytes());
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(&bytes)?;
+    stdout.flush()
+}
+
+/// Lets go of the first process's terminal, pipes and folder.
+fn leave_terminal() -> io::Result<()> {
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    std::env::set_current_dir("/")
+}

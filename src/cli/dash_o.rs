@@ -1,0 +1,147 @@
+//! The comma-separated lists of `-o`, as mount(8) and its table of file systems write them.
+//!
+//! They mix options of this file system with ordinary ones that change nothing here. An unknown one is refused by
+//! name: a mistyped `owner=` must not show everything.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use super::exit::Usage;
+use super::options::{Options, identity, one};
+use super::say::without_controls;
+
+/// Options of mount(8) and of its table of file systems that change nothing: the mount is read-only, nosuid and
+/// nodev in any case.
+const WITHOUT_EFFECT: &[&str] = &[
+    "ro",
+    "rw",
+    "nosuid",
+    "nodev",
+    "exec",
+    "noexec",
+    "atime",
+    "noatime",
+    "diratime",
+    "nodiratime",
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "lazytime",
+    "nolazytime",
+    "sync",
+    "async",
+    "dirsync",
+    "default_permissions",
+    "defaults",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "nofail",
+    "_netdev",
+];
+
+/// Reads all lists. `by_mount_helper` says that mount(8) may have written them. Errors: an unknown option, a wrong
+/// value, two answers to one question.
+pub(super) fn read(lists: &[OsString], by_mount_helper: bool) -> Result<Options, Usage> {
+    let mut options = Options::default();
+    for item in lists.iter().flat_map(|list| split(list)) {
+        take(&mut options, &item, by_mount_helper)?;
+    }
+    Ok(options)
+}
+
+/// Takes one item of an `-o` list.
+fn take(options: &mut Options, item: &[u8], by_mount_helper: bool) -> Result<(), Usage> {
+    let (key, value) = match item.iter().position(|byte| *byte == b'=') {
+        Some(at) => (item.get(..at).unwrap_or_default(), item.get(at + 1..)),
+        None => (item, None),
+    };
+    let key = String::from_utf8_lossy(key);
+    match (&*key, value) {
+        ("", None) => {}
+        ("store", Some(value)) => {
+            let store = path("store", value)?;
+            if !options.stores.contains(&store) {
+                options.stores.push(store);
+            }
+        }
+        ("owner", Some(value)) => set("owner", &mut options.owner, checked("owner", value, identity)?)?,
+        ("run", Some(value)) => set("run", &mut options.run, checked("run", value, identity)?)?,
+        ("budget", Some(value)) => set("budget", &mut options.budget, checked("budget", value, super::budget)?)?,
+        ("ttl", Some(value)) => set("ttl", &mut options.ttl, checked("ttl", value, seconds)?)?,
+        ("log", Some(value)) => set("log", &mut options.log, path("log", value)?)?,
+        ("all_owners", None) => options.all_owners = true,
+        ("allow_other", None) => options.allow_other = true,
+        ("foreground", None) => options.foreground = true,
+        // mount.fuse(8) adds these two by itself wherever their opposites are not said, and calls the short form.
+        ("dev" | "suid", None) if by_mount_helper => {}
+        ("dev" | "suid", None) => {
+            return Err(Usage(format!(
+                "-o {key} is refused: what agents wrote is shown with neither devices nor set-user-id programs"
+            )));
+        }
+        ("comment" | "fsname" | "subtype" | "user", Some(_)) => {}
+        (key, _) if key.starts_with("x-") || key.starts_with("X-") => {}
+        (key, None) if WITHOUT_EFFECT.contains(&key) => {}
+        ("store" | "owner" | "run" | "budget" | "ttl" | "log", None) => {
+            return Err(Usage(format!("-o {key} needs a value: {key}=…")));
+        }
+        _ => {
+            let item = without_controls(&String::from_utf8_lossy(item));
+            return Err(Usage(format!("-o {item} is not an option of this file system")));
+        }
+    }
+    Ok(())
+}
+
+fn seconds(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "not a whole number of seconds".into())
+}
+
+/// Splits an `-o` list at its commas; `\,` is a comma inside a value, `\\` a backslash.
+fn split(list: &OsStr) -> Vec<Vec<u8>> {
+    let mut items = vec![Vec::new()];
+    let mut bytes = list.as_bytes().iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        let escaped = if byte == b'\\' { bytes.next_if(|next| matches!(next, b',' | b'\\')) } else { None };
+        match (byte, escaped) {
+            (b',', _) => items.push(Vec::new()),
+            (byte, escaped) => items.last_mut().into_iter().for_each(|item| item.push(escaped.unwrap_or(byte))),
+        }
+    }
+    items
+}
+
+fn path(key: &str, value: &[u8]) -> Result<PathBuf, Usage> {
+    if value.is_empty() {
+        return Err(Usage(format!("-o {key}= names no path")));
+    }
+    Ok(PathBuf::from(OsString::from_vec(value.to_vec())))
+}
+
+fn checked<T>(key: &str, value: &[u8], check: impl Fn(&str) -> Result<T, String>) -> Result<T, Usage> {
+    let wrong = |why: &str| {
+        let value = without_controls(&String::from_utf8_lossy(value));
+        Usage(format!("-o {key}={value} is wrong: {}", without_controls(why)))
+    };
+    let text = std::str::from_utf8(value).map_err(|_| wrong("not valid UTF-8"))?;
+    check(text).map_err(|why| wrong(&why))
+}
+
+fn set<T: PartialEq>(key: &str, place: &mut Option<T>, value: T) -> Result<(), Usage> {
+    *place = one(key, place.take(), Some(value))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commas_and_backslashes_in_paths_can_be_said() {
+        assert_eq!(split(OsStr::new(r"a\,b,c\\d\e,")), [b"a,b".to_vec(), br"c\d\e".to_vec(), Vec::new()]);
+    }
+}

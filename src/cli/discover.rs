@@ -1,0 +1,141 @@
+//! Which folder of traces is meant, in one order everywhere.
+//!
+//! What was said, `$SWARMLET_DATA_PATH`, the nearest folder from the current one upwards that is a store, the known
+//! places. What was said is taken as it is, whether it is a store or not: opening it tells. What was not said must
+//! look like a store, and be the only one at its level.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::say::shown;
+
+/// The variable that names a store.
+pub(super) const VARIABLE: &str = "SWARMLET_DATA_PATH";
+
+/// Where stores are found on machines that were set up as the first users did.
+pub(super) const KNOWN_PLACES: &[&str] = &["/data/swarmlet", "/data/workers", "/data/swarmlet/workers"];
+
+/// The stores to mount, and why these.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Chosen {
+    /// At least one, each absolute.
+    pub(super) stores: Vec<PathBuf>,
+    /// Who named them, to be said in parentheses.
+    pub(super) why: String,
+}
+
+/// What is looked at, so that a test can look elsewhere.
+pub(super) struct Surroundings<'a> {
+    /// The value of [`VARIABLE`].
+    pub(super) variable: Option<OsString>,
+    /// The current folder.
+    pub(super) current: &'a Path,
+    /// [`KNOWN_PLACES`].
+    pub(super) known: &'a [&'a str],
+    /// Whether a folder looks like a store.
+    pub(super) is_store: &'a dyn Fn(&Path) -> bool,
+}
+
+/// Chooses. `options` are those of `--store` and `-o store=`, `operand` is STORE. Errors are sentences: two stores
+/// at one level, or none at all.
+pub(super) fn choose(options: &[PathBuf], operand: Option<&Path>, around: &Surroundings<'_>) -> anyhow::Result<Chosen> {
+    let absolute = |path: &Path| around.current.join(path);
+    if !options.is_empty() {
+        let stores: Vec<PathBuf> = options.iter().map(|path| absolute(path)).collect();
+        return Ok(Chosen { stores, why: "named by --store".into() });
+    }
+    if let Some(operand) = operand {
+        return Ok(Chosen { stores: vec![absolute(operand)], why: "named on the command line".into() });
+    }
+    if let Some(value) = around.variable.as_deref().filter(|value| !value.is_empty()) {
+        return Ok(Chosen { stores: vec![absolute(Path::new(value))], why: format!("named by ${VARIABLE}") });
+    }
+    if let Some(store) = nearest(around) {
+        let why = if store == around.current { "the current folder" } else { "the current folder is inside of it" };
+        return Ok(Chosen { stores: vec![store], why: why.into() });
+    }
+    let mut found: Vec<PathBuf> = Vec::new();
+    for place in around.known.iter().map(PathBuf::from) {
+        if !found.iter().any(|store| place.starts_with(store)) && (around.is_store)(&place) {
+            found.push(place);
+        }
+    }
+    match found.as_slice() {
+        [store] => Ok(Chosen { stores: vec![store.clone()], why: "a known place".into() }),
+        [] => anyhow::bail!(
+            "no store was found: ${VARIABLE} is not set, no folder from {} upwards is a store, and neither is any \
+             of {}; name one with --store PATH",
+            shown(around.current),
+            around.known.join(", "),
+        ),
+        several => anyhow::bail!(
+            "there are several stores, {}: choose with --store PATH, which can be given once for each",
+            several.iter().map(|store| shown(store)).collect::<Vec<_>>().join(" and "),
+        ),
+    }
+}
+
+/// The nearest store from the current folder upwards. A store's own `workers` folder can look like a store itself;
+/// the whole store is meant then.
+fn nearest(around: &Surroundings<'_>) -> Option<PathBuf> {
+    let store = around.current.ancestors().find(|folder| (around.is_store)(folder))?;
+    let whole = store.parent().filter(|parent| store.ends_with("workers") && (around.is_store)(parent));
+    Some(whole.unwrap_or(store).to_path_buf())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACES: &[&str] = &["/k/one", "/k/two", "/k/one/workers"];
+
+    fn chosen(
+        options: &[&str],
+        operand: Option<&str>,
+        variable: &str,
+        current: &str,
+        stores: &[&str],
+    ) -> Result<Vec<PathBuf>, String> {
+        let options: Vec<PathBuf> = options.iter().map(PathBuf::from).collect();
+        let is_store = |path: &Path| stores.iter().any(|store| path == Path::new(store));
+        let around = Surroundings {
+            variable: Some(variable.into()),
+            current: Path::new(current),
+            known: PLACES,
+            is_store: &is_store,
+        };
+        choose(&options, operand.map(Path::new), &around).map(|chosen| chosen.stores).map_err(|error| error.to_string())
+    }
+
+    fn one(path: &str) -> Result<Vec<PathBuf>, String> {
+        Ok(vec![path.into()])
+    }
+
+    #[test]
+    fn the_order_is_the_same_everywhere() {
+        let all = &["/s", "/s/sub", "/k/one"];
+        assert_eq!(chosen(&["/a", "b"], Some("/c"), "/d", "/s", all), Ok(vec!["/a".into(), "/s/b".into()]));
+        assert_eq!(chosen(&[], Some("c"), "/d", "/s", all), one("/s/c"));
+        assert_eq!(chosen(&[], None, "d", "/s", all), one("/s/d"));
+        assert_eq!(chosen(&[], None, "", "/s/sub/x/y", all), one("/s/sub"));
+        assert_eq!(chosen(&[], None, "", "/elsewhere", all), one("/k/one"));
+    }
+
+    #[test]
+    fn a_store_is_meant_with_all_its_parts() {
+        assert_eq!(chosen(&[], None, "", "/s/workers/w1", &["/s", "/s/workers"]), one("/s"));
+        assert_eq!(chosen(&[], None, "", "/s/workers", &["/s/workers"]), one("/s/workers"));
+        assert_eq!(chosen(&[], None, "", "/", &["/k/one", "/k/one/workers"]), one("/k/one"));
+        assert_eq!(chosen(&[], None, "", "/", &["/k/one/workers"]), one("/k/one/workers"));
+    }
+
+    #[test]
+    fn two_or_none_is_a_sentence() {
+        let two = chosen(&[], None, "", "/", &["/k/one", "/k/two"]).unwrap_err();
+        assert!(two.contains("/k/one and /k/two") && two.contains("--store"), "{two}");
+        let none = chosen(&[], None, "", "/here", &[]).unwrap_err();
+        for looked in ["SWARMLET_DATA_PATH", "/here", "/k/one, /k/two", "--store"] {
+            assert!(none.contains(looked), "{none}");
+        }
+    }
+}

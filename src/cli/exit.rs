@@ -1,0 +1,49 @@
+//! How the process ends: 0 fine, 1 failed, 2 usage.
+//!
+//! A failure is one sentence on stderr. What was typed wrongly is a [`Usage`] error, wherever it is found out;
+//! everything else is a failure.
+
+use std::io;
+use std::process::ExitCode;
+
+use super::say::{say, without_controls};
+
+/// It did not work.
+const FAILED: u8 = 1;
+
+/// It was typed wrongly.
+const USAGE: u8 = 2;
+
+/// A mistake in what was typed; the text is a sentence.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Usage(pub(super) String);
+
+/// Says why it failed, and gives the exit code for it.
+pub(super) fn code(result: anyhow::Result<()>) -> ExitCode {
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    say(&format!("{error:#}"));
+    if error.is::<Usage>() {
+        say("`swarmletfs --help` and `swarmletfs mount --help` tell what can be typed");
+        return ExitCode::from(USAGE);
+    }
+    ExitCode::from(FAILED)
+}
+
+/// The exit code for help or a version that was asked for: fine, unless it could not be written.
+pub(super) fn printed(result: io::Result<()>) -> ExitCode {
+    if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
+}
+
+/// Prints what clap found wrong, or the help or version that was asked for.
+pub(super) fn unparsed(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        return printed(error.print());
+    }
+    let text = error.to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    // The text is of several lines and repeats what was typed, which may hold anything.
+    let lines: Vec<String> = text.trim_end().lines().map(without_controls).collect();
+    say(&lines.join("\n"));
+    ExitCode::from(USAGE)
+}

@@ -1,0 +1,106 @@
+//! The log: to a file, to stderr in the foreground, or nowhere.
+//!
+//! `$SWARMLETFS_LOG` says how much: a level, or a list such as `swarmletfs=debug,fuser=warn`. Lines carry no colour
+//! and no control character, whatever name is logged.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Mutex;
+
+use anyhow::Context;
+use tracing_subscriber::EnvFilter;
+
+use super::exit::Usage;
+use super::say::{shown, without_controls};
+use crate::name::printable;
+
+const VARIABLE: &str = "SWARMLETFS_LOG";
+
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// Checks the filter without using it. Errors: it is wrong.
+pub(super) fn check() -> Result<(), Usage> {
+    filter("info").map(drop)
+}
+
+/// Starts logging to `file`, or else to stderr if in the foreground. Errors: the filter, or the file.
+pub(super) fn start(file: Option<&Path>, foreground: bool) -> anyhow::Result<()> {
+    if let Some(path) = file {
+        let file = open(path).with_context(|| format!("cannot open the log {}", shown(path)))?;
+        init(filter("info")?, file);
+    } else if foreground {
+        init(filter("warn")?, io::stderr());
+    }
+    Ok(())
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
+fn init(filter: EnvFilter, out: impl Write + Send + 'static) {
+    // An error here means that something has set up logging already, which then goes on.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(Mutex::new(Clean(out)))
+        .try_init();
+}
+
+fn filter(default: &str) -> Result<EnvFilter, Usage> {
+    let text = match std::env::var_os(VARIABLE) {
+        Some(text) if !text.is_empty() => text.to_string_lossy().into_owned(),
+        _ => default.to_owned(),
+    };
+    parse(&text).map_err(|why| Usage(format!("${VARIABLE} is wrong: {}", without_controls(&why))))
+}
+
+fn parse(text: &str) -> Result<EnvFilter, String> {
+    for part in text.split(',').map(str::trim).filter(|part| !part.contains(['=', '['])) {
+        // Left to itself, the parser takes any word for a module's name and a mistyped level for silence.
+        if !LEVELS.contains(&part.to_lowercase().as_str()) {
+            return Err(format!("{part} is not one of {} and names no level as MODULE=LEVEL does", LEVELS.join(", ")));
+        }
+    }
+    EnvFilter::builder().parse(text).map_err(|error| error.to_string())
+}
+
+/// Escapes control characters. Each write is one event, which ends in a newline of its own.
+struct Clean<W>(W);
+
+impl<W: Write> Write for Clean<W> {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let mut line = printable(event.strip_suffix(b"\n").unwrap_or(event));
+        line.push('\n');
+        self.0.write_all(line.as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistyped_level_is_an_error() {
+        for good in ["info", "WARN", "swarmletfs=debug,fuser=warn", "off", "info,fuser=trace"] {
+            assert!(parse(good).is_ok(), "{good}");
+        }
+        for bad in ["verbose", "swarmletfs=loud", "info,", "debug;"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn no_name_can_forge_a_line() {
+        let mut out = Clean(Vec::new());
+        out.write_all(b"opened a\n2026 ERROR \x1b[31mforged\n").unwrap();
+        assert_eq!(out.0, b"opened a\\u{a}2026 ERROR \\u{1b}[31mforged\n");
+    }
+}

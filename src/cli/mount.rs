@@ -1,0 +1,189 @@
+//! `swarmletfs mount`: from what was typed to a mount that answers.
+//!
+//! Everything that can be refused without reading the store is refused first: what was typed, where the store is, the
+//! mountpoint, FUSE itself. Then the store is read and mounted, here or in the background.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+
+use super::exit::Usage;
+use super::mountinfo::{Mount, Mounts};
+use super::options::Options;
+use super::overlap::{Ground, ground};
+use super::say::{say, shown, typed};
+use super::{MountArgs, background, discover, log, mountpoint, refusal, signals, take_down};
+use crate::catalog::{Catalog, Freshness, Source, looks_like_store};
+use crate::fuse::Access;
+use crate::render::Budget;
+use crate::tree::{Settings, Tree};
+use crate::view::{Filter, View};
+
+/// What is to be mounted where: every path is absolute, and everything has been checked that can be before the store
+/// is read.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// Absolute and without links.
+    pub(super) mountpoint: PathBuf,
+    /// With at least one store.
+    options: Options,
+}
+
+impl Plan {
+    /// The arguments that make another process of this program serve the same.
+    pub(super) fn arguments(&self) -> Vec<OsString> {
+        let options = &self.options;
+        let mut arguments: Vec<OsString> = vec!["mount".into(), "--__serve".into()];
+        let mut add = |name: &str, value: &OsStr| {
+            let mut argument = OsString::from(name);
+            argument.push(value);
+            arguments.push(argument);
+        };
+        options.stores.iter().for_each(|store| add("--store=", store.as_os_str()));
+        options.owner.iter().for_each(|owner| add("--owner=", owner.as_ref()));
+        options.run.iter().for_each(|run| add("--run=", run.as_ref()));
+        options.budget.iter().for_each(|budget| add("--budget=", budget.as_ref()));
+        options.ttl.iter().for_each(|ttl| add("--ttl=", ttl.to_string().as_ref()));
+        options.log.iter().for_each(|log| add("--log=", log.as_os_str()));
+        if options.all_owners {
+            add("--all-owners", OsStr::new(""));
+        }
+        if options.allow_other {
+            add("--allow-other", OsStr::new(""));
+        }
+        add("--", OsStr::new(""));
+        add("", self.mountpoint.as_os_str());
+        arguments
+    }
+}
+
+/// Mounts as typed. In the background it returns when the mount answers, else when it has ended.
+pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
+    let options = Options::gather(&arguments)?;
+    if arguments.serve {
+        let mountpoint = arguments.paths.into_iter().next().ok_or_else(|| Usage("no mountpoint".into()))?;
+        log::start(options.log.as_deref(), false)?;
+        return background::serve(&Plan { mountpoint, options });
+    }
+    log::check()?;
+    let (plan, claim) = plan(arguments.paths, options)?;
+    if !plan.options.foreground {
+        let what = background::start(&plan)?;
+        say(&mounted(&what, &plan.mountpoint));
+        return Ok(());
+    }
+    log::start(plan.options.log.as_deref(), true)?;
+    serve(&plan, true, |what| {
+        background::answering(&plan.mountpoint).map_err(|error| io::Error::other(error.to_string()))?;
+        say(&mounted(what, &plan.mountpoint));
+        drop(claim);
+        Ok(())
+    })
+}
+
+fn mounted(what: &str, mountpoint: &Path) -> String {
+    format!("{what}: mounted on {}; `swarmletfs umount {}` ends it", shown(mountpoint), typed(mountpoint))
+}
+
+/// Finds the store, checks the mountpoint and FUSE, and keeps others from the mountpoint until the second thing
+/// returned is dropped.
+fn plan(mut paths: Vec<PathBuf>, mut options: Options) -> anyhow::Result<(Plan, OwnedFd)> {
+    let named = paths.pop();
+    let operand = paths.pop();
+    if named.iter().chain(&operand).any(|path| path.as_os_str().is_empty()) {
+        return Err(Usage("a path cannot be empty".into()).into());
+    }
+    if let Some(operand) = &operand
+        && !options.stores.is_empty()
+        && !options.stores.contains(operand)
+    {
+        let operand = shown(operand);
+        return Err(
+            Usage(format!("{operand} and --store both name a store: to show both, say --store for each")).into()
+        );
+    }
+    let asked = match named {
+        Some(path) => path,
+        None => {
+            let path = mountpoint::default_for_user()?;
+            mountpoint::create(&path)?;
+            path
+        }
+    };
+    let current = std::env::current_dir().context("the current folder is gone: change to another one")?;
+    let chosen = discover::choose(
+        &options.stores,
+        operand.as_deref(),
+        &discover::Surroundings {
+            variable: std::env::var_os(discover::VARIABLE),
+            current: &current,
+            known: discover::KNOWN_PLACES,
+            is_store: &looks_like_store,
+        },
+    )?;
+    options.stores = chosen.stores;
+    let stores = mountpoint::grounds(&mut options.stores)?;
+    for store in &options.stores {
+        say(&format!("the store is {} ({})", shown(store), chosen.why));
+    }
+    let point = mountpoint::prepare(&asked, &stores)?;
+    if let Some(log) = &mut options.log {
+        *log = current.join(&log);
+        check_log(log, &stores, &point)?;
+    }
+    refusal::preflight().map_err(|sentence| anyhow!(sentence))?;
+    let claim = mountpoint::claim(&point)?;
+    Ok((Plan { mountpoint: point.path, options }, claim))
+}
+
+/// A log inside a store would write to it, and one beneath the mount would be out of sight.
+fn check_log(log: &Path, stores: &[Ground], point: &Ground) -> anyhow::Result<()> {
+    let Some(Ok(folder)) =
+        log.parent().map(|folder| ground(folder, &mountpoint::table()?).map_err(anyhow::Error::from))
+    else {
+        bail!("the folder of the log {} does not exist", shown(log));
+    };
+    match stores.iter().chain([point]).find(|place| folder.is_within(place)) {
+        Some(place) => {
+            bail!("the log {} lies inside {}: write it elsewhere", shown(log), shown(&place.path))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Reads the stores, mounts, calls `ready` with a description of what is mounted, and serves until the mount ends. If
+/// `ready` fails, there is no mount.
+pub(super) fn serve(plan: &Plan, foreground: bool, ready: impl FnOnce(&str) -> io::Result<()>) -> anyhow::Result<()> {
+    let (tree, what) = tree(&plan.options)?;
+    let access = if plan.options.allow_other { Access::Everyone } else { Access::Mounter };
+    let signals = signals::catch()?;
+    let session =
+        crate::fuse::mount(tree, &plan.mountpoint, access).map_err(|error| anyhow!(refusal::explain(&error)))?;
+    let mounts = Mounts::read()?;
+    let device = mounts.at(&plan.mountpoint).filter(|mount| Mount::is_ours(mount)).map(|mount| mount.device.clone());
+    let device = device.with_context(|| format!("{} was unmounted at once by somebody", shown(&plan.mountpoint)))?;
+    if let Err(error) = ready(&what) {
+        let _ = take_down::take_down(&plan.mountpoint, take_down::How::Detached);
+        return Err(error.into());
+    }
+    signals::serve(session, &device, signals, foreground)
+}
+
+/// The tree to mount, and a description of it.
+fn tree(options: &Options) -> anyhow::Result<(Tree, String)> {
+    let sources: Vec<Source> = options.stores.iter().map(|store| Source::open(store)).collect::<Result<_, _>>()?;
+    let mut freshness = Freshness::default();
+    if let Some(seconds) = options.ttl {
+        freshness.finished = Duration::from_secs(seconds.into());
+    }
+    let catalog = Catalog::open(sources, freshness).context("cannot read the store")?;
+    let view = View::new(Arc::new(catalog), Filter { owner: options.owner.clone(), run: options.run.clone() });
+    let what = view.describe();
+    let budget = options.budget.as_deref().map(Budget::parse).transpose().map_err(Usage)?;
+    Ok((Tree::new(view, Settings { budget }), what))
+}

@@ -1,0 +1,173 @@
+//! The kernel's table of mounts, read from `/proc/self/mountinfo`.
+//!
+//! Reading it touches no mount, so it never blocks on a dead or hung one. Paths are bytes, with the table's octal
+//! escapes undone. Nothing here decides anything.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// The file system type that mounts of ours have.
+pub(super) const OUR_TYPE: &str = "fuse.swarmletfs";
+
+/// One mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mount {
+    /// Device number, as `major:minor`; every mount of ours has its own.
+    pub(super) device: String,
+    /// The folder of the mounted file system that is seen at the mountpoint; other than `/` for a bind mount.
+    pub(super) root: PathBuf,
+    /// Where it is mounted: absolute and without links.
+    pub(super) point: PathBuf,
+    /// The file system's type.
+    pub(super) fs_type: String,
+    /// What was mounted.
+    pub(super) source: PathBuf,
+}
+
+impl Mount {
+    /// Whether it is a mount of ours.
+    pub(super) fn is_ours(&self) -> bool {
+        self.fs_type == OUR_TYPE
+    }
+}
+
+/// A folder as the file system beneath knows it, so that it is the same through every bind mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Device number of the file system.
+    pub(super) device: String,
+    /// The path inside of it.
+    pub(super) path: PathBuf,
+}
+
+impl Place {
+    /// Whether this is `other` or lies inside of it.
+    pub(super) fn is_within(&self, other: &Place) -> bool {
+        self.device == other.device && self.path.starts_with(&other.path)
+    }
+}
+
+/// All mounts, in the order of the table: of two at one place, the later one is seen.
+#[derive(Debug, Default)]
+pub(super) struct Mounts(Vec<Mount>);
+
+impl Mounts {
+    /// Reads the table. Errors: no /proc.
+    pub(super) fn read() -> io::Result<Mounts> {
+        Ok(Mounts::parse(&std::fs::read("/proc/self/mountinfo")?))
+    }
+
+    /// Parses a table; a line that is none is passed over.
+    fn parse(table: &[u8]) -> Mounts {
+        Mounts(table.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
+    }
+
+    /// What is mounted at exactly `point`, the topmost.
+    pub(super) fn at(&self, point: &Path) -> Option<&Mount> {
+        self.0.iter().rev().find(|mount| mount.point == point)
+    }
+
+    /// Every place where this device is mounted, the latest first: its own, and bind mounts of it.
+    pub(super) fn of_device(&self, device: &str) -> impl Iterator<Item = &Mount> {
+        self.0.iter().rev().filter(move |mount| mount.device == device)
+    }
+
+    /// Whether this device is mounted at exactly `point`, be it beneath another.
+    pub(super) fn has(&self, point: &Path, device: &str) -> bool {
+        self.0.iter().any(|mount| mount.point == point && mount.device == device)
+    }
+
+    /// The mount that holds `path`, which is absolute and without links.
+    pub(super) fn holding(&self, path: &Path) -> Option<&Mount> {
+        // The last of several with the same depth, hence the topmost.
+        self.0
+            .iter()
+            .filter(|mount| path.starts_with(&mount.point))
+            .max_by_key(|mount| mount.point.components().count())
+    }
+
+    /// Where `path`, absolute and without links, is on its file system.
+    pub(super) fn place(&self, path: &Path) -> Option<Place> {
+        let mount = self.holding(path)?;
+        let rest = path.strip_prefix(&mount.point).ok()?;
+        Some(Place { device: mount.device.clone(), path: mount.root.join(rest) })
+    }
+}
+
+/// `id parent device root point options optional… - type source superoptions`
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|byte| *byte == b' ').skip(2);
+    let device = text(fields.next()?);
+    let root = unescape(fields.next()?);
+    let point = unescape(fields.next()?);
+    let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
+    let fs_type = text(fields.next()?);
+    let source = unescape(fields.next()?);
+    Some(Mount { device, root, point, fs_type, source })
+}
+
+fn text(field: &[u8]) -> String {
+    String::from_utf8_lossy(field).into_owned()
+}
+
+/// Undoes `\040` and the like; a backslash that begins no such escape stands for itself.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((byte, after)) = rest.split_first() {
+        match (byte, after) {
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) => {
+                out.push((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'));
+                rest = after;
+            }
+            _ => {
+                out.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = r"
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+30 22 8:2 /sub /mnt rw shared:2 master:3 - ext4 /dev/sdb rw
+31 22 0:50 / /mnt/a\040b\011\012\134,c ro,nosuid,nodev - fuse.swarmletfs swarmletfs ro,user_id=0
+32 22 0:51 / /twice ro - fuse.sshfs host:/x\040y rw
+33 32 0:52 / /twice ro - fuse.swarmletfs swarmletfs ro
+not a line
+";
+
+    #[test]
+    fn escapes_are_undone() {
+        let mounts = Mounts::parse(TABLE.as_bytes());
+        let mount = mounts.at(Path::new("/mnt/a b\t\n\\,c")).unwrap();
+        assert!(mount.is_ours());
+        assert_eq!(unescape(br"\134040\8\"), Path::new(r"\040\8\"));
+        assert_eq!(unescape(br"\400\777"), Path::new(r"\400\777"));
+    }
+
+    #[test]
+    fn the_topmost_mount_is_seen() {
+        let mounts = Mounts::parse(TABLE.as_bytes());
+        assert_eq!(mounts.at(Path::new("/twice")).unwrap().device, "0:52");
+        assert_eq!(mounts.of_device("0:51").next().unwrap().source, Path::new("host:/x y"));
+        assert_eq!(mounts.at(Path::new("/mnt/a")), None);
+    }
+
+    #[test]
+    fn a_bind_mount_is_the_folder_behind_it() {
+        let mounts = Mounts::parse(TABLE.as_bytes());
+        let place = mounts.place(Path::new("/mnt/x/y")).unwrap();
+        assert_eq!(place, Place { device: "8:2".into(), path: "/sub/x/y".into() });
+        assert!(place.is_within(&Place { device: "8:2".into(), path: "/sub".into() }));
+        assert!(!place.is_within(&Place { device: "8:1".into(), path: "/sub".into() }));
+        assert_eq!(mounts.place(Path::new("/mntx")).unwrap().device, "8:1");
+    }
+}

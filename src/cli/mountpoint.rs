@@ -1,0 +1,188 @@
+//! Is this folder fit to mount on? Every refusal is a sentence that names the folder and a cure.
+//!
+//! A dead mount of ours in the way is cleared. A folder that may hang is only looked at through [`probe`]; what is
+//! mounted is read from the kernel's table first, which touches nothing.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::exit::Usage;
+use super::mountinfo::{Mount, Mounts};
+use super::overlap::{Ground, ground};
+use super::probe;
+use super::say::{say, shown, typed};
+use super::take_down::{How, take_down};
+
+/// How many dead mounts, one upon the other, are cleared.
+const STACKED: usize = 16;
+
+/// The mountpoint of who names none: `$XDG_RUNTIME_DIR/swarm`. Errors: as root there is none, nor without that
+/// variable.
+pub(super) fn default_for_user() -> Result<PathBuf, Usage> {
+    if rustix::process::geteuid().is_root() {
+        return Err(Usage("which folder? As root, say MOUNTPOINT".into()));
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_absolute()) {
+        Some(folder) => Ok(folder.join("swarm")),
+        None => Err(Usage("which folder? $XDG_RUNTIME_DIR is not set, so say MOUNTPOINT".into())),
+    }
+}
+
+/// Makes the default mountpoint if it is missing.
+pub(super) fn create(path: &Path) -> anyhow::Result<()> {
+    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            Err(error).with_context(|| format!("cannot create {}", shown(path)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The path without links and `..`, even if what is mounted there is dead or hangs.
+pub(super) fn resolve(asked: &Path, mounts: &Mounts) -> io::Result<PathBuf> {
+    let absolute = std::path::absolute(asked)?;
+    // The table's paths have no links, so what is in it as typed needs no look, which might hang.
+    if mounts.at(&absolute).is_some() { Ok(absolute) } else { probe::resolve(&absolute) }
+}
+
+/// Checks that `asked` can be mounted on with these stores shown, and clears a dead mount of ours. Returns it without
+/// links.
+pub(super) fn prepare(asked: &Path, stores: &[Ground]) -> anyhow::Result<Ground> {
+    let path = resolve(asked, &table()?).map_err(|error| refusal(asked, &error, None))?;
+    clear_dead(&path)?;
+    let mounts = table()?;
+    let point = Ground::of(path.clone(), &mounts).map_err(|error| refusal(&path, &error, mounts.at(&path)))?;
+    for store in stores {
+        let (here, there) = (shown(&path), shown(&store.path));
+        if point.is(store) {
+            bail!("{here} is the store itself: mount on an empty folder outside of it");
+        }
+        if point.is_within(store) {
+            bail!("{here} lies inside the store {there}, which would then contain itself: mount outside of it");
+        }
+        if store.is_within(&point) {
+            bail!("the store {there} lies inside {here} and would be hidden by the mount: mount on another folder");
+        }
+    }
+    match probe::some_entry(&path) {
+        Ok(None) => Ok(point),
+        Ok(Some(entry)) => bail!(
+            "{} is not empty (it holds {}): mount on an empty folder, for example a new one",
+            shown(&path),
+            shown(Path::new(&entry)),
+        ),
+        Err(error) => Err(refusal(&path, &error, mounts.at(&path))),
+    }
+}
+
+/// Keeps others from mounting there until what is returned is dropped. Errors: another one is just mounting, or has
+/// mounted since [`prepare`] looked.
+pub(super) fn claim(point: &Ground) -> anyhow::Result<OwnedFd> {
+    let here = shown(&point.path);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(&point.path, flags, Mode::empty()).with_context(|| format!("cannot open {here}"))?;
+    // A file system without locks is no reason not to mount.
+    if rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        bail!("another swarmletfs is being mounted on {here} at this moment");
+    }
+    if table()?.at(&point.path).is_some_and(Mount::is_ours) {
+        return Err(already_mounted(&point.path));
+    }
+    Ok(folder)
+}
+
+fn already_mounted(path: &Path) -> anyhow::Error {
+    anyhow::anyhow!("swarmletfs is already mounted on {}: `swarmletfs umount {}` ends it", shown(path), typed(path))
+}
+
+fn clear_dead(path: &Path) -> anyhow::Result<()> {
+    for _ in 0..STACKED {
+        if !table()?.at(path).is_some_and(Mount::is_ours) {
+            return Ok(());
+        }
+        match probe::alive(path) {
+            Ok(()) => return Err(already_mounted(path)),
+            Err(error) if is_dead(&error) => {
+                take_down(path, How::Detached)
+                    .with_context(|| format!("cannot clear the dead mount on {}", shown(path)))?;
+                say(&format!("cleared a dead mount of swarmletfs on {}", shown(path)));
+            }
+            Err(error) if error.kind() == ErrorKind::TimedOut => bail!(
+                "a swarmletfs that does not answer is mounted on {}: `swarmletfs umount --lazy {}` takes it away",
+                shown(path),
+                typed(path),
+            ),
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot look at the mount on {}", shown(path)));
+            }
+        }
+    }
+    bail!("too many dead mounts lie upon each other on {}: `umount -l {}` clears one", shown(path), typed(path))
+}
+
+/// Whether a file system's process is gone.
+pub(super) fn is_dead(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotConnected | ErrorKind::ConnectionAborted)
+}
+
+/// The table of mounts.
+pub(super) fn table() -> anyhow::Result<Mounts> {
+    Mounts::read().context("cannot read /proc/self/mountinfo, without which mounts cannot be told: mount /proc")
+}
+
+fn refusal(path: &Path, error: &io::Error, mount: Option<&Mount>) -> anyhow::Error {
+    let (here, quoted) = (shown(path), typed(path));
+    let what =
+        mount.map(|mount| format!(" ({} is mounted there)", shown(Path::new(&mount.fs_type)))).unwrap_or_default();
+    match error.kind() {
+        ErrorKind::NotFound => {
+            anyhow::anyhow!("{here} does not exist: create it with `mkdir -p {quoted}`")
+        }
+        ErrorKind::NotADirectory => {
+            anyhow::anyhow!("{here} is not a folder: mount on an empty folder")
+        }
+        ErrorKind::TimedOut => anyhow::anyhow!(
+            "{here} did not answer within {} seconds{what}: what is mounted there or above it hangs; mount elsewhere",
+            probe::LIMIT.as_secs(),
+        ),
+        ErrorKind::PermissionDenied => {
+            anyhow::anyhow!("{here} may not be read by this user{what}: mount on a folder of your own")
+        }
+        _ if is_dead(error) => {
+            anyhow::anyhow!("{here} is held by a dead mount{what}: `umount -l {quoted}` clears it, or mount elsewhere")
+        }
+        _ => anyhow::anyhow!("cannot look at {here}: {error}"),
+    }
+}
+
+/// Looks at the stores, each once however often it is named. One that cannot be looked at is left out here: opening it
+/// says why.
+pub(super) fn grounds(stores: &mut Vec<PathBuf>) -> anyhow::Result<Vec<Ground>> {
+    let mounts = table()?;
+    let mut grounds: Vec<Ground> = Vec::new();
+    let mut kept = Vec::new();
+    for mut store in stores.drain(..) {
+        match ground(&store, &mounts) {
+            Ok(found) if grounds.iter().any(|other| other.is(&found)) => continue,
+            Ok(found) => {
+                store = found.path.clone();
+                grounds.push(found);
+            }
+            Err(error) if error.kind() == ErrorKind::TimedOut => bail!(
+                "the store {} did not answer within {} seconds: is its disk or server there?",
+                shown(&store),
+                probe::LIMIT.as_secs(),
+            ),
+            Err(_) => {}
+        }
+        kept.push(store);
+    }
+    *stores = kept;
+    Ok(grounds)
+}

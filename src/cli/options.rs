@@ -1,0 +1,155 @@
+//! What was asked of `mount`, whether said as an option or in `-o`.
+//!
+//! mount(8) passes everything in `-o`, mixed with options of its own that change nothing here. An option said both
+//! ways must say the same. Paths stay bytes; nothing is looked at on disk.
+
+use std::path::PathBuf;
+
+use super::exit::Usage;
+use super::{MountArgs, dash_o};
+
+/// What may be said, gathered from both ways.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct Options {
+    /// Folders of traces; empty if one is to be found.
+    pub(super) stores: Vec<PathBuf>,
+    /// Show this owner's workers alone.
+    pub(super) owner: Option<String>,
+    /// Show this run's workers alone.
+    pub(super) run: Option<String>,
+    /// Every owner's workers are meant.
+    pub(super) all_owners: bool,
+    /// Other users may read.
+    pub(super) allow_other: bool,
+    /// A size that [`crate::render::Budget`] accepts.
+    pub(super) budget: Option<String>,
+    /// Seconds until a change of a finished worker is noticed.
+    pub(super) ttl: Option<u32>,
+    /// Where the log goes.
+    pub(super) log: Option<PathBuf>,
+    /// Do not go to the background.
+    pub(super) foreground: bool,
+}
+
+impl Options {
+    /// Gathers what was said. Errors: an unknown option, a wrong value, two answers to one question, and a mount
+    /// for everyone that does not say whose workers are meant.
+    pub(super) fn gather(arguments: &MountArgs) -> Result<Options, Usage> {
+        let listed = dash_o::read(&arguments.options, arguments.short)?;
+        let mut stores = arguments.stores.clone();
+        stores.extend(listed.stores.into_iter().filter(|store| !arguments.stores.contains(store)));
+        let options = Options {
+            stores,
+            owner: one("owner", arguments.owner.clone(), listed.owner)?,
+            run: one("run", arguments.run.clone(), listed.run)?,
+            all_owners: arguments.all_owners || listed.all_owners,
+            allow_other: arguments.allow_other || listed.allow_other,
+            budget: one("budget", arguments.budget.clone(), listed.budget)?,
+            ttl: one("ttl", arguments.ttl, listed.ttl)?,
+            log: one("log", arguments.log.clone(), listed.log)?,
+            foreground: arguments.foreground || listed.foreground,
+        };
+        if options.owner.is_some() && options.all_owners {
+            return Err(Usage("owner and all_owners contradict each other: say one of them".into()));
+        }
+        if options.allow_other && options.owner.is_none() && !options.all_owners {
+            return Err(Usage(
+                "--allow-other lets every user of this machine read the mount: say whose workers with --owner ID, or \
+                 that all are meant with --all-owners"
+                    .into(),
+            ));
+        }
+        Ok(options)
+    }
+}
+
+/// An owner's or run's id, which is any text but the empty one.
+pub(super) fn identity(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("an id cannot be empty".into()) } else { Ok(text.to_owned()) }
+}
+
+/// The answer given one way, the other, or both alike.
+pub(super) fn one<T: PartialEq>(key: &str, first: Option<T>, second: Option<T>) -> Result<Option<T>, Usage> {
+    match (first, second) {
+        (Some(first), Some(second)) if first != second => {
+            Err(Usage(format!("{key} is said twice with different values: say it once")))
+        }
+        (first, second) => Ok(first.or(second)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn gather(typed: &[&str]) -> Result<Options, Usage> {
+        let typed = ["swarmletfs", "mount"].iter().chain(typed);
+        let crate::cli::Command::Mount(arguments) = crate::cli::Cli::try_parse_from(typed).unwrap().command else {
+            panic!("not a mount");
+        };
+        Options::gather(&arguments)
+    }
+
+    #[test]
+    fn both_ways_say_the_same() {
+        let listed = "store=/a,owner=7,run=48,budget=4000,ttl=5,log=/l,foreground,allow_other";
+        let typed =
+            ["--store=/a", "--owner=7", "--run=48", "--budget=4000", "--ttl=5", "--log=/l", "-f", "--allow-other"];
+        let options = gather(&["-o", listed]).unwrap();
+        assert_eq!(options, gather(&typed).unwrap());
+        assert_eq!(gather(&["-o", r"store=/a\,b"]).unwrap().stores, [PathBuf::from("/a,b")]);
+        let mut both = typed.to_vec();
+        both.extend(["-o", listed]);
+        assert_eq!(options, gather(&both).unwrap());
+        assert_eq!(options.owner.as_deref(), Some("7"));
+    }
+
+    #[test]
+    fn two_answers_to_one_question_are_refused() {
+        for typed in [
+            &["--owner", "7", "-o", "owner=8"][..],
+            &["-o", "ttl=1,ttl=2"],
+            &["-o", "run=1", "-o", "run=2"],
+            &["-o", "owner=7,all_owners"],
+            &["--owner", "7", "-o", "all_owners"],
+        ] {
+            assert!(gather(typed).is_err(), "{typed:?}");
+        }
+    }
+
+    #[test]
+    fn what_mount_passes_changes_nothing() {
+        let usual = "rw,,nosuid,nodev,noexec,noatime,relatime,default_permissions,auto,noauto,user,users,nofail,\
+                     _netdev,x-systemd.automount,x-a=b,comment=c,fsname=f,subtype=s";
+        assert_eq!(gather(&["-o", usual]).unwrap(), Options::default());
+        assert_eq!(gather(&["--__short", "-o", "rw,dev,suid"]).unwrap(), Options::default());
+    }
+
+    #[test]
+    fn what_is_unknown_or_wrong_is_named() {
+        for (list, named) in [
+            ("suid", "suid"),
+            ("dev", "dev"),
+            ("colour=red", "colour=red"),
+            ("ownr=7", "ownr=7"),
+            ("ttl=soon", "ttl=soon"),
+            ("budget=much", "budget=much"),
+            ("store=", "store="),
+            ("store", "store=…"),
+            ("owner=", "owner="),
+            ("foreground=1", "foreground=1"),
+            ("\x1b[31m", "\\u{1b}"),
+        ] {
+            let Usage(sentence) = gather(&["-o", list]).unwrap_err();
+            assert!(sentence.contains(named) && !sentence.contains('\x1b'), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn everyone_may_read_only_what_was_named() {
+        assert!(gather(&["--allow-other"]).is_err());
+        assert!(gather(&["--allow-other", "--owner", "7"]).is_ok());
+        assert!(gather(&["--allow-other", "-o", "all_owners"]).is_ok());
+    }
+}

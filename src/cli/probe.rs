@@ -1,0 +1,170 @@
+//! Looks at paths that may never answer.
+//!
+//! A call into a mount whose process hangs cannot be interrupted once it is under way, not even by SIGKILL, and a
+//! process with a thread in such a call cannot end. So every look is made by a process of its own, which is given a
+//! few seconds and then left behind.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+/// How long a look may take.
+pub(super) const LIMIT: Duration = Duration::from_secs(5);
+
+/// How long a fresh mount may take to answer.
+pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// The exit code that says that stdout holds an errno.
+const ERRNO: u8 = 3;
+
+/// How many links are followed on the way to a mountpoint.
+const LINKS: usize = 40;
+
+/// The path without links and `..`. The last part may be a dead mount, which the system's own way cannot resolve.
+pub(super) fn resolve(path: &Path) -> io::Result<PathBuf> {
+    Ok(PathBuf::from(OsString::from_vec(ask("resolve", path, LIMIT)?)))
+}
+
+/// Device and inode number of the folder and of each folder above it, from it upwards.
+pub(super) fn chain(path: &Path) -> io::Result<Vec<(u64, u64)>> {
+    let answer = ask("chain", path, LIMIT)?;
+    let pair = |line: &str| line.split_once(' ').and_then(|(dev, ino)| Some((dev.parse().ok()?, ino.parse().ok()?)));
+    Ok(String::from_utf8_lossy(&answer).lines().filter_map(pair).collect())
+}
+
+/// The name of some entry of the folder, if it has any. Errors: NotADirectory among others.
+pub(super) fn some_entry(path: &Path) -> io::Result<Option<OsString>> {
+    let answer = ask("entry", path, LIMIT)?;
+    Ok(if answer.is_empty() { None } else { Some(OsString::from_vec(answer)) })
+}
+
+/// Whether the file system at `path` answers. Errors: TimedOut if it hangs, NotConnected if its process is gone.
+pub(super) fn alive(path: &Path) -> io::Result<()> {
+    ask("alive", path, LIMIT).map(drop)
+}
+
+/// Whether the file at `path` can be read. Errors: TimedOut among others.
+pub(super) fn readable(path: &Path) -> io::Result<()> {
+    ask("read", path, ANSWER_LIMIT).map(drop)
+}
+
+/// Makes a look in another process.
+fn ask(look: &str, path: &Path, limit: Duration) -> io::Result<Vec<u8>> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(["__probe", look, "--"])
+        .arg(path)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .current_dir("/")
+        .spawn()?;
+    let (sender, receiver) = mpsc::channel();
+    if let Some(mut stdout) = child.stdout.take() {
+        std::thread::spawn(move || {
+            let mut answer = Vec::new();
+            let read = stdout.read_to_end(&mut answer);
+            let _ = sender.send(read.map(|_| answer));
+        });
+    }
+    let Ok(answer) = receiver.recv_timeout(limit) else {
+        // Not waited for: it may not be able to end.
+        let _ = child.kill();
+        return Err(io::ErrorKind::TimedOut.into());
+    };
+    let answer = answer?;
+    let status = child.wait()?;
+    if status.success() {
+        return Ok(answer);
+    }
+    match (status.code(), String::from_utf8_lossy(&answer).parse()) {
+        (Some(code), Ok(errno)) if code == i32::from(ERRNO) => Err(io::Error::from_raw_os_error(errno)),
+        _ => Err(io::Error::other("the process that looked at it failed")),
+    }
+}
+
+/// The other process: makes the look and writes the answer to stdout.
+pub(super) fn answer(look: &str, path: &Path) -> ExitCode {
+    let answer = match look {
+        "resolve" => resolve_here(path).map(|path| path.into_os_string().into_vec()),
+        "chain" => chain_here(path),
+        "entry" => entry_here(path),
+        "alive" => rustix::fs::statfs(path).map(|_| Vec::new()).map_err(io::Error::from),
+        "read" => read_here(path),
+        _ => Err(Errno::NOSYS.into()),
+    };
+    let (bytes, code) = match answer {
+        Ok(bytes) => (bytes, ExitCode::SUCCESS),
+        Err(error) => (error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()).to_string().into(), ERRNO.into()),
+    };
+    match io::stdout().write_all(&bytes).and_then(|()| io::stdout().flush()) {
+        Ok(()) => code,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn resolve_here(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_path_buf();
+    for _ in 0..LINKS {
+        let error = match path.canonicalize() {
+            Ok(path) => return Ok(path),
+            Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => {
+                return Err(error);
+            }
+            Err(error) => error,
+        };
+        // The last part cannot be entered: a dead mount, or one of another user. All before it must be sound.
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(error);
+        };
+        let parent = parent.canonicalize()?;
+        let whole = parent.join(name);
+        match std::fs::read_link(&whole) {
+            Ok(target) => path = parent.join(target),
+            Err(_) => return Ok(whole),
+        }
+    }
+    Err(Errno::LOOP.into())
+}
+
+fn chain_here(path: &Path) -> io::Result<Vec<u8>> {
+    let mut answer = String::new();
+    for folder in path.ancestors() {
+        let stat = rustix::fs::stat(folder)?;
+        answer.push_str(&format!("{} {}\n", stat.st_dev, stat.st_ino));
+    }
+    Ok(answer.into())
+}
+
+fn entry_here(path: &Path) -> io::Result<Vec<u8>> {
+    let entry = std::fs::read_dir(path)?.next().transpose()?;
+    Ok(entry.map(|entry| entry.file_name().as_bytes().to_vec()).unwrap_or_default())
+}
+
+fn read_here(path: &Path) -> io::Result<Vec<u8>> {
+    std::fs::File::open(path)?.read_exact(&mut [0])?;
+    Ok(Vec::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_resolved_and_missing_names_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = folder.path().canonicalize().unwrap();
+        std::fs::create_dir(real.join("point")).unwrap();
+        std::os::unix::fs::symlink("point", real.join("link")).unwrap();
+        std::os::unix::fs::symlink("nowhere", real.join("broken")).unwrap();
+        assert_eq!(resolve_here(&real.join("point/../link")).unwrap(), real.join("point"));
+        assert_eq!(resolve_here(&real.join("broken")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(entry_here(&real.join("point")).unwrap(), b"");
+        assert_ne!(entry_here(&real).unwrap(), b"");
+    }
+}

@@ -1,0 +1,92 @@
+//! The short forms: `swarmletfs MOUNTPOINT` and `swarmletfs STORE MOUNTPOINT`, which is how mount(8) calls.
+//!
+//! They are taken only where the first argument that is no option contains a `/`: a mistyped command never does, so
+//! it is never a mount.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use clap::Command;
+
+/// Writes out a short form as `mount`; everything else is returned as it came.
+pub(super) fn expand(mut arguments: Vec<OsString>, cli: &Command) -> Vec<OsString> {
+    let mount = cli.find_subcommand("mount");
+    let first = mount.and_then(|mount| first_operand(arguments.get(1..).unwrap_or_default(), mount));
+    if first.is_some_and(|first| first.as_bytes().contains(&b'/')) {
+        arguments.splice(1..1, ["mount", "--__short"].map(OsString::from));
+    }
+    arguments
+}
+
+/// The first argument that is neither an option nor an option's value.
+fn first_operand<'a>(arguments: &'a [OsString], mount: &Command) -> Option<&'a OsStr> {
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let bytes = argument.as_bytes();
+        if bytes == b"--" {
+            return arguments.next().map(OsString::as_os_str);
+        }
+        let value_follows = match bytes {
+            [b'-', b'-', long @ ..] => takes_value(mount, |arg| arg.get_long().is_some_and(|l| l.as_bytes() == long)),
+            // In a cluster such as -fo, only the last option can have its value in the next argument.
+            [b'-', cluster @ .., last] => {
+                let is = |byte: u8| move |arg: &clap::Arg| arg.get_short() == Some(char::from(byte));
+                !cluster.iter().any(|byte| takes_value(mount, is(*byte))) && takes_value(mount, is(*last))
+            }
+            _ => return Some(argument),
+        };
+        if value_follows {
+            arguments.next();
+        }
+    }
+    None
+}
+
+fn takes_value(mount: &Command, is: impl Fn(&clap::Arg) -> bool) -> bool {
+    mount.get_arguments().any(|arg| is(arg) && arg.get_action().takes_values())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn expanded(typed: &[&str]) -> bool {
+        let typed = std::iter::once("swarmletfs").chain(typed.iter().copied()).map(OsString::from).collect();
+        expand(typed, &crate::cli::Cli::command()).get(1).is_some_and(|first| first == "mount")
+    }
+
+    #[test]
+    fn a_first_operand_with_a_slash_is_a_mount() {
+        for typed in [
+            &["/mnt/swarm"][..],
+            &["./swarm"],
+            &["/store", "/mnt/swarm", "-o", "rw,allow_other"],
+            &["-o", "ro", "/store", "/mnt/swarm"],
+            &["-fo", "ro", "/mnt/swarm"],
+            &["-oro", "/mnt/swarm"],
+            &["--owner", "7", "/mnt/swarm"],
+            &["--owner=7", "/mnt/swarm"],
+            &["--", "/mnt/swarm"],
+        ] {
+            assert!(expanded(typed), "{typed:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_else_is() {
+        for typed in [
+            &[][..],
+            &["mout", "/mnt/swarm"],
+            &["swarm"],
+            &["umount", "/mnt/swarm"],
+            &["--store", "/store"],
+            &["-o", "store=/store"],
+            &["--help"],
+            &["-", "/mnt/swarm"],
+            &["", "/mnt/swarm"],
+        ] {
+            assert!(!expanded(typed), "{typed:?}");
+        }
+    }
+}

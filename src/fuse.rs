@@ -1,0 +1,372 @@
+//! The FUSE door: requests of the kernel into calls of [`crate::tree`], answers back. No logic.
+//!
+//! Every method has the same shape: call, match, reply. What may take longer than a stat is answered from a bounded
+//! pool, so that the threads that read from the kernel are never held up by a render. A panic in one request answers
+//! EIO for that request. Every request that would change something answers EROFS, also where the kernel no longer
+//! refuses it itself because root remounted the mount read-write.
+
+mod guard;
+mod pool;
+mod session;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::time::SystemTime;
+
+use fuser::{
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use tracing::{debug, warn};
+
+pub use session::{Access, Session, mount};
+
+use crate::error::Error;
+use crate::tree::{Attr, Found, NodeKind, Tree};
+use guard::guarded;
+use pool::Pool;
+
+/// The block size told by stat and statfs, in bytes.
+const BLOCK: u32 = 4_096;
+/// Requests to set flags of a file: FS_IOC_SETFLAGS and FS_IOC_FSSETXATTR.
+const CHANGING_IOCTLS: [u32; 2] = [0x4008_6602, 0x401c_5820];
+
+/// The tree behind a mount.
+struct Door {
+    tree: Arc<Tree>,
+    pool: Pool,
+    /// Dropped with the door, when the session has ended.
+    _ended: mpsc::Sender<()>,
+}
+
+impl Door {
+    /// Calls `work`, in the pool if it is `slow`.
+    fn run(&self, slow: bool, work: impl FnOnce() + Send + 'static) {
+        if slow {
+            self.pool.run(Box::new(work));
+        } else {
+            work();
+        }
+    }
+}
+
+/// The errno of `error`, noted in the log as it deserves.
+fn errno(operation: &str, error: &Error) -> Errno {
+    if error.is_miss() || *error == Error::ReadOnly {
+        debug!("{operation}: {error}");
+    } else {
+        warn!("{operation}: {error}");
+    }
+    Errno::from_i32(error.errno().raw_os_error())
+}
+
+fn file_type(kind: NodeKind) -> FileType {
+    match kind {
+        NodeKind::File => FileType::RegularFile,
+        NodeKind::Folder => FileType::Directory,
+        NodeKind::Link => FileType::Symlink,
+    }
+}
+
+fn file_attr(ino: u64, attr: &Attr) -> FileAttr {
+    let mtime = attr.mtime.to_system();
+    FileAttr {
+        ino: INodeNo(ino),
+        size: attr.size,
+        blocks: attr.size.div_ceil(512),
+        atime: mtime,
+        mtime,
+        ctime: attr.ctime.to_system(),
+        crtime: SystemTime::UNIX_EPOCH,
+        kind: file_type(attr.kind),
+        perm: u16::try_from(attr.mode & 0o777).unwrap_or(0),
+        // Not counted: 1 tells tools such as find to take nothing from the number of links of a folder.
+        nlink: 1,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: 0,
+        blksize: BLOCK,
+        flags: 0,
+    }
+}
+
+impl Filesystem for Door {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        // Without the first, lookups in one folder queue behind each other; without the second, a file that grew or
+        // was rewritten in place is read from old pages.
+        for wanted in [InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_AUTO_INVAL_DATA] {
+            if config.add_capabilities(wanted).is_err() {
+                warn!("this kernel does not offer {wanted:?}");
+            }
+        }
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let (tree, name) = (self.tree.clone(), name.as_bytes().to_vec());
+        self.run(tree.lookup_is_slow(parent.0, &name), move || match guarded(|| tree.lookup(parent.0, &name)) {
+            Ok(Found { ino, attr, name_ttl, attr_ttl }) => {
+                reply.entry_with_ttls(&attr_ttl, &name_ttl, &file_attr(ino, &attr), Generation(0));
+            }
+            Err(error) => reply.error(errno("lookup", &error)),
+        });
+    }
+
+    fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
+        self.tree.forget(ino.0, nlookup);
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let tree = self.tree.clone();
+        self.run(tree.is_slow(ino.0), move || match guarded(|| tree.attr(ino.0)) {
+            Ok((attr, ttl)) => reply.attr(&ttl, &file_attr(ino.0, &attr)),
+            Err(error) => reply.error(errno("getattr", &error)),
+        });
+    }
+
+    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        let tree = self.tree.clone();
+        self.run(true, move || match guarded(|| tree.read_link(ino.0)) {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(errno("readlink", &error)),
+        });
+    }
+
+    fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        const TRUNC: i32 = rustix::fs::OFlags::TRUNC.bits() as i32;
+        if flags.acc_mode() != OpenAccMode::O_RDONLY || flags.0 & TRUNC != 0 {
+            return reply.error(Errno::EROFS);
+        }
+        let tree = self.tree.clone();
+        self.run(tree.open_is_slow(ino.0), move || match guarded(|| tree.open(ino.0)) {
+            Ok(opened) => {
+                let keep = if opened.keep_cache { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
+                reply.opened(FileHandle(opened.fh), keep);
+            }
+            Err(error) => reply.error(errno("open", &error)),
+        });
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let mut reply = Some(reply);
+        let send = |data: &[u8]| {
+            if let Some(reply) = reply.take() {
+                reply.data(data);
+            }
+        };
+        let result = guarded(|| self.tree.read(fh.0, offset, size as usize, send));
+        if let (Err(error), Some(reply)) = (result, reply) {
+            reply.error(errno("read", &error));
+        }
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        // Said once, the kernel no longer asks at every close.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.tree.release(fh.0);
+        reply.ok();
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let tree = self.tree.clone();
+        self.run(tree.is_slow(ino.0), move || match guarded(|| tree.open_folder(ino.0)) {
+            Ok(fh) => reply.opened(FileHandle(fh), FopenFlags::empty()),
+            Err(error) => reply.error(errno("opendir", &error)),
+        });
+    }
+
+    fn readdir(&self, _: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let tree = self.tree.clone();
+        self.run(offset == 0 && tree.is_slow(ino.0), move || {
+            let items = match guarded(|| tree.entries(ino.0, fh.0, offset == 0)) {
+                Ok(items) => items,
+                Err(error) => return reply.error(errno("readdir", &error)),
+            };
+            let dots = [
+                (INodeNo(ino.0), FileType::Directory, OsStr::new(".")),
+                (INodeNo(ino.0), FileType::Directory, OsStr::new("..")),
+            ];
+            let listed = items.iter().map(|item| (INodeNo(item.ino), file_type(item.kind), item.name.as_os_str()));
+            let from = usize::try_from(offset).unwrap_or(usize::MAX);
+            for (next, (number, kind, name)) in (1_u64..).zip(dots.into_iter().chain(listed)).skip(from) {
+                if reply.add(number, next, kind, name) {
+                    break;
+                }
+            }
+            reply.ok();
+        });
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        self.tree.release(fh.0);
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        reply.statfs(0, 0, 0, 0, 0, BLOCK, 255, BLOCK);
+    }
+
+    fn access(&self, _: &Request, _: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        if mask.contains(AccessFlags::W_OK) { reply.error(Errno::EROFS) } else { reply.ok() }
+    }
+
+    fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
+        // There are none; said once, the kernel stops asking.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn listxattr(&self, _: &Request, _: INodeNo, _: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn lseek(&self, _: &Request, _: INodeNo, _: FileHandle, _: i64, _: i32, reply: ReplyLseek) {
+        // The kernel answers by itself from the size; there are no holes to be told of.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn ioctl(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: IoctlFlags,
+        command: u32,
+        _: &[u8],
+        _: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(if CHANGING_IOCTLS.contains(&command) { Errno::EROFS } else { Errno::ENOTTY });
+    }
+
+    // What would change something.
+
+    fn setattr(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: Option<u32>,
+        _: Option<u32>,
+        _: Option<u32>,
+        _: Option<u64>,
+        _: Option<TimeOrNow>,
+        _: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn mknod(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, _: u32, reply: ReplyEntry) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn mkdir(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn unlink(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn rmdir(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn symlink(&self, _: &Request, _: INodeNo, _: &OsStr, _: &Path, reply: ReplyEntry) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn rename(&self, _: &Request, _: INodeNo, _: &OsStr, _: INodeNo, _: &OsStr, _: RenameFlags, reply: ReplyEmpty) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn link(&self, _: &Request, _: INodeNo, _: INodeNo, _: &OsStr, reply: ReplyEntry) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn setxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: &[u8], _: i32, _: u32, reply: ReplyEmpty) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn removexattr(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn create(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, _: i32, reply: ReplyCreate) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn fallocate(&self, _: &Request, _: INodeNo, _: FileHandle, _: u64, _: u64, _: i32, reply: ReplyEmpty) {
+        reply.error(Errno::EROFS);
+    }
+
+    fn copy_file_range(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        reply.error(Errno::EROFS);
+    }
+}

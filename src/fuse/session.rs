@@ -1,0 +1,68 @@
+//! A mount from its start to its end.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+
+use super::Door;
+use super::pool::Pool;
+use crate::tree::Tree;
+
+/// At least so many threads read from the kernel, and as many answer what takes longer.
+const THREADS: usize = 4;
+
+/// Who may reach the mount, beside what the modes of its files say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Only the user who mounted it.
+    Mounter,
+    /// Everyone.
+    Everyone,
+}
+
+/// A mounted tree.
+pub struct Session {
+    /// Never dropped: fuser would then unmount whatever is mounted at the same path by that time.
+    _threads: ManuallyDrop<BackgroundSession>,
+    ended: mpsc::Receiver<()>,
+}
+
+/// Mounts `tree` at `mountpoint`, read-only, and serves it from threads of its own. Errors: those of the system.
+pub fn mount(tree: Tree, mountpoint: &Path, access: Access) -> io::Result<Session> {
+    let threads = thread::available_parallelism().map_or(THREADS, |cores| cores.get().max(THREADS));
+    let (sender, ended) = mpsc::channel();
+    let door = Door { tree: Arc::new(tree), pool: Pool::new(threads)?, _ended: sender };
+    // As root the file system's type comes from an option of the kernel, else from one of fusermount3.
+    let subtype = if rustix::process::geteuid().is_root() {
+        MountOption::CUSTOM("subtype=swarmletfs".into())
+    } else {
+        MountOption::Subtype("swarmletfs".into())
+    };
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::RO,
+        MountOption::NoDev,
+        MountOption::NoSuid,
+        MountOption::NoAtime,
+        MountOption::DefaultPermissions,
+        MountOption::FSName("swarmletfs".into()),
+        subtype,
+    ];
+    config.acl = if access == Access::Everyone { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(threads);
+    let session = fuser::spawn_mount(door, mountpoint, &config)?;
+    Ok(Session { _threads: ManuallyDrop::new(session), ended })
+}
+
+impl Session {
+    /// Waits until the mount has ended, whoever unmounted it.
+    pub fn wait(&self) -> io::Result<()> {
+        // The sender lives in the file system and is dropped with it; nothing is ever sent.
+        let _ = self.ended.recv();
+        Ok(())
+    }
+}

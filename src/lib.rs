@@ -1,0 +1,27 @@
+//! Mount what a swarm of agents did, and read it inside the budget of whoever reads it.
+//!
+//! From the ground up; an arrow goes only downward, which `tests/tidy.rs` holds:
+//!
+//! ```text
+//! name, error      raw bytes become Name and RelPath once, at the door; one exhaustive errno table
+//! model            Worker, Trace, ToolCall, Outcome, Status: plain values; no I/O, no serialisation
+//! store            bytes beneath roots that were opened once; never a link, never a way to write
+//! trace            formats: store -> workers
+//! catalog          all workers, swapped whole; how old what is shown may be
+//! view             the catalog as one owner may see it; the only way to a name or a byte
+//! render           view -> bytes: index.json, summary, evidence.txt, README.md
+//! tree             names to nodes to attributes, listings and bytes; inodes and handles, without a kernel
+//! fuse, cli        doors: translate and reply; they hold no logic and never import each other
+//! ```
+
+pub mod catalog;
+pub mod cli;
+pub mod error;
+pub mod fuse;
+pub mod model;
+pub mod name;
+pub mod render;
+pub mod store;
+pub mod trace;
+pub mod tree;
+pub mod view;

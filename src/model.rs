@@ -1,0 +1,336 @@
+//! What a swarm is made of: workers, runs, tool calls, and what is known of them.
+//!
+//! Plain values. No I/O and no serialisation: what is read from disk is decoded in [`crate::trace`], what is written
+//! for readers is shaped in [`crate::render`]. Nothing here is invented: what a trace does not say is `None` or
+//! unknown.
+
+use std::fmt;
+
+use jiff::Timestamp;
+
+use crate::name::{Name, RelPath};
+
+/// A worker's id: the name of its folder in `workers/`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct WorkerId(pub Name);
+
+impl WorkerId {
+    /// The id as text: invalid UTF-8 is replaced.
+    pub fn to_text(&self) -> std::borrow::Cow<'_, str> {
+        self.0.to_text()
+    }
+}
+
+/// Whose a worker is. Numbers and strings in metadata are the same owner if they are written the same.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Owner(pub String);
+
+/// How far a worker says it is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Status {
+    /// Set up, not begun.
+    Created,
+    /// At work.
+    Running,
+    /// Finished, and says it succeeded.
+    Completed,
+    /// Finished, and says it failed.
+    Failed,
+    /// Not said, or said in a word that is not known.
+    Unknown,
+}
+
+impl Status {
+    /// Whether more is to be expected from the worker.
+    pub fn is_finished(self) -> bool {
+        matches!(self, Status::Completed | Status::Failed)
+    }
+
+    /// The word that generated files use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Status::Created => "created",
+            Status::Running => "running",
+            Status::Completed => "completed",
+            Status::Failed => "failed",
+            Status::Unknown => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// How a call or a worker ended, as far as the record shows. Unknown is never shown as ok.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum Outcome {
+    /// The record says it failed.
+    Failed,
+    /// The record does not say.
+    Unknown,
+    /// The record says it went well.
+    Ok,
+}
+
+impl Outcome {
+    /// The word that generated files use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Outcome::Failed => "failed",
+            Outcome::Unknown => "unknown",
+            Outcome::Ok => "ok",
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A time as a trace gives it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum When {
+    /// Not said.
+    #[default]
+    Absent,
+    /// A point in time.
+    At(Timestamp),
+    /// Said in a form that is not understood; the source's own words.
+    Odd(String),
+}
+
+impl When {
+    /// The point in time, where there is one.
+    pub fn timestamp(&self) -> Option<Timestamp> {
+        match self {
+            When::At(time) => Some(*time),
+            When::Absent | When::Odd(_) => None,
+        }
+    }
+}
+
+/// What is wrong with a worker's record, found while reading it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Flaw {
+    /// There is no metadata.json.
+    NoMetadata,
+    /// metadata.json cannot be read, or not as JSON; what is shown is from before, or nothing. The reason.
+    BadMetadata {
+        /// Why.
+        reason: String,
+        /// Whether an earlier good record is shown in its place.
+        kept: bool,
+    },
+    /// metadata.json claims the id of another folder.
+    OtherId(String),
+    /// metadata.json names two different owners, so it has none.
+    TwoOwners,
+    /// The store's index says another status.
+    IndexDisagrees(String),
+}
+
+/// A worker as listing and metadata tell: what is kept in memory for every worker of a store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Worker {
+    /// The folder's name in the store.
+    pub id: WorkerId,
+    /// The folder, from its store's root.
+    pub root: RelPath,
+    /// Whose it is, if it says.
+    pub owner: Option<Owner>,
+    /// The run it belongs to, if it says.
+    pub run: Option<String>,
+    /// The job within the run.
+    pub job: Option<String>,
+    /// The thread or worker that started it.
+    pub parent: Option<String>,
+    /// How far it is.
+    pub status: Status,
+    /// The word its source used for the status.
+    pub status_source: Option<String>,
+    /// The task it was given, cut at [`TASK_MAX`] bytes.
+    pub task: String,
+    /// The kind of task.
+    pub task_type: Option<String>,
+    /// Tags, as the store's index or the metadata has them.
+    pub tags: Vec<String>,
+    /// The model it ran on.
+    pub model: Option<String>,
+    /// When it was set up.
+    pub created_at: When,
+    /// When it began.
+    pub started_at: When,
+    /// When it ended.
+    pub finished_at: When,
+    /// How long it took, in milliseconds, as it says itself.
+    pub duration_ms: Option<u64>,
+    /// The error it ended with.
+    pub error: Option<String>,
+    /// A summary somebody wrote of it.
+    pub summary: Option<String>,
+    /// What is wrong with its record.
+    pub flaws: Vec<Flaw>,
+}
+
+/// The longest task, summary or error, in bytes, that is kept for every worker.
+pub const TASK_MAX: usize = 600;
+
+/// One tool call of a worker.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ToolCall {
+    /// Its number, as its file says; calls count from 1.
+    pub seq: u64,
+    /// The tool's name.
+    pub tool: String,
+    /// Its file, from the worker's folder.
+    pub path: RelPath,
+    /// Where the output lies.
+    pub output: Output,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The exit code, where one is known.
+    pub exit_code: Option<i64>,
+    /// How long it took, in milliseconds.
+    pub duration_ms: Option<u64>,
+    /// Size of the output in bytes.
+    pub bytes: u64,
+    /// What it was called with, as one line.
+    pub input: Option<String>,
+}
+
+/// Where the output of a call lies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Output {
+    /// In the call's own file.
+    InPlace,
+    /// In the folder of stored-out outputs beside the store, at this path.
+    StoredOut(RelPath),
+    /// Nowhere that can be read: the reason, as a part of a sentence.
+    Unreadable(String),
+}
+
+/// A file of a worker that is evidence though it is no tool call (a log, a report).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LooseFile {
+    /// The file, from the worker's folder.
+    pub path: RelPath,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+/// What a look into a worker's files tells: read when asked for, never kept for all workers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Trace {
+    /// The calls, by number.
+    pub calls: Vec<ToolCall>,
+    /// Whether the worker's layout records tool calls at all.
+    pub records_calls: bool,
+    /// Where there are no calls: what to show instead, most telling first.
+    pub loose: Vec<LooseFile>,
+    /// Tools it says it used, where only their names are recorded.
+    pub tools_used: Vec<String>,
+    /// The task as a whole, up to the limit of a generated file.
+    pub task: Option<String>,
+    /// The worker's own last words; none if it left an empty or a placeholder result.
+    pub final_words: Option<String>,
+    /// Calls that the thread mentions and that left no output, by tool.
+    pub unanswered: Vec<String>,
+    /// Lines of JSONL files that could not be read, by file.
+    pub bad_lines: Vec<(&'static str, u64)>,
+}
+
+impl Trace {
+    /// How the worker ended: failed if it says so or its last call failed; ok if it completed, at least one call is
+    /// known to be ok and no failed call is left without a later success of the same tool; else unknown.
+    pub fn outcome(&self, status: Status) -> Outcome {
+        let last_failed = self.calls.last().is_some_and(|call| call.outcome == Outcome::Failed);
+        if status == Status::Failed || last_failed {
+            Outcome::Failed
+        } else if status == Status::Completed
+            && self.calls.iter().any(|call| call.outcome == Outcome::Ok)
+            && self.unrecovered().next().is_none()
+        {
+            Outcome::Ok
+        } else {
+            Outcome::Unknown
+        }
+    }
+
+    /// Failed calls that no later call of the same tool made good.
+    pub fn unrecovered(&self) -> impl Iterator<Item = &ToolCall> {
+        self.calls.iter().enumerate().filter_map(|(at, call)| {
+            let made_good = || {
+                let later = self.calls.iter().skip(at + 1);
+                later.filter(|other| other.tool == call.tool).any(|other| other.outcome == Outcome::Ok)
+            };
+            (call.outcome == Outcome::Failed && !made_good()).then_some(call)
+        })
+    }
+
+    /// How many calls ended so.
+    pub fn count(&self, outcome: Outcome) -> usize {
+        self.calls.iter().filter(|call| call.outcome == outcome).count()
+    }
+}
+
+/// What a store holds that is not shown, by reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Skipped {
+    /// Symbolic links, which are never followed.
+    pub links: u64,
+    /// FIFOs, sockets and devices, which are never opened, and foreign mounts.
+    pub special: u64,
+    /// Folders among the workers that are none.
+    pub not_workers: u64,
+    /// Folders that could not be read.
+    pub unreadable: u64,
+}
+
+impl Skipped {
+    /// Whether nothing was skipped.
+    pub fn is_empty(&self) -> bool {
+        *self == Skipped::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(tool: &str, outcome: Outcome) -> ToolCall {
+        ToolCall {
+            seq: 1,
+            tool: tool.into(),
+            path: RelPath::root(),
+            output: Output::InPlace,
+            outcome,
+            exit_code: None,
+            duration_ms: None,
+            bytes: 0,
+            input: None,
+        }
+    }
+
+    fn outcome(status: Status, calls: &[(&str, Outcome)]) -> Outcome {
+        let calls = calls.iter().map(|(tool, outcome)| call(tool, *outcome)).collect();
+        Trace { calls, ..Trace::default() }.outcome(status)
+    }
+
+    #[test]
+    fn outcome_follows_the_record_and_not_the_claim() {
+        use Outcome::{Failed, Ok, Unknown};
+        assert_eq!(outcome(Status::Completed, &[("a", Ok)]), Ok);
+        assert_eq!(outcome(Status::Completed, &[("a", Ok), ("a", Failed)]), Failed);
+        assert_eq!(outcome(Status::Completed, &[("a", Failed), ("a", Ok)]), Ok);
+        assert_eq!(outcome(Status::Completed, &[("a", Failed), ("b", Ok)]), Unknown);
+        assert_eq!(outcome(Status::Completed, &[]), Unknown);
+        assert_eq!(outcome(Status::Completed, &[("a", Unknown)]), Unknown);
+        assert_eq!(outcome(Status::Running, &[("a", Ok)]), Unknown);
+        assert_eq!(outcome(Status::Failed, &[("a", Ok)]), Failed);
+    }
+}

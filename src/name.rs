@@ -1,0 +1,270 @@
+//! Names and paths as bytes, checked once at the door.
+//!
+//! A raw name from the kernel, the command line or a trace becomes a [`Name`] or a [`RelPath`] here and nowhere
+//! else; nothing below takes a raw one. Names are bytes: they meet UTF-8 only in JSON and on a terminal, through
+//! [`Name::display`] or [`to_file_name`]. This module knows nothing of workers, views or the disk.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+/// The longest name in bytes that is looked up. Names on disk end at 255; names that are asked may be longer.
+pub const NAME_MAX: usize = 2_000;
+
+/// The longest file name in bytes that is made out of a string found inside a trace.
+const MADE_NAME_MAX: usize = 200;
+
+/// One component of a path: not empty, not `.` or `..`, without `/` and NUL, at most [`NAME_MAX`] bytes.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name(Arc<[u8]>);
+
+impl Name {
+    /// Checks `raw`. Errors: [`Error::InvalidName`], [`Error::NameTooLong`].
+    pub fn new(raw: impl AsRef<[u8]>) -> Result<Name> {
+        let raw = raw.as_ref();
+        if raw.len() > NAME_MAX {
+            return Err(Error::NameTooLong);
+        }
+        if raw.is_empty() || raw == b"." || raw == b".." || memchr::memchr2(b'/', 0, raw).is_some() {
+            return Err(Error::InvalidName);
+        }
+        Ok(Name(raw.into()))
+    }
+
+    /// The name's bytes, as on disk.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The name as the system calls take it.
+    pub fn as_os_str(&self) -> &OsStr {
+        OsStr::from_bytes(&self.0)
+    }
+
+    /// The name as text: invalid UTF-8 is replaced.
+    pub fn to_text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.0)
+    }
+
+    /// The name for a log or a terminal: see [`printable`].
+    pub fn display(&self) -> String {
+        printable(&self.0)
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Name({})", self.display())
+    }
+}
+
+/// A path beneath a root: zero or more [`Name`]s. The empty path is the root itself.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct RelPath(Arc<[u8]>);
+
+impl RelPath {
+    /// The root.
+    pub fn root() -> RelPath {
+        RelPath::default()
+    }
+
+    /// Splits `raw` at `/`; every part must be a valid [`Name`] (so no `..`, no `//`, no leading `/`).
+    pub fn parse(raw: impl AsRef<[u8]>) -> Result<RelPath> {
+        let raw = raw.as_ref();
+        if raw.is_empty() {
+            return Ok(RelPath::root());
+        }
+        for part in raw.split(|b| *b == b'/') {
+            Name::new(part)?;
+        }
+        Ok(RelPath(raw.into()))
+    }
+
+    /// The path of `name` inside this folder.
+    pub fn join(&self, name: &Name) -> RelPath {
+        if self.is_root() {
+            return RelPath(name.0.clone());
+        }
+        let mut bytes = Vec::with_capacity(self.0.len() + 1 + name.as_bytes().len());
+        bytes.extend_from_slice(&self.0);
+        bytes.push(b'/');
+        bytes.extend_from_slice(name.as_bytes());
+        RelPath(bytes.into())
+    }
+
+    /// The path of `other` inside this folder.
+    pub fn join_path(&self, other: &RelPath) -> RelPath {
+        other.names().fold(self.clone(), |path, name| path.join(&name))
+    }
+
+    /// Whether this is the root.
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The bytes, parts separated by `/`; empty for the root.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The path as the system calls take it; `.` for the root.
+    pub fn as_os_str(&self) -> &OsStr {
+        if self.is_root() { OsStr::new(".") } else { OsStr::from_bytes(&self.0) }
+    }
+
+    /// The parts, from the root down.
+    pub fn names(&self) -> impl Iterator<Item = Name> + '_ {
+        self.0.split(|b| *b == b'/').filter(|part| !part.is_empty()).map(|part| Name(part.into()))
+    }
+
+    /// The last part, none for the root.
+    pub fn file_name(&self) -> Option<Name> {
+        self.names().last()
+    }
+
+    /// How many parts there are.
+    pub fn depth(&self) -> usize {
+        if self.is_root() { 0 } else { memchr::memchr_iter(b'/', &self.0).count() + 1 }
+    }
+
+    /// The path as text: invalid UTF-8 is replaced.
+    pub fn to_text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.0)
+    }
+
+    /// The path for a log or a terminal: see [`printable`].
+    pub fn display(&self) -> String {
+        printable(&self.0)
+    }
+}
+
+impl From<Name> for RelPath {
+    fn from(name: Name) -> RelPath {
+        RelPath(name.0)
+    }
+}
+
+impl fmt::Debug for RelPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RelPath({})", self.display())
+    }
+}
+
+/// Bytes made safe for a terminal, a log or one line of a generated file: control and bidirectional characters
+/// and invalid UTF-8 become `\u{..}` and `\x..`, so that no name can move a cursor, break a line or reverse one.
+pub fn printable(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if is_unprintable(c) {
+                out.extend(c.escape_unicode());
+            } else {
+                out.push(c);
+            }
+        }
+        for byte in chunk.invalid() {
+            out.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    out
+}
+
+/// Whether `c` is a control character (C0, C1, DEL), a line separator or a bidirectional override, embedding or
+/// isolate.
+pub fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// A file name for a string found inside a trace (a run id, a tool's name), which is hostile input: `/`, `%`,
+/// control and bidirectional characters, a leading `.` and every name in `reserved` are written `%XX`; what is
+/// longer than 200 bytes is cut and ends in a hash of the whole. Different strings get different names.
+pub fn to_file_name(text: &str, reserved: &[&str]) -> Name {
+    let mut out = String::with_capacity(text.len());
+    for (i, c) in text.chars().enumerate() {
+        if c == '/' || c == '%' || is_unprintable(c) || (i == 0 && (c == '.' || reserved.contains(&text))) {
+            let mut buffer = [0; 4];
+            for byte in c.encode_utf8(&mut buffer).bytes() {
+                out.push_str(&format!("%{byte:02X}"));
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    if out.is_empty() {
+        out.push_str("%00");
+    }
+    if out.len() > MADE_NAME_MAX {
+        let hash = blake3::hash(text.as_bytes()).to_hex();
+        out.truncate(out.floor_char_boundary(MADE_NAME_MAX - 17));
+        out.push('~');
+        out.extend(hash.chars().take(16));
+    }
+    Name(out.into_bytes().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_what_is_not_one_component() {
+        for bad in ["", ".", "..", "a/b", "/", "a\0b"] {
+            assert!(matches!(Name::new(bad), Err(Error::InvalidName)), "{bad:?}");
+        }
+        assert!(matches!(Name::new([b'a'; NAME_MAX + 1]), Err(Error::NameTooLong)));
+        for good in [&b"a..b.txt"[..], b"...", b"\xff\xfe", b"-rf", b" ", b"\n"] {
+            assert_eq!(Name::new(good).unwrap().as_bytes(), good);
+        }
+    }
+
+    #[test]
+    fn paths_have_only_valid_parts() {
+        for bad in ["/a", "a//b", "a/", "../a", "a/../b", "./a", "a\0"] {
+            assert!(RelPath::parse(bad).is_err(), "{bad:?}");
+        }
+        let path = RelPath::parse("a/b").unwrap();
+        assert_eq!(path.join(&Name::new("c").unwrap()).as_bytes(), b"a/b/c");
+        assert_eq!(path.depth(), 2);
+        assert_eq!(RelPath::root().join_path(&path), path);
+        assert_eq!(path.file_name().unwrap().as_bytes(), b"b");
+    }
+
+    #[test]
+    fn printable_leaves_no_control_character() {
+        assert_eq!(printable(b"a\x1b[31m\n\xffb"), "a\\u{1b}[31m\\u{a}\\xffb");
+        assert_eq!(printable("\u{202e}gnp".as_bytes()), "\\u{202e}gnp");
+    }
+
+    #[test]
+    fn made_names_are_valid_short_and_different() {
+        let long = "x".repeat(1_500);
+        let inputs = [
+            "",
+            "a/b",
+            "a%2Fb",
+            "..",
+            ".",
+            ".git",
+            "\u{0}",
+            "%00",
+            "latest",
+            "%6Catest",
+            "\u{202e}",
+            &long,
+            &format!("{long}y"),
+        ];
+        let mut seen = std::collections::HashSet::new();
+        for input in inputs {
+            let name = to_file_name(input, &["latest"]);
+            assert!(Name::new(name.as_bytes()).is_ok(), "{input:?}");
+            assert!(name.as_bytes().len() <= MADE_NAME_MAX);
+            assert!(!name.as_bytes().starts_with(b".") && name.as_bytes() != b"latest");
+            assert!(seen.insert(name), "{input:?} is not unique");
+        }
+    }
+}

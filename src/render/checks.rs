@@ -1,0 +1,119 @@
+//! A worker's claims held against its record: no model, no guess, each with a name and the file that shows it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::text::one_line;
+use crate::catalog::Stamp;
+use crate::model::{Flaw, Outcome, Output, Status, Trace, Worker};
+
+/// How often the same call must fail to be told.
+const REPEATED: usize = 3;
+/// The longest name out of a trace in a check, in bytes.
+const QUOTE_MAX: usize = 80;
+
+/// Something a worker's record does not bear out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Check {
+    /// Its name, the same in all files.
+    pub(super) name: &'static str,
+    /// What was found, as a sentence.
+    pub(super) says: String,
+    /// The file that shows it, from the worker's folder.
+    pub(super) file: String,
+}
+
+impl Check {
+    pub(super) fn new(name: &'static str, says: String, file: impl Into<String>) -> Check {
+        Check { name, says, file: file.into() }
+    }
+}
+
+/// All checks that found something.
+pub(super) fn of(worker: &Worker, trace: &Trace, stamp: &Stamp) -> Vec<Check> {
+    let mut checks: Vec<Check> = worker.flaws.iter().map(flaw).collect();
+    let finished = worker.status.is_finished();
+    if finished && trace.records_calls && trace.calls.is_empty() {
+        checks.push(Check::new("no_tool_call", "it finished without any tool call".into(), "tool_calls"));
+    }
+    if finished && trace.final_words.is_none() {
+        checks.push(Check::new("no_final_words", "it finished without a word of its own".into(), "result.txt"));
+    }
+    if worker.status == Status::Completed {
+        success(trace, &mut checks);
+    }
+    if finished && !trace.unanswered.is_empty() {
+        let tools = quoted(trace.unanswered.iter().map(String::as_str));
+        checks.push(Check::new("call_without_result", format!("calls that left no output: {tools}"), "thread.jsonl"));
+    }
+    repeated(trace, &mut checks);
+    for call in &trace.calls {
+        if let Output::Unreadable(reason) = &call.output {
+            checks.push(Check::new("unreadable_output", reason.clone(), call.path.display()));
+        }
+    }
+    for (file, lines) in &trace.bad_lines {
+        checks.push(Check::new("bad_lines", format!("{lines} lines could not be read"), *file));
+    }
+    let skipped = stamp.skipped;
+    if !skipped.is_empty() {
+        let says = format!(
+            "in its folder and not shown: {} links, {} special files, {} unreadable",
+            skipped.links, skipped.special, skipped.unreadable
+        );
+        checks.push(Check::new("not_shown", says, "."));
+    }
+    checks
+}
+
+fn flaw(flaw: &Flaw) -> Check {
+    let (name, says) = match flaw {
+        Flaw::NoMetadata => ("no_metadata", "there is no metadata.json".into()),
+        Flaw::BadMetadata { reason, kept: true } => {
+            ("bad_metadata", format!("metadata.json is {reason}; what was read of it before is shown"))
+        }
+        Flaw::BadMetadata { reason, kept: false } => ("bad_metadata", format!("metadata.json is {reason}")),
+        Flaw::OtherId(id) => ("other_id", format!("metadata.json says it is {}", one_line(id, QUOTE_MAX))),
+        Flaw::TwoOwners => ("two_owners", "metadata.json names two owners, so it has none".into()),
+        Flaw::IndexDisagrees(word) => {
+            ("index_disagrees", format!("the store's index.json says {}", one_line(word, QUOTE_MAX)))
+        }
+    };
+    Check::new(name, one_line(&says, 300), "metadata.json")
+}
+
+/// The status says success; does the record?
+fn success(trace: &Trace, checks: &mut Vec<Check>) {
+    if let Some(last) = trace.calls.last().filter(|call| call.outcome == Outcome::Failed) {
+        let says = "its status says success, but its last call failed".into();
+        checks.push(Check::new("success_but_last_call_failed", says, last.path.display()));
+    } else if let Some(call) = trace.unrecovered().last() {
+        let tool = one_line(&call.tool, QUOTE_MAX);
+        let says = format!("its status says success, but a call of {tool} failed and none of it succeeded later");
+        checks.push(Check::new("failure_never_made_good", says, call.path.display()));
+    }
+}
+
+fn repeated(trace: &Trace, checks: &mut Vec<Check>) {
+    let mut failures: BTreeMap<(&str, &str), (usize, String)> = BTreeMap::new();
+    for call in trace.calls.iter().filter(|call| call.outcome == Outcome::Failed) {
+        // Without its input a call cannot be told to be the same.
+        let Some(input) = &call.input else { continue };
+        let entry = failures.entry((&call.tool, input)).or_default();
+        entry.0 += 1;
+        entry.1 = call.path.display();
+    }
+    for ((tool, input), (times, file)) in failures {
+        if times >= REPEATED {
+            let says = format!("failed {times} times: {} {}", one_line(tool, QUOTE_MAX), one_line(input, QUOTE_MAX));
+            checks.push(Check::new("same_call_failed_again", says, file));
+        }
+    }
+}
+
+fn quoted<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<String> = names.map(|name| one_line(name, QUOTE_MAX)).collect();
+    let shown = names.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > 5 { format!("{shown} and {} more", names.len() - 5) } else { shown }
+}

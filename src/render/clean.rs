@@ -1,0 +1,120 @@
+//! Worker text made fit for a frame: no terminal escape, no control character, nothing that reads as our own frame.
+
+use vte::{Parser, Perform};
+
+use crate::name::is_unprintable;
+
+/// Appends `raw` to `out` without terminal escapes and control characters. Tabs and line ends stay, a carriage return
+/// only before a line feed; invalid UTF-8 becomes U+FFFD. Returns whether there was any.
+pub(super) fn clean(raw: &[u8], out: &mut String) -> bool {
+    if raw.iter().all(|b| matches!(b, b' '..=b'~' | b'\n' | b'\t')) {
+        out.extend(raw.iter().map(|b| char::from(*b)));
+        return false;
+    }
+    let (body, end) = match raw {
+        [body @ .., b'\r', b'\n'] => (body, "\r\n"),
+        [body @ .., b'\n'] => (body, "\n"),
+        body => (body, ""),
+    };
+    Parser::new().advance(&mut Keep(out), body);
+    out.push_str(end);
+    std::str::from_utf8(body).is_err()
+}
+
+struct Keep<'a>(&'a mut String);
+
+impl Perform for Keep<'_> {
+    fn print(&mut self, c: char) {
+        if !is_unprintable(c) {
+            self.0.push(c);
+        }
+    }
+
+    fn execute(&mut self, byte: u8) {
+        if matches!(byte, b'\n' | b'\t') {
+            self.0.push(char::from(byte));
+        }
+    }
+}
+
+/// Beginnings of our own markers, and of the lines that say what was omitted. What reads so in worker text gets a
+/// backslash after its bracket.
+const MARKERS: [&str; 2] = ["[EVIDENCE:", "[TOOL_OUTPUT:"];
+const OMISSION: &str = "[...";
+
+/// `text` with every marker in it, and every line that begins like an omission, marked as not ours.
+pub(super) fn defuse(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 8);
+    for line in text.split_inclusive('\n') {
+        let mut rest = line;
+        if let Some(after) = rest.strip_prefix(OMISSION) {
+            out.push_str("[\\...");
+            rest = after;
+        }
+        while let Some(at) = memchr::memchr(b'[', rest.as_bytes()) {
+            let (before, from) = rest.split_at(at);
+            out.push_str(before);
+            out.push('[');
+            let is_marker = |marker: &&str| {
+                from.as_bytes().get(..marker.len()).is_some_and(|start| start.eq_ignore_ascii_case(marker.as_bytes()))
+            };
+            if MARKERS.iter().any(|marker| is_marker(&marker)) {
+                out.push('\\');
+            }
+            rest = from.get(1..).unwrap_or_default();
+        }
+        out.push_str(rest);
+    }
+    out
+}
+
+/// `text` as a part of one line of ours: cleaned, on one line, markers defused, at most `max` bytes, cut at a
+/// character with `…` at the cut.
+pub(super) fn one_line(text: &str, max: usize) -> String {
+    let mut cleaned = String::new();
+    clean(text.as_bytes(), &mut cleaned);
+    let words: Vec<&str> = cleaned.split_whitespace().collect();
+    let mut line = defuse(&words.join(" "));
+    if line.len() > max {
+        line.truncate(line.floor_char_boundary(max.saturating_sub('…'.len_utf8())));
+        line.push('…');
+        line.truncate(line.floor_char_boundary(max));
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cleaned(raw: &[u8]) -> String {
+        let mut out = String::new();
+        clean(raw, &mut out);
+        out
+    }
+
+    #[test]
+    fn escapes_and_controls_go_and_text_stays() {
+        assert_eq!(cleaned(b"\x1b[1;31mred\x1b[0m\tx\n"), "red\tx\n");
+        assert_eq!(cleaned(b"a\x07\x00b\x1b]0;title\x07c"), "abc");
+        assert_eq!(cleaned("caf\u{e9} \u{202e}x\u{9b}y".as_bytes()), "caf\u{e9} xy");
+        assert_eq!(cleaned(b"line\x01\r\n"), "line\r\n");
+        assert_eq!(cleaned(b"a\xffb"), "a\u{fffd}b");
+    }
+
+    #[test]
+    fn nothing_reads_as_our_frame() {
+        assert_eq!(defuse("x [EVIDENCE:run_id=1] y"), "x [\\EVIDENCE:run_id=1] y");
+        assert_eq!(defuse("[evidence:[TOOL_OUTPUT:["), "[\\evidence:[\\TOOL_OUTPUT:[");
+        assert_eq!(defuse("[... 5 B omitted ...]\n[... x"), "[\\... 5 B omitted ...]\n[\\... x");
+        assert_eq!(defuse("a [... b"), "a [... b");
+    }
+
+    #[test]
+    fn one_line_is_one_line_and_short() {
+        assert_eq!(one_line("a\n\tb\r\nc", 100), "a b c");
+        for max in 0..20 {
+            assert!(one_line("ééééééééééé", max).len() <= max);
+        }
+    }
+}

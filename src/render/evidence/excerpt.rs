@@ -1,0 +1,356 @@
+//! What is shown of one output under a share: all of it, or a little of its head, the lines that matter with those
+//! around them, and its tail, with every omission said where it happens.
+
+use std::collections::VecDeque;
+
+use super::lines::{Piece, pieces};
+use super::signs::{self, Sign};
+use crate::error::Result;
+use crate::render::clean::defuse;
+use crate::store::{File, read_range};
+
+/// Up to this size an output is taken into memory whole, in bytes.
+const WHOLE_MAX: u64 = 4 << 20;
+/// A larger one is searched in steps of this size, in bytes.
+const STEP: usize = 1 << 20;
+/// How many places that matter are kept while searching a large output.
+const HITS_MAX: usize = 400;
+/// How much is read around such a place, and of the head, in bytes.
+const AROUND: u64 = 2 << 10;
+const HEAD: u64 = 16 << 10;
+/// NUL within this many bytes means binary.
+const BINARY_PROBE: usize = 8 << 10;
+/// The parts of a share that the head, and head and windows together, may fill, in percent.
+const HEAD_PERCENT: usize = 6;
+const WINDOWS_PERCENT: usize = 55;
+/// How many lines are shown before and after one that matters.
+const BEFORE: usize = 2;
+const AFTER: usize = 3;
+
+/// What is shown of an output.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Excerpt {
+    /// The text, omissions included; ends in a line end unless empty.
+    pub(super) text: String,
+    /// The bytes of the file that are shown, ends exclusive; empty if `whole`.
+    pub(super) ranges: Vec<(u64, u64)>,
+    /// Whether nothing was left out.
+    pub(super) whole: bool,
+    /// What else is to be said of it on its section line.
+    pub(super) note: Option<String>,
+}
+
+/// The excerpt of `file` (of `size` bytes, called `path` in omissions): its text and the listing of its ranges take
+/// at most `share` bytes together.
+pub(super) fn excerpt(
+    file: &dyn File,
+    size: u64,
+    path: &str,
+    share: usize,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Excerpt> {
+    let probe = read_range(file, 0, BINARY_PROBE)?;
+    if memchr::memchr(0, &probe).is_some() {
+        let text = "(binary, not shown)\n";
+        let fits = text.len() <= share;
+        let text = if fits { text.to_owned() } else { String::new() };
+        return Ok(Excerpt { text, whole: false, ranges: Vec::new(), note: Some("binary".into()) });
+    }
+    let loaded = if size <= WHOLE_MAX.max(share as u64) {
+        Loaded::whole(file, size)?
+    } else {
+        Loaded::parts(file, size, share, go_on)?
+    };
+    let note = match (loaded.utf8, loaded.searched) {
+        (false, _) => Some("not UTF-8".to_owned()),
+        (true, Some(end)) => Some(format!("searched to byte {end}")),
+        (true, None) => None,
+    };
+    let all =
+        loaded.complete.then(|| ended(defuse(&loaded.pieces.iter().map(|p| p.text.as_str()).collect::<String>())));
+    if let Some(text) = all.filter(|text| text.len() <= share) {
+        return Ok(Excerpt { text, ranges: Vec::new(), whole: true, note });
+    }
+    // Defusing markers adds bytes that are known only afterwards; what they take is taken off the share.
+    let mut slack = 0;
+    loop {
+        let selection = Selection::choose(&loaded, size, path, share.saturating_sub(slack));
+        let (text, ranges) = selection.text(path);
+        let cost = text.len() + ranges.iter().map(|range| range_text(range).len() + 2).sum::<usize>();
+        if cost <= share || selection.is_empty() {
+            let (text, ranges) = if cost <= share { (text, ranges) } else { Default::default() };
+            return Ok(Excerpt { text, ranges, whole: false, note });
+        }
+        slack += (cost - share).max(16);
+    }
+}
+
+/// How a range is written: the last byte included.
+pub(super) fn range_text((start, end): &(u64, u64)) -> String {
+    format!("{start}-{}", end.saturating_sub(1))
+}
+
+fn ended(mut text: String) -> String {
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
+}
+
+/// The parts of an output that can be shown.
+struct Loaded {
+    pieces: Vec<Piece>,
+    /// Indices of pieces that matter.
+    hits: Vec<(usize, Sign)>,
+    /// Whether the pieces are all of it.
+    complete: bool,
+    utf8: bool,
+    /// Where the search for signs ended early.
+    searched: Option<u64>,
+}
+
+impl Loaded {
+    fn whole(file: &dyn File, size: u64) -> Result<Loaded> {
+        let raw = read_range(file, 0, usize::try_from(size).unwrap_or(usize::MAX))?;
+        let (pieces, utf8) = pieces(&raw, 0);
+        let hits = signs::find(&raw).into_iter().map(|(at, sign)| (at as u64, sign));
+        let hits = on_pieces(&pieces, hits);
+        Ok(Loaded { pieces, hits, complete: true, utf8, searched: None })
+    }
+
+    /// One pass over all of it for signs, then only the regions that could be shown.
+    fn parts(file: &dyn File, size: u64, share: usize, go_on: &dyn Fn() -> bool) -> Result<Loaded> {
+        let (hits, searched) = search(file, size, go_on)?;
+        let tail = size.saturating_sub((share as u64).saturating_mul(4).clamp(64 << 10, 8 << 20));
+        let mut regions = vec![(0, HEAD.min(size)), (tail, size)];
+        regions.extend(hits.iter().map(|(at, _)| (at.saturating_sub(AROUND), (at + AROUND).min(size))));
+        let mut loaded = Vec::new();
+        let mut utf8 = true;
+        for (start, end) in merged(regions) {
+            let raw = read_range(file, start, usize::try_from(end - start).unwrap_or(STEP))?;
+            let (from, to) = whole_lines(&raw, start == 0, end >= size);
+            let (mut found, valid) = pieces(raw.get(from..to).unwrap_or_default(), start + from as u64);
+            loaded.append(&mut found);
+            utf8 &= valid;
+        }
+        let hits = on_pieces(&loaded, hits.into_iter());
+        Ok(Loaded { pieces: loaded, hits, complete: false, utf8, searched })
+    }
+}
+
+/// Finds signs in all of `file`, piecewise; the latest are kept, strong before weak. Also where it stopped, if early.
+fn search(file: &dyn File, size: u64, go_on: &dyn Fn() -> bool) -> Result<(Vec<(u64, Sign)>, Option<u64>)> {
+    let (mut strong, mut weak) = (VecDeque::new(), VecDeque::new());
+    let (mut offset, mut searched) = (0, None);
+    while offset < size {
+        if !go_on() {
+            searched = Some(offset);
+            break;
+        }
+        let raw = read_range(file, offset, STEP)?;
+        if raw.is_empty() {
+            break;
+        }
+        // Up to the last line end, so that no sign is torn between two steps.
+        let len = memchr::memrchr(b'\n', &raw).map_or(raw.len(), |at| at + 1);
+        for (at, sign) in signs::find(raw.get(..len).unwrap_or(&raw)) {
+            let kept = if sign == Sign::Strong { &mut strong } else { &mut weak };
+            kept.push_back((offset + at as u64, sign));
+            if kept.len() > HITS_MAX {
+                kept.pop_front();
+            }
+        }
+        offset += len as u64;
+    }
+    let room = HITS_MAX - strong.len();
+    let weak = weak.into_iter().rev().take(room);
+    let mut hits: Vec<(u64, Sign)> = strong.into_iter().chain(weak).collect();
+    hits.sort_unstable();
+    Ok((hits, searched))
+}
+
+fn merged(mut regions: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    regions.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = Vec::with_capacity(regions.len());
+    for (start, end) in regions {
+        match merged.last_mut() {
+            Some(last) if start <= last.1 => last.1 = last.1.max(end),
+            _ => merged.push((start, end)),
+        }
+    }
+    merged
+}
+
+/// The part of a region that begins and ends with whole lines, or at least with whole characters.
+fn whole_lines(raw: &[u8], at_start: bool, at_end: bool) -> (usize, usize) {
+    let is_start = |at: &usize| raw.get(*at).is_none_or(|b| b & 0xc0 != 0x80);
+    let half = raw.len() / 2;
+    let from = match memchr::memchr(b'\n', raw.get(..half).unwrap_or_default()) {
+        _ if at_start => 0,
+        Some(at) => at + 1,
+        None => (0..raw.len()).find(is_start).unwrap_or(0),
+    };
+    let to = match memchr::memrchr(b'\n', raw.get(half..).unwrap_or_default()) {
+        _ if at_end => raw.len(),
+        Some(at) => half + at + 1,
+        None => (from..raw.len()).rev().find(is_start).unwrap_or(raw.len()),
+    };
+    (from, to.max(from))
+}
+
+fn on_pieces(pieces: &[Piece], hits: impl Iterator<Item = (u64, Sign)>) -> Vec<(usize, Sign)> {
+    let mut on: Vec<(usize, Sign)> = Vec::new();
+    for (offset, sign) in hits {
+        let at = pieces.partition_point(|piece| piece.end <= offset);
+        if pieces.get(at).is_none_or(|piece| piece.start > offset || piece.text.is_empty()) {
+            continue;
+        }
+        match on.last_mut() {
+            Some((last, strongest)) if *last == at => *strongest = (*strongest).max(sign),
+            _ => on.push((at, sign)),
+        }
+    }
+    on
+}
+
+/// Which pieces are shown, and an upper bound of what showing them costs.
+struct Selection<'a> {
+    pieces: &'a [Piece],
+    size: u64,
+    chosen: Vec<bool>,
+    cost: usize,
+    gap_cost: usize,
+}
+
+impl<'a> Selection<'a> {
+    fn choose(loaded: &'a Loaded, size: u64, path: &str, share: usize) -> Selection<'a> {
+        let pieces = &loaded.pieces;
+        // The longest an omission can be, its line end before it, and its range on the section line.
+        let digits = size.to_string().len();
+        let gap_cost = omission(size, 0, size, path).len() + 1 + 2 * digits + 3;
+        let mut selection = Selection { pieces, size, chosen: vec![false; pieces.len()], cost: gap_cost, gap_cost };
+        let (head, windows) = (share * HEAD_PERCENT / 100, share * WINDOWS_PERCENT / 100);
+        for at in 0..pieces.len() {
+            if !selection.take(at, head) {
+                break;
+            }
+        }
+        let mut hits = loaded.hits.clone();
+        hits.sort_by_key(|(at, sign)| (*sign, *at));
+        for (at, _) in hits.into_iter().rev() {
+            selection.take_around(at, windows);
+        }
+        for at in (0..pieces.len()).rev() {
+            if !selection.take(at, share) {
+                break;
+            }
+        }
+        selection
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.chosen.iter().any(|chosen| *chosen)
+    }
+
+    /// Shows the piece `at` if that stays within `limit`; says whether it is shown.
+    fn take(&mut self, at: usize, limit: usize) -> bool {
+        if self.chosen.get(at) == Some(&true) {
+            return true;
+        }
+        let Some(piece) = self.pieces.get(at) else { return false };
+        let gaps = 1 - i64::from(self.joins_before(at)) - i64::from(self.joins_after(at));
+        let cost = self.cost as i64 + gaps * self.gap_cost as i64 + piece.text.len() as i64;
+        let fits = cost <= limit as i64;
+        if fits {
+            self.cost = cost.max(0) as usize;
+            if let Some(chosen) = self.chosen.get_mut(at) {
+                *chosen = true;
+            }
+        }
+        fits
+    }
+
+    /// Shows the piece `at` with the lines around it, nearest first, as far as `limit` allows.
+    fn take_around(&mut self, at: usize, limit: usize) {
+        if !self.take(at, limit) {
+            return;
+        }
+        let (mut before, mut after) = (BEFORE, AFTER);
+        let (mut low, mut high) = (at, at);
+        while before > 0 || after > 0 {
+            if after > 0 {
+                high += 1;
+                after = if self.take(high, limit) { after - self.counts(high) } else { 0 };
+            }
+            if before > 0 {
+                match low.checked_sub(1) {
+                    Some(next) => {
+                        low = next;
+                        before = if self.take(low, limit) { before - self.counts(low) } else { 0 };
+                    }
+                    None => before = 0,
+                }
+            }
+        }
+    }
+
+    /// 1 for a piece that shows something, 0 for a state that was written over.
+    fn counts(&self, at: usize) -> usize {
+        usize::from(self.pieces.get(at).is_some_and(|piece| !piece.text.is_empty()))
+    }
+
+    fn joins_before(&self, at: usize) -> bool {
+        let start = self.pieces.get(at).map_or(0, |piece| piece.start);
+        match at.checked_sub(1) {
+            None => start == 0,
+            Some(before) => self.is_chosen(before) && self.pieces.get(before).is_some_and(|piece| piece.end == start),
+        }
+    }
+
+    fn joins_after(&self, at: usize) -> bool {
+        let end = self.pieces.get(at).map_or(0, |piece| piece.end);
+        match self.pieces.get(at + 1) {
+            None => end >= self.size,
+            Some(next) => self.is_chosen(at + 1) && next.start == end,
+        }
+    }
+
+    fn is_chosen(&self, at: usize) -> bool {
+        self.chosen.get(at) == Some(&true)
+    }
+
+    /// The text with its omissions, and the ranges shown.
+    fn text(&self, path: &str) -> (String, Vec<(u64, u64)>) {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        let mut runs: Vec<String> = Vec::new();
+        for (piece, _) in self.pieces.iter().zip(&self.chosen).filter(|(_, chosen)| **chosen) {
+            match (ranges.last_mut(), runs.last_mut()) {
+                (Some(last), Some(run)) if last.1 == piece.start => {
+                    last.1 = piece.end;
+                    run.push_str(&piece.text);
+                }
+                _ => {
+                    ranges.push((piece.start, piece.end));
+                    runs.push(piece.text.clone());
+                }
+            }
+        }
+        let mut text = String::new();
+        let mut shown_to = 0;
+        for ((start, end), run) in ranges.iter().zip(runs) {
+            if *start > shown_to {
+                text.push_str(&omission(start - shown_to, shown_to, *start, path));
+            }
+            text.push_str(&ended(defuse(&run)));
+            shown_to = *end;
+        }
+        if shown_to < self.size {
+            text.push_str(&omission(self.size - shown_to, shown_to, self.size, path));
+        }
+        (text, ranges)
+    }
+}
+
+fn omission(bytes: u64, start: u64, end: u64, path: &str) -> String {
+    format!("[... {bytes} B omitted: bytes {} of {path} ...]\n", range_text(&(start, end)))
+}

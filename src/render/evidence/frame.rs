@@ -1,0 +1,341 @@
+//! The frame of an excerpt: header, sections, list of what did not fit, end; and its hard bound.
+//!
+//! The first line, every section line and the last line end in a tag that is derived from the content and does not
+//! occur in it, so that no worker can write a line that passes for one of ours.
+
+use super::excerpt::{Excerpt, excerpt, range_text};
+use super::shares::{Claim, deal};
+use crate::model::Outcome;
+use crate::render::Budget;
+use crate::render::clean::{defuse, one_line};
+use crate::store::File;
+
+/// Length of a tag: `#` and six hexadecimal digits.
+const TAG: usize = 7;
+/// The longest input that stands under a section line, in bytes.
+const INPUT_MAX: usize = 120;
+/// A section that is cut gets at least this much of its output, in bytes, or is only listed.
+const HEARING: usize = 240;
+/// The part of the budget that is kept for the list of what does not fit, in percent.
+const LISTING_PERCENT: usize = 8;
+
+/// One output that may be shown.
+#[derive(Debug, Clone)]
+pub(super) struct Section {
+    /// Its path, safe to print.
+    pub(super) path: String,
+    /// How the call ended; `None` for a file that is no call.
+    pub(super) outcome: Option<Outcome>,
+    /// Its exit code, where one is known.
+    pub(super) exit_code: Option<i64>,
+    /// Its size in bytes.
+    pub(super) bytes: u64,
+    /// What the call was made with.
+    pub(super) input: Option<String>,
+    /// Why it cannot be read, as a part of a sentence.
+    pub(super) unreadable: Option<String>,
+}
+
+/// Everything a frame is made of. Sections are in the order of their importance.
+pub(super) struct Content<'a> {
+    /// What the evidence is for: `Worker 123 (abc-123)`.
+    pub(super) title: String,
+    /// What the header says is being counted: `Calls: 14 (3 failed, 1 unknown)`.
+    pub(super) counted: String,
+    /// Lines between header and sections; each may be left out from the end, and is then counted as `more`.
+    pub(super) lines: Vec<String>,
+    /// How lines that were left out are said: `61 more failing workers`.
+    pub(super) more: &'a dyn Fn(usize) -> String,
+    /// The sections.
+    pub(super) sections: Vec<Section>,
+    /// Opens the output of a section by its number.
+    pub(super) open: &'a dyn Fn(usize) -> Result<Box<dyn File>, String>,
+    /// Whether there is time left to look into more.
+    pub(super) go_on: &'a dyn Fn() -> bool,
+}
+
+/// A section as far as it is shown.
+struct Shown {
+    number: usize,
+    excerpt: Excerpt,
+}
+
+impl Content<'_> {
+    /// The whole file: at most `budget`, whatever the content.
+    pub(super) fn within(self, budget: Budget) -> Vec<u8> {
+        let budget = budget.bytes();
+        let frame =
+            self.header(budget, budget, &Counts::most(self.sections.len()), "").len() + self.end("").len() + 2 * TAG;
+        let nothing = self.not_shown(&[], 0).len() + TAG;
+        if frame + nothing > budget {
+            return self.tiny(budget);
+        }
+        let mut room = budget - frame;
+        let (lines, left_out) = self.fitting_lines(room);
+        room -= lines.len();
+        let (shown, listed_room) = self.fill(room);
+        self.assemble(budget, lines + &left_out, shown, listed_room)
+    }
+
+    /// Where not even the frame fits: the counts alone, cut to the budget.
+    fn tiny(&self, budget: usize) -> Vec<u8> {
+        let mut text = format!("{}; budget {budget} B is too small for more\n", self.counted);
+        text.truncate(text.floor_char_boundary(budget));
+        text.into_bytes()
+    }
+
+    /// As many of the lines as fit into two thirds of `room` (all of it where there are no sections), and what is said
+    /// of the others.
+    fn fitting_lines(&self, room: usize) -> (String, String) {
+        let limit = if self.sections.is_empty() { room } else { room * 2 / 3 };
+        let more = |n: usize| if n == 0 { String::new() } else { (self.more)(n) + "\n" };
+        let mut text = String::new();
+        for (at, line) in self.lines.iter().enumerate() {
+            let rest = self.lines.len() - at - 1;
+            if text.len() + line.len() + 1 + more(rest).len() > limit {
+                let left_out = more(rest + 1);
+                return (text, if left_out.len() <= limit { left_out } else { String::new() });
+            }
+            text.push_str(line);
+            text.push('\n');
+        }
+        (text, String::new())
+    }
+
+    /// Chooses which sections are shown and fills them. The second value is the room left for the list of others.
+    fn fill(&self, room: usize) -> (Vec<Shown>, usize) {
+        let needs: Vec<usize> =
+            self.sections.iter().map(|section| usize::try_from(section.bytes).unwrap_or(usize::MAX)).collect();
+        let overheads: Vec<usize> = self
+            .sections
+            .iter()
+            .map(|section| self.section_line(section, None, "").len() + TAG + NOTE_MAX + 2)
+            .collect();
+        let hearing = |at: usize| {
+            let need = needs.get(at).copied().unwrap_or(0).min(HEARING);
+            overheads.get(at).copied().unwrap_or(0) + need
+        };
+        let all = (0..self.sections.len()).map(hearing).fold(0, usize::saturating_add);
+        let listing =
+            if all <= room { 0 } else { (room * LISTING_PERCENT / 100).max(self.not_shown(&[], 0).len() + TAG) };
+        let (mut left, mut included) = (room.saturating_sub(listing), Vec::new());
+        for at in 0..self.sections.len() {
+            if hearing(at) <= left {
+                left -= hearing(at);
+                included.push(at);
+            }
+        }
+        let fixed: usize = included.iter().filter_map(|at| overheads.get(*at)).sum();
+        let pool = room.saturating_sub(listing).saturating_sub(fixed);
+        let shown = self.cut(&included, &needs, &overheads, pool);
+        let used: usize = shown.iter().map(|shown| self.shown_text(shown, "").len() + TAG).sum();
+        (shown, room.saturating_sub(used))
+    }
+
+    /// Deals `pool` over the included sections. Those that need least go first: what they leave goes to the others,
+    /// and among the others to the more important ones first.
+    fn cut(&self, included: &[usize], needs: &[usize], overheads: &[usize], pool: usize) -> Vec<Shown> {
+        let claims: Vec<Claim> = included
+            .iter()
+            .map(|at| Claim { need: needs.get(*at).copied().unwrap_or(0), weight: self.weight(*at) })
+            .collect();
+        let shares = deal(&claims, pool);
+        let mut carry = pool - shares.iter().sum::<usize>();
+        let mut order: Vec<usize> = (0..included.len()).collect();
+        order.sort_by_key(|i| {
+            let met = claims.get(*i).map(|claim| claim.need) == shares.get(*i).copied();
+            (!met, *i)
+        });
+        let mut shown: Vec<Shown> = Vec::with_capacity(included.len());
+        for i in order {
+            let (Some(number), Some(share)) = (included.get(i).copied(), shares.get(i)) else { continue };
+            let share = share + carry;
+            let one = Shown { number, excerpt: self.excerpt(number, share) };
+            let allotted = share + overheads.get(number).copied().unwrap_or(0);
+            carry = allotted.saturating_sub(self.shown_text(&one, "").len() + TAG);
+            shown.push(one);
+        }
+        shown.sort_by_key(|shown| shown.number);
+        shown
+    }
+
+    fn weight(&self, number: usize) -> usize {
+        match self.sections.get(number).and_then(|section| section.outcome) {
+            Some(Outcome::Failed) => 8,
+            Some(Outcome::Unknown) | None => 3,
+            Some(Outcome::Ok) => 1,
+        }
+    }
+
+    fn excerpt(&self, number: usize, share: usize) -> Excerpt {
+        let Some(section) = self.sections.get(number) else { return Excerpt::default() };
+        let failed = |reason: &str| {
+            let text = format!("({})\n", one_line(reason, 160));
+            let text = if text.len() <= share { text } else { String::new() };
+            Excerpt { text, ranges: Vec::new(), whole: false, note: Some("not read".into()) }
+        };
+        if let Some(reason) = &section.unreadable {
+            return failed(reason);
+        }
+        let read = (self.open)(number).and_then(|file| {
+            excerpt(&*file, section.bytes, &section.path, share, self.go_on).map_err(|error| error.to_string())
+        });
+        read.unwrap_or_else(|reason| failed(&reason))
+    }
+
+    fn assemble(&self, budget: usize, lines: String, shown: Vec<Shown>, room: usize) -> Vec<u8> {
+        let listed: Vec<usize> = (0..self.sections.len())
+            .filter(|number| shown.binary_search_by_key(number, |shown| shown.number).is_err())
+            .collect();
+        let whole = shown.iter().filter(|shown| shown.excerpt.whole).count();
+        let counts = Counts { whole, cut: shown.len() - whole, listed: listed.len() };
+        let write = |tag: &str, used: usize| {
+            let mut text = self.header(budget, used, &counts, tag);
+            text.push_str(&lines);
+            shown.iter().for_each(|shown| text.push_str(&self.shown_text(shown, tag)));
+            text.push_str(&self.not_shown_tagged(&listed, room, tag));
+            text.push_str(&self.end(tag));
+            text
+        };
+        let tag = tag_of(&write("", 0));
+        // The number of bytes used stands in the file itself; a second pass settles its own digits.
+        let mut used = write(&tag, 0).len();
+        for _ in 0..4 {
+            let len = write(&tag, used).len();
+            if len == used {
+                break;
+            }
+            used = len;
+        }
+        let text = write(&tag, used).into_bytes();
+        if text.len() > budget { self.tiny(budget) } else { text }
+    }
+
+    fn header(&self, budget: usize, used: usize, counts: &Counts, tag: &str) -> String {
+        let Counts { whole, cut, listed } = counts;
+        format!(
+            "--- Evidence for {} --- {tag}\nBudget: {budget} B | Used: {used} B | {} | Whole: {whole} | Cut: {cut} | Listed: {listed}\n",
+            self.title, self.counted,
+        )
+    }
+
+    fn end(&self, tag: &str) -> String {
+        format!("\n--- End Evidence --- {tag}\n")
+    }
+
+    fn section_line(&self, section: &Section, excerpt: Option<&Excerpt>, tag: &str) -> String {
+        let mut line = String::from("\n");
+        if section.outcome == Some(Outcome::Failed) {
+            line.push_str("[FAILED] ");
+        }
+        line.push_str(&section.path);
+        line.push_str(&format!(" ({} B", section.bytes));
+        match (section.outcome, section.exit_code) {
+            (_, Some(code)) => line.push_str(&format!(", exit={code}")),
+            (Some(Outcome::Unknown), None) => line.push_str(", outcome unknown"),
+            (Some(Outcome::Ok), None) => line.push_str(", ok"),
+            (Some(Outcome::Failed) | None, None) => {}
+        }
+        if let Some(note) = excerpt.and_then(|excerpt| excerpt.note.as_deref()) {
+            line.push_str(&format!(", {note}"));
+        }
+        line.push(')');
+        if let Some(excerpt) = excerpt.filter(|excerpt| !excerpt.ranges.is_empty()) {
+            let ranges: Vec<String> = excerpt.ranges.iter().map(range_text).collect();
+            line.push_str(&format!(", bytes {}", ranges.join(", ")));
+        }
+        line.push_str(&format!(": {tag}\n"));
+        if let Some(input) = &section.input {
+            line.push_str(&format!("$ {}\n", one_line(input, INPUT_MAX)));
+        }
+        line
+    }
+
+    fn shown_text(&self, shown: &Shown, tag: &str) -> String {
+        let Some(section) = self.sections.get(shown.number) else { return String::new() };
+        self.section_line(section, Some(&shown.excerpt), tag) + &shown.excerpt.text
+    }
+
+    /// The list of what is not shown: by name as far as `room` allows, the rest counted.
+    fn not_shown_tagged(&self, listed: &[usize], room: usize, tag: &str) -> String {
+        if listed.is_empty() {
+            return String::new();
+        }
+        let body = self.not_shown(listed, room.saturating_sub(TAG));
+        body.replacen(":\n", &format!(": {tag}\n"), 1)
+    }
+
+    fn not_shown(&self, listed: &[usize], room: usize) -> String {
+        let count = listed.len().max(if listed.is_empty() { self.sections.len() } else { 0 });
+        let mut text = format!("\nNot shown ({count}):\n");
+        let more = |n: usize| format!("and {n} more\n");
+        for (at, number) in listed.iter().enumerate() {
+            let Some(section) = self.sections.get(*number) else { continue };
+            let outcome = section.outcome.map_or("", Outcome::as_str);
+            let separator = if outcome.is_empty() { "" } else { ", " };
+            let line = format!("{} ({outcome}{separator}{} B)\n", section.path, section.bytes);
+            let rest = listed.len() - at - 1;
+            let reserve = if rest == 0 { 0 } else { more(rest).len() };
+            if text.len() + line.len() + reserve > room {
+                let line = more(listed.len() - at);
+                if text.len() + line.len() <= room && at > 0 {
+                    text.push_str(&line);
+                }
+                break;
+            }
+            text.push_str(&line);
+        }
+        text
+    }
+}
+
+/// The longest note on a section line that is not known before its output is read, in bytes.
+const NOTE_MAX: usize = ", searched to byte 18446744073709551615, bytes ".len();
+
+struct Counts {
+    whole: usize,
+    cut: usize,
+    listed: usize,
+}
+
+impl Counts {
+    /// As many digits as any counts of `n` sections can take.
+    fn most(n: usize) -> Counts {
+        Counts { whole: n, cut: n, listed: n }
+    }
+}
+
+/// A tag that does not occur in `content`.
+fn tag_of(content: &str) -> String {
+    let mut number = 0_u32;
+    loop {
+        let mut hash = blake3::Hasher::new();
+        hash.update(content.as_bytes());
+        hash.update(&number.to_le_bytes());
+        let hex = hash.finalize().to_hex();
+        let tag = format!("#{}", hex.get(..TAG - 1).unwrap_or_default());
+        if !content.contains(&tag) {
+            return tag;
+        }
+        number += 1;
+    }
+}
+
+/// A title's part out of a trace: cleaned and short.
+pub(super) fn title_part(text: &str) -> String {
+    defuse(&one_line(text, 200))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_does_not_occur_in_the_content() {
+        let first = tag_of("x");
+        assert_eq!(first.len(), TAG);
+        assert_eq!(tag_of("x"), first);
+        let forged = format!("x{first}");
+        assert!(!forged.contains(&tag_of(&forged)));
+    }
+}

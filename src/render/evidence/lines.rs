@@ -1,0 +1,123 @@
+//! Raw output as pieces that can be shown or left out: a line each, long lines in several, each with its place in the
+//! file. A state of a progress bar that the next one wrote over is a piece that shows nothing.
+
+use crate::render::clean::clean;
+
+/// A longer line is taken in pieces of at most this many bytes.
+const PIECE_MAX: usize = 480;
+/// How far back from a cut an unfinished terminal escape is looked for, in bytes.
+const ESCAPE_MAX: usize = 32;
+
+/// A part of an output.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// Its first byte in the file.
+    pub(super) start: u64,
+    /// Behind its last byte.
+    pub(super) end: u64,
+    /// What is shown of it.
+    pub(super) text: String,
+}
+
+/// Cuts `raw`, which lies at `offset` bytes in its file, into pieces that cover it without a gap. The second value
+/// says whether all of it is UTF-8.
+pub(super) fn pieces(raw: &[u8], offset: u64) -> (Vec<Piece>, bool) {
+    let mut pieces = Vec::with_capacity(raw.len() / 40 + 1);
+    let mut utf8 = true;
+    let mut at = 0;
+    while let Some(rest) = raw.get(at..).filter(|rest| !rest.is_empty()) {
+        let (len, overwritten) = next(rest);
+        let mut text = String::new();
+        let shown = rest.get(..len).unwrap_or(rest);
+        if !overwritten {
+            utf8 &= !clean(shown, &mut text);
+        }
+        let start = offset + at as u64;
+        pieces.push(Piece { start, end: start + len as u64, text });
+        at += len;
+    }
+    (pieces, utf8)
+}
+
+/// How long the next piece of `rest` is (at least 1), and whether what follows on the same line writes over it.
+fn next(rest: &[u8]) -> (usize, bool) {
+    let window = rest.get(..PIECE_MAX).unwrap_or(rest);
+    match memchr::memchr2(b'\n', b'\r', window) {
+        Some(at) if window.get(at) == Some(&b'\n') => (at + 1, false),
+        Some(at) => {
+            // A carriage return: part of a line end, or the return of a progress bar to its start.
+            let returns = rest.get(at..).unwrap_or_default().iter().take_while(|b| **b == b'\r').count();
+            match rest.get(at + returns) {
+                Some(b'\n') if returns == 1 => (at + 2, false),
+                Some(b'\n') => (at + returns - 1, false),
+                Some(_) => (at + returns, true),
+                None => (at + returns, false),
+            }
+        }
+        None if window.len() == rest.len() => (rest.len(), false),
+        None => (cut(window), false),
+    }
+}
+
+/// Where to cut a line longer than `window`: behind the first line end that is written out as `\n` (output wrapped
+/// in JSON), else at a character, and not inside a terminal escape.
+fn cut(window: &[u8]) -> usize {
+    if let Some(at) = memchr::memmem::find(window, b"\\n") {
+        return at + 2;
+    }
+    let boundary = (1..=4)
+        .map(|back| window.len() - back)
+        .find(|at| window.get(*at).is_some_and(|b| b & 0xc0 != 0x80))
+        .unwrap_or(window.len());
+    let tail = window.get(boundary.saturating_sub(ESCAPE_MAX)..boundary).unwrap_or_default();
+    match memchr::memrchr(0x1b, tail) {
+        Some(at) if boundary > ESCAPE_MAX => boundary - tail.len() + at,
+        _ => boundary,
+    }
+    .max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn texts(raw: &[u8]) -> Vec<String> {
+        pieces(raw, 0).0.into_iter().map(|piece| piece.text).collect()
+    }
+
+    #[test]
+    fn lines_keep_their_ends_and_progress_keeps_its_last_state() {
+        assert_eq!(texts(b"a\nb\r\nc"), ["a\n", "b\r\n", "c"]);
+        assert_eq!(texts(b"10%\r50%\r100%\ndone"), ["", "", "100%\n", "done"]);
+        assert_eq!(texts(b"10%\r"), ["10%"]);
+        assert_eq!(texts(b"a\r\r\nb").concat(), "a\r\nb");
+    }
+
+    #[test]
+    fn long_lines_are_cut_at_written_out_line_ends() {
+        let long = format!("{{\"stdout\": \"one\\ntwo\\n{}\"}}", "x".repeat(600));
+        assert_eq!(texts(long.as_bytes())[..2], ["{\"stdout\": \"one\\n", "two\\n"]);
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_cover_everything_once(raw in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(0x1b), any::<u8>()], 0..2_000)) {
+            let (pieces, _) = pieces(&raw, 7);
+            let mut at = 7;
+            for piece in &pieces {
+                prop_assert_eq!(piece.start, at);
+                prop_assert!(piece.end > piece.start);
+                at = piece.end;
+            }
+            prop_assert_eq!(at, 7 + raw.len() as u64);
+        }
+
+        #[test]
+        fn valid_text_is_never_cut_inside_a_character(text in "[a-zé漢😀]{0,900}") {
+            let (pieces, utf8) = pieces(text.as_bytes(), 0);
+            prop_assert!(utf8);
+            prop_assert_eq!(pieces.into_iter().map(|piece| piece.text).collect::<String>(), text);
+        }
+    }
+}

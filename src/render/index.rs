@@ -1,0 +1,139 @@
+//! index.json: what programs read. Of a worker in full; of a run or the swarm a line for each worker.
+
+use super::checks;
+use super::evidence::Account;
+use super::fragment::Fragment;
+use super::json::{Call, CallCounts, FileRow, Row, SwarmTail, WorkerIndex};
+use super::summary::marker;
+use super::text::{one_line, utc, when};
+use crate::catalog::Stamp;
+use crate::error::{Error, Result};
+use crate::model::{Outcome, Output, Trace};
+use crate::store::Time;
+use crate::view::{Member, RunMembers, View, Visible};
+
+/// The longest task in the index of many workers, in bytes.
+const TASK_MAX: usize = 200;
+/// The longest cause there, in bytes.
+const CAUSE_MAX: usize = 200;
+/// How many files of a worker are listed; the others are counted.
+const FILES_MAX: usize = 1_000;
+
+/// index.json of a worker.
+pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, trace: &Trace, unread: u64) -> Result<Vec<u8>> {
+    let worker = &member.entry.worker;
+    let checks = checks::of(worker, trace, stamp);
+    let (files, total_files) = view.files(member, FILES_MAX)?;
+    let fragment = Fragment::of(view, member, stamp, trace);
+    let index = WorkerIndex {
+        worker: Row {
+            task: trace.task.clone().unwrap_or_else(|| worker.task.clone()),
+            ..row(member, Some(&fragment), Some(stamp))
+        },
+        tool_calls: trace.calls.iter().map(call).collect(),
+        tools_used: trace.tools_used.clone(),
+        final_words: trace.final_words.clone(),
+        error: worker.error.as_deref(),
+        summary: worker.summary.as_deref(),
+        files: files
+            .into_iter()
+            .map(|file| FileRow { path: file.path.to_text().into_owned(), bytes: file.bytes, mtime: utc(file.mtime) })
+            .collect(),
+        total_files,
+        total_bytes: stamp.bytes,
+        outputs_not_read_in_time: unread,
+        checks,
+        marker: marker(member),
+    };
+    let mut bytes = serde_json::to_vec_pretty(&index).map_err(|_| Error::Io(rustix::io::Errno::IO))?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+fn call(call: &crate::model::ToolCall) -> Call {
+    Call {
+        seq: call.seq,
+        tool: call.tool.clone(),
+        file: call.path.to_text().into_owned(),
+        outcome: call.outcome.as_str(),
+        exit_code: call.exit_code,
+        duration_ms: call.duration_ms,
+        bytes: call.bytes,
+        input: call.input.clone(),
+        unreadable: match &call.output {
+            Output::Unreadable(reason) => Some(reason.clone()),
+            Output::InPlace | Output::StoredOut(_) => None,
+        },
+    }
+}
+
+/// index.json of a run or the swarm: one JSON object, every worker on a line of its own so that grep finds whole ones.
+pub(super) fn swarm(
+    visible: &Visible,
+    run: Option<&RunMembers>,
+    accounts: &[(Account<'_>, Option<&Stamp>)],
+    newest: Time,
+) -> Vec<u8> {
+    let mut out = b"{\"workers\":[".to_vec();
+    for (at, (account, stamp)) in accounts.iter().enumerate() {
+        out.extend_from_slice(if at == 0 { b"\n" } else { b",\n" });
+        let row = row(account.member, account.fragment.as_deref(), *stamp);
+        // Plain structs of strings and numbers always serialise.
+        out.extend(serde_json::to_vec(&row).unwrap_or_else(|_| b"{}".to_vec()));
+    }
+    let active = accounts.iter().filter(|(account, _)| {
+        use crate::model::Status::{Created, Running};
+        matches!(account.member.entry.worker.status, Created | Running)
+    });
+    let tail = SwarmTail {
+        run_id: run.map(|run| run.id.as_str()),
+        last_updated: utc(newest),
+        total_workers: accounts.len(),
+        active_workers: active.count(),
+        outcomes_read: accounts.iter().filter(|(account, _)| account.fragment.is_some()).count(),
+        skipped: if run.is_none() { visible.skipped.map(Into::into) } else { None },
+        troubles: if run.is_none() { &visible.troubles } else { &[] },
+    };
+    let tail = serde_json::to_vec(&tail).unwrap_or_else(|_| b"{}".to_vec());
+    out.extend_from_slice(b"\n],");
+    out.extend_from_slice(tail.get(1..).unwrap_or(b"}"));
+    out.push(b'\n');
+    out
+}
+
+fn row<'a>(member: &'a Member, fragment: Option<&Fragment>, stamp: Option<&Stamp>) -> Row<'a> {
+    let worker = &member.entry.worker;
+    let id = member.name.to_text();
+    let lossy = std::str::from_utf8(member.name.as_bytes()).is_err();
+    Row {
+        id_hex: lossy.then(|| member.name.as_bytes().iter().map(|b| format!("{b:02x}")).collect()),
+        path: format!("workers/{id}"),
+        id: id.into_owned(),
+        task: one_line(&worker.task, TASK_MAX),
+        status: worker.status.as_str(),
+        status_source: worker.status_source.as_deref().filter(|word| *word != worker.status.as_str()),
+        outcome: fragment.map(|fragment| fragment.outcome.as_str()),
+        created_at: when(&worker.created_at),
+        started_at: when(&worker.started_at),
+        finished_at: when(&worker.finished_at),
+        duration_ms: worker.duration_ms,
+        last_write: stamp.map(|stamp| utc(stamp.newest)),
+        tags: &worker.tags,
+        task_type: worker.task_type.as_deref(),
+        owner_id: worker.owner.as_ref().map(|owner| owner.0.as_str()),
+        run_id: worker.run.as_deref(),
+        job_id: worker.job.as_deref(),
+        parent_id: worker.parent.as_deref(),
+        model: worker.model.as_deref(),
+        calls: fragment.map(|fragment| CallCounts {
+            total: fragment.calls,
+            failed: fragment.failed,
+            unknown: fragment.unknown,
+            bytes: fragment.output_bytes,
+        }),
+        cause: fragment
+            .filter(|fragment| fragment.outcome == Outcome::Failed)
+            .map(|fragment| one_line(&fragment.cause, CAUSE_MAX)),
+        checks: fragment.map(|fragment| fragment.checks.iter().map(|check| check.name).collect()).unwrap_or_default(),
+    }
+}

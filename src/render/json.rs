@@ -1,0 +1,144 @@
+//! The shapes of index.json: structs at the edge, so that the model need not be serialisable.
+
+use serde::Serialize;
+
+use super::checks::Check;
+use crate::model::Skipped;
+
+/// index.json of a worker.
+#[derive(Serialize)]
+pub(super) struct WorkerIndex<'a> {
+    #[serde(flatten)]
+    pub(super) worker: Row<'a>,
+    pub(super) tool_calls: Vec<Call>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) tools_used: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) final_words: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) summary: Option<&'a str>,
+    pub(super) files: Vec<FileRow>,
+    pub(super) total_files: u64,
+    pub(super) total_bytes: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) outputs_not_read_in_time: u64,
+    pub(super) checks: Vec<Check>,
+    pub(super) marker: String,
+}
+
+/// One worker, as it stands in every index.json.
+#[derive(Serialize)]
+pub(super) struct Row<'a> {
+    pub(super) id: String,
+    /// The bytes of an id that is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) id_hex: Option<String>,
+    pub(super) task: String,
+    pub(super) status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) status_source: Option<&'a str>,
+    /// `ok`, `failed`, `unknown`; null where it was not read in time.
+    pub(super) outcome: Option<&'static str>,
+    pub(super) path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) created_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) started_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) finished_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) duration_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) last_write: Option<String>,
+    pub(super) tags: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) task_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) owner_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) run_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) job_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) parent_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) model: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) calls: Option<CallCounts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cause: Option<String>,
+    #[serde(rename = "check_names", skip_serializing_if = "Vec::is_empty")]
+    pub(super) checks: Vec<&'static str>,
+}
+
+/// How many calls there were, and of which outcome.
+#[derive(Serialize)]
+pub(super) struct CallCounts {
+    pub(super) total: usize,
+    pub(super) failed: usize,
+    pub(super) unknown: usize,
+    pub(super) bytes: u64,
+}
+
+/// One tool call.
+#[derive(Serialize)]
+pub(super) struct Call {
+    pub(super) seq: u64,
+    pub(super) tool: String,
+    pub(super) file: String,
+    pub(super) outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) exit_code: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) duration_ms: Option<u64>,
+    pub(super) bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) input: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) unreadable: Option<String>,
+}
+
+/// One file of a worker.
+#[derive(Serialize)]
+pub(super) struct FileRow {
+    pub(super) path: String,
+    pub(super) bytes: u64,
+    pub(super) mtime: String,
+}
+
+/// What stands around the rows in the index.json of a run or the swarm.
+#[derive(Serialize)]
+pub(super) struct SwarmTail<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) run_id: Option<&'a str>,
+    pub(super) last_updated: String,
+    pub(super) total_workers: usize,
+    pub(super) active_workers: usize,
+    pub(super) outcomes_read: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) skipped: Option<SkippedRow>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    pub(super) troubles: &'a [String],
+}
+
+/// What the stores hold that is not shown.
+#[derive(Serialize)]
+pub(super) struct SkippedRow {
+    pub(super) links: u64,
+    pub(super) special: u64,
+    pub(super) not_workers: u64,
+    pub(super) unreadable: u64,
+}
+
+impl From<Skipped> for SkippedRow {
+    fn from(skipped: Skipped) -> SkippedRow {
+        let Skipped { links, special, not_workers, unreadable } = skipped;
+        SkippedRow { links, special, not_workers, unreadable }
+    }
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}

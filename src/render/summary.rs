@@ -1,0 +1,267 @@
+//! summary: the swarm, a run or a worker on one screen; what a supervisor keeps in its own context.
+
+use super::checks;
+use super::evidence::Account;
+use super::text::{block, count, duration, one_line, utc, when};
+use crate::catalog::Stamp;
+use crate::model::{Outcome, Status, ToolCall, Trace, Worker};
+use crate::store::Time;
+use crate::view::{Member, RunMembers, Visible};
+
+/// How many calls that did not fail are listed; failed ones always are, up to `FAILED_MAX`.
+const CALLS_MAX: usize = 12;
+const FAILED_MAX: usize = 40;
+/// How much is quoted of the final words, in characters.
+const WORDS_MAX: usize = 500;
+/// The longest task and error, in bytes.
+const TASK_MAX: usize = 300;
+/// How many workers of a kind are named in the summary of many.
+const NAMED_MAX: usize = 12;
+
+/// The marker that stands for a worker's evidence in a text.
+pub(super) fn marker(member: &Member) -> String {
+    let worker = &member.entry.worker;
+    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"._:-".contains(b);
+    let id = |id: Option<&str>| match id {
+        Some(id) if !id.is_empty() && id.bytes().all(|b| plain(&b)) => id.to_owned(),
+        _ => "-".into(),
+    };
+    // A worker's id decides where a marker leads, so what a marker cannot hold is written %XX rather than left out.
+    let encode = |b: &u8| if plain(b) { char::from(*b).to_string() } else { format!("%{b:02X}") };
+    let worker_id: String = member.name.as_bytes().iter().map(encode).collect();
+    format!(
+        "[EVIDENCE:run_id={},job_id={},worker_id={worker_id}]",
+        id(worker.run.as_deref()),
+        id(worker.job.as_deref())
+    )
+}
+
+/// The summary of one worker.
+pub(super) fn worker(member: &Member, stamp: &Stamp, trace: &Trace, unread: u64) -> String {
+    let worker = &member.entry.worker;
+    let mut out = String::new();
+    let mut line = |label: &str, text: &str| {
+        if !text.is_empty() {
+            out.push_str(&format!("{label:<8} {text}\n"));
+        }
+    };
+    line("worker", &one_line(&member.name.display(), 300));
+    line("status", &status(worker, stamp));
+    line("outcome", &outcome(worker, trace));
+    line("time", &times(worker));
+    line("task", &one_line(trace.task.as_deref().unwrap_or(&worker.task), TASK_MAX));
+    line("error", &worker.error.as_deref().map(|error| one_line(error, TASK_MAX)).unwrap_or_default());
+    line("calls", &calls_line(trace, unread));
+    out.push_str(&call_table(trace));
+    if !trace.loose.is_empty() {
+        let files: Vec<String> =
+            trace.loose.iter().map(|file| format!("{} ({} B)", file.path.display(), file.bytes)).collect();
+        out.push_str(&format!("files    {}\n", one_line(&files.join(", "), 400)));
+    }
+    match &trace.final_words {
+        Some(words) => {
+            out.push_str("\nfinal words (its own, not verified):\n");
+            out.push_str(&block(words, WORDS_MAX, "  "));
+        }
+        None => out.push_str("\nfinal words: none\n"),
+    }
+    let checks = checks::of(worker, trace, stamp);
+    if checks.is_empty() {
+        out.push_str("\nchecks: nothing found\n");
+    } else {
+        out.push_str("\nchecks:\n");
+        for check in checks.iter().take(FAILED_MAX) {
+            out.push_str(&format!("  ! {}: {} [{}]\n", check.name, check.says, check.file));
+        }
+        if let Some(more) = checks.len().checked_sub(FAILED_MAX).filter(|more| *more > 0) {
+            out.push_str(&format!("  and {more} more in index.json\n"));
+        }
+    }
+    out.push_str(&format!("\n{}\n", marker(member)));
+    out
+}
+
+fn status(worker: &Worker, stamp: &Stamp) -> String {
+    let source = worker.status_source.as_deref().filter(|word| *word != worker.status.as_str());
+    let source = source.map(|word| format!(" (its record says {})", one_line(word, 60))).unwrap_or_default();
+    let last = if worker.status.is_finished() { String::new() } else { format!(", last write {}", utc(stamp.newest)) };
+    format!("{}{source}{last}", worker.status)
+}
+
+fn outcome(worker: &Worker, trace: &Trace) -> String {
+    let why = match trace.outcome(worker.status) {
+        Outcome::Ok => "completed, and no failure was left behind",
+        Outcome::Failed if worker.status == Status::Failed => "its status says so",
+        Outcome::Failed => "its last call failed",
+        Outcome::Unknown if !worker.status.is_finished() => "not finished",
+        Outcome::Unknown if trace.unrecovered().next().is_some() => "a failed call was never made good",
+        Outcome::Unknown => "no call is known to be ok",
+    };
+    format!("{}: {why}", trace.outcome(worker.status))
+}
+
+fn times(worker: &Worker) -> String {
+    let from = when(&worker.started_at).or_else(|| when(&worker.created_at));
+    let to = when(&worker.finished_at);
+    let mut parts = Vec::new();
+    match (from, to) {
+        (Some(from), Some(to)) => parts.push(format!("{from} to {to}")),
+        (Some(from), None) => parts.push(format!("from {from}")),
+        (None, Some(to)) => parts.push(format!("to {to}")),
+        (None, None) => {}
+    }
+    parts.extend(worker.duration_ms.map(duration));
+    parts.join(", ")
+}
+
+fn calls_line(trace: &Trace, unread: u64) -> String {
+    if trace.calls.is_empty() && !trace.records_calls {
+        let used = if trace.tools_used.is_empty() {
+            String::new()
+        } else {
+            format!("; tools used: {}", trace.tools_used.join(", "))
+        };
+        return one_line(&format!("not recorded{used}"), 400);
+    }
+    let late = if unread == 0 { String::new() } else { format!(", {unread} not read in time") };
+    format!(
+        "{}: {} failed, {} unknown, {} ok{late}",
+        trace.calls.len(),
+        trace.count(Outcome::Failed),
+        trace.count(Outcome::Unknown),
+        trace.count(Outcome::Ok)
+    )
+}
+
+/// The failed calls always, the others as far as a screen goes, latest last; what is folded is counted.
+fn call_table(trace: &Trace) -> String {
+    let mut room = CALLS_MAX;
+    let mut failed = FAILED_MAX;
+    let mut shown: Vec<bool> = vec![false; trace.calls.len()];
+    for (call, shown) in trace.calls.iter().zip(shown.iter_mut()).rev() {
+        let left = if call.outcome == Outcome::Failed { &mut failed } else { &mut room };
+        *shown = *left > 0;
+        *left = left.saturating_sub(1);
+    }
+    let mut out = String::new();
+    let folded = |out: &mut String, n: usize| {
+        if n > 0 {
+            out.push_str(&format!("  …       {} folded\n", count(n, "call")));
+        }
+    };
+    let mut hidden = 0;
+    for (call, shown) in trace.calls.iter().zip(shown) {
+        if shown {
+            folded(&mut out, hidden);
+            hidden = 0;
+            out.push_str(&call_row(call));
+        } else {
+            hidden += 1;
+        }
+    }
+    folded(&mut out, hidden);
+    out
+}
+
+fn call_row(call: &ToolCall) -> String {
+    let outcome = if call.outcome == Outcome::Failed { "FAILED" } else { call.outcome.as_str() };
+    let code = call.exit_code.map(|code| format!(" exit={code}")).unwrap_or_default();
+    let time = call.duration_ms.map(|ms| format!(" {}", duration(ms))).unwrap_or_default();
+    let input = call.input.as_deref().map(|input| format!("  $ {}", one_line(input, 80))).unwrap_or_default();
+    let name = call.path.file_name().map(|name| name.display()).unwrap_or_default();
+    format!("  {outcome:<7} {}{code} {} B{time}{input}\n", one_line(&name, 120), call.bytes)
+}
+
+/// The summary of a run or the swarm.
+pub(super) fn swarm(
+    visible: &Visible,
+    run: Option<&RunMembers>,
+    accounts: &[(Account<'_>, Option<&Stamp>)],
+    newest: Time,
+) -> String {
+    let of = |wanted: Option<Outcome>| {
+        accounts.iter().filter(move |(account, _)| account.fragment.as_ref().map(|f| f.outcome) == wanted)
+    };
+    let mut out = match run {
+        Some(run) => format!("run      {}\n", one_line(&run.id, 300)),
+        None if visible.runs.is_empty() => String::new(),
+        None => format!("runs     {}\n", visible.runs.len()),
+    };
+    let statuses: Vec<String> = [Status::Failed, Status::Running, Status::Created, Status::Unknown, Status::Completed]
+        .into_iter()
+        .filter_map(|status| {
+            let n = accounts.iter().filter(|(account, _)| account.member.entry.worker.status == status).count();
+            (n > 0).then(|| format!("{n} {status}"))
+        })
+        .collect();
+    let by_status = if statuses.is_empty() { String::new() } else { format!(": {}", statuses.join(", ")) };
+    out.push_str(&format!("workers  {}{by_status}\n", accounts.len()));
+    let unread = of(None).count();
+    let late = if unread == 0 {
+        String::new()
+    } else {
+        format!(" (outcomes read: {} of {})", accounts.len() - unread, accounts.len())
+    };
+    out.push_str(&format!(
+        "outcomes {} failed, {} unknown, {} ok{late}\n",
+        of(Some(Outcome::Failed)).count(),
+        of(Some(Outcome::Unknown)).count(),
+        of(Some(Outcome::Ok)).count()
+    ));
+    out.push_str(&format!("newest   {}\n", utc(newest)));
+    let bytes: u64 = accounts.iter().filter_map(|(a, _)| a.fragment.as_ref()).map(|f| f.output_bytes).sum();
+    let calls: usize = accounts.iter().filter_map(|(a, _)| a.fragment.as_ref()).map(|f| f.calls).sum();
+    out.push_str(&format!("outputs  {} of {}\n", format_args!("{bytes} B"), count(calls, "call")));
+    let failed = of(Some(Outcome::Failed)).map(|(account, _)| {
+        let cause = account.fragment.as_ref().map(|f| f.cause.as_str()).unwrap_or_default();
+        (account.member, cause.to_owned())
+    });
+    list(&mut out, "failed", failed.collect());
+    let doubtful = accounts.iter().filter_map(|(account, _)| {
+        let names: Vec<&str> = account.fragment.as_ref()?.checks.iter().map(|check| check.name).collect();
+        let completed = account.member.entry.worker.status == Status::Completed;
+        (completed && !names.is_empty()).then(|| (account.member, names.join(", ")))
+    });
+    list(&mut out, "claim success, with checks", doubtful.collect());
+    let mut moving: Vec<(&Member, Time)> = accounts
+        .iter()
+        .filter(|(account, _)| !account.member.entry.worker.status.is_finished())
+        .map(|(account, stamp)| (account.member, stamp.map(|stamp| stamp.newest).unwrap_or_default()))
+        .collect();
+    moving.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
+    let moving =
+        moving.into_iter().map(|(m, time)| (m, format!("{}, last write {}", m.entry.worker.status, utc(time))));
+    list(&mut out, "not finished, by last write", moving.collect());
+    if run.is_none() {
+        out.push_str(&not_shown(visible));
+    }
+    out.push_str("\nMore: evidence.txt here, and workers/<id>/summary, evidence.txt, index.json of each worker.\n");
+    out
+}
+
+fn list(out: &mut String, title: &str, workers: Vec<(&Member, String)>) {
+    if workers.is_empty() {
+        return;
+    }
+    out.push_str(&format!("\n{title} ({}):\n", workers.len()));
+    for (member, text) in workers.iter().take(NAMED_MAX) {
+        out.push_str(&format!("  {}: {}\n", one_line(&member.name.display(), 120), one_line(text, 160)));
+    }
+    if let Some(more) = workers.len().checked_sub(NAMED_MAX).filter(|more| *more > 0) {
+        out.push_str(&format!("  and {more} more in index.json\n"));
+    }
+}
+
+fn not_shown(visible: &Visible) -> String {
+    let mut out = String::new();
+    if let Some(skipped) = visible.skipped.filter(|skipped| !skipped.is_empty()) {
+        out.push_str(&format!(
+            "\nin the store and not shown: {} links, {} special files, {} folders that are no workers, {} unreadable\n",
+            skipped.links, skipped.special, skipped.not_workers, skipped.unreadable
+        ));
+    }
+    for trouble in &visible.troubles {
+        out.push_str(&format!("\nwarning: {}\n", one_line(trouble, 300)));
+    }
+    out
+}

@@ -1,0 +1,74 @@
+//! Words and numbers as generated files write them.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::When;
+use crate::store::Time;
+
+pub(super) use super::clean::{clean, one_line};
+
+/// A time of a file as UTC in RFC 3339, to the second.
+pub(super) fn utc(time: Time) -> String {
+    Timestamp::new(time.secs, 0).map_or_else(|_| "-".into(), |time| time.to_string())
+}
+
+/// A time of a trace as UTC in RFC 3339, or its own words where they are not understood.
+pub(super) fn when(when: &When) -> Option<String> {
+    match when {
+        When::Absent => None,
+        When::At(time) => Some(time.to_string()),
+        When::Odd(words) => Some(one_line(words, 64)),
+    }
+}
+
+/// Milliseconds for people: `5m 3s`, `120ms`.
+pub(super) fn duration(ms: u64) -> String {
+    let ms = i64::try_from(ms).unwrap_or(i64::MAX);
+    let exact = SignedDuration::from_millis(ms);
+    let shown = if ms >= 10_000 { SignedDuration::from_secs(exact.as_secs()) } else { exact };
+    format!("{shown:#}")
+}
+
+/// Several lines of worker text, cleaned, at most `max` characters, each behind `indent`.
+pub(super) fn block(text: &str, max: usize, indent: &str) -> String {
+    let mut cleaned = String::new();
+    for line in text.split_inclusive('\n') {
+        clean(line.as_bytes(), &mut cleaned);
+    }
+    let end = cleaned.char_indices().nth(max).map(|(at, _)| at);
+    let shown = end.and_then(|end| cleaned.get(..end)).unwrap_or(&cleaned);
+    let mut out = String::new();
+    for line in shown.lines() {
+        out.push_str(indent);
+        out.push_str(&one_line(line, usize::MAX));
+        out.push('\n');
+    }
+    if end.is_some() {
+        out.push_str(&format!("{indent}[cut: {} B in all]\n", text.len()));
+    }
+    out
+}
+
+/// `1 worker`, `2 workers`.
+pub(super) fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_durations_read_well() {
+        assert_eq!(utc(Time { secs: 0, nanos: 5 }), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(Time { secs: i64::MAX, nanos: 0 }), "-");
+        assert_eq!(duration(303_000), "5m 3s");
+        assert_eq!(duration(120), "120ms");
+    }
+
+    #[test]
+    fn blocks_are_cut_by_characters_and_say_so() {
+        assert_eq!(block("ä\nb", 10, "  "), "  ä\n  b\n");
+        assert_eq!(block("äbc", 2, "> "), "> äb\n> [cut: 4 B in all]\n");
+    }
+}

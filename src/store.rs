@@ -1,0 +1,153 @@
+//! Bytes under a root, opened once at the start, and never anything outside it.
+//!
+//! A store lists, stats and reads ranges. It knows nothing of agents: what the bytes mean is the business of
+//! [`crate::trace`]. Links, special files and foreign mounts are not followed; a listing names them so that they
+//! can be counted. There is no way to write.
+
+mod beneath;
+mod disk;
+
+use std::time::{Duration, SystemTime};
+
+pub use disk::Disk;
+
+use crate::error::{Error, Result};
+use crate::name::{Name, RelPath};
+
+/// What an entry of a store is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Folder,
+    /// A symbolic link, never followed.
+    Link,
+    /// A FIFO, socket or device, never opened.
+    Special,
+}
+
+/// What stat tells of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meta {
+    /// What it is.
+    pub kind: Kind,
+    /// Size in bytes.
+    pub size: u64,
+    /// Permission bits, 12 of them, as at the source.
+    pub mode: u32,
+    /// Owner at the source.
+    pub uid: u32,
+    /// Group at the source.
+    pub gid: u32,
+    /// Hard links at the source.
+    pub nlink: u32,
+    /// What is behind the name: what tells a replaced file from a changed one.
+    pub identity: Identity,
+    /// Last change of the bytes.
+    pub mtime: Time,
+    /// Last change of the inode.
+    pub ctime: Time,
+}
+
+/// Device, inode number and time of birth at the source. A file system gives an inode number again once its file is
+/// gone; the time of birth tells the new file from the old one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// Device number.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// When it was created, where that is known.
+    pub born: Time,
+}
+
+/// A time as stat gives it: seconds and nanoseconds since 1970, before it negative.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Time {
+    /// Whole seconds.
+    pub secs: i64,
+    /// Nanoseconds on top, 0 to 999,999,999.
+    pub nanos: u32,
+}
+
+impl Time {
+    /// As the standard library has it; what it cannot hold becomes 1970.
+    pub fn to_system(self) -> SystemTime {
+        let whole = Duration::from_secs(self.secs.unsigned_abs());
+        let time = if self.secs >= 0 {
+            SystemTime::UNIX_EPOCH.checked_add(whole)
+        } else {
+            SystemTime::UNIX_EPOCH.checked_sub(whole)
+        };
+        time.and_then(|time| time.checked_add(Duration::from_nanos(self.nanos.into())))
+            .unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+}
+
+/// One entry of a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: Name,
+    /// What the folder says it is.
+    pub kind: Kind,
+}
+
+/// An open regular file.
+pub trait File: Send + Sync {
+    /// Reads at most `buffer.len()` bytes at `offset` bytes; 0 at the end. May be short.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
+
+    /// What it is now.
+    fn meta(&self) -> Result<Meta>;
+}
+
+/// Bytes under one root.
+pub trait Store: Send + Sync {
+    /// Where the bytes are, for people: a path or an address.
+    fn describe(&self) -> String;
+
+    /// What `path` is, links themselves not followed. [`Error::Escape`] where a part on the way is a link or a
+    /// foreign mount.
+    fn stat(&self, path: &RelPath) -> Result<Meta>;
+
+    /// The entries of the folder `path`, in no order.
+    fn list(&self, path: &RelPath) -> Result<Vec<Entry>>;
+
+    /// Opens the regular file `path`. Anything else is an error, and never opened.
+    fn open(&self, path: &RelPath) -> Result<Box<dyn File>>;
+}
+
+/// Reads up to `limit` bytes from `offset` on, as one buffer; shorter where the file ends.
+pub fn read_range(file: &dyn File, offset: u64, limit: usize) -> Result<Vec<u8>> {
+    let mut buffer = vec![0; limit];
+    let mut filled = 0;
+    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset.saturating_add(filled as u64)) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(Error::Io(rustix::io::Errno::INTR)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    buffer.truncate(filled);
+    Ok(buffer)
+}
+
+/// Reads the whole file at `path` if it has at most `limit` bytes; `None` if it is larger.
+pub fn read_whole(store: &dyn Store, path: &RelPath, limit: u64) -> Result<Option<Vec<u8>>> {
+    let file = store.open(path)?;
+    let size = file.meta()?.size;
+    if size > limit {
+        return Ok(None);
+    }
+    // One byte more than stat told: a file that grows meanwhile is read to its end or found to be too large.
+    let room = usize::try_from(size).unwrap_or(usize::MAX).saturating_add(1);
+    let mut bytes = read_range(&*file, 0, room)?;
+    if bytes.len() == room {
+        let rest = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(bytes.len()).saturating_add(1);
+        bytes.extend(read_range(&*file, bytes.len() as u64, rest)?);
+    }
+    Ok(if bytes.len() as u64 > limit { None } else { Some(bytes) })
+}

@@ -1,0 +1,108 @@
+//! A folder on disk as a store.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Statx, StatxTimestamp};
+
+use super::{Entry, File, Identity, Kind, Meta, Store, Time, beneath};
+use crate::error::{Error, Result};
+use crate::name::{Name, RelPath, printable};
+
+/// A folder on disk. Its root is opened once; what later takes the folder's place under the same path is not seen.
+#[derive(Debug)]
+pub struct Disk {
+    root: OwnedFd,
+    path: PathBuf,
+}
+
+impl Disk {
+    /// Opens the folder `path` as a root. Links on the way to it are followed: the person who names it trusts them.
+    pub fn open(path: &Path) -> Result<Disk> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(path, flags, Mode::empty())?;
+        Ok(Disk { root, path: path.to_path_buf() })
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Store for Disk {
+    fn describe(&self) -> String {
+        printable(self.path.as_os_str().as_encoded_bytes())
+    }
+
+    fn stat(&self, path: &RelPath) -> Result<Meta> {
+        Ok(meta(&beneath::stat(self.root.as_fd(), path)?))
+    }
+
+    fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
+        let fd = beneath::open(self.root.as_fd(), path, FileType::Directory)?;
+        let mut entries = Vec::new();
+        for entry in Dir::read_from(&fd)? {
+            let entry = entry?;
+            // `.` and `..` are no valid names and fall out here, as would anything else a file system made up.
+            let Ok(name) = Name::new(entry.file_name().to_bytes()) else { continue };
+            let kind = match entry.file_type() {
+                FileType::Unknown => match rustix::fs::statat(&fd, name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(stat) => kind(FileType::from_raw_mode(stat.st_mode)),
+                    Err(_) => continue,
+                },
+                known => kind(known),
+            };
+            entries.push(Entry { name, kind });
+        }
+        Ok(entries)
+    }
+
+    fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
+        Ok(Box::new(OpenFile(beneath::open(self.root.as_fd(), path, FileType::RegularFile)?)))
+    }
+}
+
+struct OpenFile(OwnedFd);
+
+impl File for OpenFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        rustix::io::pread(&self.0, buffer, offset).map_err(Error::Io)
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        Ok(meta(&beneath::statx(self.0.as_fd())?))
+    }
+}
+
+fn kind(file_type: FileType) -> Kind {
+    match file_type {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Folder,
+        FileType::Symlink => Kind::Link,
+        _ => Kind::Special,
+    }
+}
+
+fn meta(stat: &Statx) -> Meta {
+    Meta {
+        kind: kind(beneath::file_type(stat)),
+        size: stat.stx_size,
+        mode: u32::from(stat.stx_mode) & 0o7777,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        nlink: stat.stx_nlink,
+        identity: Identity {
+            dev: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            ino: stat.stx_ino,
+            // Zero where the file system keeps none.
+            born: time(&stat.stx_btime),
+        },
+        mtime: time(&stat.stx_mtime),
+        ctime: time(&stat.stx_ctime),
+    }
+}
+
+fn time(time: &StatxTimestamp) -> Time {
+    Time { secs: time.tv_sec, nanos: time.tv_nsec.min(999_999_999) }
+}

@@ -1,0 +1,86 @@
+//! Formats: how a tool writes down what its agents did, and how that is read.
+//!
+//! A [`Format`] turns the bytes of a [`Store`] into [`Worker`]s and [`Trace`]s. It is found by looking at the store.
+//! Input is read as it is found: torn, half-written, of another version, hostile. A format knows nothing of views:
+//! whose a worker is, it only reports.
+
+mod jsonl;
+mod swarmlet;
+
+pub use swarmlet::Swarmlet;
+
+use crate::error::Result;
+use crate::model::{Skipped, Trace, Worker};
+use crate::name::RelPath;
+use crate::store::{Identity, Store, Time};
+
+/// Whether a store is of a format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fit {
+    /// It holds at least one worker.
+    Workers,
+    /// It could become one: an empty folder, or one prepared for workers.
+    Empty,
+    /// It is one worker, not a store of them.
+    OneWorker,
+    /// It holds something else.
+    No,
+}
+
+/// What a look at a folder tells, cheap enough to be taken of every worker again and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Glance {
+    /// The folder itself.
+    pub identity: Identity,
+    /// Changes whenever [`Format::worker`] could tell something else.
+    pub key: [u8; 16],
+    /// The newest change among the things that were looked at.
+    pub newest: Time,
+}
+
+/// Folders that may be workers, and what was passed over on the way.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Paths from the store's root.
+    pub folders: Vec<RelPath>,
+    /// Links and special files among them.
+    pub skipped: Skipped,
+}
+
+/// The bytes a trace is read from.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// The store.
+    pub store: &'a dyn Store,
+    /// Where outputs that were stored out of band lie, if anywhere.
+    pub outputs: Option<&'a dyn Store>,
+}
+
+/// One way of writing traces down. An instance belongs to one store and may remember what it read there.
+pub trait Format: Send + Sync {
+    /// The name it is asked for by.
+    fn name(&self) -> &'static str;
+
+    /// Whether `store` is of this format.
+    fn fit(&self, store: &dyn Store) -> Result<Fit>;
+
+    /// The folders that may be workers.
+    fn find(&self, store: &dyn Store) -> Result<Found>;
+
+    /// Looks at one of them; `None` if it is no worker.
+    fn glance(&self, store: &dyn Store, folder: &RelPath) -> Result<Option<Glance>>;
+
+    /// Reads what listing and metadata tell. `last_good` is what was read of the same folder before; it is kept
+    /// where the metadata is torn just now. Never fails: what is wrong stands in the worker's flaws.
+    fn worker(&self, store: &dyn Store, folder: &RelPath, last_good: Option<&Worker>) -> Worker;
+
+    /// Looks into a worker's files. Stops looking into outputs when `go_on` says no; what was not looked into has
+    /// an unknown outcome and is counted in the second value.
+    fn trace(&self, place: Place<'_>, worker: &Worker, go_on: &dyn Fn() -> bool) -> Result<(Trace, u64)>;
+
+    /// The folder of the supervisor's own notes, where the format has one.
+    fn supervisor(&self) -> Option<RelPath>;
+
+    /// Files that list all workers and so belong to nobody's view but the one of everything.
+    fn index_files(&self) -> Vec<RelPath>;
+}

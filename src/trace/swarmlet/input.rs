@@ -1,0 +1,58 @@
+//! What a call was made with, as one line a reader can take in.
+
+use serde_json::Value;
+
+use super::metadata::cut;
+use crate::name::is_unprintable;
+
+/// The longest input that is kept, in bytes.
+const INPUT_MAX: usize = 2_000;
+
+/// The arguments of a call as one line: a lone argument stands for itself, several are `name=value`.
+pub(super) fn one_line(arguments: &Value) -> Option<String> {
+    let line = match arguments {
+        Value::Null => return None,
+        // Some programs write the arguments as a string that holds JSON.
+        Value::String(text) => match serde_json::from_str::<Value>(text) {
+            Ok(inner @ Value::Object(_)) => return one_line(&inner),
+            _ => text.clone(),
+        },
+        Value::Object(fields) if fields.len() == 1 => fields.values().next().map(plain).unwrap_or_default(),
+        Value::Object(fields) => {
+            let parts: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={}", plain(value))).collect();
+            parts.join(" ")
+        }
+        other => other.to_string(),
+    };
+    let line = line.split(|c: char| c.is_whitespace() || is_unprintable(c)).filter(|word| !word.is_empty());
+    let line = cut(line.collect::<Vec<_>>().join(" "), INPUT_MAX);
+    (!line.is_empty()).then_some(line)
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// The form in which a tool's name is compared: file names may have replaced what a name cannot hold.
+pub(super) fn tool_key(tool: &str) -> String {
+    tool.chars().map(|c| if c.is_alphanumeric() || matches!(c, '-' | '.') { c } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn inputs_are_one_line() {
+        assert_eq!(one_line(&json!({"command": "df -h\n  /"})), Some("df -h /".into()));
+        assert_eq!(one_line(&json!({"host": "a", "command": "docker ps"})), Some("command=docker ps host=a".into()));
+        assert_eq!(one_line(&json!("{\"command\": \"ls\"}")), Some("ls".into()));
+        assert_eq!(one_line(&json!({})), None);
+        assert_eq!(one_line(&json!({"a": "\u{1b}[31m"})), Some("[31m".into()));
+        assert!(one_line(&json!("x".repeat(9_000))).unwrap().len() <= INPUT_MAX);
+    }
+}

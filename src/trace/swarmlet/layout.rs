@@ -1,0 +1,79 @@
+//! Where the workers of a store lie, and whether a folder is such a store at all.
+
+use super::super::{Fit, Found};
+use super::{found, metadata, present, record};
+use crate::error::{Error, Result};
+use crate::model::Skipped;
+use crate::name::{Name, RelPath};
+use crate::store::{Entry, Kind, Store};
+
+/// The folder of the workers, where they have one of their own.
+pub(super) const WORKERS: &str = "workers";
+/// The supervisor's notes.
+pub(super) const SUPERVISOR: &str = "supervisor";
+/// Outputs stored out of band; beside the workers.
+const TOOL_OUTPUTS: &str = "tool_outputs";
+/// How many folders are looked into before a store is said to hold no worker.
+const LOOKED_AT: usize = 1_000;
+
+/// The path of `name` (one of this format's own file names) in `folder`.
+pub(super) fn inside(folder: &RelPath, name: &str) -> RelPath {
+    match RelPath::parse(name) {
+        Ok(name) => folder.join_path(&name),
+        Err(_) => folder.clone(),
+    }
+}
+
+/// Lists the folders that may be workers, in both layouts. A store whose root cannot be listed is an error; a
+/// `workers` that is not there is none.
+pub(super) fn find(store: &dyn Store) -> Result<Found> {
+    let mut found = Found::default();
+    let root = RelPath::root();
+    add(&mut found, &root, store.list(&root)?, &[WORKERS, SUPERVISOR, TOOL_OUTPUTS]);
+    let workers = inside(&root, WORKERS);
+    match store.list(&workers) {
+        Ok(entries) => add(&mut found, &workers, entries, &[]),
+        Err(Error::NotFound | Error::NotADirectory | Error::Escape | Error::Special) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(found)
+}
+
+fn add(found: &mut Found, folder: &RelPath, entries: Vec<Entry>, not: &[&str]) {
+    for Entry { name, kind } in entries {
+        match kind {
+            Kind::Folder if not.iter().any(|other| other.as_bytes() == name.as_bytes()) => {}
+            Kind::Folder => found.folders.push(folder.join(&name)),
+            Kind::Link => found.skipped.links += 1,
+            Kind::Special => found.skipped.special += 1,
+            Kind::File => {}
+        }
+    }
+}
+
+/// Looks whether `store` is one of this format.
+pub(super) fn fit(store: &dyn Store) -> Result<Fit> {
+    let root = RelPath::root();
+    let found = find(store)?;
+    for folder in found.folders.iter().take(LOOKED_AT) {
+        if is_worker(store, folder).unwrap_or(false) {
+            return Ok(Fit::Workers);
+        }
+    }
+    if is_worker(store, &root)? {
+        return Ok(Fit::OneWorker);
+    }
+    let prepared = [WORKERS, "index.json"].iter().any(|name| store.stat(&inside(&root, name)).is_ok());
+    let empty = found.skipped == Skipped::default() && store.list(&root)?.iter().all(|entry| is_hidden(&entry.name));
+    Ok(if prepared || empty { Fit::Empty } else { Fit::No })
+}
+
+fn is_worker(store: &dyn Store, folder: &RelPath) -> Result<bool> {
+    let metadata = found(store.stat(&inside(folder, metadata::FILE)))?;
+    let calls = present(store.stat(&inside(folder, record::CALLS)))?;
+    Ok(metadata.is_some() || calls.is_some_and(|meta| meta.kind == Kind::Folder))
+}
+
+fn is_hidden(name: &Name) -> bool {
+    name.as_bytes().starts_with(b".") || name.as_bytes() == b"lost+found"
+}

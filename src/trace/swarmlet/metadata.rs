@@ -1,0 +1,261 @@
+//! metadata.json: who a worker is and how far it is. Rewritten in place by its writer, so it can be met half-written.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::index::IndexEntry;
+use super::layout::inside;
+use crate::error::Error;
+use crate::model::{Flaw, Owner, Status, TASK_MAX, When, Worker, WorkerId};
+use crate::name::{Name, RelPath};
+use crate::store::{Store, read_range, read_whole};
+
+/// The file's name.
+pub(super) const FILE: &str = "metadata.json";
+/// Where the task stands in the layout whose metadata has none.
+pub(super) const TASK_FILE: &str = "task.txt";
+/// A larger one is not read, in bytes.
+pub(super) const SIZE_MAX: u64 = 4 << 20;
+/// The longest id or word taken from metadata, in bytes.
+const WORD_MAX: usize = 1_500;
+/// How many tags are kept.
+const TAGS_MAX: usize = 32;
+
+/// Reads the worker in `folder`. What the metadata does not say is taken from the store's index, but never the
+/// owner: only a worker's own metadata says whose it is.
+pub(super) fn worker(
+    store: &dyn Store,
+    folder: &RelPath,
+    index: Option<&IndexEntry>,
+    last_good: Option<&Worker>,
+) -> Worker {
+    let (object, mut flaws) = match read(store, folder) {
+        Ok(object) => (object, Vec::new()),
+        Err(Failure::Absent) => (Map::new(), vec![Flaw::NoMetadata]),
+        Err(Failure::Bad(reason)) => {
+            if let Some(worker) = last_good {
+                let mut worker = worker.clone();
+                worker.flaws.retain(|flaw| !matches!(flaw, Flaw::BadMetadata { .. } | Flaw::NoMetadata));
+                worker.flaws.push(Flaw::BadMetadata { reason, kept: true });
+                return worker;
+            }
+            (Map::new(), vec![Flaw::BadMetadata { reason, kept: false }])
+        }
+    };
+    let fields = Fields(&object);
+    let id = folder.file_name().map_or_else(|| WorkerId(placeholder()), WorkerId);
+    if let Some(claimed) = fields.text("worker_id").filter(|claimed| claimed.as_bytes() != id.0.as_bytes()) {
+        flaws.push(Flaw::OtherId(claimed));
+    }
+    let owner = match fields.both("owner_id") {
+        (Some(a), Some(b)) if a != b => {
+            flaws.push(Flaw::TwoOwners);
+            None
+        }
+        (a, b) => a.or(b).map(short_word).map(Owner),
+    };
+    let (status, status_source) = status(&fields, index, &mut flaws);
+    let task = fields.text("task").or_else(|| index.and_then(|entry| entry.task.clone()));
+    Worker {
+        task: cut(task.unwrap_or_else(|| task_file(store, folder)), TASK_MAX),
+        id,
+        root: folder.clone(),
+        owner,
+        run: fields.word("run_id"),
+        job: fields.word("job_id"),
+        parent: fields.word("parent_thread_id").or_else(|| fields.word("parent_id")),
+        status,
+        status_source,
+        task_type: fields.word("task_type").or_else(|| index.and_then(|entry| entry.task_type.clone())),
+        tags: Some(fields.list("tags"))
+            .filter(|tags| !tags.is_empty())
+            .unwrap_or_else(|| index.map(|entry| entry.tags.clone()).unwrap_or_default()),
+        model: fields.word("model"),
+        created_at: when(fields.text("created_at").or_else(|| index.and_then(|entry| entry.created_at.clone()))),
+        started_at: when(fields.text("started_at")),
+        finished_at: when(fields.text("finished_at")),
+        duration_ms: fields.number("duration_ms").or_else(|| fields.number("completion_time_ms")),
+        error: fields.text("error").map(|text| cut(text, TASK_MAX)),
+        summary: fields
+            .text("summary")
+            .or_else(|| index.and_then(|entry| entry.summary.clone()))
+            .map(|text| cut(text, TASK_MAX)),
+        flaws,
+    }
+}
+
+fn status(fields: &Fields<'_>, index: Option<&IndexEntry>, flaws: &mut Vec<Flaw>) -> (Status, Option<String>) {
+    let indexed = index.and_then(|entry| entry.status.clone());
+    match (fields.text("status"), indexed) {
+        (Some(word), indexed) => {
+            let status = status_of(&word);
+            if let Some((other, other_word)) = indexed.filter(|(other, _)| *other != status) {
+                // An index lags behind while a worker goes on; only two different ends contradict each other.
+                if other.is_finished() {
+                    flaws.push(Flaw::IndexDisagrees(other_word));
+                }
+            }
+            (status, Some(word))
+        }
+        (None, Some((status, word))) => (status, Some(word)),
+        (None, None) => (Status::Unknown, None),
+    }
+}
+
+enum Failure {
+    Absent,
+    Bad(String),
+}
+
+/// The whole object, or why there is none.
+fn read(store: &dyn Store, folder: &RelPath) -> Result<Map<String, Value>, Failure> {
+    let bytes = match read_whole(store, &inside(folder, FILE), SIZE_MAX) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Err(Failure::Bad(format!("larger than {SIZE_MAX} bytes"))),
+        Err(Error::NotFound) => return Err(Failure::Absent),
+        Err(error) => return Err(Failure::Bad(error.to_string())),
+    };
+    if bytes.trim_ascii().is_empty() {
+        return Err(Failure::Bad("empty".into()));
+    }
+    match serde_json::from_slice(&bytes) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(Failure::Bad("not a JSON object".into())),
+        Err(error) => Err(Failure::Bad(format!("not JSON: {error}"))),
+    }
+}
+
+/// The whole metadata object; empty where there is none or it is torn.
+pub(super) fn object(store: &dyn Store, folder: &RelPath) -> Map<String, Value> {
+    read(store, folder).unwrap_or_default()
+}
+
+fn task_file(store: &dyn Store, folder: &RelPath) -> String {
+    let file = store.open(&inside(folder, TASK_FILE));
+    let bytes = file.and_then(|file| read_range(&*file, 0, TASK_MAX + 4)).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).trim_end().to_owned()
+}
+
+/// Fields at the top level, else inside `config`.
+struct Fields<'a>(&'a Map<String, Value>);
+
+impl Fields<'_> {
+    fn both(&self, key: &str) -> (Option<String>, Option<String>) {
+        let config = self.0.get("config");
+        (string(self.0.get(key)), string(config.and_then(|config| config.get(key))))
+    }
+
+    fn text(&self, key: &str) -> Option<String> {
+        let (top, config) = self.both(key);
+        top.or(config)
+    }
+
+    /// An id or a word: short, whatever the source made of it.
+    fn word(&self, key: &str) -> Option<String> {
+        self.text(key).map(short_word)
+    }
+
+    fn list(&self, key: &str) -> Vec<String> {
+        strings(self.0.get(key))
+    }
+
+    fn number(&self, key: &str) -> Option<u64> {
+        let value = self.0.get(key)?;
+        value.as_u64().or_else(|| value.as_f64().filter(|n| *n >= 0.0).map(|n| n as u64))
+    }
+}
+
+/// Words of hostile length are cut and end in a hash of the whole, so that different ones stay different.
+fn short_word(word: String) -> String {
+    if word.len() <= WORD_MAX {
+        return word;
+    }
+    let hash = blake3::hash(word.as_bytes()).to_hex();
+    cut(word, WORD_MAX - hash.len()) + &hash
+}
+
+/// A string or a number as text; nothing else, and nothing empty.
+pub(super) fn string(value: Option<&Value>) -> Option<String> {
+    match value? {
+        Value::String(text) if !text.is_empty() => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// A list of strings or numbers as text; what is neither is left out.
+pub(super) fn strings(value: Option<&Value>) -> Vec<String> {
+    let list = value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    list.iter().filter_map(|item| string(Some(item))).map(|tag| cut(tag, WORD_MAX)).take(TAGS_MAX).collect()
+}
+
+/// The words that are known for a status.
+pub(super) fn status_of(word: &str) -> Status {
+    match word.to_ascii_lowercase().as_str() {
+        "created" => Status::Created,
+        "running" => Status::Running,
+        "success" | "completed" => Status::Completed,
+        "failed" => Status::Failed,
+        _ => Status::Unknown,
+    }
+}
+
+/// RFC 3339 in all its forms; a time without an offset is UTC, as the first implementation meant it.
+pub(super) fn when(text: Option<String>) -> When {
+    let Some(text) = text else { return When::Absent };
+    let time = text.parse::<Timestamp>().or_else(|_| {
+        let civil = text.parse::<jiff::civil::DateTime>()?;
+        civil.to_zoned(jiff::tz::TimeZone::UTC).map(|zoned| zoned.timestamp())
+    });
+    match time {
+        Ok(time) => When::At(time),
+        Err(_) => When::Odd(cut(text, 64)),
+    }
+}
+
+/// At most `max` bytes of `text`, cut at a character.
+pub(super) fn cut(mut text: String, max: usize) -> String {
+    text.truncate(text.floor_char_boundary(max));
+    text.shrink_to_fit();
+    text
+}
+
+fn placeholder() -> Name {
+    crate::name::to_file_name("worker", &[])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_forms_of_time_are_read() {
+        let at = when(Some("2026-01-20T10:00:00Z".into()));
+        assert!(matches!(at, When::At(_)));
+        for same in [
+            "2026-01-20T10:00:00+00:00",
+            "2026-01-20T10:00:00.000000+00:00",
+            "2026-01-20T11:00:00+01:00",
+            "2026-01-20T10:00:00",
+        ] {
+            assert_eq!(when(Some(same.into())), at, "{same}");
+        }
+        assert_eq!(when(Some("yesterday".into())), When::Odd("yesterday".into()));
+        assert_eq!(when(None), When::Absent);
+    }
+
+    #[test]
+    fn statuses_are_known_words_only() {
+        assert_eq!(status_of("success"), Status::Completed);
+        assert_eq!(status_of("completed"), Status::Completed);
+        assert_eq!(status_of("succeeded?"), Status::Unknown);
+    }
+
+    #[test]
+    fn owners_are_numbers_or_strings() {
+        assert_eq!(string(Some(&Value::from(1))), Some("1".into()));
+        assert_eq!(string(Some(&Value::from("1"))), Some("1".into()));
+        assert_eq!(string(Some(&Value::Bool(true))), None);
+        assert_eq!(string(Some(&Value::from(""))), None);
+    }
+}

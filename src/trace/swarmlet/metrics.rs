@@ -1,0 +1,95 @@
+//! metrics.jsonl, and `tool_calls` in metadata.json: what the program recorded about each call.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::super::jsonl;
+use super::input::tool_key;
+use super::layout::inside;
+use crate::error::{Error, Result};
+use crate::model::Outcome;
+use crate::name::RelPath;
+use crate::store::Store;
+
+/// The file's name.
+pub(super) const FILE: &str = "metrics.jsonl";
+
+/// What was recorded about one call.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Recorded {
+    pub(super) success: Option<bool>,
+    pub(super) exit_code: Option<i64>,
+    pub(super) duration_ms: Option<u64>,
+}
+
+impl Recorded {
+    /// The outcome this record settles, if it does.
+    pub(super) fn outcome(&self) -> Option<Outcome> {
+        match (self.success, self.exit_code) {
+            (Some(false), _) => Some(Outcome::Failed),
+            (_, Some(code)) if code != 0 => Some(Outcome::Failed),
+            (Some(true), _) | (None, Some(_)) => Some(Outcome::Ok),
+            (None, None) => None,
+        }
+    }
+
+    fn or(self, other: Recorded) -> Recorded {
+        Recorded {
+            success: self.success.or(other.success),
+            exit_code: self.exit_code.or(other.exit_code),
+            duration_ms: self.duration_ms.or(other.duration_ms),
+        }
+    }
+}
+
+/// The records of each tool, in order: the n-th belongs to the tool's n-th file.
+pub(super) type ByTool = HashMap<String, Vec<Recorded>>;
+
+#[derive(Deserialize)]
+struct Line {
+    #[serde(default)]
+    event: Value,
+    #[serde(flatten)]
+    fields: Map<String, Value>,
+}
+
+/// Reads both sources; metrics.jsonl wins. The second value counts lines that could not be read.
+pub(super) fn read(store: &dyn Store, folder: &RelPath, metadata: &Map<String, Value>) -> Result<(ByTool, u64)> {
+    let mut by_tool = ByTool::new();
+    let mut bad = 0;
+    match store.open(&inside(folder, FILE)) {
+        Ok(file) => {
+            bad = jsonl::for_each(&*file, |line: Line| {
+                if line.event == "tool_call" {
+                    add(&mut by_tool, &line.fields);
+                }
+            })?;
+        }
+        Err(Error::NotFound | Error::Escape | Error::Special | Error::IsADirectory) => {}
+        Err(error) => return Err(error),
+    }
+    let mut listed = ByTool::new();
+    let calls = metadata.get("tool_calls").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    calls.iter().filter_map(Value::as_object).for_each(|call| add(&mut listed, call));
+    for (tool, records) in listed {
+        let known = by_tool.entry(tool).or_default();
+        for (at, record) in records.into_iter().enumerate() {
+            match known.get_mut(at) {
+                Some(first) => *first = first.clone().or(record),
+                None => known.push(record),
+            }
+        }
+    }
+    Ok((by_tool, bad))
+}
+
+fn add(by_tool: &mut ByTool, fields: &Map<String, Value>) {
+    let Some(tool) = fields.get("tool").or_else(|| fields.get("name")).and_then(Value::as_str) else { return };
+    by_tool.entry(tool_key(tool)).or_default().push(Recorded {
+        success: fields.get("success").and_then(Value::as_bool),
+        exit_code: fields.get("exit_code").and_then(Value::as_i64),
+        duration_ms: fields.get("duration_ms").and_then(Value::as_f64).filter(|ms| *ms >= 0.0).map(|ms| ms as u64),
+    });
+}

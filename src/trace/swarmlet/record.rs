@@ -1,0 +1,214 @@
+//! A worker's record, put together from its files: calls with outcomes, inputs and durations, last words, and what
+//! stands for the calls in the layout that has none.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::super::Place;
+use super::input::tool_key;
+use super::layout::inside;
+use super::metadata::{self, cut, string};
+use super::metrics::{self, ByTool};
+use super::outcome::{self, Judged};
+use super::{outputs, present, thread};
+use crate::error::{Error, Result};
+use crate::model::{LooseFile, Outcome, Output, ToolCall, Trace, Worker};
+use crate::name::{Name, RelPath};
+use crate::store::{Entry, Kind, Store, read_range, read_whole};
+
+/// The folder of the tool calls' outputs.
+pub(super) const CALLS: &str = "tool_calls";
+/// The worker's own final result.
+const RESULT: &str = "result.txt";
+/// Results that say that there is none.
+const NO_RESULT: [&str; 3] = ["(No result generated)", "(Critical error)", "(No output)"];
+/// What stands for calls where none are recorded, most telling first; between the first and the second, other logs.
+const LOOSE: [&str; 4] = ["logs/errors.log", "result.txt", "outputs/report.md", "outputs/data.json"];
+const LOGS: &str = "logs";
+/// The longest task that a generated file quotes, in bytes.
+const TASK_MAX: usize = 8_192;
+/// How many tools are named.
+const TOOLS_MAX: usize = 200;
+
+pub(super) fn trace(place: Place<'_>, worker: &Worker, go_on: &dyn Fn() -> bool) -> Result<(Trace, u64)> {
+    let (store, folder) = (place.store, &worker.root);
+    let metadata = metadata::object(store, folder);
+    let (recorded, bad_metrics) = metrics::read(store, folder, &metadata)?;
+    let thread = thread::read(store, folder)?;
+    let listed = call_files(store, folder)?;
+    let mut trace = Trace { records_calls: listed.is_some(), ..Trace::default() };
+    let mut counted: HashMap<String, usize> = HashMap::new();
+    let mut unread = 0;
+    for file in listed.unwrap_or_default() {
+        let key = tool_key(&file.tool);
+        let nth = counted.entry(key.clone()).or_default();
+        let input = thread.inputs.get(&key).and_then(|inputs| inputs.get(*nth)).cloned().flatten();
+        let look = go_on();
+        unread += u64::from(!look);
+        trace.calls.push(call(place, worker, file, (&recorded, &key, *nth), input, look));
+        *nth += 1;
+    }
+    for (key, inputs) in &thread.inputs {
+        let answered = counted.get(key).copied().unwrap_or(0);
+        let name = thread.names.get(key).unwrap_or(key);
+        trace.unanswered.extend(inputs.iter().skip(answered).map(|_| name.clone()));
+    }
+    trace.unanswered.sort();
+    if trace.calls.is_empty() {
+        trace.loose = loose_files(store, folder);
+        trace.tools_used = tools_used(store, folder);
+    }
+    let words = result(store, folder)?;
+    trace.final_words = words.unwrap_or_else(|| thread.last_words.filter(|_| worker.status.is_finished()));
+    trace.task = string(metadata.get("task")).or_else(|| task_file(store, folder)).map(|task| cut(task, TASK_MAX));
+    trace.bad_lines =
+        [(metrics::FILE, bad_metrics), (thread::FILE, thread.bad)].into_iter().filter(|(_, n)| *n > 0).collect();
+    Ok((trace, unread))
+}
+
+/// A file in `tool_calls/` that is named like a call's output.
+struct CallFile {
+    seq: u64,
+    tool: String,
+    name: Name,
+    kind: Kind,
+}
+
+/// The calls' files by number; `None` where the worker has no such folder.
+fn call_files(store: &dyn Store, folder: &RelPath) -> Result<Option<Vec<CallFile>>> {
+    let entries = match store.list(&inside(folder, CALLS)) {
+        Ok(entries) => entries,
+        Err(Error::NotFound | Error::NotADirectory | Error::Escape | Error::Special) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut files: Vec<CallFile> = entries.into_iter().filter_map(call_file).collect();
+    files.sort_by(|a, b| a.seq.cmp(&b.seq).then_with(|| a.name.cmp(&b.name)));
+    Ok(Some(files))
+}
+
+/// `NNN_<tool>.txt`: a number, the tool's name (which may hold `_`), always `.txt`.
+fn call_file(entry: Entry) -> Option<CallFile> {
+    let text = entry.name.to_text().into_owned();
+    let (number, tool) = text.strip_suffix(".txt")?.split_once('_')?;
+    if number.is_empty() || number.len() > 18 || !number.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    Some(CallFile { seq: number.parse().ok()?, tool: tool.to_owned(), name: entry.name, kind: entry.kind })
+}
+
+fn call(
+    place: Place<'_>,
+    worker: &Worker,
+    file: CallFile,
+    (recorded, key, nth): (&ByTool, &str, usize),
+    input: Option<String>,
+    look: bool,
+) -> ToolCall {
+    let path = inside(&worker.root, CALLS).join(&file.name);
+    let (judged, output, bytes) = match file.kind {
+        Kind::File if look => match read(place.store, &path) {
+            Ok((judged, bytes)) => match &judged.stub {
+                Some(stub) => {
+                    let (output, bytes) = outputs::find(place, worker, stub);
+                    (stored_out(place, judged.clone(), &output), output, bytes)
+                }
+                None => (judged, Output::InPlace, bytes),
+            },
+            Err(error) => (unknown(), Output::Unreadable(error.to_string()), 0),
+        },
+        Kind::File => (unknown(), Output::InPlace, place.store.stat(&path).map_or(0, |meta| meta.size)),
+        Kind::Folder => (unknown(), Output::Unreadable("a folder, not a file".into()), 0),
+        Kind::Link => (unknown(), Output::Unreadable("a link, which is not followed".into()), 0),
+        Kind::Special => (unknown(), Output::Unreadable("a special file, which is not opened".into()), 0),
+    };
+    let record = recorded.get(key).and_then(|records| records.get(nth)).cloned().unwrap_or_default();
+    ToolCall {
+        seq: file.seq,
+        tool: file.tool,
+        path: inside(&RelPath::root(), CALLS).join(&file.name),
+        output,
+        outcome: record.outcome().unwrap_or(judged.outcome),
+        exit_code: record.exit_code.or(judged.exit_code),
+        duration_ms: record.duration_ms,
+        bytes,
+        input,
+    }
+}
+
+fn unknown() -> Judged {
+    Judged { outcome: Outcome::Unknown, exit_code: None, stub: None }
+}
+
+/// Judges an output by its beginning, or by all of it where that could tell more. Also its size in bytes.
+fn read(store: &dyn Store, path: &RelPath) -> Result<(Judged, u64)> {
+    let file = store.open(path)?;
+    let size = file.meta()?.size;
+    let head = read_range(&*file, 0, outcome::HEAD)?;
+    let whole = size > head.len() as u64 && size <= outcome::WHOLE_MAX && outcome::wants_whole(&head);
+    if whole {
+        let all = read_range(&*file, 0, usize::try_from(size).unwrap_or(outcome::HEAD))?;
+        return Ok((outcome::judge(&all), size));
+    }
+    Ok((outcome::judge(&head), size))
+}
+
+/// What the stub says stands; where it says nothing, the output behind it is judged.
+fn stored_out(place: Place<'_>, stub: Judged, output: &Output) -> Judged {
+    match (output, place.outputs) {
+        (Output::StoredOut(path), Some(store)) if stub.outcome == Outcome::Unknown => {
+            read(store, path).map_or(stub, |(judged, _)| Judged { stub: None, ..judged })
+        }
+        _ => stub,
+    }
+}
+
+/// The worker's own result: `None` if it has no such file, `Some(None)` if the file says that there is none.
+fn result(store: &dyn Store, folder: &RelPath) -> Result<Option<Option<String>>> {
+    let file = match store.open(&inside(folder, RESULT)) {
+        Ok(file) => file,
+        Err(Error::NotFound | Error::Escape | Error::Special | Error::IsADirectory) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let bytes = read_range(&*file, 0, thread::WORDS_MAX + 4)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let text = text.trim();
+    let empty = text.is_empty() || NO_RESULT.contains(&text);
+    Ok(Some((!empty).then(|| cut(text.to_owned(), thread::WORDS_MAX))))
+}
+
+fn task_file(store: &dyn Store, folder: &RelPath) -> Option<String> {
+    let file = store.open(&inside(folder, metadata::TASK_FILE)).ok()?;
+    let bytes = read_range(&*file, 0, TASK_MAX + 4).ok()?;
+    Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()).filter(|task| !task.is_empty())
+}
+
+fn loose_files(store: &dyn Store, folder: &RelPath) -> Vec<LooseFile> {
+    let mut paths: Vec<RelPath> = LOOSE.iter().filter_map(|path| RelPath::parse(path).ok()).collect();
+    let mut logs: Vec<RelPath> = store
+        .list(&inside(folder, LOGS))
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|entry| entry.kind == Kind::File)
+        .map(|entry| inside(&RelPath::root(), LOGS).join(&entry.name))
+        .filter(|path| !paths.contains(path))
+        .collect();
+    logs.sort();
+    let rest = paths.split_off(1);
+    let found = paths.into_iter().chain(logs).chain(rest).filter_map(|path| {
+        let meta = present(store.stat(&folder.join_path(&path))).ok()??;
+        (meta.kind == Kind::File && meta.size > 0).then_some(LooseFile { path, bytes: meta.size })
+    });
+    found.collect()
+}
+
+/// Names of tools: a list of strings or of objects with `tool` or `name`, bare or under `tools`.
+fn tools_used(store: &dyn Store, folder: &RelPath) -> Vec<String> {
+    let bytes = read_whole(store, &inside(folder, "tools_used.json"), metadata::SIZE_MAX).ok().flatten();
+    let value: Option<Value> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let list = value.as_ref().and_then(|value| value.as_array().or_else(|| value.get("tools")?.as_array()));
+    let name =
+        |item: &Value| string(Some(item)).or_else(|| string(item.get("tool"))).or_else(|| string(item.get("name")));
+    let names = list.map(Vec::as_slice).unwrap_or_default().iter().filter_map(name);
+    names.map(|name| cut(name, 200)).take(TOOLS_MAX).collect()
+}

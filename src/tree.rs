@@ -1,0 +1,221 @@
+//! The mounted tree without a kernel: inodes, handles, attributes, listings and bytes.
+//!
+//! Inode policy. An inode number stands for a node of the namespace *and* for what is behind it: the bytes of a
+//! generated file, the file of a worker on disk. New content of a generated file is therefore a new inode, so no cache
+//! can mix two versions; a worker's file that was replaced is a new inode, and one that merely grew is the same. A
+//! number is a hash of both and is never used for anything else. What `open` gives of a generated file is one version
+//! until it is closed. Bytes of a version are held while a handle is open, else in a cache bounded by bytes; opening an
+//! evicted version makes it again, and answers [`Error::Stale`] if its source has changed meanwhile, upon which the
+//! kernel looks the name up again by itself. No descriptor is held for an inode, only for open files.
+//!
+//! Locks: `inodes` and `handles` are each held for a moment, never both, and never across a call downward.
+
+mod attr;
+mod handle;
+mod inode;
+mod namespace;
+mod versions;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+pub use attr::{Attr, NodeKind};
+pub use handle::Item;
+pub use inode::ROOT;
+
+use crate::error::{Error, Result};
+use crate::name::Name;
+use crate::render::{Budget, Renderer};
+use crate::view::View;
+use attr::Ident;
+use handle::{Handle, Handles};
+use inode::Inodes;
+use namespace::{Namespace, Node};
+
+/// For how long the kernel may believe what it was told of a worker's own file or of a folder.
+const TTL: Duration = Duration::from_secs(1);
+/// For how long it may believe what it was told of one version of a generated file, which never changes.
+const TTL_VERSION: Duration = Duration::from_secs(3_600);
+
+/// What can be set of a tree.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Settings {
+    /// The size of evidence.txt where no size is asked for; without it 16,000 bytes for a worker and 28,000 for more.
+    pub budget: Option<Budget>,
+}
+
+/// An inode number.
+pub type Ino = u64;
+/// The number of an open file or folder.
+pub type Fh = u64;
+
+/// What a lookup finds.
+#[derive(Debug, Clone, Copy)]
+pub struct Found {
+    /// The inode number.
+    pub ino: Ino,
+    /// Its attributes.
+    pub attr: Attr,
+    /// How long the name may be believed to lead there.
+    pub name_ttl: Duration,
+    /// How long the attributes may be believed.
+    pub attr_ttl: Duration,
+}
+
+/// What an open gives.
+#[derive(Debug, Clone, Copy)]
+pub struct Opened {
+    /// The handle.
+    pub fh: Fh,
+    /// Whether pages read before are still right.
+    pub keep_cache: bool,
+}
+
+/// The tree of one view.
+pub struct Tree {
+    namespace: Namespace,
+    inodes: Mutex<Inodes>,
+    handles: Mutex<Handles>,
+}
+
+impl Tree {
+    /// The tree of `view`.
+    pub fn new(view: View, settings: Settings) -> Tree {
+        Tree {
+            namespace: Namespace::new(Renderer::new(view, settings.budget)),
+            inodes: Mutex::new(Inodes::new()),
+            handles: Mutex::new(Handles::default()),
+        }
+    }
+
+    /// Finds `name` in the folder `parent`. Every success is one lookup more, to be given back by [`Tree::forget`].
+    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Found> {
+        let parent = self.node(parent)?;
+        let node = self.namespace.child(&parent, &name_of(name)?)?;
+        let (attr, version) = self.namespace.attr(&node)?;
+        let (name_ttl, attr_ttl) = if version.is_some() { (Duration::ZERO, TTL_VERSION) } else { (TTL, TTL) };
+        let ino = self.inodes.lock().look_up(node, attr.ident, version);
+        Ok(Found { ino, attr, name_ttl, attr_ttl })
+    }
+
+    /// Whether a lookup may take longer than a stat: such are not answered by the thread that asks the kernel.
+    pub fn lookup_is_slow(&self, parent: Ino, name: &[u8]) -> bool {
+        match (self.node(parent), name_of(name)) {
+            (Ok(Node::Own { .. } | Node::Supervisor(_)), _) => false,
+            (Ok(Node::Worker(_)), Ok(name)) => crate::render::Generated::asked(&name).is_some(),
+            _ => true,
+        }
+    }
+
+    /// Whether getattr, opendir and readdir of `ino` may take longer than a stat.
+    pub fn is_slow(&self, ino: Ino) -> bool {
+        !matches!(self.node(ino), Ok(Node::Own { .. } | Node::Supervisor(_) | Node::Generated(..)) | Err(_))
+    }
+
+    /// Whether opening `ino` may take longer than an open.
+    pub fn open_is_slow(&self, ino: Ino) -> bool {
+        matches!(self.node(ino), Ok(Node::Generated(..)))
+    }
+
+    /// Gives back `count` lookups; an inode without lookups is forgotten.
+    pub fn forget(&self, ino: Ino, count: u64) {
+        self.inodes.lock().forget(ino, count);
+    }
+
+    /// The attributes of an inode, and how long they may be believed.
+    pub fn attr(&self, ino: Ino) -> Result<(Attr, Duration)> {
+        let slot = self.inodes.lock().get(ino)?;
+        if let Some(version) = slot.version {
+            return Ok((version.attr, TTL_VERSION));
+        }
+        let (attr, _) = self.namespace.attr(&slot.node)?;
+        same(slot.ident, attr.ident)?;
+        Ok((attr, TTL))
+    }
+
+    /// Where a link leads, relative to the folder it is in.
+    pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.namespace.link_target(&self.node(ino)?)
+    }
+
+    /// Opens a file for reading.
+    pub fn open(&self, ino: Ino) -> Result<Opened> {
+        let slot = self.inodes.lock().get(ino)?;
+        if let Some(version) = &slot.version {
+            let bytes = self.namespace.bytes(&slot.node, version)?;
+            let fh = self.handles.lock().add(Handle::Bytes(bytes));
+            return Ok(Opened { fh, keep_cache: true });
+        }
+        let file = self.namespace.open(&slot.node)?;
+        let meta = file.meta()?;
+        same(slot.ident, Ident::Source(meta.identity))?;
+        let keep_cache = self.inodes.lock().opened(ino, (meta.mtime, meta.ctime, meta.size));
+        let fh = self.handles.lock().add(Handle::File(file.into()));
+        Ok(Opened { fh, keep_cache })
+    }
+
+    /// Reads from an open file: up to `size` bytes at `offset`, less only where the file ends.
+    pub fn read<R>(&self, fh: Fh, offset: u64, size: usize, reply: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let handle = self.handles.lock().get(fh)?;
+        match handle {
+            Handle::Bytes(bytes) => {
+                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+                let end = start.saturating_add(size).min(bytes.len());
+                Ok(reply(bytes.get(start..end).unwrap_or_default()))
+            }
+            Handle::File(file) => Ok(reply(&crate::store::read_range(&*file, offset, size)?)),
+            Handle::Folder(_) => Err(Error::IsADirectory),
+        }
+    }
+
+    /// Opens a folder: its entries as they are now.
+    pub fn open_folder(&self, ino: Ino) -> Result<Fh> {
+        let items = self.items(ino)?;
+        Ok(self.handles.lock().add(Handle::Folder(Arc::new(Mutex::new(items.into())))))
+    }
+
+    /// The entries of an open folder. `rewind` reads them anew, as rewinddir(3) wants it.
+    pub fn entries(&self, ino: Ino, fh: Fh, rewind: bool) -> Result<Arc<[Item]>> {
+        let Handle::Folder(held) = self.handles.lock().get(fh)? else { return Err(Error::NotADirectory) };
+        if rewind {
+            let items = self.items(ino)?;
+            *held.lock() = items.into();
+        }
+        let items = held.lock().clone();
+        Ok(items)
+    }
+
+    /// Closes a file or folder.
+    pub fn release(&self, fh: Fh) {
+        self.handles.lock().remove(fh);
+    }
+
+    /// How many inodes and handles are held, the root not counted.
+    pub fn held(&self) -> (usize, usize) {
+        let inodes = self.inodes.lock().len();
+        (inodes, self.handles.lock().len())
+    }
+
+    fn items(&self, ino: Ino) -> Result<Vec<Item>> {
+        let node = self.node(ino)?;
+        let listed = self.namespace.list(&node)?;
+        let inodes = self.inodes.lock();
+        let number = |node: &Node| inodes.number(node, Ident::Fixed);
+        Ok(listed.into_iter().map(|(name, node, kind)| Item { name, kind, ino: number(&node) }).collect())
+    }
+
+    fn node(&self, ino: Ino) -> Result<Node> {
+        Ok(self.inodes.lock().get(ino)?.node)
+    }
+}
+
+/// What cannot be a name is no name here: absent, like any other.
+fn name_of(raw: &[u8]) -> Result<Name> {
+    Name::new(raw).map_err(|error| if error == Error::NameTooLong { error } else { Error::NotFound })
+}
+
+fn same(held: Ident, now: Ident) -> Result<()> {
+    if held == now { Ok(()) } else { Err(Error::Stale) }
+}

@@ -1,0 +1,60 @@
+//! Open files and folders.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{Fh, Ino, NodeKind};
+use crate::error::{Error, Result};
+use crate::name::Name;
+use crate::store::File;
+
+/// One entry of a folder.
+#[derive(Debug, Clone)]
+pub struct Item {
+    /// Its name.
+    pub name: Name,
+    /// What it is.
+    pub kind: NodeKind,
+    /// A number for readdir. It is the inode's number only where that does not depend on what is behind the name.
+    pub ino: Ino,
+}
+
+/// What is open.
+#[derive(Clone)]
+pub(super) enum Handle {
+    /// One version of a generated file.
+    Bytes(Arc<[u8]>),
+    /// A file of the store.
+    File(Arc<dyn File>),
+    /// A folder, as it was when last read from its start.
+    Folder(Arc<Mutex<Arc<[Item]>>>),
+}
+
+/// All that is open.
+#[derive(Default)]
+pub(super) struct Handles {
+    last: Fh,
+    open: HashMap<Fh, Handle>,
+}
+
+impl Handles {
+    pub(super) fn add(&mut self, handle: Handle) -> Fh {
+        self.last += 1;
+        self.open.insert(self.last, handle);
+        self.last
+    }
+
+    pub(super) fn get(&self, fh: Fh) -> Result<Handle> {
+        self.open.get(&fh).cloned().ok_or(Error::UnknownHandle)
+    }
+
+    pub(super) fn remove(&mut self, fh: Fh) {
+        self.open.remove(&fh);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+}

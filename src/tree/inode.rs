@@ -1,0 +1,137 @@
+//! The inode table: numbers to nodes, with the kernel's lookups counted.
+
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use super::Ino;
+use super::attr::Ident;
+use super::namespace::Node;
+use super::versions::Version;
+use crate::error::{Error, Result};
+use crate::store::Time;
+
+/// The root's number.
+pub const ROOT: Ino = 1;
+
+/// When a file was opened: last change, last change of the inode, size. Equal means that cached pages are right.
+type Signature = (Time, Time, u64);
+
+/// What is known of an inode.
+#[derive(Clone)]
+pub(super) struct Slot {
+    pub(super) node: Node,
+    pub(super) ident: Ident,
+    /// Of a generated file.
+    pub(super) version: Option<Arc<Version>>,
+    lookups: u64,
+    opened: Option<Signature>,
+}
+
+/// All inodes that the kernel knows.
+pub(super) struct Inodes {
+    slots: HashMap<Ino, Slot>,
+    /// Random for each table, so that nobody can make two nodes of one number.
+    hasher: RandomState,
+}
+
+impl Inodes {
+    pub(super) fn new() -> Inodes {
+        let root = Slot { node: Node::Root, ident: Ident::Fixed, version: None, lookups: 1, opened: None };
+        Inodes { slots: HashMap::from([(ROOT, root)]), hasher: RandomState::new() }
+    }
+
+    /// The number that a node has, or would have.
+    pub(super) fn number(&self, node: &Node, ident: Ident) -> Ino {
+        if *node == Node::Root {
+            return ROOT;
+        }
+        let mut salt = 0_u32;
+        loop {
+            let number = self.hasher.hash_one((node, ident, salt));
+            let taken = self.slots.get(&number).is_some_and(|slot| slot.node != *node || slot.ident != ident);
+            if number > ROOT && !taken {
+                return number;
+            }
+            salt += 1;
+        }
+    }
+
+    pub(super) fn look_up(&mut self, node: Node, ident: Ident, version: Option<Arc<Version>>) -> Ino {
+        let number = self.number(&node, ident);
+        let slot = self.slots.entry(number).or_insert(Slot { node, ident, version: None, lookups: 0, opened: None });
+        slot.version = version;
+        slot.lookups += 1;
+        number
+    }
+
+    pub(super) fn forget(&mut self, ino: Ino, count: u64) {
+        if ino == ROOT {
+            return;
+        }
+        if let Some(slot) = self.slots.get_mut(&ino) {
+            slot.lookups = slot.lookups.saturating_sub(count);
+            if slot.lookups == 0 {
+                self.slots.remove(&ino);
+            }
+        }
+    }
+
+    pub(super) fn get(&self, ino: Ino) -> Result<Slot> {
+        self.slots.get(&ino).cloned().ok_or(Error::Stale)
+    }
+
+    /// Notes that a file was opened in this state; says whether it was in the same when opened before.
+    pub(super) fn opened(&mut self, ino: Ino, signature: Signature) -> bool {
+        self.slots.get_mut(&ino).is_some_and(|slot| slot.opened.replace(signature) == Some(signature))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::Name;
+
+    fn worker(id: &str) -> Node {
+        Node::Worker(Name::new(id).unwrap())
+    }
+
+    #[test]
+    fn forget_is_balanced_with_lookup() {
+        let mut inodes = Inodes::new();
+        let ino = inodes.look_up(worker("a"), Ident::Fixed, None);
+        assert_eq!(inodes.look_up(worker("a"), Ident::Fixed, None), ino);
+        inodes.forget(ino, 1);
+        assert!(inodes.get(ino).is_ok());
+        inodes.forget(ino, 1);
+        assert_eq!(inodes.get(ino).err(), Some(Error::Stale));
+        inodes.forget(ino, 7);
+        inodes.forget(ROOT, 1_000);
+        assert!(inodes.get(ROOT).is_ok());
+        assert_eq!(inodes.len(), 0);
+    }
+
+    #[test]
+    fn another_content_is_another_number() {
+        let mut inodes = Inodes::new();
+        let one = inodes.look_up(worker("a"), Ident::Content([1; 16]), None);
+        let two = inodes.look_up(worker("a"), Ident::Content([2; 16]), None);
+        assert_ne!(one, two);
+        assert_eq!(inodes.look_up(worker("a"), Ident::Content([1; 16]), None), one);
+    }
+
+    #[test]
+    fn pages_are_kept_only_if_nothing_changed_since_the_last_open() {
+        let mut inodes = Inodes::new();
+        let ino = inodes.look_up(worker("a"), Ident::Fixed, None);
+        let then = Time { secs: 1, nanos: 1 };
+        assert!(!inodes.opened(ino, (then, then, 5)));
+        assert!(inodes.opened(ino, (then, then, 5)));
+        assert!(!inodes.opened(ino, (then, then, 6)));
+    }
+}

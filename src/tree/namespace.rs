@@ -1,0 +1,354 @@
+//! The namespace: which names there are, what they stand for, and their attributes, listings and bytes.
+//!
+//! Names that are asked and not listed (`evidence.4k.txt`) answer in [`Namespace::child`] and are in no listing.
+
+use std::sync::Arc;
+
+use super::NodeKind;
+use super::attr::Attr;
+use super::versions::{Version, Versions};
+use crate::error::{Error, Result};
+use crate::name::{Name, RelPath};
+use crate::render::{Generated, LISTED, Renderer, Scope};
+use crate::store::{Entry, File, Kind, Time};
+use crate::view::{Member, View, Visible};
+
+/// A place in the tree.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Node {
+    /// The root.
+    Root,
+    /// `workers/`.
+    Workers,
+    /// `runs/`.
+    Runs,
+    /// `runs/latest`.
+    Latest,
+    /// `runs/<run>/`.
+    Run(Name),
+    /// `runs/<run>/workers/`.
+    RunWorkers(Name),
+    /// `runs/<run>/workers/<worker>`.
+    RunWorker(Name, Name),
+    /// `workers/<worker>/`.
+    Worker(Name),
+    /// A file or folder of a worker's own.
+    Own {
+        /// The worker.
+        worker: Name,
+        /// The path in its folder, as on disk.
+        path: RelPath,
+    },
+    /// `supervisor/` and what is in it.
+    Supervisor(RelPath),
+    /// The store's own list of workers.
+    StoreIndex,
+    /// A generated file.
+    Generated(Scope, Generated),
+}
+
+const WORKERS: &str = "workers";
+const RUNS: &str = "runs";
+const SUPERVISOR: &str = "supervisor";
+const LATEST: &str = "latest";
+const README: &str = "README.md";
+const INDEX: &str = "index.json";
+/// Behind the name of a file whose name we use ourselves.
+const OWN: &[u8] = b".own";
+
+type Listed = (Name, Node, NodeKind);
+
+/// The tree's names over a renderer and its view.
+pub(super) struct Namespace {
+    renderer: Renderer,
+    versions: Versions,
+}
+
+impl Namespace {
+    pub(super) fn new(renderer: Renderer) -> Namespace {
+        Namespace { renderer, versions: Versions::new() }
+    }
+
+    fn view(&self) -> &View {
+        self.renderer.view()
+    }
+
+    /// The node under `name` in the folder `parent`. Whether there is something behind it, its attributes tell.
+    pub(super) fn child(&self, parent: &Node, name: &Name) -> Result<Node> {
+        let text = std::str::from_utf8(name.as_bytes()).unwrap_or_default();
+        match parent {
+            Node::Root => match text {
+                README => Ok(Node::Generated(Scope::Swarm, Generated::Readme)),
+                WORKERS => Ok(Node::Workers),
+                RUNS => Ok(Node::Runs),
+                SUPERVISOR => Ok(Node::Supervisor(RelPath::root())),
+                _ => generated(Scope::Swarm, name),
+            },
+            Node::Workers if text == INDEX => Ok(Node::Generated(Scope::Swarm, Generated::Index)),
+            Node::Workers => match behind(name, is_index).filter(|own| self.view().visible().get(own).is_some()) {
+                Some(worker) => Ok(Node::Worker(worker)),
+                None if behind(name, is_index).is_some_and(|own| is_index(&own)) => Ok(Node::StoreIndex),
+                None => Err(Error::NotFound),
+            },
+            Node::Runs if text == LATEST => Ok(Node::Latest),
+            Node::Runs => {
+                let known = self.view().visible().runs.contains_key(name);
+                if known { Ok(Node::Run(name.clone())) } else { Err(Error::NotFound) }
+            }
+            Node::Run(run) if text == WORKERS => Ok(Node::RunWorkers(run.clone())),
+            Node::Run(run) => generated(Scope::Run(run.clone()), name),
+            Node::RunWorkers(run) => {
+                let worker = behind(name, is_index).ok_or(Error::NotFound)?;
+                let visible = self.view().visible();
+                let mut members = visible.runs.get(run).ok_or(Error::NotFound)?.members.iter();
+                members.find(|member| member.name == worker).ok_or(Error::NotFound)?;
+                Ok(Node::RunWorker(run.clone(), worker))
+            }
+            Node::Worker(worker) => match Generated::asked(name) {
+                Some(file) => Ok(Node::Generated(Scope::Worker(worker.clone()), file)),
+                None => {
+                    let own = behind(name, is_generated).ok_or(Error::NotFound)?;
+                    Ok(Node::Own { worker: worker.clone(), path: own.into() })
+                }
+            },
+            Node::Own { worker, path } => Ok(Node::Own { worker: worker.clone(), path: path.join(name) }),
+            Node::Supervisor(path) => Ok(Node::Supervisor(path.join(name))),
+            Node::Latest | Node::RunWorker(..) | Node::StoreIndex | Node::Generated(..) => Err(Error::NotADirectory),
+        }
+    }
+
+    /// What a node is now; with the version, if it is a generated file. [`Error::NotFound`] if nothing is behind it.
+    pub(super) fn attr(&self, node: &Node) -> Result<(Attr, Option<Arc<Version>>)> {
+        let view = self.view();
+        let attr = match node {
+            Node::Root | Node::Workers | Node::Runs => Attr::of_folder(&view.root_meta()?, view.visible().newest),
+            Node::Run(run) | Node::RunWorkers(run) => Attr::of_folder(&view.root_meta()?, self.run_newest(run)?),
+            Node::Latest | Node::RunWorker(..) => {
+                let newest = match node {
+                    Node::RunWorker(_, worker) => view.stamp(&*view.worker(worker)?, false)?.newest,
+                    _ => view.visible().newest,
+                };
+                Attr::of_link(&self.link_target(node)?, &view.root_meta()?, newest)
+            }
+            Node::Worker(worker) => {
+                let member = view.worker(worker)?;
+                let attr = Attr::of_source(&view.stat(&member, &RelPath::root())?);
+                Attr { mtime: view.stamp(&member, true)?.newest, ..attr }
+            }
+            Node::Own { worker, path } => Attr::of_source(&view.stat(&*view.worker(worker)?, path)?),
+            Node::Supervisor(path) => {
+                let place = view.supervisor().ok_or(Error::NotFound)?;
+                Attr::of_source(&view.shared_stat(&place, path)?)
+            }
+            Node::StoreIndex => {
+                let place = view.index_file().ok_or(Error::NotFound)?;
+                Attr::of_source(&view.shared_stat(&place, &RelPath::root())?)
+            }
+            Node::Generated(scope, file) => {
+                let version = self.versions.current(&self.renderer, &(scope.clone(), *file))?;
+                return Ok((version.attr, Some(version)));
+            }
+        };
+        Ok((attr, None))
+    }
+
+    /// The entries of a folder, sorted by name.
+    pub(super) fn list(&self, node: &Node) -> Result<Vec<Listed>> {
+        let view = self.view();
+        let mut listed = match node {
+            Node::Root => {
+                let mut listed = listed_generated(&Scope::Swarm);
+                let folder = |text, node| Name::new(text).map(|name| (name, node, NodeKind::Folder));
+                let readme = Node::Generated(Scope::Swarm, Generated::Readme);
+                listed.extend([folder(WORKERS, Node::Workers)?, folder(RUNS, Node::Runs)?]);
+                listed.push((Name::new(README)?, readme, NodeKind::File));
+                if view.supervisor().is_some() {
+                    listed.push(folder(SUPERVISOR, Node::Supervisor(RelPath::root()))?);
+                }
+                listed
+            }
+            Node::Workers => {
+                let worker = |member: &Arc<Member>| {
+                    (shown(&member.name, is_index), Node::Worker(member.name.clone()), NodeKind::Folder)
+                };
+                let mut listed: Vec<Listed> = view.visible().members.iter().map(worker).collect();
+                let index = Name::new(INDEX)?;
+                if view.index_file().is_some() {
+                    listed.push((shown(&index, is_index), Node::StoreIndex, NodeKind::File));
+                }
+                listed.push((index, Node::Generated(Scope::Swarm, Generated::Index), NodeKind::File));
+                listed
+            }
+            Node::Runs => {
+                let visible = view.visible();
+                let run = |name: &Name| (name.clone(), Node::Run(name.clone()), NodeKind::Folder);
+                let mut listed: Vec<Listed> = visible.runs.keys().map(run).collect();
+                if !listed.is_empty() {
+                    listed.push((Name::new(LATEST)?, Node::Latest, NodeKind::Link));
+                }
+                listed
+            }
+            Node::Run(run) => {
+                self.run_newest(run)?;
+                let mut listed = listed_generated(&Scope::Run(run.clone()));
+                listed.push((Name::new(WORKERS)?, Node::RunWorkers(run.clone()), NodeKind::Folder));
+                listed
+            }
+            Node::RunWorkers(run) => {
+                let visible = view.visible();
+                let link = |member: &Arc<Member>| {
+                    let node = Node::RunWorker(run.clone(), member.name.clone());
+                    (shown(&member.name, is_index), node, NodeKind::Link)
+                };
+                visible.runs.get(run).ok_or(Error::NotFound)?.members.iter().map(link).collect()
+            }
+            Node::Worker(worker) => {
+                let entries = view.list(&*view.worker(worker)?, &RelPath::root())?.entries;
+                let own = |entry: Entry| {
+                    let path = entry.name.clone().into();
+                    let node = Node::Own { worker: worker.clone(), path };
+                    (shown(&entry.name, is_generated), node, kind(entry.kind))
+                };
+                let mut listed: Vec<Listed> = entries.into_iter().map(own).collect();
+                listed.extend(listed_generated(&Scope::Worker(worker.clone())));
+                listed
+            }
+            Node::Own { worker, path } => {
+                let entries = view.list(&*view.worker(worker)?, path)?.entries;
+                let own = |entry: Entry| {
+                    let node = Node::Own { worker: worker.clone(), path: path.join(&entry.name) };
+                    (entry.name, node, kind(entry.kind))
+                };
+                entries.into_iter().map(own).collect()
+            }
+            Node::Supervisor(path) => {
+                let place = view.supervisor().ok_or(Error::NotFound)?;
+                let entries = view.shared_list(&place, path)?.entries;
+                let note = |entry: Entry| {
+                    let node = Node::Supervisor(path.join(&entry.name));
+                    (entry.name, node, kind(entry.kind))
+                };
+                entries.into_iter().map(note).collect()
+            }
+            Node::Latest | Node::RunWorker(..) | Node::StoreIndex | Node::Generated(..) => {
+                return Err(Error::NotADirectory);
+            }
+        };
+        listed.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(listed)
+    }
+
+    /// Where a link leads, relative to its folder.
+    pub(super) fn link_target(&self, node: &Node) -> Result<Vec<u8>> {
+        match node {
+            Node::Latest => {
+                let visible = self.view().visible();
+                let newest = |name: &Name| self.newest(&visible, name);
+                let latest = visible.runs.keys().max_by_key(|name| (newest(name), (*name).clone()));
+                latest.map(|name| name.as_bytes().to_vec()).ok_or(Error::NotFound)
+            }
+            Node::RunWorker(_, worker) => Ok([b"../../../workers/", shown(worker, is_index).as_bytes()].concat()),
+            _ => Err(Error::InvalidName),
+        }
+    }
+
+    /// Opens a file of the store.
+    pub(super) fn open(&self, node: &Node) -> Result<Box<dyn File>> {
+        let view = self.view();
+        match node {
+            Node::Own { worker, path } => view.open(&*view.worker(worker)?, path),
+            Node::Supervisor(path) => view.shared_open(&view.supervisor().ok_or(Error::NotFound)?, path),
+            Node::StoreIndex => view.shared_open(&view.index_file().ok_or(Error::NotFound)?, &RelPath::root()),
+            _ => Err(Error::IsADirectory),
+        }
+    }
+
+    /// The bytes of one version of a generated file.
+    pub(super) fn bytes(&self, node: &Node, version: &Version) -> Result<Arc<[u8]>> {
+        match node {
+            Node::Generated(scope, file) => self.versions.bytes(&self.renderer, &(scope.clone(), *file), version),
+            _ => Err(Error::IsADirectory),
+        }
+    }
+
+    fn run_newest(&self, run: &Name) -> Result<Time> {
+        let visible = self.view().visible();
+        if !visible.runs.contains_key(run) {
+            return Err(Error::NotFound);
+        }
+        Ok(self.newest(&visible, run))
+    }
+
+    /// The newest change among a run's workers.
+    fn newest(&self, visible: &Visible, run: &Name) -> Time {
+        let members = visible.runs.get(run).map(|run| run.members.as_slice()).unwrap_or_default();
+        let stamps = members.iter().filter_map(|member| self.view().stamp(member, false).ok());
+        stamps.map(|stamp| stamp.newest).max().unwrap_or_default()
+    }
+}
+
+fn generated(scope: Scope, name: &Name) -> Result<Node> {
+    Generated::asked(name).map(|file| Node::Generated(scope, file)).ok_or(Error::NotFound)
+}
+
+fn listed_generated(scope: &Scope) -> Vec<Listed> {
+    let listed = LISTED.iter().filter_map(|(text, file)| {
+        let name = Name::new(text).ok()?;
+        Some((name, Node::Generated(scope.clone(), *file), NodeKind::File))
+    });
+    listed.collect()
+}
+
+fn kind(kind: Kind) -> NodeKind {
+    if kind == Kind::Folder { NodeKind::Folder } else { NodeKind::File }
+}
+
+fn is_generated(name: &Name) -> bool {
+    Generated::asked(name).is_some()
+}
+
+fn is_index(name: &Name) -> bool {
+    name.as_bytes() == INDEX.as_bytes()
+}
+
+/// Whether `name` is one of ours, or one of ours with `.own` behind it any number of times.
+fn derived(name: &Name, ours: fn(&Name) -> bool) -> bool {
+    let mut bytes = name.as_bytes();
+    while let Some(rest) = bytes.strip_suffix(OWN) {
+        bytes = rest;
+    }
+    Name::new(bytes).is_ok_and(|name| ours(&name))
+}
+
+/// The name under which a file called `name` on disk is shown: with `.own` behind it, if it is derived from ours.
+fn shown(name: &Name, ours: fn(&Name) -> bool) -> Name {
+    if !derived(name, ours) {
+        return name.clone();
+    }
+    Name::new([name.as_bytes(), OWN].concat()).unwrap_or_else(|_| name.clone())
+}
+
+/// The name on disk of what is shown as `name`; none if that is a name of ours.
+fn behind(name: &Name, ours: fn(&Name) -> bool) -> Option<Name> {
+    if !derived(name, ours) {
+        return Some(name.clone());
+    }
+    Name::new(name.as_bytes().strip_suffix(OWN)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_names_come_back_as_they_were() {
+        for text in ["a", "summary", "summary.own", "summary.own.own", "evidence.4k.txt", "x.own", ".own", "index.json"]
+        {
+            let name = Name::new(text).unwrap();
+            let shown = shown(&name, is_generated);
+            assert!(!is_generated(&shown), "{text} is shown as one of ours");
+            assert_eq!(behind(&shown, is_generated), Some(name), "{text}");
+        }
+        assert_eq!(behind(&Name::new("summary").unwrap(), is_generated), None);
+    }
+}

@@ -1,0 +1,93 @@
+//! Versions of generated files: what is known of each without its bytes, and the bytes of those read lately.
+
+use std::sync::Arc;
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::attr::{Attr, short};
+use crate::error::{Error, Result};
+use crate::render::{Generated, Key, Rendered, Renderer, Scope};
+
+/// How many bytes of versions are kept that no handle holds.
+const BYTES: u64 = 64 << 20;
+/// How many versions are known without their bytes.
+const KNOWN: usize = 100_000;
+
+/// One version of a generated file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Version {
+    /// Its attributes; the size is exact.
+    pub(super) attr: Attr,
+    /// The hash of its bytes.
+    content: [u8; 16],
+}
+
+type File = (Scope, Generated);
+
+/// Versions by what they were made from, and bytes by their hash.
+pub(super) struct Versions {
+    known: Cache<(File, Key), Arc<Version>>,
+    bytes: Cache<(File, [u8; 16]), Arc<[u8]>, ByLength>,
+}
+
+#[derive(Clone)]
+struct ByLength;
+
+impl Weighter<(File, [u8; 16]), Arc<[u8]>> for ByLength {
+    fn weight(&self, _: &(File, [u8; 16]), bytes: &Arc<[u8]>) -> u64 {
+        bytes.len() as u64 + 200
+    }
+}
+
+impl Versions {
+    pub(super) fn new() -> Versions {
+        Versions { known: Cache::new(KNOWN), bytes: Cache::with_weighter(10_000, BYTES, ByLength) }
+    }
+
+    /// The version that the file has now; made only if nothing is known of it. Requests for the same one that come at
+    /// once share one render.
+    pub(super) fn current(&self, renderer: &Renderer, file: &File) -> Result<Arc<Version>> {
+        let key = renderer.key(&file.0, file.1)?;
+        let guarded = (file.clone(), key);
+        match self.known.get_value_or_guard(&guarded, None) {
+            quick_cache::sync::GuardResult::Value(version) => Ok(version),
+            quick_cache::sync::GuardResult::Guard(guard) => {
+                let (version, complete) = self.make(renderer, file)?;
+                if complete {
+                    // What a full cache does not take is made again when asked for.
+                    let _ = guard.insert(version.clone());
+                }
+                Ok(version)
+            }
+            quick_cache::sync::GuardResult::Timeout => self.make(renderer, file).map(|(version, _)| version),
+        }
+    }
+
+    /// The bytes of a version; made again if they are no longer held. [`Error::Stale`] if the file has another by now.
+    pub(super) fn bytes(&self, renderer: &Renderer, file: &File, version: &Version) -> Result<Arc<[u8]>> {
+        if let Some(bytes) = self.bytes.get(&(file.clone(), version.content)) {
+            return Ok(bytes);
+        }
+        let rendered = renderer.render(&file.0, file.1)?;
+        if content(&rendered) != version.content {
+            return Err(Error::Stale);
+        }
+        self.bytes.insert((file.clone(), version.content), rendered.bytes.clone());
+        Ok(rendered.bytes)
+    }
+
+    fn make(&self, renderer: &Renderer, file: &File) -> Result<(Arc<Version>, bool)> {
+        let rendered = renderer.render(&file.0, file.1)?;
+        let content = content(&rendered);
+        let attr = Attr::of_version(rendered.bytes.len() as u64, content, rendered.access, rendered.newest);
+        self.bytes.insert((file.clone(), content), rendered.bytes);
+        Ok((Arc::new(Version { attr, content }), rendered.complete))
+    }
+}
+
+fn content(rendered: &Rendered) -> [u8; 16] {
+    let mut hash = blake3::Hasher::new();
+    hash.update(&rendered.bytes);
+    short(&hash)
+}

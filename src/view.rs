@@ -1,0 +1,207 @@
+//! Who sees what: a catalog as one owner may see it. The only way to a worker's name or byte.
+//!
+//! A view is fixed when the mount starts: stores, owner, run. Everything above asks it and nothing else, so absent
+//! and not-yours are one answer by construction: a worker outside the view is not in [`Visible`], and no count, size
+//! or time is taken from anywhere else. Links and special files in a worker's folder are not shown, only counted.
+
+mod visible;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use quick_cache::sync::Cache;
+
+pub use visible::{Member, RunMembers, Visible};
+
+use crate::catalog::{Catalog, FileStat, Stamp};
+use crate::error::{Error, Result};
+use crate::model::{Output, Skipped, ToolCall, Trace};
+use crate::name::{Name, RelPath};
+use crate::store::{self, Entry, File, Kind, Meta};
+
+/// What narrows a view.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Only this owner's workers. A worker without an owner is then not shown.
+    pub owner: Option<String>,
+    /// Only this run's workers.
+    pub run: Option<String>,
+}
+
+/// How many traces are kept at hand for the files that are made from the same one.
+const TRACES: usize = 64;
+
+/// A catalog as one owner may see it.
+pub struct View {
+    catalog: Arc<Catalog>,
+    filter: Filter,
+    visible: Mutex<Arc<Visible>>,
+    traces: Cache<([u8; 16], [u8; 16]), Arc<Trace>>,
+}
+
+/// The entries of a folder that are shown, and how many are not.
+#[derive(Debug)]
+pub struct Listing {
+    /// Files and folders.
+    pub entries: Vec<Entry>,
+    /// Links and special files.
+    pub skipped: Skipped,
+}
+
+impl View {
+    /// A view of `catalog` narrowed by `filter`.
+    pub fn new(catalog: Arc<Catalog>, filter: Filter) -> View {
+        let visible = Visible::of(&catalog.current(), &filter);
+        View { catalog, filter, visible: Mutex::new(Arc::new(visible)), traces: Cache::new(TRACES) }
+    }
+
+    /// What is in the view, for people: how many workers in how many runs.
+    pub fn describe(&self) -> String {
+        let visible = self.visible();
+        let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        let workers = count(visible.members.len(), "worker");
+        match visible.runs.len() {
+            0 => workers,
+            runs => format!("{workers} in {}", count(runs, "run")),
+        }
+    }
+
+    /// All workers of this view as they are now.
+    pub fn visible(&self) -> Arc<Visible> {
+        let snapshot = self.catalog.current();
+        let held = self.visible.lock().clone();
+        if held.generation == snapshot.generation {
+            return held;
+        }
+        let fresh = Arc::new(Visible::of(&snapshot, &self.filter));
+        let mut slot = self.visible.lock();
+        // Another thread may have been faster, with a newer catalog.
+        if slot.generation < fresh.generation {
+            *slot = fresh;
+        }
+        slot.clone()
+    }
+
+    /// The worker under this name, looked at within the last second.
+    pub fn worker(&self, id: &Name) -> Result<Arc<Member>> {
+        let find = || self.visible().get(id).ok_or(Error::NotFound);
+        let member = find()?;
+        if self.catalog.look(&member.entry) { find() } else { Ok(member) }
+    }
+
+    /// What `path` in a worker's folder is.
+    pub fn stat(&self, member: &Member, path: &RelPath) -> Result<Meta> {
+        shown(self.catalog.store(&member.entry).stat(&member.path(path))?)
+    }
+
+    /// The folder `path` of a worker.
+    pub fn list(&self, member: &Member, path: &RelPath) -> Result<Listing> {
+        Ok(listing(self.catalog.store(&member.entry).list(&member.path(path))?))
+    }
+
+    /// Opens the file `path` of a worker.
+    pub fn open(&self, member: &Member, path: &RelPath) -> Result<Box<dyn File>> {
+        self.catalog.store(&member.entry).open(&member.path(path))
+    }
+
+    /// Opens the output of a call, wherever it lies. `None` where it cannot be read for the reason the call gives.
+    pub fn open_output(&self, member: &Member, call: &ToolCall) -> Result<Option<Box<dyn File>>> {
+        match &call.output {
+            Output::InPlace => self.open(member, &call.path).map(Some),
+            Output::StoredOut(path) => match self.catalog.outputs(&member.entry) {
+                Some(outputs) => outputs.open(path).map(Some),
+                None => Ok(None),
+            },
+            Output::Unreadable(_) => Ok(None),
+        }
+    }
+
+    /// The state of all files of a worker; see [`Catalog::stamp`].
+    pub fn stamp(&self, member: &Member, closely: bool) -> Result<Arc<Stamp>> {
+        self.catalog.stamp(&member.entry, closely)
+    }
+
+    /// All files of a worker, at most `most`; the second value says how many there are.
+    pub fn files(&self, member: &Member, most: usize) -> Result<(Vec<FileStat>, u64)> {
+        self.catalog.files(&member.entry, most)
+    }
+
+    /// A worker's trace as of `stamp`. The second value counts calls that were not looked into before `go_on` said no.
+    pub fn trace(&self, member: &Member, stamp: &Stamp, go_on: &dyn Fn() -> bool) -> Result<(Arc<Trace>, u64)> {
+        let key = (stamp.key, member.entry.key());
+        if let Some(trace) = self.traces.get(&key) {
+            return Ok((trace, 0));
+        }
+        let (trace, unread) = self.catalog.trace(&member.entry, go_on)?;
+        let trace = Arc::new(trace);
+        if unread == 0 {
+            self.traces.insert(key, trace.clone());
+        }
+        Ok((trace, unread))
+    }
+
+    /// Where the supervisor's notes lie. They speak of the whole swarm, so they are nobody's but those who see it all.
+    pub fn supervisor(&self) -> Option<Shared> {
+        let whole = self.filter == Filter::default();
+        let (source, path) = self.catalog.supervisor().filter(|_| whole)?;
+        Some(Shared { source, path })
+    }
+
+    /// The store's own list of all workers, where the view shows all of it.
+    pub fn index_file(&self) -> Option<Shared> {
+        let whole = self.filter == Filter::default();
+        let (source, path) = self.catalog.index_file().filter(|_| whole)?;
+        Some(Shared { source, path })
+    }
+
+    /// What `path` below a shared place is.
+    pub fn shared_stat(&self, place: &Shared, path: &RelPath) -> Result<Meta> {
+        shown(self.shared_store(place).stat(&place.path.join_path(path))?)
+    }
+
+    /// The folder `path` below a shared place.
+    pub fn shared_list(&self, place: &Shared, path: &RelPath) -> Result<Listing> {
+        Ok(listing(self.shared_store(place).list(&place.path.join_path(path))?))
+    }
+
+    /// Opens the file `path` below a shared place.
+    pub fn shared_open(&self, place: &Shared, path: &RelPath) -> Result<Box<dyn File>> {
+        self.shared_store(place).open(&place.path.join_path(path))
+    }
+
+    /// The root folder of the first store: whose it is and who may enter it.
+    pub fn root_meta(&self) -> Result<Meta> {
+        self.catalog.source_store(0).stat(&RelPath::root())
+    }
+
+    fn shared_store(&self, place: &Shared) -> &dyn store::Store {
+        self.catalog.source_store(place.source)
+    }
+}
+
+/// A place in a store that belongs to no worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shared {
+    source: usize,
+    path: RelPath,
+}
+
+fn shown(meta: Meta) -> Result<Meta> {
+    match meta.kind {
+        Kind::File | Kind::Folder => Ok(meta),
+        Kind::Link => Err(Error::Escape),
+        Kind::Special => Err(Error::Special),
+    }
+}
+
+fn listing(all: Vec<Entry>) -> Listing {
+    let mut listing = Listing { entries: Vec::with_capacity(all.len()), skipped: Skipped::default() };
+    for entry in all {
+        match entry.kind {
+            Kind::File | Kind::Folder => listing.entries.push(entry),
+            Kind::Link => listing.skipped.links += 1,
+            Kind::Special => listing.skipped.special += 1,
+        }
+    }
+    listing
+}

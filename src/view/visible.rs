@@ -1,0 +1,118 @@
+//! The workers of a view at one moment, and the names they are reached by.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use super::Filter;
+use crate::catalog::{Entry, Snapshot};
+use crate::model::{Skipped, WorkerId};
+use crate::name::{Name, RelPath, to_file_name};
+use crate::store::Time;
+
+/// The names in `runs/` that stand for no run.
+const RESERVED: [&str; 1] = ["latest"];
+
+/// All workers of a view.
+#[derive(Default)]
+pub struct Visible {
+    /// The catalog's generation this was made from.
+    pub generation: u64,
+    /// By creation time, then id.
+    pub members: Vec<Arc<Member>>,
+    /// The runs by the name of their folder.
+    pub runs: BTreeMap<Name, RunMembers>,
+    /// What the stores hold that is not shown: known only to a view of everything.
+    pub skipped: Option<Skipped>,
+    /// What went wrong when a store was listed: likewise.
+    pub troubles: Vec<String>,
+    /// The newest change that listing tells of.
+    pub newest: Time,
+    by_name: HashMap<Name, usize>,
+}
+
+/// A worker in a view.
+pub struct Member {
+    /// The name it is reached by: its id, with a number behind where another store has the same.
+    pub name: Name,
+    /// What the catalog has.
+    pub entry: Arc<Entry>,
+}
+
+/// The workers of a run.
+pub struct RunMembers {
+    /// The run's id, as the workers say it.
+    pub id: String,
+    /// Its workers, by creation time, then id.
+    pub members: Vec<Arc<Member>>,
+}
+
+impl Member {
+    /// The path in the store of `path` in this worker's folder.
+    pub(super) fn path(&self, path: &RelPath) -> RelPath {
+        self.entry.worker.root.join_path(path)
+    }
+}
+
+impl Visible {
+    /// The worker under this name.
+    pub fn get(&self, name: &Name) -> Option<Arc<Member>> {
+        self.by_name.get(name).and_then(|at| self.members.get(*at)).cloned()
+    }
+
+    pub(super) fn of(snapshot: &Snapshot, filter: &Filter) -> Visible {
+        let mut entries: Vec<&Arc<Entry>> = snapshot.entries.iter().filter(|entry| admits(filter, entry)).collect();
+        // Among equal ids the store that was named first comes first, then the shorter path: always the same.
+        entries.sort_by_cached_key(|entry| {
+            let worker = &entry.worker;
+            (worker.id.clone(), entry.source(), worker.root.depth(), worker.root.clone())
+        });
+        let mut members = name_all(entries);
+        members.sort_by_cached_key(|member| (member.entry.worker.created_at.timestamp(), member.name.clone()));
+        let mut runs: BTreeMap<Name, RunMembers> = BTreeMap::new();
+        for member in &members {
+            let Some(id) = &member.entry.worker.run else { continue };
+            let run = runs
+                .entry(to_file_name(id, &RESERVED))
+                .or_insert_with(|| RunMembers { id: id.clone(), members: Vec::new() });
+            run.members.push(member.clone());
+        }
+        let whole = *filter == Filter::default();
+        Visible {
+            generation: snapshot.generation,
+            by_name: members.iter().enumerate().map(|(at, member)| (member.name.clone(), at)).collect(),
+            newest: members.iter().map(|member| member.entry.newest()).max().unwrap_or_default(),
+            members,
+            runs,
+            skipped: whole.then_some(snapshot.skipped),
+            troubles: if whole { snapshot.troubles.clone() } else { Vec::new() },
+        }
+    }
+}
+
+fn admits(filter: &Filter, entry: &Entry) -> bool {
+    let worker = &entry.worker;
+    let owner = filter.owner.as_ref().is_none_or(|id| worker.owner.as_ref().is_some_and(|owner| owner.0 == *id));
+    let run = filter.run.as_ref().is_none_or(|id| worker.run.as_ref() == Some(id));
+    owner && run
+}
+
+/// Gives every worker a name of its own. `entries` are sorted by id; a second worker of the same id is `<id>~2`.
+fn name_all(entries: Vec<&Arc<Entry>>) -> Vec<Arc<Member>> {
+    let mut taken: HashSet<Name> = HashSet::new();
+    let ids: HashSet<WorkerId> = entries.iter().map(|entry| entry.worker.id.clone()).collect();
+    let mut members = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let id = &entry.worker.id;
+        let mut name = id.0.clone();
+        let mut number = 2_u32;
+        while taken.contains(&name) || (number > 2 && ids.contains(&WorkerId(name.clone()))) {
+            let numbered = [id.0.as_bytes(), format!("~{number}").as_bytes()].concat();
+            let Ok(next) = Name::new(numbered) else { break };
+            name = next;
+            number += 1;
+        }
+        taken.insert(name.clone());
+        members.push(Arc::new(Member { name, entry: entry.clone() }));
+    }
+    members
+}
