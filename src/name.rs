@@ -196,7 +196,8 @@ pub fn to_file_name(text: &str, reserved: &[&str]) -> Name {
         }
     }
     if out.is_empty() {
-        out.push_str("%00");
+        // A bare `%` is never written otherwise.
+        out.push('%');
     }
     if out.len() > MADE_NAME_MAX {
         let hash = blake3::hash(text.as_bytes()).to_hex();

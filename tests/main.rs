@@ -1,1 +1,7 @@
-//! Tests.
+//! All tests that are not in the files they test: one binary, since linking is the slow part.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::string_slice)]
+#![allow(missing_docs, unreachable_pub)]
+
+mod support;
+mod tidy;

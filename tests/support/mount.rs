@@ -1,0 +1,172 @@
+//! A real mount, in a folder of its own, with a watchdog: a hung mount would block even `ls` of its parent.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// After this long the watchdog aborts the connection, and every waiting client gets an error.
+const WATCHDOG: Duration = Duration::from_secs(120);
+/// A mount that does not answer within this time has failed.
+const READY: Duration = Duration::from_secs(20);
+
+/// The program under test.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_swarmletfs");
+
+/// A mounted store. Dropping it unmounts, and fails the test if the program logged a warning that was not expected.
+pub struct Mount {
+    dir: tempfile::TempDir,
+    child: Child,
+    connection: u64,
+    expected: Vec<String>,
+    _alive: mpsc::Sender<()>,
+}
+
+impl Mount {
+    /// Mounts the store at `store`, in the foreground.
+    pub fn new(store: &Path) -> Mount {
+        Mount::with(store, &[])
+    }
+
+    /// The same with more arguments.
+    pub fn with(store: &Path, arguments: &[&str]) -> Mount {
+        let dir = tempfile::tempdir().unwrap();
+        let point = dir.path().join("mnt");
+        fs::create_dir(&point).unwrap();
+        let log = fs::File::create(dir.path().join("stderr")).unwrap();
+        let child = Command::new(PROGRAM)
+            .args(["mount", "--foreground", "--store"])
+            .arg(store)
+            .args(arguments)
+            .arg(&point)
+            .env_remove("SWARMLETFS_LOG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let (alive, dropped) = mpsc::channel();
+        let mut mount = Mount { dir, child, connection: 0, expected: Vec::new(), _alive: alive };
+        mount.connection = mount.wait_until_ready();
+        let connection = mount.connection;
+        thread::spawn(move || {
+            if dropped.recv_timeout(WATCHDOG) == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("watchdog: a mount test took too long");
+                abort(connection);
+            }
+        });
+        mount
+    }
+
+    /// The mountpoint.
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().join("mnt")
+    }
+
+    /// The path of something in the mount.
+    pub fn at(&self, path: &str) -> PathBuf {
+        self.path().join(path)
+    }
+
+    /// The bytes of a file in the mount.
+    pub fn read(&self, path: &str) -> Vec<u8> {
+        fs::read(self.at(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// The text of a file in the mount.
+    pub fn text(&self, path: &str) -> String {
+        String::from_utf8(self.read(path)).unwrap()
+    }
+
+    /// The names in a folder of the mount, sorted.
+    pub fn list(&self, path: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.at(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// Runs a shell command with the mountpoint in `$M`.
+    pub fn shell(&self, command: &str) -> Output {
+        Command::new("bash").args(["-c", command]).env("M", self.path()).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// The process id of the program.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The number of the mount's connection under /sys/fs/fuse/connections.
+    pub fn connection(&self) -> u64 {
+        self.connection
+    }
+
+    /// Announces that the program will log a warning with `text` in it.
+    pub fn expect_warning(&mut self, text: &str) {
+        self.expected.push(text.to_owned());
+    }
+
+    /// What the program wrote to its standard error.
+    pub fn log(&self) -> String {
+        let mut text = Vec::new();
+        fs::File::open(self.dir.path().join("stderr")).unwrap().read_to_end(&mut text).unwrap();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    fn wait_until_ready(&mut self) -> u64 {
+        let point = self.path();
+        let begun = Instant::now();
+        loop {
+            if let Some(connection) = connection_at(&point) {
+                return connection;
+            }
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "the mount ended with {ended:?}: {}", self.log());
+            assert!(begun.elapsed() < READY, "the mount is not there: {}", self.log());
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn unexpected_lines(&self) -> Vec<String> {
+        let is_bad = |line: &&str| line.contains("WARN") || line.contains("ERROR") || line.contains("panicked");
+        let is_expected = |line: &&str| self.expected.iter().any(|expected| line.contains(expected.as_str()));
+        self.log().lines().filter(is_bad).filter(|line| !is_expected(line)).map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.path(), rustix::mount::UnmountFlags::DETACH);
+        let begun = Instant::now();
+        while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            if begun.elapsed() > Duration::from_secs(5) {
+                abort(self.connection);
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                break;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        let unexpected = self.unexpected_lines();
+        if !thread::panicking() {
+            assert!(unexpected.is_empty(), "the program logged: {unexpected:#?}");
+        }
+    }
+}
+
+/// Ends a connection at once: every waiting client gets an error.
+pub fn abort(connection: u64) {
+    let _ = fs::write(format!("/sys/fs/fuse/connections/{connection}/abort"), "1");
+}
+
+/// The connection number of the FUSE mount at `point`, read from the mount table so that nothing can hang.
+pub fn connection_at(point: &Path) -> Option<u64> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let wanted = fs::canonicalize(point.parent().unwrap()).unwrap().join(point.file_name().unwrap());
+    let line = table.lines().find(|line| line.split(' ').nth(4).map(Path::new) == Some(&wanted))?;
+    line.split(' ').nth(2)?.split_once(':')?.1.parse().ok()
+}

@@ -1,0 +1,110 @@
+//! The tree without a kernel, by path: what a reader would see.
+
+use std::collections::BTreeMap;
+
+use swarmletfs::error::Result;
+use swarmletfs::tree::{Attr, Found, Ino, NodeKind, ROOT, Tree};
+
+/// What is seen of one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seen {
+    /// A file's bytes.
+    File { attr: (u32, u32, u32), mtime: (i64, u32), bytes: Vec<u8> },
+    /// A link's target.
+    Link(Vec<u8>),
+    /// A folder.
+    Folder { attr: (u32, u32, u32), mtime: (i64, u32) },
+}
+
+impl Seen {
+    /// A file's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Seen::File { bytes, .. } => bytes,
+            other => panic!("not a file: {other:?}"),
+        }
+    }
+
+    /// A file's text.
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(self.bytes()).unwrap()
+    }
+}
+
+/// Resolves `path` from the root; the lookups are given back.
+fn find(tree: &Tree, path: &[u8]) -> Result<Found> {
+    let mut found: Option<Found> = None;
+    for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
+        let parent = found.map_or(ROOT, |found| found.ino);
+        let next = tree.lookup(parent, name);
+        if let Some(found) = found {
+            tree.forget(found.ino, 1);
+        }
+        found = Some(next?);
+    }
+    Ok(found.expect("a path has a name"))
+}
+
+/// What is at `path`.
+pub fn see(tree: &Tree, path: impl AsRef<[u8]>) -> Result<Seen> {
+    let found = find(tree, path.as_ref())?;
+    let seen = see_found(tree, found.ino, &found.attr);
+    tree.forget(found.ino, 1);
+    seen
+}
+
+fn see_found(tree: &Tree, ino: Ino, attr: &Attr) -> Result<Seen> {
+    let rights = (attr.mode, attr.uid, attr.gid);
+    let mtime = (attr.mtime.secs, attr.mtime.nanos);
+    match attr.kind {
+        NodeKind::Link => tree.read_link(ino).map(Seen::Link),
+        NodeKind::Folder => Ok(Seen::Folder { attr: rights, mtime }),
+        NodeKind::File => {
+            let opened = tree.open(ino)?;
+            let mut bytes = Vec::new();
+            // Read as the kernel does: in pages, until a short one.
+            loop {
+                let n = tree.read(opened.fh, bytes.len() as u64, 4_096, |part| {
+                    bytes.extend_from_slice(part);
+                    part.len()
+                });
+                if n? < 4_096 {
+                    break;
+                }
+            }
+            tree.release(opened.fh);
+            assert_eq!(bytes.len() as u64, attr.size, "the size told is the size read");
+            Ok(Seen::File { attr: rights, mtime, bytes })
+        }
+    }
+}
+
+/// The names in the folder at `path` (empty for the root), sorted.
+pub fn names(tree: &Tree, path: impl AsRef<[u8]>) -> Result<Vec<Vec<u8>>> {
+    let path = path.as_ref();
+    let ino = if path.is_empty() { ROOT } else { find(tree, path)?.ino };
+    let fh = tree.open_folder(ino)?;
+    let items = tree.entries(ino, fh, false)?;
+    tree.release(fh);
+    if ino != ROOT {
+        tree.forget(ino, 1);
+    }
+    Ok(items.iter().map(|item| item.name.as_bytes().to_vec()).collect())
+}
+
+/// Everything below the folder at `path` (empty for the root) that is listed, by path.
+pub fn see_folder(tree: &Tree, path: impl AsRef<[u8]>) -> Result<BTreeMap<Vec<u8>, Seen>> {
+    let mut all = BTreeMap::new();
+    let mut open = vec![path.as_ref().to_vec()];
+    while let Some(folder) = open.pop() {
+        for name in names(tree, &folder)? {
+            let path = if folder.is_empty() { name } else { [folder.as_slice(), b"/", &name].concat() };
+            let seen = see(tree, &path)?;
+            if matches!(seen, Seen::Folder { .. }) {
+                open.push(path.clone());
+            }
+            all.insert(path, seen);
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,116 @@
+//! The layout of the sources, so that the drawing in lib.rs cannot rot.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The layers from the ground up; a module may only use what stands before it.
+const LAYERS: [&str; 11] =
+    ["name", "error", "model", "store", "trace", "catalog", "view", "render", "tree", "fuse", "cli"];
+/// Pairs on one level, or arrows that are allowed against the order.
+const ALLOWED: [(&str, &str); 1] = [("name", "error")];
+/// Pairs that must not know each other though their order would allow it.
+const FORBIDDEN: [(&str, &str); 7] = [
+    ("model", "store"),
+    ("view", "trace"),
+    ("tree", "catalog::Catalog"),
+    ("fuse", "catalog"),
+    ("fuse", "view"),
+    ("fuse", "render"),
+    ("fuse", "store"),
+];
+/// The longest file without its tests, in lines.
+const LINES_MAX: usize = 500;
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn without_tests(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    text.split("#[cfg(test)]").next().unwrap().to_owned()
+}
+
+fn layer(path: &Path) -> Option<String> {
+    let inner = path.strip_prefix(root().join("src")).unwrap();
+    let first = inner.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
+    let name = first.trim_end_matches(".rs").to_owned();
+    (!matches!(name.as_str(), "lib" | "main")).then_some(name)
+}
+
+#[test]
+fn arrows_go_only_downward() {
+    let place = |name: &str| LAYERS.iter().position(|layer| *layer == name);
+    for path in sources(&root().join("src")) {
+        let Some(here) = layer(&path) else { continue };
+        let own = place(&here).unwrap_or_else(|| panic!("{here} is in no layer: {path:?}"));
+        for (at, line) in without_tests(&path).lines().enumerate() {
+            if line.trim_start().starts_with("//") {
+                continue;
+            }
+            for used in line.split("crate::").skip(1) {
+                let end = used.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(used.len());
+                let (name, place_at) = (&used[..end], place(&used[..end]));
+                let Some(there) = place_at else { continue };
+                let allowed = there <= own || ALLOWED.contains(&(here.as_str(), name));
+                assert!(allowed, "{path:?}:{}: {here} uses {name}, which stands above it", at + 1);
+                let forbidden = FORBIDDEN.iter().any(|(a, b)| *a == here && used.starts_with(b));
+                assert!(!forbidden, "{path:?}:{}: {here} must not know {name}", at + 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_file_holds_two_ideas() {
+    for path in sources(&root().join("src")) {
+        let lines = without_tests(&path).lines().count();
+        assert!(lines <= LINES_MAX, "{path:?} has {lines} lines without its tests");
+    }
+}
+
+#[test]
+fn every_source_says_what_it_is() {
+    for path in sources(&root().join("src")).into_iter().chain(sources(&root().join("tests"))) {
+        assert!(fs::read_to_string(&path).unwrap().starts_with("//!"), "{path:?} does not begin with //!");
+    }
+}
+
+#[test]
+fn no_test_file_is_forgotten() {
+    let files: BTreeSet<PathBuf> = sources(&root().join("tests")).into_iter().collect();
+    for path in files.iter().filter(|path| !path.ends_with("main.rs")) {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let folder = path.parent().unwrap();
+        let parent = if folder == root().join("tests") { folder.join("main.rs") } else { folder.with_extension("rs") };
+        let text = fs::read_to_string(&parent).unwrap_or_else(|_| panic!("{path:?} has no parent module"));
+        assert!(text.contains(&format!("mod {name};")), "{path:?} is not in {parent:?}");
+    }
+}
+
+#[test]
+fn only_the_disk_store_touches_a_file_system() {
+    for path in sources(&root().join("src")) {
+        let here = layer(&path).unwrap_or_default();
+        if matches!(here.as_str(), "store" | "cli" | "") {
+            continue;
+        }
+        let text = without_tests(&path);
+        for forbidden in ["std::fs", "rustix::fs::open", "File::open", "canonicalize"] {
+            assert!(!text.contains(forbidden), "{path:?} uses {forbidden}");
+        }
+    }
+}
