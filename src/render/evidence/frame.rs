@@ -15,7 +15,7 @@ const TAG: usize = 7;
 /// The longest input that stands under a section line, in bytes.
 const INPUT_MAX: usize = 120;
 /// A section that is cut gets at least this much of its output, in bytes, or is only listed.
-const HEARING: usize = 240;
+const HEARING: usize = 500;
 /// The part of the budget that is kept for the list of what does not fit, in percent.
 const LISTING_PERCENT: usize = 8;
 
@@ -104,8 +104,12 @@ impl Content<'_> {
 
     /// Chooses which sections are shown and fills them. The second value is the room left for the list of others.
     fn fill(&self, room: usize) -> (Vec<Shown>, usize) {
-        let needs: Vec<usize> =
-            self.sections.iter().map(|section| usize::try_from(section.bytes).unwrap_or(usize::MAX)).collect();
+        // One byte more than the output: an output without a line end at its end is given one.
+        let needs: Vec<usize> = self
+            .sections
+            .iter()
+            .map(|section| usize::try_from(section.bytes).map_or(usize::MAX, |n| n.saturating_add(1)))
+            .collect();
         let overheads: Vec<usize> = self
             .sections
             .iter()

@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn inputs_are_one_line() {
         assert_eq!(one_line(&json!({"command": "df -h\n  /"})), Some("df -h /".into()));
-        assert_eq!(one_line(&json!({"host": "a", "command": "docker ps"})), Some("command=docker ps host=a".into()));
+        assert_eq!(one_line(&json!({"host": "a", "command": "docker ps"})), Some("host=a command=docker ps".into()));
         assert_eq!(one_line(&json!("{\"command\": \"ls\"}")), Some("ls".into()));
         assert_eq!(one_line(&json!({})), None);
         assert_eq!(one_line(&json!({"a": "\u{1b}[31m"})), Some("[31m".into()));

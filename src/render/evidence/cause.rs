@@ -1,0 +1,103 @@
+//! One line that says why a worker failed.
+
+use std::cmp::Reverse;
+
+use super::lines::{Piece, pieces};
+use super::{open_call, order, signs};
+use crate::model::{Outcome, ToolCall, Trace};
+use crate::render::clean::one_line;
+use crate::store::read_range;
+use crate::view::{Member, View};
+
+/// The longest line of cause, in bytes.
+const CAUSE_MAX: usize = 320;
+/// How much of an output is looked at, from its end, in bytes.
+const TAIL: usize = 256 << 10;
+/// How many lines of it are quoted, and how much of each, in bytes.
+const QUOTED: usize = 3;
+const QUOTE_MAX: usize = 160;
+/// So many equal signs of punctuation in a row make a line a heading.
+const RULER: usize = 5;
+
+/// Why a worker failed: the strongest lines of its first call in the order of evidence, the latest first; where none
+/// bears a sign of failure, its own error, else the last line of that output.
+pub(in crate::render) fn cause(view: &View, member: &Member, trace: &Trace) -> String {
+    let worker = &member.entry.worker;
+    let call = order(trace).into_iter().next().filter(|call| call.outcome != Outcome::Ok);
+    let found = call.map(|call| lines_of(view, member, call)).unwrap_or_default();
+    let line = match (found, &worker.error) {
+        (Lines::Telling(lines), _) => lines.join(" | "),
+        (_, Some(error)) => error.clone(),
+        (Lines::Last(line), None) => line,
+        (Lines::None, None) => "nothing recorded says why".into(),
+    };
+    let code = call.and_then(|call| call.exit_code).map(|code| format!("exit={code}: ")).unwrap_or_default();
+    one_line(&format!("{code}{line}"), CAUSE_MAX)
+}
+
+#[derive(Default)]
+enum Lines {
+    /// Lines that bear a sign of failure.
+    Telling(Vec<String>),
+    /// Only a last line.
+    Last(String),
+    #[default]
+    None,
+}
+
+fn lines_of(view: &View, member: &Member, call: &ToolCall) -> Lines {
+    let Ok(file) = open_call(view, member, call) else { return Lines::None };
+    let Ok(raw) = read_range(&*file, call.bytes.saturating_sub(TAIL as u64), TAIL) else { return Lines::None };
+    if memchr::memchr(0, &raw).is_some() {
+        return Lines::None;
+    }
+    let (pieces, _) = pieces(&raw, 0);
+    let texts: Vec<&str> =
+        pieces.iter().flat_map(parts).filter(|text| text.chars().any(char::is_alphanumeric)).collect();
+    let mut telling: Vec<_> = texts
+        .iter()
+        .enumerate()
+        .filter_map(|(at, text)| signs::of_line(text).map(|sign| (Reverse(sign), is_heading(text), Reverse(at), *text)))
+        .collect();
+    telling.sort_unstable();
+    let mut quoted: Vec<String> = Vec::new();
+    let strongest = telling.first().map(|(sign, ..)| *sign);
+    for (sign, _, _, text) in telling {
+        let text = one_line(text, QUOTE_MAX);
+        if quoted.len() < QUOTED && Some(sign) == strongest && !quoted.contains(&text) {
+            quoted.push(text);
+        }
+    }
+    match texts.last() {
+        _ if !quoted.is_empty() => Lines::Telling(quoted),
+        Some(last) => Lines::Last((*last).to_owned()),
+        None => Lines::None,
+    }
+}
+
+/// Output wrapped in JSON has its own line ends written out, and its parts stand between quotes.
+fn parts(piece: &Piece) -> impl Iterator<Item = &str> {
+    piece.text.split("\\n").flat_map(|line| line.split("\": \"")).map(str::trim)
+}
+
+/// A line drawn across the screen, with or without a title in it.
+fn is_heading(text: &str) -> bool {
+    let mut run = (None, 0);
+    text.chars().any(|c| {
+        run = if run.0 == Some(c) && c.is_ascii_punctuation() { (Some(c), run.1 + 1) } else { (Some(c), 1) };
+        run.1 >= RULER
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headings_are_told_from_lines() {
+        assert!(is_heading("===== 1 failed ====="));
+        assert!(is_heading("-----"));
+        assert!(!is_heading("FAILED a::b - x == y"));
+        assert!(!is_heading("aaaaaaaa"));
+    }
+}
