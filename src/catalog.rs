@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 pub use source::{Source, SourceError, looks_like_store};
 pub use survey::{Access, FileStat, Stamp};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{Skipped, Worker};
 use crate::name::RelPath;
 use crate::store::Store;
@@ -41,7 +41,15 @@ impl Default for Freshness {
     }
 }
 
-/// A look is repeated at the earliest after this many times what it cost, so that huge stores stay usable.
+impl Freshness {
+    /// For how long a look holds that cost so much: repeated at the earliest after [`COST_FACTOR`] times its cost, so
+    /// that huge stores stay usable. A freshness of zero means always.
+    fn holds(fresh: Duration, cost: Duration) -> Duration {
+        if fresh.is_zero() { fresh } else { fresh.max(cost * COST_FACTOR) }
+    }
+}
+
+/// How many times its cost a look holds at least.
 const COST_FACTOR: u32 = 20;
 
 /// Everything in the stores.
@@ -113,7 +121,7 @@ impl Entry {
 impl Catalog {
     /// Reads all workers of `sources`. Errors: a store that cannot be listed.
     pub fn open(sources: Vec<Source>, freshness: Freshness) -> Result<Catalog> {
-        let first = scan::scan(&sources, None, freshness, true);
+        let first = scan::scan(&sources, None, freshness);
         if let Some(error) = first.error {
             return Err(error);
         }
@@ -123,14 +131,14 @@ impl Catalog {
     /// All workers, looked at anew where what is held is too old. While another thread does so, what is held.
     pub fn current(&self) -> Arc<Snapshot> {
         let held = self.current.load_full();
-        let valid = self.freshness.unfinished.max(held.cost * COST_FACTOR);
-        if held.taken.elapsed() < valid { held } else { self.refresh(false) }
+        let valid = Freshness::holds(self.freshness.unfinished, held.cost);
+        if held.taken.elapsed() < valid { held } else { self.refresh() }
     }
 
-    fn refresh(&self, all: bool) -> Arc<Snapshot> {
+    fn refresh(&self) -> Arc<Snapshot> {
         if let Some(_alone) = self.refreshing.try_lock() {
             let held = self.current.load_full();
-            let scanned = scan::scan(&self.sources, Some(&held), self.freshness, all);
+            let scanned = scan::scan(&self.sources, Some(&held), self.freshness);
             self.current.store(Arc::new(scanned.snapshot));
         }
         self.current.load_full()
@@ -141,17 +149,25 @@ impl Catalog {
         if entry.checked.lock().elapsed() < self.freshness.unfinished {
             return false;
         }
-        let Some(source) = self.sources.get(entry.source) else { return false };
-        match source.format.glance(&*source.store, &entry.worker.root) {
-            Ok(Some(glance)) if glance.key == entry.glance.key => {
-                *entry.checked.lock() = Instant::now();
-                false
-            }
-            _ => {
-                self.refresh(true);
-                true
-            }
-        }
+        let (Some(source), Some(_alone)) = (self.sources.get(entry.source), self.refreshing.try_lock()) else {
+            return false;
+        };
+        let held = self.current.load_full();
+        let Some(at) = held.entries.iter().position(|other| std::ptr::eq(&**other, entry)) else { return true };
+        let now = match scan::look(source, entry.source, &entry.worker.root, held.entries.get(at)) {
+            Ok(Some(now)) if std::ptr::eq(&*now, entry) => return false,
+            Ok(now) => now,
+            Err(Error::NotFound) => None,
+            // What cannot be read for a moment stays as it was.
+            Err(_) => return false,
+        };
+        let mut entries = held.entries.clone();
+        entries.splice(at..=at, now);
+        let generation = held.generation + 1;
+        let (skipped, troubles) = (held.skipped, held.troubles.clone());
+        let (taken, cost) = (held.taken, held.cost);
+        self.current.store(Arc::new(Snapshot { generation, entries, skipped, troubles, taken, cost }));
+        true
     }
 
     /// The state of all files of a worker: at most a second old if `closely` or if the worker is unfinished, else as
@@ -159,7 +175,7 @@ impl Catalog {
     pub fn stamp(&self, entry: &Entry, closely: bool) -> Result<Arc<Stamp>> {
         let fresh = if closely || entry.is_moving() { self.freshness.unfinished } else { self.freshness.finished };
         let held = entry.stamp.lock().clone();
-        if let Some(held) = held.filter(|held| held.at.elapsed() < fresh.max(held.cost * COST_FACTOR)) {
+        if let Some(held) = held.filter(|held| held.at.elapsed() < Freshness::holds(fresh, held.cost)) {
             return Ok(held.stamp);
         }
         let at = Instant::now();
@@ -198,7 +214,7 @@ impl Catalog {
     pub fn trace(&self, entry: &Entry, go_on: &dyn Fn() -> bool) -> Result<(crate::model::Trace, u64)> {
         match self.sources.get(entry.source) {
             Some(source) => source.format.trace(place(source), &entry.worker, go_on),
-            None => Err(crate::error::Error::NotFound),
+            None => Err(Error::NotFound),
         }
     }
 

@@ -65,7 +65,7 @@ impl Error {
 
     /// Whether this is an ordinary miss, which is not worth a warning.
     pub fn is_miss(&self) -> bool {
-        matches!(self, Error::NotFound | Error::Stale)
+        matches!(self, Error::NotFound | Error::Stale | Error::InvalidName | Error::NameTooLong)
     }
 }
 

@@ -123,7 +123,8 @@ impl Renderer {
         match (scope, file) {
             (_, Generated::Readme) => {
                 let root = self.view.root_meta()?;
-                hash.update(format!("{:?}", (root.mtime, root.mode, root.uid)).as_bytes());
+                let newest = self.view.newest(&self.view.visible())?;
+                hash.update(format!("{:?}", (newest, root.mode, root.uid, root.gid)).as_bytes());
             }
             (Scope::Worker(name), _) => {
                 let member = self.view.worker(name)?;
@@ -156,7 +157,8 @@ impl Renderer {
             (_, Generated::Readme) => {
                 let root = self.view.root_meta()?;
                 let access = Access::of_folder(&root);
-                Ok(Rendered { bytes: README.as_bytes().into(), newest: root.mtime, access, complete: true })
+                let newest = self.view.newest(&self.view.visible())?;
+                Ok(Rendered { bytes: README.as_bytes().into(), newest, access, complete: true })
             }
             (Scope::Worker(name), _) => self.worker(name, file, &go_on),
             (Scope::Swarm | Scope::Run(_), _) => self.swarm(scope, file, &go_on),
@@ -192,7 +194,10 @@ impl Renderer {
             .collect();
         let root = self.view.root_meta()?;
         let stamps = || accounts.iter().filter_map(|(_, stamp)| *stamp);
-        let newest = stamps().map(|stamp| stamp.newest).max().unwrap_or(root.mtime);
+        let newest = match stamps().map(|stamp| stamp.newest).max() {
+            Some(newest) => newest,
+            None => self.view.newest(&visible)?,
+        };
         let access = stamps().fold(Access::of_folder(&root), |access, stamp| access.within(&stamp.access));
         let run = match scope {
             Scope::Run(name) => visible.runs.get(name),

@@ -17,7 +17,7 @@ use crate::catalog::{Catalog, FileStat, Stamp};
 use crate::error::{Error, Result};
 use crate::model::{Output, Skipped, ToolCall, Trace};
 use crate::name::{Name, RelPath};
-use crate::store::{self, Entry, File, Kind, Meta};
+use crate::store::{self, Entry, File, Kind, Meta, Time};
 
 /// What narrows a view.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -172,6 +172,13 @@ impl View {
     /// The root folder of the first store: whose it is and who may enter it.
     pub fn root_meta(&self) -> Result<Meta> {
         self.catalog.source_store(0).stat(&RelPath::root())
+    }
+
+    /// The newest change of the view. Where it has no worker: of the store's root folder, but only for those who see
+    /// everything; to others its time would tell of workers that are not theirs.
+    pub fn newest(&self, visible: &Visible) -> Result<Time> {
+        let whole = self.filter == Filter::default();
+        Ok(if whole { visible.newest.max(self.root_meta()?.mtime) } else { visible.newest })
     }
 
     fn shared_store(&self, place: &Shared) -> &dyn store::Store {

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tracing::warn;
 
 use super::{Entry, Freshness, Snapshot, Source};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::model::Skipped;
 use crate::name::RelPath;
 
@@ -18,8 +18,8 @@ pub(super) struct Scanned {
     pub(super) error: Option<Error>,
 }
 
-/// Looks at all workers; finished ones that were looked at lately only if `all`.
-pub(super) fn scan(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness, all: bool) -> Scanned {
+/// Looks at all workers but the finished ones that were looked at lately.
+pub(super) fn scan(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness) -> Scanned {
     let taken = Instant::now();
     let known: HashMap<(usize, &RelPath), &Arc<Entry>> = before
         .map(|snapshot| snapshot.entries.iter().map(|entry| ((entry.source, &entry.worker.root), entry)).collect())
@@ -42,11 +42,22 @@ pub(super) fn scan(sources: &[Source], before: Option<&Snapshot>, freshness: Fre
         skipped.special += found.skipped.special;
         for folder in found.folders {
             let old = known.get(&(number, &folder)).copied();
-            if let Some(old) = old.filter(|old| !all && !old.is_moving() && lately(old, freshness)) {
+            if let Some(old) = old.filter(|old| !old.is_moving() && lately(old, freshness)) {
                 entries.push(Arc::clone(old));
                 continue;
             }
-            look(source, number, &folder, old, &mut entries, &mut skipped);
+            match look(source, number, &folder, old) {
+                Ok(Some(entry)) => entries.push(entry),
+                Ok(None) => skipped.not_workers += 1,
+                Err(Error::NotFound) => {}
+                Err(error) => match old {
+                    Some(old) => entries.push(Arc::clone(old)),
+                    None => {
+                        warn!("cannot look at {}: {error}", folder.display());
+                        skipped.unreadable += 1;
+                    }
+                },
+            }
         }
     }
     let changed = before.is_none_or(|before| {
@@ -65,36 +76,22 @@ fn lately(entry: &Entry, freshness: Freshness) -> bool {
     entry.checked.lock().elapsed() < freshness.finished
 }
 
-fn look(
+/// Looks at one folder: what is held of it if nothing changed, else what is read of it now; `None` if it is no worker.
+pub(super) fn look(
     source: &Source,
     number: usize,
     folder: &RelPath,
     old: Option<&Arc<Entry>>,
-    entries: &mut Vec<Arc<Entry>>,
-    skipped: &mut Skipped,
-) {
+) -> Result<Option<Arc<Entry>>> {
     let now = Instant::now();
-    match source.format.glance(&*source.store, folder) {
-        Ok(None) => skipped.not_workers += 1,
-        Ok(Some(glance)) => {
-            if let Some(old) = old.filter(|old| old.glance.key == glance.key) {
-                *old.checked.lock() = now;
-                entries.push(Arc::clone(old));
-                return;
-            }
-            // Another folder under the old name has nothing to do with what was there before.
-            let last_good = old.filter(|old| old.glance.identity == glance.identity).map(|old| &old.worker);
-            let worker = source.format.worker(&*source.store, folder, last_good);
-            let (checked, stamp) = (Mutex::new(now), Mutex::new(None));
-            entries.push(Arc::new(Entry { worker, source: number, glance, checked, stamp }));
-        }
-        Err(Error::NotFound) => {}
-        Err(error) => match old {
-            Some(old) => entries.push(Arc::clone(old)),
-            None => {
-                warn!("cannot look at {}: {error}", folder.display());
-                skipped.unreadable += 1;
-            }
-        },
+    let Some(glance) = source.format.glance(&*source.store, folder)? else { return Ok(None) };
+    if let Some(old) = old.filter(|old| old.glance.key == glance.key) {
+        *old.checked.lock() = now;
+        return Ok(Some(Arc::clone(old)));
     }
+    // Another folder under the old name has nothing to do with what was there before.
+    let last_good = old.filter(|old| old.glance.identity == glance.identity).map(|old| &old.worker);
+    let worker = source.format.worker(&*source.store, folder, last_good);
+    let (checked, stamp) = (Mutex::new(now), Mutex::new(None));
+    Ok(Some(Arc::new(Entry { worker, source: number, glance, checked, stamp })))
 }

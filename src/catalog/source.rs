@@ -19,7 +19,7 @@ pub struct Source {
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// It cannot be opened.
-    #[error("cannot open the store {}: {error}{}", shown(.path), cure(.error))]
+    #[error("cannot open the store {}: {}", shown(.path), reason(.error))]
     Open {
         /// The folder.
         path: PathBuf,
@@ -38,11 +38,11 @@ fn shown(path: &Path) -> String {
     printable(path.as_os_str().as_encoded_bytes())
 }
 
-fn cure(error: &Error) -> &'static str {
+fn reason(error: &Error) -> String {
     match error {
-        Error::NotFound => " (give the path of a folder with --store)",
-        Error::NotADirectory => " (a store is a folder)",
-        _ => "",
+        Error::NotFound => "there is no such folder (name one that is there with --store)".into(),
+        Error::NotADirectory => "it is not a folder (a store is a folder of workers)".into(),
+        other => other.to_string(),
     }
 }
 

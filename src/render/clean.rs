@@ -58,7 +58,7 @@ pub(super) fn defuse(text: &str) -> String {
             let is_marker = |marker: &&str| {
                 from.as_bytes().get(..marker.len()).is_some_and(|start| start.eq_ignore_ascii_case(marker.as_bytes()))
             };
-            if MARKERS.iter().any(|marker| is_marker(&marker)) {
+            if MARKERS.iter().any(is_marker) {
                 out.push('\\');
             }
             rest = from.get(1..).unwrap_or_default();

@@ -3,7 +3,7 @@
 use super::checks;
 use super::evidence::Account;
 use super::fragment::Fragment;
-use super::json::{Call, CallCounts, FileRow, Row, SwarmTail, WorkerIndex};
+use super::json::{Call, CallCounts, FileRow, Row, SwarmTail, WorkerIndex, printable};
 use super::summary::marker;
 use super::text::{one_line, utc, when};
 use crate::catalog::Stamp;
@@ -45,9 +45,8 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, trace: &Trace,
         checks,
         marker: marker(member),
     };
-    let mut bytes = serde_json::to_vec_pretty(&index).map_err(|_| Error::Io(rustix::io::Errno::IO))?;
-    bytes.push(b'\n');
-    Ok(bytes)
+    let text = serde_json::to_string_pretty(&index).map_err(|_| Error::Io(rustix::io::Errno::IO))?;
+    Ok((printable(&text) + "\n").into_bytes())
 }
 
 fn call(call: &crate::model::ToolCall) -> Call {
@@ -74,12 +73,13 @@ pub(super) fn swarm(
     accounts: &[(Account<'_>, Option<&Stamp>)],
     newest: Time,
 ) -> Vec<u8> {
-    let mut out = b"{\"workers\":[".to_vec();
+    // Plain structs of strings and numbers always serialise.
+    let json = |text: serde_json::Result<String>| printable(&text.unwrap_or_else(|_| "{}".into()));
+    let mut out = String::from("{\"workers\":[");
     for (at, (account, stamp)) in accounts.iter().enumerate() {
-        out.extend_from_slice(if at == 0 { b"\n" } else { b",\n" });
+        out.push_str(if at == 0 { "\n" } else { ",\n" });
         let row = row(account.member, account.fragment.as_deref(), *stamp);
-        // Plain structs of strings and numbers always serialise.
-        out.extend(serde_json::to_vec(&row).unwrap_or_else(|_| b"{}".to_vec()));
+        out.push_str(&json(serde_json::to_string(&row)));
     }
     let active = accounts.iter().filter(|(account, _)| {
         use crate::model::Status::{Created, Running};
@@ -94,11 +94,11 @@ pub(super) fn swarm(
         skipped: if run.is_none() { visible.skipped.map(Into::into) } else { None },
         troubles: if run.is_none() { &visible.troubles } else { &[] },
     };
-    let tail = serde_json::to_vec(&tail).unwrap_or_else(|_| b"{}".to_vec());
-    out.extend_from_slice(b"\n],");
-    out.extend_from_slice(tail.get(1..).unwrap_or(b"}"));
-    out.push(b'\n');
-    out
+    let tail = json(serde_json::to_string(&tail));
+    out.push_str("\n],");
+    out.push_str(tail.strip_prefix('{').unwrap_or("}"));
+    out.push('\n');
+    out.into_bytes()
 }
 
 fn row<'a>(member: &'a Member, fragment: Option<&Fragment>, stamp: Option<&Stamp>) -> Row<'a> {

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::checks::Check;
 use crate::model::Skipped;
+use crate::name::is_unprintable;
 
 /// index.json of a worker.
 #[derive(Serialize)]
@@ -139,6 +140,34 @@ impl From<Skipped> for SkippedRow {
     }
 }
 
+/// JSON text with every character escaped that could move a cursor or reverse a line. Outside of strings there are
+/// none but line feeds, so the meaning stays.
+pub(super) fn printable(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c != '\n' && is_unprintable(c) {
+            let mut units = [0; 2];
+            c.encode_utf16(&mut units).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
 fn is_zero(n: &u64) -> bool {
     *n == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_move_a_cursor_is_escaped_and_means_the_same() {
+        let text = "a\u{9b}2J\u{202e}\u{7f}\n";
+        let json = printable(&serde_json::to_string(text).unwrap());
+        assert!(json.bytes().all(|b| (b' '..=b'~').contains(&b)), "{json}");
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+    }
 }

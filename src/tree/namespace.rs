@@ -121,12 +121,14 @@ impl Namespace {
     pub(super) fn attr(&self, node: &Node) -> Result<(Attr, Option<Arc<Version>>)> {
         let view = self.view();
         let attr = match node {
-            Node::Root | Node::Workers | Node::Runs => Attr::of_folder(&view.root_meta()?, view.visible().newest),
+            Node::Root | Node::Workers | Node::Runs => {
+                Attr::of_folder(&view.root_meta()?, view.newest(&view.visible())?)
+            }
             Node::Run(run) | Node::RunWorkers(run) => Attr::of_folder(&view.root_meta()?, self.run_newest(run)?),
             Node::Latest | Node::RunWorker(..) => {
                 let newest = match node {
                     Node::RunWorker(_, worker) => view.stamp(&*view.worker(worker)?, false)?.newest,
-                    _ => view.visible().newest,
+                    _ => view.newest(&view.visible())?,
                 };
                 Attr::of_link(&self.link_target(node)?, &view.root_meta()?, newest)
             }

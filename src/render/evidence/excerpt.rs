@@ -138,8 +138,11 @@ impl Loaded {
     }
 }
 
+/// Places that bear a sign, as offsets into the file.
+type Hits = Vec<(u64, Sign)>;
+
 /// Finds signs in all of `file`, piecewise; the latest are kept, strong before weak. Also where it stopped, if early.
-fn search(file: &dyn File, size: u64, go_on: &dyn Fn() -> bool) -> Result<(Vec<(u64, Sign)>, Option<u64>)> {
+fn search(file: &dyn File, size: u64, go_on: &dyn Fn() -> bool) -> Result<(Hits, Option<u64>)> {
     let (mut strong, mut weak) = (VecDeque::new(), VecDeque::new());
     let (mut offset, mut searched) = (0, None);
     while offset < size {
@@ -164,7 +167,7 @@ fn search(file: &dyn File, size: u64, go_on: &dyn Fn() -> bool) -> Result<(Vec<(
     }
     let room = HITS_MAX - strong.len();
     let weak = weak.into_iter().rev().take(room);
-    let mut hits: Vec<(u64, Sign)> = strong.into_iter().chain(weak).collect();
+    let mut hits: Hits = strong.into_iter().chain(weak).collect();
     hits.sort_unstable();
     Ok((hits, searched))
 }

@@ -1,0 +1,173 @@
+//! Outputs stored out of band: reached by their owner alone, and said to lie elsewhere to all others.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use super::*;
+
+const ID: &str = "0123456789abcdef0123456789abcdef";
+const BODY: &str = "the real output of the call\n";
+
+fn stub() -> String {
+    format!("[TOOL_OUTPUT:artifact_id={ID},tool=ssh_exec,bytes={}]", BODY.len())
+}
+
+/// A store with one worker of owner 7 whose only call is a stub.
+fn store_with(stub: &str) -> TestStore {
+    let store = TestStore::new();
+    store.worker("w", json!({"config": {"owner_id": 7}})).call("w", 1, "ssh_exec", stub);
+    store
+}
+
+/// Writes the output and its description into the folder of `owner`, described as belonging to `described`.
+fn put(folder: PathBuf, owner: &str, described: Value, body: &str) {
+    let folder = folder.join(owner);
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join(format!("{ID}.txt")), body).unwrap();
+    let description = json!({"artifact_id": ID, "owner_id": described, "tool_name": "ssh_exec", "run_id": 1,
+        "tool_call_id": "c1", "created_at": "2026-01-20T10:00:00Z", "size_bytes": body.len()});
+    fs::write(folder.join(format!("{ID}.json")), description.to_string()).unwrap();
+}
+
+fn beside(store: &TestStore) -> PathBuf {
+    store.path().parent().unwrap().join("tool_outputs")
+}
+
+#[test]
+fn a_stored_out_output_of_the_same_owner_is_the_body() {
+    for place in ["inside", "beside"] {
+        for described in [json!(7), json!("7")] {
+            let store = store_with(&stub());
+            let folder = if place == "inside" { store.at("tool_outputs") } else { beside(&store) };
+            put(folder, "7", described, BODY);
+            for tree in [store.tree(), store.tree_of_owner("7")] {
+                let evidence = text(&tree, "w", "evidence.txt");
+                assert!(evidence.contains(BODY), "{place}: {evidence}");
+                assert!(!evidence.contains("stored out of band"), "{place}: {evidence}");
+                assert_eq!(call(&index(&tree, "w"), 1)["bytes"], BODY.len(), "{place}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stored_out_output_is_judged_as_if_it_were_in_place() {
+    for (body, outcome, exit_code) in [
+        (r#"{"ok": true, "data": {"exit_code": 3}}"#, "failed", Some(3)),
+        (r#"{"ok": true}"#, "ok", None),
+        ("Error: x", "failed", None),
+        ("plain", "unknown", None),
+    ] {
+        let store = store_with(&stub());
+        put(beside(&store), "7", json!(7), body);
+        let call = call(&index(&store.tree(), "w"), 1);
+        assert_eq!((call["outcome"].as_str(), call["exit_code"].as_i64()), (Some(outcome), exit_code), "{body}");
+    }
+}
+
+#[test]
+fn an_output_of_another_owner_or_of_none_or_without_description_is_never_reached() {
+    let cases: [(&str, fn(&TestStore)); 8] = [
+        ("missing", |_| {}),
+        ("in the folder of another", |store| put(beside(store), "8", json!(8), BODY)),
+        ("described as another's", |store| put(beside(store), "7", json!(8), BODY)),
+        ("described as nobody's", |store| put(beside(store), "7", Value::Null, BODY)),
+        ("not described", |store| {
+            put(beside(store), "7", json!(7), BODY);
+            fs::remove_file(beside(store).join(format!("7/{ID}.json"))).unwrap();
+        }),
+        ("described without sense", |store| {
+            put(beside(store), "7", json!(7), BODY);
+            fs::write(beside(store).join(format!("7/{ID}.json")), "{").unwrap();
+        }),
+        ("a link to another's", |store| {
+            put(beside(store), "8", json!(8), BODY);
+            put(beside(store), "7", json!(7), "");
+            let link = beside(store).join(format!("7/{ID}.txt"));
+            fs::remove_file(&link).unwrap();
+            symlink(beside(store).join(format!("8/{ID}.txt")), &link).unwrap();
+        }),
+        ("the owner's folder is a link", |store| {
+            put(beside(store), "8", json!(7), BODY);
+            symlink("8", beside(store).join("7")).unwrap();
+        }),
+    ];
+    let mut all = Vec::new();
+    for (case, prepare) in cases {
+        let store = store_with(&stub());
+        prepare(&store);
+        let tree = store.tree_of_owner("7");
+        let evidence = text(&tree, "w", "evidence.txt");
+        assert!(evidence.contains("stored out of band"), "{case}: {evidence}");
+        assert!(!evidence.contains(BODY.trim()), "{case}: {evidence}");
+        let index = index(&tree, "w");
+        assert_eq!(call(&index, 1)["outcome"], "unknown", "{case}");
+        assert_eq!(call(&index, 1)["bytes"], BODY.len(), "the size that the stub tells");
+        assert!(!index.to_string().contains(BODY.trim()), "{case}");
+        all.push((evidence, call(&index, 1).to_string()));
+    }
+    assert!(all.iter().all(|one| *one == all[0]), "absent and not-yours are one answer: {all:#?}");
+}
+
+#[test]
+fn a_worker_without_an_owner_reaches_no_stored_out_output() {
+    let store = TestStore::new();
+    store.worker("w", json!({})).call("w", 1, "ssh_exec", stub());
+    for owner in ["7", "null", "None", "-"] {
+        put(beside(&store), owner, json!(owner), BODY);
+    }
+    let evidence = text(&store.tree(), "w", "evidence.txt");
+    assert!(evidence.contains("stored out of band") && !evidence.contains(BODY.trim()), "{evidence}");
+}
+
+#[test]
+fn an_owner_cannot_climb_out_of_the_outputs() {
+    for owner in ["..", ".", "../7", "a/b", "7/../7"] {
+        let store = TestStore::new();
+        store.worker("w", json!({"owner_id": owner})).call("w", 1, "ssh_exec", stub());
+        put(beside(&store), "7", json!(owner), BODY);
+        put(store.path().parent().unwrap().to_path_buf(), ".", json!(owner), BODY);
+        let evidence = text(&store.tree(), "w", "evidence.txt");
+        assert!(!evidence.contains(BODY.trim()), "{owner}: {evidence}");
+    }
+}
+
+#[test]
+fn a_stub_that_tells_of_an_error_failed_whether_its_output_can_be_reached_or_not() {
+    let stub = format!("{}\nTool error detected: connection refused", stub());
+    let store = store_with(&stub);
+    let of = |store: &TestStore| call(&index(&store.tree(), "w"), 1)["outcome"].clone();
+    assert_eq!(of(&store), "failed");
+    put(beside(&store), "7", json!(7), r#"{"ok": true}"#);
+    assert_eq!(of(&store), "failed");
+}
+
+#[test]
+fn what_only_looks_like_a_stub_is_plain_text() {
+    for text_of_call in [
+        "[TOOL_OUTPUT:artifact_id=../../../etc/passwd,tool=x,bytes=5]".to_owned(),
+        "[TOOL_OUTPUT:artifact_id=0123,tool=x,bytes=5]".to_owned(),
+        format!("see [TOOL_OUTPUT:artifact_id={ID},tool=x,bytes=5] above"),
+        format!("[TOOL_OUTPUT:artifact_id={ID}]"),
+    ] {
+        let store = store_with(&text_of_call);
+        put(beside(&store), "7", json!(7), BODY);
+        let evidence = text(&store.tree(), "w", "evidence.txt");
+        assert!(evidence.contains(&text_of_call.replace("[TOOL", "[\\TOOL")), "{evidence}");
+        assert!(!evidence.contains(BODY.trim()), "{evidence}");
+    }
+}
+
+#[test]
+fn omissions_in_a_stored_out_output_name_no_file_in_which_their_offsets_are_wrong() {
+    let store = store_with(&stub());
+    put(beside(&store), "7", json!(7), &"one line of the real output\n".repeat(20_000));
+    let tree = store.tree();
+    let evidence = text(&tree, "w", "evidence.4k.txt");
+    let in_place = see(&tree, "workers/w/tool_calls/001_ssh_exec.txt").unwrap().bytes().len();
+    for line in evidence.lines().filter(|line| line.starts_with("[... ")) {
+        let (_, file) = line.strip_suffix(" ...]").unwrap().split_once(" of ").unwrap();
+        assert!(file != "tool_calls/001_ssh_exec.txt", "that file has {in_place} bytes: {line}");
+    }
+}
