@@ -7,6 +7,7 @@
 mod index;
 mod input;
 mod layout;
+mod literal;
 mod metadata;
 mod metrics;
 mod outcome;

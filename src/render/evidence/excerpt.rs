@@ -10,7 +10,7 @@ use crate::render::clean::defuse;
 use crate::store::{File, read_range};
 
 /// Up to this size an output is taken into memory whole, in bytes.
-const WHOLE_MAX: u64 = 4 << 20;
+const WHOLE_MAX: u64 = 1 << 20;
 /// A larger one is searched in steps of this size, in bytes.
 const STEP: usize = 1 << 20;
 /// How many places that matter are kept while searching a large output.

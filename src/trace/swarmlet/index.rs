@@ -1,8 +1,10 @@
 //! The store's index.json: an object with `workers`, or a bare array of metadata copies. It only fills gaps.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 use super::metadata::{status_of, string, strings};
@@ -14,7 +16,7 @@ use crate::store::{Meta, Store, read_whole};
 /// Where the index can lie, from the store's root.
 pub(super) const FILES: [&str; 2] = ["workers/index.json", "index.json"];
 /// A larger one is not read, in bytes.
-const SIZE_MAX: u64 = 256 << 20;
+const SIZE_MAX: u64 = 64 << 20;
 
 /// What an index says of one worker.
 #[derive(Debug, Default)]
@@ -55,8 +57,10 @@ pub(super) fn refresh(store: &dyn Store, known: Arc<Index>) -> Arc<Index> {
     let mut entries = HashMap::new();
     for (path, _) in paths.iter().zip(&metas).filter(|(_, meta)| meta.is_some()) {
         let Ok(Some(bytes)) = read_whole(store, path, SIZE_MAX) else { continue };
-        match serde_json::from_slice::<Value>(&bytes) {
-            Ok(index) => add(&mut entries, index),
+        match serde_json::from_slice(&bytes) {
+            Ok(Items(found)) => found.into_iter().for_each(|(id, entry)| {
+                entries.entry(id).or_insert(entry);
+            }),
             // Rewritten in place: half a file now is a whole one soon, and its stat will differ.
             Err(_) => return Arc::new(Index { key, entries: known.entries.clone() }),
         }
@@ -64,30 +68,82 @@ pub(super) fn refresh(store: &dyn Store, known: Arc<Index>) -> Arc<Index> {
     Arc::new(Index { key, entries })
 }
 
-fn add(entries: &mut HashMap<Name, Arc<IndexEntry>>, index: Value) {
-    let list = match index {
-        Value::Array(list) => list,
-        Value::Object(mut object) => match object.remove("workers") {
-            Some(Value::Array(list)) => list,
-            _ => return,
-        },
-        _ => return,
-    };
-    for item in list {
-        let id = string(item.get("id")).or_else(|| string(item.get("worker_id")));
-        let Some(name) = id.and_then(|id| Name::new(id).ok()) else { continue };
-        entries.entry(name).or_insert_with(|| Arc::new(entry(&item)));
+/// What an index file lists. Read item by item, so that a large index costs no more memory than what is kept of it.
+struct Items(HashMap<Name, Arc<IndexEntry>>);
+
+/// One item; fields of any type, since a wrong one is no reason to lose the others.
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct Item {
+    id: Value,
+    worker_id: Value,
+    task: Value,
+    task_type: Value,
+    tags: Value,
+    summary: Value,
+    status: Value,
+    created_at: Value,
+}
+
+impl<'de> Deserialize<'de> for Items {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Items, D::Error> {
+        deserializer.deserialize_any(Shapes)
     }
 }
 
-fn entry(item: &Value) -> IndexEntry {
+/// A bare list, or an object with the list under `workers`. Anything else lists nothing.
+struct Shapes;
+
+impl<'de> Visitor<'de> for Shapes {
+    type Value = Items;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of workers, or an object that holds one")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Items, A::Error> {
+        let mut entries = HashMap::new();
+        while let Some(item) = list.next_element::<Lenient>()? {
+            let Lenient(Some(item)) = item else { continue };
+            let id = string(Some(&item.id)).or_else(|| string(Some(&item.worker_id)));
+            if let Some(name) = id.and_then(|id| Name::new(id).ok()) {
+                entries.entry(name).or_insert_with(|| Arc::new(entry(&item)));
+            }
+        }
+        Ok(Items(entries))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Items, A::Error> {
+        let mut items = Items(HashMap::new());
+        while let Some(key) = map.next_key::<String>()? {
+            if key == "workers" {
+                items = map.next_value()?;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(items)
+    }
+}
+
+/// An item, or nothing where an item is no object.
+struct Lenient(Option<Item>);
+
+impl<'de> Deserialize<'de> for Lenient {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Lenient, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        Ok(Lenient(serde_json::from_value(value).ok()))
+    }
+}
+
+fn entry(item: &Item) -> IndexEntry {
     let mut entry = IndexEntry {
-        task: string(item.get("task")),
-        task_type: string(item.get("task_type")),
-        tags: strings(item.get("tags")),
-        summary: string(item.get("summary")),
-        status: string(item.get("status")).map(|word| (status_of(&word), word)),
-        created_at: string(item.get("created_at")),
+        task: string(Some(&item.task)),
+        task_type: string(Some(&item.task_type)),
+        tags: strings(Some(&item.tags)),
+        summary: string(Some(&item.summary)),
+        status: string(Some(&item.status)).map(|word| (status_of(&word), word)),
+        created_at: string(Some(&item.created_at)),
         digest: [0; 16],
     };
     let mut hash = blake3::Hasher::new();

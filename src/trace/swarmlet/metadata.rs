@@ -15,7 +15,7 @@ pub(super) const FILE: &str = "metadata.json";
 /// Where the task stands in the layout whose metadata has none.
 pub(super) const TASK_FILE: &str = "task.txt";
 /// A larger one is not read, in bytes.
-pub(super) const SIZE_MAX: u64 = 4 << 20;
+pub(super) const SIZE_MAX: u64 = 2 << 20;
 /// The longest id or word taken from metadata, in bytes.
 const WORD_MAX: usize = 1_500;
 /// How many tags are kept.

@@ -5,20 +5,15 @@
 
 use std::sync::LazyLock;
 
-use py_literal::Value as Python;
 use regex::bytes::Regex;
-use serde_json::Value;
 
+use super::literal::{Literal, python};
 use crate::model::Outcome;
 
 /// A larger output is judged by its beginning only, in bytes.
 pub(super) const WHOLE_MAX: u64 = 16 << 20;
 /// How much of a large output is looked at, in bytes.
 pub(super) const HEAD: usize = 64 << 10;
-/// A larger Python literal is plain text, in bytes: its parser is slow.
-const PYTHON_MAX: usize = 1 << 20;
-/// A Python literal with more brackets open at once is plain text: its parser recurses.
-const PYTHON_DEPTH_MAX: usize = 64;
 
 /// What an output tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +51,7 @@ pub(super) fn wants_whole(head: &[u8]) -> bool {
 pub(super) fn judge(bytes: &[u8]) -> Judged {
     let text = bytes.trim_ascii();
     if text.first() == Some(&b'{') {
-        let object = serde_json::from_slice::<Value>(text).ok().or_else(|| python(text));
+        let object = serde_json::from_slice::<Literal>(text).ok().or_else(|| python(text));
         return object.as_ref().map_or(Judged::of(Outcome::Unknown), judge_object);
     }
     if text.starts_with(b"<tool-error>") || text.starts_with(b"Error:") {
@@ -77,87 +72,29 @@ pub(super) fn judge(bytes: &[u8]) -> Judged {
     Judged::of(Outcome::Unknown)
 }
 
-fn judge_object(object: &Value) -> Judged {
-    let Value::Object(fields) = object else { return Judged::of(Outcome::Unknown) };
-    let data = fields.get("data");
-    let find = |key: &str| data.and_then(|data| data.get(key)).filter(|v| v.is_number()).or_else(|| fields.get(key));
-    let exit_code = find("exit_code").and_then(number);
-    let ok = fields.get("ok");
-    let status_code = find("status_code").and_then(number);
-    let outcome = if ok.is_some_and(is_falsy) {
+fn judge_object(object: &Literal) -> Judged {
+    let Literal::Object(fields) = object else { return Judged::of(Outcome::Unknown) };
+    let inner = match fields.data.as_deref() {
+        Some(Literal::Object(inner)) => Some(inner),
+        _ => None,
+    };
+    let exit_code = inner.and_then(|inner| inner.exit_code.as_deref()?.whole());
+    let exit_code = exit_code.or_else(|| fields.exit_code.as_deref()?.whole());
+    let status_code = inner.and_then(|inner| inner.status_code.as_deref()?.whole());
+    let status_code = status_code.or_else(|| fields.status_code.as_deref()?.whole());
+    let ok = fields.ok.as_deref();
+    let outcome = if ok.is_some_and(Literal::is_falsy) {
         Outcome::Failed
     } else if let Some(code) = exit_code {
         if code == 0 { Outcome::Ok } else { Outcome::Failed }
     } else if status_code.is_some_and(|code| code == 0 || code >= 400) {
         Outcome::Failed
-    } else if ok == Some(&Value::Bool(true)) {
+    } else if ok == Some(&Literal::Bool(true)) {
         Outcome::Ok
     } else {
         Outcome::Unknown
     };
     Judged { outcome, exit_code, stub: None }
-}
-
-/// A whole number; a fraction counts as the number it is nearest to away from zero, so that 0.5 is not 0.
-fn number(value: &Value) -> Option<i64> {
-    value.as_i64().or_else(|| value.as_f64().map(|n| if n > 0.0 { n.ceil() as i64 } else { n.floor() as i64 }))
-}
-
-fn is_falsy(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(false) => true,
-        Value::Bool(true) => false,
-        Value::Number(n) => n.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
-    }
-}
-
-/// A Python dictionary literal, as older stores have it.
-fn python(text: &[u8]) -> Option<Value> {
-    if text.len() > PYTHON_MAX || depth(text) > PYTHON_DEPTH_MAX {
-        return None;
-    }
-    let literal: Python = std::str::from_utf8(text).ok()?.parse().ok()?;
-    matches!(literal, Python::Dict(_)).then(|| to_json(literal))
-}
-
-/// The most brackets open at once; more than there really are where strings hold some, which errs to safety.
-fn depth(text: &[u8]) -> usize {
-    let (mut open, mut most) = (0_usize, 0);
-    for byte in text {
-        match byte {
-            b'(' | b'[' | b'{' => open += 1,
-            b')' | b']' | b'}' => open = open.saturating_sub(1),
-            _ => {}
-        }
-        most = most.max(open);
-    }
-    most
-}
-
-fn to_json(value: Python) -> Value {
-    match value {
-        Python::String(text) => Value::String(text),
-        Python::Integer(n) => i64::try_from(n).map_or(Value::from(-1), Value::from),
-        Python::Float(n) => Value::from(n),
-        Python::Boolean(b) => Value::Bool(b),
-        Python::None => Value::Null,
-        Python::Tuple(items) | Python::List(items) | Python::Set(items) => {
-            Value::Array(items.into_iter().map(to_json).collect())
-        }
-        Python::Dict(pairs) => Value::Object(
-            pairs
-                .into_iter()
-                .filter_map(|(key, value)| match key {
-                    Python::String(key) => Some((key, to_json(value))),
-                    _ => None,
-                })
-                .collect(),
-        ),
-        Python::Bytes(_) | Python::Complex(_) => Value::Null,
-    }
 }
 
 #[cfg(test)]
