@@ -28,7 +28,7 @@ use crate::name::Name;
 use crate::store::Time;
 use crate::view::{Member, View, Visible};
 use evidence::Account;
-use fragment::Fragment;
+use fragment::{Fragment, Row};
 
 /// How long one render may look into outputs before the file says what was not read.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -185,15 +185,13 @@ impl Renderer {
     fn swarm(&self, scope: &Scope, file: Generated, go_on: &dyn Fn() -> bool) -> Result<Rendered> {
         let visible = self.view.visible();
         let stamped = self.stamped(&visible, scope)?;
-        let accounts: Vec<(Account<'_>, Option<&Stamp>)> = stamped
-            .iter()
-            .map(|(member, stamp)| {
-                let fragment = stamp.as_ref().and_then(|stamp| self.fragment(member, stamp, go_on));
-                (Account { member, fragment }, stamp.as_deref())
-            })
-            .collect();
+        let row = |(member, stamp): &'_ (Arc<Member>, Option<Arc<Stamp>>)| {
+            stamp.as_ref().and_then(|stamp| self.fragment(member, stamp, go_on))
+        };
+        let rows: Vec<Row<'_>> =
+            stamped.iter().map(|both| Row { member: &both.0, fragment: row(both), stamp: both.1.as_deref() }).collect();
         let root = self.view.root_meta()?;
-        let stamps = || accounts.iter().filter_map(|(_, stamp)| *stamp);
+        let stamps = || rows.iter().filter_map(|row| row.stamp);
         let newest = match stamps().map(|stamp| stamp.newest).max() {
             Some(newest) => newest,
             None => self.view.newest(&visible)?,
@@ -204,20 +202,18 @@ impl Renderer {
             Scope::Swarm | Scope::Worker(_) => None,
         };
         let bytes = match file {
-            Generated::Index => index::swarm(&visible, run, &accounts, newest),
-            Generated::Summary => summary::swarm(&visible, run, &accounts, newest).into_bytes(),
+            Generated::Index => index::swarm(&visible, run, &rows, newest),
+            Generated::Summary => summary::swarm(&visible, run, &rows, newest).into_bytes(),
             Generated::Evidence(budget) => {
                 let budget = budget.or(self.budget).unwrap_or(Budget::SWARM);
                 let title = run.map_or("Swarm".into(), |run| format!("Run {}", text::one_line(&run.id, 200)));
                 let trace = |account: &Account<'_>| self.trace_again(account.member, go_on);
-                let accounts: Vec<Account<'_>> = accounts.into_iter().map(|(account, _)| account).collect();
-                let complete = accounts.iter().all(|account| account.fragment.is_some());
-                let bytes = evidence::swarm(&self.view, title, &accounts, &trace, budget, go_on);
-                return Ok(Rendered { bytes: bytes.into(), newest, access, complete: complete && go_on() });
+                let accounts: Vec<Account<'_>> = rows.iter().map(Row::account).collect();
+                evidence::swarm(&self.view, title, &accounts, &trace, budget, go_on)
             }
             Generated::Readme => return Err(Error::NotFound),
         };
-        let complete = accounts.iter().all(|(account, stamp)| stamp.is_none() || account.fragment.is_some());
+        let complete = go_on() && rows.iter().all(|row| row.stamp.is_none() || row.fragment.is_some());
         Ok(Rendered { bytes: bytes.into(), newest, access, complete })
     }
 

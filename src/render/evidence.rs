@@ -22,7 +22,6 @@ use frame::{Content, Section, title_part};
 
 use super::Budget;
 use super::clean::one_line;
-use super::fragment::Fragment;
 use crate::model::{Outcome, Output, ToolCall, Trace};
 use crate::name::RelPath;
 use crate::store::File;
@@ -104,6 +103,6 @@ fn open_call(view: &View, member: &Member, call: &ToolCall) -> Result<Box<dyn Fi
 pub(super) struct Account<'a> {
     /// The worker.
     pub(super) member: &'a Member,
-    /// What is known of it; `None` where time ran out before it was looked into.
-    pub(super) fragment: Option<std::sync::Arc<Fragment>>,
+    /// How it ended, and one line that says why it failed; `None` where there was no time to look into it.
+    pub(super) end: Option<(Outcome, &'a str)>,
 }

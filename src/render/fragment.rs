@@ -1,11 +1,31 @@
 //! What files about many workers need of one: made once for each state of the worker, then kept.
 
+use std::sync::Arc;
+
 use super::checks::{self, Check};
-use super::evidence;
+use super::evidence::{self, Account};
 use crate::catalog::Stamp;
 use crate::error::Error;
 use crate::model::{Outcome, Trace};
 use crate::view::{Member, View};
+
+/// A worker among many.
+pub(super) struct Row<'a> {
+    /// The worker.
+    pub(super) member: &'a Member,
+    /// What is known of it; `None` where there was no time to look into it, or it vanished.
+    pub(super) fragment: Option<Arc<Fragment>>,
+    /// The state of its files; `None` if it vanished.
+    pub(super) stamp: Option<&'a Stamp>,
+}
+
+impl Row<'_> {
+    /// What the evidence of many workers needs of this one.
+    pub(super) fn account(&self) -> Account<'_> {
+        let end = self.fragment.as_deref().map(|fragment| (fragment.outcome, fragment.cause.as_str()));
+        Account { member: self.member, end }
+    }
+}
 
 /// What is kept of a worker.
 #[derive(Debug)]

@@ -1,8 +1,7 @@
 //! index.json: what programs read. Of a worker in full; of a run or the swarm a line for each worker.
 
 use super::checks;
-use super::evidence::Account;
-use super::fragment::Fragment;
+use super::fragment::{self, Fragment};
 use super::json::{Call, CallCounts, FileRow, Row, SwarmTail, WorkerIndex, printable};
 use super::summary::marker;
 use super::text::{one_line, utc, when};
@@ -67,30 +66,25 @@ fn call(call: &crate::model::ToolCall) -> Call {
 }
 
 /// index.json of a run or the swarm: one JSON object, every worker on a line of its own so that grep finds whole ones.
-pub(super) fn swarm(
-    visible: &Visible,
-    run: Option<&RunMembers>,
-    accounts: &[(Account<'_>, Option<&Stamp>)],
-    newest: Time,
-) -> Vec<u8> {
+pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[fragment::Row<'_>], newest: Time) -> Vec<u8> {
     // Plain structs of strings and numbers always serialise.
     let json = |text: serde_json::Result<String>| printable(&text.unwrap_or_else(|_| "{}".into()));
     let mut out = String::from("{\"workers\":[");
-    for (at, (account, stamp)) in accounts.iter().enumerate() {
+    for (at, one) in rows.iter().enumerate() {
         out.push_str(if at == 0 { "\n" } else { ",\n" });
-        let row = row(account.member, account.fragment.as_deref(), *stamp);
+        let row = row(one.member, one.fragment.as_deref(), one.stamp);
         out.push_str(&json(serde_json::to_string(&row)));
     }
-    let active = accounts.iter().filter(|(account, _)| {
+    let active = rows.iter().filter(|row| {
         use crate::model::Status::{Created, Running};
-        matches!(account.member.entry.worker.status, Created | Running)
+        matches!(row.member.entry.worker.status, Created | Running)
     });
     let tail = SwarmTail {
         run_id: run.map(|run| run.id.as_str()),
         last_updated: utc(newest),
-        total_workers: accounts.len(),
+        total_workers: rows.len(),
         active_workers: active.count(),
-        outcomes_read: accounts.iter().filter(|(account, _)| account.fragment.is_some()).count(),
+        outcomes_read: rows.iter().filter(|row| row.fragment.is_some()).count(),
         skipped: if run.is_none() { visible.skipped.map(Into::into) } else { None },
         troubles: if run.is_none() { &visible.troubles } else { &[] },
     };

@@ -1,7 +1,7 @@
 //! summary: the swarm, a run or a worker on one screen; what a supervisor keeps in its own context.
 
 use super::checks;
-use super::evidence::Account;
+use super::fragment::Row;
 use super::text::{block, count, duration, one_line, utc, when};
 use crate::catalog::Stamp;
 use crate::model::{Outcome, Status, ToolCall, Trace, Worker};
@@ -173,15 +173,9 @@ fn call_row(call: &ToolCall) -> String {
 }
 
 /// The summary of a run or the swarm.
-pub(super) fn swarm(
-    visible: &Visible,
-    run: Option<&RunMembers>,
-    accounts: &[(Account<'_>, Option<&Stamp>)],
-    newest: Time,
-) -> String {
-    let of = |wanted: Option<Outcome>| {
-        accounts.iter().filter(move |(account, _)| account.fragment.as_ref().map(|f| f.outcome) == wanted)
-    };
+pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>], newest: Time) -> String {
+    let of =
+        |wanted: Option<Outcome>| rows.iter().filter(move |row| row.fragment.as_ref().map(|f| f.outcome) == wanted);
     let mut out = match run {
         Some(run) => format!("run      {}\n", one_line(&run.id, 300)),
         None if visible.runs.is_empty() => String::new(),
@@ -190,17 +184,17 @@ pub(super) fn swarm(
     let statuses: Vec<String> = [Status::Failed, Status::Running, Status::Created, Status::Unknown, Status::Completed]
         .into_iter()
         .filter_map(|status| {
-            let n = accounts.iter().filter(|(account, _)| account.member.entry.worker.status == status).count();
+            let n = rows.iter().filter(|row| row.member.entry.worker.status == status).count();
             (n > 0).then(|| format!("{n} {status}"))
         })
         .collect();
     let by_status = if statuses.is_empty() { String::new() } else { format!(": {}", statuses.join(", ")) };
-    out.push_str(&format!("workers  {}{by_status}\n", accounts.len()));
+    out.push_str(&format!("workers  {}{by_status}\n", rows.len()));
     let unread = of(None).count();
     let late = if unread == 0 {
         String::new()
     } else {
-        format!(" (outcomes read: {} of {})", accounts.len() - unread, accounts.len())
+        format!(" (outcomes read: {} of {})", rows.len() - unread, rows.len())
     };
     out.push_str(&format!(
         "outcomes {} failed, {} unknown, {} ok{late}\n",
@@ -209,24 +203,24 @@ pub(super) fn swarm(
         of(Some(Outcome::Ok)).count()
     ));
     out.push_str(&format!("newest   {}\n", utc(newest)));
-    let bytes: u64 = accounts.iter().filter_map(|(a, _)| a.fragment.as_ref()).map(|f| f.output_bytes).sum();
-    let calls: usize = accounts.iter().filter_map(|(a, _)| a.fragment.as_ref()).map(|f| f.calls).sum();
+    let bytes: u64 = rows.iter().filter_map(|row| row.fragment.as_ref()).map(|f| f.output_bytes).sum();
+    let calls: usize = rows.iter().filter_map(|row| row.fragment.as_ref()).map(|f| f.calls).sum();
     out.push_str(&format!("outputs  {} of {}\n", format_args!("{bytes} B"), count(calls, "call")));
-    let failed = of(Some(Outcome::Failed)).map(|(account, _)| {
-        let cause = account.fragment.as_ref().map(|f| f.cause.as_str()).unwrap_or_default();
-        (account.member, cause.to_owned())
+    let failed = of(Some(Outcome::Failed)).map(|row| {
+        let cause = row.fragment.as_ref().map(|f| f.cause.as_str()).unwrap_or_default();
+        (row.member, cause.to_owned())
     });
     list(&mut out, "failed", failed.collect());
-    let doubtful = accounts.iter().filter_map(|(account, _)| {
-        let names: Vec<&str> = account.fragment.as_ref()?.checks.iter().map(|check| check.name).collect();
-        let completed = account.member.entry.worker.status == Status::Completed;
-        (completed && !names.is_empty()).then(|| (account.member, names.join(", ")))
+    let doubtful = rows.iter().filter_map(|row| {
+        let names: Vec<&str> = row.fragment.as_ref()?.checks.iter().map(|check| check.name).collect();
+        let completed = row.member.entry.worker.status == Status::Completed;
+        (completed && !names.is_empty()).then(|| (row.member, names.join(", ")))
     });
     list(&mut out, "claim success, with checks", doubtful.collect());
-    let mut moving: Vec<(&Member, Time)> = accounts
+    let mut moving: Vec<(&Member, Time)> = rows
         .iter()
-        .filter(|(account, _)| !account.member.entry.worker.status.is_finished())
-        .map(|(account, stamp)| (account.member, stamp.map(|stamp| stamp.newest).unwrap_or_default()))
+        .filter(|row| !row.member.entry.worker.status.is_finished())
+        .map(|row| (row.member, row.stamp.map(|stamp| stamp.newest).unwrap_or_default()))
         .collect();
     moving.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
     let moving =

@@ -8,22 +8,25 @@ mod index;
 mod input;
 mod layout;
 mod literal;
+mod meta;
 mod metadata;
 mod metrics;
 mod outcome;
 mod outputs;
 mod record;
 mod thread;
+mod value;
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::{Fit, Format, Found, Glance, Place};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::{Trace, Worker};
 use crate::name::RelPath;
-use crate::store::{Kind, Meta, Store, Time};
+use crate::store::{Kind, Store, Time};
+use meta::{found, hash_meta, present, short};
 
 /// The format of the worker artifact store, for one store.
 #[derive(Default)]
@@ -51,13 +54,13 @@ impl Format for Swarmlet {
     fn glance(&self, store: &dyn Store, folder: &RelPath) -> Result<Option<Glance>> {
         let own = store.stat(folder)?;
         // Whatever bears the name makes the folder a worker: a link or a FIFO there is a flaw, not an absence.
-        let metadata = found(store.stat(&layout::inside(folder, metadata::FILE)))?;
-        let calls = present(store.stat(&layout::inside(folder, record::CALLS)))?;
+        let metadata = found(store.stat(&layout::inside(folder, layout::METADATA)))?;
+        let calls = present(store.stat(&layout::inside(folder, layout::CALLS)))?;
         if metadata.is_none() && calls.is_none_or(|calls| calls.kind != Kind::Folder) {
             return Ok(None);
         }
         // A layout without `task` in its metadata has it in a file of its own.
-        let task = present(store.stat(&layout::inside(folder, metadata::TASK_FILE)))?;
+        let task = present(store.stat(&layout::inside(folder, layout::TASK)))?;
         let mut hash = blake3::Hasher::new();
         let mut newest = Time::default();
         for meta in [Some(own), metadata, calls, task] {
@@ -86,38 +89,4 @@ impl Format for Swarmlet {
     fn index_files(&self) -> Vec<RelPath> {
         index::FILES.iter().filter_map(|path| RelPath::parse(path).ok()).collect()
     }
-}
-
-/// Turns "is not there" into `None`; other errors stay.
-fn found(meta: Result<Meta>) -> Result<Option<Meta>> {
-    match meta {
-        Ok(meta) => Ok(Some(meta)),
-        Err(Error::NotFound | Error::Escape | Error::NotADirectory) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// The same for what is read: a link or a special file in the place is not there either.
-fn present(meta: Result<Meta>) -> Result<Option<Meta>> {
-    Ok(found(meta)?.filter(|meta| matches!(meta.kind, Kind::File | Kind::Folder)))
-}
-
-fn hash_meta(hash: &mut blake3::Hasher, meta: Option<&Meta>) {
-    let Some(meta) = meta else {
-        hash.update(&[0]);
-        return;
-    };
-    hash.update(&[1]);
-    hash.update(&meta.identity.ino.to_le_bytes());
-    hash.update(&meta.size.to_le_bytes());
-    for time in [meta.mtime, meta.ctime] {
-        hash.update(&time.secs.to_le_bytes());
-        hash.update(&time.nanos.to_le_bytes());
-    }
-}
-
-fn short(hash: &blake3::Hasher) -> [u8; 16] {
-    let mut key = [0; 16];
-    hash.finalize_xof().fill(&mut key);
-    key
 }

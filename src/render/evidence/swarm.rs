@@ -19,7 +19,7 @@ pub(in crate::render) fn swarm(
     budget: Budget,
     go_on: &dyn Fn() -> bool,
 ) -> Vec<u8> {
-    let outcome = |account: &Account<'_>| account.fragment.as_ref().map(|fragment| fragment.outcome);
+    let outcome = |account: &Account<'_>| account.end.map(|(outcome, _)| outcome);
     let failed: Vec<&Account<'_>> =
         accounts.iter().filter(|account| outcome(account) == Some(Outcome::Failed)).collect();
     let count = |wanted| accounts.iter().filter(|account| outcome(account) == wanted).count();
@@ -64,6 +64,6 @@ pub(in crate::render) fn swarm(
 
 fn cause_line(account: &Account<'_>, max: usize) -> String {
     let name = account.member.name.display();
-    let Some(fragment) = &account.fragment else { return name };
-    one_line(&format!("[FAILED] {name}: {}", fragment.cause), max)
+    let cause = account.end.map(|(_, cause)| cause).unwrap_or_default();
+    one_line(&format!("[FAILED] {name}: {cause}"), max)
 }

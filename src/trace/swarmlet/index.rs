@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-use super::metadata::{status_of, string, strings};
-use super::{hash_meta, present, short};
+use super::meta::{hash_meta, present, short};
+use super::value::{status_of, string, strings};
 use crate::model::Status;
 use crate::name::{Name, RelPath};
 use crate::store::{Meta, Store, read_whole};

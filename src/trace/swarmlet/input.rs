@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::metadata::cut;
+use super::value::cut;
 use crate::name::is_unprintable;
 
 /// The longest input that is kept, in bytes.

@@ -1,16 +1,22 @@
-//! Where the workers of a store lie, and whether a folder is such a store at all.
+//! Where things lie in a store, and whether a folder is such a store at all.
 
 use super::super::{Fit, Found};
-use super::{found, metadata, present, record};
+use super::meta::{found, present};
 use crate::error::{Error, Result};
 use crate::model::Skipped;
 use crate::name::{Name, RelPath};
 use crate::store::{Entry, Kind, Store};
 
 /// The folder of the workers, where they have one of their own.
-pub(super) const WORKERS: &str = "workers";
+const WORKERS: &str = "workers";
 /// The supervisor's notes.
 pub(super) const SUPERVISOR: &str = "supervisor";
+/// Who a worker is and how far it is.
+pub(super) const METADATA: &str = "metadata.json";
+/// Its task, in the layout whose metadata has none.
+pub(super) const TASK: &str = "task.txt";
+/// The folder of its tool calls' outputs.
+pub(super) const CALLS: &str = "tool_calls";
 /// Outputs stored out of band; beside the workers.
 const TOOL_OUTPUTS: &str = "tool_outputs";
 /// How many folders are looked into before a store is said to hold no worker.
@@ -69,8 +75,8 @@ pub(super) fn fit(store: &dyn Store) -> Result<Fit> {
 }
 
 fn is_worker(store: &dyn Store, folder: &RelPath) -> Result<bool> {
-    let metadata = found(store.stat(&inside(folder, metadata::FILE)))?;
-    let calls = present(store.stat(&inside(folder, record::CALLS)))?;
+    let metadata = found(store.stat(&inside(folder, METADATA)))?;
+    let calls = present(store.stat(&inside(folder, CALLS)))?;
     Ok(metadata.is_some() || calls.is_some_and(|meta| meta.kind == Kind::Folder))
 }
 

@@ -1,25 +1,17 @@
 //! metadata.json: who a worker is and how far it is. Rewritten in place by its writer, so it can be met half-written.
 
-use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::index::IndexEntry;
-use super::layout::inside;
+use super::layout::{METADATA, TASK, inside};
+use super::value::{cut, short_word, status_of, string, strings, when};
 use crate::error::Error;
-use crate::model::{Flaw, Owner, Status, TASK_MAX, When, Worker, WorkerId};
+use crate::model::{Flaw, Owner, Status, TASK_MAX, Worker, WorkerId};
 use crate::name::{Name, RelPath};
 use crate::store::{Store, read_range, read_whole};
 
-/// The file's name.
-pub(super) const FILE: &str = "metadata.json";
-/// Where the task stands in the layout whose metadata has none.
-pub(super) const TASK_FILE: &str = "task.txt";
 /// A larger one is not read, in bytes.
 pub(super) const SIZE_MAX: u64 = 2 << 20;
-/// The longest id or word taken from metadata, in bytes.
-const WORD_MAX: usize = 1_500;
-/// How many tags are kept.
-const TAGS_MAX: usize = 32;
 
 /// Reads the worker in `folder`. What the metadata does not say is taken from the store's index, but never the
 /// owner: only a worker's own metadata says whose it is.
@@ -109,7 +101,7 @@ enum Failure {
 
 /// The whole object, or why there is none.
 fn read(store: &dyn Store, folder: &RelPath) -> Result<Map<String, Value>, Failure> {
-    let bytes = match read_whole(store, &inside(folder, FILE), SIZE_MAX) {
+    let bytes = match read_whole(store, &inside(folder, METADATA), SIZE_MAX) {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Err(Failure::Bad(format!("larger than {SIZE_MAX} bytes"))),
         Err(Error::NotFound) => return Err(Failure::Absent),
@@ -131,7 +123,7 @@ pub(super) fn object(store: &dyn Store, folder: &RelPath) -> Map<String, Value> 
 }
 
 fn task_file(store: &dyn Store, folder: &RelPath) -> String {
-    let file = store.open(&inside(folder, TASK_FILE));
+    let file = store.open(&inside(folder, TASK));
     let bytes = file.and_then(|file| read_range(&*file, 0, TASK_MAX + 4)).unwrap_or_default();
     String::from_utf8_lossy(&bytes).trim_end().to_owned()
 }
@@ -165,97 +157,6 @@ impl Fields<'_> {
     }
 }
 
-/// Words of hostile length are cut and end in a hash of the whole, so that different ones stay different.
-fn short_word(word: String) -> String {
-    if word.len() <= WORD_MAX {
-        return word;
-    }
-    let hash = blake3::hash(word.as_bytes()).to_hex();
-    cut(word, WORD_MAX - hash.len()) + &hash
-}
-
-/// A string or a number as text; nothing else, and nothing empty.
-pub(super) fn string(value: Option<&Value>) -> Option<String> {
-    match value? {
-        Value::String(text) if !text.is_empty() => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
-    }
-}
-
-/// A list of strings or numbers as text; what is neither is left out.
-pub(super) fn strings(value: Option<&Value>) -> Vec<String> {
-    let list = value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    list.iter().filter_map(|item| string(Some(item))).map(|tag| cut(tag, WORD_MAX)).take(TAGS_MAX).collect()
-}
-
-/// The words that are known for a status.
-pub(super) fn status_of(word: &str) -> Status {
-    match word.to_ascii_lowercase().as_str() {
-        "created" => Status::Created,
-        "running" => Status::Running,
-        "success" | "completed" => Status::Completed,
-        "failed" => Status::Failed,
-        _ => Status::Unknown,
-    }
-}
-
-/// RFC 3339 in all its forms; a time without an offset is UTC, as the first implementation meant it.
-pub(super) fn when(text: Option<String>) -> When {
-    let Some(text) = text else { return When::Absent };
-    let time = text.parse::<Timestamp>().or_else(|_| {
-        let civil = text.parse::<jiff::civil::DateTime>()?;
-        civil.to_zoned(jiff::tz::TimeZone::UTC).map(|zoned| zoned.timestamp())
-    });
-    match time {
-        Ok(time) => When::At(time),
-        Err(_) => When::Odd(cut(text, 64)),
-    }
-}
-
-/// At most `max` bytes of `text`, cut at a character.
-pub(super) fn cut(mut text: String, max: usize) -> String {
-    text.truncate(text.floor_char_boundary(max));
-    text.shrink_to_fit();
-    text
-}
-
 fn placeholder() -> Name {
     crate::name::to_file_name("worker", &[])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_forms_of_time_are_read() {
-        let at = when(Some("2026-01-20T10:00:00Z".into()));
-        assert!(matches!(at, When::At(_)));
-        for same in [
-            "2026-01-20T10:00:00+00:00",
-            "2026-01-20T10:00:00.000000+00:00",
-            "2026-01-20T11:00:00+01:00",
-            "2026-01-20T10:00:00",
-        ] {
-            assert_eq!(when(Some(same.into())), at, "{same}");
-        }
-        assert_eq!(when(Some("yesterday".into())), When::Odd("yesterday".into()));
-        assert_eq!(when(None), When::Absent);
-    }
-
-    #[test]
-    fn statuses_are_known_words_only() {
-        assert_eq!(status_of("success"), Status::Completed);
-        assert_eq!(status_of("completed"), Status::Completed);
-        assert_eq!(status_of("succeeded?"), Status::Unknown);
-    }
-
-    #[test]
-    fn owners_are_numbers_or_strings() {
-        assert_eq!(string(Some(&Value::from(1))), Some("1".into()));
-        assert_eq!(string(Some(&Value::from("1"))), Some("1".into()));
-        assert_eq!(string(Some(&Value::Bool(true))), None);
-        assert_eq!(string(Some(&Value::from(""))), None);
-    }
 }

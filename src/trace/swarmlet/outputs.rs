@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::super::Place;
-use super::metadata::string;
 use super::outcome::Stub;
+use super::value::string;
 use crate::model::{Output, Worker};
 use crate::name::RelPath;
 use crate::store::read_whole;

@@ -7,18 +7,18 @@ use serde_json::Value;
 
 use super::super::Place;
 use super::input::tool_key;
-use super::layout::inside;
-use super::metadata::{self, cut, string};
+use super::layout::{CALLS, TASK, inside};
+use super::meta::present;
+use super::metadata;
 use super::metrics::{self, ByTool};
 use super::outcome::{self, Judged};
-use super::{outputs, present, thread};
+use super::value::{cut, string};
+use super::{outputs, thread};
 use crate::error::{Error, Result};
 use crate::model::{LooseFile, Outcome, Output, ToolCall, Trace, Worker};
 use crate::name::{Name, RelPath};
 use crate::store::{Entry, Kind, Store, read_range, read_whole};
 
-/// The folder of the tool calls' outputs.
-pub(super) const CALLS: &str = "tool_calls";
 /// The worker's own final result.
 const RESULT: &str = "result.txt";
 /// Results that say that there is none.
@@ -178,7 +178,7 @@ fn result(store: &dyn Store, folder: &RelPath) -> Result<Option<Option<String>>>
 }
 
 fn task_file(store: &dyn Store, folder: &RelPath) -> Option<String> {
-    let file = store.open(&inside(folder, metadata::TASK_FILE)).ok()?;
+    let file = store.open(&inside(folder, TASK)).ok()?;
     let bytes = read_range(&*file, 0, TASK_MAX + 4).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()).filter(|task| !task.is_empty())
 }

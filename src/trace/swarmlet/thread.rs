@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::jsonl;
 use super::input::{one_line, tool_key};
 use super::layout::inside;
-use super::metadata::cut;
+use super::value::cut;
 use crate::error::{Error, Result};
 use crate::name::RelPath;
 use crate::store::Store;

@@ -1,0 +1,40 @@
+//! What stat tells, as this format asks for it: is it there, and has it changed.
+
+use crate::error::{Error, Result};
+use crate::store::{Kind, Meta};
+
+/// Turns "is not there" into `None`; other errors stay.
+pub(super) fn found(meta: Result<Meta>) -> Result<Option<Meta>> {
+    match meta {
+        Ok(meta) => Ok(Some(meta)),
+        Err(Error::NotFound | Error::Escape | Error::NotADirectory) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The same for what is read: a link or a special file in the place is not there either.
+pub(super) fn present(meta: Result<Meta>) -> Result<Option<Meta>> {
+    Ok(found(meta)?.filter(|meta| matches!(meta.kind, Kind::File | Kind::Folder)))
+}
+
+/// Adds what tells one state of a file from another.
+pub(super) fn hash_meta(hash: &mut blake3::Hasher, meta: Option<&Meta>) {
+    let Some(meta) = meta else {
+        hash.update(&[0]);
+        return;
+    };
+    hash.update(&[1]);
+    hash.update(&meta.identity.ino.to_le_bytes());
+    hash.update(&meta.size.to_le_bytes());
+    for time in [meta.mtime, meta.ctime] {
+        hash.update(&time.secs.to_le_bytes());
+        hash.update(&time.nanos.to_le_bytes());
+    }
+}
+
+/// The first 16 bytes of a hash.
+pub(super) fn short(hash: &blake3::Hasher) -> [u8; 16] {
+    let mut key = [0; 16];
+    hash.finalize_xof().fill(&mut key);
+    key
+}

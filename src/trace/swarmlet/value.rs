@@ -1,0 +1,102 @@
+//! Values out of JSON that anybody may have written: text, words, times, statuses.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::model::{Status, When};
+
+/// The longest id or word that is taken, in bytes.
+const WORD_MAX: usize = 1_500;
+/// How many tags are kept.
+const TAGS_MAX: usize = 32;
+
+/// A string or a number as text; nothing else, and nothing empty.
+pub(super) fn string(value: Option<&Value>) -> Option<String> {
+    match value? {
+        Value::String(text) if !text.is_empty() => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// Words of hostile length are cut and end in a hash of the whole, so that different ones stay different.
+pub(super) fn short_word(word: String) -> String {
+    if word.len() <= WORD_MAX {
+        return word;
+    }
+    let hash = blake3::hash(word.as_bytes()).to_hex();
+    cut(word, WORD_MAX - hash.len()) + &hash
+}
+
+/// A list of strings or numbers as text; what is neither is left out.
+pub(super) fn strings(value: Option<&Value>) -> Vec<String> {
+    let list = value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    list.iter().filter_map(|item| string(Some(item))).map(|tag| cut(tag, WORD_MAX)).take(TAGS_MAX).collect()
+}
+
+/// The words that are known for a status.
+pub(super) fn status_of(word: &str) -> Status {
+    match word.to_ascii_lowercase().as_str() {
+        "created" => Status::Created,
+        "running" => Status::Running,
+        "success" | "completed" => Status::Completed,
+        "failed" => Status::Failed,
+        _ => Status::Unknown,
+    }
+}
+
+/// RFC 3339 in all its forms; a time without an offset is UTC, as the first implementation meant it.
+pub(super) fn when(text: Option<String>) -> When {
+    let Some(text) = text else { return When::Absent };
+    let time = text.parse::<Timestamp>().or_else(|_| {
+        let civil = text.parse::<jiff::civil::DateTime>()?;
+        civil.to_zoned(jiff::tz::TimeZone::UTC).map(|zoned| zoned.timestamp())
+    });
+    match time {
+        Ok(time) => When::At(time),
+        Err(_) => When::Odd(cut(text, 64)),
+    }
+}
+
+/// At most `max` bytes of `text`, cut at a character.
+pub(super) fn cut(mut text: String, max: usize) -> String {
+    text.truncate(text.floor_char_boundary(max));
+    text.shrink_to_fit();
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_forms_of_time_are_read() {
+        let at = when(Some("2026-01-20T10:00:00Z".into()));
+        assert!(matches!(at, When::At(_)));
+        for same in [
+            "2026-01-20T10:00:00+00:00",
+            "2026-01-20T10:00:00.000000+00:00",
+            "2026-01-20T11:00:00+01:00",
+            "2026-01-20T10:00:00",
+        ] {
+            assert_eq!(when(Some(same.into())), at, "{same}");
+        }
+        assert_eq!(when(Some("yesterday".into())), When::Odd("yesterday".into()));
+        assert_eq!(when(None), When::Absent);
+    }
+
+    #[test]
+    fn statuses_are_known_words_only() {
+        assert_eq!(status_of("success"), Status::Completed);
+        assert_eq!(status_of("completed"), Status::Completed);
+        assert_eq!(status_of("succeeded?"), Status::Unknown);
+    }
+
+    #[test]
+    fn owners_are_numbers_or_strings() {
+        assert_eq!(string(Some(&Value::from(1))), Some("1".into()));
+        assert_eq!(string(Some(&Value::from("1"))), Some("1".into()));
+        assert_eq!(string(Some(&Value::Bool(true))), None);
+        assert_eq!(string(Some(&Value::from(""))), None);
+    }
+}
