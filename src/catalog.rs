@@ -21,7 +21,7 @@ pub use source::{Source, SourceError, looks_like_store};
 pub use survey::{Access, FileStat, Stamp};
 
 use crate::error::{Error, Result};
-use crate::model::{Skipped, Worker};
+use crate::model::{Record, Skipped, Worker};
 use crate::name::RelPath;
 use crate::store::Store;
 use crate::trace::{Glance, Place};
@@ -178,6 +178,11 @@ impl Catalog {
         if let Some(held) = held.filter(|held| held.at.elapsed() < Freshness::holds(fresh, held.cost)) {
             return Ok(held.stamp);
         }
+        self.stamp_now(entry)
+    }
+
+    /// The state of all files of a worker as it is now.
+    pub fn stamp_now(&self, entry: &Entry) -> Result<Arc<Stamp>> {
         let at = Instant::now();
         let stamp = Arc::new(survey::survey(self.store(entry), &entry.worker.root, None)?);
         *entry.stamp.lock() = Some(Surveyed { at, cost: at.elapsed(), stamp: stamp.clone() });
@@ -210,10 +215,10 @@ impl Catalog {
         self.sources.len()
     }
 
-    /// Reads a worker's trace. The second value counts calls that were not looked into before `go_on` said no.
-    pub fn trace(&self, entry: &Entry, go_on: &dyn Fn() -> bool) -> Result<(crate::model::Trace, u64)> {
+    /// Reads a worker anew, with its trace, until `go_on` says no.
+    pub fn record(&self, entry: &Entry, go_on: &dyn Fn() -> bool) -> Result<Record> {
         match self.sources.get(entry.source) {
-            Some(source) => source.format.trace(place(source), &entry.worker, go_on),
+            Some(source) => source.format.record(place(source), &entry.worker, go_on),
             None => Err(Error::NotFound),
         }
     }

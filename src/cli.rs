@@ -28,6 +28,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+use crate::name::printable;
 use crate::render::Budget;
 
 const EXAMPLES: &str = "\
@@ -141,9 +142,14 @@ pub fn main() -> ExitCode {
     if arguments.len() < 2 {
         return exit::printed(Cli::command().print_help());
     }
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
-        Err(error) => return exit::unparsed(&error),
+        Err(error) => {
+            // The message repeats what was typed: it is made once more of what is safe to print, so that every line of
+            // it is its own.
+            let escaped = arguments.iter().map(|argument| printable(argument.as_encoded_bytes()));
+            return exit::unparsed(&Cli::try_parse_from(escaped).err().unwrap_or(error));
+        }
     };
     exit::code(match cli.command {
         Command::Mount(arguments) => mount::run(*arguments),

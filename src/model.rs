@@ -223,6 +223,24 @@ pub struct LooseFile {
     pub bytes: u64,
 }
 
+/// A worker together with its trace, both read in one go: what they tell is of one moment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// What listing and metadata told at that moment.
+    pub worker: Worker,
+    /// What its files told.
+    pub trace: Trace,
+    /// How many calls there was no time to look into; their outcome is unknown.
+    pub unread: u64,
+}
+
+impl Record {
+    /// How the worker ended; see [`Trace::outcome`].
+    pub fn outcome(&self) -> Outcome {
+        self.trace.outcome(self.worker.status)
+    }
+}
+
 /// What a look into a worker's files tells: read when asked for, never kept for all workers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Trace {

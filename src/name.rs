@@ -126,6 +126,14 @@ impl RelPath {
         self.names().last()
     }
 
+    /// The folder it is in; the root of the root.
+    pub fn parent(&self) -> RelPath {
+        match memchr::memrchr(b'/', &self.0) {
+            Some(end) => RelPath(self.0.get(..end).unwrap_or_default().into()),
+            None => RelPath::root(),
+        }
+    }
+
     /// How many parts there are.
     pub fn depth(&self) -> usize {
         if self.is_root() { 0 } else { memchr::memchr_iter(b'/', &self.0).count() + 1 }
@@ -233,6 +241,8 @@ mod tests {
         assert_eq!(path.depth(), 2);
         assert_eq!(RelPath::root().join_path(&path), path);
         assert_eq!(path.file_name().unwrap().as_bytes(), b"b");
+        assert_eq!(path.parent().as_bytes(), b"a");
+        assert_eq!(path.parent().parent(), RelPath::root());
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub use budget::Budget;
 
 use crate::catalog::{Access, Stamp};
 use crate::error::{Error, Result};
-use crate::model::Trace;
+use crate::model::Record;
 use crate::name::Name;
 use crate::store::Time;
 use crate::view::{Member, View, Visible};
@@ -32,6 +32,8 @@ use fragment::{Fragment, Row};
 
 /// How long one render may look into outputs before the file says what was not read.
 const DEADLINE: Duration = Duration::from_secs(2);
+/// How often a file of a worker whose files change meanwhile is made before it is given as it is.
+const ATTEMPTS: u32 = 5;
 /// How many workers' fragments are kept.
 const FRAGMENTS: usize = 200_000;
 /// What the root's README.md says.
@@ -165,21 +167,31 @@ impl Renderer {
         }
     }
 
+    /// Makes a file of one worker, of one state of its files: if they changed meanwhile, it is made again.
     fn worker(&self, name: &Name, file: Generated, go_on: &dyn Fn() -> bool) -> Result<Rendered> {
-        let member = self.view.worker(name)?;
-        let stamp = self.view.stamp(&member, true)?;
-        let (trace, unread) = self.view.trace(&member, &stamp, go_on)?;
-        let bytes = match file {
-            Generated::Index => index::worker(&self.view, &member, &stamp, &trace, unread)?,
-            Generated::Summary => summary::worker(&member, &stamp, &trace, unread).into_bytes(),
-            Generated::Evidence(budget) => {
-                let budget = budget.or(self.budget).unwrap_or(Budget::WORKER);
-                evidence::worker(&self.view, &member, &trace, budget, go_on)
+        let mut member = self.view.worker(name)?;
+        let mut stamp = self.view.stamp(&member, true)?;
+        for attempt in 1.. {
+            let record = self.view.record(&member, &stamp, go_on)?;
+            let bytes = match file {
+                Generated::Index => index::worker(&self.view, &member, &stamp, &record)?,
+                Generated::Summary => summary::worker(&member, &stamp, &record).into_bytes(),
+                Generated::Evidence(budget) => {
+                    let budget = budget.or(self.budget).unwrap_or(Budget::WORKER);
+                    evidence::worker(&self.view, &member, &record, budget, go_on)
+                }
+                Generated::Readme => break,
+            };
+            let now = self.view.stamp_now(&member)?;
+            let settled = now.key == stamp.key;
+            if settled || attempt == ATTEMPTS || !go_on() {
+                let complete = settled && record.unread == 0 && go_on();
+                return Ok(Rendered { bytes: bytes.into(), newest: stamp.newest, access: stamp.access, complete });
             }
-            Generated::Readme => return Err(Error::NotFound),
-        };
-        let complete = unread == 0 && go_on();
-        Ok(Rendered { bytes: bytes.into(), newest: stamp.newest, access: stamp.access, complete })
+            member = self.view.worker(name)?;
+            stamp = now;
+        }
+        Err(Error::NotFound)
     }
 
     fn swarm(&self, scope: &Scope, file: Generated, go_on: &dyn Fn() -> bool) -> Result<Rendered> {
@@ -207,9 +219,9 @@ impl Renderer {
             Generated::Evidence(budget) => {
                 let budget = budget.or(self.budget).unwrap_or(Budget::SWARM);
                 let title = run.map_or("Swarm".into(), |run| format!("Run {}", text::one_line(&run.id, 200)));
-                let trace = |account: &Account<'_>| self.trace_again(account.member, go_on);
+                let record = |account: &Account<'_>| self.record(account.member, go_on);
                 let accounts: Vec<Account<'_>> = rows.iter().map(Row::account).collect();
-                evidence::swarm(&self.view, title, &accounts, &trace, budget, go_on)
+                evidence::swarm(&self.view, title, &accounts, &record, budget, go_on)
             }
             Generated::Readme => return Err(Error::NotFound),
         };
@@ -236,9 +248,10 @@ impl Renderer {
             return None;
         }
         // A record that cannot be read is told as such; only what there was no time for is left out.
-        let fragment = match self.view.trace(member, stamp, go_on) {
-            Ok((_, 1..)) => return None,
-            Ok((trace, 0)) => Fragment::of(&self.view, member, stamp, &trace),
+        let fragment = match self.view.record(member, stamp, go_on) {
+            Ok(record) if record.unread > 0 => return None,
+            Ok(record) => Fragment::of(&self.view, member, stamp, &record),
+            Err(Error::NotFound) => return None,
             Err(error) => Fragment::unreadable(&error),
         };
         let fragment = Arc::new(fragment);
@@ -246,8 +259,8 @@ impl Renderer {
         Some(fragment)
     }
 
-    fn trace_again(&self, member: &Member, go_on: &dyn Fn() -> bool) -> Option<Arc<Trace>> {
+    fn record(&self, member: &Member, go_on: &dyn Fn() -> bool) -> Option<Arc<Record>> {
         let stamp = self.view.stamp(member, false).ok()?;
-        self.view.trace(member, &stamp, go_on).ok().map(|(trace, _)| trace)
+        self.view.record(member, &stamp, go_on).ok()
     }
 }

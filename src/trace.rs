@@ -10,7 +10,7 @@ mod swarmlet;
 pub use swarmlet::Swarmlet;
 
 use crate::error::Result;
-use crate::model::{Skipped, Trace, Worker};
+use crate::model::{Record, Skipped, Worker};
 use crate::name::RelPath;
 use crate::store::{Identity, Store, Time};
 
@@ -74,9 +74,9 @@ pub trait Format: Send + Sync {
     /// where the metadata is torn just now. Never fails: what is wrong stands in the worker's flaws.
     fn worker(&self, store: &dyn Store, folder: &RelPath, last_good: Option<&Worker>) -> Worker;
 
-    /// Looks into a worker's files. Stops looking into outputs when `go_on` says no; what was not looked into has
-    /// an unknown outcome and is counted in the second value.
-    fn trace(&self, place: Place<'_>, worker: &Worker, go_on: &dyn Fn() -> bool) -> Result<(Trace, u64)>;
+    /// Reads a worker anew and looks into its files. `last_good` is what was read of it before; it is kept where the
+    /// metadata is torn just now. Stops looking into outputs when `go_on` says no.
+    fn record(&self, place: Place<'_>, last_good: &Worker, go_on: &dyn Fn() -> bool) -> Result<Record>;
 
     /// The folder of the supervisor's own notes, where the format has one.
     fn supervisor(&self) -> Option<RelPath>;

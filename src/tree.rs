@@ -130,9 +130,13 @@ impl Tree {
         if let Some(version) = slot.version {
             return Ok((version.attr, TTL_VERSION));
         }
-        let (attr, _) = self.namespace.attr(&slot.node)?;
-        same(slot.ident, attr.ident)?;
-        Ok((attr, TTL))
+        let now = self.namespace.attr(&slot.node).and_then(|(attr, _)| same(slot.ident, attr.ident).map(|()| attr));
+        let attr = now.or_else(|error| {
+            // Replaced or deleted on disk, a file lives on for those who hold it open.
+            let held = self.handles.lock().file(ino).ok_or(error)?;
+            Ok(Attr::of_source(&held.meta()?))
+        });
+        attr.map(|attr| (attr, TTL))
     }
 
     /// Where a link leads, relative to the folder it is in.
@@ -152,7 +156,7 @@ impl Tree {
         let meta = file.meta()?;
         same(slot.ident, Ident::Source(meta.identity))?;
         let keep_cache = self.inodes.lock().opened(ino, (meta.mtime, meta.ctime, meta.size));
-        let fh = self.handles.lock().add(Handle::File(file.into()));
+        let fh = self.handles.lock().add(Handle::File(ino, file.into()));
         Ok(Opened { fh, keep_cache })
     }
 
@@ -165,7 +169,7 @@ impl Tree {
                 let end = start.saturating_add(size).min(bytes.len());
                 Ok(reply(bytes.get(start..end).unwrap_or_default()))
             }
-            Handle::File(file) => Ok(reply(&crate::store::read_range(&*file, offset, size)?)),
+            Handle::File(_, file) => Ok(reply(&crate::store::read_range(&*file, offset, size)?)),
             Handle::Folder(_) => Err(Error::IsADirectory),
         }
     }

@@ -15,7 +15,7 @@ pub use visible::{Member, RunMembers, Visible};
 
 use crate::catalog::{Catalog, FileStat, Stamp};
 use crate::error::{Error, Result};
-use crate::model::{Output, Skipped, ToolCall, Trace};
+use crate::model::{Output, Record, Skipped, ToolCall};
 use crate::name::{Name, RelPath};
 use crate::store::{self, Entry, File, Kind, Meta, Time};
 
@@ -28,15 +28,15 @@ pub struct Filter {
     pub run: Option<String>,
 }
 
-/// How many traces are kept at hand for the files that are made from the same one.
-const TRACES: usize = 64;
+/// How many records are kept at hand for the files that are made from the same one.
+const RECORDS: usize = 64;
 
 /// A catalog as one owner may see it.
 pub struct View {
     catalog: Arc<Catalog>,
     filter: Filter,
     visible: Mutex<Arc<Visible>>,
-    traces: Cache<([u8; 16], [u8; 16]), Arc<Trace>>,
+    records: Cache<([u8; 16], [u8; 16]), Arc<Record>>,
 }
 
 /// The entries of a folder that are shown, and how many are not.
@@ -52,7 +52,7 @@ impl View {
     /// A view of `catalog` narrowed by `filter`.
     pub fn new(catalog: Arc<Catalog>, filter: Filter) -> View {
         let visible = Visible::of(&catalog.current(), &filter);
-        View { catalog, filter, visible: Mutex::new(Arc::new(visible)), traces: Cache::new(TRACES) }
+        View { catalog, filter, visible: Mutex::new(Arc::new(visible)), records: Cache::new(RECORDS) }
     }
 
     /// What is in the view, for people: how many workers in how many runs.
@@ -126,18 +126,27 @@ impl View {
         self.catalog.files(&member.entry, most)
     }
 
-    /// A worker's trace as of `stamp`. The second value counts calls that were not looked into before `go_on` said no.
-    pub fn trace(&self, member: &Member, stamp: &Stamp, go_on: &dyn Fn() -> bool) -> Result<(Arc<Trace>, u64)> {
+    /// The state of all files of a worker as it is now.
+    pub fn stamp_now(&self, member: &Member) -> Result<Arc<Stamp>> {
+        self.catalog.stamp_now(&member.entry)
+    }
+
+    /// A worker's record as of `stamp`, read until `go_on` says no. [`Error::NotFound`] if it says by now that the
+    /// worker is not of this view.
+    pub fn record(&self, member: &Member, stamp: &Stamp, go_on: &dyn Fn() -> bool) -> Result<Arc<Record>> {
         let key = (stamp.key, member.entry.key());
-        if let Some(trace) = self.traces.get(&key) {
-            return Ok((trace, 0));
+        if let Some(record) = self.records.get(&key) {
+            return Ok(record);
         }
-        let (trace, unread) = self.catalog.trace(&member.entry, go_on)?;
-        let trace = Arc::new(trace);
-        if unread == 0 {
-            self.traces.insert(key, trace.clone());
+        let record = self.catalog.record(&member.entry, go_on)?;
+        if !visible::admits(&self.filter, &record.worker) {
+            return Err(Error::NotFound);
         }
-        Ok((trace, unread))
+        let record = Arc::new(record);
+        if record.unread == 0 {
+            self.records.insert(key, record.clone());
+        }
+        Ok(record)
     }
 
     /// Where the supervisor's notes lie. They speak of the whole swarm, so they are nobody's but those who see it all.

@@ -3,5 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::string_slice)]
 #![allow(missing_docs, unreachable_pub)]
 
+mod cli;
+mod evidence;
+mod formats;
+mod hostile;
+mod mount;
 mod support;
 mod tidy;

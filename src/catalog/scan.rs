@@ -50,6 +50,8 @@ pub(super) fn scan(sources: &[Source], before: Option<&Snapshot>, freshness: Fre
                 Ok(Some(entry)) => entries.push(entry),
                 Ok(None) => skipped.not_workers += 1,
                 Err(Error::NotFound) => {}
+                // A foreign mount: like a link, not followed but counted.
+                Err(Error::Escape) if old.is_none() => skipped.special += 1,
                 Err(error) => match old {
                     Some(old) => entries.push(Arc::clone(old)),
                     None => {

@@ -62,7 +62,7 @@ impl Source {
             Fit::No => return Err(SourceError::NoWorkers(path.to_path_buf())),
         }
         // A root of its own: the store's root never reaches beyond itself.
-        let outputs = OUTPUTS.iter().find_map(|folder| Disk::open(&path.join(folder)).ok());
+        let outputs = OUTPUTS.iter().find_map(|folder| Disk::open_found(&path.join(folder)).ok());
         Ok(Source {
             store: Arc::new(store),
             outputs: outputs.map(|outputs| Arc::new(outputs) as Arc<dyn Store>),

@@ -4,6 +4,7 @@
 //! of a machine or container.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -16,9 +17,18 @@ const DEVICE: &str = "/dev/fuse";
 /// Whether FUSE can be used at all. The error is a sentence.
 pub(super) fn preflight() -> Result<(), String> {
     match rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
-        Ok(_) => Ok(()),
+        Ok(device) if is_fuse(&device) => Ok(()),
+        Ok(_) => Err(format!(
+            "{DEVICE} is not FUSE here, something else lies over it: a container needs `--device {DEVICE} --cap-add \
+             SYS_ADMIN`"
+        )),
         Err(errno) => Err(no_device(errno)),
     }
+}
+
+/// Containers hide a device by laying `/dev/null` over it, which opens like any other.
+fn is_fuse(device: &OwnedFd) -> bool {
+    rustix::fs::fstat(device).is_ok_and(|stat| stat.st_rdev == rustix::fs::makedev(10, 229))
 }
 
 fn no_device(errno: Errno) -> String {

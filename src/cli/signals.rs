@@ -10,7 +10,9 @@ use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::mountinfo::Mounts;
+use super::mountinfo::{Mount, Mounts};
+use super::mountpoint::is_dead;
+use super::probe;
 use super::say::{say, shown};
 use super::take_down::{How, take_down, take_down_anyhow};
 use crate::fuse::Session;
@@ -36,8 +38,10 @@ pub(super) fn serve(session: Session, device: &str, mut signals: Signals, foregr
         }
     })?;
     let ended = session.wait();
-    // An aborted connection ends the session and leaves a dead mount.
-    for mount in Mounts::read()?.of_device(device) {
+    // An aborted connection ends the session and leaves a dead mount. The number of a mount that is gone is given to the
+    // next one at once: whatever answers is not ours.
+    let is_ours = |mount: &&Mount| probe::alive(&mount.point).is_err_and(|error| is_dead(&error));
+    for mount in Mounts::read()?.of_device(device).filter(is_ours) {
         if let Err(error) = take_down(&mount.point, How::Detached) {
             tracing::error!(mountpoint = shown(&mount.point), %error, "cannot clear the mount");
         }

@@ -21,8 +21,8 @@ use std::cmp::Reverse;
 use frame::{Content, Section, title_part};
 
 use super::Budget;
-use super::clean::one_line;
-use crate::model::{Outcome, Output, ToolCall, Trace};
+use super::clean::{defuse, one_line};
+use crate::model::{Outcome, Output, Record, ToolCall, Trace};
 use crate::name::RelPath;
 use crate::store::File;
 use crate::view::{Member, View};
@@ -31,8 +31,14 @@ use crate::view::{Member, View};
 const ERROR_MAX: usize = 320;
 
 /// The excerpt of one worker's outputs.
-pub(super) fn worker(view: &View, member: &Member, trace: &Trace, budget: Budget, go_on: &dyn Fn() -> bool) -> Vec<u8> {
-    let worker = &member.entry.worker;
+pub(super) fn worker(
+    view: &View,
+    member: &Member,
+    record: &Record,
+    budget: Budget,
+    go_on: &dyn Fn() -> bool,
+) -> Vec<u8> {
+    let Record { worker, trace, .. } = record;
     let order = order(trace);
     let sections: Vec<Section> = if order.is_empty() {
         trace.loose.iter().map(|file| loose_section(&file.path, file.bytes)).collect()
@@ -74,8 +80,14 @@ fn order(trace: &Trace) -> Vec<&ToolCall> {
 
 /// The section of a call; `prefix` stands before its path.
 fn section(call: &ToolCall, prefix: &str) -> Section {
+    let path = defuse(&format!("{prefix}{}", call.path.display()));
     Section {
-        path: format!("{prefix}{}", call.path.display()),
+        source: match &call.output {
+            // Its call's own file holds only the stub, so the offsets are for a file beside the store.
+            Output::StoredOut(file) => format!("the store's tool_outputs/{}", defuse(&file.display())),
+            Output::InPlace | Output::Unreadable(_) => path.clone(),
+        },
+        path,
         outcome: Some(call.outcome),
         exit_code: call.exit_code,
         bytes: call.bytes,
@@ -88,7 +100,8 @@ fn section(call: &ToolCall, prefix: &str) -> Section {
 }
 
 fn loose_section(path: &RelPath, bytes: u64) -> Section {
-    Section { path: path.display(), outcome: None, exit_code: None, bytes, input: None, unreadable: None }
+    let path = defuse(&path.display());
+    Section { source: path.clone(), path, outcome: None, exit_code: None, bytes, input: None, unreadable: None }
 }
 
 fn open_call(view: &View, member: &Member, call: &ToolCall) -> Result<Box<dyn File>, String> {

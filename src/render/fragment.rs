@@ -6,7 +6,7 @@ use super::checks::{self, Check};
 use super::evidence::{self, Account};
 use crate::catalog::Stamp;
 use crate::error::Error;
-use crate::model::{Outcome, Trace};
+use crate::model::{Outcome, Record};
 use crate::view::{Member, View};
 
 /// A worker among many.
@@ -47,16 +47,16 @@ pub(super) struct Fragment {
 }
 
 impl Fragment {
-    pub(super) fn of(view: &View, member: &Member, stamp: &Stamp, trace: &Trace) -> Fragment {
-        let worker = &member.entry.worker;
-        let outcome = trace.outcome(worker.status);
+    pub(super) fn of(view: &View, member: &Member, stamp: &Stamp, record: &Record) -> Fragment {
+        let Record { worker, trace, .. } = record;
+        let outcome = record.outcome();
         Fragment {
             outcome,
             calls: trace.calls.len(),
             failed: trace.count(Outcome::Failed),
             unknown: trace.count(Outcome::Unknown),
             output_bytes: trace.calls.iter().map(|call| call.bytes).fold(0, u64::saturating_add),
-            cause: if outcome == Outcome::Failed { evidence::cause(view, member, trace) } else { String::new() },
+            cause: if outcome == Outcome::Failed { evidence::cause(view, member, record) } else { String::new() },
             checks: checks::of(worker, trace, stamp),
         }
     }

@@ -7,7 +7,7 @@ use super::summary::marker;
 use super::text::{one_line, utc, when};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
-use crate::model::{Outcome, Output, Trace};
+use crate::model::{Outcome, Output, Record, Worker};
 use crate::store::Time;
 use crate::view::{Member, RunMembers, View, Visible};
 
@@ -19,15 +19,15 @@ const CAUSE_MAX: usize = 200;
 const FILES_MAX: usize = 1_000;
 
 /// index.json of a worker.
-pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, trace: &Trace, unread: u64) -> Result<Vec<u8>> {
-    let worker = &member.entry.worker;
+pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Record) -> Result<Vec<u8>> {
+    let Record { worker, trace, unread } = record;
     let checks = checks::of(worker, trace, stamp);
     let (files, total_files) = view.files(member, FILES_MAX)?;
-    let fragment = Fragment::of(view, member, stamp, trace);
+    let fragment = Fragment::of(view, member, stamp, record);
     let index = WorkerIndex {
         worker: Row {
             task: trace.task.clone().unwrap_or_else(|| worker.task.clone()),
-            ..row(member, Some(&fragment), Some(stamp))
+            ..row(member, worker, Some(&fragment), Some(stamp))
         },
         tool_calls: trace.calls.iter().map(call).collect(),
         tools_used: trace.tools_used.clone(),
@@ -40,9 +40,9 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, trace: &Trace,
             .collect(),
         total_files,
         total_bytes: stamp.bytes,
-        outputs_not_read_in_time: unread,
+        outputs_not_read_in_time: *unread,
         checks,
-        marker: marker(member),
+        marker: marker(member, worker),
     };
     let text = serde_json::to_string_pretty(&index).map_err(|_| Error::Io(rustix::io::Errno::IO))?;
     Ok((printable(&text) + "\n").into_bytes())
@@ -72,7 +72,7 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[fragmen
     let mut out = String::from("{\"workers\":[");
     for (at, one) in rows.iter().enumerate() {
         out.push_str(if at == 0 { "\n" } else { ",\n" });
-        let row = row(one.member, one.fragment.as_deref(), one.stamp);
+        let row = row(one.member, &one.member.entry.worker, one.fragment.as_deref(), one.stamp);
         out.push_str(&json(serde_json::to_string(&row)));
     }
     let active = rows.iter().filter(|row| {
@@ -95,8 +95,7 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[fragmen
     out.into_bytes()
 }
 
-fn row<'a>(member: &'a Member, fragment: Option<&Fragment>, stamp: Option<&Stamp>) -> Row<'a> {
-    let worker = &member.entry.worker;
+fn row<'a>(member: &Member, worker: &'a Worker, fragment: Option<&Fragment>, stamp: Option<&Stamp>) -> Row<'a> {
     let id = member.name.to_text();
     let lossy = std::str::from_utf8(member.name.as_bytes()).is_err();
     Row {

@@ -4,7 +4,7 @@ use super::checks;
 use super::fragment::Row;
 use super::text::{block, count, duration, one_line, utc, when};
 use crate::catalog::Stamp;
-use crate::model::{Outcome, Status, ToolCall, Trace, Worker};
+use crate::model::{Outcome, Record, Status, ToolCall, Trace, Worker};
 use crate::store::Time;
 use crate::view::{Member, RunMembers, Visible};
 
@@ -19,8 +19,7 @@ const TASK_MAX: usize = 300;
 const NAMED_MAX: usize = 12;
 
 /// The marker that stands for a worker's evidence in a text.
-pub(super) fn marker(member: &Member) -> String {
-    let worker = &member.entry.worker;
+pub(super) fn marker(member: &Member, worker: &Worker) -> String {
     let plain = |b: &u8| b.is_ascii_alphanumeric() || b"._:-".contains(b);
     let id = |id: Option<&str>| match id {
         Some(id) if !id.is_empty() && id.bytes().all(|b| plain(&b)) => id.to_owned(),
@@ -37,8 +36,8 @@ pub(super) fn marker(member: &Member) -> String {
 }
 
 /// The summary of one worker.
-pub(super) fn worker(member: &Member, stamp: &Stamp, trace: &Trace, unread: u64) -> String {
-    let worker = &member.entry.worker;
+pub(super) fn worker(member: &Member, stamp: &Stamp, record: &Record) -> String {
+    let Record { worker, trace, unread } = record;
     let mut out = String::new();
     let mut line = |label: &str, text: &str| {
         if !text.is_empty() {
@@ -51,7 +50,7 @@ pub(super) fn worker(member: &Member, stamp: &Stamp, trace: &Trace, unread: u64)
     line("time", &times(worker));
     line("task", &one_line(trace.task.as_deref().unwrap_or(&worker.task), TASK_MAX));
     line("error", &worker.error.as_deref().map(|error| one_line(error, TASK_MAX)).unwrap_or_default());
-    line("calls", &calls_line(trace, unread));
+    line("calls", &calls_line(trace, *unread));
     out.push_str(&call_table(trace));
     if !trace.loose.is_empty() {
         let files: Vec<String> =
@@ -71,13 +70,13 @@ pub(super) fn worker(member: &Member, stamp: &Stamp, trace: &Trace, unread: u64)
     } else {
         out.push_str("\nchecks:\n");
         for check in checks.iter().take(FAILED_MAX) {
-            out.push_str(&format!("  ! {}: {} [{}]\n", check.name, check.says, check.file));
+            out.push_str(&format!("  ! {}: {} [{}]\n", check.name, check.says, one_line(&check.file, 300)));
         }
         if let Some(more) = checks.len().checked_sub(FAILED_MAX).filter(|more| *more > 0) {
             out.push_str(&format!("  and {more} more in index.json\n"));
         }
     }
-    out.push_str(&format!("\n{}\n", marker(member)));
+    out.push_str(&format!("\n{}\n", marker(member, worker)));
     out
 }
 

@@ -19,7 +19,16 @@ pub struct Disk {
 impl Disk {
     /// Opens the folder `path` as a root. Links on the way to it are followed: the person who names it trusts them.
     pub fn open(path: &Path) -> Result<Disk> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Disk::open_with(path, OFlags::empty())
+    }
+
+    /// The same for a folder that nobody named, but that was looked for: a link in its place is not followed.
+    pub fn open_found(path: &Path) -> Result<Disk> {
+        Disk::open_with(path, OFlags::NOFOLLOW)
+    }
+
+    fn open_with(path: &Path, more: OFlags) -> Result<Disk> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | more;
         let root = rustix::fs::open(path, flags, Mode::empty())?;
         Ok(Disk { root, path: path.to_path_buf() })
     }

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 use super::{Fit, Format, Found, Glance, Place};
 use crate::error::Result;
-use crate::model::{Trace, Worker};
+use crate::model::{Record, Worker};
 use crate::name::RelPath;
 use crate::store::{Kind, Store, Time};
 use meta::{found, hash_meta, present, short};
@@ -67,19 +67,21 @@ impl Format for Swarmlet {
             hash_meta(&mut hash, meta.as_ref());
             newest = newest.max(meta.map(|meta| meta.mtime).unwrap_or_default());
         }
-        if let Some(entry) = folder.file_name().and_then(|id| self.index.lock().get(&id)) {
+        for entry in self.index.lock().get(folder) {
             hash.update(&entry.digest);
         }
         Ok(Some(Glance { identity: own.identity, key: short(&hash), newest }))
     }
 
     fn worker(&self, store: &dyn Store, folder: &RelPath, last_good: Option<&Worker>) -> Worker {
-        let entry = folder.file_name().and_then(|id| self.index.lock().get(&id));
-        metadata::worker(store, folder, entry.as_deref(), last_good)
+        let entries = self.index.lock().get(folder);
+        metadata::worker(store, folder, &entries, last_good).0
     }
 
-    fn trace(&self, place: Place<'_>, worker: &Worker, go_on: &dyn Fn() -> bool) -> Result<(Trace, u64)> {
-        record::trace(place, worker, go_on)
+    fn record(&self, place: Place<'_>, last_good: &Worker, go_on: &dyn Fn() -> bool) -> Result<Record> {
+        let entries = self.index.lock().get(&last_good.root);
+        let (worker, metadata) = metadata::worker(place.store, &last_good.root, &entries, Some(last_good));
+        record::record(place, worker, &metadata, go_on)
     }
 
     fn supervisor(&self) -> Option<RelPath> {

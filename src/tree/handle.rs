@@ -26,8 +26,8 @@ pub struct Item {
 pub(super) enum Handle {
     /// One version of a generated file.
     Bytes(Arc<[u8]>),
-    /// A file of the store.
-    File(Arc<dyn File>),
+    /// A file of the store, and the inode it was opened by.
+    File(Ino, Arc<dyn File>),
     /// A folder, as it was when last read from its start.
     Folder(Arc<Mutex<Arc<[Item]>>>),
 }
@@ -48,6 +48,14 @@ impl Handles {
 
     pub(super) fn get(&self, fh: Fh) -> Result<Handle> {
         self.open.get(&fh).cloned().ok_or(Error::UnknownHandle)
+    }
+
+    /// A file of the store that is open by this inode.
+    pub(super) fn file(&self, ino: Ino) -> Option<Arc<dyn File>> {
+        self.open.values().find_map(|handle| match handle {
+            Handle::File(by, file) if *by == ino => Some(file.clone()),
+            _ => None,
+        })
     }
 
     pub(super) fn remove(&mut self, fh: Fh) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Filter;
 use crate::catalog::{Entry, Snapshot};
-use crate::model::{Skipped, WorkerId};
+use crate::model::{Skipped, Worker, WorkerId};
 use crate::name::{Name, RelPath, to_file_name};
 use crate::store::Time;
 
@@ -60,7 +60,8 @@ impl Visible {
     }
 
     pub(super) fn of(snapshot: &Snapshot, filter: &Filter) -> Visible {
-        let mut entries: Vec<&Arc<Entry>> = snapshot.entries.iter().filter(|entry| admits(filter, entry)).collect();
+        let mut entries: Vec<&Arc<Entry>> =
+            snapshot.entries.iter().filter(|entry| admits(filter, &entry.worker)).collect();
         // Among equal ids the store that was named first comes first, then the shorter path: always the same.
         entries.sort_by_cached_key(|entry| {
             let worker = &entry.worker;
@@ -89,8 +90,8 @@ impl Visible {
     }
 }
 
-fn admits(filter: &Filter, entry: &Entry) -> bool {
-    let worker = &entry.worker;
+/// Whether a worker is in a view: the one place where that is decided.
+pub(super) fn admits(filter: &Filter, worker: &Worker) -> bool {
     let owner = filter.owner.as_ref().is_none_or(|id| worker.owner.as_ref().is_some_and(|owner| owner.0 == *id));
     let run = filter.run.as_ref().is_none_or(|id| worker.run.as_ref() == Some(id));
     owner && run

@@ -6,7 +6,9 @@ use super::*;
 fn a_call_s_file_gives_its_number_and_its_tool_which_may_hold_underscores() {
     let store = TestStore::new();
     store.worker("w", json!({}));
-    for name in ["001_ssh_exec", "002_run", "003_a_b_c", "004__private", "999_last_but_one", "1000_ssh_exec", "1001_x.y"] {
+    for name in
+        ["001_ssh_exec", "002_run", "003_a_b_c", "004__private", "999_last_but_one", "1000_ssh_exec", "1001_x.y"]
+    {
         store.write(format!("workers/w/tool_calls/{name}.txt"), "out");
     }
     let index = index(&store.tree(), "w");
@@ -199,7 +201,8 @@ fn other_files_of_the_worker_are_listed_and_served() {
     }
     let tree = store.tree();
     let index = index(&tree, "w");
-    let known: Vec<&str> = index["files"].as_array().unwrap().iter().map(|file| file["path"].as_str().unwrap()).collect();
+    let known: Vec<&str> =
+        index["files"].as_array().unwrap().iter().map(|file| file["path"].as_str().unwrap()).collect();
     for file in files {
         assert!(known.contains(&file), "{file} in {known:?}");
         assert_eq!(text(&tree, "w", file), file);

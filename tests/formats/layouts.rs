@@ -47,7 +47,10 @@ fn workers_lie_in_a_folder_of_their_own() {
 fn workers_lie_directly_in_the_store() {
     let store = TestStore::new();
     for id in IDS {
-        store.write(format!("{id}/metadata.json"), json!({"worker_id": id, "task": "t", "status": "success"}).to_string());
+        store.write(
+            format!("{id}/metadata.json"),
+            json!({"worker_id": id, "task": "t", "status": "success"}).to_string(),
+        );
         store.write(format!("{id}/tool_calls/001_x.txt"), "out");
     }
     store.write("index.json", "[]");
@@ -93,9 +96,18 @@ fn a_worker_is_a_folder_with_metadata_or_tool_calls() {
 #[test]
 fn a_missing_or_corrupt_index_hides_nobody() {
     for place in ["index.json", "workers/index.json"] {
-        for corrupt in
-            ["", "{", "[{\"worker_id\": \"a\"", "4", "null", "\"a\"", "\u{0}", "{}", "{\"workers\": 4}", "[1, null, [], {}]"]
-        {
+        for corrupt in [
+            "",
+            "{",
+            "[{\"worker_id\": \"a\"",
+            "4",
+            "null",
+            "\"a\"",
+            "\u{0}",
+            "{}",
+            "{\"workers\": 4}",
+            "[1, null, [], {}]",
+        ] {
             let store = TestStore::new();
             store.worker("a", json!({}));
             store.write("b/metadata.json", "{}");
@@ -184,7 +196,7 @@ fn the_index_of_the_swarm_has_the_well_known_shape() {
 fn an_index_makes_nobody_an_owner() {
     let store = TestStore::new();
     store.worker("a", json!({}));
-    store.write("index.json", json!([{"worker_id": "a", "owner_id": 7, "config": {"owner_id": 7}}]).to_string());
+    store.write("workers/index.json", json!([{"worker_id": "a", "owner_id": 7, "config": {"owner_id": 7}}]).to_string());
     assert!(listed(&store.tree_of_owner("7")).is_empty());
 }
 
@@ -192,7 +204,7 @@ fn an_index_makes_nobody_an_owner() {
 fn an_index_makes_nobody_a_member_of_a_run() {
     let store = TestStore::new();
     store.worker("a", json!({}));
-    store.write("index.json", json!([{"worker_id": "a", "run_id": "r", "config": {"run_id": "r"}}]).to_string());
+    store.write("workers/index.json", json!([{"worker_id": "a", "run_id": "r", "config": {"run_id": "r"}}]).to_string());
     let tree = store.tree_of(Filter { owner: None, run: Some("r".into()) });
     assert!(listed(&tree).is_empty());
 }
@@ -201,7 +213,7 @@ fn an_index_makes_nobody_a_member_of_a_run() {
 fn an_index_that_contradicts_a_worker_is_told() {
     let store = TestStore::new();
     store.worker("a", json!({"status": "failed"})).call("a", 1, "x", "out");
-    store.write("index.json", json!([{"worker_id": "a", "status": "success"}]).to_string());
+    store.write("workers/index.json", json!([{"worker_id": "a", "status": "success"}]).to_string());
     let index = index(&store.tree(), "a");
     assert_eq!(index["status"], "failed");
     assert!(checks(&index).contains(&"index_disagrees"), "{index:#}");

@@ -66,9 +66,12 @@ fn a_stored_out_output_is_judged_as_if_it_were_in_place() {
     }
 }
 
+/// Prepares a store for a case.
+type Prepare = fn(&TestStore);
+
 #[test]
 fn an_output_of_another_owner_or_of_none_or_without_description_is_never_reached() {
-    let cases: [(&str, fn(&TestStore)); 8] = [
+    let cases: [(&str, Prepare); 8] = [
         ("missing", |_| {}),
         ("in the folder of another", |store| put(beside(store), "8", json!(8), BODY)),
         ("described as another's", |store| put(beside(store), "7", json!(8), BODY)),

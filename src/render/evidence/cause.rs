@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::lines::{Piece, pieces};
 use super::{open_call, order, signs};
-use crate::model::{Outcome, ToolCall, Trace};
+use crate::model::{Outcome, Record, ToolCall};
 use crate::render::clean::one_line;
 use crate::store::read_range;
 use crate::view::{Member, View};
@@ -21,8 +21,8 @@ const RULER: usize = 5;
 
 /// Why a worker failed: the strongest lines of its first call in the order of evidence, the latest first; where none
 /// bears a sign of failure, its own error, else the last line of that output.
-pub(in crate::render) fn cause(view: &View, member: &Member, trace: &Trace) -> String {
-    let worker = &member.entry.worker;
+pub(in crate::render) fn cause(view: &View, member: &Member, record: &Record) -> String {
+    let Record { worker, trace, .. } = record;
     let call = order(trace).into_iter().next().filter(|call| call.outcome != Outcome::Ok);
     let found = call.map(|call| lines_of(view, member, call)).unwrap_or_default();
     let line = match (found, &worker.error) {

@@ -27,6 +27,10 @@ const WINDOWS_PERCENT: usize = 55;
 const BEFORE: usize = 2;
 const AFTER: usize = 3;
 
+/// What an output that is shown whole may take beyond its share: the room kept for its ranges, which it has none of.
+/// A line end at its end, or a backslash in a marker, is then no reason to cut it.
+const WHOLE_EXTRA: usize = 32;
+
 /// What is shown of an output.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Excerpt {
@@ -38,29 +42,27 @@ pub(super) struct Excerpt {
     pub(super) whole: bool,
     /// What else is to be said of it on its section line.
     pub(super) note: Option<String>,
+    /// The size of the output in bytes, as found; `None` if it was not read.
+    pub(super) bytes: Option<u64>,
 }
 
-/// The excerpt of `file` (of `size` bytes, called `path` in omissions): its text and the listing of its ranges take
-/// at most `share` bytes together.
-pub(super) fn excerpt(
-    file: &dyn File,
-    size: u64,
-    path: &str,
-    share: usize,
-    go_on: &dyn Fn() -> bool,
-) -> Result<Excerpt> {
+/// The excerpt of `file` (called `path` in omissions): its text and the listing of its ranges take
+/// at most `share` bytes together, or [`WHOLE_EXTRA`] more where nothing is left out.
+pub(super) fn excerpt(file: &dyn File, path: &str, share: usize, go_on: &dyn Fn() -> bool) -> Result<Excerpt> {
+    let size = file.meta()?.size;
     let probe = read_range(file, 0, BINARY_PROBE)?;
     if memchr::memchr(0, &probe).is_some() {
         let text = "(binary, not shown)\n";
         let fits = text.len() <= share;
         let text = if fits { text.to_owned() } else { String::new() };
-        return Ok(Excerpt { text, whole: false, ranges: Vec::new(), note: Some("binary".into()) });
+        return Ok(Excerpt { text, whole: false, ranges: Vec::new(), note: Some("binary".into()), bytes: Some(size) });
     }
     let loaded = if size <= WHOLE_MAX.max(share as u64) {
         Loaded::whole(file, size)?
     } else {
         Loaded::parts(file, size, share, go_on)?
     };
+    let (size, bytes) = (loaded.size, Some(loaded.size));
     let note = match (loaded.utf8, loaded.searched) {
         (false, _) => Some("not UTF-8".to_owned()),
         (true, Some(end)) => Some(format!("searched to byte {end}")),
@@ -68,8 +70,8 @@ pub(super) fn excerpt(
     };
     let all =
         loaded.complete.then(|| ended(defuse(&loaded.pieces.iter().map(|p| p.text.as_str()).collect::<String>())));
-    if let Some(text) = all.filter(|text| text.len() <= share) {
-        return Ok(Excerpt { text, ranges: Vec::new(), whole: true, note });
+    if let Some(text) = all.filter(|text| text.len() <= share + WHOLE_EXTRA) {
+        return Ok(Excerpt { text, ranges: Vec::new(), whole: true, note, bytes });
     }
     // Defusing markers adds bytes that are known only afterwards; what they take is taken off the share.
     let mut slack = 0;
@@ -79,7 +81,7 @@ pub(super) fn excerpt(
         let cost = text.len() + ranges.iter().map(|range| range_text(range).len() + 2).sum::<usize>();
         if cost <= share || selection.is_empty() {
             let (text, ranges) = if cost <= share { (text, ranges) } else { Default::default() };
-            return Ok(Excerpt { text, ranges, whole: false, note });
+            return Ok(Excerpt { text, ranges, whole: false, note, bytes });
         }
         slack += (cost - share).max(16);
     }
@@ -99,6 +101,8 @@ fn ended(mut text: String) -> String {
 
 /// The parts of an output that can be shown.
 struct Loaded {
+    /// Size of the output in bytes.
+    size: u64,
     pieces: Vec<Piece>,
     /// Indices of pieces that matter.
     hits: Vec<(usize, Sign)>,
@@ -112,10 +116,12 @@ struct Loaded {
 impl Loaded {
     fn whole(file: &dyn File, size: u64) -> Result<Loaded> {
         let raw = read_range(file, 0, usize::try_from(size).unwrap_or(usize::MAX))?;
+        // Less than stat told where the file was cut short just now.
+        let size = raw.len() as u64;
         let (pieces, utf8) = pieces(&raw, 0);
         let hits = signs::find(&raw).into_iter().map(|(at, sign)| (at as u64, sign));
         let hits = on_pieces(&pieces, hits);
-        Ok(Loaded { pieces, hits, complete: true, utf8, searched: None })
+        Ok(Loaded { size, pieces, hits, complete: true, utf8, searched: None })
     }
 
     /// One pass over all of it for signs, then only the regions that could be shown.
@@ -134,7 +140,7 @@ impl Loaded {
             utf8 &= valid;
         }
         let hits = on_pieces(&loaded, hits.into_iter());
-        Ok(Loaded { pieces: loaded, hits, complete: false, utf8, searched })
+        Ok(Loaded { size, pieces: loaded, hits, complete: false, utf8, searched })
     }
 }
 

@@ -24,6 +24,8 @@ const LISTING_PERCENT: usize = 8;
 pub(super) struct Section {
     /// Its path, safe to print.
     pub(super) path: String,
+    /// The path of the file that the offsets of its omissions are for, safe to print.
+    pub(super) source: String,
     /// How the call ended; `None` for a file that is no call.
     pub(super) outcome: Option<Outcome>,
     /// Its exit code, where one is known.
@@ -66,13 +68,13 @@ impl Content<'_> {
         let budget = budget.bytes();
         let frame =
             self.header(budget, budget, &Counts::most(self.sections.len()), "").len() + self.end("").len() + 2 * TAG;
-        let nothing = self.not_shown(&[], 0).len() + TAG;
+        let nothing = if self.sections.is_empty() { 0 } else { self.not_shown(&[], 0).len() + TAG };
         if frame + nothing > budget {
             return self.tiny(budget);
         }
         let mut room = budget - frame;
-        let (lines, left_out) = self.fitting_lines(room);
-        room -= lines.len();
+        let (lines, left_out) = self.fitting_lines(room - nothing);
+        room -= lines.len() + left_out.len();
         let (shown, listed_room) = self.fill(room);
         self.assemble(budget, lines + &left_out, shown, listed_room)
     }
@@ -108,7 +110,10 @@ impl Content<'_> {
         let needs: Vec<usize> = self
             .sections
             .iter()
-            .map(|section| usize::try_from(section.bytes).map_or(usize::MAX, |n| n.saturating_add(1)))
+            .map(|section| match &section.unreadable {
+                Some(reason) => reason.len() + "()\n".len(),
+                None => usize::try_from(section.bytes).map_or(usize::MAX, |n| n.saturating_add(1)),
+            })
             .collect();
         let overheads: Vec<usize> = self
             .sections
@@ -176,14 +181,13 @@ impl Content<'_> {
         let failed = |reason: &str| {
             let text = format!("({})\n", one_line(reason, 160));
             let text = if text.len() <= share { text } else { String::new() };
-            Excerpt { text, ranges: Vec::new(), whole: false, note: Some("not read".into()) }
+            Excerpt { text, ranges: Vec::new(), whole: false, note: Some("not read".into()), bytes: None }
         };
         if let Some(reason) = &section.unreadable {
             return failed(reason);
         }
-        let read = (self.open)(number).and_then(|file| {
-            excerpt(&*file, section.bytes, &section.path, share, self.go_on).map_err(|error| error.to_string())
-        });
+        let read = (self.open)(number)
+            .and_then(|file| excerpt(&*file, &section.source, share, self.go_on).map_err(|error| error.to_string()));
         read.unwrap_or_else(|reason| failed(&reason))
     }
 
@@ -233,7 +237,9 @@ impl Content<'_> {
             line.push_str("[FAILED] ");
         }
         line.push_str(&section.path);
-        line.push_str(&format!(" ({} B", section.bytes));
+        // An output may have grown since it was listed; what is said goes with what is shown.
+        let bytes = excerpt.and_then(|excerpt| excerpt.bytes).unwrap_or(section.bytes);
+        line.push_str(&format!(" ({bytes} B"));
         match (section.outcome, section.exit_code) {
             (_, Some(code)) => line.push_str(&format!(", exit={code}")),
             (Some(Outcome::Unknown), None) => line.push_str(", outcome unknown"),
@@ -266,12 +272,12 @@ impl Content<'_> {
             return String::new();
         }
         let body = self.not_shown(listed, room.saturating_sub(TAG));
-        body.replacen(":\n", &format!(": {tag}\n"), 1)
+        body.replacen(": \n", &format!(": {tag}\n"), 1)
     }
 
     fn not_shown(&self, listed: &[usize], room: usize) -> String {
         let count = listed.len().max(if listed.is_empty() { self.sections.len() } else { 0 });
-        let mut text = format!("\nNot shown ({count}):\n");
+        let mut text = format!("\nNot shown ({count}): \n");
         let more = |n: usize| format!("and {n} more\n");
         for (at, number) in listed.iter().enumerate() {
             let Some(section) = self.sections.get(*number) else { continue };

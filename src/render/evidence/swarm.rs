@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use super::frame::{Content, Section};
 use super::{Account, open_call, order, section};
-use crate::model::{Outcome, Trace};
+use crate::model::{Outcome, Record};
 use crate::render::Budget;
 use crate::render::clean::one_line;
 use crate::store::File;
 use crate::view::View;
 
-/// The excerpt of the outputs of `accounts`. `trace` reads the trace of one worker again when its turn comes.
+/// The excerpt of the outputs of `accounts`. `record` reads the record of one worker again when its turn comes.
 pub(in crate::render) fn swarm(
     view: &View,
     title: String,
     accounts: &[Account<'_>],
-    trace: &dyn Fn(&Account<'_>) -> Option<Arc<Trace>>,
+    record: &dyn Fn(&Account<'_>) -> Option<Arc<Record>>,
     budget: Budget,
     go_on: &dyn Fn() -> bool,
 ) -> Vec<u8> {
@@ -30,11 +30,14 @@ pub(in crate::render) fn swarm(
     let lines = failed.iter().map(|account| cause_line(account, line_max)).collect();
     // The first call in the order of evidence of each failing worker; more of a worker is in its own evidence.txt.
     let may_be_shown = budget.bytes() / 300 + 1;
-    let told: Vec<(&Account<'_>, Arc<Trace>)> =
-        failed.iter().take(may_be_shown).filter_map(|account| trace(account).map(|trace| (*account, trace))).collect();
+    let told: Vec<(&Account<'_>, Arc<Record>)> = failed
+        .iter()
+        .take(may_be_shown)
+        .filter_map(|account| record(account).map(|record| (*account, record)))
+        .collect();
     let calls: Vec<_> = told
         .iter()
-        .filter_map(|(account, trace)| order(trace).into_iter().next().map(|call| (*account, call)))
+        .filter_map(|(account, record)| order(&record.trace).into_iter().next().map(|call| (*account, call)))
         .filter(|(_, call)| call.outcome != Outcome::Ok)
         .collect();
     let sections: Vec<Section> = calls

@@ -8,19 +8,23 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 use serde_json::Value;
 
 use super::meta::{hash_meta, present, short};
-use super::value::{status_of, string, strings};
-use crate::model::Status;
+use super::value::{short_word, status_of, string, strings};
+use crate::model::{Owner, Status};
 use crate::name::{Name, RelPath};
 use crate::store::{Meta, Store, read_whole};
 
-/// Where the index can lie, from the store's root.
+/// Where an index can lie, from the store's root. It speaks of the workers in its own folder.
 pub(super) const FILES: [&str; 2] = ["workers/index.json", "index.json"];
 /// A larger one is not read, in bytes.
 const SIZE_MAX: u64 = 64 << 20;
+/// So many owners may say something of the same id.
+const OWNERS_MAX: usize = 16;
 
 /// What an index says of one worker.
 #[derive(Debug, Default)]
 pub(super) struct IndexEntry {
+    /// Whose worker it speaks of, if it says.
+    owner: Option<String>,
     pub(super) task: Option<String>,
     pub(super) task_type: Option<String>,
     pub(super) tags: Vec<String>,
@@ -31,16 +35,25 @@ pub(super) struct IndexEntry {
     pub(super) digest: [u8; 16],
 }
 
+impl IndexEntry {
+    /// Whether it may be about a worker of `owner`: an id is another's too, where two layouts meet in one store.
+    pub(super) fn is_about(&self, owner: Option<&Owner>) -> bool {
+        !matches!((&self.owner, owner), (Some(said), Some(owner)) if *said != owner.0)
+    }
+}
+
 /// All entries by worker, and the state of the files they came from.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     key: [u8; 16],
-    entries: HashMap<Name, Arc<IndexEntry>>,
+    /// By the worker's folder.
+    entries: HashMap<RelPath, Vec<Arc<IndexEntry>>>,
 }
 
 impl Index {
-    pub(super) fn get(&self, id: &Name) -> Option<Arc<IndexEntry>> {
-        self.entries.get(id).cloned()
+    /// All entries of this worker's folder, in the order of the index.
+    pub(super) fn get(&self, folder: &RelPath) -> Vec<Arc<IndexEntry>> {
+        self.entries.get(folder).cloned().unwrap_or_default()
     }
 }
 
@@ -57,10 +70,9 @@ pub(super) fn refresh(store: &dyn Store, known: Arc<Index>) -> Arc<Index> {
     let mut entries = HashMap::new();
     for (path, _) in paths.iter().zip(&metas).filter(|(_, meta)| meta.is_some()) {
         let Ok(Some(bytes)) = read_whole(store, path, SIZE_MAX) else { continue };
+        let folder = path.parent();
         match serde_json::from_slice(&bytes) {
-            Ok(Items(found)) => found.into_iter().for_each(|(id, entry)| {
-                entries.entry(id).or_insert(entry);
-            }),
+            Ok(Items(found)) => entries.extend(found.into_iter().map(|(id, found)| (folder.join(&id), found))),
             // Rewritten in place: half a file now is a whole one soon, and its stat will differ.
             Err(_) => return Arc::new(Index { key, entries: known.entries.clone() }),
         }
@@ -69,7 +81,7 @@ pub(super) fn refresh(store: &dyn Store, known: Arc<Index>) -> Arc<Index> {
 }
 
 /// What an index file lists. Read item by item, so that a large index costs no more memory than what is kept of it.
-struct Items(HashMap<Name, Arc<IndexEntry>>);
+struct Items(HashMap<Name, Vec<Arc<IndexEntry>>>);
 
 /// One item; fields of any type, since a wrong one is no reason to lose the others.
 #[derive(Default, serde::Deserialize)]
@@ -77,6 +89,8 @@ struct Items(HashMap<Name, Arc<IndexEntry>>);
 struct Item {
     id: Value,
     worker_id: Value,
+    owner_id: Value,
+    config: Value,
     task: Value,
     task_type: Value,
     tags: Value,
@@ -102,12 +116,16 @@ impl<'de> Visitor<'de> for Shapes {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Items, A::Error> {
-        let mut entries = HashMap::new();
+        let mut entries: HashMap<Name, Vec<Arc<IndexEntry>>> = HashMap::new();
         while let Some(item) = list.next_element::<Lenient>()? {
             let Lenient(Some(item)) = item else { continue };
             let id = string(Some(&item.id)).or_else(|| string(Some(&item.worker_id)));
             if let Some(name) = id.and_then(|id| Name::new(id).ok()) {
-                entries.entry(name).or_insert_with(|| Arc::new(entry(&item)));
+                let (entry, known) = (entry(&item), entries.entry(name).or_default());
+                // The first of an owner counts.
+                if known.len() < OWNERS_MAX && known.iter().all(|other| other.owner != entry.owner) {
+                    known.push(Arc::new(entry));
+                }
             }
         }
         Ok(Items(entries))
@@ -138,6 +156,7 @@ impl<'de> Deserialize<'de> for Lenient {
 
 fn entry(item: &Item) -> IndexEntry {
     let mut entry = IndexEntry {
+        owner: string(Some(&item.owner_id)).or_else(|| string(item.config.get("owner_id"))).map(short_word),
         task: string(Some(&item.task)),
         task_type: string(Some(&item.task_type)),
         tags: strings(Some(&item.tags)),

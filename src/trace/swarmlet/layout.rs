@@ -35,10 +35,15 @@ pub(super) fn inside(folder: &RelPath, name: &str) -> RelPath {
 pub(super) fn find(store: &dyn Store) -> Result<Found> {
     let mut found = Found::default();
     let root = RelPath::root();
-    add(&mut found, &root, store.list(&root)?, &[WORKERS, SUPERVISOR, TOOL_OUTPUTS]);
+    let entries = store.list(&root)?;
+    let is_workers = |entry: &Entry| entry.kind == Kind::Folder && entry.name.as_bytes() == WORKERS.as_bytes();
+    let has_workers = entries.iter().any(is_workers);
+    add(&mut found, &root, entries, &[WORKERS, SUPERVISOR, TOOL_OUTPUTS]);
     let workers = inside(&root, WORKERS);
     match store.list(&workers) {
-        Ok(entries) => add(&mut found, &workers, entries, &[]),
+        Ok(entries) => add(&mut found, &workers, entries, &[SUPERVISOR, TOOL_OUTPUTS]),
+        // A folder that leads out of the store is a foreign mount.
+        Err(Error::Escape) if has_workers => found.skipped.special += 1,
         Err(Error::NotFound | Error::NotADirectory | Error::Escape | Error::Special) => {}
         Err(error) => return Err(error),
     }

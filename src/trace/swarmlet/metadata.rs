@@ -1,5 +1,7 @@
 //! metadata.json: who a worker is and how far it is. Rewritten in place by its writer, so it can be met half-written.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use super::index::IndexEntry;
@@ -13,14 +15,14 @@ use crate::store::{Store, read_range, read_whole};
 /// A larger one is not read, in bytes.
 pub(super) const SIZE_MAX: u64 = 2 << 20;
 
-/// Reads the worker in `folder`. What the metadata does not say is taken from the store's index, but never the
+/// Reads the worker in `folder`, and gives the metadata as read with it; empty where it is absent or torn. What the metadata does not say is taken from the store's index, but never the
 /// owner: only a worker's own metadata says whose it is.
 pub(super) fn worker(
     store: &dyn Store,
     folder: &RelPath,
-    index: Option<&IndexEntry>,
+    index: &[Arc<IndexEntry>],
     last_good: Option<&Worker>,
-) -> Worker {
+) -> (Worker, Map<String, Value>) {
     let (object, mut flaws) = match read(store, folder) {
         Ok(object) => (object, Vec::new()),
         Err(Failure::Absent) => (Map::new(), vec![Flaw::NoMetadata]),
@@ -29,7 +31,7 @@ pub(super) fn worker(
                 let mut worker = worker.clone();
                 worker.flaws.retain(|flaw| !matches!(flaw, Flaw::BadMetadata { .. } | Flaw::NoMetadata));
                 worker.flaws.push(Flaw::BadMetadata { reason, kept: true });
-                return worker;
+                return (worker, Map::new());
             }
             (Map::new(), vec![Flaw::BadMetadata { reason, kept: false }])
         }
@@ -46,9 +48,10 @@ pub(super) fn worker(
         }
         (a, b) => a.or(b).map(short_word).map(Owner),
     };
+    let index = index.iter().find(|entry| entry.is_about(owner.as_ref())).map(|entry| &**entry);
     let (status, status_source) = status(&fields, index, &mut flaws);
     let task = fields.text("task").or_else(|| index.and_then(|entry| entry.task.clone()));
-    Worker {
+    let worker = Worker {
         task: cut(task.unwrap_or_else(|| task_file(store, folder)), TASK_MAX),
         id,
         root: folder.clone(),
@@ -73,7 +76,8 @@ pub(super) fn worker(
             .or_else(|| index.and_then(|entry| entry.summary.clone()))
             .map(|text| cut(text, TASK_MAX)),
         flaws,
-    }
+    };
+    (worker, object)
 }
 
 fn status(fields: &Fields<'_>, index: Option<&IndexEntry>, flaws: &mut Vec<Flaw>) -> (Status, Option<String>) {
@@ -115,11 +119,6 @@ fn read(store: &dyn Store, folder: &RelPath) -> Result<Map<String, Value>, Failu
         Ok(_) => Err(Failure::Bad("not a JSON object".into())),
         Err(error) => Err(Failure::Bad(format!("not JSON: {error}"))),
     }
-}
-
-/// The whole metadata object; empty where there is none or it is torn.
-pub(super) fn object(store: &dyn Store, folder: &RelPath) -> Map<String, Value> {
-    read(store, folder).unwrap_or_default()
 }
 
 fn task_file(store: &dyn Store, folder: &RelPath) -> String {

@@ -83,13 +83,12 @@ fn judge_object(object: &Literal) -> Judged {
     let status_code = inner.and_then(|inner| inner.status_code.as_deref()?.whole());
     let status_code = status_code.or_else(|| fields.status_code.as_deref()?.whole());
     let ok = fields.ok.as_deref();
-    let outcome = if ok.is_some_and(Literal::is_falsy) {
+    let failed = ok.is_some_and(Literal::is_falsy)
+        || exit_code.is_some_and(|code| code != 0)
+        || status_code.is_some_and(|code| code == 0 || code >= 400);
+    let outcome = if failed {
         Outcome::Failed
-    } else if let Some(code) = exit_code {
-        if code == 0 { Outcome::Ok } else { Outcome::Failed }
-    } else if status_code.is_some_and(|code| code == 0 || code >= 400) {
-        Outcome::Failed
-    } else if ok == Some(&Literal::Bool(true)) {
+    } else if ok == Some(&Literal::Bool(true)) || exit_code == Some(0) {
         Outcome::Ok
     } else {
         Outcome::Unknown
@@ -151,6 +150,7 @@ mod tests {
             assert_eq!(of(&format!("{{\"status_code\": {code}}}")).0, outcome, "{code}");
         }
         assert_eq!(of(r#"{"ok": true, "data": {"status_code": 503}}"#).0, Outcome::Failed);
+        assert_eq!(of(r#"{"exit_code": 0, "status_code": 500}"#).0, Outcome::Failed);
         assert_eq!(of(r#"{"ok": true, "data": {"status_code": 200}}"#).0, Outcome::Ok);
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::super::Place;
 use super::input::tool_key;
@@ -15,7 +15,7 @@ use super::outcome::{self, Judged};
 use super::value::{cut, string};
 use super::{outputs, thread};
 use crate::error::{Error, Result};
-use crate::model::{LooseFile, Outcome, Output, ToolCall, Trace, Worker};
+use crate::model::{LooseFile, Outcome, Output, Record, ToolCall, Trace, Worker};
 use crate::name::{Name, RelPath};
 use crate::store::{Entry, Kind, Store, read_range, read_whole};
 
@@ -31,10 +31,15 @@ const TASK_MAX: usize = 8_192;
 /// How many tools are named.
 const TOOLS_MAX: usize = 200;
 
-pub(super) fn trace(place: Place<'_>, worker: &Worker, go_on: &dyn Fn() -> bool) -> Result<(Trace, u64)> {
+/// Looks into the files of `worker`, whose metadata.json is `metadata`.
+pub(super) fn record(
+    place: Place<'_>,
+    worker: Worker,
+    metadata: &Map<String, Value>,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Record> {
     let (store, folder) = (place.store, &worker.root);
-    let metadata = metadata::object(store, folder);
-    let (recorded, bad_metrics) = metrics::read(store, folder, &metadata)?;
+    let (recorded, bad_metrics) = metrics::read(store, folder, metadata)?;
     let thread = thread::read(store, folder)?;
     let listed = call_files(store, folder)?;
     let mut trace = Trace { records_calls: listed.is_some(), ..Trace::default() };
@@ -46,7 +51,7 @@ pub(super) fn trace(place: Place<'_>, worker: &Worker, go_on: &dyn Fn() -> bool)
         let input = thread.inputs.get(&key).and_then(|inputs| inputs.get(*nth)).cloned().flatten();
         let look = go_on();
         unread += u64::from(!look);
-        trace.calls.push(call(place, worker, file, (&recorded, &key, *nth), input, look));
+        trace.calls.push(call(place, &worker, file, (&recorded, &key, *nth), input, look));
         *nth += 1;
     }
     for (key, inputs) in &thread.inputs {
@@ -64,7 +69,7 @@ pub(super) fn trace(place: Place<'_>, worker: &Worker, go_on: &dyn Fn() -> bool)
     trace.task = string(metadata.get("task")).or_else(|| task_file(store, folder)).map(|task| cut(task, TASK_MAX));
     trace.bad_lines =
         [(metrics::FILE, bad_metrics), (thread::FILE, thread.bad)].into_iter().filter(|(_, n)| *n > 0).collect();
-    Ok((trace, unread))
+    Ok(Record { worker, trace, unread })
 }
 
 /// A file in `tool_calls/` that is named like a call's output.
@@ -172,7 +177,9 @@ fn result(store: &dyn Store, folder: &RelPath) -> Result<Option<Option<String>>>
     };
     let bytes = read_range(&*file, 0, thread::WORDS_MAX + 4)?;
     let text = String::from_utf8_lossy(&bytes);
-    let text = text.trim();
+    // A character torn by the end of what was read is no part of the words.
+    let torn = bytes.len() == thread::WORDS_MAX + 4;
+    let text = if torn { text.trim_end_matches(char::REPLACEMENT_CHARACTER).trim() } else { text.trim() };
     let empty = text.is_empty() || NO_RESULT.contains(&text);
     Ok(Some((!empty).then(|| cut(text.to_owned(), thread::WORDS_MAX))))
 }

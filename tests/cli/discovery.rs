@@ -1,0 +1,79 @@
+//! Which store is meant where none is named, and that it is said.
+
+use std::fs;
+use std::path::Path;
+
+use super::program::{Yard, ours_at, run, small_store, typed, umount};
+use crate::needs_fuse;
+
+#[test]
+fn the_store_is_found_in_one_order_and_said_with_its_reason() {
+    needs_fuse!();
+    let (named, yard) = (small_store(), Yard::new());
+    let (here, variable) = (small_store(), small_store());
+    fs::create_dir_all(here.at("workers/w1/outputs/deep")).unwrap();
+    let point = yard.folder("mnt");
+    let at = |path: &str| here.at(path);
+    // Options, the current folder, and what is chosen and why.
+    let cases = [
+        (Some(&named), true, at("workers"), named.path(), "(named by --store)"),
+        (None, true, at("workers"), variable.path(), "(named by $SWARMLET_DATA_PATH)"),
+        (None, false, here.path(), here.path(), "(the current folder)"),
+        (None, false, at("workers"), here.path(), "(the current folder is inside of it)"),
+        (None, false, at("workers/w1/outputs/deep"), here.path(), "(the current folder is inside of it)"),
+    ];
+    for (option, with_variable, current, chosen, why) in cases {
+        let mut command = typed(["mount"]);
+        if let Some(store) = option {
+            command.arg("--store").arg(store.path());
+        }
+        if with_variable {
+            command.env("SWARMLET_DATA_PATH", variable.path());
+        }
+        command.arg(&point).current_dir(current);
+        let done = run(command);
+        done.fine();
+        let said = format!("swarmletfs: the store is {} {why}\n", chosen.display());
+        assert!(done.err.starts_with(&said), "{said} is not in {done:#?}");
+        umount(&point, &[]).fine();
+    }
+}
+
+#[test]
+fn a_variable_that_names_no_store_is_an_error_and_not_passed_over() {
+    needs_fuse!();
+    let (here, yard) = (small_store(), Yard::new());
+    let point = yard.folder("mnt");
+    let mut command = typed(["mount"]);
+    command.arg(&point).current_dir(here.path()).env("SWARMLET_DATA_PATH", "/no/such/place");
+    run(command).refused(1, &["/no/such/place", "$SWARMLET_DATA_PATH"]);
+    assert_eq!(ours_at(&point), 0);
+}
+
+#[test]
+fn no_store_at_all_is_a_sentence_that_lists_where_it_was_looked_for() {
+    needs_fuse!();
+    let yard = Yard::new();
+    if ["/data/swarmlet", "/data/workers"].iter().any(|place| Path::new(place).exists()) {
+        eprintln!("SKIP: this machine has a store in a known place");
+        return;
+    }
+    let point = yard.folder("mnt");
+    let mut command = typed(["mount"]);
+    command.arg(&point).current_dir(yard.folder("elsewhere"));
+    run(command).refused(1, &["no store", "SWARMLET_DATA_PATH", "/data/swarmlet", "--store"]);
+    assert_eq!(ours_at(&point), 0);
+}
+
+#[test]
+fn a_current_folder_that_is_gone_is_said() {
+    needs_fuse!();
+    let (store, yard) = (small_store(), Yard::new());
+    let (point, gone) = (yard.folder("mnt"), yard.folder("gone"));
+    // The shell removes its own folder before it runs the program.
+    let script = "cd \"$1\" && rmdir \"$1\" && exec \"$2\" mount --store \"$3\" \"$4\"";
+    let mut command = super::program::plain("bash", ["-c", script, "bash"]);
+    command.arg(&gone).arg(crate::support::mount::PROGRAM).arg(store.path()).arg(&point);
+    run(command).refused(1, &["current folder"]);
+    assert_eq!(ours_at(&point), 0);
+}

@@ -1,0 +1,160 @@
+//! Nothing that is printed or logged carries a raw control character out of a name, and no name forges a line.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use serde_json::json;
+
+use super::program::{LIMIT, Yard, check_printable, ended, mount, run, small_store, typed, umount, wait_until};
+use crate::needs_fuse;
+use crate::support::TestStore;
+use crate::support::mount::PROGRAM;
+
+/// A line that nobody may see printed as such.
+const FORGED: &str = "swarmletfs: forged";
+
+fn hostile_names() -> [Vec<u8>; 2] {
+    let text = "\u{1b}[31mred\u{7}\u{8}\u{7f}\u{9b}2J\t\u{202e}gnp\u{2066}\u{feff}\r\nswarmletfs: forged\nx";
+    [text.into(), [b"\xff\xfe\x9b".as_slice(), text.as_bytes()].concat()]
+}
+
+#[track_caller]
+fn check_lines(text: &str) {
+    check_printable(text);
+    assert!(!text.lines().any(|line| line.starts_with(FORGED)), "{text:?}");
+}
+
+#[test]
+fn no_sentence_carries_a_control_character_out_of_a_name() {
+    needs_fuse!();
+    let (store, yard) = (small_store(), Yard::new());
+    let point = yard.folder("mnt");
+    for name in hostile_names() {
+        let raw = OsString::from_vec(name.clone());
+        let folder = yard.folder([b"f".as_slice(), &name].concat());
+        fs::write(folder.join(&raw), "").unwrap();
+        let inner = folder.join("empty");
+        fs::create_dir(&inner).unwrap();
+        let file = folder.join(&raw);
+        let with = |first: &str, value: &OsStr| {
+            let mut item = OsString::from(first);
+            item.push(value);
+            item
+        };
+        let (store, point) = (store.path(), point.clone());
+        let said = |path: &Path| path.as_os_str().to_os_string();
+        let commands: Vec<Vec<OsString>> = vec![
+            vec!["mount".into(), "--store".into(), said(&store), said(&yard.at("missing").join(&raw))],
+            vec!["mount".into(), "--store".into(), said(&store), said(&file)],
+            vec!["mount".into(), "--store".into(), said(&store), said(&folder)],
+            vec!["mount".into(), "--store".into(), said(&yard.at("missing").join(&raw)), said(&point)],
+            vec!["mount".into(), "--store".into(), said(&file), said(&point)],
+            vec!["mount".into(), "--store".into(), said(&folder), said(&point)],
+            vec!["mount".into(), "--store".into(), said(&folder), said(&inner)],
+            vec!["mount".into(), "--store".into(), said(&store), "--log".into(), said(&file.join("x")), said(&point)],
+            vec!["mount".into(), "--store".into(), said(&store), "--log".into(), said(&folder), said(&point)],
+            vec!["mount".into(), "--budget".into(), raw.clone(), said(&point)],
+            vec!["mount".into(), "--ttl".into(), raw.clone(), said(&point)],
+            vec!["mount".into(), with("--", &raw), said(&point)],
+            vec!["mount".into(), "-o".into(), raw.clone(), said(&point)],
+            vec!["mount".into(), "-o".into(), with("ttl=", &raw), said(&point)],
+            vec!["mount".into(), "-o".into(), with("budget=", &raw), said(&point)],
+            vec!["mount".into(), "-o".into(), with("store=/", &raw), said(&point)],
+            vec!["mount".into(), said(&store), raw.clone(), said(&point)],
+            vec!["umount".into(), said(&folder)],
+            vec!["umount".into(), said(&yard.at("missing").join(&raw))],
+            vec!["umount".into(), said(&point), raw.clone()],
+            vec![raw.clone()],
+            vec![with("-", &raw)],
+        ];
+        for command in commands {
+            let done = run(typed(&command));
+            assert!(matches!(done.code, Some(1 | 2)), "{command:?}: {done:#?}");
+            assert!(done.err.starts_with("swarmletfs: "), "{command:?}: {done:#?}");
+            assert!(!done.err.contains("panicked"), "{command:?}: {done:#?}");
+            check_lines(&done.err);
+            check_lines(&done.out);
+        }
+        for variable in ["SWARMLET_DATA_PATH", "SWARMLETFS_LOG"] {
+            // An environment cannot hold NUL, but all of this.
+            let mut command = typed(["mount"]);
+            command.arg(&point).env("SWARMLET_DATA_PATH", with("/", &raw)).env(variable, with("/", &raw));
+            let done = run(command);
+            assert!(matches!(done.code, Some(1 | 2)), "{variable}: {done:#?}");
+            check_lines(&done.err);
+        }
+        let mut command = typed(["mount"]);
+        command.arg(&point).current_dir(&folder);
+        let done = run(command);
+        check_lines(&done.err);
+    }
+}
+
+#[test]
+fn a_mount_between_hostile_names_prints_clean_lines() {
+    needs_fuse!();
+    let yard = Yard::new();
+    for name in hostile_names() {
+        let store = yard.folder([b"s".as_slice(), &name].concat());
+        fs::create_dir_all(store.join("workers").join(OsStr::from_bytes(&name)).join("tool_calls")).unwrap();
+        let point = yard.folder([b"m".as_slice(), &name].concat());
+        let done = mount(&store, &point, &[]);
+        done.fine();
+        check_lines(&done.err);
+        assert!(point.join("workers").join(OsStr::from_bytes(&name)).join("summary").exists());
+        let again = mount(&store, &point, &[]);
+        again.refused(1, &["already mounted"]);
+        check_lines(&again.err);
+        let open = fs::File::open(point.join("README.md")).unwrap();
+        let busy = umount(&point, &[]);
+        busy.refused(1, &["in use"]);
+        check_lines(&busy.err);
+        drop(open);
+        umount(&point, &[]).fine();
+    }
+}
+
+#[test]
+fn no_line_of_a_log_carries_a_control_character_out_of_a_name() {
+    needs_fuse!();
+    let (store, yard) = (TestStore::new(), Yard::new());
+    let (point, log) = (yard.folder("mnt"), yard.at("log"));
+    let names = hostile_names();
+    for name in &names {
+        let at = |path: &str| [b"workers/".as_slice(), name, b"/", path.as_bytes()].concat();
+        let text = String::from_utf8_lossy(name).into_owned();
+        let metadata = json!({"worker_id": text, "owner_id": text, "run_id": text, "task": text, "status": text});
+        store.write(at("metadata.json"), metadata.to_string());
+        store.write([at("tool_calls/001_"), name.clone(), b".txt".to_vec()].concat(), format!("Error: {text}"));
+        std::os::unix::fs::symlink("/nowhere", store.at([at("link"), name.clone()].concat())).unwrap();
+        crate::hostile::make_fifo(&store.at([at("pipe"), name.clone()].concat()));
+    }
+    let mut command = typed(["mount", "--foreground", "--store"]);
+    command.arg(store.path()).arg("--log").arg(&log).arg(&point).env("SWARMLETFS_LOG", "trace");
+    command.stdout(fs::File::create(yard.at("out")).unwrap()).stderr(fs::File::create(yard.at("err")).unwrap());
+    let mut child = command.spawn().unwrap();
+    wait_until("the mount", || fs::read_to_string(yard.at("err")).unwrap().contains("mounted on"));
+    for name in &names {
+        let worker = point.join("workers").join(OsStr::from_bytes(name));
+        let inner = |prefix: &str| worker.join(OsString::from_vec([prefix.as_bytes(), name].concat()));
+        for path in [inner("absent"), inner("link"), inner("pipe"), inner("tool_calls/001_"), point.join(inner("x"))] {
+            assert!(fs::read(path).is_err());
+        }
+        assert!(fs::read_to_string(worker.join("evidence.txt")).unwrap().contains("forged"));
+        assert_eq!(fs::read_dir(&worker).unwrap().count(), 5);
+    }
+    umount(&point, &[]).fine();
+    assert_eq!(ended(&mut child, LIMIT).expect("no hang").code(), Some(0));
+    let text = String::from_utf8(fs::read(&log).unwrap()).unwrap();
+    assert!(text.contains("TRACE") || text.contains("DEBUG"), "the log is as verbose as asked: {text}");
+    check_lines(&text);
+    for line in text.lines() {
+        assert!(line.starts_with("20"), "a line without a time: {line:?}");
+    }
+    check_lines(&fs::read_to_string(yard.at("err")).unwrap());
+    assert_eq!(fs::read_to_string(yard.at("out")).unwrap(), "");
+    // The program itself is not one of the names.
+    assert!(!PROGRAM.contains("forged"));
+}

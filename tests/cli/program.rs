@@ -1,0 +1,297 @@
+//! Commands with a limit, and yards for their mountpoints in which nothing stays mounted.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::mount::{MountFlags, UnmountFlags};
+use serde_json::json;
+
+use crate::support::TestStore;
+use crate::support::mount::PROGRAM;
+
+/// No command may take longer.
+pub const LIMIT: Duration = Duration::from_secs(10);
+
+/// The program with these arguments, in `/`, with nothing in its environment that chooses for it.
+pub fn typed<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+    plain(PROGRAM, arguments)
+}
+
+/// Another program likewise.
+pub fn plain<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir("/").stdin(Stdio::null());
+    for variable in ["SWARMLET_DATA_PATH", "SWARMLETFS_LOG", "XDG_RUNTIME_DIR"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// What came of a command.
+#[derive(Debug)]
+pub struct Done {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Done {
+    /// Refused with this exit code, in words that hold all of `named`.
+    #[track_caller]
+    pub fn refused(&self, code: i32, named: &[&str]) -> &Done {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        assert!(self.err.starts_with("swarmletfs: ") && self.err.ends_with('\n'), "{self:#?}");
+        assert!(!self.err.contains("panicked"), "{self:#?}");
+        for text in named {
+            assert!(self.err.contains(text), "{text} is not in {self:#?}");
+        }
+        check_printable(&self.err);
+        self
+    }
+
+    #[track_caller]
+    pub fn fine(&self) -> &Done {
+        assert_eq!(self.code, Some(0), "{self:#?}");
+        check_printable(&self.err);
+        self
+    }
+}
+
+/// Nothing in it moves a cursor, reverses a line or is not text.
+#[track_caller]
+pub fn check_printable(text: &str) {
+    let bad = |c: char| {
+        (c.is_control() && c != '\n')
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    };
+    assert!(!text.contains(bad), "{text:?}");
+}
+
+/// Runs to the end. Fails after [`LIMIT`].
+#[track_caller]
+pub fn run(mut command: Command) -> Done {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    command.stdout(fs::File::create(at("out")).unwrap()).stderr(fs::File::create(at("err")).unwrap());
+    let mut child = command.spawn().unwrap();
+    let Some(status) = ended(&mut child, LIMIT) else {
+        let _ = child.kill();
+        panic!("{command:?} did not end in time: {}", String::from_utf8_lossy(&fs::read(at("err")).unwrap()));
+    };
+    // Strict: what is not UTF-8 must not be printed.
+    let text = |name: &str| String::from_utf8(fs::read(at(name)).unwrap()).unwrap();
+    Done { code: status.code(), out: text("out"), err: text("err") }
+}
+
+/// How a child ended; `None` if it has not when `limit` is over.
+pub fn ended(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
+        if begun.elapsed() > limit {
+            return None;
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Waits until `condition` holds. Fails after [`LIMIT`].
+#[track_caller]
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < LIMIT, "not in time: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A store of one worker, `w1` of owner 7 in run 48.
+pub fn small_store() -> TestStore {
+    let store = TestStore::new();
+    store.worker("w1", json!({"owner_id": 7, "run_id": 48})).call("w1", 1, "sh", "{\"ok\": true}");
+    store.write("workers/w1/result.txt", "done");
+    store
+}
+
+/// A folder for mountpoints. When it is dropped, whatever is mounted in it is taken down, and whoever serves it ends.
+pub struct Yard {
+    dir: tempfile::TempDir,
+}
+
+impl Default for Yard {
+    fn default() -> Yard {
+        Yard::new()
+    }
+}
+
+impl Yard {
+    pub fn new() -> Yard {
+        Yard { dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().canonicalize().unwrap()
+    }
+
+    pub fn at(&self, name: impl AsRef<[u8]>) -> PathBuf {
+        self.path().join(OsStr::from_bytes(name.as_ref()))
+    }
+
+    /// Makes a folder in it.
+    pub fn folder(&self, name: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.at(name);
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+}
+
+impl Drop for Yard {
+    fn drop(&mut self) {
+        let inside = |point: &PathBuf| point.starts_with(self.dir.path());
+        let points: Vec<PathBuf> = mounted().into_iter().map(|(point, _)| point).filter(inside).collect();
+        for point in points.iter().rev() {
+            let _ = rustix::mount::unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+        }
+        let begun = Instant::now();
+        loop {
+            let servers = servers(|point| point.starts_with(self.dir.path()));
+            if servers.is_empty() {
+                break;
+            }
+            if begun.elapsed() > Duration::from_secs(5) {
+                for pid in servers {
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                }
+                break;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// What is mounted: mountpoint and type, in the order of the kernel's table.
+pub fn mounted() -> Vec<(PathBuf, String)> {
+    let table = fs::read("/proc/self/mountinfo").unwrap();
+    let parse = |line: &[u8]| {
+        let fields: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
+        let kind = fields.iter().position(|field| *field == b"-")? + 1;
+        Some((unescaped(fields.get(4)?), String::from_utf8_lossy(fields.get(kind)?).into_owned()))
+    };
+    table.split(|b| *b == b'\n').filter_map(parse).collect()
+}
+
+fn unescaped(field: &[u8]) -> PathBuf {
+    let mut out = Vec::new();
+    let mut rest = field;
+    while let Some((byte, after)) = rest.split_first() {
+        let octal = after.get(..3).filter(|_| *byte == b'\\');
+        if let Some(code) = octal.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 8).ok()) {
+            out.push(code);
+            rest = &after[3..];
+        } else {
+            out.push(*byte);
+            rest = after;
+        }
+    }
+    PathBuf::from(OsString::from_vec(out))
+}
+
+/// How many mounts of ours are at `point`.
+pub fn ours_at(point: &Path) -> usize {
+    mounted().iter().filter(|(at, kind)| at == point && kind == "fuse.swarmletfs").count()
+}
+
+/// The processes that serve in the background on mountpoints for which `wanted` holds.
+pub fn servers(wanted: impl Fn(&Path) -> bool) -> Vec<rustix::process::Pid> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap() {
+        let entry = entry.unwrap();
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
+        let arguments: Vec<&[u8]> = line.strip_suffix(b"\0").unwrap_or(&line).split(|b| *b == 0).collect();
+        let serves = arguments.first() == Some(&PROGRAM.as_bytes()) && arguments.contains(&&b"--__serve"[..]);
+        if serves && arguments.last().is_some_and(|point| wanted(Path::new(OsStr::from_bytes(point)))) {
+            found.extend(rustix::process::Pid::from_raw(pid));
+        }
+    }
+    found
+}
+
+/// Mounts in the background; `more` are further arguments.
+#[track_caller]
+pub fn mount(store: &Path, point: &Path, more: &[&str]) -> Done {
+    let mut command = typed(["mount"]);
+    command.args(more).arg("--store").arg(store).arg("--").arg(point);
+    run(command)
+}
+
+/// Unmounts as a user would.
+#[track_caller]
+pub fn umount(point: &Path, more: &[&str]) -> Done {
+    let mut command = typed(["umount"]);
+    command.args(more).arg("--").arg(point);
+    run(command)
+}
+
+/// Mounts in the foreground and returns when it is mounted.
+#[track_caller]
+pub fn in_foreground(store: &Path, point: &Path, log: &Path) -> Child {
+    let mut command = typed(["mount", "--foreground", "--store"]);
+    command.arg(store).arg(point).stdout(Stdio::null()).stderr(fs::File::create(log).unwrap());
+    let mut child = command.spawn().unwrap();
+    wait_until("a mount in the foreground", || {
+        assert!(child.try_wait().unwrap().is_none(), "{}", fs::read_to_string(log).unwrap());
+        fs::read_to_string(log).unwrap().contains("mounted on")
+    });
+    child
+}
+
+/// Binds a folder to another place. `None`, said aloud, where that is not permitted.
+pub fn bind(from: &Path, to: &Path) -> Option<()> {
+    let done = rustix::mount::mount_bind(from, to);
+    if let Err(errno) = done {
+        eprintln!("SKIP: a bind mount is not permitted here: {errno}");
+    }
+    done.ok()
+}
+
+/// A bind mount that ends with its value, for places outside of a [`Yard`].
+pub struct Bound(PathBuf);
+
+impl Bound {
+    /// See [`bind`].
+    pub fn new(from: &Path, to: &Path) -> Option<Bound> {
+        bind(from, to).map(|()| Bound(to.to_path_buf()))
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+    }
+}
+
+/// Mounts an empty tmpfs. `None`, said aloud, where that is not permitted.
+pub fn tmpfs(at: &Path) -> Option<()> {
+    let done = rustix::mount::mount("none", at, "tmpfs", MountFlags::empty(), None);
+    if let Err(errno) = done {
+        eprintln!("SKIP: mounting a tmpfs is not permitted here: {errno}");
+    }
+    done.ok()
+}
+
+/// Whether this is root. Said aloud if not.
+pub fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("SKIP: this test needs root");
+    }
+    root
+}

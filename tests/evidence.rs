@@ -1,0 +1,259 @@
+//! evidence.txt under hostile input, read back by its own frame: bounds, frame, omissions, order, fairness.
+
+mod bounds;
+mod fair;
+mod frame;
+mod loose;
+mod omissions;
+mod swarm;
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde_json::json;
+use swarmletfs::tree::Tree;
+
+use crate::support::{TestStore, see};
+
+/// The bytes of `evidence.<budget>.txt` in `folder`.
+pub fn evidence(tree: &Tree, folder: &str, budget: usize) -> String {
+    let path = format!("{folder}evidence.{budget}.txt");
+    let seen = see(tree, &path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    String::from_utf8(seen.bytes().to_vec()).unwrap_or_else(|error| panic!("{path} is not UTF-8: {error}"))
+}
+
+/// A section of an evidence.txt.
+#[derive(Debug)]
+pub struct Section {
+    pub failed: bool,
+    pub path: String,
+    pub bytes: u64,
+    /// What stands between the size and the closing bracket.
+    pub notes: String,
+    /// The ranges said to be shown, ends exclusive.
+    pub ranges: Vec<(u64, u64)>,
+    /// All between the section line and the blank line before the next.
+    pub body: String,
+}
+
+impl Section {
+    /// The omissions in the body, ends exclusive.
+    pub fn omissions(&self) -> Vec<(u64, u64)> {
+        let found = self.body.lines().filter_map(|line| omission_of(line, &self.path));
+        found.collect()
+    }
+
+    /// Whether nothing is said to be left out.
+    pub fn is_whole(&self) -> bool {
+        !self.is_described() && self.ranges.is_empty() && self.omissions().is_empty()
+    }
+
+    /// Whether its output was not shown as text at all, for a reason that is said.
+    pub fn is_described(&self) -> bool {
+        self.notes.contains("binary") || self.notes.contains("not read")
+    }
+
+    /// What of the body is the worker's own text.
+    pub fn own_text(&self) -> String {
+        self.body.split_inclusive('\n').filter(|line| !line.starts_with("[... ")).collect()
+    }
+}
+
+static OMISSION: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"^\[\.\.\. (\d+) B omitted: bytes (\d+)-(\d+) of (.+) \.\.\.\]$").unwrap());
+static SECTION: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"^(\[FAILED\] )?(.+) \((\d+) B((?:, [^()]+)?)\)(?:, bytes ([0-9, -]+))?$").unwrap());
+static HEADER: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"^Budget: (\d+) B \| Used: (\d+) B \| (.+) \| Whole: (\d+) \| Cut: (\d+) \| Listed: (\d+)$").unwrap()
+});
+
+/// The omission that a line says, if it is one of `path`; a line that begins like one is one.
+fn omission_of(line: &str, path: &str) -> Option<(u64, u64)> {
+    if !line.starts_with("[... ") {
+        return None;
+    }
+    let found = OMISSION.captures(line).unwrap_or_else(|| panic!("a worker wrote an omission: {line:?}"));
+    let number = |at: usize| found[at].parse::<u64>().unwrap();
+    assert_eq!(&found[4], path, "an omission names the file of its section");
+    let (start, end) = (number(2), number(3) + 1);
+    assert_eq!(number(1), end - start, "{line}");
+    Some((start, end))
+}
+
+/// An evidence.txt taken apart by its frame.
+#[derive(Debug)]
+pub struct Report {
+    pub tag: String,
+    pub title: String,
+    pub counted: String,
+    pub whole: usize,
+    pub cut: usize,
+    pub listed: usize,
+    /// Lines between header and first section.
+    pub lines: Vec<String>,
+    pub sections: Vec<Section>,
+    /// Lines of the list of what is not shown.
+    pub not_shown: Vec<String>,
+}
+
+impl Report {
+    /// Takes `text` apart, and holds every statement of the frame about itself.
+    pub fn of(text: &str, budget: usize) -> Report {
+        let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
+        let first = lines[0].trim_end();
+        let tag = first[first.len() - 7..].to_owned();
+        assert!(tag.starts_with('#') && tag[1..].bytes().all(|b| b.is_ascii_hexdigit()), "{first}");
+        let title = first.strip_prefix("--- Evidence for ").unwrap().strip_suffix(&format!(" --- {tag}")).unwrap();
+        assert_eq!(lines.pop().unwrap(), format!("--- End Evidence --- {tag}\n"), "{text}");
+        assert_eq!(lines.pop().unwrap(), "\n", "a blank line before the last");
+        let header = HEADER.captures(lines[1].trim_end()).unwrap_or_else(|| panic!("header: {}", lines[1]));
+        let number = |at: usize| header[at].parse::<usize>().unwrap();
+        assert_eq!(number(1), budget, "the budget is said");
+        assert_eq!(number(2), text.len(), "`Used` is the length of the file");
+        let mut report = Report {
+            title: title.to_owned(),
+            counted: header[3].to_owned(),
+            whole: number(4),
+            cut: number(5),
+            listed: number(6),
+            lines: Vec::new(),
+            sections: Vec::new(),
+            not_shown: Vec::new(),
+            tag: tag.clone(),
+        };
+        let mut listing = false;
+        for line in &lines[2..] {
+            match line.trim_end_matches('\n').strip_suffix(&format!(": {tag}")) {
+                Some(line) if line.starts_with("Not shown (") => {
+                    close(&mut report);
+                    listing = true;
+                }
+                Some(line) => {
+                    assert!(!listing, "a section behind the list: {line}");
+                    close(&mut report);
+                    report.sections.push(section(line));
+                }
+                None if listing => report.not_shown.push(line.trim_end().to_owned()),
+                None => match report.sections.last_mut() {
+                    Some(section) => section.body.push_str(line),
+                    None => report.lines.push(line.trim_end_matches('\n').to_owned()),
+                },
+            }
+        }
+        let tags = text.matches(&tag).count();
+        assert_eq!(tags, 2 + report.sections.len() + usize::from(listing), "the tag is nobody else's: {text}");
+        assert_eq!(listing, report.listed > 0, "what is listed is said in a list: {text}");
+        assert_eq!(report.whole + report.cut, report.sections.len(), "{text}");
+        report
+    }
+
+    /// How many calls there were, as said.
+    pub fn calls(&self) -> usize {
+        self.counted.strip_prefix("Calls: ").unwrap().split(' ').next().unwrap().parse().unwrap()
+    }
+
+    /// The section of a path.
+    pub fn section(&self, path: &str) -> &Section {
+        let found = self.sections.iter().find(|section| section.path == path);
+        found.unwrap_or_else(|| panic!("no section {path} in {self:#?}"))
+    }
+
+    /// How many of those that are not shown are named, and how many only counted.
+    pub fn named_and_counted(&self) -> (usize, usize) {
+        let counted = |line: &str| line.strip_prefix("and ")?.strip_suffix(" more")?.parse::<usize>().ok();
+        let more = self.not_shown.last().and_then(|line| counted(line));
+        (self.not_shown.len() - usize::from(more.is_some()), more.unwrap_or(0))
+    }
+}
+
+/// Takes the blank line off that stands before whatever comes next.
+fn close(report: &mut Report) {
+    match report.sections.last_mut() {
+        Some(section) => {
+            assert!(section.body.ends_with('\n'), "a blank line behind {}", section.path);
+            section.body.pop();
+            assert!(section.body.is_empty() || section.body.ends_with('\n'), "{section:?}");
+        }
+        None => assert_eq!(report.lines.pop().as_deref(), Some(""), "a blank line before the first section"),
+    }
+}
+
+fn section(line: &str) -> Section {
+    let found = SECTION.captures(line).unwrap_or_else(|| panic!("no section line: {line:?}"));
+    let range = |text: &str| {
+        let (start, end) = text.split_once('-').unwrap();
+        (start.parse::<u64>().unwrap(), end.parse::<u64>().unwrap() + 1)
+    };
+    Section {
+        failed: found.get(1).is_some(),
+        path: found[2].to_owned(),
+        bytes: found[3].parse().unwrap(),
+        notes: found[4].to_owned(),
+        ranges: found.get(5).map(|ranges| ranges.as_str().split(", ").map(range).collect()).unwrap_or_default(),
+        body: String::new(),
+    }
+}
+
+/// Whether `text` has the frame, rather than the counts alone where not even the frame fits.
+pub fn has_frame(text: &str) -> bool {
+    text.starts_with("--- Evidence for ")
+}
+
+/// Holds what is true of every evidence.txt, whatever the worker and the budget; the report where there is a frame.
+pub fn hold(text: &str, budget: usize) -> Option<Report> {
+    assert!(text.len() <= budget, "{} B at {budget}: {text}", text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let allowed = match c {
+            '\n' | '\t' => true,
+            '\r' => chars.peek() == Some(&'\n'),
+            '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => false,
+            c => !c.is_control(),
+        };
+        assert!(allowed, "{c:?} at {budget}: {text:?}");
+    }
+    let lower = text.to_ascii_lowercase();
+    for marker in ["[evidence:", "[tool_output:"] {
+        assert!(!lower.contains(marker), "{marker} at {budget}: {text}");
+    }
+    if !has_frame(text) {
+        return None;
+    }
+    let report = Report::of(text, budget);
+    for section in &report.sections {
+        account(section);
+    }
+    // A section that shows a part and does not say so would count as cut and look whole.
+    let whole = report.sections.iter().filter(|section| section.is_whole()).count();
+    assert_eq!(whole, report.whole, "{report:#?}");
+    let (named, counted) = report.named_and_counted();
+    assert_eq!(named + counted, if report.not_shown.is_empty() { 0 } else { report.listed }, "{text}");
+    Some(report)
+}
+
+/// What is shown and what is omitted of an output cover it once, in order.
+fn account(section: &Section) {
+    let omissions = section.omissions();
+    if section.is_described() || section.is_whole() {
+        return;
+    }
+    let mut all: Vec<(u64, u64)> = omissions.iter().chain(&section.ranges).copied().collect();
+    all.sort_unstable();
+    let mut at = 0;
+    for (start, end) in all {
+        assert_eq!(start, at, "{section:?}");
+        assert!(end > start, "{section:?}");
+        at = end;
+    }
+    assert_eq!(at, section.bytes, "shown and omitted are all of it: {section:?}");
+}
+
+/// A worker `w` with these outputs, in the order of their numbers.
+pub fn worker_with<T: AsRef<[u8]>>(outputs: impl IntoIterator<Item = T>) -> TestStore {
+    let store = TestStore::new();
+    store.worker("w", json!({}));
+    for (at, output) in outputs.into_iter().enumerate() {
+        store.call("w", at as u32 + 1, "x", output);
+    }
+    store
+}

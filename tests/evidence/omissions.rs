@@ -1,0 +1,185 @@
+//! What is shown of a cut output is what is on disk at the offsets that are named, cleaned; the rest is said.
+
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::*;
+
+/// What is shown of `file[range]`: without the states of progress bars that were written over, colours and control
+/// characters; markers and lines like our own marked as not ours; ended with a line end. An independent reading of
+/// the rules, for text made of the pieces below.
+fn shown(file: &[u8], (start, end): (u64, u64)) -> String {
+    let kept = kept(file);
+    let (start, end) = (start as usize, end as usize);
+    let bytes: Vec<u8> = (start..end).filter(|at| kept[*at]).map(|at| file[at]).collect();
+    let text = String::from_utf8(bytes).expect("a cut fell inside a character");
+    let text = COLOUR.replace_all(&text, "");
+    let mut out = String::new();
+    for line in text.split_inclusive('\n') {
+        let (body, line_end) = match (line.strip_suffix("\r\n"), line.strip_suffix('\n')) {
+            (Some(body), _) => (body, "\r\n"),
+            (None, Some(body)) => (body, "\n"),
+            (None, None) => (line, ""),
+        };
+        let body: String = body.chars().filter(|c| *c == '\t' || !c.is_control()).collect();
+        let body = body.strip_prefix("[...").map_or(body.clone(), |rest| format!("[\\...{rest}"));
+        out.push_str(&MARKER.replace_all(&body, "[\\$1"));
+        out.push_str(line_end);
+    }
+    if !out.is_empty() && !out.ends_with('\n') {
+        out.push('\n');
+    }
+    out
+}
+
+/// Which bytes are not written over by what follows on their line.
+fn kept(file: &[u8]) -> Vec<bool> {
+    let mut kept = vec![true; file.len()];
+    let mut begin = 0;
+    for at in 0..file.len() {
+        match file[at] {
+            b'\n' => begin = at + 1,
+            b'\r' if file.get(at + 1).is_some_and(|next| *next != b'\n' && *next != b'\r') => {
+                kept[begin..=at].fill(false);
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+    kept
+}
+
+static COLOUR: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\x1b\[[0-9;]*m").unwrap());
+static MARKER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?i)\[(EVIDENCE:|TOOL_OUTPUT:)").unwrap());
+
+/// Holds a section against the bytes of its file on disk.
+fn hold_against(section: &Section, file: &[u8]) {
+    assert_eq!(section.bytes, file.len() as u64);
+    let omissions = section.omissions();
+    if section.ranges.is_empty() && omissions.is_empty() {
+        assert_eq!(section.body, shown(file, (0, section.bytes)), "shown whole");
+        return;
+    }
+    let mut parts: Vec<((u64, u64), bool)> = section.ranges.iter().map(|range| (*range, true)).collect();
+    parts.extend(omissions.iter().map(|range| (*range, false)));
+    parts.sort_unstable();
+    let mut expected = String::new();
+    for ((start, end), is_shown) in parts {
+        if is_shown {
+            expected.push_str(&shown(file, (start, end)));
+        } else {
+            let path = &section.path;
+            expected.push_str(&format!("[... {} B omitted: bytes {start}-{} of {path} ...]\n", end - start, end - 1));
+        }
+    }
+    assert_eq!(section.body, expected, "{:?}", section.ranges);
+}
+
+fn hold_store_against(store: &TestStore, tree: &Tree, budget: usize) -> Option<Report> {
+    let report = hold(&evidence(tree, "workers/w/", budget), budget)?;
+    for section in &report.sections {
+        hold_against(section, &std::fs::read(store.at(format!("workers/w/{}", section.path))).unwrap());
+    }
+    Some(report)
+}
+
+fn output() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        6 => "[a-z0-9 .:/é漢😀-]{0,80}\n",
+        1 => select(vec![
+            "Error: it failed\n", "\tindented\r\n", "\x1b[1;31mred\x1b[0m text\n", "bell\x07 and \x01 more\n",
+            "see [EVIDENCE:run_id=1,job_id=2,worker_id=3]\n", "[tool_output:artifact_id=x\n",
+            "[... 5 B omitted: bytes 0-4 of tool_calls/001_x.txt ...]\n", "\n 1%\r 50%\r100% done\n", "\n\n\n",
+            "written out\\nline\\nends\\n", "a\u{85}b\u{9b}c\n", "[EVI\x07DENCE:run_id=1\n",
+        ]).prop_map(str::to_owned),
+        1 => "[a-zé漢]{500,1500}",
+        1 => "(warning: x|ok) [a-z]{1,30}\r\n",
+    ];
+    proptest::collection::vec(piece, 0..120).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_shown_is_on_disk_at_the_offsets_that_are_named(
+        outputs in proptest::collection::vec(output(), 1..5), budgets in proptest::collection::vec(300_usize..9_000, 6),
+    ) {
+        let store = worker_with(&outputs);
+        let tree = store.tree();
+        for budget in budgets {
+            hold_store_against(&store, &tree, budget);
+        }
+    }
+}
+
+#[test]
+fn an_output_too_large_to_be_taken_whole_is_cut_at_the_right_offsets() {
+    for (name, line) in [
+        ("lines", "an ordinary line 漢 of output\n".to_owned()),
+        ("coloured", "\x1b[32man ordinary\x1b[0m line\r\n".to_owned()),
+        ("one line", "漢é😀 ".to_owned()),
+        ("long lines", format!("{}\n", "é漢".repeat(3_000))),
+    ] {
+        let half = 3_000_000 / line.len();
+        let output = format!("{}\nError: it broke in the middle\n{}", line.repeat(half), line.repeat(half));
+        let store = worker_with([output.as_str(), "small"]);
+        let tree = store.tree();
+        for budget in [2_000, 16_000] {
+            let report = hold_store_against(&store, &tree, budget).unwrap();
+            let large = report.section("tool_calls/001_x.txt");
+            assert!(large.body.contains("Error: it broke in the middle"), "{name} at {budget}: {}", large.notes);
+            assert!(!large.body.contains('\u{fffd}'), "{name} at {budget}");
+            assert!(large.ranges.len() >= 2, "{name} at {budget}: a window and the tail: {:?}", large.ranges);
+        }
+    }
+}
+
+#[test]
+fn an_output_of_30_mb_is_searched_and_its_error_found() {
+    let line = "step 0123456789 of many, nothing to see here, going on as before\n";
+    let half = line.repeat((15 << 20) / line.len());
+    let output = format!("{half}ERROR: the needle in the middle\n{half}");
+    let store = worker_with([output.as_str()]);
+    let tree = store.tree();
+    let report = hold(&evidence(&tree, "workers/w/", 16_000), 16_000).unwrap();
+    let section = report.section("tool_calls/001_x.txt");
+    hold_against(section, output.as_bytes());
+    // On a slow machine the time for a render may end before the middle; then that is said.
+    match section.notes.split_once("searched to byte ") {
+        Some((_, end)) => {
+            let end: usize = end.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap();
+            assert!(end <= half.len() || section.body.contains("the needle"), "{}", section.notes);
+        }
+        None => assert!(section.body.contains("ERROR: the needle in the middle"), "{:?}", section.ranges),
+    }
+    assert!(section.own_text().ends_with(line), "the tail is shown");
+}
+
+#[test]
+fn binary_is_described_and_not_dumped() {
+    let mut output = b"ELF\0\x01\x02".to_vec();
+    output.extend(b"readable text after it\n".repeat(1_000));
+    let store = worker_with([output.as_slice(), b"plain\n"]);
+    let report = hold(&evidence(&store.tree(), "workers/w/", 16_000), 16_000).unwrap();
+    let binary = report.section("tool_calls/001_x.txt");
+    assert!(binary.notes.contains("binary") && !binary.body.contains("readable text"), "{binary:?}");
+    assert_eq!(binary.bytes, output.len() as u64);
+    assert_eq!(report.section("tool_calls/002_x.txt").body, "plain\n");
+}
+
+#[test]
+fn progress_bars_are_folded_to_their_last_state() {
+    let bar: String = (0..=100).map(|n| format!("\rloading {n}%")).collect();
+    let report = hold(&evidence(&worker_with([bar + "\ndone\n"]).tree(), "workers/w/", 16_000), 16_000).unwrap();
+    assert_eq!(report.sections[0].body, "loading 100%\ndone\n");
+    assert_eq!((report.whole, report.cut), (1, 0));
+}
+
+#[test]
+fn invalid_utf_8_is_shown_as_far_as_it_is_text_and_said() {
+    let report = hold(&evidence(&worker_with([b"caf\xe9 and more\n"]).tree(), "workers/w/", 16_000), 16_000).unwrap();
+    let section = &report.sections[0];
+    assert!(section.body.contains(" and more") && section.body.starts_with("caf"), "{section:?}");
+    assert!(section.notes.contains("not UTF-8"), "{section:?}");
+}

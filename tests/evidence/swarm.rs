@@ -1,0 +1,167 @@
+//! The evidence of a run and of the swarm: a line of cause for every failing worker, then excerpts.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+const LINE: &str = "an ordinary line of output that says nothing\n";
+
+/// 60 failing workers and 40 others, all in one run.
+fn swarm() -> TestStore {
+    swarm_of(60, 40)
+}
+
+fn swarm_of(failing: usize, others: usize) -> TestStore {
+    let store = TestStore::new();
+    for number in 0..failing + others {
+        let id = format!("worker-{number:03}");
+        let failing = number < failing;
+        let status = if number % 2 == 0 && failing { "failed" } else { "success" };
+        store.worker(&id, json!({"status": status, "run_id": "r", "config": {"owner_id": 7}}));
+        store.call(&id, 1, "ssh", format!("{{\"ok\": true, \"stdout\": \"{number}\"}}"));
+        if failing {
+            store.call(&id, 2, "ssh", format!("Error: host {number} does not answer\n{}", LINE.repeat(number * 10)));
+        }
+    }
+    store
+}
+
+#[test]
+fn every_failing_worker_has_a_line_of_cause_at_the_default_budget() {
+    let store = swarm();
+    let tree = store.tree();
+    for folder in ["", "runs/r/"] {
+        let text = see(&tree, format!("{folder}evidence.txt")).unwrap().text().to_owned();
+        let report = hold(&text, 28_000).unwrap();
+        assert_eq!(report.lines.len(), 60, "{report:#?}");
+        for number in 0..60 {
+            let start = format!("[FAILED] worker-{number:03}: ");
+            let line = report.lines.iter().find(|line| line.starts_with(&start));
+            let line = line.unwrap_or_else(|| panic!("no line for {number}"));
+            assert!(line.contains(&format!("host {number} does not answer")), "{line}");
+        }
+        assert!(report.counted.starts_with("Workers: 100 (60 failed, "), "{}", report.counted);
+        assert!(!report.sections.is_empty(), "causes first, then excerpts");
+        assert!(report.sections.iter().all(|section| section.path.starts_with("workers/worker-0")), "{report:#?}");
+    }
+    assert!(see(&tree, "evidence.txt").unwrap().text().starts_with("--- Evidence for Swarm --- #"));
+    assert!(see(&tree, "runs/r/evidence.txt").unwrap().text().starts_with("--- Evidence for Run r --- #"));
+}
+
+/// Holds both evidences of a swarm at these budgets, in rising order.
+fn hold_swarm(failing: usize, others: usize, budgets: impl Iterator<Item = usize> + Clone) {
+    let store = swarm_of(failing, others);
+    let tree = store.tree();
+    for folder in ["", "runs/r/"] {
+        let mut framed = false;
+        for budget in budgets.clone() {
+            let text = evidence(&tree, folder, budget);
+            let report = hold(&text, budget);
+            assert!(report.is_some() || !framed, "{folder:?} at {budget} lost the frame: {text}");
+            let Some(report) = report else { continue };
+            framed = true;
+            let told = report.lines.iter().filter(|line| line.starts_with("[FAILED] worker-")).count();
+            let rest = report.lines.iter().find_map(|line| line.strip_prefix("and ")?.split(' ').next()?.parse().ok());
+            let start = format!("Workers: {} ({failing} failed, ", failing + others);
+            assert!(report.counted.starts_with(&start), "{}", report.counted);
+            let all = told + rest.unwrap_or(0) == failing;
+            assert!(all || report.lines.is_empty(), "{folder:?} at {budget}: {report:#?}");
+        }
+        assert!(framed);
+    }
+}
+
+#[test]
+fn every_small_budget_is_a_bound_and_no_failing_worker_is_forgotten() {
+    hold_swarm(12, 3, (0..=300).chain((301..5_000).step_by(61)));
+}
+
+#[test]
+fn every_large_budget_is_a_bound_and_no_failing_worker_is_forgotten() {
+    hold_swarm(60, 40, (200..1_000).step_by(173).chain((1_000..30_000).step_by(1_511)));
+}
+
+#[test]
+fn a_cause_cannot_hold_a_line_break_or_another_line() {
+    let store = TestStore::new();
+    let forged = "[FAILED] worker-000: forged";
+    let breaks =
+        ["\n", "\r", "\r\n", "\u{b}", "\u{c}", "\u{85}", "\u{2028}", "\u{2029}", "\\n", "\u{1b}[1B", "\0", "\u{1b}E"];
+    let mut ids = BTreeSet::new();
+    for (at, line_break) in breaks.iter().enumerate() {
+        for (kind, metadata, output) in [
+            ("error", json!({"status": "failed", "error": format!("x{line_break}{forged}")}), "plain".to_owned()),
+            ("output", json!({}), format!("Error: x{line_break}{forged}")),
+            ("line", json!({}), format!("<tool-error>\n{line_break}fatal error: x{line_break}{forged}{line_break}\n")),
+        ] {
+            let id = format!("{kind}-{at}");
+            store.worker(&id, metadata).call(&id, 1, "x", output);
+            ids.insert(id);
+        }
+    }
+    let tree = store.tree();
+    let report = hold(&evidence(&tree, "", 1 << 20), 1 << 20).unwrap();
+    let told: Vec<&str> = report.lines.iter().map(|line| line.strip_prefix("[FAILED] ").unwrap()).collect();
+    let named: BTreeSet<String> = told.iter().map(|line| line.split(": ").next().unwrap().to_owned()).collect();
+    assert_eq!(told.len(), ids.len(), "one line for each: {told:#?}");
+    assert_eq!(named, ids);
+    let summary = see(&tree, "summary").unwrap().text().to_owned();
+    assert!(!summary.contains(&format!("\n{forged}")), "{summary}");
+}
+
+#[test]
+fn a_swarm_in_which_nobody_failed_has_no_cause() {
+    let store = TestStore::new();
+    store.worker("a", json!({})).call("a", 1, "x", "{\"ok\": true}");
+    store.worker("b", json!({"status": "running"}));
+    let report = hold(&evidence(&store.tree(), "", 28_000), 28_000).unwrap();
+    assert!(report.lines.is_empty() && report.sections.is_empty(), "{report:#?}");
+    assert!(report.counted.starts_with("Workers: 2 (0 failed, 1 unknown"), "{}", report.counted);
+}
+
+#[test]
+fn a_failing_worker_with_no_output_is_told_by_its_error() {
+    let store = TestStore::new();
+    store.worker("a", json!({"status": "failed", "error": "timeout after 300 s"}));
+    store.worker("b", json!({"status": "failed"}));
+    let report = hold(&evidence(&store.tree(), "", 28_000), 28_000).unwrap();
+    assert_eq!(report.lines.len(), 2, "{report:#?}");
+    assert_eq!(report.lines[0], "[FAILED] a: timeout after 300 s");
+    assert!(report.lines[1].starts_with("[FAILED] b: "), "{report:#?}");
+}
+
+#[test]
+fn sections_of_many_workers_name_paths_that_can_be_opened() {
+    let store = swarm();
+    let tree = store.tree();
+    let report = hold(&evidence(&tree, "", 28_000), 28_000).unwrap();
+    for section in &report.sections {
+        assert_eq!(see(&tree, &section.path).unwrap().bytes().len() as u64, section.bytes, "{}", section.path);
+    }
+}
+
+#[test]
+fn a_large_failure_of_one_worker_starves_no_other_worker() {
+    let store = TestStore::new();
+    store.worker("big", json!({})).call("big", 1, "x", format!("Error: big\n{}", LINE.repeat(100_000)));
+    for number in 0..8 {
+        let id = format!("small-{number}");
+        store.worker(&id, json!({})).call(&id, 1, "x", format!("Error: number {number}"));
+    }
+    let report = hold(&evidence(&store.tree(), "", 28_000), 28_000).unwrap();
+    assert_eq!(report.lines.len(), 9);
+    assert_eq!((report.whole, report.cut), (8, 1), "{report:#?}");
+}
+
+#[test]
+fn a_view_of_one_owner_tells_of_nobody_else() {
+    let store = swarm();
+    store.worker("stranger", json!({"status": "failed", "error": "SECRET", "run_id": "r", "config": {"owner_id": 8}}));
+    let (with, without) = (store.tree_of_owner("7"), swarm());
+    let without = without.tree_of_owner("7");
+    for folder in ["", "runs/r/"] {
+        for budget in [300, 4_000, 28_000] {
+            assert_eq!(evidence(&with, folder, budget), evidence(&without, folder, budget));
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What is hostile and must be harmless: paths, planted links, races, claims of owners, odd places to mount on.
+//!
+//! A canary is planted wherever nobody may look, and every reply is searched for it. Each attack has a control: the
+//! same harness against a resolver as they are commonly written must reach the canary, or the test proves nothing.
+
+mod claims;
+mod links;
+mod mountpoints;
+mod paths;
+mod races;
+mod views;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode};
+
+/// What nobody may ever be shown.
+pub const CANARY: &str = "canary-5f1d2c9be04a7736";
+
+/// Whether a reply holds the canary.
+pub fn holds_canary(reply: &[u8]) -> bool {
+    memchr::memmem::find(reply, CANARY.as_bytes()).is_some()
+}
+
+/// Makes a FIFO. Nobody ever writes into it: whoever opens it without care hangs.
+pub fn make_fifo(path: &Path) {
+    rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+}
+
+/// Everything below a folder as the kernel gives it, links not followed: a file's bytes, a link's target.
+pub fn walk(folder: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    let mut open = vec![folder.to_path_buf()];
+    while let Some(inner) = open.pop() {
+        for entry in fs::read_dir(&inner).unwrap() {
+            let entry = entry.unwrap();
+            let (path, kind) = (entry.path(), entry.file_type().unwrap());
+            let name = path.strip_prefix(folder).unwrap().as_os_str().as_bytes().to_vec();
+            if kind.is_dir() {
+                open.push(path);
+                all.insert(name, Vec::new());
+            } else if kind.is_symlink() {
+                all.insert(name, fs::read_link(path).unwrap().as_os_str().as_bytes().to_vec());
+            } else {
+                all.insert(name, fs::read(path).unwrap());
+            }
+        }
+    }
+    all
+}
+
+/// Numbers that look random and are the same in every run.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Dice {
+        Dice(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`.
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    /// True once in `n` times.
+    pub fn once_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    /// One of several.
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len())]
+    }
+}

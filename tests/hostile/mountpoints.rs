@@ -1,0 +1,279 @@
+//! R24: odd places to mount on are served, or refused with a sentence that names them. Never a hang.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crate::cli::program::{
+    LIMIT, Yard, bind, ended, mount, ours_at, run, servers, small_store, tmpfs, typed, umount, wait_until,
+};
+use crate::needs_fuse;
+use crate::support::TestStore;
+
+fn shown(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[track_caller]
+fn check_nothing_serves(point: &Path) {
+    assert_eq!(ours_at(point), 0);
+    assert!(servers(|at| at == point).is_empty());
+}
+
+#[test]
+fn a_mountpoint_inside_the_store_is_refused() {
+    needs_fuse!();
+    let store = small_store();
+    for inside in ["mnt", "workers/mnt", "workers/w1/mnt", "workers/w1/outputs/a/b"] {
+        let point = store.at(inside);
+        fs::create_dir_all(&point).unwrap();
+        mount(&store.path(), &point, &[]).refused(1, &[shown(&point), "inside the store", shown(&store.path())]);
+        check_nothing_serves(&point);
+        fs::remove_dir(point).unwrap();
+    }
+}
+
+#[test]
+fn the_store_itself_is_no_mountpoint() {
+    needs_fuse!();
+    let store = small_store();
+    mount(&store.path(), &store.path(), &[]).refused(1, &[shown(&store.path()), "the store itself"]);
+    let empty = TestStore::new();
+    mount(&empty.path(), &empty.path(), &[]).refused(1, &[shown(&empty.path()), "the store itself"]);
+    check_nothing_serves(&store.path());
+    check_nothing_serves(&empty.path());
+}
+
+#[test]
+fn a_mountpoint_that_holds_the_store_is_refused() {
+    needs_fuse!();
+    let store = small_store();
+    let above = store.path().parent().unwrap().to_path_buf();
+    mount(&store.path(), &above, &[]).refused(1, &[shown(&above), shown(&store.path()), "hidden"]);
+    mount(&store.path(), Path::new("/"), &[]).refused(1, &["hidden"]);
+    check_nothing_serves(&above);
+}
+
+#[test]
+fn the_root_of_the_machine_as_a_store_is_refused_because_it_holds_every_mountpoint() {
+    needs_fuse!();
+    let yard = Yard::new();
+    let point = yard.folder("mnt");
+    mount(Path::new("/"), &point, &[]).refused(1, &[shown(&point), "inside the store /"]);
+    mount(Path::new("/proc/self/root"), &point, &[]).refused(1, &[shown(&point), "inside the store"]);
+    check_nothing_serves(&point);
+}
+
+#[test]
+fn links_to_the_store_and_into_it_are_seen_through() {
+    needs_fuse!();
+    let (store, yard) = (small_store(), Yard::new());
+    let inside = store.at("workers/mnt");
+    fs::create_dir(&inside).unwrap();
+    symlink(store.path(), yard.at("store")).unwrap();
+    symlink(&inside, yard.at("point")).unwrap();
+    for (from, at) in [
+        (yard.at("store"), inside.clone()),
+        (yard.at("store"), yard.at("point")),
+        (store.path(), yard.at("point")),
+        (store.path(), yard.at("store/workers/mnt")),
+        (store.path(), yard.at("../").join(yard.path()).join("store/workers/../workers/mnt")),
+    ] {
+        mount(&from, &at, &[]).refused(1, &[shown(&inside), "inside the store"]);
+    }
+    check_nothing_serves(&inside);
+    // A link to a good place is as good as the place.
+    let point = yard.folder("mnt");
+    symlink(&point, yard.at("link")).unwrap();
+    mount(&yard.at("store"), &yard.at("link"), &[]).fine();
+    assert_eq!(ours_at(&point), 1);
+    umount(&yard.at("link"), &[]).fine();
+    check_nothing_serves(&point);
+}
+
+#[test]
+fn bind_mounts_of_the_store_are_seen_through_and_served() {
+    needs_fuse!();
+    let (store, yard) = (small_store(), Yard::new());
+    fs::create_dir(store.at("workers/mnt")).unwrap();
+    let (whole, part) = (yard.folder("whole"), yard.folder("part"));
+    if bind(&store.path(), &whole).is_none() || bind(&store.at("workers"), &part).is_none() {
+        return;
+    }
+    for point in [whole.join("workers/mnt"), part.join("mnt")] {
+        mount(&store.path(), &point, &[]).refused(1, &[shown(&point), "inside the store"]);
+    }
+    mount(&whole, &store.at("workers/mnt"), &[]).refused(1, &["inside the store"]);
+    mount(&whole, &store.path(), &[]).refused(1, &["the store itself"]);
+    // The bind mount as a store, and a store of which a part is bound elsewhere, are stores like any other.
+    let point = yard.folder("mnt");
+    mount(&whole, &point, &[]).fine();
+    assert_eq!(fs::read(point.join("workers/w1/result.txt")).unwrap(), b"done");
+    umount(&point, &[]).fine();
+}
+
+#[test]
+fn mountpoints_with_odd_names_are_served_and_unmounted_by_name() {
+    needs_fuse!();
+    let (store, yard) = (small_store(), Yard::new());
+    let names: [&[u8]; 14] = [
+        b"a,b",
+        b"a b",
+        b"a\nb",
+        b"a\\b",
+        b"a\\040b",
+        b"a#b",
+        b"\xff\xfe",
+        b"-rf",
+        b" ",
+        b"'\"$(x)`",
+        b"\x1b[31m",
+        "\u{202e}gnp".as_bytes(),
+        b"ro,allow_other",
+        b"a\tb:c=d",
+    ];
+    for name in names {
+        let point = yard.folder(name);
+        let done = mount(&store.path(), &point, &[]);
+        done.fine();
+        assert!(done.err.contains("mounted on"), "{done:#?}");
+        assert_eq!(ours_at(&point), 1, "{}", name.escape_ascii());
+        assert_eq!(fs::read(point.join("workers/w1/result.txt")).unwrap(), b"done");
+        mount(&store.path(), &point, &[]).refused(1, &["already mounted"]);
+        // The command that was named for the end works as it is, pasted into a shell.
+        let command = done.err.split('`').nth(1).filter(|_| !name.contains(&b'`'));
+        if let Some(arguments) = command.and_then(|command| command.strip_prefix("swarmletfs ")) {
+            let program = crate::support::mount::PROGRAM;
+            run(crate::cli::program::plain("bash", ["-c", &format!("{program} {arguments}")])).fine();
+        } else {
+            umount(&point, &[]).fine();
+        }
+        assert_eq!(ours_at(&point), 0, "{}", name.escape_ascii());
+    }
+}
+
+#[test]
+fn a_name_relative_to_the_current_folder_is_taken() {
+    needs_fuse!();
+    let (store, yard) = (small_store(), Yard::new());
+    let point = yard.folder("mnt");
+    let mut command = typed(["mount", "--store"]);
+    command.arg(store.path()).arg("mnt").current_dir(yard.path());
+    run(command).fine();
+    assert_eq!(ours_at(&point), 1);
+    let mut command = typed(["umount", "./mnt/../mnt/"]);
+    command.current_dir(yard.path());
+    run(command).fine();
+    check_nothing_serves(&point);
+}
+
+#[test]
+fn a_second_mount_on_the_same_place_is_refused_and_on_another_is_served() {
+    needs_fuse!();
+    let (store, yard) = (small_store(), Yard::new());
+    let (first, second) = (yard.folder("first"), yard.folder("second"));
+    mount(&store.path(), &first, &[]).fine();
+    mount(&store.path(), &first, &[]).refused(1, &["already mounted", shown(&first)]);
+    mount(&store.path(), &second, &[]).fine();
+    assert_eq!((ours_at(&first), ours_at(&second)), (1, 1));
+    umount(&first, &[]).fine();
+    assert_eq!(fs::read(second.join("workers/w1/result.txt")).unwrap(), b"done");
+    umount(&second, &[]).fine();
+}
+
+#[test]
+fn of_two_that_mount_on_one_place_at_once_one_wins() {
+    needs_fuse!();
+    let (store, yard) = (small_store(), Yard::new());
+    let point = yard.folder("mnt");
+    let start = |name: &str| {
+        let mut command = typed(["mount", "--store"]);
+        command.arg(store.path()).arg(&point).stderr(fs::File::create(yard.at(name)).unwrap());
+        command.spawn().unwrap()
+    };
+    let mut both = [start("a.err"), start("b.err")];
+    let mut codes = both.each_mut().map(|child| ended(child, LIMIT).expect("no hang").code());
+    codes.sort_unstable();
+    assert_eq!(codes, [Some(0), Some(1)]);
+    assert_eq!(ours_at(&point), 1);
+    assert!(point.join("README.md").exists());
+}
+
+#[test]
+fn a_mount_in_use_is_not_taken_away_unless_that_is_asked_for() {
+    needs_fuse!();
+    let (store, yard) = (small_store(), Yard::new());
+    let point = yard.folder("mnt");
+    mount(&store.path(), &point, &[]).fine();
+    let mut open = fs::File::open(point.join("workers/w1/result.txt")).unwrap();
+    umount(&point, &[]).refused(1, &["in use", shown(&point), "--lazy"]);
+    assert_eq!(ours_at(&point), 1);
+    umount(&point, &["--lazy"]).fine();
+    assert_eq!(ours_at(&point), 0);
+    let mut text = String::new();
+    open.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "done", "who has it open may finish");
+    drop(open);
+    wait_until("the end of the server", || servers(|at| at == point).is_empty());
+}
+
+#[test]
+fn a_place_that_is_missing_not_empty_or_no_folder_is_refused_by_name() {
+    needs_fuse!();
+    let (store, yard) = (small_store(), Yard::new());
+    let missing = yard.at("missing/one");
+    mount(&store.path(), &missing, &[]).refused(1, &[shown(&missing), "does not exist", "mkdir -p"]);
+    let full = yard.folder("full");
+    fs::write(full.join("occupant"), "").unwrap();
+    mount(&store.path(), &full, &[]).refused(1, &[shown(&full), "not empty", "occupant"]);
+    let file = yard.at("file");
+    fs::write(&file, "").unwrap();
+    mount(&store.path(), &file, &[]).refused(1, &[shown(&file), "not a folder"]);
+    let below = file.join("x");
+    mount(&store.path(), &below, &[]).refused(1, &[shown(&below)]);
+    let pipe = yard.at("pipe");
+    super::make_fifo(&pipe);
+    mount(&store.path(), &pipe, &[]).refused(1, &[shown(&pipe), "not a folder"]);
+    symlink("loop", yard.at("loop")).unwrap();
+    mount(&store.path(), &yard.at("loop"), &[]).refused(1, &[shown(&yard.at("loop"))]);
+    let long = yard.at("n".repeat(300));
+    mount(&store.path(), &long, &[]).refused(1, &[shown(&long)]);
+    for path in [&missing, &full, &file, &pipe] {
+        check_nothing_serves(path);
+    }
+}
+
+#[test]
+fn a_mount_of_another_kind_is_mounted_over_if_it_is_empty_and_survives() {
+    needs_fuse!();
+    let (store, yard) = (small_store(), Yard::new());
+    let point = yard.folder("mnt");
+    if tmpfs(&point).is_none() {
+        return;
+    }
+    mount(&store.path(), &point, &[]).fine();
+    umount(&point, &[]).fine();
+    assert!(crate::cli::program::mounted().iter().any(|(at, kind)| *at == point && kind == "tmpfs"));
+    umount(&point, &[]).refused(1, &[shown(&point), "not swarmletfs", "tmpfs"]);
+}
+
+#[test]
+fn a_place_inside_a_mount_of_ours_never_hangs() {
+    needs_fuse!();
+    let (store, yard) = (small_store(), Yard::new());
+    fs::create_dir(store.at("workers/w1/empty")).unwrap();
+    let point = yard.folder("mnt");
+    mount(&store.path(), &point, &[]).fine();
+    let inner = point.join("workers/w1/empty");
+    let done = mount(&store.path(), &inner, &[]);
+    if done.code == Some(0) {
+        assert_eq!(fs::read(inner.join("workers/w1/result.txt")).unwrap(), b"done");
+        umount(&inner, &[]).fine();
+    } else {
+        done.refused(1, &[shown(&inner)]);
+    }
+    // The mount as a store of its own mountpoint.
+    mount(&point, &inner, &[]).refused(1, &[shown(&inner), "inside the store"]);
+    umount(&point, &[]).fine();
+}

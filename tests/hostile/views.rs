@@ -1,0 +1,377 @@
+//! R6: a view over a store is byte for byte the view over a store that holds only what it may see.
+//!
+//! Each random store is written twice, once whole and once with one owner's workers alone; the two trees of that
+//! owner must be the same in names, bytes, sizes, modes and times. What other workers' coming and going does to the
+//! store's own folders (their times) differs between the two, as it would.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+use swarmletfs::error::Error;
+use swarmletfs::tree::{ROOT, Settings, Tree};
+use swarmletfs::view::{Filter, View};
+
+use super::{CANARY, Dice, make_fifo};
+use crate::cli::program::{Yard, run, typed, umount};
+use crate::needs_fuse;
+use crate::support::{Seen, TestStore, see, see_folder};
+
+/// How many random stores are tried, in two tests of half of them.
+const STORES: u64 = 256;
+/// Nothing changes here, so nothing need be looked at again.
+const NEVER: Duration = Duration::from_secs(3_600);
+
+const OWNERS: [&str; 4] = ["A", "B", "7", "A "];
+const RUNS: [&str; 5] = ["48", "49", "latest", "a/b", ".."];
+/// Whose view is compared.
+const MINE: &str = "A";
+
+/// A worker to be written.
+#[derive(Debug)]
+struct Made {
+    folder: String,
+    /// Whose it is, as far as its metadata can be believed.
+    owner: Option<&'static str>,
+    run: Option<&'static str>,
+    files: BTreeMap<Vec<u8>, (Vec<u8>, u32)>,
+    links: Vec<String>,
+    pipe: bool,
+    /// What the store's index has of it.
+    entry: Option<Value>,
+}
+
+/// A store to be written.
+#[derive(Debug)]
+struct MadeStore {
+    workers: Vec<Made>,
+    /// Where the store's index lies, and whether it is an object.
+    index: Option<(&'static str, bool)>,
+    /// Outputs stored out of band: owner, number, text, and whose they say they are.
+    outputs: Vec<(&'static str, usize, String, &'static str)>,
+    outputs_beside: bool,
+    notes: bool,
+    junk: bool,
+}
+
+fn artifact(number: usize) -> String {
+    format!("{number:032x}")
+}
+
+fn make(seed: u64) -> MadeStore {
+    let mut dice = Dice::new(seed);
+    let object = dice.once_in(2);
+    let index = (!dice.once_in(3)).then(|| (*dice.pick(&["index.json", "workers/index.json"]), object));
+    let mut workers: Vec<Made> = Vec::new();
+    let count = 2 + dice.below(5);
+    for number in 0..count {
+        let made = worker(&mut dice, number, object, &workers);
+        workers.push(made);
+    }
+    // Somebody else's worker is always there, or the control could not tell.
+    workers.push(foreign(count));
+    let outputs = (0..dice.below(6))
+        .map(|number| {
+            let owner = *dice.pick(&OWNERS[..3]);
+            let claimed = if dice.once_in(4) { *dice.pick(&OWNERS) } else { owner };
+            (owner, number, format!("output {number} of {owner}\n").repeat(1 + dice.below(30)), claimed)
+        })
+        .collect();
+    MadeStore {
+        workers,
+        index,
+        outputs,
+        outputs_beside: dice.once_in(2),
+        notes: dice.once_in(2),
+        junk: dice.once_in(2),
+    }
+}
+
+fn foreign(number: usize) -> Made {
+    let metadata = json!({"worker_id": "foreign", "config": {"owner_id": "B"}, "task": CANARY, "status": "failed",
+        "run_id": RUNS[number % RUNS.len()], "error": CANARY});
+    let files = [("metadata.json", metadata.to_string()), ("tool_calls/001_sh.txt", format!("Error: {CANARY}"))];
+    Made {
+        folder: format!("workers/foreign-{number}"),
+        owner: Some("B"),
+        run: Some(RUNS[number % RUNS.len()]),
+        files: files.into_iter().map(|(path, text)| (path.into(), (text.into_bytes(), 0o600))).collect(),
+        links: Vec::new(),
+        pipe: false,
+        entry: Some(json!({"id": format!("foreign-{number}"), "task": CANARY, "status": "failed"})),
+    }
+}
+
+fn worker(dice: &mut Dice, number: usize, object: bool, before: &[Made]) -> Made {
+    let mut nested = dice.once_in(2);
+    let mut id = format!("{}{number}", dice.pick(&["w", "worker-", "2026-01-20T10-00-00_x_", "W w", "ü"]));
+    let mut owner = (!dice.once_in(6)).then(|| *dice.pick(&[MINE, MINE, "B", "7", "A "]));
+    if let Some(twin) = before.iter().find(|made| made.owner.is_some()).filter(|_| !object && dice.once_in(3)) {
+        // The same id in the other layout, another owner's: an index that names no owner could not tell them apart.
+        nested = !twin.folder.starts_with("workers/");
+        id = twin.folder.rsplit('/').next().unwrap().to_owned();
+        owner = Some(if twin.owner == Some(MINE) { "B" } else { MINE });
+    }
+    let folder = if nested { format!("workers/{id}") } else { id.clone() };
+    if before.iter().any(|made| made.folder == folder) {
+        return foreign(100 + number);
+    }
+    let run = (!dice.once_in(3)).then(|| *dice.pick(&RUNS));
+    let mut metadata = json!({"worker_id": id, "created_at": format!("2026-01-2{}T10:00:00Z", dice.below(9))});
+    if !dice.once_in(3) {
+        metadata["task"] = json!(format!("task {number}"));
+    }
+    if !dice.once_in(3) {
+        metadata["status"] = json!(dice.pick(&["success", "completed", "failed", "running", "created", "odd"]));
+    }
+    if dice.once_in(4) {
+        metadata["error"] = json!("it broke");
+    }
+    let owned = |owner: &str| owner.parse::<u64>().map_or_else(|_| json!(owner), |number| json!(number));
+    if let Some(owner) = owner {
+        if dice.once_in(2) {
+            metadata["owner_id"] = owned(owner);
+        } else {
+            metadata["config"] = json!({"owner_id": owned(owner), "model": "m"});
+        }
+    }
+    if let Some(run) = run {
+        metadata["run_id"] = json!(run);
+    }
+    let mut entry = json!({"status": dice.pick(&["success", "failed", "running"]), "task": format!("indexed {folder}"),
+        "tags": [folder], "summary": format!("summary of {folder}")});
+    entry[if object { "id" } else { "worker_id" }] = json!(id);
+    if !object && let Some(owner) = owner {
+        entry["config"] = json!({"owner_id": owned(owner)});
+    }
+    let mut believed = owner;
+    if dice.once_in(8) && owner.is_some() {
+        metadata["owner_id"] = json!("B");
+        metadata["config"]["owner_id"] = json!(MINE);
+        believed = None;
+    }
+    let mut text = serde_json::to_vec_pretty(&metadata).unwrap();
+    if dice.once_in(6) {
+        text.truncate(dice.below(text.len()));
+        believed = None;
+    }
+    let mut files = BTreeMap::new();
+    let mode = |dice: &mut Dice| *dice.pick(&[0o644, 0o644, 0o600, 0o440, 0o4755]);
+    files.insert(b"metadata.json".to_vec(), (text, mode(dice)));
+    for call in 1..=dice.below(4) {
+        let tool = dice.pick(&["sh", "ssh_exec", "http"]);
+        let path = format!("tool_calls/{call:03}_{tool}.txt").into_bytes();
+        files.insert(path, (output(dice), mode(dice)));
+    }
+    let more: [(&[u8], &str); 10] = [
+        (b"result.txt", "all done"),
+        (b"task.txt", "the task\n"),
+        (b"thread.jsonl", "{\"role\":\"assistant\",\"content\":\"last words\"}\n{torn"),
+        (b"metrics.jsonl", "{\"event\":\"tool_call\",\"tool\":\"sh\",\"duration_ms\":5,\"success\":false}\n"),
+        (b"logs/errors.log", "ERROR: lost\n"),
+        (b"outputs/report.md", "# fine\n"),
+        (b"summary", "my own summary"),
+        (b"index.json", "{}"),
+        (b"evidence.900.txt", "mine"),
+        (b"odd \xff\n name", "x"),
+    ];
+    for (path, text) in more {
+        if dice.once_in(3) {
+            files.insert(path.to_vec(), (text.into(), mode(dice)));
+        }
+    }
+    let mut links = Vec::new();
+    if dice.once_in(3) {
+        links.push("tool_calls/009_link.txt".to_owned());
+    }
+    Made { folder, owner: believed, run, files, links, pipe: dice.once_in(4), entry: Some(entry) }
+}
+
+fn output(dice: &mut Dice) -> Vec<u8> {
+    match dice.below(7) {
+        0 => b"{\"ok\": true, \"data\": {\"exit_code\": 0}}".to_vec(),
+        1 => b"{\"ok\": false, \"error\": \"refused\"}".to_vec(),
+        2 => b"{'ok': False, 'exit_code': 2}".to_vec(),
+        3 => b"<tool-error>no such host".to_vec(),
+        4 | 5 => format!("[TOOL_OUTPUT:artifact_id={},tool=sh,bytes=77]", artifact(dice.below(6))).into_bytes(),
+        _ => "line of plain text\n".repeat(dice.below(120)).into_bytes(),
+    }
+}
+
+fn stamp(path: &Path, root: &Path) {
+    let name = path.strip_prefix(root).unwrap().as_os_str().as_encoded_bytes();
+    let hash =
+        name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, b| (hash ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3));
+    let time = SystemTime::UNIX_EPOCH + Duration::new(1_700_000_000 + hash % 10_000_000, (hash % 1_000_000_000) as u32);
+    fs::File::open(path).unwrap().set_modified(time).unwrap();
+}
+
+/// Gives everything in a worker's folder a time that depends on its path alone.
+fn stamp_all(folder: &Path, root: &Path) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            stamp_all(&entry.path(), root);
+        } else if kind.is_file() {
+            stamp(&entry.path(), root);
+        }
+    }
+    stamp(folder, root);
+}
+
+/// Writes the workers for which `keep` holds; with `whole`, also what belongs to nobody.
+fn write(made: &MadeStore, whole: bool, keep: impl Fn(&Made) -> bool) -> TestStore {
+    let store = TestStore::new();
+    let root = store.path();
+    fs::create_dir(root.join("workers")).unwrap();
+    for folder in [root.clone(), root.join("workers")] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut entries = Vec::new();
+    for worker in made.workers.iter().filter(|made| keep(made)) {
+        let at = |path: &[u8]| store.at([worker.folder.as_bytes(), b"/", path].concat());
+        for (path, (bytes, mode)) in &worker.files {
+            let path = store.write([worker.folder.as_bytes(), b"/", path].concat(), bytes);
+            fs::set_permissions(path, fs::Permissions::from_mode(*mode)).unwrap();
+        }
+        for link in &worker.links {
+            fs::create_dir_all(at(link.as_bytes()).parent().unwrap()).unwrap();
+            symlink("../../foreign/result.txt", at(link.as_bytes())).unwrap();
+        }
+        if worker.pipe {
+            make_fifo(&at(b"pipe"));
+        }
+        stamp_all(&store.at(&worker.folder), &root);
+        entries.extend(worker.entry.clone());
+    }
+    if let Some((path, object)) = made.index {
+        if whole {
+            entries.insert(0, json!({"id": "gone", "worker_id": "gone", "task": CANARY}));
+        }
+        let index = if object { json!({"workers": entries, "total_workers": 99}) } else { json!(entries) };
+        store.write(path, index.to_string());
+    }
+    let outputs: PathBuf = if made.outputs_beside { root.parent().unwrap().to_path_buf() } else { root.clone() };
+    for (owner, number, text, claimed) in made.outputs.iter().filter(|(owner, ..)| whole || *owner == MINE) {
+        let folder = outputs.join("tool_outputs").join(owner);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(format!("{}.txt", artifact(*number))), text).unwrap();
+        let description = json!({"artifact_id": artifact(*number), "owner_id": claimed}).to_string();
+        fs::write(folder.join(format!("{}.json", artifact(*number))), description).unwrap();
+    }
+    if whole && made.notes {
+        store.write("supervisor/strategy.md", CANARY);
+    }
+    if whole && made.junk {
+        store.write("workers/not-a-worker/notes.txt", CANARY);
+        store.write("index.json.lock", "");
+        symlink("/nowhere", store.at("workers/link")).unwrap();
+        make_fifo(&store.at("pipe"));
+    }
+    store
+}
+
+fn tree(store: &TestStore, filter: &Filter) -> Tree {
+    Tree::new(View::new(store.catalog(NEVER), filter.clone()), Settings::default())
+}
+
+/// All there is to see, asked names too.
+fn everything(tree: &Tree) -> BTreeMap<Vec<u8>, Result<Seen, Error>> {
+    let listed = see_folder(tree, "").unwrap();
+    let mut all: BTreeMap<Vec<u8>, Result<Seen, Error>> = BTreeMap::new();
+    let folders = listed.keys().filter(|path| path.ends_with(b"/summary") || path.as_slice() == b"summary");
+    for folder in folders.map(|path| &path[..path.len() - b"summary".len()]) {
+        for asked in ["evidence.0.txt", "evidence.900.txt", "evidence.4k.txt"] {
+            let path = [folder, asked.as_bytes()].concat();
+            all.insert(path.clone(), see(tree, &path));
+        }
+    }
+    all.extend(listed.into_iter().map(|(path, seen)| (path, Ok(seen))));
+    let (root, _) = tree.attr(ROOT).unwrap();
+    let times = (root.mtime.secs, root.mtime.nanos);
+    all.insert(Vec::new(), Ok(Seen::Folder { attr: (root.mode, root.uid, root.gid), mtime: times }));
+    all
+}
+
+fn in_run(made: &Made, filter: &Filter) -> bool {
+    filter.run.as_deref().is_none_or(|run| made.run == Some(run))
+}
+
+/// Compares the two trees of one random store. Returns whether the control saw a difference.
+fn compare(seed: u64) -> bool {
+    let made = make(seed);
+    let mut dice = Dice::new(!seed);
+    let run = dice.once_in(2).then(|| (*dice.pick(&RUNS)).to_owned());
+    let filter = Filter { owner: Some(MINE.into()), run };
+    let mine = |made: &Made| made.owner == Some(MINE) && in_run(made, &filter);
+    let (whole, alone) = (write(&made, true, |_| true), write(&made, false, mine));
+    let (in_whole, in_alone) = (tree(&whole, &filter), tree(&alone, &filter));
+    let (seen, wanted) = (everything(&in_whole), everything(&in_alone));
+    for path in seen.keys().chain(wanted.keys()).collect::<BTreeSet<_>>() {
+        let (a, b) = (seen.get(path), wanted.get(path));
+        assert!(a == b, "store {seed}, {}:\nin the whole store {a:#?}\nalone {b:#?}", path.escape_ascii());
+    }
+    // What is not in the view is absent, and nothing else.
+    for made in &made.workers {
+        let id = made.folder.rsplit('/').next().unwrap();
+        for path in [format!("workers/{id}"), format!("workers/{id}~2"), format!("workers/{id}/metadata.json")] {
+            let (a, b) = (see(&in_whole, &path).err(), see(&in_alone, &path).err());
+            assert_eq!(a, b, "store {seed}: {path}");
+            let absent = see(&in_whole, path.replace(id, "never-there")).err();
+            assert!(a.is_none() || a == absent, "store {seed}: {path}: {a:?}, but of what is absent {absent:?}");
+        }
+    }
+    for path in
+        ["supervisor", "supervisor/strategy.md", "workers/index.json.own", "runs/48", "runs/a%2Fb", "runs/never"]
+    {
+        assert_eq!(see(&in_whole, path).err(), see(&in_alone, path).err(), "store {seed}: {path}");
+    }
+    // The control: without the owner in the filter the same comparison must fail.
+    let unfiltered = everything(&tree(&whole, &Filter { owner: None, run: filter.run.clone() }));
+    unfiltered != wanted
+        || !made.workers.iter().any(|made| made.owner.is_some_and(|id| id != MINE) && in_run(made, &filter))
+}
+
+/// No log tells what is not in the view, as far as nothing goes wrong with it.
+#[test]
+fn an_owners_log_names_no_worker_of_another() {
+    needs_fuse!();
+    let store = TestStore::new();
+    store.worker("w1", json!({"owner_id": MINE, "run_id": "mine"}));
+    store.worker(CANARY, json!({"owner_id": "B", "run_id": CANARY, "task": CANARY}));
+    store.write(format!("workers/{CANARY}-torn/metadata.json"), "{\"owner_id\": \"A\", ");
+    store.write(format!("workers/{CANARY}-torn/tool_calls/001_{CANARY}.txt"), "[TOOL_OUTPUT:");
+    store.write(format!("workers/{CANARY}-none/{CANARY}"), "");
+    symlink("/nowhere", store.at(format!("workers/{CANARY}-link"))).unwrap();
+    make_fifo(&store.at(format!("workers/{CANARY}-pipe")));
+    let yard = Yard::new();
+    let (point, log) = (yard.folder("mnt"), yard.at("log"));
+    let mut command = typed(["mount", "--owner", MINE, "--store"]);
+    command.arg(store.path()).arg("--log").arg(&log).arg(&point).env("SWARMLETFS_LOG", "trace");
+    let done = run(command);
+    done.fine();
+    assert!(done.err.contains("1 worker in 1 run"), "{done:#?}");
+    assert!(!super::walk(&point).keys().any(|path| super::holds_canary(path)));
+    umount(&point, &[]).fine();
+    let text = fs::read(&log).unwrap();
+    assert!(text.len() > 1_000 && !super::holds_canary(&text), "{}", text.escape_ascii());
+}
+
+fn compare_all(seeds: impl Iterator<Item = u64>) {
+    let blind: Vec<u64> = seeds.filter(|seed| !compare(*seed)).collect();
+    assert!(blind.is_empty(), "without the filter no difference was seen in {blind:?}");
+}
+
+#[test]
+fn an_owners_view_of_a_store_is_that_of_a_store_of_his_own_even_seeds() {
+    compare_all((0..STORES).filter(|seed| seed % 2 == 0));
+}
+
+#[test]
+fn an_owners_view_of_a_store_is_that_of_a_store_of_his_own_odd_seeds() {
+    compare_all((0..STORES).filter(|seed| seed % 2 == 1));
+}

@@ -1,0 +1,384 @@
+//! Changes under readers (R13): every read of a generated file is one version, whole.
+//!
+//! A writer replaces a worker's metadata and outputs in the three ways that programs do: by renaming a new file over
+//! the old one, by truncating and writing in one to seven pieces, by appending. Every body carries its version in each
+//! of its lines. Torn bodies exist on disk for moments; they must show in no generated file as anything but the last
+//! good one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use serde_json::{Value, json};
+use swarmletfs::error::Error;
+use swarmletfs::tree::{Settings, Tree};
+use swarmletfs::view::{Filter, View};
+
+use super::Snapshot;
+use crate::needs_fuse;
+use crate::support::{Mount, TestStore, see};
+
+/// How many changes are made.
+const CHANGES: u64 = 10_000;
+/// How many readers read meanwhile.
+const READERS: usize = 8;
+/// The writer goes on until every generated file was seen in so many versions.
+const VERSIONS: usize = 4;
+const WORKERS: [&str; 4] = ["w0", "w1", "w2", "w3"];
+
+/// A number that only somebody who knows `version` can write.
+fn checksum(version: u64) -> u64 {
+    version.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23) ^ 0x5bd1_e995
+}
+
+fn stamped(version: u64) -> String {
+    format!("v{version}-{:016x}", checksum(version))
+}
+
+/// The version in `text`, if it bears out.
+fn version_of(text: &str) -> Result<u64, String> {
+    let (version, sum) =
+        text.strip_prefix('v').and_then(|rest| rest.split_once('-')).ok_or(format!("no version: {text}"))?;
+    let version: u64 = version.parse().map_err(|_| format!("no version: {text}"))?;
+    if format!("{:016x}", checksum(version)) == sum { Ok(version) } else { Err(format!("torn: {text}")) }
+}
+
+fn metadata(id: &str, version: u64) -> Vec<u8> {
+    let mark = stamped(version);
+    let body = json!({
+        "worker_id": id, "status": "running", "created_at": "2026-01-20T10:00:00Z", "task": mark, "error": mark,
+        "summary": mark, "padding": "p".repeat((version * 37 % 6_000) as usize),
+    });
+    serde_json::to_vec_pretty(&body).unwrap()
+}
+
+/// The output of a failed call, of up to 8 KB: a line for a line, each with its version.
+fn output(version: u64) -> Vec<u8> {
+    let lines = 20 + version * 7 % 400;
+    let body = (0..lines).map(|_| stamped(version) + "\n").collect::<String>();
+    ("Error: it failed\n".to_owned() + &body).into_bytes()
+}
+
+fn by_rename(path: &Path, body: &[u8]) {
+    let fresh = path.with_extension("tmp");
+    fs::write(&fresh, body).unwrap();
+    fs::rename(&fresh, path).unwrap();
+}
+
+fn in_pieces(path: &Path, body: &[u8], pieces: u64) {
+    let mut file = File::options().write(true).truncate(true).open(path).unwrap();
+    for piece in body.chunks(body.len() / pieces as usize + 1) {
+        file.write_all(piece).unwrap();
+    }
+}
+
+fn by_append(path: &Path, text: &[u8]) {
+    File::options().append(true).open(path).unwrap().write_all(text).unwrap();
+}
+
+/// A store of four workers: their first call is only ever replaced by rename, their second in every way.
+fn store() -> TestStore {
+    let store = TestStore::new();
+    for id in WORKERS {
+        store.write(format!("workers/{id}/metadata.json"), metadata(id, 0));
+        store.call(id, 1, "renamed", output(0)).call(id, 2, "anyhow", output(0));
+    }
+    store
+}
+
+/// The `n`-th change.
+fn change(store: &TestStore, n: u64) {
+    let id = WORKERS[(n % 4) as usize];
+    let record = store.at(format!("workers/{id}/metadata.json"));
+    let renamed = store.at(format!("workers/{id}/tool_calls/001_renamed.txt"));
+    let anyhow = store.at(format!("workers/{id}/tool_calls/002_anyhow.txt"));
+    match n / 4 % 7 {
+        0 => by_rename(&record, &metadata(id, n)),
+        1 => in_pieces(&record, &metadata(id, n), 1 + n / 28 % 7),
+        2 => by_append(&record, b" \n"),
+        3 | 6 => by_rename(&renamed, &output(n)),
+        4 => in_pieces(&anyhow, &output(n), 1 + n / 28 % 7),
+        _ => by_append(&anyhow, (stamped(n) + "\n").as_bytes()),
+    }
+}
+
+/// Checks one version of index.json, of the swarm or of a worker.
+fn check_index(bytes: &[u8]) -> Result<(), String> {
+    let index: Value = serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?;
+    match index["workers"].as_array() {
+        Some(rows) => {
+            if rows.len() != WORKERS.len() {
+                return Err(format!("{} workers", rows.len()));
+            }
+            rows.iter().try_for_each(|row| version_of(row["task"].as_str().unwrap_or_default()).map(drop))
+        }
+        None => {
+            let marks = ["task", "summary", "error"].map(|key| index[key].as_str().unwrap_or_default());
+            marks.into_iter().try_for_each(|mark| version_of(mark).map(drop))
+        }
+    }
+}
+
+/// Checks one version of evidence.txt: the frame is whole and of one version, and so is every output in it that was
+/// never torn on disk.
+fn check_evidence(bytes: &[u8]) -> Result<(), String> {
+    let text = str::from_utf8(bytes).map_err(|error| error.to_string())?;
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default();
+    let tag = first.rsplit(' ').next().unwrap_or_default();
+    if !first.starts_with("--- Evidence for ") || tag.len() != 7 || !tag.starts_with('#') {
+        return Err(format!("first line: {first}"));
+    }
+    if lines.next_back() != Some(format!("--- End Evidence --- {tag}").as_str()) || !text.ends_with('\n') {
+        return Err(format!("last line: {:?}", text.lines().last()));
+    }
+    let used = text.split("Used: ").nth(1).and_then(|rest| rest.split(' ').next());
+    if used != Some(bytes.len().to_string().as_str()) {
+        return Err(format!("{} bytes, and it says {used:?}", bytes.len()));
+    }
+    if let Some(other) = text.lines().find(|line| line.contains('#') && !line.ends_with(tag)) {
+        return Err(format!("of another version than {tag}: {other}"));
+    }
+    // Sections begin after an empty line.
+    for section in text.split("\n\n").filter(|section| section.contains("001_renamed.txt (")) {
+        let versions: BTreeSet<&str> = section.lines().filter(|line| version_of(line).is_ok()).collect();
+        if versions.len() > 1 {
+            return Err(format!("two versions of one output: {versions:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn check_summary(bytes: &[u8]) -> Result<(), String> {
+    let text = str::from_utf8(bytes).map_err(|error| error.to_string())?;
+    if text.is_empty() || !text.ends_with('\n') { Err("torn".into()) } else { Ok(()) }
+}
+
+fn check(path: &str, bytes: &[u8]) -> Result<(), String> {
+    match path.rsplit('/').next().unwrap() {
+        "index.json" => check_index(bytes),
+        "summary" => check_summary(bytes),
+        _ => check_evidence(bytes),
+    }
+}
+
+fn paths() -> Vec<String> {
+    let mut paths: Vec<String> = ["index.json", "summary", "evidence.txt"].map(str::to_owned).to_vec();
+    for id in WORKERS {
+        paths.extend(
+            ["index.json", "summary", "evidence.txt", "evidence.9000.txt"].map(|name| format!("workers/{id}/{name}")),
+        );
+    }
+    paths
+}
+
+/// What the readers have met of each file: the hash of its bytes by the number of its inode.
+type Met = Mutex<Vec<BTreeMap<u64, blake3::Hash>>>;
+
+#[test]
+fn readers_under_constant_change_see_old_or_new_and_never_a_mix() {
+    needs_fuse!();
+    let store = store();
+    let mount = Mount::new(&store.path());
+    let paths = paths();
+    let met: Met = Mutex::new(vec![BTreeMap::new(); paths.len()]);
+    let (done, changes) = (AtomicBool::new(false), AtomicU64::new(0));
+    let wrong: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let enough = || met.lock().unwrap().iter().all(|versions| versions.len() >= VERSIONS);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let begun = Instant::now();
+            let mut n = 1;
+            while n <= CHANGES || !enough() {
+                change(&store, n);
+                changes.store(n, Ordering::Relaxed);
+                n += 1;
+                if begun.elapsed() > Duration::from_secs(60) || !wrong.lock().unwrap().is_empty() {
+                    break;
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        for reader in 0..READERS {
+            let (mount, paths, met, done, wrong) = (&mount, &paths, &met, &done, &wrong);
+            scope.spawn(move || {
+                for turn in (reader * 3).. {
+                    if done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let at = turn % paths.len();
+                    let path = mount.at(&paths[at]);
+                    let said = |what: String| wrong.lock().unwrap().push(format!("{}: {what}", paths[at]));
+                    match Snapshot::of(&path) {
+                        Ok(Snapshot { size, number, bytes }) => {
+                            if size != bytes.len() as u64 {
+                                said(format!("fstat tells {size} bytes and {} are read", bytes.len()));
+                            }
+                            if let Err(what) = check(&paths[at], &bytes) {
+                                said(what);
+                            }
+                            let hash = blake3::hash(&bytes);
+                            if *met.lock().unwrap()[at].entry(number).or_insert(hash) != hash {
+                                said(format!("inode {number} has two contents"));
+                            }
+                        }
+                        Err(error) => said(error.to_string()),
+                    }
+                    own_file(mount, WORKERS[turn % 4], &said);
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(
+        wrong.is_empty(),
+        "{} wrong after {} changes: {:#?}",
+        wrong.len(),
+        changes.into_inner(),
+        &wrong[..wrong.len().min(8)]
+    );
+    assert!(changes.into_inner() >= CHANGES);
+    assert!(enough(), "{:?}", met.lock().unwrap().iter().map(BTreeMap::len).collect::<Vec<_>>());
+    settle(&store, &mount);
+}
+
+/// A file that is only replaced by rename is read whole. Where it is replaced between each lookup and the open that
+/// follows, twice in a row, the kernel gives up with ESTALE, and whoever reads opens it again.
+fn own_file(mount: &Mount, id: &str, said: &dyn Fn(String)) {
+    let path = mount.at(&format!("workers/{id}/tool_calls/001_renamed.txt"));
+    let stale = |read: &std::io::Result<Snapshot>| matches!(read, Err(error) if error.raw_os_error() == Some(Errno::STALE.raw_os_error()));
+    let read = (0..20).map(|_| Snapshot::of(&path)).find(|read| !stale(read));
+    match read.unwrap_or_else(|| Err(Errno::STALE.into())) {
+        Ok(Snapshot { bytes, .. }) => {
+            let text = String::from_utf8_lossy(&bytes);
+            let version = text.lines().next_back().map_or(Err("empty".into()), version_of);
+            match version {
+                Ok(version) if bytes == output(version) => {}
+                Ok(version) => said(format!("own file of {id}: not the whole of version {version}")),
+                Err(what) => said(format!("own file of {id}: {what}")),
+            }
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => said(format!("own file of {id} is gone")),
+        Err(error) => said(format!("own file of {id}: {error}")),
+    }
+}
+
+/// When nothing changes any more, everything is as on disk.
+fn settle(store: &TestStore, mount: &Mount) {
+    for id in WORKERS {
+        for file in ["metadata.json", "tool_calls/001_renamed.txt", "tool_calls/002_anyhow.txt"] {
+            let path = format!("workers/{id}/{file}");
+            let expected = fs::read(store.at(&path)).unwrap();
+            super::eventually(&path, || (mount.read(&path) == expected).then_some(()));
+        }
+        let record: Value =
+            serde_json::from_slice(&fs::read(store.at(format!("workers/{id}/metadata.json"))).unwrap()).unwrap();
+        let path = format!("workers/{id}/index.json");
+        super::eventually(&path, || {
+            let index: Value = serde_json::from_slice(&mount.read(&path)).unwrap();
+            (index["task"] == record["task"] && index["summary"] == record["summary"]).then_some(())
+        });
+    }
+}
+
+#[test]
+fn the_core_under_constant_change_sees_old_or_new_and_never_a_mix() {
+    let store = store();
+    let tree = store.tree();
+    let done = AtomicBool::new(false);
+    let wrong: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let reads = AtomicU64::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 1..=2_000 {
+                change(&store, n);
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        for reader in 0..3 {
+            let (tree, done, wrong, reads) = (&tree, &done, &wrong, &reads);
+            scope.spawn(move || {
+                let paths = paths();
+                for turn in (reader * 5).. {
+                    if done.load(Ordering::Relaxed) && turn > 200 || !wrong.lock().unwrap().is_empty() {
+                        break;
+                    }
+                    let path = &paths[turn % paths.len()];
+                    match see(tree, path) {
+                        Ok(seen) => {
+                            reads.fetch_add(1, Ordering::Relaxed);
+                            if let Err(what) = check(path, seen.bytes()) {
+                                wrong.lock().unwrap().push(format!("{path}: {what}"));
+                            }
+                        }
+                        Err(Error::Stale) => {}
+                        Err(error) => wrong.lock().unwrap().push(format!("{path}: {error}")),
+                    }
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "{:#?}", &wrong[..wrong.len().min(8)]);
+    assert!(reads.into_inner() > 300);
+}
+
+#[test]
+fn a_number_always_leads_to_the_same_bytes() {
+    needs_fuse!();
+    let store = store();
+    let mount = Mount::new(&store.path());
+    let path = mount.at("workers/w0/evidence.txt");
+    let mut seen: Vec<(u64, Vec<u8>)> = Vec::new();
+    let begun = Instant::now();
+    let mut n = 0;
+    while seen.len() < 5 {
+        assert!(begun.elapsed() < super::PATIENCE, "only {} versions", seen.len());
+        change(&store, n);
+        n += 4;
+        let Snapshot { number, bytes, .. } = Snapshot::of(&path).unwrap();
+        match seen.iter().find(|(known, _)| *known == number) {
+            Some((_, known)) => assert!(*known == bytes, "inode {number} has two contents"),
+            None => {
+                assert!(seen.iter().all(|(_, known)| *known != bytes), "the same bytes under two numbers");
+                seen.push((number, bytes));
+            }
+        }
+    }
+}
+
+/// A tree that looks at the disk again only after an hour, so that what happens within the second for which it believes
+/// what it has seen happens at leisure.
+fn slow_tree(store: &TestStore) -> Tree {
+    let hour = Duration::from_secs(3_600);
+    Tree::new(View::new(store.catalog(hour), Filter::default()), Settings::default())
+}
+
+#[test]
+fn an_index_is_of_one_version_of_the_record() {
+    let store = store();
+    let tree = slow_tree(&store);
+    by_rename(&store.at("workers/w0/metadata.json"), &metadata("w0", 7));
+    let index: Value = serde_json::from_slice(see(&tree, "workers/w0/index.json").unwrap().bytes()).unwrap();
+    assert_eq!(index["task"], index["summary"], "the task is of one version and the summary of another");
+}
+
+#[test]
+fn evidence_tells_the_size_of_the_bytes_that_it_shows() {
+    let store = store();
+    let tree = slow_tree(&store);
+    assert!(see(&tree, "workers/w0/index.json").is_ok());
+    by_rename(&store.at("workers/w0/tool_calls/001_renamed.txt"), &output(9));
+    let seen = see(&tree, "workers/w0/evidence.txt").unwrap();
+    let section = seen.text().split("001_renamed.txt (").nth(1).unwrap();
+    let told = section.split(' ').next().unwrap();
+    let shown = section.lines().find(|line| version_of(line).is_ok()).unwrap();
+    let of_that_version = output(version_of(shown).unwrap()).len();
+    assert_eq!(told, of_that_version.to_string(), "the size is of one version and the bytes of another");
+}

@@ -1,0 +1,224 @@
+//! Every change underneath is seen, by path and without unmounting: how soon is awaited, never measured.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+
+use serde_json::{Value, json};
+
+use super::{PATIENCE, eventually, swarm};
+use crate::needs_fuse;
+use crate::support::{Mount, TestStore};
+
+fn append(path: &Path, text: &str) {
+    File::options().append(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+fn replace(store: &TestStore, path: &str, text: &str) {
+    let fresh = store.write(format!("{path}.tmp"), text);
+    fs::rename(fresh, store.at(path)).unwrap();
+}
+
+/// Waits until the file at `path` in the mount holds `text`.
+fn await_text(mount: &Mount, path: &str, text: &str) {
+    eventually(&format!("{text:?} in {path}"), || {
+        let bytes = fs::read(mount.at(path)).ok()?;
+        String::from_utf8(bytes).ok()?.contains(text).then_some(())
+    });
+}
+
+#[test]
+fn changes_of_an_own_file_are_seen() {
+    needs_fuse!();
+    let store = swarm();
+    // A finished worker's own files are as fresh as anybody's.
+    for worker in ["alpha", "gamma"] {
+        let path = format!("workers/{worker}/logs/run.log");
+        store.write(&path, "first\n");
+        let mount = Mount::new(&store.path());
+        let exactly = |text: &str| {
+            eventually(&format!("{text:?} in {path}"), || (mount.read(&path) == text.as_bytes()).then_some(()));
+            assert_eq!(fs::metadata(mount.at(&path)).unwrap().len(), text.len() as u64);
+        };
+        exactly("first\n");
+        append(&store.at(&path), "second\n");
+        exactly("first\nsecond\n");
+        fs::write(store.at(&path), "rewritten in place, and longer than before\n").unwrap();
+        exactly("rewritten in place, and longer than before\n");
+        fs::write(store.at(&path), "rewritten in place, and longer than BEFORE\n").unwrap();
+        exactly("rewritten in place, and longer than BEFORE\n");
+        replace(&store, &path, "replaced\n");
+        exactly("replaced\n");
+        File::options().write(true).open(store.at(&path)).unwrap().set_len(3).unwrap();
+        exactly("rep");
+        File::options().write(true).open(store.at(&path)).unwrap().set_len(0).unwrap();
+        exactly("");
+        append(&store.at(&path), &"long ".repeat(40_000));
+        exactly(&"long ".repeat(40_000));
+        fs::remove_file(store.at(&path)).unwrap();
+        eventually("the file is gone", || fs::metadata(mount.at(&path)).is_err().then_some(()));
+        assert_eq!(mount.list(&format!("workers/{worker}/logs")), [""; 0]);
+        store.write(&path, "back\n");
+        exactly("back\n");
+    }
+}
+
+#[test]
+fn a_name_that_was_absent_is_seen_when_it_comes() {
+    needs_fuse!();
+    let store = swarm();
+    let mount = Mount::new(&store.path());
+    for path in ["workers/gamma/result.txt", "workers/gamma/outputs/new", "supervisor/notes.md"] {
+        assert!(fs::metadata(mount.at(path)).is_err(), "{path}");
+        store.write(path, "there\n");
+        await_text(&mount, path, "there\n");
+    }
+}
+
+#[test]
+fn a_new_call_is_seen_in_all_that_is_made_of_it() {
+    needs_fuse!();
+    let store = swarm();
+    let mount = Mount::new(&store.path());
+    for path in ["evidence.txt", "runs/r2/evidence.txt", "workers/gamma/evidence.txt", "workers/gamma/index.json"] {
+        assert!(!mount.text(path).contains("wholly_new"), "{path}");
+    }
+    store.call("gamma", 2, "wholly_new", "Error: wholly_new trouble\n");
+    await_text(&mount, "workers/gamma/evidence.txt", "wholly_new trouble");
+    await_text(&mount, "workers/gamma/summary", "wholly_new");
+    await_text(&mount, "workers/gamma/index.json", "002_wholly_new.txt");
+    await_text(&mount, "workers/gamma/evidence.3k.txt", "wholly_new trouble");
+    await_text(&mount, "runs/r2/evidence.txt", "wholly_new trouble");
+    await_text(&mount, "evidence.txt", "wholly_new trouble");
+    await_text(&mount, "index.json", "wholly_new trouble");
+    assert!(mount.list("workers/gamma/tool_calls").contains(&"002_wholly_new.txt".to_owned()));
+    append(&store.at("workers/gamma/tool_calls/002_wholly_new.txt"), "and one line more\n");
+    await_text(&mount, "workers/gamma/evidence.txt", "and one line more");
+    await_text(&mount, "evidence.txt", "and one line more");
+    // A finished worker looked at by its own name is as fresh.
+    store.call("alpha", 9, "late", "Error: very late\n");
+    await_text(&mount, "workers/alpha/evidence.txt", "very late");
+}
+
+#[test]
+fn a_change_of_status_is_seen() {
+    needs_fuse!();
+    let store = swarm();
+    let mount = Mount::new(&store.path());
+    let status = |path: &str| {
+        let index: Value = serde_json::from_slice(&mount.read(path)).unwrap();
+        let row = index["workers"].as_array().map(|rows| rows.iter().find(|row| row["id"] == "gamma").unwrap());
+        row.unwrap_or(&index)["status"].as_str().unwrap().to_owned()
+    };
+    let all = ["index.json", "workers/index.json", "runs/r2/index.json", "workers/gamma/index.json"];
+    for path in all {
+        assert_eq!(status(path), "running", "{path}");
+    }
+    store.worker("gamma", json!({"run_id": "r2", "status": "failed", "error": "killed by a signal"}));
+    for path in all {
+        eventually(path, || (status(path) == "failed").then_some(()));
+    }
+    await_text(&mount, "workers/gamma/summary", "killed by a signal");
+    await_text(&mount, "summary", "killed by a signal");
+    await_text(&mount, "evidence.txt", "killed by a signal");
+}
+
+#[test]
+fn a_late_change_of_a_finished_worker_is_seen() {
+    needs_fuse!();
+    let store = swarm();
+    let mount = Mount::with(&store.path(), &["--ttl", "1"]);
+    assert!(!mount.text("index.json").contains("corrected"));
+    store.worker("alpha", json!({"run_id": "r1", "task": "corrected afterwards"}));
+    await_text(&mount, "index.json", "corrected afterwards");
+    store.call("beta", 2, "sql", "Error: a late line\n");
+    await_text(&mount, "evidence.txt", "a late line");
+    await_text(&mount, "runs/r1/evidence.txt", "a late line");
+}
+
+#[test]
+fn workers_come_and_go() {
+    needs_fuse!();
+    let store = swarm();
+    let mount = Mount::new(&store.path());
+    let total = || -> u64 {
+        let index: Value = serde_json::from_slice(&mount.read("index.json")).unwrap();
+        index["total_workers"].as_u64().unwrap()
+    };
+    assert!(fs::metadata(mount.at("workers/new")).is_err());
+    store.worker("new", json!({"run_id": "r3", "status": "running"})).call("new", 1, "echo", "hello\n");
+    await_text(&mount, "workers/new/evidence.txt", "hello");
+    eventually("the new worker is listed", || mount.list("workers").contains(&"new".into()).then_some(()));
+    eventually("the new run is listed", || mount.list("runs").contains(&"r3".into()).then_some(()));
+    eventually("the new worker is counted", || (total() == 4).then_some(()));
+    assert_eq!(mount.list("runs/r3/workers"), ["new"]);
+    fs::remove_dir_all(store.at("workers/new")).unwrap();
+    eventually("the worker is gone", || fs::metadata(mount.at("workers/new/summary")).is_err().then_some(()));
+    eventually("the worker's folder is gone", || fs::metadata(mount.at("workers/new")).is_err().then_some(()));
+    eventually("the worker is not listed", || (!mount.list("workers").contains(&"new".into())).then_some(()));
+    eventually("the run is not listed", || (!mount.list("runs").contains(&"r3".into())).then_some(()));
+    eventually("the worker is not counted", || (total() == 3).then_some(()));
+    // Another under the same name is another worker.
+    store.worker("new", json!({"run_id": "r4", "status": "running", "task": "the second of its name"}));
+    await_text(&mount, "workers/new/index.json", "the second of its name");
+    assert!(!mount.text("workers/new/evidence.txt").contains("hello"));
+    // A worker that is renamed keeps its bytes under its new name.
+    fs::rename(store.at("workers/new"), store.at("workers/renamed")).unwrap();
+    await_text(&mount, "workers/renamed/metadata.json", "the second of its name");
+    eventually("the old name is gone", || fs::metadata(mount.at("workers/new")).is_err().then_some(()));
+}
+
+#[test]
+fn an_empty_store_is_mounted_and_fills() {
+    needs_fuse!();
+    let store = TestStore::new();
+    let mount = Mount::new(&store.path());
+    assert_eq!(mount.list("workers"), ["index.json"]);
+    store.worker("first", json!({"status": "running"}));
+    eventually("the first worker", || mount.list("workers").contains(&"first".into()).then_some(()));
+    await_text(&mount, "index.json", "\"first\"");
+    store.write("supervisor/strategy.md", "a plan\n");
+    await_text(&mount, "supervisor/strategy.md", "a plan\n");
+    eventually("the notes are listed", || mount.list("").contains(&"supervisor".into()).then_some(()));
+}
+
+/// A process that is ended with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn tail_follows_an_own_file() {
+    needs_fuse!();
+    let store = swarm();
+    let path = store.write("workers/gamma/logs/run.log", "begin\n");
+    let mount = Mount::new(&store.path());
+    let mut tail = Command::new("tail")
+        .args(["-n", "+1", "-s", "0.05", "-f"])
+        .arg(mount.at("workers/gamma/logs/run.log"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = tail.stdout.take().unwrap();
+    let _tail = Running(tail);
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            let _ = sender.send(line);
+        }
+    });
+    let next = || lines.recv_timeout(PATIENCE).expect("tail shows a line");
+    assert_eq!(next(), "begin");
+    for n in 0..3 {
+        append(&path, &format!("line {n}\n"));
+        assert_eq!(next(), format!("line {n}"));
+    }
+}

@@ -1,0 +1,279 @@
+//! What is open stays what it was: one version of a generated file until it is closed, an own file as on disk.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::Duration;
+
+use serde_json::json;
+use swarmletfs::error::Error;
+use swarmletfs::tree::{ROOT, Tree};
+
+use super::{Snapshot, eventually, swarm};
+use crate::needs_fuse;
+use crate::support::{Mount, TestStore};
+
+const GENERATED: [&str; 7] = [
+    "index.json",
+    "summary",
+    "evidence.txt",
+    "workers/gamma/index.json",
+    "workers/gamma/summary",
+    "workers/gamma/evidence.txt",
+    "workers/gamma/evidence.900.txt",
+];
+
+#[test]
+fn the_size_told_of_every_file_is_the_size_read() {
+    needs_fuse!();
+    let store = swarm();
+    let mount = Mount::new(&store.path());
+    let out = mount.shell(r#"find "$M" -type f -print"#);
+    let listed = String::from_utf8(out.stdout).unwrap();
+    assert!(listed.lines().count() > 20);
+    for path in listed.lines() {
+        let told = fs::metadata(path).unwrap().len();
+        let Snapshot { size, bytes, .. } = Snapshot::of(path.as_ref()).unwrap();
+        assert_eq!((told, size), (bytes.len() as u64, bytes.len() as u64), "{path}");
+    }
+}
+
+#[test]
+fn a_handle_held_open_keeps_its_version_and_a_new_open_sees_the_new_one() {
+    needs_fuse!();
+    let store = swarm();
+    let mount = Mount::new(&store.path());
+    let mut held = Vec::new();
+    for path in GENERATED {
+        let whole = mount.read(path);
+        let mut file = File::open(mount.at(path)).unwrap();
+        let number = file.metadata().unwrap().ino();
+        let mut half = vec![0; whole.len() / 2];
+        file.read_exact(&mut half).unwrap();
+        held.push((path, file, half, number, whole));
+    }
+    store
+        .worker("gamma", json!({"run_id": "r2", "status": "running", "task": "another task, much longer than before"}));
+    store.call("gamma", 2, "sql", "Error: gone\n".repeat(700));
+    for (path, mut file, mut read, number, whole) in held {
+        let new = eventually(path, || Some(mount.read(path)).filter(|new| *new != whole));
+        assert_eq!(file.metadata().unwrap().len(), whole.len() as u64, "{path}: the size of the held version");
+        assert_eq!(file.metadata().unwrap().ino(), number, "{path}");
+        file.read_to_end(&mut read).unwrap();
+        assert_eq!(read, whole, "{path}: the held version");
+        // Again and from the start, past every cache that the kernel may have dropped meanwhile.
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let mut again = Vec::new();
+        file.seek(SeekFrom::Start(0)).unwrap();
+        file.read_to_end(&mut again).unwrap();
+        assert_eq!(again, whole, "{path}: the held version, read again");
+        let reopened = File::open(mount.at(path)).unwrap();
+        assert_ne!(reopened.metadata().unwrap().ino(), number, "{path}: new content is a new inode");
+        assert_eq!(reopened.metadata().unwrap().len(), new.len() as u64, "{path}");
+    }
+}
+
+#[test]
+fn content_that_did_not_change_keeps_its_inode() {
+    needs_fuse!();
+    let store = swarm();
+    let mount = Mount::new(&store.path());
+    let number = |path: &str| fs::metadata(mount.at(path)).unwrap().ino();
+    let alpha = ["summary", "index.json", "evidence.txt"].map(|name| format!("workers/alpha/{name}"));
+    let before: Vec<u64> = alpha.iter().map(|path| number(path)).collect();
+    let (swarm_before, evidence) = (number("index.json"), number("workers/gamma/evidence.txt"));
+    store.call("gamma", 2, "sql", "4\n");
+    eventually("gamma's second call", || (number("workers/gamma/evidence.txt") != evidence).then_some(()));
+    eventually("gamma's second call in the swarm's index", || (number("index.json") != swarm_before).then_some(()));
+    assert_eq!(alpha.iter().map(|path| number(path)).collect::<Vec<_>>(), before, "another worker's files");
+}
+
+#[test]
+fn content_that_comes_back_is_the_old_inode() {
+    needs_fuse!();
+    let store = TestStore::new();
+    store.worker("w", json!({"status": "running"})).call("w", 1, "t", "one\n");
+    let mount = Mount::new(&store.path());
+    let path = mount.at("workers/w/evidence.txt");
+    let first = fs::metadata(&path).unwrap().ino();
+    store.call("w", 1, "t", "two, and longer\n");
+    eventually("the change", || (fs::metadata(&path).unwrap().ino() != first).then_some(()));
+    store.call("w", 1, "t", "one\n");
+    eventually("the change back", || (fs::metadata(&path).unwrap().ino() == first).then_some(()));
+    assert!(mount.text("workers/w/evidence.txt").contains("one\n"));
+}
+
+/// A store with one worker whose evidence can be asked for in many large sizes.
+fn bulky() -> TestStore {
+    let store = TestStore::new();
+    let output: String = (0..120_000).map(|n| format!("{n:09} nothing here\n")).collect();
+    store.worker("w", json!({"status": "running"})).call("w", 1, "dump", output);
+    store
+}
+
+/// Asks that together are larger than the 64 MiB of rendered bytes that are kept.
+fn asks() -> impl Iterator<Item = String> {
+    (0..36).map(|n| format!("evidence.{}.txt", 2_000_000 + n))
+}
+
+#[test]
+fn an_evicted_version_is_read_again_through_its_path() {
+    needs_fuse!();
+    let store = bulky();
+    let mount = Mount::new(&store.path());
+    let first = mount.read("workers/w/evidence.5000.txt");
+    let number = fs::metadata(mount.at("workers/w/evidence.5000.txt")).unwrap().ino();
+    let held = File::open(mount.at("workers/w/evidence.5000.txt")).unwrap();
+    let mut total = 0;
+    for ask in asks() {
+        let bytes = mount.read(&format!("workers/w/{ask}"));
+        assert!(bytes.len() <= 2_000_036 && bytes.ends_with(b"\n"), "{ask}");
+        total += bytes.len();
+    }
+    assert!(total > 64 << 20, "only {total} bytes were read, which may evict nothing");
+    assert_eq!(mount.read("workers/w/evidence.5000.txt"), first);
+    assert_eq!(fs::metadata(mount.at("workers/w/evidence.5000.txt")).unwrap().ino(), number);
+    rustix::fs::fadvise(&held, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let mut again = vec![0; first.len()];
+    held.read_exact_at(&mut again, 0).unwrap();
+    assert_eq!(again, first, "what a handle holds is not evicted");
+    for ask in asks().take(3) {
+        assert!(mount.read(&format!("workers/w/{ask}")).len() > 1_900_000);
+    }
+}
+
+fn find(tree: &Tree, path: [&str; 3]) -> swarmletfs::tree::Found {
+    path[1..]
+        .iter()
+        .fold(tree.lookup(ROOT, path[0].as_bytes()).unwrap(), |at, name| tree.lookup(at.ino, name.as_bytes()).unwrap())
+}
+
+/// Reads other versions, twice each so that they are worth keeping, until the bytes of `ino` are kept no longer or
+/// its source is found to be another.
+fn until_stale(tree: &Tree, ino: u64) -> Error {
+    for ask in (0..600).map(|n| format!("evidence.{}.txt", 1_500_000 + n)) {
+        let found = find(tree, ["workers", "w", &ask]);
+        assert!(found.attr.size > 1_400_000);
+        for _ in 0..2 {
+            let opened = tree.open(found.ino).unwrap();
+            tree.release(opened.fh);
+        }
+        match tree.open(ino) {
+            Ok(opened) => tree.release(opened.fh),
+            Err(error) => return error,
+        }
+    }
+    panic!("900 MB were read, and the version is still kept");
+}
+
+#[test]
+fn an_evicted_version_whose_source_changed_is_stale() {
+    let store = bulky();
+    let tree = store.tree();
+    let read = |fh| tree.read(fh, 0, 1 << 20, <[u8]>::to_vec).unwrap();
+    let found = find(&tree, ["workers", "w", "evidence.5000.txt"]);
+    let opened = tree.open(found.ino).unwrap();
+    let first = read(opened.fh);
+    assert_eq!(found.attr.size, first.len() as u64);
+    store.call("w", 2, "late", "Error: a new call\n");
+    assert_eq!(until_stale(&tree, found.ino), Error::Stale);
+    assert_eq!(read(opened.fh), first, "what a handle holds stays");
+    assert_eq!(tree.attr(found.ino).unwrap().0.size, first.len() as u64, "and so does what it is told to be");
+    let new = find(&tree, ["workers", "w", "evidence.5000.txt"]);
+    assert_ne!(new.ino, found.ino);
+    let opened = tree.open(new.ino).unwrap();
+    assert_eq!(read(opened.fh).len() as u64, new.attr.size);
+}
+
+#[test]
+fn a_mapping_of_a_generated_file_keeps_its_version() {
+    needs_fuse!();
+    let store = swarm();
+    let mount = Mount::new(&store.path());
+    let script = r#"
+import mmap, os, sys, time
+path, call = sys.argv[1:]
+def mapped():
+    f = open(path, "rb")
+    return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+first = open(path, "rb").read()
+held = mapped()
+open(call, "w").write("Error: a later call\n" * 900)
+end = time.monotonic() + 30
+while open(path, "rb").read() == first:
+    assert time.monotonic() < end, "the change is not seen"
+    time.sleep(0.01)
+assert held[:] == first, "a mapping changed"
+new = open(path, "rb").read()
+assert mapped()[:] == new and new != first
+"#;
+    let out = std::process::Command::new("python3")
+        .args(["-c", script])
+        .args([mount.at("workers/gamma/evidence.txt"), store.at("workers/gamma/tool_calls/009_late.txt")])
+        .output();
+    let Ok(out) = out else { return eprintln!("SKIP mappings: python3 is not installed") };
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// Waits until the kernel no longer believes what it was told before.
+fn outlive_what_was_told() {
+    let begun = std::time::Instant::now();
+    eventually("a second and a half", || (begun.elapsed() > Duration::from_millis(1_500)).then_some(()));
+}
+
+#[test]
+fn an_own_file_that_was_replaced_is_still_read_through_its_handle() {
+    needs_fuse!();
+    let store = swarm();
+    let old = "old ".repeat(50_000);
+    store.write("workers/gamma/logs/run.log", &old);
+    let mount = Mount::new(&store.path());
+    let held = File::open(mount.at("workers/gamma/logs/run.log")).unwrap();
+    let number = held.metadata().unwrap().ino();
+    let fresh = store.write("workers/gamma/logs/run.log.new", "new");
+    fs::rename(fresh, store.at("workers/gamma/logs/run.log")).unwrap();
+    eventually("the new file", || (mount.read("workers/gamma/logs/run.log") == b"new").then_some(()));
+    assert_ne!(fs::metadata(mount.at("workers/gamma/logs/run.log")).unwrap().ino(), number);
+    outlive_what_was_told();
+    let mut bytes = vec![0; old.len()];
+    held.read_exact_at(&mut bytes, 0).unwrap();
+    assert!(bytes == old.as_bytes(), "the old file's bytes");
+    assert_eq!(held.metadata().unwrap().len(), old.len() as u64);
+}
+
+#[test]
+fn an_own_file_that_was_deleted_is_still_read_through_its_handle() {
+    needs_fuse!();
+    let store = swarm();
+    store.write("workers/gamma/logs/run.log", "still here");
+    let mount = Mount::new(&store.path());
+    let mut held = File::open(mount.at("workers/gamma/logs/run.log")).unwrap();
+    fs::remove_file(store.at("workers/gamma/logs/run.log")).unwrap();
+    eventually("the deletion", || fs::metadata(mount.at("workers/gamma/logs/run.log")).is_err().then_some(()));
+    outlive_what_was_told();
+    let mut text = String::new();
+    held.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "still here");
+    assert_eq!(held.metadata().unwrap().len(), 10);
+}
+
+#[test]
+fn an_own_file_that_grows_is_followed_through_its_handle() {
+    needs_fuse!();
+    let store = swarm();
+    let path = store.write("workers/gamma/logs/run.log", "one\n");
+    let mount = Mount::new(&store.path());
+    let mut held = File::open(mount.at("workers/gamma/logs/run.log")).unwrap();
+    let mut text = String::new();
+    held.read_to_string(&mut text).unwrap();
+    let mut expected = String::from("one\n");
+    for line in ["two\n", "three\n", &"4".repeat(9_000)] {
+        File::options().append(true).open(&path).unwrap().write_all(line.as_bytes()).unwrap();
+        expected.push_str(line);
+        eventually(line, || {
+            held.read_to_string(&mut text).unwrap();
+            (text.len() >= expected.len()).then_some(())
+        });
+        assert_eq!(text, expected);
+    }
+}
