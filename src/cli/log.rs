@@ -18,20 +18,24 @@ use crate::name::printable;
 
 const VARIABLE: &str = "SWARMLETFS_LOG";
 
+/// What is logged if nothing is said. A reply that nobody waits for any more, since the reader was killed, is no error.
+const FILE: &str = "info,fuser::reply=off";
+const STDERR: &str = "warn,fuser::reply=off";
+
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Checks the filter without using it. Errors: it is wrong.
 pub(super) fn check() -> Result<(), Usage> {
-    filter("info").map(drop)
+    filter(FILE).map(drop)
 }
 
 /// Starts logging to `file`, or else to stderr if in the foreground. Errors: the filter, or the file.
 pub(super) fn start(file: Option<&Path>, foreground: bool) -> anyhow::Result<()> {
     if let Some(path) = file {
         let file = open(path).with_context(|| format!("cannot open the log {}", shown(path)))?;
-        init(filter("info")?, file);
+        init(filter(FILE)?, file);
     } else if foreground {
-        init(filter("warn")?, io::stderr());
+        init(filter(STDERR)?, io::stderr());
     }
     Ok(())
 }

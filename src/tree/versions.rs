@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle, GuardResult};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
 use super::attr::{Attr, short};
 use crate::error::{Error, Result};
@@ -11,6 +11,8 @@ use crate::render::{Generated, Key, Rendered, Renderer, Scope};
 
 /// How many bytes of versions are kept that no handle holds.
 const BYTES: u64 = 64 << 20;
+/// About how many versions that is.
+const ITEMS: usize = 10_000;
 /// How many versions are known without their bytes.
 const KNOWN: usize = 100_000;
 
@@ -42,7 +44,15 @@ impl Weighter<(File, [u8; 16]), Arc<[u8]>> for ByLength {
 
 impl Versions {
     pub(super) fn new() -> Versions {
-        Versions { known: Cache::new(KNOWN), bytes: Cache::with_weighter(10_000, BYTES, ByLength) }
+        // One shard: else a version larger than its part of the bytes would never be kept.
+        let options = OptionsBuilder::new().shards(1).weight_capacity(BYTES).estimated_items_capacity(ITEMS).build();
+        let bytes = match options {
+            Ok(options) => {
+                Cache::with_options(options, ByLength, DefaultHashBuilder::default(), DefaultLifecycle::default())
+            }
+            Err(_) => Cache::with_weighter(ITEMS, BYTES, ByLength),
+        };
+        Versions { known: Cache::new(KNOWN), bytes }
     }
 
     /// The version that the file has now; made only if nothing is known of it. Requests for the same one that come at
@@ -51,8 +61,8 @@ impl Versions {
         let key = renderer.key(&file.0, file.1)?;
         let guarded = (file.clone(), key);
         match self.known.get_value_or_guard(&guarded, None) {
-            quick_cache::sync::GuardResult::Value(version) => Ok(version),
-            quick_cache::sync::GuardResult::Guard(guard) => {
+            GuardResult::Value(version) => Ok(version),
+            GuardResult::Guard(guard) => {
                 let (version, complete) = self.make(renderer, file)?;
                 if complete {
                     // What a full cache does not take is made again when asked for.
@@ -60,7 +70,7 @@ impl Versions {
                 }
                 Ok(version)
             }
-            quick_cache::sync::GuardResult::Timeout => self.make(renderer, file).map(|(version, _)| version),
+            GuardResult::Timeout => self.make(renderer, file).map(|(version, _)| version),
         }
     }
 

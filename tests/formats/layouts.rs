@@ -196,7 +196,8 @@ fn the_index_of_the_swarm_has_the_well_known_shape() {
 fn an_index_makes_nobody_an_owner() {
     let store = TestStore::new();
     store.worker("a", json!({}));
-    store.write("workers/index.json", json!([{"worker_id": "a", "owner_id": 7, "config": {"owner_id": 7}}]).to_string());
+    store
+        .write("workers/index.json", json!([{"worker_id": "a", "owner_id": 7, "config": {"owner_id": 7}}]).to_string());
     assert!(listed(&store.tree_of_owner("7")).is_empty());
 }
 
@@ -204,7 +205,8 @@ fn an_index_makes_nobody_an_owner() {
 fn an_index_makes_nobody_a_member_of_a_run() {
     let store = TestStore::new();
     store.worker("a", json!({}));
-    store.write("workers/index.json", json!([{"worker_id": "a", "run_id": "r", "config": {"run_id": "r"}}]).to_string());
+    store
+        .write("workers/index.json", json!([{"worker_id": "a", "run_id": "r", "config": {"run_id": "r"}}]).to_string());
     let tree = store.tree_of(Filter { owner: None, run: Some("r".into()) });
     assert!(listed(&tree).is_empty());
 }
