@@ -137,5 +137,5 @@ fn one_bad_store_among_good_ones_is_no_mount() {
     let point = yard.folder("mnt");
     mount(&store.path(), &point, &["--store", "/no/such/store"]).refused(1, &["/no/such/store"]);
     assert_eq!(ours_at(&point), 0);
-    assert!(servers(|at| at == point).is_empty());
+    wait_until("the end of the server", || servers(|at| at == point).is_empty());
 }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use serde_json::json;
 
-use super::program::{Yard, mount, ours_at, run, servers, small_store, typed};
+use super::program::{Yard, mount, ours_at, run, servers, small_store, typed, wait_until};
 use crate::needs_fuse;
 use crate::support::TestStore;
 
@@ -130,7 +130,7 @@ fn a_store_that_is_none_is_refused_with_the_cause_and_the_cure() {
         let done = mount(store, &point, &[]);
         done.refused(1, named);
         assert_eq!(ours_at(&point), 0);
-        assert!(servers(|at| at == point).is_empty(), "{done:#?}");
+        wait_until("the end of the server", || servers(|at| at == point).is_empty());
     };
     let missing = yard.at("missing");
     refused(&missing, &[missing.to_str().unwrap(), "no such", "--store"]);
@@ -158,7 +158,7 @@ fn an_empty_store_is_a_swarm_that_has_not_begun() {
     done.fine();
     assert!(done.err.contains("0 workers"), "{done:#?}");
     store.worker("w1", json!({}));
-    super::program::wait_until("the first worker", || point.join("workers/w1").exists());
+    wait_until("the first worker", || point.join("workers/w1").exists());
 }
 
 #[test]
