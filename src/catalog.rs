@@ -157,7 +157,7 @@ impl Catalog {
         let now = match scan::look(source, entry.source, &entry.worker.root, held.entries.get(at)) {
             Ok(Some(now)) if std::ptr::eq(&*now, entry) => return false,
             Ok(now) => now,
-            Err(Error::NotFound) => None,
+            Err(Error::NotFound | Error::Escape | Error::NotADirectory) => None,
             // What cannot be read for a moment stays as it was.
             Err(_) => return false,
         };
@@ -184,7 +184,7 @@ impl Catalog {
     /// The state of all files of a worker as it is now.
     pub fn stamp_now(&self, entry: &Entry) -> Result<Arc<Stamp>> {
         let at = Instant::now();
-        let stamp = Arc::new(survey::survey(self.store(entry), &entry.worker.root, None)?);
+        let stamp = Arc::new(survey::survey(&*self.folder(entry)?, None)?);
         *entry.stamp.lock() = Some(Surveyed { at, cost: at.elapsed(), stamp: stamp.clone() });
         Ok(stamp)
     }
@@ -192,14 +192,17 @@ impl Catalog {
     /// All files of a worker, sorted by path; at most `most`, the second value says how many there are.
     pub fn files(&self, entry: &Entry, most: usize) -> Result<(Vec<FileStat>, u64)> {
         let mut files = Vec::new();
-        let stamp = survey::survey(self.store(entry), &entry.worker.root, Some(&mut files))?;
+        let stamp = survey::survey(&*self.folder(entry)?, Some(&mut files))?;
         files.truncate(most);
         Ok((files, stamp.files))
     }
 
-    /// The store a worker lies in.
-    pub fn store(&self, entry: &Entry) -> &dyn Store {
-        self.source_store(entry.source)
+    /// A worker's folder, entered. [`Error::NotFound`] where another folder has taken its place: what the catalog knows
+    /// of a worker, and above all whose it is, was read in this one.
+    pub fn folder(&self, entry: &Entry) -> Result<Box<dyn Store>> {
+        let folder = self.source_store(entry.source).enter(&entry.worker.root)?;
+        let identity = folder.stat(&RelPath::root())?.identity;
+        if identity == entry.glance.identity { Ok(folder) } else { Err(Error::NotFound) }
     }
 
     /// A store by number; the first for a number that there is not.
@@ -218,7 +221,11 @@ impl Catalog {
     /// Reads a worker anew, with its trace, until `go_on` says no.
     pub fn record(&self, entry: &Entry, go_on: &dyn Fn() -> bool) -> Result<Record> {
         match self.sources.get(entry.source) {
-            Some(source) => source.format.record(place(source), &entry.worker, go_on),
+            Some(source) => {
+                let folder = self.folder(entry)?;
+                let place = Place { folder: &*folder, outputs: source.outputs.as_deref() };
+                source.format.record(place, &entry.worker, go_on)
+            }
             None => Err(Error::NotFound),
         }
     }
@@ -243,8 +250,4 @@ impl Catalog {
         let is_file = |path: &RelPath| source.store.stat(path).is_ok_and(|meta| meta.kind == crate::store::Kind::File);
         source.format.index_files().into_iter().find(is_file).map(|path| (0, path))
     }
-}
-
-fn place(source: &Source) -> Place<'_> {
-    Place { store: &*source.store, outputs: source.outputs.as_deref() }
 }

@@ -117,6 +117,10 @@ pub trait Store: Send + Sync {
 
     /// Opens the regular file `path`. Anything else is an error, and never opened.
     fn open(&self, path: &RelPath) -> Result<Box<dyn File>>;
+
+    /// The folder `path` as a store of its own: it stays that folder, whatever takes its name's place later. Who was
+    /// let into a folder by what is in it can so not be led into another.
+    fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>>;
 }
 
 /// Reads up to `limit` bytes from `offset` on, as one buffer; shorter where the file ends.

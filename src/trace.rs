@@ -47,11 +47,11 @@ pub struct Found {
     pub skipped: Skipped,
 }
 
-/// The bytes a trace is read from.
+/// The bytes a worker's record is read from.
 #[derive(Clone, Copy)]
 pub struct Place<'a> {
-    /// The store.
-    pub store: &'a dyn Store,
+    /// The worker's own folder, entered.
+    pub folder: &'a dyn Store,
     /// Where outputs that were stored out of band lie, if anywhere.
     pub outputs: Option<&'a dyn Store>,
 }
@@ -67,12 +67,12 @@ pub trait Format: Send + Sync {
     /// The folders that may be workers.
     fn find(&self, store: &dyn Store) -> Result<Found>;
 
-    /// Looks at one of them; `None` if it is no worker.
-    fn glance(&self, store: &dyn Store, folder: &RelPath) -> Result<Option<Glance>>;
+    /// Looks at one of them, entered as `folder`, which lies at `path` in its store; `None` if it is no worker.
+    fn glance(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<Glance>>;
 
     /// Reads what listing and metadata tell. `last_good` is what was read of the same folder before; it is kept
     /// where the metadata is torn just now. Never fails: what is wrong stands in the worker's flaws.
-    fn worker(&self, store: &dyn Store, folder: &RelPath, last_good: Option<&Worker>) -> Worker;
+    fn worker(&self, folder: &dyn Store, path: &RelPath, last_good: Option<&Worker>) -> Worker;
 
     /// Reads a worker anew and looks into its files. `last_good` is what was read of it before; it is kept where the
     /// metadata is torn just now. Stops looking into outputs when `go_on` says no.

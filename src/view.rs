@@ -91,17 +91,17 @@ impl View {
 
     /// What `path` in a worker's folder is.
     pub fn stat(&self, member: &Member, path: &RelPath) -> Result<Meta> {
-        shown(self.catalog.store(&member.entry).stat(&member.path(path))?)
+        shown(self.catalog.folder(&member.entry)?.stat(path)?)
     }
 
     /// The folder `path` of a worker.
     pub fn list(&self, member: &Member, path: &RelPath) -> Result<Listing> {
-        Ok(listing(self.catalog.store(&member.entry).list(&member.path(path))?))
+        Ok(listing(self.catalog.folder(&member.entry)?.list(path)?))
     }
 
     /// Opens the file `path` of a worker.
     pub fn open(&self, member: &Member, path: &RelPath) -> Result<Box<dyn File>> {
-        self.catalog.store(&member.entry).open(&member.path(path))
+        self.catalog.folder(&member.entry)?.open(path)
     }
 
     /// Opens the output of a call, wherever it lies. `None` where it cannot be read for the reason the call gives.

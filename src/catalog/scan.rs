@@ -49,13 +49,14 @@ pub(super) fn scan(sources: &[Source], before: Option<&Snapshot>, freshness: Fre
             match look(source, number, &folder, old) {
                 Ok(Some(entry)) => entries.push(entry),
                 Ok(None) => skipped.not_workers += 1,
-                Err(Error::NotFound) => {}
+                Err(Error::NotFound | Error::NotADirectory) => {}
                 // A foreign mount: like a link, not followed but counted.
-                Err(Error::Escape) if old.is_none() => skipped.special += 1,
+                Err(Error::Escape) => skipped.special += 1,
                 Err(error) => match old {
                     Some(old) => entries.push(Arc::clone(old)),
                     None => {
-                        warn!("cannot look at {}: {error}", folder.display());
+                        // Not by name: the log of a narrowed view is the log of this.
+                        warn!("a folder of a store cannot be looked at: {error}");
                         skipped.unreadable += 1;
                     }
                 },
@@ -82,18 +83,20 @@ fn lately(entry: &Entry, freshness: Freshness) -> bool {
 pub(super) fn look(
     source: &Source,
     number: usize,
-    folder: &RelPath,
+    path: &RelPath,
     old: Option<&Arc<Entry>>,
 ) -> Result<Option<Arc<Entry>>> {
     let now = Instant::now();
-    let Some(glance) = source.format.glance(&*source.store, folder)? else { return Ok(None) };
+    // Entered once: what the glance tells and what is read are of the same folder.
+    let folder = source.store.enter(path)?;
+    let Some(glance) = source.format.glance(&*folder, path)? else { return Ok(None) };
     if let Some(old) = old.filter(|old| old.glance.key == glance.key) {
         *old.checked.lock() = now;
         return Ok(Some(Arc::clone(old)));
     }
     // Another folder under the old name has nothing to do with what was there before.
     let last_good = old.filter(|old| old.glance.identity == glance.identity).map(|old| &old.worker);
-    let worker = source.format.worker(&*source.store, folder, last_good);
+    let worker = source.format.worker(&*folder, path, last_good);
     let (checked, stamp) = (Mutex::new(now), Mutex::new(None));
     Ok(Some(Arc::new(Entry { worker, source: number, glance, checked, stamp })))
 }

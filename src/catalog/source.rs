@@ -96,4 +96,8 @@ impl Store for NoStore {
     fn open(&self, _: &RelPath) -> Result<Box<dyn File>> {
         Err(Error::NotFound)
     }
+
+    fn enter(&self, _: &RelPath) -> Result<Box<dyn Store>> {
+        Err(Error::NotFound)
+    }
 }

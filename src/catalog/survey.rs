@@ -71,15 +71,11 @@ impl Access {
     }
 }
 
-/// Walks `root`. With `files`, also lists all files there, sorted by path.
-pub(super) fn survey(store: &dyn Store, root: &RelPath, files: Option<&mut Vec<FileStat>>) -> Result<Stamp> {
-    let own = store.stat(root)?;
-    if own.kind != Kind::Folder {
-        return Err(Error::NotADirectory);
-    }
+/// Walks a worker's folder, entered as `store`. With `files`, also lists all files there, sorted by path.
+pub(super) fn survey(store: &dyn Store, files: Option<&mut Vec<FileStat>>) -> Result<Stamp> {
+    let own = store.stat(&RelPath::root())?;
     let mut walk = Walk {
         store,
-        root_len: root.as_bytes().len(),
         hash: blake3::Hasher::new(),
         left: ENTRIES_MAX,
         stamp: Stamp {
@@ -92,7 +88,7 @@ pub(super) fn survey(store: &dyn Store, root: &RelPath, files: Option<&mut Vec<F
         },
         files,
     };
-    walk.folder(root, 0)?;
+    walk.folder(&RelPath::root(), 0)?;
     let mut stamp = walk.stamp;
     walk.hash.finalize_xof().fill(&mut stamp.key);
     Ok(stamp)
@@ -100,7 +96,6 @@ pub(super) fn survey(store: &dyn Store, root: &RelPath, files: Option<&mut Vec<F
 
 struct Walk<'a> {
     store: &'a dyn Store,
-    root_len: usize,
     hash: blake3::Hasher,
     left: u64,
     stamp: Stamp,
@@ -164,11 +159,7 @@ impl Walk<'_> {
             self.stamp.files += 1;
             self.stamp.bytes = self.stamp.bytes.saturating_add(meta.size);
             if let Some(files) = self.files.as_deref_mut() {
-                let inner = path.as_bytes().get(self.root_len..).unwrap_or_default();
-                let inner = inner.strip_prefix(b"/").unwrap_or(inner);
-                if let Ok(path) = RelPath::parse(inner) {
-                    files.push(FileStat { path, bytes: meta.size, mtime: meta.mtime });
-                }
+                files.push(FileStat { path: path.clone(), bytes: meta.size, mtime: meta.mtime });
             }
         }
     }

@@ -24,7 +24,7 @@ const ATTEMPTS: usize = 16;
 
 /// A descriptor that stands for `path` without opening it. The last part may itself be a link, which is then what
 /// the descriptor stands for.
-fn locate(root: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedFd> {
+pub(super) fn locate(root: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat2(root, path, flags)
 }

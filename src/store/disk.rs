@@ -70,6 +70,16 @@ impl Store for Disk {
     fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
         Ok(Box::new(OpenFile(beneath::open(self.root.as_fd(), path, FileType::RegularFile)?)))
     }
+
+    fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
+        let root = beneath::locate(self.root.as_fd(), path)?;
+        match kind(beneath::file_type(&beneath::statx(root.as_fd())?)) {
+            Kind::Folder => Ok(Box::new(Disk { root, path: self.path.join(path.as_os_str()) })),
+            Kind::Link => Err(Error::Escape),
+            Kind::File => Err(Error::NotADirectory),
+            Kind::Special => Err(Error::Special),
+        }
+    }
 }
 
 struct OpenFile(OwnedFd);

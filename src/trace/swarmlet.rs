@@ -51,36 +51,36 @@ impl Format for Swarmlet {
         layout::find(store)
     }
 
-    fn glance(&self, store: &dyn Store, folder: &RelPath) -> Result<Option<Glance>> {
-        let own = store.stat(folder)?;
+    fn glance(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<Glance>> {
+        let own = folder.stat(&RelPath::root())?;
         // Whatever bears the name makes the folder a worker: a link or a FIFO there is a flaw, not an absence.
-        let metadata = found(store.stat(&layout::inside(folder, layout::METADATA)))?;
-        let calls = present(store.stat(&layout::inside(folder, layout::CALLS)))?;
+        let metadata = found(folder.stat(&layout::path(layout::METADATA)))?;
+        let calls = present(folder.stat(&layout::path(layout::CALLS)))?;
         if metadata.is_none() && calls.is_none_or(|calls| calls.kind != Kind::Folder) {
             return Ok(None);
         }
         // A layout without `task` in its metadata has it in a file of its own.
-        let task = present(store.stat(&layout::inside(folder, layout::TASK)))?;
+        let task = present(folder.stat(&layout::path(layout::TASK)))?;
         let mut hash = blake3::Hasher::new();
         let mut newest = Time::default();
         for meta in [Some(own), metadata, calls, task] {
             hash_meta(&mut hash, meta.as_ref());
             newest = newest.max(meta.map(|meta| meta.mtime).unwrap_or_default());
         }
-        for entry in self.index.lock().get(folder) {
+        for entry in self.index.lock().get(path) {
             hash.update(&entry.digest);
         }
         Ok(Some(Glance { identity: own.identity, key: short(&hash), newest }))
     }
 
-    fn worker(&self, store: &dyn Store, folder: &RelPath, last_good: Option<&Worker>) -> Worker {
-        let entries = self.index.lock().get(folder);
-        metadata::worker(store, folder, &entries, last_good).0
+    fn worker(&self, folder: &dyn Store, path: &RelPath, last_good: Option<&Worker>) -> Worker {
+        let entries = self.index.lock().get(path);
+        metadata::worker(folder, path, &entries, last_good).0
     }
 
     fn record(&self, place: Place<'_>, last_good: &Worker, go_on: &dyn Fn() -> bool) -> Result<Record> {
         let entries = self.index.lock().get(&last_good.root);
-        let (worker, metadata) = metadata::worker(place.store, &last_good.root, &entries, Some(last_good));
+        let (worker, metadata) = metadata::worker(place.folder, &last_good.root, &entries, Some(last_good));
         record::record(place, worker, &metadata, go_on)
     }
 

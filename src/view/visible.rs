@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Filter;
 use crate::catalog::{Entry, Snapshot};
 use crate::model::{Skipped, Worker, WorkerId};
-use crate::name::{Name, RelPath, to_file_name};
+use crate::name::{Name, to_file_name};
 use crate::store::Time;
 
 /// The names in `runs/` that stand for no run.
@@ -44,13 +44,6 @@ pub struct RunMembers {
     pub id: String,
     /// Its workers, by creation time, then id.
     pub members: Vec<Arc<Member>>,
-}
-
-impl Member {
-    /// The path in the store of `path` in this worker's folder.
-    pub(super) fn path(&self, path: &RelPath) -> RelPath {
-        self.entry.worker.root.join_path(path)
-    }
 }
 
 impl Visible {

@@ -151,16 +151,20 @@ fn find(tree: &Tree, path: [&str; 3]) -> swarmletfs::tree::Found {
 /// Reads other versions, twice each so that they are worth keeping, until the bytes of `ino` are kept no longer or
 /// its source is found to be another.
 fn until_stale(tree: &Tree, ino: u64) -> Error {
-    for ask in (0..600).map(|n| format!("evidence.{}.txt", 1_500_000 + n)) {
+    for n in 0..600 {
+        let ask = format!("evidence.{}.txt", 1_500_000 + n);
         let found = find(tree, ["workers", "w", &ask]);
         assert!(found.attr.size > 1_400_000);
         for _ in 0..2 {
             let opened = tree.open(found.ino).unwrap();
             tree.release(opened.fh);
         }
-        match tree.open(ino) {
-            Ok(opened) => tree.release(opened.fh),
-            Err(error) => return error,
+        // Opened too often, it would be worth keeping itself.
+        if n % 100 == 99 {
+            match tree.open(ino) {
+                Ok(opened) => tree.release(opened.fh),
+                Err(error) => return error,
+            }
         }
     }
     panic!("900 MB were read, and the version is still kept");

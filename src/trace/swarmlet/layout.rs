@@ -22,12 +22,10 @@ const TOOL_OUTPUTS: &str = "tool_outputs";
 /// How many folders are looked into before a store is said to hold no worker.
 const LOOKED_AT: usize = 1_000;
 
-/// The path of `name` (one of this format's own file names) in `folder`.
-pub(super) fn inside(folder: &RelPath, name: &str) -> RelPath {
-    match RelPath::parse(name) {
-        Ok(name) => folder.join_path(&name),
-        Err(_) => folder.clone(),
-    }
+/// One of this format's own paths, such as `logs/errors.log`.
+pub(super) fn path(text: &str) -> RelPath {
+    // Constants of this format; one that is no path would name the folder itself, which is no file.
+    RelPath::parse(text).unwrap_or_default()
 }
 
 /// Lists the folders that may be workers, in both layouts. A store whose root cannot be listed is an error; a
@@ -39,7 +37,7 @@ pub(super) fn find(store: &dyn Store) -> Result<Found> {
     let is_workers = |entry: &Entry| entry.kind == Kind::Folder && entry.name.as_bytes() == WORKERS.as_bytes();
     let has_workers = entries.iter().any(is_workers);
     add(&mut found, &root, entries, &[WORKERS, SUPERVISOR, TOOL_OUTPUTS]);
-    let workers = inside(&root, WORKERS);
+    let workers = path(WORKERS);
     match store.list(&workers) {
         Ok(entries) => add(&mut found, &workers, entries, &[SUPERVISOR, TOOL_OUTPUTS]),
         // A folder that leads out of the store is a foreign mount.
@@ -74,14 +72,14 @@ pub(super) fn fit(store: &dyn Store) -> Result<Fit> {
     if is_worker(store, &root)? {
         return Ok(Fit::OneWorker);
     }
-    let prepared = [WORKERS, "index.json"].iter().any(|name| store.stat(&inside(&root, name)).is_ok());
+    let prepared = [WORKERS, "index.json"].iter().any(|name| store.stat(&path(name)).is_ok());
     let empty = found.skipped == Skipped::default() && store.list(&root)?.iter().all(|entry| is_hidden(&entry.name));
     Ok(if prepared || empty { Fit::Empty } else { Fit::No })
 }
 
 fn is_worker(store: &dyn Store, folder: &RelPath) -> Result<bool> {
-    let metadata = found(store.stat(&inside(folder, METADATA)))?;
-    let calls = present(store.stat(&inside(folder, CALLS)))?;
+    let metadata = found(store.stat(&folder.join_path(&path(METADATA))))?;
+    let calls = present(store.stat(&folder.join_path(&path(CALLS))))?;
     Ok(metadata.is_some() || calls.is_some_and(|meta| meta.kind == Kind::Folder))
 }
 

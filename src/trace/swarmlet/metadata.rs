@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::index::IndexEntry;
-use super::layout::{METADATA, TASK, inside};
+use super::layout::{METADATA, TASK, path};
 use super::value::{cut, short_word, status_of, string, strings, when};
 use crate::error::Error;
 use crate::model::{Flaw, Owner, Status, TASK_MAX, Worker, WorkerId};
@@ -15,15 +15,15 @@ use crate::store::{Store, read_range, read_whole};
 /// A larger one is not read, in bytes.
 pub(super) const SIZE_MAX: u64 = 2 << 20;
 
-/// Reads the worker in `folder`, and gives the metadata as read with it; empty where it is absent or torn. What the metadata does not say is taken from the store's index, but never the
+/// Reads the worker whose folder, entered, is `folder` and lies at `root` in its store, and gives the metadata as read with it; empty where it is absent or torn. What the metadata does not say is taken from the store's index, but never the
 /// owner: only a worker's own metadata says whose it is.
 pub(super) fn worker(
-    store: &dyn Store,
-    folder: &RelPath,
+    folder: &dyn Store,
+    root: &RelPath,
     index: &[Arc<IndexEntry>],
     last_good: Option<&Worker>,
 ) -> (Worker, Map<String, Value>) {
-    let (object, mut flaws) = match read(store, folder) {
+    let (object, mut flaws) = match read(folder) {
         Ok(object) => (object, Vec::new()),
         Err(Failure::Absent) => (Map::new(), vec![Flaw::NoMetadata]),
         Err(Failure::Bad(reason)) => {
@@ -37,7 +37,7 @@ pub(super) fn worker(
         }
     };
     let fields = Fields(&object);
-    let id = folder.file_name().map_or_else(|| WorkerId(placeholder()), WorkerId);
+    let id = root.file_name().map_or_else(|| WorkerId(placeholder()), WorkerId);
     if let Some(claimed) = fields.text("worker_id").filter(|claimed| claimed.as_bytes() != id.0.as_bytes()) {
         flaws.push(Flaw::OtherId(claimed));
     }
@@ -52,9 +52,9 @@ pub(super) fn worker(
     let (status, status_source) = status(&fields, index, &mut flaws);
     let task = fields.text("task").or_else(|| index.and_then(|entry| entry.task.clone()));
     let worker = Worker {
-        task: cut(task.unwrap_or_else(|| task_file(store, folder)), TASK_MAX),
+        task: cut(task.unwrap_or_else(|| task_file(folder)), TASK_MAX),
         id,
-        root: folder.clone(),
+        root: root.clone(),
         owner,
         run: fields.word("run_id"),
         job: fields.word("job_id"),
@@ -104,8 +104,8 @@ enum Failure {
 }
 
 /// The whole object, or why there is none.
-fn read(store: &dyn Store, folder: &RelPath) -> Result<Map<String, Value>, Failure> {
-    let bytes = match read_whole(store, &inside(folder, METADATA), SIZE_MAX) {
+fn read(folder: &dyn Store) -> Result<Map<String, Value>, Failure> {
+    let bytes = match read_whole(folder, &path(METADATA), SIZE_MAX) {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Err(Failure::Bad(format!("larger than {SIZE_MAX} bytes"))),
         Err(Error::NotFound) => return Err(Failure::Absent),
@@ -121,8 +121,8 @@ fn read(store: &dyn Store, folder: &RelPath) -> Result<Map<String, Value>, Failu
     }
 }
 
-fn task_file(store: &dyn Store, folder: &RelPath) -> String {
-    let file = store.open(&inside(folder, TASK));
+fn task_file(folder: &dyn Store) -> String {
+    let file = folder.open(&path(TASK));
     let bytes = file.and_then(|file| read_range(&*file, 0, TASK_MAX + 4)).unwrap_or_default();
     String::from_utf8_lossy(&bytes).trim_end().to_owned()
 }

@@ -7,10 +7,9 @@ use serde_json::{Map, Value};
 
 use super::super::jsonl;
 use super::input::tool_key;
-use super::layout::inside;
+use super::layout::path;
 use crate::error::{Error, Result};
 use crate::model::Outcome;
-use crate::name::RelPath;
 use crate::store::Store;
 
 /// The file's name.
@@ -56,10 +55,10 @@ struct Line {
 }
 
 /// Reads both sources; metrics.jsonl wins. The second value counts lines that could not be read.
-pub(super) fn read(store: &dyn Store, folder: &RelPath, metadata: &Map<String, Value>) -> Result<(ByTool, u64)> {
+pub(super) fn read(folder: &dyn Store, metadata: &Map<String, Value>) -> Result<(ByTool, u64)> {
     let mut by_tool = ByTool::new();
     let mut bad = 0;
-    match store.open(&inside(folder, FILE)) {
+    match folder.open(&path(FILE)) {
         Ok(file) => {
             bad = jsonl::for_each(&*file, |line: Line| {
                 if line.event == "tool_call" {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::super::Place;
 use super::input::tool_key;
-use super::layout::{CALLS, TASK, inside};
+use super::layout::{CALLS, TASK, path};
 use super::meta::present;
 use super::metadata;
 use super::metrics::{self, ByTool};
@@ -38,10 +38,10 @@ pub(super) fn record(
     metadata: &Map<String, Value>,
     go_on: &dyn Fn() -> bool,
 ) -> Result<Record> {
-    let (store, folder) = (place.store, &worker.root);
-    let (recorded, bad_metrics) = metrics::read(store, folder, metadata)?;
-    let thread = thread::read(store, folder)?;
-    let listed = call_files(store, folder)?;
+    let folder = place.folder;
+    let (recorded, bad_metrics) = metrics::read(folder, metadata)?;
+    let thread = thread::read(folder)?;
+    let listed = call_files(folder)?;
     let mut trace = Trace { records_calls: listed.is_some(), ..Trace::default() };
     let mut counted: HashMap<String, usize> = HashMap::new();
     let mut unread = 0;
@@ -61,12 +61,12 @@ pub(super) fn record(
     }
     trace.unanswered.sort();
     if trace.calls.is_empty() {
-        trace.loose = loose_files(store, folder);
-        trace.tools_used = tools_used(store, folder);
+        trace.loose = loose_files(folder);
+        trace.tools_used = tools_used(folder);
     }
-    let words = result(store, folder)?;
+    let words = result(folder)?;
     trace.final_words = words.unwrap_or_else(|| thread.last_words.filter(|_| worker.status.is_finished()));
-    trace.task = string(metadata.get("task")).or_else(|| task_file(store, folder)).map(|task| cut(task, TASK_MAX));
+    trace.task = string(metadata.get("task")).or_else(|| task_file(folder)).map(|task| cut(task, TASK_MAX));
     trace.bad_lines =
         [(metrics::FILE, bad_metrics), (thread::FILE, thread.bad)].into_iter().filter(|(_, n)| *n > 0).collect();
     Ok(Record { worker, trace, unread })
@@ -81,8 +81,8 @@ struct CallFile {
 }
 
 /// The calls' files by number; `None` where the worker has no such folder.
-fn call_files(store: &dyn Store, folder: &RelPath) -> Result<Option<Vec<CallFile>>> {
-    let entries = match store.list(&inside(folder, CALLS)) {
+fn call_files(folder: &dyn Store) -> Result<Option<Vec<CallFile>>> {
+    let entries = match folder.list(&path(CALLS)) {
         Ok(entries) => entries,
         Err(Error::NotFound | Error::NotADirectory | Error::Escape | Error::Special) => return Ok(None),
         Err(error) => return Err(error),
@@ -110,9 +110,9 @@ fn call(
     input: Option<String>,
     look: bool,
 ) -> ToolCall {
-    let path = inside(&worker.root, CALLS).join(&file.name);
+    let path = path(CALLS).join(&file.name);
     let (judged, output, bytes) = match file.kind {
-        Kind::File if look => match read(place.store, &path) {
+        Kind::File if look => match read(place.folder, &path) {
             Ok((judged, bytes)) => match &judged.stub {
                 Some(stub) => {
                     let (output, bytes) = outputs::find(place, worker, stub);
@@ -122,7 +122,7 @@ fn call(
             },
             Err(error) => (unknown(), Output::Unreadable(error.to_string()), 0),
         },
-        Kind::File => (unknown(), Output::InPlace, place.store.stat(&path).map_or(0, |meta| meta.size)),
+        Kind::File => (unknown(), Output::InPlace, place.folder.stat(&path).map_or(0, |meta| meta.size)),
         Kind::Folder => (unknown(), Output::Unreadable("a folder, not a file".into()), 0),
         Kind::Link => (unknown(), Output::Unreadable("a link, which is not followed".into()), 0),
         Kind::Special => (unknown(), Output::Unreadable("a special file, which is not opened".into()), 0),
@@ -131,7 +131,7 @@ fn call(
     ToolCall {
         seq: file.seq,
         tool: file.tool,
-        path: inside(&RelPath::root(), CALLS).join(&file.name),
+        path,
         output,
         outcome: record.outcome().unwrap_or(judged.outcome),
         exit_code: record.exit_code.or(judged.exit_code),
@@ -169,8 +169,8 @@ fn stored_out(place: Place<'_>, stub: Judged, output: &Output) -> Judged {
 }
 
 /// The worker's own result: `None` if it has no such file, `Some(None)` if the file says that there is none.
-fn result(store: &dyn Store, folder: &RelPath) -> Result<Option<Option<String>>> {
-    let file = match store.open(&inside(folder, RESULT)) {
+fn result(folder: &dyn Store) -> Result<Option<Option<String>>> {
+    let file = match folder.open(&path(RESULT)) {
         Ok(file) => file,
         Err(Error::NotFound | Error::Escape | Error::Special | Error::IsADirectory) => return Ok(None),
         Err(error) => return Err(error),
@@ -184,34 +184,34 @@ fn result(store: &dyn Store, folder: &RelPath) -> Result<Option<Option<String>>>
     Ok(Some((!empty).then(|| cut(text.to_owned(), thread::WORDS_MAX))))
 }
 
-fn task_file(store: &dyn Store, folder: &RelPath) -> Option<String> {
-    let file = store.open(&inside(folder, TASK)).ok()?;
+fn task_file(folder: &dyn Store) -> Option<String> {
+    let file = folder.open(&path(TASK)).ok()?;
     let bytes = read_range(&*file, 0, TASK_MAX + 4).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()).filter(|task| !task.is_empty())
 }
 
-fn loose_files(store: &dyn Store, folder: &RelPath) -> Vec<LooseFile> {
+fn loose_files(folder: &dyn Store) -> Vec<LooseFile> {
     let mut paths: Vec<RelPath> = LOOSE.iter().filter_map(|path| RelPath::parse(path).ok()).collect();
-    let mut logs: Vec<RelPath> = store
-        .list(&inside(folder, LOGS))
+    let mut logs: Vec<RelPath> = folder
+        .list(&path(LOGS))
         .unwrap_or_default()
         .into_iter()
         .filter(|entry| entry.kind == Kind::File)
-        .map(|entry| inside(&RelPath::root(), LOGS).join(&entry.name))
+        .map(|entry| path(LOGS).join(&entry.name))
         .filter(|path| !paths.contains(path))
         .collect();
     logs.sort();
     let rest = paths.split_off(1);
     let found = paths.into_iter().chain(logs).chain(rest).filter_map(|path| {
-        let meta = present(store.stat(&folder.join_path(&path))).ok()??;
+        let meta = present(folder.stat(&path)).ok()??;
         (meta.kind == Kind::File && meta.size > 0).then_some(LooseFile { path, bytes: meta.size })
     });
     found.collect()
 }
 
 /// Names of tools: a list of strings or of objects with `tool` or `name`, bare or under `tools`.
-fn tools_used(store: &dyn Store, folder: &RelPath) -> Vec<String> {
-    let bytes = read_whole(store, &inside(folder, "tools_used.json"), metadata::SIZE_MAX).ok().flatten();
+fn tools_used(folder: &dyn Store) -> Vec<String> {
+    let bytes = read_whole(folder, &path("tools_used.json"), metadata::SIZE_MAX).ok().flatten();
     let value: Option<Value> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     let list = value.as_ref().and_then(|value| value.as_array().or_else(|| value.get("tools")?.as_array()));
     let name =

@@ -7,10 +7,9 @@ use serde_json::Value;
 
 use super::super::jsonl;
 use super::input::{one_line, tool_key};
-use super::layout::inside;
+use super::layout::path;
 use super::value::cut;
 use crate::error::{Error, Result};
-use crate::name::RelPath;
 use crate::store::Store;
 
 /// The file's name.
@@ -42,9 +41,9 @@ struct Message {
 }
 
 /// Reads the thread in `folder`; an empty one where there is none.
-pub(super) fn read(store: &dyn Store, folder: &RelPath) -> Result<Thread> {
+pub(super) fn read(folder: &dyn Store) -> Result<Thread> {
     let mut thread = Thread::default();
-    let file = match store.open(&inside(folder, FILE)) {
+    let file = match folder.open(&path(FILE)) {
         Ok(file) => file,
         Err(Error::NotFound | Error::Escape | Error::Special | Error::IsADirectory) => return Ok(thread),
         Err(error) => return Err(error),
