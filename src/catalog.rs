@@ -23,7 +23,7 @@ pub use survey::{Access, FileStat, Stamp};
 use crate::error::{Error, Result};
 use crate::model::{Record, Skipped, Worker};
 use crate::name::RelPath;
-use crate::store::Store;
+use crate::store::{Kind, Store};
 use crate::trace::{Glance, Place};
 
 /// How old what is shown may be.
@@ -110,11 +110,14 @@ impl Entry {
         self.source
     }
 
-    /// Whether more is to be expected of it, or its record was torn when last read.
+    /// Whether more is to be expected of it, or its metadata could not be read.
     fn is_moving(&self) -> bool {
-        use crate::model::Flaw::BadMetadata;
-        let torn = self.worker.flaws.iter().any(|flaw| matches!(flaw, BadMetadata { .. }));
-        !self.worker.status.is_finished() || torn
+        !self.worker.status.is_finished() || self.is_torn()
+    }
+
+    /// Whether its metadata could not be read. That may pass without any change that stat tells of.
+    fn is_torn(&self) -> bool {
+        self.worker.flaws.iter().any(|flaw| matches!(flaw, crate::model::Flaw::BadMetadata { .. }))
     }
 }
 
@@ -175,7 +178,10 @@ impl Catalog {
     pub fn stamp(&self, entry: &Entry, closely: bool) -> Result<Arc<Stamp>> {
         let fresh = if closely || entry.is_moving() { self.freshness.unfinished } else { self.freshness.finished };
         let held = entry.stamp.lock().clone();
-        if let Some(held) = held.filter(|held| held.at.elapsed() < Freshness::holds(fresh, held.cost)) {
+        // What could not be read may be readable by now.
+        let fresh_of =
+            |held: &Surveyed| if held.stamp.skipped.unreadable > 0 { self.freshness.unfinished } else { fresh };
+        if let Some(held) = held.filter(|held| held.at.elapsed() < Freshness::holds(fresh_of(held), held.cost)) {
             return Ok(held.stamp);
         }
         self.stamp_now(entry)
@@ -236,18 +242,33 @@ impl Catalog {
     }
 
     /// The supervisor's notes: the first store that has such a folder, and its path there.
-    pub fn supervisor(&self) -> Option<(usize, RelPath)> {
-        self.sources.iter().enumerate().find_map(|(number, source)| {
-            let path = source.format.supervisor()?;
-            let meta = source.store.stat(&path).ok()?;
-            (meta.kind == crate::store::Kind::Folder).then_some((number, path))
-        })
+    pub fn supervisor(&self) -> Result<Option<(usize, RelPath)>> {
+        for (number, source) in self.sources.iter().enumerate() {
+            let Some(path) = source.format.supervisor() else { continue };
+            if is(&*source.store, &path, Kind::Folder)? {
+                return Ok(Some((number, path)));
+            }
+        }
+        Ok(None)
     }
 
     /// The store's own list of all workers, where there is one store and it has one.
-    pub fn index_file(&self) -> Option<(usize, RelPath)> {
-        let [source] = self.sources.as_slice() else { return None };
-        let is_file = |path: &RelPath| source.store.stat(path).is_ok_and(|meta| meta.kind == crate::store::Kind::File);
-        source.format.index_files().into_iter().find(is_file).map(|path| (0, path))
+    pub fn index_file(&self) -> Result<Option<(usize, RelPath)>> {
+        let [source] = self.sources.as_slice() else { return Ok(None) };
+        for path in source.format.index_files() {
+            if is(&*source.store, &path, Kind::File)? {
+                return Ok(Some((0, path)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Whether there is something of `kind` at `path`. Errors: that cannot be told.
+fn is(store: &dyn Store, path: &RelPath, kind: Kind) -> Result<bool> {
+    match store.stat(path) {
+        Ok(meta) => Ok(meta.kind == kind),
+        Err(Error::NotFound | Error::Escape | Error::NotADirectory) => Ok(false),
+        Err(error) => Err(error),
     }
 }

@@ -136,7 +136,7 @@ struct UmountArgs {
     lazy: bool,
 }
 
-/// Runs what the command line says. Never panics on what was typed; the exit codes are those of [`exit`].
+/// Runs what the command line says. Never panics on what was typed; the exit codes are 0 (fine), 1 (failed) and 2 (usage).
 pub fn main() -> ExitCode {
     let arguments = short::expand(std::env::args_os().collect(), &Cli::command());
     if arguments.len() < 2 {

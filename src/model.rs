@@ -235,6 +235,11 @@ pub struct Record {
 }
 
 impl Record {
+    /// Whether all was read that there is; else another look may tell more.
+    pub fn is_whole(&self) -> bool {
+        self.unread == 0 && self.trace.unreadable.is_empty()
+    }
+
     /// How the worker ended; see [`Trace::outcome`].
     pub fn outcome(&self) -> Outcome {
         self.trace.outcome(self.worker.status)
@@ -260,6 +265,8 @@ pub struct Trace {
     pub unanswered: Vec<String>,
     /// Lines of JSONL files that could not be read, by file.
     pub bad_lines: Vec<(&'static str, u64)>,
+    /// Files that are there and could not be read, with the reason; next time they perhaps can.
+    pub unreadable: Vec<(RelPath, String)>,
 }
 
 impl Trace {

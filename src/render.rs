@@ -173,19 +173,22 @@ impl Renderer {
         let mut stamp = self.view.stamp(&member, true)?;
         for attempt in 1.. {
             let record = self.view.record(&member, &stamp, go_on)?;
+            let mut whole = record.is_whole();
             let bytes = match file {
                 Generated::Index => index::worker(&self.view, &member, &stamp, &record)?,
                 Generated::Summary => summary::worker(&member, &stamp, &record).into_bytes(),
                 Generated::Evidence(budget) => {
                     let budget = budget.or(self.budget).unwrap_or(Budget::WORKER);
-                    evidence::worker(&self.view, &member, &record, budget, go_on)
+                    let written = evidence::worker(&self.view, &member, &record, budget, go_on);
+                    whole &= written.whole;
+                    written.bytes
                 }
                 Generated::Readme => break,
             };
             let now = self.view.stamp_now(&member)?;
             let settled = now.key == stamp.key;
             if settled || attempt == ATTEMPTS || !go_on() {
-                let complete = settled && record.unread == 0 && go_on();
+                let complete = settled && whole && go_on();
                 return Ok(Rendered { bytes: bytes.into(), newest: stamp.newest, access: stamp.access, complete });
             }
             member = self.view.worker(name)?;
@@ -213,6 +216,7 @@ impl Renderer {
             Scope::Run(name) => visible.runs.get(name),
             Scope::Swarm | Scope::Worker(_) => None,
         };
+        let mut whole = rows.iter().all(|row| row.stamp.is_none() || row.fragment.as_ref().is_some_and(|f| f.whole));
         let bytes = match file {
             Generated::Index => index::swarm(&visible, run, &rows, newest),
             Generated::Summary => summary::swarm(&visible, run, &rows, newest).into_bytes(),
@@ -221,12 +225,13 @@ impl Renderer {
                 let title = run.map_or("Swarm".into(), |run| format!("Run {}", text::one_line(&run.id, 200)));
                 let record = |account: &Account<'_>| self.record(account.member, go_on);
                 let accounts: Vec<Account<'_>> = rows.iter().map(Row::account).collect();
-                evidence::swarm(&self.view, title, &accounts, &record, budget, go_on)
+                let written = evidence::swarm(&self.view, title, &accounts, &record, budget, go_on);
+                whole &= written.whole;
+                written.bytes
             }
             Generated::Readme => return Err(Error::NotFound),
         };
-        let complete = go_on() && rows.iter().all(|row| row.stamp.is_none() || row.fragment.is_some());
-        Ok(Rendered { bytes: bytes.into(), newest, access, complete })
+        Ok(Rendered { bytes: bytes.into(), newest, access, complete: whole && go_on() })
     }
 
     /// The members of a scope with the state of their files.
@@ -255,7 +260,9 @@ impl Renderer {
             Err(error) => Fragment::unreadable(&error),
         };
         let fragment = Arc::new(fragment);
-        self.fragments.insert(key, fragment.clone());
+        if fragment.whole {
+            self.fragments.insert(key, fragment.clone());
+        }
         Some(fragment)
     }
 

@@ -6,10 +6,12 @@
 
 mod beneath;
 mod disk;
+mod memory;
 
 use std::time::{Duration, SystemTime};
 
 pub use disk::Disk;
+pub use memory::Memory;
 
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};

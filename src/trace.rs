@@ -1,6 +1,6 @@
 //! Formats: how a tool writes down what its agents did, and how that is read.
 //!
-//! A [`Format`] turns the bytes of a [`Store`] into [`Worker`]s and [`Trace`]s. It is found by looking at the store.
+//! A [`Format`] turns the bytes of a [`Store`] into [`Worker`]s and [`Record`]s. It is found by looking at the store.
 //! Input is read as it is found: torn, half-written, of another version, hostile. A format knows nothing of views:
 //! whose a worker is, it only reports.
 

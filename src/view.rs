@@ -143,24 +143,26 @@ impl View {
             return Err(Error::NotFound);
         }
         let record = Arc::new(record);
-        if record.unread == 0 {
+        if record.is_whole() {
             self.records.insert(key, record.clone());
         }
         Ok(record)
     }
 
     /// Where the supervisor's notes lie. They speak of the whole swarm, so they are nobody's but those who see it all.
-    pub fn supervisor(&self) -> Option<Shared> {
-        let whole = self.filter == Filter::default();
-        let (source, path) = self.catalog.supervisor().filter(|_| whole)?;
-        Some(Shared { source, path })
+    pub fn supervisor(&self) -> Result<Option<Shared>> {
+        if self.filter != Filter::default() {
+            return Ok(None);
+        }
+        Ok(self.catalog.supervisor()?.map(|(source, path)| Shared { source, path }))
     }
 
     /// The store's own list of all workers, where the view shows all of it.
-    pub fn index_file(&self) -> Option<Shared> {
-        let whole = self.filter == Filter::default();
-        let (source, path) = self.catalog.index_file().filter(|_| whole)?;
-        Some(Shared { source, path })
+    pub fn index_file(&self) -> Result<Option<Shared>> {
+        if self.filter != Filter::default() {
+            return Ok(None);
+        }
+        Ok(self.catalog.index_file()?.map(|(source, path)| Shared { source, path }))
     }
 
     /// What `path` below a shared place is.

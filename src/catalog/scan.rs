@@ -90,13 +90,18 @@ pub(super) fn look(
     // Entered once: what the glance tells and what is read are of the same folder.
     let folder = source.store.enter(path)?;
     let Some(glance) = source.format.glance(&*folder, path)? else { return Ok(None) };
-    if let Some(old) = old.filter(|old| old.glance.key == glance.key) {
+    let same = old.filter(|old| old.glance.key == glance.key);
+    if let Some(old) = same.filter(|old| !old.is_torn()) {
         *old.checked.lock() = now;
         return Ok(Some(Arc::clone(old)));
     }
     // Another folder under the old name has nothing to do with what was there before.
     let last_good = old.filter(|old| old.glance.identity == glance.identity).map(|old| &old.worker);
     let worker = source.format.worker(&*folder, path, last_good);
+    if let Some(old) = same.filter(|old| old.worker == worker) {
+        *old.checked.lock() = now;
+        return Ok(Some(Arc::clone(old)));
+    }
     let (checked, stamp) = (Mutex::new(now), Mutex::new(None));
     Ok(Some(Arc::new(Entry { worker, source: number, glance, checked, stamp })))
 }

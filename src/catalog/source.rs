@@ -63,11 +63,12 @@ impl Source {
         }
         // A root of its own: the store's root never reaches beyond itself.
         let outputs = OUTPUTS.iter().find_map(|folder| Disk::open_found(&path.join(folder)).ok());
-        Ok(Source {
-            store: Arc::new(store),
-            outputs: outputs.map(|outputs| Arc::new(outputs) as Arc<dyn Store>),
-            format: Box::new(format),
-        })
+        Ok(Source::over(Arc::new(store), outputs.map(|outputs| Arc::new(outputs) as Arc<dyn Store>)))
+    }
+
+    /// A worker artifact store that is open already, with the store of its stored-out outputs.
+    pub fn over(store: Arc<dyn Store>, outputs: Option<Arc<dyn Store>>) -> Source {
+        Source { store, outputs, format: Box::new(Swarmlet::default()) }
     }
 }
 

@@ -53,6 +53,9 @@ pub(super) fn of(worker: &Worker, trace: &Trace, stamp: &Stamp) -> Vec<Check> {
             checks.push(Check::new("unreadable_output", reason.clone(), call.path.display()));
         }
     }
+    for (file, reason) in &trace.unreadable {
+        checks.push(Check::new("unreadable_file", reason.clone(), one_line(&file.display(), 300)));
+    }
     for (file, lines) in &trace.bad_lines {
         checks.push(Check::new("bad_lines", format!("{lines} lines could not be read"), *file));
     }

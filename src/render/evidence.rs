@@ -1,8 +1,8 @@
 //! evidence.txt: an excerpt of what the tools really put out, within a budget, failures first.
 //!
 //! Deterministic: the same record, view and budget give the same bytes. The work is split as the file is read: which
-//! outputs and in what order (here, and [`swarm()`] for many workers, with a line of [`cause()`] each), how much of each ([`shares`]), what of it
-//! ([`excerpt`], [`signs`], [`lines`]), made fit to be shown ([`clean`]), and the frame around it all ([`frame`]).
+//! outputs and in what order (here, and [`swarm()`] for many workers, with a line of [`cause()`] each), how much of each
+//! ([`shares`]), what of it ([`excerpt`], [`signs`], [`lines`]), and the frame around it all ([`frame`]).
 //! No model, no clock, and no knowledge of any particular tool.
 
 mod cause;
@@ -16,6 +16,7 @@ mod swarm;
 pub(super) use cause::cause;
 pub(super) use swarm::swarm;
 
+use std::cell::Cell;
 use std::cmp::Reverse;
 
 use frame::{Content, Section, title_part};
@@ -37,7 +38,7 @@ pub(super) fn worker(
     record: &Record,
     budget: Budget,
     go_on: &dyn Fn() -> bool,
-) -> Vec<u8> {
+) -> Written {
     let Record { worker, trace, .. } = record;
     let order = order(trace);
     let sections: Vec<Section> = if order.is_empty() {
@@ -67,6 +68,7 @@ pub(super) fn worker(
         sections,
         open: &open,
         go_on,
+        failed: Cell::new(false),
     };
     content.within(budget)
 }
@@ -110,6 +112,14 @@ fn open_call(view: &View, member: &Member, call: &ToolCall) -> Result<Box<dyn Fi
         Ok(None) => Err("stored out of band".into()),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// An evidence.txt.
+pub(super) struct Written {
+    /// Its bytes.
+    pub(super) bytes: Vec<u8>,
+    /// Whether all that it shows could be read; if not, it says so, and another time it may be.
+    pub(super) whole: bool,
 }
 
 /// What the evidence of many workers needs of one of them.

@@ -44,20 +44,25 @@ pub(super) struct Fragment {
     pub(super) cause: String,
     /// What its claims do not bear out.
     pub(super) checks: Vec<Check>,
+    /// Whether all was read that there is; else another look may tell more.
+    pub(super) whole: bool,
 }
 
 impl Fragment {
     pub(super) fn of(view: &View, member: &Member, stamp: &Stamp, record: &Record) -> Fragment {
         let Record { worker, trace, .. } = record;
         let outcome = record.outcome();
+        let failed = (outcome == Outcome::Failed).then(|| evidence::cause(view, member, record));
+        let (cause, read) = failed.unwrap_or_else(|| (String::new(), true));
         Fragment {
             outcome,
             calls: trace.calls.len(),
             failed: trace.count(Outcome::Failed),
             unknown: trace.count(Outcome::Unknown),
             output_bytes: trace.calls.iter().map(|call| call.bytes).fold(0, u64::saturating_add),
-            cause: if outcome == Outcome::Failed { evidence::cause(view, member, record) } else { String::new() },
+            cause,
             checks: checks::of(worker, trace, stamp),
+            whole: read && record.is_whole(),
         }
     }
 
@@ -71,6 +76,7 @@ impl Fragment {
             output_bytes: 0,
             cause: String::new(),
             checks: vec![Check::new("unreadable", format!("its record cannot be read: {error}"), "tool_calls")],
+            whole: false,
         }
     }
 }

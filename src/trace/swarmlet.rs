@@ -81,7 +81,7 @@ impl Format for Swarmlet {
     fn record(&self, place: Place<'_>, last_good: &Worker, go_on: &dyn Fn() -> bool) -> Result<Record> {
         let entries = self.index.lock().get(&last_good.root);
         let (worker, metadata) = metadata::worker(place.folder, &last_good.root, &entries, Some(last_good));
-        record::record(place, worker, &metadata, go_on)
+        Ok(record::record(place, worker, &metadata, go_on))
     }
 
     fn supervisor(&self) -> Option<RelPath> {

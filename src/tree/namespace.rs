@@ -139,11 +139,11 @@ impl Namespace {
             }
             Node::Own { worker, path } => Attr::of_source(&view.stat(&*view.worker(worker)?, path)?),
             Node::Supervisor(path) => {
-                let place = view.supervisor().ok_or(Error::NotFound)?;
+                let place = view.supervisor()?.ok_or(Error::NotFound)?;
                 Attr::of_source(&view.shared_stat(&place, path)?)
             }
             Node::StoreIndex => {
-                let place = view.index_file().ok_or(Error::NotFound)?;
+                let place = view.index_file()?.ok_or(Error::NotFound)?;
                 Attr::of_source(&view.shared_stat(&place, &RelPath::root())?)
             }
             Node::Generated(scope, file) => {
@@ -164,7 +164,8 @@ impl Namespace {
                 let readme = Node::Generated(Scope::Swarm, Generated::Readme);
                 listed.extend([folder(WORKERS, Node::Workers)?, folder(RUNS, Node::Runs)?]);
                 listed.push((Name::new(README)?, readme, NodeKind::File));
-                if view.supervisor().is_some() {
+                // Where that cannot be told it is listed, and who looks closer is told why.
+                if !matches!(view.supervisor(), Ok(None)) {
                     listed.push(folder(SUPERVISOR, Node::Supervisor(RelPath::root()))?);
                 }
                 listed
@@ -175,7 +176,7 @@ impl Namespace {
                 };
                 let mut listed: Vec<Listed> = view.visible().members.iter().map(worker).collect();
                 let index = Name::new(INDEX)?;
-                if view.index_file().is_some() {
+                if !matches!(view.index_file(), Ok(None)) {
                     listed.push((shown(&index, is_index), Node::StoreIndex, NodeKind::File));
                 }
                 listed.push((index, Node::Generated(Scope::Swarm, Generated::Index), NodeKind::File));
@@ -224,7 +225,7 @@ impl Namespace {
                 entries.into_iter().map(own).collect()
             }
             Node::Supervisor(path) => {
-                let place = view.supervisor().ok_or(Error::NotFound)?;
+                let place = view.supervisor()?.ok_or(Error::NotFound)?;
                 let entries = view.shared_list(&place, path)?.entries;
                 let note = |entry: Entry| {
                     let node = Node::Supervisor(path.join(&entry.name));
@@ -259,8 +260,8 @@ impl Namespace {
         let view = self.view();
         match node {
             Node::Own { worker, path } => view.open(&*view.worker(worker)?, path),
-            Node::Supervisor(path) => view.shared_open(&view.supervisor().ok_or(Error::NotFound)?, path),
-            Node::StoreIndex => view.shared_open(&view.index_file().ok_or(Error::NotFound)?, &RelPath::root()),
+            Node::Supervisor(path) => view.shared_open(&view.supervisor()?.ok_or(Error::NotFound)?, path),
+            Node::StoreIndex => view.shared_open(&view.index_file()?.ok_or(Error::NotFound)?, &RelPath::root()),
             _ => Err(Error::IsADirectory),
         }
     }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::lines::{Piece, pieces};
 use super::{open_call, order, signs};
-use crate::model::{Outcome, Record, ToolCall};
+use crate::model::{Outcome, Output, Record, ToolCall};
 use crate::render::clean::one_line;
 use crate::store::read_range;
 use crate::view::{Member, View};
@@ -20,19 +20,22 @@ const QUOTE_MAX: usize = 160;
 const RULER: usize = 5;
 
 /// Why a worker failed: the strongest lines of its first call in the order of evidence, the latest first; where none
-/// bears a sign of failure, its own error, else the last line of that output.
-pub(in crate::render) fn cause(view: &View, member: &Member, record: &Record) -> String {
+/// bears a sign of failure, its own error, else the last line of that output. The second value says whether that
+/// output could be read.
+pub(in crate::render) fn cause(view: &View, member: &Member, record: &Record) -> (String, bool) {
     let Record { worker, trace, .. } = record;
     let call = order(trace).into_iter().next().filter(|call| call.outcome != Outcome::Ok);
-    let found = call.map(|call| lines_of(view, member, call)).unwrap_or_default();
+    let found = call.map(|call| lines_of(view, member, call));
+    let whole = !matches!(found, Some(Lines::Unreadable));
+    let found = found.unwrap_or_default();
     let line = match (found, &worker.error) {
         (Lines::Telling(lines), _) => lines.join(" | "),
         (_, Some(error)) => error.clone(),
         (Lines::Last(line), None) => line,
-        (Lines::None, None) => "nothing recorded says why".into(),
+        (Lines::None | Lines::Unreadable, None) => "nothing recorded says why".into(),
     };
     let code = call.and_then(|call| call.exit_code).map(|code| format!("exit={code}: ")).unwrap_or_default();
-    one_line(&format!("{code}{line}"), CAUSE_MAX)
+    (one_line(&format!("{code}{line}"), CAUSE_MAX), whole)
 }
 
 #[derive(Default)]
@@ -43,11 +46,16 @@ enum Lines {
     Last(String),
     #[default]
     None,
+    /// The output should be readable and was not.
+    Unreadable,
 }
 
 fn lines_of(view: &View, member: &Member, call: &ToolCall) -> Lines {
-    let Ok(file) = open_call(view, member, call) else { return Lines::None };
-    let Ok(raw) = read_range(&*file, call.bytes.saturating_sub(TAIL as u64), TAIL) else { return Lines::None };
+    if matches!(call.output, Output::Unreadable(_)) {
+        return Lines::None;
+    }
+    let Ok(file) = open_call(view, member, call) else { return Lines::Unreadable };
+    let Ok(raw) = read_range(&*file, call.bytes.saturating_sub(TAIL as u64), TAIL) else { return Lines::Unreadable };
     if memchr::memchr(0, &raw).is_some() {
         return Lines::None;
     }

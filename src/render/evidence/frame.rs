@@ -3,6 +3,9 @@
 //! The first line, every section line and the last line end in a tag that is derived from the content and does not
 //! occur in it, so that no worker can write a line that passes for one of ours.
 
+use std::cell::Cell;
+
+use super::Written;
 use super::excerpt::{Excerpt, excerpt, range_text};
 use super::shares::{Claim, deal};
 use crate::model::Outcome;
@@ -54,6 +57,8 @@ pub(super) struct Content<'a> {
     pub(super) open: &'a dyn Fn(usize) -> Result<Box<dyn File>, String>,
     /// Whether there is time left to look into more.
     pub(super) go_on: &'a dyn Fn() -> bool,
+    /// Whether an output that should be readable was not.
+    pub(super) failed: Cell<bool>,
 }
 
 /// A section as far as it is shown.
@@ -64,8 +69,12 @@ struct Shown {
 
 impl Content<'_> {
     /// The whole file: at most `budget`, whatever the content.
-    pub(super) fn within(self, budget: Budget) -> Vec<u8> {
-        let budget = budget.bytes();
+    pub(super) fn within(self, budget: Budget) -> Written {
+        let bytes = self.bytes(budget.bytes());
+        Written { bytes, whole: !self.failed.get() }
+    }
+
+    fn bytes(&self, budget: usize) -> Vec<u8> {
         let frame =
             self.header(budget, budget, &Counts::most(self.sections.len()), "").len() + self.end("").len() + 2 * TAG;
         let nothing = if self.sections.is_empty() { 0 } else { self.not_shown(&[], 0).len() + TAG };
@@ -188,7 +197,10 @@ impl Content<'_> {
         }
         let read = (self.open)(number)
             .and_then(|file| excerpt(&*file, &section.source, share, self.go_on).map_err(|error| error.to_string()));
-        read.unwrap_or_else(|reason| failed(&reason))
+        read.unwrap_or_else(|reason| {
+            self.failed.set(true);
+            failed(&reason)
+        })
     }
 
     fn assemble(&self, budget: usize, lines: String, shown: Vec<Shown>, room: usize) -> Vec<u8> {

@@ -1,9 +1,10 @@
 //! The evidence of many workers: a line of cause for each that failed, then excerpts of what they failed in.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use super::frame::{Content, Section};
-use super::{Account, open_call, order, section};
+use super::{Account, Written, open_call, order, section};
 use crate::model::{Outcome, Record};
 use crate::render::Budget;
 use crate::render::clean::one_line;
@@ -18,7 +19,7 @@ pub(in crate::render) fn swarm(
     record: &dyn Fn(&Account<'_>) -> Option<Arc<Record>>,
     budget: Budget,
     go_on: &dyn Fn() -> bool,
-) -> Vec<u8> {
+) -> Written {
     let outcome = |account: &Account<'_>| account.end.map(|(outcome, _)| outcome);
     let failed: Vec<&Account<'_>> =
         accounts.iter().filter(|account| outcome(account) == Some(Outcome::Failed)).collect();
@@ -61,6 +62,7 @@ pub(in crate::render) fn swarm(
         sections,
         open: &open,
         go_on,
+        failed: Cell::new(false),
     };
     content.within(budget)
 }

@@ -69,7 +69,12 @@ pub(super) fn refresh(store: &dyn Store, known: Arc<Index>) -> Arc<Index> {
     }
     let mut entries = HashMap::new();
     for (path, _) in paths.iter().zip(&metas).filter(|(_, meta)| meta.is_some()) {
-        let Ok(Some(bytes)) = read_whole(store, path, SIZE_MAX) else { continue };
+        let bytes = match read_whole(store, path, SIZE_MAX) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => continue,
+            // What was read before stays, under a key that no state of the files has: the next look reads again.
+            Err(_) => return Arc::new(Index { key: [0; 16], entries: known.entries.clone() }),
+        };
         let folder = path.parent();
         match serde_json::from_slice(&bytes) {
             Ok(Items(found)) => entries.extend(found.into_iter().map(|(id, found)| (folder.join(&id), found))),

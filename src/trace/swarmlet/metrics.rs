@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::super::jsonl;
 use super::input::tool_key;
 use super::layout::path;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::Outcome;
 use crate::store::Store;
 
@@ -54,21 +54,20 @@ struct Line {
     fields: Map<String, Value>,
 }
 
-/// Reads both sources; metrics.jsonl wins. The second value counts lines that could not be read.
-pub(super) fn read(folder: &dyn Store, metadata: &Map<String, Value>) -> Result<(ByTool, u64)> {
+/// Reads metrics.jsonl. The second value counts lines that could not be read.
+pub(super) fn read(folder: &dyn Store) -> Result<(ByTool, u64)> {
+    let file = folder.open(&path(FILE))?;
     let mut by_tool = ByTool::new();
-    let mut bad = 0;
-    match folder.open(&path(FILE)) {
-        Ok(file) => {
-            bad = jsonl::for_each(&*file, |line: Line| {
-                if line.event == "tool_call" {
-                    add(&mut by_tool, &line.fields);
-                }
-            })?;
+    let bad = jsonl::for_each(&*file, |line: Line| {
+        if line.event == "tool_call" {
+            add(&mut by_tool, &line.fields);
         }
-        Err(Error::NotFound | Error::Escape | Error::Special | Error::IsADirectory) => {}
-        Err(error) => return Err(error),
-    }
+    })?;
+    Ok((by_tool, bad))
+}
+
+/// Fills the gaps with what the metadata says of its calls.
+pub(super) fn with_metadata(mut by_tool: ByTool, metadata: &Map<String, Value>) -> ByTool {
     let mut listed = ByTool::new();
     let calls = metadata.get("tool_calls").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     calls.iter().filter_map(Value::as_object).for_each(|call| add(&mut listed, call));
@@ -81,7 +80,7 @@ pub(super) fn read(folder: &dyn Store, metadata: &Map<String, Value>) -> Result<
             }
         }
     }
-    Ok((by_tool, bad))
+    by_tool
 }
 
 fn add(by_tool: &mut ByTool, fields: &Map<String, Value>) {

@@ -5,36 +5,28 @@ use serde_json::Value;
 use super::super::Place;
 use super::outcome::Stub;
 use super::value::string;
-use crate::model::{Output, Worker};
-use crate::name::RelPath;
+use crate::error::Result;
+use crate::model::Worker;
+use crate::name::{Name, RelPath};
 use crate::store::read_whole;
 
 /// A larger description is not read, in bytes.
 const DESCRIPTION_MAX: u64 = 1 << 20;
 
-/// Where the output behind `stub` lies, and its size in bytes. Only what its description says belongs to the
-/// worker's own owner is reached; all else is said to be stored out of band, without telling why.
-pub(super) fn find(place: Place<'_>, worker: &Worker, stub: &Stub) -> (Output, u64) {
-    match reach(place, worker, stub) {
-        Some((path, bytes)) => (Output::StoredOut(path), bytes),
-        None => (Output::Unreadable("stored out of band".into()), stub.bytes),
-    }
-}
-
-fn reach(place: Place<'_>, worker: &Worker, stub: &Stub) -> Option<(RelPath, u64)> {
-    let outputs = place.outputs?;
-    let owner = worker.owner.as_ref()?;
-    let path = |suffix: &str| {
-        let name = crate::name::Name::new(&owner.0).ok()?;
-        let file = crate::name::Name::new(format!("{}.{suffix}", stub.artifact)).ok()?;
-        Some(RelPath::from(name).join(&file))
+/// Where the output behind `stub` lies, and its size in bytes. `None` unless its description says that it belongs to
+/// the worker's own owner, whatever else is the case. Errors: it is there and cannot be read.
+pub(super) fn find(place: Place<'_>, worker: &Worker, stub: &Stub) -> Result<Option<(RelPath, u64)>> {
+    let (Some(outputs), Some(owner)) = (place.outputs, &worker.owner) else { return Ok(None) };
+    let file = |suffix: &str| -> Result<RelPath> {
+        let folder = RelPath::from(Name::new(&owner.0)?);
+        Ok(folder.join(&Name::new(format!("{}.{suffix}", stub.artifact))?))
     };
-    let description = read_whole(outputs, &path("json")?, DESCRIPTION_MAX).ok()??;
-    let description: Value = serde_json::from_slice(&description).ok()?;
+    let (Ok(description), Ok(body)) = (file("json"), file("txt")) else { return Ok(None) };
+    let Some(description) = read_whole(outputs, &description, DESCRIPTION_MAX)? else { return Ok(None) };
+    let description: Value = serde_json::from_slice(&description).unwrap_or_default();
     if string(description.get("owner_id")).as_ref() != Some(&owner.0) {
-        return None;
+        return Ok(None);
     }
-    let body = path("txt")?;
-    let bytes = outputs.open(&body).ok()?.meta().ok()?.size;
-    Some((body, bytes))
+    let bytes = outputs.open(&body)?.meta()?.size;
+    Ok(Some((body, bytes)))
 }

@@ -8,7 +8,6 @@ use serde_json::{Map, Value};
 use super::super::Place;
 use super::input::tool_key;
 use super::layout::{CALLS, TASK, path};
-use super::meta::present;
 use super::metadata;
 use super::metrics::{self, ByTool};
 use super::outcome::{self, Judged};
@@ -26,22 +25,27 @@ const NO_RESULT: [&str; 3] = ["(No result generated)", "(Critical error)", "(No 
 /// What stands for calls where none are recorded, most telling first; between the first and the second, other logs.
 const LOOSE: [&str; 4] = ["logs/errors.log", "result.txt", "outputs/report.md", "outputs/data.json"];
 const LOGS: &str = "logs";
+/// The names of the tools, where calls are not recorded.
+const TOOLS_USED: &str = "tools_used.json";
 /// The longest task that a generated file quotes, in bytes.
 const TASK_MAX: usize = 8_192;
 /// How many tools are named.
 const TOOLS_MAX: usize = 200;
 
-/// Looks into the files of `worker`, whose metadata.json is `metadata`.
+/// Looks into the files of `worker`, whose metadata.json is `metadata`. A file that is there and cannot be read costs
+/// what it would have told, and is named; the others are read all the same.
 pub(super) fn record(
     place: Place<'_>,
     worker: Worker,
     metadata: &Map<String, Value>,
     go_on: &dyn Fn() -> bool,
-) -> Result<Record> {
+) -> Record {
     let folder = place.folder;
-    let (recorded, bad_metrics) = metrics::read(folder, metadata)?;
-    let thread = thread::read(folder)?;
-    let listed = call_files(folder)?;
+    let mut unreadable = Unreadable::default();
+    let (recorded, bad_metrics) = unreadable.of(metrics::FILE, metrics::read(folder)).unwrap_or_default();
+    let recorded = metrics::with_metadata(recorded, metadata);
+    let thread = unreadable.of(thread::FILE, thread::read(folder)).unwrap_or_default();
+    let listed = unreadable.of(CALLS, call_files(folder));
     let mut trace = Trace { records_calls: listed.is_some(), ..Trace::default() };
     let mut counted: HashMap<String, usize> = HashMap::new();
     let mut unread = 0;
@@ -51,7 +55,7 @@ pub(super) fn record(
         let input = thread.inputs.get(&key).and_then(|inputs| inputs.get(*nth)).cloned().flatten();
         let look = go_on();
         unread += u64::from(!look);
-        trace.calls.push(call(place, &worker, file, (&recorded, &key, *nth), input, look));
+        trace.calls.push(call(place, &worker, file, (&recorded, &key, *nth), input, look, &mut unreadable));
         *nth += 1;
     }
     for (key, inputs) in &thread.inputs {
@@ -61,15 +65,46 @@ pub(super) fn record(
     }
     trace.unanswered.sort();
     if trace.calls.is_empty() {
-        trace.loose = loose_files(folder);
-        trace.tools_used = tools_used(folder);
+        trace.loose = loose_files(folder, &mut unreadable);
+        trace.tools_used = unreadable.of(TOOLS_USED, tools_used(folder)).unwrap_or_default();
     }
-    let words = result(folder)?;
+    let words = unreadable.of(RESULT, result(folder));
     trace.final_words = words.unwrap_or_else(|| thread.last_words.filter(|_| worker.status.is_finished()));
-    trace.task = string(metadata.get("task")).or_else(|| task_file(folder)).map(|task| cut(task, TASK_MAX));
+    let task = string(metadata.get("task")).or_else(|| unreadable.of(TASK, task_file(folder)).flatten());
+    trace.task = task.map(|task| cut(task, TASK_MAX));
     trace.bad_lines =
         [(metrics::FILE, bad_metrics), (thread::FILE, thread.bad)].into_iter().filter(|(_, n)| *n > 0).collect();
-    Ok(Record { worker, trace, unread })
+    trace.unreadable = unreadable.0;
+    Record { worker, trace, unread }
+}
+
+/// Files that are there and could not be read.
+#[derive(Default)]
+struct Unreadable(Vec<(RelPath, String)>);
+
+impl Unreadable {
+    /// What was read of `file`; `None` if it is not there, or there and unreadable, which is noted.
+    fn of<T>(&mut self, file: &str, result: Result<T>) -> Option<T> {
+        self.at(&path(file), result)
+    }
+
+    fn at<T>(&mut self, file: &RelPath, result: Result<T>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                if !is_absent(&error) {
+                    self.0.push((file.clone(), error.to_string()));
+                }
+                None
+            }
+        }
+    }
+}
+
+/// Whether nothing is there that could be read: no name, or a link, folder or special file in its place.
+fn is_absent(error: &Error) -> bool {
+    use Error::{Escape, IsADirectory, NotADirectory, NotFound, Special};
+    matches!(error, NotFound | Escape | Special | IsADirectory | NotADirectory)
 }
 
 /// A file in `tool_calls/` that is named like a call's output.
@@ -80,16 +115,11 @@ struct CallFile {
     kind: Kind,
 }
 
-/// The calls' files by number; `None` where the worker has no such folder.
-fn call_files(folder: &dyn Store) -> Result<Option<Vec<CallFile>>> {
-    let entries = match folder.list(&path(CALLS)) {
-        Ok(entries) => entries,
-        Err(Error::NotFound | Error::NotADirectory | Error::Escape | Error::Special) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let mut files: Vec<CallFile> = entries.into_iter().filter_map(call_file).collect();
+/// The calls' files by number.
+fn call_files(folder: &dyn Store) -> Result<Vec<CallFile>> {
+    let mut files: Vec<CallFile> = folder.list(&path(CALLS))?.into_iter().filter_map(call_file).collect();
     files.sort_by(|a, b| a.seq.cmp(&b.seq).then_with(|| a.name.cmp(&b.name)));
-    Ok(Some(files))
+    Ok(files)
 }
 
 /// `NNN_<tool>.txt`: a number, the tool's name (which may hold `_`), always `.txt`.
@@ -109,18 +139,28 @@ fn call(
     (recorded, key, nth): (&ByTool, &str, usize),
     input: Option<String>,
     look: bool,
+    unreadable: &mut Unreadable,
 ) -> ToolCall {
     let path = path(CALLS).join(&file.name);
     let (judged, output, bytes) = match file.kind {
         Kind::File if look => match read(place.folder, &path) {
             Ok((judged, bytes)) => match &judged.stub {
                 Some(stub) => {
-                    let (output, bytes) = outputs::find(place, worker, stub);
-                    (stored_out(place, judged.clone(), &output), output, bytes)
+                    let found = unreadable.at(&path, outputs::find(place, worker, stub)).flatten();
+                    let (output, bytes) = match found {
+                        Some((path, bytes)) => (Output::StoredOut(path), bytes),
+                        None => (Output::Unreadable("stored out of band".into()), stub.bytes),
+                    };
+                    let judged = unreadable.at(&path, stored_out(place, judged.clone(), &output)).unwrap_or(judged);
+                    (judged, output, bytes)
                 }
                 None => (judged, Output::InPlace, bytes),
             },
-            Err(error) => (unknown(), Output::Unreadable(error.to_string()), 0),
+            Err(error) => {
+                let reason = error.to_string();
+                unreadable.at::<()>(&path, Err(error));
+                (unknown(), Output::Unreadable(reason), 0)
+            }
         },
         Kind::File => (unknown(), Output::InPlace, place.folder.stat(&path).map_or(0, |meta| meta.size)),
         Kind::Folder => (unknown(), Output::Unreadable("a folder, not a file".into()), 0),
@@ -159,41 +199,37 @@ fn read(store: &dyn Store, path: &RelPath) -> Result<(Judged, u64)> {
 }
 
 /// What the stub says stands; where it says nothing, the output behind it is judged.
-fn stored_out(place: Place<'_>, stub: Judged, output: &Output) -> Judged {
+fn stored_out(place: Place<'_>, stub: Judged, output: &Output) -> Result<Judged> {
     match (output, place.outputs) {
         (Output::StoredOut(path), Some(store)) if stub.outcome == Outcome::Unknown => {
-            read(store, path).map_or(stub, |(judged, _)| Judged { stub: None, ..judged })
+            read(store, path).map(|(judged, _)| Judged { stub: None, ..judged })
         }
-        _ => stub,
+        _ => Ok(stub),
     }
 }
 
-/// The worker's own result: `None` if it has no such file, `Some(None)` if the file says that there is none.
-fn result(folder: &dyn Store) -> Result<Option<Option<String>>> {
-    let file = match folder.open(&path(RESULT)) {
-        Ok(file) => file,
-        Err(Error::NotFound | Error::Escape | Error::Special | Error::IsADirectory) => return Ok(None),
-        Err(error) => return Err(error),
-    };
+/// The worker's own result; `None` if the file says that there is none.
+fn result(folder: &dyn Store) -> Result<Option<String>> {
+    let file = folder.open(&path(RESULT))?;
     let bytes = read_range(&*file, 0, thread::WORDS_MAX + 4)?;
     let text = String::from_utf8_lossy(&bytes);
     // A character torn by the end of what was read is no part of the words.
     let torn = bytes.len() == thread::WORDS_MAX + 4;
     let text = if torn { text.trim_end_matches(char::REPLACEMENT_CHARACTER).trim() } else { text.trim() };
     let empty = text.is_empty() || NO_RESULT.contains(&text);
-    Ok(Some((!empty).then(|| cut(text.to_owned(), thread::WORDS_MAX))))
+    Ok((!empty).then(|| cut(text.to_owned(), thread::WORDS_MAX)))
 }
 
-fn task_file(folder: &dyn Store) -> Option<String> {
-    let file = folder.open(&path(TASK)).ok()?;
-    let bytes = read_range(&*file, 0, TASK_MAX + 4).ok()?;
-    Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()).filter(|task| !task.is_empty())
+fn task_file(folder: &dyn Store) -> Result<Option<String>> {
+    let file = folder.open(&path(TASK))?;
+    let bytes = read_range(&*file, 0, TASK_MAX + 4)?;
+    Ok(Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()).filter(|task| !task.is_empty()))
 }
 
-fn loose_files(folder: &dyn Store) -> Vec<LooseFile> {
-    let mut paths: Vec<RelPath> = LOOSE.iter().filter_map(|path| RelPath::parse(path).ok()).collect();
-    let mut logs: Vec<RelPath> = folder
-        .list(&path(LOGS))
+fn loose_files(folder: &dyn Store, unreadable: &mut Unreadable) -> Vec<LooseFile> {
+    let mut paths: Vec<RelPath> = LOOSE.iter().map(|file| path(file)).collect();
+    let mut logs: Vec<RelPath> = unreadable
+        .of(LOGS, folder.list(&path(LOGS)))
         .unwrap_or_default()
         .into_iter()
         .filter(|entry| entry.kind == Kind::File)
@@ -203,19 +239,19 @@ fn loose_files(folder: &dyn Store) -> Vec<LooseFile> {
     logs.sort();
     let rest = paths.split_off(1);
     let found = paths.into_iter().chain(logs).chain(rest).filter_map(|path| {
-        let meta = present(folder.stat(&path)).ok()??;
+        let meta = unreadable.at(&path, folder.stat(&path))?;
         (meta.kind == Kind::File && meta.size > 0).then_some(LooseFile { path, bytes: meta.size })
     });
     found.collect()
 }
 
 /// Names of tools: a list of strings or of objects with `tool` or `name`, bare or under `tools`.
-fn tools_used(folder: &dyn Store) -> Vec<String> {
-    let bytes = read_whole(folder, &path("tools_used.json"), metadata::SIZE_MAX).ok().flatten();
+fn tools_used(folder: &dyn Store) -> Result<Vec<String>> {
+    let bytes = read_whole(folder, &path(TOOLS_USED), metadata::SIZE_MAX)?;
     let value: Option<Value> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     let list = value.as_ref().and_then(|value| value.as_array().or_else(|| value.get("tools")?.as_array()));
     let name =
         |item: &Value| string(Some(item)).or_else(|| string(item.get("tool"))).or_else(|| string(item.get("name")));
     let names = list.map(Vec::as_slice).unwrap_or_default().iter().filter_map(name);
-    names.map(|name| cut(name, 200)).take(TOOLS_MAX).collect()
+    Ok(names.map(|name| cut(name, 200)).take(TOOLS_MAX).collect())
 }

@@ -9,7 +9,7 @@ use super::super::jsonl;
 use super::input::{one_line, tool_key};
 use super::layout::path;
 use super::value::cut;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::store::Store;
 
 /// The file's name.
@@ -40,14 +40,10 @@ struct Message {
     tool_calls: Value,
 }
 
-/// Reads the thread in `folder`; an empty one where there is none.
+/// Reads the thread in `folder`.
 pub(super) fn read(folder: &dyn Store) -> Result<Thread> {
     let mut thread = Thread::default();
-    let file = match folder.open(&path(FILE)) {
-        Ok(file) => file,
-        Err(Error::NotFound | Error::Escape | Error::Special | Error::IsADirectory) => return Ok(thread),
-        Err(error) => return Err(error),
-    };
+    let file = folder.open(&path(FILE))?;
     let bad = jsonl::for_each(&*file, |message: Message| {
         if message.role != "assistant" {
             return;

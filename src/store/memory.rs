@@ -1,0 +1,299 @@
+//! A store in memory: for tests of everything above the disk, and for stores that are made up on the fly.
+//!
+//! It behaves as a disk does where readers can tell: rewriting a file keeps its inode, replacing it gives a new one,
+//! every change moves the clock, and what is open stays readable when its name is gone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use super::{Entry, File, Identity, Kind, Meta, Store, Time};
+use crate::error::{Error, Result};
+use crate::name::RelPath;
+
+/// The time of the first change, in seconds since 1970; every further one is a second later.
+const EPOCH: i64 = 1_700_000_000;
+
+/// A store in memory, empty at first.
+pub struct Memory {
+    state: Arc<RwLock<State>>,
+    /// The folder that is this store's root, and what it was when it was entered.
+    base: RelPath,
+    identity: Identity,
+}
+
+struct State {
+    /// How many changes there were.
+    changes: u64,
+    nodes: BTreeMap<RelPath, Node>,
+}
+
+#[derive(Clone)]
+struct Node {
+    meta: Meta,
+    bytes: Arc<RwLock<Body>>,
+}
+
+/// What is in a file, shared with those who have it open.
+struct Body {
+    bytes: Vec<u8>,
+    meta: Meta,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory::new()
+    }
+}
+
+impl Memory {
+    /// An empty store.
+    pub fn new() -> Memory {
+        let mut state = State { changes: 0, nodes: BTreeMap::new() };
+        let root = state.node(Kind::Folder, 0o755, Vec::new());
+        let identity = root.meta.identity;
+        state.nodes.insert(RelPath::root(), root);
+        Memory { state: Arc::new(RwLock::new(state)), base: RelPath::root(), identity }
+    }
+
+    /// Writes a file in place, or a new one; makes the folders on the way.
+    pub fn write(&self, path: &RelPath, bytes: impl Into<Vec<u8>>) {
+        let bytes = bytes.into();
+        let mut state = self.state.write();
+        match state.nodes.get(path).filter(|node| node.meta.kind == Kind::File).cloned() {
+            Some(mut node) => {
+                let now = state.tick();
+                node.meta = Meta { size: bytes.len() as u64, mtime: now, ctime: now, ..node.meta };
+                *node.bytes.write() = Body { bytes, meta: node.meta };
+                state.nodes.insert(path.clone(), node);
+            }
+            None => state.put(path, Kind::File, 0o644, bytes),
+        }
+    }
+
+    /// Puts a new file in the place of what is there, as a rename does.
+    pub fn replace(&self, path: &RelPath, bytes: impl Into<Vec<u8>>) {
+        let mut state = self.state.write();
+        state.remove(path);
+        state.put(path, Kind::File, 0o644, bytes.into());
+    }
+
+    /// Puts an entry that is no file: a folder, a link, a FIFO.
+    pub fn put(&self, path: &RelPath, kind: Kind) {
+        let mut state = self.state.write();
+        state.remove(path);
+        state.put(path, kind, 0o755, Vec::new());
+    }
+
+    /// Takes an entry away, with all that is in it.
+    pub fn remove(&self, path: &RelPath) {
+        self.state.write().remove(path);
+    }
+
+    /// Renames an entry, with all that is in it; what is at `to` is replaced.
+    pub fn rename(&self, from: &RelPath, to: &RelPath) {
+        let mut state = self.state.write();
+        if !state.nodes.contains_key(from) || from == to {
+            return;
+        }
+        state.remove(to);
+        state.parents(to);
+        let moved: Vec<RelPath> = state.nodes.keys().filter(|path| is_in(path, from)).cloned().collect();
+        for path in moved {
+            let inner = path.as_bytes().get(from.as_bytes().len()..).unwrap_or_default();
+            let target = RelPath::parse([to.as_bytes(), inner].concat());
+            if let (Some(node), Ok(target)) = (state.nodes.remove(&path), target) {
+                state.nodes.insert(target, node);
+            }
+        }
+        state.touch(&from.parent());
+        state.touch(&to.parent());
+    }
+}
+
+/// Whether `path` is `folder` or in it.
+fn is_in(path: &RelPath, folder: &RelPath) -> bool {
+    let rest = path.as_bytes().strip_prefix(folder.as_bytes());
+    rest.is_some_and(|rest| rest.is_empty() || folder.is_root() || rest.starts_with(b"/"))
+}
+
+impl State {
+    fn tick(&mut self) -> Time {
+        self.changes += 1;
+        Time { secs: EPOCH.saturating_add_unsigned(self.changes), nanos: 0 }
+    }
+
+    fn node(&mut self, kind: Kind, mode: u32, bytes: Vec<u8>) -> Node {
+        let now = self.tick();
+        let identity = Identity { dev: 1, ino: self.changes, born: now };
+        let size = bytes.len() as u64;
+        let meta = Meta { kind, size, mode, uid: 0, gid: 0, nlink: 1, identity, mtime: now, ctime: now };
+        Node { meta, bytes: Arc::new(RwLock::new(Body { bytes, meta })) }
+    }
+
+    fn put(&mut self, path: &RelPath, kind: Kind, mode: u32, bytes: Vec<u8>) {
+        self.parents(path);
+        let node = self.node(kind, mode, bytes);
+        self.nodes.insert(path.clone(), node);
+        self.touch(&path.parent());
+    }
+
+    fn parents(&mut self, path: &RelPath) {
+        let parent = path.parent();
+        if !self.nodes.contains_key(&parent) {
+            self.put(&parent, Kind::Folder, 0o755, Vec::new());
+        }
+    }
+
+    fn remove(&mut self, path: &RelPath) {
+        if path.is_root() {
+            return;
+        }
+        let before = self.nodes.len();
+        self.nodes.retain(|other, _| !is_in(other, path));
+        if self.nodes.len() != before {
+            self.touch(&path.parent());
+        }
+    }
+
+    fn touch(&mut self, folder: &RelPath) {
+        let now = self.tick();
+        if let Some(node) = self.nodes.get_mut(folder) {
+            node.meta = Meta { mtime: now, ctime: now, ..node.meta };
+        }
+    }
+
+    /// The node at `path` in the folder `base`, if that is still what it was.
+    fn find_in(&self, base: &RelPath, identity: Identity, path: &RelPath) -> Result<&Node> {
+        if self.find(base)?.meta.identity != identity {
+            return Err(Error::NotFound);
+        }
+        self.find(&base.join_path(path))
+    }
+
+    /// The node at `path`. A part on the way that is no folder is an error, as on disk.
+    fn find(&self, path: &RelPath) -> Result<&Node> {
+        let mut folder = RelPath::root();
+        for name in path.parent().names() {
+            folder = folder.join(&name);
+            match self.nodes.get(&folder).map(|node| node.meta.kind) {
+                Some(Kind::Folder) => {}
+                Some(Kind::Link) => return Err(Error::Escape),
+                Some(Kind::File | Kind::Special) => return Err(Error::NotADirectory),
+                None => return Err(Error::NotFound),
+            }
+        }
+        self.nodes.get(path).ok_or(Error::NotFound)
+    }
+}
+
+impl Store for Memory {
+    fn describe(&self) -> String {
+        "a store in memory".into()
+    }
+
+    fn stat(&self, path: &RelPath) -> Result<Meta> {
+        Ok(self.state.read().find_in(&self.base, self.identity, path)?.meta)
+    }
+
+    fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
+        let state = self.state.read();
+        match state.find_in(&self.base, self.identity, path)?.meta.kind {
+            Kind::Folder => {}
+            Kind::Link => return Err(Error::Escape),
+            Kind::File => return Err(Error::NotADirectory),
+            Kind::Special => return Err(Error::Special),
+        }
+        let path = self.base.join_path(path);
+        let inside = state.nodes.iter().filter(|(other, _)| !other.is_root() && other.parent() == path);
+        let entry = |(path, node): (&RelPath, &Node)| Some(Entry { name: path.file_name()?, kind: node.meta.kind });
+        Ok(inside.filter_map(entry).collect())
+    }
+
+    fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
+        let state = self.state.read();
+        let node = state.find_in(&self.base, self.identity, path)?;
+        match node.meta.kind {
+            Kind::File => Ok(Box::new(Open(node.bytes.clone()))),
+            Kind::Folder => Err(Error::IsADirectory),
+            Kind::Link => Err(Error::Escape),
+            Kind::Special => Err(Error::Special),
+        }
+    }
+
+    fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
+        let meta = self.stat(path)?;
+        match meta.kind {
+            Kind::Folder => {
+                let base = self.base.join_path(path);
+                Ok(Box::new(Memory { state: Arc::clone(&self.state), base, identity: meta.identity }))
+            }
+            Kind::File => Err(Error::NotADirectory),
+            Kind::Link => Err(Error::Escape),
+            Kind::Special => Err(Error::Special),
+        }
+    }
+}
+
+struct Open(Arc<RwLock<Body>>);
+
+impl File for Open {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let body = self.0.read();
+        let rest = usize::try_from(offset).ok().and_then(|at| body.bytes.get(at..)).unwrap_or_default();
+        let shown = rest.get(..buffer.len()).unwrap_or(rest);
+        if let Some(place) = buffer.get_mut(..shown.len()) {
+            place.copy_from_slice(shown);
+        }
+        Ok(shown.len())
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        Ok(self.0.read().meta)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::parse(text).unwrap()
+    }
+
+    #[test]
+    fn rewriting_keeps_the_inode_and_replacing_gives_a_new_one() {
+        let store = Memory::new();
+        store.write(&path("a/b"), "one");
+        let first = store.stat(&path("a/b")).unwrap();
+        let open = store.open(&path("a/b")).unwrap();
+        store.write(&path("a/b"), "longer");
+        let second = store.stat(&path("a/b")).unwrap();
+        assert_eq!((second.identity, second.size), (first.identity, 6));
+        assert!(second.mtime > first.mtime);
+        assert_eq!(open.meta().unwrap(), second);
+        store.replace(&path("a/b"), "new");
+        assert_ne!(store.stat(&path("a/b")).unwrap().identity, first.identity);
+        assert_eq!(super::super::read_range(&*open, 0, 10).unwrap(), b"longer");
+    }
+
+    #[test]
+    fn folders_list_what_is_in_them_and_links_are_not_followed() {
+        let store = Memory::new();
+        store.write(&path("a/b/c"), "");
+        store.write(&path("ab"), "");
+        store.put(&path("a/link"), Kind::Link);
+        let names =
+            |at: &RelPath| store.list(at).map(|all| all.into_iter().map(|e| e.name.display()).collect::<Vec<_>>());
+        assert_eq!(names(&RelPath::root()).unwrap(), ["a", "ab"]);
+        assert_eq!(names(&path("a")).unwrap(), ["b", "link"]);
+        assert_eq!(store.stat(&path("a/link/x")), Err(Error::Escape));
+        assert_eq!(store.stat(&path("ab/x")), Err(Error::NotADirectory));
+        store.rename(&path("a"), &path("z"));
+        assert_eq!(names(&path("z/b")).unwrap(), ["c"]);
+        assert_eq!(store.stat(&path("a")), Err(Error::NotFound));
+        store.remove(&path("z"));
+        assert_eq!(names(&RelPath::root()).unwrap(), ["ab"]);
+    }
+}
