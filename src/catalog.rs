@@ -195,12 +195,12 @@ impl Catalog {
         Ok(stamp)
     }
 
-    /// All files of a worker, sorted by path; at most `most`, the second value says how many there are.
-    pub fn files(&self, entry: &Entry, most: usize) -> Result<(Vec<FileStat>, u64)> {
+    /// All files of a worker, sorted by path, at most `most`; and the state of all.
+    pub fn files(&self, entry: &Entry, most: usize) -> Result<(Vec<FileStat>, Stamp)> {
         let mut files = Vec::new();
         let stamp = survey::survey(&*self.folder(entry)?, Some(&mut files))?;
         files.truncate(most);
-        Ok((files, stamp.files))
+        Ok((files, stamp))
     }
 
     /// A worker's folder, entered. [`Error::NotFound`] where another folder has taken its place: what the catalog knows

@@ -125,6 +125,8 @@ pub enum Flaw {
         reason: String,
         /// Whether an earlier good record is shown in its place.
         kept: bool,
+        /// Whether its bytes could be read at all; if not, another time they perhaps can.
+        read: bool,
     },
     /// metadata.json claims the id of another folder.
     OtherId(String),
@@ -237,7 +239,8 @@ pub struct Record {
 impl Record {
     /// Whether all was read that there is; else another look may tell more.
     pub fn is_whole(&self) -> bool {
-        self.unread == 0 && self.trace.unreadable.is_empty()
+        let read = |flaw: &Flaw| !matches!(flaw, Flaw::BadMetadata { read: false, .. });
+        self.unread == 0 && self.trace.unreadable.is_empty() && self.worker.flaws.iter().all(read)
     }
 
     /// How the worker ended; see [`Trace::outcome`].

@@ -1,6 +1,6 @@
 //! Generated files: what a view says about a worker, a run or the swarm, as bytes.
 //!
-//! A generated file is a function of what its view shows: the same record gives the same bytes, and [`Renderer::key`]
+//! A generated file is a function of what its view shows: the same record gives the same bytes, and [`Renderer::state`]
 //! tells cheaply whether anything it is made of has changed. Files about many workers are put together from a
 //! fragment per worker, so a change of one worker costs one fragment. Nothing here knows inodes or a kernel.
 
@@ -14,6 +14,7 @@ mod json;
 mod summary;
 mod text;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,6 @@ pub use budget::Budget;
 
 use crate::catalog::{Access, Stamp};
 use crate::error::{Error, Result};
-use crate::model::Record;
 use crate::name::Name;
 use crate::store::Time;
 use crate::view::{Member, View, Visible};
@@ -96,6 +96,19 @@ pub struct Rendered {
     pub complete: bool,
 }
 
+/// What a generated file is made from, at one moment.
+pub struct State {
+    /// Changes whenever the file could.
+    pub key: Key,
+    of: Of,
+}
+
+enum Of {
+    Nothing { newest: Time, access: Access },
+    Worker { member: Arc<Member>, stamp: Arc<Stamp> },
+    Members { visible: Arc<Visible>, stamped: Stamped },
+}
+
 /// Makes the generated files of a view.
 pub struct Renderer {
     view: View,
@@ -104,8 +117,8 @@ pub struct Renderer {
     fragments: Cache<(Key, Key), Arc<Fragment>>,
 }
 
-/// The members of a scope, each with the state of its files; `None` for one that vanished meanwhile.
-type Stamped = Vec<(Arc<Member>, Option<Arc<Stamp>>)>;
+/// The members of a scope, each with the state of its files.
+type Stamped = Vec<(Arc<Member>, Result<Arc<Stamp>>)>;
 
 impl Renderer {
     /// A renderer for `view`; `budget` is the default of every evidence.txt instead of 16,000 and 28,000 bytes.
@@ -118,65 +131,79 @@ impl Renderer {
         &self.view
     }
 
-    /// Changes whenever the file could; [`Error::NotFound`] where its scope is not in the view.
-    pub fn key(&self, scope: &Scope, file: Generated) -> Result<Key> {
+    /// What a file would be made from now; [`Error::NotFound`] where its scope is not in the view.
+    pub fn state(&self, scope: &Scope, file: Generated) -> Result<State> {
         let mut hash = blake3::Hasher::new();
         hash.update(format!("{file:?}\0{scope:?}\0").as_bytes());
-        match (scope, file) {
+        let of = match (scope, file) {
             (_, Generated::Readme) => {
                 let root = self.view.root_meta()?;
                 let newest = self.view.newest(&self.view.visible())?;
                 hash.update(format!("{:?}", (newest, root.mode, root.uid, root.gid)).as_bytes());
+                Of::Nothing { newest, access: Access::of_folder(&root) }
             }
             (Scope::Worker(name), _) => {
                 let member = self.view.worker(name)?;
+                let stamp = self.view.stamp(&member, true)?;
                 hash.update(&member.entry.key());
-                hash.update(&self.view.stamp(&member, true)?.key);
+                hash.update(&stamp.key);
+                Of::Worker { member, stamp }
             }
             (Scope::Swarm | Scope::Run(_), _) => {
                 let visible = self.view.visible();
+                let stamped = self.stamped(&visible, scope)?;
                 if *scope == Scope::Swarm {
                     hash.update(format!("{:?}", (visible.skipped, &visible.troubles)).as_bytes());
                 }
-                for (member, stamp) in self.stamped(&visible, scope)? {
+                for (member, stamp) in &stamped {
                     hash.update(member.name.as_bytes());
                     hash.update(&[0]);
                     hash.update(&member.entry.key());
-                    hash.update(&stamp.map(|stamp| stamp.key).unwrap_or_default());
+                    hash.update(&stamp.as_ref().map(|stamp| stamp.key).unwrap_or_default());
                 }
+                Of::Members { visible, stamped }
             }
-        }
+        };
         let mut key = Key::default();
         hash.finalize_xof().fill(&mut key);
-        Ok(key)
+        Ok(State { key, of })
     }
 
-    /// Makes the file.
-    pub fn render(&self, scope: &Scope, file: Generated) -> Result<Rendered> {
+    /// Makes the file from `state`.
+    pub fn render(&self, scope: &Scope, file: Generated, state: State) -> Result<Rendered> {
         let begun = Instant::now();
         let go_on = || begun.elapsed() < self.deadline;
-        match (scope, file) {
-            (_, Generated::Readme) => {
-                let root = self.view.root_meta()?;
-                let access = Access::of_folder(&root);
-                let newest = self.view.newest(&self.view.visible())?;
+        match state.of {
+            Of::Nothing { newest, access } => {
                 Ok(Rendered { bytes: README.as_bytes().into(), newest, access, complete: true })
             }
-            (Scope::Worker(name), _) => self.worker(name, file, &go_on),
-            (Scope::Swarm | Scope::Run(_), _) => self.swarm(scope, file, &go_on),
+            Of::Worker { member, stamp } => self.worker(member, stamp, file, &go_on),
+            Of::Members { visible, stamped } => self.swarm(scope, &visible, &stamped, file, &go_on),
         }
     }
 
     /// Makes a file of one worker, of one state of its files: if they changed meanwhile, it is made again.
-    fn worker(&self, name: &Name, file: Generated, go_on: &dyn Fn() -> bool) -> Result<Rendered> {
-        let mut member = self.view.worker(name)?;
-        let mut stamp = self.view.stamp(&member, true)?;
+    fn worker(
+        &self,
+        mut member: Arc<Member>,
+        mut stamp: Arc<Stamp>,
+        file: Generated,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Rendered> {
         for attempt in 1.. {
             let record = self.view.record(&member, &stamp, go_on)?;
-            let mut whole = record.is_whole();
+            let mut whole = record.is_whole() && stamp.skipped.unreadable == 0;
             let bytes = match file {
-                Generated::Index => index::worker(&self.view, &member, &stamp, &record)?,
-                Generated::Summary => summary::worker(&member, &stamp, &record).into_bytes(),
+                Generated::Index => {
+                    let (bytes, read) = index::worker(&self.view, &member, &stamp, &record)?;
+                    whole &= read;
+                    bytes
+                }
+                Generated::Summary => {
+                    let (text, read) = summary::worker(&self.view, &member, &stamp, &record);
+                    whole &= read;
+                    text.into_bytes()
+                }
                 Generated::Evidence(budget) => {
                     let budget = budget.or(self.budget).unwrap_or(Budget::WORKER);
                     let written = evidence::worker(&self.view, &member, &record, budget, go_on);
@@ -188,45 +215,73 @@ impl Renderer {
             let now = self.view.stamp_now(&member)?;
             let settled = now.key == stamp.key;
             if settled || attempt == ATTEMPTS || !go_on() {
-                let complete = settled && whole && go_on();
+                // Only what is of the state that was asked for is kept as that state's file.
+                let complete = attempt == 1 && settled && whole && go_on();
                 return Ok(Rendered { bytes: bytes.into(), newest: stamp.newest, access: stamp.access, complete });
             }
-            member = self.view.worker(name)?;
+            member = self.view.worker(&member.name)?;
             stamp = now;
         }
         Err(Error::NotFound)
     }
 
-    fn swarm(&self, scope: &Scope, file: Generated, go_on: &dyn Fn() -> bool) -> Result<Rendered> {
-        let visible = self.view.visible();
-        let stamped = self.stamped(&visible, scope)?;
-        let row = |(member, stamp): &'_ (Arc<Member>, Option<Arc<Stamp>>)| {
-            stamp.as_ref().and_then(|stamp| self.fragment(member, stamp, go_on))
-        };
-        let rows: Vec<Row<'_>> =
-            stamped.iter().map(|both| Row { member: &both.0, fragment: row(both), stamp: both.1.as_deref() }).collect();
+    fn swarm(
+        &self,
+        scope: &Scope,
+        visible: &Visible,
+        stamped: &Stamped,
+        file: Generated,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Rendered> {
+        let mut fragments: Vec<Option<Arc<Fragment>>> = vec![None; stamped.len()];
+        // Small workers first: one that takes long to look into must not cost the others their line.
+        let mut order: Vec<(usize, &Member, &Stamp)> = stamped
+            .iter()
+            .enumerate()
+            .filter_map(|(at, (member, stamp))| Some((at, &**member, stamp.as_deref().ok()?)))
+            .collect();
+        order.sort_by_key(|(at, _, stamp)| (stamp.files, *at));
+        for (at, member, stamp) in order {
+            if let Some(slot) = fragments.get_mut(at) {
+                *slot = self.fragment(member, stamp, go_on);
+            }
+        }
+        let rows: Vec<Row<'_>> = stamped
+            .iter()
+            .zip(fragments)
+            .map(|((member, stamp), fragment)| Row { member, fragment, stamp: stamp.as_deref().ok() })
+            .collect();
         let root = self.view.root_meta()?;
         let stamps = || rows.iter().filter_map(|row| row.stamp);
         let newest = match stamps().map(|stamp| stamp.newest).max() {
             Some(newest) => newest,
-            None => self.view.newest(&visible)?,
+            None => self.view.newest(visible)?,
         };
         let access = stamps().fold(Access::of_folder(&root), |access, stamp| access.within(&stamp.access));
         let run = match scope {
             Scope::Run(name) => visible.runs.get(name),
             Scope::Swarm | Scope::Worker(_) => None,
         };
-        let mut whole = rows.iter().all(|row| row.stamp.is_none() || row.fragment.as_ref().is_some_and(|f| f.whole));
+        // One that vanished meanwhile is no longer there to be read.
+        let vanished = stamped.iter().map(|(_, stamp)| stamp.as_ref().err() == Some(&Error::NotFound));
+        let is_whole = |row: &Row<'_>| row.fragment.as_ref().is_some_and(|fragment| fragment.whole);
+        let mut whole = rows.iter().zip(vanished).all(|(row, vanished)| vanished || is_whole(row));
         let bytes = match file {
-            Generated::Index => index::swarm(&visible, run, &rows, newest),
-            Generated::Summary => summary::swarm(&visible, run, &rows, newest).into_bytes(),
+            Generated::Index => index::swarm(visible, run, &rows, newest),
+            Generated::Summary => summary::swarm(visible, run, &rows, newest).into_bytes(),
             Generated::Evidence(budget) => {
                 let budget = budget.or(self.budget).unwrap_or(Budget::SWARM);
                 let title = run.map_or("Swarm".into(), |run| format!("Run {}", text::one_line(&run.id, 200)));
-                let record = |account: &Account<'_>| self.record(account.member, go_on);
+                let read = Cell::new(true);
+                let record = |account: &Account<'_>| {
+                    let stamp = rows.iter().find(|row| std::ptr::eq(row.member, account.member))?.stamp?;
+                    let record = self.view.record(account.member, stamp, go_on).ok();
+                    read.set(read.get() && record.as_ref().is_some_and(|record| record.is_whole()));
+                    record
+                };
                 let accounts: Vec<Account<'_>> = rows.iter().map(Row::account).collect();
                 let written = evidence::swarm(&self.view, title, &accounts, &record, budget, go_on);
-                whole &= written.whole;
+                whole &= written.whole && read.get();
                 written.bytes
             }
             Generated::Readme => return Err(Error::NotFound),
@@ -241,7 +296,7 @@ impl Renderer {
             Scope::Run(name) => &visible.runs.get(name).ok_or(Error::NotFound)?.members,
             Scope::Worker(_) => return Err(Error::NotFound),
         };
-        Ok(members.iter().map(|member| (member.clone(), self.view.stamp(member, false).ok())).collect())
+        Ok(members.iter().map(|member| (member.clone(), self.view.stamp(member, false))).collect())
     }
 
     fn fragment(&self, member: &Member, stamp: &Stamp, go_on: &dyn Fn() -> bool) -> Option<Arc<Fragment>> {
@@ -252,9 +307,10 @@ impl Renderer {
         if !go_on() {
             return None;
         }
-        // A record that cannot be read is told as such; only what there was no time for is left out.
-        let fragment = match self.view.record(member, stamp, go_on) {
-            Ok(record) if record.unread > 0 => return None,
+        let begun = Instant::now();
+        let go_on = || go_on() && begun.elapsed() < self.deadline / 4;
+        // A record that cannot be read is told as such, and one that is read in part is shown in part.
+        let fragment = match self.view.record(member, stamp, &go_on) {
             Ok(record) => Fragment::of(&self.view, member, stamp, &record),
             Err(Error::NotFound) => return None,
             Err(error) => Fragment::unreadable(&error),
@@ -264,10 +320,5 @@ impl Renderer {
             self.fragments.insert(key, fragment.clone());
         }
         Some(fragment)
-    }
-
-    fn record(&self, member: &Member, go_on: &dyn Fn() -> bool) -> Option<Arc<Record>> {
-        let stamp = self.view.stamp(member, false).ok()?;
-        self.view.record(member, &stamp, go_on).ok()
     }
 }

@@ -125,15 +125,18 @@ pub trait Store: Send + Sync {
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>>;
 }
 
+/// How often an interrupted read is made again before that is its error.
+const INTERRUPTED_MAX: usize = 16;
+
 /// Reads up to `limit` bytes from `offset` on, as one buffer; shorter where the file ends.
 pub fn read_range(file: &dyn File, offset: u64, limit: usize) -> Result<Vec<u8>> {
     let mut buffer = vec![0; limit];
-    let mut filled = 0;
+    let (mut filled, mut interrupted) = (0, 0);
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         match file.read_at(rest, offset.saturating_add(filled as u64)) {
             Ok(0) => break,
             Ok(n) => filled += n,
-            Err(Error::Io(rustix::io::Errno::INTR)) => {}
+            Err(Error::Io(rustix::io::Errno::INTR)) if interrupted < INTERRUPTED_MAX => interrupted += 1,
             Err(error) => return Err(error),
         }
     }

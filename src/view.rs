@@ -121,8 +121,8 @@ impl View {
         self.catalog.stamp(&member.entry, closely)
     }
 
-    /// All files of a worker, at most `most`; the second value says how many there are.
-    pub fn files(&self, member: &Member, most: usize) -> Result<(Vec<FileStat>, u64)> {
+    /// All files of a worker, at most `most`; and the state of all.
+    pub fn files(&self, member: &Member, most: usize) -> Result<(Vec<FileStat>, Stamp)> {
         self.catalog.files(&member.entry, most)
     }
 

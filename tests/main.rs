@@ -5,6 +5,7 @@
 
 mod cli;
 mod evidence;
+mod faults;
 mod formats;
 mod hostile;
 mod mount;

@@ -40,6 +40,7 @@ pub(super) fn scan(sources: &[Source], before: Option<&Snapshot>, freshness: Fre
         };
         skipped.links += found.skipped.links;
         skipped.special += found.skipped.special;
+        skipped.not_workers += found.skipped.not_workers;
         for folder in found.folders {
             let old = known.get(&(number, &folder)).copied();
             if let Some(old) = old.filter(|old| !old.is_moving() && lately(old, freshness)) {

@@ -6,8 +6,10 @@ use serde::Serialize;
 
 use super::text::one_line;
 use crate::catalog::Stamp;
-use crate::model::{Flaw, Outcome, Output, Status, Trace, Worker};
+use crate::model::{Flaw, Outcome, Output, Record, Status, Trace};
 
+/// A worker that completed without a word of its own.
+pub(super) const NO_FINAL_WORDS: &str = "no_final_words";
 /// How often the same call must fail to be told.
 const REPEATED: usize = 3;
 /// The longest name out of a trace in a check, in bytes.
@@ -31,14 +33,15 @@ impl Check {
 }
 
 /// All checks that found something.
-pub(super) fn of(worker: &Worker, trace: &Trace, stamp: &Stamp) -> Vec<Check> {
+pub(super) fn of(record: &Record, stamp: &Stamp) -> Vec<Check> {
+    let Record { worker, trace, unread } = record;
     let mut checks: Vec<Check> = worker.flaws.iter().map(flaw).collect();
     let finished = worker.status.is_finished();
     if finished && trace.records_calls && trace.calls.is_empty() {
         checks.push(Check::new("no_tool_call", "it finished without any tool call".into(), "tool_calls"));
     }
-    if finished && trace.final_words.is_none() {
-        checks.push(Check::new("no_final_words", "it finished without a word of its own".into(), "result.txt"));
+    if worker.status == Status::Completed && trace.final_words.is_none() {
+        checks.push(Check::new(NO_FINAL_WORDS, "it finished without a word of its own".into(), "result.txt"));
     }
     if worker.status == Status::Completed {
         success(trace, &mut checks);
@@ -59,6 +62,10 @@ pub(super) fn of(worker: &Worker, trace: &Trace, stamp: &Stamp) -> Vec<Check> {
     for (file, lines) in &trace.bad_lines {
         checks.push(Check::new("bad_lines", format!("{lines} lines could not be read"), *file));
     }
+    if *unread > 0 {
+        let says = format!("{unread} outputs were not looked into in time; their outcome is shown as unknown");
+        checks.push(Check::new("not_read_in_time", says, "tool_calls"));
+    }
     let skipped = stamp.skipped;
     if !skipped.is_empty() {
         let says = format!(
@@ -73,10 +80,10 @@ pub(super) fn of(worker: &Worker, trace: &Trace, stamp: &Stamp) -> Vec<Check> {
 fn flaw(flaw: &Flaw) -> Check {
     let (name, says) = match flaw {
         Flaw::NoMetadata => ("no_metadata", "there is no metadata.json".into()),
-        Flaw::BadMetadata { reason, kept: true } => {
+        Flaw::BadMetadata { reason, kept: true, .. } => {
             ("bad_metadata", format!("metadata.json is {reason}; what was read of it before is shown"))
         }
-        Flaw::BadMetadata { reason, kept: false } => ("bad_metadata", format!("metadata.json is {reason}")),
+        Flaw::BadMetadata { reason, kept: false, .. } => ("bad_metadata", format!("metadata.json is {reason}")),
         Flaw::OtherId(id) => ("other_id", format!("metadata.json says it is {}", one_line(id, QUOTE_MAX))),
         Flaw::TwoOwners => ("two_owners", "metadata.json names two owners, so it has none".into()),
         Flaw::IndexDisagrees(word) => {

@@ -50,7 +50,7 @@ pub(super) struct Fragment {
 
 impl Fragment {
     pub(super) fn of(view: &View, member: &Member, stamp: &Stamp, record: &Record) -> Fragment {
-        let Record { worker, trace, .. } = record;
+        let trace = &record.trace;
         let outcome = record.outcome();
         let failed = (outcome == Outcome::Failed).then(|| evidence::cause(view, member, record));
         let (cause, read) = failed.unwrap_or_else(|| (String::new(), true));
@@ -61,8 +61,8 @@ impl Fragment {
             unknown: trace.count(Outcome::Unknown),
             output_bytes: trace.calls.iter().map(|call| call.bytes).fold(0, u64::saturating_add),
             cause,
-            checks: checks::of(worker, trace, stamp),
-            whole: read && record.is_whole(),
+            checks: checks::of(record, stamp),
+            whole: read && record.is_whole() && stamp.skipped.unreadable == 0,
         }
     }
 

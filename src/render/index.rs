@@ -1,6 +1,5 @@
 //! index.json: what programs read. Of a worker in full; of a run or the swarm a line for each worker.
 
-use super::checks;
 use super::fragment::{self, Fragment};
 use super::json::{Call, CallCounts, FileRow, Row, SwarmTail, WorkerIndex, printable};
 use super::summary::marker;
@@ -18,12 +17,12 @@ const CAUSE_MAX: usize = 200;
 /// How many files of a worker are listed; the others are counted.
 const FILES_MAX: usize = 1_000;
 
-/// index.json of a worker.
-pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Record) -> Result<Vec<u8>> {
+/// index.json of a worker, and whether it is of the state `stamp` and all was read.
+pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Record) -> Result<(Vec<u8>, bool)> {
     let Record { worker, trace, unread } = record;
-    let checks = checks::of(worker, trace, stamp);
-    let (files, total_files) = view.files(member, FILES_MAX)?;
+    let (files, now) = view.files(member, FILES_MAX)?;
     let fragment = Fragment::of(view, member, stamp, record);
+    let whole = fragment.whole && now.key == stamp.key;
     let index = WorkerIndex {
         worker: Row {
             task: trace.task.clone().unwrap_or_else(|| worker.task.clone()),
@@ -38,14 +37,14 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Recor
             .into_iter()
             .map(|file| FileRow { path: file.path.to_text().into_owned(), bytes: file.bytes, mtime: utc(file.mtime) })
             .collect(),
-        total_files,
+        total_files: now.files,
         total_bytes: stamp.bytes,
         outputs_not_read_in_time: *unread,
-        checks,
+        checks: fragment.checks,
         marker: marker(member, worker),
     };
     let text = serde_json::to_string_pretty(&index).map_err(|_| Error::Io(rustix::io::Errno::IO))?;
-    Ok((printable(&text) + "\n").into_bytes())
+    Ok(((printable(&text) + "\n").into_bytes(), whole))
 }
 
 fn call(call: &crate::model::ToolCall) -> Call {

@@ -1,12 +1,12 @@
 //! summary: the swarm, a run or a worker on one screen; what a supervisor keeps in its own context.
 
-use super::checks;
-use super::fragment::Row;
+use super::checks::NO_FINAL_WORDS;
+use super::fragment::{Fragment, Row};
 use super::text::{block, count, duration, one_line, utc, when};
 use crate::catalog::Stamp;
 use crate::model::{Outcome, Record, Status, ToolCall, Trace, Worker};
 use crate::store::Time;
-use crate::view::{Member, RunMembers, Visible};
+use crate::view::{Member, RunMembers, View, Visible};
 
 /// How many calls that did not fail are listed; failed ones always are, up to `FAILED_MAX`.
 const CALLS_MAX: usize = 12;
@@ -35,9 +35,10 @@ pub(super) fn marker(member: &Member, worker: &Worker) -> String {
     )
 }
 
-/// The summary of one worker.
-pub(super) fn worker(member: &Member, stamp: &Stamp, record: &Record) -> String {
+/// The summary of one worker, and whether all was read.
+pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Record) -> (String, bool) {
     let Record { worker, trace, unread } = record;
+    let fragment = Fragment::of(view, member, stamp, record);
     let mut out = String::new();
     let mut line = |label: &str, text: &str| {
         if !text.is_empty() {
@@ -47,6 +48,7 @@ pub(super) fn worker(member: &Member, stamp: &Stamp, record: &Record) -> String 
     line("worker", &one_line(&member.name.display(), 300));
     line("status", &status(worker, stamp));
     line("outcome", &outcome(worker, trace));
+    line("cause", &fragment.cause);
     line("time", &times(worker));
     line("task", &one_line(trace.task.as_deref().unwrap_or(&worker.task), TASK_MAX));
     line("error", &worker.error.as_deref().map(|error| one_line(error, TASK_MAX)).unwrap_or_default());
@@ -64,7 +66,7 @@ pub(super) fn worker(member: &Member, stamp: &Stamp, record: &Record) -> String 
         }
         None => out.push_str("\nfinal words: none\n"),
     }
-    let checks = checks::of(worker, trace, stamp);
+    let checks = &fragment.checks;
     if checks.is_empty() {
         out.push_str("\nchecks: nothing found\n");
     } else {
@@ -77,7 +79,7 @@ pub(super) fn worker(member: &Member, stamp: &Stamp, record: &Record) -> String 
         }
     }
     out.push_str(&format!("\n{}\n", marker(member, worker)));
-    out
+    (out, fragment.whole)
 }
 
 fn status(worker: &Worker, stamp: &Stamp) -> String {
@@ -201,7 +203,7 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>
         of(Some(Outcome::Unknown)).count(),
         of(Some(Outcome::Ok)).count()
     ));
-    out.push_str(&format!("newest   {}\n", utc(newest)));
+    out.push_str(&format!("newest   {}\n", if rows.is_empty() { "-".into() } else { utc(newest) }));
     let bytes: u64 = rows.iter().filter_map(|row| row.fragment.as_ref()).map(|f| f.output_bytes).sum();
     let calls: usize = rows.iter().filter_map(|row| row.fragment.as_ref()).map(|f| f.calls).sum();
     out.push_str(&format!("outputs  {} of {}\n", format_args!("{bytes} B"), count(calls, "call")));
@@ -211,7 +213,9 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>
     });
     list(&mut out, "failed", failed.collect());
     let doubtful = rows.iter().filter_map(|row| {
-        let names: Vec<&str> = row.fragment.as_ref()?.checks.iter().map(|check| check.name).collect();
+        // Saying nothing at the end is no claim; in a list of many it would bury those who claim too much.
+        let checks = row.fragment.as_ref()?.checks.iter().map(|check| check.name);
+        let names: Vec<&str> = checks.filter(|name| *name != NO_FINAL_WORDS).collect();
         let completed = row.member.entry.worker.status == Status::Completed;
         (completed && !names.is_empty()).then(|| (row.member, names.join(", ")))
     });

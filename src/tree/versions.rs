@@ -7,7 +7,7 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
 use super::attr::{Attr, short};
 use crate::error::{Error, Result};
-use crate::render::{Generated, Key, Rendered, Renderer, Scope};
+use crate::render::{Generated, Key, Rendered, Renderer, Scope, State};
 
 /// How many bytes of versions are kept that no handle holds.
 const BYTES: u64 = 64 << 20;
@@ -58,19 +58,19 @@ impl Versions {
     /// The version that the file has now; made only if nothing is known of it. Requests for the same one that come at
     /// once share one render.
     pub(super) fn current(&self, renderer: &Renderer, file: &File) -> Result<Arc<Version>> {
-        let key = renderer.key(&file.0, file.1)?;
-        let guarded = (file.clone(), key);
+        let state = renderer.state(&file.0, file.1)?;
+        let guarded = (file.clone(), state.key);
         match self.known.get_value_or_guard(&guarded, None) {
             GuardResult::Value(version) => Ok(version),
             GuardResult::Guard(guard) => {
-                let (version, complete) = self.make(renderer, file)?;
+                let (version, complete) = self.make(renderer, file, state)?;
                 if complete {
                     // What a full cache does not take is made again when asked for.
                     let _ = guard.insert(version.clone());
                 }
                 Ok(version)
             }
-            GuardResult::Timeout => self.make(renderer, file).map(|(version, _)| version),
+            GuardResult::Timeout => self.make(renderer, file, state).map(|(version, _)| version),
         }
     }
 
@@ -79,7 +79,8 @@ impl Versions {
         if let Some(bytes) = self.bytes.get(&(file.clone(), version.content)) {
             return Ok(bytes);
         }
-        let rendered = renderer.render(&file.0, file.1)?;
+        let state = renderer.state(&file.0, file.1)?;
+        let rendered = renderer.render(&file.0, file.1, state)?;
         if content(&rendered) != version.content {
             return Err(Error::Stale);
         }
@@ -87,8 +88,8 @@ impl Versions {
         Ok(rendered.bytes)
     }
 
-    fn make(&self, renderer: &Renderer, file: &File) -> Result<(Arc<Version>, bool)> {
-        let rendered = renderer.render(&file.0, file.1)?;
+    fn make(&self, renderer: &Renderer, file: &File, state: State) -> Result<(Arc<Version>, bool)> {
+        let rendered = renderer.render(&file.0, file.1, state)?;
         let content = content(&rendered);
         let attr = Attr::of_version(rendered.bytes.len() as u64, content, rendered.access, rendered.newest);
         self.bytes.insert((file.clone(), content), rendered.bytes);

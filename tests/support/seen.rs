@@ -63,16 +63,19 @@ fn see_found(tree: &Tree, ino: Ino, attr: &Attr) -> Result<Seen> {
             let opened = tree.open(ino)?;
             let mut bytes = Vec::new();
             // Read as the kernel does: in pages, until a short one.
-            loop {
-                let n = tree.read(opened.fh, bytes.len() as u64, 4_096, |part| {
-                    bytes.extend_from_slice(part);
-                    part.len()
-                });
-                if n? < 4_096 {
-                    break;
+            let mut read = || -> Result<usize> {
+                let part = tree.read(opened.fh, bytes.len() as u64, 4_096, <[u8]>::to_vec)?;
+                bytes.extend_from_slice(&part);
+                Ok(part.len())
+            };
+            let last = loop {
+                match read() {
+                    Ok(4_096) => {}
+                    last => break last,
                 }
-            }
+            };
             tree.release(opened.fh);
+            last?;
             assert_eq!(bytes.len() as u64, attr.size, "the size told is the size read");
             Ok(Seen::File { attr: rights, mtime, bytes })
         }

@@ -31,7 +31,7 @@ pub(in crate::render) fn cause(view: &View, member: &Member, record: &Record) ->
     let line = match (found, &worker.error) {
         (Lines::Telling(lines), _) => lines.join(" | "),
         (_, Some(error)) => error.clone(),
-        (Lines::Last(line), None) => line,
+        (Lines::Last(line), None) => format!("no line says why; last output: {line}"),
         (Lines::None | Lines::Unreadable, None) => "nothing recorded says why".into(),
     };
     let code = call.and_then(|call| call.exit_code).map(|code| format!("exit={code}: ")).unwrap_or_default();
@@ -88,8 +88,11 @@ fn parts(piece: &Piece) -> impl Iterator<Item = &str> {
     piece.text.split("\\n").flat_map(|line| line.split("\": \"")).map(str::trim)
 }
 
-/// A line drawn across the screen, with or without a title in it.
+/// A line drawn across the screen, with or without a title in it; or a command as a shell echoes it.
 fn is_heading(text: &str) -> bool {
+    if text.starts_with("$ ") || text.starts_with("+ ") {
+        return true;
+    }
     let mut run = (None, 0);
     text.chars().any(|c| {
         run = if run.0 == Some(c) && c.is_ascii_punctuation() { (Some(c), run.1 + 1) } else { (Some(c), 1) };

@@ -51,7 +51,10 @@ pub(super) fn find(store: &dyn Store) -> Result<Found> {
 fn add(found: &mut Found, folder: &RelPath, entries: Vec<Entry>, not: &[&str]) {
     for Entry { name, kind } in entries {
         match kind {
-            Kind::Folder if not.iter().any(|other| other.as_bytes() == name.as_bytes()) => {}
+            // In `workers/` such a folder is out of its place, and told.
+            Kind::Folder if not.iter().any(|other| other.as_bytes() == name.as_bytes()) => {
+                found.skipped.not_workers += u64::from(!folder.is_root());
+            }
             Kind::Folder => found.folders.push(folder.join(&name)),
             Kind::Link => found.skipped.links += 1,
             Kind::Special => found.skipped.special += 1,

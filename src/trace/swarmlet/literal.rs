@@ -46,12 +46,18 @@ impl Fields {
 }
 
 impl Literal {
-    /// A whole number; a fraction counts as the next one away from zero, so that 0.5 is not 0.
+    /// A whole number; a fraction counts as the next one away from zero, so that 0.5 is not 0. What is larger than any
+    /// exit code or status is no number.
     pub(super) fn whole(&self) -> Option<i64> {
         match self {
-            Literal::Number(n) => Some(if *n > 0.0 { n.ceil() } else { n.floor() } as i64),
+            Literal::Number(n) if n.abs() < 9e15 => Some(if *n > 0.0 { n.ceil() } else { n.floor() } as i64),
             _ => None,
         }
+    }
+
+    /// Whether something stands here that should be a number and is none.
+    pub(super) fn is_odd_number(&self) -> bool {
+        !matches!(self, Literal::Null) && self.whole().is_none()
     }
 
     /// What Python takes for false.

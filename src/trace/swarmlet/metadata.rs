@@ -26,14 +26,14 @@ pub(super) fn worker(
     let (object, mut flaws) = match read(folder) {
         Ok(object) => (object, Vec::new()),
         Err(Failure::Absent) => (Map::new(), vec![Flaw::NoMetadata]),
-        Err(Failure::Bad(reason)) => {
+        Err(Failure::Bad { reason, read }) => {
             if let Some(worker) = last_good {
                 let mut worker = worker.clone();
                 worker.flaws.retain(|flaw| !matches!(flaw, Flaw::BadMetadata { .. } | Flaw::NoMetadata));
-                worker.flaws.push(Flaw::BadMetadata { reason, kept: true });
+                worker.flaws.push(Flaw::BadMetadata { reason, kept: true, read });
                 return (worker, Map::new());
             }
-            (Map::new(), vec![Flaw::BadMetadata { reason, kept: false }])
+            (Map::new(), vec![Flaw::BadMetadata { reason, kept: false, read }])
         }
     };
     let fields = Fields(&object);
@@ -100,24 +100,25 @@ fn status(fields: &Fields<'_>, index: Option<&IndexEntry>, flaws: &mut Vec<Flaw>
 
 enum Failure {
     Absent,
-    Bad(String),
+    Bad { reason: String, read: bool },
 }
 
 /// The whole object, or why there is none.
 fn read(folder: &dyn Store) -> Result<Map<String, Value>, Failure> {
+    let bad = |reason: String| Failure::Bad { reason, read: true };
     let bytes = match read_whole(folder, &path(METADATA), SIZE_MAX) {
         Ok(Some(bytes)) => bytes,
-        Ok(None) => return Err(Failure::Bad(format!("larger than {SIZE_MAX} bytes"))),
+        Ok(None) => return Err(bad(format!("larger than {SIZE_MAX} bytes"))),
         Err(Error::NotFound) => return Err(Failure::Absent),
-        Err(error) => return Err(Failure::Bad(error.to_string())),
+        Err(error) => return Err(Failure::Bad { reason: error.to_string(), read: false }),
     };
     if bytes.trim_ascii().is_empty() {
-        return Err(Failure::Bad("empty".into()));
+        return Err(bad("empty".into()));
     }
     match serde_json::from_slice(&bytes) {
         Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(Failure::Bad("not a JSON object".into())),
-        Err(error) => Err(Failure::Bad(format!("not JSON: {error}"))),
+        Ok(_) => Err(bad("not a JSON object".into())),
+        Err(error) => Err(bad(format!("not JSON: {error}"))),
     }
 }
 

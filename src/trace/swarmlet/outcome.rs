@@ -83,11 +83,16 @@ fn judge_object(object: &Literal) -> Judged {
     let status_code = inner.and_then(|inner| inner.status_code.as_deref()?.whole());
     let status_code = status_code.or_else(|| fields.status_code.as_deref()?.whole());
     let ok = fields.ok.as_deref();
+    // An exit code that cannot be read is not known to be 0.
+    let codes = [inner.and_then(|inner| inner.exit_code.as_deref()), fields.exit_code.as_deref()];
+    let odd = codes.into_iter().flatten().any(Literal::is_odd_number);
     let failed = ok.is_some_and(Literal::is_falsy)
         || exit_code.is_some_and(|code| code != 0)
         || status_code.is_some_and(|code| code == 0 || code >= 400);
     let outcome = if failed {
         Outcome::Failed
+    } else if odd {
+        Outcome::Unknown
     } else if ok == Some(&Literal::Bool(true)) || exit_code == Some(0) {
         Outcome::Ok
     } else {
@@ -111,6 +116,9 @@ mod tests {
         assert_eq!(of(r#"{"ok": true, "data": {"exit_code": 1}}"#), (Outcome::Failed, Some(1)));
         assert_eq!(of(r#"{"ok": true, "exit_code": 1}"#), (Outcome::Failed, Some(1)));
         assert_eq!(of(r#"{"ok": false, "data": {"exit_code": 0}}"#), (Outcome::Failed, Some(0)));
+        assert_eq!(of(r#"{"ok": true, "data": {"exit_code": "1"}}"#), (Outcome::Unknown, None));
+        assert_eq!(of(r#"{"ok": true, "exit_code": 1e300}"#), (Outcome::Unknown, None));
+        assert_eq!(of(r#"{"ok": true, "exit_code": null}"#), (Outcome::Ok, None));
         assert_eq!(of(r#"{"exit_code": -1}"#), (Outcome::Failed, Some(-1)));
         assert_eq!(of(r#"{"exit_code": 0}"#), (Outcome::Ok, Some(0)));
         assert_eq!(of(r#"{"ok": true}"#), (Outcome::Ok, None));

@@ -1,0 +1,180 @@
+//! Every operation under every fault of the store at every call (R18): the error is on that node only and is the
+//! store's own, nothing is made up, nothing is held, and the next call is right again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use serde_json::json;
+use swarmletfs::catalog::{Catalog, Freshness, Source};
+use swarmletfs::error::{Error, Result};
+use swarmletfs::name::RelPath;
+use swarmletfs::store::{Memory, Store};
+use swarmletfs::tree::{Settings, Tree};
+use swarmletfs::view::{Filter, View};
+
+use crate::support::faulty::{Fault, Faulty, Plan};
+use crate::support::{Seen, see, seen};
+
+const FAULTS: [Fault; 7] = [
+    Fault::Errno(Errno::IO),
+    Fault::Errno(Errno::ACCESS),
+    Fault::Errno(Errno::MFILE),
+    Fault::Errno(Errno::INTR),
+    Fault::Errno(Errno::STALE),
+    Fault::Errno(Errno::NOMEM),
+    Fault::ShortRead,
+];
+
+/// What a reader does, by path; a folder is listed.
+const PATHS: [&str; 20] = [
+    "",
+    "workers",
+    "runs",
+    "runs/latest",
+    "runs/7",
+    "runs/7/workers",
+    "runs/7/summary",
+    "supervisor",
+    "supervisor/strategy.md",
+    "README.md",
+    "index.json",
+    "summary",
+    "evidence.txt",
+    "workers/failed",
+    "workers/failed/tool_calls",
+    "workers/failed/tool_calls/002_build.txt",
+    "workers/failed/index.json",
+    "workers/failed/summary",
+    "workers/failed/evidence.2k.txt",
+    "workers/plain/evidence.txt",
+];
+
+fn store() -> Memory {
+    let store = Memory::new();
+    let write = |path: &str, bytes: String| store.write(&RelPath::parse(path).unwrap(), bytes);
+    let metadata = |id: &str, status: &str| {
+        json!({"worker_id": id, "status": status, "run_id": 7, "config": {"owner_id": 1}}).to_string()
+    };
+    write("index.json", json!([{"worker_id": "failed", "task_type": "build", "tags": ["a"]}]).to_string());
+    write("supervisor/strategy.md", "first build, then test\n".into());
+    write("failed/metadata.json", metadata("failed", "failed"));
+    write("failed/task.txt", "build it\n".into());
+    write("failed/result.txt", "all went well\n".into());
+    write("failed/metrics.jsonl", json!({"event": "tool_call", "tool": "look", "success": true}).to_string() + "\n");
+    let call = json!({"role": "assistant", "content": "", "tool_calls": [{"name": "build", "args": {"c": "make"}}]});
+    write("failed/thread.jsonl", call.to_string() + "\n");
+    write("failed/tool_calls/001_look.txt", "fine\n".into());
+    write("failed/tool_calls/002_build.txt", "compiling\n".repeat(400) + "error: no such file\n");
+    let stub = format!("[TOOL_OUTPUT:artifact_id={},tool=far,bytes=9]", "a".repeat(32));
+    write("failed/tool_calls/003_far.txt", stub);
+    write("plain/metadata.json", metadata("plain", "completed"));
+    write("plain/logs/errors.log", "warning: old\n".into());
+    write("plain/logs/more.log", "more\n".into());
+    write("plain/outputs/report.md", "# done\n".into());
+    write("plain/tools_used.json", json!(["look"]).to_string());
+    store
+}
+
+fn outputs() -> Memory {
+    let outputs = Memory::new();
+    let path = |suffix: &str| RelPath::parse(format!("1/{}.{suffix}", "a".repeat(32))).unwrap();
+    outputs.write(&path("json"), json!({"owner_id": 1}).to_string());
+    outputs.write(&path("txt"), "far away\n");
+    outputs
+}
+
+fn tree(plan: &Arc<Plan>) -> Tree {
+    let faulty = |store: Memory| Arc::new(Faulty { store: Arc::new(store), plan: plan.clone() }) as Arc<dyn Store>;
+    let source = Source::over(faulty(store()), Some(faulty(outputs())));
+    let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+    let catalog = Catalog::open(vec![source], fresh).unwrap();
+    Tree::new(View::new(Arc::new(catalog), Filter::default()), Settings::default())
+}
+
+/// What is at `path`: of a folder its names.
+fn look(tree: &Tree, path: &str) -> Result<Vec<u8>> {
+    if path.is_empty() {
+        return Ok(seen::names(tree, path)?.join(&b'\n'));
+    }
+    match see(tree, path)? {
+        Seen::File { bytes, .. } | Seen::Link(bytes) => Ok(bytes),
+        Seen::Folder { .. } => Ok(seen::names(tree, path)?.join(&b'\n')),
+    }
+}
+
+fn is_own(path: &str) -> bool {
+    path.contains("tool_calls") || path.starts_with("supervisor") || path == "workers/failed"
+}
+
+/// What may come of a fault: the right thing; the store's error; in a generated file a word about what was not read.
+fn check(path: &str, fault: Fault, right: &[u8], found: Result<Vec<u8>>) {
+    let at = format!("{path} under {fault:?}");
+    match (found, fault) {
+        (Ok(found), Fault::ShortRead) => assert!(found == right, "{at}: a short read changes nothing"),
+        (Err(error), Fault::ShortRead) => panic!("{at}: {error}"),
+        (Ok(found), _) if is_own(path) => assert!(found == right, "{at}: an own file or folder is right or an error"),
+        (Ok(found), _) => assert!(!found.is_empty(), "{at}: something empty was made up"),
+        (Err(error), Fault::Errno(errno)) => {
+            let own = Error::from(errno).errno();
+            assert_eq!(error.errno(), own, "{at}: {error}");
+        }
+    }
+}
+
+#[test]
+fn every_fault_at_every_call_is_contained() {
+    let mut runs = 0;
+    for path in PATHS {
+        let plan = Plan::quiet();
+        let right = look(&tree(&plan), path).unwrap();
+        for fault in FAULTS {
+            // What goes on failing looks the same under every errno.
+            let ways: &[bool] = match fault {
+                Fault::Errno(Errno::IO) | Fault::ShortRead => &[false, true],
+                Fault::Errno(_) => &[false],
+            };
+            for &sticky in ways {
+                for k in 1.. {
+                    let tree = tree(&plan);
+                    plan.fail(k, fault, sticky);
+                    let found = look(&tree, path);
+                    let again = sticky.then(|| look(&tree, path));
+                    let met = plan.heal();
+                    check(path, fault, &right, found);
+                    if let Some(again) = again {
+                        check(path, fault, &right, again);
+                    }
+                    let next = look(&tree, path).unwrap_or_else(|error| {
+                        panic!("{path}: call {k}, {fault:?}, sticky {sticky}: still {error} when all is well again")
+                    });
+                    assert_eq!(
+                        String::from_utf8_lossy(&next),
+                        String::from_utf8_lossy(&right),
+                        "{path}: call {k}, {fault:?}, sticky {sticky}: not right again"
+                    );
+                    assert_eq!(tree.held().1, 0, "{path}: a handle is left");
+                    runs += 1;
+                    if !met {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    eprintln!("{runs} runs");
+    assert!(runs > 3_000, "only {runs} runs");
+}
+
+#[test]
+fn a_store_that_cannot_be_listed_keeps_its_workers_and_says_so() {
+    let plan = Plan::quiet();
+    let tree = tree(&plan);
+    let right = look(&tree, "workers").unwrap();
+    plan.fail(1, Fault::Errno(Errno::IO), true);
+    let found = seen::names(&tree, "");
+    plan.heal();
+    assert!(found.is_ok() || found == Err(Error::Io(Errno::IO)));
+    assert_eq!(look(&tree, "workers").unwrap(), right);
+    assert!(!String::from_utf8(look(&tree, "summary").unwrap()).unwrap().contains("warning"));
+}

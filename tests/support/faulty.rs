@@ -1,0 +1,129 @@
+//! A store that fails its k-th call: once, or from then on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use swarmletfs::error::{Error, Result};
+use swarmletfs::name::RelPath;
+use swarmletfs::store::{Entry, File, Meta, Store};
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The call fails with this.
+    Errno(Errno),
+    /// A read gives one byte; calls that are no reads go well.
+    ShortRead,
+}
+
+/// When and how it goes wrong; shared by a store and all that was opened through it.
+pub struct Plan {
+    calls: AtomicU64,
+    fail_at: AtomicU64,
+    sticky: AtomicBool,
+    met: AtomicBool,
+    fault: Mutex<Fault>,
+}
+
+impl Plan {
+    /// Nothing goes wrong.
+    pub fn quiet() -> Arc<Plan> {
+        Arc::new(Plan {
+            calls: AtomicU64::new(0),
+            fail_at: AtomicU64::new(u64::MAX),
+            sticky: AtomicBool::new(false),
+            met: AtomicBool::new(false),
+            fault: Mutex::new(Fault::ShortRead),
+        })
+    }
+
+    /// From now on the `k`-th call fails, and if `sticky` all that follow.
+    pub fn fail(&self, k: u64, fault: Fault, sticky: bool) {
+        *self.fault.lock() = fault;
+        self.calls.store(0, Ordering::SeqCst);
+        self.sticky.store(sticky, Ordering::SeqCst);
+        self.met.store(false, Ordering::SeqCst);
+        self.fail_at.store(k, Ordering::SeqCst);
+    }
+
+    /// From now on nothing fails. Whether a call was met by the fault since it was planned.
+    pub fn heal(&self) -> bool {
+        self.fail_at.store(u64::MAX, Ordering::SeqCst);
+        self.met.swap(false, Ordering::SeqCst)
+    }
+
+    fn fault(&self) -> Option<Fault> {
+        let call = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
+        let at = self.fail_at.load(Ordering::SeqCst);
+        let due = call == at || (call > at && self.sticky.load(Ordering::SeqCst));
+        if !due {
+            return None;
+        }
+        self.met.store(true, Ordering::SeqCst);
+        Some(*self.fault.lock())
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.fault() {
+            Some(Fault::Errno(errno)) => Err(Error::from(errno)),
+            Some(Fault::ShortRead) | None => Ok(()),
+        }
+    }
+}
+
+/// A store whose calls go wrong by plan.
+pub struct Faulty {
+    pub store: Arc<dyn Store>,
+    pub plan: Arc<Plan>,
+}
+
+impl Store for Faulty {
+    fn describe(&self) -> String {
+        "a failing store".into()
+    }
+
+    fn stat(&self, path: &RelPath) -> Result<Meta> {
+        self.plan.check()?;
+        self.store.stat(path)
+    }
+
+    fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
+        self.plan.check()?;
+        self.store.list(path)
+    }
+
+    fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
+        self.plan.check()?;
+        Ok(Box::new(FaultyFile { file: self.store.open(path)?, plan: self.plan.clone() }))
+    }
+
+    fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
+        self.plan.check()?;
+        Ok(Box::new(Faulty { store: self.store.enter(path)?.into(), plan: self.plan.clone() }))
+    }
+}
+
+struct FaultyFile {
+    file: Box<dyn File>,
+    plan: Arc<Plan>,
+}
+
+impl File for FaultyFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        match self.plan.fault() {
+            Some(Fault::Errno(errno)) => Err(Error::from(errno)),
+            Some(Fault::ShortRead) => {
+                let few = buffer.len().min(1);
+                self.file.read_at(&mut buffer[..few], offset)
+            }
+            None => self.file.read_at(buffer, offset),
+        }
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        self.plan.check()?;
+        self.file.meta()
+    }
+}
