@@ -153,3 +153,16 @@ fn an_output_that_cannot_be_read_takes_no_share_of_the_others() {
     }
     assert!(text.len() > 15_000, "{} B of 16,000", text.len());
 }
+
+#[test]
+fn an_output_of_which_not_even_an_omission_fits_its_share_is_listed() {
+    let store = TestStore::new();
+    store.worker("w", json!({}));
+    for number in 1..=9 {
+        store.call("w", number, &"n".repeat(240), "a line of text\n".repeat(20 + 7 * number as usize));
+    }
+    let tree = store.tree();
+    for budget in (300..12_000).step_by(23) {
+        hold(&evidence(&tree, "workers/w/", budget), budget);
+    }
+}

@@ -170,6 +170,11 @@ impl Content<'_> {
             let share = share + carry;
             let one = Shown { number, excerpt: self.excerpt(number, share) };
             let allotted = share + overheads.get(number).copied().unwrap_or(0);
+            if !one.excerpt.whole && one.excerpt.text.is_empty() {
+                // Not even an omission fits its share: it is listed, and what it was dealt goes on.
+                carry = allotted;
+                continue;
+            }
             carry = allotted.saturating_sub(self.shown_text(&one, "").len() + TAG);
             shown.push(one);
         }
