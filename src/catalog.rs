@@ -160,7 +160,7 @@ impl Catalog {
         let now = match scan::look(source, entry.source, &entry.worker.root, held.entries.get(at)) {
             Ok(Some(now)) if std::ptr::eq(&*now, entry) => return false,
             Ok(now) => now,
-            Err(Error::NotFound | Error::Escape | Error::NotADirectory) => None,
+            Err(error) if error.is_nowhere() => None,
             // What cannot be read for a moment stays as it was.
             Err(_) => return false,
         };
@@ -219,11 +219,6 @@ impl Catalog {
         }
     }
 
-    /// How many stores there are.
-    pub fn source_count(&self) -> usize {
-        self.sources.len()
-    }
-
     /// Reads a worker anew, with its trace, until `go_on` says no.
     pub fn record(&self, entry: &Entry, go_on: &dyn Fn() -> bool) -> Result<Record> {
         match self.sources.get(entry.source) {
@@ -268,7 +263,7 @@ impl Catalog {
 fn is(store: &dyn Store, path: &RelPath, kind: Kind) -> Result<bool> {
     match store.stat(path) {
         Ok(meta) => Ok(meta.kind == kind),
-        Err(Error::NotFound | Error::Escape | Error::NotADirectory) => Ok(false),
+        Err(error) if error.is_nowhere() => Ok(false),
         Err(error) => Err(error),
     }
 }

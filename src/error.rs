@@ -63,6 +63,12 @@ impl Error {
         }
     }
 
+    /// Whether a stat that ended so found no name that may be followed: absent, behind a link or a foreign mount, or
+    /// below what is no folder.
+    pub fn is_nowhere(&self) -> bool {
+        matches!(self, Error::NotFound | Error::Escape | Error::NotADirectory)
+    }
+
     /// Whether this is an ordinary miss, which is not worth a warning.
     pub fn is_miss(&self) -> bool {
         matches!(self, Error::NotFound | Error::Stale | Error::InvalidName | Error::NameTooLong)

@@ -29,6 +29,19 @@ pub enum Kind {
     Special,
 }
 
+impl Kind {
+    /// Refuses what is not of the `wanted` kind, a file or a folder, with the error that says what it is instead.
+    fn must_be(self, wanted: Kind) -> Result<()> {
+        match self {
+            found if found == wanted => Ok(()),
+            Kind::Link => Err(Error::Escape),
+            Kind::Folder => Err(Error::IsADirectory),
+            Kind::File => Err(Error::NotADirectory),
+            Kind::Special => Err(Error::Special),
+        }
+    }
+}
+
 /// What stat tells of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meta {

@@ -19,7 +19,7 @@ pub(super) use swarm::swarm;
 use std::cell::Cell;
 use std::cmp::Reverse;
 
-use frame::{Content, Section, title_part};
+use frame::{Content, Section};
 
 use super::Budget;
 use super::clean::{defuse, one_line};
@@ -28,6 +28,8 @@ use crate::name::RelPath;
 use crate::store::File;
 use crate::view::{Member, View};
 
+/// The longest id in the title, in bytes.
+const TITLE_MAX: usize = 200;
 /// The longest error that is quoted, in bytes.
 const ERROR_MAX: usize = 320;
 
@@ -61,7 +63,7 @@ pub(super) fn worker(
     };
     let job = worker.job.as_deref().unwrap_or("-");
     let content = Content {
-        title: format!("Worker {} ({})", title_part(job), title_part(&member.name.display())),
+        title: format!("Worker {} ({})", one_line(job, TITLE_MAX), one_line(&member.name.display(), TITLE_MAX)),
         counted,
         lines: worker.error.iter().map(|error| format!("Error: {}", one_line(error, ERROR_MAX))).collect(),
         more: &|_| "Error: too long for this budget".into(),

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 
+use super::Kind;
 use crate::error::{Error, Result};
 use crate::name::RelPath;
 
@@ -40,25 +41,27 @@ pub(super) fn statx(fd: BorrowedFd<'_>) -> Result<Statx> {
     Ok(rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, wanted)?)
 }
 
-/// The type of what was stat'ed.
-pub(super) fn file_type(stat: &Statx) -> FileType {
-    FileType::from_raw_mode(stat.stx_mode.into())
+/// What was stat'ed.
+pub(super) fn kind_of(stat: &Statx) -> Kind {
+    kind(FileType::from_raw_mode(stat.stx_mode.into()))
 }
 
-/// Opens `path` for reading if it is of `wanted` type (S_IFREG, S_IFDIR).
-pub(super) fn open(root: BorrowedFd<'_>, path: &RelPath, wanted: FileType) -> Result<OwnedFd> {
-    let found = file_type(&stat(root, path)?);
-    if found != wanted {
-        return Err(match (found, wanted) {
-            (FileType::Symlink, _) => Error::Escape,
-            (FileType::Directory, _) => Error::IsADirectory,
-            (FileType::RegularFile, FileType::Directory) => Error::NotADirectory,
-            _ => Error::Special,
-        });
+/// What the system's type of an entry is to a store.
+pub(super) fn kind(file_type: FileType) -> Kind {
+    match file_type {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Folder,
+        FileType::Symlink => Kind::Link,
+        _ => Kind::Special,
     }
+}
+
+/// Opens `path` for reading if it is of the `wanted` kind, a file or a folder.
+pub(super) fn open(root: BorrowedFd<'_>, path: &RelPath, wanted: Kind) -> Result<OwnedFd> {
+    kind_of(&stat(root, path)?).must_be(wanted)?;
     // NONBLOCK: should a FIFO take the file's place just now, the open returns at once and the check below refuses.
     let mut flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    if wanted == FileType::Directory {
+    if wanted == Kind::Folder {
         flags |= OFlags::DIRECTORY;
     }
     // NOATIME keeps the store untouched to the last bit; only the owner of a file may ask for it.
@@ -66,7 +69,7 @@ pub(super) fn open(root: BorrowedFd<'_>, path: &RelPath, wanted: FileType) -> Re
         Err(Error::Io(Errno::PERM)) => openat2(root, path, flags)?,
         other => other?,
     };
-    if file_type(&statx(fd.as_fd())?) != wanted {
+    if kind_of(&statx(fd.as_fd())?) != wanted {
         return Err(Error::Special);
     }
     Ok(fd)

@@ -32,11 +32,6 @@ impl Disk {
         let root = rustix::fs::open(path, flags, Mode::empty())?;
         Ok(Disk { root, path: path.to_path_buf() })
     }
-
-    /// The path it was opened by.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
 }
 
 impl Store for Disk {
@@ -49,7 +44,7 @@ impl Store for Disk {
     }
 
     fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
-        let fd = beneath::open(self.root.as_fd(), path, FileType::Directory)?;
+        let fd = beneath::open(self.root.as_fd(), path, Kind::Folder)?;
         let mut entries = Vec::new();
         for entry in Dir::read_from(&fd)? {
             let entry = entry?;
@@ -57,10 +52,10 @@ impl Store for Disk {
             let Ok(name) = Name::new(entry.file_name().to_bytes()) else { continue };
             let kind = match entry.file_type() {
                 FileType::Unknown => match rustix::fs::statat(&fd, name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW) {
-                    Ok(stat) => kind(FileType::from_raw_mode(stat.st_mode)),
+                    Ok(stat) => beneath::kind(FileType::from_raw_mode(stat.st_mode)),
                     Err(_) => continue,
                 },
-                known => kind(known),
+                known => beneath::kind(known),
             };
             entries.push(Entry { name, kind });
         }
@@ -68,17 +63,13 @@ impl Store for Disk {
     }
 
     fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
-        Ok(Box::new(OpenFile(beneath::open(self.root.as_fd(), path, FileType::RegularFile)?)))
+        Ok(Box::new(OpenFile(beneath::open(self.root.as_fd(), path, Kind::File)?)))
     }
 
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
         let root = beneath::locate(self.root.as_fd(), path)?;
-        match kind(beneath::file_type(&beneath::statx(root.as_fd())?)) {
-            Kind::Folder => Ok(Box::new(Disk { root, path: self.path.join(path.as_os_str()) })),
-            Kind::Link => Err(Error::Escape),
-            Kind::File => Err(Error::NotADirectory),
-            Kind::Special => Err(Error::Special),
-        }
+        beneath::kind_of(&beneath::statx(root.as_fd())?).must_be(Kind::Folder)?;
+        Ok(Box::new(Disk { root, path: self.path.join(path.as_os_str()) }))
     }
 }
 
@@ -94,18 +85,9 @@ impl File for OpenFile {
     }
 }
 
-fn kind(file_type: FileType) -> Kind {
-    match file_type {
-        FileType::RegularFile => Kind::File,
-        FileType::Directory => Kind::Folder,
-        FileType::Symlink => Kind::Link,
-        _ => Kind::Special,
-    }
-}
-
 fn meta(stat: &Statx) -> Meta {
     Meta {
-        kind: kind(beneath::file_type(stat)),
+        kind: beneath::kind_of(stat),
         size: stat.stx_size,
         mode: u32::from(stat.stx_mode) & 0o7777,
         uid: stat.stx_uid,

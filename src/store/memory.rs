@@ -199,12 +199,7 @@ impl Store for Memory {
 
     fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
         let state = self.state.read();
-        match state.find_in(&self.base, self.identity, path)?.meta.kind {
-            Kind::Folder => {}
-            Kind::Link => return Err(Error::Escape),
-            Kind::File => return Err(Error::NotADirectory),
-            Kind::Special => return Err(Error::Special),
-        }
+        state.find_in(&self.base, self.identity, path)?.meta.kind.must_be(Kind::Folder)?;
         let path = self.base.join_path(path);
         let inside = state.nodes.iter().filter(|(other, _)| !other.is_root() && other.parent() == path);
         let entry = |(path, node): (&RelPath, &Node)| Some(Entry { name: path.file_name()?, kind: node.meta.kind });
@@ -214,25 +209,15 @@ impl Store for Memory {
     fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
         let state = self.state.read();
         let node = state.find_in(&self.base, self.identity, path)?;
-        match node.meta.kind {
-            Kind::File => Ok(Box::new(Open(node.bytes.clone()))),
-            Kind::Folder => Err(Error::IsADirectory),
-            Kind::Link => Err(Error::Escape),
-            Kind::Special => Err(Error::Special),
-        }
+        node.meta.kind.must_be(Kind::File)?;
+        Ok(Box::new(Open(node.bytes.clone())))
     }
 
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
         let meta = self.stat(path)?;
-        match meta.kind {
-            Kind::Folder => {
-                let base = self.base.join_path(path);
-                Ok(Box::new(Memory { state: Arc::clone(&self.state), base, identity: meta.identity }))
-            }
-            Kind::File => Err(Error::NotADirectory),
-            Kind::Link => Err(Error::Escape),
-            Kind::Special => Err(Error::Special),
-        }
+        meta.kind.must_be(Kind::Folder)?;
+        let base = self.base.join_path(path);
+        Ok(Box::new(Memory { state: Arc::clone(&self.state), base, identity: meta.identity }))
     }
 }
 

@@ -10,7 +10,7 @@ use super::excerpt::{Excerpt, excerpt, range_text};
 use super::shares::{Claim, deal};
 use crate::model::Outcome;
 use crate::render::Budget;
-use crate::render::clean::{defuse, one_line};
+use crate::render::clean::one_line;
 use crate::store::File;
 
 /// Length of a tag: `#` and six hexadecimal digits.
@@ -346,11 +346,6 @@ fn tag_of(content: &str) -> String {
         }
         number += 1;
     }
-}
-
-/// A title's part out of a trace: cleaned and short.
-pub(super) fn title_part(text: &str) -> String {
-    defuse(&one_line(text, 200))
 }
 
 #[cfg(test)]

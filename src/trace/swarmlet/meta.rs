@@ -1,13 +1,13 @@
 //! What stat tells, as this format asks for it: is it there, and has it changed.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::store::{Kind, Meta};
 
 /// Turns "is not there" into `None`; other errors stay.
 pub(super) fn found(meta: Result<Meta>) -> Result<Option<Meta>> {
     match meta {
         Ok(meta) => Ok(Some(meta)),
-        Err(Error::NotFound | Error::Escape | Error::NotADirectory) => Ok(None),
+        Err(error) if error.is_nowhere() => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -103,8 +103,7 @@ impl Unreadable {
 
 /// Whether nothing is there that could be read: no name, or a link, folder or special file in its place.
 fn is_absent(error: &Error) -> bool {
-    use Error::{Escape, IsADirectory, NotADirectory, NotFound, Special};
-    matches!(error, NotFound | Escape | Special | IsADirectory | NotADirectory)
+    error.is_nowhere() || matches!(error, Error::Special | Error::IsADirectory)
 }
 
 /// A file in `tool_calls/` that is named like a call's output.
