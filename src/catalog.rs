@@ -11,6 +11,7 @@ mod scan;
 mod source;
 mod survey;
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -129,6 +130,16 @@ impl Catalog {
             return Err(error);
         }
         Ok(Catalog { sources, freshness, current: ArcSwap::from_pointee(first.snapshot), refreshing: Mutex::new(()) })
+    }
+
+    /// The folders on disk beneath which all stores lie.
+    pub fn roots(&self) -> Vec<BorrowedFd<'_>> {
+        self.sources.iter().flat_map(Source::roots).collect()
+    }
+
+    /// Whether opening the stores again would find other folders in their places.
+    pub fn is_replaced(&self) -> bool {
+        self.sources.iter().any(Source::is_replaced)
     }
 
     /// All workers, looked at anew where what is held is too old. While another thread does so, what is held.

@@ -17,8 +17,8 @@ mod overlap;
 mod probe;
 mod refusal;
 mod say;
+mod serve;
 mod short;
-mod signals;
 mod take_down;
 mod umount;
 

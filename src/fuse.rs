@@ -5,6 +5,7 @@
 //! EIO for that request. Every request that would change something answers EROFS, also where the kernel no longer
 //! refuses it itself because root remounted the mount read-write.
 
+mod confine;
 mod guard;
 mod pool;
 mod session;

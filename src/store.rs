@@ -8,6 +8,7 @@ mod beneath;
 mod disk;
 mod memory;
 
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, SystemTime};
 
 pub use disk::Disk;
@@ -122,6 +123,13 @@ pub trait File: Send + Sync {
 pub trait Store: Send + Sync {
     /// Where the bytes are, for people: a path or an address.
     fn describe(&self) -> String;
+
+    /// The folder on disk beneath which all of it lies, for a process that confines itself to it; `None` where no
+    /// folder is needed.
+    fn root(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Whether by now another folder stands where this one was opened. One that is merely gone is not replaced.
+    fn is_replaced(&self) -> bool;
 
     /// What `path` is, links themselves not followed. [`Error::Escape`] where a part on the way is a link or a
     /// foreign mount.

@@ -16,6 +16,7 @@ mod inode;
 mod namespace;
 mod versions;
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,6 +89,16 @@ impl Tree {
             inodes: Mutex::new(Inodes::new()),
             handles: Mutex::new(Handles::default()),
         }
+    }
+
+    /// The folders on disk that reading the tree needs.
+    pub fn roots(&self) -> Vec<BorrowedFd<'_>> {
+        self.namespace.view().roots()
+    }
+
+    /// Whether by now other folders stand in the places of the stores.
+    pub fn is_replaced(&self) -> bool {
+        self.namespace.view().is_replaced()
     }
 
     /// Finds `name` in the folder `parent`. Every success is one lookup more, to be given back by [`Tree::forget`].

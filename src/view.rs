@@ -6,6 +6,7 @@
 
 mod visible;
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -64,6 +65,16 @@ impl View {
             0 => workers,
             runs => format!("{workers} in {}", count(runs, "run")),
         }
+    }
+
+    /// The folders on disk that reading this view needs.
+    pub fn roots(&self) -> Vec<BorrowedFd<'_>> {
+        self.catalog.roots()
+    }
+
+    /// Whether by now other folders stand in the places of the stores.
+    pub fn is_replaced(&self) -> bool {
+        self.catalog.is_replaced()
     }
 
     /// All workers of this view as they are now.

@@ -6,6 +6,7 @@
 mod change;
 mod fresh;
 mod readonly;
+mod replaced;
 mod snapshots;
 mod special;
 mod tools;

@@ -38,6 +38,10 @@ pub(super) fn scan(sources: &[Source], before: Option<&Snapshot>, freshness: Fre
                 continue;
             }
         };
+        // No name leads to it any more; what is not told is why, and whether another will come.
+        if source.store.stat(&RelPath::root()).is_ok_and(|root| root.nlink == 0) {
+            troubles.push("the folder of a store was removed".into());
+        }
         skipped.links += found.skipped.links;
         skipped.special += found.skipped.special;
         skipped.not_workers += found.skipped.not_workers;

@@ -1,5 +1,6 @@
 //! A store together with the format of its traces, as named on the command line or found by itself.
 
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +13,8 @@ use crate::trace::{Fit, Format, Swarmlet};
 pub struct Source {
     pub(super) store: Arc<dyn Store>,
     pub(super) outputs: Option<Arc<dyn Store>>,
+    /// Where outputs stored out of band were looked for and there was no folder.
+    no_outputs: Vec<PathBuf>,
     pub(super) format: Box<dyn Format>,
 }
 
@@ -62,13 +65,33 @@ impl Source {
             Fit::No => return Err(SourceError::NoWorkers(path.to_path_buf())),
         }
         // A root of its own: the store's root never reaches beyond itself.
-        let outputs = OUTPUTS.iter().find_map(|folder| Disk::open_found(&path.join(folder)).ok());
-        Ok(Source::over(Arc::new(store), outputs.map(|outputs| Arc::new(outputs) as Arc<dyn Store>)))
+        let mut no_outputs = Vec::new();
+        let outputs = OUTPUTS.iter().map(|folder| path.join(folder)).find_map(|folder| {
+            let found = Disk::open_found(&folder).ok();
+            if found.is_none() {
+                no_outputs.push(folder);
+            }
+            found
+        });
+        let outputs = outputs.map(|outputs| Arc::new(outputs) as Arc<dyn Store>);
+        Ok(Source { no_outputs, ..Source::over(Arc::new(store), outputs) })
     }
 
     /// A worker artifact store that is open already, with the store of its stored-out outputs.
     pub fn over(store: Arc<dyn Store>, outputs: Option<Arc<dyn Store>>) -> Source {
-        Source { store, outputs, format: Box::new(Swarmlet::default()) }
+        Source { store, outputs, no_outputs: Vec::new(), format: Box::new(Swarmlet::default()) }
+    }
+
+    /// The folders on disk beneath which all of it lies.
+    pub(super) fn roots(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [Some(&self.store), self.outputs.as_ref()].into_iter().flatten().filter_map(|store| store.root())
+    }
+
+    /// Whether opening it again would find another folder in its place, or outputs where there were none.
+    pub(super) fn is_replaced(&self) -> bool {
+        self.store.is_replaced()
+            || self.outputs.as_ref().is_some_and(|outputs| outputs.is_replaced())
+            || self.no_outputs.iter().any(|folder| Disk::open_found(folder).is_ok())
     }
 }
 
@@ -84,6 +107,14 @@ pub(super) struct NoStore;
 impl Store for NoStore {
     fn describe(&self) -> String {
         "nothing".into()
+    }
+
+    fn root(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn is_replaced(&self) -> bool {
+        false
     }
 
     fn stat(&self, _: &RelPath) -> Result<Meta> {

@@ -17,12 +17,13 @@ use super::mountinfo::{Mount, Mounts};
 use super::options::Options;
 use super::overlap::{Ground, ground};
 use super::say::{say, shown, typed};
-use super::{MountArgs, background, discover, log, mountpoint, refusal, signals, take_down};
+use super::{MountArgs, background, discover, log, mountpoint, refusal, serve, take_down};
 use crate::catalog::{Catalog, Freshness, Source, looks_like_store};
 use crate::fuse::Access;
 use crate::render::Budget;
 use crate::tree::{Settings, Tree};
 use crate::view::{Filter, View};
+use serve::Served;
 
 /// What is to be mounted where: every path is absolute, and everything has been checked that can be before the store
 /// is read.
@@ -59,6 +60,32 @@ impl Plan {
         add("--", OsStr::new(""));
         add("", self.mountpoint.as_os_str());
         arguments
+    }
+
+    /// Opens and reads the stores. The tree to mount, and a description of it.
+    pub(super) fn tree(&self) -> anyhow::Result<(Tree, String)> {
+        let options = &self.options;
+        let sources: Vec<Source> = options.stores.iter().map(|store| Source::open(store)).collect::<Result<_, _>>()?;
+        let mut freshness = Freshness::default();
+        if let Some(seconds) = options.ttl {
+            freshness.finished = Duration::from_secs(seconds.into());
+        }
+        let catalog = Catalog::open(sources, freshness).context("cannot read the store")?;
+        let view = View::new(Arc::new(catalog), Filter { owner: options.owner.clone(), run: options.run.clone() });
+        let what = view.describe();
+        let budget = options.budget.as_deref().map(Budget::parse).transpose().map_err(Usage)?;
+        Ok((Tree::new(view, Settings { budget }), what))
+    }
+
+    /// Mounts `tree`.
+    pub(super) fn mount(&self, tree: Tree) -> anyhow::Result<Served> {
+        let access = if self.options.allow_other { Access::Everyone } else { Access::Mounter };
+        let session =
+            crate::fuse::mount(tree, &self.mountpoint, access).map_err(|error| anyhow!(refusal::explain(&error)))?;
+        let mounts = Mounts::read()?;
+        let mount = mounts.at(&self.mountpoint).filter(|mount| Mount::is_ours(mount));
+        let mount = mount.with_context(|| format!("{} was unmounted at once by somebody", shown(&self.mountpoint)))?;
+        Ok(Served { session, device: mount.device.clone() })
     }
 }
 
@@ -159,31 +186,12 @@ fn check_log(log: &Path, stores: &[Ground], point: &Ground) -> anyhow::Result<()
 /// Reads the stores, mounts, calls `ready` with a description of what is mounted, and serves until the mount ends. If
 /// `ready` fails, there is no mount.
 pub(super) fn serve(plan: &Plan, foreground: bool, ready: impl FnOnce(&str) -> io::Result<()>) -> anyhow::Result<()> {
-    let (tree, what) = tree(&plan.options)?;
-    let access = if plan.options.allow_other { Access::Everyone } else { Access::Mounter };
-    let signals = signals::catch()?;
-    let session =
-        crate::fuse::mount(tree, &plan.mountpoint, access).map_err(|error| anyhow!(refusal::explain(&error)))?;
-    let mounts = Mounts::read()?;
-    let device = mounts.at(&plan.mountpoint).filter(|mount| Mount::is_ours(mount)).map(|mount| mount.device.clone());
-    let device = device.with_context(|| format!("{} was unmounted at once by somebody", shown(&plan.mountpoint)))?;
+    let (tree, what) = plan.tree()?;
+    let signals = serve::catch_signals()?;
+    let served = plan.mount(tree)?;
     if let Err(error) = ready(&what) {
         let _ = take_down::take_down(&plan.mountpoint, take_down::How::Detached);
         return Err(error.into());
     }
-    signals::serve(session, &device, signals, foreground)
-}
-
-/// The tree to mount, and a description of it.
-fn tree(options: &Options) -> anyhow::Result<(Tree, String)> {
-    let sources: Vec<Source> = options.stores.iter().map(|store| Source::open(store)).collect::<Result<_, _>>()?;
-    let mut freshness = Freshness::default();
-    if let Some(seconds) = options.ttl {
-        freshness.finished = Duration::from_secs(seconds.into());
-    }
-    let catalog = Catalog::open(sources, freshness).context("cannot read the store")?;
-    let view = View::new(Arc::new(catalog), Filter { owner: options.owner.clone(), run: options.run.clone() });
-    let what = view.describe();
-    let budget = options.budget.as_deref().map(Budget::parse).transpose().map_err(Usage)?;
-    Ok((Tree::new(view, Settings { budget }), what))
+    serve::until_it_ends(plan, served, signals, foreground)
 }

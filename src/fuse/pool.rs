@@ -10,18 +10,35 @@ use parking_lot::Mutex;
 /// One request.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads that work off one queue. They end when the pool is dropped.
+/// A queue, and the threads that work it off once they are started. They end when the pool is dropped.
 pub(super) struct Pool {
     queue: mpsc::Sender<Job>,
 }
 
+/// The other end of a pool's queue.
+pub(super) struct Workers {
+    jobs: Arc<Mutex<mpsc::Receiver<Job>>>,
+}
+
 impl Pool {
+    /// A pool whose threads are not started yet.
+    pub(super) fn new() -> (Pool, Workers) {
+        let (queue, jobs) = mpsc::channel();
+        (Pool { queue }, Workers { jobs: Arc::new(Mutex::new(jobs)) })
+    }
+
+    /// Has `job` done by one of the threads.
+    pub(super) fn run(&self, job: Job) {
+        // Fails only where all threads are gone; the dropped reply then answers EIO.
+        let _ = self.queue.send(job);
+    }
+}
+
+impl Workers {
     /// Starts `threads` threads. Errors: the system gives none.
-    pub(super) fn new(threads: usize) -> io::Result<Pool> {
-        let (queue, jobs) = mpsc::channel::<Job>();
-        let jobs = Arc::new(Mutex::new(jobs));
+    pub(super) fn start(self, threads: usize) -> io::Result<()> {
         for number in 0..threads {
-            let jobs = Arc::clone(&jobs);
+            let jobs = Arc::clone(&self.jobs);
             thread::Builder::new().name(format!("render-{number}")).spawn(move || {
                 loop {
                     // The lock is held while waiting: one thread waits for a job, the others for their turn to wait.
@@ -32,12 +49,6 @@ impl Pool {
                 }
             })?;
         }
-        Ok(Pool { queue })
-    }
-
-    /// Has `job` done by one of the threads.
-    pub(super) fn run(&self, job: Job) {
-        // Fails only where all threads are gone; the dropped reply then answers EIO.
-        let _ = self.queue.send(job);
+        Ok(())
     }
 }

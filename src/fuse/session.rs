@@ -5,10 +5,12 @@ use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 
 use super::Door;
+use super::confine::confine;
 use super::pool::Pool;
 use crate::tree::Tree;
 
@@ -28,14 +30,17 @@ pub enum Access {
 pub struct Session {
     /// Never dropped: fuser would then unmount whatever is mounted at the same path by that time.
     _threads: ManuallyDrop<BackgroundSession>,
+    tree: Arc<Tree>,
     ended: mpsc::Receiver<()>,
 }
 
-/// Mounts `tree` at `mountpoint`, read-only, and serves it from threads of its own. Errors: those of the system.
+/// Mounts `tree` at `mountpoint`, read-only, and serves it from threads of its own, which may read its stores and
+/// nothing else. Errors: those of the system.
 pub fn mount(tree: Tree, mountpoint: &Path, access: Access) -> io::Result<Session> {
     let threads = thread::available_parallelism().map_or(THREADS, |cores| cores.get().max(THREADS));
     let (sender, ended) = mpsc::channel();
-    let door = Door { tree: Arc::new(tree), pool: Pool::new(threads)?, _ended: sender };
+    let (tree, (pool, workers)) = (Arc::new(tree), Pool::new());
+    let door = Door { tree: tree.clone(), pool, _ended: sender };
     // As root the file system's type comes from an option of the kernel, else from one of fusermount3.
     let subtype = if rustix::process::geteuid().is_root() {
         MountOption::CUSTOM("subtype=swarmletfs".into())
@@ -54,15 +59,32 @@ pub fn mount(tree: Tree, mountpoint: &Path, access: Access) -> io::Result<Sessio
     ];
     config.acl = if access == Access::Everyone { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(threads);
-    let session = fuser::spawn_mount(door, mountpoint, &config)?;
-    Ok(Session { _threads: ManuallyDrop::new(session), ended })
+    let session = fuser::Session::new(door, mountpoint, &config)?;
+    // A thread that is confined starts only confined ones; this one must unmount in the end.
+    let served = thread::scope(|scope| {
+        let start = || {
+            confine(&tree.roots());
+            workers.start(threads)?;
+            session.spawn()
+        };
+        thread::Builder::new()
+            .name("confine".into())
+            .spawn_scoped(scope, start)?
+            .join()
+            .map_err(|_| io::Error::other("the threads that serve could not be started"))?
+    })?;
+    Ok(Session { _threads: ManuallyDrop::new(served), tree, ended })
 }
 
 impl Session {
-    /// Waits until the mount has ended, whoever unmounted it.
-    pub fn wait(&self) -> io::Result<()> {
+    /// Waits until the mount has ended, whoever unmounted it, but no longer than `limit`. Whether it has.
+    pub fn has_ended(&self, limit: Duration) -> bool {
         // The sender lives in the file system and is dropped with it; nothing is ever sent.
-        let _ = self.ended.recv();
-        Ok(())
+        self.ended.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Disconnected)
+    }
+
+    /// Whether by now other folders stand in the places of the stores that are shown.
+    pub fn is_replaced(&self) -> bool {
+        self.tree.is_replaced()
     }
 }

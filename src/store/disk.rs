@@ -1,6 +1,6 @@
 //! A folder on disk as a store.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Statx, StatxTimestamp};
@@ -14,6 +14,8 @@ use crate::name::{Name, RelPath, printable};
 pub struct Disk {
     root: OwnedFd,
     path: PathBuf,
+    /// What was said when it was opened, beside that it is a folder.
+    flags: OFlags,
 }
 
 impl Disk {
@@ -28,15 +30,26 @@ impl Disk {
     }
 
     fn open_with(path: &Path, more: OFlags) -> Result<Disk> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | more;
-        let root = rustix::fs::open(path, flags, Mode::empty())?;
-        Ok(Disk { root, path: path.to_path_buf() })
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | more;
+        let root = rustix::fs::open(path, OFlags::RDONLY | flags, Mode::empty())?;
+        Ok(Disk { root, path: path.to_path_buf(), flags })
     }
 }
 
 impl Store for Disk {
     fn describe(&self) -> String {
         printable(self.path.as_os_str().as_encoded_bytes())
+    }
+
+    fn root(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.root.as_fd())
+    }
+
+    fn is_replaced(&self) -> bool {
+        let Ok(now) = rustix::fs::open(&self.path, OFlags::PATH | self.flags, Mode::empty()) else { return false };
+        let identity = |fd: BorrowedFd<'_>| beneath::statx(fd).map(|stat| meta(&stat).identity);
+        // The root is held open, so its number is given to no other folder meanwhile.
+        matches!((identity(now.as_fd()), identity(self.root.as_fd())), (Ok(now), Ok(then)) if now != then)
     }
 
     fn stat(&self, path: &RelPath) -> Result<Meta> {
@@ -69,7 +82,11 @@ impl Store for Disk {
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
         let root = beneath::locate(self.root.as_fd(), path)?;
         beneath::kind_of(&beneath::statx(root.as_fd())?).must_be(Kind::Folder)?;
-        Ok(Box::new(Disk { root, path: self.path.join(path.as_os_str()) }))
+        Ok(Box::new(Disk {
+            root,
+            path: self.path.join(path.as_os_str()),
+            flags: OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::DIRECTORY,
+        }))
     }
 }
 

@@ -4,6 +4,7 @@
 //! every change moves the clock, and what is open stays readable when its name is gone.
 
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -191,6 +192,14 @@ impl State {
 impl Store for Memory {
     fn describe(&self) -> String {
         "a store in memory".into()
+    }
+
+    fn root(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn is_replaced(&self) -> bool {
+        false
     }
 
     fn stat(&self, path: &RelPath) -> Result<Meta> {

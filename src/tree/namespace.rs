@@ -69,7 +69,8 @@ impl Namespace {
         Namespace { renderer, versions: Versions::new() }
     }
 
-    fn view(&self) -> &View {
+    /// What it shows.
+    pub(super) fn view(&self) -> &View {
         self.renderer.view()
     }
 

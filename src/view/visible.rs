@@ -23,7 +23,7 @@ pub struct Visible {
     pub runs: BTreeMap<Name, RunMembers>,
     /// What the stores hold that is not shown: known only to a view of everything.
     pub skipped: Option<Skipped>,
-    /// What went wrong when a store was listed: likewise.
+    /// What went wrong when a store was listed. It tells of no worker.
     pub troubles: Vec<String>,
     /// The newest change that listing tells of.
     pub newest: Time,
@@ -78,7 +78,7 @@ impl Visible {
             members,
             runs,
             skipped: whole.then_some(snapshot.skipped),
-            troubles: if whole { snapshot.troubles.clone() } else { Vec::new() },
+            troubles: snapshot.troubles.clone(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A store that fails its k-th call: once, or from then on.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -82,6 +83,14 @@ pub struct Faulty {
 impl Store for Faulty {
     fn describe(&self) -> String {
         "a failing store".into()
+    }
+
+    fn root(&self) -> Option<BorrowedFd<'_>> {
+        self.store.root()
+    }
+
+    fn is_replaced(&self) -> bool {
+        self.store.is_replaced()
     }
 
     fn stat(&self, path: &RelPath) -> Result<Meta> {

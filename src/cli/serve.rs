@@ -1,0 +1,128 @@
+//! Serves until the mount ends: by umount from anywhere, or by a signal to this process.
+//!
+//! SIGTERM and SIGINT unmount, and so does SIGHUP in the foreground, where it means that the terminal is gone; in the
+//! background it means nothing. A mount in use is detached, and its users are given a moment to finish.
+//!
+//! Once a second it looks whether another folder stands where a store was opened. Its roots were opened once and for
+//! all, and the threads that serve may read nothing else; so the store that is there now is opened, read and mounted
+//! in the place of the old one, which those who have it open keep until they close.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use parking_lot::Mutex;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tracing::{error, info, warn};
+
+use super::mount::Plan;
+use super::mountinfo::{Mount, Mounts};
+use super::mountpoint::is_dead;
+use super::probe;
+use super::say::{say, shown};
+use super::take_down::{How, take_down, take_down_anyhow};
+use crate::fuse::Session;
+
+/// How long a session may take to end once its mount is detached.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often the stores' places are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A mount that is served.
+pub(super) struct Served {
+    pub(super) session: Session,
+    /// The device of the mount, which may be moved or covered at any time.
+    pub(super) device: String,
+}
+
+/// From here on the signals are kept until [`until_it_ends`] takes them: a mount must not be left behind by one that
+/// comes while it is made.
+pub(super) fn catch_signals() -> anyhow::Result<Signals> {
+    Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot watch for signals")
+}
+
+/// Waits until the session ends, and serves `plan` anew where its store was replaced.
+pub(super) fn until_it_ends(
+    plan: &Plan,
+    mut served: Served,
+    mut signals: Signals,
+    foreground: bool,
+) -> anyhow::Result<()> {
+    // Held while one mount takes the place of another: a signal then ends the new one.
+    let device = Arc::new(Mutex::new(served.device.clone()));
+    let of_mount = device.clone();
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            if signal != SIGHUP || foreground {
+                info!(signal, "unmounting because of a signal");
+                std::process::exit(end(&of_mount.lock()));
+            }
+        }
+    })?;
+    let mut refused = None;
+    while !served.session.has_ended(LOOK) {
+        if !served.session.is_replaced() {
+            refused = None;
+            continue;
+        }
+        match plan.tree() {
+            Ok((tree, what)) => {
+                let mut device = device.lock();
+                let mounts = Mounts::read()?;
+                let old: Vec<&Mount> = mounts.of_device(&device).collect();
+                if old.is_empty() {
+                    // Unmounted just now: that was meant.
+                    continue;
+                }
+                old.iter().try_for_each(|mount| take_down(&mount.point, How::Detached))?;
+                served = plan.mount(tree).context("the store was replaced, but cannot be mounted again")?;
+                device.clone_from(&served.device);
+                info!("the store was replaced by another folder, which is served now: {what}");
+            }
+            Err(error) => {
+                let why = format!("{error:#}");
+                if refused.as_ref() != Some(&why) {
+                    warn!("the store was replaced by what cannot be served, the old one stays: {why}");
+                    refused = Some(why);
+                }
+            }
+        }
+    }
+    clear(&served.device)
+}
+
+/// An aborted connection ends the session and leaves a dead mount.
+fn clear(device: &str) -> anyhow::Result<()> {
+    // The number of a mount that is gone is given to the next one at once: whatever answers is not ours.
+    let is_ours = |mount: &&Mount| probe::alive(&mount.point).is_err_and(|error| is_dead(&error));
+    for mount in Mounts::read()?.of_device(device).filter(is_ours) {
+        if let Err(error) = take_down(&mount.point, How::Detached) {
+            error!(mountpoint = shown(&mount.point), %error, "cannot clear the mount");
+        }
+    }
+    Ok(())
+}
+
+/// Takes the mount down and lets the session end by itself. Returns the exit code for a session that does not.
+fn end(device: &str) -> i32 {
+    if let Err(error) = unmount(device) {
+        error!(%error, "cannot unmount");
+        say(&format!("cannot unmount: {error}"));
+        return 1;
+    }
+    std::thread::sleep(PATIENCE);
+    0
+}
+
+fn unmount(device: &str) -> io::Result<()> {
+    let mounts = Mounts::read()?;
+    mounts.of_device(device).try_for_each(|mount| {
+        if mounts.at(&mount.point).is_some_and(|top| top.device != device) {
+            let covered = format!("something else is mounted over it on {}", shown(&mount.point));
+            return Err(io::Error::other(covered));
+        }
+        take_down_anyhow(&mount.point)
+    })
+}

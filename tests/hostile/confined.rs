@@ -1,0 +1,157 @@
+//! The threads that serve can read the stores and do nothing else, whatever code runs in them (R7).
+//!
+//! A store that misbehaves stands for such code: asked for what a file is, it tries what an intruder would.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::json;
+use swarmletfs::catalog::{Catalog, Freshness, Source};
+use swarmletfs::error::Result;
+use swarmletfs::fuse::{self, Access};
+use swarmletfs::name::RelPath;
+use swarmletfs::store::{Disk, Entry, File, Meta, Store};
+use swarmletfs::tree::{Settings, Tree};
+use swarmletfs::view::{Filter, View};
+
+use crate::needs_fuse;
+use crate::support::TestStore;
+
+/// What each attempt came to, by the name of the thread and of the attempt.
+type Attempts = Arc<Mutex<BTreeMap<(String, &'static str), Option<io::ErrorKind>>>>;
+
+/// A folder in which an intruder tries things, and a port to connect to.
+struct Intruder {
+    folder: PathBuf,
+    port: u16,
+    attempts: Attempts,
+}
+
+impl Intruder {
+    fn try_everything(&self) {
+        let thread = thread::current().name().unwrap_or("unnamed").to_owned();
+        let inside = |name: &str| self.folder.join("data/workers/w1").join(name);
+        let note = |what, result: io::Result<()>| {
+            self.attempts.lock().insert((thread.clone(), what), result.err().map(|error| error.kind()));
+        };
+        note("read in the store", fs::read(inside("task.txt")).map(drop));
+        note("list in the store", fs::read_dir(inside("")).map(drop));
+        note("read beside the store", fs::read(self.folder.join("secret")).map(drop));
+        note("list beside the store", fs::read_dir(&self.folder).map(drop));
+        note("read a file of the system", fs::read("/etc/passwd").map(drop));
+        note("write", fs::OpenOptions::new().write(true).open(inside("task.txt")).map(drop));
+        note("truncate", fs::OpenOptions::new().write(true).truncate(true).open(inside("victim")).map(drop));
+        note("create", fs::File::create(inside("new")).map(drop));
+        note("make a folder", fs::create_dir(inside("folder")));
+        note("make a link", std::os::unix::fs::symlink("/", inside("link")));
+        note("rename", fs::rename(inside("victim"), inside("victim2")));
+        note("remove", fs::remove_file(inside("victim")));
+        note("run a program", Command::new("/bin/true").status().map(drop));
+        note("connect", TcpStream::connect(("127.0.0.1", self.port)).map(drop));
+        note("listen", TcpListener::bind("127.0.0.1:0").map(drop));
+    }
+}
+
+/// A store on disk with an intruder in it.
+struct Infested {
+    disk: Box<dyn Store>,
+    intruder: Arc<Intruder>,
+}
+
+impl Store for Infested {
+    fn describe(&self) -> String {
+        self.disk.describe()
+    }
+
+    fn root(&self) -> Option<BorrowedFd<'_>> {
+        self.disk.root()
+    }
+
+    fn is_replaced(&self) -> bool {
+        false
+    }
+
+    fn stat(&self, path: &RelPath) -> Result<Meta> {
+        if path.as_bytes().ends_with(b"task.txt") {
+            self.intruder.try_everything();
+        }
+        self.disk.stat(path)
+    }
+
+    fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
+        self.disk.list(path)
+    }
+
+    fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
+        self.disk.open(path)
+    }
+
+    fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
+        Ok(Box::new(Infested { disk: self.disk.enter(path)?, intruder: self.intruder.clone() }))
+    }
+}
+
+#[test]
+fn the_threads_that_serve_can_do_nothing_but_read_the_stores() {
+    needs_fuse!();
+    let store = TestStore::new();
+    store.worker("w1", json!({}));
+    store.write("workers/w1/task.txt", "the task\n");
+    let folder = store.path().parent().unwrap().to_path_buf();
+    fs::write(folder.join("secret"), "not of the store").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let intruder = Arc::new(Intruder { folder, port, attempts: Attempts::default() });
+    let refill = || {
+        store.write("workers/w1/victim", "victim");
+        for made in ["new", "link", "victim2"] {
+            let _ = fs::remove_file(store.at(format!("workers/w1/{made}")));
+        }
+        let _ = fs::remove_dir(store.at("workers/w1/folder"));
+    };
+
+    // The control: what is tried works for a thread that is not confined.
+    refill();
+    intruder.try_everything();
+    for ((_, what), came_to) in std::mem::take(&mut *intruder.attempts.lock()) {
+        let expected = (what == "remove").then_some(io::ErrorKind::NotFound);
+        assert_eq!(came_to, expected, "unconfined: {what}");
+    }
+
+    let disk = Infested { disk: Box::new(Disk::open(&store.path()).unwrap()), intruder: intruder.clone() };
+    let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+    let catalog = Catalog::open(vec![Source::over(Arc::new(disk), None)], fresh).unwrap();
+    let tree = Tree::new(View::new(Arc::new(catalog), Filter::default()), Settings::default());
+    // So far nothing was confined.
+    refill();
+    intruder.attempts.lock().clear();
+    let before = super::walk(&store.path());
+    let point = tempfile::tempdir().unwrap();
+    let session = fuse::mount(tree, point.path(), Access::Mounter).unwrap();
+    // One is answered by a thread that asks the kernel, the other by one that renders.
+    let own = fs::read(point.path().join("workers/w1/task.txt"));
+    let generated = fs::read(point.path().join("workers/w1/index.json"));
+    rustix::mount::unmount(point.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
+    assert!(session.has_ended(Duration::from_secs(30)), "the session goes on after the mount is gone");
+
+    assert_eq!(own.unwrap(), b"the task\n");
+    assert!(!generated.unwrap().is_empty());
+    let attempts = intruder.attempts.lock();
+    for kind in ["fuser-", "render-"] {
+        assert!(attempts.keys().any(|(thread, _)| thread.starts_with(kind)), "no thread {kind} was tried");
+    }
+    for ((thread, what), came_to) in &*attempts {
+        let expected = (!what.ends_with("in the store")).then_some(io::ErrorKind::PermissionDenied);
+        assert_eq!(*came_to, expected, "{thread}: {what}");
+    }
+    assert_eq!(super::walk(&store.path()), before, "the store was changed");
+}

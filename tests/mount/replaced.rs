@@ -1,0 +1,272 @@
+//! A store that goes, comes back or is replaced while readers run (R20): the root always answers, what is gone is gone
+//! within the second, and what stands in the store's place by then is what is shown.
+
+use std::fs;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use serde_json::{Value, json};
+
+use super::eventually;
+use crate::needs_fuse;
+use crate::support::{Mount, TestStore};
+
+/// How often each thing is done to a store.
+const ROUNDS: usize = 3;
+
+/// A store of one worker, whose owner and output say `word`.
+fn fill(store: &TestStore, word: &str) {
+    store.worker("w1", json!({"config": {"owner_id": word}, "status": "running"}));
+    store.call("w1", 1, "sql", format!("{word} {}\n", "x".repeat(5_000)));
+}
+
+fn await_word(mount: &Mount, word: &str) {
+    eventually(&format!("the store of {word}"), || {
+        let text = fs::read_to_string(mount.at("workers/w1/tool_calls/001_sql.txt")).ok()?;
+        text.starts_with(word).then_some(())
+    });
+    eventually(&format!("{word} in the index"), || {
+        let index: Value = serde_json::from_slice(&fs::read(mount.at("workers/w1/index.json")).ok()?).unwrap();
+        (index["owner_id"] == word).then_some(())
+    });
+}
+
+fn await_nobody(mount: &Mount) {
+    eventually("that no worker is shown", || {
+        // Between one mount and the next there is the empty folder beneath.
+        let names: Vec<_> = fs::read_dir(mount.at("workers")).ok()?.map(|entry| entry.unwrap().file_name()).collect();
+        names.iter().all(|name| name != "w1").then_some(())
+    });
+    eventually("that the index has none", || {
+        let index: Value = serde_json::from_slice(&fs::read(mount.at("index.json")).ok()?).unwrap();
+        (index["total_workers"] == 0).then_some(())
+    });
+}
+
+/// Has eight readers read all the time while `change` changes the store. What they get is of one store or an error
+/// that says that it is gone.
+fn under_readers(mount: &Mount, change: impl FnOnce()) {
+    let (stop, reads) = (AtomicBool::new(false), AtomicU64::new(0));
+    let check = |path: &str, result: io::Result<Vec<u8>>| match result {
+        Ok(bytes) if path.ends_with(".json") => {
+            serde_json::from_slice::<Value>(&bytes).unwrap_or_else(|error| panic!("{path}: {error}"));
+        }
+        Ok(bytes) if path.ends_with("001_sql.txt") => {
+            assert!([b"one ".as_slice(), b"two "].iter().any(|word| bytes.starts_with(word)), "{path}: foreign bytes");
+            assert_eq!(bytes.len(), 5_005, "{path}: cut");
+        }
+        Ok(_) => {}
+        Err(error) => {
+            let known = [Errno::NOENT, Errno::STALE, Errno::IO, Errno::NOTCONN];
+            assert!(known.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())), "{path}: {error}");
+        }
+    };
+    thread::scope(|scope| {
+        for reader in 0..8 {
+            let (stop, reads) = (&stop, &reads);
+            scope.spawn(move || {
+                let paths = [
+                    "index.json",
+                    "workers/w1/tool_calls/001_sql.txt",
+                    "workers/w1/index.json",
+                    "workers/w1/evidence.txt",
+                ];
+                for path in paths.iter().cycle().skip(reader) {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    check(path, fs::read(mount.at(path)));
+                    // The root always answers. Between one mount and the next it is the folder beneath.
+                    fs::metadata(mount.path()).unwrap();
+                    reads.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let stopping = scopeguard(&stop);
+        eventually("that the readers read", || (reads.load(Ordering::Relaxed) > 100).then_some(()));
+        change();
+        drop(stopping);
+    });
+}
+
+/// Sets `flag` when it is dropped, also by a panic.
+fn scopeguard(flag: &AtomicBool) -> impl Drop + '_ {
+    struct Guard<'a>(&'a AtomicBool);
+    impl Drop for Guard<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    Guard(flag)
+}
+
+#[test]
+fn a_store_that_is_renamed_away_is_still_read_and_so_it_is_when_it_is_back() {
+    needs_fuse!();
+    let store = TestStore::new();
+    fill(&store, "one");
+    let mount = Mount::new(&store.path());
+    under_readers(&mount, || {
+        for _ in 0..ROUNDS {
+            let away = store.path().with_extension("away");
+            fs::rename(store.path(), &away).unwrap();
+            await_word(&mount, "one");
+            fs::rename(&away, store.path()).unwrap();
+            await_word(&mount, "one");
+        }
+    });
+}
+
+#[test]
+fn a_store_that_is_removed_holds_nobody_and_one_that_is_made_anew_is_shown() {
+    needs_fuse!();
+    let store = TestStore::new();
+    fill(&store, "one");
+    let mount = Mount::new(&store.path());
+    under_readers(&mount, || {
+        for word in ["two", "one", "two"] {
+            fs::remove_dir_all(store.path()).unwrap();
+            await_nobody(&mount);
+            assert!(mount.text("summary").contains("warning: the folder of a store was removed"));
+            fs::create_dir(store.path()).unwrap();
+            fill(&store, word);
+            await_word(&mount, word);
+        }
+    });
+}
+
+#[test]
+fn a_store_that_is_replaced_by_another_is_the_other() {
+    needs_fuse!();
+    let (store, other) = (TestStore::new(), TestStore::new());
+    fill(&store, "one");
+    fill(&other, "two");
+    let mount = Mount::new(&store.path());
+    under_readers(&mount, || {
+        for round in 0..ROUNDS {
+            rustix::fs::renameat_with(
+                rustix::fs::CWD,
+                store.path(),
+                rustix::fs::CWD,
+                other.path(),
+                rustix::fs::RenameFlags::EXCHANGE,
+            )
+            .unwrap();
+            await_word(&mount, if round % 2 == 0 { "two" } else { "one" });
+        }
+    });
+}
+
+#[test]
+fn a_store_that_takes_the_place_of_an_owners_is_shown_to_him_as_far_as_it_is_his() {
+    needs_fuse!();
+    let (store, other) = (TestStore::new(), TestStore::new());
+    fill(&store, "one");
+    fill(&other, "two");
+    other.worker("w2", json!({"config": {"owner_id": "one"}}));
+    let mount = Mount::with(&store.path(), &["--owner", "one"]);
+    await_word(&mount, "one");
+    let away = store.path().with_extension("away");
+    fs::rename(store.path(), away).unwrap();
+    fs::rename(other.path(), store.path()).unwrap();
+    eventually("the owner's worker of the other store", || {
+        (mount.list("workers") == ["index.json", "w2"]).then_some(())
+    });
+    assert!(fs::metadata(mount.at("workers/w1")).is_err());
+}
+
+#[test]
+fn a_file_in_the_place_of_a_store_is_not_served_and_the_store_is_when_it_is_back() {
+    needs_fuse!();
+    let store = TestStore::new();
+    fill(&store, "one");
+    let mount = Mount::new(&store.path());
+    let away = store.path().with_extension("away");
+    under_readers(&mount, || {
+        for _ in 0..ROUNDS {
+            fs::rename(store.path(), &away).unwrap();
+            fs::write(store.path(), "a file").unwrap();
+            await_word(&mount, "one");
+            fs::remove_file(store.path()).unwrap();
+            fs::rename(&away, store.path()).unwrap();
+            await_word(&mount, "one");
+        }
+    });
+}
+
+#[test]
+fn a_folder_that_is_no_store_in_the_place_of_one_is_said_and_not_served() {
+    needs_fuse!();
+    let store = TestStore::new();
+    fill(&store, "one");
+    let mut mount = Mount::new(&store.path());
+    mount.expect_warning("replaced by what cannot be served");
+    fs::rename(store.path(), store.path().with_extension("away")).unwrap();
+    fs::create_dir(store.path()).unwrap();
+    fs::write(store.at("notes.txt"), "no worker").unwrap();
+    eventually("the word in the log", || mount.log().contains("cannot be served").then_some(()));
+    await_word(&mount, "one");
+    fs::remove_file(store.at("notes.txt")).unwrap();
+    fill(&store, "two");
+    await_word(&mount, "two");
+    assert_eq!(mount.log().matches("cannot be served").count(), 1, "said once");
+}
+
+#[test]
+fn a_store_that_is_unmounted_beneath_and_mounted_again_comes_back() {
+    needs_fuse!();
+    let store = TestStore::new();
+    let tmpfs = || rustix::mount::mount("tmpfs", store.path(), "tmpfs", MountFlags::empty(), None).unwrap();
+    tmpfs();
+    fill(&store, "one");
+    let mount = Mount::new(&store.path());
+    under_readers(&mount, || {
+        for word in ["two", "one"] {
+            rustix::mount::unmount(store.path(), UnmountFlags::DETACH).unwrap();
+            await_nobody(&mount);
+            tmpfs();
+            fill(&store, word);
+            await_word(&mount, word);
+        }
+    });
+    drop(mount);
+    rustix::mount::unmount(store.path(), UnmountFlags::DETACH).unwrap();
+}
+
+#[test]
+fn a_handle_held_open_outlives_the_store_that_it_was_opened_in() {
+    needs_fuse!();
+    let store = TestStore::new();
+    fill(&store, "one");
+    let mount = Mount::new(&store.path());
+    let mut held = fs::File::open(mount.at("workers/w1/tool_calls/001_sql.txt")).unwrap();
+    fs::remove_dir_all(store.path()).unwrap();
+    fs::create_dir(store.path()).unwrap();
+    fill(&store, "two");
+    await_word(&mount, "two");
+    let mut text = String::new();
+    io::Read::read_to_string(&mut held, &mut text).unwrap();
+    assert!(text.starts_with("one ") && text.len() == 5_005);
+}
+
+#[test]
+fn stored_out_outputs_that_appear_beside_a_mounted_store_are_found() {
+    needs_fuse!();
+    let store = TestStore::new();
+    let id = "0123456789abcdef0123456789abcdef";
+    store.worker("w1", json!({"config": {"owner_id": 7}, "status": "running"}));
+    store.call("w1", 1, "sql", format!("[TOOL_OUTPUT:artifact_id={id},tool=sql,bytes=11]"));
+    let mount = Mount::new(&store.path());
+    assert!(mount.text("workers/w1/evidence.txt").contains("stored out of band"));
+    let outputs = store.path().parent().unwrap().join("tool_outputs/7");
+    fs::create_dir_all(&outputs).unwrap();
+    fs::write(outputs.join(format!("{id}.txt")), "the output\n").unwrap();
+    let about = json!({"artifact_id": id, "owner_id": 7, "tool_name": "sql", "size_bytes": 11});
+    fs::write(outputs.join(format!("{id}.json")), about.to_string()).unwrap();
+    eventually("the output", || {
+        fs::read_to_string(mount.at("workers/w1/evidence.txt")).ok()?.contains("the output").then_some(())
+    });
+}
