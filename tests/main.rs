@@ -9,5 +9,6 @@ mod faults;
 mod formats;
 mod hostile;
 mod mount;
+mod schema;
 mod support;
 mod tidy;

@@ -2,6 +2,7 @@
 
 pub mod faulty;
 pub mod mount;
+pub mod schema;
 pub mod seen;
 pub mod store;
 

@@ -49,6 +49,9 @@ fn find(tree: &Tree, path: &[u8]) -> Result<Found> {
 pub fn see(tree: &Tree, path: impl AsRef<[u8]>) -> Result<Seen> {
     let found = find(tree, path.as_ref())?;
     let seen = see_found(tree, found.ino, &found.attr);
+    if let Ok(Seen::File { bytes, .. }) = &seen {
+        super::schema::check(path.as_ref(), bytes);
+    }
     tree.forget(found.ino, 1);
     seen
 }
