@@ -114,3 +114,27 @@ fn only_the_disk_store_touches_a_file_system() {
         }
     }
 }
+
+/// The name of the test that stands for a sentence.
+fn test_name(sentence: &str) -> String {
+    let words = sentence.replace('\'', "").to_lowercase();
+    words.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect::<Vec<_>>().join("_")
+}
+
+#[test]
+fn every_promise_has_a_test_named_after_it() {
+    let mut tests = BTreeSet::new();
+    for path in sources(&root().join("src")).into_iter().chain(sources(&root().join("tests"))) {
+        let text = fs::read_to_string(&path).unwrap();
+        for found in text.split("#[test]").skip(1) {
+            let name = found.split("fn ").nth(1).and_then(|rest| rest.split('(').next()).unwrap();
+            let is_run = !found.split("fn ").next().unwrap().contains("#[ignore");
+            tests.extend(is_run.then(|| name.to_owned()));
+        }
+    }
+    let text = fs::read_to_string(root().join("docs/SEMANTICS.md")).unwrap();
+    let promises: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("- ")).collect();
+    assert!(promises.len() > 50, "only {} promises were found", promises.len());
+    let untested: Vec<&&str> = promises.iter().filter(|promise| !tests.contains(&test_name(promise))).collect();
+    assert!(untested.is_empty(), "promises without a test of their name: {untested:#?}");
+}
