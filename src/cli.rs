@@ -92,6 +92,10 @@ struct MountArgs {
     #[arg(long)]
     all_owners: bool,
 
+    /// With --owner, also show files that have several hard links: for stores kept as hard-linked backups
+    #[arg(long)]
+    hard_links: bool,
+
     /// Let other users of this machine read the mount; needs --owner or --all-owners
     #[arg(long)]
     allow_other: bool,
@@ -112,8 +116,9 @@ struct MountArgs {
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 
-    /// Mount options as mount(8) passes them, separated by commas: store=, owner=, run=, all_owners, allow_other,
-    /// budget=, ttl=, log=, foreground, and ordinary ones, which change nothing; a comma in a value is written \,
+    /// Mount options as mount(8) passes them, separated by commas: store=, owner=, run=, all_owners, hard_links,
+    /// allow_other, budget=, ttl=, log=, foreground, and ordinary ones, which change nothing; a comma in a value is
+    /// written \,
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<OsString>,
 

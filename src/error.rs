@@ -15,8 +15,8 @@ pub enum Error {
     /// There is no such name in this view. Said of what is absent and of what is not yours alike.
     #[error("no such file or folder in this view")]
     NotFound,
-    /// The path leads out of the store: a link, `..`, or a foreign mount.
-    #[error("the path leaves the store")]
+    /// A link, or a path that leads out of the store: `..`, or a foreign mount.
+    #[error("a link or a way out of the store")]
     Escape,
     /// The name is empty, `.`, `..`, or holds `/` or NUL.
     #[error("not a valid name")]

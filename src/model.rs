@@ -309,7 +309,7 @@ impl Trace {
 /// What a store holds that is not shown, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Skipped {
-    /// Symbolic links, which are never followed.
+    /// Symbolic links, which are never followed; in the view of one owner also files with more than one hard link.
     pub links: u64,
     /// FIFOs, sockets and devices, which are never opened, and foreign mounts.
     pub special: u64,

@@ -7,12 +7,14 @@
 mod beneath;
 mod disk;
 mod memory;
+mod unshared;
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, SystemTime};
 
 pub use disk::Disk;
 pub use memory::Memory;
+pub use unshared::Unshared;
 
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
@@ -24,7 +26,7 @@ pub enum Kind {
     File,
     /// A folder.
     Folder,
-    /// A symbolic link, never followed.
+    /// A symbolic link, never followed; to [`Unshared`] also a regular file with several hard links, never opened.
     Link,
     /// A FIFO, socket or device, never opened.
     Special,

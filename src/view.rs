@@ -2,7 +2,8 @@
 //!
 //! A view is fixed when the mount starts: stores, owner, run. Everything above asks it and nothing else, so absent
 //! and not-yours are one answer by construction: a worker outside the view is not in [`Visible`], and no count, size
-//! or time is taken from anywhere else. Links and special files in a worker's folder are not shown, only counted.
+//! or time is taken from anywhere else. Links and special files in a worker's folder are not shown, only counted; to a
+//! view of one owner, a file with more than one hard link is such a link, since it may be another owner's.
 
 mod visible;
 
@@ -14,7 +15,7 @@ use quick_cache::sync::Cache;
 
 pub use visible::{Member, RunMembers, Visible};
 
-use crate::catalog::{Catalog, FileStat, Stamp};
+use crate::catalog::{Catalog, FileStat, Freshness, Source, Stamp};
 use crate::error::{Error, Result};
 use crate::model::{Output, Record, Skipped, ToolCall};
 use crate::name::{Name, RelPath};
@@ -34,7 +35,7 @@ const RECORDS: usize = 64;
 
 /// A catalog as one owner may see it.
 pub struct View {
-    catalog: Arc<Catalog>,
+    catalog: Catalog,
     filter: Filter,
     visible: Mutex<Arc<Visible>>,
     records: Cache<([u8; 16], [u8; 16]), Arc<Record>>,
@@ -50,10 +51,16 @@ pub struct Listing {
 }
 
 impl View {
-    /// A view of `catalog` narrowed by `filter`.
-    pub fn new(catalog: Arc<Catalog>, filter: Filter) -> View {
+    /// A view of `sources` narrowed by `filter`. The one way to a view: whose it is decides how its sources are read,
+    /// before anything of them is. Errors: a store that cannot be listed.
+    pub fn over(sources: Vec<Source>, freshness: Freshness, filter: Filter) -> Result<View> {
+        let sources = match filter.owner {
+            Some(_) => sources.into_iter().map(Source::of_one_owner).collect(),
+            None => sources,
+        };
+        let catalog = Catalog::open(sources, freshness)?;
         let visible = Visible::of(&catalog.current(), &filter);
-        View { catalog, filter, visible: Mutex::new(Arc::new(visible)), records: Cache::new(RECORDS) }
+        Ok(View { catalog, filter, visible: Mutex::new(Arc::new(visible)), records: Cache::new(RECORDS) })
     }
 
     /// What is in the view, for people: how many workers in how many runs.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use serde_json::json;
-use swarmletfs::catalog::{Catalog, Freshness, Source};
+use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::error::{Error, Result};
 use swarmletfs::name::RelPath;
 use swarmletfs::store::{Memory, Store};
@@ -88,8 +88,7 @@ fn tree(plan: &Arc<Plan>) -> Tree {
     let faulty = |store: Memory| Arc::new(Faulty { store: Arc::new(store), plan: plan.clone() }) as Arc<dyn Store>;
     let source = Source::over(faulty(store()), Some(faulty(outputs())));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let catalog = Catalog::open(vec![source], fresh).unwrap();
-    Tree::new(View::new(Arc::new(catalog), Filter::default()), Settings::default())
+    Tree::new(View::over(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
 }
 
 /// What is at `path`: of a folder its names.

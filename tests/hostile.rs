@@ -5,6 +5,8 @@
 
 mod claims;
 mod confined;
+mod crossings;
+mod hard_links;
 mod links;
 mod mountpoints;
 mod paths;

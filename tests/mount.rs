@@ -26,7 +26,7 @@ use super::support::TestStore;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Polls until `look` finds something.
-fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(found) = look() {

@@ -5,6 +5,7 @@ pub mod mount;
 pub mod schema;
 pub mod seen;
 pub mod store;
+pub mod user;
 
 pub use mount::Mount;
 pub use seen::{Seen, see, see_folder};

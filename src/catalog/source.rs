@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::name::{RelPath, printable};
-use crate::store::{Disk, Entry, File, Meta, Store};
+use crate::store::{Disk, Entry, File, Meta, Store, Unshared};
 use crate::trace::{Fit, Format, Swarmlet};
 
 /// A store and how to read it.
@@ -16,6 +16,8 @@ pub struct Source {
     /// Where outputs stored out of band were looked for and there was no folder.
     no_outputs: Vec<PathBuf>,
     pub(super) format: Box<dyn Format>,
+    /// Whether hard links are known not to lead from one owner to another.
+    hard_links: bool,
 }
 
 /// Why a folder cannot be read as a store of traces.
@@ -79,7 +81,22 @@ impl Source {
 
     /// A worker artifact store that is open already, with the store of its stored-out outputs.
     pub fn over(store: Arc<dyn Store>, outputs: Option<Arc<dyn Store>>) -> Source {
-        Source { store, outputs, no_outputs: Vec::new(), format: Box::new(Swarmlet::default()) }
+        Source { store, outputs, no_outputs: Vec::new(), format: Box::new(Swarmlet::default()), hard_links: false }
+    }
+
+    /// Says that no hard link in this store leads from one owner to another, as in one that is kept as hard-linked
+    /// backups: a view of one owner then shows files that have several, which it does not otherwise.
+    pub fn admitting_hard_links(self) -> Source {
+        Source { hard_links: true, ..self }
+    }
+
+    /// The same as a view of one owner reads it: a file with more than one hard link may be another owner's.
+    pub(crate) fn of_one_owner(self) -> Source {
+        if self.hard_links {
+            return self;
+        }
+        let unshared = |store| Arc::new(Unshared::new(store)) as Arc<dyn Store>;
+        Source { store: unshared(self.store), outputs: self.outputs.map(unshared), ..self }
     }
 
     /// The folders on disk beneath which all of it lies.

@@ -7,7 +7,6 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -18,7 +17,7 @@ use super::options::Options;
 use super::overlap::{Ground, ground};
 use super::say::{say, shown, typed};
 use super::{MountArgs, background, discover, log, mountpoint, refusal, serve, take_down};
-use crate::catalog::{Catalog, Freshness, Source, looks_like_store};
+use crate::catalog::{Freshness, Source, SourceError, looks_like_store};
 use crate::fuse::Access;
 use crate::render::Budget;
 use crate::tree::{Settings, Tree};
@@ -51,12 +50,12 @@ impl Plan {
         options.budget.iter().for_each(|budget| add("--budget=", budget.as_ref()));
         options.ttl.iter().for_each(|ttl| add("--ttl=", ttl.to_string().as_ref()));
         options.log.iter().for_each(|log| add("--log=", log.as_os_str()));
-        if options.all_owners {
-            add("--all-owners", OsStr::new(""));
-        }
-        if options.allow_other {
-            add("--allow-other", OsStr::new(""));
-        }
+        let flags = [
+            ("--all-owners", options.all_owners),
+            ("--hard-links", options.hard_links),
+            ("--allow-other", options.allow_other),
+        ];
+        flags.iter().filter(|(_, said)| *said).for_each(|(flag, _)| add(flag, OsStr::new("")));
         add("--", OsStr::new(""));
         add("", self.mountpoint.as_os_str());
         arguments
@@ -65,13 +64,17 @@ impl Plan {
     /// Opens and reads the stores. The tree to mount, and a description of it.
     pub(super) fn tree(&self) -> anyhow::Result<(Tree, String)> {
         let options = &self.options;
-        let sources: Vec<Source> = options.stores.iter().map(|store| Source::open(store)).collect::<Result<_, _>>()?;
+        let open = |store: &PathBuf| {
+            let source = Source::open(store)?;
+            Ok(if options.hard_links { source.admitting_hard_links() } else { source })
+        };
+        let sources = options.stores.iter().map(open).collect::<Result<_, SourceError>>()?;
         let mut freshness = Freshness::default();
         if let Some(seconds) = options.ttl {
             freshness.finished = Duration::from_secs(seconds.into());
         }
-        let catalog = Catalog::open(sources, freshness).context("cannot read the store")?;
-        let view = View::new(Arc::new(catalog), Filter { owner: options.owner.clone(), run: options.run.clone() });
+        let filter = Filter { owner: options.owner.clone(), run: options.run.clone() };
+        let view = View::over(sources, freshness, filter).context("cannot read the store")?;
         let what = view.describe();
         let budget = options.budget.as_deref().map(Budget::parse).transpose().map_err(Usage)?;
         Ok((Tree::new(view, Settings { budget }), what))

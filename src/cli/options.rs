@@ -19,6 +19,8 @@ pub(super) struct Options {
     pub(super) run: Option<String>,
     /// Every owner's workers are meant.
     pub(super) all_owners: bool,
+    /// An owner's files are shown even if they have more than one hard link.
+    pub(super) hard_links: bool,
     /// Other users may read.
     pub(super) allow_other: bool,
     /// A size that [`crate::render::Budget`] accepts.
@@ -43,6 +45,7 @@ impl Options {
             owner: one("owner", arguments.owner.clone(), listed.owner)?,
             run: one("run", arguments.run.clone(), listed.run)?,
             all_owners: arguments.all_owners || listed.all_owners,
+            hard_links: arguments.hard_links || listed.hard_links,
             allow_other: arguments.allow_other || listed.allow_other,
             budget: one("budget", arguments.budget.clone(), listed.budget)?,
             ttl: one("ttl", arguments.ttl, listed.ttl)?,
@@ -93,9 +96,18 @@ mod tests {
 
     #[test]
     fn both_ways_say_the_same() {
-        let listed = "store=/a,owner=7,run=48,budget=4000,ttl=5,log=/l,foreground,allow_other";
-        let typed =
-            ["--store=/a", "--owner=7", "--run=48", "--budget=4000", "--ttl=5", "--log=/l", "-f", "--allow-other"];
+        let listed = "store=/a,owner=7,run=48,budget=4000,ttl=5,log=/l,foreground,allow_other,hard_links";
+        let typed = [
+            "--store=/a",
+            "--owner=7",
+            "--run=48",
+            "--budget=4000",
+            "--ttl=5",
+            "--log=/l",
+            "-f",
+            "--allow-other",
+            "--hard-links",
+        ];
         let options = gather(&["-o", listed]).unwrap();
         assert_eq!(options, gather(&typed).unwrap());
         assert_eq!(gather(&["-o", r"store=/a\,b"]).unwrap().stores, [PathBuf::from("/a,b")]);
@@ -103,6 +115,7 @@ mod tests {
         both.extend(["-o", listed]);
         assert_eq!(options, gather(&both).unwrap());
         assert_eq!(options.owner.as_deref(), Some("7"));
+        assert!(options.hard_links);
     }
 
     #[test]

@@ -30,13 +30,9 @@ struct State {
     nodes: BTreeMap<RelPath, Node>,
 }
 
-#[derive(Clone)]
-struct Node {
-    meta: Meta,
-    bytes: Arc<RwLock<Body>>,
-}
+/// What is behind a name: shared with its other hard links, and with those who have it open.
+type Node = Arc<RwLock<Body>>;
 
-/// What is in a file, shared with those who have it open.
 struct Body {
     bytes: Vec<u8>,
     meta: Meta,
@@ -53,7 +49,7 @@ impl Memory {
     pub fn new() -> Memory {
         let mut state = State { changes: 0, nodes: BTreeMap::new() };
         let root = state.node(Kind::Folder, 0o755, Vec::new());
-        let identity = root.meta.identity;
+        let identity = root.read().meta.identity;
         state.nodes.insert(RelPath::root(), root);
         Memory { state: Arc::new(RwLock::new(state)), base: RelPath::root(), identity }
     }
@@ -62,12 +58,12 @@ impl Memory {
     pub fn write(&self, path: &RelPath, bytes: impl Into<Vec<u8>>) {
         let bytes = bytes.into();
         let mut state = self.state.write();
-        match state.nodes.get(path).filter(|node| node.meta.kind == Kind::File).cloned() {
-            Some(mut node) => {
+        match state.nodes.get(path).filter(|node| node.read().meta.kind == Kind::File).cloned() {
+            Some(node) => {
                 let now = state.tick();
-                node.meta = Meta { size: bytes.len() as u64, mtime: now, ctime: now, ..node.meta };
-                *node.bytes.write() = Body { bytes, meta: node.meta };
-                state.nodes.insert(path.clone(), node);
+                let mut body = node.write();
+                let meta = Meta { size: bytes.len() as u64, mtime: now, ctime: now, ..body.meta };
+                *body = Body { bytes, meta };
             }
             None => state.put(path, Kind::File, 0o644, bytes),
         }
@@ -85,6 +81,20 @@ impl Memory {
         let mut state = self.state.write();
         state.remove(path);
         state.put(path, kind, 0o755, Vec::new());
+    }
+
+    /// Gives the file `from` a further name; what is at `to` is replaced. Nothing happens if there is no such file.
+    pub fn link(&self, from: &RelPath, to: &RelPath) {
+        let mut state = self.state.write();
+        let node = state.nodes.get(from).filter(|node| node.read().meta.kind == Kind::File).cloned();
+        let Some(node) = node.filter(|_| from != to) else { return };
+        state.remove(to);
+        state.parents(to);
+        let now = state.tick();
+        let meta = node.read().meta;
+        node.write().meta = Meta { nlink: meta.nlink + 1, ctime: now, ..meta };
+        state.nodes.insert(to.clone(), node);
+        state.touch(&to.parent());
     }
 
     /// Takes an entry away, with all that is in it.
@@ -130,7 +140,7 @@ impl State {
         let identity = Identity { dev: 1, ino: self.changes, born: now };
         let size = bytes.len() as u64;
         let meta = Meta { kind, size, mode, uid: 0, gid: 0, nlink: 1, identity, mtime: now, ctime: now };
-        Node { meta, bytes: Arc::new(RwLock::new(Body { bytes, meta })) }
+        Arc::new(RwLock::new(Body { bytes, meta }))
     }
 
     fn put(&mut self, path: &RelPath, kind: Kind, mode: u32, bytes: Vec<u8>) {
@@ -151,23 +161,29 @@ impl State {
         if path.is_root() {
             return;
         }
-        let before = self.nodes.len();
-        self.nodes.retain(|other, _| !is_in(other, path));
-        if self.nodes.len() != before {
-            self.touch(&path.parent());
+        let gone: Vec<Node> = self.nodes.extract_if(.., |other, _| is_in(other, path)).map(|(_, node)| node).collect();
+        if gone.is_empty() {
+            return;
+        }
+        self.touch(&path.parent());
+        for node in gone {
+            let now = self.tick();
+            let meta = node.read().meta;
+            node.write().meta = Meta { nlink: meta.nlink.saturating_sub(1), ctime: now, ..meta };
         }
     }
 
     fn touch(&mut self, folder: &RelPath) {
         let now = self.tick();
-        if let Some(node) = self.nodes.get_mut(folder) {
-            node.meta = Meta { mtime: now, ctime: now, ..node.meta };
+        if let Some(node) = self.nodes.get(folder) {
+            let meta = node.read().meta;
+            node.write().meta = Meta { mtime: now, ctime: now, ..meta };
         }
     }
 
     /// The node at `path` in the folder `base`, if that is still what it was.
     fn find_in(&self, base: &RelPath, identity: Identity, path: &RelPath) -> Result<&Node> {
-        if self.find(base)?.meta.identity != identity {
+        if self.find(base)?.read().meta.identity != identity {
             return Err(Error::NotFound);
         }
         self.find(&base.join_path(path))
@@ -178,7 +194,7 @@ impl State {
         let mut folder = RelPath::root();
         for name in path.parent().names() {
             folder = folder.join(&name);
-            match self.nodes.get(&folder).map(|node| node.meta.kind) {
+            match self.nodes.get(&folder).map(|node| node.read().meta.kind) {
                 Some(Kind::Folder) => {}
                 Some(Kind::Link) => return Err(Error::Escape),
                 Some(Kind::File | Kind::Special) => return Err(Error::NotADirectory),
@@ -203,23 +219,24 @@ impl Store for Memory {
     }
 
     fn stat(&self, path: &RelPath) -> Result<Meta> {
-        Ok(self.state.read().find_in(&self.base, self.identity, path)?.meta)
+        Ok(self.state.read().find_in(&self.base, self.identity, path)?.read().meta)
     }
 
     fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
         let state = self.state.read();
-        state.find_in(&self.base, self.identity, path)?.meta.kind.must_be(Kind::Folder)?;
+        state.find_in(&self.base, self.identity, path)?.read().meta.kind.must_be(Kind::Folder)?;
         let path = self.base.join_path(path);
         let inside = state.nodes.iter().filter(|(other, _)| !other.is_root() && other.parent() == path);
-        let entry = |(path, node): (&RelPath, &Node)| Some(Entry { name: path.file_name()?, kind: node.meta.kind });
+        let entry =
+            |(path, node): (&RelPath, &Node)| Some(Entry { name: path.file_name()?, kind: node.read().meta.kind });
         Ok(inside.filter_map(entry).collect())
     }
 
     fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
         let state = self.state.read();
         let node = state.find_in(&self.base, self.identity, path)?;
-        node.meta.kind.must_be(Kind::File)?;
-        Ok(Box::new(Open(node.bytes.clone())))
+        node.read().meta.kind.must_be(Kind::File)?;
+        Ok(Box::new(Open(node.clone())))
     }
 
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
@@ -230,7 +247,7 @@ impl Store for Memory {
     }
 }
 
-struct Open(Arc<RwLock<Body>>);
+struct Open(Node);
 
 impl File for Open {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {

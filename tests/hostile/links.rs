@@ -167,7 +167,7 @@ fn no_planted_link_is_followed_or_shown_and_all_are_counted() {
     // `whole`, `bare`, `supervisor` and both of the index, which lie in the store's own folders.
     assert_eq!(json_of(&tree, "index.json")["skipped"]["links"], 5);
     let unread = json_of(&tree, "workers/w1/index.json")["tool_calls"][1]["unreadable"].clone();
-    assert_eq!(unread, "a link, which is not followed");
+    assert_eq!(unread, "a link, which is not read");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn no_planted_link_is_followed_or_shown_through_a_mount() {
     needs_fuse!();
     let planted = planted();
     let mut mount = Mount::new(&planted.store.path());
-    mount.expect_warning("lookup: the path leaves the store");
+    mount.expect_warning("lookup: a link or a way out of the store");
     let all = walk(&mount.path());
     for (path, bytes) in all.iter().filter(|(path, _)| path.as_slice() != SECRET.as_bytes()) {
         assert!(!holds_canary(path) && !holds_canary(bytes), "{} holds the canary", path.escape_ascii());

@@ -14,7 +14,7 @@ use swarmletfs::error::{Error, Result};
 use swarmletfs::name::{NAME_MAX, Name, RelPath};
 use swarmletfs::store::{Disk, Kind, Store, read_range};
 use swarmletfs::tree::{Ino, NodeKind, ROOT, Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs::view::Filter;
 
 use super::{CANARY, Dice, holds_canary};
 use crate::needs_fuse;
@@ -290,7 +290,7 @@ fn ask(tree: &Tree, from: Ino, path: &[u8]) -> Result<Vec<u8>> {
 fn no_hostile_path_leaves_the_view_of_an_owner() {
     let scene = Scene::new();
     let filter = Filter { owner: Some("A".into()), run: None };
-    let tree = Tree::new(View::new(scene.store.catalog(NEVER), filter), Settings::default());
+    let tree = Tree::new(scene.store.view(NEVER, filter), Settings::default());
     let workers = tree.lookup(ROOT, b"workers").unwrap().ino;
     let own = tree.lookup(workers, b"w1").unwrap().ino;
     let mut dice = Dice::new(2);

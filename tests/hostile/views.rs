@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 use swarmletfs::error::Error;
 use swarmletfs::tree::{ROOT, Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs::view::Filter;
 
 use super::{CANARY, Dice, make_fifo};
 use crate::cli::program::{Yard, run, typed, umount};
@@ -276,7 +276,7 @@ fn write(made: &MadeStore, whole: bool, keep: impl Fn(&Made) -> bool) -> TestSto
 }
 
 fn tree(store: &TestStore, filter: &Filter) -> Tree {
-    Tree::new(View::new(store.catalog(NEVER), filter.clone()), Settings::default())
+    Tree::new(store.view(NEVER, filter.clone()), Settings::default())
 }
 
 /// All there is to see, asked names too.

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use swarmletfs::error::Error;
 use swarmletfs::tree::{Settings, Tree};
-use swarmletfs::view::{Filter, View};
+use swarmletfs::view::Filter;
 
 use super::Snapshot;
 use crate::needs_fuse;
@@ -357,7 +357,7 @@ fn a_number_always_leads_to_the_same_bytes() {
 /// what it has seen happens at leisure.
 fn slow_tree(store: &TestStore) -> Tree {
     let hour = Duration::from_secs(3_600);
-    Tree::new(View::new(store.catalog(hour), Filter::default()), Settings::default())
+    Tree::new(store.view(hour, Filter::default()), Settings::default())
 }
 
 #[test]

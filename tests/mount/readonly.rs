@@ -9,7 +9,6 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
 
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Gid, IFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid,
@@ -19,6 +18,7 @@ use rustix::io::Errno;
 
 use super::swarm;
 use crate::needs_fuse;
+use crate::support::user::as_user;
 use crate::support::{Mount, TestStore};
 
 /// The other user.
@@ -272,32 +272,24 @@ fn targets(mount: &Mount) -> Vec<Target> {
     ]
 }
 
-/// Makes every call on every node as `who`, in a thread whose credentials are its own.
+/// Makes every call on every node as `who`.
 fn attempt(
     targets: &[Target],
     mounted: Mounted,
     who: Who,
     seen: &mut BTreeMap<(&'static str, Kind, Mounted, Who), Result<(), Errno>>,
 ) {
-    thread::scope(|scope| {
-        let all = scope.spawn(|| {
-            if who == Someone {
-                rustix::thread::set_thread_groups(&[]).unwrap();
-                rustix::thread::set_thread_gid(Gid::from_raw(OTHER)).unwrap();
-                rustix::thread::set_thread_uid(Uid::from_raw(OTHER)).unwrap();
+    let calls: Vec<Call> = CALLS.into_iter().chain([("copy_file_range", copy_into as fn(&Target) -> _)]).collect();
+    let all = || {
+        let mut all = Vec::new();
+        for target in targets {
+            for (name, call) in &calls {
+                all.push(((*name, target.kind, mounted, who), call(target)));
             }
-            let calls: Vec<Call> =
-                CALLS.into_iter().chain([("copy_file_range", copy_into as fn(&Target) -> _)]).collect();
-            let mut all = Vec::new();
-            for target in targets {
-                for (name, call) in &calls {
-                    all.push(((*name, target.kind, mounted, who), call(target)));
-                }
-            }
-            all
-        });
-        seen.extend(all.join().unwrap());
-    });
+        }
+        all
+    };
+    seen.extend(if who == Someone { as_user(OTHER, all) } else { all() });
 }
 
 /// Everything that stat tells of the store's files, and their bytes: taken without touching them.

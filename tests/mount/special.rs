@@ -84,7 +84,7 @@ fn special_files_are_not_shown_and_nothing_waits_for_them() {
     needs_fuse!();
     let store = store();
     let mut mount = Mount::new(&store.path());
-    for expected in ["lookup: not a regular file", "lookup: the path leaves the store"] {
+    for expected in ["lookup: not a regular file", "lookup: a link or a way out of the store"] {
         mount.expect_warning(expected);
     }
     read_all(&mount);
@@ -110,7 +110,7 @@ fn what_is_made_of_a_worker_names_its_special_files() {
         ("002_fifo.txt", "a special file, which is not opened"),
         ("003_socket.txt", "a special file, which is not opened"),
         ("006_folder.txt", "a folder, not a file"),
-        ("007_link.txt", "a link, which is not followed"),
+        ("007_link.txt", "a link, which is not read"),
     ] {
         let at =
             evidence.find(&format!("tool_calls/{name} (")).unwrap_or_else(|| panic!("{name} is not in {evidence}"));
@@ -140,7 +140,7 @@ fn special_files_are_never_opened() {
         inotify::add_watch(&watch, store.at(folder), WatchFlags::OPEN).unwrap();
     }
     let mut mount = Mount::new(&store.path());
-    for expected in ["lookup: not a regular file", "lookup: the path leaves the store"] {
+    for expected in ["lookup: not a regular file", "lookup: a link or a way out of the store"] {
         mount.expect_warning(expected);
     }
     read_all(&mount);

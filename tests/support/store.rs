@@ -3,11 +3,10 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use swarmletfs::catalog::{Catalog, Freshness, Source};
+use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::tree::{Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
@@ -67,10 +66,10 @@ impl TestStore {
         self
     }
 
-    /// The catalog, which looks again after `fresh`.
-    pub fn catalog(&self, fresh: Duration) -> Arc<Catalog> {
+    /// A view, which looks again after `fresh`.
+    pub fn view(&self, fresh: Duration, filter: Filter) -> View {
         let source = Source::open(&self.path()).unwrap();
-        Arc::new(Catalog::open(vec![source], Freshness { unfinished: fresh, finished: fresh }).unwrap())
+        View::over(vec![source], Freshness { unfinished: fresh, finished: fresh }, filter).unwrap()
     }
 
     /// The tree of everything, always fresh.
@@ -80,7 +79,7 @@ impl TestStore {
 
     /// The tree of a narrower view, always fresh.
     pub fn tree_of(&self, filter: Filter) -> Tree {
-        Tree::new(View::new(self.catalog(Duration::ZERO), filter), Settings::default())
+        Tree::new(self.view(Duration::ZERO, filter), Settings::default())
     }
 
     /// The tree of one owner, always fresh.

@@ -163,7 +163,7 @@ fn call(
         },
         Kind::File => (unknown(), Output::InPlace, place.folder.stat(&path).map_or(0, |meta| meta.size)),
         Kind::Folder => (unknown(), Output::Unreadable("a folder, not a file".into()), 0),
-        Kind::Link => (unknown(), Output::Unreadable("a link, which is not followed".into()), 0),
+        Kind::Link => (unknown(), Output::Unreadable("a link, which is not read".into()), 0),
         Kind::Special => (unknown(), Output::Unreadable("a special file, which is not opened".into()), 0),
     };
     let record = recorded.get(key).and_then(|records| records.get(nth)).cloned().unwrap_or_default();
