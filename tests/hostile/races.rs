@@ -1,6 +1,7 @@
-//! R3, in small: while one process exchanges what lies under a name, no reader gets what the name must not lead to.
+//! R3: while one process exchanges what lies under a name, no reader gets what the name must not lead to: a folder and
+//! a link, a file and a FIFO, a worker's folder and another owner's. Each has a control that loses the same race.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -9,77 +10,96 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{CWD, RenameFlags};
-use serde_json::json;
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use serde_json::{Value, json};
+use swarmletfs::catalog::Freshness;
 use swarmletfs::error::Error;
 use swarmletfs::name::RelPath;
 use swarmletfs::store::{Disk, Store, read_range};
-use swarmletfs::tree::{ROOT, Tree};
+use swarmletfs::tree::{ROOT, Settings, Tree};
+use swarmletfs::view::Filter;
 
 use super::{CANARY, holds_canary, make_fifo};
-use crate::support::TestStore;
+use crate::needs_fuse;
+use crate::support::dose::{dose, times};
+use crate::support::{Mount, TestStore};
 
-/// How often the readers open, together.
-const OPENS: usize = 20_000;
+/// How often the readers open: through the disk store, through an owner's tree that believes for a second what it was
+/// told, through one that believes nothing, and through a mount.
+const DISK_OPENS: usize = 150_000;
+const TREE_OPENS: usize = 48_000;
+const FRESH_TREE_OPENS: usize = 2_000;
+const MOUNT_OPENS: usize = 20_000;
+/// How many read at once.
+const READERS: usize = 4;
 /// After this long without an end something hangs.
-const WATCHDOG: Duration = Duration::from_secs(60);
-/// How often the control tries before it counts as broken.
+const WATCHDOG: Duration = Duration::from_secs(100);
+/// How often a control tries before it counts as broken.
 const TRIES: usize = 3_000_000;
 
-/// A store where `sub` is a folder one moment and a link to the canary's folder the next, and `file` a file and a
-/// FIFO.
+/// A store in which, all the time, `sub` and `file` of A's worker `steady` are exchanged for a link to the canary's
+/// folder and a FIFO, and A's worker `ours` for B's worker `theirs`.
 struct Arena {
     store: TestStore,
     stop: Arc<AtomicBool>,
-    exchanger: Option<thread::JoinHandle<u64>>,
+    exchangers: Vec<thread::JoinHandle<u64>>,
 }
 
 impl Arena {
-    fn new() -> Arena {
+    /// Exchanges these pairs, given from the store's `workers`.
+    fn exchanging(pairs: &[(&str, &str)]) -> Arena {
         let store = TestStore::new();
-        store.worker("w1", json!({}));
-        store.write("workers/w1/sub/f", "own");
-        store.write("workers/w1/file", "own");
+        for (worker, owner, text) in [("steady", "A", "own"), ("ours", "A", "own"), ("theirs", "B", CANARY)] {
+            store.worker(worker, json!({"owner_id": owner}));
+            store.write(format!("workers/{worker}/result.txt"), text);
+            store.call(worker, 1, "sh", text);
+        }
+        store.write("workers/steady/sub/f", "own");
+        store.write("workers/steady/file", "own");
         let outside = store.path().parent().unwrap().join("outside");
         fs::create_dir(&outside).unwrap();
         fs::write(outside.join("f"), CANARY).unwrap();
-        symlink(&outside, store.at("workers/w1/sub.x")).unwrap();
-        make_fifo(&store.at("workers/w1/file.x"));
+        // Relative: an absolute one is refused by NO_XDEV alone.
+        symlink("../../../outside", store.at("workers/steady/sub.x")).unwrap();
+        make_fifo(&store.at("workers/steady/file.x"));
         let stop = Arc::new(AtomicBool::new(false));
-        let (folder, stopped) = (store.at("workers/w1"), stop.clone());
-        let exchanger = thread::spawn(move || {
-            let mut turns = 0;
-            while !stopped.load(Ordering::Relaxed) {
-                for name in ["sub", "file"] {
-                    exchange(&folder.join(name), &folder.join(format!("{name}.x")));
+        let exchangers = pairs.iter().map(|(a, b)| {
+            let (a, b) = (store.at(format!("workers/{a}")), store.at(format!("workers/{b}")));
+            let stopped = stop.clone();
+            thread::spawn(move || {
+                let mut turns = 0;
+                while !stopped.load(Ordering::Relaxed) {
+                    rustix::fs::renameat_with(CWD, &a, CWD, &b, RenameFlags::EXCHANGE).unwrap();
+                    turns += 1;
                 }
-                turns += 1;
-            }
-            turns
+                turns
+            })
         });
-        Arena { store, stop, exchanger: Some(exchanger) }
+        let exchangers = exchangers.collect();
+        Arena { store, stop, exchangers }
     }
 }
+
+const SUB: (&str, &str) = ("steady/sub", "steady/sub.x");
+const FILE: (&str, &str) = ("steady/file", "steady/file.x");
+const WORKER: (&str, &str) = ("ours", "theirs");
 
 impl Drop for Arena {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        let turns = self.exchanger.take().unwrap().join();
-        if !thread::panicking() {
-            assert!(turns.unwrap() > 0, "nothing was exchanged");
+        for exchanger in self.exchangers.drain(..) {
+            let turns = exchanger.join();
+            assert!(thread::panicking() || turns.unwrap() > 0, "nothing was exchanged");
         }
     }
-}
-
-fn exchange(a: &Path, b: &Path) {
-    rustix::fs::renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE).unwrap();
 }
 
 /// Runs `work` in a thread of its own, and fails if it does not end.
 fn watched<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     let worker = thread::spawn(move || sender.send(work()));
-    match receiver.recv_timeout(WATCHDOG) {
+    match receiver.recv_timeout(WATCHDOG * times() as u32) {
         Ok(result) => {
             worker.join().unwrap().unwrap();
             result
@@ -89,95 +109,137 @@ fn watched<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     }
 }
 
-/// Opens and reads in turn. Returns how often it got the right bytes, and how often a refusal.
-fn read_on(disk: &Disk, opens: usize) -> (usize, usize) {
-    let (mut right, mut refused) = (0, 0);
-    for turn in 0..opens {
-        let path = RelPath::parse(["workers/w1/sub/f", "workers/w1/file"][turn % 2]).unwrap();
-        match disk.open(&path).and_then(|file| read_range(&*file, 0, 4_096)) {
-            Ok(bytes) => {
-                assert!(!holds_canary(&bytes), "the canary was reached");
-                assert_eq!(bytes, b"own", "{path:?}");
-                right += 1;
-            }
-            Err(Error::Escape | Error::Special | Error::NotFound | Error::NotADirectory) => refused += 1,
-            Err(error) => panic!("{path:?}: {error:?}"),
-        }
-        if turn % 16 == 0 {
-            match disk.list(&RelPath::parse("workers/w1/sub").unwrap()) {
-                Ok(entries) => assert_eq!(entries.len(), 1),
-                Err(error) => assert!(matches!(error, Error::Escape | Error::NotADirectory), "{error:?}"),
-            }
-        }
-    }
-    (right, refused)
+/// How often something was read rightly, and how often refused.
+#[derive(Debug, Default, Clone, Copy)]
+struct Met {
+    right: usize,
+    refused: usize,
+}
+
+/// Has several read at once, `opens` times together: `read` gives right bytes, or `None` for a refusal.
+#[track_caller]
+fn read_at_once(opens: usize, read: impl Fn(usize) -> Option<Vec<u8>> + Send + Sync + 'static) -> Met {
+    let met = watched(move || {
+        thread::scope(|scope| {
+            let reader = |number: usize| {
+                let read = &read;
+                scope.spawn(move || {
+                    let mut met = Met::default();
+                    for turn in (number..opens).step_by(READERS) {
+                        match read(turn) {
+                            Some(bytes) => {
+                                assert!(!holds_canary(&bytes), "turn {turn}: the canary was reached");
+                                met.right += 1;
+                            }
+                            None => met.refused += 1,
+                        }
+                    }
+                    met
+                })
+            };
+            let readers: Vec<_> = (0..READERS).map(reader).collect();
+            readers.into_iter().map(|reader| reader.join().unwrap()).fold(Met::default(), |all, met| Met {
+                right: all.right + met.right,
+                refused: all.refused + met.refused,
+            })
+        })
+    });
+    assert_eq!(met.right + met.refused, opens);
+    assert!(met.right > 0 && met.refused > 0, "both sides of the exchange are to be met: {met:?}");
+    eprintln!("{met:?}");
+    met
 }
 
 #[test]
 fn no_exchange_of_a_folder_with_a_link_or_a_file_with_a_pipe_leads_out() {
-    let arena = Arena::new();
-    let disk = Arc::new(Disk::open(&arena.store.path()).unwrap());
-    let (right, refused) = watched(move || {
-        let readers: Vec<_> = (0..2)
-            .map(|_| {
-                let disk = disk.clone();
-                thread::spawn(move || read_on(&disk, OPENS / 2))
-            })
-            .collect();
-        readers.into_iter().map(|reader| reader.join().unwrap()).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+    let arena = Arena::exchanging(&[SUB, FILE]);
+    let disk = Disk::open(&arena.store.path()).unwrap();
+    read_at_once(dose(DISK_OPENS), move |turn| {
+        if turn % 64 == 0 {
+            match disk.list(&RelPath::parse("workers/steady/sub").unwrap()) {
+                Ok(entries) => assert_eq!(entries.len(), 1),
+                Err(error) => assert!(matches!(error, Error::Escape | Error::NotADirectory), "{error:?}"),
+            }
+        }
+        let path = RelPath::parse(["workers/steady/sub/f", "workers/steady/file"][turn / READERS % 2]).unwrap();
+        match disk.open(&path).and_then(|file| read_range(&*file, 0, 4_096)) {
+            Ok(bytes) => {
+                assert!(bytes == b"own" || holds_canary(&bytes), "{path:?}");
+                Some(bytes)
+            }
+            Err(Error::Escape | Error::Special | Error::NotFound | Error::NotADirectory) => None,
+            Err(error) => panic!("{path:?}: {error:?}"),
+        }
     });
-    assert_eq!(right + refused, OPENS);
-    assert!(right > 0 && refused > 0, "both sides of the exchange were met: {right} {refused}");
 }
 
-/// RELIABILITY.md, R3: a worker's folder is exchanged with another owner's.
 #[test]
 fn no_exchange_of_a_workers_folder_with_another_owners_leads_into_it() {
-    let store = TestStore::new();
-    store.worker("w1", json!({"owner_id": "A"})).worker("w2", json!({"owner_id": "B"}));
-    store.write("workers/w1/result.txt", "own");
-    store.write("workers/w2/result.txt", CANARY);
-    let tree = Arc::new(store.tree_of_owner("A"));
-    let stop = Arc::new(AtomicBool::new(false));
-    let (folder, stopped) = (store.at("workers"), stop.clone());
-    let exchanger = thread::spawn(move || {
-        while !stopped.load(Ordering::Relaxed) {
-            exchange(&folder.join("w1"), &folder.join("w2"));
-        }
-    });
-    let shared = tree.clone();
-    let (own, foreign) = watched(move || {
-        let (mut own, mut foreign) = (0, 0);
-        for turn in 0..OPENS {
-            let path: [&[u8]; 3] = [b"workers", [b"w1", b"w2"][turn % 2], b"result.txt"];
-            let Ok(bytes) = read_at(&shared, &path) else { continue };
-            own += usize::from(bytes == b"own");
-            foreign += usize::from(holds_canary(&bytes));
-        }
-        (own, foreign)
-    });
-    stop.store(true, Ordering::Relaxed);
-    exchanger.join().unwrap();
-    assert!(own > 0, "not one read came through");
-    assert_eq!(foreign, 0, "of {OPENS} reads, {own} were of the reader's own file");
+    let never = Duration::ZERO;
+    for (opens, fresh) in [(TREE_OPENS, Freshness::default().unfinished), (FRESH_TREE_OPENS, never)] {
+        let arena = Arena::exchanging(&[WORKER]);
+        let filter = Filter { owner: Some("A".into()), run: None };
+        let tree = Tree::new(arena.store.view(fresh, filter), Settings::default());
+        const FILES: [&[&[u8]]; 4] =
+            [&[b"result.txt"], &[b"tool_calls", b"001_sh.txt"], &[b"evidence.txt"], &[b"summary"]];
+        read_at_once(dose(opens), move |turn| {
+            let worker: &[u8] = [&b"ours"[..], b"theirs"][turn / READERS % 2];
+            // What is generated takes longer, and is asked for less often.
+            let file = FILES[if turn / READERS % 64 < 60 { turn / READERS / 2 % 2 } else { 2 + turn / READERS % 2 }];
+            let path = [&b"workers"[..], worker].into_iter().chain(file.iter().copied());
+            read_at(&tree, path).ok()
+        });
+    }
 }
 
-fn read_at(tree: &Tree, path: &[&[u8]]) -> Result<Vec<u8>, Error> {
+fn read_at<'a>(tree: &Tree, path: impl Iterator<Item = &'a [u8]>) -> Result<Vec<u8>, Error> {
     let mut ino = ROOT;
     let mut held = Vec::new();
-    let found = path.iter().try_for_each(|name| {
+    let found = path.into_iter().try_for_each(|name| {
         ino = tree.lookup(ino, name)?.ino;
         held.push(ino);
         Ok(())
     });
     let bytes = found.and_then(|()| {
         let fh = tree.open(ino)?.fh;
-        let bytes = tree.read(fh, 0, 4_096, <[u8]>::to_vec);
+        let bytes = tree.read(fh, 0, 16_384, <[u8]>::to_vec);
         tree.release(fh);
         bytes
     });
     held.into_iter().for_each(|ino| tree.forget(ino, 1));
     bytes
+}
+
+#[test]
+fn no_exchange_leads_out_through_a_mount() {
+    needs_fuse!();
+    let arena = Arena::exchanging(&[SUB, FILE, WORKER]);
+    let mut mount = Mount::with(&arena.store.path(), &["--owner", "A"]);
+    for warned in ["a link or a way out of the store", "not a regular file"] {
+        mount.expect_warning(warned);
+    }
+    const PATHS: [&str; 6] = [
+        "steady/sub/f",
+        "steady/file",
+        "ours/result.txt",
+        "theirs/result.txt",
+        "ours/tool_calls/001_sh.txt",
+        "theirs/tool_calls/001_sh.txt",
+    ];
+    let workers = mount.at("workers");
+    read_at_once(dose(MOUNT_OPENS), move |turn| {
+        let turn = turn / READERS;
+        let path =
+            if turn % 100 < 98 { PATHS[turn % PATHS.len()] } else { ["ours/evidence.txt", "theirs/summary"][turn % 2] };
+        match fs::read(workers.join(path)) {
+            Ok(bytes) => Some(bytes),
+            Err(error) => {
+                let errno = Errno::from_io_error(&error).unwrap();
+                assert!(matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::STALE), "{path}: {error}");
+                None
+            }
+        }
+    });
 }
 
 /// What most file servers do: resolve, compare with the root, open.
@@ -187,17 +249,58 @@ fn resolve_check_open(root: &Path, path: &Path) -> Option<Vec<u8>> {
         return None;
     }
     let mut bytes = Vec::new();
-    fs::File::open(path).ok()?.read_to_end(&mut bytes).ok()?;
+    File::open(path).ok()?.read_to_end(&mut bytes).ok()?;
     Some(bytes)
+}
+
+#[track_caller]
+fn loses(mut read: impl FnMut() -> Option<Vec<u8>> + Send + 'static) {
+    let escaped = watched(move || (0..TRIES).any(|_| read().is_some_and(|bytes| holds_canary(&bytes))));
+    assert!(escaped, "not one escape in {TRIES} tries: the exchange does not race");
 }
 
 #[test]
 fn control_who_resolves_checks_and_then_opens_loses_the_race() {
-    let arena = Arena::new();
-    let (root, path) = (arena.store.path().canonicalize().unwrap(), arena.store.at("workers/w1/sub/f"));
-    let escaped = watched(move || {
-        let reads = |_: &usize| resolve_check_open(&root, &path).is_some_and(|bytes| holds_canary(&bytes));
-        (0..TRIES).any(|turn| reads(&turn))
+    let arena = Arena::exchanging(&[SUB]);
+    let (root, path) = (arena.store.path().canonicalize().unwrap(), arena.store.at("workers/steady/sub/f"));
+    loses(move || resolve_check_open(&root, &path));
+}
+
+#[test]
+fn control_who_reads_whose_a_worker_is_and_then_its_files_by_name_loses_the_race() {
+    let arena = Arena::exchanging(&[WORKER]);
+    let worker = arena.store.at("workers/ours");
+    loses(move || {
+        let metadata: Value = serde_json::from_slice(&fs::read(worker.join("metadata.json")).ok()?).ok()?;
+        if metadata["owner_id"] == "A" { fs::read(worker.join("result.txt")).ok() } else { None }
     });
-    assert!(escaped, "not one escape in {TRIES} tries: the exchange does not race");
+}
+
+#[test]
+fn control_who_looks_whether_it_is_a_file_and_then_opens_waits_for_a_pipe() {
+    let arena = Arena::exchanging(&[FILE]);
+    let file = arena.store.at("workers/steady/file");
+    let waits = Arc::new(AtomicBool::new(false));
+    let (looked_at, seen) = (file.clone(), waits.clone());
+    let reader = thread::spawn(move || {
+        while !seen.load(Ordering::Relaxed) {
+            if fs::symlink_metadata(&looked_at).unwrap().is_file() {
+                drop(File::open(&looked_at));
+            }
+        }
+    });
+    // A pipe can be opened for writing without waiting only while somebody waits to read from it, who then goes on.
+    let to_write = || -> Result<bool, Errno> {
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+        let fd = rustix::fs::open(&file, flags, Mode::empty())?;
+        Ok(rustix::fs::fstat(&fd)?.st_mode & 0o170_000 == 0o010_000)
+    };
+    let met = (0..TRIES).any(|_| to_write().unwrap_or(false));
+    waits.store(true, Ordering::Relaxed);
+    // Whoever waits now is let go as well.
+    while !reader.is_finished() {
+        let _ = to_write();
+    }
+    reader.join().unwrap();
+    assert!(met, "not one waited in {TRIES} tries: the exchange does not race");
 }

@@ -9,7 +9,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// After this long the watchdog aborts the connection, and every waiting client gets an error.
+use super::dose::times;
+
+/// After this long, times the dose, the watchdog aborts the connection, and every waiting client gets an error.
 const WATCHDOG: Duration = Duration::from_secs(120);
 /// A mount that does not answer within this time has failed.
 const READY: Duration = Duration::from_secs(20);
@@ -56,7 +58,7 @@ impl Mount {
         mount.connection = mount.wait_until_ready();
         let connection = mount.connection;
         thread::spawn(move || {
-            if dropped.recv_timeout(WATCHDOG) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if dropped.recv_timeout(WATCHDOG * times() as u32) == Err(mpsc::RecvTimeoutError::Timeout) {
                 eprintln!("watchdog: a mount test took too long");
                 abort(connection);
             }
