@@ -11,6 +11,7 @@ mod links;
 mod mountpoints;
 mod paths;
 mod races;
+mod renames;
 mod views;
 
 use std::collections::BTreeMap;
