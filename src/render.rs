@@ -11,6 +11,7 @@ mod evidence;
 mod fragment;
 mod index;
 mod json;
+pub mod own;
 mod summary;
 mod text;
 

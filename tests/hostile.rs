@@ -9,6 +9,7 @@ mod crossings;
 mod hard_links;
 mod links;
 mod mountpoints;
+mod names;
 mod paths;
 mod races;
 mod renames;

@@ -1,7 +1,8 @@
 //! index.json: what programs read. Of a worker in full; of a run or the swarm a line for each worker.
 
 use super::fragment::{self, Fragment};
-use super::json::{Call, CallCounts, FileRow, Row, SwarmTail, WorkerIndex, printable};
+use super::json::{Call, CallCounts, FileRow, Row, SwarmTail, WorkerIndex, hex, printable};
+use super::own;
 use super::summary::marker;
 use super::text::{one_line, utc, when};
 use crate::catalog::Stamp;
@@ -35,7 +36,11 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Recor
         summary: worker.summary.as_deref(),
         files: files
             .into_iter()
-            .map(|file| FileRow { path: file.path.to_text().into_owned(), bytes: file.bytes, mtime: utc(file.mtime) })
+            .map(|file| {
+                let path = own::shown_path(&file.path);
+                let (text, bytes) = (path.to_text().into_owned(), hex(path.as_bytes()));
+                FileRow { path: text, path_hex: bytes, bytes: file.bytes, mtime: utc(file.mtime) }
+            })
             .collect(),
         total_files: now.files,
         total_bytes: stamp.bytes,
@@ -52,6 +57,7 @@ fn call(call: &crate::model::ToolCall) -> Call {
         seq: call.seq,
         tool: call.tool.clone(),
         file: call.path.to_text().into_owned(),
+        file_hex: hex(call.path.as_bytes()),
         outcome: call.outcome.as_str(),
         exit_code: call.exit_code,
         duration_ms: call.duration_ms,
@@ -95,12 +101,12 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[fragmen
 }
 
 fn row<'a>(member: &Member, worker: &'a Worker, fragment: Option<&Fragment>, stamp: Option<&Stamp>) -> Row<'a> {
-    let id = member.name.to_text();
-    let lossy = std::str::from_utf8(member.name.as_bytes()).is_err();
+    let path = [b"workers/", own::shown(&member.name, own::is_index).as_bytes()].concat();
     Row {
-        id_hex: lossy.then(|| member.name.as_bytes().iter().map(|b| format!("{b:02x}")).collect()),
-        path: format!("workers/{id}"),
-        id: id.into_owned(),
+        id: member.name.to_text().into_owned(),
+        id_hex: hex(member.name.as_bytes()),
+        path: String::from_utf8_lossy(&path).into_owned(),
+        path_hex: hex(&path),
         task: one_line(&worker.task, TASK_MAX),
         status: worker.status.as_str(),
         status_source: worker.status_source.as_deref().filter(|word| *word != worker.status.as_str()),

@@ -1,4 +1,7 @@
 //! The shapes of index.json: structs at the edge, so that the model need not be serialisable.
+//!
+//! Names and paths are those in the mount. Where one is not UTF-8, its text holds U+FFFD for what is not, and its bytes
+//! stand beside it in hexadecimal, under the same key with `_hex` behind.
 
 use serde::Serialize;
 
@@ -33,7 +36,6 @@ pub(super) struct WorkerIndex<'a> {
 #[derive(Serialize)]
 pub(super) struct Row<'a> {
     pub(super) id: String,
-    /// The bytes of an id that is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id_hex: Option<String>,
     pub(super) task: String,
@@ -43,6 +45,8 @@ pub(super) struct Row<'a> {
     /// `ok`, `failed`, `unknown`; null where it was not read in time.
     pub(super) outcome: Option<&'static str>,
     pub(super) path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) path_hex: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) created_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,6 +93,8 @@ pub(super) struct Call {
     pub(super) seq: u64,
     pub(super) tool: String,
     pub(super) file: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) file_hex: Option<String>,
     pub(super) outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) exit_code: Option<i64>,
@@ -105,6 +111,8 @@ pub(super) struct Call {
 #[derive(Serialize)]
 pub(super) struct FileRow {
     pub(super) path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) path_hex: Option<String>,
     pub(super) bytes: u64,
     pub(super) mtime: String,
 }
@@ -153,6 +161,12 @@ pub(super) fn printable(json: &str) -> String {
         }
     }
     out
+}
+
+/// The bytes of a name or path that is not UTF-8, in hexadecimal.
+pub(super) fn hex(name: &[u8]) -> Option<String> {
+    let digits = || name.iter().map(|byte| format!("{byte:02x}")).collect();
+    std::str::from_utf8(name).is_err().then(digits)
 }
 
 fn is_zero(n: &u64) -> bool {

@@ -9,6 +9,7 @@ use super::attr::Attr;
 use super::versions::{Version, Versions};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
+use crate::render::own::{INDEX, behind, is_generated, is_index, shown};
 use crate::render::{Generated, LISTED, Renderer, Scope};
 use crate::store::{Entry, File, Kind, Time};
 use crate::view::{Member, View, Visible};
@@ -52,9 +53,6 @@ const RUNS: &str = "runs";
 const SUPERVISOR: &str = "supervisor";
 const LATEST: &str = "latest";
 const README: &str = "README.md";
-const INDEX: &str = "index.json";
-/// Behind the name of a file whose name we use ourselves.
-const OWN: &[u8] = b".own";
 
 type Listed = (Name, Node, NodeKind);
 
@@ -305,54 +303,4 @@ fn listed_generated(scope: &Scope) -> Vec<Listed> {
 
 fn kind(kind: Kind) -> NodeKind {
     if kind == Kind::Folder { NodeKind::Folder } else { NodeKind::File }
-}
-
-fn is_generated(name: &Name) -> bool {
-    Generated::asked(name).is_some()
-}
-
-fn is_index(name: &Name) -> bool {
-    name.as_bytes() == INDEX.as_bytes()
-}
-
-/// Whether `name` is one of ours, or one of ours with `.own` behind it any number of times.
-fn derived(name: &Name, ours: fn(&Name) -> bool) -> bool {
-    let mut bytes = name.as_bytes();
-    while let Some(rest) = bytes.strip_suffix(OWN) {
-        bytes = rest;
-    }
-    Name::new(bytes).is_ok_and(|name| ours(&name))
-}
-
-/// The name under which a file called `name` on disk is shown: with `.own` behind it, if it is derived from ours.
-fn shown(name: &Name, ours: fn(&Name) -> bool) -> Name {
-    if !derived(name, ours) {
-        return name.clone();
-    }
-    Name::new([name.as_bytes(), OWN].concat()).unwrap_or_else(|_| name.clone())
-}
-
-/// The name on disk of what is shown as `name`; none if that is a name of ours.
-fn behind(name: &Name, ours: fn(&Name) -> bool) -> Option<Name> {
-    if !derived(name, ours) {
-        return Some(name.clone());
-    }
-    Name::new(name.as_bytes().strip_suffix(OWN)?).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn own_names_come_back_as_they_were() {
-        for text in ["a", "summary", "summary.own", "summary.own.own", "evidence.4k.txt", "x.own", ".own", "index.json"]
-        {
-            let name = Name::new(text).unwrap();
-            let shown = shown(&name, is_generated);
-            assert!(!is_generated(&shown), "{text} is shown as one of ours");
-            assert_eq!(behind(&shown, is_generated), Some(name), "{text}");
-        }
-        assert_eq!(behind(&Name::new("summary").unwrap(), is_generated), None);
-    }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::frame::{Content, Section};
 use super::{Account, Written, open_call, order, section};
 use crate::model::{Outcome, Record};
-use crate::render::Budget;
 use crate::render::clean::one_line;
+use crate::render::{Budget, own};
 use crate::store::File;
 use crate::view::View;
 
@@ -43,7 +43,10 @@ pub(in crate::render) fn swarm(
         .collect();
     let sections: Vec<Section> = calls
         .iter()
-        .map(|(account, call)| section(call, &format!("workers/{}/", account.member.name.display())))
+        .map(|(account, call)| {
+            let folder = own::shown(&account.member.name, own::is_index);
+            section(call, &format!("workers/{}/", folder.display()))
+        })
         .collect();
     let open = |number: usize| -> Result<Box<dyn File>, String> {
         let (account, call) = calls.get(number).ok_or("not there")?;
