@@ -5,6 +5,7 @@
 
 mod change;
 mod fresh;
+mod limits;
 mod readonly;
 mod replaced;
 mod snapshots;

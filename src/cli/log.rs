@@ -49,6 +49,8 @@ fn init(filter: EnvFilter, out: impl Write + Send + 'static) {
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
+        // Left to itself, a log that cannot be written is told on stderr; if that cannot be written either, it panics.
+        .log_internal_errors(false)
         .with_writer(Mutex::new(Clean(out)))
         .try_init();
 }

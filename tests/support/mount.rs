@@ -1,5 +1,6 @@
 //! A real mount, in a folder of its own, with a watchdog: a hung mount would block even `ls` of its parent.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +10,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+
 use super::dose::times;
+use super::log::unannounced;
 
 /// After this long, times the dose, the watchdog aborts the connection, and every waiting client gets an error.
 const WATCHDOG: Duration = Duration::from_secs(120);
@@ -36,23 +41,29 @@ impl Mount {
 
     /// The same with more arguments.
     pub fn with(store: &Path, arguments: &[&str]) -> Mount {
+        Mount::by(&[], store, arguments)
+    }
+
+    /// The same, the program being started by another one: `before` is that and its arguments.
+    pub fn by(before: &[&str], store: &Path, arguments: &[&str]) -> Mount {
+        Mount::of(|point| {
+            let mut words = before.iter().map(OsStr::new).chain([OsStr::new(PROGRAM)]);
+            let mut command = Command::new(words.next().unwrap());
+            command.args(words).args(["mount", "--foreground", "--store"]).arg(store).args(arguments).arg(point);
+            command.stdin(Stdio::null()).stdout(Stdio::null());
+            command
+        })
+    }
+
+    /// A mount by whatever `command` gives for a mountpoint. Its process mounts there, and logs to its standard error.
+    pub fn of(command: impl FnOnce(&Path) -> Command) -> Mount {
         let dir = tempfile::tempdir().unwrap();
         // Other users may come as far as the mount, which then decides for itself.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let point = dir.path().join("mnt");
         fs::create_dir(&point).unwrap();
         let log = fs::File::create(dir.path().join("stderr")).unwrap();
-        let child = Command::new(PROGRAM)
-            .args(["mount", "--foreground", "--store"])
-            .arg(store)
-            .args(arguments)
-            .arg(&point)
-            .env_remove("SWARMLETFS_LOG")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
+        let child = command(&point).env_remove("SWARMLETFS_LOG").stderr(log).spawn().unwrap();
         let (alive, dropped) = mpsc::channel();
         let mut mount = Mount { dir, child, connection: 0, expected: Vec::new(), _alive: alive };
         mount.connection = mount.wait_until_ready();
@@ -108,9 +119,32 @@ impl Mount {
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     }
 
+    /// Has the kernel forget every name, inode and page that nobody holds, as it does when memory is short.
+    pub fn forget(&self) {
+        let flags = MountFlags::RDONLY | MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOATIME;
+        rustix::mount::mount_remount(self.path(), flags, "").unwrap();
+    }
+
+    /// The process of the program.
+    pub fn process(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
     /// The process id of the program.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// From now on the program may have no more than `most` of `resource`.
+    pub fn limit(&self, resource: Resource, most: u64) {
+        // Only the soft limit: the hard one could not be raised again.
+        let maximum = getrlimit(resource).maximum;
+        prlimit(Some(Pid::from_child(&self.child)), resource, Rlimit { current: Some(most), maximum }).unwrap();
+    }
+
+    /// How many descriptors the program holds.
+    pub fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
     }
 
     /// The number of the mount's connection under /sys/fs/fuse/connections.
@@ -150,16 +184,14 @@ impl Mount {
         let log = self.log();
         let (during, after) = log.split_at_checked(end).unwrap_or((&log, ""));
         let after = after.lines().filter(|line| !line.contains("Failed to send FUSE reply"));
-        let is_bad = |line: &&str| line.contains("WARN") || line.contains("ERROR") || line.contains("panicked");
-        let is_expected = |line: &&str| self.expected.iter().any(|expected| line.contains(expected.as_str()));
-        during.lines().chain(after).filter(is_bad).filter(|line| !is_expected(line)).map(str::to_owned).collect()
+        unannounced(during.lines().chain(after), &self.expected)
     }
 }
 
 impl Drop for Mount {
     fn drop(&mut self) {
         let before = self.log().len();
-        let _ = rustix::mount::unmount(self.path(), rustix::mount::UnmountFlags::DETACH);
+        let _ = rustix::mount::unmount(self.path(), UnmountFlags::DETACH);
         let begun = Instant::now();
         while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
             if begun.elapsed() > Duration::from_secs(5) {
