@@ -1,8 +1,8 @@
 //! The FUSE door: requests of the kernel into calls of [`crate::tree`], answers back. No logic.
 //!
 //! Every method has the same shape: call, match, reply. What may take longer than a stat is answered from a bounded
-//! pool, so that the threads that read from the kernel are never held up by a render. A panic in one request answers
-//! EIO for that request. Every request that would change something answers EROFS, also where the kernel no longer
+//! pool, so that the threads that read from the kernel are never held up by a render. A panic in one request drops its
+//! reply, which is EIO. Every request that would change something answers EROFS, also where the kernel no longer
 //! refuses it itself because root remounted the mount read-write.
 
 mod confine;
@@ -24,11 +24,12 @@ use fuser::{
 };
 use tracing::{debug, info, warn};
 
+pub use guard::log_panics;
 pub use session::{Access, Session, mount};
 
 use crate::error::Error;
 use crate::tree::{Attr, Found, NodeKind, Tree};
-use guard::guarded;
+use guard::contained;
 use pool::Pool;
 
 /// The block size told by stat and statfs, in bytes.
@@ -45,14 +46,25 @@ struct Door {
 }
 
 impl Door {
-    /// Calls `work`, in the pool if it is `slow`.
-    fn run(&self, slow: bool, work: impl FnOnce() + Send + 'static) {
-        if slow {
-            self.pool.run(Box::new(work));
-        } else {
-            work();
-        }
+    /// Calls `work`, in the pool if it is `slow`. A panic in either goes no further.
+    fn run(&self, slow: impl FnOnce(&Tree) -> bool, work: impl FnOnce(&Tree) + Send + 'static) {
+        contained(|| {
+            if slow(&self.tree) {
+                let tree = self.tree.clone();
+                self.pool.run(Box::new(move || work(&tree)));
+            } else {
+                work(&self.tree);
+            }
+        });
     }
+}
+
+fn always(_: &Tree) -> bool {
+    true
+}
+
+fn never(_: &Tree) -> bool {
+    false
 }
 
 /// The errno of `error`, noted in the log as it deserves.
@@ -111,8 +123,9 @@ impl Filesystem for Door {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let (tree, name) = (self.tree.clone(), name.as_bytes().to_vec());
-        self.run(tree.lookup_is_slow(parent.0, &name), move || match guarded(|| tree.lookup(parent.0, &name)) {
+        let (asked, name) = (name.as_bytes(), name.as_bytes().to_vec());
+        let slow = |tree: &Tree| tree.lookup_is_slow(parent.0, asked);
+        self.run(slow, move |tree| match tree.lookup(parent.0, &name) {
             Ok(Found { ino, attr, name_ttl, attr_ttl }) => {
                 reply.entry_with_ttls(&attr_ttl, &name_ttl, &file_attr(ino, &attr), Generation(0));
             }
@@ -121,20 +134,19 @@ impl Filesystem for Door {
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
-        self.tree.forget(ino.0, nlookup);
+        self.run(never, move |tree| tree.forget(ino.0, nlookup));
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let tree = self.tree.clone();
-        self.run(tree.is_slow(ino.0), move || match guarded(|| tree.attr(ino.0)) {
+        let slow = |tree: &Tree| tree.is_slow(ino.0);
+        self.run(slow, move |tree| match tree.attr(ino.0) {
             Ok((attr, ttl)) => reply.attr(&ttl, &file_attr(ino.0, &attr)),
             Err(error) => reply.error(errno("getattr", &error)),
         });
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        let tree = self.tree.clone();
-        self.run(true, move || match guarded(|| tree.read_link(ino.0)) {
+        self.run(always, move |tree| match tree.read_link(ino.0) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(errno("readlink", &error)),
         });
@@ -145,8 +157,8 @@ impl Filesystem for Door {
         if flags.acc_mode() != OpenAccMode::O_RDONLY || flags.0 & TRUNC != 0 {
             return reply.error(Errno::EROFS);
         }
-        let tree = self.tree.clone();
-        self.run(tree.open_is_slow(ino.0), move || match guarded(|| tree.open(ino.0)) {
+        let slow = |tree: &Tree| tree.open_is_slow(ino.0);
+        self.run(slow, move |tree| match tree.open(ino.0) {
             Ok(opened) => {
                 let keep = if opened.keep_cache { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
                 reply.opened(FileHandle(opened.fh), keep);
@@ -166,16 +178,18 @@ impl Filesystem for Door {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let mut reply = Some(reply);
-        let send = |data: &[u8]| {
-            if let Some(reply) = reply.take() {
-                reply.data(data);
+        self.run(never, move |tree| {
+            let mut reply = Some(reply);
+            let send = |data: &[u8]| {
+                if let Some(reply) = reply.take() {
+                    reply.data(data);
+                }
+            };
+            let result = tree.read(fh.0, offset, size as usize, send);
+            if let (Err(error), Some(reply)) = (result, reply) {
+                reply.error(errno("read", &error));
             }
-        };
-        let result = guarded(|| self.tree.read(fh.0, offset, size as usize, send));
-        if let (Err(error), Some(reply)) = (result, reply) {
-            reply.error(errno("read", &error));
-        }
+        });
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
@@ -193,8 +207,10 @@ impl Filesystem for Door {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.tree.release(fh.0);
-        reply.ok();
+        self.run(never, move |tree| {
+            tree.release(fh.0);
+            reply.ok();
+        });
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
@@ -202,17 +218,17 @@ impl Filesystem for Door {
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let tree = self.tree.clone();
-        self.run(tree.is_slow(ino.0), move || match guarded(|| tree.open_folder(ino.0)) {
+        let slow = |tree: &Tree| tree.is_slow(ino.0);
+        self.run(slow, move |tree| match tree.open_folder(ino.0) {
             Ok(fh) => reply.opened(FileHandle(fh), FopenFlags::empty()),
             Err(error) => reply.error(errno("opendir", &error)),
         });
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let tree = self.tree.clone();
-        self.run(offset == 0 && tree.is_slow(ino.0), move || {
-            let items = match guarded(|| tree.entries(ino.0, fh.0, offset == 0)) {
+        let slow = |tree: &Tree| offset == 0 && tree.is_slow(ino.0);
+        self.run(slow, move |tree| {
+            let items = match tree.entries(ino.0, fh.0, offset == 0) {
                 Ok(items) => items,
                 Err(error) => return reply.error(errno("readdir", &error)),
             };
@@ -232,8 +248,10 @@ impl Filesystem for Door {
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        self.tree.release(fh.0);
-        reply.ok();
+        self.run(never, move |tree| {
+            tree.release(fh.0);
+            reply.ok();
+        });
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {

@@ -204,7 +204,9 @@ impl Tree {
 
     /// Closes a file or folder.
     pub fn release(&self, fh: Fh) {
-        self.handles.lock().remove(fh);
+        let held = self.handles.lock().remove(fh);
+        // Closed only when the lock is given back: the file system beneath may take its time.
+        drop(held);
     }
 
     /// How many inodes and handles are held, the root not counted.

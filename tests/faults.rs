@@ -1,6 +1,9 @@
 //! Every operation under every fault of the store at every call (R18): the error is on that node only and is the
 //! store's own, nothing is made up, nothing is held, and the next call is right again.
 
+mod panics;
+pub mod served;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,8 +88,12 @@ fn outputs() -> Memory {
 }
 
 fn tree(plan: &Arc<Plan>) -> Tree {
-    let faulty = |store: Memory| Arc::new(Faulty { store: Arc::new(store), plan: plan.clone() }) as Arc<dyn Store>;
-    let source = Source::over(faulty(store()), Some(faulty(outputs())));
+    tree_of(Arc::new(store()), plan)
+}
+
+fn tree_of(store: Arc<Memory>, plan: &Arc<Plan>) -> Tree {
+    let faulty = |store: Arc<Memory>| Arc::new(Faulty { store, plan: plan.clone() }) as Arc<dyn Store>;
+    let source = Source::over(faulty(store), Some(faulty(Arc::new(outputs()))));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     Tree::new(View::over(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
 }
@@ -111,7 +118,7 @@ fn check(path: &str, fault: Fault, right: &[u8], found: Result<Vec<u8>>) {
     let at = format!("{path} under {fault:?}");
     match (found, fault) {
         (Ok(found), Fault::ShortRead) => assert!(found == right, "{at}: a short read changes nothing"),
-        (Err(error), Fault::ShortRead) => panic!("{at}: {error}"),
+        (Err(error), Fault::ShortRead | Fault::Panic) => panic!("{at}: {error}"),
         (Ok(found), _) if is_own(path) => assert!(found == right, "{at}: an own file or folder is right or an error"),
         (Ok(found), _) => assert!(!found.is_empty(), "{at}: something empty was made up"),
         (Err(error), Fault::Errno(errno)) => {
@@ -131,7 +138,7 @@ fn every_fault_at_every_call_is_contained() {
             // What goes on failing looks the same under every errno.
             let ways: &[bool] = match fault {
                 Fault::Errno(Errno::IO) | Fault::ShortRead => &[false, true],
-                Fault::Errno(_) => &[false],
+                Fault::Errno(_) | Fault::Panic => &[false],
             };
             for &sticky in ways {
                 for k in 1.. {

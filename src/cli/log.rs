@@ -1,7 +1,8 @@
 //! The log: to a file, to stderr in the foreground, or nowhere.
 //!
 //! `$SWARMLETFS_LOG` says how much: a level, or a list such as `swarmletfs=debug,fuser=warn`. Lines carry no colour
-//! and no control character, whatever name is logged.
+//! and no control character, whatever name is logged. Panics are told there too, and a log that cannot be written stops
+//! nothing.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -53,6 +54,7 @@ fn init(filter: EnvFilter, out: impl Write + Send + 'static) {
         .log_internal_errors(false)
         .with_writer(Mutex::new(Clean(out)))
         .try_init();
+    crate::fuse::log_panics();
 }
 
 fn filter(default: &str) -> Result<EnvFilter, Usage> {

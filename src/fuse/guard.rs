@@ -2,18 +2,23 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rustix::io::Errno;
 use tracing::error;
 
-use crate::error::{Error, Result};
+/// Calls `work`; a panic in it ends there. The reply that `work` held answers EIO when it is dropped. The locks of the
+/// tree are not poisoned by a panic and guard nothing that is changed in more than one step.
+pub(super) fn contained(work: impl FnOnce()) {
+    // What it was is told by the hook that the program has set.
+    let _ = catch_unwind(AssertUnwindSafe(work));
+}
 
-/// Calls `work`; a panic in it becomes [`Error::Io`] and a line in the log. The locks of the tree are not poisoned by
-/// a panic and guard nothing that is changed in more than one step.
-pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        error!("a request panicked; it is answered with an I/O error");
-        Err(Error::Io(Errno::IO))
-    })
+/// Has every panic of this process told in one line of the log instead of on standard error. For programs, once.
+pub fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let (file, line) = panic.location().map_or(("", 0), |location| (location.file(), location.line()));
+        // What was put together at run time may quote a worker, whom the reader of the log may not know.
+        let what = panic.payload().downcast_ref::<&'static str>().unwrap_or(&"");
+        error!("panicked at {file}:{line}: {what}");
+    }));
 }
 
 #[cfg(test)]
@@ -21,8 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_an_io_error() {
-        let result: Result<()> = guarded(|| panic!("on purpose"));
-        assert_eq!(result, Err(Error::Io(Errno::IO)));
+    fn a_panic_goes_no_further() {
+        contained(|| panic!("on purpose"));
     }
 }

@@ -1,11 +1,12 @@
 //! A few threads for requests that take longer than a stat.
 
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
 use parking_lot::Mutex;
+
+use super::guard::contained;
 
 /// One request.
 type Job = Box<dyn FnOnce() + Send>;
@@ -44,8 +45,7 @@ impl Workers {
                     // The lock is held while waiting: one thread waits for a job, the others for their turn to wait.
                     let job = jobs.lock().recv();
                     let Ok(job) = job else { return };
-                    // A reply that a panic drops is answered with EIO by its own drop.
-                    let _ = catch_unwind(AssertUnwindSafe(job));
+                    contained(job);
                 }
             })?;
         }

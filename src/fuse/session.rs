@@ -36,10 +36,10 @@ pub struct Session {
 
 /// Mounts `tree` at `mountpoint`, read-only, and serves it from threads of its own, which may read its stores and
 /// nothing else. Errors: those of the system.
-pub fn mount(tree: Tree, mountpoint: &Path, access: Access) -> io::Result<Session> {
+pub fn mount(tree: impl Into<Arc<Tree>>, mountpoint: &Path, access: Access) -> io::Result<Session> {
     let threads = thread::available_parallelism().map_or(THREADS, |cores| cores.get().max(THREADS));
     let (sender, ended) = mpsc::channel();
-    let (tree, (pool, workers)) = (Arc::new(tree), Pool::new());
+    let (tree, (pool, workers)) = (tree.into(), Pool::new());
     let door = Door { tree: tree.clone(), pool, _ended: sender };
     // As root the file system's type comes from an option of the kernel, else from one of fusermount3.
     let subtype = if rustix::process::geteuid().is_root() {

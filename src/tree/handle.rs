@@ -58,8 +58,8 @@ impl Handles {
         })
     }
 
-    pub(super) fn remove(&mut self, fh: Fh) {
-        self.open.remove(&fh);
+    pub(super) fn remove(&mut self, fh: Fh) -> Option<Handle> {
+        self.open.remove(&fh)
     }
 
     pub(super) fn len(&self) -> usize {

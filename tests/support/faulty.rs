@@ -17,7 +17,12 @@ pub enum Fault {
     Errno(Errno),
     /// A read gives one byte; calls that are no reads go well.
     ShortRead,
+    /// The call panics, in words that hold [`PRIVATE`].
+    Panic,
 }
+
+/// What a panic may say and a log may not.
+pub const PRIVATE: &str = "/data/of-another-owner";
 
 /// When and how it goes wrong; shared by a store and all that was opened through it.
 pub struct Plan {
@@ -63,13 +68,15 @@ impl Plan {
             return None;
         }
         self.met.store(true, Ordering::SeqCst);
-        Some(*self.fault.lock())
+        let fault = *self.fault.lock();
+        assert!(fault != Fault::Panic, "on purpose, at {PRIVATE}");
+        Some(fault)
     }
 
     fn check(&self) -> Result<()> {
         match self.fault() {
             Some(Fault::Errno(errno)) => Err(Error::from(errno)),
-            Some(Fault::ShortRead) | None => Ok(()),
+            Some(Fault::ShortRead | Fault::Panic) | None => Ok(()),
         }
     }
 }
@@ -127,7 +134,7 @@ impl File for FaultyFile {
                 let few = buffer.len().min(1);
                 self.file.read_at(&mut buffer[..few], offset)
             }
-            None => self.file.read_at(buffer, offset),
+            Some(Fault::Panic) | None => self.file.read_at(buffer, offset),
         }
     }
 
