@@ -9,6 +9,7 @@ mod faults;
 mod formats;
 mod hostile;
 mod mount;
+mod quiet;
 mod schema;
 mod support;
 mod tidy;

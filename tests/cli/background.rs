@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use super::program::{Yard, is_root, mount, ours_at, plain, run, servers, small_store, typed, umount, wait_until};
+use super::program::{
+    Yard, is_root, logged, look_through, mount, ours_at, plain, run, servers, small_store, typed, umount, wait_until,
+};
 use crate::needs_fuse;
 use crate::support::mount::PROGRAM;
 
@@ -35,8 +37,8 @@ fn the_server_holds_neither_the_terminal_nor_the_folder_nor_a_writable_file() {
     needs_fuse!();
     let (store, yard) = (small_store(), Yard::new());
     let point = yard.folder("mnt");
-    let mut command = typed(["mount", "--store"]);
-    command.arg(store.path()).arg(&point).current_dir(yard.folder("cwd"));
+    let mut command = logged(typed(["mount"]), &point);
+    command.arg("--store").arg(store.path()).arg(&point).current_dir(yard.folder("cwd"));
     run(command).fine();
     let pid = servers(|at| at == point)[0].as_raw_nonzero();
     assert_eq!(fs::read_link(format!("/proc/{pid}/cwd")).unwrap(), Path::new("/"));
@@ -61,7 +63,7 @@ fn the_short_form_and_the_options_of_mount_are_taken() {
     let (store, yard) = (small_store(), Yard::new());
     let point = yard.folder("mnt");
     let usual = "rw,dev,suid,noatime,_netdev,x-systemd.automount,owner=7,run=48,budget=4k,ttl=5";
-    let mut command = typed([store.path().as_os_str(), point.as_os_str()]);
+    let mut command = logged(typed([store.path().as_os_str(), point.as_os_str()]), &point);
     command.args(["-o", usual]);
     let done = run(command);
     done.fine();
@@ -70,7 +72,7 @@ fn the_short_form_and_the_options_of_mount_are_taken() {
     let mut command = typed(["-o", "store=/nowhere\\,at all,all_owners,allow_other"]);
     command.arg(&point);
     run(command).refused(1, &["/nowhere,at all"]);
-    let mut command = typed(["-o", "owner=8"]);
+    let mut command = logged(typed(["-o", "owner=8"]), &point);
     command.arg(&point).env("SWARMLET_DATA_PATH", store.path());
     let done = run(command);
     done.fine();
@@ -80,11 +82,11 @@ fn the_short_form_and_the_options_of_mount_are_taken() {
 
 /// mount(8) looks for the program in the system's own folders: here, in a mount namespace, it is in one of them.
 const BY_TYPE: &str = r#"
-program=$1 store=$2 point=$3
+program=$1 store=$2 point=$3 log=$4
 mount -t tmpfs none /usr/local/bin
 ln -s "$program" /usr/local/bin/swarmletfs
 for options in owner=7 defaults,noatime,ro,allow_other,all_owners noauto,nofail,x-a=b,comment=c,run=48; do
-    mount -t fuse.swarmletfs -o "$options" "$store" "$point"
+    mount -t fuse.swarmletfs -o "$options,log=$log" "$store" "$point"
     grep -q " $point fuse.swarmletfs " /proc/mounts
     cat "$point/workers/w1/result.txt"
     umount "$point"
@@ -104,7 +106,9 @@ fn mount_8_mounts_it_by_its_type() {
     let (store, yard) = (small_store(), Yard::new());
     let point = yard.folder("mnt");
     let mut command = plain("unshare", ["-m", "bash", "-euc", BY_TYPE, "bash", PROGRAM]);
-    command.arg(store.path()).arg(&point);
+    let log = yard.at("log");
+    look_through(&point, &log);
+    command.arg(store.path()).arg(&point).arg(&log);
     let done = run(command);
     assert_eq!(done.code, Some(0), "{done:#?}");
     assert_eq!(done.out, "donedonedone", "{done:#?}");
@@ -117,7 +121,7 @@ fn several_stores_are_one_swarm_and_one_named_twice_is_one() {
     needs_fuse!();
     let (first, second, yard) = (small_store(), small_store(), Yard::new());
     let point = yard.folder("mnt");
-    let mut command = typed(["mount"]);
+    let mut command = logged(typed(["mount"]), &point);
     for store in [&first, &second, &first] {
         command.arg("--store").arg(store.path());
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::program::{Yard, ours_at, run, small_store, typed, umount};
+use super::program::{Yard, logged, ours_at, run, small_store, typed, umount};
 use crate::needs_fuse;
 
 #[test]
@@ -23,7 +23,7 @@ fn the_store_is_found_in_one_order_and_said_with_its_reason() {
         (None, false, at("workers/w1/outputs/deep"), here.path(), "(the current folder is inside of it)"),
     ];
     for (option, with_variable, current, chosen, why) in cases {
-        let mut command = typed(["mount"]);
+        let mut command = logged(typed(["mount"]), &point);
         if let Some(store) = option {
             command.arg("--store").arg(store.path());
         }

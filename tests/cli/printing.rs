@@ -7,7 +7,9 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::program::{LIMIT, Yard, check_printable, ended, mount, run, small_store, typed, umount, wait_until};
+use super::program::{
+    LIMIT, Yard, check_printable, ended, look_through, mount, run, small_store, typed, umount, wait_until,
+};
 use crate::needs_fuse;
 use crate::support::TestStore;
 use crate::support::mount::PROGRAM;
@@ -131,6 +133,7 @@ fn no_line_of_a_log_carries_a_control_character_out_of_a_name() {
         std::os::unix::fs::symlink("/nowhere", store.at([at("link"), name.clone()].concat())).unwrap();
         crate::hostile::make_fifo(&store.at([at("pipe"), name.clone()].concat()));
     }
+    look_through(&point, &log);
     let mut command = typed(["mount", "--foreground", "--store"]);
     command.arg(store.path()).arg("--log").arg(&log).arg(&point).env("SWARMLETFS_LOG", "trace");
     command.stdout(fs::File::create(yard.at("out")).unwrap()).stderr(fs::File::create(yard.at("err")).unwrap());

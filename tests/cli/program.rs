@@ -1,10 +1,13 @@
 //! Commands with a limit, and yards for their mountpoints in which nothing stays mounted.
 
+use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,6 +15,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use serde_json::json;
 
 use crate::support::TestStore;
+use crate::support::log::unannounced;
 use crate::support::mount::PROGRAM;
 
 /// No command may take longer.
@@ -85,7 +89,31 @@ pub fn run(mut command: Command) -> Done {
     };
     // Strict: what is not UTF-8 must not be printed.
     let text = |name: &str| String::from_utf8(fs::read(at(name)).unwrap()).unwrap();
-    Done { code: status.code(), out: text("out"), err: text("err") }
+    let done = Done { code: status.code(), out: text("out"), err: text("err") };
+    assert_eq!(unannounced(done.err.lines(), &[]), [""; 0], "{command:?} said: {done:#?}");
+    let is_log = |argument: &OsStr| argument == "--log" || argument.as_bytes().starts_with(b"log=");
+    let has_log = || command.get_args().any(is_log);
+    let serves = command.get_program() == PROGRAM && done.err.contains(": mounted on ");
+    assert!(!serves || has_log(), "{command:?} serves without a log that is looked through: see `logged`");
+    done
+}
+
+/// The logs of servers, by the mountpoint that each serves.
+static LOGS: Mutex<Vec<(PathBuf, PathBuf)>> = Mutex::new(Vec::new());
+
+/// Has a log looked through at the end of the [`Yard`] that `point` is in.
+pub fn look_through(point: &Path, log: &Path) {
+    LOGS.lock().unwrap().push((point.to_path_buf(), log.to_path_buf()));
+}
+
+/// Has a command that mounts on `point` write a log, which is looked through at the end of the [`Yard`].
+pub fn logged(mut command: Command, point: &Path) -> Command {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let name = format!("{}-{}.log", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    look_through(point, &log);
+    command.args(["-o", &format!("log={}", log.to_str().unwrap().replace(',', "\\,"))]);
+    command
 }
 
 /// How a child ended; `None` if it has not when `limit` is over.
@@ -120,9 +148,11 @@ pub fn small_store() -> TestStore {
     store
 }
 
-/// A folder for mountpoints. When it is dropped, whatever is mounted in it is taken down, and whoever serves it ends.
+/// A folder for mountpoints. When it is dropped, whatever is mounted in it is taken down, whoever serves it ends, and
+/// the test fails if one of them logged a warning that was not announced.
 pub struct Yard {
     dir: tempfile::TempDir,
+    announced: RefCell<Vec<String>>,
 }
 
 impl Default for Yard {
@@ -133,7 +163,12 @@ impl Default for Yard {
 
 impl Yard {
     pub fn new() -> Yard {
-        Yard { dir: tempfile::tempdir().unwrap() }
+        Yard { dir: tempfile::tempdir().unwrap(), announced: RefCell::default() }
+    }
+
+    /// Announces that a server will log a warning with `text` in it.
+    pub fn expect_warning(&self, text: &str) {
+        self.announced.borrow_mut().push(text.to_owned());
     }
 
     pub fn path(&self) -> PathBuf {
@@ -172,6 +207,13 @@ impl Drop for Yard {
                 break;
             }
             thread::sleep(Duration::from_millis(2));
+        }
+        let own = LOGS.lock().unwrap().extract_if(.., |(point, _)| inside(point)).collect::<Vec<_>>();
+        for (point, log) in own {
+            let text = String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
+            let _ = fs::remove_file(log);
+            let trouble = unannounced(text.lines(), &self.announced.borrow());
+            assert!(trouble.is_empty() || thread::panicking(), "the server of {point:?} logged: {trouble:#?}");
         }
     }
 }
@@ -228,6 +270,9 @@ pub fn servers(wanted: impl Fn(&Path) -> bool) -> Vec<rustix::process::Pid> {
 #[track_caller]
 pub fn mount(store: &Path, point: &Path, more: &[&str]) -> Done {
     let mut command = typed(["mount"]);
+    if !more.contains(&"--log") {
+        command = logged(command, point);
+    }
     command.args(more).arg("--store").arg(store).arg("--").arg(point);
     run(command)
 }
@@ -243,6 +288,7 @@ pub fn umount(point: &Path, more: &[&str]) -> Done {
 /// Mounts in the foreground and returns when it is mounted.
 #[track_caller]
 pub fn in_foreground(store: &Path, point: &Path, log: &Path) -> Child {
+    look_through(point, log);
     let mut command = typed(["mount", "--foreground", "--store"]);
     command.arg(store).arg(point).stdout(Stdio::null()).stderr(fs::File::create(log).unwrap());
     let mut child = command.spawn().unwrap();

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use crate::cli::program::{
-    LIMIT, Yard, bind, ended, mount, ours_at, run, servers, small_store, tmpfs, typed, umount, wait_until,
+    LIMIT, Yard, bind, ended, logged, mount, ours_at, run, servers, small_store, tmpfs, typed, umount, wait_until,
 };
 use crate::needs_fuse;
 use crate::support::TestStore;
@@ -159,8 +159,8 @@ fn a_name_relative_to_the_current_folder_is_taken() {
     needs_fuse!();
     let (store, yard) = (small_store(), Yard::new());
     let point = yard.folder("mnt");
-    let mut command = typed(["mount", "--store"]);
-    command.arg(store.path()).arg("mnt").current_dir(yard.path());
+    let mut command = logged(typed(["mount"]), &point);
+    command.arg("--store").arg(store.path()).arg("mnt").current_dir(yard.path());
     run(command).fine();
     assert_eq!(ours_at(&point), 1);
     let mut command = typed(["umount", "./mnt/../mnt/"]);
@@ -189,8 +189,8 @@ fn of_two_that_mount_on_one_place_at_once_one_wins() {
     let (store, yard) = (small_store(), Yard::new());
     let point = yard.folder("mnt");
     let start = |name: &str| {
-        let mut command = typed(["mount", "--store"]);
-        command.arg(store.path()).arg(&point).stderr(fs::File::create(yard.at(name)).unwrap());
+        let mut command = logged(typed(["mount"]), &point);
+        command.arg("--store").arg(store.path()).arg(&point).stderr(fs::File::create(yard.at(name)).unwrap());
         command.spawn().unwrap()
     };
     let mut both = [start("a.err"), start("b.err")];

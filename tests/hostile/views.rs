@@ -16,7 +16,7 @@ use swarmletfs::tree::{ROOT, Settings, Tree};
 use swarmletfs::view::Filter;
 
 use super::{CANARY, Dice, make_fifo};
-use crate::cli::program::{Yard, run, typed, umount};
+use crate::cli::program::{Yard, look_through, run, typed, umount};
 use crate::needs_fuse;
 use crate::support::{Seen, TestStore, see, see_folder};
 
@@ -350,6 +350,7 @@ fn an_owners_log_names_no_worker_of_another() {
     make_fifo(&store.at(format!("workers/{CANARY}-pipe")));
     let yard = Yard::new();
     let (point, log) = (yard.folder("mnt"), yard.at("log"));
+    look_through(&point, &log);
     let mut command = typed(["mount", "--owner", MINE, "--store"]);
     command.arg(store.path()).arg("--log").arg(&log).arg(&point).env("SWARMLETFS_LOG", "trace");
     let done = run(command);

@@ -137,9 +137,7 @@ impl Mount {
 
     /// From now on the program may have no more than `most` of `resource`.
     pub fn limit(&self, resource: Resource, most: u64) {
-        // Only the soft limit: the hard one could not be raised again.
-        let maximum = getrlimit(resource).maximum;
-        prlimit(Some(Pid::from_child(&self.child)), resource, Rlimit { current: Some(most), maximum }).unwrap();
+        limit(Pid::from_child(&self.child), resource, most);
     }
 
     /// How many descriptors the program holds.
@@ -207,6 +205,13 @@ impl Drop for Mount {
             assert!(unexpected.is_empty(), "the program logged: {unexpected:#?}");
         }
     }
+}
+
+/// From now on a process may have no more than `most` of `resource`.
+pub fn limit(process: Pid, resource: Resource, most: u64) {
+    // Only the soft limit: the hard one could not be raised again.
+    let maximum = getrlimit(resource).maximum;
+    prlimit(Some(process), resource, Rlimit { current: Some(most), maximum }).unwrap();
 }
 
 /// Ends a connection at once: every waiting client gets an error.

@@ -1,0 +1,93 @@
+//! Every server that a test starts has its log looked through at the end (R35). Here the looking is looked at: what was
+//! not announced fails the test, however the server was started.
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Resource};
+
+use crate::cli::program::{Yard, in_foreground, mount, servers, small_store};
+use crate::faults::served::Served;
+use crate::needs_fuse;
+use crate::support::Mount;
+use crate::support::log::unannounced;
+use crate::support::mount::limit;
+
+const FILE: &str = "workers/w1/result.txt";
+/// What the program logs after [`starve`].
+const WARNING: &str = "too many open files";
+
+/// Has a server log a warning: it may open nothing more, and is asked to.
+fn starve(server: Pid, point: &Path) {
+    assert_eq!(fs::read(point.join(FILE)).unwrap(), b"done");
+    limit(server, Resource::Nofile, 3);
+    assert_eq!(fs::File::open(point.join(FILE)).unwrap_err().raw_os_error(), Some(Errno::MFILE.raw_os_error()));
+    limit(server, Resource::Nofile, 1_000);
+}
+
+/// Whether the end of `value` fails the test.
+fn fails<T>(value: T) -> bool {
+    catch_unwind(AssertUnwindSafe(|| drop(value))).is_err()
+}
+
+#[test]
+fn a_warning_of_a_mount_fails_its_test_unless_it_was_announced() {
+    needs_fuse!();
+    for announced in [false, true] {
+        let store = small_store();
+        let mut mount = Mount::new(&store.path());
+        if announced {
+            mount.expect_warning(WARNING);
+        }
+        starve(Pid::from_child(mount.process()), &mount.path());
+        assert!(mount.log().contains(WARNING), "{}", mount.log());
+        assert_eq!(fails(mount), !announced);
+    }
+}
+
+#[test]
+fn a_warning_of_a_server_in_the_background_or_foreground_fails_its_test_unless_it_was_announced() {
+    needs_fuse!();
+    for (announced, background) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (store, yard) = (small_store(), Yard::new());
+        let point = yard.folder("mnt");
+        let mut child = None;
+        let server = if background {
+            mount(&store.path(), &point, &[]).fine();
+            servers(|at| at == point)[0]
+        } else {
+            Pid::from_child(child.insert(in_foreground(&store.path(), &point, &yard.at("log"))))
+        };
+        if announced {
+            yard.expect_warning(WARNING);
+        }
+        starve(server, &point);
+        assert_eq!(fails(yard), !announced, "in the background: {background}");
+        child.map(|mut child| child.wait().unwrap());
+    }
+}
+
+#[test]
+fn a_panic_of_a_server_fails_its_test() {
+    needs_fuse!();
+    let mut served = Served::new();
+    served.panic_at(1);
+    assert!(fs::read_dir(served.at("workers")).is_err());
+    assert!(served.heal());
+    assert!(fails(served));
+}
+
+#[test]
+fn every_kind_of_trouble_is_seen_and_nothing_else() {
+    let log = "2026-01-20T10:00:00Z  INFO swarmletfs: all is well, said ERRORS.txt\n\
+               2026-01-20T10:00:00Z  WARN swarmletfs::fuse: open: too many open files\n\
+               2026-01-20T10:00:00Z ERROR swarmletfs::fuse::guard: a bug\n\
+               thread 'main' (7) panicked at src/main.rs:1:1:\n\
+               memory allocation of 7 bytes failed\n\
+               thread 'render-0' (7) has overflowed its stack\n\
+               fatal runtime error: stack overflow, aborting\n";
+    assert_eq!(unannounced(log.lines(), &[]).len(), 6);
+    assert_eq!(unannounced(log.lines(), &[WARNING.to_owned(), "a bug".to_owned()]).len(), 4);
+}
