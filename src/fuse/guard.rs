@@ -14,10 +14,12 @@ pub(super) fn contained(work: impl FnOnce()) {
 /// Has every panic of this process told in one line of the log instead of on standard error. For programs, once.
 pub fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
-        let (file, line) = panic.location().map_or(("", 0), |location| (location.file(), location.line()));
+        let at = panic.location().map(ToString::to_string).unwrap_or_default();
         // What was put together at run time may quote a worker, whom the reader of the log may not know.
-        let what = panic.payload().downcast_ref::<&'static str>().unwrap_or(&"");
-        error!("panicked at {file}:{line}: {what}");
+        match panic.payload().downcast_ref::<&'static str>() {
+            Some(what) => error!("panicked at {at}: {what}"),
+            None => error!("panicked at {at}"),
+        }
     }));
 }
 

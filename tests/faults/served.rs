@@ -121,7 +121,9 @@ fn serve(point: PathBuf) {
                     String::new()
                 }
                 _ if order == "change" => {
-                    ["failed", "plain"].map(|id| store.write(&RelPath::parse(format!("{id}/touched")).unwrap(), "?"));
+                    for id in ["failed", "plain"] {
+                        store.write(&RelPath::parse(format!("{id}/changed")).unwrap(), "?");
+                    }
                     String::new()
                 }
                 _ if order == "heal" => plan.heal().to_string(),
