@@ -9,15 +9,10 @@ pub mod seen;
 pub mod store;
 pub mod user;
 
+pub use dose::dose;
 pub use mount::Mount;
 pub use seen::{Seen, see, see_folder};
 pub use store::TestStore;
-
-/// `n` times what `$SWARMLETFS_DOSE` says, 1 if it says nothing: how much of it a test tries.
-pub fn dose(n: u64) -> u64 {
-    let factor = std::env::var("SWARMLETFS_DOSE").map_or(1.0, |text| text.parse::<f64>().expect("a number"));
-    (n as f64 * factor).ceil() as u64
-}
 
 /// Whether FUSE can be used here. Says SKIP if not, and fails where a skip is not allowed.
 pub fn fuse_is_here(test: &str) -> bool {
