@@ -22,7 +22,7 @@ pub use source::{Source, SourceError, looks_like_store};
 pub use survey::{Access, FileStat, Stamp};
 
 use crate::error::{Error, Result};
-use crate::model::{Record, Skipped, Worker};
+use crate::model::{PassedOver, Record, Skipped, Worker};
 use crate::name::RelPath;
 use crate::store::{Kind, Store};
 use crate::trace::{Glance, Place};
@@ -67,8 +67,10 @@ pub struct Snapshot {
     pub generation: u64,
     /// All workers, in no order that readers may rely on.
     pub entries: Vec<Arc<Entry>>,
-    /// What the stores hold that is not shown.
+    /// What the stores hold that is not shown, all together.
     pub skipped: Skipped,
+    /// The same of each store, with a few names.
+    pub passed: Vec<PassedOver>,
     /// What went wrong when a store was listed, one sentence each.
     pub troubles: Vec<String>,
     taken: Instant,
@@ -178,9 +180,9 @@ impl Catalog {
         let mut entries = held.entries.clone();
         entries.splice(at..=at, now);
         let generation = held.generation + 1;
-        let (skipped, troubles) = (held.skipped, held.troubles.clone());
+        let (skipped, passed, troubles) = (held.skipped, held.passed.clone(), held.troubles.clone());
         let (taken, cost) = (held.taken, held.cost);
-        self.current.store(Arc::new(Snapshot { generation, entries, skipped, troubles, taken, cost }));
+        self.current.store(Arc::new(Snapshot { generation, entries, skipped, passed, troubles, taken, cost }));
         true
     }
 

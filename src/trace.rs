@@ -10,7 +10,7 @@ mod swarmlet;
 pub use swarmlet::Swarmlet;
 
 use crate::error::Result;
-use crate::model::{Record, Skipped, Worker};
+use crate::model::{PassedOver, Record, Worker};
 use crate::name::RelPath;
 use crate::store::{Identity, Store, Time};
 
@@ -43,8 +43,8 @@ pub struct Glance {
 pub struct Found {
     /// Paths from the store's root.
     pub folders: Vec<RelPath>,
-    /// Links and special files among them.
-    pub skipped: Skipped,
+    /// What lies among them and is no such folder.
+    pub passed: PassedOver,
 }
 
 /// The bytes a worker's record is read from.
@@ -60,6 +60,9 @@ pub struct Place<'a> {
 pub trait Format: Send + Sync {
     /// The name it is asked for by.
     fn name(&self) -> &'static str;
+
+    /// What a folder holds that is a worker, for people.
+    fn sign(&self) -> &'static str;
 
     /// Whether `store` is of this format.
     fn fit(&self, store: &dyn Store) -> Result<Fit>;

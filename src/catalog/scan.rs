@@ -9,7 +9,7 @@ use tracing::warn;
 
 use super::{Entry, Freshness, Snapshot, Source};
 use crate::error::{Error, Result};
-use crate::model::Skipped;
+use crate::model::{PassedOver, Reason, Skipped};
 use crate::name::RelPath;
 
 /// A pass, and the first error that kept a store from being listed.
@@ -25,7 +25,7 @@ pub(super) fn scan(sources: &[Source], before: Option<&Snapshot>, freshness: Fre
         .map(|snapshot| snapshot.entries.iter().map(|entry| ((entry.source, &entry.worker.root), entry)).collect())
         .unwrap_or_default();
     let mut entries = Vec::with_capacity(known.len());
-    let (mut skipped, mut troubles, mut first_error) = (Skipped::default(), Vec::new(), None);
+    let (mut all_passed, mut troubles, mut first_error) = (Vec::new(), Vec::new(), None);
     for (number, source) in sources.iter().enumerate() {
         let found = match source.format.find(&*source.store) {
             Ok(found) => found,
@@ -35,6 +35,7 @@ pub(super) fn scan(sources: &[Source], before: Option<&Snapshot>, freshness: Fre
                 troubles.push(format!("a store could not be listed: {error}"));
                 entries.extend(known.values().filter(|entry| entry.source == number).map(|entry| Arc::clone(entry)));
                 first_error.get_or_insert(error);
+                all_passed.push(PassedOver::default());
                 continue;
             }
         };
@@ -42,9 +43,7 @@ pub(super) fn scan(sources: &[Source], before: Option<&Snapshot>, freshness: Fre
         if source.store.stat(&RelPath::root()).is_ok_and(|root| root.nlink == 0) {
             troubles.push("the folder of a store was removed".into());
         }
-        skipped.links += found.skipped.links;
-        skipped.special += found.skipped.special;
-        skipped.not_workers += found.skipped.not_workers;
+        let mut passed = found.passed;
         for folder in found.folders {
             let old = known.get(&(number, &folder)).copied();
             if let Some(old) = old.filter(|old| !old.is_moving() && lately(old, freshness)) {
@@ -53,30 +52,34 @@ pub(super) fn scan(sources: &[Source], before: Option<&Snapshot>, freshness: Fre
             }
             match look(source, number, &folder, old) {
                 Ok(Some(entry)) => entries.push(entry),
-                Ok(None) => skipped.not_workers += 1,
+                Ok(None) => passed.add(folder, Reason::NotAWorker, None),
                 Err(Error::NotFound | Error::NotADirectory) => {}
                 // A foreign mount: like a link, not followed but counted.
-                Err(Error::Escape) => skipped.special += 1,
+                Err(Error::Escape) => passed.add(folder, Reason::ForeignMount, None),
                 Err(error) => match old {
                     Some(old) => entries.push(Arc::clone(old)),
                     None => {
                         // Not by name: the log of a narrowed view is the log of this.
                         warn!("a folder of a store cannot be looked at: {error}");
-                        skipped.unreadable += 1;
+                        passed.add(folder, Reason::Unreadable, Some(error));
                     }
                 },
             }
         }
+        all_passed.push(passed);
     }
+    let mut skipped = Skipped::default();
+    all_passed.iter().for_each(|passed| skipped += passed);
     let changed = before.is_none_or(|before| {
         let same = |(a, b): (&Arc<Entry>, &Arc<Entry>)| Arc::ptr_eq(a, b);
         before.entries.len() != entries.len()
             || !before.entries.iter().zip(&entries).all(same)
-            || before.skipped != skipped
+            || before.passed != all_passed
             || before.troubles != troubles
     });
     let generation = before.map_or(0, |before| before.generation) + u64::from(changed);
-    let snapshot = Snapshot { generation, entries, skipped, troubles, taken, cost: taken.elapsed() };
+    let (passed, cost) = (all_passed, taken.elapsed());
+    let snapshot = Snapshot { generation, entries, skipped, passed, troubles, taken, cost };
     Scanned { snapshot, error: first_error }
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::model::{PassedOver, Reason};
 use crate::name::{RelPath, printable};
 use crate::store::{Disk, Entry, File, Meta, Store, Unshared};
 use crate::trace::{Fit, Format, Swarmlet};
@@ -35,8 +36,13 @@ pub enum SourceError {
     #[error("{} is one worker, not a store of workers; give the folder that holds it: {}", shown(.0), shown(.0.parent().unwrap_or(.0)))]
     OneWorker(PathBuf),
     /// It holds nothing that is known.
-    #[error("no workers in {}: expected folders with a metadata.json or a tool_calls/, there or in its workers/", shown(.0))]
-    NoWorkers(PathBuf),
+    #[error("no workers in {}: expected folders with a metadata.json or a tool_calls/, there or in its workers/{}", shown(.path), not_followed(.passed))]
+    NoWorkers {
+        /// The folder.
+        path: PathBuf,
+        /// What lies there and is no worker.
+        passed: PassedOver,
+    },
 }
 
 fn shown(path: &Path) -> String {
@@ -49,6 +55,15 @@ fn reason(error: &Error) -> String {
         Error::NotADirectory => "it is not a folder (a store is a folder of workers)".into(),
         other => other.to_string(),
     }
+}
+
+/// What may lead to the workers that are missed, in parentheses.
+fn not_followed(passed: &PassedOver) -> String {
+    let named = |reason, what| {
+        let names: Vec<String> = passed.of(reason).first.keys().map(RelPath::display).collect();
+        if names.is_empty() { String::new() } else { format!(" ({what}: {})", names.join(", ")) }
+    };
+    named(Reason::Link, "links are not followed") + &named(Reason::ForeignMount, "other file systems are not entered")
 }
 
 /// Where outputs lie that were stored out of band: in the store, or beside it.
@@ -64,7 +79,10 @@ impl Source {
         match format.fit(&store).map_err(failed)? {
             Fit::Workers | Fit::Empty => {}
             Fit::OneWorker => return Err(SourceError::OneWorker(path.to_path_buf())),
-            Fit::No => return Err(SourceError::NoWorkers(path.to_path_buf())),
+            Fit::No => {
+                let passed = format.find(&store).map_err(failed)?.passed;
+                return Err(SourceError::NoWorkers { path: path.to_path_buf(), passed });
+            }
         }
         // A root of its own: the store's root never reaches beyond itself.
         let mut no_outputs = Vec::new();
@@ -109,6 +127,11 @@ impl Source {
         self.store.is_replaced()
             || self.outputs.as_ref().is_some_and(|outputs| outputs.is_replaced())
             || self.no_outputs.iter().any(|folder| Disk::open_found(folder).is_ok())
+    }
+
+    /// How its traces are read.
+    pub fn format(&self) -> &dyn Format {
+        &*self.format
     }
 }
 

@@ -40,6 +40,10 @@ impl Format for Swarmlet {
         "swarmlet"
     }
 
+    fn sign(&self) -> &'static str {
+        "a metadata.json or a tool_calls/"
+    }
+
     fn fit(&self, store: &dyn Store) -> Result<Fit> {
         layout::fit(store)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Filter;
 use crate::catalog::{Entry, Snapshot};
-use crate::model::{Skipped, Worker, WorkerId};
+use crate::model::{PassedOver, Skipped, Worker, WorkerId};
 use crate::name::{Name, to_file_name};
 use crate::store::Time;
 
@@ -23,6 +23,8 @@ pub struct Visible {
     pub runs: BTreeMap<Name, RunMembers>,
     /// What the stores hold that is not shown: known only to a view of everything.
     pub skipped: Option<Skipped>,
+    /// The same of each store, with a few names: likewise.
+    pub passed: Option<Vec<PassedOver>>,
     /// What went wrong when a store was listed. It tells of no worker.
     pub troubles: Vec<String>,
     /// The newest change that listing tells of.
@@ -78,6 +80,7 @@ impl Visible {
             members,
             runs,
             skipped: whole.then_some(snapshot.skipped),
+            passed: whole.then(|| snapshot.passed.clone()),
             troubles: snapshot.troubles.clone(),
         }
     }

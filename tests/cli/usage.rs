@@ -145,6 +145,9 @@ fn a_store_that_is_none_is_refused_with_the_cause_and_the_cure() {
     let papers = yard.at("papers");
     refused(&papers, &[papers.to_str().unwrap(), "no workers"]);
     let store = small_store();
+    let linked = yard.folder("linked");
+    std::os::unix::fs::symlink(store.at("workers"), linked.join("workers")).unwrap();
+    refused(&linked, &[linked.to_str().unwrap(), "no workers", "links are not followed: workers"]);
     let worker = store.at("workers/w1");
     refused(&worker, &[worker.to_str().unwrap(), "is one worker", store.at("workers").to_str().unwrap()]);
 }

@@ -3,7 +3,7 @@
 use super::super::{Fit, Found};
 use super::meta::{found, present};
 use crate::error::{Error, Result};
-use crate::model::Skipped;
+use crate::model::Reason;
 use crate::name::{Name, RelPath};
 use crate::store::{Entry, Kind, Store};
 
@@ -41,7 +41,7 @@ pub(super) fn find(store: &dyn Store) -> Result<Found> {
     match store.list(&workers) {
         Ok(entries) => add(&mut found, &workers, entries, &[SUPERVISOR, TOOL_OUTPUTS]),
         // A folder that leads out of the store is a foreign mount.
-        Err(Error::Escape) if has_workers => found.skipped.special += 1,
+        Err(Error::Escape) if has_workers => found.passed.add(workers, Reason::ForeignMount, None),
         Err(Error::NotFound | Error::NotADirectory | Error::Escape | Error::Special) => {}
         Err(error) => return Err(error),
     }
@@ -50,14 +50,17 @@ pub(super) fn find(store: &dyn Store) -> Result<Found> {
 
 fn add(found: &mut Found, folder: &RelPath, entries: Vec<Entry>, not: &[&str]) {
     for Entry { name, kind } in entries {
+        let path = folder.join(&name);
         match kind {
-            // In `workers/` such a folder is out of its place, and told.
             Kind::Folder if not.iter().any(|other| other.as_bytes() == name.as_bytes()) => {
-                found.skipped.not_workers += u64::from(!folder.is_root());
+                // In `workers/` such a folder is out of its place, and told.
+                if !folder.is_root() {
+                    found.passed.add(path, Reason::NotAWorker, None);
+                }
             }
-            Kind::Folder => found.folders.push(folder.join(&name)),
-            Kind::Link => found.skipped.links += 1,
-            Kind::Special => found.skipped.special += 1,
+            Kind::Folder => found.folders.push(path),
+            Kind::Link => found.passed.add(path, Reason::Link, None),
+            Kind::Special => found.passed.add(path, Reason::Special, None),
             Kind::File => {}
         }
     }
@@ -75,8 +78,11 @@ pub(super) fn fit(store: &dyn Store) -> Result<Fit> {
     if is_worker(store, &root)? {
         return Ok(Fit::OneWorker);
     }
-    let prepared = [WORKERS, "index.json"].iter().any(|name| store.stat(&path(name)).is_ok());
-    let empty = found.skipped == Skipped::default() && store.list(&root)?.iter().all(|entry| is_hidden(&entry.name));
+    // A link in the place leads to workers that are not read: that is no store that could fill.
+    let prepared = [(WORKERS, Kind::Folder), ("index.json", Kind::File)]
+        .iter()
+        .any(|(name, kind)| store.stat(&path(name)).is_ok_and(|meta| meta.kind == *kind));
+    let empty = found.passed.is_empty() && store.list(&root)?.iter().all(|entry| is_hidden(&entry.name));
     Ok(if prepared || empty { Fit::Empty } else { Fit::No })
 }
 
