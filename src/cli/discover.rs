@@ -7,13 +7,14 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use super::refusal::Refusal;
 use super::say::shown;
 
 /// The variable that names a store.
-pub(super) const VARIABLE: &str = "SWARMLET_DATA_PATH";
+const VARIABLE: &str = "SWARMLET_DATA_PATH";
 
 /// Where stores are found on machines that were set up as the first users did.
-pub(super) const KNOWN_PLACES: &[&str] = &["/data/swarmlet", "/data/workers", "/data/swarmlet/workers"];
+const KNOWN_PLACES: &[&str] = &["/data/swarmlet", "/data/workers", "/data/swarmlet/workers"];
 
 /// The stores to mount, and why these.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,16 +37,21 @@ pub(super) struct Surroundings<'a> {
     pub(super) is_store: &'a dyn Fn(&Path) -> bool,
 }
 
-/// Chooses. `options` are those of `--store` and `-o store=`, `operand` is STORE. Errors are sentences: two stores
-/// at one level, or none at all.
-pub(super) fn choose(options: &[PathBuf], operand: Option<&Path>, around: &Surroundings<'_>) -> anyhow::Result<Chosen> {
-    let absolute = |path: &Path| around.current.join(path);
-    if !options.is_empty() {
-        let stores: Vec<PathBuf> = options.iter().map(|path| absolute(path)).collect();
-        return Ok(Chosen { stores, why: "named by --store".into() });
+impl<'a> Surroundings<'a> {
+    /// This machine, seen from the folder `current`.
+    pub(super) fn here(current: &'a Path, is_store: &'a dyn Fn(&Path) -> bool) -> Surroundings<'a> {
+        Surroundings { variable: std::env::var_os(VARIABLE), current, known: KNOWN_PLACES, is_store }
     }
-    if let Some(operand) = operand {
-        return Ok(Chosen { stores: vec![absolute(operand)], why: "named on the command line".into() });
+}
+
+/// Chooses. `options` are those of `--store` and `-o store=`, `operands` each a STORE. Errors: two stores at one
+/// level, or none at all.
+pub(super) fn choose(options: &[PathBuf], operands: &[PathBuf], around: &Surroundings<'_>) -> Result<Chosen, Refusal> {
+    let absolute = |path: &Path| around.current.join(path);
+    for (named, why) in [(options, "named by --store"), (operands, "named on the command line")] {
+        if !named.is_empty() {
+            return Ok(Chosen { stores: named.iter().map(|path| absolute(path)).collect(), why: why.into() });
+        }
     }
     if let Some(value) = around.variable.as_deref().filter(|value| !value.is_empty()) {
         return Ok(Chosen { stores: vec![absolute(Path::new(value))], why: format!("named by ${VARIABLE}") });
@@ -62,16 +68,22 @@ pub(super) fn choose(options: &[PathBuf], operand: Option<&Path>, around: &Surro
     }
     match found.as_slice() {
         [store] => Ok(Chosen { stores: vec![store.clone()], why: "a known place".into() }),
-        [] => anyhow::bail!(
-            "no store was found: ${VARIABLE} is not set, no folder from {} upwards is a store, and neither is any \
-             of {}; name one with --store PATH",
-            shown(around.current),
-            around.known.join(", "),
-        ),
-        several => anyhow::bail!(
-            "there are several stores, {}: choose with --store PATH, which can be given once for each",
-            several.iter().map(|store| shown(store)).collect::<Vec<_>>().join(" and "),
-        ),
+        [] => Err(Refusal::new(
+            format!(
+                "no store was found (${VARIABLE} is not set, no folder from {} upwards is a store, and neither is any \
+                 of {})",
+                shown(around.current),
+                around.known.join(", "),
+            ),
+            "name one with `--store PATH`",
+        )),
+        several => Err(Refusal::new(
+            format!(
+                "there are several stores, {}",
+                several.iter().map(|store| shown(store)).collect::<Vec<_>>().join(" and "),
+            ),
+            "choose with `--store PATH`, which can be given once for each",
+        )),
     }
 }
 
@@ -104,7 +116,9 @@ mod tests {
             known: PLACES,
             is_store: &is_store,
         };
-        choose(&options, operand.map(Path::new), &around).map(|chosen| chosen.stores).map_err(|error| error.to_string())
+        choose(&options, operand.map(PathBuf::from).as_slice(), &around)
+            .map(|chosen| chosen.stores)
+            .map_err(|error| error.to_string())
     }
 
     fn one(path: &str) -> Result<Vec<PathBuf>, String> {

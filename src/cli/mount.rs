@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 
 use super::exit::Usage;
 use super::mountinfo::{Mount, Mounts};
@@ -84,7 +84,7 @@ impl Plan {
     pub(super) fn mount(&self, tree: Tree) -> anyhow::Result<Served> {
         let access = if self.options.allow_other { Access::Everyone } else { Access::Mounter };
         let session =
-            crate::fuse::mount(tree, &self.mountpoint, access).map_err(|error| anyhow!(refusal::explain(&error)))?;
+            crate::fuse::mount(tree, &self.mountpoint, access).map_err(|error| refusal::explain(&error))?;
         let mounts = Mounts::read()?;
         let mount = mounts.at(&self.mountpoint).filter(|mount| Mount::is_ours(mount));
         let mount = mount.with_context(|| format!("{} was unmounted at once by somebody", shown(&self.mountpoint)))?;
@@ -148,13 +148,8 @@ fn plan(mut paths: Vec<PathBuf>, mut options: Options) -> anyhow::Result<(Plan, 
     let current = std::env::current_dir().context("the current folder is gone: change to another one")?;
     let chosen = discover::choose(
         &options.stores,
-        operand.as_deref(),
-        &discover::Surroundings {
-            variable: std::env::var_os(discover::VARIABLE),
-            current: &current,
-            known: discover::KNOWN_PLACES,
-            is_store: &looks_like_store,
-        },
+        operand.as_slice(),
+        &discover::Surroundings::here(&current, &looks_like_store),
     )?;
     options.stores = chosen.stores;
     let stores = mountpoint::grounds(&mut options.stores)?;
@@ -166,7 +161,7 @@ fn plan(mut paths: Vec<PathBuf>, mut options: Options) -> anyhow::Result<(Plan, 
         *log = current.join(&log);
         check_log(log, &stores, &point)?;
     }
-    refusal::preflight().map_err(|sentence| anyhow!(sentence))?;
+    refusal::preflight()?;
     let claim = mountpoint::claim(&point)?;
     Ok((Plan { mountpoint: point.path, options }, claim))
 }

@@ -16,6 +16,7 @@ use super::exit::Usage;
 use super::mountinfo::{Mount, Mounts};
 use super::overlap::{Ground, ground};
 use super::probe;
+use super::refusal::Refusal;
 use super::say::{say, shown, typed};
 use super::take_down::{How, take_down};
 
@@ -161,28 +162,37 @@ fn refusal(path: &Path, error: &io::Error, mount: Option<&Mount>) -> anyhow::Err
     }
 }
 
-/// Looks at the stores, each once however often it is named. One that cannot be looked at is left out here: opening it
-/// says why.
+/// Looks at the stores, each once however often it is named; see [`settle`].
 pub(super) fn grounds(stores: &mut Vec<PathBuf>) -> anyhow::Result<Vec<Ground>> {
     let mounts = table()?;
-    let mut grounds: Vec<Ground> = Vec::new();
+    let mut grounds = Vec::new();
     let mut kept = Vec::new();
-    for mut store in stores.drain(..) {
-        match ground(&store, &mounts) {
-            Ok(found) if grounds.iter().any(|other| other.is(&found)) => continue,
-            Ok(found) => {
-                store = found.path.clone();
-                grounds.push(found);
-            }
-            Err(error) if error.kind() == ErrorKind::TimedOut => bail!(
-                "the store {} did not answer within {} seconds: is its disk or server there?",
-                shown(&store),
-                probe::LIMIT.as_secs(),
-            ),
-            Err(_) => {}
-        }
-        kept.push(store);
+    for store in stores.drain(..) {
+        kept.extend(settle(store, &mut grounds, &mounts)?);
     }
     *stores = kept;
     Ok(grounds)
+}
+
+/// Looks at a store, adds it to `grounds` and returns it without links; `None` if it is there already. One that cannot
+/// be looked at is returned as it came: opening it says why. Errors: it does not answer.
+pub(super) fn settle(store: PathBuf, grounds: &mut Vec<Ground>, mounts: &Mounts) -> Result<Option<PathBuf>, Refusal> {
+    // What the kernel remembers of a folder may be told while what is in it never comes.
+    let answers = |path: &Path| match probe::some_entry(path) {
+        Err(error) if error.kind() == ErrorKind::TimedOut => Err(error),
+        _ => Ok(()),
+    };
+    match ground(&store, mounts).and_then(|found| answers(&found.path).map(|()| found)) {
+        Ok(found) if grounds.iter().any(|other| other.is(&found)) => Ok(None),
+        Ok(found) => {
+            let path = found.path.clone();
+            grounds.push(found);
+            Ok(Some(path))
+        }
+        Err(error) if error.kind() == ErrorKind::TimedOut => Err(Refusal::new(
+            format!("the store {} did not answer within {} seconds", shown(&store), probe::LIMIT.as_secs()),
+            "see whether its disk or server is there",
+        )),
+        Err(_) => Ok(Some(store)),
+    }
 }

@@ -1,27 +1,59 @@
-//! Why FUSE refuses to mount, as sentences with a cure.
+//! Why FUSE refuses to mount: a sentence, and a cure.
 //!
 //! The kernel and fusermount3 give numbers and half sentences; most of them come from one of a few well-known states
 //! of a machine or container.
 
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::say::without_controls;
 use super::take_down::fusermount;
 
 const DEVICE: &str = "/dev/fuse";
 
-/// Whether FUSE can be used at all. The error is a sentence.
-pub(super) fn preflight() -> Result<(), String> {
+/// What a container must be started with.
+const CONTAINER: &str = "a container needs `--device /dev/fuse --cap-add SYS_ADMIN`";
+
+/// Why something cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Refusal {
+    /// What is wrong.
+    pub(super) says: String,
+    /// What helps, with commands in backticks; none where that is not known.
+    pub(super) cure: Option<String>,
+}
+
+impl Refusal {
+    pub(super) fn new(says: impl Into<String>, cure: impl Into<String>) -> Refusal {
+        Refusal { says: says.into(), cure: Some(cure.into()) }
+    }
+
+    pub(super) fn without_cure(says: impl Into<String>) -> Refusal {
+        Refusal { says: says.into(), cure: None }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cure {
+            Some(cure) => write!(f, "{}: {cure}", self.says),
+            None => f.write_str(&self.says),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Whether FUSE can be used at all.
+pub(super) fn preflight() -> Result<(), Refusal> {
     match rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         Ok(device) if is_fuse(&device) => Ok(()),
-        Ok(_) => Err(format!(
-            "{DEVICE} is not FUSE here, something else lies over it: a container needs `--device {DEVICE} --cap-add \
-             SYS_ADMIN`"
-        )),
+        Ok(_) => Err(Refusal::new(format!("{DEVICE} is not FUSE here, something else lies over it"), CONTAINER)),
         Err(errno) => Err(no_device(errno)),
     }
 }
@@ -31,63 +63,72 @@ fn is_fuse(device: &OwnedFd) -> bool {
     rustix::fs::fstat(device).is_ok_and(|stat| stat.st_rdev == rustix::fs::makedev(10, 229))
 }
 
-fn no_device(errno: Errno) -> String {
+fn no_device(errno: Errno) -> Refusal {
     match errno {
-        Errno::NOENT => format!(
-            "this machine has no {DEVICE}: load FUSE with `modprobe fuse` as root; a container needs \
-             `--device {DEVICE} --cap-add SYS_ADMIN`"
+        Errno::NOENT => Refusal::new(
+            format!("this machine has no {DEVICE}"),
+            format!("load FUSE with `modprobe fuse` as root; {CONTAINER}"),
         ),
-        Errno::NODEV | Errno::NXIO => {
-            format!("the kernel does not know FUSE ({DEVICE} leads nowhere): load it with `modprobe fuse` as root")
-        }
-        Errno::ACCESS | Errno::PERM => format!(
-            "{DEVICE} may not be opened by this user: `chmod 666 {DEVICE}` as root permits it; a container needs \
-             `--device {DEVICE} --cap-add SYS_ADMIN`"
+        Errno::NODEV | Errno::NXIO => Refusal::new(
+            format!("the kernel does not know FUSE ({DEVICE} leads nowhere)"),
+            "load it with `modprobe fuse` as root",
         ),
-        other => format!("{DEVICE} cannot be opened: {}", io::Error::from(other)),
+        Errno::ACCESS | Errno::PERM => Refusal::new(
+            format!("{DEVICE} may not be opened by this user"),
+            format!("`chmod 666 {DEVICE}` as root permits it; {CONTAINER}"),
+        ),
+        other => Refusal::without_cure(format!("{DEVICE} cannot be opened: {}", io::Error::from(other))),
     }
 }
 
 /// What a failed mount means.
-pub(super) fn explain(error: &io::Error) -> String {
+pub(super) fn explain(error: &io::Error) -> Refusal {
     let text = without_controls(error.to_string().trim());
     let has = fusermount().is_some();
-    sentence(error.kind(), &text, rustix::process::geteuid().is_root(), has)
+    refusal(error.kind(), &text, rustix::process::geteuid().is_root(), has)
 }
 
-fn sentence(kind: io::ErrorKind, text: &str, root: bool, has_fusermount: bool) -> String {
+fn refusal(kind: io::ErrorKind, text: &str, root: bool, has_fusermount: bool) -> Refusal {
     let lower = text.to_lowercase();
     if lower.contains("user_allow_other") {
-        return "other users may not be let in: write the line `user_allow_other` into /etc/fuse.conf as root, or mount \
-                as root, or leave --allow-other out"
-            .into();
+        return Refusal::new(
+            "other users may not be let in",
+            "write the line `user_allow_other` into /etc/fuse.conf as root, or mount as root, or leave --allow-other \
+             out",
+        );
     }
     if kind == io::ErrorKind::NotFound && !has_fusermount {
         return if root {
-            "mounting is not permitted, though this is root: a container needs `--device /dev/fuse --cap-add \
-             SYS_ADMIN`, and some `--security-opt apparmor=unconfined`"
-                .into()
+            Refusal::new(
+                "mounting is not permitted, though this is root",
+                format!("{CONTAINER}, and some `--security-opt apparmor=unconfined`"),
+            )
         } else {
-            "fusermount3, with which users without root mount, is missing: install the package fuse3, or mount as root"
-                .into()
+            Refusal::new(
+                "fusermount3, with which users without root mount, is missing",
+                "install the package fuse3, or mount as root",
+            )
         };
     }
     if lower.contains("could not determine username") {
-        return format!("{text}: this user's number has no name in /etc/passwd, which fusermount3 needs: give it one");
+        return Refusal::new(
+            format!("{text}: this user's number has no name in /etc/passwd, which fusermount3 needs"),
+            "give it one",
+        );
     }
     if lower.contains("no write access") {
-        return format!("this user may not mount there ({text}): mount on a folder of your own");
+        return Refusal::new(format!("this user may not mount there ({text})"), "mount on a folder of your own");
     }
     if lower.contains("operation not permitted") || lower.contains("permission denied") {
-        return format!(
-            "mounting is not permitted ({text}): a container needs `--device /dev/fuse --cap-add SYS_ADMIN`; elsewhere \
-             mount as root, or see that fusermount3 is set-user-id root"
+        return Refusal::new(
+            format!("mounting is not permitted ({text})"),
+            format!("{CONTAINER}; elsewhere mount as root, or see that fusermount3 is set-user-id root"),
         );
     }
     if lower.contains("too many fuse filesystems") {
-        return format!("{text}: unmount one, or raise mount_max in /etc/fuse.conf as root");
+        return Refusal::new(text, "unmount one, or raise mount_max in /etc/fuse.conf as root");
     }
-    format!("the mount failed: {text}")
+    Refusal::without_cure(format!("the mount failed: {text}"))
 }
 
 #[cfg(test)]
@@ -105,10 +146,10 @@ mod tests {
             (Other, "fusermount3: mount failed: Operation not permitted", true, true, "SYS_ADMIN"),
             (Other, "fusermount3: user has no write access to mountpoint /x", false, true, "of your own"),
         ] {
-            assert!(sentence(kind, text, root, has).contains(cure), "{text}");
+            assert!(refusal(kind, text, root, has).cure.unwrap().contains(cure), "{text}");
         }
         for errno in [Errno::NOENT, Errno::NODEV, Errno::ACCESS, Errno::PERM] {
-            assert!(no_device(errno).contains('`'), "{errno:?}");
+            assert!(no_device(errno).cure.unwrap().contains('`'), "{errno:?}");
         }
     }
 }

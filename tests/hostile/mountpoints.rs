@@ -6,7 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use crate::cli::program::{
-    LIMIT, Yard, bind, ended, logged, mount, ours_at, run, servers, small_store, tmpfs, typed, umount, wait_until,
+    LIMIT, Yard, bind, ended, in_foreground, logged, mount, ours_at, run, servers, small_store, tmpfs, typed, umount,
+    wait_until,
 };
 use crate::needs_fuse;
 use crate::support::TestStore;
@@ -277,4 +278,21 @@ fn a_place_inside_a_mount_of_ours_never_hangs() {
     // The mount as a store of its own mountpoint.
     mount(&point, &inner, &[]).refused(1, &[shown(&inner), "inside the store"]);
     umount(&point, &[]).fine();
+}
+
+/// For a second the kernel answers out of its memory for a file system that hangs: a stat says nothing of it.
+#[test]
+fn a_store_that_hangs_is_refused_even_while_the_kernel_remembers_it() {
+    needs_fuse!();
+    let (store, yard) = (small_store(), Yard::new());
+    let (hung, point) = (yard.folder("hung"), yard.folder("mnt"));
+    let mut child = in_foreground(&store.path(), &hung, &yard.at("log"));
+    assert!(fs::metadata(hung.join("workers")).is_ok());
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::STOP).unwrap();
+    let done = mount(&hung, &point, &[]);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::CONT).unwrap();
+    done.refused(1, &[shown(&hung), "did not answer within 5 seconds"]);
+    check_nothing_serves(&point);
+    umount(&hung, &[]).fine();
+    assert!(ended(&mut child, LIMIT).expect("no hang").success());
 }
