@@ -64,8 +64,13 @@ enum Command {
     /// Unmount what `swarmletfs mount` mounted
     #[command(visible_alias = "unmount")]
     Umount(UmountArgs),
+}
+
+/// What only this program types: nothing of it is offered or suggested to anybody.
+#[derive(Debug, Parser)]
+enum Inner {
     /// One look at a path that may never answer; see the module `probe`
-    #[command(name = "__probe", hide = true)]
+    #[command(name = "__probe")]
     Probe { look: String, path: PathBuf },
 }
 
@@ -147,19 +152,27 @@ pub fn main() -> ExitCode {
     if arguments.len() < 2 {
         return exit::printed(Cli::command().print_help());
     }
+    if arguments.get(1).is_some_and(|first| first.as_encoded_bytes().starts_with(b"__"))
+        && let Ok(inner) = Inner::try_parse_from(&arguments)
+    {
+        return match inner {
+            Inner::Probe { look, path } => probe::answer(&look, &path),
+        };
+    }
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // The message repeats what was typed: it is made once more of what is safe to print, so that every line of
             // it is its own.
             let escaped = arguments.iter().map(|argument| printable(argument.as_encoded_bytes()));
-            return exit::unparsed(&Cli::try_parse_from(escaped).err().unwrap_or(error));
+            let mut error = Cli::try_parse_from(escaped).err().unwrap_or(error);
+            short::hint(&mut error, &arguments);
+            return exit::unparsed(&error);
         }
     };
     exit::code(match cli.command {
         Command::Mount(arguments) => mount::run(*arguments),
         Command::Umount(arguments) => umount::run(arguments),
-        Command::Probe { look, path } => return probe::answer(&look, &path),
     })
 }
 

@@ -5,8 +5,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use clap::Command;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use super::probe;
+use super::say::typed;
 
 /// Writes out a short form as `mount`; everything else is returned as it came.
 pub(super) fn expand(mut arguments: Vec<OsString>, cli: &Command) -> Vec<OsString> {
@@ -16,6 +21,20 @@ pub(super) fn expand(mut arguments: Vec<OsString>, cli: &Command) -> Vec<OsStrin
         arguments.splice(1..1, ["mount", "--__short"].map(OsString::from));
     }
     arguments
+}
+
+/// Adds to the refusal of a word that is no command how it is written as a folder to mount on, if it is one.
+pub(super) fn hint(error: &mut clap::Error, arguments: &[OsString]) {
+    let word = match arguments.get(1) {
+        Some(word) if error.kind() == ErrorKind::InvalidSubcommand && !word.is_empty() => Path::new(word),
+        _ => return,
+    };
+    let is_folder = std::path::absolute(word).is_ok_and(|folder| probe::some_entry(&folder).is_ok());
+    if is_folder {
+        let written = typed(&Path::new(".").join(word));
+        let tip = format!("a folder is written with a slash: `swarmletfs {written}` mounts on it");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
 }
 
 /// The first argument that is neither an option nor an option's value.

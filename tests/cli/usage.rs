@@ -43,6 +43,43 @@ fn a_mistyped_command_is_a_usage_error_with_a_suggestion_and_never_a_mount() {
 }
 
 #[test]
+fn what_only_the_program_types_is_suggested_to_nobody() {
+    for word in ["frob", "prob", "__prob", "__probe", "trial", "__", "stores", "store"] {
+        let done = run(typed([word]));
+        done.refused(2, &[word]);
+        let others: Vec<&str> = done.err.lines().skip(1).filter(|line| line.contains("__")).collect();
+        assert!(others.is_empty(), "{done:#?}");
+    }
+    assert!(!run(typed(["--help"])).out.contains("__"));
+}
+
+#[test]
+fn a_folder_typed_without_a_slash_is_refused_with_how_it_is_written() {
+    needs_fuse!();
+    let (store, yard) = (small_store(), Yard::new());
+    for name in [&b"m1"[..], b"a b", b"\x1b[31m\n"] {
+        let point = yard.folder(name);
+        let mut command = typed([OsStr::from_bytes(name)]);
+        command.current_dir(yard.path());
+        let done = run(command);
+        let tip = done.refused(2, &["`swarmletfs "]).err.split('`').nth(1).unwrap().to_owned();
+        assert_eq!(ours_at(&point), 0);
+        let tip = tip.replace("swarmletfs", crate::support::mount::PROGRAM);
+        let mut command = super::program::plain("bash", ["-c", &tip]);
+        command.current_dir(yard.path()).env("SWARMLET_DATA_PATH", store.path());
+        run(command).fine();
+        assert_eq!(ours_at(&point), 1);
+    }
+    fs::write(yard.at("file"), "").unwrap();
+    for word in ["file", "missing", "mout"] {
+        let mut command = typed([word]);
+        command.current_dir(yard.path());
+        let done = run(command);
+        assert!(!done.refused(2, &[word]).err.contains("./"), "{done:#?}");
+    }
+}
+
+#[test]
 fn what_is_typed_wrongly_is_named_and_mounts_nothing() {
     let (store, yard) = (small_store(), Yard::new());
     let point = yard.folder("mnt");
