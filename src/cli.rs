@@ -7,6 +7,7 @@
 mod background;
 mod dash_o;
 mod discover;
+mod doctor;
 mod exit;
 mod log;
 mod mount;
@@ -37,6 +38,7 @@ Examples:
   swarmletfs /mnt/swarm                          the same, the store being found by itself
   swarmletfs mount --owner 7 --run 48 /mnt/run   one owner's workers of one run
   cat /mnt/swarm/README.md                       how to read what is mounted
+  swarmletfs doctor                              what stands in the way, and what helps
   swarmletfs umount /mnt/swarm                   end it";
 
 const MOUNT_HELP: &str = "\
@@ -47,6 +49,19 @@ Without MOUNTPOINT, and not as root, it is $XDG_RUNTIME_DIR/swarm.
 
 $SWARMLETFS_LOG sets what is logged: error, warn, info, debug, trace, or a filter such as \
 swarmletfs=debug,fuser=warn. It is info for --log, and warn for stderr in the foreground.";
+
+const DOCTOR_HELP: &str = "\
+It looks at FUSE, the kernel, the stores, limits and mounts, and says of each whether it is as it should be (ok), good \
+to know (note) or in the way (problem), and what helps. The stores are those that `mount` would take.
+
+It changes nothing. To try whether mounting works, it mounts an empty tree on a new folder in $TMPDIR, which it \
+removes again.
+
+Exit code: 0 if nothing stands in the way of mounting and reading, 1 if something does.
+
+--json prints one object: version (1), problems and notes (how many), findings (each with topic, check, level, about, \
+says, cure), and the facts: program, kernel, fuse, stores, view, limits, mounts. Names in it are made safe to print: \
+what is not, is written \\u{..} or \\x...";
 
 /// Mount what a swarm of agents did as a read-only folder tree, and read it inside a budget.
 #[derive(Debug, Parser)]
@@ -64,6 +79,9 @@ enum Command {
     /// Unmount what `swarmletfs mount` mounted
     #[command(visible_alias = "unmount")]
     Umount(UmountArgs),
+    /// Say what stands in the way of mounting and reading, and what helps
+    #[command(after_help = DOCTOR_HELP)]
+    Doctor(DoctorArgs),
 }
 
 /// What only this program types: nothing of it is offered or suggested to anybody.
@@ -72,6 +90,12 @@ enum Inner {
     /// One look at a path that may never answer; see the module `probe`
     #[command(name = "__probe")]
     Probe { look: String, path: PathBuf },
+    /// Serves a mount for trial; see the module `doctor::trial`
+    #[command(name = "__trial")]
+    Trial { what: doctor::Trial },
+    /// Looks at the stores; see the module `doctor::stores`
+    #[command(name = "__stores")]
+    Stores(DoctorArgs),
 }
 
 /// What can be said to `mount`. Most of it can also be said in `-o`.
@@ -146,6 +170,30 @@ struct UmountArgs {
     lazy: bool,
 }
 
+/// What can be said to `doctor`.
+#[derive(Debug, Args)]
+struct DoctorArgs {
+    /// The folders of traces to look at
+    #[arg(value_name = "STORE")]
+    paths: Vec<PathBuf>,
+
+    /// A folder of traces to look at; can be given several times
+    #[arg(long = "store", value_name = "PATH")]
+    stores: Vec<PathBuf>,
+
+    /// Count what a mount with this owner would show, and nothing else
+    #[arg(long, value_name = "ID", value_parser = options::identity)]
+    owner: Option<String>,
+
+    /// Count what a mount with this run would show, too
+    #[arg(long, value_name = "ID", value_parser = options::identity)]
+    run: Option<String>,
+
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+}
+
 /// Runs what the command line says. Never panics on what was typed; the exit codes are 0 (fine), 1 (failed) and 2 (usage).
 pub fn main() -> ExitCode {
     let arguments = short::expand(std::env::args_os().collect(), &Cli::command());
@@ -157,6 +205,8 @@ pub fn main() -> ExitCode {
     {
         return match inner {
             Inner::Probe { look, path } => probe::answer(&look, &path),
+            Inner::Trial { what } => doctor::serve_trial(what),
+            Inner::Stores(arguments) => doctor::answer_stores(&arguments),
         };
     }
     let cli = match Cli::try_parse_from(&arguments) {
@@ -171,8 +221,9 @@ pub fn main() -> ExitCode {
         }
     };
     exit::code(match cli.command {
-        Command::Mount(arguments) => mount::run(*arguments),
-        Command::Umount(arguments) => umount::run(arguments),
+        Command::Mount(arguments) => mount::run(*arguments).map(|()| ExitCode::SUCCESS),
+        Command::Umount(arguments) => umount::run(arguments).map(|()| ExitCode::SUCCESS),
+        Command::Doctor(arguments) => doctor::run(&arguments),
     })
 }
 

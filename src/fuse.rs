@@ -7,6 +7,7 @@
 
 mod confine;
 mod guard;
+mod passthrough;
 mod pool;
 mod session;
 
@@ -25,7 +26,8 @@ use fuser::{
 use tracing::{debug, info, warn};
 
 pub use guard::log_panics;
-pub use session::{Access, Session, mount};
+pub use passthrough::PASSED_THROUGH;
+pub use session::{Access, Session, mount, mount_passthrough};
 
 use crate::error::Error;
 use crate::tree::{Attr, Found, NodeKind, Tree};

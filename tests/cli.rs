@@ -2,8 +2,9 @@
 
 mod background;
 mod discovery;
+mod doctor;
 mod ending;
 mod no_fuse;
-mod printing;
+pub mod printing;
 pub mod program;
 mod usage;

@@ -16,10 +16,10 @@ use super::say::{say, shown, without_controls};
 use super::{mount, probe, take_down};
 
 /// The mark of a report that the mount is up; the text describes it.
-const READY: u8 = b'+';
+pub(super) const READY: u8 = b'+';
 
 /// The mark of a report that there is no mount; the text says why.
-const FAILED: u8 = b'-';
+pub(super) const FAILED: u8 = b'-';
 
 /// Mounts in another process and returns when the mount answers. Returns a description of what is mounted. Errors are
 /// sentences; there is no mount then.
@@ -73,19 +73,20 @@ pub(super) fn serve(plan: &Plan) -> anyhow::Result<()> {
     // It can fail only for a process that leads a group already, which then has left its terminal's session.
     let _ = rustix::process::setsid();
     let ready = |text: &str| {
-        report(READY, text)?;
+        report(READY, text.as_bytes())?;
         leave_terminal()
     };
     mount::serve(plan, false, ready).inspect_err(|error| {
         // After readiness this goes nowhere, and so does what the end of the process would say on stderr.
-        let _ = report(FAILED, &format!("{error:#}"));
+        let _ = report(FAILED, format!("{error:#}").as_bytes());
         let _ = leave_terminal();
     })
 }
 
-fn report(mark: u8, text: &str) -> io::Result<()> {
+/// Writes a mark and a text to stdout, for the process that waits.
+pub(super) fn report(mark: u8, text: &[u8]) -> io::Result<()> {
     let mut bytes = vec![mark];
-    bytes.extend_from_slice(text.as_bytes());
+    bytes.extend_from_slice(text);
     let mut stdout = io::stdout().lock();
     stdout.write_all(&bytes)?;
     stdout.flush()

@@ -20,8 +20,11 @@ const USAGE: u8 = 2;
 pub(super) struct Usage(pub(super) String);
 
 /// Says why it failed, and gives the exit code for it.
-pub(super) fn code(result: anyhow::Result<()>) -> ExitCode {
-    let Err(error) = result else { return ExitCode::SUCCESS };
+pub(super) fn code(result: anyhow::Result<ExitCode>) -> ExitCode {
+    let error = match result {
+        Ok(code) => return code,
+        Err(error) => error,
+    };
     say(&format!("{error:#}"));
     if error.is::<Usage>() {
         say("`swarmletfs --help` and `swarmletfs mount --help` tell what can be typed");

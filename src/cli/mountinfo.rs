@@ -69,6 +69,11 @@ impl Mounts {
         self.0.iter().rev().find(|mount| mount.point == point)
     }
 
+    /// Every mount of ours, in the order of the table.
+    pub(super) fn ours(&self) -> impl Iterator<Item = &Mount> {
+        self.0.iter().filter(|mount| mount.is_ours())
+    }
+
     /// Every place where this device is mounted, the latest first: its own, and bind mounts of it.
     pub(super) fn of_device(&self, device: &str) -> impl Iterator<Item = &Mount> {
         self.0.iter().rev().filter(move |mount| mount.device == device)

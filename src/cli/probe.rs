@@ -1,18 +1,22 @@
-//! Looks at paths that may never answer.
+//! Looks at paths that may never answer, and at calls that may not be survived.
 //!
 //! A call into a mount whose process hangs cannot be interrupted once it is under way, not even by SIGKILL, and a
 //! process with a thread in such a call cannot end. So every look is made by a process of its own, which is given a
-//! few seconds and then left behind.
+//! few seconds and then left behind. So are calls that a container may answer by killing who makes them.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use landlock::{LandlockStatus, RestrictSelf};
 use rustix::io::Errno;
+
+use crate::name::RelPath;
+use crate::store::{Disk, Store};
 
 /// How long a look may take.
 pub(super) const LIMIT: Duration = Duration::from_secs(5);
@@ -29,6 +33,17 @@ const LINKS: usize = 40;
 /// The path without links and `..`. The last part may be a dead mount, which the system's own way cannot resolve.
 pub(super) fn resolve(path: &Path) -> io::Result<PathBuf> {
     Ok(PathBuf::from(OsString::from_vec(ask("resolve", path, LIMIT)?)))
+}
+
+/// Whether the kernel keeps paths beneath a folder, as a store needs it. Errors: NOSYS among others.
+pub(super) fn openat2() -> io::Result<()> {
+    ask("openat2", Path::new("/"), LIMIT).map(drop)
+}
+
+/// The version of the kernel's landlock interface; 0 if it has none.
+pub(super) fn landlock() -> io::Result<i32> {
+    let answer = ask("landlock", Path::new("/"), LIMIT)?;
+    String::from_utf8_lossy(&answer).parse().map_err(io::Error::other)
 }
 
 /// Device and inode number of the folder and of each folder above it, from it upwards.
@@ -56,28 +71,18 @@ pub(super) fn readable(path: &Path) -> io::Result<()> {
 
 /// Makes a look in another process.
 fn ask(look: &str, path: &Path, limit: Duration) -> io::Result<Vec<u8>> {
-    let mut child = Command::new(std::env::current_exe()?)
-        .args(["__probe", look, "--"])
-        .arg(path)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .current_dir("/")
-        .spawn()?;
-    let (sender, receiver) = mpsc::channel();
-    if let Some(mut stdout) = child.stdout.take() {
-        std::thread::spawn(move || {
-            let mut answer = Vec::new();
-            let read = stdout.read_to_end(&mut answer);
-            let _ = sender.send(read.map(|_| answer));
-        });
-    }
-    let Ok(answer) = receiver.recv_timeout(limit) else {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["__probe", look, "--"]).arg(path).current_dir("/");
+    answer_of(command, limit)
+}
+
+/// Runs a process of this program that answers as [`answer`] does. Errors: TimedOut, and what it answered.
+pub(super) fn answer_of(mut command: Command, limit: Duration) -> io::Result<Vec<u8>> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let answer = hear(&mut child, limit).inspect_err(|_| {
         // Not waited for: it may not be able to end.
         let _ = child.kill();
-        return Err(io::ErrorKind::TimedOut.into());
-    };
-    let answer = answer?;
+    })?;
     let status = child.wait()?;
     if status.success() {
         return Ok(answer);
@@ -88,16 +93,35 @@ fn ask(look: &str, path: &Path, limit: Duration) -> io::Result<Vec<u8>> {
     }
 }
 
+/// What a process writes to its stdout until it closes that. Errors: TimedOut among others.
+pub(super) fn hear(child: &mut Child, limit: Duration) -> io::Result<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    if let Some(mut stdout) = child.stdout.take() {
+        std::thread::spawn(move || {
+            let mut answer = Vec::new();
+            let read = stdout.read_to_end(&mut answer);
+            let _ = sender.send(read.map(|_| answer));
+        });
+    }
+    receiver.recv_timeout(limit).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
 /// The other process: makes the look and writes the answer to stdout.
 pub(super) fn answer(look: &str, path: &Path) -> ExitCode {
-    let answer = match look {
+    reply(match look {
         "resolve" => resolve_here(path).map(|path| path.into_os_string().into_vec()),
         "chain" => chain_here(path),
         "entry" => entry_here(path),
         "alive" => rustix::fs::statfs(path).map(|_| Vec::new()).map_err(io::Error::from),
         "read" => read_here(path),
+        "openat2" => openat2_here(path),
+        "landlock" => landlock_here(),
         _ => Err(Errno::NOSYS.into()),
-    };
+    })
+}
+
+/// Writes an answer to stdout, as [`answer_of`] reads it.
+pub(super) fn reply(answer: io::Result<Vec<u8>>) -> ExitCode {
     let (bytes, code) = match answer {
         Ok(bytes) => (bytes, ExitCode::SUCCESS),
         Err(error) => (error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()).to_string().into(), ERRNO.into()),
@@ -149,6 +173,24 @@ fn entry_here(path: &Path) -> io::Result<Vec<u8>> {
 fn read_here(path: &Path) -> io::Result<Vec<u8>> {
     std::fs::File::open(path)?.read_exact(&mut [0])?;
     Ok(Vec::new())
+}
+
+/// Whether paths can be resolved as the store resolves them.
+fn openat2_here(path: &Path) -> io::Result<Vec<u8>> {
+    let looked = Disk::open(path).and_then(|root| root.stat(&RelPath::root()));
+    looked.map(|_| Vec::new()).map_err(|error| error.errno().into())
+}
+
+/// The version of landlock's interface, 0 where there is none.
+fn landlock_here() -> io::Result<Vec<u8>> {
+    // Nothing is restricted: there is no rule to apply, so only the version is asked for.
+    let asked = RestrictSelf::default().no_new_privs(false).apply().map_err(io::Error::other)?;
+    let version = match asked.landlock {
+        LandlockStatus::Available { kernel_abi: Some(newer), .. } => newer,
+        LandlockStatus::Available { effective_abi, .. } => effective_abi as i32,
+        _ => 0,
+    };
+    Ok(version.to_string().into())
 }
 
 #[cfg(test)]

@@ -7,10 +7,11 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use fuser::{BackgroundSession, Config, Filesystem, MountOption, SessionACL};
 
 use super::Door;
 use super::confine::confine;
+use super::passthrough::OneFile;
 use super::pool::Pool;
 use crate::tree::Tree;
 
@@ -30,7 +31,7 @@ pub enum Access {
 pub struct Session {
     /// Never dropped: fuser would then unmount whatever is mounted at the same path by that time.
     _threads: ManuallyDrop<BackgroundSession>,
-    tree: Arc<Tree>,
+    tree: Option<Arc<Tree>>,
     ended: mpsc::Receiver<()>,
 }
 
@@ -41,6 +42,37 @@ pub fn mount(tree: impl Into<Arc<Tree>>, mountpoint: &Path, access: Access) -> i
     let (sender, ended) = mpsc::channel();
     let (tree, (pool, workers)) = (tree.into(), Pool::new());
     let door = Door { tree: tree.clone(), pool, _ended: sender };
+    let session = open(door, mountpoint, access, threads)?;
+    // A thread that is confined starts only confined ones; this one must unmount in the end.
+    let served = thread::scope(|scope| {
+        let start = || {
+            confine(&tree.roots());
+            workers.start(threads)?;
+            session.spawn()
+        };
+        thread::Builder::new()
+            .name("confine".into())
+            .spawn_scoped(scope, start)?
+            .join()
+            .map_err(|_| io::Error::other("the threads that serve could not be started"))?
+    })?;
+    Ok(Session { _threads: ManuallyDrop::new(served), tree: Some(tree), ended })
+}
+
+/// Mounts a single file, [`PASSED_THROUGH`](super::PASSED_THROUGH), which can be read only where the kernel reads it
+/// by itself: to find out whether it does. Errors: those of the system.
+pub fn mount_passthrough(mountpoint: &Path) -> io::Result<Session> {
+    let (sender, ended) = mpsc::channel();
+    let served = open(OneFile::new(sender)?, mountpoint, Access::Mounter, 1)?.spawn()?;
+    Ok(Session { _threads: ManuallyDrop::new(served), tree: None, ended })
+}
+
+fn open<F: Filesystem>(
+    filesystem: F,
+    mountpoint: &Path,
+    access: Access,
+    threads: usize,
+) -> io::Result<fuser::Session<F>> {
     // As root the file system's type comes from an option of the kernel, else from one of fusermount3.
     let subtype = if rustix::process::geteuid().is_root() {
         MountOption::CUSTOM("subtype=swarmletfs".into())
@@ -59,21 +91,7 @@ pub fn mount(tree: impl Into<Arc<Tree>>, mountpoint: &Path, access: Access) -> i
     ];
     config.acl = if access == Access::Everyone { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(threads);
-    let session = fuser::Session::new(door, mountpoint, &config)?;
-    // A thread that is confined starts only confined ones; this one must unmount in the end.
-    let served = thread::scope(|scope| {
-        let start = || {
-            confine(&tree.roots());
-            workers.start(threads)?;
-            session.spawn()
-        };
-        thread::Builder::new()
-            .name("confine".into())
-            .spawn_scoped(scope, start)?
-            .join()
-            .map_err(|_| io::Error::other("the threads that serve could not be started"))?
-    })?;
-    Ok(Session { _threads: ManuallyDrop::new(served), tree, ended })
+    fuser::Session::new(filesystem, mountpoint, &config)
 }
 
 impl Session {
@@ -85,6 +103,6 @@ impl Session {
 
     /// Whether by now other folders stand in the places of the stores that are shown.
     pub fn is_replaced(&self) -> bool {
-        self.tree.is_replaced()
+        self.tree.as_ref().is_some_and(|tree| tree.is_replaced())
     }
 }

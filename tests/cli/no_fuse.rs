@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use super::program::{Done, Yard, is_root, plain, run, small_store};
+use super::program::{Done, Yard, as_nobody, is_root, open_up, plain, run, small_store};
 use crate::support::mount::PROGRAM;
 
 /// Runs `prepare` as a shell script in a mount namespace of its own, and then the program. `None`, said aloud, where
@@ -27,11 +27,6 @@ fn permitted(mut command: Command) -> bool {
 
 fn mounting<'a>(store: &'a Path, point: &'a Path) -> Vec<&'a OsStr> {
     vec![PROGRAM.as_ref(), "mount".as_ref(), "--store".as_ref(), store.as_os_str(), point.as_os_str()]
-}
-
-/// Lets everyone through to a store and a mountpoint, which lie in folders for their maker alone.
-fn open_up(folder: &Path) {
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 #[test]
@@ -86,10 +81,4 @@ fn a_mountpoint_that_may_not_be_read_is_named() {
     let path = store.path();
     let Some(done) = confined("true", &as_nobody(&mounting(&path, &point))) else { return };
     done.refused(1, &[point.to_str().unwrap(), "may not be read by this user"]);
-}
-
-/// The same command without any right of root's.
-fn as_nobody<'a>(command: &[&'a OsStr]) -> Vec<&'a OsStr> {
-    let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"];
-    nobody.iter().map(|word| OsStr::new(*word)).chain(command.iter().copied()).collect()
 }

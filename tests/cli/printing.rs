@@ -17,13 +17,13 @@ use crate::support::mount::PROGRAM;
 /// A line that nobody may see printed as such.
 const FORGED: &str = "swarmletfs: forged";
 
-fn hostile_names() -> [Vec<u8>; 2] {
+pub fn hostile_names() -> [Vec<u8>; 2] {
     let text = "\u{1b}[31mred\u{7}\u{8}\u{7f}\u{9b}2J\t\u{202e}gnp\u{2066}\u{feff}\r\nswarmletfs: forged\nx";
     [text.into(), [b"\xff\xfe\x9b".as_slice(), text.as_bytes()].concat()]
 }
 
 #[track_caller]
-fn check_lines(text: &str) {
+pub fn check_lines(text: &str) {
     check_printable(text);
     assert!(!text.lines().any(|line| line.starts_with(FORGED)), "{text:?}");
 }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
@@ -340,4 +341,15 @@ pub fn is_root() -> bool {
         eprintln!("SKIP: this test needs root");
     }
     root
+}
+
+/// The same command without any right of root's.
+pub fn as_nobody<'a>(command: &[&'a OsStr]) -> Vec<&'a OsStr> {
+    let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"];
+    nobody.iter().map(|word| OsStr::new(*word)).chain(command.iter().copied()).collect()
+}
+
+/// Lets everyone through a folder that is for its maker alone.
+pub fn open_up(folder: &Path) {
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
 }

@@ -19,10 +19,10 @@ use crate::needs_fuse;
 use crate::support::{Mount, TestStore, dose};
 
 /// How many reads there are, in [`THREADS`] threads.
-const READS: u64 = 100_000;
-const THREADS: u64 = 4;
+const READS: usize = 100_000;
+const THREADS: usize = 4;
 /// How many maps of memory.
-const MAPS: u64 = 5_000;
+const MAPS: usize = 5_000;
 
 /// The lengths of own files, one of them with holes and beyond 32 bits.
 const LENGTHS: [usize; 9] = [0, 1, 4_095, 4_096, 4_097, 131_071, 131_073, 3 << 20, (3 << 20) + 7];
@@ -201,7 +201,7 @@ fn pread(fd: &OwnedFd, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
 }
 
 /// Makes `reads` random calls; `seed` makes them the same again.
-fn exercise(subjects: &[Subject], seed: u64, reads: u64) {
+fn exercise(subjects: &[Subject], seed: u64, reads: usize) {
     let mut dice = Dice::new(seed);
     let shown: Vec<OwnedFd> = subjects.iter().map(|subject| open(subject, OFlags::empty())).collect();
     let right: Vec<File> = subjects.iter().map(|subject| File::open(&subject.right).unwrap()).collect();
@@ -237,7 +237,7 @@ fn every_call_gives_the_right_bytes_everywhere() {
     let mount = Mount::new(&store.path());
     let subjects = &subjects(&store, &mount, &copies);
     thread::scope(|scope| {
-        for seed in 0..THREADS {
+        for seed in 0..THREADS as u64 {
             scope.spawn(move || exercise(subjects, seed, dose(READS) / THREADS));
         }
     });

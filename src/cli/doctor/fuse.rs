@@ -1,0 +1,144 @@
+//! FUSE: whether it is there, whether this user may mount, and whether a mount works.
+
+use std::io;
+
+use rustix::io::Errno;
+use serde::Serialize;
+
+use super::finding::Finding;
+use super::trial::{Failure, What, try_out};
+use crate::cli::refusal::{Refusal, preflight};
+use crate::cli::{probe, take_down};
+
+/// Whether FUSE can be had. What could not be tried is null.
+#[derive(Debug, Serialize)]
+pub(super) struct Fuse {
+    /// Whether the device is there and may be opened.
+    device: bool,
+    /// Whether this is root, who mounts without help.
+    root: bool,
+    /// The program that mounts for everybody else.
+    fusermount: Option<&'static str>,
+    /// Whether /etc/fuse.conf lets users without root say --allow-other.
+    user_allow_other: bool,
+    /// Whether a mount was made and could be read.
+    mount: Option<bool>,
+    /// Whether the kernel reads files by itself, for this process.
+    passthrough: Option<bool>,
+}
+
+/// Looks at FUSE and tries it.
+pub(super) fn look() -> (Fuse, Vec<Finding>) {
+    let (root, fusermount) = (rustix::process::geteuid().is_root(), take_down::fusermount());
+    let conf = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
+    let user_allow_other = allows_other(&conf);
+    let mut fuse = Fuse { device: true, root, fusermount, user_allow_other, mount: None, passthrough: None };
+    let mut findings = Vec::new();
+    if let Err(refusal) = preflight() {
+        fuse.device = false;
+        findings.push(Finding::problem("fuse", "device", refusal));
+        return (fuse, findings);
+    }
+    findings.push(Finding::ok("fuse", "device", "/dev/fuse is there and may be opened"));
+    let tried = try_out(What::Tree);
+    fuse.mount = works(&tried);
+    findings.push(mounting(tried, root, fusermount));
+    if !root {
+        findings.push(if user_allow_other {
+            Finding::ok("fuse", "allow_other", "/etc/fuse.conf lets this user say --allow-other")
+        } else {
+            Finding::note("fuse", "allow_other", "this user cannot say --allow-other")
+                .cured_by("write the line `user_allow_other` into /etc/fuse.conf as root, or mount as root")
+        });
+    }
+    if fuse.mount == Some(true) {
+        let tried = try_out(What::Passthrough);
+        fuse.passthrough = works(&tried);
+        findings.push(passthrough(tried));
+    }
+    (fuse, findings)
+}
+
+fn works(tried: &Result<(), Failure>) -> Option<bool> {
+    match tried {
+        Ok(()) => Some(true),
+        Err(Failure::Untried(_)) => None,
+        Err(Failure::Refused(_) | Failure::Unreadable(_)) => Some(false),
+    }
+}
+
+fn mounting(tried: Result<(), Failure>, root: bool, fusermount: Option<&str>) -> Finding {
+    match tried {
+        Ok(()) => {
+            let by = match fusermount {
+                Some(program) if !root => format!(" through {program}"),
+                _ => String::new(),
+            };
+            Finding::ok("fuse", "mount", format!("mounting works: an empty tree was mounted{by} and read"))
+        }
+        Err(Failure::Refused(refusal)) => Finding::problem("fuse", "mount", refusal),
+        Err(Failure::Unreadable(error)) => {
+            let why = match error.kind() {
+                io::ErrorKind::TimedOut => format!("did not answer within {} seconds", probe::ANSWER_LIMIT.as_secs()),
+                _ => format!("could not be read: {error}"),
+            };
+            let cure = "`SWARMLETFS_LOG=debug swarmletfs mount --foreground STORE MOUNTPOINT` shows what happens";
+            Finding::problem("fuse", "mount", Refusal::new(format!("a mount for trial {why}"), cure))
+        }
+        Err(Failure::Untried(why)) => Finding::note("fuse", "mount", format!("mounting was not tried: {why}"))
+            .cured_by("name a folder of your own with `TMPDIR=FOLDER swarmletfs doctor`"),
+    }
+}
+
+fn passthrough(tried: Result<(), Failure>) -> Finding {
+    let none = |why: String| Finding::note("fuse", "passthrough", format!("passthrough is not available: {why}"));
+    match tried {
+        Ok(()) => Finding::ok("fuse", "passthrough", "passthrough is available (and not used yet)"),
+        Err(Failure::Unreadable(error)) => match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::OPNOTSUPP) => none("this kernel does not offer it, Linux 6.9 or later does".into()),
+            Some(Errno::PERM) => none("only root of the machine may use it".into()),
+            _ => none(error.to_string()),
+        },
+        Err(Failure::Refused(refusal)) => none(refusal.says),
+        Err(Failure::Untried(why)) => none(why),
+    }
+}
+
+/// Whether fuse.conf has the option, as fusermount3 reads it.
+fn allows_other(conf: &str) -> bool {
+    conf.lines().any(|line| line.split('#').next().unwrap_or_default().trim() == "user_allow_other")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    #[test]
+    fn fuse_conf_is_read_as_fusermount_reads_it() {
+        for (conf, allows) in [
+            ("user_allow_other", true),
+            ("# comment\n  user_allow_other # yes\nmount_max = 5\n", true),
+            ("#user_allow_other\n", false),
+            ("user_allow_others\nuser_allow_other = 1\n", false),
+            ("", false),
+        ] {
+            assert_eq!(allows_other(conf), allows, "{conf:?}");
+        }
+    }
+
+    #[test]
+    fn a_trial_that_failed_says_how() {
+        let refusal = Refusal::new("no", "yes");
+        let not_mounted = mounting(Err(Failure::Refused(refusal)), true, None);
+        assert_eq!((not_mounted.level, not_mounted.cure.as_deref()), (Level::Problem, Some("yes")));
+        let hung = mounting(Err(Failure::Unreadable(io::ErrorKind::TimedOut.into())), true, None);
+        assert!(hung.level == Level::Problem && hung.says.contains("10 seconds"), "{hung:?}");
+        let untried = mounting(Err(Failure::Untried("no folder".into())), true, None);
+        assert!(untried.level == Level::Note && untried.says.contains("no folder"), "{untried:?}");
+        for (errno, why) in [(Errno::OPNOTSUPP, "6.9"), (Errno::PERM, "root"), (Errno::LOOP, "symbolic")] {
+            let none = passthrough(Err(Failure::Unreadable(errno.into())));
+            assert!(none.level == Level::Note && none.says.contains(why), "{none:?}");
+        }
+    }
+}

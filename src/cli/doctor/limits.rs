@@ -1,0 +1,58 @@
+//! Limits that a mount started from here will have.
+
+use rustix::process::{Resource, getrlimit};
+use serde::Serialize;
+
+use super::finding::Finding;
+
+/// Fewer descriptors than this are noted: a mount itself holds about 20, and one more for every file of a worker that
+/// is open through it.
+const DESCRIPTORS: u64 = 1_024;
+
+/// What a mount started from here may have; null where there is no limit or it could not be read.
+#[derive(Debug, Serialize)]
+pub(super) struct Limits {
+    descriptors: Option<u64>,
+    descriptors_max: Option<u64>,
+    /// Of the machine and this user. Nothing is watched yet.
+    inotify_watches: Option<u64>,
+}
+
+/// Looks at the limits.
+pub(super) fn look() -> (Limits, Vec<Finding>) {
+    let limit = getrlimit(Resource::Nofile);
+    let watches = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").ok();
+    let limits = Limits {
+        descriptors: limit.current,
+        descriptors_max: limit.maximum,
+        inotify_watches: watches.and_then(|text| text.trim().parse().ok()),
+    };
+    (limits, vec![descriptors(limit.current, limit.maximum)])
+}
+
+fn descriptors(soft: Option<u64>, hard: Option<u64>) -> Finding {
+    let Some(soft) = soft else { return Finding::ok("limits", "descriptors", "any number of files may be open") };
+    let says = format!("{soft} files may be open at a time");
+    if soft >= DESCRIPTORS {
+        return Finding::ok("limits", "descriptors", says);
+    }
+    let says = format!("{says}: a mount holds about 20, and one more for each that is open through it");
+    let more = hard.unwrap_or(4_096).min(4_096);
+    let note = Finding::note("limits", "descriptors", says);
+    if more > soft { note.cured_by(format!("`ulimit -n {more}` before mounting")) } else { note }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    #[test]
+    fn few_descriptors_are_noted_with_a_command_where_it_can_help() {
+        assert_eq!(descriptors(None, None).level, Level::Ok);
+        assert_eq!(descriptors(Some(1_024), Some(20_000)).level, Level::Ok);
+        assert!(descriptors(Some(64), Some(20_000)).cure.unwrap().contains("`ulimit -n 4096`"));
+        assert!(descriptors(Some(64), Some(512)).cure.unwrap().contains("`ulimit -n 512`"));
+        assert_eq!(descriptors(Some(64), Some(64)).cure, None);
+    }
+}

@@ -1,0 +1,124 @@
+//! Mounts of ours: which answer, which are dead, which hang.
+//!
+//! They are read from the kernel's table and touched only by other processes, all at once, so that several that hang
+//! cost no more time than one.
+
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::thread;
+
+use serde::Serialize;
+
+use super::finding::Finding;
+use crate::cli::mountinfo::{Mount, Mounts};
+use crate::cli::mountpoint::is_dead;
+use crate::cli::probe;
+use crate::cli::refusal::Refusal;
+use crate::cli::say::{shown, typed};
+
+/// How a mount is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// It answers.
+    Alive,
+    /// Its process is gone.
+    Dead,
+    /// It does not answer.
+    Hung,
+    /// It is another user's, who alone may enter.
+    Private,
+    /// Something else is mounted over it.
+    Covered,
+    /// It answers with an error.
+    Broken,
+}
+
+/// One mount.
+#[derive(Debug, Serialize)]
+pub(super) struct Mounted {
+    point: String,
+    state: State,
+}
+
+/// Looks at the mounts of ours in `table`.
+pub(super) fn look(table: io::Result<Mounts>) -> (Vec<Mounted>, Vec<Finding>) {
+    let table = match table {
+        Ok(table) => table,
+        Err(error) => {
+            let says = format!("the table of mounts cannot be read: {error}");
+            return (Vec::new(), vec![Finding::problem("mounts", "table", Refusal::new(says, "mount /proc"))]);
+        }
+    };
+    let looks: Vec<(&Mount, io::Result<()>)> = thread::scope(|scope| {
+        let looks: Vec<_> = table
+            .ours()
+            .map(|mount| {
+                (mount, is_seen(mount, &table).then(|| scope.spawn(|| probe::some_entry(&mount.point).map(drop))))
+            })
+            .collect();
+        let result = |look: Option<thread::ScopedJoinHandle<'_, io::Result<()>>>| match look {
+            Some(look) => look.join().unwrap_or_else(|_| Err(io::Error::other("the look at it failed"))),
+            None => Ok(()),
+        };
+        looks.into_iter().map(|(mount, look)| (mount, result(look))).collect()
+    });
+    // One that was unmounted meanwhile is none.
+    let now = Mounts::read().unwrap_or_default();
+    let still = looks.into_iter().filter(|(mount, _)| now.has(&mount.point, &mount.device));
+    let (mounts, mut findings): (Vec<_>, Vec<_>) = still
+        .map(|(mount, look)| {
+            let state = if is_seen(mount, &table) { state(&look) } else { State::Covered };
+            let finding = finding(&mount.point, state, look.err());
+            let point = shown(&mount.point);
+            (Mounted { point: point.clone(), state }, finding.about(&point))
+        })
+        .unzip();
+    if mounts.is_empty() {
+        findings.push(Finding::ok("mounts", "none", "no swarmletfs is mounted"));
+    }
+    (mounts, findings)
+}
+
+/// Whether a look at its mountpoint is a look at it.
+fn is_seen(mount: &Mount, table: &Mounts) -> bool {
+    table.at(&mount.point).is_some_and(|top| top.device == mount.device)
+}
+
+fn state(look: &io::Result<()>) -> State {
+    match look {
+        Ok(()) => State::Alive,
+        Err(error) if is_dead(error) => State::Dead,
+        Err(error) => match error.kind() {
+            ErrorKind::TimedOut => State::Hung,
+            ErrorKind::PermissionDenied => State::Private,
+            _ => State::Broken,
+        },
+    }
+}
+
+fn finding(point: &Path, state: State, error: Option<io::Error>) -> Finding {
+    let (here, quoted) = (shown(point), typed(point));
+    let lazy = format!("`swarmletfs umount --lazy {quoted}` takes it away");
+    match state {
+        State::Alive => Finding::ok("mounts", "alive", format!("the mount on {here} answers")),
+        State::Dead => {
+            let says = format!("the mount on {here} is dead: its process is gone");
+            Finding::problem("mounts", "dead", Refusal::new(says, format!("`swarmletfs umount {quoted}` clears it")))
+        }
+        State::Hung => {
+            let says = format!("the mount on {here} did not answer within {} seconds", probe::LIMIT.as_secs());
+            Finding::problem("mounts", "hung", Refusal::new(says, lazy))
+        }
+        State::Private => {
+            let says = format!("the mount on {here} is for another user alone");
+            Finding::note("mounts", "private", says)
+        }
+        State::Covered => Finding::note("mounts", "covered", format!("the mount on {here} lies beneath another mount")),
+        State::Broken => {
+            let why = error.map(|error| format!(": {error}")).unwrap_or_default();
+            let says = format!("the mount on {here} cannot be looked at{why}");
+            Finding::problem("mounts", "broken", Refusal::new(says, lazy))
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The findings as lines for people: a mark, a topic, a sentence; below it what helps.
+
+use super::Report;
+
+/// How wide the marks and the topics are.
+const MARK: usize = 8;
+const TOPIC: usize = 7;
+
+/// The report as text.
+pub(super) fn of(report: &Report) -> String {
+    let mut out = format!("swarmletfs {} on Linux {}\n\n", report.program, report.kernel.release);
+    for finding in &report.findings {
+        out.push_str(&format!("{:MARK$}{:TOPIC$}{}\n", finding.level.as_str(), finding.topic, finding.says));
+        if let Some(cure) = &finding.cure {
+            out.push_str(&format!("{:1$}→ {cure}\n", "", MARK + TOPIC));
+        }
+    }
+    out.push_str(&format!("\n{}\n", summed(report.problems, report.notes)));
+    out
+}
+
+fn summed(problems: usize, notes: usize) -> String {
+    let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    match (problems, notes) {
+        (0, 0) => "nothing stands in the way of mounting and reading".into(),
+        (0, notes) => format!("nothing stands in the way of mounting and reading; {}", count(notes, "note")),
+        (problems, 0) => count(problems, "problem"),
+        (problems, notes) => format!("{}, {}", count(problems, "problem"), count(notes, "note")),
+    }
+}

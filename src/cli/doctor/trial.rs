@@ -1,0 +1,185 @@
+//! A mount for trial: nothing much, on a private folder, for a moment.
+//!
+//! Another process mounts and serves it, a third one reads it, so that neither a hang nor a signal leaves this one
+//! waiting. The one that serves holds on to nothing but a pipe from the first: when that closes, for whatever reason,
+//! it unmounts and removes its folder.
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::catalog::{Freshness, Source};
+use crate::cli::background::{FAILED, READY, report};
+use crate::cli::probe;
+use crate::cli::refusal::{self, Refusal};
+use crate::cli::say::{shown, without_controls};
+use crate::cli::take_down::{How, take_down};
+use crate::fuse::{self, Access, PASSED_THROUGH, Session};
+use crate::store::Memory;
+use crate::tree::{Settings, Tree};
+use crate::view::{Filter, View};
+
+/// How long the process that serves may take to begin, and to end.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// What is mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum What {
+    /// The tree of a swarm that has not begun.
+    Tree,
+    /// A file that only the kernel can read.
+    Passthrough,
+}
+
+impl What {
+    /// The file that is read.
+    fn file(self) -> &'static str {
+        match self {
+            What::Tree => "README.md",
+            What::Passthrough => PASSED_THROUGH,
+        }
+    }
+}
+
+/// How a trial can fail.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It could not be made.
+    Untried(String),
+    /// There is no mount.
+    Refused(Refusal),
+    /// There was one, but it could not be read.
+    Unreadable(io::Error),
+}
+
+/// What the process that serves says of a mount that failed.
+#[derive(Serialize, Deserialize)]
+enum Report {
+    NoFolder(String),
+    NoMount(Refusal),
+}
+
+/// Mounts, reads, unmounts.
+pub(super) fn try_out(what: What) -> Result<(), Failure> {
+    let untried = |error: io::Error| Failure::Untried(error.to_string());
+    let name = what.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let mut child = Command::new(std::env::current_exe().map_err(untried)?)
+        .args(["__trial", &name])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .current_dir("/")
+        .spawn()
+        .map_err(untried)?;
+    let heard = probe::hear(&mut child, LIMIT);
+    let heard = heard.inspect_err(|_| end(&mut child, None)).map_err(untried)?;
+    match heard.split_first() {
+        Some((&READY, folder)) => {
+            let folder = PathBuf::from(OsString::from_vec(folder.to_vec()));
+            let read = probe::readable(&folder.join(what.file()));
+            end(&mut child, Some(&folder));
+            read.map_err(Failure::Unreadable)
+        }
+        Some((&FAILED, report)) => {
+            end(&mut child, None);
+            Err(match serde_json::from_slice(report).map_err(io::Error::from).map_err(untried)? {
+                Report::NoFolder(why) => Failure::Untried(why),
+                Report::NoMount(refusal) => Failure::Refused(refusal),
+            })
+        }
+        _ => {
+            end(&mut child, None);
+            Err(Failure::Untried("the process that was to mount ended without a word".into()))
+        }
+    }
+}
+
+/// Lets the process that serves go, and clears what it leaves behind if it does not end as it should.
+fn end(child: &mut Child, folder: Option<&Path>) {
+    drop(child.stdin.take());
+    let begun = Instant::now();
+    let ended = loop {
+        match child.try_wait() {
+            Ok(None) if begun.elapsed() < LIMIT => std::thread::sleep(Duration::from_millis(2)),
+            Ok(ended) => break ended,
+            Err(_) => break None,
+        }
+    };
+    if !ended.is_some_and(|status| status.success()) {
+        let _ = child.kill();
+        folder.into_iter().for_each(clear);
+    }
+}
+
+/// Unmounts and removes the folder. Nothing in here waits for the mount.
+fn clear(folder: &Path) {
+    let _ = take_down(folder, How::Detached);
+    let _ = std::fs::remove_dir(folder);
+}
+
+/// The process that serves: mounts, says where, and waits for the end of its input.
+pub(in crate::cli) fn serve(what: What) -> ExitCode {
+    // Ctrl-C is for the first process; this one then sees its input end.
+    let _ = rustix::process::setsid();
+    match set_up(what) {
+        Ok((folder, _session)) => {
+            let said = report(READY, folder.as_os_str().as_bytes()).and_then(|()| no_more_output());
+            if said.is_ok() {
+                let _ = io::stdin().read_to_end(&mut Vec::new());
+            }
+            clear(&folder);
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            let _ = report(FAILED, &serde_json::to_vec(&why).unwrap_or_default());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn set_up(what: What) -> Result<(PathBuf, Session), Report> {
+    let temporary = std::env::temp_dir();
+    let folder = temporary
+        .canonicalize()
+        .and_then(|temporary| {
+            let private = std::fs::Permissions::from_mode(0o700);
+            tempfile::Builder::new().prefix("swarmletfs-doctor-").permissions(private).tempdir_in(temporary)
+        })
+        .map_err(|error| {
+            let why = without_controls(&error.to_string());
+            Report::NoFolder(format!("a folder in {} cannot be made: {why}", shown(&temporary)))
+        })?;
+    // From here on it is removed by hand: its own way would look into the mount.
+    let folder = folder.keep();
+    let mounted = match what {
+        What::Tree => empty_tree().and_then(|tree| fuse::mount(tree, &folder, Access::Mounter)),
+        What::Passthrough => fuse::mount_passthrough(&folder),
+    };
+    match mounted {
+        Ok(session) => Ok((folder, session)),
+        Err(error) => {
+            clear(&folder);
+            Err(Report::NoMount(refusal::explain(&error)))
+        }
+    }
+}
+
+fn empty_tree() -> io::Result<Tree> {
+    let source = Source::over(Arc::new(Memory::new()), None);
+    let view = View::over(vec![source], Freshness::default(), Filter::default()).map_err(io::Error::other)?;
+    Ok(Tree::new(view, Settings::default()))
+}
+
+fn no_more_output() -> io::Result<()> {
+    let null = OpenOptions::new().write(true).open("/dev/null")?;
+    Ok(rustix::stdio::dup2_stdout(&null)?)
+}

@@ -1,0 +1,133 @@
+//! `swarmletfs doctor`: what it says of a machine, of stores and of mounts, in lines and in JSON; its exit code; and
+//! that it changes nothing and never hangs.
+
+mod machine;
+mod mounts;
+mod stores;
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use super::program::{Done, check_printable, is_root, plain, run};
+use crate::support::mount::PROGRAM;
+
+/// Takes the mounts of other tests out of a mount namespace, all but those below a folder, and forbids a system call
+/// by number; then runs a program. Python, because a mount is not to be looked at, and a filter is to be set.
+const ALONE: &str = r"
+import ctypes, os, re, struct, sys
+libc = ctypes.CDLL(None)
+keep, forbidden, program = os.fsencode(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+def others():
+    for line in open('/proc/self/mountinfo', 'rb').readlines():
+        point = re.sub(rb'\\(\d{3})', lambda found: bytes([int(found[1], 8)]), line.split(b' ')[4])
+        if b' fuse.swarmletfs ' in line and not point.startswith(keep + b'/'):
+            yield point
+# Again and again, because only what lies on top can be taken away.
+while any([libc.umount2(point, 2 | 8) == 0 for point in others()]):
+    pass
+if forbidden:
+    rules = [(0x20, 0, 0, 0), (0x15, 0, 1, forbidden), (0x06, 0, 0, 0x50000 | 38), (0x06, 0, 0, 0x7fff0000)]
+    code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *rule) for rule in rules))
+    class Program(ctypes.Structure):
+        _fields_ = [('len', ctypes.c_ushort), ('filter', ctypes.c_void_p)]
+    libc.prctl(38, 1, 0, 0, 0)
+    assert libc.prctl(22, 2, ctypes.byref(Program(len(rules), ctypes.addressof(code))), 0, 0) == 0
+os.execvp(program[0], program)
+";
+
+/// What the machine itself has, and nothing of whoever runs the tests.
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Whether all of this may be done here.
+static PERMITTED: LazyLock<bool> = LazyLock::new(|| {
+    let mut command = plain("unshare", ["-m", "python3", "-ISc", ""]);
+    is_root() && command.env("PATH", PATH).status().is_ok_and(|status| status.success())
+});
+
+/// How the doctor is run.
+struct Alone<'a> {
+    /// The mounts below this folder stay in sight.
+    keep: &'a Path,
+    /// A system call that is answered with ENOSYS; 0 for none.
+    forbidden: u32,
+    /// A shell script to prepare the namespace.
+    prepare: &'a str,
+    /// Programs before it, such as one that gives rights away.
+    before: Vec<&'a OsStr>,
+    current: &'a Path,
+    variables: Vec<(&'a str, OsString)>,
+}
+
+impl<'a> Alone<'a> {
+    fn new(keep: &'a Path) -> Alone<'a> {
+        Alone { keep, forbidden: 0, prepare: "true", before: Vec::new(), current: keep, variables: Vec::new() }
+    }
+
+    /// Runs the doctor. `None`, said aloud, where mount namespaces are not permitted.
+    #[track_caller]
+    fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Option<Done> {
+        if !*PERMITTED {
+            eprintln!("SKIP: a mount namespace is not permitted here, or python3 is missing");
+            return None;
+        }
+        let mut command = plain("unshare", ["-m", "bash", "-ec"]);
+        command.arg(format!("{}\nexec \"$@\"", self.prepare)).arg("bash");
+        command.args(["python3", "-ISc", ALONE]).arg(self.keep).arg(self.forbidden.to_string());
+        command.args(&self.before).arg(PROGRAM).arg("doctor").args(arguments).current_dir(self.current);
+        command.env("PATH", PATH).envs(self.variables.iter().cloned());
+        let done = run(command);
+        check_printable(&done.out);
+        assert_eq!(done.err, "", "{done:#?}");
+        Some(done)
+    }
+
+    /// What it says, as JSON: checked to be of its shape, and to agree with the exit code.
+    #[track_caller]
+    fn json<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Option<Value> {
+        let mut all: Vec<&OsStr> = vec!["--json".as_ref()];
+        all.extend(arguments.iter().map(AsRef::as_ref));
+        let done = self.run(&all)?;
+        let told: Value = serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:#?}"));
+        check_shape(&told);
+        assert_eq!(done.code, Some(i32::from(told["problems"] != 0)), "{told:#}");
+        Some(told)
+    }
+}
+
+#[track_caller]
+fn check_shape(told: &Value) {
+    assert_eq!(told["version"], 1);
+    let findings = told["findings"].as_array().unwrap();
+    for finding in findings {
+        let keys: Vec<&String> = finding.as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["topic", "check", "level", "about", "says", "cure"], "{finding}");
+        let text = |key: &str| finding[key].as_str().is_some_and(|text| !text.is_empty() && !text.contains('\n'));
+        assert!(["topic", "check", "level", "says"].into_iter().all(text), "{finding}");
+        assert!(["about", "cure"].into_iter().all(|key| finding[key].is_null() || text(key)), "{finding}");
+        assert!(["ok", "note", "problem"].contains(&finding["level"].as_str().unwrap()), "{finding}");
+    }
+    for (key, level) in [("problems", "problem"), ("notes", "note")] {
+        assert_eq!(told[key], findings.iter().filter(|finding| finding["level"] == level).count(), "{told:#}");
+    }
+}
+
+/// The findings of one check.
+fn findings<'a>(told: &'a Value, check: &str) -> Vec<&'a Value> {
+    told["findings"].as_array().unwrap().iter().filter(|finding| finding["check"] == check).collect()
+}
+
+/// The only finding of a check: of this level, and with all of `named` in what it says or in its cure.
+#[track_caller]
+fn finding<'a>(told: &'a Value, check: &str, level: &str, named: &[&str]) -> &'a Value {
+    let found = findings(told, check);
+    let [finding] = found[..] else { panic!("{check} is not there once: {told:#}") };
+    assert_eq!(finding["level"], level, "{finding:#}");
+    let text = format!("{} {}", finding["says"], finding["cure"]);
+    for name in named {
+        assert!(text.contains(name), "{name} is not in {finding:#}");
+    }
+    finding
+}

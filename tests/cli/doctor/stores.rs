@@ -1,0 +1,317 @@
+//! What it says of stores: which, why, how many workers, and what is not shown.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use super::{Alone, finding, findings};
+use crate::cli::printing::{check_lines, hostile_names};
+use crate::cli::program::{
+    Bound, LIMIT, Yard, as_nobody, ended, in_foreground, mount, open_up, run, small_store, typed,
+};
+use crate::needs_fuse;
+use crate::support::TestStore;
+
+fn shown(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// What is told of a count and its first names.
+fn several(count: u64, names: &[&str]) -> Value {
+    let examples: Vec<Value> = names.iter().map(|name| json!({"name": name, "why": null})).collect();
+    json!({"count": count, "examples": examples})
+}
+
+#[test]
+fn workers_are_counted_by_status_owner_and_run() {
+    let (store, yard) = (TestStore::new(), Yard::new());
+    store.worker("a", json!({"owner_id": 7, "run_id": 48, "status": "running"}));
+    store.worker("b", json!({"config": {"owner_id": "7"}, "run_id": 48}));
+    store.worker("c", json!({"owner_id": 8, "run_id": 49, "status": "failed"}));
+    store.worker("d", json!({}));
+    store.write("e/metadata.json", json!({"status": "odd"}).to_string());
+    let path = store.path();
+    let keep = yard.path();
+    let Some(told) = Alone::new(&keep).json(&[&path]) else { return };
+    let expected = json!({
+        "path": path, "why": "named on the command line", "format": "swarmlet",
+        "workers": {
+            "total": 5, "folders": {".": 1, "workers": 4},
+            "status": {"completed": 2, "failed": 1, "running": 1, "unknown": 1},
+            "runs": 2, "owners": 2, "with_owner": 3, "without_owner": 2, "flawed": {}, "not_shown": {},
+        },
+    });
+    assert_eq!(told["stores"], json!([expected]), "{told:#}");
+    let says = finding(&told, "workers", "ok", &["5 workers", "swarmlet", "1 failed", "2 runs", "2 without one"]);
+    assert_eq!(says["about"], json!(path));
+    let told = Alone::new(&keep).json(&[path.as_os_str(), "--run".as_ref(), "48".as_ref()]).unwrap();
+    finding(&told, "run", "ok", &["2 of 5"]);
+    assert_eq!(told["view"], json!({"owner": null, "run": "48", "workers": 2}));
+    let told = Alone::new(&keep).json(&[path.as_os_str(), "--run".as_ref(), "50".as_ref()]).unwrap();
+    finding(&told, "run", "note", &["none of 5", "the runs are 48, 49"]);
+    assert_eq!(told["view"]["workers"], 0);
+}
+
+#[test]
+fn what_is_not_shown_is_named_by_reason_with_a_cure() {
+    let (store, yard) = (small_store(), Yard::new());
+    for name in ["l4", "l1", "l3", "l2"] {
+        symlink("/nowhere", store.at(format!("workers/{name}"))).unwrap();
+    }
+    crate::hostile::make_fifo(&store.at("workers/pipe"));
+    for folder in ["workers/plain", "workers/supervisor", "workers/foreign"] {
+        fs::create_dir(store.at(folder)).unwrap();
+    }
+    let (other, path, keep) = (yard.folder("other"), store.path(), yard.path());
+    let Some(_bound) = Bound::new(&other, &store.at("workers/foreign")) else { return };
+    let Some(told) = Alone::new(&keep).json(&[&path]) else { return };
+    let expected = json!({
+        "links": several(4, &["workers/l1", "workers/l2", "workers/l3"]),
+        "foreign_mounts": several(1, &["workers/foreign"]),
+        "special": several(1, &["workers/pipe"]),
+        "not_workers": several(2, &["workers/plain", "workers/supervisor"]),
+    });
+    assert_eq!(told["stores"][0]["workers"]["not_shown"], expected, "{told:#}");
+    let cure = format!("`readlink -f {}`", shown(&store.at("workers/l1")));
+    finding(&told, "links", "note", &["4 links are not followed", "workers/l3, and 1 more", &cure, "--store"]);
+    let cure = format!("`--store {}`", shown(&store.at("workers/foreign")));
+    finding(&told, "foreign_mounts", "note", &["1 other file system", &cure]);
+    finding(&told, "special", "note", &["workers/pipe"]);
+    finding(&told, "not_workers", "note", &["workers/plain, workers/supervisor", "metadata.json"]);
+    assert_eq!(told["problems"], 0, "{told:#}");
+}
+
+#[test]
+fn what_is_wrong_with_a_record_is_named_by_worker() {
+    let (store, yard) = (small_store(), Yard::new());
+    store.write("workers/torn/metadata.json", "{\"owner_id\": 7, ");
+    store.call("bare", 1, "sh", "x");
+    store.worker("other", json!({"worker_id": "w1"}));
+    store.worker("two", json!({"owner_id": 7, "config": {"owner_id": 8}}));
+    store.worker("late", json!({"status": "success"}));
+    store.write("workers/index.json", json!({"workers": [{"id": "late", "status": "failed"}]}).to_string());
+    store.write("w1/metadata.json", json!({"worker_id": "w1"}).to_string());
+    let (path, keep) = (store.path(), yard.path());
+    let Some(told) = Alone::new(&keep).json(&[&path]) else { return };
+    let mut flawed = told["stores"][0]["workers"]["flawed"].clone();
+    let why = flawed["bad_metadata"]["examples"][0]["why"].take();
+    assert!(why.as_str().is_some_and(|why| why.starts_with("not JSON")), "{why}");
+    let expected = json!({
+        "bad_metadata": several(1, &["torn"]), "no_metadata": several(1, &["bare"]),
+        "other_id": several(1, &["other"]), "two_owners": several(1, &["two"]),
+        "index_disagrees": several(1, &["late"]), "same_id": several(1, &["w1~2"]),
+    });
+    assert_eq!(flawed, expected, "{told:#}");
+    for (check, name) in [
+        ("bad_metadata", "torn (not JSON"),
+        ("no_metadata", "bare"),
+        ("other_id", "other"),
+        ("two_owners", "two"),
+        ("index_disagrees", "late"),
+        ("same_id", "w1~2"),
+    ] {
+        finding(&told, check, "note", &["1 worker", name]);
+    }
+}
+
+#[test]
+fn what_may_not_be_read_is_a_problem() {
+    needs_fuse!();
+    let (store, yard) = (small_store(), Yard::new());
+    store.worker("closed", json!({})).worker("sealed", json!({}));
+    let mode = |path: &str, mode| {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(store.at(path), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode("workers/closed", 0o700);
+    mode("workers/sealed/metadata.json", 0o600);
+    let (path, keep) = (store.path(), yard.path());
+    [path.parent().unwrap(), &keep].into_iter().for_each(open_up);
+    let Some(told) = (Alone { before: as_nobody(&[]), ..Alone::new(&keep) }).json(&[&path]) else { return };
+    let workers = &told["stores"][0]["workers"];
+    let denied = |name: &str| json!({"count": 1, "examples": [{"name": name, "why": "permission denied"}]});
+    assert_eq!(workers["not_shown"]["unreadable"], denied("workers/closed"), "{told:#}");
+    assert_eq!(workers["flawed"]["unreadable_metadata"], denied("sealed"), "{told:#}");
+    let closed = format!("`ls -ld {}`", shown(&store.at("workers/closed")));
+    finding(&told, "unreadable", "problem", &["workers/closed (permission denied)", &closed]);
+    let sealed = format!("`ls -la {}`", shown(&store.at("workers/sealed")));
+    finding(&told, "unreadable_metadata", "problem", &["sealed (permission denied)", &sealed]);
+    mode("", 0o700);
+    let told = (Alone { before: as_nobody(&[]), ..Alone::new(&keep) }).json(&[&path]).unwrap();
+    finding(&told, "open", "problem", &["permission denied", shown(&path)]);
+}
+
+/// A store with everything that is told of a store, and that is another's or nobody's, around one owner's workers.
+fn crowded(store: &TestStore) {
+    for (id, owner) in [("o1", json!(8)), ("o2", json!("7 ")), ("o3", Value::Null)] {
+        store.worker(id, json!({"owner_id": owner, "run_id": 49, "status": "running", "worker_id": "mine"}));
+    }
+    store.write("o1/metadata.json", "{\"owner_id\": 7, ");
+    store.worker("two", json!({"owner_id": 7, "config": {"owner_id": 8}}));
+    store.call("bare", 1, "sh", "x");
+    symlink("/nowhere", store.at("workers/link")).unwrap();
+    crate::hostile::make_fifo(&store.at("workers/pipe"));
+    fs::create_dir_all(store.at("workers/plain")).unwrap();
+    fs::create_dir_all(store.at("supervisor")).unwrap();
+    store.write("workers/mine-too/metadata.json", json!({"owner_id": 9}).to_string());
+}
+
+#[test]
+fn with_an_owner_all_that_is_anothers_might_as_well_not_be_there() {
+    let yard = Yard::new();
+    let (mixed, own) = (TestStore::new(), TestStore::new());
+    for store in [&mixed, &own] {
+        store.worker("mine", json!({"owner_id": 7, "run_id": 48}));
+        store.worker("odd", json!({"owner_id": 7, "worker_id": "other"}));
+    }
+    crowded(&mixed);
+    let keep = yard.path();
+    let told = |store: &TestStore, more: &[&str]| {
+        let path = store.path();
+        let mut arguments = vec![path.as_os_str()];
+        arguments.extend(more.iter().map(OsStr::new));
+        Some(Alone::new(&keep).run(&arguments)?.out.replace(shown(&path), "STORE"))
+    };
+    for more in [
+        &["--json", "--owner", "7"][..],
+        &["--json", "--owner", "7", "--run", "48"],
+        &["--json", "--owner", "7", "--run", "49"],
+        &["--json", "--owner", "6"],
+        &["--owner", "7"],
+    ] {
+        let Some(text) = told(&mixed, more) else { return };
+        assert_eq!(text, told(&own, more).unwrap(), "{more:?}");
+    }
+    // The control: without an owner, the others are there to be told of.
+    assert_ne!(told(&mixed, &[]).unwrap(), told(&own, &[]).unwrap());
+    assert_ne!(told(&mixed, &["--run", "48"]).unwrap(), told(&own, &["--run", "48"]).unwrap());
+}
+
+#[test]
+fn several_stores_are_told_of_one_by_one_and_one_named_twice_is_one() {
+    let (first, second, yard) = (small_store(), small_store(), Yard::new());
+    second.worker("w2", json!({}));
+    symlink("/nowhere", second.at("workers/link")).unwrap();
+    let (one, two, missing, keep) = (first.path(), second.path(), yard.at("missing"), yard.path());
+    let all = [&one, &two, &missing, &one].map(|path| path.as_os_str());
+    let Some(told) = Alone::new(&keep).json(&all) else { return };
+    let facts: Vec<Value> = told["stores"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|store| json!([store["path"], store["workers"]["total"]]))
+        .collect();
+    assert_eq!(facts, [json!([one, 1]), json!([two, 2]), json!([missing, null])]);
+    assert_eq!(findings(&told, "workers").len(), 2);
+    assert_eq!(finding(&told, "links", "note", &[])["about"], json!(two));
+    finding(&told, "open", "problem", &[shown(&missing), "no such folder"]);
+    finding(&told, "same_id", "note", &["w1~2"]);
+    assert_eq!(told["view"]["workers"], 3);
+    let said = ["--store".as_ref(), one.as_os_str(), two.as_os_str()];
+    assert_eq!(Alone::new(&keep).json(&said).unwrap()["view"]["workers"], 3);
+}
+
+#[test]
+fn the_store_is_the_one_that_a_mount_would_take() {
+    let (here, variable, yard) = (small_store(), small_store(), Yard::new());
+    let (inside, keep) = (here.at("workers"), yard.path());
+    let told = |current: &Path, value: Option<&Path>| {
+        let variables = value.map(|value| ("SWARMLET_DATA_PATH", value.into())).into_iter().collect();
+        (Alone { current, variables, ..Alone::new(&keep) }).json::<&str>(&[])
+    };
+    let Some(found) = told(&inside, None) else { return };
+    assert_eq!((&found["stores"][0]["path"], found["stores"].as_array().unwrap().len()), (&json!(here.path()), 1));
+    finding(&found, "workers", "ok", &["the current folder is inside of it"]);
+    let found = told(&inside, Some(&variable.path())).unwrap();
+    assert_eq!(found["stores"][0]["path"], json!(variable.path()));
+    let found = told(&inside, Some("/no/such/place".as_ref())).unwrap();
+    finding(&found, "open", "problem", &["/no/such/place"]);
+    if ["/data/swarmlet", "/data/workers"].iter().any(|place| Path::new(place).exists()) {
+        eprintln!("SKIP: this machine has a store in a known place");
+        return;
+    }
+    let none = told(&keep, None).unwrap();
+    finding(&none, "found", "problem", &["no store", "$SWARMLET_DATA_PATH", shown(&keep), "/data/workers", "--store"]);
+    assert_eq!((&none["stores"], &none["view"]), (&json!([]), &Value::Null));
+}
+
+#[test]
+fn a_folder_that_is_no_store_is_refused_with_what_helps() {
+    let (store, yard) = (small_store(), Yard::new());
+    let (papers, linked, whole) = (yard.folder("papers/letters"), yard.folder("linked"), yard.folder("empty"));
+    fs::write(papers.join("a.txt"), "").unwrap();
+    symlink(store.at("workers"), linked.join("workers")).unwrap();
+    let (papers, one, keep) = (yard.at("papers"), store.at("workers/w1"), yard.path());
+    let told = |path: &Path| Alone::new(&keep).json(&[path]);
+    let Some(none) = told(&papers) else { return };
+    finding(&none, "open", "problem", &[shown(&papers), "no workers", "metadata.json", "`find "]);
+    assert_eq!(
+        none["stores"],
+        json!([{"path": papers, "why": "named on the command line", "format": null, "workers": null}])
+    );
+    let cure = format!("`readlink -f {}`", shown(&linked.join("workers")));
+    finding(&told(&linked).unwrap(), "open", "problem", &["no workers", "not followed: workers", &cure]);
+    let cure = format!("`swarmletfs doctor {}`", shown(&store.at("workers")));
+    finding(&told(&one).unwrap(), "open", "problem", &["is one worker", &cure]);
+    finding(&told(&whole).unwrap(), "workers", "note", &["no worker yet"]);
+    // `mount` says the same.
+    mount(&linked, &yard.folder("mnt"), &[]).refused(1, &["no workers", "not followed: workers"]);
+}
+
+#[test]
+fn a_store_whose_file_system_hangs_is_said_to() {
+    needs_fuse!();
+    let (store, yard) = (small_store(), Yard::new());
+    let (point, keep) = (yard.folder("mnt"), yard.path());
+    let mut child = in_foreground(&store.path(), &point, &yard.at("log"));
+    // What the kernel remembers for a second must not mislead.
+    let _ = fs::read_dir(&point).unwrap().count();
+    kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
+    let told = Alone::new(&keep).json(&[&point]);
+    kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
+    rustix::mount::unmount(&point, rustix::mount::UnmountFlags::DETACH).unwrap();
+    assert!(ended(&mut child, LIMIT).expect("no hang").success());
+    let Some(told) = told else { return };
+    finding(&told, "open", "problem", &[shown(&point), "did not answer within 5 seconds"]);
+    finding(&told, "hung", "problem", &[shown(&point), "--lazy"]);
+    assert_eq!(told["fuse"]["mount"], true, "{told:#}");
+}
+
+#[test]
+fn no_name_moves_a_cursor_or_forges_a_line() {
+    let yard = Yard::new();
+    let keep = yard.path();
+    for name in hostile_names() {
+        let raw = OsStr::from_bytes(&name);
+        let store = yard.folder([b"s".as_slice(), &name].concat());
+        let at = |folder: &str| store.join("workers").join(OsString::from_iter([OsStr::new(folder), raw]));
+        let text = String::from_utf8_lossy(&name);
+        let metadata = json!({"worker_id": text, "owner_id": text, "run_id": text, "status": text, "task": text});
+        for (folder, metadata) in [("good", metadata.to_string()), ("torn", format!("{{{text}"))] {
+            fs::create_dir_all(at(folder)).unwrap();
+            fs::write(at(folder).join("metadata.json"), metadata).unwrap();
+        }
+        fs::create_dir(at("plain")).unwrap();
+        symlink(raw, at("link")).unwrap();
+        crate::hostile::make_fifo(&at("pipe"));
+        let missing = yard.at([b"missing".as_slice(), &name].concat());
+        let arguments = [store.as_os_str(), missing.as_os_str(), "--run".as_ref(), OsStr::new("none")];
+        let Some(told) = Alone::new(&keep).json(&arguments) else { return };
+        let workers = &told["stores"][0]["workers"];
+        assert_eq!((&workers["total"], &workers["not_shown"]["links"]["count"]), (&json!(2), &json!(1)), "{told:#}");
+        finding(&told, "run", "note", &["the runs are"]);
+        check_lines(&Alone::new(&keep).run(&arguments).unwrap().out);
+        // The cure is a command that does what it says, whatever the name.
+        let cure = finding(&told, "links", "note", &[])["cure"].as_str().unwrap().to_owned();
+        let command = cure.split('`').nth(1).unwrap().replace("readlink -f", "readlink -z");
+        let link = std::process::Command::new("bash").args(["-c", &command]).output().unwrap();
+        assert_eq!(link.stdout.strip_suffix(b"\0"), Some(name.as_slice()), "{command}");
+    }
+    let raw = OsStr::from_bytes(b"\x1b[31m\xff");
+    run(typed(["doctor".as_ref(), "--owner".as_ref(), raw])).refused(2, &["UTF-8"]);
+}
