@@ -104,16 +104,20 @@ fn already_mounted(path: &Path) -> anyhow::Error {
 
 fn clear_dead(path: &Path) -> anyhow::Result<()> {
     for _ in 0..STACKED {
-        if !table()?.at(path).is_some_and(Mount::is_ours) {
-            return Ok(());
-        }
+        let mounts = table()?;
+        let Some(mount) = mounts.at(path).filter(|mount| mount.is_ours()) else { return Ok(()) };
+        // Its own process may take it away at any moment, as it does after an abort.
+        let is_there = || Ok::<_, anyhow::Error>(table()?.has(path, &mount.device));
         match probe::alive(path) {
-            Ok(()) => return Err(already_mounted(path)),
-            Err(error) if is_dead(&error) => {
-                take_down(path, How::Detached)
-                    .with_context(|| format!("cannot clear the dead mount on {}", shown(path)))?;
-                say(&format!("cleared a dead mount of swarmletfs on {}", shown(path)));
-            }
+            Ok(()) if is_there()? => return Err(already_mounted(path)),
+            Ok(()) => {}
+            Err(error) if is_dead(&error) => match take_down(path, How::Detached) {
+                Ok(()) => say(&format!("cleared a dead mount of swarmletfs on {}", shown(path))),
+                Err(_) if !is_there()? => {}
+                Err(error) => {
+                    return Err(error).with_context(|| format!("cannot clear the dead mount on {}", shown(path)));
+                }
+            },
             Err(error) if error.kind() == ErrorKind::TimedOut => bail!(
                 "a swarmletfs that does not answer is mounted on {}: `swarmletfs umount --lazy {}` takes it away",
                 shown(path),

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::io::Read;
+use std::path::Path;
+use std::thread;
 
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
@@ -93,6 +95,40 @@ fn a_mount_whose_process_was_killed_is_cleared_by_the_next_one() {
         umount(&point, &[]).fine();
         assert_eq!(ours_at(&point), 0);
     }
+}
+
+/// As after an abort, when the mount's own process clears it while the next one looks at it.
+#[test]
+fn a_mount_that_goes_while_it_is_looked_at_is_in_nobodys_way() {
+    needs_fuse!();
+    for (number, last) in [(Signal::KILL, "died"), (Signal::CONT, "answered")] {
+        let (store, yard) = (small_store(), Yard::new());
+        let point = yard.folder("mnt");
+        let mut first = in_foreground(&store.path(), &point, &yard.at("log"));
+        signal(&first, Signal::STOP);
+        let next = thread::scope(|scope| {
+            let next = scope.spawn(|| mount(&store.path(), &point, &[]));
+            wait_until("a look that waits for an answer", || a_look_waits(&point));
+            rustix::mount::unmount(&point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).unwrap();
+            signal(&first, number);
+            next.join().unwrap()
+        });
+        ended(&mut first, LIMIT).expect("no hang");
+        next.fine();
+        assert_eq!(ours_at(&point), 1, "the first {last}");
+    }
+}
+
+/// Whether a process of the program that looks at `point` sleeps, which it has no other reason for.
+fn a_look_waits(point: &Path) -> bool {
+    fs::read_dir("/proc").unwrap().any(|entry| {
+        let process = entry.unwrap().path();
+        let words = fs::read(process.join("cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = words.split(|b| *b == 0).collect();
+        let looks = words.contains(&&b"alive"[..]) && words.contains(&point.as_os_str().as_encoded_bytes());
+        let state = fs::read_to_string(process.join("stat")).unwrap_or_default();
+        looks && state.rsplit(") ").next().is_some_and(|state| state.starts_with('S'))
+    })
 }
 
 #[test]
