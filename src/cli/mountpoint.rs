@@ -18,7 +18,7 @@ use super::overlap::{Ground, ground};
 use super::probe;
 use super::refusal::Refusal;
 use super::say::{say, shown, typed};
-use super::take_down::{How, take_down};
+use super::take_down::Held;
 
 /// How many dead mounts, one upon the other, are cleared.
 const STACKED: usize = 16;
@@ -107,16 +107,17 @@ fn clear_dead(path: &Path) -> anyhow::Result<()> {
         let mounts = table()?;
         let Some(mount) = mounts.at(path).filter(|mount| mount.is_ours()) else { return Ok(()) };
         // Its own process may take it away at any moment, as it does after an abort.
-        let is_there = || Ok::<_, anyhow::Error>(table()?.has(path, &mount.device));
+        let is_gone = || Ok::<_, anyhow::Error>(!table()?.has(path, &mount.device));
+        let cannot = || format!("cannot clear the dead mount on {}", shown(path));
+        let Some(held) = Held::at(path, &mount.device).with_context(cannot)? else { continue };
         match probe::alive(path) {
-            Ok(()) if is_there()? => return Err(already_mounted(path)),
-            Ok(()) => {}
-            Err(error) if is_dead(&error) => match take_down(path, How::Detached) {
-                Ok(()) => say(&format!("cleared a dead mount of swarmletfs on {}", shown(path))),
-                Err(_) if !is_there()? => {}
-                Err(error) => {
-                    return Err(error).with_context(|| format!("cannot clear the dead mount on {}", shown(path)));
-                }
+            Ok(()) if is_gone()? => {}
+            Ok(()) => return Err(already_mounted(path)),
+            Err(error) if is_dead(&error) => match held.take_down() {
+                Ok(true) => say(&format!("cleared a dead mount of swarmletfs on {}", shown(path))),
+                Ok(false) => {}
+                Err(_) if is_gone()? => {}
+                Err(error) => return Err(error).with_context(cannot),
             },
             Err(error) if error.kind() == ErrorKind::TimedOut => bail!(
                 "a swarmletfs that does not answer is mounted on {}: `swarmletfs umount --lazy {}` takes it away",

@@ -8,6 +8,7 @@
 //! in the place of the old one, which those who have it open keep until they close.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use super::mountinfo::{Mount, Mounts};
 use super::mountpoint::is_dead;
 use super::probe;
 use super::say::{say, shown};
-use super::take_down::{How, take_down, take_down_anyhow};
+use super::take_down::{Held, How, take_down, take_down_anyhow};
 use crate::fuse::Session;
 
 /// How long a session may take to end once its mount is detached.
@@ -95,12 +96,20 @@ pub(super) fn until_it_ends(
 
 /// An aborted connection ends the session and leaves a dead mount.
 fn clear(device: &str) -> anyhow::Result<()> {
-    // The number of a mount that is gone is given to the next one at once: whatever answers is not ours.
-    let is_ours = |mount: &&Mount| probe::alive(&mount.point).is_err_and(|error| is_dead(&error));
-    for mount in Mounts::read()?.of_device(device).filter(is_ours) {
-        if let Err(error) = take_down(&mount.point, How::Detached) {
+    for mount in Mounts::read()?.of_device(device) {
+        if let Err(error) = clear_at(&mount.point, device) {
             error!(mountpoint = shown(&mount.point), %error, "cannot clear the mount");
         }
+    }
+    Ok(())
+}
+
+/// The number of a mount that is gone is given to the next one at once, which may be at the same place: whatever
+/// answers is not ours.
+fn clear_at(point: &Path, device: &str) -> io::Result<()> {
+    let Some(held) = Held::at(point, device)? else { return Ok(()) };
+    if probe::alive(point).is_err_and(|error| is_dead(&error)) {
+        held.take_down()?;
     }
     Ok(())
 }

@@ -3,10 +3,12 @@
 //! fuser's own way is not used: after EBUSY its second attempt says that all is well while the mount is still there.
 
 use std::io;
-use std::path::Path;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
@@ -33,6 +35,35 @@ pub(super) fn take_down(point: &Path, how: How) -> io::Result<()> {
         Ok(()) => Ok(()),
         Err(Errno::PERM) => by_fusermount(point, how),
         Err(errno) => Err(errno.into()),
+    }
+}
+
+/// A mount that is held: taking it down never takes another one down that has come to its place meanwhile.
+#[derive(Debug)]
+pub(super) struct Held {
+    root: OwnedFd,
+    point: PathBuf,
+}
+
+impl Held {
+    /// Holds what is mounted at `point`, if it is `device`. Nothing here needs an answer from the mount's process.
+    pub(super) fn at(point: &Path, device: &str) -> io::Result<Option<Held>> {
+        let root = rustix::fs::open(point, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let stat = rustix::fs::statx(&root, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
+        let found = format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor);
+        Ok((found == device).then(|| Held { root, point: point.to_path_buf() }))
+    }
+
+    /// Takes it down at once for new callers. False if somebody else has done so.
+    pub(super) fn take_down(&self) -> io::Result<bool> {
+        // Under its own name there could be another by now.
+        let root = format!("/proc/self/fd/{}", self.root.as_raw_fd());
+        match rustix::mount::unmount(root, UnmountFlags::DETACH) {
+            Ok(()) => Ok(true),
+            Err(Errno::INVAL) => Ok(false),
+            Err(Errno::PERM) => by_fusermount(&self.point, How::Detached).map(|()| true),
+            Err(errno) => Err(errno.into()),
+        }
     }
 }
 
@@ -85,4 +116,34 @@ fn by_fusermount(point: &Path, how: How) -> io::Result<()> {
         return Err(Errno::BUSY.into());
     }
     Err(io::Error::other(without_controls(said.trim())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_mounted_in_the_place_of_one_that_is_held_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let point = folder.path().canonicalize().unwrap();
+        let tmpfs = || rustix::mount::mount("none", &point, "tmpfs", rustix::mount::MountFlags::empty(), None);
+        let device = || Mounts::read().unwrap().at(&point).map(|mount| mount.device.clone());
+        if let Err(errno) = tmpfs() {
+            eprintln!("SKIP: mounting a tmpfs is not permitted here: {errno}");
+            return;
+        }
+        let first = device().unwrap();
+        assert!(Held::at(&point, "0:0").unwrap().is_none(), "it is of another device");
+        let held = Held::at(&point, &first).unwrap().unwrap();
+        rustix::mount::unmount(&point, UnmountFlags::DETACH).unwrap();
+        tmpfs().unwrap();
+        let second = device().unwrap();
+        assert_ne!(first, second, "the number of one that is held is given to nobody");
+        let done = held.take_down();
+        let left = device();
+        let again = Held::at(&point, &second).unwrap().map(|held| held.take_down());
+        assert_eq!((done.unwrap(), left), (false, Some(second)));
+        assert!(again.unwrap().unwrap());
+        assert_eq!(device(), None);
+    }
 }
