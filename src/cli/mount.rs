@@ -83,8 +83,7 @@ impl Plan {
     /// Mounts `tree`.
     pub(super) fn mount(&self, tree: Tree) -> anyhow::Result<Served> {
         let access = if self.options.allow_other { Access::Everyone } else { Access::Mounter };
-        let session =
-            crate::fuse::mount(tree, &self.mountpoint, access).map_err(|error| refusal::explain(&error))?;
+        let session = crate::fuse::mount(tree, &self.mountpoint, access).map_err(|error| refusal::explain(&error))?;
         let mounts = Mounts::read()?;
         let mount = mounts.at(&self.mountpoint).filter(|mount| Mount::is_ours(mount));
         let mount = mount.with_context(|| format!("{} was unmounted at once by somebody", shown(&self.mountpoint)))?;
