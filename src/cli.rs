@@ -9,6 +9,7 @@ mod dash_o;
 mod discover;
 mod doctor;
 mod exit;
+mod limits;
 mod log;
 mod mount;
 mod mountinfo;

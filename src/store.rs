@@ -153,7 +153,9 @@ const INTERRUPTED_MAX: usize = 16;
 
 /// Reads up to `limit` bytes from `offset` on, as one buffer; shorter where the file ends.
 pub fn read_range(file: &dyn File, offset: u64, limit: usize) -> Result<Vec<u8>> {
-    let mut buffer = vec![0; limit];
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(limit).map_err(|_| Error::Io(rustix::io::Errno::NOMEM))?;
+    buffer.resize(limit, 0);
     let (mut filled, mut interrupted) = (0, 0);
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         match file.read_at(rest, offset.saturating_add(filled as u64)) {
@@ -182,4 +184,20 @@ pub fn read_whole(store: &dyn Store, path: &RelPath, limit: u64) -> Result<Optio
         bytes.extend(read_range(&*file, bytes.len() as u64, rest)?);
     }
     Ok(if bytes.len() as u64 > limit { None } else { Some(bytes) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_memory_holds_is_an_error() {
+        let (store, path) = (Memory::new(), RelPath::parse("file").unwrap());
+        store.write(&path, "bytes");
+        let file = store.open(&path).unwrap();
+        for limit in [1 << 60, usize::MAX] {
+            assert_eq!(read_range(&*file, 0, limit), Err(Error::Io(rustix::io::Errno::NOMEM)));
+        }
+        assert_eq!(read_range(&*file, 2, 1 << 20).as_deref(), Ok(&b"tes"[..]));
+    }
 }

@@ -16,7 +16,7 @@ use super::mountinfo::{Mount, Mounts};
 use super::options::Options;
 use super::overlap::{Ground, ground};
 use super::say::{say, shown, typed};
-use super::{MountArgs, background, discover, log, mountpoint, refusal, serve, take_down};
+use super::{MountArgs, background, discover, limits, log, mountpoint, refusal, serve, take_down};
 use crate::catalog::{Freshness, Source, SourceError, looks_like_store};
 use crate::fuse::Access;
 use crate::render::Budget;
@@ -93,6 +93,7 @@ impl Plan {
 
 /// Mounts as typed. In the background it returns when the mount answers, else when it has ended.
 pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
+    limits::make_do_with_address_space();
     let options = Options::gather(&arguments)?;
     if arguments.serve {
         let mountpoint = arguments.paths.into_iter().next().ok_or_else(|| Usage("no mountpoint".into()))?;
@@ -183,6 +184,7 @@ fn check_log(log: &Path, stores: &[Ground], point: &Ground) -> anyhow::Result<()
 /// Reads the stores, mounts, calls `ready` with a description of what is mounted, and serves until the mount ends. If
 /// `ready` fails, there is no mount.
 pub(super) fn serve(plan: &Plan, foreground: bool, ready: impl FnOnce(&str) -> io::Result<()>) -> anyhow::Result<()> {
+    limits::raise_open_files();
     let (tree, what) = plan.tree()?;
     let signals = serve::catch_signals()?;
     let served = plan.mount(tree)?;

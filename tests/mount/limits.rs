@@ -1,14 +1,211 @@
-//! What runs out (R22): descriptors, memory, room for the log. A request may fail by name; the mount does not, and is
-//! right again as soon as there is enough.
+//! What runs out (R22): descriptors, memory, inode numbers, room for the log. A request may fail by name; the mount does
+//! not, is right again as soon as there is enough, and at the end holds nothing that it did not hold at the start.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use rustix::io::Errno;
 use rustix::process::Resource;
+use serde_json::json;
 
-use super::swarm;
+use super::{eventually, swarm};
+use crate::cli::program::{Yard, logged, plain, run};
+use crate::faults::served::Served;
 use crate::needs_fuse;
-use crate::support::Mount;
+use crate::support::mount::PROGRAM;
+use crate::support::{Mount, TestStore, dose};
+
+/// So many are held at once, each process that holds some having no more than it may everywhere.
+const HANDLES: usize = 10_800;
+const HANDLES_EACH: usize = 900;
+
+/// Opens files in turn, says how many it holds and with which errors others were refused, and waits to be ended.
+const HOLDER: &str = r#"
+import os, sys
+held, refused = [], set()
+for number in range(int(sys.argv[1])):
+    try:
+        held.append(os.open(sys.argv[2 + number % len(sys.argv[2:])], os.O_RDONLY))
+    except OSError as error:
+        refused.add(error.errno)
+print(len(held), *sorted(refused), flush=True)
+sys.stdin.read()
+"#;
+
+/// A process that holds files of a mount.
+struct Holder {
+    child: Child,
+    held: usize,
+    refused: Vec<i32>,
+}
+
+impl Holder {
+    /// Starts to hold; [`Holder::says`] waits until it does.
+    fn start(mount: &Mount, number: usize, paths: &[&str]) -> Holder {
+        let mut command = Command::new("python3");
+        command.args(["-c", HOLDER, &number.to_string()]).args(paths.iter().map(|path| mount.at(path)));
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python3");
+        Holder { child, held: 0, refused: Vec::new() }
+    }
+
+    fn says(mut self) -> Holder {
+        let mut line = String::new();
+        BufReader::new(self.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut numbers = line.split_whitespace().map(|number| number.parse::<i32>().unwrap());
+        self.held = numbers.next().unwrap().try_into().unwrap();
+        self.refused = numbers.collect();
+        self
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// Has [`HANDLES`] handles held.
+fn hold_many(mount: &Mount, paths: &[&str]) -> Vec<Holder> {
+    let started: Vec<Holder> = (0..HANDLES / HANDLES_EACH).map(|_| Holder::start(mount, HANDLES_EACH, paths)).collect();
+    let holders: Vec<Holder> = started.into_iter().map(Holder::says).collect();
+    for holder in &holders {
+        assert_eq!((holder.held, &holder.refused[..]), (HANDLES_EACH, &[][..]));
+    }
+    holders
+}
+
+/// How many descriptors the program has when no file of the store is open; waits until that is so.
+fn idle(mount: &Mount, store: &TestStore) -> usize {
+    eventually("the end of all open files", || {
+        let held = mount.descriptors();
+        let open = held.iter().any(|path| path.starts_with(store.path()) && *path != store.path());
+        (!open).then_some(held.len())
+    })
+}
+
+const OWN: &str = "workers/alpha/result.txt";
+const OWN_SAYS: &str = "All hosts were checked.\n";
+
+#[test]
+fn ten_thousand_handles_are_held_at_once_and_given_back() {
+    needs_fuse!();
+    let store = swarm();
+    // As a shell sets it; the program may raise it by itself.
+    let mount = Mount::by(&["prlimit", "--nofile=1024:"], &store.path(), &[]);
+    assert_eq!(mount.text(OWN), OWN_SAYS);
+    let before = idle(&mount, &store);
+    let holders = hold_many(&mount, &[OWN, "workers/beta/metadata.json", "workers/alpha/evidence.txt", "workers"]);
+    assert!(mount.descriptors().len() > HANDLES / 3, "every own file is one descriptor");
+    assert_eq!(mount.text(OWN), OWN_SAYS);
+    assert!(mount.list("workers").contains(&"alpha".to_owned()));
+    drop(holders);
+    assert!(idle(&mount, &store) <= before);
+}
+
+#[test]
+fn without_descriptors_requests_fail_by_name_and_the_mount_goes_on() {
+    needs_fuse!();
+    let store = swarm();
+    let mut mount = Mount::by(&["prlimit", "--nofile=64:64"], &store.path(), &[]);
+    mount.expect_warning("too many open files");
+    assert_eq!(mount.text(OWN), OWN_SAYS);
+    let before = idle(&mount, &store);
+    let holder = Holder::start(&mount, 200, &[OWN]).says();
+    assert!((20..64).contains(&holder.held), "{} of 200 are held", holder.held);
+    let exhausted = [Errno::MFILE.raw_os_error()];
+    assert_eq!(holder.refused, exhausted);
+    for path in ["workers", "workers/alpha/summary", "workers/alpha/evidence.txt", "workers/beta/metadata.json", ""] {
+        // What needs no descriptor is answered, and all else says what is wrong.
+        let found = fs::metadata(mount.at(path)).and_then(|_| File::open(mount.at(path)));
+        assert!(found.is_ok() || found.is_err_and(|e| exhausted.contains(&e.raw_os_error().unwrap())), "{path}");
+    }
+    drop(holder);
+    assert!(idle(&mount, &store) <= before);
+    for path in ["index.json", "summary", "workers/alpha/evidence.txt", "workers/beta/index.json"] {
+        let text = mount.text(path);
+        assert!(!text.contains("too many open files"), "{path} remembers what it could not read: {text}");
+    }
+}
+
+#[test]
+fn every_lookup_is_given_back() {
+    needs_fuse!();
+    let mut served = Served::new();
+    let names = ["", "workers", "workers/failed/summary", "runs/latest", "supervisor/strategy.md", "absent"];
+    let lookups = usize::try_from(dose(40_000)).unwrap();
+    thread::scope(|scope| {
+        for at in 0..4 {
+            let served = &*served;
+            scope.spawn(move || {
+                for number in 0..lookups / 4 {
+                    // A name of a generated file is looked up every time; some are asked for only once.
+                    let budget = format!("workers/plain/evidence.{}.txt", 1_000 + 4 * (number / 64) + at);
+                    let path = if number % 64 == 0 { &budget } else { names[number % names.len()] };
+                    let found = fs::symlink_metadata(served.at(path));
+                    assert!(found.is_ok_and(|meta| meta.ino() > 0) || path == "absent", "{path}");
+                }
+            });
+        }
+    });
+    let holders = hold_many(&served, &["workers/failed/task.txt", "workers/failed/summary", "runs"]);
+    let (inodes, handles) = served.held();
+    assert!(inodes > lookups / 100 && handles >= HANDLES, "{inodes} inodes and {handles} handles were held");
+    drop(holders);
+    eventually("the end of all inodes but the root", || {
+        served.forget();
+        (served.held() == (0, 0)).then_some(())
+    });
+}
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn little_address_space_is_enough_to_start() {
+    needs_fuse!();
+    let (store, limit) = (swarm(), format!("--as={}", 192 * MIB));
+    let mount = Mount::by(&["prlimit", &limit], &store.path(), &[]);
+    assert_eq!(mount.text(OWN), OWN_SAYS);
+    let yard = Yard::new();
+    let point = yard.folder("mnt");
+    let mut command = logged(plain("prlimit", [&limit, PROGRAM, "mount"]), &point);
+    command.arg("--store").arg(store.path()).arg(&point);
+    run(command).fine();
+    assert_eq!(fs::read_to_string(point.join(OWN)).unwrap(), OWN_SAYS);
+}
+
+#[test]
+fn in_half_a_gibibyte_of_address_space_all_is_served() {
+    needs_fuse!();
+    let store = TestStore::new();
+    store.worker("w", json!({"status": "running"})).call("w", 1, "sh", "fine\n").call("w", 3, "sh", "Error: last\n");
+    store.call("w", 2, "log", "one line ".repeat(32 * MIB / 9));
+    store.write("workers/w/thread.jsonl", "x".repeat(24 * MIB));
+    store.write("workers/long/metadata.json", json!({"worker_id": "long", "task": "y".repeat(40 * MIB)}).to_string());
+    File::create(store.at("workers/w/huge")).unwrap().set_len(1 << 40).unwrap();
+    let mount = Mount::by(&["prlimit", &format!("--as={}", 512 * MIB)], &store.path(), &[]);
+    let pid = mount.pid();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for path in ["summary", "workers/long/summary", "workers/w/index.json", "workers/w/evidence.txt"] {
+                    assert!(!mount.read(path).is_empty(), "{path}");
+                }
+                assert!(mount.text("workers/w/evidence.8M.txt").contains("Error: last"));
+                let huge = File::open(mount.at("workers/w/huge")).unwrap();
+                let mut buffer = vec![1; 8 * MIB];
+                huge.read_exact_at(&mut buffer, 1 << 39).unwrap();
+                assert!(buffer.iter().all(|byte| *byte == 0));
+            });
+        }
+    });
+    let line = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    assert!(line.lines().any(|line| line.starts_with("Max address space") && line.contains("536870912")), "{line}");
+    assert_eq!(mount.text("workers/w/tool_calls/001_sh.txt"), "fine\n");
+}
 
 #[test]
 fn a_log_that_cannot_be_written_changes_nothing() {
@@ -19,9 +216,9 @@ fn a_log_that_cannot_be_written_changes_nothing() {
     // Every refusal is worth a line in the log; there are more of them than threads.
     mount.limit(Resource::Nofile, 3);
     for _ in 0..20 {
-        let error = fs::read(mount.at("workers/alpha/result.txt")).unwrap_err();
+        let error = fs::read(mount.at(OWN)).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::MFILE.raw_os_error()));
     }
     mount.limit(Resource::Nofile, 1_000);
-    assert_eq!(mount.text("workers/alpha/result.txt"), "All hosts were checked.\n");
+    assert_eq!(mount.text(OWN), OWN_SAYS);
 }

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use super::dose::times;
 use super::log::unannounced;
 
-/// After this long, times the dose, the watchdog aborts the connection, and every waiting client gets an error.
+/// After this long, times the dose, the watchdog ends the mount by force, and every waiting client gets an error.
 const WATCHDOG: Duration = Duration::from_secs(120);
 /// A mount that does not answer within this time has failed.
 const READY: Duration = Duration::from_secs(20);
@@ -67,11 +67,11 @@ impl Mount {
         let (alive, dropped) = mpsc::channel();
         let mut mount = Mount { dir, child, connection: 0, expected: Vec::new(), _alive: alive };
         mount.connection = mount.wait_until_ready();
-        let connection = mount.connection;
+        let point = mount.path();
         thread::spawn(move || {
             if dropped.recv_timeout(WATCHDOG * times() as u32) == Err(mpsc::RecvTimeoutError::Timeout) {
                 eprintln!("watchdog: a mount test took too long");
-                abort(connection);
+                end_by_force(&point);
             }
         });
         mount
@@ -140,12 +140,13 @@ impl Mount {
         limit(Pid::from_child(&self.child), resource, most);
     }
 
-    /// How many descriptors the program holds.
-    pub fn descriptors(&self) -> usize {
-        fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
+    /// What the program has open.
+    pub fn descriptors(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap();
+        entries.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok()).collect()
     }
 
-    /// The number of the mount's connection under /sys/fs/fuse/connections.
+    /// The number of the mount's connection.
     pub fn connection(&self) -> u64 {
         self.connection
     }
@@ -193,7 +194,7 @@ impl Drop for Mount {
         let begun = Instant::now();
         while self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
             if begun.elapsed() > Duration::from_secs(5) {
-                abort(self.connection);
+                end_by_force(&self.path());
                 let _ = self.child.kill();
                 let _ = self.child.wait();
                 break;
@@ -214,9 +215,9 @@ pub fn limit(process: Pid, resource: Resource, most: u64) {
     prlimit(Some(process), resource, Rlimit { current: Some(most), maximum }).unwrap();
 }
 
-/// Ends a connection at once: every waiting client gets an error.
-pub fn abort(connection: u64) {
-    let _ = fs::write(format!("/sys/fs/fuse/connections/{connection}/abort"), "1");
+/// Ends the mount at `point` at once: every waiting client gets an error.
+pub fn end_by_force(point: &Path) {
+    let _ = rustix::mount::unmount(point, UnmountFlags::FORCE | UnmountFlags::DETACH);
 }
 
 /// The connection number of the FUSE mount at `point`, read from the mount table so that nothing can hang.
