@@ -97,11 +97,11 @@ pub(super) fn answer_of(mut command: Command, limit: Duration) -> io::Result<Vec
 pub(super) fn hear(child: &mut Child, limit: Duration) -> io::Result<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     if let Some(mut stdout) = child.stdout.take() {
-        std::thread::spawn(move || {
+        std::thread::Builder::new().name("probe".into()).spawn(move || {
             let mut answer = Vec::new();
             let read = stdout.read_to_end(&mut answer);
             let _ = sender.send(read.map(|_| answer));
-        });
+        })?;
     }
     receiver.recv_timeout(limit).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }

@@ -54,14 +54,18 @@ pub(super) fn until_it_ends(
     // Held while one mount takes the place of another: a signal then ends the new one.
     let device = Arc::new(Mutex::new(served.device.clone()));
     let of_mount = device.clone();
-    std::thread::Builder::new().name("signals".into()).spawn(move || {
+    let watch = move || {
         for signal in signals.forever() {
             if signal != SIGHUP || foreground {
                 info!(signal, "unmounting because of a signal");
                 std::process::exit(end(&of_mount.lock()));
             }
         }
-    })?;
+    };
+    if let Err(error) = std::thread::Builder::new().name("signals".into()).spawn(watch) {
+        unmount(&served.device)?;
+        return Err(error).context("cannot watch for signals");
+    }
     let mut refused = None;
     while !served.session.has_ended(LOOK) {
         if !served.session.is_replaced() {

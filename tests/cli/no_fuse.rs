@@ -82,3 +82,17 @@ fn a_mountpoint_that_may_not_be_read_is_named() {
     let Some(done) = confined("true", &as_nobody(&mounting(&path, &point))) else { return };
     done.refused(1, &[point.to_str().unwrap(), "may not be read by this user"]);
 }
+
+#[test]
+fn without_processes_to_start_there_is_a_sentence_and_no_mount() {
+    let (store, yard) = (small_store(), Yard::new());
+    let point = yard.folder("mnt");
+    [store.path().parent().unwrap(), &yard.path(), &point].into_iter().for_each(open_up);
+    let path = store.path();
+    for number in 1..4 {
+        let limit = format!("--nproc={number}");
+        let command = [&["prlimit".as_ref(), limit.as_ref()], &mounting(&path, &point)[..]].concat();
+        let Some(done) = confined("true", &as_nobody(&command)) else { return };
+        done.refused(1, &[]);
+    }
+}
