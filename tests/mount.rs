@@ -5,6 +5,7 @@
 
 mod bytes;
 mod change;
+mod death;
 mod fresh;
 mod limits;
 mod readonly;

@@ -13,7 +13,7 @@ use anyhow::{Context, bail};
 
 use super::mount::Plan;
 use super::say::{say, shown, without_controls};
-use super::{mount, probe, take_down};
+use super::{mount, mountpoint, probe, take_down};
 
 /// The mark of a report that the mount is up; the text describes it.
 pub(super) const READY: u8 = b'+';
@@ -40,7 +40,14 @@ pub(super) fn start(plan: &Plan) -> anyhow::Result<String> {
             Ok(String::from_utf8_lossy(text).into_owned())
         }
         Some((&FAILED, text)) => bail!("{}", without_controls(&String::from_utf8_lossy(text))),
-        _ => bail!("the process that serves in the background ended without a word ({})", child.wait()?),
+        _ => {
+            let status = child.wait()?;
+            let left = mountpoint::clear_dead(&plan.mountpoint).err().map(|error| format!("; {error:#}"));
+            bail!(
+                "the process that serves in the background ended without a word ({status}){}",
+                left.unwrap_or_default()
+            )
+        }
     }
 }
 

@@ -102,7 +102,8 @@ fn already_mounted(path: &Path) -> anyhow::Error {
     anyhow::anyhow!("swarmletfs is already mounted on {}: `swarmletfs umount {}` ends it", shown(path), typed(path))
 }
 
-fn clear_dead(path: &Path) -> anyhow::Result<()> {
+/// Clears what dead mounts of ours lie at `path`. Errors: one that lives, or that cannot be cleared.
+pub(super) fn clear_dead(path: &Path) -> anyhow::Result<()> {
     for _ in 0..STACKED {
         let mounts = table()?;
         let Some(mount) = mounts.at(path).filter(|mount| mount.is_ours()) else { return Ok(()) };

@@ -1,0 +1,299 @@
+//! The server dies at any moment, under load (R23): every client gets an error instead of waiting, the next mount works
+//! the first time, and nothing is left behind, neither in the store nor in the system.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use rustix::io::Errno;
+use rustix::mount::MountFlags;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{PATIENCE, eventually, swarm};
+use crate::cli::program::{LIMIT, Yard, ended, in_foreground, logged, mount, mounted, ours_at, servers, typed, umount};
+use crate::hostile::Dice;
+use crate::needs_fuse;
+use crate::support::mount::{connection_at, end_by_force};
+use crate::support::{Mount, TestStore, dose};
+
+const KILLS: u64 = 50;
+const KILLS_AT_START: u64 = 20;
+const ABORTS: u64 = 20;
+const CLIENTS: u64 = 4;
+
+/// What is left to say by a mount whose server is gone: to those who wait, and to those who come.
+const GONE: [Errno; 2] = [Errno::CONNABORTED, Errno::NOTCONN];
+
+const OWN: &str = "workers/alpha/result.txt";
+const OWN_SAYS: &[u8] = b"All hosts were checked.\n";
+
+/// One thing that a client may want.
+fn ask(point: &Path, held: &mut Vec<File>, dice: &mut Dice) -> io::Result<()> {
+    let files =
+        [OWN, "README.md", "index.json", "summary", "workers/alpha/evidence.txt", "runs/r1/workers/beta/summary"];
+    match dice.below(5) {
+        0 => fs::read(point.join(dice.pick(&files))).map(drop),
+        1 => fs::metadata(point.join(dice.pick(&files))).map(drop),
+        2 => fs::read_dir(point.join(dice.pick(&["", "workers", "workers/alpha"])))?.try_for_each(|e| e.map(drop)),
+        3 => {
+            held.push(File::open(point.join(dice.pick(&files)))?);
+            Ok(())
+        }
+        _ => held.pop().map_or(Ok(()), |file| file.read_at(&mut [0; 5_000], 0).map(drop)),
+    }
+}
+
+/// Clients that ask and ask, until one thing goes wrong.
+struct Load {
+    asked: Arc<AtomicU64>,
+    ends: mpsc::Receiver<io::Error>,
+}
+
+impl Load {
+    fn on(point: &Path, seed: u64) -> Load {
+        let (asked, (sender, ends)) = (Arc::new(AtomicU64::new(0)), mpsc::channel());
+        for client in 0..CLIENTS {
+            let (point, asked, sender) = (point.to_path_buf(), asked.clone(), sender.clone());
+            thread::spawn(move || {
+                let (mut dice, mut held) = (Dice::new(seed * CLIENTS + client), Vec::new());
+                let end = loop {
+                    match ask(&point, &mut held, &mut dice) {
+                        Ok(()) => asked.fetch_add(1, Ordering::Relaxed),
+                        Err(error) => break error,
+                    };
+                };
+                sender.send(end)
+            });
+        }
+        Load { asked, ends }
+    }
+
+    /// Waits until so much was asked.
+    fn until(self, asked: u64) -> Load {
+        eventually("the load", || (self.asked.load(Ordering::Relaxed) >= asked).then_some(()));
+        self
+    }
+
+    /// Waits until every client has ended, none of them in any other way than `wanted`.
+    fn ends_by(self, wanted: &[Errno]) {
+        for _ in 0..CLIENTS {
+            let end = self.ends.recv_timeout(PATIENCE).expect("a client waits for a server that is gone");
+            let is_wanted = wanted.iter().any(|errno| end.raw_os_error() == Some(errno.raw_os_error()));
+            assert!(is_wanted, "a client ended by: {end}");
+        }
+    }
+}
+
+/// All that stat tells of the store: whoever changed anything changed this.
+fn state(store: &TestStore) -> BTreeMap<PathBuf, [i64; 8]> {
+    let (mut all, mut open) = (BTreeMap::new(), vec![store.path()]);
+    while let Some(path) = open.pop() {
+        let meta = fs::symlink_metadata(&path).unwrap();
+        if meta.is_dir() {
+            open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+        let [ino, size] = [meta.ino(), meta.size()].map(|number| number as i64);
+        let times = [meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec()];
+        all.insert(path, [ino, size, meta.mode().into(), times[0], times[1], times[2], times[3], meta.nlink() as i64]);
+    }
+    all
+}
+
+/// The server in the background.
+fn server(point: &Path) -> Pid {
+    let [pid] = servers(|at| at == point)[..] else { panic!("one server") };
+    pid
+}
+
+fn is_served(point: &Path) -> bool {
+    fs::read(point.join(OWN)).is_ok_and(|bytes| bytes == OWN_SAYS)
+}
+
+/// Whether a mount is there whose server is gone.
+fn is_dead(point: &Path) -> bool {
+    File::open(point.join(OWN)).is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()))
+}
+
+/// The kernel's files about a connection; see [`Yard`] for their end.
+fn control(yard: &Yard, point: &Path) -> PathBuf {
+    let folder = yard.folder("control");
+    if !folder.join("0").exists() && fs::read_dir(&folder).unwrap().next().is_none() {
+        rustix::mount::mount("none", &folder, "fusectl", MountFlags::empty(), None).unwrap();
+    }
+    folder.join(connection_at(point).unwrap().to_string())
+}
+
+/// Nothing is mounted or served there, and nothing lies about.
+fn is_clean(yard: &Yard, point: &Path) {
+    assert_eq!(ours_at(point), 0);
+    assert!(servers(|at| at == point).is_empty());
+    let left =
+        |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    assert_eq!(left(point), [""; 0]);
+    let own =
+        left(&yard.path()).into_iter().filter(|name| !["mnt", "log", "control"].contains(&name.to_str().unwrap()));
+    assert_eq!(own.count(), 0);
+}
+
+#[test]
+fn a_killed_server_is_an_error_for_all_and_the_next_mount_works() {
+    needs_fuse!();
+    let (store, yard) = (swarm(), Yard::new());
+    let (point, before) = (yard.folder("mnt"), state(&store));
+    let mut dice = Dice::new(23);
+    for number in 0..dose(KILLS) {
+        let done = mount(&store.path(), &point, &[]);
+        done.fine();
+        assert_eq!(done.err.contains("cleared a dead mount"), number > 0, "{done:#?}");
+        assert_eq!(ours_at(&point), 1);
+        let load = Load::on(&point, number).until(dice.next() % 300);
+        let server = server(&point);
+        let stopped = dice.once_in(4);
+        if stopped {
+            // Some wait already when it dies.
+            kill_process(server, Signal::STOP).unwrap();
+        }
+        kill_process(server, Signal::KILL).unwrap();
+        load.ends_by(&GONE);
+        assert!(is_dead(&point));
+    }
+    mount(&store.path(), &point, &[]).fine();
+    assert!(is_served(&point));
+    umount(&point, &[]).fine();
+    eventually("the end of the server", || servers(|at| at == point).is_empty().then_some(()));
+    is_clean(&yard, &point);
+    assert_eq!(state(&store), before);
+}
+
+#[test]
+fn a_server_killed_while_it_starts_leaves_no_mount_behind_that_was_not_reported() {
+    needs_fuse!();
+    let (store, yard) = (swarm(), Yard::new());
+    let point = yard.folder("mnt");
+    let mut dice = Dice::new(24);
+    for number in 0..dose(KILLS_AT_START) {
+        let mut command = logged(typed(["mount"]), &point);
+        command.arg("--store").arg(store.path()).arg(&point).stderr(File::create(yard.at("log")).unwrap());
+        let mut first = command.spawn().unwrap();
+        let server = eventually("the server", || servers(|at| at == point).first().copied());
+        // Anywhere between its first and its last step, which is after a few hundred rounds.
+        for _ in 0..dice.below(200) {
+            let _ = mounted();
+        }
+        let kill_first = number % 3 == 0;
+        let _ = kill_process(if kill_first { Pid::from_child(&first) } else { server }, Signal::KILL);
+        let code = ended(&mut first, LIMIT).expect("no hang").code();
+        if kill_first {
+            // The server has nobody to serve, or was up already.
+            eventually("one or the other", || {
+                let nothing = servers(|at| at == point).is_empty() && ours_at(&point) == 0;
+                (nothing || is_served(&point)).then_some(())
+            });
+        } else if code == Some(0) {
+            eventually("its death", || is_dead(&point).then_some(()));
+        } else {
+            assert_eq!(ours_at(&point), 0, "{}", fs::read_to_string(yard.at("log")).unwrap());
+        }
+        if !is_served(&point) {
+            mount(&store.path(), &point, &[]).fine();
+        }
+        assert!(is_served(&point));
+        // It is in use as long as the last look of a killed one lasts.
+        eventually("an idle mount", || (umount(&point, &[]).code == Some(0)).then_some(()));
+        eventually("the end of the server", || servers(|at| at == point).is_empty().then_some(()));
+        is_clean(&yard, &point);
+    }
+}
+
+#[test]
+fn an_aborted_connection_is_an_error_for_all_and_ends_the_server() {
+    needs_fuse!();
+    let (store, yard) = (swarm(), Yard::new());
+    let (point, before) = (yard.folder("mnt"), state(&store));
+    let mut dice = Dice::new(25);
+    for number in 0..dose(ABORTS) {
+        let mut child = in_foreground(&store.path(), &point, &yard.at("log"));
+        let load = Load::on(&point, number).until(dice.next() % 300);
+        fs::write(control(&yard, &point).join("abort"), "1").unwrap();
+        load.ends_by(&[GONE[0], GONE[1], Errno::NOENT]);
+        assert_eq!(ended(&mut child, LIMIT).expect("no hang").code(), Some(0));
+        is_clean(&yard, &point);
+    }
+    assert_eq!(state(&store), before);
+}
+
+#[test]
+fn a_server_that_is_asked_to_end_under_load_unmounts() {
+    needs_fuse!();
+    let (store, yard) = (swarm(), Yard::new());
+    let (point, before) = (yard.folder("mnt"), state(&store));
+    for number in 0..2 {
+        let mut child = in_foreground(&store.path(), &point, &yard.at("log"));
+        let load = Load::on(&point, number).until(100);
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        assert_eq!(ended(&mut child, LIMIT).expect("no hang").code(), Some(0));
+        // What it said to those who came meanwhile is that nothing is mounted there.
+        load.ends_by(&[GONE[0], GONE[1], Errno::NOENT]);
+        is_clean(&yard, &point);
+    }
+    assert_eq!(state(&store), before);
+}
+
+/// A process that is stopped, and goes on at the latest when this is dropped.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn new(child: &Child) -> Stopped {
+        let pid = Pid::from_child(child);
+        kill_process(pid, Signal::STOP).unwrap();
+        Stopped(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::CONT);
+    }
+}
+
+/// What the tests' own watchdog does: a control of theirs.
+#[test]
+fn who_waits_for_a_stopped_server_is_let_go_by_force() {
+    needs_fuse!();
+    let store = swarm();
+    let mut mount = Mount::new(&store.path());
+    let load = Load::on(&mount.path(), 7);
+    let _stopped = Stopped::new(mount.process());
+    end_by_force(&mount.path());
+    load.ends_by(&[GONE[0], GONE[1], Errno::NOENT]);
+}
+
+#[test]
+fn who_waits_for_a_stopped_server_is_served_when_it_goes_on() {
+    needs_fuse!();
+    let (store, yard) = (swarm(), Yard::new());
+    let point = yard.folder("mnt");
+    let mut child = in_foreground(&store.path(), &point, &yard.at("log"));
+    let waiting = control(&yard, &point).join("waiting");
+    let stopped = Stopped::new(&child);
+    let (sender, answers) = mpsc::channel();
+    for _ in 0..CLIENTS {
+        let (path, sender) = (point.join(OWN), sender.clone());
+        thread::spawn(move || sender.send(fs::read(path).map_err(|error| error.kind())));
+    }
+    eventually("somebody waits", || (fs::read_to_string(&waiting).unwrap().trim() != "0").then_some(()));
+    assert!(answers.try_recv().is_err(), "nobody is there to answer");
+    drop(stopped);
+    for _ in 0..CLIENTS {
+        assert_eq!(answers.recv_timeout(PATIENCE).expect("no hang").as_deref(), Ok(OWN_SAYS));
+    }
+    umount(&point, &[]).fine();
+    assert_eq!(ended(&mut child, LIMIT).expect("no hang").code(), Some(0));
+    is_clean(&yard, &point);
+}
