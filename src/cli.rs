@@ -61,8 +61,8 @@ removes again.
 Exit code: 0 if nothing stands in the way of mounting and reading, 1 if something does.
 
 --json prints one object: version (1), problems and notes (how many), findings (each with topic, check, level, about, \
-says, cure), and the facts: program, kernel, fuse, stores, view, limits, mounts. Names in it are made safe to print: \
-what is not, is written \\u{..} or \\x...";
+says, cure), and the facts: program, kernel, fuse, stores, view, limits, mounts. docs/doctor.schema.json tells all of \
+it.";
 
 /// Mount what a swarm of agents did as a read-only folder tree, and read it inside a budget.
 #[derive(Debug, Parser)]

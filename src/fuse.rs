@@ -26,8 +26,8 @@ use fuser::{
 use tracing::{debug, info, warn};
 
 pub use guard::log_panics;
-pub use passthrough::PASSED_THROUGH;
-pub use session::{Access, Session, mount, mount_passthrough};
+pub use passthrough::{PASSED_THROUGH, mount_passthrough};
+pub use session::{Access, Session, mount};
 
 use crate::error::Error;
 use crate::tree::{Attr, Found, NodeKind, Tree};

@@ -8,7 +8,7 @@ mod change;
 mod death;
 mod fresh;
 mod limits;
-mod readonly;
+pub mod readonly;
 mod replaced;
 mod snapshots;
 mod special;

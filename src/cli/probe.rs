@@ -6,13 +6,14 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use landlock::{LandlockStatus, RestrictSelf};
+use rustix::fs::{Dir, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::name::RelPath;
@@ -166,8 +167,20 @@ fn chain_here(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn entry_here(path: &Path) -> io::Result<Vec<u8>> {
-    let entry = std::fs::read_dir(path)?.next().transpose()?;
-    Ok(entry.map(|entry| entry.file_name().as_bytes().to_vec()).unwrap_or_default())
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // A look leaves no trace in a store; only the owner of a folder may ask for that.
+    let folder = match rustix::fs::open(path, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => rustix::fs::open(path, flags, Mode::empty())?,
+        other => other?,
+    };
+    for entry in Dir::new(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            return Ok(name.to_vec());
+        }
+    }
+    Ok(Vec::new())
 }
 
 fn read_here(path: &Path) -> io::Result<Vec<u8>> {

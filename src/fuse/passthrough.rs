@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::mpsc;
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -17,6 +17,8 @@ use fuser::{
 use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
 
+use super::session::{self, Access};
+
 /// The name of the file.
 pub const PASSED_THROUGH: &str = "file";
 /// What is in it.
@@ -24,21 +26,28 @@ const BYTES: &[u8] = b"read by the kernel\n";
 const FILE: INodeNo = INodeNo(2);
 const TTL: Duration = Duration::ZERO;
 
+/// Mounts the file at `mountpoint` and serves it until this process ends. Errors: those of the system.
+pub fn mount_passthrough(mountpoint: &Path) -> io::Result<()> {
+    let session = session::open(OneFile::new()?, mountpoint, Access::Mounter, 1)?;
+    // Dropped, it would unmount whatever is mounted there by then.
+    std::mem::forget(session.spawn()?);
+    Ok(())
+}
+
 /// The file system of one file.
-pub(super) struct OneFile {
+struct OneFile {
     backing: OwnedFd,
     /// Whether the kernel offers passthrough.
     offered: bool,
     /// Kept until the end: the kernel reads through it.
     id: Mutex<Option<BackingId>>,
-    _ended: mpsc::Sender<()>,
 }
 
 impl OneFile {
-    pub(super) fn new(ended: mpsc::Sender<()>) -> io::Result<OneFile> {
+    fn new() -> io::Result<OneFile> {
         let backing = rustix::fs::memfd_create("swarmletfs", MemfdFlags::CLOEXEC)?;
         rustix::io::write(&backing, BYTES)?;
-        Ok(OneFile { backing, offered: false, id: Mutex::new(None), _ended: ended })
+        Ok(OneFile { backing, offered: false, id: Mutex::new(None) })
     }
 }
 

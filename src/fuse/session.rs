@@ -11,7 +11,6 @@ use fuser::{BackgroundSession, Config, Filesystem, MountOption, SessionACL};
 
 use super::Door;
 use super::confine::confine;
-use super::passthrough::OneFile;
 use super::pool::Pool;
 use crate::tree::Tree;
 
@@ -31,7 +30,7 @@ pub enum Access {
 pub struct Session {
     /// Never dropped: fuser would then unmount whatever is mounted at the same path by that time.
     _threads: ManuallyDrop<BackgroundSession>,
-    tree: Option<Arc<Tree>>,
+    tree: Arc<Tree>,
     ended: mpsc::Receiver<()>,
 }
 
@@ -56,18 +55,11 @@ pub fn mount(tree: impl Into<Arc<Tree>>, mountpoint: &Path, access: Access) -> i
             .join()
             .map_err(|_| io::Error::other("the threads that serve could not be started"))?
     })?;
-    Ok(Session { _threads: ManuallyDrop::new(served), tree: Some(tree), ended })
+    Ok(Session { _threads: ManuallyDrop::new(served), tree, ended })
 }
 
-/// Mounts a single file, [`PASSED_THROUGH`](super::PASSED_THROUGH), which can be read only where the kernel reads it
-/// by itself: to find out whether it does. Errors: those of the system.
-pub fn mount_passthrough(mountpoint: &Path) -> io::Result<Session> {
-    let (sender, ended) = mpsc::channel();
-    let served = open(OneFile::new(sender)?, mountpoint, Access::Mounter, 1)?.spawn()?;
-    Ok(Session { _threads: ManuallyDrop::new(served), tree: None, ended })
-}
-
-fn open<F: Filesystem>(
+/// Mounts `filesystem` at `mountpoint`, read-only, to be served by `threads` threads.
+pub(super) fn open<F: Filesystem>(
     filesystem: F,
     mountpoint: &Path,
     access: Access,
@@ -103,6 +95,6 @@ impl Session {
 
     /// Whether by now other folders stand in the places of the stores that are shown.
     pub fn is_replaced(&self) -> bool {
-        self.tree.as_ref().is_some_and(|tree| tree.is_replaced())
+        self.tree.is_replaced()
     }
 }

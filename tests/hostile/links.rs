@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use serde_json::{Value, json};
+use swarmletfs::catalog::{Source, SourceError};
+use swarmletfs::model::Reason;
 use swarmletfs::tree::Tree;
 
 use super::{CANARY, holds_canary, make_fifo, walk};
@@ -208,12 +210,16 @@ fn a_workers_folder_that_is_a_link_holds_no_worker() {
     let outside = outside(&store);
     symlink(outside.join("workers"), store.at("workers")).unwrap();
     assert!(holds_canary(&fs::read(store.at("workers/inner/metadata.json")).unwrap()), "the control");
+    // With nothing else in it, it is no store.
+    let Err(SourceError::NoWorkers { passed, .. }) = Source::open(&store.path()) else { panic!("it is a store") };
+    assert_eq!(passed.of(Reason::Link).count, 1);
+    store.write("beside/metadata.json", json!({"owner_id": "A"}).to_string());
     for tree in [store.tree(), store.tree_of_owner("A")] {
         check_no_canary(&tree);
         assert_eq!(see(&tree, "workers/inner").unwrap_err().errno(), Errno::NOENT);
     }
     assert_eq!(json_of(&store.tree(), "index.json")["skipped"]["links"], 1);
-    assert_eq!(json_of(&store.tree(), "index.json")["total_workers"], 0);
+    assert_eq!(json_of(&store.tree(), "index.json")["total_workers"], 1);
 }
 
 #[test]

@@ -294,10 +294,10 @@ fn attempt(
 
 /// Everything that stat tells of the store's files, and their bytes: taken without touching them.
 #[derive(Debug, PartialEq, Eq)]
-struct State(BTreeMap<PathBuf, (Vec<i128>, Vec<u8>)>);
+pub struct State(BTreeMap<PathBuf, (Vec<i128>, Vec<u8>)>);
 
 impl State {
-    fn of(paths: &[PathBuf]) -> State {
+    pub fn of(paths: &[PathBuf]) -> State {
         let stat = |path: &PathBuf| {
             let meta = fs::symlink_metadata(path).unwrap();
             vec![
@@ -327,7 +327,8 @@ impl State {
         State(paths.iter().cloned().zip(stats.into_iter().zip(bytes)).collect())
     }
 
-    fn differences(&self, after: &State) -> Vec<String> {
+    /// What is not as before, as text.
+    pub fn differences(&self, after: &State) -> Vec<String> {
         let changed = |(path, before): (&PathBuf, &(Vec<i128>, Vec<u8>))| {
             let now = &after.0[path];
             (now != before).then(|| format!("{}: {:?} became {:?}", path.display(), before.0, now.0))
@@ -348,7 +349,7 @@ fn everything_in(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// The paths of a store, all last read long before they were changed, so that any read without O_NOATIME would show.
-fn settled(store: &TestStore) -> Vec<PathBuf> {
+pub fn settled(store: &TestStore) -> Vec<PathBuf> {
     let mut paths = Vec::new();
     everything_in(&store.path(), &mut paths);
     for path in &paths {

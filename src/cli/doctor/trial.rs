@@ -23,7 +23,7 @@ use crate::cli::probe;
 use crate::cli::refusal::{self, Refusal};
 use crate::cli::say::{shown, without_controls};
 use crate::cli::take_down::{How, take_down};
-use crate::fuse::{self, Access, PASSED_THROUGH, Session};
+use crate::fuse::{self, Access, PASSED_THROUGH};
 use crate::store::Memory;
 use crate::tree::{Settings, Tree};
 use crate::view::{Filter, View};
@@ -131,7 +131,7 @@ pub(in crate::cli) fn serve(what: What) -> ExitCode {
     // Ctrl-C is for the first process; this one then sees its input end.
     let _ = rustix::process::setsid();
     match set_up(what) {
-        Ok((folder, _session)) => {
+        Ok(folder) => {
             let said = report(READY, folder.as_os_str().as_bytes()).and_then(|()| no_more_output());
             if said.is_ok() {
                 let _ = io::stdin().read_to_end(&mut Vec::new());
@@ -146,7 +146,8 @@ pub(in crate::cli) fn serve(what: What) -> ExitCode {
     }
 }
 
-fn set_up(what: What) -> Result<(PathBuf, Session), Report> {
+/// Mounts on a new folder. It is served as long as this process lives.
+fn set_up(what: What) -> Result<PathBuf, Report> {
     let temporary = std::env::temp_dir();
     let folder = temporary
         .canonicalize()
@@ -161,11 +162,11 @@ fn set_up(what: What) -> Result<(PathBuf, Session), Report> {
     // From here on it is removed by hand: its own way would look into the mount.
     let folder = folder.keep();
     let mounted = match what {
-        What::Tree => empty_tree().and_then(|tree| fuse::mount(tree, &folder, Access::Mounter)),
+        What::Tree => empty_tree().and_then(|tree| fuse::mount(tree, &folder, Access::Mounter).map(drop)),
         What::Passthrough => fuse::mount_passthrough(&folder),
     };
     match mounted {
-        Ok(session) => Ok((folder, session)),
+        Ok(()) => Ok(folder),
         Err(error) => {
             clear(&folder);
             Err(Report::NoMount(refusal::explain(&error)))

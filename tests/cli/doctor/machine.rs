@@ -5,9 +5,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use super::{Alone, finding, findings};
+use super::{Alone, faults, finding, findings};
 use crate::cli::program::{LIMIT, Yard, as_nobody, ended, mounted, open_up, run, small_store, typed};
-use crate::hostile::walk;
+use crate::mount::readonly::{State, settled};
 use crate::needs_fuse;
 
 /// The numbers of system calls that came after all machines had agreed on them.
@@ -18,7 +18,8 @@ const LANDLOCK_CREATE_RULESET: u32 = 444;
 fn a_sound_machine_and_store_are_said_to_be_so() {
     needs_fuse!();
     let (store, yard) = (small_store(), Yard::new());
-    let before = walk(&store.path());
+    let paths = settled(&store);
+    let before = State::of(&paths);
     let path = store.path();
     let Some(told) = Alone::new(&yard.path()).json(&[&path]) else { return };
     assert_eq!((&told["problems"], &told["notes"]), (&0.into(), &0.into()), "{told:#}");
@@ -33,6 +34,17 @@ fn a_sound_machine_and_store_are_said_to_be_so() {
     assert_eq!(told["mounts"], serde_json::json!([]));
     assert_eq!(told["view"], serde_json::json!({"owner": null, "run": null, "workers": 1}));
     finding(&told, "mount", "ok", &["was mounted and read"]);
+    // The schema, which holds for all that these tests see, notices what is missing or too much.
+    for place in ["", "/kernel", "/fuse", "/limits", "/view", "/findings/0", "/stores/0", "/stores/0/workers"] {
+        for key in told.pointer(place).unwrap().as_object().unwrap().keys() {
+            let mut other = told.clone();
+            other.pointer_mut(place).unwrap().as_object_mut().unwrap().remove(key);
+            assert_ne!(faults(&other), Vec::<String>::new(), "{place} without {key}");
+        }
+        let mut more = told.clone();
+        more.pointer_mut(place).unwrap()["new"] = 1.into();
+        assert_ne!(faults(&more), Vec::<String>::new(), "{place} with one field more");
+    }
     let done = Alone::new(&yard.path()).run(&[&path]).unwrap();
     assert_eq!(done.code, Some(0));
     for finding in told["findings"].as_array().unwrap() {
@@ -41,7 +53,7 @@ fn a_sound_machine_and_store_are_said_to_be_so() {
         assert!(done.out.lines().any(is_it), "{finding} is not in {done:#?}");
     }
     assert!(done.out.ends_with("\nnothing stands in the way of mounting and reading\n"), "{done:#?}");
-    assert_eq!(walk(&store.path()), before);
+    assert_eq!(before.differences(&State::of(&paths)), Vec::<String>::new(), "the store was touched");
 }
 
 #[test]
