@@ -26,12 +26,7 @@ impl Name {
     /// Checks `raw`. Errors: [`Error::InvalidName`], [`Error::NameTooLong`].
     pub fn new(raw: impl AsRef<[u8]>) -> Result<Name> {
         let raw = raw.as_ref();
-        if raw.len() > NAME_MAX {
-            return Err(Error::NameTooLong);
-        }
-        if raw.is_empty() || raw == b"." || raw == b".." || memchr::memchr2(b'/', 0, raw).is_some() {
-            return Err(Error::InvalidName);
-        }
+        check(raw)?;
         Ok(Name(raw.into()))
     }
 
@@ -56,6 +51,17 @@ impl Name {
     }
 }
 
+/// Whether `raw` is one component.
+fn check(raw: &[u8]) -> Result<()> {
+    if raw.len() > NAME_MAX {
+        return Err(Error::NameTooLong);
+    }
+    if raw.is_empty() || raw == b"." || raw == b".." || memchr::memchr2(b'/', 0, raw).is_some() {
+        return Err(Error::InvalidName);
+    }
+    Ok(())
+}
+
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Name({})", self.display())
@@ -78,27 +84,22 @@ impl RelPath {
         if raw.is_empty() {
             return Ok(RelPath::root());
         }
-        for part in raw.split(|b| *b == b'/') {
-            Name::new(part)?;
-        }
+        raw.split(|b| *b == b'/').try_for_each(check)?;
         Ok(RelPath(raw.into()))
     }
 
     /// The path of `name` inside this folder.
     pub fn join(&self, name: &Name) -> RelPath {
-        if self.is_root() {
-            return RelPath(name.0.clone());
-        }
-        let mut bytes = Vec::with_capacity(self.0.len() + 1 + name.as_bytes().len());
-        bytes.extend_from_slice(&self.0);
-        bytes.push(b'/');
-        bytes.extend_from_slice(name.as_bytes());
-        RelPath(bytes.into())
+        self.join_path(&RelPath(name.0.clone()))
     }
 
     /// The path of `other` inside this folder.
     pub fn join_path(&self, other: &RelPath) -> RelPath {
-        other.names().fold(self.clone(), |path, name| path.join(&name))
+        match (self.is_root(), other.is_root()) {
+            (true, _) => other.clone(),
+            (_, true) => self.clone(),
+            _ => RelPath([&self.0, &b"/"[..], &other.0].concat().into()),
+        }
     }
 
     /// Whether this is the root.

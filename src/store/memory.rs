@@ -65,7 +65,10 @@ impl Memory {
                 let meta = Meta { size: bytes.len() as u64, mtime: now, ctime: now, ..body.meta };
                 *body = Body { bytes, meta };
             }
-            None => state.put(path, Kind::File, 0o644, bytes),
+            None => {
+                state.remove(path);
+                state.put(path, Kind::File, 0o644, bytes);
+            }
         }
     }
 
@@ -150,9 +153,11 @@ impl State {
         self.touch(&path.parent());
     }
 
+    /// Sees to it that there are folders on the way to `path`, whatever is in their place.
     fn parents(&mut self, path: &RelPath) {
         let parent = path.parent();
-        if !self.nodes.contains_key(&parent) {
+        if self.nodes.get(&parent).is_none_or(|node| node.read().meta.kind != Kind::Folder) {
+            self.remove(&parent);
             self.put(&parent, Kind::Folder, 0o755, Vec::new());
         }
     }
@@ -191,6 +196,10 @@ impl State {
 
     /// The node at `path`. A part on the way that is no folder is an error, as on disk.
     fn find(&self, path: &RelPath) -> Result<&Node> {
+        // Where there is one, there are only folders on the way.
+        if let Some(node) = self.nodes.get(path) {
+            return Ok(node);
+        }
         let mut folder = RelPath::root();
         for name in path.parent().names() {
             folder = folder.join(&name);
@@ -201,7 +210,7 @@ impl State {
                 None => return Err(Error::NotFound),
             }
         }
-        self.nodes.get(path).ok_or(Error::NotFound)
+        Err(Error::NotFound)
     }
 }
 
@@ -226,7 +235,14 @@ impl Store for Memory {
         let state = self.state.read();
         state.find_in(&self.base, self.identity, path)?.read().meta.kind.must_be(Kind::Folder)?;
         let path = self.base.join_path(path);
-        let inside = state.nodes.iter().filter(|(other, _)| !other.is_root() && other.parent() == path);
+        let is_inside = |other: &RelPath| {
+            let rest = other.as_bytes().get(path.as_bytes().len()..).unwrap_or_default();
+            let rest = if path.is_root() { Some(rest) } else { rest.strip_prefix(b"/") };
+            rest.is_some_and(|name| !name.is_empty() && !name.contains(&b'/'))
+        };
+        // What is in a folder comes after it, and all of it before what is not.
+        let below = state.nodes.range(&path..).take_while(|(other, _)| other.as_bytes().starts_with(path.as_bytes()));
+        let inside = below.filter(|(other, _)| is_inside(other));
         let entry =
             |(path, node): (&RelPath, &Node)| Some(Entry { name: path.file_name()?, kind: node.read().meta.kind });
         Ok(inside.filter_map(entry).collect())
