@@ -159,6 +159,7 @@ impl Content<'_> {
             .collect();
         let shares = deal(&claims, pool);
         let mut carry = pool - shares.iter().sum::<usize>();
+        let mut listing = self.not_shown(&[], 0).len() + TAG;
         let mut order: Vec<usize> = (0..included.len()).collect();
         order.sort_by_key(|i| {
             let met = claims.get(*i).map(|claim| claim.need) == shares.get(*i).copied();
@@ -171,8 +172,9 @@ impl Content<'_> {
             let one = Shown { number, excerpt: self.excerpt(number, share) };
             let allotted = share + overheads.get(number).copied().unwrap_or(0);
             if !one.excerpt.whole && one.excerpt.text.is_empty() {
-                // Not even an omission fits its share: it is listed, and what it was dealt goes on.
-                carry = allotted;
+                // Not even an omission fits its share: it is listed, and the rest of what it was dealt goes on.
+                carry = allotted.saturating_sub(listing + self.listed_line(number).len());
+                listing = 0;
                 continue;
             }
             carry = allotted.saturating_sub(self.shown_text(&one, "").len() + TAG);
@@ -297,10 +299,7 @@ impl Content<'_> {
         let mut text = format!("\nNot shown ({count}): \n");
         let more = |n: usize| format!("and {n} more\n");
         for (at, number) in listed.iter().enumerate() {
-            let Some(section) = self.sections.get(*number) else { continue };
-            let outcome = section.outcome.map_or("", Outcome::as_str);
-            let separator = if outcome.is_empty() { "" } else { ", " };
-            let line = format!("{} ({outcome}{separator}{} B)\n", section.path, section.bytes);
+            let line = self.listed_line(*number);
             let rest = listed.len() - at - 1;
             let reserve = if rest == 0 { 0 } else { more(rest).len() };
             if text.len() + line.len() + reserve > room {
@@ -313,6 +312,13 @@ impl Content<'_> {
             text.push_str(&line);
         }
         text
+    }
+
+    /// How a section that is not shown is listed.
+    fn listed_line(&self, number: usize) -> String {
+        let Some(section) = self.sections.get(number) else { return String::new() };
+        let outcome = section.outcome.map(|outcome| format!("{outcome}, ")).unwrap_or_default();
+        format!("{} ({outcome}{} B)\n", section.path, section.bytes)
     }
 }
 
