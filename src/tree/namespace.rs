@@ -173,9 +173,11 @@ impl Namespace {
                 let worker = |member: &Arc<Member>| {
                     (shown(&member.name, is_index), Node::Worker(member.name.clone()), NodeKind::Folder)
                 };
-                let mut listed: Vec<Listed> = view.visible().members.iter().map(worker).collect();
+                let visible = view.visible();
+                let mut listed: Vec<Listed> = visible.members.iter().map(worker).collect();
                 let index = Name::new(INDEX)?;
-                if !matches!(view.index_file(), Ok(None)) {
+                // A worker of that name goes first.
+                if visible.get(&index).is_none() && !matches!(view.index_file(), Ok(None)) {
                     listed.push((shown(&index, is_index), Node::StoreIndex, NodeKind::File));
                 }
                 listed.push((index, Node::Generated(Scope::Swarm, Generated::Index), NodeKind::File));
