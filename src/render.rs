@@ -153,6 +153,11 @@ impl Renderer {
             (Scope::Swarm | Scope::Run(_), _) => {
                 let visible = self.view.visible();
                 let stamped = self.stamped(&visible, scope)?;
+                let root = self.view.root_meta()?;
+                hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
+                if stamped.is_empty() {
+                    hash.update(format!("{:?}", self.view.newest(&visible)?).as_bytes());
+                }
                 if *scope == Scope::Swarm {
                     hash.update(format!("{:?}", (visible.skipped, &visible.troubles)).as_bytes());
                 }
