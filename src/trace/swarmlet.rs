@@ -17,8 +17,6 @@ mod record;
 mod thread;
 mod value;
 
-use std::sync::Arc;
-
 use parking_lot::Mutex;
 
 use super::{Fit, Format, Found, Glance, Place};
@@ -32,7 +30,7 @@ use meta::{found, hash_meta, present, short};
 #[derive(Default)]
 pub struct Swarmlet {
     /// What the store's index.json files said when last read.
-    index: Mutex<Arc<index::Index>>,
+    index: Mutex<index::Index>,
 }
 
 impl Format for Swarmlet {
@@ -50,7 +48,7 @@ impl Format for Swarmlet {
 
     fn find(&self, store: &dyn Store) -> Result<Found> {
         let known = self.index.lock().clone();
-        let fresh = index::refresh(store, known);
+        let fresh = known.refresh(store);
         *self.index.lock() = fresh;
         layout::find(store)
     }
@@ -66,6 +64,9 @@ impl Format for Swarmlet {
         // A layout without `task` in its metadata has it in a file of its own.
         let task = present(folder.stat(&layout::path(layout::TASK)))?;
         let mut hash = blake3::Hasher::new();
+        // A worker is known by its folder's name, and not every rename shows in what stat tells of the folder.
+        hash.update(path.as_bytes());
+        hash.update(&[0]);
         let mut newest = Time::default();
         for meta in [Some(own), metadata, calls, task] {
             hash_meta(&mut hash, meta.as_ref());

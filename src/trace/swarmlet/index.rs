@@ -7,11 +7,12 @@ use std::sync::Arc;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-use super::meta::{hash_meta, present, short};
+use super::layout::path;
+use super::meta::{found, hash_meta, short};
 use super::value::{short_word, status_of, string, strings};
 use crate::model::{Owner, Status};
 use crate::name::{Name, RelPath};
-use crate::store::{Meta, Store, read_whole};
+use crate::store::{Kind, Store, read_whole};
 
 /// Where an index can lie, from the store's root. It speaks of the workers in its own folder.
 pub(super) const FILES: [&str; 2] = ["workers/index.json", "index.json"];
@@ -42,50 +43,68 @@ impl IndexEntry {
     }
 }
 
-/// All entries by worker, and the state of the files they came from.
-#[derive(Debug, Default)]
-pub(super) struct Index {
+/// What one index file says.
+#[derive(Debug, Clone, Default)]
+struct Listing {
+    /// The state of the file that this was read from.
     key: [u8; 16],
     /// By the worker's folder.
-    entries: HashMap<RelPath, Vec<Arc<IndexEntry>>>,
+    entries: Arc<HashMap<RelPath, Vec<Arc<IndexEntry>>>>,
 }
+
+/// What all index files say.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Index([Listing; FILES.len()]);
 
 impl Index {
     /// All entries of this worker's folder, in the order of the index.
     pub(super) fn get(&self, folder: &RelPath) -> Vec<Arc<IndexEntry>> {
-        self.entries.get(folder).cloned().unwrap_or_default()
+        self.0.iter().find_map(|listing| listing.entries.get(folder)).cloned().unwrap_or_default()
+    }
+
+    /// The index as it is now. A file that is unchanged, or torn just now, says what it said before; whatever is in the
+    /// place of one, the other is read.
+    pub(super) fn refresh(mut self, store: &dyn Store) -> Index {
+        for (file, listing) in FILES.iter().zip(&mut self.0) {
+            listing.refresh(store, &path(file));
+        }
+        self
     }
 }
 
-/// The index as it is now; `known` again if the files are unchanged, or torn just now.
-pub(super) fn refresh(store: &dyn Store, known: Arc<Index>) -> Arc<Index> {
-    let paths: Vec<RelPath> = FILES.iter().filter_map(|path| RelPath::parse(path).ok()).collect();
-    let metas: Vec<Option<Meta>> = paths.iter().map(|path| present(store.stat(path)).ok().flatten()).collect();
-    let mut hash = blake3::Hasher::new();
-    metas.iter().for_each(|meta| hash_meta(&mut hash, meta.as_ref()));
-    let key = short(&hash);
-    if key == known.key {
-        return known;
-    }
-    let mut entries = HashMap::new();
-    for (path, _) in paths.iter().zip(&metas).filter(|(_, meta)| meta.is_some()) {
-        let bytes = match read_whole(store, path, SIZE_MAX) {
-            Ok(Some(bytes)) => bytes,
-            Ok(None) => continue,
-            // What was read before stays, under a key that no state of the files has: the next look reads again.
-            Err(_) => return Arc::new(Index { key: [0; 16], entries: known.entries.clone() }),
+/// The key that no state of a file has: the next look reads again.
+const UNREAD: [u8; 16] = [0; 16];
+
+impl Listing {
+    fn refresh(&mut self, store: &dyn Store, file: &RelPath) {
+        let meta = match found(store.stat(file)) {
+            Ok(meta) => meta.filter(|meta| meta.kind == Kind::File),
+            // What was read before stays until it can be told.
+            Err(_) => return self.key = UNREAD,
         };
-        let folder = path.parent();
-        match serde_json::from_slice(&bytes) {
-            Ok(Items(found)) => entries.extend(found.into_iter().map(|(id, found)| (folder.join(&id), found))),
-            // Rewritten in place: half a file now is a whole one soon, and its stat will differ.
-            Err(_) => return Arc::new(Index { key, entries: known.entries.clone() }),
+        let mut hash = blake3::Hasher::new();
+        hash_meta(&mut hash, meta.as_ref());
+        let key = short(&hash);
+        if key == self.key {
+            return;
+        }
+        let read = if meta.is_some() { read_whole(store, file, SIZE_MAX) } else { Ok(None) };
+        self.key = if read.is_ok() { key } else { UNREAD };
+        let items = match read {
+            Ok(Some(bytes)) => serde_json::from_slice(&bytes),
+            Ok(None) => Ok(Items::default()),
+            Err(_) => return,
+        };
+        // Rewritten in place: half a file now is a whole one soon, and its stat will differ.
+        if let Ok(Items(found)) = items {
+            let folder = file.parent();
+            self.entries = Arc::new(found.into_iter().map(|(id, found)| (folder.join(&id), found)).collect());
         }
     }
-    Arc::new(Index { key, entries })
 }
 
 /// What an index file lists. Read item by item, so that a large index costs no more memory than what is kept of it.
+#[derive(Default)]
 struct Items(HashMap<Name, Vec<Arc<IndexEntry>>>);
 
 /// One item; fields of any type, since a wrong one is no reason to lose the others.
@@ -137,7 +156,7 @@ impl<'de> Visitor<'de> for Shapes {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Items, A::Error> {
-        let mut items = Items(HashMap::new());
+        let mut items = Items::default();
         while let Some(key) = map.next_key::<String>()? {
             if key == "workers" {
                 items = map.next_value()?;
