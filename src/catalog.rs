@@ -83,6 +83,7 @@ pub struct Entry {
     pub worker: Worker,
     /// Which of the stores it lies in.
     source: usize,
+    key: [u8; 16],
     glance: Glance,
     /// When the glance was last found to hold.
     checked: Mutex<Instant>,
@@ -100,7 +101,7 @@ struct Surveyed {
 impl Entry {
     /// Changes with everything that listing and metadata tell of the worker.
     pub fn key(&self) -> [u8; 16] {
-        self.glance.key
+        self.key
     }
 
     /// The newest change among the things listing and metadata come from.
@@ -113,14 +114,9 @@ impl Entry {
         self.source
     }
 
-    /// Whether more is to be expected of it, or its metadata could not be read.
+    /// Whether more is to be expected of it.
     fn is_moving(&self) -> bool {
-        !self.worker.status.is_finished() || self.is_torn()
-    }
-
-    /// Whether its metadata could not be read. That may pass without any change that stat tells of.
-    fn is_torn(&self) -> bool {
-        self.worker.flaws.iter().any(|flaw| matches!(flaw, crate::model::Flaw::BadMetadata { .. }))
+        !self.worker.status.is_finished() || self.worker.is_torn() || !self.worker.whole
     }
 }
 

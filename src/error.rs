@@ -69,6 +69,12 @@ impl Error {
         matches!(self, Error::NotFound | Error::Escape | Error::NotADirectory)
     }
 
+    /// Whether an open that ended so found no file that may be read: nowhere, or something else in its place. It stays
+    /// so until something changes that stat tells of.
+    pub fn is_absence(&self) -> bool {
+        self.is_nowhere() || matches!(self, Error::Special | Error::IsADirectory)
+    }
+
     /// Whether this is an ordinary miss, which is not worth a warning.
     pub fn is_miss(&self) -> bool {
         matches!(self, Error::NotFound | Error::Stale | Error::InvalidName | Error::NameTooLong)

@@ -127,8 +127,6 @@ pub enum Flaw {
         reason: String,
         /// Whether an earlier good record is shown in its place.
         kept: bool,
-        /// Whether its bytes could be read at all; if not, another time they perhaps can.
-        read: bool,
     },
     /// metadata.json claims the id of another folder.
     OtherId(String),
@@ -179,6 +177,21 @@ pub struct Worker {
     pub summary: Option<String>,
     /// What is wrong with its record.
     pub flaws: Vec<Flaw>,
+    /// Whether all was read that this is made of. If not, another time it perhaps can be, though nothing changes that
+    /// stat tells of; what was read and is torn stays so until something does.
+    pub whole: bool,
+}
+
+impl Worker {
+    /// Whether its metadata could not be read, or not as JSON.
+    pub fn is_torn(&self) -> bool {
+        self.flaws.iter().any(|flaw| matches!(flaw, Flaw::BadMetadata { .. }))
+    }
+
+    /// Whether this, or what it was before its metadata was torn, was read from metadata.
+    pub fn has_record(&self) -> bool {
+        !self.flaws.iter().any(|flaw| matches!(flaw, Flaw::NoMetadata | Flaw::BadMetadata { kept: false, .. }))
+    }
 }
 
 /// The longest task, summary or error, in bytes, that is kept for every worker.
@@ -241,8 +254,7 @@ pub struct Record {
 impl Record {
     /// Whether all was read that there is; else another look may tell more.
     pub fn is_whole(&self) -> bool {
-        let read = |flaw: &Flaw| !matches!(flaw, Flaw::BadMetadata { read: false, .. });
-        self.unread == 0 && self.trace.unreadable.is_empty() && self.worker.flaws.iter().all(read)
+        self.unread == 0 && self.trace.unreadable.is_empty() && self.worker.whole
     }
 
     /// How the worker ended; see [`Trace::outcome`].

@@ -184,3 +184,45 @@ fn a_store_that_cannot_be_listed_keeps_its_workers_and_says_so() {
     assert_eq!(look(&tree, "workers").unwrap(), right);
     assert!(!String::from_utf8(look(&tree, "summary").unwrap()).unwrap().contains("warning"));
 }
+
+/// What a fault keeps from being seen of a change is seen as soon as it is over: nothing that was read in part, or
+/// beside the fault, is taken for the state of things.
+#[test]
+fn a_change_that_meets_a_fault_is_seen_at_the_next_look() {
+    let change = |store: &Memory| {
+        let write = |path: &str, bytes: &str| store.write(&RelPath::parse(path).unwrap(), bytes);
+        write("index.json", &json!([{"worker_id": "plain", "tags": ["b"], "summary": "new"}]).to_string());
+        write("failed/metadata.json", &json!({"status": "success", "run_id": 7, "job_id": 4}).to_string());
+        write("failed/task.txt", "build it again\n");
+        write("failed/tool_calls/003_far.txt", "near\n");
+        write("late/metadata.json", &json!({"run_id": 7}).to_string());
+        write("late/task.txt", "come late\n");
+    };
+    let mut runs = 0;
+    for path in ["index.json", "summary", "evidence.txt", "workers", "runs/7/index.json", "workers/failed/index.json"] {
+        let plan = Plan::quiet();
+        let changed = Arc::new(store());
+        change(&changed);
+        let right = look(&tree_of(changed.clone(), &plan), path).unwrap();
+        for k in 1.. {
+            let store = Arc::new(store());
+            let tree = tree_of(store.clone(), &plan);
+            look(&tree, path).unwrap();
+            change(&store);
+            plan.fail(k, Fault::Errno(Errno::IO), false);
+            let _ = look(&tree, path);
+            let met = plan.heal();
+            let next = look(&tree, path).unwrap();
+            assert_eq!(
+                String::from_utf8_lossy(&next),
+                String::from_utf8_lossy(&right),
+                "{path}: call {k} failed in the first look at a change"
+            );
+            runs += 1;
+            if !met {
+                break;
+            }
+        }
+    }
+    assert!(runs > 300, "only {runs} runs");
+}

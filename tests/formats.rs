@@ -6,6 +6,7 @@ mod layouts;
 mod metadata;
 mod outcomes;
 mod stubs;
+mod torn;
 
 use std::collections::BTreeMap;
 use std::path::Path;

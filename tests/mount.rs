@@ -13,6 +13,7 @@ mod replaced;
 mod snapshots;
 mod special;
 mod tools;
+mod torn;
 mod tree;
 
 use std::io::Read;

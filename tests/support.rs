@@ -1,5 +1,6 @@
 //! What tests share: stores made on the fly, the tree without a kernel, and real mounts that cannot hang the machine.
 
+pub mod counted;
 pub mod dose;
 pub mod faulty;
 pub mod log;

@@ -9,8 +9,9 @@ use tracing::warn;
 
 use super::{Entry, Freshness, Snapshot, Source};
 use crate::error::{Error, Result};
-use crate::model::{PassedOver, Reason, Skipped};
+use crate::model::{PassedOver, Reason, Skipped, Worker};
 use crate::name::RelPath;
+use crate::trace::Glance;
 
 /// A pass, and the first error that kept a store from being listed.
 pub(super) struct Scanned {
@@ -99,7 +100,7 @@ pub(super) fn look(
     let folder = source.store.enter(path)?;
     let Some(glance) = source.format.glance(&*folder, path)? else { return Ok(None) };
     let same = old.filter(|old| old.glance.key == glance.key);
-    if let Some(old) = same.filter(|old| !old.is_torn()) {
+    if let Some(old) = same.filter(|old| old.worker.whole) {
         *old.checked.lock() = now;
         return Ok(Some(Arc::clone(old)));
     }
@@ -110,6 +111,20 @@ pub(super) fn look(
         *old.checked.lock() = now;
         return Ok(Some(Arc::clone(old)));
     }
-    let (checked, stamp) = (Mutex::new(now), Mutex::new(None));
-    Ok(Some(Arc::new(Entry { worker, source: number, glance, checked, stamp })))
+    let (key, checked, stamp) = (key(&glance, &worker), Mutex::new(now), Mutex::new(None));
+    Ok(Some(Arc::new(Entry { worker, source: number, key, glance, checked, stamp })))
+}
+
+/// Changes with everything that a worker tells. What was read as a whole follows from what was glanced at; else it also
+/// follows from what was read before, and from what could be read just now.
+fn key(glance: &Glance, worker: &Worker) -> [u8; 16] {
+    if worker.whole && !worker.is_torn() {
+        return glance.key;
+    }
+    let mut hash = blake3::Hasher::new();
+    hash.update(&glance.key);
+    hash.update(format!("{worker:?}").as_bytes());
+    let mut key = [0; 16];
+    hash.finalize_xof().fill(&mut key);
+    key
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::index::IndexEntry;
 use super::layout::{METADATA, TASK, path};
 use super::value::{cut, short_word, status_of, string, strings, when};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::model::{Flaw, Owner, Status, TASK_MAX, Worker, WorkerId};
 use crate::name::{Name, RelPath};
 use crate::store::{Store, read_range, read_whole};
@@ -15,25 +15,29 @@ use crate::store::{Store, read_range, read_whole};
 /// A larger one is not read, in bytes.
 pub(super) const SIZE_MAX: u64 = 2 << 20;
 
-/// Reads the worker whose folder, entered, is `folder` and lies at `root` in its store, and gives the metadata as read with it; empty where it is absent or torn. What the metadata does not say is taken from the store's index, but never the
-/// owner: only a worker's own metadata says whose it is.
+/// Reads the worker whose folder, entered, is `folder` and lies at `root` in its store, and gives the metadata as read
+/// with it; empty where it is absent or torn. What the worker's own files do not say is taken from the store's index,
+/// but never the owner: only a worker's own metadata says whose it is. Where the metadata is torn, the last good record
+/// stays as it was read.
 pub(super) fn worker(
     folder: &dyn Store,
     root: &RelPath,
     index: &[Arc<IndexEntry>],
     last_good: Option<&Worker>,
 ) -> (Worker, Map<String, Value>) {
+    let mut whole = true;
     let (object, mut flaws) = match read(folder) {
         Ok(object) => (object, Vec::new()),
         Err(Failure::Absent) => (Map::new(), vec![Flaw::NoMetadata]),
         Err(Failure::Bad { reason, read }) => {
-            if let Some(worker) = last_good {
-                let mut worker = worker.clone();
-                worker.flaws.retain(|flaw| !matches!(flaw, Flaw::BadMetadata { .. } | Flaw::NoMetadata));
-                worker.flaws.push(Flaw::BadMetadata { reason, kept: true, read });
+            if let Some(last_good) = last_good.filter(|worker| worker.has_record()) {
+                let mut worker = Worker { whole: read, ..last_good.clone() };
+                worker.flaws.retain(|flaw| !matches!(flaw, Flaw::BadMetadata { .. }));
+                worker.flaws.push(Flaw::BadMetadata { reason, kept: true });
                 return (worker, Map::new());
             }
-            (Map::new(), vec![Flaw::BadMetadata { reason, kept: false, read }])
+            whole = read;
+            (Map::new(), vec![Flaw::BadMetadata { reason, kept: false }])
         }
     };
     let fields = Fields(&object);
@@ -50,9 +54,15 @@ pub(super) fn worker(
     };
     let index = index.iter().find(|entry| entry.is_about(owner.as_ref())).map(|entry| &**entry);
     let (status, status_source) = status(&fields, index, &mut flaws);
-    let task = fields.text("task").or_else(|| index.and_then(|entry| entry.task.clone()));
+    let task = fields.text("task").or_else(|| {
+        task_file(folder, TASK_MAX).unwrap_or_else(|error| {
+            whole &= error.is_absence();
+            None
+        })
+    });
+    let task = task.or_else(|| index.and_then(|entry| entry.task.clone())).unwrap_or_default();
     let worker = Worker {
-        task: cut(task.unwrap_or_else(|| task_file(folder)), TASK_MAX),
+        task: cut(task, TASK_MAX),
         id,
         root: root.clone(),
         owner,
@@ -76,6 +86,7 @@ pub(super) fn worker(
             .or_else(|| index.and_then(|entry| entry.summary.clone()))
             .map(|text| cut(text, TASK_MAX)),
         flaws,
+        whole,
     };
     (worker, object)
 }
@@ -100,7 +111,11 @@ fn status(fields: &Fields<'_>, index: Option<&IndexEntry>, flaws: &mut Vec<Flaw>
 
 enum Failure {
     Absent,
-    Bad { reason: String, read: bool },
+    /// `read`: it is bad for all that can be read; else another time it perhaps is not.
+    Bad {
+        reason: String,
+        read: bool,
+    },
 }
 
 /// The whole object, or why there is none.
@@ -110,7 +125,7 @@ fn read(folder: &dyn Store) -> Result<Map<String, Value>, Failure> {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Err(bad(format!("larger than {SIZE_MAX} bytes"))),
         Err(Error::NotFound) => return Err(Failure::Absent),
-        Err(error) => return Err(Failure::Bad { reason: error.to_string(), read: false }),
+        Err(error) => return Err(Failure::Bad { reason: error.to_string(), read: error.is_absence() }),
     };
     if bytes.trim_ascii().is_empty() {
         return Err(bad("empty".into()));
@@ -122,10 +137,16 @@ fn read(folder: &dyn Store) -> Result<Map<String, Value>, Failure> {
     }
 }
 
-fn task_file(folder: &dyn Store) -> String {
-    let file = folder.open(&path(TASK));
-    let bytes = file.and_then(|file| read_range(&*file, 0, TASK_MAX + 4)).unwrap_or_default();
-    String::from_utf8_lossy(&bytes).trim_end().to_owned()
+/// The task as metadata has it.
+pub(super) fn task(metadata: &Map<String, Value>) -> Option<String> {
+    Fields(metadata).text("task")
+}
+
+/// The task in a file of its own, at least `most` bytes of it if it has them.
+pub(super) fn task_file(folder: &dyn Store, most: usize) -> Result<Option<String>> {
+    let file = folder.open(&path(TASK))?;
+    let bytes = read_range(&*file, 0, most + 4)?;
+    Ok(Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()).filter(|task| !task.is_empty()))
 }
 
 /// Fields at the top level, else inside `config`.

@@ -13,7 +13,7 @@ use super::metrics::{self, ByTool};
 use super::outcome::{self, Judged};
 use super::value::{cut, string};
 use super::{outputs, thread};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::{LooseFile, Outcome, Output, Record, ToolCall, Trace, Worker};
 use crate::name::{Name, RelPath};
 use crate::store::{Entry, Kind, Store, read_range, read_whole};
@@ -70,7 +70,10 @@ pub(super) fn record(
     }
     let words = unreadable.of(RESULT, result(folder));
     trace.final_words = words.unwrap_or_else(|| thread.last_words.filter(|_| worker.status.is_finished()));
-    let task = string(metadata.get("task")).or_else(|| unreadable.of(TASK, task_file(folder)).flatten());
+    let in_file = || unreadable.of(TASK, metadata::task_file(folder, TASK_MAX)).flatten();
+    // While the metadata is torn, the file says more only of the task that was read before.
+    let is_kept = |task: &String| !worker.is_torn() || !worker.task.is_empty() && task.starts_with(&worker.task);
+    let task = metadata::task(metadata).or_else(in_file).filter(is_kept);
     trace.task = task.map(|task| cut(task, TASK_MAX));
     trace.bad_lines =
         [(metrics::FILE, bad_metrics), (thread::FILE, thread.bad)].into_iter().filter(|(_, n)| *n > 0).collect();
@@ -92,18 +95,13 @@ impl Unreadable {
         match result {
             Ok(value) => Some(value),
             Err(error) => {
-                if !is_absent(&error) {
+                if !error.is_absence() {
                     self.0.push((file.clone(), error.to_string()));
                 }
                 None
             }
         }
     }
-}
-
-/// Whether nothing is there that could be read: no name, or a link, folder or special file in its place.
-fn is_absent(error: &Error) -> bool {
-    error.is_nowhere() || matches!(error, Error::Special | Error::IsADirectory)
 }
 
 /// A file in `tool_calls/` that is named like a call's output.
@@ -217,12 +215,6 @@ fn result(folder: &dyn Store) -> Result<Option<String>> {
     let text = if torn { text.trim_end_matches(char::REPLACEMENT_CHARACTER).trim() } else { text.trim() };
     let empty = text.is_empty() || NO_RESULT.contains(&text);
     Ok((!empty).then(|| cut(text.to_owned(), thread::WORDS_MAX)))
-}
-
-fn task_file(folder: &dyn Store) -> Result<Option<String>> {
-    let file = folder.open(&path(TASK))?;
-    let bytes = read_range(&*file, 0, TASK_MAX + 4)?;
-    Ok(Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()).filter(|task| !task.is_empty()))
 }
 
 fn loose_files(folder: &dyn Store, unreadable: &mut Unreadable) -> Vec<LooseFile> {
