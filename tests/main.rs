@@ -10,6 +10,8 @@ mod formats;
 mod hostile;
 mod mount;
 mod quiet;
+mod reference;
+mod regression;
 mod schema;
 mod support;
 mod tidy;

@@ -32,7 +32,7 @@ impl Seen {
 }
 
 /// Resolves `path` from the root; the lookups are given back.
-fn find(tree: &Tree, path: &[u8]) -> Result<Found> {
+pub fn find(tree: &Tree, path: &[u8]) -> Result<Found> {
     let mut found: Option<Found> = None;
     for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
         let parent = found.map_or(ROOT, |found| found.ino);
@@ -89,28 +89,47 @@ fn see_found(tree: &Tree, ino: Ino, attr: &Attr) -> Result<Seen> {
 pub fn names(tree: &Tree, path: impl AsRef<[u8]>) -> Result<Vec<Vec<u8>>> {
     let path = path.as_ref();
     let ino = if path.is_empty() { ROOT } else { find(tree, path)?.ino };
-    let fh = tree.open_folder(ino)?;
-    let items = tree.entries(ino, fh, false)?;
-    tree.release(fh);
+    let names = names_in(tree, ino);
     if ino != ROOT {
         tree.forget(ino, 1);
     }
-    Ok(items.iter().map(|item| item.name.as_bytes().to_vec()).collect())
+    names
+}
+
+fn names_in(tree: &Tree, ino: Ino) -> Result<Vec<Vec<u8>>> {
+    let fh = tree.open_folder(ino)?;
+    let items = tree.entries(ino, fh, false);
+    tree.release(fh);
+    let names: Vec<Vec<u8>> = items?.iter().map(|item| item.name.as_bytes().to_vec()).collect();
+    assert!(names.is_sorted_by(|a, b| a < b), "sorted, and none twice: {names:?}");
+    Ok(names)
 }
 
 /// Everything below the folder at `path` (empty for the root) that is listed, by path.
 pub fn see_folder(tree: &Tree, path: impl AsRef<[u8]>) -> Result<BTreeMap<Vec<u8>, Seen>> {
+    let path = path.as_ref();
     let mut all = BTreeMap::new();
-    let mut open = vec![path.as_ref().to_vec()];
-    while let Some(folder) = open.pop() {
-        for name in names(tree, &folder)? {
-            let path = if folder.is_empty() { name } else { [folder.as_slice(), b"/", &name].concat() };
-            let seen = see(tree, &path)?;
-            if matches!(seen, Seen::Folder { .. }) {
-                open.push(path.clone());
-            }
-            all.insert(path, seen);
-        }
+    if path.is_empty() {
+        see_into(tree, ROOT, path, &mut all)?;
+    } else {
+        let ino = find(tree, path)?.ino;
+        let seen = see_into(tree, ino, path, &mut all);
+        tree.forget(ino, 1);
+        seen?;
     }
     Ok(all)
+}
+
+fn see_into(tree: &Tree, folder: Ino, path: &[u8], all: &mut BTreeMap<Vec<u8>, Seen>) -> Result<()> {
+    for name in names_in(tree, folder)? {
+        let path = if path.is_empty() { name.clone() } else { [path, b"/", &name].concat() };
+        let found = tree.lookup(folder, &name)?;
+        let seen = see_found(tree, found.ino, &found.attr);
+        let inside =
+            if matches!(seen, Ok(Seen::Folder { .. })) { see_into(tree, found.ino, &path, all) } else { Ok(()) };
+        tree.forget(found.ino, 1);
+        inside?;
+        all.insert(path, seen?);
+    }
+    Ok(())
 }

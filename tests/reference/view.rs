@@ -1,0 +1,369 @@
+//! What a view of a swarm must show: every path with its kind, the bytes of the workers' own files, and what the
+//! generated ones must say.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::ground::{Identity, Lying, Raw, Time, What};
+use super::model::{INDEXES, Swarm};
+use super::worker::{Outcome, Worker};
+
+/// What must be seen under one path.
+#[derive(Debug)]
+pub enum Shown {
+    /// A folder, with its time where that is promised.
+    Folder(Option<Time>),
+    /// A link to one of these.
+    Link(Vec<Vec<u8>>),
+    /// A file of the store.
+    Own { bytes: Vec<u8>, mode: u32, mtime: Time, identity: Identity },
+    /// A generated file.
+    Made { says: Says, mtime: Option<Time> },
+}
+
+/// What a generated file must say.
+#[derive(Debug)]
+pub enum Says {
+    /// These bytes.
+    Exactly(&'static str),
+    /// These values, and others; null is not there at all.
+    Json(Value),
+    /// All of these, in at most so many bytes.
+    Text(usize, Vec<String>),
+}
+
+/// A worker under the name it has in the view.
+struct Member<'a> {
+    name: Vec<u8>,
+    worker: &'a Worker,
+}
+
+/// Everything there is to see of `swarm` for `owner`, or for who may see all.
+pub fn view(swarm: &Swarm, raw: &Raw, owner: Option<&str>) -> BTreeMap<Vec<u8>, Shown> {
+    let members = members(swarm, owner);
+    let mut all = BTreeMap::new();
+    let mut put = |path: &[&[u8]], shown: Shown| {
+        let before = all.insert(path.concat(), shown);
+        assert!(before.is_none(), "two things under {}", path.concat().escape_ascii());
+    };
+    let whole = owner.is_none();
+    let skipped = whole.then_some(swarm.skipped);
+    let readme = include_str!("../../src/render/README.md");
+    put(&[b"README.md"], Shown::Made { says: Says::Exactly(readme), mtime: None });
+    put(&[b"workers"], Shown::Folder(None));
+    put(&[b"runs"], Shown::Folder(None));
+    let root = whole.then(|| raw.0[&b""[..]].mtime).unwrap_or_default();
+    many(&mut put, b"", &members.iter().collect::<Vec<_>>(), Many { run: None, skipped, root });
+    put(&[b"workers/index.json"], all_index(&members, skipped, root));
+    for member in &members {
+        one(&mut put, raw, member);
+    }
+    runs(&mut put, &members);
+    if whole {
+        shared(&mut put, raw, &members);
+    }
+    all
+}
+
+/// Each worker that is `owner`'s under its id, or with a number behind where another one has it; by time, then name.
+fn members<'a>(swarm: &'a Swarm, owner: Option<&str>) -> Vec<Member<'a>> {
+    let is_shown = |worker: &&Worker| owner.is_none_or(|owner| worker.record.owner.as_deref() == Some(owner));
+    let mut workers: Vec<&Worker> = swarm.workers.iter().filter(is_shown).collect();
+    workers.sort_by_key(|worker| (worker.id(), worker.path.iter().filter(|b| **b == b'/').count()));
+    let ids: BTreeSet<&[u8]> = workers.iter().map(|worker| worker.id()).collect();
+    let mut taken: BTreeSet<Vec<u8>> = BTreeSet::new();
+    let mut members: Vec<Member<'_>> = Vec::new();
+    for worker in workers {
+        // The name of our own index is not free.
+        let base = if worker.id() == b"index.json" { b"index.json.own" } else { worker.id() };
+        let free = |name: &[u8]| !taken.contains(name) && (name == worker.id() || !ids.contains(name));
+        let numbered = (2..).map(|n| [base, format!("~{n}").as_bytes()].concat());
+        let name = std::iter::once(base.to_vec()).chain(numbered).find(|name| free(name)).unwrap();
+        taken.insert(name.clone());
+        members.push(Member { name, worker });
+    }
+    members.sort_by_key(|member| (member.worker.record.created(), member.name.clone()));
+    members
+}
+
+type Put<'a> = dyn FnMut(&[&[u8]], Shown) + 'a;
+
+/// What files about many workers are about.
+struct Many<'a> {
+    run: Option<&'a str>,
+    skipped: Option<[u64; 3]>,
+    /// The time to tell where there is no worker.
+    root: Time,
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A name as a line of text has it; only \xff is odd here.
+fn display(name: &[u8]) -> String {
+    name.iter().map(|b| if *b == 0xff { "\\xff".to_owned() } else { char::from(*b).to_string() }).collect()
+}
+
+fn utc(time: Time) -> String {
+    Timestamp::from_second(time.0).unwrap().to_string()
+}
+
+fn sorted<'a>(names: impl IntoIterator<Item = &'a &'static str>) -> Vec<&'a str> {
+    let mut names: Vec<&str> = names.into_iter().copied().collect();
+    names.sort_unstable();
+    names
+}
+
+/// What every index.json says of a worker.
+fn row(member: &Member<'_>) -> Value {
+    let Member { name, worker } = member;
+    let record = &worker.record;
+    let status = record.status();
+    let lossy = str::from_utf8(name).is_err();
+    let mut row = json!({
+        "id": text(name),
+        "id_hex": lossy.then(|| name.iter().map(|b| format!("{b:02x}")).collect::<String>()),
+        "path": format!("workers/{}", text(name)),
+        "task": record.task,
+        "status": status,
+        "status_source": record.word.as_ref().filter(|word| *word != status),
+        "outcome": worker.outcome,
+        "created_at": record.created().map_or(record.created.clone(), |time| Some(time.to_string())),
+        "last_write": utc(worker.newest),
+        "tags": record.tags,
+        "owner_id": record.owner,
+        "run_id": record.run,
+        "calls": {
+            "total": worker.calls.len(), "failed": worker.count("failed"), "unknown": worker.count("unknown"),
+            "bytes": worker.calls.iter().map(|call| call.bytes).sum::<usize>(),
+        },
+        "check_names": if worker.checks.is_empty() { Value::Null } else { json!(sorted(&worker.checks)) },
+    });
+    // How a long or odd one is cut and cleaned is not said here.
+    if record.task.len() > 200 || !record.task.bytes().all(|b| matches!(b, b' '..=b'~')) {
+        row.as_object_mut().unwrap().remove("task");
+    }
+    row
+}
+
+/// The three files of the swarm or a run, and what else lists it.
+fn many(put: &mut Put<'_>, folder: &[u8], members: &[&Member<'_>], about: Many<'_>) {
+    let count = |outcome: Outcome| members.iter().filter(|member| member.worker.outcome == outcome).count();
+    let (failed, unknown, ok) = (count("failed"), count("unknown"), count("ok"));
+    let newest = members.iter().map(|member| member.worker.newest).max().unwrap_or(about.root);
+    put(&[folder, b"index.json"], many_index(members, about.run, about.skipped, newest));
+    let mut says = vec![
+        format!("workers  {}", members.len()),
+        format!("\noutcomes {failed} failed, {unknown} unknown, {ok} ok\n"),
+    ];
+    let [links, special, not_workers] = about.skipped.unwrap_or_default();
+    if links + special + not_workers > 0 {
+        says.push(format!(
+            "in the store and not shown: {links} links, {special} special files, {not_workers} folders that are no \
+             workers, 0 unreadable"
+        ));
+    }
+    put(&[folder, b"summary"], Shown::Made { says: Says::Text(usize::MAX, says), mtime: Some(newest) });
+    let title = about.run.map_or("Swarm".to_owned(), |run| format!("Run {run}"));
+    let mut says = vec![
+        format!("--- Evidence for {title} --- #"),
+        format!("| Workers: {} ({failed} failed, {unknown} unknown) |", members.len()),
+    ];
+    for member in members.iter().filter(|member| member.worker.outcome == "failed") {
+        says.push(format!("\n[FAILED] {}: ", display(&member.name)));
+    }
+    put(&[folder, b"evidence.txt"], Shown::Made { says: Says::Text(28_000, says), mtime: Some(newest) });
+}
+
+fn many_index(members: &[&Member<'_>], run: Option<&str>, skipped: Option<[u64; 3]>, newest: Time) -> Shown {
+    let active = |member: &&&Member<'_>| matches!(member.worker.record.status(), "created" | "running");
+    let says = json!({
+        "workers": members.iter().map(|member| row(member)).collect::<Vec<_>>(),
+        "run_id": run,
+        "last_updated": utc(newest),
+        "total_workers": members.len(),
+        "active_workers": members.iter().filter(active).count(),
+        "outcomes_read": members.len(),
+        "skipped": skipped.map(|[links, special, not_workers]| {
+            json!({"links": links, "special": special, "not_workers": not_workers, "unreadable": 0})
+        }),
+        "troubles": null,
+    });
+    Shown::Made { says: Says::Json(says), mtime: Some(newest) }
+}
+
+fn all_index(members: &[Member<'_>], skipped: Option<[u64; 3]>, root: Time) -> Shown {
+    let newest = members.iter().map(|member| member.worker.newest).max().unwrap_or(root);
+    many_index(&members.iter().collect::<Vec<_>>(), None, skipped, newest)
+}
+
+/// A worker's folder and all that is in it.
+fn one(put: &mut Put<'_>, raw: &Raw, member: &Member<'_>) {
+    let Member { name, worker } = member;
+    let folder = [b"workers/", name.as_slice()].concat();
+    put(&[&folder], Shown::Folder(Some(worker.newest)));
+    own(put, raw, &folder, &worker.path, |name| is_ours(strip_own(name)));
+    let made = |says| Shown::Made { says, mtime: Some(worker.newest) };
+    put(&[&folder, b"/index.json"], made(Says::Json(index(member))));
+    put(&[&folder, b"/summary"], made(Says::Text(usize::MAX, summary(member))));
+    put(&[&folder, b"/evidence.txt"], made(Says::Text(16_000, evidence(member))));
+}
+
+fn index(member: &Member<'_>) -> Value {
+    let worker = member.worker;
+    let mut all = row(member);
+    let call = |call: &super::worker::Call| {
+        json!({"seq": call.seq, "tool": call.tool, "file": call.file, "outcome": call.outcome, "bytes": call.bytes,
+            "exit_code": call.exit_code})
+    };
+    let mut files: Vec<Value> = worker
+        .files
+        .iter()
+        .map(|(path, bytes, mtime)| json!({"path": text(path), "bytes": bytes, "mtime": utc(*mtime)}))
+        .collect();
+    files.sort_by_key(|file| file["path"].as_str().map(str::to_owned));
+    let more = json!({
+        "tool_calls": worker.calls.iter().map(call).collect::<Vec<_>>(),
+        "final_words": worker.final_words,
+        "total_files": files.len(),
+        "total_bytes": worker.files.iter().map(|(_, bytes, _)| bytes).sum::<usize>(),
+        "files": files,
+        "outputs_not_read_in_time": null,
+        "checks": sorted(&worker.checks),
+        "marker": marker(member),
+    });
+    all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    if worker.final_words.as_ref().is_some_and(|words| words.len() > 4_096) {
+        all.as_object_mut().unwrap().remove("final_words");
+    }
+    all
+}
+
+fn marker(member: &Member<'_>) -> String {
+    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"._:-".contains(b);
+    let run = member.worker.record.run.as_deref().filter(|run| run.bytes().all(|b| plain(&b))).unwrap_or("-");
+    let encoded = |b: &u8| if plain(b) { char::from(*b).to_string() } else { format!("%{b:02X}") };
+    let id: String = member.name.iter().map(encoded).collect();
+    format!("[EVIDENCE:run_id={run},job_id=-,worker_id={id}]")
+}
+
+fn summary(member: &Member<'_>) -> Vec<String> {
+    let worker = member.worker;
+    let mut says = vec![
+        format!("worker   {}\nstatus   {}", display(&member.name), worker.record.status()),
+        format!("\noutcome  {}: ", worker.outcome),
+        format!("\n\n{}\n", marker(member)),
+    ];
+    if !worker.calls.is_empty() {
+        let (failed, unknown, ok) = (worker.count("failed"), worker.count("unknown"), worker.count("ok"));
+        says.push(format!("\ncalls    {}: {failed} failed, {unknown} unknown, {ok} ok\n", worker.calls.len()));
+    }
+    says.extend(worker.checks.iter().map(|name| format!("\n  ! {name}: ")));
+    says
+}
+
+fn evidence(member: &Member<'_>) -> Vec<String> {
+    let worker = member.worker;
+    let counted = if worker.calls.is_empty() {
+        format!("| Calls: 0 | Files: {} |", worker.loose)
+    } else {
+        format!(
+            "| Calls: {} ({} failed, {} unknown) |",
+            worker.calls.len(),
+            worker.count("failed"),
+            worker.count("unknown")
+        )
+    };
+    let mut says = vec![format!("--- Evidence for Worker - ({}) --- #", display(&member.name)), counted];
+    // Shown or only listed, each is named.
+    says.extend(worker.calls.iter().map(|call| format!("{} (", call.file)));
+    says
+}
+
+/// Whether a worker's own file of this name would hide a generated one, or one that can be asked for.
+fn is_ours(name: &[u8]) -> bool {
+    let size = name.strip_prefix(b"evidence.").and_then(|rest| rest.strip_suffix(b".txt"));
+    matches!(name, b"index.json" | b"summary" | b"evidence.txt") || matches!(size, Some(b"4k"))
+}
+
+fn strip_own(mut name: &[u8]) -> &[u8] {
+    while let Some(rest) = name.strip_suffix(b".own") {
+        name = rest;
+    }
+    name
+}
+
+/// What lies in `from`, links and special files left out, shown in `folder`; what is `taken` has `.own` behind it.
+fn own(put: &mut Put<'_>, raw: &Raw, folder: &[u8], from: &[u8], taken: fn(&[u8]) -> bool) {
+    for (path, lying) in raw.below(from) {
+        let mut parts = path.splitn(2, |b| *b == b'/');
+        let first = parts.next().unwrap();
+        let first = if taken(first) { [first, b".own"].concat() } else { first.to_vec() };
+        let rest = parts.next().map(|rest| [b"/", rest].concat()).unwrap_or_default();
+        let mut put = |shown| put(&[folder, b"/", &first, &rest], shown);
+        match &lying.what {
+            What::File(bytes) => put(own_file(lying, bytes)),
+            What::Folder => put(Shown::Folder(Some(lying.mtime))),
+            What::Link | What::Special => {}
+        }
+    }
+}
+
+fn runs(put: &mut Put<'_>, members: &[Member<'_>]) {
+    let mut runs: BTreeMap<&str, Vec<&Member<'_>>> = BTreeMap::new();
+    for member in members {
+        if let Some(run) = &member.worker.record.run {
+            runs.entry(run).or_default().push(member);
+        }
+    }
+    let newest = |members: &[&Member<'_>]| members.iter().map(|member| member.worker.newest).max().unwrap();
+    let latest = runs.values().map(|members| newest(members)).max();
+    let mut targets = Vec::new();
+    for (run, members) in &runs {
+        let name = run_name(run);
+        let folder = format!("runs/{name}");
+        let time = newest(members);
+        put(&[folder.as_bytes()], Shown::Folder(Some(time)));
+        put(&[folder.as_bytes(), b"/workers"], Shown::Folder(Some(time)));
+        let about = Many { run: Some(run), skipped: None, root: Time::default() };
+        many(put, &[folder.as_bytes(), b"/"].concat(), members, about);
+        for member in members {
+            let target = [b"../../../workers/", member.name.as_slice()].concat();
+            put(&[folder.as_bytes(), b"/workers/", &member.name], Shown::Link(vec![target]));
+        }
+        if Some(time) == latest {
+            targets.push(name.into_bytes());
+        }
+    }
+    if !targets.is_empty() {
+        put(&[b"runs/latest"], Shown::Link(targets));
+    }
+}
+
+/// A run's folder; `latest` is taken.
+fn run_name(run: &str) -> String {
+    let name = run.replace('%', "%25").replace('/', "%2F");
+    if name == "latest" { "%6Catest".into() } else { name }
+}
+
+/// What belongs to no worker: the supervisor's notes and the store's own index.
+fn shared(put: &mut Put<'_>, raw: &Raw, members: &[Member<'_>]) {
+    if raw.is_folder(b"supervisor") {
+        put(&[b"supervisor"], Shown::Folder(Some(raw.0[&b"supervisor"[..]].mtime)));
+        own(put, raw, b"supervisor", b"supervisor", |_| false);
+    }
+    // Where a worker has that name, it goes first.
+    let free = members.iter().all(|member| member.name != b"index.json.own");
+    let files = INDEXES.iter().filter_map(|path| Some((raw.0.get(path.as_bytes())?, raw.file(path.as_bytes())?)));
+    if let Some((lying, bytes)) = files.take(usize::from(free)).next() {
+        put(&[b"workers/index.json.own"], own_file(lying, bytes));
+    }
+}
+
+fn own_file(lying: &Lying, bytes: &[u8]) -> Shown {
+    let Lying { mode, mtime, identity, .. } = *lying;
+    Shown::Own { bytes: bytes.to_vec(), mode: mode & 0o555, mtime, identity }
+}
