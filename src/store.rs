@@ -4,6 +4,7 @@
 //! [`crate::trace`]. Links, special files and foreign mounts are not followed; a listing names them so that they
 //! can be counted. There is no way to write.
 
+mod acl;
 mod beneath;
 mod disk;
 mod memory;
@@ -52,7 +53,7 @@ pub struct Meta {
     pub kind: Kind,
     /// Size in bytes.
     pub size: u64,
-    /// Permission bits, 12 of them, as at the source.
+    /// Permission bits, 12 of them, as at the source: less what a list of access denies there to some.
     pub mode: u32,
     /// Owner at the source.
     pub uid: u32,

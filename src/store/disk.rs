@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Statx, StatxTimestamp};
 
-use super::{Entry, File, Identity, Kind, Meta, Store, Time, beneath};
+use super::{Entry, File, Identity, Kind, Meta, Store, Time, acl, beneath};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath, printable};
 
@@ -47,13 +47,13 @@ impl Store for Disk {
 
     fn is_replaced(&self) -> bool {
         let Ok(now) = rustix::fs::open(&self.path, OFlags::PATH | self.flags, Mode::empty()) else { return false };
-        let identity = |fd: BorrowedFd<'_>| beneath::statx(fd).map(|stat| meta(&stat).identity);
+        let of = |fd: BorrowedFd<'_>| beneath::statx(fd).map(|stat| identity(&stat));
         // The root is held open, so its number is given to no other folder meanwhile.
-        matches!((identity(now.as_fd()), identity(self.root.as_fd())), (Ok(now), Ok(then)) if now != then)
+        matches!((of(now.as_fd()), of(self.root.as_fd())), (Ok(now), Ok(then)) if now != then)
     }
 
     fn stat(&self, path: &RelPath) -> Result<Meta> {
-        Ok(meta(&beneath::stat(self.root.as_fd(), path)?))
+        meta(beneath::locate(self.root.as_fd(), path)?.as_fd())
     }
 
     fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
@@ -98,26 +98,31 @@ impl File for OpenFile {
     }
 
     fn meta(&self) -> Result<Meta> {
-        Ok(meta(&beneath::statx(self.0.as_fd())?))
+        meta(self.0.as_fd())
     }
 }
 
-fn meta(stat: &Statx) -> Meta {
-    Meta {
-        kind: beneath::kind_of(stat),
+fn meta(fd: BorrowedFd<'_>) -> Result<Meta> {
+    let stat = beneath::statx(fd)?;
+    Ok(Meta {
+        kind: beneath::kind_of(&stat),
         size: stat.stx_size,
-        mode: u32::from(stat.stx_mode) & 0o7777,
+        mode: acl::narrowed(fd, u32::from(stat.stx_mode) & 0o7777),
         uid: stat.stx_uid,
         gid: stat.stx_gid,
         nlink: stat.stx_nlink,
-        identity: Identity {
-            dev: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
-            ino: stat.stx_ino,
-            // Zero where the file system keeps none.
-            born: time(&stat.stx_btime),
-        },
+        identity: identity(&stat),
         mtime: time(&stat.stx_mtime),
         ctime: time(&stat.stx_ctime),
+    })
+}
+
+fn identity(stat: &Statx) -> Identity {
+    Identity {
+        dev: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+        ino: stat.stx_ino,
+        // Zero where the file system keeps none.
+        born: time(&stat.stx_btime),
     }
 }
 
