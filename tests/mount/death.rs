@@ -22,10 +22,10 @@ use crate::needs_fuse;
 use crate::support::mount::{connection_at, end_by_force};
 use crate::support::{Mount, TestStore, dose};
 
-const KILLS: u64 = 50;
-const KILLS_AT_START: u64 = 20;
-const ABORTS: u64 = 20;
-const CLIENTS: u64 = 4;
+const KILLS: usize = 50;
+const KILLS_AT_START: usize = 20;
+const ABORTS: usize = 20;
+const CLIENTS: usize = 4;
 
 /// What is left to say by a mount whose server is gone: to those who wait, and to those who come.
 const GONE: [Errno; 2] = [Errno::CONNABORTED, Errno::NOTCONN];
@@ -56,12 +56,12 @@ struct Load {
 }
 
 impl Load {
-    fn on(point: &Path, seed: u64) -> Load {
+    fn on(point: &Path, seed: usize) -> Load {
         let (asked, (sender, ends)) = (Arc::new(AtomicU64::new(0)), mpsc::channel());
         for client in 0..CLIENTS {
             let (point, asked, sender) = (point.to_path_buf(), asked.clone(), sender.clone());
             thread::spawn(move || {
-                let (mut dice, mut held) = (Dice::new(seed * CLIENTS + client), Vec::new());
+                let (mut dice, mut held) = (Dice::new((seed * CLIENTS + client) as u64), Vec::new());
                 let end = loop {
                     match ask(&point, &mut held, &mut dice) {
                         Ok(()) => asked.fetch_add(1, Ordering::Relaxed),
