@@ -149,9 +149,9 @@ impl Workers {
         for flaw in &worker.flaws {
             match flaw {
                 Flaw::NoMetadata => add(Wrong::NoMetadata, None),
-                Flaw::BadMetadata { reason, read: true, .. } => add(Wrong::BadMetadata, Some(without_controls(reason))),
-                Flaw::BadMetadata { reason, read: false, .. } => {
-                    add(Wrong::UnreadableMetadata, Some(without_controls(reason)));
+                Flaw::BadMetadata { reason, .. } => {
+                    let wrong = if worker.whole { Wrong::BadMetadata } else { Wrong::UnreadableMetadata };
+                    add(wrong, Some(without_controls(reason)));
                 }
                 Flaw::OtherId(_) => add(Wrong::OtherId, None),
                 Flaw::TwoOwners => add(Wrong::TwoOwners, None),
