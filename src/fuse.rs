@@ -25,13 +25,12 @@ use fuser::{
 };
 use tracing::{debug, info, warn};
 
-pub use guard::log_panics;
+pub use guard::{contained, log_panics};
 pub use passthrough::{PASSED_THROUGH, mount_passthrough};
 pub use session::{Access, Session, mount};
 
 use crate::error::Error;
 use crate::tree::{Attr, Found, NodeKind, Tree};
-use guard::contained;
 use pool::Pool;
 
 /// The block size told by stat and statfs, in bytes.

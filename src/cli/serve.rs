@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -24,7 +24,7 @@ use super::mountpoint::is_dead;
 use super::probe;
 use super::say::{say, shown};
 use super::take_down::{Held, How, take_down, take_down_anyhow};
-use crate::fuse::Session;
+use crate::fuse::{Session, contained};
 
 /// How long a session may take to end once its mount is detached.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -72,7 +72,8 @@ pub(super) fn until_it_ends(
             refused = None;
             continue;
         }
-        match plan.tree() {
+        // Whatever is in the new one, it does not end the old one.
+        match contained(|| plan.tree()).unwrap_or_else(|| Err(anyhow!("reading it panicked"))) {
             Ok((tree, what)) => {
                 let mut device = device.lock();
                 let mounts = Mounts::read()?;
