@@ -5,8 +5,8 @@
 //! what lies in the store and shares no code with the product. What the model leaves open in a generated file is
 //! covered by another comparison: a tree made just now over the same store gives the same bytes.
 //!
-//! `SWARMLETFS_CASES` and `SWARMLETFS_STEPS` set the dose, `SWARMLETFS_SEED` the random numbers. A case that fails is
-//! printed as code: it belongs into tests/regression.rs, as a test with a name.
+//! `SWARMLETFS_DOSE` makes more cases and longer ones, `SWARMLETFS_SEED` others. A case that fails is printed as code:
+//! it belongs into tests/regression.rs, as a test with a name.
 
 mod compare;
 mod eyes;
@@ -25,11 +25,13 @@ use std::time::Duration;
 use proptest::test_runner::{
     Config, FileFailurePersistence, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner,
 };
-use swarmletfs::catalog::{Catalog, Freshness, Source};
+use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::store::Memory;
 use swarmletfs::tree::{Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
+use crate::support::dose;
+use crate::support::dose::times;
 use ops::{MINE, Op};
 use world::World;
 
@@ -43,23 +45,21 @@ struct Dose {
     turns: usize,
 }
 
-fn from_environment(name: &str) -> Option<u64> {
-    let value = std::env::var(name).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{name} is a number, not {value:?}")))
+/// The number that another one makes all cases others.
+fn seed() -> u64 {
+    let value = std::env::var("SWARMLETFS_SEED").unwrap_or_else(|_| "1".into());
+    value.parse().unwrap_or_else(|_| panic!("SWARMLETFS_SEED is {value:?}, not a whole number"))
 }
 
 impl Dose {
-    /// What CI takes, unless the environment says more.
-    fn or(cases: u32, turns: usize) -> Dose {
-        Dose {
-            cases: from_environment("SWARMLETFS_CASES").map_or(cases, |cases| cases as u32),
-            turns: from_environment("SWARMLETFS_STEPS").map_or(turns, |turns| turns as usize),
-        }
+    /// So much for every check; more of it in a soak, and longer.
+    fn of(cases: usize, turns: usize) -> Dose {
+        Dose { cases: dose(cases) as u32, turns: if times() > 1 { turns * 6 } else { turns } }
     }
 
     /// Runs random cases; the first that fails is made as small as can be and printed as code.
     fn run(self, stream: u64, case: fn(&[Turn]) -> Result<(), String>) {
-        let seed = from_environment("SWARMLETFS_SEED").unwrap_or(1);
+        let seed = seed();
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         bytes[8..16].copy_from_slice(&stream.to_le_bytes());
@@ -111,26 +111,18 @@ fn code(turns: &[Turn]) -> String {
     turns.iter().map(|turn| format!("    &{turn:?},\n")).collect()
 }
 
-fn filter(owner: Option<&str>) -> Filter {
-    Filter { owner: owner.map(str::to_owned), run: None }
-}
-
-/// A catalog that always looks.
-fn catalog(source: Source) -> Arc<Catalog> {
+/// A tree that always looks.
+fn tree(source: Source, owner: Option<&str>) -> Tree {
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    Arc::new(Catalog::open(vec![source], fresh).unwrap())
-}
-
-fn tree(catalog: &Arc<Catalog>, owner: Option<&str>) -> Tree {
-    Tree::new(View::new(catalog.clone(), filter(owner)), Settings::default())
+    let filter = Filter { owner: owner.map(str::to_owned), run: None };
+    Tree::new(View::over(vec![source], fresh, filter).unwrap(), Settings::default())
 }
 
 /// One case over a store in memory.
 fn in_memory(turns: &[Turn]) -> Result<(), String> {
     let store = Arc::new(Memory::new());
-    let open = || catalog(Source::over(store.clone(), None));
-    let catalog = open();
-    let trees = [None, Some(MINE)].map(|owner| tree(&catalog, owner));
+    let open = || [None, Some(MINE)].map(|owner| tree(Source::over(store.clone(), None), owner));
+    let trees = open();
     let mut world = World::new(&*store, [&trees[0], &trees[1]]);
     for (at, turn) in turns.iter().enumerate() {
         let said = |what: String| format!("after turn {at}, {turn:?}: {what}");
@@ -138,8 +130,7 @@ fn in_memory(turns: &[Turn]) -> Result<(), String> {
         world.check().map_err(said)?;
         if at % 8 == 7 || at + 1 == turns.len() {
             let fresh = open();
-            let trees = [None, Some(MINE)].map(|owner| tree(&fresh, owner));
-            world.check_against([&trees[0], &trees[1]]).map_err(said)?;
+            world.check_against([&fresh[0], &fresh[1]]).map_err(said)?;
         }
         let held = trees.iter().map(|tree| tree.held().1).sum::<usize>();
         if held != world.held() {
@@ -161,5 +152,5 @@ pub fn replay(turns: &[&[Op]]) {
 
 #[test]
 fn what_is_seen_is_what_must_be_seen_after_every_change() {
-    Dose::or(256, 30).run(1, in_memory);
+    Dose::of(256, 30).run(1, in_memory);
 }

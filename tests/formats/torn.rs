@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use serde_json::Map;
-use swarmletfs::catalog::{Catalog, Freshness, Source};
+use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::name::RelPath;
 use swarmletfs::store::{Kind, Memory};
 use swarmletfs::tree::Settings;
@@ -38,22 +38,19 @@ fn store() -> (Arc<Memory>, Vec<u8>) {
     (store, metadata("w"))
 }
 
-fn open(store: &Arc<Memory>, log: &Arc<Log>) -> Arc<Catalog> {
-    let counted = Counted { store: store.clone(), log: log.clone() };
+/// The tree of everything, or of one owner; what is opened for it goes into `log`.
+fn tree_of(store: &Arc<Memory>, log: &Arc<Log>, owner: Option<&str>) -> Tree {
+    let source = Source::over(Arc::new(Counted { store: store.clone(), log: log.clone() }), None);
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    Arc::new(Catalog::open(vec![Source::over(Arc::new(counted), None)], fresh).unwrap())
-}
-
-fn tree_of(catalog: &Arc<Catalog>, owner: Option<&str>) -> Tree {
     let filter = Filter { owner: owner.map(str::to_owned), run: None };
-    Tree::new(View::new(catalog.clone(), filter), Settings::default())
+    Tree::new(View::over(vec![source], fresh, filter).unwrap(), Settings::default())
 }
 
-/// A store, with what was opened in it, and its tree.
+/// A tree, and what is opened for it.
 fn watched(store: &Arc<Memory>) -> (Arc<Log>, Tree) {
-    let log = Arc::new(Log::default());
-    let catalog = open(store, &log);
-    (log, tree_of(&catalog, None))
+    let log = Arc::default();
+    let tree = tree_of(store, &log, None);
+    (log, tree)
 }
 
 const KEPT: [&str; 8] = ["id", "status", "task", "owner_id", "run_id", "job_id", "created_at", "marker"];
@@ -72,8 +69,7 @@ fn other(tree: &Tree) -> BTreeMap<Vec<u8>, Seen> {
 /// Returns how many of them left JSON that says something else.
 fn damage(ways: impl Fn(&[u8]) -> Vec<(String, Vec<u8>)>) -> usize {
     let (store, whole) = store();
-    let catalog = open(&store, &Arc::default());
-    let trees = [tree_of(&catalog, None), tree_of(&catalog, Some("7"))];
+    let trees = [None, Some("7")].map(|owner| tree_of(&store, &Arc::default(), owner));
     let good: Vec<_> = trees.iter().map(|tree| (kept(tree), other(tree))).collect();
     let mut changed = 0;
     for (what, damaged) in ways(&whole) {
@@ -198,7 +194,7 @@ fn what_could_not_be_read_is_tried_again_until_it_can_be_though_nothing_changes(
         store.write(&path("workers/index.json"), json!([{"id": "w", "tags": ["a"]}]).to_string());
         let log = Arc::new(Log::default());
         log.refuse(name, Errno::IO);
-        let tree = tree_of(&open(&store, &log), None);
+        let tree = tree_of(&store, &log, None);
         look_often(&tree);
         let before = log.opened(name);
         look_often(&tree);

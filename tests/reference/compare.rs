@@ -129,12 +129,19 @@ fn tokens(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// That nothing is seen in an owner's view that stands only in files of others, and in nothing that must be seen.
-pub fn keeps_apart(raw: &Raw, folders: &[&[u8]], must: &BTreeMap<Vec<u8>, Shown>, sight: &Sight) -> Result<(), String> {
+/// `folders` are the owner's, in which `mine` is what lies for him.
+pub fn keeps_apart(
+    mine: &Raw,
+    raw: &Raw,
+    folders: &[&[u8]],
+    must: &BTreeMap<Vec<u8>, Shown>,
+    sight: &Sight,
+) -> Result<(), String> {
     let told = |shown: &Shown| match shown {
         Shown::Made { says: Says::Json(value), .. } => value.to_string().into_bytes(),
         _ => Vec::new(),
     };
-    let inside: Vec<Vec<u8>> = folders.iter().flat_map(|folder| raw.below(folder)).filter_map(bytes_of).collect();
+    let inside: Vec<Vec<u8>> = folders.iter().flat_map(|folder| mine.below(folder)).filter_map(bytes_of).collect();
     let told: Vec<Vec<u8>> = must.values().map(told).collect();
     let mine: BTreeSet<&[u8]> = inside.iter().chain(&told).flat_map(|bytes| tokens(bytes)).collect();
     let all: Vec<Vec<u8>> = raw.below(b"").filter_map(bytes_of).collect();

@@ -22,6 +22,7 @@ pub type Identity = (u64, Time);
 pub struct Lying {
     pub what: What,
     pub mode: u32,
+    pub links: u64,
     pub mtime: Time,
     pub identity: Identity,
 }
@@ -70,6 +71,18 @@ impl Raw {
     }
 }
 
+impl Raw {
+    /// What lies there for who reads for one owner: a file with more than one hard link is a link.
+    pub fn unshared(&self) -> Raw {
+        let judged = |(path, lying): (&Vec<u8>, &Lying)| {
+            let shared = lying.links > 1 && matches!(lying.what, What::File(_));
+            let what = if shared { What::Link } else { lying.what.clone() };
+            (path.clone(), Lying { what, ..lying.clone() })
+        };
+        Raw(self.0.iter().map(judged).collect())
+    }
+}
+
 /// A store that can be changed. Whoever changes it has seen to it that only folders stand above what is changed.
 pub trait Ground {
     /// Everything in it.
@@ -84,6 +97,8 @@ pub trait Ground {
     fn replace(&self, path: &[u8], bytes: &[u8]);
     /// Puts what is no file in the place of whatever is there.
     fn plant(&self, path: &[u8], kind: Kind);
+    /// Gives a file a further name, in the place of whatever is there.
+    fn link(&self, from: &[u8], to: &[u8]);
     /// Takes away whatever is there.
     fn remove(&self, path: &[u8]);
     /// Gives what is there another name; what had that name is gone.
@@ -115,7 +130,10 @@ impl Ground for Memory {
             };
             let identity = (meta.identity.ino, (meta.identity.born.secs, meta.identity.born.nanos));
             let mtime = (meta.mtime.secs, meta.mtime.nanos);
-            all.insert(path.as_bytes().to_vec(), Lying { what, mode: meta.mode, mtime, identity });
+            all.insert(
+                path.as_bytes().to_vec(),
+                Lying { what, mode: meta.mode, links: meta.nlink.into(), mtime, identity },
+            );
         }
         Raw(all)
     }
@@ -140,6 +158,10 @@ impl Ground for Memory {
 
     fn plant(&self, path: &[u8], kind: Kind) {
         self.put(&rel(path), kind);
+    }
+
+    fn link(&self, from: &[u8], to: &[u8]) {
+        Memory::link(self, &rel(from), &rel(to));
     }
 
     fn remove(&self, path: &[u8]) {
@@ -176,7 +198,8 @@ impl Ground for TestStore {
             let born = meta.created().ok().and_then(|born| born.duration_since(std::time::UNIX_EPOCH).ok());
             let born = born.map_or((0, 0), |born| (born.as_secs() as i64, born.subsec_nanos()));
             let mtime = (meta.mtime(), meta.mtime_nsec() as u32);
-            all.insert(path, Lying { what, mode: meta.mode() & 0o7777, mtime, identity: (meta.ino(), born) });
+            let (mode, links, identity) = (meta.mode() & 0o7777, meta.nlink(), (meta.ino(), born));
+            all.insert(path, Lying { what, mode, links, mtime, identity });
         }
         Raw(all)
     }
@@ -215,6 +238,12 @@ impl Ground for TestStore {
             Kind::Special => make_fifo(&self.at(path)),
             Kind::File => unreachable!("a file is written"),
         }
+    }
+
+    fn link(&self, from: &[u8], to: &[u8]) {
+        self.remove(to);
+        fs::create_dir_all(self.at(to).parent().unwrap()).unwrap();
+        fs::hard_link(self.at(from), self.at(to)).unwrap();
     }
 
     fn remove(&self, path: &[u8]) {

@@ -1,78 +1,80 @@
-//! The same through the kernel, over a store on disk: two mounts of one catalog, of everything and of one owner's.
+//! The same through the kernel, over a store on disk: two mounts, of everything and of one owner's.
 //!
 //! The kernel believes for a second what it was told of a worker's own files, so what is seen is awaited. Nothing that
-//! the store held before may be seen for longer than the watchdog's patience; how much sooner it is not measured here.
+//! the store held before may be seen for longer than the patience here; how much sooner it is gone is not measured.
 
+use std::env;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::process::{ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::mount::UnmountFlags;
 use swarmletfs::catalog::Source;
-use swarmletfs::fuse::{Access, Session};
-use swarmletfs::tree::Tree;
+use swarmletfs::fuse::{Access, log_panics, mount};
 
 use super::eyes::Mounted;
 use super::ops::MINE;
 use super::world::World;
-use super::{Dose, Turn, catalog, tree};
+use super::{Dose, Turn, tree};
 use crate::needs_fuse;
-use crate::support::TestStore;
-use crate::support::mount::{abort, connection_at};
+use crate::support::{Mount, TestStore};
 
 /// How many cases run at once: most of their time is spent waiting.
-const LANES: u32 = 8;
+const LANES: usize = 8;
 /// No machine should need longer than this to show what is due within a second.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// After this long the watchdog aborts a mount, and whoever waits for it gets an error.
-const WATCHDOG: Duration = Duration::from_secs(600);
 
-/// A tree that is mounted by this process.
-struct Mount {
-    dir: tempfile::TempDir,
-    session: Session,
-    _alive: mpsc::Sender<()>,
+/// Where to mount, what, and whose; set for the process that serves.
+const POINT: &str = "SWARMLETFS_TEST_SHOWS_AT";
+const STORE: &str = "SWARMLETFS_TEST_SHOWS";
+const OWNER: &str = "SWARMLETFS_TEST_SHOWS_TO";
+
+/// A mount that always looks at its store, which the program does once a second. It is served by this test binary, run
+/// once more, until `_alive` is closed.
+struct Shown {
+    mount: Mount,
+    _alive: ChildStdin,
 }
 
-impl Mount {
-    fn new(tree: Tree) -> Mount {
-        let dir = tempfile::tempdir().unwrap();
-        let point = dir.path().join("mnt");
-        std::fs::create_dir(&point).unwrap();
-        let session = swarmletfs::fuse::mount(tree, &point, Access::Mounter).unwrap();
-        let connection = connection_at(&point).unwrap();
-        let (alive, dropped) = mpsc::channel();
-        thread::spawn(move || {
-            if dropped.recv_timeout(WATCHDOG) == Err(mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("watchdog: a mounted case took too long");
-                abort(connection);
-            }
+impl Shown {
+    fn new(store: &Path, owner: Option<&str>) -> Shown {
+        let mut mount = Mount::of(|point| {
+            let mut command = Command::new(env::current_exe().unwrap());
+            let test = concat!(module_path!(), "::serves_other_tests").split_once("::").unwrap().1;
+            command.args(["--exact", test, "--nocapture"]).env(POINT, point).env(STORE, store);
+            command.envs(owner.map(|owner| (OWNER, owner)));
+            command.stdin(Stdio::piped()).stdout(Stdio::null());
+            command
         });
-        Mount { dir, session, _alive: alive }
-    }
-
-    fn path(&self) -> PathBuf {
-        self.dir.path().join("mnt")
+        let alive = mount.process().stdin.take().unwrap();
+        Shown { mount, _alive: alive }
     }
 }
 
-impl Drop for Mount {
-    fn drop(&mut self) {
-        unmount(&self.path());
-        let _ = self.session.wait();
-    }
-}
-
-fn unmount(point: &Path) {
-    let _ = rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH);
+/// No test by itself: the other process that [`Shown::new`] starts.
+#[test]
+fn serves_other_tests() {
+    let (Some(point), Some(store)) = (env::var_os(POINT), env::var_os(STORE)) else { return };
+    tracing_subscriber::fmt().with_env_filter("warn,fuser::reply=off").with_ansi(false).with_writer(io::stderr).init();
+    log_panics();
+    let (point, owner) = (PathBuf::from(point), env::var(OWNER).ok());
+    let tree = tree(Source::open(Path::new(&store)).unwrap(), owner.as_deref());
+    let session = mount(tree, &point, Access::Mounter).unwrap();
+    thread::spawn(move || {
+        // The test is over, in whatever way.
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        let _ = rustix::mount::unmount(point, UnmountFlags::DETACH);
+    });
+    while !session.has_ended(Duration::MAX) {}
 }
 
 /// One case, mounted.
 fn mounted(turns: &[Turn]) -> Result<(), String> {
     let store = TestStore::new();
-    let catalog = catalog(Source::open(&store.path()).unwrap());
-    let mounts = [None, Some(MINE)].map(|owner| Mount::new(tree(&catalog, owner)));
-    let eyes = [0, 1].map(|view: usize| Mounted(mounts[view].path()));
+    let shown = [None, Some(MINE)].map(|owner| Shown::new(&store.path(), owner));
+    let eyes = [0, 1].map(|view: usize| Mounted(shown[view].mount.path()));
     let mut world = World::new(&store, [&eyes[0], &eyes[1]]);
     for (at, turn) in turns.iter().enumerate() {
         world.turn(at, turn);
@@ -99,11 +101,10 @@ fn eventually(check: impl Fn() -> Result<(), String>) -> Result<(), String> {
 #[test]
 fn what_is_seen_through_the_kernel_is_what_must_be_seen_after_every_change() {
     needs_fuse!();
-    let Dose { cases, turns } = Dose::or(256, 30);
-    let dose = Dose { cases: cases.div_ceil(10 * LANES), turns: turns.div_ceil(2) };
+    let Dose { cases, turns } = Dose::of(3, 15);
     thread::scope(|scope| {
         for lane in 0..LANES {
-            scope.spawn(move || dose.run(100 + u64::from(lane), mounted));
+            scope.spawn(move || Dose { cases, turns }.run(100 + lane as u64, mounted));
         }
     });
 }

@@ -164,6 +164,8 @@ pub enum Op {
     Rename(Slot, Slot),
     /// The same within a worker.
     Move(Slot, File, File),
+    /// Gives a file of one worker a further name in another.
+    Share(Slot, File, Slot),
     /// Writes one of the store's two indexes, with an entry of one worker.
     Index(usize, Shape, Slot, Status, Whose),
     TornIndex(usize),
@@ -346,6 +348,12 @@ impl Op {
             Remove(at, file) if raw.get(&place(at, file)).is_some() => ground.remove(&place(at, file)),
             Rename(from, to) => rename(from.path(), to.path()),
             Move(at, from, to) => rename(&place(at, from), &place(at, to)),
+            Share(from, of, to) => {
+                let (from, to) = (place(from, of), place(to, of));
+                if file(&from).is_some() && can(&to) && from != to {
+                    ground.link(&from, &to);
+                }
+            }
             Index(which, shape, of, status, whose) => {
                 let entry = json!({"id": of.id(), "status": status.word(), "task": token, "tags": [token],
                     "owner_id": match whose { Mine | MineInConfig => Some(MINE), Theirs => Some(THEIRS), _ => None }});
@@ -430,6 +438,7 @@ fn change() -> impl Strategy<Value = Op> {
         1 => slot().prop_map(|at| Remove(at, Itself)),
         2 => (slot(), slot()).prop_map(|(from, to)| Rename(from, to)),
         1 => (slot(), file(), file()).prop_map(|(at, from, to)| Move(at, from, to)),
+        1 => (slot(), file(), slot()).prop_map(|(from, of, to)| Share(from, of, to)),
         2 => (which(), select(&[List, Object][..]), slot(), status(), whose())
             .prop_map(|(which, shape, of, status, whose)| Index(which, shape, of, status, whose)),
         1 => which().prop_map(TornIndex),

@@ -40,6 +40,13 @@ struct Member<'a> {
     worker: &'a Worker,
 }
 
+impl Member<'_> {
+    /// The name of its folder. That of our own index is taken.
+    fn folder(&self) -> &[u8] {
+        if self.name == b"index.json" { b"index.json.own" } else { &self.name }
+    }
+}
+
 /// Everything there is to see of `swarm` for `owner`, or for who may see all.
 pub fn view(swarm: &Swarm, raw: &Raw, owner: Option<&str>) -> BTreeMap<Vec<u8>, Shown> {
     let members = members(swarm, owner);
@@ -76,11 +83,10 @@ fn members<'a>(swarm: &'a Swarm, owner: Option<&str>) -> Vec<Member<'a>> {
     let mut taken: BTreeSet<Vec<u8>> = BTreeSet::new();
     let mut members: Vec<Member<'_>> = Vec::new();
     for worker in workers {
-        // The name of our own index is not free.
-        let base = if worker.id() == b"index.json" { b"index.json.own" } else { worker.id() };
-        let free = |name: &[u8]| !taken.contains(name) && (name == worker.id() || !ids.contains(name));
-        let numbered = (2..).map(|n| [base, format!("~{n}").as_bytes()].concat());
-        let name = std::iter::once(base.to_vec()).chain(numbered).find(|name| free(name)).unwrap();
+        let id = worker.id();
+        let free = |name: &[u8]| !taken.contains(name) && (name == id || !ids.contains(name));
+        let numbered = (2..).map(|n| [id, format!("~{n}").as_bytes()].concat());
+        let name = std::iter::once(id.to_vec()).chain(numbered).find(|name| free(name)).unwrap();
         taken.insert(name.clone());
         members.push(Member { name, worker });
     }
@@ -107,6 +113,10 @@ fn display(name: &[u8]) -> String {
     name.iter().map(|b| if *b == 0xff { "\\xff".to_owned() } else { char::from(*b).to_string() }).collect()
 }
 
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
 fn utc(time: Time) -> String {
     Timestamp::from_second(time.0).unwrap().to_string()
 }
@@ -125,8 +135,9 @@ fn row(member: &Member<'_>) -> Value {
     let lossy = str::from_utf8(name).is_err();
     let mut row = json!({
         "id": text(name),
-        "id_hex": lossy.then(|| name.iter().map(|b| format!("{b:02x}")).collect::<String>()),
-        "path": format!("workers/{}", text(name)),
+        "id_hex": lossy.then(|| hex(name)),
+        "path": format!("workers/{}", text(member.folder())),
+        "path_hex": lossy.then(|| hex(&[b"workers/", member.folder()].concat())),
         "task": record.task,
         "status": status,
         "status_source": record.word.as_ref().filter(|word| *word != status),
@@ -202,10 +213,10 @@ fn all_index(members: &[Member<'_>], skipped: Option<[u64; 3]>, root: Time) -> S
 
 /// A worker's folder and all that is in it.
 fn one(put: &mut Put<'_>, raw: &Raw, member: &Member<'_>) {
-    let Member { name, worker } = member;
-    let folder = [b"workers/", name.as_slice()].concat();
+    let worker = member.worker;
+    let folder = [b"workers/", member.folder()].concat();
     put(&[&folder], Shown::Folder(Some(worker.newest)));
-    own(put, raw, &folder, &worker.path, |name| is_ours(strip_own(name)));
+    own(put, raw, &folder, &worker.path, is_taken);
     let made = |says| Shown::Made { says, mtime: Some(worker.newest) };
     put(&[&folder, b"/index.json"], made(Says::Json(index(member))));
     put(&[&folder, b"/summary"], made(Says::Text(usize::MAX, summary(member))));
@@ -222,7 +233,11 @@ fn index(member: &Member<'_>) -> Value {
     let mut files: Vec<Value> = worker
         .files
         .iter()
-        .map(|(path, bytes, mtime)| json!({"path": text(path), "bytes": bytes, "mtime": utc(*mtime)}))
+        .map(|(path, bytes, mtime)| {
+            let path = shown_path(path, is_taken);
+            let hex = str::from_utf8(&path).is_err().then(|| hex(&path));
+            json!({"path": text(&path), "path_hex": hex, "bytes": bytes, "mtime": utc(*mtime)})
+        })
         .collect();
     files.sort_by_key(|file| file["path"].as_str().map(str::to_owned));
     let more = json!({
@@ -289,6 +304,18 @@ fn is_ours(name: &[u8]) -> bool {
     matches!(name, b"index.json" | b"summary" | b"evidence.txt") || matches!(size, Some(b"4k"))
 }
 
+/// Whether a worker's own file of this name is shown under another: one that is ours, or looks like such another.
+fn is_taken(name: &[u8]) -> bool {
+    is_ours(strip_own(name))
+}
+
+/// The path under which a file is shown: with `.own` behind the first part, if that is taken.
+fn shown_path(path: &[u8], taken: fn(&[u8]) -> bool) -> Vec<u8> {
+    let first = path.split(|b| *b == b'/').next().unwrap();
+    let own: &[u8] = if taken(first) { b".own" } else { b"" };
+    [first, own, &path[first.len()..]].concat()
+}
+
 fn strip_own(mut name: &[u8]) -> &[u8] {
     while let Some(rest) = name.strip_suffix(b".own") {
         name = rest;
@@ -299,11 +326,7 @@ fn strip_own(mut name: &[u8]) -> &[u8] {
 /// What lies in `from`, links and special files left out, shown in `folder`; what is `taken` has `.own` behind it.
 fn own(put: &mut Put<'_>, raw: &Raw, folder: &[u8], from: &[u8], taken: fn(&[u8]) -> bool) {
     for (path, lying) in raw.below(from) {
-        let mut parts = path.splitn(2, |b| *b == b'/');
-        let first = parts.next().unwrap();
-        let first = if taken(first) { [first, b".own"].concat() } else { first.to_vec() };
-        let rest = parts.next().map(|rest| [b"/", rest].concat()).unwrap_or_default();
-        let mut put = |shown| put(&[folder, b"/", &first, &rest], shown);
+        let mut put = |shown| put(&[folder, b"/", &shown_path(path, taken)], shown);
         match &lying.what {
             What::File(bytes) => put(own_file(lying, bytes)),
             What::Folder => put(Shown::Folder(Some(lying.mtime))),
@@ -331,8 +354,8 @@ fn runs(put: &mut Put<'_>, members: &[Member<'_>]) {
         let about = Many { run: Some(run), skipped: None, root: Time::default() };
         many(put, &[folder.as_bytes(), b"/"].concat(), members, about);
         for member in members {
-            let target = [b"../../../workers/", member.name.as_slice()].concat();
-            put(&[folder.as_bytes(), b"/workers/", &member.name], Shown::Link(vec![target]));
+            let target = [b"../../../workers/", member.folder()].concat();
+            put(&[folder.as_bytes(), b"/workers/", member.folder()], Shown::Link(vec![target]));
         }
         if Some(time) == latest {
             targets.push(name.into_bytes());
@@ -356,7 +379,7 @@ fn shared(put: &mut Put<'_>, raw: &Raw, members: &[Member<'_>]) {
         own(put, raw, b"supervisor", b"supervisor", |_| false);
     }
     // Where a worker has that name, it goes first.
-    let free = members.iter().all(|member| member.name != b"index.json.own");
+    let free = members.iter().all(|member| member.folder() != b"index.json.own");
     let files = INDEXES.iter().filter_map(|path| Some((raw.0.get(path.as_bytes())?, raw.file(path.as_bytes())?)));
     if let Some((lying, bytes)) = files.take(usize::from(free)).next() {
         put(&[b"workers/index.json.own"], own_file(lying, bytes));

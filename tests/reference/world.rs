@@ -8,7 +8,7 @@ use super::compare::{Sight, compare, keeps_apart};
 use super::eyes::Eyes;
 use super::ground::{Ground, Raw, What};
 use super::held::Open;
-use super::model::{Model, Swarm};
+use super::model::Model;
 use super::ops::{MINE, Op};
 use super::view::{Says, Shown, view};
 use crate::support::Seen;
@@ -25,7 +25,7 @@ type Must = BTreeMap<Vec<u8>, Shown>;
 pub struct World<'a> {
     ground: &'a dyn Ground,
     eyes: [&'a dyn Eyes; 2],
-    model: Model,
+    models: [Model; 2],
     raw: Raw,
     must: [Must; 2],
     turn: usize,
@@ -38,9 +38,9 @@ pub struct World<'a> {
 
 impl<'a> World<'a> {
     pub fn new(ground: &'a dyn Ground, eyes: [&'a dyn Eyes; 2]) -> World<'a> {
-        let (model, must) = (Model::default(), [Must::new(), Must::new()]);
-        let (open, troubles, mine) = (Vec::new(), Vec::new(), Vec::new());
-        let mut world = World { ground, eyes, model, raw: Raw::default(), must, turn: 0, open, troubles, mine };
+        let (models, must) = Default::default();
+        let (open, troubles, mine) = Default::default();
+        let mut world = World { ground, eyes, models, raw: Raw::default(), must, turn: 0, open, troubles, mine };
         world.look();
         world
     }
@@ -63,8 +63,11 @@ impl<'a> World<'a> {
     /// Looks once at what lies there, as the product will.
     fn look(&mut self) {
         self.raw = self.ground.raw();
-        let swarm: Swarm = self.model.look(&self.raw);
-        self.must = VIEWS.map(|owner| view(&swarm, &self.raw, owner));
+        let unshared = self.raw.unshared();
+        let swarm = self.models[0].look(&self.raw);
+        self.must[0] = view(&swarm, &self.raw, None);
+        let swarm = self.models[1].look(&unshared);
+        self.must[1] = view(&swarm, &unshared, Some(MINE));
         let mine = swarm.workers.iter().filter(|worker| worker.record.owner.as_deref() == Some(MINE));
         self.mine = mine.map(|worker| worker.path.clone()).collect();
     }
@@ -101,7 +104,7 @@ impl<'a> World<'a> {
             compare(must, &sight).map_err(said)?;
             if owner.is_some() {
                 let mine: Vec<&[u8]> = self.mine.iter().map(Vec::as_slice).collect();
-                keeps_apart(&self.raw, &mine, must, &sight).map_err(said)?;
+                keeps_apart(&self.raw.unshared(), &self.raw, &mine, must, &sight).map_err(said)?;
             }
             asked(eyes, must, &sight, self.turn).map_err(said)?;
             self.absent(eyes, must).map_err(said)?;
@@ -135,7 +138,7 @@ impl<'a> World<'a> {
 
     /// Holds what is seen now against what others see who look for the first time: the same bytes, times and modes.
     pub fn check_against(&self, fresh: [&dyn Eyes; 2]) -> Result<(), String> {
-        if self.model.remembers(&self.raw) {
+        if self.models[0].remembers(&self.raw) || self.models[1].remembers(&self.raw.unshared()) {
             // They cannot know what a torn file said before.
             return Ok(());
         }

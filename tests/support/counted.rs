@@ -1,6 +1,7 @@
 //! A store that counts what is opened, and refuses files of one name as long as it is told to.
 
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -42,6 +43,14 @@ pub struct Counted {
 impl Store for Counted {
     fn describe(&self) -> String {
         "a counted store".into()
+    }
+
+    fn root(&self) -> Option<BorrowedFd<'_>> {
+        self.store.root()
+    }
+
+    fn is_replaced(&self) -> bool {
+        self.store.is_replaced()
     }
 
     fn stat(&self, path: &RelPath) -> Result<Meta> {

@@ -125,6 +125,9 @@ fn see_into(tree: &Tree, folder: Ino, path: &[u8], all: &mut BTreeMap<Vec<u8>, S
         let path = if path.is_empty() { name.clone() } else { [path, b"/", &name].concat() };
         let found = tree.lookup(folder, &name)?;
         let seen = see_found(tree, found.ino, &found.attr);
+        if let Ok(Seen::File { bytes, .. }) = &seen {
+            super::schema::check(&path, bytes);
+        }
         let inside =
             if matches!(seen, Ok(Seen::Folder { .. })) { see_into(tree, found.ino, &path, all) } else { Ok(()) };
         tree.forget(found.ino, 1);
