@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::served::Served;
 use super::{PATHS, look, tree};
+use crate::cli::program::is_root;
 use crate::needs_fuse;
 use crate::support::dose;
 use crate::support::faulty::{Fault, PRIVATE, Plan};
@@ -80,6 +81,9 @@ fn a_panic_at_any_call_leaves_nothing_behind_in_the_tree() {
 #[test]
 fn a_panic_is_one_requests_error_and_one_line_in_the_log() {
     needs_fuse!();
+    if !is_root() {
+        return;
+    }
     let mut served = Served::new();
     served.expect_warning("ERROR swarmletfs::fuse::guard: panicked at tests/support/faulty.rs:");
     let mut panics = 0;

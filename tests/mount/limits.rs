@@ -12,7 +12,7 @@ use rustix::process::Resource;
 use serde_json::json;
 
 use super::{eventually, swarm};
-use crate::cli::program::{Yard, logged, plain, run};
+use crate::cli::program::{Yard, is_root, logged, plain, run};
 use crate::faults::served::Served;
 use crate::needs_fuse;
 use crate::support::mount::PROGRAM;
@@ -134,6 +134,9 @@ fn without_descriptors_requests_fail_by_name_and_the_mount_goes_on() {
 #[test]
 fn every_lookup_is_given_back() {
     needs_fuse!();
+    if !is_root() {
+        return;
+    }
     let mut served = Served::new();
     let names = ["", "workers", "workers/failed/summary", "runs/latest", "supervisor/strategy.md", "absent"];
     let lookups = dose(40_000);
