@@ -122,12 +122,13 @@ impl Tree {
 
     /// Whether getattr, opendir and readdir of `ino` may take longer than a stat.
     pub fn is_slow(&self, ino: Ino) -> bool {
-        !matches!(self.node(ino), Ok(Node::Own { .. } | Node::Supervisor(_) | Node::Generated(..)) | Err(_))
+        let Ok(node) = self.node(ino) else { return false };
+        !matches!(node, Node::Own { .. } | Node::Supervisor(_)) && node.generated().is_none()
     }
 
     /// Whether opening `ino` may take longer than an open.
     pub fn open_is_slow(&self, ino: Ino) -> bool {
-        matches!(self.node(ino), Ok(Node::Generated(..)))
+        self.node(ino).is_ok_and(|node| node.generated().is_some())
     }
 
     /// Gives back `count` lookups; an inode without lookups is forgotten.

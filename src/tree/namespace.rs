@@ -46,6 +46,20 @@ pub(super) enum Node {
     StoreIndex,
     /// A generated file.
     Generated(Scope, Generated),
+    /// `workers/index.json`: the root's under a second name. It has an inode of its own, since who meets one inode twice
+    /// (du, say) takes it for one file.
+    WorkersIndex,
+}
+
+impl Node {
+    /// The generated file that it is.
+    pub(super) fn generated(&self) -> Option<(Scope, Generated)> {
+        match self {
+            Node::Generated(scope, file) => Some((scope.clone(), *file)),
+            Node::WorkersIndex => Some((Scope::Swarm, Generated::Index)),
+            _ => None,
+        }
+    }
 }
 
 const WORKERS: &str = "workers";
@@ -83,7 +97,7 @@ impl Namespace {
                 SUPERVISOR => Ok(Node::Supervisor(RelPath::root())),
                 _ => generated(Scope::Swarm, name),
             },
-            Node::Workers if text == INDEX => Ok(Node::Generated(Scope::Swarm, Generated::Index)),
+            Node::Workers if text == INDEX => Ok(Node::WorkersIndex),
             Node::Workers => match behind(name, is_index).filter(|own| self.view().visible().get(own).is_some()) {
                 Some(worker) => Ok(Node::Worker(worker)),
                 None if behind(name, is_index).is_some_and(|own| is_index(&own)) => Ok(Node::StoreIndex),
@@ -112,7 +126,9 @@ impl Namespace {
             },
             Node::Own { worker, path } => Ok(Node::Own { worker: worker.clone(), path: path.join(name) }),
             Node::Supervisor(path) => Ok(Node::Supervisor(path.join(name))),
-            Node::Latest | Node::RunWorker(..) | Node::StoreIndex | Node::Generated(..) => Err(Error::NotADirectory),
+            Node::Latest | Node::RunWorker(..) | Node::StoreIndex | Node::Generated(..) | Node::WorkersIndex => {
+                Err(Error::NotADirectory)
+            }
         }
     }
 
@@ -145,8 +161,9 @@ impl Namespace {
                 let place = view.index_file()?.ok_or(Error::NotFound)?;
                 Attr::of_source(&view.shared_stat(&place, &RelPath::root())?)
             }
-            Node::Generated(scope, file) => {
-                let version = self.versions.current(&self.renderer, &(scope.clone(), *file))?;
+            Node::Generated(..) | Node::WorkersIndex => {
+                let file = node.generated().ok_or(Error::IsADirectory)?;
+                let version = self.versions.current(&self.renderer, &file)?;
                 return Ok((version.attr, Some(version)));
             }
         };
@@ -180,7 +197,7 @@ impl Namespace {
                 if visible.get(&index).is_none() && !matches!(view.index_file(), Ok(None)) {
                     listed.push((shown(&index, is_index), Node::StoreIndex, NodeKind::File));
                 }
-                listed.push((index, Node::Generated(Scope::Swarm, Generated::Index), NodeKind::File));
+                listed.push((index, Node::WorkersIndex, NodeKind::File));
                 listed
             }
             Node::Runs => {
@@ -234,7 +251,7 @@ impl Namespace {
                 };
                 entries.into_iter().map(note).collect()
             }
-            Node::Latest | Node::RunWorker(..) | Node::StoreIndex | Node::Generated(..) => {
+            Node::Latest | Node::RunWorker(..) | Node::StoreIndex | Node::Generated(..) | Node::WorkersIndex => {
                 return Err(Error::NotADirectory);
             }
         };
@@ -269,10 +286,8 @@ impl Namespace {
 
     /// The bytes of one version of a generated file.
     pub(super) fn bytes(&self, node: &Node, version: &Version) -> Result<Arc<[u8]>> {
-        match node {
-            Node::Generated(scope, file) => self.versions.bytes(&self.renderer, &(scope.clone(), *file), version),
-            _ => Err(Error::IsADirectory),
-        }
+        let file = node.generated().ok_or(Error::IsADirectory)?;
+        self.versions.bytes(&self.renderer, &file, version)
     }
 
     fn run_newest(&self, run: &Name) -> Result<Time> {
