@@ -6,11 +6,13 @@
 //! number is a hash of both and is never used for anything else. What `open` gives of a generated file is one version
 //! until it is closed. Bytes of a version are held while a handle is open, else in a cache bounded by bytes; opening an
 //! evicted version makes it again, and answers [`Error::Stale`] if its source has changed meanwhile, upon which the
-//! kernel looks the name up again by itself. No descriptor is held for an inode, only for open files.
+//! kernel looks the name up again by itself. No descriptor is held for an inode, only for open files, and for a moment
+//! for the few that are replaced faster than they are opened.
 //!
-//! Locks: `inodes` and `handles` are each held for a moment, never both, and never across a call downward.
+//! Locks: `inodes`, `handles` and `contended` are each held for a moment, never two, and never across a call downward.
 
 mod attr;
+mod contended;
 mod handle;
 mod inode;
 mod namespace;
@@ -29,8 +31,10 @@ pub use inode::ROOT;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::render::{Budget, Renderer};
+use crate::store::File;
 use crate::view::View;
 use attr::Ident;
+use contended::Contended;
 use handle::{Handle, Handles};
 use inode::Inodes;
 use namespace::{Namespace, Node};
@@ -79,6 +83,7 @@ pub struct Tree {
     namespace: Namespace,
     inodes: Mutex<Inodes>,
     handles: Mutex<Handles>,
+    contended: Mutex<Contended>,
 }
 
 impl Tree {
@@ -88,6 +93,7 @@ impl Tree {
             namespace: Namespace::new(Renderer::new(view, settings.budget)),
             inodes: Mutex::new(Inodes::new()),
             handles: Mutex::new(Handles::default()),
+            contended: Mutex::new(Contended::default()),
         }
     }
 
@@ -105,9 +111,16 @@ impl Tree {
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Found> {
         let parent = self.node(parent)?;
         let node = self.namespace.child(&parent, &name_of(name)?)?;
-        let (attr, version) = self.namespace.attr(&node)?;
+        let opened = if self.contended.lock().contains(&node) { self.open_now(&node).ok() } else { None };
+        let (attr, version) = match &opened {
+            Some((attr, _)) => (*attr, None),
+            None => self.namespace.attr(&node)?,
+        };
         let (name_ttl, attr_ttl) = if version.is_some() { (Duration::ZERO, TTL_VERSION) } else { (TTL, TTL) };
         let ino = self.inodes.lock().look_up(node, attr.ident, version);
+        if let Some((_, file)) = opened {
+            self.contended.lock().keep(ino, file);
+        }
         Ok(Found { ino, attr, name_ttl, attr_ttl })
     }
 
@@ -133,7 +146,9 @@ impl Tree {
 
     /// Gives back `count` lookups; an inode without lookups is forgotten.
     pub fn forget(&self, ino: Ino, count: u64) {
-        self.inodes.lock().forget(ino, count);
+        if self.inodes.lock().forget(ino, count) {
+            self.contended.lock().forget(ino);
+        }
     }
 
     /// The attributes of an inode, and how long they may be believed.
@@ -164,11 +179,10 @@ impl Tree {
             let fh = self.handles.lock().add(Handle::Bytes(bytes));
             return Ok(Opened { fh, keep_cache: true });
         }
-        let file = self.namespace.open(&slot.node)?;
-        let meta = file.meta()?;
-        same(slot.ident, Ident::Source(meta.identity))?;
-        let keep_cache = self.inodes.lock().opened(ino, (meta.mtime, meta.ctime, meta.size));
-        let fh = self.handles.lock().add(Handle::File(ino, file.into()));
+        let now = self.open_now(&slot.node)?;
+        let (attr, file) = if now.0.ident == slot.ident { now } else { self.open_looked_up(ino, slot.node)? };
+        let keep_cache = self.inodes.lock().opened(ino, (attr.mtime, attr.ctime, attr.size));
+        let fh = self.handles.lock().add(Handle::File(ino, file));
         Ok(Opened { fh, keep_cache })
     }
 
@@ -214,6 +228,22 @@ impl Tree {
     pub fn held(&self) -> (usize, usize) {
         let inodes = self.inodes.lock().len();
         (inodes, self.handles.lock().len())
+    }
+
+    /// Opens the file of the store that a node leads to now.
+    fn open_now(&self, node: &Node) -> Result<(Attr, Arc<dyn File>)> {
+        let file = self.namespace.open(node)?;
+        Ok((Attr::of_source(&file.meta()?), file.into()))
+    }
+
+    /// The file that a node led to when it was looked up, though another has taken its place.
+    fn open_looked_up(&self, ino: Ino, node: Node) -> Result<(Attr, Arc<dyn File>)> {
+        let mut contended = self.contended.lock();
+        let file = contended.file(ino);
+        contended.note(node);
+        drop(contended);
+        let file = file.ok_or(Error::Stale)?;
+        Ok((Attr::of_source(&file.meta()?), file))
     }
 
     fn items(&self, ino: Ino) -> Result<Vec<Item>> {

@@ -66,16 +66,15 @@ impl Inodes {
         number
     }
 
-    pub(super) fn forget(&mut self, ino: Ino, count: u64) {
-        if ino == ROOT {
-            return;
+    /// Gives back lookups. Says whether the inode is known no longer.
+    pub(super) fn forget(&mut self, ino: Ino, count: u64) -> bool {
+        let Some(slot) = self.slots.get_mut(&ino).filter(|_| ino != ROOT) else { return false };
+        slot.lookups = slot.lookups.saturating_sub(count);
+        let gone = slot.lookups == 0;
+        if gone {
+            self.slots.remove(&ino);
         }
-        if let Some(slot) = self.slots.get_mut(&ino) {
-            slot.lookups = slot.lookups.saturating_sub(count);
-            if slot.lookups == 0 {
-                self.slots.remove(&ino);
-            }
-        }
+        gone
     }
 
     pub(super) fn get(&self, ino: Ino) -> Result<Slot> {

@@ -190,6 +190,33 @@ fn an_evicted_version_whose_source_changed_is_stale() {
 }
 
 #[test]
+fn a_file_replaced_between_every_lookup_and_open_is_opened_all_the_same() {
+    let store = swarm();
+    let path = "workers/gamma/result.txt";
+    let replace = |text: &str| fs::rename(store.write("fresh", text), store.at(path)).unwrap();
+    replace("the first");
+    let tree = store.tree();
+    let look = || find(&tree, ["workers", "gamma", "result.txt"]);
+    let first = look();
+    replace("the second");
+    assert_eq!(tree.open(first.ino).err(), Some(Error::Stale), "what was replaced is looked up again");
+    for (now, later) in [("the second", "3"), ("3", "the fourth one"), ("the fourth one", "the last")] {
+        let found = look();
+        replace(later);
+        for _ in 0..3 {
+            let opened = tree.open(found.ino).unwrap();
+            assert_eq!(tree.read(opened.fh, 0, 100, <[u8]>::to_vec).unwrap(), now.as_bytes());
+            assert_eq!(found.attr.size, now.len() as u64);
+            tree.release(opened.fh);
+        }
+        tree.forget(found.ino, 1);
+        assert_eq!(tree.open(found.ino).err(), Some(Error::Stale), "what is forgotten is kept no longer");
+    }
+    let opened = tree.open(look().ino).unwrap();
+    assert_eq!(tree.read(opened.fh, 0, 100, <[u8]>::to_vec).unwrap(), b"the last");
+}
+
+#[test]
 fn a_mapping_of_a_generated_file_keeps_its_version() {
     needs_fuse!();
     let store = swarm();
