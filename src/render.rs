@@ -15,7 +15,7 @@ pub mod own;
 mod summary;
 mod text;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -184,7 +184,7 @@ impl Renderer {
                 Ok(Rendered { bytes: README.as_bytes().into(), newest, access, complete: true })
             }
             Of::Worker { member, stamp } => self.worker(member, stamp, file, &go_on),
-            Of::Members { visible, stamped } => self.swarm(scope, &visible, &stamped, file, &go_on),
+            Of::Members { visible, stamped } => self.members(scope, &visible, stamped, file, &go_on),
         }
     }
 
@@ -231,6 +231,27 @@ impl Renderer {
         Err(Error::NotFound)
     }
 
+    /// Makes a file of many workers, and again if what it shows of them changed meanwhile.
+    fn members(
+        &self,
+        scope: &Scope,
+        visible: &Visible,
+        mut stamped: Stamped,
+        file: Generated,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Rendered> {
+        for attempt in 1..ATTEMPTS {
+            let (rendered, settled) = self.swarm(scope, visible, &stamped, file, go_on)?;
+            if settled || !go_on() {
+                return Ok(Rendered { complete: rendered.complete && attempt == 1, ..rendered });
+            }
+            stamped = self.stamped(visible, scope)?;
+        }
+        let (rendered, _) = self.swarm(scope, visible, &stamped, file, go_on)?;
+        Ok(Rendered { complete: false, ..rendered })
+    }
+
+    /// Makes a file of many workers. Says whether all that it shows of one of them is of one moment.
     fn swarm(
         &self,
         scope: &Scope,
@@ -238,13 +259,13 @@ impl Renderer {
         stamped: &Stamped,
         file: Generated,
         go_on: &dyn Fn() -> bool,
-    ) -> Result<Rendered> {
-        let mut fragments: Vec<Option<Arc<Fragment>>> = vec![None; stamped.len()];
+    ) -> Result<(Rendered, bool)> {
+        let mut fragments: Vec<Option<(Arc<Fragment>, Arc<Stamp>)>> = vec![None; stamped.len()];
         // Small workers first: one that takes long to look into must not cost the others their line.
-        let mut order: Vec<(usize, &Member, &Stamp)> = stamped
+        let mut order: Vec<(usize, &Member, &Arc<Stamp>)> = stamped
             .iter()
             .enumerate()
-            .filter_map(|(at, (member, stamp))| Some((at, &**member, stamp.as_deref().ok()?)))
+            .filter_map(|(at, (member, stamp))| Some((at, &**member, stamp.as_ref().ok()?)))
             .collect();
         order.sort_by_key(|(at, _, stamp)| (stamp.files, *at));
         for (at, member, stamp) in order {
@@ -255,10 +276,13 @@ impl Renderer {
         let rows: Vec<Row<'_>> = stamped
             .iter()
             .zip(fragments)
-            .map(|((member, stamp), fragment)| Row { member, fragment, stamp: stamp.as_deref().ok() })
+            .map(|((member, asked), found)| match found {
+                Some((fragment, stamp)) => Row { member, fragment: Some(fragment), stamp: Some(stamp) },
+                None => Row { member, fragment: None, stamp: asked.as_ref().ok().cloned() },
+            })
             .collect();
         let root = self.view.root_meta()?;
-        let stamps = || rows.iter().filter_map(|row| row.stamp);
+        let stamps = || rows.iter().filter_map(|row| row.stamp.as_deref());
         let newest = match stamps().map(|stamp| stamp.newest).max() {
             Some(newest) => newest,
             None => self.view.newest(visible)?,
@@ -272,6 +296,12 @@ impl Renderer {
         let vanished = stamped.iter().map(|(_, stamp)| stamp.as_ref().err() == Some(&Error::NotFound));
         let is_whole = |row: &Row<'_>| row.fragment.as_ref().is_some_and(|fragment| fragment.whole);
         let mut whole = rows.iter().zip(vanished).all(|(row, vanished)| vanished || is_whole(row));
+        // Only what is of the state that was asked for is kept as that state's file.
+        let of_state = |(row, (_, asked)): (&Row<'_>, &(Arc<Member>, Result<Arc<Stamp>>))| {
+            row.stamp.as_ref().map(|stamp| stamp.key) == asked.as_ref().ok().map(|stamp| stamp.key)
+        };
+        whole &= rows.iter().zip(stamped).all(of_state);
+        let told = RefCell::new(Vec::new());
         let bytes = match file {
             Generated::Index => index::swarm(visible, run, &rows, newest),
             Generated::Summary => summary::swarm(visible, run, &rows, newest).into_bytes(),
@@ -280,7 +310,9 @@ impl Renderer {
                 let title = run.map_or("Swarm".into(), |run| format!("Run {}", text::one_line(&run.id, 200)));
                 let read = Cell::new(true);
                 let record = |account: &Account<'_>| {
-                    let stamp = rows.iter().find(|row| std::ptr::eq(row.member, account.member))?.stamp?;
+                    let row = rows.iter().find(|row| std::ptr::eq(row.member, account.member))?;
+                    let stamp = row.stamp.as_deref()?;
+                    told.borrow_mut().push((row.member, stamp.key));
                     let record = self.view.record(account.member, stamp, go_on).ok();
                     read.set(read.get() && record.as_ref().is_some_and(|record| record.is_whole()));
                     record
@@ -292,7 +324,9 @@ impl Renderer {
             }
             Generated::Readme => return Err(Error::NotFound),
         };
-        Ok(Rendered { bytes: bytes.into(), newest, access, complete: whole && go_on() })
+        let is_now = |(member, key): &(&Member, Key)| self.view.stamp_now(member).is_ok_and(|now| now.key == *key);
+        let settled = told.borrow().iter().all(is_now);
+        Ok((Rendered { bytes: bytes.into(), newest, access, complete: whole && settled && go_on() }, settled))
     }
 
     /// The members of a scope with the state of their files.
@@ -305,26 +339,42 @@ impl Renderer {
         Ok(members.iter().map(|member| (member.clone(), self.view.stamp(member, false))).collect())
     }
 
-    fn fragment(&self, member: &Member, stamp: &Stamp, go_on: &dyn Fn() -> bool) -> Option<Arc<Fragment>> {
-        let key = (stamp.key, member.entry.key());
-        if let Some(fragment) = self.fragments.get(&key) {
-            return Some(fragment);
-        }
-        if !go_on() {
-            return None;
-        }
+    /// What is kept of a worker, with the state of its files that it is of: the one given, or a later one if they changed
+    /// meanwhile.
+    fn fragment(
+        &self,
+        member: &Member,
+        stamp: &Arc<Stamp>,
+        go_on: &dyn Fn() -> bool,
+    ) -> Option<(Arc<Fragment>, Arc<Stamp>)> {
         let begun = Instant::now();
-        let go_on = || go_on() && begun.elapsed() < self.deadline / 4;
-        // A record that cannot be read is told as such, and one that is read in part is shown in part.
-        let fragment = match self.view.record(member, stamp, &go_on) {
-            Ok(record) => Fragment::of(&self.view, member, stamp, &record),
-            Err(Error::NotFound) => return None,
-            Err(error) => Fragment::unreadable(&error),
-        };
-        let fragment = Arc::new(fragment);
-        if fragment.whole {
-            self.fragments.insert(key, fragment.clone());
+        let in_time = || go_on() && begun.elapsed() < self.deadline / 4;
+        let mut stamp = stamp.clone();
+        for attempt in 1.. {
+            let key = (stamp.key, member.entry.key());
+            if let Some(fragment) = self.fragments.get(&key) {
+                return Some((fragment, stamp));
+            }
+            if !go_on() {
+                return None;
+            }
+            // A record that cannot be read is told as such, and one that is read in part is shown in part.
+            let fragment = match self.view.record(member, &stamp, &in_time) {
+                Ok(record) => Fragment::of(&self.view, member, &stamp, &record),
+                Err(Error::NotFound) => return None,
+                Err(error) => Fragment::unreadable(&error),
+            };
+            let fragment = Arc::new(fragment);
+            let now = self.view.stamp_now(member).ok()?;
+            let settled = now.key == stamp.key;
+            if settled && fragment.whole {
+                self.fragments.insert(key, fragment.clone());
+            }
+            if settled || attempt == ATTEMPTS || !in_time() {
+                return Some((fragment, stamp));
+            }
+            stamp = now;
         }
-        Some(fragment)
+        None
     }
 }

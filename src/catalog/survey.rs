@@ -88,6 +88,7 @@ pub(super) fn survey(store: &dyn Store, files: Option<&mut Vec<FileStat>>) -> Re
         },
         files,
     };
+    walk.note(&RelPath::root(), &own);
     walk.folder(&RelPath::root(), 0)?;
     let mut stamp = walk.stamp;
     walk.hash.finalize_xof().fill(&mut stamp.key);

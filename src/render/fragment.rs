@@ -6,7 +6,7 @@ use super::checks::{self, Check};
 use super::evidence::{self, Account};
 use crate::catalog::Stamp;
 use crate::error::Error;
-use crate::model::{Outcome, Record};
+use crate::model::{Outcome, Record, Worker};
 use crate::view::{Member, View};
 
 /// A worker among many.
@@ -16,10 +16,16 @@ pub(super) struct Row<'a> {
     /// What is known of it; `None` where there was no time to look into it, or it vanished.
     pub(super) fragment: Option<Arc<Fragment>>,
     /// The state of its files; `None` if it vanished.
-    pub(super) stamp: Option<&'a Stamp>,
+    pub(super) stamp: Option<Arc<Stamp>>,
 }
 
 impl Row<'_> {
+    /// What its metadata tells, of the same moment as the rest.
+    pub(super) fn worker(&self) -> &Worker {
+        let later = self.fragment.as_ref().and_then(|fragment| fragment.worker.as_deref());
+        later.unwrap_or(&self.member.entry.worker)
+    }
+
     /// What the evidence of many workers needs of this one.
     pub(super) fn account(&self) -> Account<'_> {
         let end = self.fragment.as_deref().map(|fragment| (fragment.outcome, fragment.cause.as_str()));
@@ -30,6 +36,8 @@ impl Row<'_> {
 /// What is kept of a worker.
 #[derive(Debug)]
 pub(super) struct Fragment {
+    /// What its metadata tells, where that is not what the catalog knew of it.
+    pub(super) worker: Option<Box<Worker>>,
     /// How it ended.
     pub(super) outcome: Outcome,
     /// How many calls it made.
@@ -55,6 +63,7 @@ impl Fragment {
         let failed = (outcome == Outcome::Failed).then(|| evidence::cause(view, member, record));
         let (cause, read) = failed.unwrap_or_else(|| (String::new(), true));
         Fragment {
+            worker: (record.worker != member.entry.worker).then(|| Box::new(record.worker.clone())),
             outcome,
             calls: trace.calls.len(),
             failed: trace.count(Outcome::Failed),
@@ -69,6 +78,7 @@ impl Fragment {
     /// A worker whose record cannot be read at all.
     pub(super) fn unreadable(error: &Error) -> Fragment {
         Fragment {
+            worker: None,
             outcome: Outcome::Unknown,
             calls: 0,
             failed: 0,

@@ -77,12 +77,12 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[fragmen
     let mut out = String::from("{\"workers\":[");
     for (at, one) in rows.iter().enumerate() {
         out.push_str(if at == 0 { "\n" } else { ",\n" });
-        let row = row(one.member, &one.member.entry.worker, one.fragment.as_deref(), one.stamp);
+        let row = row(one.member, one.worker(), one.fragment.as_deref(), one.stamp.as_deref());
         out.push_str(&json(serde_json::to_string(&row)));
     }
     let active = rows.iter().filter(|row| {
         use crate::model::Status::{Created, Running};
-        matches!(row.member.entry.worker.status, Created | Running)
+        matches!(row.worker().status, Created | Running)
     });
     let tail = SwarmTail {
         run_id: run.map(|run| run.id.as_str()),

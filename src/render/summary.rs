@@ -185,7 +185,7 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>
     let statuses: Vec<String> = [Status::Failed, Status::Running, Status::Created, Status::Unknown, Status::Completed]
         .into_iter()
         .filter_map(|status| {
-            let n = rows.iter().filter(|row| row.member.entry.worker.status == status).count();
+            let n = rows.iter().filter(|row| row.worker().status == status).count();
             (n > 0).then(|| format!("{n} {status}"))
         })
         .collect();
@@ -216,18 +216,19 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>
         // Saying nothing at the end is no claim; in a list of many it would bury those who claim too much.
         let checks = row.fragment.as_ref()?.checks.iter().map(|check| check.name);
         let names: Vec<&str> = checks.filter(|name| *name != NO_FINAL_WORDS).collect();
-        let completed = row.member.entry.worker.status == Status::Completed;
+        let completed = row.worker().status == Status::Completed;
         (completed && !names.is_empty()).then(|| (row.member, names.join(", ")))
     });
     list(&mut out, "claim success, with checks", doubtful.collect());
-    let mut moving: Vec<(&Member, Time)> = rows
+    let mut moving: Vec<(&Row<'_>, Time)> = rows
         .iter()
-        .filter(|row| !row.member.entry.worker.status.is_finished())
-        .map(|row| (row.member, row.stamp.map(|stamp| stamp.newest).unwrap_or_default()))
+        .filter(|row| !row.worker().status.is_finished())
+        .map(|row| (row, row.stamp.as_ref().map(|stamp| stamp.newest).unwrap_or_default()))
         .collect();
     moving.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
-    let moving =
-        moving.into_iter().map(|(m, time)| (m, format!("{}, last write {}", m.entry.worker.status, utc(time))));
+    let moving = moving
+        .into_iter()
+        .map(|(row, time)| (row.member, format!("{}, last write {}", row.worker().status, utc(time))));
     list(&mut out, "not finished, by last write", moving.collect());
     if run.is_none() {
         out.push_str(&not_shown(visible));

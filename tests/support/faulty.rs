@@ -31,7 +31,11 @@ pub struct Plan {
     sticky: AtomicBool,
     met: AtomicBool,
     fault: Mutex<Fault>,
+    event: Mutex<Option<Event>>,
 }
+
+/// What happens, and just before which call.
+type Event = (u64, Box<dyn FnOnce() + Send>);
 
 impl Plan {
     /// Nothing goes wrong.
@@ -42,6 +46,7 @@ impl Plan {
             sticky: AtomicBool::new(false),
             met: AtomicBool::new(false),
             fault: Mutex::new(Fault::ShortRead),
+            event: Mutex::new(None),
         })
     }
 
@@ -60,8 +65,23 @@ impl Plan {
         self.met.swap(false, Ordering::SeqCst)
     }
 
+    /// From now on nothing goes wrong, and just before the `k`-th call `event` happens.
+    pub fn at(&self, k: u64, event: impl FnOnce() + Send + 'static) {
+        self.calls.store(0, Ordering::SeqCst);
+        *self.event.lock() = Some((k, Box::new(event)));
+    }
+
+    /// Whether what was to happen has happened; if not, it never will.
+    pub fn has_happened(&self) -> bool {
+        self.event.lock().take().is_none()
+    }
+
     fn fault(&self) -> Option<Fault> {
         let call = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
+        let event = self.event.lock().take_if(|(k, _)| *k == call);
+        if let Some((_, event)) = event {
+            event();
+        }
         let at = self.fail_at.load(Ordering::SeqCst);
         let due = call == at || (call > at && self.sticky.load(Ordering::SeqCst));
         if !due {
