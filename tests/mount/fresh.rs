@@ -185,13 +185,47 @@ fn an_empty_store_is_mounted_and_fills() {
     eventually("the notes are listed", || mount.list("").contains(&"supervisor".into()).then_some(()));
 }
 
-/// A process that is ended with the test.
-struct Running(Child);
+/// A `tail` at work, ended with the test, and the lines that it shows.
+struct Tail {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+}
 
-impl Drop for Running {
+impl Tail {
+    /// Starts it with `flag`, on files of the mount.
+    fn follow(mount: &Mount, flag: &str, paths: &[&str]) -> Tail {
+        let mut tail = Command::new("tail");
+        tail.args(["-n", "+1", "-q", "-s", "0.05", flag]).args(paths.iter().map(|path| mount.at(path)));
+        let mut child = tail.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let output = child.stdout.take().unwrap();
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        Tail { child, lines }
+    }
+
+    /// The next line that it shows.
+    fn next(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).expect("tail shows a line")
+    }
+
+    /// The lines that it shows up to one that is `last`.
+    fn until(&self, last: &str) -> Vec<String> {
+        let mut shown = Vec::new();
+        while shown.last().is_none_or(|line| line != last) {
+            shown.push(self.next());
+        }
+        shown
+    }
+}
+
+impl Drop for Tail {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -201,24 +235,32 @@ fn tail_follows_an_own_file() {
     let store = swarm();
     let path = store.write("workers/gamma/logs/run.log", "begin\n");
     let mount = Mount::new(&store.path());
-    let mut tail = Command::new("tail")
-        .args(["-n", "+1", "-s", "0.05", "-f"])
-        .arg(mount.at("workers/gamma/logs/run.log"))
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let output = tail.stdout.take().unwrap();
-    let _tail = Running(tail);
-    let (sender, lines) = mpsc::channel();
-    thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            let _ = sender.send(line);
-        }
-    });
-    let next = || lines.recv_timeout(PATIENCE).expect("tail shows a line");
-    assert_eq!(next(), "begin");
+    let tail = Tail::follow(&mount, "-f", &["workers/gamma/logs/run.log"]);
+    assert_eq!(tail.next(), "begin");
     for n in 0..3 {
         append(&path, &format!("line {n}\n"));
-        assert_eq!(next(), format!("line {n}"));
+        assert_eq!(tail.next(), format!("line {n}"));
+    }
+}
+
+#[test]
+fn tail_follows_a_generated_file_by_its_name_alone() {
+    needs_fuse!();
+    let store = swarm();
+    let log = store.write("workers/gamma/logs/run.log", "begin\n");
+    let mount = Mount::new(&store.path());
+    let generated = "workers/gamma/evidence.txt";
+    let paths = [generated, "workers/gamma/logs/run.log"];
+    let (by_handle, by_name) = (Tail::follow(&mount, "-f", &paths), Tail::follow(&mount, "-F", &paths));
+    let first: Vec<String> = mount.text(generated).lines().chain(["begin"]).map(str::to_owned).collect();
+    assert_eq!((by_handle.until("begin"), by_name.until("begin")), (first.clone(), first));
+    store.call("gamma", 2, "sql", "Error: quite new\n");
+    await_text(&mount, generated, "Error: quite new");
+    let second: Vec<String> = mount.text(generated).lines().map(str::to_owned).collect();
+    assert_eq!(by_name.until(second.last().unwrap()), second, "the new version from its start");
+    // Each of these is shown in another round than the one before, and in a round tail looks at all of its files.
+    for n in 0..3 {
+        append(&log, &format!("line {n}\n"));
+        assert_eq!(by_handle.next(), format!("line {n}"), "what is held is one version");
     }
 }

@@ -1,0 +1,120 @@
+//! Tools that walk while workers and files come and go: what was there all along is met exactly once, whatever else is
+//! met; and nobody complains of anything but what came and went.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::mount::{PATIENCE, swarm};
+use crate::needs_fuse;
+use crate::support::tool::{is_here, shell};
+use crate::support::{Mount, Seen, TestStore, dose, see_folder};
+
+/// In the names of all that comes and goes.
+const PASSING: &str = "passing";
+/// So many of each are there at any time.
+const PRESENT: usize = 8;
+/// So often does each tool walk.
+const TIMES: usize = 4;
+
+/// A tool, and a command that gives the path of every file from the tree's root, among others.
+const WALKS: &[(&str, &str)] = &[
+    ("find", "find ."),
+    ("grep", "grep -rc '' . | sed 's/:[0-9]*$//'"),
+    ("rg", "rg --no-config --files"),
+    ("fdfind", "fdfind"),
+    ("du", "du -a . | cut -f 2-"),
+    ("tree", "tree -afi --noreport | sed 's/ -> .*//'"),
+    ("tar", "tar -cf - . | tar -tf -"),
+    ("git", "git grep --no-index -c '' | sed 's/:[0-9]*$//'"),
+    (
+        "python3",
+        r#"python3 -c 'import os; [print(at + "/" + name) for at, _, files in os.walk(".") for name in files]'"#,
+    ),
+];
+/// What tools say besides of what came and went. git asks for the size of a path before it opens it.
+const SAYINGS: [&str; 3] = ["file changed as we read it", "due to previous errors", "short read"];
+
+/// The `n`-th worker and the `n`-th file of another worker come, and those that came long before go.
+fn pass(store: &TestStore, n: usize) {
+    let name = |n: usize| format!("{PASSING}-{n}");
+    let waiting = |n| format!("waiting/{}", name(n));
+    let (worker, file) = (|n| format!("workers/{}", name(n)), |n| format!("workers/gamma/logs/{}", name(n)));
+    store.write(waiting(n) + "/metadata.json", json!({"worker_id": name(n), "run_id": "r1"}).to_string());
+    store.write(waiting(n) + "/tool_calls/001_sh.txt", "here today\n");
+    fs::rename(store.at(waiting(n)), store.at(worker(n))).unwrap();
+    store.write(file(n), "here today\n");
+    if let Some(old) = n.checked_sub(PRESENT) {
+        fs::rename(store.at(worker(old)), store.at(waiting(old))).unwrap();
+        fs::remove_dir_all(store.at(waiting(old))).unwrap();
+        fs::remove_file(store.at(file(old))).unwrap();
+    }
+}
+
+#[test]
+fn what_stays_is_met_once_while_others_come_and_go() {
+    needs_fuse!();
+    let store = swarm();
+    // More names than are read at once.
+    for n in 0..300 {
+        store.write(format!("workers/gamma/logs/{n}-{}", "x".repeat(80)), "stays\n");
+    }
+    let (mut files, mut all) = (BTreeSet::new(), BTreeSet::new());
+    for (path, seen) in see_folder(&store.tree(), "").unwrap() {
+        let path = String::from_utf8(path).unwrap();
+        if matches!(seen, Seen::File { .. }) {
+            files.insert(path.clone());
+        }
+        all.insert(path);
+    }
+    let mount = Mount::new(&store.path());
+    let (done, begun) = (AtomicBool::new(false), Instant::now());
+    // What went wrong in one walk; and whether something was met that comes and goes.
+    let walk = |command: &str| -> (Vec<String>, bool) {
+        let out = shell(command, &mount.path()).output().unwrap();
+        let text = String::from_utf8(out.stdout).unwrap();
+        let path = |line: &str| line.strip_prefix("./").unwrap_or(line).trim_end_matches('/').to_owned();
+        let (passing, met): (Vec<String>, Vec<String>) =
+            text.lines().map(path).partition(|path| path.contains(PASSING));
+        let once = |path: &&String| met.iter().filter(|other| other == path).count() == 1;
+        let mut wrong: Vec<String> = files.iter().filter(|path| !once(path)).cloned().collect();
+        wrong.extend(met.iter().filter(|path| !all.contains(*path) && !matches!(path.as_str(), "" | ".")).cloned());
+        let complaint = String::from_utf8_lossy(&out.stderr).into_owned();
+        let known = |line: &&str| !line.contains(PASSING) && !SAYINGS.iter().any(|saying| line.contains(saying));
+        wrong.extend(complaint.lines().filter(known).map(str::to_owned));
+        (wrong, !passing.is_empty())
+    };
+    let wrong = thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0.. {
+                pass(&store, n);
+                mount.read(&format!("workers/gamma/evidence.{}.txt", 1_000 + n));
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let mut wrong = Vec::new();
+        for (tool, command) in WALKS.iter().filter(|(tool, _)| is_here(tool)) {
+            let mut met = 0;
+            for times in 1.. {
+                let (these, passing) = walk(command);
+                met += usize::from(passing);
+                let late = begun.elapsed() > PATIENCE * 2 * dose::times() as u32;
+                if !these.is_empty() || late {
+                    wrong.push(format!("{tool}: {command}\n    {times} walks, {met} met others; {these:?}"));
+                }
+                if times >= dose(TIMES) && met > 0 || !these.is_empty() || late {
+                    break;
+                }
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        wrong
+    });
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}

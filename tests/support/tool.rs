@@ -1,0 +1,58 @@
+//! Ordinary tools, run in a shell as a user would run them, and copies on disk of what they are to read.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, Permissions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+
+use super::{Seen, skip};
+
+/// Tools that are tried where they are, and are no loss where they are not: too large to install for a test.
+const OPTIONAL: [&str; 1] = ["node"];
+/// The system's own tools before those that somebody put in front of them.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Whether `tool` can be run. Says SKIP if not, and fails where a skip is not allowed.
+pub fn is_here(tool: &str) -> bool {
+    let there = Command::new("bash").args(["-c", "command -v -- \"$0\"", tool]).env("PATH", PATH).output().unwrap();
+    if !there.status.success() && !OPTIONAL.contains(&tool) {
+        skip(&format!("{tool} is not installed"));
+    }
+    there.status.success()
+}
+
+/// A shell that is about to run `command` in `folder`, stops where a part of it fails, and knows no habits of a user.
+pub fn shell(command: &str, folder: &Path) -> Command {
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &format!("set -euo pipefail\n{command}")]).current_dir(folder).stdin(Stdio::null());
+    shell.env_clear().envs([("PATH", PATH), ("LC_ALL", "C.UTF-8"), ("TZ", "UTC"), ("HOME", "/nonexistent")]);
+    shell.env("GIT_CONFIG_NOSYSTEM", "1");
+    shell
+}
+
+/// Writes to `folder` what is seen of a tree, with modes, owners and times.
+pub fn lay_out(seen: &BTreeMap<Vec<u8>, Seen>, folder: &Path) {
+    // Folders come before what is in them; the other way round, their times and modes stay as they are set.
+    for (path, seen) in seen {
+        let path = folder.join(OsStr::from_bytes(path));
+        match seen {
+            Seen::File { bytes, .. } => fs::write(path, bytes).unwrap(),
+            Seen::Link(target) => symlink(OsStr::from_bytes(target), path).unwrap(),
+            Seen::Folder { .. } => fs::create_dir_all(path).unwrap(),
+        }
+    }
+    for (path, seen) in seen.iter().rev() {
+        let path = folder.join(OsStr::from_bytes(path));
+        let (Seen::File { attr, mtime, .. } | Seen::Folder { attr, mtime }) = seen else { continue };
+        let time = Timespec { tv_sec: mtime.0, tv_nsec: mtime.1.into() };
+        chown(&path, Some(attr.1), Some(attr.2)).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(attr.0)).unwrap();
+        let times = Timestamps { last_access: time, last_modification: time };
+        utimensat(CWD, &path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+    }
+}
