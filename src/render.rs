@@ -371,7 +371,7 @@ impl Renderer {
                 self.fragments.insert(key, fragment.clone());
             }
             if settled || attempt == ATTEMPTS || !in_time() {
-                return Some((fragment, stamp));
+                return Some((fragment, now));
             }
             stamp = now;
         }
