@@ -419,7 +419,8 @@ fn the_kernel_is_told_that_the_mount_is_read_only() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let table = fs::read("/proc/self/mountinfo").unwrap();
+    let table = String::from_utf8_lossy(&table);
     let point = fs::canonicalize(mount.path().parent().unwrap()).unwrap().join("mnt");
     let line = table.lines().find(|line| line.split(' ').nth(4).map(Path::new) == Some(&point)).unwrap();
     let options: Vec<&str> = line.split(' ').nth(5).unwrap().split(',').collect();

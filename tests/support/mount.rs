@@ -222,7 +222,9 @@ pub fn end_by_force(point: &Path) {
 
 /// The connection number of the FUSE mount at `point`, read from the mount table so that nothing can hang.
 pub fn connection_at(point: &Path) -> Option<u64> {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    // Lossy: another mountpoint may have a name that is not UTF-8.
+    let table = fs::read("/proc/self/mountinfo").unwrap();
+    let table = String::from_utf8_lossy(&table);
     let wanted = fs::canonicalize(point.parent().unwrap()).unwrap().join(point.file_name().unwrap());
     let line = table.lines().find(|line| line.split(' ').nth(4).map(Path::new) == Some(&wanted))?;
     line.split(' ').nth(2)?.split_once(':')?.1.parse().ok()
