@@ -254,7 +254,8 @@ pub struct Record {
 impl Record {
     /// Whether all was read that there is; else another look may tell more.
     pub fn is_whole(&self) -> bool {
-        self.unread == 0 && self.trace.unreadable.is_empty() && self.worker.whole
+        let late = self.trace.partly.iter().any(|(_, partly)| partly.late);
+        self.unread == 0 && !late && self.trace.unreadable.is_empty() && self.worker.whole
     }
 
     /// How the worker ended; see [`Trace::outcome`].
@@ -278,12 +279,32 @@ pub struct Trace {
     pub task: Option<String>,
     /// The worker's own last words; none if it left an empty or a placeholder result.
     pub final_words: Option<String>,
-    /// Calls that the thread mentions and that left no output, by tool.
-    pub unanswered: Vec<String>,
+    /// Calls that the thread mentions and that left no output.
+    pub unanswered: Unanswered,
     /// Lines of JSONL files that could not be read, by file.
     pub bad_lines: Vec<(&'static str, u64)>,
+    /// Files that were not read to their end.
+    pub partly: Vec<(&'static str, Partly)>,
     /// Files that are there and could not be read, with the reason; next time they perhaps can.
     pub unreadable: Vec<(RelPath, String)>,
+}
+
+/// Calls without an output.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Unanswered {
+    /// How many, by tool.
+    pub tools: BTreeMap<String, u64>,
+    /// How many more there are, of further tools.
+    pub more: u64,
+}
+
+/// How far a file was read that is longer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Partly {
+    /// How much of it was read, in bytes.
+    pub bytes: u64,
+    /// Whether there was no time for the rest; else more of it is never read.
+    pub late: bool,
 }
 
 impl Trace {

@@ -261,13 +261,16 @@ impl Renderer {
         go_on: &dyn Fn() -> bool,
     ) -> Result<(Rendered, bool)> {
         let mut fragments: Vec<Option<(Arc<Fragment>, Arc<Stamp>)>> = vec![None; stamped.len()];
-        // Small workers first: one that takes long to look into must not cost the others their line.
+        // Small workers first: one that takes long to look into must not cost the others their line. Of each file about
+        // so much is read even where it is one of many.
+        const OF_A_FILE: u64 = 64 << 10;
+        let size = |stamp: &Stamp| stamp.files.saturating_mul(OF_A_FILE).saturating_add(stamp.bytes);
         let mut order: Vec<(usize, &Member, &Arc<Stamp>)> = stamped
             .iter()
             .enumerate()
             .filter_map(|(at, (member, stamp))| Some((at, &**member, stamp.as_ref().ok()?)))
             .collect();
-        order.sort_by_key(|(at, _, stamp)| (stamp.files, *at));
+        order.sort_by_key(|(at, _, stamp)| (size(stamp), *at));
         for (at, member, stamp) in order {
             if let Some(slot) = fragments.get_mut(at) {
                 *slot = self.fragment(member, stamp, go_on);

@@ -10,6 +10,7 @@ mod disk;
 mod memory;
 mod unshared;
 
+use std::io::{self, Read};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, SystemTime};
 
@@ -149,14 +150,33 @@ pub trait Store: Send + Sync {
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>>;
 }
 
+/// A larger buffer is large, in bytes.
+const LARGE: usize = 2 << 20;
+/// The capacity of a large one, in bytes. The allocator of glibc keeps what was freed of up to 32 MiB for the thread that
+/// freed it; larger ones it takes from the system for themselves and gives back at once. What is not used of it costs
+/// nothing.
+const LARGE_CAPACITY: usize = (32 << 20) + (1 << 12);
+
+/// The capacity to ask for, for a buffer of `size` bytes that is soon dropped.
+pub fn capacity_for(size: usize) -> usize {
+    if size > LARGE { size.max(LARGE_CAPACITY) } else { size }
+}
+
 /// How often an interrupted read is made again before that is its error.
 const INTERRUPTED_MAX: usize = 16;
 
 /// Reads up to `limit` bytes from `offset` on, as one buffer; shorter where the file ends.
 pub fn read_range(file: &dyn File, offset: u64, limit: usize) -> Result<Vec<u8>> {
     let mut buffer = Vec::new();
-    buffer.try_reserve_exact(limit).map_err(|_| Error::Io(rustix::io::Errno::NOMEM))?;
+    buffer.try_reserve_exact(capacity_for(limit)).map_err(|_| Error::Io(rustix::io::Errno::NOMEM))?;
     buffer.resize(limit, 0);
+    let filled = read_into(file, offset, &mut buffer)?;
+    buffer.truncate(filled);
+    Ok(buffer)
+}
+
+/// Fills `buffer` from `offset` on, as far as the file goes. Returns how much that is.
+fn read_into(file: &dyn File, offset: u64, buffer: &mut [u8]) -> Result<usize> {
     let (mut filled, mut interrupted) = (0, 0);
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         match file.read_at(rest, offset.saturating_add(filled as u64)) {
@@ -166,8 +186,29 @@ pub fn read_range(file: &dyn File, offset: u64, limit: usize) -> Result<Vec<u8>>
             Err(error) => return Err(error),
         }
     }
-    buffer.truncate(filled);
-    Ok(buffer)
+    Ok(filled)
+}
+
+/// A file as a stream of bytes, from its start.
+pub struct Stream<'a> {
+    file: &'a dyn File,
+    offset: u64,
+}
+
+impl Stream<'_> {
+    /// The stream of `file`.
+    pub fn new(file: &dyn File) -> Stream<'_> {
+        Stream { file, offset: 0 }
+    }
+}
+
+impl Read for Stream<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // An interruption that does not end is an error like any other, which nobody tries again.
+        let read = read_into(self.file, self.offset, buffer).map_err(io::Error::other)?;
+        self.offset += read as u64;
+        Ok(read)
+    }
 }
 
 /// Reads the whole file at `path` if it has at most `limit` bytes; `None` if it is larger.

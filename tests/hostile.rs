@@ -7,6 +7,7 @@ mod claims;
 mod confined;
 mod crossings;
 mod hard_links;
+mod huge;
 mod links;
 mod mountpoints;
 mod names;

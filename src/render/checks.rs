@@ -6,12 +6,14 @@ use serde::Serialize;
 
 use super::text::one_line;
 use crate::catalog::Stamp;
-use crate::model::{Flaw, Outcome, Output, Record, Status, Trace};
+use crate::model::{Flaw, Outcome, Output, Record, Status, Trace, Unanswered};
 
 /// A worker that completed without a word of its own.
 pub(super) const NO_FINAL_WORDS: &str = "no_final_words";
 /// How often the same call must fail to be told.
 const REPEATED: usize = 3;
+/// How many tools are named in a check.
+const TOOLS_SHOWN: usize = 5;
 /// The longest name out of a trace in a check, in bytes.
 const QUOTE_MAX: usize = 80;
 
@@ -46,9 +48,9 @@ pub(super) fn of(record: &Record, stamp: &Stamp) -> Vec<Check> {
     if worker.status == Status::Completed {
         success(trace, &mut checks);
     }
-    if finished && !trace.unanswered.is_empty() {
-        let tools = quoted(trace.unanswered.iter().map(String::as_str));
-        checks.push(Check::new("call_without_result", format!("calls that left no output: {tools}"), "thread.jsonl"));
+    if finished && !trace.unanswered.tools.is_empty() {
+        let says = format!("calls that left no output: {}", quoted(&trace.unanswered));
+        checks.push(Check::new("call_without_result", says, "thread.jsonl"));
     }
     repeated(trace, &mut checks);
     for call in &trace.calls {
@@ -61,6 +63,10 @@ pub(super) fn of(record: &Record, stamp: &Stamp) -> Vec<Check> {
     }
     for (file, lines) in &trace.bad_lines {
         checks.push(Check::new("bad_lines", format!("{lines} lines could not be read"), *file));
+    }
+    for (file, partly) in &trace.partly {
+        let (name, why) = if partly.late { ("not_read_in_time", " in time") } else { ("not_read_whole", "") };
+        checks.push(Check::new(name, format!("only its first {} bytes were read{why}", partly.bytes), *file));
     }
     if *unread > 0 {
         let says = format!("{unread} outputs were not looked into in time; their outcome is shown as unknown");
@@ -122,8 +128,13 @@ fn repeated(trace: &Trace, checks: &mut Vec<Check>) {
     }
 }
 
-fn quoted<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let names: Vec<String> = names.map(|name| one_line(name, QUOTE_MAX)).collect();
-    let shown = names.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
-    if names.len() > 5 { format!("{shown} and {} more", names.len() - 5) } else { shown }
+/// The first tools by name, those of several calls with their number; the calls of the others are counted.
+fn quoted(unanswered: &Unanswered) -> String {
+    let name = |(tool, calls): (&String, &u64)| {
+        let tool = one_line(tool, QUOTE_MAX);
+        if *calls > 1 { format!("{tool} ({calls})") } else { tool }
+    };
+    let shown = unanswered.tools.iter().take(TOOLS_SHOWN).map(name).collect::<Vec<_>>().join(", ");
+    let more = unanswered.tools.values().skip(TOOLS_SHOWN).sum::<u64>() + unanswered.more;
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
 }

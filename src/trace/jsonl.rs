@@ -1,9 +1,11 @@
-//! Lines of JSON, one object each, read in pieces: the last line may be torn, a line may be huge, a line may be junk.
+//! Lines of JSON, read in pieces: the last line may be torn, a line may be huge, a line may be junk, and there may be
+//! more of them than there is time for.
 
-use serde::de::DeserializeOwned;
+use rustix::io::Errno;
 
-use crate::error::Result;
-use crate::store::{File, read_range};
+use crate::error::{Error, Result};
+use crate::model::Partly;
+use crate::store::{File, capacity_for, read_range};
 
 /// Read at once, in bytes.
 const PIECE: usize = 1 << 20;
@@ -12,52 +14,62 @@ const LINE_MAX: usize = 16 << 20;
 /// What lies behind this is not read, in bytes.
 const FILE_MAX: u64 = 256 << 20;
 
-/// Calls `each` with every line of `file` that decodes as `T`; returns how many others there were. Empty lines do
-/// not count, and a last line without its newline is tried and, if torn, not counted.
-pub(super) fn for_each<T: DeserializeOwned>(file: &dyn File, mut each: impl FnMut(T)) -> Result<u64> {
-    let mut bad = 0;
-    let mut take = |line: &[u8], torn: bool| match serde_json::from_slice(line) {
-        Ok(value) => each(value),
-        Err(_) if torn || line.trim_ascii().is_empty() => {}
-        Err(_) => bad += 1,
-    };
-    let mut carry: Vec<u8> = Vec::new();
+/// What came of reading a file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Lines {
+    /// How many lines could not be decoded.
+    pub(super) bad: u64,
+    /// How much was read, if that is not all.
+    pub(super) partly: Option<Partly>,
+}
+
+/// Calls `decode` with every line of `file` until `go_on` says no, and counts those of which it says that they could
+/// not be decoded. Empty lines do not count, and a last line without its newline is tried and, if torn, not counted.
+pub(super) fn for_each(
+    file: &dyn File,
+    go_on: &dyn Fn() -> bool,
+    mut decode: impl FnMut(&[u8]) -> bool,
+) -> Result<Lines> {
+    let mut lines = Lines::default();
+    let mut line: Vec<u8> = Vec::new();
     let mut too_long = false;
     let mut offset = 0;
-    while offset < FILE_MAX {
+    loop {
+        let enough = offset >= FILE_MAX;
+        if enough || !go_on() {
+            let more = !read_range(file, offset, 1)?.is_empty();
+            lines.partly = more.then_some(Partly { bytes: offset, late: !enough });
+            break;
+        }
         let piece = read_range(file, offset, PIECE)?;
         if piece.is_empty() {
             break;
         }
         offset += piece.len() as u64;
         let mut rest = piece.as_slice();
-        while let Some(end) = memchr::memchr(b'\n', rest) {
-            let (line, after) = rest.split_at(end);
-            rest = after.get(1..).unwrap_or_default();
-            if too_long {
-                take(b"!", false);
-            } else if carry.is_empty() {
-                take(line, false);
-            } else {
-                carry.extend_from_slice(line);
-                take(&carry, false);
+        while !rest.is_empty() {
+            let (part, after) = rest.split_at(memchr::memchr(b'\n', rest).map_or(rest.len(), |at| at + 1));
+            rest = after;
+            too_long |= line.len() + part.len() > LINE_MAX;
+            if !too_long {
+                if line.capacity() - line.len() < part.len() {
+                    let more = capacity_for(line.len() + part.len()) - line.len();
+                    line.try_reserve_exact(more).map_err(|_| Error::Io(Errno::NOMEM))?;
+                }
+                line.extend_from_slice(part);
             }
-            carry.clear();
-            too_long = false;
-        }
-        if carry.len() + rest.len() > LINE_MAX {
-            carry = Vec::new();
-            too_long = true;
-        } else if !too_long {
-            carry.extend_from_slice(rest);
+            if part.ends_with(b"\n") {
+                lines.bad += u64::from(too_long || !(line.trim_ascii().is_empty() || decode(&line)));
+                line.clear();
+                too_long = false;
+            }
         }
     }
-    if too_long {
-        take(b"!", false);
-    } else if !carry.is_empty() {
-        take(&carry, true);
+    if lines.partly.is_none() {
+        lines.bad += u64::from(too_long);
+        decode(&line);
     }
-    Ok(bad)
+    Ok(lines)
 }
 
 #[cfg(test)]
@@ -82,8 +94,10 @@ mod tests {
 
     fn numbers(text: &[u8]) -> (Vec<u64>, u64) {
         let mut seen = Vec::new();
-        let bad = for_each(&Bytes(text.to_vec()), |n: u64| seen.push(n)).unwrap();
-        (seen, bad)
+        let decode = |line: &[u8]| serde_json::from_slice(line).map(|n: u64| seen.push(n)).is_ok();
+        let lines = for_each(&Bytes(text.to_vec()), &|| true, decode).unwrap();
+        assert_eq!(lines.partly, None);
+        (seen, lines.bad)
     }
 
     #[test]
@@ -101,5 +115,27 @@ mod tests {
         let mut text = vec![b'7'; LINE_MAX + PIECE];
         text.extend_from_slice(b"\n8\n");
         assert_eq!(numbers(&text), (vec![8], 1));
+    }
+
+    #[test]
+    fn how_much_was_read_in_time_is_told_and_a_line_that_it_tears_is_none() {
+        let text = [b"1\n".repeat(PIECE), b"\n".to_vec()].concat();
+        let looks = std::cell::Cell::new(0);
+        let few = |most: usize| {
+            looks.set(0);
+            let go_on = || looks.replace(looks.get() + 1) < most;
+            let mut seen = 0;
+            let lines = for_each(&Bytes(text.clone()), &go_on, |_| {
+                seen += 1;
+                true
+            });
+            (seen, lines.unwrap())
+        };
+        for most in 0..3 {
+            let partly = Some(Partly { bytes: (most * PIECE) as u64, late: true });
+            assert_eq!(few(most), (most * PIECE / 2, Lines { bad: 0, partly }));
+        }
+        // All of it, and the empty rest.
+        assert_eq!(few(3), (PIECE + 1, Lines::default()));
     }
 }

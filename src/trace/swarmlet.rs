@@ -6,6 +6,7 @@
 
 mod index;
 mod input;
+mod known;
 mod layout;
 mod literal;
 mod meta;
@@ -47,10 +48,11 @@ impl Format for Swarmlet {
     }
 
     fn find(&self, store: &dyn Store) -> Result<Found> {
+        let found = layout::find(store)?;
         let known = self.index.lock().clone();
-        let fresh = known.refresh(store);
+        let fresh = known.refresh(store, &found.folders);
         *self.index.lock() = fresh;
-        layout::find(store)
+        Ok(found)
     }
 
     fn glance(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<Glance>> {

@@ -5,6 +5,9 @@ use crate::render::clean::clean;
 
 /// A longer line is taken in pieces of at most this many bytes.
 const PIECE_MAX: usize = 480;
+/// Where there would be more than about this many pieces, short lines are taken together: an output of nothing but line
+/// ends must not cost a piece a byte.
+const PIECES_MAX: usize = 200_000;
 /// How far back from a cut an unfinished terminal escape is looked for, in bytes.
 const ESCAPE_MAX: usize = 32;
 
@@ -22,7 +25,8 @@ pub(super) struct Piece {
 /// Cuts `raw`, which lies at `offset` bytes in its file, into pieces that cover it without a gap. The second value
 /// says whether all of it is UTF-8.
 pub(super) fn pieces(raw: &[u8], offset: u64) -> (Vec<Piece>, bool) {
-    let mut pieces = Vec::with_capacity(raw.len() / 40 + 1);
+    let mut pieces: Vec<Piece> = Vec::with_capacity(raw.len() / 40 + 1);
+    let least = (raw.len() / PIECES_MAX) as u64;
     let mut utf8 = true;
     let mut at = 0;
     while let Some(rest) = raw.get(at..).filter(|rest| !rest.is_empty()) {
@@ -33,7 +37,14 @@ pub(super) fn pieces(raw: &[u8], offset: u64) -> (Vec<Piece>, bool) {
             utf8 &= !clean(shown, &mut text);
         }
         let start = offset + at as u64;
-        pieces.push(Piece { start, end: start + len as u64, text });
+        let end = start + len as u64;
+        match pieces.last_mut() {
+            Some(last) if last.end - last.start < least => {
+                last.end = end;
+                last.text.push_str(&text);
+            }
+            _ => pieces.push(Piece { start, end, text }),
+        }
         at += len;
     }
     (pieces, utf8)
@@ -92,6 +103,16 @@ mod tests {
         assert_eq!(texts(b"10%\r50%\r100%\ndone"), ["", "", "100%\n", "done"]);
         assert_eq!(texts(b"10%\r"), ["10%"]);
         assert_eq!(texts(b"a\r\r\nb").concat(), "a\r\nb");
+    }
+
+    #[test]
+    fn a_piece_a_byte_is_never_made_of_a_large_output() {
+        for line in ["\n", "a\n", "\r", "a\r\n"] {
+            let raw = line.repeat((4 << 20) / line.len());
+            let (pieces, _) = pieces(raw.as_bytes(), 0);
+            assert!(pieces.len() <= 2 * PIECES_MAX, "{} pieces of {line:?}", pieces.len());
+            assert_eq!(pieces.iter().map(|piece| piece.end - piece.start).sum::<u64>(), raw.len() as u64);
+        }
     }
 
     #[test]

@@ -1,18 +1,23 @@
 //! The store's index.json: an object with `workers`, or a bare array of metadata copies. It only fills gaps.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::io::{BufReader, Read};
 use std::sync::Arc;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::Value;
+use rustix::io::Errno;
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Deserializer, Map, Value};
 
+use super::known::Known;
 use super::layout::path;
 use super::meta::{found, hash_meta, short};
-use super::value::{short_word, status_of, string, strings};
-use crate::model::{Owner, Status};
+use super::value::{cut, short_word, status_of, string, strings};
+use crate::error::{Error, Result};
+use crate::model::{Owner, Status, TASK_MAX};
 use crate::name::{Name, RelPath};
-use crate::store::{Kind, Store, read_whole};
+use crate::store::{Kind, Store, Stream};
 
 /// Where an index can lie, from the store's root. It speaks of the workers in its own folder.
 pub(super) const FILES: [&str; 2] = ["workers/index.json", "index.json"];
@@ -46,11 +51,13 @@ impl IndexEntry {
 /// What one index file says.
 #[derive(Debug, Clone, Default)]
 struct Listing {
-    /// The state of the file that this was read from.
+    /// The state of the file that this was read from, and of the list of folders it was read for.
     key: [u8; 16],
-    /// By the worker's folder.
-    entries: Arc<HashMap<RelPath, Vec<Arc<IndexEntry>>>>,
+    entries: Arc<Entries>,
 }
+
+/// By the worker's folder.
+type Entries = HashMap<RelPath, Vec<Arc<IndexEntry>>>;
 
 /// What all index files say.
 #[derive(Debug, Clone, Default)]
@@ -62,11 +69,14 @@ impl Index {
         self.0.iter().find_map(|listing| listing.entries.get(folder)).cloned().unwrap_or_default()
     }
 
-    /// The index as it is now. A file that is unchanged, or torn just now, says what it said before; whatever is in the
-    /// place of one, the other is read.
-    pub(super) fn refresh(mut self, store: &dyn Store) -> Index {
+    /// The index as it is now, of these folders. A file that is unchanged, or torn just now, says what it said before;
+    /// whatever is in the place of one, the other is read.
+    pub(super) fn refresh(mut self, store: &dyn Store, folders: &[RelPath]) -> Index {
+        // In no order, since a listing has none.
+        let hashes = folders.iter().map(|folder| BuildHasherDefault::<DefaultHasher>::default().hash_one(folder));
+        let of_folders = hashes.fold(0, u64::wrapping_add);
         for (file, listing) in FILES.iter().zip(&mut self.0) {
-            listing.refresh(store, &path(file));
+            listing.refresh(store, &path(file), folders, of_folders);
         }
         self
     }
@@ -76,7 +86,7 @@ impl Index {
 const UNREAD: [u8; 16] = [0; 16];
 
 impl Listing {
-    fn refresh(&mut self, store: &dyn Store, file: &RelPath) {
+    fn refresh(&mut self, store: &dyn Store, file: &RelPath, folders: &[RelPath], of_folders: u64) {
         let meta = match found(store.stat(file)) {
             Ok(meta) => meta.filter(|meta| meta.kind == Kind::File),
             // What was read before stays until it can be told.
@@ -84,109 +94,105 @@ impl Listing {
         };
         let mut hash = blake3::Hasher::new();
         hash_meta(&mut hash, meta.as_ref());
+        hash.update(&of_folders.to_le_bytes());
         let key = short(&hash);
         if key == self.key {
             return;
         }
-        let read = if meta.is_some() { read_whole(store, file, SIZE_MAX) } else { Ok(None) };
+        let read = if meta.is_some() { read(store, file, folders) } else { Ok(Some(Entries::new())) };
         self.key = if read.is_ok() { key } else { UNREAD };
-        let items = match read {
-            Ok(Some(bytes)) => serde_json::from_slice(&bytes),
-            Ok(None) => Ok(Items::default()),
-            Err(_) => return,
-        };
         // Rewritten in place: half a file now is a whole one soon, and its stat will differ.
-        if let Ok(Items(found)) = items {
-            let folder = file.parent();
-            self.entries = Arc::new(found.into_iter().map(|(id, found)| (folder.join(&id), found)).collect());
+        if let Ok(Some(entries)) = read {
+            self.entries = Arc::new(entries);
         }
     }
 }
 
-/// What an index file lists. Read item by item, so that a large index costs no more memory than what is kept of it.
-#[derive(Default)]
-struct Items(HashMap<Name, Vec<Arc<IndexEntry>>>);
-
-/// One item; fields of any type, since a wrong one is no reason to lose the others.
-#[derive(Default, serde::Deserialize)]
-#[serde(default)]
-struct Item {
-    id: Value,
-    worker_id: Value,
-    owner_id: Value,
-    config: Value,
-    task: Value,
-    task_type: Value,
-    tags: Value,
-    summary: Value,
-    status: Value,
-    created_at: Value,
-}
-
-impl<'de> Deserialize<'de> for Items {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Items, D::Error> {
-        deserializer.deserialize_any(Shapes)
+/// What the index `file` says of these folders; `None` if it is torn. Errors: it cannot be read.
+fn read(store: &dyn Store, file: &RelPath, folders: &[RelPath]) -> Result<Option<Entries>> {
+    let open = store.open(file)?;
+    let mut entries = Entries::new();
+    if open.meta()?.size > SIZE_MAX {
+        return Ok(Some(entries));
+    }
+    let wanted = folders.iter().collect();
+    let items = Items { folder: &file.parent(), wanted: &wanted, entries: &mut entries };
+    let mut json = Deserializer::from_reader(BufReader::new(Stream::new(&*open).take(SIZE_MAX)));
+    match items.deserialize(&mut json).and_then(|()| json.end()) {
+        Ok(()) => Ok(Some(entries)),
+        Err(error) if error.is_io() => Err(Error::Io(Errno::IO)),
+        Err(_) => Ok(None),
     }
 }
 
-/// A bare list, or an object with the list under `workers`. Anything else lists nothing.
-struct Shapes;
+/// What an index file lists: a bare list, or an object with the list under `workers`. Anything else lists nothing. Read
+/// item by item, so that a large index costs no more memory than what is kept of it.
+struct Items<'a> {
+    /// The folder that the index lies in.
+    folder: &'a RelPath,
+    /// The folders of which anything is kept.
+    wanted: &'a HashSet<&'a RelPath>,
+    entries: &'a mut Entries,
+}
 
-impl<'de> Visitor<'de> for Shapes {
-    type Value = Items;
+impl<'de> DeserializeSeed<'de> for Items<'_> {
+    type Value = ();
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Items<'_> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list of workers, or an object that holds one")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Items, A::Error> {
-        let mut entries: HashMap<Name, Vec<Arc<IndexEntry>>> = HashMap::new();
-        while let Some(item) = list.next_element::<Lenient>()? {
-            let Lenient(Some(item)) = item else { continue };
-            let id = string(Some(&item.id)).or_else(|| string(Some(&item.worker_id)));
-            if let Some(name) = id.and_then(|id| Name::new(id).ok()) {
-                let (entry, known) = (entry(&item), entries.entry(name).or_default());
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while let Some(item) = list.next_element::<Known>()? {
+            let Value::Object(item) = item.value else { continue };
+            let id = string(item.get("id")).or_else(|| string(item.get("worker_id")));
+            let Some(folder) = id.and_then(|id| Name::new(id).ok()).map(|id| self.folder.join(&id)) else { continue };
+            if self.wanted.contains(&folder) {
+                let (entry, known) = (entry(&item), self.entries.entry(folder).or_default());
                 // The first of an owner counts.
                 if known.len() < OWNERS_MAX && known.iter().all(|other| other.owner != entry.owner) {
                     known.push(Arc::new(entry));
                 }
             }
         }
-        Ok(Items(entries))
+        Ok(())
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Items, A::Error> {
-        let mut items = Items::default();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Items { folder, wanted, entries } = self;
         while let Some(key) = map.next_key::<String>()? {
             if key == "workers" {
-                items = map.next_value()?;
+                // Said twice, the last counts.
+                entries.clear();
+                map.next_value_seed(Items { folder, wanted, entries: &mut *entries })?;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
         }
-        Ok(items)
+        Ok(())
     }
 }
 
-/// An item, or nothing where an item is no object.
-struct Lenient(Option<Item>);
-
-impl<'de> Deserialize<'de> for Lenient {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Lenient, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        Ok(Lenient(serde_json::from_value(value).ok()))
-    }
-}
-
-fn entry(item: &Item) -> IndexEntry {
+fn entry(item: &Map<String, Value>) -> IndexEntry {
+    let config = item.get("config");
+    let text = |key: &str| string(item.get(key)).map(|text| cut(text, TASK_MAX));
+    let owner = string(item.get("owner_id")).or_else(|| string(config.and_then(|config| config.get("owner_id"))));
     let mut entry = IndexEntry {
-        owner: string(Some(&item.owner_id)).or_else(|| string(item.config.get("owner_id"))).map(short_word),
-        task: string(Some(&item.task)),
-        task_type: string(Some(&item.task_type)),
-        tags: strings(Some(&item.tags)),
-        summary: string(Some(&item.summary)),
-        status: string(Some(&item.status)).map(|word| (status_of(&word), word)),
-        created_at: string(Some(&item.created_at)),
+        owner: owner.map(short_word),
+        task: text("task"),
+        task_type: string(item.get("task_type")).map(short_word),
+        tags: strings(item.get("tags")),
+        summary: text("summary"),
+        status: string(item.get("status")).map(|word| (status_of(&word), short_word(word))),
+        created_at: text("created_at"),
         digest: [0; 16],
     };
     let mut hash = blake3::Hasher::new();

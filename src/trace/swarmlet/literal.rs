@@ -10,6 +10,8 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 const PYTHON_MAX: usize = 1 << 20;
 /// A Python literal with more brackets open at once is plain text: its parser recurses.
 const PYTHON_DEPTH_MAX: usize = 64;
+/// One of more values is plain text too: its parser takes some 10 µs and 300 bytes for each.
+const PYTHON_VALUES_MAX: usize = 10_000;
 
 /// A value, of which only so much is kept as outcomes are read from.
 #[derive(Debug, Clone, PartialEq)]
@@ -134,7 +136,7 @@ impl<'de> Visitor<'de> for Keep {
 
 /// A Python dictionary literal, as older stores have it.
 pub(super) fn python(text: &[u8]) -> Option<Literal> {
-    if text.len() > PYTHON_MAX || depth(text) > PYTHON_DEPTH_MAX {
+    if text.len() > PYTHON_MAX || depth(text) > PYTHON_DEPTH_MAX || values(text)? > PYTHON_VALUES_MAX {
         return None;
     }
     let literal: Python = std::str::from_utf8(text).ok()?.parse().ok()?;
@@ -153,6 +155,27 @@ fn depth(text: &[u8]) -> usize {
         most = most.max(open);
     }
     most
+}
+
+/// How many values there are, going by what stands before or between them outside of strings. `None` where a string may
+/// begin or end with several quotes, which tells nothing apart; what a program prints of itself has no such.
+fn values(text: &[u8]) -> Option<usize> {
+    let (mut quote, mut escaped, mut values) = (None, false, 0);
+    for (at, byte) in text.iter().enumerate() {
+        let is_quote = matches!(byte, b'\'' | b'"');
+        if is_quote && text.get(at..at + 3).is_some_and(|three| three.iter().all(|other| other == byte)) {
+            return None;
+        }
+        match quote {
+            Some(_) if escaped => escaped = false,
+            Some(_) if *byte == b'\\' => escaped = true,
+            Some(open) if open == byte => quote = None,
+            Some(_) => {}
+            None if is_quote => quote = Some(byte),
+            None => values += usize::from(matches!(byte, b',' | b':' | b'(' | b'[' | b'{')),
+        }
+    }
+    Some(values)
 }
 
 fn keep(value: Python) -> Literal {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::index::IndexEntry;
+use super::known;
 use super::layout::{METADATA, TASK, path};
 use super::value::{cut, short_word, status_of, string, strings, when};
 use crate::error::{Error, Result};
@@ -43,7 +44,7 @@ pub(super) fn worker(
     let fields = Fields(&object);
     let id = root.file_name().map_or_else(|| WorkerId(placeholder()), WorkerId);
     if let Some(claimed) = fields.text("worker_id").filter(|claimed| claimed.as_bytes() != id.0.as_bytes()) {
-        flaws.push(Flaw::OtherId(claimed));
+        flaws.push(Flaw::OtherId(short_word(claimed)));
     }
     let owner = match fields.both("owner_id") {
         (Some(a), Some(b)) if a != b => {
@@ -93,7 +94,7 @@ pub(super) fn worker(
 
 fn status(fields: &Fields<'_>, index: Option<&IndexEntry>, flaws: &mut Vec<Flaw>) -> (Status, Option<String>) {
     let indexed = index.and_then(|entry| entry.status.clone());
-    match (fields.text("status"), indexed) {
+    match (fields.word("status"), indexed) {
         (Some(word), indexed) => {
             let status = status_of(&word);
             if let Some((other, other_word)) = indexed.filter(|(other, _)| *other != status) {
@@ -130,11 +131,7 @@ fn read(folder: &dyn Store) -> Result<Map<String, Value>, Failure> {
     if bytes.trim_ascii().is_empty() {
         return Err(bad("empty".into()));
     }
-    match serde_json::from_slice(&bytes) {
-        Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(bad("not a JSON object".into())),
-        Err(error) => Err(bad(format!("not JSON: {error}"))),
-    }
+    known::object(&bytes).map_err(|fault| bad(fault.to_string()))
 }
 
 /// The task as metadata has it.

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::super::jsonl;
+use super::super::jsonl::{self, Lines};
 use super::input::tool_key;
+use super::known;
 use super::layout::path;
 use crate::error::Result;
 use crate::model::Outcome;
@@ -43,34 +43,37 @@ impl Recorded {
     }
 }
 
-/// The records of each tool, in order: the n-th belongs to the tool's n-th file.
+/// The records of each tool, in order: the n-th belongs to the tool's n-th file. Of no more than there are files.
 pub(super) type ByTool = HashMap<String, Vec<Recorded>>;
 
-#[derive(Deserialize)]
-struct Line {
-    #[serde(default)]
-    event: Value,
-    #[serde(flatten)]
-    fields: Map<String, Value>,
-}
-
-/// Reads metrics.jsonl. The second value counts lines that could not be read.
-pub(super) fn read(folder: &dyn Store) -> Result<(ByTool, u64)> {
+/// Reads metrics.jsonl until `go_on` says no. `files` says how many files each tool has. Also how the lines could be
+/// read.
+pub(super) fn read(
+    folder: &dyn Store,
+    files: &HashMap<String, usize>,
+    go_on: &dyn Fn() -> bool,
+) -> Result<(ByTool, Lines)> {
     let file = folder.open(&path(FILE))?;
     let mut by_tool = ByTool::new();
-    let bad = jsonl::for_each(&*file, |line: Line| {
-        if line.event == "tool_call" {
-            add(&mut by_tool, &line.fields);
+    let lines = jsonl::for_each(&*file, go_on, |line| {
+        let Ok(line) = known::object(line) else { return false };
+        if line.get("event").is_some_and(|event| event == "tool_call") {
+            add(&mut by_tool, &line, files);
         }
+        true
     })?;
-    Ok((by_tool, bad))
+    Ok((by_tool, lines))
 }
 
 /// Fills the gaps with what the metadata says of its calls.
-pub(super) fn with_metadata(mut by_tool: ByTool, metadata: &Map<String, Value>) -> ByTool {
+pub(super) fn with_metadata(
+    mut by_tool: ByTool,
+    metadata: &Map<String, Value>,
+    files: &HashMap<String, usize>,
+) -> ByTool {
     let mut listed = ByTool::new();
     let calls = metadata.get("tool_calls").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    calls.iter().filter_map(Value::as_object).for_each(|call| add(&mut listed, call));
+    calls.iter().filter_map(Value::as_object).for_each(|call| add(&mut listed, call, files));
     for (tool, records) in listed {
         let known = by_tool.entry(tool).or_default();
         for (at, record) in records.into_iter().enumerate() {
@@ -83,11 +86,16 @@ pub(super) fn with_metadata(mut by_tool: ByTool, metadata: &Map<String, Value>) 
     by_tool
 }
 
-fn add(by_tool: &mut ByTool, fields: &Map<String, Value>) {
+fn add(by_tool: &mut ByTool, fields: &Map<String, Value>, files: &HashMap<String, usize>) {
     let Some(tool) = fields.get("tool").or_else(|| fields.get("name")).and_then(Value::as_str) else { return };
-    by_tool.entry(tool_key(tool)).or_default().push(Recorded {
-        success: fields.get("success").and_then(Value::as_bool),
-        exit_code: fields.get("exit_code").and_then(Value::as_i64),
-        duration_ms: fields.get("duration_ms").and_then(Value::as_f64).filter(|ms| *ms >= 0.0).map(|ms| ms as u64),
-    });
+    let key = tool_key(tool);
+    let Some(files) = files.get(&key) else { return };
+    let records = by_tool.entry(key).or_default();
+    if records.len() < *files {
+        records.push(Recorded {
+            success: fields.get("success").and_then(Value::as_bool),
+            exit_code: fields.get("exit_code").and_then(Value::as_i64),
+            duration_ms: fields.get("duration_ms").and_then(Value::as_f64).filter(|ms| *ms >= 0.0).map(|ms| ms as u64),
+        });
+    }
 }

@@ -1,8 +1,7 @@
 //! Outputs stored out of band: `<data>/tool_outputs/<owner>/<id>.txt`, named by a stub in the call's own file.
 
-use serde_json::Value;
-
 use super::super::Place;
+use super::known;
 use super::outcome::Stub;
 use super::value::string;
 use crate::error::Result;
@@ -23,7 +22,7 @@ pub(super) fn find(place: Place<'_>, worker: &Worker, stub: &Stub) -> Result<Opt
     };
     let (Ok(description), Ok(body)) = (file("json"), file("txt")) else { return Ok(None) };
     let Some(description) = read_whole(outputs, &description, DESCRIPTION_MAX)? else { return Ok(None) };
-    let description: Value = serde_json::from_slice(&description).unwrap_or_default();
+    let description = known::object(&description).unwrap_or_default();
     if string(description.get("owner_id")).as_ref() != Some(&owner.0) {
         return Ok(None);
     }

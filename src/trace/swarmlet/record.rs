@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::super::Place;
 use super::input::tool_key;
+use super::known::Known;
 use super::layout::{CALLS, TASK, path};
 use super::metadata;
 use super::metrics::{self, ByTool};
@@ -42,41 +43,53 @@ pub(super) fn record(
 ) -> Record {
     let folder = place.folder;
     let mut unreadable = Unreadable::default();
-    let (recorded, bad_metrics) = unreadable.of(metrics::FILE, metrics::read(folder)).unwrap_or_default();
-    let recorded = metrics::with_metadata(recorded, metadata);
-    let thread = unreadable.of(thread::FILE, thread::read(folder)).unwrap_or_default();
     let listed = unreadable.of(CALLS, call_files(folder));
     let mut trace = Trace { records_calls: listed.is_some(), ..Trace::default() };
-    let mut counted: HashMap<String, usize> = HashMap::new();
+    // Each file with its tool's key, and which of the tool's files it is.
+    let mut files: HashMap<String, usize> = HashMap::new();
+    let numbered: Vec<(CallFile, String, usize)> = listed
+        .unwrap_or_default()
+        .into_iter()
+        .map(|file| {
+            let key = tool_key(&file.tool);
+            let count = files.entry(key.clone()).or_default();
+            *count += 1;
+            (file, key, *count - 1)
+        })
+        .collect();
+    let (recorded, metrics) = unreadable.of(metrics::FILE, metrics::read(folder, &files, go_on)).unwrap_or_default();
+    let recorded = metrics::with_metadata(recorded, metadata, &files);
+    // The outputs before the thread: how the calls ended matters more than what they were made with.
     let mut unread = 0;
-    for file in listed.unwrap_or_default() {
-        let key = tool_key(&file.tool);
-        let nth = counted.entry(key.clone()).or_default();
-        let input = thread.inputs.get(&key).and_then(|inputs| inputs.get(*nth)).cloned().flatten();
+    let mut nths = Vec::with_capacity(numbered.len());
+    for (file, key, nth) in numbered {
         let look = go_on();
         unread += u64::from(!look);
-        trace.calls.push(call(place, &worker, file, (&recorded, &key, *nth), input, look, &mut unreadable));
-        *nth += 1;
+        trace.calls.push(call(place, &worker, file, (&recorded, &key, nth), look, &mut unreadable));
+        nths.push((key, nth));
     }
-    for (key, inputs) in &thread.inputs {
-        let answered = counted.get(key).copied().unwrap_or(0);
-        let name = thread.names.get(key).unwrap_or(key);
-        trace.unanswered.extend(inputs.iter().skip(answered).map(|_| name.clone()));
+    let mut thread = unreadable.of(thread::FILE, thread::read(folder, &files, go_on)).unwrap_or_default();
+    for (call, (key, nth)) in trace.calls.iter_mut().zip(nths) {
+        call.input = thread.inputs.get_mut(&key).and_then(|inputs| inputs.get_mut(nth)).and_then(Option::take);
     }
-    trace.unanswered.sort();
+    trace.unanswered = thread.unanswered;
     if trace.calls.is_empty() {
         trace.loose = loose_files(folder, &mut unreadable);
         trace.tools_used = unreadable.of(TOOLS_USED, tools_used(folder)).unwrap_or_default();
     }
     let words = unreadable.of(RESULT, result(folder));
-    trace.final_words = words.unwrap_or_else(|| thread.last_words.filter(|_| worker.status.is_finished()));
+    // The last of a thread that was read in part only is not its last.
+    let last_words = thread.last_words.filter(|_| worker.status.is_finished() && thread.lines.partly.is_none());
+    trace.final_words = words.unwrap_or(last_words);
     let in_file = || unreadable.of(TASK, metadata::task_file(folder, TASK_MAX)).flatten();
     // While the metadata is torn, the file says more only of the task that was read before.
     let is_kept = |task: &String| !worker.is_torn() || !worker.task.is_empty() && task.starts_with(&worker.task);
     let task = metadata::task(metadata).or_else(in_file).filter(is_kept);
     trace.task = task.map(|task| cut(task, TASK_MAX));
-    trace.bad_lines =
-        [(metrics::FILE, bad_metrics), (thread::FILE, thread.bad)].into_iter().filter(|(_, n)| *n > 0).collect();
+    for (file, lines) in [(metrics::FILE, metrics), (thread::FILE, thread.lines)] {
+        trace.bad_lines.extend((lines.bad > 0).then_some((file, lines.bad)));
+        trace.partly.extend(lines.partly.map(|partly| (file, partly)));
+    }
     trace.unreadable = unreadable.0;
     Record { worker, trace, unread }
 }
@@ -134,7 +147,6 @@ fn call(
     worker: &Worker,
     file: CallFile,
     (recorded, key, nth): (&ByTool, &str, usize),
-    input: Option<String>,
     look: bool,
     unreadable: &mut Unreadable,
 ) -> ToolCall {
@@ -174,7 +186,7 @@ fn call(
         exit_code: record.exit_code.or(judged.exit_code),
         duration_ms: record.duration_ms,
         bytes,
-        input,
+        input: None,
     }
 }
 
@@ -239,7 +251,8 @@ fn loose_files(folder: &dyn Store, unreadable: &mut Unreadable) -> Vec<LooseFile
 /// Names of tools: a list of strings or of objects with `tool` or `name`, bare or under `tools`.
 fn tools_used(folder: &dyn Store) -> Result<Vec<String>> {
     let bytes = read_whole(folder, &path(TOOLS_USED), metadata::SIZE_MAX)?;
-    let value: Option<Value> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let known: Option<Known> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let value = known.map(|known| known.value);
     let list = value.as_ref().and_then(|value| value.as_array().or_else(|| value.get("tools")?.as_array()));
     let name =
         |item: &Value| string(Some(item)).or_else(|| string(item.get("tool"))).or_else(|| string(item.get("name")));

@@ -2,66 +2,91 @@
 
 use std::collections::HashMap;
 
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::jsonl;
+use super::super::jsonl::{self, Lines};
 use super::input::{one_line, tool_key};
+use super::known;
 use super::layout::path;
 use super::value::cut;
 use crate::error::Result;
+use crate::model::Unanswered;
 use crate::store::Store;
 
 /// The file's name.
 pub(super) const FILE: &str = "thread.jsonl";
 /// The longest last words that are kept, in bytes.
 pub(super) const WORDS_MAX: usize = 4_096;
+/// How many tools are told apart among the calls that left no output.
+const TOOLS_MAX: usize = 1_000;
+/// The longest name of a tool, in bytes; no file's name is longer.
+const NAME_MAX: usize = 255;
+/// Once the inputs together are larger, only so much of each further one is kept, both in bytes.
+const INPUTS_MAX: usize = 4 << 20;
+const SHORT_INPUT: usize = 120;
 
 /// What a thread tells.
 #[derive(Debug, Default)]
 pub(super) struct Thread {
-    /// Inputs of each tool's calls, in order: the n-th belongs to the tool's n-th file.
+    /// Inputs of each tool's calls, in order: the n-th belongs to the tool's n-th file. Of no more than there are files.
     pub(super) inputs: HashMap<String, Vec<Option<String>>>,
-    /// The tools' own names behind the keys of `inputs`.
-    pub(super) names: HashMap<String, String>,
+    /// Calls for which there is no file.
+    pub(super) unanswered: Unanswered,
     /// The last thing the assistant said.
     pub(super) last_words: Option<String>,
-    /// Lines that could not be read.
-    pub(super) bad: u64,
+    /// How the lines could be read.
+    pub(super) lines: Lines,
+    /// How large all inputs are together, in bytes.
+    kept: usize,
 }
 
-#[derive(Deserialize)]
-struct Message {
-    #[serde(default)]
-    role: Value,
-    #[serde(default)]
-    content: Value,
-    #[serde(default)]
-    tool_calls: Value,
-}
-
-/// Reads the thread in `folder`.
-pub(super) fn read(folder: &dyn Store) -> Result<Thread> {
+/// Reads the thread in `folder` until `go_on` says no. `files` says how many files each tool has.
+pub(super) fn read(folder: &dyn Store, files: &HashMap<String, usize>, go_on: &dyn Fn() -> bool) -> Result<Thread> {
     let mut thread = Thread::default();
     let file = folder.open(&path(FILE))?;
-    let bad = jsonl::for_each(&*file, |message: Message| {
-        if message.role != "assistant" {
-            return;
+    let lines = jsonl::for_each(&*file, go_on, |line| {
+        let Ok(message) = known::object(line) else { return false };
+        if message.get("role").is_some_and(|role| role == "assistant") {
+            thread.take(message.get("content"), message.get("tool_calls"), files);
         }
-        if let Some(words) = message.content.as_str().map(str::trim).filter(|words| !words.is_empty()) {
-            thread.last_words = Some(cut(words.to_owned(), WORDS_MAX));
+        true
+    })?;
+    thread.lines = lines;
+    Ok(thread)
+}
+
+impl Thread {
+    /// Takes what the assistant said and called.
+    fn take(&mut self, content: Option<&Value>, calls: Option<&Value>, files: &HashMap<String, usize>) {
+        if let Some(words) = content.and_then(Value::as_str).map(str::trim).filter(|words| !words.is_empty()) {
+            self.last_words = Some(cut(words.to_owned(), WORDS_MAX));
         }
-        let calls = message.tool_calls.as_array().map(Vec::as_slice).unwrap_or_default();
-        for call in calls {
+        for call in calls.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default() {
             // Beside {name, args} there is the form of the chat APIs: {function: {name, arguments}}.
             let body = call.get("function").unwrap_or(call);
             let Some(name) = body.get("name").and_then(Value::as_str) else { continue };
+            let name = cut(name.to_owned(), NAME_MAX);
+            let key = tool_key(&name);
+            let answered = self.inputs.get(&key).map_or(0, Vec::len);
+            if files.get(&key).is_none_or(|files| answered >= *files) {
+                self.leave(name);
+                continue;
+            }
             let arguments = body.get("args").or_else(|| body.get("arguments")).unwrap_or(&Value::Null);
-            let key = tool_key(name);
-            thread.names.entry(key.clone()).or_insert_with(|| cut(name.to_owned(), 200));
-            thread.inputs.entry(key).or_default().push(one_line(arguments));
+            let input =
+                one_line(arguments).map(|line| if self.kept < INPUTS_MAX { line } else { cut(line, SHORT_INPUT) });
+            self.kept += input.as_ref().map_or(0, String::len);
+            self.inputs.entry(key).or_default().push(input);
         }
-    })?;
-    thread.bad = bad;
-    Ok(thread)
+    }
+
+    /// Counts a call that left no output.
+    fn leave(&mut self, tool: String) {
+        let Unanswered { tools, more } = &mut self.unanswered;
+        if tools.len() < TOOLS_MAX || tools.contains_key(&tool) {
+            *tools.entry(tool).or_default() += 1;
+        } else {
+            *more += 1;
+        }
+    }
 }

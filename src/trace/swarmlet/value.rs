@@ -7,8 +7,9 @@ use crate::model::{Status, When};
 
 /// The longest id or word that is taken, in bytes.
 const WORD_MAX: usize = 1_500;
-/// How many tags are kept.
+/// How many tags are kept, and how much of each, in bytes.
 const TAGS_MAX: usize = 32;
+const TAG_MAX: usize = 200;
 
 /// A string or a number as text; nothing else, and nothing empty.
 pub(super) fn string(value: Option<&Value>) -> Option<String> {
@@ -19,19 +20,25 @@ pub(super) fn string(value: Option<&Value>) -> Option<String> {
     }
 }
 
-/// Words of hostile length are cut and end in a hash of the whole, so that different ones stay different.
+/// A word of hostile length is cut and ends in a hash of the whole, so that different ones stay different.
 pub(super) fn short_word(word: String) -> String {
-    if word.len() <= WORD_MAX {
-        return word;
+    if word.len() <= WORD_MAX { word } else { shortened(&word, WORD_MAX) }
+}
+
+/// The same of any text, at most `max` bytes of it.
+pub(super) fn shortened(text: &str, max: usize) -> String {
+    if text.len() <= max {
+        return text.to_owned();
     }
-    let hash = blake3::hash(word.as_bytes()).to_hex();
-    cut(word, WORD_MAX - hash.len()) + &hash
+    let hash = blake3::hash(text.as_bytes()).to_hex();
+    let end = text.floor_char_boundary(max.saturating_sub(hash.len()));
+    text.get(..end).unwrap_or_default().to_owned() + &hash
 }
 
 /// A list of strings or numbers as text; what is neither is left out.
 pub(super) fn strings(value: Option<&Value>) -> Vec<String> {
     let list = value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    list.iter().filter_map(|item| string(Some(item))).map(|tag| cut(tag, WORD_MAX)).take(TAGS_MAX).collect()
+    list.iter().filter_map(|item| string(Some(item))).map(|tag| cut(tag, TAG_MAX)).take(TAGS_MAX).collect()
 }
 
 /// The words that are known for a status.
