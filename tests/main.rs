@@ -8,6 +8,7 @@ mod evidence;
 mod faults;
 mod formats;
 mod hostile;
+mod made_up;
 mod mount;
 mod quiet;
 mod reference;

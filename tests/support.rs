@@ -5,11 +5,13 @@ use std::io::Write;
 pub mod counted;
 pub mod dose;
 pub mod faulty;
+pub mod frame;
 pub mod log;
 pub mod mount;
 pub mod schema;
 pub mod seen;
 pub mod store;
+pub mod swarm;
 pub mod tool;
 pub mod user;
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// The layers from the ground up; a module may only use what stands before it.
@@ -76,7 +77,7 @@ fn arrows_go_only_downward() {
 
 #[test]
 fn no_file_holds_two_ideas() {
-    for path in sources(&root().join("src")) {
+    for path in ["src", "benches", "examples"].into_iter().flat_map(|folder| sources(&root().join(folder))) {
         let lines = without_tests(&path).lines().count();
         assert!(lines <= LINES_MAX, "{path:?} has {lines} lines without its tests");
     }
@@ -84,8 +85,27 @@ fn no_file_holds_two_ideas() {
 
 #[test]
 fn every_source_says_what_it_is() {
-    for path in sources(&root().join("src")).into_iter().chain(sources(&root().join("tests"))) {
+    for path in ["src", "tests", "benches", "examples"].into_iter().flat_map(|folder| sources(&root().join(folder))) {
         assert!(fs::read_to_string(&path).unwrap().starts_with("//!"), "{path:?} does not begin with //!");
+    }
+}
+
+#[test]
+fn every_script_says_what_it_is_and_ends_at_the_first_error() {
+    for entry in fs::read_dir(root().join("scripts")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let (first, second) = (text.lines().next().unwrap(), text.lines().nth(1).unwrap());
+        match first {
+            "#!/usr/bin/env bash" => {
+                assert!(second.starts_with("# "), "{path:?} does not say what it is");
+                assert!(text.contains("\nset -euo pipefail\n"), "{path:?} goes on after an error");
+            }
+            // In Python an error ends it anyway.
+            "#!/usr/bin/env python3" => assert!(second.starts_with("\"\"\""), "{path:?} does not say what it is"),
+            other => panic!("{path:?} begins with {other}"),
+        }
+        assert!(fs::metadata(&path).unwrap().permissions().mode() & 0o111 == 0o111, "{path:?} cannot be run");
     }
 }
 

@@ -21,10 +21,12 @@ use swarmletfs::view::Filter;
 
 use super::Snapshot;
 use crate::needs_fuse;
-use crate::support::{Mount, TestStore, see};
+use crate::support::dose::times;
+use crate::support::frame::check_frame;
+use crate::support::{Mount, TestStore, dose, see};
 
 /// How many changes are made.
-const CHANGES: u64 = 10_000;
+const CHANGES: usize = 10_000;
 /// How many readers read meanwhile.
 const READERS: usize = 8;
 /// The writer goes on until every generated file was seen in so many versions.
@@ -127,23 +129,7 @@ fn check_index(bytes: &[u8]) -> Result<(), String> {
 /// Checks one version of evidence.txt: the frame is whole and of one version, and so is every output in it that was
 /// never torn on disk.
 fn check_evidence(bytes: &[u8]) -> Result<(), String> {
-    let text = str::from_utf8(bytes).map_err(|error| error.to_string())?;
-    let mut lines = text.lines();
-    let first = lines.next().unwrap_or_default();
-    let tag = first.rsplit(' ').next().unwrap_or_default();
-    if !first.starts_with("--- Evidence for ") || tag.len() != 7 || !tag.starts_with('#') {
-        return Err(format!("first line: {first}"));
-    }
-    if lines.next_back() != Some(format!("--- End Evidence --- {tag}").as_str()) || !text.ends_with('\n') {
-        return Err(format!("last line: {:?}", text.lines().last()));
-    }
-    let used = text.split("Used: ").nth(1).and_then(|rest| rest.split(' ').next());
-    if used != Some(bytes.len().to_string().as_str()) {
-        return Err(format!("{} bytes, and it says {used:?}", bytes.len()));
-    }
-    if let Some(other) = text.lines().find(|line| line.contains('#') && !line.ends_with(tag)) {
-        return Err(format!("of another version than {tag}: {other}"));
-    }
+    let text = check_frame(bytes)?;
     // Sections begin after an empty line.
     for section in text.split("\n\n").filter(|section| section.contains("001_renamed.txt (")) {
         let versions: BTreeSet<&str> = section.lines().filter(|line| version_of(line).is_ok()).collect();
@@ -187,18 +173,18 @@ fn readers_under_constant_change_see_old_or_new_and_never_a_mix() {
     let mount = Mount::new(&store.path());
     let paths = paths();
     let met: Met = Mutex::new(vec![BTreeMap::new(); paths.len()]);
-    let (done, changes) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (done, changes, wanted) = (AtomicBool::new(false), AtomicU64::new(0), dose(CHANGES) as u64);
     let wrong: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let enough = || met.lock().unwrap().iter().all(|versions| versions.len() >= VERSIONS);
     thread::scope(|scope| {
         scope.spawn(|| {
             let begun = Instant::now();
             let mut n = 1;
-            while n <= CHANGES || !enough() {
+            while n <= wanted || !enough() {
                 change(&store, n);
                 changes.store(n, Ordering::Relaxed);
                 n += 1;
-                if begun.elapsed() > Duration::from_secs(60) || !wrong.lock().unwrap().is_empty() {
+                if begun.elapsed() > Duration::from_secs(60) * times() as u32 || !wrong.lock().unwrap().is_empty() {
                     break;
                 }
             }
@@ -242,7 +228,7 @@ fn readers_under_constant_change_see_old_or_new_and_never_a_mix() {
         changes.into_inner(),
         &wrong[..wrong.len().min(8)]
     );
-    assert!(changes.into_inner() >= CHANGES);
+    assert!(changes.into_inner() >= wanted);
     assert!(enough(), "{:?}", met.lock().unwrap().iter().map(BTreeMap::len).collect::<Vec<_>>());
     settle(&store, &mount);
 }
