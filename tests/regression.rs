@@ -36,7 +36,7 @@ fn a_worker_without_metadata_has_no_record_to_keep_when_torn_metadata_comes() {
 
 #[test]
 fn a_torn_or_odd_index_keeps_no_other_index_from_being_read() {
-    let worker = Says(OldA, Meta(NoStatus, Mine, NoRun, Undated, NoTask));
+    let worker = Says(OldA, Meta(Wordless, Mine, Alone, Undated, NoTask));
     replay(&[&[worker], &[TornIndex(0)], &[Index(1, List, OldA, Running, Mine)]]);
     replay(&[&[worker], &[Plant(NamedIndex, Itself, Folder)], &[Index(1, List, OldA, Running, Mine)]]);
 }
@@ -44,7 +44,7 @@ fn a_torn_or_odd_index_keeps_no_other_index_from_being_read() {
 #[test]
 fn a_worker_s_own_task_goes_before_the_one_an_index_has_of_it_in_every_file() {
     replay(&[
-        &[Says(A, Meta(Running, Mine, NoRun, Undated, NoTask))],
+        &[Says(A, Meta(Running, Mine, Alone, Undated, NoTask))],
         &[Index(0, List, A, Running, Mine)],
         &[Write(A, TaskText, Plain)],
     ]);
@@ -53,7 +53,7 @@ fn a_worker_s_own_task_goes_before_the_one_an_index_has_of_it_in_every_file() {
 #[test]
 fn while_metadata_is_torn_the_task_stays_what_it_was_in_every_file() {
     replay(&[
-        &[Says(A, Meta(Running, Mine, NoRun, Undated, WithTask)), Write(A, TaskText, Plain)],
+        &[Says(A, Meta(Running, Mine, Alone, Undated, WithTask)), Write(A, TaskText, Plain)],
         &[Tear(A, 128)],
         &[Write(A, TaskText, ErrorText)],
     ]);
@@ -61,13 +61,13 @@ fn while_metadata_is_torn_the_task_stays_what_it_was_in_every_file() {
 
 #[test]
 fn a_renamed_worker_is_read_anew_where_a_rename_leaves_no_trace_in_the_folder() {
-    replay(&[&[Says(A, Meta(Running, Mine, NoRun, Undated, WithTask))], &[Rename(A, TwinA)]]);
+    replay(&[&[Says(A, Meta(Running, Mine, Alone, Undated, WithTask))], &[Rename(A, TwinA)]]);
 }
 
 #[test]
 fn a_torn_worker_that_goes_and_comes_back_has_no_record_from_before() {
     replay(&[
-        &[SaysAnew(OldA, Meta(Running, Mine, NoRun, Undated, WithTask))],
+        &[SaysAnew(OldA, Meta(Running, Mine, Alone, Undated, WithTask))],
         &[Tear(OldA, 0)],
         &[Rename(OldA, B)],
         &[Rename(B, OldA)],

@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn few_files_are_kept_and_those_used_last() {
         let (mut contended, file): (_, Arc<dyn File>) = (Contended::default(), Arc::new(Nothing));
-        let worker = |n: u64| Node::Worker(Name::new(&n.to_string()).unwrap());
+        let worker = |n: u64| Node::Worker(Name::new(n.to_string()).unwrap());
         for n in 0..100 {
             contended.note(worker(n));
             contended.keep(n, file.clone());

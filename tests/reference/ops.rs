@@ -91,7 +91,7 @@ pub enum Status {
     Success,
     Failed,
     OddWord,
-    NoStatus,
+    Wordless,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,10 +105,10 @@ pub enum Whose {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Run {
-    NoRun,
+    Alone,
     Run7,
-    RunLatest,
-    RunSlash,
+    CalledLatest,
+    WithSlash,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -227,7 +227,7 @@ impl Status {
             Success => Some("success"),
             Failed => Some("failed"),
             OddWord => Some("odd"),
-            NoStatus => None,
+            Wordless => None,
         }
     }
 }
@@ -248,10 +248,10 @@ impl Meta {
             TwoOwners => (Some(MINE), Some(THEIRS)),
         };
         let run = match run {
-            NoRun => Value::Null,
+            Alone => Value::Null,
             Run7 => json!(7),
-            RunLatest => json!("latest"),
-            RunSlash => json!("a/b"),
+            CalledLatest => json!("latest"),
+            WithSlash => json!("a/b"),
         };
         let created = match day {
             Undated => None,
@@ -385,7 +385,7 @@ fn slot() -> impl Strategy<Value = Slot> {
 }
 
 fn status() -> impl Strategy<Value = Status> {
-    select(&[Running, Success, Success, Failed, Created, OddWord, NoStatus][..])
+    select(&[Running, Success, Success, Failed, Created, OddWord, Wordless][..])
 }
 
 fn whose() -> impl Strategy<Value = Whose> {
@@ -393,7 +393,7 @@ fn whose() -> impl Strategy<Value = Whose> {
 }
 
 fn meta() -> impl Strategy<Value = Meta> {
-    let run = select(&[NoRun, Run7, Run7, RunLatest, RunSlash][..]);
+    let run = select(&[Alone, Run7, Run7, CalledLatest, WithSlash][..]);
     let (day, task) = (select(&[Undated, Monday, Tuesday][..]), select(&[WithTask, WithTask, NoTask][..]));
     (status(), whose(), run, day, task).prop_map(|(status, whose, run, day, task)| Meta(status, whose, run, day, task))
 }

@@ -61,7 +61,7 @@ pub fn view(swarm: &Swarm, raw: &Raw, owner: Option<&str>) -> BTreeMap<Vec<u8>, 
     put(&[b"README.md"], Shown::Made { says: Says::Exactly(readme), mtime: None });
     put(&[b"workers"], Shown::Folder(None));
     put(&[b"runs"], Shown::Folder(None));
-    let root = whole.then(|| raw.0[&b""[..]].mtime).unwrap_or_default();
+    let root = if whole { raw.0[&b""[..]].mtime } else { Default::default() };
     many(&mut put, b"", &members.iter().collect::<Vec<_>>(), Many { run: None, skipped, root });
     put(&[b"workers/index.json"], all_index(&members, skipped, root));
     for member in &members {
