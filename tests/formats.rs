@@ -1,5 +1,6 @@
 //! Every rule of the worker artifact store (docs/FORMATS.md), through the core: a store on disk, read as the tree.
 
+mod black_box;
 mod calls;
 mod contrary;
 mod layouts;
