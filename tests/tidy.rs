@@ -147,7 +147,7 @@ fn every_promise_has_a_test_named_after_it() {
     for path in sources(&root().join("src")).into_iter().chain(sources(&root().join("tests"))) {
         let text = fs::read_to_string(&path).unwrap();
         for found in text.split("#[test]").skip(1) {
-            let name = found.split("fn ").nth(1).and_then(|rest| rest.split('(').next()).unwrap();
+            let Some(name) = found.split("fn ").nth(1).and_then(|rest| rest.split('(').next()) else { continue };
             let is_run = !found.split("fn ").next().unwrap().contains("#[ignore");
             tests.extend(is_run.then(|| name.to_owned()));
         }
