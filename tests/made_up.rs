@@ -39,7 +39,7 @@ fn every_version_of_a_file_is_right_and_nothing_else_is() {
         assert_ne!(old, new, "{part:?}");
         assert_eq!((SWARM.check(3, part, &old), SWARM.check(3, part, &new)), (Ok(()), Ok(())), "{part:?}");
         let (half, more) = (old.len() / 2, [old.as_slice(), b"x"].concat());
-        let mixed = [&old[..half], &new[half..]].concat();
+        let mixed = [&old[..half], new.get(half..).unwrap_or_default()].concat();
         let zeros = [&old[..half], &vec![0; old.len() - half]].concat();
         let of_another = SWARM.bytes(4, part, 4);
         let mut wrong = vec![more, mixed, zeros, of_another];
@@ -50,6 +50,8 @@ fn every_version_of_a_file_is_right_and_nothing_else_is() {
         } else {
             wrong.extend([old[..half].to_vec(), Vec::new()]);
         }
+        // Two versions of a short file may differ in one half alone, and a mix is then one of them.
+        wrong.retain(|bytes| *bytes != old && *bytes != new);
         for (at, bytes) in wrong.iter().enumerate() {
             assert!(SWARM.check(3, part, bytes).is_err(), "{part:?}, {at}");
         }

@@ -18,7 +18,7 @@ pub const INDEXES: [&str; 2] = ["workers/index.json", "index.json"];
 pub struct Model {
     /// The last good record of each folder, as long as the folder is the same.
     good: BTreeMap<Vec<u8>, (Identity, Record)>,
-    /// The last good entries of each index.
+    /// The last good entries of each index, of the folders that were there then.
     indexes: [Vec<Entry>; 2],
 }
 
@@ -33,17 +33,24 @@ pub struct Swarm {
 impl Model {
     /// Looks at what lies in the store now.
     pub fn look(&mut self, raw: &Raw) -> Swarm {
-        for (path, entries) in INDEXES.iter().zip(&mut self.indexes) {
-            match raw.file(path.as_bytes()) {
-                Some(text) => *entries = read_index(text).unwrap_or(std::mem::take(entries)),
+        let mut swarm = Swarm::default();
+        let places = places(raw, &mut swarm.skipped);
+        for (number, (path, entries)) in INDEXES.iter().zip(&mut self.indexes).enumerate() {
+            let is_there = |entry: &Entry| {
+                let id = entry.id.as_bytes();
+                places.iter().any(|(folder, index)| *index == number && name_of(folder) == id)
+            };
+            match raw.file(path.as_bytes()).map(read_index) {
+                Some(Some(read)) => *entries = read.into_iter().filter(is_there).collect(),
+                // Torn: what it said before.
+                Some(None) => {}
                 None => entries.clear(),
             }
         }
-        let mut swarm = Swarm::default();
         let mut good = BTreeMap::new();
-        for (path, index) in places(raw, &mut swarm.skipped) {
+        for (path, index) in places {
             let at = |inner: &str| [path.as_slice(), b"/", inner.as_bytes()].concat();
-            let id = path.rsplit(|b| *b == b'/').next().unwrap();
+            let id = name_of(&path);
             let task = raw.file(&at("task.txt"));
             let read = |value: &Value| Record::of(value, id, &self.indexes[index], task);
             let identity = raw.0[&path].identity;
@@ -80,6 +87,10 @@ impl Model {
         !self.good.keys().all(|folder| whole(&metadata(folder)))
             || !indexes.into_iter().all(|(path, _)| whole(path.as_bytes()))
     }
+}
+
+fn name_of(path: &[u8]) -> &[u8] {
+    path.rsplit(|b| *b == b'/').next().unwrap()
 }
 
 fn flawed(mut record: Record, flaw: &'static str) -> Record {
