@@ -144,6 +144,17 @@ mod tests {
     }
 
     #[test]
+    fn python_literals_of_too_many_values_are_plain_text() {
+        let list = |n: usize| format!("{{'ok': False, 'a': [{}]}}", "0,".repeat(n));
+        assert_eq!(of(&list(9_000)).0, Outcome::Failed);
+        assert_eq!(of(&list(11_000)).0, Outcome::Unknown);
+        let text = |part: &str| format!("{{'ok': False, 'a': '{}'}}", part.repeat(11_000));
+        assert_eq!(of(&text(r#"[a, b: \' " {c}] "#)).0, Outcome::Failed);
+        // Three quotes could hide where a string ends.
+        assert_eq!(of("{'ok': False, 'a': '''0,'''}").0, Outcome::Unknown);
+    }
+
+    #[test]
     fn error_texts_fail_without_an_exit_code() {
         assert_eq!(of("<tool-error>no route</tool-error>"), (Outcome::Failed, None));
         assert_eq!(of("Error: no such host"), (Outcome::Failed, None));
