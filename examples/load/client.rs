@@ -20,8 +20,6 @@ use crate::weather::{Weather, name};
 
 /// The generated files of a worker, a run and the swarm.
 const GENERATED: [&str; 3] = ["evidence.txt", "index.json", "summary"];
-/// A file that is replaced again and again between its lookup and its open is tried so often.
-const TRIES: u32 = 20;
 /// Who was refused waits so long before the next operation.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -142,19 +140,12 @@ impl Client {
         &mut self,
         kind: Kind,
         path: &Path,
-        mut act: impl FnMut(&Path) -> io::Result<T>,
+        act: impl FnOnce(&Path) -> io::Result<T>,
         judge: impl FnOnce(&T) -> Result<(), String>,
     ) {
         let began = Instant::now();
         self.pulse.set(Some((began, path.to_path_buf())));
-        let mut answer = act(path);
-        for _ in 1..TRIES {
-            if !answer.as_ref().is_err_and(|error| name(error) == "ESTALE") {
-                break;
-            }
-            self.tally.again += 1;
-            answer = act(path);
-        }
+        let answer = act(path);
         let took = began.elapsed();
         self.pulse.set(None);
         match answer {

@@ -30,8 +30,6 @@ pub(crate) struct Tally {
     times: BTreeMap<Kind, Histogram<u64>>,
     /// What failed as it may, by the error's name.
     pub(crate) errors: BTreeMap<String, u64>,
-    /// How often a file was opened again since it was replaced between its lookup and its open.
-    pub(crate) again: u64,
     /// How much was wrong; the first few are told.
     pub(crate) wrong: u64,
     told: Vec<String>,
@@ -73,7 +71,6 @@ impl Tally {
         for (name, count) in other.errors {
             *self.errors.entry(name).or_default() += count;
         }
-        self.again += other.again;
         self.wrong += other.wrong;
         self.told.extend(other.told);
         Ok(())
@@ -97,7 +94,7 @@ impl Tally {
         }
         let errors: Vec<String> = self.errors.iter().map(|(name, count)| format!("{count} {name}")).collect();
         let errors = if errors.is_empty() { "none".into() } else { errors.join(", ") };
-        let _ = writeln!(out, "errors: {errors}; opened again (ESTALE): {}; wrong: {}", self.again, self.wrong);
+        let _ = writeln!(out, "errors: {errors}; wrong: {}", self.wrong);
         for wrong in self.told.iter().take(TOLD) {
             let _ = writeln!(out, "wrong: {wrong}");
         }

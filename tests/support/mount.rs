@@ -135,9 +135,22 @@ impl Mount {
         self.child.id()
     }
 
-    /// From now on the program may have no more than `most` of `resource`.
+    /// From now on the program may have no more than `most` of `resource`. Waits until it is through its own look at
+    /// the new mount, which without resources is none.
     pub fn limit(&self, resource: Resource, most: u64) {
+        let begun = Instant::now();
+        while !self.has_thread("signals") {
+            assert!(begun.elapsed() < READY, "the mount is not served: {}", self.log());
+            thread::sleep(Duration::from_millis(2));
+        }
         limit(Pid::from_child(&self.child), resource, most);
+    }
+
+    fn has_thread(&self, name: &str) -> bool {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        // One that ends meanwhile is none.
+        let mut names = tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok());
+        names.any(|found| found.trim_end() == name)
     }
 
     /// What the program has open.
