@@ -59,6 +59,8 @@ impl Error {
             Error::Stale => Errno::STALE,
             Error::UnknownHandle => Errno::BADF,
             Error::ReadOnly => Errno::ROFS,
+            // To the kernel this means that the program never knows the operation, and it does not ask for it again.
+            Error::Io(Errno::NOSYS) => Errno::IO,
             Error::Io(errno) => *errno,
         }
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use swarmletfs::fuse::{Access, log_panics, mount};
 use swarmletfs::name::RelPath;
@@ -59,7 +60,12 @@ impl Served {
         self.ask(&format!("panic {k}"));
     }
 
-    /// From now on nothing fails. Whether a call panicked since [`Served::panic_at`].
+    /// From now on every call of the store from the `k`-th on is one that the system does not know.
+    pub fn unknown_from(&mut self, k: u64) {
+        self.ask(&format!("unknown {k}"));
+    }
+
+    /// From now on nothing fails. Whether a call was met by what was planned before.
     pub fn heal(&mut self) -> bool {
         self.ask("heal") == "true"
     }
@@ -118,6 +124,10 @@ fn serve(point: PathBuf) {
             let answer = match order.split_once(' ') {
                 Some(("panic", k)) => {
                     plan.fail(k.parse().unwrap(), Fault::Panic, false);
+                    String::new()
+                }
+                Some(("unknown", k)) => {
+                    plan.fail(k.parse().unwrap(), Fault::Errno(Errno::NOSYS), true);
                     String::new()
                 }
                 _ if order == "change" => {

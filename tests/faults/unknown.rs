@@ -1,0 +1,35 @@
+//! A system call that the store's file system does not know: to the kernel that word means that this program never
+//! knows the operation, which is then not asked for again for as long as the mount lives.
+
+use std::fs;
+
+use rustix::io::Errno;
+
+use super::served::Served;
+use crate::cli::program::is_root;
+use crate::needs_fuse;
+
+#[test]
+fn what_the_system_does_not_know_is_an_error_of_that_request_alone() {
+    needs_fuse!();
+    if !is_root() {
+        return;
+    }
+    let mut served = Served::new();
+    served.expect_warning("function not implemented");
+    for path in ["supervisor/strategy.md", "workers/failed/tool_calls/002_build.txt"] {
+        let right = served.read(path);
+        for k in 1.. {
+            served.change();
+            served.forget();
+            served.unknown_from(k);
+            let found = fs::read(served.at(path));
+            if !served.heal() {
+                break;
+            }
+            let error = found.map_err(|error| error.raw_os_error());
+            assert!(matches!(error, Ok(_) | Err(Some(5))), "{path}, call {k}: {error:?} is not {}", Errno::IO);
+            assert_eq!(served.read(path), right, "{path}: not right again after call {k}");
+        }
+    }
+}
