@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-pub use source::{Source, SourceError, looks_like_store};
+pub use source::{Source, SourceError, looks_like_sessions, looks_like_store};
 pub use survey::{Access, FileStat, Stamp};
 
 use crate::error::{Error, Result};
@@ -130,6 +130,11 @@ impl Catalog {
         Ok(Catalog { sources, freshness, current: ArcSwap::from_pointee(first.snapshot), refreshing: Mutex::new(()) })
     }
 
+    /// Whether workers' folders may take time to be looked into.
+    pub fn makes_folders(&self) -> bool {
+        self.sources.iter().any(|source| source.format.makes_folders())
+    }
+
     /// The folders on disk beneath which all stores lie.
     pub fn roots(&self) -> Vec<BorrowedFd<'_>> {
         self.sources.iter().flat_map(Source::roots).collect()
@@ -185,7 +190,9 @@ impl Catalog {
     /// The state of all files of a worker: at most a second old if `closely` or if the worker is unfinished, else as
     /// old as a finished worker may be shown.
     pub fn stamp(&self, entry: &Entry, closely: bool) -> Result<Arc<Stamp>> {
-        let fresh = if closely || entry.is_moving() { self.freshness.unfinished } else { self.freshness.finished };
+        let finishes = self.sources.get(entry.source).is_none_or(|source| source.format.finishes());
+        let fresh =
+            if closely || !finishes || entry.is_moving() { self.freshness.unfinished } else { self.freshness.finished };
         let held = entry.stamp.lock().clone();
         // What could not be read may be readable by now.
         let fresh_of =
@@ -215,7 +222,8 @@ impl Catalog {
     /// A worker's folder, entered. [`Error::NotFound`] where another folder has taken its place: what the catalog knows
     /// of a worker, and above all whose it is, was read in this one.
     pub fn folder(&self, entry: &Entry) -> Result<Box<dyn Store>> {
-        let folder = self.source_store(entry.source).enter(&entry.worker.root)?;
+        let source = self.sources.get(entry.source).ok_or(Error::NotFound)?;
+        let folder = source.format.enter(&*source.store, &entry.worker.root)?;
         let identity = folder.stat(&RelPath::root())?.identity;
         if identity == entry.glance.identity { Ok(folder) } else { Err(Error::NotFound) }
     }

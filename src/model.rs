@@ -4,12 +4,15 @@
 //! for readers is shaped in [`crate::render`]. Nothing here is invented: what a trace does not say is `None` or
 //! unknown.
 
+mod passed;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
 
-use crate::error::Error;
+pub use passed::{EXAMPLES, PassedOver, Reason, Several, Skipped};
+
 use crate::name::{Name, RelPath};
 
 /// A worker's id: the name of its folder in `workers/`.
@@ -134,6 +137,10 @@ pub enum Flaw {
     TwoOwners,
     /// The store's index says another status.
     IndexDisagrees(String),
+    /// Its transcript cannot be read: the reason.
+    BadTranscript(String),
+    /// Its transcript holds nothing that was said.
+    NoMessages,
 }
 
 /// A worker as listing and metadata tell: what is kept in memory for every worker of a store.
@@ -163,6 +170,8 @@ pub struct Worker {
     pub tags: Vec<String>,
     /// The model it ran on.
     pub model: Option<String>,
+    /// The folder it worked in, as it says.
+    pub cwd: Option<String>,
     /// When it was set up.
     pub created_at: When,
     /// When it began.
@@ -183,6 +192,33 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// A worker of which nothing is known but where it lies.
+    pub fn named(name: Name, root: RelPath) -> Worker {
+        Worker {
+            id: WorkerId(name),
+            root,
+            owner: None,
+            run: None,
+            job: None,
+            parent: None,
+            status: Status::Unknown,
+            status_source: None,
+            task: String::new(),
+            task_type: None,
+            tags: Vec::new(),
+            model: None,
+            cwd: None,
+            created_at: When::Absent,
+            started_at: When::Absent,
+            finished_at: When::Absent,
+            duration_ms: None,
+            error: None,
+            summary: None,
+            flaws: Vec::new(),
+            whole: true,
+        }
+    }
+
     /// Whether its metadata could not be read, or not as JSON.
     pub fn is_torn(&self) -> bool {
         self.flaws.iter().any(|flaw| matches!(flaw, Flaw::BadMetadata { .. }))
@@ -227,6 +263,8 @@ pub enum Output {
     InPlace,
     /// In the folder of stored-out outputs beside the store, at this path.
     StoredOut(RelPath),
+    /// Nowhere: no result has come.
+    Pending,
     /// Nowhere that can be read: the reason, as a part of a sentence.
     Unreadable(String),
 }
@@ -287,6 +325,49 @@ pub struct Trace {
     pub partly: Vec<(&'static str, Partly)>,
     /// Files that are there and could not be read, with the reason; next time they perhaps can.
     pub unreadable: Vec<(RelPath, String)>,
+    /// The tokens it took, where its source counts them.
+    pub tokens: Option<Tokens>,
+    /// Outputs that were cut before they were written down.
+    pub truncated: Vec<RelPath>,
+    /// What of a transcript could not be shown anywhere else.
+    pub unused: Unused,
+}
+
+/// Tokens, as the source counts them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tokens {
+    /// Read by the model, less those out of its cache.
+    pub input: u64,
+    /// Written by it.
+    pub output: u64,
+    /// Read out of its cache.
+    pub cache_read: u64,
+    /// Put into its cache.
+    pub cache_creation: u64,
+}
+
+impl std::ops::AddAssign for Tokens {
+    fn add_assign(&mut self, more: Tokens) {
+        self.input = self.input.saturating_add(more.input);
+        self.output = self.output.saturating_add(more.output);
+        self.cache_read = self.cache_read.saturating_add(more.cache_read);
+        self.cache_creation = self.cache_creation.saturating_add(more.cache_creation);
+    }
+}
+
+/// What a transcript holds that is not shown.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Unused {
+    /// How many lines it has, of which these are some.
+    pub lines: u64,
+    /// Lines of kinds that are not known, by kind.
+    pub kinds: BTreeMap<String, u64>,
+    /// Results of calls that were never made.
+    pub stray_results: u64,
+    /// Calls that are too many.
+    pub more_calls: u64,
+    /// Lines of subagents that are too many.
+    pub more_agents: u64,
 }
 
 /// Calls without an output.
@@ -338,89 +419,6 @@ impl Trace {
     /// How many calls ended so.
     pub fn count(&self, outcome: Outcome) -> usize {
         self.calls.iter().filter(|call| call.outcome == outcome).count()
-    }
-}
-
-/// What a store holds that is not shown, by reason.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Skipped {
-    /// Symbolic links, which are never followed; in the view of one owner also files with more than one hard link.
-    pub links: u64,
-    /// FIFOs, sockets and devices, which are never opened, and foreign mounts.
-    pub special: u64,
-    /// Folders among the workers that are none.
-    pub not_workers: u64,
-    /// Folders that could not be read.
-    pub unreadable: u64,
-}
-
-impl Skipped {
-    /// Whether nothing was skipped.
-    pub fn is_empty(&self) -> bool {
-        *self == Skipped::default()
-    }
-}
-
-/// Why something among the workers of a store is not shown.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Reason {
-    /// A symbolic link, which is never followed.
-    Link,
-    /// A FIFO, socket or device, which is never opened.
-    Special,
-    /// A folder with another file system mounted on it, which is never entered.
-    ForeignMount,
-    /// A folder that is no worker.
-    NotAWorker,
-    /// A folder that could not be read.
-    Unreadable,
-}
-
-/// What lies among the workers of a store and is not shown: how much for each reason, and the first few by name.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct PassedOver(BTreeMap<Reason, Several>);
-
-/// How many there are for one reason, and which.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Several {
-    /// How many.
-    pub count: u64,
-    /// The first [`EXAMPLES`] by path, from the store's root, each with the error that was met, if any was.
-    pub first: BTreeMap<RelPath, Option<Error>>,
-}
-
-/// How many are remembered by name.
-pub const EXAMPLES: usize = 3;
-
-impl PassedOver {
-    /// Adds one that is passed over.
-    pub fn add(&mut self, path: RelPath, reason: Reason, error: Option<Error>) {
-        let several = self.0.entry(reason).or_default();
-        several.count += 1;
-        several.first.insert(path, error);
-        if several.first.len() > EXAMPLES {
-            several.first.pop_last();
-        }
-    }
-
-    /// What is passed over for this reason.
-    pub fn of(&self, reason: Reason) -> Several {
-        self.0.get(&reason).cloned().unwrap_or_default()
-    }
-
-    /// Whether nothing is.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl std::ops::AddAssign<&PassedOver> for Skipped {
-    fn add_assign(&mut self, passed: &PassedOver) {
-        let count = |reason| passed.0.get(&reason).map_or(0, |several| several.count);
-        self.links += count(Reason::Link);
-        self.special += count(Reason::Special) + count(Reason::ForeignMount);
-        self.not_workers += count(Reason::NotAWorker);
-        self.unreadable += count(Reason::Unreadable);
     }
 }
 

@@ -10,6 +10,7 @@ mod disk;
 mod memory;
 mod unshared;
 
+use std::any::Any;
 use std::io::{self, Read};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, SystemTime};
@@ -124,7 +125,7 @@ pub trait File: Send + Sync {
 }
 
 /// Bytes under one root.
-pub trait Store: Send + Sync {
+pub trait Store: Any + Send + Sync {
     /// Where the bytes are, for people: a path or an address.
     fn describe(&self) -> String;
 
@@ -148,6 +149,12 @@ pub trait Store: Send + Sync {
     /// The folder `path` as a store of its own: it stays that folder, whatever takes its name's place later. Who was
     /// let into a folder by what is in it can so not be led into another.
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>>;
+
+    /// Of a folder whose files are made of a few others: what stat tells of those. Nothing in it changes unless they
+    /// do. `None` for a folder whose files stand for themselves.
+    fn made_of(&self) -> Option<Result<Vec<Meta>>> {
+        None
+    }
 }
 
 /// A larger buffer is large, in bytes.

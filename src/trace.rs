@@ -4,9 +4,14 @@
 //! Input is read as it is found: torn, half-written, of another version, hostile. A format knows nothing of views:
 //! whose a worker is, it only reports.
 
+mod claude_code;
+mod input;
 mod jsonl;
+mod lenient;
 mod swarmlet;
+mod value;
 
+pub use claude_code::ClaudeCode;
 pub use swarmlet::Swarmlet;
 
 use crate::error::Result;
@@ -45,6 +50,8 @@ pub struct Found {
     pub folders: Vec<RelPath>,
     /// What lies among them and is no such folder.
     pub passed: PassedOver,
+    /// How many files were not read yet in which there may be more.
+    pub unread: u64,
 }
 
 /// The bytes a worker's record is read from.
@@ -70,6 +77,11 @@ pub trait Format: Send + Sync {
     /// The folders that may be workers.
     fn find(&self, store: &dyn Store) -> Result<Found>;
 
+    /// Enters one of them: as it is on disk, or as a folder made of what is on disk.
+    fn enter(&self, store: &dyn Store, path: &RelPath) -> Result<Box<dyn Store>> {
+        store.enter(path)
+    }
+
     /// Looks at one of them, entered as `folder`, which lies at `path` in its store; `None` if it is no worker.
     fn glance(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<Glance>>;
 
@@ -81,9 +93,23 @@ pub trait Format: Send + Sync {
     /// metadata is torn just now. Stops looking into outputs when `go_on` says no.
     fn record(&self, place: Place<'_>, last_good: &Worker, go_on: &dyn Fn() -> bool) -> Result<Record>;
 
+    /// Whether no more is to be expected of a worker that says it has finished.
+    fn finishes(&self) -> bool {
+        true
+    }
+
+    /// Whether the workers' folders are made of something else when they are looked into, which takes time.
+    fn makes_folders(&self) -> bool {
+        false
+    }
+
     /// The folder of the supervisor's own notes, where the format has one.
-    fn supervisor(&self) -> Option<RelPath>;
+    fn supervisor(&self) -> Option<RelPath> {
+        None
+    }
 
     /// Files that list all workers and so belong to nobody's view but the one of everything.
-    fn index_files(&self) -> Vec<RelPath>;
+    fn index_files(&self) -> Vec<RelPath> {
+        Vec::new()
+    }
 }

@@ -127,6 +127,7 @@ impl Tree {
     /// Whether a lookup may take longer than a stat: such are not answered by the thread that asks the kernel.
     pub fn lookup_is_slow(&self, parent: Ino, name: &[u8]) -> bool {
         match (self.node(parent), name_of(name)) {
+            (Ok(Node::Own { .. } | Node::Worker(_)), _) if self.makes_folders() => true,
             (Ok(Node::Own { .. } | Node::Supervisor(_)), _) => false,
             (Ok(Node::Worker(_)), Ok(name)) => crate::render::Generated::asked(&name).is_some(),
             _ => true,
@@ -136,12 +137,17 @@ impl Tree {
     /// Whether getattr, opendir and readdir of `ino` may take longer than a stat.
     pub fn is_slow(&self, ino: Ino) -> bool {
         let Ok(node) = self.node(ino) else { return false };
-        !matches!(node, Node::Own { .. } | Node::Supervisor(_)) && node.generated().is_none()
+        let is_own = matches!(node, Node::Own { .. } | Node::Supervisor(_)) && !self.makes_folders();
+        !is_own && node.generated().is_none()
     }
 
     /// Whether opening `ino` may take longer than an open.
     pub fn open_is_slow(&self, ino: Ino) -> bool {
-        self.node(ino).is_ok_and(|node| node.generated().is_some())
+        self.node(ino).is_ok_and(|node| node.generated().is_some() || self.makes_folders())
+    }
+
+    fn makes_folders(&self) -> bool {
+        self.namespace.view().makes_folders()
     }
 
     /// Gives back `count` lookups; an inode without lookups is forgotten.
@@ -179,7 +185,9 @@ impl Tree {
             let fh = self.handles.lock().add(Handle::Bytes(bytes));
             return Ok(Opened { fh, keep_cache: true });
         }
-        let now = self.open_now(&slot.node)?;
+        // Another kind of thing by now: whoever looks it up again sees that.
+        let replaced = |error| if error == Error::IsADirectory { Error::Stale } else { error };
+        let now = self.open_now(&slot.node).map_err(replaced)?;
         let (attr, file) = if now.0.ident == slot.ident { now } else { self.open_looked_up(ino, slot.node)? };
         let keep_cache = self.inodes.lock().opened(ino, (attr.mtime, attr.ctime, attr.size));
         let fh = self.handles.lock().add(Handle::File(ino, file));
@@ -202,7 +210,8 @@ impl Tree {
 
     /// Opens a folder: its entries as they are now.
     pub fn open_folder(&self, ino: Ino) -> Result<Fh> {
-        let items = self.items(ino)?;
+        let replaced = |error| if error == Error::NotADirectory { Error::Stale } else { error };
+        let items = self.items(ino).map_err(replaced)?;
         Ok(self.handles.lock().add(Handle::Folder(Arc::new(Mutex::new(items.into())))))
     }
 

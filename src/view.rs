@@ -79,6 +79,11 @@ impl View {
         self.catalog.roots()
     }
 
+    /// Whether what lies in a worker's folder may take time to be looked at.
+    pub fn makes_folders(&self) -> bool {
+        self.catalog.makes_folders()
+    }
+
     /// Whether by now other folders stand in the places of the stores.
     pub fn is_replaced(&self) -> bool {
         self.catalog.is_replaced()
@@ -130,7 +135,7 @@ impl View {
                 Some(outputs) => outputs.open(path).map(Some),
                 None => Ok(None),
             },
-            Output::Unreadable(_) => Ok(None),
+            Output::Pending | Output::Unreadable(_) => Ok(None),
         }
     }
 

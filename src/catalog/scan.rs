@@ -44,10 +44,14 @@ pub(super) fn scan(sources: &[Source], before: Option<&Snapshot>, freshness: Fre
         if source.store.stat(&RelPath::root()).is_ok_and(|root| root.nlink == 0) {
             troubles.push("the folder of a store was removed".into());
         }
+        if found.unread > 0 {
+            troubles.push(format!("{} transcripts were not read yet for workers that are told inside", found.unread));
+        }
         let mut passed = found.passed;
         for folder in found.folders {
             let old = known.get(&(number, &folder)).copied();
-            if let Some(old) = old.filter(|old| !old.is_moving() && lately(old, freshness)) {
+            let settled = |old: &&Arc<Entry>| source.format.finishes() && !old.is_moving();
+            if let Some(old) = old.filter(settled).filter(|old| lately(old, freshness)) {
                 entries.push(Arc::clone(old));
                 continue;
             }
@@ -97,7 +101,7 @@ pub(super) fn look(
 ) -> Result<Option<Arc<Entry>>> {
     let now = Instant::now();
     // Entered once: what the glance tells and what is read are of the same folder.
-    let folder = source.store.enter(path)?;
+    let folder = source.format.enter(&*source.store, path)?;
     let Some(glance) = source.format.glance(&*folder, path)? else { return Ok(None) };
     let same = old.filter(|old| old.glance.key == glance.key);
     if let Some(old) = same.filter(|old| old.worker.whole) {

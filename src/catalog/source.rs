@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::model::{PassedOver, Reason};
 use crate::name::{RelPath, printable};
 use crate::store::{Disk, Entry, File, Meta, Store, Unshared};
-use crate::trace::{Fit, Format, Swarmlet};
+use crate::trace::{ClaudeCode, Fit, Format, Swarmlet};
 
 /// A store and how to read it.
 pub struct Source {
@@ -36,7 +36,7 @@ pub enum SourceError {
     #[error("{} is one worker, not a store of workers; give the folder that holds it: {}", shown(.0), shown(.0.parent().unwrap_or(.0)))]
     OneWorker(PathBuf),
     /// It holds nothing that is known.
-    #[error("no workers in {}: expected folders with a metadata.json or a tool_calls/, there or in its workers/{}", shown(.path), not_followed(.passed))]
+    #[error("no workers in {}: expected folders with a metadata.json or a tool_calls/, there or in its workers/, or transcripts of Claude Code{}", shown(.path), not_followed(.passed))]
     NoWorkers {
         /// The folder.
         path: PathBuf,
@@ -75,15 +75,17 @@ impl Source {
     pub fn open(path: &Path) -> Result<Source, SourceError> {
         let failed = |error| SourceError::Open { path: path.to_path_buf(), error };
         let store = Disk::open(path).map_err(failed)?;
-        let format = Swarmlet::default();
-        match format.fit(&store).map_err(failed)? {
-            Fit::Workers | Fit::Empty => {}
+        let format = match Swarmlet::default().fit(&store).map_err(failed)? {
+            Fit::Workers | Fit::Empty => Box::new(Swarmlet::default()) as Box<dyn Format>,
             Fit::OneWorker => return Err(SourceError::OneWorker(path.to_path_buf())),
-            Fit::No => {
-                let passed = format.find(&store).map_err(failed)?.passed;
-                return Err(SourceError::NoWorkers { path: path.to_path_buf(), passed });
-            }
-        }
+            Fit::No => match ClaudeCode::default().fit(&store).map_err(failed)? {
+                Fit::Workers | Fit::Empty => Box::new(ClaudeCode::default()),
+                Fit::OneWorker | Fit::No => {
+                    let passed = Swarmlet::default().find(&store).map_err(failed)?.passed;
+                    return Err(SourceError::NoWorkers { path: path.to_path_buf(), passed });
+                }
+            },
+        };
         // A root of its own: the store's root never reaches beyond itself.
         let mut no_outputs = Vec::new();
         let outputs = OUTPUTS.iter().map(|folder| path.join(folder)).find_map(|folder| {
@@ -94,7 +96,7 @@ impl Source {
             found
         });
         let outputs = outputs.map(|outputs| Arc::new(outputs) as Arc<dyn Store>);
-        Ok(Source { no_outputs, ..Source::over(Arc::new(store), outputs) })
+        Ok(Source { no_outputs, format, ..Source::over(Arc::new(store), outputs) })
     }
 
     /// A worker artifact store that is open already, with the store of its stored-out outputs.
@@ -139,6 +141,12 @@ impl Source {
 pub fn looks_like_store(path: &Path) -> bool {
     let Ok(store) = Disk::open(path) else { return false };
     matches!(Swarmlet::default().fit(&store), Ok(Fit::Workers))
+}
+
+/// Whether `path` surely holds Claude Code's sessions.
+pub fn looks_like_sessions(path: &Path) -> bool {
+    let Ok(store) = Disk::open(path) else { return false };
+    matches!(ClaudeCode::default().fit(&store), Ok(Fit::Workers))
 }
 
 /// Stands where no store is: holds nothing.

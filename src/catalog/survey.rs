@@ -17,9 +17,9 @@ pub struct Stamp {
     pub key: [u8; 16],
     /// The newest change.
     pub newest: Time,
-    /// How many files there are.
+    /// How many files there are; of a folder that is made of others, 0 unless they were listed.
     pub files: u64,
-    /// Their sizes together, in bytes.
+    /// Their sizes together, in bytes; likewise.
     pub bytes: u64,
     /// What is in the folder and not shown.
     pub skipped: Skipped,
@@ -88,11 +88,32 @@ pub(super) fn survey(store: &dyn Store, files: Option<&mut Vec<FileStat>>) -> Re
         },
         files,
     };
+    // What is made of a few files changes with those, and looking at all that is made of them would make it.
+    let sources = store.made_of().transpose()?;
+    for meta in sources.iter().flatten() {
+        walk.note(&RelPath::root(), meta);
+    }
     walk.note(&RelPath::root(), &own);
-    walk.folder(&RelPath::root(), 0)?;
-    let mut stamp = walk.stamp;
-    walk.hash.finalize_xof().fill(&mut stamp.key);
-    Ok(stamp)
+    let mut key = [0; 16];
+    match sources {
+        Some(_) => {
+            walk.hash.finalize_xof().fill(&mut key);
+            let (access, newest) = (walk.stamp.access, walk.stamp.newest);
+            (walk.stamp.files, walk.stamp.bytes) = (0, 0);
+            if walk.files.as_mut().is_some_and(|files| {
+                files.clear();
+                true
+            }) {
+                walk.folder(&RelPath::root(), 0)?;
+            }
+            (walk.stamp.access, walk.stamp.newest) = (access, newest);
+        }
+        None => {
+            walk.folder(&RelPath::root(), 0)?;
+            walk.hash.finalize_xof().fill(&mut key);
+        }
+    }
+    Ok(Stamp { key, ..walk.stamp })
 }
 
 struct Walk<'a> {

@@ -1,7 +1,7 @@
 //! Which folder of traces is meant, in one order everywhere.
 //!
 //! What was said, `$SWARMLET_DATA_PATH`, the nearest folder from the current one upwards that is a store, the known
-//! places. What was said is taken as it is, whether it is a store or not: opening it tells. What was not said must
+//! places, Claude Code's sessions. What was said is taken as it is, whether it is a store or not: opening it tells. What was not said must
 //! look like a store, and be the only one at its level.
 
 use std::ffi::OsString;
@@ -9,12 +9,17 @@ use std::path::{Path, PathBuf};
 
 use super::refusal::Refusal;
 use super::say::shown;
+use crate::catalog::looks_like_sessions;
 
 /// The variable that names a store.
 const VARIABLE: &str = "SWARMLET_DATA_PATH";
 
 /// Where stores are found on machines that were set up as the first users did.
 const KNOWN_PLACES: &[&str] = &["/data/swarmlet", "/data/workers", "/data/swarmlet/workers"];
+
+/// The variable that names Claude Code's folder, and where it is in the home folder otherwise.
+const SESSIONS_VARIABLE: &str = "CLAUDE_CONFIG_DIR";
+const SESSIONS: &str = ".claude";
 
 /// The stores to mount, and why these.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,14 +38,20 @@ pub(super) struct Surroundings<'a> {
     pub(super) current: &'a Path,
     /// [`KNOWN_PLACES`].
     pub(super) known: &'a [&'a str],
+    /// Where Claude Code keeps its sessions; nothing else is looked for there.
+    pub(super) sessions: Option<PathBuf>,
     /// Whether a folder looks like a store.
     pub(super) is_store: &'a dyn Fn(&Path) -> bool,
+    /// Whether a folder holds sessions.
+    pub(super) has_sessions: &'a dyn Fn(&Path) -> bool,
 }
 
 impl<'a> Surroundings<'a> {
     /// This machine, seen from the folder `current`.
     pub(super) fn here(current: &'a Path, is_store: &'a dyn Fn(&Path) -> bool) -> Surroundings<'a> {
-        Surroundings { variable: std::env::var_os(VARIABLE), current, known: KNOWN_PLACES, is_store }
+        let has_sessions = &looks_like_sessions;
+        let (variable, sessions) = (std::env::var_os(VARIABLE), sessions());
+        Surroundings { variable, current, known: KNOWN_PLACES, sessions, is_store, has_sessions }
     }
 }
 
@@ -68,15 +79,13 @@ pub(super) fn choose(options: &[PathBuf], operands: &[PathBuf], around: &Surroun
     }
     match found.as_slice() {
         [store] => Ok(Chosen { stores: vec![store.clone()], why: "a known place".into() }),
-        [] => Err(Refusal::new(
-            format!(
-                "no store was found (${VARIABLE} is not set, no folder from {} upwards is a store, and neither is any \
-                 of {})",
-                shown(around.current),
-                around.known.join(", "),
-            ),
-            "name one with `--store PATH`",
-        )),
+        [] => match around.sessions.as_ref().filter(|folder| (around.has_sessions)(folder)) {
+            Some(sessions) => {
+                let why = "Claude Code's sessions, since there is no other store";
+                Ok(Chosen { stores: vec![sessions.clone()], why: why.into() })
+            }
+            None => Err(none(around)),
+        },
         several => Err(Refusal::new(
             format!(
                 "there are several stores, {}",
@@ -85,6 +94,27 @@ pub(super) fn choose(options: &[PathBuf], operands: &[PathBuf], around: &Surroun
             "choose with `--store PATH`, which can be given once for each",
         )),
     }
+}
+
+fn none(around: &Surroundings<'_>) -> Refusal {
+    let sessions = around.sessions.as_ref().map(|folder| format!("; {} holds no sessions", shown(folder)));
+    Refusal::new(
+        format!(
+            "no store was found (${VARIABLE} is not set, no folder from {} upwards is a store, and neither is any of \
+             {}{})",
+            shown(around.current),
+            around.known.join(", "),
+            sessions.unwrap_or_default(),
+        ),
+        "name one with `--store PATH`",
+    )
+}
+
+/// The folder of Claude Code, as it finds it itself.
+fn sessions() -> Option<PathBuf> {
+    let named = std::env::var_os(SESSIONS_VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let home = || std::env::var_os("HOME").filter(|home| !home.is_empty()).map(|home| Path::new(&home).join(SESSIONS));
+    named.or_else(home).filter(|folder| folder.is_absolute())
 }
 
 /// The nearest store from the current folder upwards. A store's own `workers` folder can look like a store itself;
@@ -114,7 +144,9 @@ mod tests {
             variable: Some(variable.into()),
             current: Path::new(current),
             known: PLACES,
+            sessions: Some("/home/.claude".into()),
             is_store: &is_store,
+            has_sessions: &is_store,
         };
         choose(&options, operand.map(PathBuf::from).as_slice(), &around)
             .map(|chosen| chosen.stores)
@@ -133,6 +165,8 @@ mod tests {
         assert_eq!(chosen(&[], None, "d", "/s", all), one("/s/d"));
         assert_eq!(chosen(&[], None, "", "/s/sub/x/y", all), one("/s/sub"));
         assert_eq!(chosen(&[], None, "", "/elsewhere", all), one("/k/one"));
+        assert_eq!(chosen(&[], None, "", "/elsewhere", &["/k/two", "/home/.claude"]), one("/k/two"));
+        assert_eq!(chosen(&[], None, "", "/elsewhere", &["/home/.claude"]), one("/home/.claude"));
     }
 
     #[test]
@@ -148,7 +182,7 @@ mod tests {
         let two = chosen(&[], None, "", "/", &["/k/one", "/k/two"]).unwrap_err();
         assert!(two.contains("/k/one and /k/two") && two.contains("--store"), "{two}");
         let none = chosen(&[], None, "", "/here", &[]).unwrap_err();
-        for looked in ["SWARMLET_DATA_PATH", "/here", "/k/one, /k/two", "--store"] {
+        for looked in ["SWARMLET_DATA_PATH", "/here", "/k/one, /k/two", "/home/.claude", "--store"] {
             assert!(none.contains(looked), "{none}");
         }
     }

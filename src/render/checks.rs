@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::text::one_line;
 use crate::catalog::Stamp;
-use crate::model::{Flaw, Outcome, Output, Record, Status, Trace, Unanswered};
+use crate::model::{Flaw, Outcome, Output, Record, Status, Trace, Unanswered, Unused};
 
 /// A worker that completed without a word of its own.
 pub(super) const NO_FINAL_WORDS: &str = "no_final_words";
@@ -68,6 +68,14 @@ pub(super) fn of(record: &Record, stamp: &Stamp) -> Vec<Check> {
         let (name, why) = if partly.late { ("not_read_in_time", " in time") } else { ("not_read_whole", "") };
         checks.push(Check::new(name, format!("only its first {} bytes were read{why}", partly.bytes), *file));
     }
+    if let Some(file) = trace.truncated.first() {
+        let says = match trace.truncated.len() {
+            1 => "an output was cut before it was written down".into(),
+            n => format!("{n} outputs were cut before they were written down; the first is this"),
+        };
+        checks.push(Check::new("truncated_at_source", says, file.display()));
+    }
+    unused(&trace.unused, &mut checks);
     if *unread > 0 {
         let says = format!("{unread} outputs were not looked into in time; their outcome is shown as unknown");
         checks.push(Check::new("not_read_in_time", says, "tool_calls"));
@@ -85,6 +93,12 @@ pub(super) fn of(record: &Record, stamp: &Stamp) -> Vec<Check> {
 
 fn flaw(flaw: &Flaw) -> Check {
     let (name, says) = match flaw {
+        Flaw::BadTranscript(reason) => {
+            return Check::new("bad_transcript", one_line(&format!("its transcript: {reason}"), 300), "source.jsonl");
+        }
+        Flaw::NoMessages => {
+            return Check::new("no_message", "nothing was said in its transcript".into(), "source.jsonl");
+        }
         Flaw::NoMetadata => ("no_metadata", "there is no metadata.json".into()),
         Flaw::BadMetadata { reason, kept: true, .. } => {
             ("bad_metadata", format!("metadata.json is {reason}; what was read of it before is shown"))
@@ -109,6 +123,21 @@ fn success(trace: &Trace, checks: &mut Vec<Check>) {
         let says = format!("its status says success, but a call of {tool} failed and none of it succeeded later");
         checks.push(Check::new("failure_never_made_good", says, call.path.display()));
     }
+}
+
+/// What a transcript holds that is shown nowhere.
+fn unused(unused: &Unused, checks: &mut Vec<Check>) {
+    let mut say = |name, count: u64, what: &str| {
+        if count > 0 {
+            checks.push(Check::new(name, format!("{count} {what}"), "source.jsonl"));
+        }
+    };
+    let kinds = unused.kinds.keys().take(TOOLS_SHOWN).map(|kind| one_line(kind, QUOTE_MAX)).collect::<Vec<_>>();
+    let what = format!("lines are of kinds that are not known: {}", kinds.join(", "));
+    say("unknown_records", unused.kinds.values().sum(), &what);
+    say("results_without_calls", unused.stray_results, "results are of calls that were never made");
+    say("calls_not_shown", unused.more_calls, "further calls are too many to be shown");
+    say("workers_not_shown", unused.more_agents, "lines are of subagents that are too many to be shown");
 }
 
 fn repeated(trace: &Trace, checks: &mut Vec<Check>) {

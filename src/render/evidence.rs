@@ -89,7 +89,7 @@ fn section(call: &ToolCall, prefix: &str) -> Section {
         source: match &call.output {
             // Its call's own file holds only the stub, so the offsets are for a file beside the store.
             Output::StoredOut(file) => format!("the store's tool_outputs/{}", defuse(&file.display())),
-            Output::InPlace | Output::Unreadable(_) => path.clone(),
+            Output::InPlace | Output::Pending | Output::Unreadable(_) => path.clone(),
         },
         path,
         outcome: Some(call.outcome),
@@ -98,6 +98,7 @@ fn section(call: &ToolCall, prefix: &str) -> Section {
         input: call.input.clone(),
         unreadable: match &call.output {
             Output::Unreadable(reason) => Some(reason.clone()),
+            Output::Pending => Some(super::index::NO_RESULT.into()),
             Output::InPlace | Output::StoredOut(_) => None,
         },
     }

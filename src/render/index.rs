@@ -1,18 +1,20 @@
 //! index.json: what programs read. Of a worker in full; of a run or the swarm a line for each worker.
 
 use super::fragment::{self, Fragment};
-use super::json::{Call, CallCounts, FileRow, Row, SwarmTail, WorkerIndex, hex, printable};
+use super::json::{Call, CallCounts, FileRow, Row, Source, SwarmTail, WorkerIndex, hex, printable};
 use super::own;
 use super::summary::marker;
 use super::text::{one_line, utc, when};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
-use crate::model::{Outcome, Output, Record, Worker};
+use crate::model::{Outcome, Output, Record, Trace, Worker};
 use crate::store::Time;
 use crate::view::{Member, RunMembers, View, Visible};
 
 /// The longest task in the index of many workers, in bytes.
 const TASK_MAX: usize = 200;
+/// What is said of a call that has no output yet.
+pub(super) const NO_RESULT: &str = "no result has come";
 /// The longest cause there, in bytes.
 const CAUSE_MAX: usize = 200;
 /// How many files of a worker are listed; the others are counted.
@@ -43,13 +45,28 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Recor
             })
             .collect(),
         total_files: now.files,
-        total_bytes: stamp.bytes,
+        total_bytes: now.bytes,
         outputs_not_read_in_time: *unread,
+        tokens: trace.tokens.map(Into::into),
+        source: source(trace),
         checks: fragment.checks,
         marker: marker(member, worker),
     };
     let text = serde_json::to_string_pretty(&index).map_err(|_| Error::Io(rustix::io::Errno::IO))?;
     Ok(((printable(&text) + "\n").into_bytes(), whole))
+}
+
+fn source(trace: &Trace) -> Option<Source> {
+    let unused = &trace.unused;
+    (unused.lines > 0).then(|| Source {
+        lines: unused.lines,
+        unparsable_lines: trace.bad_lines.iter().map(|(_, lines)| lines).sum(),
+        unknown_records: unused.kinds.clone(),
+        results_without_calls: unused.stray_results,
+        calls_without_results: trace.unanswered.tools.values().sum::<u64>() + trace.unanswered.more,
+        calls_not_shown: unused.more_calls,
+        truncated_outputs: trace.truncated.iter().map(|path| path.to_text().into_owned()).collect(),
+    })
 }
 
 fn call(call: &crate::model::ToolCall) -> Call {
@@ -65,6 +82,7 @@ fn call(call: &crate::model::ToolCall) -> Call {
         input: call.input.clone(),
         unreadable: match &call.output {
             Output::Unreadable(reason) => Some(reason.clone()),
+            Output::Pending => Some(NO_RESULT.into()),
             Output::InPlace | Output::StoredOut(_) => None,
         },
     }
@@ -123,6 +141,7 @@ fn row<'a>(member: &Member, worker: &'a Worker, fragment: Option<&Fragment>, sta
         job_id: worker.job.as_deref(),
         parent_id: worker.parent.as_deref(),
         model: worker.model.as_deref(),
+        cwd: worker.cwd.as_deref(),
         calls: fragment.map(|fragment| CallCounts {
             total: fragment.calls,
             failed: fragment.failed,

@@ -3,10 +3,12 @@
 //! Names and paths are those in the mount. Where one is not UTF-8, its text holds U+FFFD for what is not, and its bytes
 //! stand beside it in hexadecimal, under the same key with `_hex` behind.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::checks::Check;
-use crate::model::Skipped;
+use crate::model::{self, Skipped};
 use crate::name::is_unprintable;
 
 /// index.json of a worker.
@@ -28,8 +30,40 @@ pub(super) struct WorkerIndex<'a> {
     pub(super) total_bytes: u64,
     #[serde(skip_serializing_if = "is_zero")]
     pub(super) outputs_not_read_in_time: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tokens: Option<Tokens>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) source: Option<Source>,
     pub(super) checks: Vec<Check>,
     pub(super) marker: String,
+}
+
+/// The tokens that a worker took.
+#[derive(Serialize)]
+pub(super) struct Tokens {
+    pub(super) input: u64,
+    pub(super) output: u64,
+    pub(super) cache_read: u64,
+    pub(super) cache_creation: u64,
+}
+
+impl From<model::Tokens> for Tokens {
+    fn from(tokens: model::Tokens) -> Tokens {
+        let model::Tokens { input, output, cache_read, cache_creation } = tokens;
+        Tokens { input, output, cache_read, cache_creation }
+    }
+}
+
+/// What came of reading the transcript that a worker's folder is made of.
+#[derive(Serialize)]
+pub(super) struct Source {
+    pub(super) lines: u64,
+    pub(super) unparsable_lines: u64,
+    pub(super) unknown_records: BTreeMap<String, u64>,
+    pub(super) results_without_calls: u64,
+    pub(super) calls_without_results: u64,
+    pub(super) calls_not_shown: u64,
+    pub(super) truncated_outputs: Vec<String>,
 }
 
 /// One worker, as it stands in every index.json.
@@ -70,6 +104,8 @@ pub(super) struct Row<'a> {
     pub(super) parent_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) model: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cwd: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) calls: Option<CallCounts>,
     #[serde(skip_serializing_if = "Option::is_none")]

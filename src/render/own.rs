@@ -8,12 +8,14 @@ use crate::name::{Name, RelPath};
 
 /// The file in `workers/` that is ours.
 pub const INDEX: &str = "index.json";
+/// The folder in a worker's that holds links to its children.
+pub const CHILDREN: &str = "children";
 /// Behind the name of a file whose name we use ourselves.
 const OWN: &[u8] = b".own";
 
 /// Whether a name is ours in a worker's folder.
 pub fn is_generated(name: &Name) -> bool {
-    Generated::asked(name).is_some()
+    Generated::asked(name).is_some() || name.as_bytes() == CHILDREN.as_bytes()
 }
 
 /// Whether a name is ours in `workers/`.
@@ -59,8 +61,17 @@ mod tests {
 
     #[test]
     fn own_names_come_back_as_they_were() {
-        for text in ["a", "summary", "summary.own", "summary.own.own", "evidence.4k.txt", "x.own", ".own", "index.json"]
-        {
+        for text in [
+            "a",
+            "summary",
+            "summary.own",
+            "summary.own.own",
+            "evidence.4k.txt",
+            "x.own",
+            ".own",
+            "index.json",
+            "children",
+        ] {
             let name = Name::new(text).unwrap();
             let shown = shown(&name, is_generated);
             assert!(!is_generated(&shown), "{text} is shown as one of ours");

@@ -23,6 +23,14 @@ pub(super) struct Lines {
     pub(super) partly: Option<Partly>,
 }
 
+/// One line of a file.
+pub(super) struct Line<'a> {
+    /// Where it begins, in bytes.
+    pub(super) at: u64,
+    /// All of it, with its newline if it has one.
+    pub(super) bytes: &'a [u8],
+}
+
 /// Calls `decode` with every line of `file` until `go_on` says no, and counts those of which it says that they could
 /// not be decoded. Empty lines do not count, and a last line without its newline is tried and, if torn, not counted.
 pub(super) fn for_each(
@@ -30,10 +38,21 @@ pub(super) fn for_each(
     go_on: &dyn Fn() -> bool,
     mut decode: impl FnMut(&[u8]) -> bool,
 ) -> Result<Lines> {
+    from(file, 0, go_on, |line| decode(line.bytes)).map(|(lines, _)| lines)
+}
+
+/// The same from byte `start` on, where a line begins. Also where to go on another time: at the end of what was read,
+/// less a last line that is torn.
+pub(super) fn from(
+    file: &dyn File,
+    start: u64,
+    go_on: &dyn Fn() -> bool,
+    mut decode: impl FnMut(Line<'_>) -> bool,
+) -> Result<(Lines, u64)> {
     let mut lines = Lines::default();
     let mut line: Vec<u8> = Vec::new();
     let mut too_long = false;
-    let mut offset = 0;
+    let (mut offset, mut begins) = (start, start);
     loop {
         let enough = offset >= FILE_MAX;
         if enough || !go_on() {
@@ -45,12 +64,18 @@ pub(super) fn for_each(
         if piece.is_empty() {
             break;
         }
-        offset += piece.len() as u64;
         let mut rest = piece.as_slice();
         while !rest.is_empty() {
             let (part, after) = rest.split_at(memchr::memchr(b'\n', rest).map_or(rest.len(), |at| at + 1));
             rest = after;
+            offset += part.len() as u64;
             too_long |= line.len() + part.len() > LINE_MAX;
+            // A line that lies in one piece is decoded where it is.
+            if part.ends_with(b"\n") && line.is_empty() && !too_long {
+                lines.bad += u64::from(!(part.trim_ascii().is_empty() || decode(Line { at: begins, bytes: part })));
+                begins = offset;
+                continue;
+            }
             if !too_long {
                 if line.capacity() - line.len() < part.len() {
                     let more = capacity_for(line.len() + part.len()) - line.len();
@@ -59,17 +84,20 @@ pub(super) fn for_each(
                 line.extend_from_slice(part);
             }
             if part.ends_with(b"\n") {
-                lines.bad += u64::from(too_long || !(line.trim_ascii().is_empty() || decode(&line)));
+                let empty = line.trim_ascii().is_empty();
+                lines.bad += u64::from(too_long || !(empty || decode(Line { at: begins, bytes: &line })));
+                begins = offset;
                 line.clear();
                 too_long = false;
             }
         }
     }
-    if lines.partly.is_none() {
+    if lines.partly.is_none() && !line.is_empty() && !too_long && decode(Line { at: begins, bytes: &line }) {
+        begins = offset;
+    } else if lines.partly.is_none() {
         lines.bad += u64::from(too_long);
-        decode(&line);
     }
-    Ok(lines)
+    Ok((lines, begins))
 }
 
 #[cfg(test)]
@@ -135,7 +163,7 @@ mod tests {
             let partly = Some(Partly { bytes: (most * PIECE) as u64, late: true });
             assert_eq!(few(most), (most * PIECE / 2, Lines { bad: 0, partly }));
         }
-        // All of it, and the empty rest.
-        assert_eq!(few(3), (PIECE + 1, Lines::default()));
+        // All of it; the empty rest is no line.
+        assert_eq!(few(3), (PIECE, Lines::default()));
     }
 }

@@ -5,7 +5,6 @@
 //! metadata leaves out.
 
 mod index;
-mod input;
 mod known;
 mod layout;
 mod literal;
@@ -16,7 +15,6 @@ mod outcome;
 mod outputs;
 mod record;
 mod thread;
-mod value;
 
 use parking_lot::Mutex;
 

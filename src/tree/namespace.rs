@@ -9,7 +9,7 @@ use super::attr::Attr;
 use super::versions::{Version, Versions};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
-use crate::render::own::{INDEX, behind, is_generated, is_index, shown};
+use crate::render::own::{CHILDREN, INDEX, behind, is_generated, is_index, shown};
 use crate::render::{Generated, LISTED, Renderer, Scope};
 use crate::store::{Entry, File, Kind, Time};
 use crate::view::{Member, View, Visible};
@@ -33,6 +33,10 @@ pub(super) enum Node {
     RunWorker(Name, Name),
     /// `workers/<worker>/`.
     Worker(Name),
+    /// `workers/<worker>/children/`, where it has any.
+    Children(Name),
+    /// `workers/<worker>/children/<child>`.
+    Child(Name, Name),
     /// A file or folder of a worker's own.
     Own {
         /// The worker.
@@ -117,6 +121,13 @@ impl Namespace {
                 members.find(|member| member.name == worker).ok_or(Error::NotFound)?;
                 Ok(Node::RunWorker(run.clone(), worker))
             }
+            Node::Worker(worker) if text == CHILDREN => Ok(Node::Children(worker.clone())),
+            Node::Children(worker) => {
+                let child = behind(name, is_index).ok_or(Error::NotFound)?;
+                let visible = self.view().visible();
+                visible.children(worker).iter().find(|member| member.name == child).ok_or(Error::NotFound)?;
+                Ok(Node::Child(worker.clone(), child))
+            }
             Node::Worker(worker) => match Generated::asked(name) {
                 Some(file) => Ok(Node::Generated(Scope::Worker(worker.clone()), file)),
                 None => {
@@ -126,9 +137,12 @@ impl Namespace {
             },
             Node::Own { worker, path } => Ok(Node::Own { worker: worker.clone(), path: path.join(name) }),
             Node::Supervisor(path) => Ok(Node::Supervisor(path.join(name))),
-            Node::Latest | Node::RunWorker(..) | Node::StoreIndex | Node::Generated(..) | Node::WorkersIndex => {
-                Err(Error::NotADirectory)
-            }
+            Node::Latest
+            | Node::RunWorker(..)
+            | Node::Child(..)
+            | Node::StoreIndex
+            | Node::Generated(..)
+            | Node::WorkersIndex => Err(Error::NotADirectory),
         }
     }
 
@@ -140,9 +154,17 @@ impl Namespace {
                 Attr::of_folder(&view.root_meta()?, view.newest(&view.visible())?)
             }
             Node::Run(run) | Node::RunWorkers(run) => Attr::of_folder(&view.root_meta()?, self.run_newest(run)?),
-            Node::Latest | Node::RunWorker(..) => {
+            Node::Children(worker) => {
+                let member = view.worker(worker)?;
+                let visible = view.visible();
+                let newest = visible.children(worker).iter().map(|child| child.entry.newest()).max();
+                Attr::of_folder(&view.stat(&member, &RelPath::root())?, newest.ok_or(Error::NotFound)?)
+            }
+            Node::Latest | Node::RunWorker(..) | Node::Child(..) => {
                 let newest = match node {
-                    Node::RunWorker(_, worker) => view.stamp(&*view.worker(worker)?, false)?.newest,
+                    Node::RunWorker(_, worker) | Node::Child(_, worker) => {
+                        view.stamp(&*view.worker(worker)?, false)?.newest
+                    }
                     _ => view.newest(&view.visible())?,
                 };
                 Attr::of_link(&self.link_target(node)?, &view.root_meta()?, newest)
@@ -232,7 +254,17 @@ impl Namespace {
                 };
                 let mut listed: Vec<Listed> = entries.into_iter().map(own).collect();
                 listed.extend(listed_generated(&Scope::Worker(worker.clone())));
+                if !view.visible().children(worker).is_empty() {
+                    listed.push((Name::new(CHILDREN)?, Node::Children(worker.clone()), NodeKind::Folder));
+                }
                 listed
+            }
+            Node::Children(worker) => {
+                let link = |member: &Arc<Member>| {
+                    let node = Node::Child(worker.clone(), member.name.clone());
+                    (shown(&member.name, is_index), node, NodeKind::Link)
+                };
+                view.visible().children(worker).iter().map(link).collect()
             }
             Node::Own { worker, path } => {
                 let entries = view.list(&*view.worker(worker)?, path)?.entries;
@@ -251,9 +283,12 @@ impl Namespace {
                 };
                 entries.into_iter().map(note).collect()
             }
-            Node::Latest | Node::RunWorker(..) | Node::StoreIndex | Node::Generated(..) | Node::WorkersIndex => {
-                return Err(Error::NotADirectory);
-            }
+            Node::Latest
+            | Node::RunWorker(..)
+            | Node::Child(..)
+            | Node::StoreIndex
+            | Node::Generated(..)
+            | Node::WorkersIndex => return Err(Error::NotADirectory),
         };
         listed.sort_by(|a, b| a.0.cmp(&b.0));
         Ok(listed)
@@ -268,6 +303,7 @@ impl Namespace {
                 let latest = visible.runs.keys().max_by_key(|name| (newest(name), (*name).clone()));
                 latest.map(|name| name.as_bytes().to_vec()).ok_or(Error::NotFound)
             }
+            Node::Child(_, child) => Ok([b"../../", shown(child, is_index).as_bytes()].concat()),
             Node::RunWorker(_, worker) => Ok([b"../../../workers/", shown(worker, is_index).as_bytes()].concat()),
             _ => Err(Error::InvalidName),
         }

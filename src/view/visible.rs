@@ -30,6 +30,7 @@ pub struct Visible {
     /// The newest change that listing tells of.
     pub newest: Time,
     by_name: HashMap<Name, usize>,
+    children: HashMap<Name, Vec<Arc<Member>>>,
 }
 
 /// A worker in a view.
@@ -54,6 +55,11 @@ impl Visible {
         self.by_name.get(name).and_then(|at| self.members.get(*at)).cloned()
     }
 
+    /// The workers that this one started, by creation time, then id.
+    pub fn children(&self, name: &Name) -> &[Arc<Member>] {
+        self.children.get(name).map(Vec::as_slice).unwrap_or_default()
+    }
+
     pub(super) fn of(snapshot: &Snapshot, filter: &Filter) -> Visible {
         let mut entries: Vec<&Arc<Entry>> =
             snapshot.entries.iter().filter(|entry| admits(filter, &entry.worker)).collect();
@@ -75,6 +81,7 @@ impl Visible {
         let whole = *filter == Filter::default();
         Visible {
             generation: snapshot.generation,
+            children: children(&members),
             by_name: members.iter().enumerate().map(|(at, member)| (member.name.clone(), at)).collect(),
             newest: members.iter().map(|member| member.entry.newest()).max().unwrap_or_default(),
             members,
@@ -84,6 +91,29 @@ impl Visible {
             troubles: snapshot.troubles.clone(),
         }
     }
+}
+
+/// The members by their parents' names. A worker names its parent by its id, within its store.
+fn children(members: &[Arc<Member>]) -> HashMap<Name, Vec<Arc<Member>>> {
+    let of = |member: &Member| (member.entry.source(), member.entry.worker.id.0.as_bytes().to_vec());
+    let mut parents: HashMap<(usize, Vec<u8>), &Name> = HashMap::new();
+    if members.iter().any(|member| member.entry.worker.parent.is_some()) {
+        // Of two with one id the first is the one with the plain name.
+        let by_name = members.iter().map(|member| (of(member), &member.name));
+        by_name.for_each(|(id, name)| {
+            let known = parents.entry(id).or_insert(name);
+            *known = (*known).min(name);
+        });
+    }
+    let mut children: HashMap<Name, Vec<Arc<Member>>> = HashMap::new();
+    for member in members {
+        let Some(parent) = &member.entry.worker.parent else { continue };
+        let parent = parents.get(&(member.entry.source(), parent.as_bytes().to_vec()));
+        if let Some(parent) = parent.filter(|parent| ***parent != member.name) {
+            children.entry((*parent).clone()).or_default().push(member.clone());
+        }
+    }
+    children
 }
 
 /// Whether a worker is in a view: the one place where that is decided.

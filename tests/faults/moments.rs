@@ -92,3 +92,18 @@ fn a_change_at_any_call_shows_whole_or_not_at_all() {
     }
     assert!(runs > 1_000, "only {runs} runs");
 }
+
+#[test]
+fn what_became_a_folder_since_it_was_looked_up_is_looked_up_again() {
+    let (plan, store) = (Plan::quiet(), Arc::new(super::store()));
+    let tree = tree_of(store.clone(), &plan);
+    let find = |names: &[&str]| names.iter().fold(1, |ino, name| tree.lookup(ino, name.as_bytes()).unwrap().ino);
+    let (file, folder) = (find(&["workers", "failed", "result.txt"]), find(&["workers", "failed", "tool_calls"]));
+    let path = |text: &str| RelPath::parse(text).unwrap();
+    store.remove(&path("failed/result.txt"));
+    store.write(&path("failed/result.txt/inner"), "");
+    store.remove(&path("failed/tool_calls"));
+    store.write(&path("failed/tool_calls"), "");
+    assert_eq!(tree.open(file).err(), Some(Error::Stale));
+    assert_eq!(tree.open_folder(folder).err(), Some(Error::Stale));
+}

@@ -301,7 +301,7 @@ fn evidence(member: &Member<'_>) -> Vec<String> {
 /// Whether a worker's own file of this name would hide a generated one, or one that can be asked for.
 fn is_ours(name: &[u8]) -> bool {
     let size = name.strip_prefix(b"evidence.").and_then(|rest| rest.strip_suffix(b".txt"));
-    matches!(name, b"index.json" | b"summary" | b"evidence.txt") || matches!(size, Some(b"4k"))
+    matches!(name, b"index.json" | b"summary" | b"evidence.txt" | b"children") || matches!(size, Some(b"4k"))
 }
 
 /// Whether a worker's own file of this name is shown under another: one that is ours, or looks like such another.

@@ -64,6 +64,8 @@ enum Wrong {
     UnreadableMetadata,
     BadMetadata,
     NoMetadata,
+    BadTranscript,
+    NoMessage,
     OtherId,
     TwoOwners,
     IndexDisagrees,
@@ -156,6 +158,8 @@ impl Workers {
                 Flaw::OtherId(_) => add(Wrong::OtherId, None),
                 Flaw::TwoOwners => add(Wrong::TwoOwners, None),
                 Flaw::IndexDisagrees(_) => add(Wrong::IndexDisagrees, None),
+                Flaw::BadTranscript(reason) => add(Wrong::BadTranscript, Some(without_controls(reason))),
+                Flaw::NoMessages => add(Wrong::NoMessage, None),
             }
         }
         if member.name != worker.id.0 {
@@ -278,6 +282,12 @@ impl Wrong {
             Wrong::NoMetadata => note("no_metadata", "without metadata, shown without owner and status"),
             Wrong::OtherId => note("other_id", "with metadata that claims another id, shown under its folder's name"),
             Wrong::TwoOwners => note("two_owners", "with two owners in its metadata, shown to neither"),
+            Wrong::BadTranscript => {
+                let says = format!("the transcript of {workers} cannot be read: {names}");
+                let cure = format!("`ls -la {}` tells who may read it, and `head` what is in it", few.first(store));
+                Finding::problem("store", "bad_transcript", Refusal::new(says, cure))
+            }
+            Wrong::NoMessage => note("no_message", "in whose transcript nothing was said"),
             Wrong::IndexDisagrees => note("index_disagrees", "of which the store's index gives another status"),
             Wrong::SameId => note("same_id", "with the id of another, shown under a name of its own"),
         }

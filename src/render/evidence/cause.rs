@@ -51,7 +51,7 @@ enum Lines {
 }
 
 fn lines_of(view: &View, member: &Member, call: &ToolCall) -> Lines {
-    if matches!(call.output, Output::Unreadable(_)) {
+    if matches!(call.output, Output::Pending | Output::Unreadable(_)) {
         return Lines::None;
     }
     let Ok(file) = open_call(view, member, call) else { return Lines::Unreadable };

@@ -9,7 +9,7 @@ use std::fmt;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use super::value::shortened;
+use super::super::value::shortened;
 
 /// How many values are kept of one document.
 const VALUES_MAX: usize = 20_000;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::super::value::{cut, short_word, status_of, string, strings, when};
 use super::index::IndexEntry;
 use super::known;
 use super::layout::{METADATA, TASK, path};
-use super::value::{cut, short_word, status_of, string, strings, when};
 use crate::error::{Error, Result};
 use crate::model::{Flaw, Owner, Status, TASK_MAX, Worker, WorkerId};
 use crate::name::{Name, RelPath};
@@ -77,6 +77,7 @@ pub(super) fn worker(
             .filter(|tags| !tags.is_empty())
             .unwrap_or_else(|| index.map(|entry| entry.tags.clone()).unwrap_or_default()),
         model: fields.word("model"),
+        cwd: fields.word("cwd"),
         created_at: when(fields.text("created_at").or_else(|| index.and_then(|entry| entry.created_at.clone()))),
         started_at: when(fields.text("started_at")),
         finished_at: when(fields.text("finished_at")),

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
+use super::super::input::tool_key;
 use super::super::jsonl::{self, Lines};
-use super::input::tool_key;
 use super::known;
 use super::layout::path;
 use crate::error::Result;

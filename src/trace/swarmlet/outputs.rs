@@ -1,9 +1,9 @@
 //! Outputs stored out of band: `<data>/tool_outputs/<owner>/<id>.txt`, named by a stub in the call's own file.
 
 use super::super::Place;
+use super::super::value::string;
 use super::known;
 use super::outcome::Stub;
-use super::value::string;
 use crate::error::Result;
 use crate::model::Worker;
 use crate::name::{Name, RelPath};

@@ -6,13 +6,13 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::super::Place;
-use super::input::tool_key;
+use super::super::input::tool_key;
+use super::super::value::{cut, string};
 use super::known::Known;
 use super::layout::{CALLS, TASK, path};
 use super::metadata;
 use super::metrics::{self, ByTool};
 use super::outcome::{self, Judged};
-use super::value::{cut, string};
 use super::{outputs, thread};
 use crate::error::Result;
 use crate::model::{LooseFile, Outcome, Output, Record, ToolCall, Trace, Worker};

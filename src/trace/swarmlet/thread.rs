@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use super::super::input::{one_line, tool_key};
 use super::super::jsonl::{self, Lines};
-use super::input::{one_line, tool_key};
+use super::super::value::cut;
 use super::known;
 use super::layout::path;
-use super::value::cut;
 use crate::error::Result;
 use crate::model::Unanswered;
 use crate::store::Store;

@@ -1,0 +1,431 @@
+//! A conversation as a worker's folder: files that are made out of its transcript, and the transcript itself.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::facts::{Call, Chain, Done, Facts, Piece, Said, Span};
+use super::layout::Place;
+use super::line::{Turn, decode};
+use super::read::{key, read_on};
+use super::thread;
+use super::transcripts::Transcripts;
+use crate::error::{Error, Result};
+use crate::name::{Name, RelPath};
+use crate::store::{Entry, File, Identity, Kind, Meta, Store, Time, read_range};
+
+/// The folder of the calls' outputs.
+pub(super) const CALLS: &str = "tool_calls";
+/// The transcript, byte for byte; of a subagent told inside of one, its lines.
+pub(super) const SOURCE: &str = "source.jsonl";
+/// What the program says about a subagent beside its transcript.
+const ABOUT: &str = "source.meta.json";
+const THREAD: &str = "thread.jsonl";
+const TASK: &str = "task.txt";
+const RESULT: &str = "result.txt";
+
+/// The folder of a worker.
+pub(super) struct Folder {
+    project: Box<dyn Store>,
+    place: Place,
+    /// The transcript, from the store's root.
+    path: RelPath,
+    transcripts: Arc<Transcripts>,
+}
+
+/// What a path in the folder is.
+enum Node {
+    Root,
+    Source,
+    About(RelPath),
+    Thread,
+    Text(Said),
+    Calls,
+    Call(usize),
+}
+
+impl Folder {
+    /// Enters the worker at `path` of `store`.
+    pub(super) fn enter(store: &dyn Store, path: &RelPath, transcripts: Arc<Transcripts>) -> Result<Folder> {
+        let place = Place::of(path).ok_or(Error::NotFound)?;
+        let project = store.enter(&place.project)?;
+        let path = place.project.join_path(&place.transcript);
+        Ok(Folder { project, place, path, transcripts })
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// What stat tells of the transcript.
+    pub(super) fn transcript(&self) -> Result<Meta> {
+        self.project.stat(&self.place.transcript)
+    }
+
+    /// The transcript.
+    pub(super) fn open_transcript(&self) -> Result<Box<dyn File>> {
+        self.project.open(&self.place.transcript)
+    }
+
+    /// What the program says about the subagent, if it does.
+    pub(super) fn about(&self) -> Option<RelPath> {
+        let about = self.place.about().filter(|_| self.place.agent.is_none())?;
+        let there = self.project.stat(&about).is_ok_and(|meta| meta.kind == Kind::File);
+        there.then_some(about)
+    }
+
+    /// Opens something that lies in the project's folder.
+    pub(super) fn beside(&self, path: &RelPath) -> Result<Box<dyn File>> {
+        self.project.open(path)
+    }
+
+    /// What the transcript tells, until `go_on` says no. Whether that was all.
+    pub(super) fn facts(&self, go_on: &dyn Fn() -> bool) -> Result<(Arc<Facts>, bool)> {
+        let file = self.open_transcript()?;
+        self.transcripts.facts(&self.path, &*file, self.place.whose, go_on)
+    }
+
+    /// The file of a result that is too large for the transcript, with its size; `None` if it is not there.
+    pub(super) fn spilled(&self, facts: &Facts, call: &Call, done: &Done) -> Result<Option<(RelPath, Meta)>> {
+        let Some(path) = self.place.spilled(facts.session.as_deref(), &call.id).filter(|_| done.spilled) else {
+            return Ok(None);
+        };
+        match self.project.stat(&path) {
+            Ok(meta) => Ok((meta.kind == Kind::File).then_some((path, meta))),
+            Err(error) if error.is_nowhere() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn all(&self) -> Result<Arc<Facts>> {
+        self.facts(&|| true).map(|(facts, _)| facts)
+    }
+
+    fn chain<'a>(&self, facts: &'a Facts) -> Result<&'a Chain> {
+        facts.chain(self.place.agent.as_ref()).ok_or(Error::NotFound)
+    }
+
+    fn node(&self, path: &RelPath, facts: &dyn Fn() -> Result<Arc<Facts>>) -> Result<Node> {
+        let names: Vec<Name> = path.names().collect();
+        let texts: Vec<&[u8]> = names.iter().map(Name::as_bytes).collect();
+        let said = |which: fn(&Chain) -> Option<&Said>| {
+            let facts = facts()?;
+            which(self.chain(&facts)?).cloned().map(Node::Text).ok_or(Error::NotFound)
+        };
+        match texts.as_slice() {
+            [] => Ok(Node::Root),
+            [name] if *name == SOURCE.as_bytes() => Ok(Node::Source),
+            [name] if *name == ABOUT.as_bytes() => self.about().map(Node::About).ok_or(Error::NotFound),
+            [name] if *name == THREAD.as_bytes() => Ok(Node::Thread),
+            [name] if *name == TASK.as_bytes() => said(Chain::task),
+            [name] if *name == RESULT.as_bytes() => said(Chain::final_words),
+            [name] if *name == CALLS.as_bytes() => Ok(Node::Calls),
+            [folder, file] if *folder == CALLS.as_bytes() => {
+                let facts = facts()?;
+                let number = file.split(|byte| *byte == b'_').next().and_then(|text| std::str::from_utf8(text).ok());
+                let at = number.and_then(|text| text.parse::<usize>().ok()?.checked_sub(1)).ok_or(Error::NotFound)?;
+                let call = self.chain(&facts)?.calls.get(at).ok_or(Error::NotFound)?;
+                if call.file_name(at).as_bytes() == *file { Ok(Node::Call(at)) } else { Err(Error::NotFound) }
+            }
+            [file, ..] if [SOURCE, THREAD, TASK, RESULT].iter().any(|known| known.as_bytes() == *file) => {
+                Err(Error::NotADirectory)
+            }
+            _ => Err(Error::NotFound),
+        }
+    }
+
+    /// A file of `size` bytes that is made of the transcript; another `version` is another file.
+    fn made(&self, transcript: &Meta, name: &[u8], version: u64, size: u64, mtime: Option<i64>) -> Meta {
+        let mut hash = blake3::Hasher::new();
+        hash.update(&transcript.identity.ino.to_le_bytes());
+        hash.update(&version.to_le_bytes());
+        for part in [self.place.agent.as_ref().map(Name::as_bytes).unwrap_or_default(), name] {
+            hash.update(&(part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        let mut ino = [0; 8];
+        hash.finalize_xof().fill(&mut ino);
+        let mtime = mtime.map(|at| Time {
+            secs: at.div_euclid(1_000),
+            nanos: u32::try_from(at.rem_euclid(1_000)).unwrap_or_default() * 1_000_000,
+        });
+        Meta {
+            kind: Kind::File,
+            size,
+            nlink: 1,
+            identity: Identity { ino: u64::from_le_bytes(ino), ..transcript.identity },
+            mtime: mtime.unwrap_or(transcript.mtime),
+            ..*transcript
+        }
+    }
+
+    fn folder(&self, transcript: &Meta, name: &[u8]) -> Meta {
+        let meta = self.made(transcript, name, 0, 0, None);
+        // Who may read the transcript may enter what is made of it.
+        Meta { kind: Kind::Folder, mode: meta.mode | (meta.mode & 0o444) >> 2, ..meta }
+    }
+
+    fn meta_of_call(&self, transcript: &Meta, facts: &Facts, at: usize) -> Result<Meta> {
+        let call = self.chain(facts)?.calls.get(at).ok_or(Error::NotFound)?;
+        let name = call.file_name(at);
+        let Some(done) = &call.done else { return Ok(self.made(transcript, name.as_bytes(), 0, 0, call.at)) };
+        if let Some((_, meta)) = self.spilled(facts, call, done)? {
+            return Ok(meta);
+        }
+        let mtime = done.at.or(call.at);
+        Ok(self.made(transcript, name.as_bytes(), 1 + done.span.at, done.bytes, mtime))
+    }
+
+    /// Reads the line at `span` and calls `take` with what is said there.
+    fn turn<T>(file: &dyn File, span: Span, take: impl FnOnce(&Turn<'_>) -> T) -> Result<T> {
+        let bytes = read_range(file, span.at, span.len)?;
+        let mut taken = None;
+        decode(&bytes, |line| taken = line.turn().map(|turn| take(&turn)));
+        // It was read as such, and is none by now: the file was written over.
+        taken.ok_or(Error::Stale)
+    }
+
+    fn output(&self, call: &Call, done: &Done) -> Result<Vec<u8>> {
+        let file = self.open_transcript()?;
+        let text = Self::turn(&*file, done.span, |turn| {
+            let mut results = turn.message.content.blocks().iter().filter(|block| block.kind.as_str() == "tool_result");
+            let result = results.find(|block| key(block.tool_use_id.as_str()) == call.id);
+            result.map(|block| block.content.text().into_owned().into_bytes())
+        })?;
+        text.filter(|text| text.len() as u64 == done.bytes).ok_or(Error::Stale)
+    }
+
+    fn said(&self, said: &Said) -> Result<Vec<u8>> {
+        let file = self.open_transcript()?;
+        let text = Self::turn(&*file, said.span, |turn| turn.message.content.text().into_owned().into_bytes())?;
+        if text.len() as u64 == said.bytes { Ok(text) } else { Err(Error::Stale) }
+    }
+}
+
+impl Store for Folder {
+    fn describe(&self) -> String {
+        format!("{}/{}", self.project.describe(), self.place.transcript.display())
+    }
+
+    fn root(&self) -> Option<BorrowedFd<'_>> {
+        self.project.root()
+    }
+
+    fn is_replaced(&self) -> bool {
+        false
+    }
+
+    fn stat(&self, path: &RelPath) -> Result<Meta> {
+        let transcript = self.transcript()?;
+        if transcript.kind != Kind::File {
+            return Err(Error::NotFound);
+        }
+        let name = path.as_bytes();
+        match self.node(path, &|| self.all())? {
+            // Another transcript under the name is another worker.
+            Node::Root => Ok(Meta { identity: transcript.identity, ..self.folder(&transcript, b"") }),
+            Node::Source if self.place.agent.is_none() => Ok(transcript),
+            Node::Source => Ok(self.made(&transcript, name, 0, self.chain(&*self.all()?)?.source_bytes(), None)),
+            Node::About(about) => self.project.stat(&about),
+            Node::Thread => Ok(self.made(&transcript, name, 0, self.chain(&*self.all()?)?.thread_bytes(), None)),
+            Node::Text(said) => Ok(self.made(&transcript, name, 1 + said.span.at, said.bytes, None)),
+            Node::Calls => Ok(self.folder(&transcript, name)),
+            Node::Call(at) => self.meta_of_call(&transcript, &*self.all()?, at),
+        }
+    }
+
+    fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
+        let facts = self.all()?;
+        let chain = self.chain(&facts)?;
+        let file = |name: &str| Name::new(name).map(|name| Entry { name, kind: Kind::File });
+        match self.node(path, &|| Ok(facts.clone()))? {
+            Node::Root => {
+                let mut entries = vec![file(SOURCE)?, file(THREAD)?];
+                if self.about().is_some() {
+                    entries.push(file(ABOUT)?);
+                }
+                if chain.task().is_some() {
+                    entries.push(file(TASK)?);
+                }
+                if chain.final_words().is_some() {
+                    entries.push(file(RESULT)?);
+                }
+                entries.push(Entry { name: Name::new(CALLS)?, kind: Kind::Folder });
+                Ok(entries)
+            }
+            Node::Calls => {
+                let names = chain.calls.iter().enumerate().map(|(at, call)| call.file_name(at));
+                Ok(names.map(|name| Entry { name, kind: Kind::File }).collect())
+            }
+            _ => Err(Error::NotADirectory),
+        }
+    }
+
+    fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
+        let meta = || self.stat(path);
+        match self.node(path, &|| self.all())? {
+            Node::Root | Node::Calls => Err(Error::IsADirectory),
+            Node::Source if self.place.agent.is_none() => self.open_transcript(),
+            Node::About(about) => self.project.open(&about),
+            node @ (Node::Source | Node::Thread) => {
+                let facts = self.all()?;
+                let file = self.open_transcript()?;
+                let transcript = file.meta()?;
+                let made = self.made(&transcript, path.as_bytes(), 0, 0, None);
+                let (place, what) =
+                    (self.place.clone(), if matches!(node, Node::Source) { What::Source } else { What::Thread });
+                Ok(Box::new(Lines { file, place, what, made, facts: Mutex::new(facts) }))
+            }
+            Node::Text(said) => Ok(Box::new(Bytes { meta: meta()?, bytes: self.said(&said)? })),
+            Node::Call(at) => {
+                let facts = self.all()?;
+                let call = self.chain(&facts)?.calls.get(at).ok_or(Error::NotFound)?;
+                let Some(done) = &call.done else { return Ok(Box::new(Bytes { meta: meta()?, bytes: Vec::new() })) };
+                match self.spilled(&facts, call, done)? {
+                    Some((path, _)) => self.project.open(&path),
+                    None => {
+                        let meta = self.meta_of_call(&self.transcript()?, &facts, at)?;
+                        Ok(Box::new(Bytes { meta, bytes: self.output(call, done)? }))
+                    }
+                }
+            }
+        }
+    }
+
+    fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
+        // Nothing but tool_calls lies deeper, and nobody is let into a part of a worker.
+        if !path.is_root() {
+            return Err(Error::NotFound);
+        }
+        let project = self.project.enter(&RelPath::root())?;
+        let (place, path, transcripts) = (self.place.clone(), self.path.clone(), self.transcripts.clone());
+        Ok(Box::new(Folder { project, place, path, transcripts }))
+    }
+
+    fn made_of(&self) -> Option<Result<Vec<Meta>>> {
+        let sources = || {
+            let mut metas = vec![self.transcript()?];
+            let results = self.place.spilled(None, "x").map(|file| file.parent());
+            for path in results.into_iter().chain(self.place.about()) {
+                match self.project.stat(&path) {
+                    Ok(meta) => metas.push(meta),
+                    Err(error) if error.is_nowhere() => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(metas)
+        };
+        Some(sources())
+    }
+}
+
+/// A text that is made once and stays.
+struct Bytes {
+    meta: Meta,
+    bytes: Vec<u8>,
+}
+
+impl File for Bytes {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        Ok(copy(self.bytes.get(offset..).unwrap_or_default(), buffer))
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        Ok(self.meta)
+    }
+}
+
+fn copy(from: &[u8], to: &mut [u8]) -> usize {
+    let length = from.len().min(to.len());
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = *from;
+    }
+    length
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    Source,
+    Thread,
+}
+
+/// A file that is made line by line and grows with its transcript.
+struct Lines {
+    file: Box<dyn File>,
+    place: Place,
+    what: What,
+    made: Meta,
+    facts: Mutex<Arc<Facts>>,
+}
+
+impl Lines {
+    /// What the transcript tells by now.
+    fn facts(&self) -> Result<(Arc<Facts>, Meta)> {
+        let transcript = self.file.meta()?;
+        let held = self.facts.lock().clone();
+        if transcript.size <= held.read || held.too_long || held.has_side_chains {
+            return Ok((held, transcript));
+        }
+        let (facts, _) = read_on(&*self.file, self.place.whose, (*held).clone(), &|| true)?;
+        let facts = Arc::new(facts);
+        *self.facts.lock() = facts.clone();
+        Ok((facts, transcript))
+    }
+
+    fn end(&self, piece: &Piece) -> u64 {
+        if self.what == What::Source { piece.source_end } else { piece.thread_end }
+    }
+
+    /// What is made of a line.
+    fn made(&self, chain: &Chain, piece: &Piece) -> Result<Vec<u8>> {
+        if self.what == What::Source {
+            return read_range(&*self.file, piece.span.at, piece.span.len);
+        }
+        Folder::turn(&*self.file, piece.span, |turn| {
+            let find = |id: &str| {
+                let id = key(id);
+                let made = chain.calls.iter().enumerate().take_while(|(_, call)| call.made <= piece.span.at);
+                made.into_iter().find(|(_, call)| call.id == id)
+            };
+            let mut out = Vec::new();
+            // Writing into memory cannot fail.
+            let _ = thread::write(&mut out, turn, &find);
+            out
+        })
+    }
+}
+
+impl File for Lines {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let (facts, _) = self.facts()?;
+        let chain = facts.chain(self.place.agent.as_ref()).ok_or(Error::Stale)?;
+        let first = chain.lines.partition_point(|piece| self.end(piece) <= offset);
+        let mut begin = first.checked_sub(1).and_then(|at| chain.lines.get(at)).map_or(0, |piece| self.end(piece));
+        let mut filled = 0;
+        for piece in chain.lines.iter().skip(first) {
+            let end = self.end(piece);
+            if end > begin {
+                let bytes = self.made(chain, piece)?;
+                if bytes.len() as u64 != end - begin {
+                    return Err(Error::Stale);
+                }
+                let skip = usize::try_from(offset.saturating_sub(begin)).unwrap_or(usize::MAX);
+                filled += copy(bytes.get(skip..).unwrap_or_default(), buffer.get_mut(filled..).unwrap_or_default());
+            }
+            begin = end;
+            if filled == buffer.len() {
+                break;
+            }
+        }
+        Ok(filled)
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        let (facts, transcript) = self.facts()?;
+        let chain = facts.chain(self.place.agent.as_ref()).ok_or(Error::Stale)?;
+        let size = if self.what == What::Source { chain.source_bytes() } else { chain.thread_bytes() };
+        Ok(Meta { size, mtime: transcript.mtime, ctime: transcript.ctime, ..self.made })
+    }
+}

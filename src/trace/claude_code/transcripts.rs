@@ -1,0 +1,154 @@
+//! What is known of the transcripts of a store, kept as far as memory goes and brought up to date when asked for.
+//!
+//! Locks: one of `reading` is held while a transcript is read, so that who asks for the same one at the same time waits
+//! for that instead of reading it too; `agents` for a moment. No other lock is taken meanwhile.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::facts::Facts;
+use super::read::{Whose, read_on};
+use crate::error::Result;
+use crate::name::{Name, RelPath};
+use crate::store::{File, Meta, read_range};
+
+/// How much is kept in memory, in bytes.
+const KEPT: u64 = 64 << 20;
+/// About how many transcripts that is.
+const ABOUT: usize = 10_000;
+/// How much of both ends of what was read is looked at to see whether it still is the same, in bytes.
+const ENDS: u64 = 4_096;
+/// How many transcripts are read at the same time.
+const AT_ONCE: usize = 16;
+
+pub(super) struct Transcripts {
+    known: Cache<RelPath, Arc<Known>, ByMemory>,
+    reading: [Mutex<()>; AT_ONCE],
+    hasher: RandomState,
+    agents: Mutex<HashMap<RelPath, Told>>,
+}
+
+/// What a transcript was when it was last read, and the subagents that are told inside of it.
+struct Told {
+    mark: Mark,
+    agents: Arc<[Name]>,
+}
+
+/// A transcript as it was when it was read.
+struct Known {
+    mark: Mark,
+    /// A hash of both ends of what was read.
+    ends: [u8; 32],
+    facts: Arc<Facts>,
+    /// Whether all of it was read that was there.
+    whole: bool,
+}
+
+/// What stat tells of a transcript.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mark(Meta);
+
+impl Mark {
+    /// The same for every meta of a file that did not change.
+    pub(super) fn of(meta: Meta) -> Mark {
+        // Who may read it, and under how many names it stands, changes nothing in it.
+        Mark(Meta { mode: 0, uid: 0, gid: 0, nlink: 0, ..meta })
+    }
+}
+
+#[derive(Clone)]
+struct ByMemory;
+
+impl Weighter<RelPath, Arc<Known>> for ByMemory {
+    fn weight(&self, _: &RelPath, known: &Arc<Known>) -> u64 {
+        known.facts.weight()
+    }
+}
+
+impl Transcripts {
+    pub(super) fn new() -> Transcripts {
+        Transcripts {
+            known: Cache::with_weighter(ABOUT, KEPT, ByMemory),
+            reading: std::array::from_fn(|_| Mutex::new(())),
+            hasher: RandomState::new(),
+            agents: Mutex::new(HashMap::new()),
+        }
+    }
+
+    /// What `file` tells, which lies at `path` in the store. What was read before is gone on from, until `go_on` says
+    /// no; the rest is then read another time. Whether that was all.
+    pub(super) fn facts(
+        &self,
+        path: &RelPath,
+        file: &dyn File,
+        whose: Whose,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<(Arc<Facts>, bool)> {
+        let fresh = |mark: Mark| self.known.get(path).filter(|known| known.whole && known.mark == mark);
+        let mark = Mark::of(file.meta()?);
+        if let Some(known) = fresh(mark) {
+            return Ok((known.facts.clone(), true));
+        }
+        let slot = self.hasher.hash_one(path) as usize % AT_ONCE;
+        let _alone = self.reading.get(slot).map(Mutex::lock);
+        // Before it is read: what comes meanwhile changes it again.
+        let mark = Mark::of(file.meta()?);
+        if let Some(known) = fresh(mark) {
+            return Ok((known.facts.clone(), true));
+        }
+        let before = match self.known.get(path).filter(|known| known.goes_on_in(mark)) {
+            Some(known) if ends(file, known.facts.read)? == known.ends => (*known.facts).clone(),
+            _ => Facts::default(),
+        };
+        let (facts, whole) = read_on(file, whose, before, go_on)?;
+        let facts = Arc::new(facts);
+        self.remember(path, mark, &facts);
+        let known = Known { mark, ends: ends(file, facts.read)?, facts: facts.clone(), whole };
+        self.known.insert(path.clone(), Arc::new(known));
+        Ok((facts, whole))
+    }
+
+    fn remember(&self, path: &RelPath, mark: Mark, facts: &Facts) {
+        let agents = facts.agents.iter().map(super::facts::Chain::name).collect();
+        self.agents.lock().insert(path.clone(), Told { mark, agents });
+    }
+
+    /// The subagents that are known to be told inside of a transcript.
+    pub(super) fn agents(&self, path: &RelPath) -> Arc<[Name]> {
+        self.agents.lock().get(path).map(|told| told.agents.clone()).unwrap_or_default()
+    }
+
+    /// Whether the transcript was read as it is now.
+    pub(super) fn was_read(&self, path: &RelPath, now: Mark) -> bool {
+        self.agents.lock().get(path).is_some_and(|told| told.mark == now)
+    }
+
+    /// Forgets transcripts that are not in the store any more.
+    pub(super) fn keep(&self, there: &dyn Fn(&RelPath) -> bool) {
+        self.agents.lock().retain(|path, _| there(path));
+    }
+}
+
+impl Known {
+    /// Whether what was read may still stand at the beginning of the file as it is `now`.
+    fn goes_on_in(&self, now: Mark) -> bool {
+        let (before, now) = (self.mark.0, now.0);
+        let grown = now.size > before.size || !self.whole && self.mark == Mark(now);
+        now.identity == before.identity && grown && !self.facts.has_side_chains
+    }
+}
+
+/// A hash of both ends of the first `length` bytes.
+fn ends(file: &dyn File, length: u64) -> Result<[u8; 32]> {
+    let most = ENDS.min(length);
+    let mut hash = blake3::Hasher::new();
+    for from in [0, length - most] {
+        hash.update(&read_range(file, from, usize::try_from(most).unwrap_or_default())?);
+    }
+    Ok(hash.finalize().into())
+}

@@ -1,0 +1,212 @@
+//! Shapes that take what they know out of JSON and pass over what is of another kind, so that one odd field does not
+//! cost the line it stands in. Nothing is kept of what is passed over.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+/// A string.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Text<'a>(pub(super) Option<Cow<'a, str>>);
+
+/// `true` or `false`.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Flag(pub(super) Option<bool>);
+
+/// A whole number that is not negative.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Number(pub(super) Option<u64>);
+
+/// An object of the shape `T`.
+#[derive(Debug, Clone)]
+pub(super) struct Object<T>(pub(super) Option<T>);
+
+impl<T> Default for Object<T> {
+    fn default() -> Object<T> {
+        Object(None)
+    }
+}
+
+impl Text<'_> {
+    /// The string, empty where there is none.
+    pub(super) fn as_str(&self) -> &str {
+        self.0.as_deref().unwrap_or_default()
+    }
+
+    /// The string as one's own, unless there is none or it is empty.
+    pub(super) fn some(&self) -> Option<String> {
+        self.0.as_deref().filter(|text| !text.is_empty()).map(str::to_owned)
+    }
+}
+
+impl Flag {
+    /// Whether it is there and `true`.
+    pub(super) fn is_set(self) -> bool {
+        self.0 == Some(true)
+    }
+}
+
+/// What every visitor here makes of the kinds it does not want.
+macro_rules! pass_over {
+    ($($name:ident($kind:ty)),*) => {
+        $(fn $name<E: serde::de::Error>(self, _: $kind) -> Result<Self::Value, E> {
+            Ok(Self::Value::default())
+        })*
+    };
+}
+
+macro_rules! pass_over_unit {
+    () => {
+        fn visit_unit<E: serde::de::Error>(self) -> Result<Self::Value, E> {
+            Ok(Self::Value::default())
+        }
+    };
+}
+
+macro_rules! pass_over_seq {
+    () => {
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            while seq.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(Self::Value::default())
+        }
+    };
+}
+
+macro_rules! pass_over_map {
+    () => {
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            Ok(Self::Value::default())
+        }
+    };
+}
+
+macro_rules! anything {
+    () => {
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("anything")
+        }
+    };
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text<'a>, D::Error> {
+        struct Take<'a>(PhantomData<&'a ()>);
+        impl<'de: 'a, 'a> Visitor<'de> for Take<'a> {
+            type Value = Text<'a>;
+            anything!();
+            fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<Text<'a>, E> {
+                Ok(Text(Some(Cow::Borrowed(text))))
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Text<'a>, E> {
+                Ok(Text(Some(Cow::Owned(text.to_owned()))))
+            }
+            fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Text<'a>, E> {
+                Ok(Text(Some(Cow::Owned(text))))
+            }
+            pass_over!(visit_bool(bool), visit_i64(i64), visit_u64(u64), visit_f64(f64));
+            pass_over_unit!();
+            pass_over_seq!();
+            pass_over_map!();
+        }
+        deserializer.deserialize_any(Take(PhantomData))
+    }
+}
+
+impl<'de> Deserialize<'de> for Flag {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Flag, D::Error> {
+        struct Take;
+        impl<'de> Visitor<'de> for Take {
+            type Value = Flag;
+            anything!();
+            fn visit_bool<E: serde::de::Error>(self, flag: bool) -> Result<Flag, E> {
+                Ok(Flag(Some(flag)))
+            }
+            pass_over!(visit_str(&str), visit_i64(i64), visit_u64(u64), visit_f64(f64));
+            pass_over_unit!();
+            pass_over_seq!();
+            pass_over_map!();
+        }
+        deserializer.deserialize_any(Take)
+    }
+}
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Number, D::Error> {
+        struct Take;
+        impl<'de> Visitor<'de> for Take {
+            type Value = Number;
+            anything!();
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Number, E> {
+                Ok(Number(Some(number)))
+            }
+            pass_over!(visit_str(&str), visit_bool(bool), visit_i64(i64), visit_f64(f64));
+            pass_over_unit!();
+            pass_over_seq!();
+            pass_over_map!();
+        }
+        deserializer.deserialize_any(Take)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Object<T>, D::Error> {
+        struct Take<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Take<T> {
+            type Value = Object<T>;
+            anything!();
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(|object| Object(Some(object)))
+            }
+            pass_over!(visit_str(&str), visit_bool(bool), visit_i64(i64), visit_u64(u64), visit_f64(f64));
+            pass_over_unit!();
+            pass_over_seq!();
+        }
+        deserializer.deserialize_any(Take(PhantomData))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::value::RawValue;
+
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Shape<'a> {
+        #[serde(borrow)]
+        text: Text<'a>,
+        flag: Flag,
+        number: Number,
+        #[serde(borrow)]
+        inner: Object<Inner<'a>>,
+    }
+
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Inner<'a> {
+        #[serde(borrow)]
+        raw: Option<&'a RawValue>,
+    }
+
+    #[test]
+    fn what_is_of_another_kind_costs_only_itself() {
+        let right = r#"{"text":"a","flag":true,"number":7,"inner":{"raw":[1, {"b":2}]}}"#;
+        let shape: Shape<'_> = serde_json::from_str(right).unwrap();
+        assert_eq!((shape.text.as_str(), shape.flag.is_set(), shape.number.0), ("a", true, Some(7)));
+        assert_eq!(shape.inner.0.unwrap().raw.unwrap().get(), r#"[1, {"b":2}]"#);
+        for odd in ["null", "true", "-1", "1.5", "\"x\"", "[1,{\"a\":[]}]", "{\"raw\":1}", "18446744073709551616"] {
+            for field in ["text", "flag", "number", "inner"] {
+                let line = format!(r#"{{"{field}":{odd},"more":[{odd}],"{}":"rest"}}"#, "unknown");
+                let shape: Shape<'_> = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
+                assert_eq!(shape.text.0.is_some(), field == "text" && odd == "\"x\"", "{line}");
+                assert_eq!(shape.flag.0.is_some(), field == "flag" && odd == "true", "{line}");
+                assert_eq!(shape.inner.0.is_some(), field == "inner" && odd.starts_with("{\"raw"), "{line}");
+            }
+        }
+    }
+}
