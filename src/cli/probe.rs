@@ -16,6 +16,7 @@ use landlock::{LandlockStatus, RestrictSelf};
 use rustix::fs::{Dir, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::error::Error;
 use crate::name::RelPath;
 use crate::store::{Disk, Store};
 
@@ -191,7 +192,11 @@ fn read_here(path: &Path) -> io::Result<Vec<u8>> {
 /// Whether paths can be resolved as the store resolves them.
 fn openat2_here(path: &Path) -> io::Result<Vec<u8>> {
     let looked = Disk::open(path).and_then(|root| root.stat(&RelPath::root()));
-    looked.map(|_| Vec::new()).map_err(|error| error.errno().into())
+    looked.map(|_| Vec::new()).map_err(|error| match error {
+        // As the system said it, not as a client of a mount is told.
+        Error::Io(errno) => errno.into(),
+        other => other.errno().into(),
+    })
 }
 
 /// The version of landlock's interface, 0 where there is none.
