@@ -141,7 +141,7 @@ impl Renderer {
                 let root = self.view.root_meta()?;
                 let newest = self.view.newest(&self.view.visible())?;
                 hash.update(format!("{:?}", (newest, root.mode, root.uid, root.gid)).as_bytes());
-                Of::Nothing { newest, access: Access::of_folder(&root) }
+                Of::Nothing { newest, access: Access::of(&root) }
             }
             (Scope::Worker(name), _) => {
                 let member = self.view.worker(name)?;
@@ -290,7 +290,7 @@ impl Renderer {
             Some(newest) => newest,
             None => self.view.newest(visible)?,
         };
-        let access = stamps().fold(Access::of_folder(&root), |access, stamp| access.within(&stamp.access));
+        let access = stamps().fold(Access::of(&root), |access, stamp| access.within(&stamp.access));
         let run = match scope {
             Scope::Run(name) => visible.runs.get(name),
             Scope::Swarm | Scope::Worker(_) => None,

@@ -50,8 +50,8 @@ pub struct Access {
 }
 
 impl Access {
-    /// Who may read something in the folder `meta`, before anything is quoted in it.
-    pub fn of_folder(meta: &Meta) -> Access {
+    /// Who may read something in the folder, or made of the file, `meta`, before anything more is quoted in it.
+    pub fn of(meta: &Meta) -> Access {
         Access { mode: 0o444, uid: meta.uid, gid: meta.gid }.quoting(meta)
     }
 
@@ -73,7 +73,12 @@ impl Access {
 
 /// Walks a worker's folder, entered as `store`. With `files`, also lists all files there, sorted by path.
 pub(super) fn survey(store: &dyn Store, files: Option<&mut Vec<FileStat>>) -> Result<Stamp> {
-    let own = store.stat(&RelPath::root())?;
+    // What is made of a few files changes with those, and a look at all that is made of them would make it.
+    let sources = store.made_of().transpose()?;
+    let own = match sources.as_deref() {
+        Some([first, ..]) => *first,
+        _ => store.stat(&RelPath::root())?,
+    };
     let mut walk = Walk {
         store,
         hash: blake3::Hasher::new(),
@@ -84,36 +89,27 @@ pub(super) fn survey(store: &dyn Store, files: Option<&mut Vec<FileStat>>) -> Re
             files: 0,
             bytes: 0,
             skipped: Skipped::default(),
-            access: Access::of_folder(&own),
+            access: Access::of(&own),
         },
-        files,
+        files: None,
     };
-    // What is made of a few files changes with those, and looking at all that is made of them would make it.
-    let sources = store.made_of().transpose()?;
-    for meta in sources.iter().flatten() {
-        walk.note(&RelPath::root(), meta);
-    }
-    walk.note(&RelPath::root(), &own);
     let mut key = [0; 16];
-    match sources {
-        Some(_) => {
-            walk.hash.finalize_xof().fill(&mut key);
-            let (access, newest) = (walk.stamp.access, walk.stamp.newest);
-            (walk.stamp.files, walk.stamp.bytes) = (0, 0);
-            if walk.files.as_mut().is_some_and(|files| {
-                files.clear();
-                true
-            }) {
-                walk.folder(&RelPath::root(), 0)?;
-            }
-            (walk.stamp.access, walk.stamp.newest) = (access, newest);
-        }
-        None => {
-            walk.folder(&RelPath::root(), 0)?;
-            walk.hash.finalize_xof().fill(&mut key);
-        }
+    let Some(sources) = sources else {
+        walk.files = files;
+        walk.note(&RelPath::root(), &own);
+        walk.folder(&RelPath::root(), 0)?;
+        walk.hash.finalize_xof().fill(&mut key);
+        return Ok(Stamp { key, ..walk.stamp });
+    };
+    sources.iter().for_each(|meta| walk.note(&RelPath::root(), meta));
+    walk.hash.finalize_xof().fill(&mut key);
+    let of_sources = Stamp { key, files: 0, bytes: 0, ..walk.stamp.clone() };
+    if files.is_none() {
+        return Ok(of_sources);
     }
-    Ok(Stamp { key, ..walk.stamp })
+    (walk.stamp.files, walk.stamp.bytes, walk.files) = (0, 0, files);
+    walk.folder(&RelPath::root(), 0)?;
+    Ok(Stamp { files: walk.stamp.files, bytes: walk.stamp.bytes, ..of_sources })
 }
 
 struct Walk<'a> {

@@ -14,8 +14,11 @@ mod transcripts;
 mod worker;
 
 use std::any::Any;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
 
 use self::folder::Folder;
 use self::layout::Place;
@@ -24,22 +27,31 @@ use super::{Fit, Format, Found, Glance};
 use crate::error::{Error, Result};
 use crate::model::{Record, Worker};
 use crate::name::RelPath;
-use crate::store::{Meta, Store};
+use crate::store::{Kind, Meta, Store};
 
 /// How much of the transcripts is read to find the subagents that are told inside of them, in bytes: when a store is
 /// listed for the first time, and each time after that.
 const READ_FIRST: u64 = 64 << 20;
 const READ_LATER: u64 = 16 << 20;
+/// So many folders of projects are held open.
+const PROJECTS_MAX: usize = 256;
 
 /// The format of Claude Code's transcripts, for one store.
 pub struct ClaudeCode {
     transcripts: Arc<Transcripts>,
+    projects: Projects,
+    background: Arc<Background>,
     listed: AtomicBool,
 }
 
 impl Default for ClaudeCode {
     fn default() -> ClaudeCode {
-        ClaudeCode { transcripts: Arc::new(Transcripts::new()), listed: AtomicBool::new(false) }
+        ClaudeCode {
+            transcripts: Arc::new(Transcripts::new()),
+            projects: Projects::default(),
+            background: Arc::default(),
+            listed: AtomicBool::new(false),
+        }
     }
 }
 
@@ -58,8 +70,10 @@ impl Format for ClaudeCode {
 
     fn find(&self, store: &dyn Store) -> Result<Found> {
         let mut found = layout::find(store)?;
-        let left = if self.listed.swap(true, Ordering::Relaxed) { READ_LATER } else { READ_FIRST };
-        found.unread = self.read_some(store, &found.folders, left)?;
+        self.projects.refresh(store, &found.folders);
+        let again = self.listed.swap(true, Ordering::Relaxed);
+        let left = if again { READ_LATER } else { READ_FIRST };
+        found.unread = self.read_some(store, &found.folders, left, again);
         let inside = found.folders.iter().flat_map(|path| {
             let agents = self.transcripts.agents(path);
             agents.iter().map(|agent| path.join(agent)).collect::<Vec<_>>()
@@ -70,15 +84,15 @@ impl Format for ClaudeCode {
     }
 
     fn enter(&self, store: &dyn Store, path: &RelPath) -> Result<Box<dyn Store>> {
-        Ok(Box::new(Folder::enter(store, path, self.transcripts.clone())?))
+        Ok(Box::new(self.folder(store, path)?))
     }
 
     fn glance(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<Glance>> {
-        let own = match folder.stat(&RelPath::root()) {
+        let metas = match folder.made_of().transpose() {
             Err(error) if error.is_nowhere() => return Ok(None),
-            own => own?,
+            metas => metas?.unwrap_or_default(),
         };
-        let metas = folder.made_of().unwrap_or(Ok(Vec::new()))?;
+        let Some(own) = metas.first().filter(|own| own.kind == Kind::File) else { return Ok(None) };
         let mut hash = blake3::Hasher::new();
         hash.update(path.as_bytes());
         for meta in &metas {
@@ -86,7 +100,7 @@ impl Format for ClaudeCode {
         }
         let mut key = [0; 16];
         hash.finalize_xof().fill(&mut key);
-        let newest = metas.iter().map(|meta| meta.mtime).max().unwrap_or(own.mtime);
+        let newest = metas.iter().fold(own.mtime, |newest, meta| newest.max(meta.mtime));
         Ok(Some(Glance { identity: own.identity, key, newest }))
     }
 
@@ -116,8 +130,15 @@ impl Format for ClaudeCode {
 }
 
 impl ClaudeCode {
-    /// Reads what is new in some of the transcripts, the newest first, at most about `left` bytes. How many are left.
-    fn read_some(&self, store: &dyn Store, paths: &[RelPath], mut left: u64) -> Result<u64> {
+    fn folder(&self, store: &dyn Store, path: &RelPath) -> Result<Folder> {
+        let place = Place::of(path).ok_or(Error::NotFound)?;
+        let project = self.projects.enter(store, &place.project)?;
+        Ok(Folder::of(project, place, self.transcripts.clone()))
+    }
+
+    /// Reads what is new in the transcripts, the newest first: about `left` bytes at once, the rest behind the reader's
+    /// back. How many are left.
+    fn read_some(&self, store: &dyn Store, paths: &[RelPath], mut left: u64, behind: bool) -> u64 {
         let of_session = |path: &&RelPath| Place::of(path).is_some_and(|place| place.whose == read::Whose::Session);
         let stat = |path: &RelPath| store.stat(path).ok().map(|meta: Meta| (path.clone(), meta));
         let mut unread: Vec<(RelPath, Meta)> = paths
@@ -127,21 +148,94 @@ impl ClaudeCode {
             .filter(|(path, meta)| !self.transcripts.was_read(path, Mark::of(*meta)))
             .collect();
         unread.sort_by(|(a, a_meta), (b, b_meta)| b_meta.mtime.cmp(&a_meta.mtime).then_with(|| a.cmp(b)));
-        let mut later = 0;
+        let mut later = Vec::new();
         for (path, meta) in unread {
-            if meta.size > left {
-                later += 1;
-                continue;
-            }
-            left -= meta.size;
+            let new = meta.size.saturating_sub(self.transcripts.read_of(&path));
             // Whoever looks into it is told why it cannot be read.
-            if let Ok(folder) = Folder::enter(store, &path, self.transcripts.clone()) {
+            let Ok(folder) = self.folder(store, &path) else { continue };
+            if new <= left {
+                left -= new;
                 let _ = folder.facts(&|| true);
+            } else {
+                later.push(folder);
             }
         }
-        let there: std::collections::HashSet<&RelPath> = paths.iter().collect();
+        let there: HashSet<&RelPath> = paths.iter().collect();
         self.transcripts.keep(&|path| there.contains(path));
-        Ok(later)
+        let count = later.len() as u64;
+        if behind && !later.is_empty() {
+            later.reverse();
+            self.background.read(later);
+        }
+        count
+    }
+}
+
+/// Reads transcripts while nobody waits for them. The thread ends when there is nothing left to read. It is started by
+/// one that serves, never by the one that opened the store, and so may do no more than those may.
+#[derive(Default)]
+struct Background {
+    /// The next one last.
+    queue: Mutex<Vec<Folder>>,
+    running: AtomicBool,
+}
+
+impl Background {
+    fn read(self: &Arc<Background>, folders: Vec<Folder>) {
+        *self.queue.lock() = folders;
+        if self.running.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let running = Running(Arc::downgrade(self));
+        let read = move || {
+            // Whose format is gone, nobody reads for.
+            let next = || running.0.upgrade().and_then(|background| background.queue.lock().pop());
+            while let Some(folder) = next() {
+                let _ = folder.facts(&|| true);
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("transcripts".into()).spawn(read) {
+            tracing::warn!("transcripts cannot be read in the background: {error}");
+        }
+    }
+}
+
+/// Held by the thread that reads; another may be started once it is dropped, for whatever reason that is.
+struct Running(Weak<Background>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(background) = self.0.upgrade() {
+            background.running.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// The folders of projects, entered once and kept: every look at a worker goes through one.
+#[derive(Default)]
+struct Projects(Mutex<HashMap<RelPath, Arc<dyn Store>>>);
+
+impl Projects {
+    fn enter(&self, store: &dyn Store, project: &RelPath) -> Result<Arc<dyn Store>> {
+        let held = self.0.lock().get(project).cloned();
+        match held {
+            Some(held) => Ok(held),
+            None => store.enter(project).map(Into::into),
+        }
+    }
+
+    /// Enters those anew whose place another folder has taken, and forgets those that are gone.
+    fn refresh(&self, store: &dyn Store, transcripts: &[RelPath]) {
+        let wanted: HashSet<RelPath> = transcripts.iter().filter_map(Place::of).map(|place| place.project).collect();
+        let held = self.0.lock().clone();
+        let fresh = wanted.into_iter().take(PROJECTS_MAX).filter_map(|path| {
+            let is = |meta: Result<Meta>| meta.ok().map(|meta| meta.identity);
+            let now = is(store.stat(&path))?;
+            let held = held.get(&path).filter(|held| is(held.stat(&RelPath::root())) == Some(now)).cloned();
+            let entered = held.or_else(|| store.enter(&path).ok().map(Into::into))?;
+            Some((path, entered))
+        });
+        *self.0.lock() = fresh.collect();
     }
 }
 

@@ -27,7 +27,7 @@ const RESULT: &str = "result.txt";
 
 /// The folder of a worker.
 pub(super) struct Folder {
-    project: Box<dyn Store>,
+    project: Arc<dyn Store>,
     place: Place,
     /// The transcript, from the store's root.
     path: RelPath,
@@ -46,12 +46,10 @@ enum Node {
 }
 
 impl Folder {
-    /// Enters the worker at `path` of `store`.
-    pub(super) fn enter(store: &dyn Store, path: &RelPath, transcripts: Arc<Transcripts>) -> Result<Folder> {
-        let place = Place::of(path).ok_or(Error::NotFound)?;
-        let project = store.enter(&place.project)?;
+    /// The folder of the worker at `place`, whose project is entered already.
+    pub(super) fn of(project: Arc<dyn Store>, place: Place, transcripts: Arc<Transcripts>) -> Folder {
         let path = place.project.join_path(&place.transcript);
-        Ok(Folder { project, place, path, transcripts })
+        Folder { project, place, path, transcripts }
     }
 
     pub(super) fn place(&self) -> &Place {
@@ -298,9 +296,7 @@ impl Store for Folder {
         if !path.is_root() {
             return Err(Error::NotFound);
         }
-        let project = self.project.enter(&RelPath::root())?;
-        let (place, path, transcripts) = (self.place.clone(), self.path.clone(), self.transcripts.clone());
-        Ok(Box::new(Folder { project, place, path, transcripts }))
+        Ok(Box::new(Folder::of(self.project.clone(), self.place.clone(), self.transcripts.clone())))
     }
 
     fn made_of(&self) -> Option<Result<Vec<Meta>>> {

@@ -128,6 +128,11 @@ impl Transcripts {
         self.agents.lock().get(path).is_some_and(|told| told.mark == now)
     }
 
+    /// How much of the transcript was read, in bytes, and need not be read again to go on.
+    pub(super) fn read_of(&self, path: &RelPath) -> u64 {
+        self.known.get(path).map_or(0, |known| known.facts.read)
+    }
+
     /// Forgets transcripts that are not in the store any more.
     pub(super) fn keep(&self, there: &dyn Fn(&RelPath) -> bool) {
         self.agents.lock().retain(|path, _| there(path));
