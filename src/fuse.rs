@@ -51,13 +51,28 @@ impl Door {
     fn run(&self, slow: impl FnOnce(&Tree) -> bool, work: impl FnOnce(&Tree) + Send + 'static) {
         contained(|| {
             if slow(&self.tree) {
-                let tree = self.tree.clone();
-                self.pool.run(Box::new(move || work(&tree)));
+                let (tree, pool) = (self.tree.clone(), self.pool.clone());
+                self.pool.run(Box::new(move || {
+                    work(&tree);
+                    if tree.is_behind() {
+                        catch_up(tree, pool);
+                    }
+                }));
             } else {
                 work(&self.tree);
             }
         });
     }
+}
+
+/// Reads on what was not read in time, a moment at a time behind the requests that wait.
+fn catch_up(tree: Arc<Tree>, pool: Pool) {
+    let again = pool.clone();
+    pool.run(Box::new(move || {
+        if tree.catch_up() {
+            catch_up(tree, again);
+        }
+    }));
 }
 
 fn always(_: &Tree) -> bool {

@@ -17,8 +17,10 @@ mod text;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
 pub use budget::Budget;
@@ -33,6 +35,8 @@ use fragment::{Fragment, Row};
 
 /// How long one render may look into outputs before the file says what was not read.
 const DEADLINE: Duration = Duration::from_secs(2);
+/// For how long what was not read in time is read on, before it is another request's turn.
+const CATCH_UP: Duration = Duration::from_millis(250);
 /// How often a file of a worker whose files change meanwhile is made before it is given as it is.
 const ATTEMPTS: u32 = 5;
 /// How many workers' fragments are kept.
@@ -116,6 +120,10 @@ pub struct Renderer {
     budget: Option<Budget>,
     deadline: Duration,
     fragments: Cache<(Key, Key), Arc<Fragment>>,
+    /// Whether a file about many workers was made that not all could be read for in time.
+    is_behind: AtomicBool,
+    /// Which worker is next to be read for such files; none while nobody does.
+    catching_up: Mutex<Option<usize>>,
 }
 
 /// The members of a scope, each with the state of its files.
@@ -124,12 +132,48 @@ type Stamped = Vec<(Arc<Member>, Result<Arc<Stamp>>)>;
 impl Renderer {
     /// A renderer for `view`; `budget` is the default of every evidence.txt instead of 16,000 and 28,000 bytes.
     pub fn new(view: View, budget: Option<Budget>) -> Renderer {
-        Renderer { view, budget, deadline: DEADLINE, fragments: Cache::new(FRAGMENTS) }
+        Renderer {
+            view,
+            budget,
+            deadline: DEADLINE,
+            fragments: Cache::new(FRAGMENTS),
+            is_behind: AtomicBool::new(false),
+            catching_up: Mutex::new(None),
+        }
     }
 
     /// The view.
     pub fn view(&self) -> &View {
         &self.view
+    }
+
+    /// Whether a file about many workers waits for [`Renderer::catch_up`], to be called until it has caught up. Says so
+    /// once.
+    pub fn is_behind(&self) -> bool {
+        let mut next = self.catching_up.lock();
+        let begins = self.is_behind.swap(false, Ordering::AcqRel) && next.is_none();
+        if begins {
+            *next = Some(0);
+        }
+        begins
+    }
+
+    /// Reads for a moment what files about many workers are made of, each worker once. Whether there is more of it.
+    pub fn catch_up(&self) -> bool {
+        let begun = Instant::now();
+        let go_on = || begun.elapsed() < CATCH_UP;
+        let visible = self.view.visible();
+        let Some(mut at) = *self.catching_up.lock() else { return false };
+        while let Some(member) = visible.members.get(at).filter(|_| go_on()) {
+            at += 1;
+            // What cannot be read now is read when it is asked for, and told.
+            if let Ok(stamp) = self.view.stamp(member, false) {
+                self.fragment(member, &stamp, &|| true);
+            }
+        }
+        let more = at < visible.members.len();
+        *self.catching_up.lock() = more.then_some(at);
+        more
     }
 
     /// What a file would be made from now; [`Error::NotFound`] where its scope is not in the view.
@@ -275,6 +319,9 @@ impl Renderer {
             if let Some(slot) = fragments.get_mut(at) {
                 *slot = self.fragment(member, stamp, go_on);
             }
+        }
+        if !go_on() {
+            self.is_behind.store(true, Ordering::Release);
         }
         let rows: Vec<Row<'_>> = stamped
             .iter()

@@ -107,6 +107,16 @@ impl Tree {
         self.namespace.view().is_replaced()
     }
 
+    /// Whether something is to be read on that was not read in time; see [`Tree::catch_up`]. Says so once.
+    pub fn is_behind(&self) -> bool {
+        self.namespace.is_behind()
+    }
+
+    /// Reads on for a moment what was not read in time. Whether there is more of it.
+    pub fn catch_up(&self) -> bool {
+        self.namespace.catch_up()
+    }
+
     /// Finds `name` in the folder `parent`. Every success is one lookup more, to be given back by [`Tree::forget`].
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Found> {
         let parent = self.node(parent)?;

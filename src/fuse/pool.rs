@@ -11,7 +11,8 @@ use super::guard::contained;
 /// One request.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A queue, and the threads that work it off once they are started. They end when the pool is dropped.
+/// A queue, and the threads that work it off once they are started. They end when the last of the pool is dropped.
+#[derive(Clone)]
 pub(super) struct Pool {
     queue: mpsc::Sender<Job>,
 }

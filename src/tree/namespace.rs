@@ -90,6 +90,14 @@ impl Namespace {
         self.renderer.view()
     }
 
+    pub(super) fn is_behind(&self) -> bool {
+        self.renderer.is_behind()
+    }
+
+    pub(super) fn catch_up(&self) -> bool {
+        self.renderer.catch_up()
+    }
+
     /// The node under `name` in the folder `parent`. Whether there is something behind it, its attributes tell.
     pub(super) fn child(&self, parent: &Node, name: &Name) -> Result<Node> {
         let text = std::str::from_utf8(name.as_bytes()).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! Versions of generated files: what is known of each without its bytes, and the bytes of those read lately.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use quick_cache::sync::{Cache, DefaultLifecycle, GuardResult};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
@@ -16,6 +17,10 @@ const ITEMS: usize = 10_000;
 /// How many versions are known without their bytes.
 const KNOWN: usize = 100_000;
 
+/// How many are known for a moment, since not all could be read for them; and how long that is.
+const LATELY: usize = 1_000;
+const FOR_A_MOMENT: Duration = Duration::from_millis(500);
+
 /// One version of a generated file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Version {
@@ -30,6 +35,8 @@ type File = (Scope, Generated);
 /// Versions by what they were made from, and bytes by their hash.
 pub(super) struct Versions {
     known: Cache<(File, Key), Arc<Version>>,
+    /// Those for which not all could be read, and when they were made.
+    lately: Cache<(File, Key), (Instant, Arc<Version>)>,
     bytes: Cache<(File, [u8; 16]), Arc<[u8]>, ByLength>,
 }
 
@@ -52,7 +59,7 @@ impl Versions {
             }
             Err(_) => Cache::with_weighter(ITEMS, BYTES, ByLength),
         };
-        Versions { known: Cache::new(KNOWN), bytes }
+        Versions { known: Cache::new(KNOWN), lately: Cache::new(LATELY), bytes }
     }
 
     /// The version that the file has now; made only if nothing is known of it. Requests for the same one that come at
@@ -60,6 +67,10 @@ impl Versions {
     pub(super) fn current(&self, renderer: &Renderer, file: &File) -> Result<Arc<Version>> {
         let state = renderer.state(&file.0, file.1)?;
         let guarded = (file.clone(), state.key);
+        // The kernel looks a name up twice where the first look changed what is behind it.
+        if let Some((_, version)) = self.lately.get(&guarded).filter(|(made, _)| made.elapsed() < FOR_A_MOMENT) {
+            return Ok(version);
+        }
         match self.known.get_value_or_guard(&guarded, None) {
             GuardResult::Value(version) => Ok(version),
             GuardResult::Guard(guard) => {
@@ -67,6 +78,8 @@ impl Versions {
                 if complete {
                     // What a full cache does not take is made again when asked for.
                     let _ = guard.insert(version.clone());
+                } else {
+                    self.lately.insert(guarded.clone(), (Instant::now(), version.clone()));
                 }
                 Ok(version)
             }
