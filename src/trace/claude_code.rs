@@ -14,6 +14,7 @@ mod transcripts;
 mod worker;
 
 use std::any::Any;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,7 +24,7 @@ use self::transcripts::{Mark, Transcripts};
 use super::{Fit, Format, Found, Glance};
 use crate::error::{Error, Result};
 use crate::model::{Record, Worker};
-use crate::name::RelPath;
+use crate::name::{Name, RelPath};
 use crate::store::{Meta, Store};
 
 /// How much of the transcripts is read to find the subagents that are told inside of them, in bytes: when a store is
@@ -64,7 +65,14 @@ impl Format for ClaudeCode {
             let agents = self.transcripts.agents(path);
             agents.iter().map(|agent| path.join(agent)).collect::<Vec<_>>()
         });
-        let inside: Vec<RelPath> = inside.collect();
+        // Some versions told of a subagent in its session and gave it a transcript of its own besides, which is all of it.
+        let own: HashSet<(RelPath, Option<Name>, Name)> = found.folders.iter().filter_map(agent).collect();
+        let is_twice = |path: &RelPath| {
+            let (project, session, name) = agent(path)?;
+            let of = |session| own.contains(&(project.clone(), session, name.clone()));
+            Some(of(session) || of(None))
+        };
+        let inside: Vec<RelPath> = inside.filter(|path| is_twice(path) != Some(true)).collect();
         found.folders.extend(inside);
         Ok(found)
     }
@@ -78,7 +86,7 @@ impl Format for ClaudeCode {
             Err(error) if error.is_nowhere() => return Ok(None),
             own => own?,
         };
-        let metas = folder.made_of().unwrap_or(Ok(Vec::new()))?;
+        let metas = self::folder(folder)?.sources()?;
         let mut hash = blake3::Hasher::new();
         hash.update(path.as_bytes());
         for meta in &metas {
@@ -139,10 +147,17 @@ impl ClaudeCode {
                 let _ = folder.facts(&|| true);
             }
         }
-        let there: std::collections::HashSet<&RelPath> = paths.iter().collect();
+        let there: HashSet<&RelPath> = paths.iter().collect();
         self.transcripts.keep(&|path| there.contains(path));
         Ok(later)
     }
+}
+
+/// Of the place of a subagent: its project, its session where its place tells that, and its name.
+fn agent(path: &RelPath) -> Option<(RelPath, Option<Name>, Name)> {
+    let place = Place::of(path).filter(|place| place.whose == read::Whose::Agent || place.agent.is_some())?;
+    let name = place.name()?;
+    Some((place.project, place.session, name))
 }
 
 /// The folder as this format made it.
