@@ -13,6 +13,7 @@ pub mod seen;
 pub mod store;
 pub mod swarm;
 pub mod tool;
+pub mod transcript;
 pub mod user;
 
 pub use dose::dose;

@@ -104,6 +104,11 @@ impl Source {
         Source { store, outputs, no_outputs: Vec::new(), format: Box::new(Swarmlet::default()), hard_links: false }
     }
 
+    /// The same store, its traces being of this format.
+    pub fn read_as(self, format: Box<dyn Format>) -> Source {
+        Source { format, ..self }
+    }
+
     /// Says that no hard link in this store leads from one owner to another, as in one that is kept as hard-linked
     /// backups: a view of one owner then shows files that have several, which it does not otherwise.
     pub fn admitting_hard_links(self) -> Source {

@@ -26,7 +26,7 @@ use self::transcripts::{Mark, Transcripts};
 use super::{Fit, Format, Found, Glance};
 use crate::error::{Error, Result};
 use crate::model::{Record, Worker};
-use crate::name::RelPath;
+use crate::name::{Name, RelPath};
 use crate::store::{Kind, Meta, Store};
 
 /// How much of the transcripts is read to find the subagents that are told inside of them, in bytes: when a store is
@@ -78,7 +78,14 @@ impl Format for ClaudeCode {
             let agents = self.transcripts.agents(path);
             agents.iter().map(|agent| path.join(agent)).collect::<Vec<_>>()
         });
-        let inside: Vec<RelPath> = inside.collect();
+        // Some versions told of a subagent in its session and gave it a transcript of its own besides, which is all of it.
+        let own: HashSet<(RelPath, Option<Name>, Name)> = found.folders.iter().filter_map(agent).collect();
+        let is_twice = |path: &RelPath| {
+            let (project, session, name) = agent(path)?;
+            let of = |session| own.contains(&(project.clone(), session, name.clone()));
+            Some(of(session) || of(None))
+        };
+        let inside: Vec<RelPath> = inside.filter(|path| is_twice(path) != Some(true)).collect();
         found.folders.extend(inside);
         Ok(found)
     }
@@ -88,9 +95,9 @@ impl Format for ClaudeCode {
     }
 
     fn glance(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<Glance>> {
-        let metas = match folder.made_of().transpose() {
+        let metas = match self::folder(folder)?.sources() {
             Err(error) if error.is_nowhere() => return Ok(None),
-            metas => metas?.unwrap_or_default(),
+            metas => metas?,
         };
         let Some(own) = metas.first().filter(|own| own.kind == Kind::File) else { return Ok(None) };
         let mut hash = blake3::Hasher::new();
@@ -237,6 +244,13 @@ impl Projects {
         });
         *self.0.lock() = fresh.collect();
     }
+}
+
+/// Of the place of a subagent: its project, its session where its place tells that, and its name.
+fn agent(path: &RelPath) -> Option<(RelPath, Option<Name>, Name)> {
+    let place = Place::of(path).filter(|place| place.whose == read::Whose::Agent || place.agent.is_some())?;
+    let name = place.name()?;
+    Some((place.project, place.session, name))
 }
 
 /// The folder as this format made it.

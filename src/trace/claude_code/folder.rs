@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
 use super::facts::{Call, Chain, Done, Facts, Piece, Said, Span};
 use super::layout::Place;
@@ -24,6 +25,8 @@ const ABOUT: &str = "source.meta.json";
 const THREAD: &str = "thread.jsonl";
 const TASK: &str = "task.txt";
 const RESULT: &str = "result.txt";
+/// So many results in files of their own are looked at for changes.
+const RESULTS_MAX: usize = 10_000;
 
 /// The folder of a worker.
 pub(super) struct Folder {
@@ -91,9 +94,27 @@ impl Folder {
         };
         match self.project.stat(&path) {
             Ok(meta) => Ok((meta.kind == Kind::File).then_some((path, meta))),
-            Err(error) if error.is_nowhere() => Ok(None),
+            Err(error) if is_out_of_reach(&error) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The folder of the results that are too large for the transcript, where its place tells which that is.
+    fn results(&self) -> Option<RelPath> {
+        self.place.spilled(None, "x").map(|file| file.parent())
+    }
+
+    /// What stat tells of all that the worker is made of, but for each of its results.
+    pub(super) fn sources(&self) -> Result<Vec<Meta>> {
+        let mut metas = vec![self.transcript()?];
+        for path in self.results().into_iter().chain(self.place.about()) {
+            match self.project.stat(&path) {
+                Ok(meta) => metas.push(meta),
+                Err(error) if is_out_of_reach(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(metas)
     }
 
     fn all(&self) -> Result<Arc<Facts>> {
@@ -300,20 +321,23 @@ impl Store for Folder {
     }
 
     fn made_of(&self) -> Option<Result<Vec<Meta>>> {
-        let sources = || {
-            let mut metas = vec![self.transcript()?];
-            let results = self.place.spilled(None, "x").map(|file| file.parent());
-            for path in results.into_iter().chain(self.place.about()) {
-                match self.project.stat(&path) {
-                    Ok(meta) => metas.push(meta),
-                    Err(error) if error.is_nowhere() => {}
-                    Err(error) => return Err(error),
-                }
-            }
+        let all = || {
+            let mut metas = self.sources()?;
+            let results = self.results().map(|folder| (self.project.list(&folder).unwrap_or_default(), folder));
+            let (entries, folder) = results.unwrap_or_default();
+            // What changes in one of them, and who may read it, its folder does not tell.
+            let files = entries.iter().filter(|entry| entry.kind == Kind::File).take(RESULTS_MAX);
+            metas.extend(files.filter_map(|entry| self.project.stat(&folder.join(&entry.name)).ok()));
             Ok(metas)
         };
-        Some(sources())
+        Some(all())
     }
+}
+
+/// Whether what lies beside a transcript is as good as not there. Its name may be made of anything that stands in the
+/// transcript, and no such name may cost the rest.
+fn is_out_of_reach(error: &Error) -> bool {
+    error.is_nowhere() || matches!(error, Error::NameTooLong | Error::Io(Errno::ACCESS | Errno::PERM))
 }
 
 /// A text that is made once and stays.

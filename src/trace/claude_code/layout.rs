@@ -200,21 +200,23 @@ pub(super) fn fit(store: &dyn Store) -> Result<Fit> {
     Ok(if prepared { Fit::Empty } else { Fit::No })
 }
 
-/// Whether the first line that can be decoded is one of a transcript.
+/// Whether the beginning of a file is that of a transcript: its first line that can be decoded is of a type by which one
+/// is recognised, or a later one, which must also say whose it is. Types that are not known may come first.
 fn is_ours(store: &dyn Store, path: &RelPath) -> Result<bool> {
     let file = store.open(path)?;
     let head = read_range(&*file, 0, LOOKED_IN)?;
-    let mut ours = None;
+    let (mut ours, mut first) = (false, true);
     for line in head.split_inclusive(|byte| *byte == b'\n') {
-        let decoded = decode(line, |line| {
+        decode(line, |line| {
             let named = [&line.uuid, &line.session_id, &line.agent_id].iter().any(|id| id.0.is_some());
-            ours = Some(SIGNS.contains(&line.kind.as_str()) && (named || line.kind.as_str() != "user"));
+            ours = SIGNS.contains(&line.kind.as_str()) && (named || first && line.kind.as_str() != "user");
+            first = false;
         });
-        if decoded {
+        if ours {
             break;
         }
     }
-    Ok(ours.unwrap_or(false))
+    Ok(ours)
 }
 
 fn is_folder(entry: &Entry, name: &str) -> bool {

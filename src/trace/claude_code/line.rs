@@ -5,6 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use jiff::Timestamp;
+use memchr::memmem;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -206,9 +207,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
     }
 }
 
-/// Calls `take` with the line; false if it is not one JSON object. Bytes that are no UTF-8 are replaced.
+/// Calls `take` with the line; false if it is not one JSON object. Bytes that are no UTF-8 are replaced, and so are
+/// halves of characters.
 pub(super) fn decode(bytes: &[u8], take: impl FnOnce(Line<'_>)) -> bool {
-    let text = String::from_utf8_lossy(bytes);
+    let text = whole_characters(String::from_utf8_lossy(bytes));
     match serde_json::from_str::<Object<Line<'_>>>(&text) {
         Ok(Object(Some(line))) => {
             take(line);
@@ -216,6 +218,36 @@ pub(super) fn decode(bytes: &[u8], take: impl FnOnce(Line<'_>)) -> bool {
         }
         Ok(Object(None)) | Err(_) => false,
     }
+}
+
+/// JSON in which every escape stands for a character. JavaScript cuts texts between the two halves of one and writes down
+/// what is left as `\ud83d`, which no text here can hold; nothing else in the text moves.
+fn whole_characters(text: Cow<'_, str>) -> Cow<'_, str> {
+    let has = |needle: &[u8]| memmem::find(text.as_bytes(), needle).is_some();
+    if !has(b"\\ud") && !has(b"\\uD") {
+        return text;
+    }
+    let unit = |bytes: &[u8], at: usize| {
+        let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
+        u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+    };
+    let mut bytes = text.into_owned().into_bytes();
+    let mut at = 0;
+    while let Some(escape) = bytes.get(at..).and_then(|rest| memchr::memchr(b'\\', rest)) {
+        at += escape;
+        at += match (unit(&bytes, at), unit(&bytes, at + 6)) {
+            (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => 12,
+            (Some(0xd800..0xe000), _) => {
+                if let Some(digits) = bytes.get_mut(at + 2..at + 6) {
+                    digits.copy_from_slice(b"fffd");
+                }
+                6
+            }
+            _ => 2,
+        };
+    }
+    // ASCII took the place of ASCII.
+    Cow::Owned(String::from_utf8(bytes).unwrap_or_default())
 }
 
 /// Something that was said at some time, by whomever a line is about.

@@ -183,6 +183,8 @@ pub(super) fn record(folder: &Folder, path: &RelPath, go_on: &dyn Fn() -> bool) 
         trace.unused.lines = facts.lines;
         trace.unused.kinds.clone_from(&facts.unknown);
         trace.unused.more_agents = facts.more_agents;
+    } else {
+        trace.unused.lines = chain.lines.len() as u64;
     }
     trace.unused.stray_results = chain.stray_results;
     trace.unused.more_calls = chain.more_calls;

@@ -1,0 +1,434 @@
+//! What stands in a transcript: every form of a line that was ever met, and what never should be.
+
+use super::*;
+use crate::formats::checks;
+
+#[test]
+fn a_session_is_told_by_its_lines() {
+    let mut transcript = begun();
+    transcript.bash("toolu_1", "ls -l", "a\nb\n").says("Two files.");
+    let seen = shown(&transcript);
+    let index = seen.index("s");
+    for (key, value) in [
+        ("id", json!("s")),
+        ("task", json!("look around")),
+        ("status", json!("completed")),
+        ("outcome", json!("ok")),
+        ("task_type", json!("session")),
+        ("run_id", json!("s")),
+        ("model", json!("claude-large")),
+        ("cwd", json!("/home/dev/app")),
+        ("tags", json!(["main"])),
+        ("created_at", json!("2026-02-01T10:00:00Z")),
+        ("finished_at", json!("2026-02-01T10:00:03Z")),
+        ("duration_ms", json!(3_000)),
+        ("final_words", json!("Two files.")),
+    ] {
+        assert_eq!(index[key], value, "{key}");
+    }
+    let first = call(&index, 1);
+    assert_eq!((&first["tool"], &first["outcome"]), (&json!("Bash"), &json!("ok")));
+    assert_eq!((&first["file"], &first["duration_ms"]), (&json!("tool_calls/001_Bash.txt"), &json!(1_000)));
+    assert_eq!(first["input"], "ls -l description=Runs it");
+    assert_eq!(seen.text("s", "tool_calls/001_Bash.txt"), "a\nb\n");
+    assert_eq!((seen.text("s", "task.txt"), seen.text("s", "result.txt")), ("look around", "Two files."));
+    let thread = seen.thread("s");
+    let roles: Vec<&str> = thread.iter().map(|line| line["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["user", "assistant", "tool", "assistant"]);
+    assert_eq!(thread[1]["tool_calls"][0]["file"], "tool_calls/001_Bash.txt");
+    assert_eq!(thread[1]["tool_calls"][0]["args"]["command"], "ls -l");
+    assert_eq!(
+        thread[2],
+        json!({"role": "tool", "time": "2026-02-01T10:00:02Z", "tool_call_id": "toolu_1",
+        "name": "Bash", "outcome": "ok", "file": "tool_calls/001_Bash.txt"})
+    );
+}
+
+#[test]
+fn a_result_is_shown_as_its_text_whatever_its_shape() {
+    let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJDRA=="}});
+    for (fields, text) in [
+        (json!({"content": "plain"}), "plain".to_owned()),
+        (json!({"content": texts(&["one"])}), "one".into()),
+        (json!({"content": texts(&["one", "two"])}), "one\ntwo".into()),
+        (json!({"content": []}), String::new()),
+        (json!({"content": ""}), String::new()),
+        (json!({"content": null}), String::new()),
+        (json!({}), String::new()),
+        (json!({"content": 7}), String::new()),
+        (json!({"content": {"a": 1}}), String::new()),
+        (json!({"content": [image]}), "[image: image/png, about 6 B]".into()),
+        (json!({"content": [image, {"type": "text", "text": "seen"}]}), "[image: image/png, about 6 B]\nseen".into()),
+        (json!({"content": [{"type": "later"}]}), "[later]".into()),
+        (json!({"content": [7, "x", null, {"type": "text", "text": "left"}]}), "left".into()),
+        (json!({"content": "a\r\nb\u{0}\u{202e}c\r"}), "a\r\nb\u{0}\u{202e}c\r".into()),
+        (json!({"content": "漢😀".repeat(9_000)}), "漢😀".repeat(9_000)),
+    ] {
+        let mut transcript = begun();
+        transcript.call("t", "Read", json!({"file_path": "/a"})).result("t", fields.clone());
+        let seen = shown(&transcript);
+        assert_eq!(seen.text("s", "tool_calls/001_Read.txt"), text, "{fields}");
+        assert_eq!(call(&seen.index("s"), 1)["outcome"], "ok", "{fields}");
+    }
+}
+
+#[test]
+fn an_outcome_is_what_the_result_says_and_its_text_a_hint() {
+    for (fields, outcome, code) in [
+        (json!({"content": "x"}), "ok", json!(null)),
+        (json!({"content": "x", "is_error": false}), "ok", json!(null)),
+        (json!({"content": "x", "is_error": null}), "ok", json!(null)),
+        (json!({"content": "x", "is_error": "true"}), "ok", json!(null)),
+        (json!({"content": "x", "is_error": true}), "failed", json!(null)),
+        (json!({"content": "Exit code 2\nno such file", "is_error": true}), "failed", json!(2)),
+        (json!({"content": "Exit code -1", "is_error": true}), "failed", json!(-1)),
+        (json!({"content": "Exit code x", "is_error": true}), "failed", json!(null)),
+        (json!({"content": "Exit code ", "is_error": true}), "failed", json!(null)),
+        (json!({"content": "Exit code 99999999999999999999", "is_error": true}), "failed", json!(null)),
+        (json!({"content": "Error: said by a program", "is_error": false}), "ok", json!(null)),
+        (json!({"content": "<tool_use_error>no</tool_use_error>", "is_error": true}), "failed", json!(null)),
+    ] {
+        let mut transcript = begun();
+        transcript.call("t", "Bash", json!({"command": "x"})).result("t", fields.clone());
+        let one = call(&shown(&transcript).index("s"), 1);
+        assert_eq!((&one["outcome"], &one["exit_code"]), (&json!(outcome), &code), "{fields}");
+    }
+}
+
+#[test]
+fn what_stands_beside_a_result_costs_nothing() {
+    for beside in [
+        json!("Error: a string"),
+        json!({"stdout": "x", "stderr": "", "interrupted": false}),
+        json!([1, 2]),
+        json!(null),
+        json!(7),
+        json!({"agentId": 7, "status": ["x"]}),
+        json!({"agentId": "nobody", "status": "completed"}),
+    ] {
+        let mut transcript = begun();
+        transcript.call("t", "Bash", json!({"command": "x"}));
+        let block = json!([{"type": "tool_result", "tool_use_id": "t", "content": "out"}]);
+        transcript
+            .line(json!({"type": "user", "toolUseResult": beside, "message": {"role": "user", "content": block}}));
+        let seen = shown(&transcript);
+        assert_eq!(seen.text("s", "tool_calls/001_Bash.txt"), "out", "{beside}");
+        assert_eq!(seen.index("s")["source"]["unparsable_lines"], 0, "{beside}");
+    }
+}
+
+#[test]
+fn a_call_without_a_result_is_pending_and_a_result_without_a_call_is_counted() {
+    let mut transcript = begun();
+    transcript.call("a", "Bash", json!({"command": "sleep"})).result("b", json!({"content": "of nothing"}));
+    let seen = shown(&transcript);
+    let index = seen.index("s");
+    assert_eq!(index["source"]["calls_without_results"], 1);
+    assert_eq!(index["source"]["results_without_calls"], 1);
+    assert_eq!((&index["status"], &index["outcome"]), (&json!("running"), &json!("unknown")));
+    assert_eq!(call(&index, 1)["outcome"], "unknown");
+    assert!(call(&index, 1)["unreadable"].is_string(), "{index:#}");
+    assert_eq!(seen.text("s", "tool_calls/001_Bash.txt"), "");
+    assert!(checks(&index).contains(&"results_without_calls"), "{index:#}");
+    assert_eq!(seen.thread("s").last().unwrap()["tool_call_id"], "b");
+    // Nothing that was said before a result can have been its call.
+    let mut transcript = begun();
+    transcript.result("a", json!({"content": "early"})).call("a", "Bash", json!({"command": "late"}));
+    let index = shown(&transcript).index("s");
+    assert_eq!(
+        (&index["source"]["results_without_calls"], &call(&index, 1)["outcome"]),
+        (&json!(1), &json!("unknown"))
+    );
+}
+
+#[test]
+fn a_call_that_is_told_twice_is_one_call() {
+    let mut transcript = begun();
+    transcript.bash("a", "first", "one").bash("b", "second", "two");
+    let lines = transcript.bytes();
+    // A session that is resumed may hold its lines again.
+    let again = [lines.clone(), lines.clone()].concat();
+    let (once, twice) = (shown(&transcript), shown_bytes(&again));
+    assert_eq!(once.index("s")["tool_calls"], twice.index("s")["tool_calls"]);
+    assert_eq!(twice.text("s", "tool_calls/001_Bash.txt"), "one");
+    // Of two results the first is the one that was acted on.
+    transcript.result("a", json!({"content": "another", "is_error": true}));
+    let seen = shown(&transcript);
+    assert_eq!((seen.calls("s").len(), seen.text("s", "tool_calls/001_Bash.txt")), (2, "one"));
+    assert_eq!(call(&seen.index("s"), 1)["outcome"], "ok");
+}
+
+#[test]
+fn calls_without_an_id_or_a_name_are_calls() {
+    let mut transcript = begun();
+    for block in [json!({"type": "tool_use"}), json!({"type": "tool_use", "id": 7, "name": ["x"], "input": 1})] {
+        transcript.message("m", json!([block]), json!({}));
+    }
+    transcript.call("a", "", json!(null));
+    let seen = shown(&transcript);
+    assert_eq!(seen.calls("s"), ["001_tool.txt", "002_tool.txt"]);
+}
+
+#[test]
+fn several_calls_in_one_line_each_have_their_result() {
+    let mut transcript = begun();
+    let uses: Value =
+        (0..5).map(|n| json!({"type": "tool_use", "id": format!("t{n}"), "name": "Read", "input": {}})).collect();
+    transcript.message("m", uses, json!({}));
+    let results: Value = (0..5)
+        .rev()
+        .map(|n| json!({"type": "tool_result", "tool_use_id": format!("t{n}"), "content": format!("out {n}")}))
+        .collect();
+    transcript.user(results);
+    let seen = shown(&transcript);
+    for n in 0..5 {
+        assert_eq!(seen.text("s", &format!("tool_calls/00{}_Read.txt", n + 1)), format!("out {n}"));
+    }
+    let thread = seen.thread("s");
+    assert_eq!(thread[2]["file"], "tool_calls/005_Read.txt");
+    assert_eq!(thread[6]["file"], "tool_calls/001_Read.txt");
+}
+
+#[test]
+fn tokens_of_a_message_are_counted_once() {
+    let usage = |output: u64| {
+        json!({"input_tokens": 10, "output_tokens": output, "cache_read_input_tokens": 100,
+        "cache_creation_input_tokens": 1_000, "service_tier": "standard"})
+    };
+    let mut transcript = begun();
+    // Each line of a message has what was counted up to there.
+    transcript.message("m1", json!([{"type": "thinking", "thinking": "hm"}]), usage(1));
+    transcript.message("m1", json!([{"type": "tool_use", "id": "a", "name": "Read", "input": {}}]), usage(5));
+    transcript.result("a", json!({"content": "x"}));
+    transcript.message("m1", json!([{"type": "tool_use", "id": "b", "name": "Read", "input": {}}]), usage(9));
+    transcript.message("m2", texts(&["done"]), usage(20));
+    let tokens = shown(&transcript).index("s")["tokens"].clone();
+    assert_eq!(tokens, json!({"input": 20, "output": 29, "cache_read": 200, "cache_creation": 2_000}));
+    // What cannot be added up is no reason to fail.
+    transcript.message("m3", texts(&["more"]), json!({"input_tokens": u64::MAX, "output_tokens": -1}));
+    transcript.message("m4", texts(&["more"]), json!("many"));
+    assert_eq!(shown(&transcript).index("s")["tokens"]["input"], u64::MAX);
+    assert!(shown(&begun()).index("s")["tokens"].is_null());
+}
+
+#[test]
+fn what_a_transcript_holds_that_is_not_shown_is_counted() {
+    let mut transcript = begun();
+    transcript.line(json!({"type": "system", "subtype": "stop_hook_summary"}));
+    transcript.line(json!({"type": "file-history-snapshot", "snapshot": {}}));
+    transcript.line(json!({"type": "telepathy"})).line(json!({"type": "telepathy"})).line(json!({"type": null}));
+    transcript.line(json!({"type": "progress", "data": {"type": "hook_progress"}}));
+    transcript.raw("{\"no\": \"type\"}\n").raw("\n \r\n").raw("{\"torn\": \n").raw("[1]\n").raw("4\n");
+    transcript.says("fine");
+    let index = shown(&transcript).index("s");
+    let source = &index["source"];
+    assert_eq!((&source["lines"], &source["unparsable_lines"]), (&json!(12), &json!(3)));
+    assert_eq!(source["unknown_records"], json!({"(none)": 2, "telepathy": 2}));
+    let checks = checks(&index);
+    assert!(checks.contains(&"unknown_records") && checks.contains(&"bad_lines"), "{checks:?}");
+    // However many there are.
+    let mut transcript = begun();
+    for n in 0..200 {
+        transcript.line(json!({"type": format!("{}{n}", "x".repeat(2_000))}));
+    }
+    let unknown = shown(&transcript).index("s")["source"]["unknown_records"].clone();
+    assert_eq!(unknown["(others)"], 150);
+    assert!(unknown.to_string().len() < 6_000);
+}
+
+#[test]
+fn junk_among_the_lines_costs_no_other_line() {
+    let mut whole = begun();
+    whole.bash("a", "x", "out");
+    let good = whole.bytes();
+    let line = good.split_inclusive(|byte| *byte == b'\n').next().unwrap().to_vec();
+    let glued = [line.trim_ascii_end(), &line].concat();
+    for (junk, unparsable) in [
+        (b"\x00\x00\x00\n".to_vec(), 1),
+        (b"{{{{\n".to_vec(), 1),
+        (b"\xff\xfe\x00\n".to_vec(), 1),
+        (b"\n\n\n".to_vec(), 0),
+        (b"\r\n".to_vec(), 0),
+        (b"null\ntrue\n\"x\"\n".to_vec(), 3),
+        (glued, 1),
+        ([b"[".repeat(100_000), b"\n".to_vec()].concat(), 1),
+        ([b"{\"a\":".repeat(100_000), b"\n".to_vec()].concat(), 1),
+    ] {
+        let seen = shown_bytes(&[junk.clone(), good.clone(), junk.clone()].concat());
+        assert_eq!(seen.text("s", "tool_calls/001_Bash.txt"), "out");
+        assert_eq!(
+            seen.index("s")["source"]["unparsable_lines"],
+            2 * unparsable,
+            "{}",
+            junk[..4.min(junk.len())].escape_ascii()
+        );
+    }
+    // The same with the line ends of Windows.
+    let windows = String::from_utf8(good).unwrap().replace('\n', "\r\n");
+    let seen = shown_bytes(windows.as_bytes());
+    assert_eq!((seen.text("s", "tool_calls/001_Bash.txt"), seen.text("s", "task.txt")), ("out", "look around"));
+    assert_eq!(seen.index("s")["source"]["unparsable_lines"], 0);
+}
+
+#[test]
+fn bytes_that_are_no_text_and_halves_of_characters_cost_no_line() {
+    let mut transcript = begun();
+    transcript.call("a", "Bash", json!({"command": "x"}));
+    let result = |content: &[u8]| {
+        let head = br#"{"type":"user","uuid":"u","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":""#;
+        [&head[..], content, b"\"}]}}\n"].concat()
+    };
+    for (content, text) in [
+        (&b"caf\xe9"[..], "caf\u{fffd}"),
+        // Half a character, as JavaScript writes what it cut in the middle of one.
+        (br"cut \ud83d", "cut \u{fffd}"),
+        (br"\ude00 cut", "\u{fffd} cut"),
+        (br"\ud83d\ud83d\ude00.", "\u{fffd}😀."),
+        (br"\uD83D\uDE00", "😀"),
+        (br"\\ud83d", "\\ud83d"),
+        (br"\\\ud83d", "\\\u{fffd}"),
+        (br"\ud83d\n", "\u{fffd}\n"),
+        (br"\u0000", "\0"),
+    ] {
+        let bytes = [transcript.bytes(), result(content)].concat();
+        let seen = shown_bytes(&bytes);
+        assert_eq!(seen.text("s", "tool_calls/001_Bash.txt"), text, "{}", content.escape_ascii());
+        assert_eq!(seen.index("s")["source"]["unparsable_lines"], 0);
+    }
+    // In the input of a call, which is shown again in the thread.
+    let mut transcript = begun();
+    transcript.raw(
+        r#"{"type":"assistant","uuid":"u","message":{"content":[{"type":"tool_use","id":"a","name":"Bash","input":{"command":"echo \ud83d"}}]}}
+"#,
+    );
+    let seen = shown(&transcript);
+    assert_eq!(call(&seen.index("s"), 1)["input"], "echo \u{fffd}");
+    assert_eq!(seen.thread("s")[1]["tool_calls"][0]["args"]["command"], "echo \u{fffd}");
+}
+
+#[test]
+fn one_odd_field_costs_no_line() {
+    let odd = [json!(null), json!(true), json!(-1), json!(1.5), json!("x"), json!([[]]), json!({"a": {"b": []}})];
+    let fields = [
+        "uuid",
+        "parentUuid",
+        "sessionId",
+        "agentId",
+        "isSidechain",
+        "isMeta",
+        "isCompactSummary",
+        "timestamp",
+        "cwd",
+        "gitBranch",
+        "summary",
+        "data",
+        "toolUseResult",
+        "isApiErrorMessage",
+        "requestId",
+        "version",
+    ];
+    for field in fields {
+        for value in &odd {
+            if field == "isSidechain" && *value == json!(true) || field == "isMeta" || field == "isApiErrorMessage" {
+                continue;
+            }
+            let mut transcript = Transcript::new("s");
+            transcript.line(json!({"type": "user", field: value, "message": {"role": "user", "content": "look"}}));
+            let index = shown(&transcript).index("s");
+            assert_eq!(index["source"]["unparsable_lines"], 0, "{field} {value}");
+            assert_eq!(index["task"], "look", "{field} {value}");
+        }
+    }
+    for value in &odd {
+        let mut transcript = begun();
+        transcript.line(json!({"type": "assistant", "message": value}));
+        transcript.line(json!({"type": "assistant", "message": {"content": value, "usage": value, "id": value}}));
+        transcript
+            .line(json!({"type": "progress", "data": {"type": "agent_progress", "agentId": "a", "message": value}}));
+        transcript.line(json!({"type": value}));
+        assert_eq!(shown(&transcript).index("s")["source"]["unparsable_lines"], 0, "{value}");
+    }
+    // What no program writes is no line: a field that stands twice, a number that no number can be.
+    for line in [
+        r#"{"type":"user","type":"user","uuid":"u","message":{"content":"look"}}"#,
+        r#"{"type":"user","uuid":"u","timestamp":1e999,"message":{"content":"look"}}"#,
+    ] {
+        let index = shown_bytes(format!("{line}\n").as_bytes()).index("s");
+        assert_eq!(index["source"]["unparsable_lines"], 1, "{line}");
+    }
+}
+
+#[test]
+fn a_task_is_what_somebody_wrote() {
+    let with = |lines: &[Value]| {
+        let mut transcript = Transcript::new("s");
+        for line in lines {
+            transcript.line(line.clone());
+        }
+        shown(&transcript).index("s")["task"].clone()
+    };
+    let user = |text: &str| json!({"type": "user", "message": {"role": "user", "content": text}});
+    let meta = json!({"type": "user", "isMeta": true, "message": {"content": "Caveat: not this"}});
+    let compact = json!({"type": "user", "isCompactSummary": true, "message": {"content": "what was before"}});
+    let command = user("<command-name>/clear</command-name>");
+    let local = user("<local-command-stdout>cleared</local-command-stdout>");
+    let blocks = json!({"type": "user", "message": {"content": texts(&["a", "b"])}});
+    assert_eq!(with(&[meta.clone(), command.clone(), local.clone(), user("this")]), "this");
+    assert_eq!(with(&[compact.clone(), user("this")]), "this");
+    assert_eq!(with(&[compact.clone()]), "what was before");
+    assert_eq!(with(&[command.clone()]), "<command-name>/clear</command-name>");
+    assert_eq!(with(&[meta]), "");
+    assert_eq!(with(&[blocks]), "a\nb");
+    assert_eq!(with(&[user("  this\n")]), "this");
+}
+
+#[test]
+fn a_conversation_has_finished_when_it_was_answered() {
+    let status = |transcript: &Transcript| {
+        let seen = shown(transcript);
+        let (index, row) = (seen.index("s"), seen.row("s"));
+        assert_eq!(index["status"], row["status"]);
+        (index["status"].as_str().unwrap().to_owned(), index["status_source"].as_str().unwrap_or_default().to_owned())
+    };
+    let pair = |status: &str, source: &str| (status.to_owned(), source.to_owned());
+    let mut transcript = Transcript::new("s");
+    transcript.line(json!({"type": "summary", "summary": "A title", "leafUuid": "u"}));
+    assert_eq!(status(&transcript), pair("created", ""));
+    transcript.user("look");
+    assert_eq!(status(&transcript), pair("running", ""));
+    transcript.call("a", "Bash", json!({}));
+    assert_eq!(status(&transcript), pair("running", ""));
+    transcript.result("a", json!({"content": "x"}));
+    assert_eq!(status(&transcript), pair("running", ""));
+    transcript.says("Done.");
+    assert_eq!(status(&transcript), pair("completed", ""));
+    transcript.user("[Request interrupted by user for tool use]");
+    assert_eq!(status(&transcript), pair("unknown", "interrupted"));
+    transcript.user("go on");
+    assert_eq!(status(&transcript), pair("running", ""));
+    transcript.line(json!({"type": "assistant", "isApiErrorMessage": true,
+        "message": {"model": "<synthetic>", "content": texts(&["API Error: 529"])}}));
+    assert_eq!(status(&transcript), pair("failed", "api error"));
+    let index = shown(&transcript).index("s");
+    assert_eq!((&index["error"], &index["model"]), (&json!("API Error: 529"), &json!("claude-large")));
+    assert_eq!(index["summary"], "A title");
+}
+
+#[test]
+fn transcripts_that_say_nothing_are_workers_that_say_so() {
+    for (bytes, check) in [
+        (&b""[..], None),
+        (b"\n\n", None),
+        (b"junk\nmore junk\n", Some("bad_transcript")),
+        (b"\xff\xfe\n", Some("bad_transcript")),
+        (b"{\"type\":\"summary\",\"summary\":\"x\"}\n", Some("no_message")),
+        (b"{}\n", Some("no_message")),
+    ] {
+        let index = shown_bytes(bytes).index("s");
+        assert_eq!(index["tool_calls"], json!([]), "{}", bytes.escape_ascii());
+        let found = checks(&index);
+        if let Some(check) = check {
+            assert!(found.contains(&check), "{}: {found:?}", bytes.escape_ascii());
+        }
+    }
+}

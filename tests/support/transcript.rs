@@ -1,0 +1,262 @@
+//! Transcripts of Claude Code, made line by line, and stores in memory that hold them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use swarmletfs::catalog::{Freshness, Source};
+use swarmletfs::name::RelPath;
+use swarmletfs::store::{Memory, Store};
+use swarmletfs::trace::ClaudeCode;
+use swarmletfs::tree::{Settings, Tree};
+use swarmletfs::view::{Filter, View};
+
+use super::{Seen, see_folder};
+
+/// The folder of the project that the fixtures lie in.
+pub const PROJECT: &str = "projects/-home-dev-app";
+
+/// A transcript that is being written: each line is a second later than the one before.
+#[derive(Clone)]
+pub struct Transcript {
+    session: String,
+    agent: Option<String>,
+    seconds: u32,
+    bytes: Vec<u8>,
+}
+
+impl Transcript {
+    /// That of a session.
+    pub fn new(session: &str) -> Transcript {
+        Transcript { session: session.into(), agent: None, seconds: 0, bytes: Vec::new() }
+    }
+
+    /// A subagent's own.
+    pub fn of_agent(session: &str, agent: &str) -> Transcript {
+        Transcript { agent: Some(agent.into()), ..Transcript::new(session) }
+    }
+
+    /// What was written so far.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.bytes.clone()
+    }
+
+    /// Adds bytes as they are.
+    pub fn raw(&mut self, bytes: impl AsRef<[u8]>) -> &mut Transcript {
+        self.bytes.extend_from_slice(bytes.as_ref());
+        self
+    }
+
+    /// The time of the line that comes next.
+    fn time(&self) -> String {
+        format!("2026-02-01T10:{:02}:{:02}.000Z", self.seconds / 60 % 60, self.seconds % 60)
+    }
+
+    /// Adds a line: `fields` over what every line has.
+    pub fn line(&mut self, fields: Value) -> &mut Transcript {
+        let mut line = json!({
+            "parentUuid": format!("u{}", self.seconds), "isSidechain": self.agent.is_some(), "userType": "external",
+            "cwd": "/home/dev/app", "sessionId": self.session, "version": "2.1.29", "gitBranch": "main",
+            "uuid": format!("u{}", self.seconds + 1), "timestamp": self.time(),
+        });
+        if let Some(agent) = &self.agent {
+            line["agentId"] = json!(agent);
+        }
+        for (key, value) in fields.as_object().unwrap() {
+            line[key] = value.clone();
+        }
+        self.seconds += 1;
+        self.raw(format!("{line}\n"))
+    }
+
+    /// A user's words.
+    pub fn user(&mut self, content: impl Into<Value>) -> &mut Transcript {
+        self.line(json!({"type": "user", "message": {"role": "user", "content": content.into()}}))
+    }
+
+    /// An assistant's line with these blocks, of the message `id` with this usage.
+    pub fn message(&mut self, id: &str, blocks: Value, usage: Value) -> &mut Transcript {
+        let message = json!({"model": "claude-large", "id": id, "type": "message", "role": "assistant",
+            "content": blocks, "usage": usage});
+        self.line(json!({"type": "assistant", "message": message}))
+    }
+
+    /// An assistant's words.
+    pub fn says(&mut self, text: &str) -> &mut Transcript {
+        let id = format!("msg_{}", self.seconds);
+        let usage = json!({"input_tokens": 3, "output_tokens": 5});
+        self.message(&id, json!([{"type": "text", "text": text}]), usage)
+    }
+
+    /// A call of a tool.
+    pub fn call(&mut self, id: &str, tool: &str, input: Value) -> &mut Transcript {
+        let usage = json!({"input_tokens": 2, "output_tokens": 7});
+        let message = format!("msg_{}", self.seconds);
+        self.message(&message, json!([{"type": "tool_use", "id": id, "name": tool, "input": input}]), usage)
+    }
+
+    /// The result of a call: fields of its block, as `content` and `is_error`.
+    pub fn result(&mut self, id: &str, fields: Value) -> &mut Transcript {
+        let mut block = json!({"type": "tool_result", "tool_use_id": id});
+        for (key, value) in fields.as_object().unwrap() {
+            block[key] = value.clone();
+        }
+        self.user(json!([block]))
+    }
+
+    /// A call of Bash that went well.
+    pub fn bash(&mut self, id: &str, command: &str, output: &str) -> &mut Transcript {
+        self.call(id, "Bash", json!({"command": command, "description": "Runs it"}));
+        self.result(id, json!({"content": output}))
+    }
+
+    /// A line of the subagent `agent`, told by its session.
+    pub fn progress(&mut self, agent: &str, kind: &str, message: Value) -> &mut Transcript {
+        let inner = json!({"type": kind, "timestamp": self.time(), "uuid": format!("p{}", self.seconds),
+            "message": message});
+        self.line(json!({"type": "progress", "parentToolUseID": "toolu_task", "toolUseID": "agent_msg_1",
+            "data": {"type": "agent_progress", "agentId": agent, "prompt": "look", "message": inner}}))
+    }
+}
+
+/// A path in a store.
+pub fn path(text: impl AsRef<[u8]>) -> RelPath {
+    RelPath::parse(text).unwrap()
+}
+
+/// Where the transcript of a session lies.
+pub fn place(session: &str) -> RelPath {
+    path(format!("{PROJECT}/{session}.jsonl"))
+}
+
+/// A store in memory.
+pub fn store() -> Arc<Memory> {
+    Arc::new(Memory::new())
+}
+
+/// The tree of all sessions in a store, always fresh.
+pub fn tree(store: &Arc<impl Store>) -> Tree {
+    let source = Source::over(store.clone(), None).read_as(Box::new(ClaudeCode::default()));
+    let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+    Tree::new(View::over(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
+}
+
+/// All that is seen of a tree, once what must hold of every one of them was found to hold.
+pub struct Checked(pub BTreeMap<Vec<u8>, Seen>);
+
+impl Checked {
+    /// Looks at everything. What is listed must be there and be as long as is told, and every index.json as its schema
+    /// says: that is looked at by [`see_folder`].
+    pub fn of(tree: &Tree) -> Checked {
+        let checked = Checked(see_folder(tree, "").unwrap_or_else(|error| panic!("cannot see all: {error}")));
+        for worker in checked.workers() {
+            checked.worker(&worker);
+        }
+        checked
+    }
+
+    /// The names of all workers.
+    pub fn workers(&self) -> Vec<String> {
+        let folders = self.0.iter().filter(|(_, seen)| matches!(seen, Seen::Folder { .. }));
+        let names = folders.filter_map(|(path, _)| path.strip_prefix(b"workers/"));
+        let names = names.filter(|name| !name.contains(&b'/'));
+        names.map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+    }
+
+    /// The bytes of a file of a worker.
+    pub fn bytes(&self, worker: &str, file: &str) -> &[u8] {
+        let path = format!("workers/{worker}/{file}");
+        self.0.get(path.as_bytes()).unwrap_or_else(|| panic!("no {path} in {:#?}", self.paths())).bytes()
+    }
+
+    /// The text of a file of a worker.
+    pub fn text(&self, worker: &str, file: &str) -> &str {
+        std::str::from_utf8(self.bytes(worker, file)).unwrap()
+    }
+
+    /// Whether a worker has this file or folder.
+    pub fn has(&self, worker: &str, file: &str) -> bool {
+        self.0.contains_key(format!("workers/{worker}/{file}").as_bytes())
+    }
+
+    /// A generated index of a worker.
+    pub fn index(&self, worker: &str) -> Value {
+        serde_json::from_slice(self.bytes(worker, "index.json")).unwrap()
+    }
+
+    /// The row of a worker in the index of all.
+    pub fn row(&self, worker: &str) -> Value {
+        let all: Value = serde_json::from_slice(self.0[&b"index.json"[..]].bytes()).unwrap();
+        let rows = all["workers"].as_array().unwrap();
+        rows.iter().find(|row| row["id"] == worker).unwrap_or_else(|| panic!("no {worker} in {all:#}")).clone()
+    }
+
+    /// What the index of all says of what is not shown.
+    pub fn skipped(&self) -> Value {
+        let all: Value = serde_json::from_slice(self.0[&b"index.json"[..]].bytes()).unwrap();
+        all["skipped"].clone()
+    }
+
+    /// The lines of thread.jsonl.
+    pub fn thread(&self, worker: &str) -> Vec<Value> {
+        let lines = self.bytes(worker, "thread.jsonl").split_inclusive(|byte| *byte == b'\n');
+        lines.map(|line| serde_json::from_slice(line).unwrap()).collect()
+    }
+
+    /// The names of the calls' files.
+    pub fn calls(&self, worker: &str) -> Vec<String> {
+        let folder = format!("workers/{worker}/tool_calls/");
+        let names = self.0.keys().filter_map(|path| path.strip_prefix(folder.as_bytes()));
+        names.map(|name| String::from_utf8(name.to_vec()).unwrap()).collect()
+    }
+
+    fn paths(&self) -> Vec<String> {
+        self.0.keys().map(|path| String::from_utf8_lossy(path).into_owned()).collect()
+    }
+
+    /// What must hold of the folder of every worker.
+    fn worker(&self, id: &str) {
+        let index = self.index(id);
+        let calls = index["tool_calls"].as_array().unwrap();
+        let files: BTreeSet<String> = self.calls(id).into_iter().map(|name| format!("tool_calls/{name}")).collect();
+        let named: BTreeSet<String> = calls.iter().map(|call| call["file"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(files, named, "{id}: the calls of its index are the files of its tool_calls");
+        assert_eq!(files.len(), calls.len(), "{id}: no two calls have one file");
+        let mut bytes = 0;
+        let mut failed = 0;
+        for (at, call) in calls.iter().enumerate() {
+            let file = call["file"].as_str().unwrap();
+            assert_eq!(call["seq"], at as u64 + 1, "{id}");
+            assert_eq!(call["bytes"], self.bytes(id, file).len(), "{id}: {file}");
+            bytes += self.bytes(id, file).len();
+            failed += usize::from(call["outcome"] == "failed");
+        }
+        let counts = &index["calls"];
+        if !counts.is_null() {
+            assert_eq!((&counts["total"], &counts["failed"]), (&json!(calls.len()), &json!(failed)), "{id}");
+            assert_eq!(counts["bytes"], bytes, "{id}");
+        }
+        let source = &index["source"];
+        let number = |name: &str| if source.is_null() { 0 } else { source[name].as_u64().unwrap() };
+        assert!(number("unparsable_lines") <= number("lines"), "{id}: {source:#}");
+        let unanswered = calls.iter().filter(|call| call["outcome"] == "unknown").count();
+        assert_eq!(number("calls_without_results"), unanswered as u64, "{id}");
+        for cut in source["truncated_outputs"].as_array().into_iter().flatten() {
+            assert!(files.contains(cut.as_str().unwrap()), "{id}: {cut}");
+        }
+        let thread = self.thread(id);
+        let of_calls = |line: &Value| line["tool_calls"].as_array().cloned().unwrap_or_default();
+        for named in thread.iter().flat_map(|line| [vec![line.clone()], of_calls(line)].concat()) {
+            if let Some(file) = named["file"].as_str() {
+                assert!(files.contains(file), "{id}: its thread speaks of {file}");
+            }
+        }
+        let own = ["source.jsonl", "source.meta.json", "thread.jsonl", "task.txt", "result.txt"];
+        let own: Vec<String> = own.iter().filter(|file| self.has(id, file)).map(|file| (*file).to_owned()).collect();
+        let own: Vec<String> = own.into_iter().chain(files).collect();
+        let sizes: usize = own.iter().map(|file| self.bytes(id, file).len()).sum();
+        assert_eq!((&index["total_files"], &index["total_bytes"]), (&json!(own.len()), &json!(sizes)), "{id}");
+        assert!(self.has(id, "source.jsonl") && self.has(id, "thread.jsonl"), "{id}");
+    }
+}
