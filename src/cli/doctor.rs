@@ -11,6 +11,7 @@ mod limits;
 mod mounts;
 mod stores;
 mod text;
+mod transcripts;
 mod trial;
 mod workers;
 

@@ -31,7 +31,7 @@ use crate::store::{Kind, Meta, Store};
 
 /// How much of the transcripts is read to find the subagents that are told inside of them, in bytes: when a store is
 /// listed for the first time, and each time after that.
-const READ_FIRST: u64 = 64 << 20;
+const READ_FIRST: u64 = 32 << 20;
 const READ_LATER: u64 = 16 << 20;
 /// So many folders of projects are held open.
 const PROJECTS_MAX: usize = 256;

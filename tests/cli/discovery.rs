@@ -67,6 +67,38 @@ fn no_store_at_all_is_a_sentence_that_lists_where_it_was_looked_for() {
 }
 
 #[test]
+fn sessions_are_found_by_themselves_where_there_is_no_other_store() {
+    needs_fuse!();
+    if ["/data/swarmlet", "/data/workers"].iter().any(|place| Path::new(place).exists()) {
+        eprintln!("SKIP: this machine has a store in a known place");
+        return;
+    }
+    let (yard, store) = (Yard::new(), small_store());
+    let (home, point) = (yard.folder("home"), yard.folder("mnt"));
+    let project = yard.folder("home/.claude/projects/-home-dev");
+    let line = r#"{"type":"user","uuid":"u","sessionId":"s","message":{"role":"user","content":"look around"}}"#;
+    fs::write(project.join("s.jsonl"), format!("{line}\n")).unwrap();
+    let sessions = home.join(".claude");
+    let mounted = |variable: Option<&Path>, current: &Path| {
+        let mut command = logged(typed(["mount"]), &point);
+        command.arg(&point).current_dir(current).env("HOME", if variable.is_some() { Path::new("/") } else { &home });
+        command.env_remove("CLAUDE_CONFIG_DIR").envs(variable.map(|folder| ("CLAUDE_CONFIG_DIR", folder)));
+        let done = run(command);
+        done.fine();
+        let tasks = fs::read_to_string(point.join("workers/s/task.txt")).ok();
+        umount(&point, &[]).fine();
+        (done.err, tasks)
+    };
+    for variable in [None, Some(sessions.as_path())] {
+        let (said, task) = mounted(variable, Path::new("/"));
+        assert!(said.contains(&format!("the store is {} (Claude Code's sessions", sessions.display())), "{said}");
+        assert_eq!(task.as_deref(), Some("look around"));
+    }
+    let (said, task) = mounted(None, &store.path());
+    assert!(said.contains("(the current folder)") && task.is_none(), "{said}");
+}
+
+#[test]
 fn a_current_folder_that_is_gone_is_said() {
     needs_fuse!();
     let (store, yard) = (small_store(), Yard::new());

@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
+use super::transcripts::Transcripts;
 use super::workers::Workers;
 use crate::catalog::{Freshness, Source, SourceError, looks_like_store};
 use crate::cli::refusal::Refusal;
@@ -47,6 +48,8 @@ pub(super) struct StoreFacts {
     format: Option<String>,
     /// What is known of its workers; null where it cannot be read.
     workers: Option<Workers>,
+    /// What came of reading the transcripts that the workers' folders are made of; null where they are as on disk.
+    transcripts: Option<Transcripts>,
 }
 
 /// What a mount with the same options would show.
@@ -123,7 +126,7 @@ fn look(arguments: &DoctorArgs) -> Stores {
                 named
             }
         };
-        stores.push(StoreFacts { path, why: chosen.why.clone(), format: None, workers: None });
+        stores.push(StoreFacts { path, why: chosen.why.clone(), format: None, workers: None, transcripts: None });
     }
     let mut all = Stores { stores, view: None, findings };
     if !sources.is_empty() {
@@ -173,7 +176,8 @@ fn refusal(error: &SourceError) -> Refusal {
 impl Stores {
     /// Reads the stores that could be opened, each with its place in the list.
     fn read(&mut self, sources: Vec<(usize, PathBuf, Source)>, arguments: &DoctorArgs) {
-        let of_format = |source: &Source| (source.format().name(), source.format().sign());
+        let of_format =
+            |source: &Source| (source.format().name(), source.format().sign(), source.format().makes_folders());
         let (places, sources): (Vec<_>, Vec<Source>) =
             sources.into_iter().map(|(place, path, source)| ((place, path, of_format(&source)), source)).unzip();
         let freshness = Freshness { unfinished: NEVER_AGAIN, finished: NEVER_AGAIN };
@@ -188,13 +192,16 @@ impl Stores {
             }
         };
         let visible = view.visible();
-        for (number, (place, path, (format, sign))) in places.into_iter().enumerate() {
+        for (number, (place, path, (format, sign, made))) in places.into_iter().enumerate() {
             let workers = Workers::of(&visible, number);
+            let transcripts = made.then(|| Transcripts::of(&view, &visible, number));
             if let Some(facts) = self.stores.get_mut(place) {
                 let described = format!("{} ({}): {format}", facts.path, facts.why);
                 let found = workers.findings(&path, &described, sign, owner.as_deref());
                 self.findings.extend(found.into_iter().map(|finding| finding.about(&facts.path)));
-                (facts.format, facts.workers) = (Some(format.into()), Some(workers));
+                let found = transcripts.iter().map(|transcripts| transcripts.finding().about(&facts.path));
+                self.findings.extend(found);
+                (facts.format, facts.workers, facts.transcripts) = (Some(format.into()), Some(workers), transcripts);
             }
         }
         let trouble = |says: &String| Finding::problem("store", "trouble", Refusal::without_cure(says));

@@ -210,7 +210,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
 /// Calls `take` with the line; false if it is not one JSON object. Bytes that are no UTF-8 are replaced, and so are
 /// halves of characters.
 pub(super) fn decode(bytes: &[u8], take: impl FnOnce(Line<'_>)) -> bool {
-    let text = whole_characters(String::from_utf8_lossy(bytes));
+    let text = std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed);
+    let text = whole_characters(text);
     match serde_json::from_str::<Object<Line<'_>>>(&text) {
         Ok(Object(Some(line))) => {
             take(line);

@@ -17,7 +17,7 @@ use crate::store::{File, read_range};
 
 /// How much of each end of a transcript is read to tell what is listed, in bytes: at first, and at most where that does
 /// not suffice. What is not larger than the first of both together is read whole.
-const END: u64 = 64 << 10;
+const END: u64 = 16 << 10;
 const END_MAX: u64 = 4 << 20;
 /// The longest word that is kept, in bytes.
 const WORD_MAX: usize = 200;

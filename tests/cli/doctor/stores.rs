@@ -45,6 +45,7 @@ fn workers_are_counted_by_status_owner_and_run() {
             "status": {"completed": 2, "failed": 1, "running": 1, "unknown": 1},
             "runs": 2, "owners": 2, "with_owner": 3, "without_owner": 2, "flawed": {}, "not_shown": {},
         },
+        "transcripts": null,
     });
     assert_eq!(told["stores"], json!([expected]), "{told:#}");
     let says = finding(&told, "workers", "ok", &["5 workers", "swarmlet", "1 failed", "2 runs", "2 without one"]);
@@ -258,7 +259,9 @@ fn a_folder_that_is_no_store_is_refused_with_what_helps() {
     finding(&none, "open", "problem", &[shown(&papers), "no workers", "metadata.json", "`find "]);
     assert_eq!(
         none["stores"],
-        json!([{"path": papers, "why": "named on the command line", "format": null, "workers": null}])
+        json!([{
+            "path": papers, "why": "named on the command line", "format": null, "workers": null, "transcripts": null,
+        }])
     );
     let cure = format!("`readlink -f {}`", shown(&linked.join("workers")));
     finding(&told(&linked).unwrap(), "open", "problem", &["no workers", "not followed: workers", &cure]);
@@ -320,4 +323,29 @@ fn no_name_moves_a_cursor_or_forges_a_line() {
     }
     let raw = OsStr::from_bytes(b"\x1b[31m\xff");
     run(typed(["doctor".as_ref(), "--owner".as_ref(), raw])).refused(2, &["UTF-8"]);
+}
+
+#[test]
+fn what_transcripts_hold_that_is_not_shown_is_counted() {
+    let (yard, keep) = (Yard::new(), Yard::new());
+    let project = yard.folder("claude/projects/-home-dev");
+    let said = |kind: &str, content: Value| {
+        json!({"type": kind, "uuid": "u", "sessionId": "s", "message": {"role": kind, "content": content}}).to_string()
+    };
+    let called =
+        said("assistant", json!([{"type": "tool_use", "id": "1", "name": "Bash", "input": {"command": "ls"}}]));
+    let stray = said("user", json!([{"type": "tool_result", "tool_use_id": "9", "content": "of nothing"}]));
+    let lines = [said("user", json!("list it")), called, stray, "{torn".into(), json!({"type": "new"}).to_string()];
+    fs::write(project.join("s.jsonl"), lines.join("\n") + "\n").unwrap();
+    fs::write(project.join("junk.jsonl"), "no JSON at all\n").unwrap();
+    let path = yard.path().join("claude");
+    let Some(told) = Alone::new(&keep.path()).json(&[&path]) else { return };
+    assert_eq!(told["stores"][0]["format"], "claude-code");
+    let expected = json!({
+        "read": 2, "workers": 2, "lines": 6, "unparsable_lines": 2, "unknown_records": {"new": 1},
+        "results_without_calls": 1, "calls_without_results": 1, "calls_not_shown": 0, "truncated_outputs": 0,
+    });
+    assert_eq!(told["stores"][0]["transcripts"], expected, "{told:#}");
+    finding(&told, "transcripts", "note", &["2 of 2", "2 lines cannot be parsed", "(new)", "1 calls have no result"]);
+    finding(&told, "bad_transcript", "problem", &["junk", "no line of it could be read"]);
 }

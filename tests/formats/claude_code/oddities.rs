@@ -375,8 +375,8 @@ fn a_task_is_what_somebody_wrote() {
     let blocks = json!({"type": "user", "message": {"content": texts(&["a", "b"])}});
     assert_eq!(with(&[meta.clone(), command.clone(), local.clone(), user("this")]), "this");
     assert_eq!(with(&[compact.clone(), user("this")]), "this");
-    assert_eq!(with(&[compact.clone()]), "what was before");
-    assert_eq!(with(&[command.clone()]), "<command-name>/clear</command-name>");
+    assert_eq!(with(std::slice::from_ref(&compact)), "what was before");
+    assert_eq!(with(std::slice::from_ref(&command)), "<command-name>/clear</command-name>");
     assert_eq!(with(&[meta]), "");
     assert_eq!(with(&[blocks]), "a\nb");
     assert_eq!(with(&[user("  this\n")]), "this");

@@ -1,0 +1,83 @@
+//! What came of reading the transcripts of a store whose workers' folders are made of such: what they hold that is
+//! shown nowhere is counted here.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::finding::Finding;
+use crate::cli::say::without_controls;
+use crate::view::{View, Visible};
+
+/// For how long transcripts are read.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How many types of records are named.
+const NAMED: usize = 5;
+
+/// What all transcripts that were read hold together.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Transcripts {
+    /// Of how many workers they were read, and how many there are.
+    read: u64,
+    workers: u64,
+    lines: u64,
+    unparsable_lines: u64,
+    unknown_records: BTreeMap<String, u64>,
+    results_without_calls: u64,
+    calls_without_results: u64,
+    calls_not_shown: u64,
+    truncated_outputs: u64,
+}
+
+impl Transcripts {
+    /// Reads those of a view that lie in the store of this number, as far as there is time.
+    pub(super) fn of(view: &View, visible: &Visible, number: usize) -> Transcripts {
+        let begun = Instant::now();
+        let go_on = || begun.elapsed() < PATIENCE;
+        let mut all = Transcripts::default();
+        for member in visible.members.iter().filter(|member| member.entry.source() == number) {
+            all.workers += 1;
+            let record = || view.record(member, &*view.stamp(member, false)?, &go_on);
+            let Some(record) = go_on().then(record).and_then(Result::ok).filter(|record| record.is_whole()) else {
+                continue;
+            };
+            let trace = &record.trace;
+            all.read += 1;
+            all.lines += trace.unused.lines;
+            all.unparsable_lines += trace.bad_lines.iter().map(|(_, lines)| lines).sum::<u64>();
+            for (kind, lines) in &trace.unused.kinds {
+                *all.unknown_records.entry(without_controls(kind)).or_default() += lines;
+            }
+            all.results_without_calls += trace.unused.stray_results;
+            all.calls_without_results += trace.unanswered.tools.values().sum::<u64>() + trace.unanswered.more;
+            all.calls_not_shown += trace.unused.more_calls;
+            all.truncated_outputs += trace.truncated.len() as u64;
+        }
+        all
+    }
+
+    /// What is to be said of them.
+    pub(super) fn finding(&self) -> Finding {
+        let unknown: u64 = self.unknown_records.values().sum();
+        let kinds: Vec<&str> = self.unknown_records.keys().take(NAMED).map(String::as_str).collect();
+        let told: Vec<String> = [
+            (self.unparsable_lines, "lines cannot be parsed".to_owned()),
+            (unknown, format!("lines are of types that are not known ({})", kinds.join(", "))),
+            (self.results_without_calls, "results are of no call".into()),
+            (self.calls_without_results, "calls have no result".into()),
+            (self.calls_not_shown, "calls are too many to be shown".into()),
+            (self.truncated_outputs, "outputs were cut before they were written down".into()),
+        ]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+        let Transcripts { read, workers, lines, .. } = self;
+        let read = format!("the transcripts of {read} of {workers} workers were read, {lines} lines");
+        match told.as_slice() {
+            [] => Finding::ok("store", "transcripts", format!("{read}: all of it is shown")),
+            told => Finding::note("store", "transcripts", format!("{read}: {}", told.join(", "))),
+        }
+    }
+}
