@@ -137,7 +137,7 @@ fn unused(unused: &Unused, checks: &mut Vec<Check>) {
     say("unknown_records", unused.kinds.values().sum(), &what);
     say("results_without_calls", unused.stray_results, "results are of calls that were never made");
     say("calls_not_shown", unused.more_calls, "further calls are too many to be shown");
-    say("workers_not_shown", unused.more_agents, "lines are of subagents that are too many to be shown");
+    say("workers_not_shown", unused.more_agents, "lines are of subagents that are not shown");
 }
 
 fn repeated(trace: &Trace, checks: &mut Vec<Check>) {

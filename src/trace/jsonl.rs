@@ -19,8 +19,24 @@ const FILE_MAX: u64 = 256 << 20;
 pub(super) struct Lines {
     /// How many lines could not be decoded.
     pub(super) bad: u64,
+    /// How many of them were not tried, since they are too long.
+    pub(super) too_long: u64,
     /// How much was read, if that is not all.
     pub(super) partly: Option<Partly>,
+}
+
+/// The last line of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Last {
+    /// Its end is there, or nothing is.
+    #[default]
+    Whole,
+    /// Its end is missing, but it was decoded: more may still be written to it.
+    Taken,
+    /// Its end is missing, and it could not be decoded.
+    Torn,
+    /// Its end is missing, and it is too long already.
+    TooLong,
 }
 
 /// One line of a file.
@@ -38,17 +54,17 @@ pub(super) fn for_each(
     go_on: &dyn Fn() -> bool,
     mut decode: impl FnMut(&[u8]) -> bool,
 ) -> Result<Lines> {
-    from(file, 0, go_on, |line| decode(line.bytes)).map(|(lines, _)| lines)
+    from(file, 0, go_on, |line| decode(line.bytes)).map(|(lines, ..)| lines)
 }
 
-/// The same from byte `start` on, where a line begins. Also where to go on another time: at the end of what was read,
-/// less a last line that is torn.
+/// The same from byte `start` on, where a line begins. Also where to go on another time, at the end of what was read,
+/// less a last line that is torn; and what became of that.
 pub(super) fn from(
     file: &dyn File,
     start: u64,
     go_on: &dyn Fn() -> bool,
     mut decode: impl FnMut(Line<'_>) -> bool,
-) -> Result<(Lines, u64)> {
+) -> Result<(Lines, u64, Last)> {
     let mut lines = Lines::default();
     let mut line: Vec<u8> = Vec::new();
     let mut too_long = false;
@@ -86,18 +102,27 @@ pub(super) fn from(
             if part.ends_with(b"\n") {
                 let empty = line.trim_ascii().is_empty();
                 lines.bad += u64::from(too_long || !(empty || decode(Line { at: begins, bytes: &line })));
+                lines.too_long += u64::from(too_long);
                 begins = offset;
                 line.clear();
                 too_long = false;
             }
         }
     }
-    if lines.partly.is_none() && !line.is_empty() && !too_long && decode(Line { at: begins, bytes: &line }) {
-        begins = offset;
-    } else if lines.partly.is_none() {
-        lines.bad += u64::from(too_long);
+    if lines.partly.is_some() {
+        return Ok((lines, begins, Last::Whole));
     }
-    Ok((lines, begins))
+    let last = match too_long {
+        true => {
+            lines.bad += 1;
+            lines.too_long += 1;
+            Last::TooLong
+        }
+        false if line.trim_ascii().is_empty() => Last::Whole,
+        false if decode(Line { at: begins, bytes: &line }) => Last::Taken,
+        false => Last::Torn,
+    };
+    Ok((lines, if last == Last::Taken { offset } else { begins }, last))
 }
 
 #[cfg(test)]
@@ -161,7 +186,7 @@ mod tests {
         };
         for most in 0..3 {
             let partly = Some(Partly { bytes: (most * PIECE) as u64, late: true });
-            assert_eq!(few(most), (most * PIECE / 2, Lines { bad: 0, partly }));
+            assert_eq!(few(most), (most * PIECE / 2, Lines { partly, ..Lines::default() }));
         }
         // All of it; the empty rest is no line.
         assert_eq!(few(3), (PIECE, Lines::default()));

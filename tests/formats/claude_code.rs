@@ -2,6 +2,7 @@
 //!
 //! Whatever is looked at as a whole is held against what must hold of every tree; see [`Checked`].
 
+mod growth;
 mod oddities;
 mod places;
 

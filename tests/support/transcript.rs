@@ -23,13 +23,20 @@ pub struct Transcript {
     session: String,
     agent: Option<String>,
     seconds: u32,
+    /// Whether its lines hold no more than is read.
+    lean: bool,
     bytes: Vec<u8>,
 }
 
 impl Transcript {
     /// That of a session.
     pub fn new(session: &str) -> Transcript {
-        Transcript { session: session.into(), agent: None, seconds: 0, bytes: Vec::new() }
+        Transcript { session: session.into(), agent: None, seconds: 0, lean: false, bytes: Vec::new() }
+    }
+
+    /// That of a session whose lines are short, for tests that look at each byte.
+    pub fn lean(session: &str) -> Transcript {
+        Transcript { lean: true, ..Transcript::new(session) }
     }
 
     /// A subagent's own.
@@ -60,6 +67,9 @@ impl Transcript {
             "cwd": "/home/dev/app", "sessionId": self.session, "version": "2.1.29", "gitBranch": "main",
             "uuid": format!("u{}", self.seconds + 1), "timestamp": self.time(),
         });
+        if self.lean {
+            line = json!({"sessionId": self.session, "timestamp": self.time()});
+        }
         if let Some(agent) = &self.agent {
             line["agentId"] = json!(agent);
         }
@@ -113,10 +123,9 @@ impl Transcript {
 
     /// A line of the subagent `agent`, told by its session.
     pub fn progress(&mut self, agent: &str, kind: &str, message: Value) -> &mut Transcript {
-        let inner = json!({"type": kind, "timestamp": self.time(), "uuid": format!("p{}", self.seconds),
-            "message": message});
-        self.line(json!({"type": "progress", "parentToolUseID": "toolu_task", "toolUseID": "agent_msg_1",
-            "data": {"type": "agent_progress", "agentId": agent, "prompt": "look", "message": inner}}))
+        let inner = json!({"type": kind, "timestamp": self.time(), "message": message});
+        self.line(json!({"type": "progress", "parentToolUseID": "toolu_task",
+            "data": {"type": "agent_progress", "agentId": agent, "message": inner}}))
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::super::jsonl::Last;
 use crate::model::Tokens;
 use crate::name::{Name, to_file_name};
 
@@ -20,6 +21,8 @@ pub(super) struct Facts {
     pub(super) read: u64,
     /// How many lines that is, the empty ones left out.
     pub(super) lines: u64,
+    /// Whether the last of them may still be written to.
+    pub(super) last: Last,
     /// Lines that are no JSON object.
     pub(super) bad: u64,
     /// Lines of types that are not known, by type.
@@ -36,7 +39,7 @@ pub(super) struct Facts {
     pub(super) own: Chain,
     /// Those of subagents that are told inside of it.
     pub(super) agents: Vec<Chain>,
-    /// Subagents beyond [`super::read::AGENTS_MAX`].
+    /// Lines of subagents beyond [`super::read::AGENTS_MAX`], or of a subagent's own.
     pub(super) more_agents: u64,
     /// Whether some are side chains, which are told apart by what was read before.
     pub(super) has_side_chains: bool,

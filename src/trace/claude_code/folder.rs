@@ -1,5 +1,6 @@
 //! A conversation as a worker's folder: files that are made out of its transcript, and the transcript itself.
 
+use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -83,8 +84,11 @@ impl Folder {
 
     /// What the transcript tells, until `go_on` says no. Whether that was all.
     pub(super) fn facts(&self, go_on: &dyn Fn() -> bool) -> Result<(Arc<Facts>, bool)> {
-        let file = self.open_transcript()?;
-        self.transcripts.facts(&self.path, &*file, self.place.whose, go_on)
+        self.facts_of(&*self.open_transcript()?, go_on)
+    }
+
+    fn facts_of(&self, transcript: &dyn File, go_on: &dyn Fn() -> bool) -> Result<(Arc<Facts>, bool)> {
+        self.transcripts.facts(&self.path, transcript, self.place.whose, go_on)
     }
 
     /// The file of a result that is too large for the transcript, with its size; `None` if it is not there.
@@ -288,13 +292,14 @@ impl Store for Folder {
             Node::Source if self.place.agent.is_none() => self.open_transcript(),
             Node::About(about) => self.project.open(&about),
             node @ (Node::Source | Node::Thread) => {
-                let facts = self.all()?;
                 let file = self.open_transcript()?;
-                let transcript = file.meta()?;
-                let made = self.made(&transcript, path.as_bytes(), 0, 0, None);
+                // Of this very file, whatever takes its place meanwhile.
+                let (facts, _) = self.facts_of(&*file, &|| true)?;
+                let made = self.made(&file.meta()?, path.as_bytes(), 0, 0, None);
                 let (place, what) =
                     (self.place.clone(), if matches!(node, Node::Source) { What::Source } else { What::Thread });
-                Ok(Box::new(Lines { file, place, what, made, facts: Mutex::new(facts) }))
+                let known = Arc::new(Known::new(facts, self.place.agent.as_ref(), what));
+                Ok(Box::new(Lines { file, place, what, made, known: Mutex::new(known) }))
             }
             Node::Text(said) => Ok(Box::new(Bytes { meta: meta()?, bytes: self.said(&said)? })),
             Node::Call(at) => {
@@ -377,21 +382,38 @@ struct Lines {
     place: Place,
     what: What,
     made: Meta,
-    facts: Mutex<Arc<Facts>>,
+    known: Mutex<Arc<Known>>,
+}
+
+/// What a transcript told when it was last looked at, and of the conversation which call has which id.
+struct Known {
+    facts: Arc<Facts>,
+    ids: HashMap<String, usize>,
+}
+
+impl Known {
+    fn new(facts: Arc<Facts>, agent: Option<&Name>, what: What) -> Known {
+        let chain = facts.chain(agent).filter(|_| what == What::Thread);
+        let calls = chain.map(|chain| chain.calls.iter().enumerate()).into_iter().flatten();
+        let ids = calls.map(|(at, call)| (call.id.clone(), at)).collect();
+        Known { facts, ids }
+    }
 }
 
 impl Lines {
     /// What the transcript tells by now.
-    fn facts(&self) -> Result<(Arc<Facts>, Meta)> {
+    fn known(&self) -> Result<(Arc<Known>, Meta)> {
         let transcript = self.file.meta()?;
-        let held = self.facts.lock().clone();
-        if transcript.size <= held.read || held.too_long || held.has_side_chains {
+        let held = self.known.lock().clone();
+        if transcript.size <= held.facts.read || held.facts.too_long {
             return Ok((held, transcript));
         }
-        let (facts, _) = read_on(&*self.file, self.place.whose, (*held).clone(), &|| true)?;
-        let facts = Arc::new(facts);
-        *self.facts.lock() = facts.clone();
-        Ok((facts, transcript))
+        // Side chains are told apart by what was read before.
+        let before = if held.facts.has_side_chains { Facts::default() } else { (*held.facts).clone() };
+        let (facts, _) = read_on(&*self.file, self.place.whose, before, &|| true)?;
+        let known = Arc::new(Known::new(Arc::new(facts), self.place.agent.as_ref(), self.what));
+        *self.known.lock() = known.clone();
+        Ok((known, transcript))
     }
 
     fn end(&self, piece: &Piece) -> u64 {
@@ -399,15 +421,15 @@ impl Lines {
     }
 
     /// What is made of a line.
-    fn made(&self, chain: &Chain, piece: &Piece) -> Result<Vec<u8>> {
+    fn made(&self, known: &Known, chain: &Chain, piece: &Piece) -> Result<Vec<u8>> {
         if self.what == What::Source {
             return read_range(&*self.file, piece.span.at, piece.span.len);
         }
         Folder::turn(&*self.file, piece.span, |turn| {
             let find = |id: &str| {
-                let id = key(id);
-                let made = chain.calls.iter().enumerate().take_while(|(_, call)| call.made <= piece.span.at);
-                made.into_iter().find(|(_, call)| call.id == id)
+                let at = *known.ids.get(&key(id))?;
+                let call = chain.calls.get(at).filter(|call| call.made <= piece.span.at)?;
+                Some((at, call))
             };
             let mut out = Vec::new();
             // Writing into memory cannot fail.
@@ -419,15 +441,15 @@ impl Lines {
 
 impl File for Lines {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let (facts, _) = self.facts()?;
-        let chain = facts.chain(self.place.agent.as_ref()).ok_or(Error::Stale)?;
+        let (known, _) = self.known()?;
+        let chain = known.facts.chain(self.place.agent.as_ref()).ok_or(Error::Stale)?;
         let first = chain.lines.partition_point(|piece| self.end(piece) <= offset);
         let mut begin = first.checked_sub(1).and_then(|at| chain.lines.get(at)).map_or(0, |piece| self.end(piece));
         let mut filled = 0;
         for piece in chain.lines.iter().skip(first) {
             let end = self.end(piece);
             if end > begin {
-                let bytes = self.made(chain, piece)?;
+                let bytes = self.made(&known, chain, piece)?;
                 if bytes.len() as u64 != end - begin {
                     return Err(Error::Stale);
                 }
@@ -443,8 +465,8 @@ impl File for Lines {
     }
 
     fn meta(&self) -> Result<Meta> {
-        let (facts, transcript) = self.facts()?;
-        let chain = facts.chain(self.place.agent.as_ref()).ok_or(Error::Stale)?;
+        let (known, transcript) = self.known()?;
+        let chain = known.facts.chain(self.place.agent.as_ref()).ok_or(Error::Stale)?;
         let size = if self.what == What::Source { chain.source_bytes() } else { chain.thread_bytes() };
         Ok(Meta { size, mtime: transcript.mtime, ctime: transcript.ctime, ..self.made })
     }

@@ -8,16 +8,16 @@ use memchr::memmem;
 use serde_json::Value;
 
 use super::super::input::one_line;
-use super::super::jsonl;
+use super::super::jsonl::{self, Last};
 use super::super::value::{cut, short_word, shortened};
 use super::facts::{Call, Chain, Done, End, Facts, Piece, Said, Span};
 use super::line::{Block, Line, Turn, Usage, decode};
 use super::thread;
 use crate::error::Result;
 use crate::model::Tokens;
-use crate::store::File;
+use crate::store::{File, read_range};
 
-/// So many subagents are told apart in one file; further ones are counted.
+/// So many subagents are told apart in one file; lines of further ones are counted.
 pub(super) const AGENTS_MAX: usize = 10_000;
 /// So many calls of a conversation are kept; further ones are counted.
 pub(super) const CALLS_MAX: usize = 100_000;
@@ -75,17 +75,39 @@ pub(super) enum Whose {
 
 /// Reads on in `file` from where `facts` end until `go_on` says no. Whether that was all.
 pub(super) fn read_on(file: &dyn File, whose: Whose, facts: Facts, go_on: &dyn Fn() -> bool) -> Result<(Facts, bool)> {
-    let start = facts.read;
+    if facts.too_long {
+        return Ok((facts, true));
+    }
+    let facts = without_last(file, facts)?;
+    let (start, before) = (facts.read, facts.last);
     let mut reader = Reader::new(facts, whose);
-    let (lines, end) = jsonl::from(file, start, go_on, |line| {
+    let (lines, end, last) = jsonl::from(file, start, go_on, |line| {
         reader.facts.lines += 1;
         reader.take(Span { at: line.at, len: line.bytes.len() }, line.bytes)
     })?;
     let mut facts = reader.facts;
     facts.read = end;
+    facts.last = if end == start && last == Last::Whole { before } else { last };
     facts.bad += lines.bad;
+    facts.lines += lines.too_long;
     facts.too_long = lines.partly.is_some_and(|partly| !partly.late);
     Ok((facts, !lines.partly.is_some_and(|partly| partly.late)))
+}
+
+/// The same facts as if the last line had not been met, where it is going to be met again. If it was taken though its
+/// end was missing, that is all of it in nearly every case; where more comes, it was another line than was thought.
+fn without_last(file: &dyn File, facts: Facts) -> Result<Facts> {
+    let (lines, bad) = match facts.last {
+        Last::Whole => return Ok(facts),
+        Last::Taken => {
+            let next = read_range(file, facts.read, 1)?;
+            return Ok(if next.is_empty() { facts } else { Facts::default() });
+        }
+        Last::Torn => (1, 0),
+        Last::TooLong => (1, 1),
+    };
+    let (lines, bad) = (facts.lines.saturating_sub(lines), facts.bad.saturating_sub(bad));
+    Ok(Facts { lines, bad, last: Last::Whole, ..facts })
 }
 
 /// Takes one line after the other.
@@ -181,6 +203,11 @@ impl Reader {
 
     /// The conversation of a subagent that is told inside of the file.
     fn agent(&mut self, agent: &str) -> Option<usize> {
+        // What a subagent tells of its own subagents is not looked for when a store is listed.
+        if self.whose == Whose::Agent {
+            self.facts.more_agents += 1;
+            return None;
+        }
         let count = self.agents.len();
         match self.agents.entry(shortened(agent, WORD_MAX)) {
             Entry::Occupied(known) => Some(*known.get()),

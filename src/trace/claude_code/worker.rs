@@ -45,9 +45,11 @@ pub(super) fn listed(folder: &Folder, path: &RelPath) -> Result<Worker> {
         let chain = facts.chain(folder.place().agent.as_ref()).ok_or(Error::NotFound)?;
         return Ok(Worker { whole, ..worker(folder, path, &facts, chain, chain) });
     }
-    let file = folder.open_transcript()?;
-    let ends = ends(&*file, folder.place().whose)?;
-    Ok(worker(folder, path, &ends.head, &ends.head.own, &ends.tail.own))
+    if let Some(ends) = ends(&*folder.open_transcript()?, folder.place().whose)? {
+        return Ok(worker(folder, path, &ends.head, &ends.head.own, &ends.tail.own));
+    }
+    let (facts, whole) = folder.facts(&|| true)?;
+    Ok(Worker { whole, ..worker(folder, path, &facts, &facts.own, &facts.own) })
 }
 
 /// A worker whose transcript cannot be read just now.
@@ -57,19 +59,20 @@ pub(super) fn unread(path: &RelPath, error: &Error) -> Worker {
     Worker { flaws, whole: false, ..Worker::named(name.unwrap_or_else(|| to_file_name("", &[])), path.clone()) }
 }
 
-/// Reads both ends, each until it tells what is wanted.
-fn ends(file: &dyn File, whose: Whose) -> Result<Ends> {
+/// Reads both ends, each until it tells what is wanted; `None` where the last does not tell how it ended, as when it is
+/// one huge line.
+fn ends(file: &dyn File, whose: Whose) -> Result<Option<Ends>> {
     let size = file.meta()?.size;
     let mut length = END;
     loop {
         if size <= 2 * length {
             let all = lines(file, whose, 0, size)?;
-            return Ok(Ends { head: all.clone(), tail: all });
+            return Ok(Some(Ends { head: all.clone(), tail: all }));
         }
         let (head, tail) = (lines(file, whose, 0, length)?, lines(file, whose, size - length, length)?);
-        let enough = head.own.task.is_some() && tail.own.end != End::Nothing;
-        if enough || length >= END_MAX {
-            return Ok(Ends { head, tail });
+        let ended = tail.own.end != End::Nothing;
+        if ended && head.own.task.is_some() || length >= END_MAX {
+            return Ok(ended.then_some(Ends { head, tail }));
         }
         length *= 4;
     }
