@@ -5,11 +5,13 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+use std::fs;
 use std::hint::black_box;
 use std::path::Path;
 use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use serde_json::{Value, json};
 use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::tree::{ROOT, Settings, Tree};
 use swarmletfs::view::{Filter, View};
@@ -129,6 +131,49 @@ fn generated(c: &mut Criterion) {
     first_and_again(c, "summary of 1000 workers", swarm.path(), &["summary"]);
 }
 
+/// A session of about `megabytes`, of calls with outputs like those of a compiler.
+fn session(megabytes: usize) -> tempfile::TempDir {
+    let store = tempfile::tempdir().unwrap();
+    let project = store.path().join("projects/-home-dev");
+    fs::create_dir_all(&project).unwrap();
+    let output = "src/main.rs:12:9: warning: unused variable: `x` \u{1b}[33mnote\u{1b}[0m \"quoted\"\n".repeat(60);
+    let line = |at: usize, kind: &str, content: Value| {
+        let message =
+            json!({"role": kind, "id": format!("msg_{at}"), "content": content, "usage": {"output_tokens": 9}});
+        let (uuid, time) = (format!("uuid-{at}"), "2026-02-01T03:32:31.846Z");
+        let line = json!({"type": kind, "uuid": uuid, "sessionId": "s", "timestamp": time, "message": message});
+        line.to_string() + "\n"
+    };
+    let mut text = line(0, "user", json!("Find out why it does not build."));
+    for at in 1.. {
+        if text.len() > megabytes << 20 {
+            break;
+        }
+        let (id, input) = (format!("toolu_{at}"), json!({"command": "cargo build", "description": "Build it"}));
+        let call = json!([{"type": "tool_use", "id": id, "name": "Bash", "input": input}]);
+        text += &line(2 * at, "assistant", call);
+        let failed = at.is_multiple_of(7);
+        let result = json!([{"type": "tool_result", "tool_use_id": id, "content": output, "is_error": failed}]);
+        text += &line(2 * at + 1, "user", result);
+    }
+    fs::write(project.join("s.jsonl"), text).unwrap();
+    store
+}
+
+fn transcripts(c: &mut Criterion) {
+    let store = session(5);
+    let bytes = fs::metadata(store.path().join("projects/-home-dev/s.jsonl")).unwrap().len();
+    let mut group = c.benchmark_group("a session of 5 MB");
+    group.throughput(Throughput::Bytes(bytes));
+    // Listing reads it once, for the subagents that are told inside.
+    group.bench_function("read", |b| b.iter(|| view(store.path(), HOUR)));
+    let evidence: &[&str] = &["workers", "s", "evidence.txt"];
+    group.bench_function("evidence.txt", |b| {
+        b.iter_batched(|| tree(view(store.path(), HOUR)), |tree| read(&tree, evidence), BatchSize::PerIteration);
+    });
+    group.finish();
+}
+
 /// Differences of a few percent mean nothing here, so that a run need not take long.
 fn short() -> Criterion {
     let criterion = Criterion::default().sample_size(10);
@@ -138,6 +183,6 @@ fn short() -> Criterion {
 criterion_group! {
     name = benches;
     config = short();
-    targets = workers, generated
+    targets = workers, generated, transcripts
 }
 criterion_main!(benches);
