@@ -4,8 +4,9 @@
 //! one to hold a catalog. It answers from memory and looks at the disk again when what it holds is older than
 //! [`Freshness`] allows; there is no thread that polls while nobody reads.
 //!
-//! Locks: `refreshing` is only ever tried, never waited for, and whoever holds it takes no other lock but an entry's
-//! own, each for a moment. No lock of an entry is held across a disk read.
+//! Locks: `refreshing` is only tried by those who can show what is held; those who must not miss what came meanwhile wait
+//! for it, holding nothing. Whoever holds it takes no other lock but an entry's own, each for a moment. No lock of an
+//! entry is held across a disk read.
 
 mod scan;
 mod source;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 pub use source::{Source, SourceError, looks_like_sessions, looks_like_store};
 pub use survey::{Access, FileStat, Stamp};
@@ -152,13 +153,23 @@ impl Catalog {
         if held.taken.elapsed() < valid { held } else { self.refresh() }
     }
 
+    /// All workers, looked at after this was called: none is missing that was there then.
+    pub fn current_now(&self) -> Arc<Snapshot> {
+        self.scan_alone(self.refreshing.lock());
+        self.current.load_full()
+    }
+
     fn refresh(&self) -> Arc<Snapshot> {
-        if let Some(_alone) = self.refreshing.try_lock() {
-            let held = self.current.load_full();
-            let scanned = scan::scan(&self.sources, Some(&held), self.freshness);
-            self.current.store(Arc::new(scanned.snapshot));
+        if let Some(alone) = self.refreshing.try_lock() {
+            self.scan_alone(alone);
         }
         self.current.load_full()
+    }
+
+    fn scan_alone(&self, _alone: MutexGuard<'_, ()>) {
+        let held = self.current.load_full();
+        let scanned = scan::scan(&self.sources, Some(&held), self.freshness);
+        self.current.store(Arc::new(scanned.snapshot));
     }
 
     /// Looks at one worker again if that was not done within the second. Says whether the catalog changed.
@@ -166,9 +177,16 @@ impl Catalog {
         if entry.checked.lock().elapsed() < self.freshness.unfinished {
             return false;
         }
-        let (Some(source), Some(_alone)) = (self.sources.get(entry.source), self.refreshing.try_lock()) else {
-            return false;
-        };
+        self.refreshing.try_lock().is_some_and(|alone| self.look_alone(entry, alone))
+    }
+
+    /// Looks at one worker again. Says whether the catalog has another entry by now.
+    pub fn look_now(&self, entry: &Entry) -> bool {
+        self.look_alone(entry, self.refreshing.lock())
+    }
+
+    fn look_alone(&self, entry: &Entry, _alone: MutexGuard<'_, ()>) -> bool {
+        let Some(source) = self.sources.get(entry.source) else { return false };
         let held = self.current.load_full();
         let Some(at) = held.entries.iter().position(|other| std::ptr::eq(&**other, entry)) else { return true };
         let now = match scan::look(source, entry.source, &entry.worker.root, held.entries.get(at)) {

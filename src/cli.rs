@@ -14,6 +14,7 @@ mod log;
 mod mount;
 mod mountinfo;
 mod mountpoint;
+mod open;
 mod options;
 mod overlap;
 mod probe;
@@ -21,17 +22,21 @@ mod refusal;
 mod say;
 mod serve;
 mod short;
+mod since;
 mod take_down;
 mod umount;
+mod wait;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::name::printable;
 use crate::render::Budget;
+use crate::render::since::Cursor;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,6 +44,8 @@ Examples:
   swarmletfs /mnt/swarm                          the same, the store being found by itself
   swarmletfs mount --owner 7 --run 48 /mnt/run   one owner's workers of one run
   cat /mnt/swarm/README.md                       how to read what is mounted
+  swarmletfs since 0                             what changed, and a cursor for the next time
+  swarmletfs wait --timeout 10m                  until all workers have finished
   swarmletfs doctor                              what stands in the way, and what helps
   swarmletfs umount /mnt/swarm                   end it";
 
@@ -64,6 +71,24 @@ Exit code: 0 if nothing stands in the way of mounting and reading, 1 if somethin
 says, cure), and the facts: program, kernel, fuse, stores, view, limits, mounts. docs/doctor.schema.json tells all of \
 it.";
 
+const SINCE_HELP: &str = "\
+One line a worker, the oldest change first: new, changed or finished (it has finished, then or before), its status and \
+name, its last write, and which of its files are new or changed. The last line is the next cursor: \
+CURSOR=$(swarmletfs since now), and later `swarmletfs since $CURSOR`.
+
+At most 16000 bytes. What is left out is counted, and the next cursor leads to it. A change may be told twice, and \
+is never left out. Needs no mount; in a mounted tree, since/CURSOR holds the same.";
+
+const WAIT_HELP: &str = "\
+Prints what happened since it began, or since --since, as `swarmletfs since` does; the last line is the next cursor. \
+When the time is over it prints who has not finished, and the cursor that it began with.
+
+A change is seen within about a second, in a store of thousands of workers within a few; a finished worker that begins \
+again, within a minute. While there is no worker, it waits. --until failed is fulfilled at once where a worker has failed already; with --since, only those count that \
+changed since.
+
+Exit code: 0 if it happened, 1 if it failed, 2 if it was typed wrongly, 3 if it did not happen in time.";
+
 /// Mount what a swarm of agents did as a read-only folder tree, and read it inside a budget.
 #[derive(Debug, Parser)]
 #[command(name = "swarmletfs", version, after_help = EXAMPLES, disable_help_subcommand = true)]
@@ -83,6 +108,12 @@ enum Command {
     /// Say what stands in the way of mounting and reading, and what helps
     #[command(after_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),
+    /// Say what changed since a cursor, and give the next one
+    #[command(after_help = SINCE_HELP)]
+    Since(SinceArgs),
+    /// Sleep until workers have finished, one has failed, or anything has changed
+    #[command(after_help = WAIT_HELP)]
+    Wait(WaitArgs),
 }
 
 /// What only this program types: nothing of it is offered or suggested to anybody.
@@ -195,7 +226,58 @@ struct DoctorArgs {
     json: bool,
 }
 
-/// Runs what the command line says. Never panics on what was typed; the exit codes are 0 (fine), 1 (failed) and 2 (usage).
+/// What is looked at by the commands that need no mount. The stores are found as by `mount`.
+#[derive(Debug, Args)]
+struct ViewArgs {
+    /// A folder of traces; can be given several times [default: found as by `mount`]
+    #[arg(long = "store", value_name = "PATH")]
+    stores: Vec<PathBuf>,
+
+    /// The workers of this owner alone
+    #[arg(long, value_name = "ID", value_parser = options::identity)]
+    owner: Option<String>,
+
+    /// The workers of this run alone
+    #[arg(long, value_name = "ID", value_parser = options::identity)]
+    run: Option<String>,
+
+    /// With --owner, also files that have several hard links: for stores kept as hard-linked backups
+    #[arg(long)]
+    hard_links: bool,
+}
+
+/// What can be said to `since`.
+#[derive(Debug, Args)]
+struct SinceArgs {
+    /// The last line of an earlier answer; `now` for a cursor alone, `0` for everything
+    #[arg(value_parser = Cursor::parse)]
+    cursor: Cursor,
+
+    #[command(flatten)]
+    view: ViewArgs,
+}
+
+/// What can be said to `wait`.
+#[derive(Debug, Args)]
+struct WaitArgs {
+    /// What is waited for
+    #[arg(long, value_enum, default_value = "finished")]
+    until: wait::Asked,
+
+    /// For how long at most: 30s, 5m, 1h30m, or whole seconds [default: for ever]
+    #[arg(long, value_name = "TIME", value_parser = wait::timeout)]
+    timeout: Option<Duration>,
+
+    /// What changed since this cursor counts, so that nothing is lost between two waits [default: now]
+    #[arg(long, value_name = "CURSOR", value_parser = Cursor::parse)]
+    since: Option<Cursor>,
+
+    #[command(flatten)]
+    view: ViewArgs,
+}
+
+/// Runs what the command line says. Never panics on what was typed; the exit codes are 0 (fine), 1 (failed), 2 (usage)
+/// and 3 (not in time).
 pub fn main() -> ExitCode {
     let arguments = short::expand(std::env::args_os().collect(), &Cli::command());
     if arguments.len() < 2 {
@@ -225,6 +307,8 @@ pub fn main() -> ExitCode {
         Command::Mount(arguments) => mount::run(*arguments).map(|()| ExitCode::SUCCESS),
         Command::Umount(arguments) => umount::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Since(arguments) => since::run(&arguments),
+        Command::Wait(arguments) => wait::run(&arguments),
     })
 }
 

@@ -12,8 +12,10 @@ mod fragment;
 mod index;
 mod json;
 pub mod own;
+pub mod since;
 mod summary;
 mod text;
+pub mod until;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -32,6 +34,7 @@ use crate::store::Time;
 use crate::view::{Member, View, Visible};
 use evidence::Account;
 use fragment::{Fragment, Row};
+use since::{Cursor, Look};
 
 /// How long one render may look into outputs before the file says what was not read.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -66,6 +69,8 @@ pub enum Generated {
     Summary,
     /// evidence.txt, for the proof; `None` is the default budget.
     Evidence(Option<Budget>),
+    /// `since/CURSOR`: what changed, and the next cursor. Of the swarm only.
+    Since(Cursor),
 }
 
 /// The names of the generated files that are listed, beside README.md.
@@ -112,6 +117,7 @@ enum Of {
     Nothing { newest: Time, access: Access },
     Worker { member: Arc<Member>, stamp: Arc<Stamp> },
     Members { visible: Arc<Visible>, stamped: Stamped },
+    Look { look: Look, cursor: Cursor },
 }
 
 /// Makes the generated files of a view.
@@ -187,6 +193,13 @@ impl Renderer {
                 hash.update(format!("{:?}", (newest, root.mode, root.uid, root.gid)).as_bytes());
                 Of::Nothing { newest, access: Access::of(&root) }
             }
+            (Scope::Run(_) | Scope::Worker(_), Generated::Since(_)) => return Err(Error::NotFound),
+            (Scope::Swarm, Generated::Since(cursor)) => {
+                let (look, root) = (Look::at(&self.view), self.view.root_meta()?);
+                hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
+                look.hash(&mut hash);
+                Of::Look { look, cursor }
+            }
             (Scope::Worker(name), _) => {
                 let member = self.view.worker(name)?;
                 let stamp = self.view.stamp(&member, true)?;
@@ -229,7 +242,14 @@ impl Renderer {
             }
             Of::Worker { member, stamp } => self.worker(member, stamp, file, &go_on),
             Of::Members { visible, stamped } => self.members(scope, &visible, stamped, file, &go_on),
+            Of::Look { look, cursor } => since::answer(&self.view, &look, cursor, &go_on),
         }
+    }
+
+    /// The answer to `cursor`, of what `look` saw: the bytes of `since/CURSOR`.
+    pub fn since(&self, look: &Look, cursor: Cursor) -> Result<Arc<[u8]>> {
+        let begun = Instant::now();
+        since::answer(&self.view, look, cursor, &|| begun.elapsed() < self.deadline).map(|rendered| rendered.bytes)
     }
 
     /// Makes a file of one worker, of one state of its files: if they changed meanwhile, it is made again.
@@ -260,7 +280,7 @@ impl Renderer {
                     whole &= written.whole;
                     written.bytes
                 }
-                Generated::Readme => break,
+                Generated::Readme | Generated::Since(_) => break,
             };
             let now = self.view.stamp_now(&member)?;
             let settled = now.key == stamp.key;
@@ -372,7 +392,7 @@ impl Renderer {
                 whole &= written.whole && read.get();
                 written.bytes
             }
-            Generated::Readme => return Err(Error::NotFound),
+            Generated::Readme | Generated::Since(_) => return Err(Error::NotFound),
         };
         let is_now = |(member, key): &(&Member, Key)| self.view.stamp_now(member).is_ok_and(|now| now.key == *key);
         let settled = told.borrow().iter().all(is_now);

@@ -15,7 +15,7 @@ use quick_cache::sync::Cache;
 
 pub use visible::{Member, RunMembers, Visible};
 
-use crate::catalog::{Catalog, FileStat, Freshness, Source, Stamp};
+use crate::catalog::{Catalog, FileStat, Freshness, Snapshot, Source, Stamp};
 use crate::error::{Error, Result};
 use crate::model::{Output, Record, Skipped, ToolCall};
 use crate::name::{Name, RelPath};
@@ -32,6 +32,8 @@ pub struct Filter {
 
 /// How many records are kept at hand for the files that are made from the same one.
 const RECORDS: usize = 64;
+/// How often a worker is looked at again that changes whenever it is looked at.
+const LOOKS: usize = 5;
 
 /// A catalog as one owner may see it.
 pub struct View {
@@ -91,12 +93,20 @@ impl View {
 
     /// All workers of this view as they are now.
     pub fn visible(&self) -> Arc<Visible> {
-        let snapshot = self.catalog.current();
+        self.visible_in(&self.catalog.current())
+    }
+
+    /// All workers of this view, looked at after this was called: none is missing that was there then.
+    pub fn visible_now(&self) -> Arc<Visible> {
+        self.visible_in(&self.catalog.current_now())
+    }
+
+    fn visible_in(&self, snapshot: &Snapshot) -> Arc<Visible> {
         let held = self.visible.lock().clone();
         if held.generation == snapshot.generation {
             return held;
         }
-        let fresh = Arc::new(Visible::of(&snapshot, &self.filter));
+        let fresh = Arc::new(Visible::of(snapshot, &self.filter));
         let mut slot = self.visible.lock();
         // Another thread may have been faster, with a newer catalog.
         if slot.generation < fresh.generation {
@@ -110,6 +120,19 @@ impl View {
         let find = || self.visible().get(id).ok_or(Error::NotFound);
         let member = find()?;
         if self.catalog.look(&member.entry) { find() } else { Ok(member) }
+    }
+
+    /// The same worker, looked at after this was called.
+    pub fn worker_now(&self, member: &Member) -> Result<Arc<Member>> {
+        let mut member = self.visible().get(&member.name).ok_or(Error::NotFound)?;
+        // Who looked last may have done so before this was called: what has changed is looked at once more.
+        for _ in 0..LOOKS {
+            if !self.catalog.look_now(&member.entry) {
+                break;
+            }
+            member = self.visible().get(&member.name).ok_or(Error::NotFound)?;
+        }
+        Ok(member)
     }
 
     /// What `path` in a worker's folder is.

@@ -7,4 +7,6 @@ mod ending;
 mod no_fuse;
 pub mod printing;
 pub mod program;
+mod since;
 mod usage;
+mod wait;

@@ -14,5 +14,6 @@ mod quiet;
 mod reference;
 mod regression;
 mod schema;
+mod since;
 mod support;
 mod tidy;

@@ -15,8 +15,10 @@ const ENTRIES_MAX: u64 = 200_000;
 pub struct Stamp {
     /// Changes with every change of any file.
     pub key: [u8; 16],
-    /// The newest change.
+    /// The newest change of bytes, as their writers tell it.
     pub newest: Time,
+    /// The newest change of any kind, as the file system tells it: nobody can set that time.
+    pub newest_change: Time,
     /// How many files there are; of a folder that is made of others, 0 unless they were listed.
     pub files: u64,
     /// Their sizes together, in bytes; likewise.
@@ -34,8 +36,10 @@ pub struct FileStat {
     pub path: RelPath,
     /// Size in bytes.
     pub bytes: u64,
-    /// Last change.
+    /// Last change of the bytes.
     pub mtime: Time,
+    /// Last change of any kind.
+    pub ctime: Time,
 }
 
 /// Who may read: an owner, a group, and permission bits for reading only.
@@ -86,6 +90,7 @@ pub(super) fn survey(store: &dyn Store, files: Option<&mut Vec<FileStat>>) -> Re
         stamp: Stamp {
             key: [0; 16],
             newest: own.mtime,
+            newest_change: own.ctime,
             files: 0,
             bytes: 0,
             skipped: Skipped::default(),
@@ -170,6 +175,7 @@ impl Walk<'_> {
                     self.hash.update(&number.to_le_bytes());
                 }
                 self.stamp.newest = self.stamp.newest.max(meta.mtime);
+                self.stamp.newest_change = self.stamp.newest_change.max(meta.ctime);
                 self.stamp.access = self.stamp.access.quoting(meta);
             }
         }
@@ -177,7 +183,8 @@ impl Walk<'_> {
             self.stamp.files += 1;
             self.stamp.bytes = self.stamp.bytes.saturating_add(meta.size);
             if let Some(files) = self.files.as_deref_mut() {
-                files.push(FileStat { path: path.clone(), bytes: meta.size, mtime: meta.mtime });
+                let (path, bytes) = (path.clone(), meta.size);
+                files.push(FileStat { path, bytes, mtime: meta.mtime, ctime: meta.ctime });
             }
         }
     }

@@ -1,4 +1,4 @@
-//! How the process ends: 0 fine, 1 failed, 2 usage.
+//! How the process ends: 0 fine, 1 failed, 2 usage, 3 not in time.
 //!
 //! A failure is one sentence on stderr. What was typed wrongly is a [`Usage`] error, wherever it is found out;
 //! everything else is a failure.
@@ -13,6 +13,9 @@ const FAILED: u8 = 1;
 
 /// It was typed wrongly.
 const USAGE: u8 = 2;
+
+/// It did not happen in the time that was given.
+const TIMED_OUT: u8 = 3;
 
 /// A mistake in what was typed; the text is a sentence.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +34,11 @@ pub(super) fn code(result: anyhow::Result<ExitCode>) -> ExitCode {
         return ExitCode::from(USAGE);
     }
     ExitCode::from(FAILED)
+}
+
+/// The exit code for what did not happen in time.
+pub(super) fn timed_out() -> ExitCode {
+    ExitCode::from(TIMED_OUT)
 }
 
 /// The exit code for help or a version that was asked for: fine, unless it could not be written.

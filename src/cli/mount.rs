@@ -16,12 +16,13 @@ use super::mountinfo::{Mount, Mounts};
 use super::options::Options;
 use super::overlap::{Ground, ground};
 use super::say::{say, shown, typed};
-use super::{MountArgs, background, discover, limits, log, mountpoint, refusal, serve, take_down};
-use crate::catalog::{Freshness, Source, SourceError, looks_like_store};
+use super::{MountArgs, background, limits, log, mountpoint, open, refusal, serve, take_down};
+use crate::catalog::Freshness;
 use crate::fuse::Access;
 use crate::render::Budget;
 use crate::tree::{Settings, Tree};
-use crate::view::{Filter, View};
+use crate::view::Filter;
+use open::Wanted;
 use serve::Served;
 
 /// What is to be mounted where: every path is absolute, and everything has been checked that can be before the store
@@ -64,17 +65,13 @@ impl Plan {
     /// Opens and reads the stores. The tree to mount, and a description of it.
     pub(super) fn tree(&self) -> anyhow::Result<(Tree, String)> {
         let options = &self.options;
-        let open = |store: &PathBuf| {
-            let source = Source::open(store)?;
-            Ok(if options.hard_links { source.admitting_hard_links() } else { source })
-        };
-        let sources = options.stores.iter().map(open).collect::<Result<_, SourceError>>()?;
         let mut freshness = Freshness::default();
         if let Some(seconds) = options.ttl {
             freshness.finished = Duration::from_secs(seconds.into());
         }
         let filter = Filter { owner: options.owner.clone(), run: options.run.clone() };
-        let view = View::over(sources, freshness, filter).context("cannot read the store")?;
+        let (stores, hard_links) = (options.stores.clone(), options.hard_links);
+        let view = Wanted { stores, hard_links, filter }.view(freshness)?;
         let what = view.describe();
         let budget = options.budget.as_deref().map(Budget::parse).transpose().map_err(Usage)?;
         Ok((Tree::new(view, Settings { budget }), what))
@@ -145,20 +142,10 @@ fn plan(mut paths: Vec<PathBuf>, mut options: Options) -> anyhow::Result<(Plan, 
             path
         }
     };
-    let current = std::env::current_dir().context("the current folder is gone: change to another one")?;
-    let chosen = discover::choose(
-        &options.stores,
-        operand.as_slice(),
-        &discover::Surroundings::here(&current, &looks_like_store),
-    )?;
-    options.stores = chosen.stores;
-    let stores = mountpoint::grounds(&mut options.stores)?;
-    for store in &options.stores {
-        say(&format!("the store is {} ({})", shown(store), chosen.why));
-    }
+    let stores = open::choose(&mut options.stores, operand.as_slice())?;
     let point = mountpoint::prepare(&asked, &stores)?;
     if let Some(log) = &mut options.log {
-        *log = current.join(&log);
+        *log = std::env::current_dir()?.join(&log);
         check_log(log, &stores, &point)?;
     }
     refusal::preflight()?;

@@ -10,6 +10,7 @@ use super::versions::{Version, Versions};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::render::own::{CHILDREN, INDEX, behind, is_generated, is_index, shown};
+use crate::render::since::Cursor;
 use crate::render::{Generated, LISTED, Renderer, Scope};
 use crate::store::{Entry, File, Kind, Time};
 use crate::view::{Member, View, Visible};
@@ -48,6 +49,8 @@ pub(super) enum Node {
     Supervisor(RelPath),
     /// The store's own list of workers.
     StoreIndex,
+    /// `since/`, which is asked and not listed.
+    Since,
     /// A generated file.
     Generated(Scope, Generated),
     /// `workers/index.json`: the root's under a second name. It has an inode of its own, since who meets one inode twice
@@ -71,6 +74,7 @@ const RUNS: &str = "runs";
 const SUPERVISOR: &str = "supervisor";
 const LATEST: &str = "latest";
 const README: &str = "README.md";
+const SINCE: &str = "since";
 
 type Listed = (Name, Node, NodeKind);
 
@@ -107,8 +111,13 @@ impl Namespace {
                 WORKERS => Ok(Node::Workers),
                 RUNS => Ok(Node::Runs),
                 SUPERVISOR => Ok(Node::Supervisor(RelPath::root())),
+                SINCE => Ok(Node::Since),
                 _ => generated(Scope::Swarm, name),
             },
+            Node::Since => {
+                let cursor = Cursor::parse(text).map_err(|_| Error::NotFound)?;
+                Ok(Node::Generated(Scope::Swarm, Generated::Since(cursor)))
+            }
             Node::Workers if text == INDEX => Ok(Node::WorkersIndex),
             Node::Workers => match behind(name, is_index).filter(|own| self.view().visible().get(own).is_some()) {
                 Some(worker) => Ok(Node::Worker(worker)),
@@ -158,7 +167,7 @@ impl Namespace {
     pub(super) fn attr(&self, node: &Node) -> Result<(Attr, Option<Arc<Version>>)> {
         let view = self.view();
         let attr = match node {
-            Node::Root | Node::Workers | Node::Runs => {
+            Node::Root | Node::Workers | Node::Runs | Node::Since => {
                 Attr::of_folder(&view.root_meta()?, view.newest(&view.visible())?)
             }
             Node::Run(run) | Node::RunWorkers(run) => Attr::of_folder(&view.root_meta()?, self.run_newest(run)?),
@@ -238,6 +247,13 @@ impl Namespace {
                     listed.push((Name::new(LATEST)?, Node::Latest, NodeKind::Link));
                 }
                 listed
+            }
+            Node::Since => {
+                let cursor = |cursor: Cursor| {
+                    let node = Node::Generated(Scope::Swarm, Generated::Since(cursor));
+                    Name::new(cursor.to_string()).map(|name| (name, node, NodeKind::File))
+                };
+                vec![cursor(Cursor::ALL)?, cursor(Cursor::Now)?]
             }
             Node::Run(run) => {
                 self.run_newest(run)?;

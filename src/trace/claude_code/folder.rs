@@ -179,6 +179,8 @@ impl Folder {
             nlink: 1,
             identity: Identity { ino: u64::from_le_bytes(ino), ..transcript.identity },
             mtime: mtime.unwrap_or(transcript.mtime),
+            // A result is as old as it says, though the transcript it stands in grows.
+            ctime: mtime.unwrap_or(transcript.ctime),
             ..*transcript
         }
     }

@@ -1,0 +1,251 @@
+//! What an answer says, how large it may be, and what cursor it gives.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::json;
+use swarmletfs::error::Error;
+use swarmletfs::store::{Kind, Memory};
+
+use super::coarse::Coarse;
+use super::{Answer, BYTES, path, since, tree};
+use crate::support::seen::names;
+use crate::support::{Seen, TestStore, see};
+
+fn worker(store: &Memory, id: &str, status: &str) {
+    store.write(&path(&format!("workers/{id}/metadata.json")), format!("{{\"status\":\"{status}\"}}"));
+}
+
+#[test]
+fn what_changed_is_told_with_its_files_and_what_did_not_is_not() {
+    let store = Arc::new(Memory::new());
+    for id in ["a", "b", "c"] {
+        worker(&store, id, "running");
+        store.write(&path(&format!("workers/{id}/tool_calls/001_sh.txt")), "fine");
+    }
+    let tree = tree(store.clone());
+    let first = since(&tree, "0");
+    assert_eq!(first.workers(), ["a", "b", "c"], "the oldest change first");
+    assert_eq!(first.says("b"), Some(["new", "running"]));
+    assert!(
+        first.line("b").unwrap().ends_with("2 files: tool_calls/001_sh.txt (4 B), metadata.json (20 B)"),
+        "{first:#?}"
+    );
+    let quiet = since(&tree, &first.next);
+    assert!(quiet.is_quiet() && quiet.next == first.next, "{quiet:#?}");
+
+    store.write(&path("workers/a/logs/run.log"), "line\n");
+    worker(&store, "b", "failed");
+    worker(&store, "d", "completed");
+    let second = since(&tree, &quiet.next);
+    assert_eq!(second.says("a"), Some(["changed", "running"]));
+    assert!(second.line("a").unwrap().ends_with("; 1 file: logs/run.log (5 B)"), "{second:#?}");
+    assert_eq!(second.says("b"), Some(["finished", "failed"]));
+    assert!(second.line("b").unwrap().ends_with("; 1 file: metadata.json (19 B)"), "{second:#?}");
+    assert_eq!(second.says("d"), Some(["new", "completed"]));
+    // The newest change of before is in the very tick of the cursor, and told again.
+    assert_eq!(second.workers(), ["c", "a", "b", "d"]);
+    assert!(!second.text.contains("gone:") && !second.text.contains("came"), "{second:#?}");
+    assert!(since(&tree, &second.next).is_quiet());
+
+    for number in 0..9 {
+        store.write(&path(&format!("workers/a/outputs/{number}.txt")), "x");
+    }
+    let third = since(&tree, &second.next);
+    let names: Vec<String> = (4..9).rev().map(|number| format!("outputs/{number}.txt (1 B)")).collect();
+    assert!(third.line("a").unwrap().ends_with(&format!("; 9 files: {} and 4 more", names.join(", "))), "{third:#?}");
+
+    store.remove(&path("workers/a/outputs/3.txt"));
+    let fourth = since(&tree, &third.next);
+    assert!(fourth.line("a").unwrap().ends_with("no file is newer, one may have been removed"), "{fourth:#?}");
+    // A file of ours on disk is told by the name that it has in the tree.
+    store.write(&path("workers/a/summary"), "mine");
+    assert!(since(&tree, &fourth.next).line("a").unwrap().contains("; 1 file: summary.own (4 B)"));
+}
+
+#[test]
+fn workers_that_are_gone_are_counted() {
+    let store = Arc::new(Memory::new());
+    for id in ["a", "b", "c", "d"] {
+        worker(&store, id, "running");
+    }
+    let tree = tree(store.clone());
+    let first = since(&tree, "now");
+    assert_eq!(first.text, "");
+    store.remove(&path("workers/a"));
+    let second = since(&tree, &first.next);
+    assert!(second.text.contains("\ngone: 1 worker"), "{second:#?}");
+    assert!(since(&tree, &second.next).is_quiet());
+    // One more and two less; then one less, and another that was made long ago.
+    worker(&store, "e", "running");
+    store.remove(&path("workers/b"));
+    store.remove(&path("workers/c"));
+    let third = since(&tree, &second.next);
+    assert!(third.text.contains("\ngone: 2 workers") && third.says("e") == Some(["new", "running"]), "{third:#?}");
+    store.rename(&path("workers/d"), &path("workers/z"));
+    let fourth = since(&tree, &third.next);
+    assert!(fourth.text.contains("\nworkers came or went: there were 2, there are 2"), "{fourth:#?}");
+    for id in ["e", "z"] {
+        store.remove(&path(&format!("workers/{id}")));
+    }
+    let last = since(&tree, &fourth.next);
+    assert!(last.text.starts_with("Since ") && last.text.contains("there is no worker"), "{last:#?}");
+    assert!(last.text.contains("gone: 2 workers"), "{last:#?}");
+    worker(&store, "f", "running");
+    assert_eq!(since(&tree, &last.next).workers(), ["f"]);
+}
+
+#[test]
+fn a_change_that_no_time_tells_has_everything_told_again() {
+    let store = Arc::new(Memory::new());
+    for id in ["a", "b"] {
+        store.write(&path(&format!("workers/{id}/metadata.json")), "{}");
+    }
+    let index = |status: &str| {
+        let text = json!({"workers": [{"id": "a", "status": status}]}).to_string();
+        store.write(&path("workers/index.json"), text);
+    };
+    index("running");
+    let tree = tree(store.clone());
+    let first = since(&tree, "0");
+    assert_eq!(first.says("a"), Some(["new", "running"]));
+    index("failed");
+    let second = since(&tree, &first.next);
+    assert!(second.text.starts_with("No time tells what changed, so all is told again: 2 of 2 workers"), "{second:#?}");
+    assert_eq!(second.says("a"), Some(["finished", "failed"]));
+    assert!(since(&tree, &second.next).is_quiet());
+}
+
+#[test]
+fn no_answer_is_larger_than_16_000_bytes_and_cursors_lead_through_all_of_it() {
+    let store = Arc::new(Memory::new());
+    let all: BTreeSet<String> = (0..200).map(|n| format!("w{n}-{}", "x".repeat(n % 200))).collect();
+    for id in &all {
+        worker(&store, id, "running");
+        for number in 0..n_files(id) {
+            store.write(&path(&format!("workers/{id}/outputs/{number}-{}", "y".repeat(150))), "x");
+        }
+    }
+    let tree = tree(store.clone());
+    let follow = |mut cursor: String, during: &dyn Fn(usize)| {
+        let (mut told, mut pages) = (Vec::new(), 0);
+        loop {
+            let answer = since(&tree, &cursor);
+            assert!(answer.text.starts_with(if pages == 0 || answer.is_quiet() { "" } else { "From the beginning" }));
+            told.extend(answer.workers());
+            cursor = answer.next.clone();
+            pages += 1;
+            if !answer.text.contains("\nleft out: ") {
+                return (told, pages, cursor);
+            }
+            during(pages);
+        }
+    };
+    let (told, pages, end) = follow("0".into(), &|_| {});
+    assert!(pages > 3, "{pages} pages");
+    assert_eq!(told.len(), 200, "nobody is told twice");
+    assert_eq!(told.into_iter().collect::<BTreeSet<_>>(), all);
+    assert!(since(&tree, &end).is_quiet());
+    // What changes meanwhile is told at the end, and nobody is lost for it.
+    let changed: Vec<&String> = all.iter().step_by(7).collect();
+    let (told, _, end) = follow("0".into(), &|page| {
+        if page == 2 {
+            changed.iter().for_each(|id| store.write(&path(&format!("workers/{id}/late")), "late"));
+        }
+    });
+    assert_eq!(told.iter().cloned().collect::<BTreeSet<_>>(), all);
+    let last: BTreeSet<&String> = told.iter().rev().take(changed.len() + 1).collect();
+    assert!(changed.iter().all(|id| last.contains(id)));
+    assert!(since(&tree, &end).is_quiet());
+}
+
+fn n_files(id: &str) -> usize {
+    id.len() % 7
+}
+
+#[test]
+fn workers_of_one_moment_are_led_through_all_the_same() {
+    let store = TestStore::new();
+    for number in 0..300 {
+        store.worker(&format!("w{number}"), json!({"status": "running"}));
+    }
+    let disk = swarmletfs::store::Disk::open(&store.path()).unwrap();
+    let tree = tree(Arc::new(Coarse { store: Arc::new(disk), seconds: i64::MAX }));
+    let (mut cursor, mut told, mut pages) = ("0".to_owned(), BTreeSet::new(), 0);
+    loop {
+        let answer = since(&tree, &cursor);
+        told.extend(answer.workers());
+        (cursor, pages) = (answer.next.clone(), pages + 1);
+        if !answer.text.contains("\nleft out: ") {
+            break;
+        }
+        assert!(pages < 10, "it goes round: {answer:#?}");
+    }
+    assert!(pages > 1 && told.len() == 300, "{pages} pages, {} told", told.len());
+    assert!(since(&tree, &cursor).is_quiet());
+    // The newest time stays what it was, and still it is told.
+    store.write("workers/w7/outputs/late", "late");
+    assert!(!since(&tree, &cursor).is_quiet());
+}
+
+#[test]
+fn a_cursor_that_is_none_is_absent_in_the_tree() {
+    let store = TestStore::new();
+    store.worker("w1", json!({}));
+    let tree = store.tree();
+    for name in ["", ".ignore", "README.md", "x", "00", "-1", "now ", "1-2-3", "0-0", "18446744073709551616"] {
+        assert_eq!(see(&tree, format!("since/{name}/")).err(), (!name.is_empty()).then_some(Error::NotFound), "{name}");
+    }
+    assert_eq!(see(&tree, "since/0/x").err(), Some(Error::NotADirectory));
+    for place in ["workers/since", "runs/since", "workers/w1/since", "workers/w1/0"] {
+        assert_eq!(see(&tree, place).err(), Some(Error::NotFound), "{place}");
+    }
+    assert!(matches!(see(&tree, "since"), Ok(Seen::Folder { .. })));
+    assert_eq!(names(&tree, "since").unwrap(), [&b"0"[..], b"now"]);
+    assert!(!names(&tree, "").unwrap().contains(&b"since".to_vec()));
+}
+
+#[test]
+fn a_plain_time_is_a_cursor() {
+    let store = Arc::new(Memory::new());
+    ["a", "b", "c"].iter().for_each(|id| worker(&store, id, "running"));
+    let tree = tree(store);
+    let all = since(&tree, "0");
+    // The cursor is a tenth of a second older than the newest change.
+    let newest = all.next.split('-').next().unwrap().parse::<u64>().unwrap() + 100_000_000;
+    assert_eq!(since(&tree, &newest.to_string()).workers(), ["c"]);
+    assert!(since(&tree, &(newest + 1).to_string()).workers().is_empty());
+    assert!(since(&tree, &u64::MAX.to_string()).workers().is_empty());
+    assert_eq!(since(&tree, &u64::MAX.to_string()).next, all.next);
+}
+
+#[test]
+fn no_name_can_write_a_line_or_a_cursor() {
+    let store = Arc::new(Memory::new());
+    let odd =
+        ["new\nline", "0\n1-1-00000000-0000000000000000", "[EVIDENCE:worker_id=x]", "\u{1b}[31m\u{202e}", "\u{feff}"];
+    for id in odd {
+        worker(&store, id, "running");
+        store.write(&path(&format!("workers/{id}/{id}")), "x");
+    }
+    store.put(&path("workers/pipe"), Kind::Special);
+    let answer = since(&tree(store), "0");
+    assert_eq!(answer.text.lines().count(), 1 + odd.len(), "{answer:#?}");
+    let bad = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}' || c == '\u{feff}';
+    assert!(!answer.text.contains(bad) && !answer.text.contains("[EVIDENCE:"), "{answer:#?}");
+    assert!(answer.text.len() < BYTES && Answer::of(&answer.text) != answer);
+}
+
+#[test]
+fn who_may_not_read_a_worker_may_not_read_what_is_told_of_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let store = TestStore::new();
+    store.worker("w1", json!({})).worker("w2", json!({}));
+    let mode = |tree: &swarmletfs::tree::Tree| match see(tree, "since/0").unwrap() {
+        Seen::File { attr, .. } => attr.0,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(mode(&store.tree()), 0o444);
+    std::fs::set_permissions(store.at("workers/w2/metadata.json"), PermissionsExt::from_mode(0o600)).unwrap();
+    assert_eq!(mode(&store.tree()), 0o400);
+}

@@ -1,0 +1,102 @@
+//! An owner's answers are those of a store that holds his workers alone.
+
+use std::fs;
+
+use serde_json::json;
+use swarmletfs::tree::Tree;
+use swarmletfs::view::Filter;
+
+use super::since;
+use crate::support::{Seen, TestStore, see};
+
+/// Two owners' workers, in the order of nobody's names or times, and an index that speaks of both.
+fn shared() -> TestStore {
+    let store = TestStore::new();
+    for number in 0..120 {
+        let (id, owner) = (format!("w{}-{number}", number * 37 % 10), if number % 3 == 0 { 8 } else { 7 });
+        store.worker(&id, json!({"owner_id": owner, "run_id": number % 2, "status": "running"}));
+        store.call(&id, 1, "sh", "fine");
+        store.write(format!("workers/{id}/outputs/{}", "long".repeat(20)), "x");
+    }
+    store.worker("nobodys", json!({}));
+    store.write("workers/index.json", json!({"workers": [{"id": "w0-0", "status": "failed"}]}).to_string());
+    store
+}
+
+fn remove_others(store: &TestStore) {
+    for entry in fs::read_dir(store.at("workers")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(path.join("metadata.json")).unwrap_or_default();
+        if path.is_dir() && !text.contains("\"owner_id\": 7") {
+            fs::remove_dir_all(path).unwrap();
+        }
+    }
+    fs::remove_file(store.at("workers/index.json")).unwrap();
+}
+
+/// All answers from the beginning to the end, with their attributes.
+fn all_answers(tree: &Tree) -> Vec<Seen> {
+    let (mut cursor, mut seen) = ("0".to_owned(), Vec::new());
+    loop {
+        let answer = since(tree, &cursor);
+        seen.push(see(tree, format!("since/{cursor}")).unwrap());
+        if answer.next == cursor {
+            return seen;
+        }
+        cursor = answer.next;
+    }
+}
+
+#[test]
+fn an_owners_answers_tell_nothing_of_anothers_workers() {
+    let filters = [Some("7")].into_iter().flat_map(|owner| {
+        [None, Some("0"), Some("1"), Some("none")]
+            .map(|run| Filter { owner: owner.map(str::to_owned), run: run.map(str::to_owned) })
+    });
+    let filters: Vec<Filter> = filters.collect();
+    let store = shared();
+    let trees: Vec<Tree> = filters.iter().map(|filter| store.tree_of(filter.clone())).collect();
+    let before: Vec<Vec<Seen>> = trees.iter().map(all_answers).collect();
+    assert!(before[0].len() > 2, "it is told in parts");
+    let now: Vec<String> = trees.iter().map(|tree| since(tree, "now").next).collect();
+    // What another does is nothing.
+    store.worker("w0-0", json!({"owner_id": 8, "status": "failed"})).worker("another", json!({"owner_id": 8}));
+    store.write("workers/index.json", json!({"workers": [{"id": "another", "status": "failed"}]}).to_string());
+    for (tree, now) in trees.iter().zip(&now) {
+        let answer = since(tree, now);
+        assert!(answer.next == *now && !answer.text.contains("gone:"), "{answer:#?}");
+    }
+    assert!(!since(&store.tree(), &since(&store.tree(), "0").next).text.is_empty());
+    remove_others(&store);
+    for ((filter, tree), before) in filters.iter().zip(&trees).zip(&before) {
+        assert_eq!(all_answers(tree), *before, "{filter:?}");
+        // Nor does it matter who was never there.
+        assert_eq!(all_answers(&store.tree_of(filter.clone())), *before, "{filter:?}");
+    }
+    // The control: the answers of who sees all are others.
+    let all = shared();
+    let whole = all_answers(&all.tree());
+    remove_others(&all);
+    assert_ne!(all_answers(&all.tree()), whole);
+}
+
+#[test]
+fn a_worker_that_is_given_away_is_gone_for_one_and_there_for_the_other() {
+    let store = TestStore::new();
+    store
+        .worker("given", json!({"owner_id": 7}))
+        .worker("kept", json!({"owner_id": 7}))
+        .worker("w", json!({"owner_id": 8}));
+    let (seven, eight) = (store.tree_of_owner("7"), store.tree_of_owner("8"));
+    let (cursor, other) = (since(&seven, "now").next, since(&eight, "now").next);
+    store.worker("given", json!({"owner_id": 8}));
+    let answer = since(&seven, &cursor);
+    assert!(
+        answer.text.lines().any(|line| line.starts_with("gone: ") && line.ends_with("1 worker"))
+            && !answer.text.contains("given"),
+        "{answer:#?}"
+    );
+    let answer = since(&eight, &other);
+    assert!(answer.workers().contains(&"given".to_owned()), "{answer:#?}");
+    assert!(!answer.text.contains("kept"), "{answer:#?}");
+}
