@@ -3,6 +3,7 @@
 //! Whatever is looked at as a whole is held against what must hold of every tree; see [`Checked`].
 
 mod growth;
+mod hostile;
 mod oddities;
 mod places;
 
