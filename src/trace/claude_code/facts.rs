@@ -1,7 +1,7 @@
 //! What is known of a transcript once it was read: everything but the texts, which stay where they are. Plain values,
 //! so that they can be kept and gone on from when the transcript has grown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::super::jsonl::Last;
 use crate::model::Tokens;
@@ -39,6 +39,8 @@ pub(super) struct Facts {
     pub(super) own: Chain,
     /// Those of subagents that are told inside of it.
     pub(super) agents: Vec<Chain>,
+    /// Which of them has which name as a worker.
+    pub(super) names: HashMap<Name, usize>,
     /// Lines of subagents beyond [`super::read::AGENTS_MAX`], or of a subagent's own.
     pub(super) more_agents: u64,
     /// Whether some are side chains, which are told apart by what was read before.
@@ -148,7 +150,7 @@ impl Facts {
     pub(super) fn chain(&self, agent: Option<&Name>) -> Option<&Chain> {
         match agent {
             None => Some(&self.own),
-            Some(name) => self.agents.iter().find(|chain| chain.name() == *name),
+            Some(name) => self.agents.get(*self.names.get(name)?),
         }
     }
 

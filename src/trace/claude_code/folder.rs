@@ -301,7 +301,7 @@ impl Store for Folder {
                 let (place, what) =
                     (self.place.clone(), if matches!(node, Node::Source) { What::Source } else { What::Thread });
                 let known = Arc::new(Known::new(facts, self.place.agent.as_ref(), what));
-                Ok(Box::new(Lines { file, place, what, made, known: Mutex::new(known) }))
+                Ok(Box::new(Lines { file, place, what, made, known: Mutex::new(known), line: Mutex::new(None) }))
             }
             Node::Text(said) => Ok(Box::new(Bytes { meta: meta()?, bytes: self.said(&said)? })),
             Node::Call(at) => {
@@ -385,6 +385,8 @@ struct Lines {
     what: What,
     made: Meta,
     known: Mutex<Arc<Known>>,
+    /// The line that was made last: who reads a long one does so in pieces.
+    line: Mutex<Option<(Span, Meta, Arc<[u8]>)>>,
 }
 
 /// What a transcript told when it was last looked at, and of the conversation which call has which id.
@@ -422,6 +424,17 @@ impl Lines {
         if self.what == What::Source { piece.source_end } else { piece.thread_end }
     }
 
+    /// The same as [`Lines::made`], if need be made anew: of a transcript that changed all may be.
+    fn line(&self, known: &Known, chain: &Chain, piece: &Piece, transcript: &Meta) -> Result<Arc<[u8]>> {
+        let held = self.line.lock().clone();
+        if let Some((.., bytes)) = held.filter(|(span, meta, _)| *span == piece.span && meta == transcript) {
+            return Ok(bytes);
+        }
+        let bytes: Arc<[u8]> = self.made(known, chain, piece)?.into();
+        *self.line.lock() = Some((piece.span, *transcript, bytes.clone()));
+        Ok(bytes)
+    }
+
     /// What is made of a line.
     fn made(&self, known: &Known, chain: &Chain, piece: &Piece) -> Result<Vec<u8>> {
         if self.what == What::Source {
@@ -443,7 +456,7 @@ impl Lines {
 
 impl File for Lines {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let (known, _) = self.known()?;
+        let (known, transcript) = self.known()?;
         let chain = known.facts.chain(self.place.agent.as_ref()).ok_or(Error::Stale)?;
         let first = chain.lines.partition_point(|piece| self.end(piece) <= offset);
         let mut begin = first.checked_sub(1).and_then(|at| chain.lines.get(at)).map_or(0, |piece| self.end(piece));
@@ -451,7 +464,7 @@ impl File for Lines {
         for piece in chain.lines.iter().skip(first) {
             let end = self.end(piece);
             if end > begin {
-                let bytes = self.made(&known, chain, piece)?;
+                let bytes = self.line(&known, chain, piece, &transcript)?;
                 if bytes.len() as u64 != end - begin {
                     return Err(Error::Stale);
                 }

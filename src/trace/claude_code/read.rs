@@ -216,7 +216,9 @@ impl Reader {
                 None
             }
             Entry::Vacant(new) => {
-                self.facts.agents.push(Chain { agent: new.key().clone(), ..Chain::default() });
+                let chain = Chain { agent: new.key().clone(), ..Chain::default() };
+                self.facts.names.insert(chain.name(), self.facts.agents.len());
+                self.facts.agents.push(chain);
                 self.calls.push(HashMap::new());
                 Some(*new.insert(count + 1))
             }

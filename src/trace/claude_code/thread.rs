@@ -11,6 +11,9 @@ use super::facts::Call;
 use super::folder::CALLS;
 use super::line::Turn;
 
+/// Arguments that are nested deeper are left out.
+const DEPTH_MAX: usize = 100;
+
 /// Something that was said.
 #[derive(Serialize)]
 struct Words<'a> {
@@ -74,7 +77,7 @@ pub(super) fn write<'c>(
     let thinking: Vec<&str> = blocks().filter_map(|block| block.thinking.0.as_deref()).collect();
     let calls = blocks().filter(|block| block.kind.as_str() == "tool_use").map(|block| {
         let id = block.id.as_str();
-        Made { id, name: block.name.as_str(), args: block.input, file: file(find(id)) }
+        Made { id, name: block.name.as_str(), args: block.input.filter(|args| !is_deep(args)), file: file(find(id)) }
     });
     let tool_calls: Vec<Made<'_>> = calls.collect();
     if content.is_empty() && thinking.is_empty() && tool_calls.is_empty() {
@@ -82,6 +85,22 @@ pub(super) fn write<'c>(
     }
     let (model, thinking) = (message.model.as_str(), thinking.join("\n"));
     line_of(out, &Words { role, time: time(), model, content, thinking, tool_calls })
+}
+
+/// Whether something is nested so deeply that who reads the thread may not be able to.
+fn is_deep(json: &RawValue) -> bool {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    json.get().bytes().any(|byte| {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => depth += 1,
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth > DEPTH_MAX
+    })
 }
 
 fn line_of(out: &mut dyn io::Write, line: &impl Serialize) -> io::Result<()> {
