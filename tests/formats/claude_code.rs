@@ -4,6 +4,7 @@
 
 mod growth;
 mod hostile;
+mod mutants;
 mod oddities;
 mod places;
 
