@@ -11,6 +11,7 @@ mod fresh;
 mod limits;
 pub mod readonly;
 mod replaced;
+mod sessions;
 mod snapshots;
 mod special;
 mod tools;

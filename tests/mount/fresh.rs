@@ -186,14 +186,14 @@ fn an_empty_store_is_mounted_and_fills() {
 }
 
 /// A `tail` at work, ended with the test, and the lines that it shows.
-struct Tail {
+pub struct Tail {
     child: Child,
     lines: mpsc::Receiver<String>,
 }
 
 impl Tail {
     /// Starts it with `flag`, on files of the mount.
-    fn follow(mount: &Mount, flag: &str, paths: &[&str]) -> Tail {
+    pub fn follow(mount: &Mount, flag: &str, paths: &[&str]) -> Tail {
         let mut tail = Command::new("tail");
         tail.args(["-n", "+1", "-q", "-s", "0.05", flag]).args(paths.iter().map(|path| mount.at(path)));
         let mut child = tail.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -208,7 +208,7 @@ impl Tail {
     }
 
     /// The next line that it shows.
-    fn next(&self) -> String {
+    pub fn next(&self) -> String {
         self.lines.recv_timeout(PATIENCE).expect("tail shows a line")
     }
 

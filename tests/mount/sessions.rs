@@ -1,0 +1,206 @@
+//! Sessions through the kernel: what is made of a transcript, while the transcript grows under its readers.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use super::eventually;
+use super::fresh::Tail;
+use crate::needs_fuse;
+use crate::support::transcript::Transcript;
+use crate::support::{Mount, TestStore, dose};
+
+/// A session on disk, and where its transcript lies.
+fn session(transcript: &Transcript) -> (TestStore, PathBuf) {
+    let store = TestStore::new();
+    let path = store.write("projects/-p/s.jsonl", transcript.bytes());
+    (store, path)
+}
+
+fn begun() -> Transcript {
+    let mut transcript = Transcript::new("s");
+    transcript.user("look around").bash("t0", "ls", "a file\n");
+    transcript
+}
+
+/// The lines that `write` adds to a transcript.
+fn added(write: impl FnOnce(&mut Transcript)) -> Vec<u8> {
+    let mut transcript = Transcript::new("s");
+    write(&mut transcript);
+    transcript.bytes()
+}
+
+fn append(path: &Path, bytes: &[u8]) {
+    File::options().append(true).open(path).unwrap().write_all(bytes).unwrap();
+}
+
+#[test]
+fn a_session_is_read_through_the_kernel_like_any_worker() {
+    needs_fuse!();
+    let mut transcript = begun();
+    transcript.progress("a1", "user", json!({"content": "search"}));
+    transcript.call("big", "Bash", json!({"command": "big"})).result("big", json!({"content": "<persisted-output>"}));
+    transcript.says("done");
+    let (store, path) = session(&transcript);
+    let large = "all of it\n".repeat(50_000);
+    store.write("projects/-p/s/tool-results/big.txt", &large);
+    let mount = Mount::new(&store.path());
+    let files = mount.shell(r#"cd "$M" && find . -type f -print0 | xargs -0 -n1 sh -c 'test $(stat -c %s "$0") = $(cat "$0" | wc -c) || echo "$0"'"#);
+    assert_eq!((String::from_utf8_lossy(&files.stdout), files.status.success()), ("".into(), true));
+    assert_eq!(mount.read("workers/s/source.jsonl"), fs::read(&path).unwrap());
+    assert_eq!(mount.text("workers/s/tool_calls/002_Bash.txt"), large);
+    assert_eq!(mount.list("workers/s/tool_calls"), ["001_Bash.txt", "002_Bash.txt"]);
+    assert_eq!(mount.text("workers/s/children/a1/task.txt"), "search");
+    assert_eq!(mount.text("runs/latest/workers/a1/task.txt"), "search");
+    let same = mount.shell(r#"cd "$M/workers/s" && jq -c . thread.jsonl >/dev/null && cmp source.jsonl ../../runs/s/workers/s/source.jsonl"#);
+    assert!(same.status.success(), "{}", String::from_utf8_lossy(&same.stderr));
+    // What is made of a transcript is as readable as that.
+    for file in ["task.txt", "thread.jsonl", "tool_calls/001_Bash.txt", "source.jsonl"] {
+        let meta = fs::metadata(mount.at(&format!("workers/s/{file}"))).unwrap();
+        assert_eq!(meta.mode() & 0o777, fs::metadata(&path).unwrap().mode() & 0o444, "{file}");
+    }
+}
+
+#[test]
+fn tail_follows_a_conversation() {
+    needs_fuse!();
+    let (store, path) = session(&begun());
+    let mount = Mount::new(&store.path());
+    let (source, thread) = ("workers/s/source.jsonl", "workers/s/thread.jsonl");
+    let tails = [Tail::follow(&mount, "-f", &[source]), Tail::follow(&mount, "-f", &[thread])];
+    for tail in &tails {
+        (0..3).for_each(|_| drop(tail.next()));
+    }
+    for n in 0..3 {
+        let line = added(|transcript| {
+            transcript.says(&format!("word {n}"));
+        });
+        // Its first half by itself is no line of a conversation yet.
+        let (first, rest) = line.split_at(line.len() / 2);
+        append(&path, first);
+        append(&path, rest);
+        assert_eq!(tails[0].next().into_bytes(), line.trim_ascii_end());
+        let told: Value = serde_json::from_str(&tails[1].next()).unwrap();
+        assert_eq!(told["content"], format!("word {n}"));
+    }
+}
+
+#[test]
+fn readers_of_a_session_that_grows_see_a_part_of_it_and_never_a_mix() {
+    needs_fuse!();
+    const LINES: usize = 150;
+    let (store, path) = session(&begun());
+    let mount = Mount::new(&store.path());
+    let (ended, seen) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let mut transcript = begun();
+    let lines = dose(LINES);
+    for n in 1..=lines {
+        transcript.bash(&format!("t{n}"), &format!("echo {n}"), &format!("output {n}\n").repeat(1 + n % 50));
+    }
+    transcript.says("All is said.");
+    let all = transcript.bytes();
+    thread::scope(|scope| {
+        for reader in 0..4 {
+            let (mount, all, ended, seen) = (&mount, &all, &ended, &seen);
+            scope.spawn(move || {
+                let held = File::open(mount.at("workers/s/source.jsonl")).unwrap();
+                while !ended.load(Ordering::Relaxed) {
+                    match reader {
+                        0 => {
+                            let bytes = mount.read("workers/s/source.jsonl");
+                            assert!(all.starts_with(&bytes), "source.jsonl holds what was never written");
+                        }
+                        1 => {
+                            // The kernel reads up to the size it was told last: a last line may be missing, or cut.
+                            let text = mount.text("workers/s/thread.jsonl");
+                            let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+                            for (at, line) in whole.lines().enumerate() {
+                                let line: Value =
+                                    serde_json::from_str(line).unwrap_or_else(|error| panic!("line {at}: {error}"));
+                                let role = ["assistant", "tool"][(at + 1) % 2];
+                                assert_eq!(line["role"], if at == 0 { "user" } else { role }, "line {at}: {line}");
+                            }
+                        }
+                        2 => {
+                            let index: Value = serde_json::from_slice(&mount.read("workers/s/index.json")).unwrap();
+                            let calls = index["tool_calls"].as_array().unwrap();
+                            for (at, call) in calls.iter().enumerate() {
+                                let output = if at == 0 {
+                                    "a file\n".into()
+                                } else {
+                                    format!("output {at}\n").repeat(1 + at % 50)
+                                };
+                                let done = call["outcome"] == "ok";
+                                assert_eq!(call["bytes"], if done { output.len() } else { 0 }, "{call}");
+                            }
+                            seen.fetch_max(calls.len(), Ordering::Relaxed);
+                        }
+                        _ => {
+                            let mut bytes = vec![0; 4_096];
+                            let size = held.metadata().unwrap().len();
+                            let at = size.saturating_sub(4_096);
+                            let n = std::os::unix::fs::FileExt::read_at(&held, &mut bytes, at).unwrap();
+                            assert!(all[at as usize..].starts_with(&bytes[..n]), "what is held open");
+                        }
+                    }
+                }
+            });
+        }
+        let from = begun().bytes().len();
+        for piece in all[from..].chunks(701) {
+            append(&path, piece);
+            if piece[0] % 8 == 0 {
+                // Not faster than anybody reads.
+                let calls = seen.load(Ordering::Relaxed);
+                eventually("somebody reads on", || {
+                    (seen.load(Ordering::Relaxed) > calls || calls > lines / 2).then_some(())
+                });
+            }
+        }
+        let last = eventually("the last words", || {
+            let index: Value = serde_json::from_slice(&mount.read("workers/s/index.json")).unwrap();
+            (index["final_words"] == "All is said.").then_some(index)
+        });
+        assert_eq!(last["calls"]["total"], lines + 1);
+        ended.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(mount.read("workers/s/source.jsonl"), all);
+}
+
+#[test]
+fn a_transcript_that_is_written_over_replaced_or_removed_is_seen_as_it_is() {
+    needs_fuse!();
+    let (store, path) = session(&begun());
+    let mount = Mount::new(&store.path());
+    let text = |file: &str| fs::read_to_string(mount.at(&format!("workers/s/{file}"))).ok();
+    assert_eq!(text("tool_calls/001_Bash.txt").unwrap(), "a file\n");
+    let await_output = |output: &str| {
+        eventually(output, || (text("tool_calls/001_Bash.txt")? == output).then_some(()));
+        eventually(output, || text("index.json")?.contains(&format!("\"bytes\": {}", output.len())).then_some(()));
+        let file = fs::read(&path).unwrap();
+        eventually("the source", || (fs::read(mount.at("workers/s/source.jsonl")).ok()? == file).then_some(()));
+    };
+    let with = |output: &str| {
+        let mut transcript = Transcript::new("s");
+        transcript.user("look around").bash("t0", "ls", output);
+        transcript.bytes()
+    };
+    // In its place, as long as before; shorter; longer, so that the old beginning is there no more.
+    for output in ["b file\n", "c\n", "a much longer file than any that was there before\n", ""] {
+        fs::write(&path, with(output)).unwrap();
+        await_output(output);
+    }
+    let fresh = store.write("projects/-p/tmp", with("replaced\n"));
+    fs::rename(&fresh, &path).unwrap();
+    await_output("replaced\n");
+    fs::remove_file(&path).unwrap();
+    eventually("it is gone", || (!mount.list("workers").contains(&"s".into())).then_some(()));
+    eventually("it is gone", || fs::metadata(mount.at("workers/s/summary")).is_err().then_some(()));
+    fs::write(&path, with("and back\n")).unwrap();
+    await_output("and back\n");
+}
