@@ -8,6 +8,7 @@ mod facts;
 mod folder;
 mod layout;
 mod line;
+mod lines;
 mod read;
 mod thread;
 mod transcripts;

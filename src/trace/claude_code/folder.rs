@@ -1,21 +1,18 @@
 //! A conversation as a worker's folder: files that are made out of its transcript, and the transcript itself.
 
-use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::facts::{Call, Chain, Done, Facts, Piece, Said, Span};
+use super::facts::{Call, Chain, Done, Facts, Said};
 use super::layout::Place;
-use super::line::{Turn, decode};
-use super::read::{key, read_on};
-use super::thread;
+use super::lines::{Bytes, Lines, What, turn_at};
+use super::read::key;
 use super::transcripts::Transcripts;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
-use crate::store::{Entry, File, Identity, Kind, Meta, Store, Time, read_range};
+use crate::store::{Entry, File, Identity, Kind, Meta, Store, Time};
 
 /// The folder of the calls' outputs.
 pub(super) const CALLS: &str = "tool_calls";
@@ -202,18 +199,9 @@ impl Folder {
         Ok(self.made(transcript, name.as_bytes(), 1 + done.span.at, done.bytes, mtime))
     }
 
-    /// Reads the line at `span` and calls `take` with what is said there.
-    fn turn<T>(file: &dyn File, span: Span, take: impl FnOnce(&Turn<'_>) -> T) -> Result<T> {
-        let bytes = read_range(file, span.at, span.len)?;
-        let mut taken = None;
-        decode(&bytes, |line| taken = line.turn().map(|turn| take(&turn)));
-        // It was read as such, and is none by now: the file was written over.
-        taken.ok_or(Error::Stale)
-    }
-
     fn output(&self, call: &Call, done: &Done) -> Result<Vec<u8>> {
         let file = self.open_transcript()?;
-        let text = Self::turn(&*file, done.span, |turn| {
+        let text = turn_at(&*file, done.span, |turn| {
             let mut results = turn.message.content.blocks().iter().filter(|block| block.kind.as_str() == "tool_result");
             let result = results.find(|block| key(block.tool_use_id.as_str()) == call.id);
             result.map(|block| block.content.text().into_owned().into_bytes())
@@ -223,7 +211,7 @@ impl Folder {
 
     fn said(&self, said: &Said) -> Result<Vec<u8>> {
         let file = self.open_transcript()?;
-        let text = Self::turn(&*file, said.span, |turn| turn.message.content.text().into_owned().into_bytes())?;
+        let text = turn_at(&*file, said.span, |turn| turn.message.content.text().into_owned().into_bytes())?;
         if text.len() as u64 == said.bytes { Ok(text) } else { Err(Error::Stale) }
     }
 }
@@ -300,19 +288,18 @@ impl Store for Folder {
                 let made = self.made(&file.meta()?, path.as_bytes(), 0, 0, None);
                 let (place, what) =
                     (self.place.clone(), if matches!(node, Node::Source) { What::Source } else { What::Thread });
-                let known = Arc::new(Known::new(facts, self.place.agent.as_ref(), what));
-                Ok(Box::new(Lines { file, place, what, made, known: Mutex::new(known), line: Mutex::new(None) }))
+                Ok(Box::new(Lines::new(file, place, what, made, facts)))
             }
-            Node::Text(said) => Ok(Box::new(Bytes { meta: meta()?, bytes: self.said(&said)? })),
+            Node::Text(said) => Ok(Box::new(Bytes::new(meta()?, self.said(&said)?))),
             Node::Call(at) => {
                 let facts = self.all()?;
                 let call = self.chain(&facts)?.calls.get(at).ok_or(Error::NotFound)?;
-                let Some(done) = &call.done else { return Ok(Box::new(Bytes { meta: meta()?, bytes: Vec::new() })) };
+                let Some(done) = &call.done else { return Ok(Box::new(Bytes::new(meta()?, Vec::new()))) };
                 match self.spilled(&facts, call, done)? {
                     Some((path, _)) => self.project.open(&path),
                     None => {
                         let meta = self.meta_of_call(&self.transcript()?, &facts, at)?;
-                        Ok(Box::new(Bytes { meta, bytes: self.output(call, done)? }))
+                        Ok(Box::new(Bytes::new(meta, self.output(call, done)?)))
                     }
                 }
             }
@@ -345,144 +332,4 @@ impl Store for Folder {
 /// transcript, and no such name may cost the rest.
 fn is_out_of_reach(error: &Error) -> bool {
     error.is_nowhere() || matches!(error, Error::NameTooLong | Error::Io(Errno::ACCESS | Errno::PERM))
-}
-
-/// A text that is made once and stays.
-struct Bytes {
-    meta: Meta,
-    bytes: Vec<u8>,
-}
-
-impl File for Bytes {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-        Ok(copy(self.bytes.get(offset..).unwrap_or_default(), buffer))
-    }
-
-    fn meta(&self) -> Result<Meta> {
-        Ok(self.meta)
-    }
-}
-
-fn copy(from: &[u8], to: &mut [u8]) -> usize {
-    let length = from.len().min(to.len());
-    for (to, from) in to.iter_mut().zip(from) {
-        *to = *from;
-    }
-    length
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum What {
-    Source,
-    Thread,
-}
-
-/// A file that is made line by line and grows with its transcript.
-struct Lines {
-    file: Box<dyn File>,
-    place: Place,
-    what: What,
-    made: Meta,
-    known: Mutex<Arc<Known>>,
-    /// The line that was made last: who reads a long one does so in pieces.
-    line: Mutex<Option<(Span, Meta, Arc<[u8]>)>>,
-}
-
-/// What a transcript told when it was last looked at, and of the conversation which call has which id.
-struct Known {
-    facts: Arc<Facts>,
-    ids: HashMap<String, usize>,
-}
-
-impl Known {
-    fn new(facts: Arc<Facts>, agent: Option<&Name>, what: What) -> Known {
-        let chain = facts.chain(agent).filter(|_| what == What::Thread);
-        let calls = chain.map(|chain| chain.calls.iter().enumerate()).into_iter().flatten();
-        let ids = calls.map(|(at, call)| (call.id.clone(), at)).collect();
-        Known { facts, ids }
-    }
-}
-
-impl Lines {
-    /// What the transcript tells by now.
-    fn known(&self) -> Result<(Arc<Known>, Meta)> {
-        let transcript = self.file.meta()?;
-        let held = self.known.lock().clone();
-        if transcript.size <= held.facts.read || held.facts.too_long {
-            return Ok((held, transcript));
-        }
-        // Side chains are told apart by what was read before.
-        let before = if held.facts.has_side_chains { Facts::default() } else { (*held.facts).clone() };
-        let (facts, _) = read_on(&*self.file, self.place.whose, before, &|| true)?;
-        let known = Arc::new(Known::new(Arc::new(facts), self.place.agent.as_ref(), self.what));
-        *self.known.lock() = known.clone();
-        Ok((known, transcript))
-    }
-
-    fn end(&self, piece: &Piece) -> u64 {
-        if self.what == What::Source { piece.source_end } else { piece.thread_end }
-    }
-
-    /// The same as [`Lines::made`], if need be made anew: of a transcript that changed all may be.
-    fn line(&self, known: &Known, chain: &Chain, piece: &Piece, transcript: &Meta) -> Result<Arc<[u8]>> {
-        let held = self.line.lock().clone();
-        if let Some((.., bytes)) = held.filter(|(span, meta, _)| *span == piece.span && meta == transcript) {
-            return Ok(bytes);
-        }
-        let bytes: Arc<[u8]> = self.made(known, chain, piece)?.into();
-        *self.line.lock() = Some((piece.span, *transcript, bytes.clone()));
-        Ok(bytes)
-    }
-
-    /// What is made of a line.
-    fn made(&self, known: &Known, chain: &Chain, piece: &Piece) -> Result<Vec<u8>> {
-        if self.what == What::Source {
-            return read_range(&*self.file, piece.span.at, piece.span.len);
-        }
-        Folder::turn(&*self.file, piece.span, |turn| {
-            let find = |id: &str| {
-                let at = *known.ids.get(&key(id))?;
-                let call = chain.calls.get(at).filter(|call| call.made <= piece.span.at)?;
-                Some((at, call))
-            };
-            let mut out = Vec::new();
-            // Writing into memory cannot fail.
-            let _ = thread::write(&mut out, turn, &find);
-            out
-        })
-    }
-}
-
-impl File for Lines {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let (known, transcript) = self.known()?;
-        let chain = known.facts.chain(self.place.agent.as_ref()).ok_or(Error::Stale)?;
-        let first = chain.lines.partition_point(|piece| self.end(piece) <= offset);
-        let mut begin = first.checked_sub(1).and_then(|at| chain.lines.get(at)).map_or(0, |piece| self.end(piece));
-        let mut filled = 0;
-        for piece in chain.lines.iter().skip(first) {
-            let end = self.end(piece);
-            if end > begin {
-                let bytes = self.line(&known, chain, piece, &transcript)?;
-                if bytes.len() as u64 != end - begin {
-                    return Err(Error::Stale);
-                }
-                let skip = usize::try_from(offset.saturating_sub(begin)).unwrap_or(usize::MAX);
-                filled += copy(bytes.get(skip..).unwrap_or_default(), buffer.get_mut(filled..).unwrap_or_default());
-            }
-            begin = end;
-            if filled == buffer.len() {
-                break;
-            }
-        }
-        Ok(filled)
-    }
-
-    fn meta(&self) -> Result<Meta> {
-        let (known, transcript) = self.known()?;
-        let chain = known.facts.chain(self.place.agent.as_ref()).ok_or(Error::Stale)?;
-        let size = if self.what == What::Source { chain.source_bytes() } else { chain.thread_bytes() };
-        Ok(Meta { size, mtime: transcript.mtime, ctime: transcript.ctime, ..self.made })
-    }
 }
