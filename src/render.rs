@@ -37,7 +37,7 @@ use fragment::{Fragment, Row};
 use since::{Cursor, Look};
 
 /// How long one render may look into outputs before the file says what was not read.
-const DEADLINE: Duration = Duration::from_secs(2);
+pub const DEADLINE: Duration = Duration::from_secs(2);
 /// For how long what was not read in time is read on, before it is another request's turn.
 const CATCH_UP: Duration = Duration::from_millis(250);
 /// How often a file of a worker whose files change meanwhile is made before it is given as it is.

@@ -8,7 +8,7 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
 use super::attr::{Attr, short};
 use crate::error::{Error, Result};
-use crate::render::{Generated, Key, Rendered, Renderer, Scope, State};
+use crate::render::{DEADLINE, Generated, Key, Rendered, Renderer, Scope, State};
 
 /// How many bytes of versions are kept that no handle holds.
 const BYTES: u64 = 64 << 20;
@@ -17,7 +17,7 @@ const ITEMS: usize = 10_000;
 /// How many versions are known without their bytes.
 const KNOWN: usize = 100_000;
 
-/// How many are known for a moment, since not all could be read for them; and how long that is.
+/// How many are known for a moment, since not all could be read for them in time; and how long that is.
 const LATELY: usize = 1_000;
 const FOR_A_MOMENT: Duration = Duration::from_millis(500);
 
@@ -35,7 +35,7 @@ type File = (Scope, Generated);
 /// Versions by what they were made from, and bytes by their hash.
 pub(super) struct Versions {
     known: Cache<(File, Key), Arc<Version>>,
-    /// Those for which not all could be read, and when they were made.
+    /// Those for which not all could be read in time, and when they were made.
     lately: Cache<(File, Key), (Instant, Arc<Version>)>,
     bytes: Cache<(File, [u8; 16]), Arc<[u8]>, ByLength>,
 }
@@ -74,11 +74,13 @@ impl Versions {
         match self.known.get_value_or_guard(&guarded, None) {
             GuardResult::Value(version) => Ok(version),
             GuardResult::Guard(guard) => {
+                let begun = Instant::now();
                 let (version, complete) = self.make(renderer, file, state)?;
                 if complete {
                     // What a full cache does not take is made again when asked for.
                     let _ = guard.insert(version.clone());
-                } else {
+                } else if begun.elapsed() >= DEADLINE {
+                    // What failed for another reason may go well the next time.
                     self.lately.insert(guarded.clone(), (Instant::now(), version.clone()));
                 }
                 Ok(version)
