@@ -242,14 +242,13 @@ impl Renderer {
             }
             Of::Worker { member, stamp } => self.worker(member, stamp, file, &go_on),
             Of::Members { visible, stamped } => self.members(scope, &visible, stamped, file, &go_on),
-            Of::Look { look, cursor } => since::answer(&self.view, &look, cursor, &go_on),
+            Of::Look { look, cursor } => since::answer(&self.view, &look, cursor),
         }
     }
 
     /// The answer to `cursor`, of what `look` saw: the bytes of `since/CURSOR`.
     pub fn since(&self, look: &Look, cursor: Cursor) -> Result<Arc<[u8]>> {
-        let begun = Instant::now();
-        since::answer(&self.view, look, cursor, &|| begun.elapsed() < self.deadline).map(|rendered| rendered.bytes)
+        since::answer(&self.view, look, cursor).map(|rendered| rendered.bytes)
     }
 
     /// Makes a file of one worker, of one state of its files: if they changed meanwhile, it is made again.

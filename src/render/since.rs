@@ -228,12 +228,12 @@ fn of_nanos(nanos: u64) -> Time {
     Time { secs: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX), nanos: 0 }
 }
 
-/// The answer to `cursor`.
-pub(super) fn answer(view: &View, look: &Look, cursor: Cursor, go_on: &dyn Fn() -> bool) -> Result<Rendered> {
+/// The answer to `cursor`. However long it takes, it is told to the end: cut by a clock, it would not be the same through
+/// another door.
+pub(super) fn answer(view: &View, look: &Look, cursor: Cursor) -> Result<Rendered> {
     let told = look.told(cursor);
     let compared = compare(view, look, &told, cursor);
     let (mut lines, mut complete, mut rest) = (String::new(), true, None);
-    let mut told_of = 0;
     for (at, (place, looked)) in told.changed.iter().enumerate() {
         let is_new = compared.new.contains(&looked.member.name);
         let Some(line) = line(view, looked, told.from, is_new, &mut complete) else {
@@ -241,12 +241,11 @@ pub(super) fn answer(view: &View, look: &Look, cursor: Cursor, go_on: &dyn Fn() 
             complete = false;
             continue;
         };
-        if lines.len() + line.len() > BYTES - FRAME || (told_of > 0 && !go_on()) {
+        if lines.len() + line.len() > BYTES - FRAME {
             rest = Some((*place, told.changed.len() - at));
             break;
         }
         lines.push_str(&line);
-        told_of += 1;
     }
     let mut out = String::new();
     if cursor != Cursor::Now {
@@ -267,7 +266,7 @@ pub(super) fn answer(view: &View, look: &Look, cursor: Cursor, go_on: &dyn Fn() 
         None => view.newest(&look.visible)?,
     };
     let access = stamps().fold(Access::of(&view.root_meta()?), |access, stamp| access.within(&stamp.access));
-    Ok(Rendered { bytes: out.into_bytes().into(), newest, access, complete: complete && go_on() })
+    Ok(Rendered { bytes: out.into_bytes().into(), newest, access, complete })
 }
 
 fn head(look: &Look, told: &Told<'_>) -> String {

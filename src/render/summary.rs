@@ -4,7 +4,7 @@ use super::checks::NO_FINAL_WORDS;
 use super::fragment::{Fragment, Row};
 use super::text::{block, count, duration, one_line, utc, when};
 use crate::catalog::Stamp;
-use crate::model::{Outcome, Record, Status, ToolCall, Trace, Worker};
+use crate::model::{Outcome, Record, Status, Tokens, ToolCall, Trace, Worker};
 use crate::store::Time;
 use crate::view::{Member, RunMembers, View, Visible};
 
@@ -50,6 +50,7 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Recor
     line("outcome", &outcome(worker, trace));
     line("cause", &fragment.cause);
     line("time", &times(worker));
+    line("tokens", &tokens(worker, trace));
     line("task", &one_line(trace.task.as_deref().unwrap_or(&worker.task), TASK_MAX));
     line("error", &worker.error.as_deref().map(|error| one_line(error, TASK_MAX)).unwrap_or_default());
     line("calls", &calls_line(trace, *unread));
@@ -113,6 +114,12 @@ fn times(worker: &Worker) -> String {
     }
     parts.extend(worker.duration_ms.map(duration));
     parts.join(", ")
+}
+
+fn tokens(worker: &Worker, trace: &Trace) -> String {
+    let Some(Tokens { input, output, cache_read, cache_creation }) = trace.tokens else { return String::new() };
+    let model = worker.model.as_deref().map(|model| format!(" of {}", one_line(model, 100))).unwrap_or_default();
+    format!("{input} in, {output} out, {cache_read} read from and {cache_creation} put into the cache{model}")
 }
 
 fn calls_line(trace: &Trace, unread: u64) -> String {

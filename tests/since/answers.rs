@@ -166,7 +166,7 @@ fn n_files(id: &str) -> usize {
 #[test]
 fn workers_of_one_moment_are_led_through_all_the_same() {
     let store = TestStore::new();
-    for number in 0..300 {
+    for number in 0..200 {
         store.worker(&format!("w{number}"), json!({"status": "running"}));
     }
     let disk = swarmletfs::store::Disk::open(&store.path()).unwrap();
@@ -181,7 +181,7 @@ fn workers_of_one_moment_are_led_through_all_the_same() {
         }
         assert!(pages < 10, "it goes round: {answer:#?}");
     }
-    assert!(pages > 1 && told.len() == 300, "{pages} pages, {} told", told.len());
+    assert!(pages > 1 && told.len() == 200, "{pages} pages, {} told", told.len());
     assert!(since(&tree, &cursor).is_quiet());
     // The newest time stays what it was, and still it is told.
     store.write("workers/w7/outputs/late", "late");
