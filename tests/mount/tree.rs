@@ -61,6 +61,33 @@ fn whatever_stands_for_something_has_the_same_three_files() {
 }
 
 #[test]
+fn children_are_links_in_their_parents_folder() {
+    needs_fuse!();
+    let store = TestStore::new();
+    for (id, owner, parent) in [("p", "1", "-"), ("mine", "1", "p"), ("other", "2", "p"), ("alone", "1", "gone")] {
+        store.worker(id, json!({"owner_id": owner, "parent_id": parent, "status": "running"}));
+    }
+    store.write("workers/alone/children/own.txt", "its own");
+    let all = Mount::new(&store.path());
+    assert_eq!(all.list("workers/p/children"), ["mine", "other"]);
+    assert_eq!(fs::read_link(all.at("workers/p/children/mine")).unwrap().as_os_str(), "../../mine");
+    assert_eq!(all.read("workers/p/children/mine/metadata.json"), all.read("workers/mine/metadata.json"));
+    assert!(all.list("workers/p").contains(&"children".to_owned()));
+    // No empty folder, and a folder of a worker's own has another name.
+    for childless in ["mine", "alone"] {
+        assert!(!all.list(&format!("workers/{childless}")).contains(&"children".to_owned()));
+        let absent = fs::metadata(all.at(&format!("workers/{childless}/children"))).unwrap_err();
+        assert_eq!(absent.kind(), ErrorKind::NotFound);
+    }
+    assert_eq!(all.text("workers/alone/children.own/own.txt"), "its own");
+    let mine = Mount::with(&store.path(), &["--owner", "1"]);
+    assert_eq!(mine.list("workers/p/children"), ["mine"]);
+    assert!(fs::read_link(mine.at("workers/p/children/other")).is_err());
+    store.worker("late", json!({"owner_id": "1", "parent_id": "p", "status": "running"}));
+    eventually("a child that came later", || (mine.list("workers/p/children") == ["late", "mine"]).then_some(()));
+}
+
+#[test]
 fn links_lead_to_workers_and_to_the_latest_run() {
     needs_fuse!();
     let store = swarm();
