@@ -93,6 +93,8 @@ pub(super) struct Said {
     pub(super) span: Span,
     /// How long it is, in bytes.
     pub(super) bytes: u64,
+    /// A hash of all of it.
+    pub(super) hash: u64,
     /// Its beginning, at most [`super::read::HEAD_MAX`] bytes.
     pub(super) head: String,
 }
@@ -137,6 +139,8 @@ pub(super) struct Done {
     pub(super) at: Option<i64>,
     /// How long the text is that stands there, in bytes.
     pub(super) bytes: u64,
+    /// A hash of it.
+    pub(super) hash: u64,
     pub(super) failed: bool,
     pub(super) exit_code: Option<i64>,
     /// Whether all of it lies in a file of its own.

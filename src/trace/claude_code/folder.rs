@@ -196,7 +196,7 @@ impl Folder {
             return Ok(meta);
         }
         let mtime = done.at.or(call.at);
-        Ok(self.made(transcript, name.as_bytes(), 1 + done.span.at, done.bytes, mtime))
+        Ok(self.made(transcript, name.as_bytes(), done.hash, done.bytes, mtime))
     }
 
     fn output(&self, call: &Call, done: &Done) -> Result<Vec<u8>> {
@@ -242,7 +242,7 @@ impl Store for Folder {
             Node::Source => Ok(self.made(&transcript, name, 0, self.chain(&*self.all()?)?.source_bytes(), None)),
             Node::About(about) => self.project.stat(&about),
             Node::Thread => Ok(self.made(&transcript, name, 0, self.chain(&*self.all()?)?.thread_bytes(), None)),
-            Node::Text(said) => Ok(self.made(&transcript, name, 1 + said.span.at, said.bytes, None)),
+            Node::Text(said) => Ok(self.made(&transcript, name, said.hash, said.bytes, None)),
             Node::Calls => Ok(self.folder(&transcript, name)),
             Node::Call(at) => self.meta_of_call(&transcript, &*self.all()?, at),
         }

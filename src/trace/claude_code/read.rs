@@ -362,6 +362,7 @@ fn done(span: Span, at: Option<i64>, block: &Block<'_>) -> Done {
         span,
         at,
         bytes: text.len() as u64,
+        hash: hash(&text),
         failed: block.is_error.is_set(),
         exit_code: exit_code(&text),
         spilled,
@@ -400,7 +401,14 @@ fn count(chain: &mut Chain, id: &str, usage: &Usage) {
 
 fn said(span: Span, text: &str) -> Said {
     let head = text.get(..text.floor_char_boundary(HEAD_MAX)).unwrap_or_default();
-    Said { span, bytes: text.len() as u64, head: head.to_owned() }
+    Said { span, bytes: text.len() as u64, hash: hash(text), head: head.to_owned() }
+}
+
+/// What tells a text from another one that takes its place, with the same length and at the same time as its record says.
+fn hash(text: &str) -> u64 {
+    let mut hash = [0; 8];
+    blake3::Hasher::new().update(text.as_bytes()).finalize_xof().fill(&mut hash);
+    u64::from_le_bytes(hash)
 }
 
 /// Counts what is written.
