@@ -180,8 +180,12 @@ fn a_transcript_that_is_written_over_replaced_or_removed_is_seen_as_it_is() {
     let text = |file: &str| fs::read_to_string(mount.at(&format!("workers/s/{file}"))).ok();
     assert_eq!(text("tool_calls/001_Bash.txt").unwrap(), "a file\n");
     let await_output = |output: &str| {
-        eventually(output, || (text("tool_calls/001_Bash.txt")? == output).then_some(()));
-        eventually(output, || text("index.json")?.contains(&format!("\"bytes\": {}", output.len())).then_some(()));
+        let what =
+            format!("{output:?} in place of {:?}", fs::read_to_string(mount.at("workers/s/tool_calls/001_Bash.txt")));
+        eventually(&what, || (text("tool_calls/001_Bash.txt")? == output).then_some(()));
+        eventually("its size in the index", || {
+            text("index.json")?.contains(&format!("\"bytes\": {}", output.len())).then_some(())
+        });
         let file = fs::read(&path).unwrap();
         eventually("the source", || (fs::read(mount.at("workers/s/source.jsonl")).ok()? == file).then_some(()));
     };
