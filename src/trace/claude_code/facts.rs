@@ -162,7 +162,7 @@ impl Facts {
     pub(super) fn weight(&self) -> u64 {
         let chains = self.agents.iter().chain([&self.own]);
         let of = |chain: &Chain| {
-            let calls: usize = chain.calls.iter().map(|call| 200 + call.input.as_ref().map_or(0, String::len)).sum();
+            let calls: usize = chain.calls.iter().map(|call| 400 + call.input.as_ref().map_or(0, String::len)).sum();
             1_000 + calls + chain.lines.len() * size_of::<Piece>()
         };
         chains.map(|chain| of(chain) as u64).sum::<u64>() + 1_000
