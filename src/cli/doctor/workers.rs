@@ -15,6 +15,9 @@ use crate::model::{EXAMPLES, Flaw, PassedOver, Reason, Several};
 use crate::name::RelPath;
 use crate::view::{Member, Visible};
 
+/// So many folders are named in which workers lie.
+const PLACES: usize = 3;
+
 /// What is known of the workers of a store.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Workers {
@@ -190,10 +193,19 @@ impl Workers {
             };
         }
         let place = |folder: &str| if folder == "." { "the folder itself".into() } else { format!("{folder}/") };
-        let places: Vec<String> = match self.folders.len() {
-            1 => self.folders.keys().map(|folder| place(folder)).collect(),
-            _ => self.folders.iter().map(|(folder, count)| format!("{} ({count})", place(folder))).collect(),
+        // The fullest first: of transcripts each project is a folder.
+        let mut folders: Vec<(&String, &u64)> = self.folders.iter().collect();
+        folders.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let mut places: Vec<String> = match folders.as_slice() {
+            [(folder, _)] => vec![place(folder)],
+            several => {
+                several.iter().take(PLACES).map(|(folder, count)| format!("{} ({count})", place(folder))).collect()
+            }
         };
+        let more = folders.len().saturating_sub(PLACES);
+        if more > 0 {
+            places.push(format!("{more} more"));
+        }
         let status: Vec<String> = self.status.iter().map(|(status, count)| format!("{count} {status}")).collect();
         let runs = match self.runs {
             0 => String::new(),
