@@ -259,6 +259,13 @@ impl Stopped {
     fn new(child: &Child) -> Stopped {
         let pid = Pid::from_child(child);
         kill_process(pid, Signal::STOP).unwrap();
+        // Threads that run just then go on for a moment, and may answer.
+        let tasks = format!("/proc/{}/task", child.id());
+        let is_stopped = |stat: &str| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'));
+        eventually("all its threads stand still", || {
+            let mut stats = fs::read_dir(&tasks).unwrap().map(|task| task.unwrap().path().join("stat"));
+            stats.all(|stat| fs::read_to_string(stat).is_ok_and(|stat| is_stopped(&stat))).then_some(())
+        });
         Stopped(pid)
     }
 }

@@ -67,6 +67,7 @@ impl Mount {
         let (alive, dropped) = mpsc::channel();
         let mut mount = Mount { dir, child, connection: 0, expected: Vec::new(), _alive: alive };
         mount.connection = mount.wait_until_ready();
+        await_start(&mut mount.child);
         let point = mount.path();
         thread::spawn(move || {
             if dropped.recv_timeout(WATCHDOG * times() as u32) == Err(mpsc::RecvTimeoutError::Timeout) {
@@ -135,22 +136,9 @@ impl Mount {
         self.child.id()
     }
 
-    /// From now on the program may have no more than `most` of `resource`. Waits until it is through its own look at
-    /// the new mount, which without resources is none.
+    /// From now on the program may have no more than `most` of `resource`.
     pub fn limit(&self, resource: Resource, most: u64) {
-        let begun = Instant::now();
-        while !self.has_thread("signals") {
-            assert!(begun.elapsed() < READY, "the mount is not served: {}", self.log());
-            thread::sleep(Duration::from_millis(2));
-        }
         limit(Pid::from_child(&self.child), resource, most);
-    }
-
-    fn has_thread(&self, name: &str) -> bool {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
-        // One that ends meanwhile is none.
-        let mut names = tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok());
-        names.any(|found| found.trim_end() == name)
     }
 
     /// What the program has open.
@@ -218,6 +206,24 @@ impl Drop for Mount {
         if !thread::panicking() {
             assert!(unexpected.is_empty(), "the program logged: {unexpected:#?}");
         }
+    }
+}
+
+/// Waits until the program is through its own look at the mount that it made, or has ended; at once for any other
+/// process. What is done to it before that is not done to a mount that is served.
+pub fn await_start(child: &mut Child) {
+    let process = PathBuf::from(format!("/proc/{}", child.id()));
+    let is_ours = || fs::read_link(process.join("exe")).is_ok_and(|exe| exe == Path::new(PROGRAM));
+    let waits_for_signals = || {
+        let tasks = fs::read_dir(process.join("task")).into_iter().flatten();
+        // One that ends meanwhile is none.
+        let mut names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names.any(|name| name.trim_end() == "signals")
+    };
+    let begun = Instant::now();
+    while is_ours() && !waits_for_signals() && child.try_wait().is_ok_and(|ended| ended.is_none()) {
+        assert!(begun.elapsed() < READY, "the mount is not served");
+        thread::sleep(Duration::from_millis(2));
     }
 }
 
