@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! name, error      raw bytes become Name and RelPath once, at the door; one exhaustive errno table
+//! cache            caches that are bounded by what they hold
 //! model            Worker, Trace, ToolCall, Outcome, Status: plain values; no I/O, no serialisation
 //! store            bytes beneath roots that were opened once; never a link, never a way to write
 //! trace            formats: store -> workers
@@ -14,6 +15,7 @@
 //! fuse, cli        doors: translate and reply; they hold no logic and never import each other
 //! ```
 
+pub mod cache;
 pub mod catalog;
 pub mod cli;
 pub mod error;

@@ -379,6 +379,25 @@ pub struct Unanswered {
     pub more: u64,
 }
 
+/// How many tools are told apart among the calls without an output.
+const TOOLS_MAX: usize = 1_000;
+
+impl Unanswered {
+    /// Counts a call of `tool`.
+    pub fn add(&mut self, tool: String) {
+        if self.tools.len() < TOOLS_MAX || self.tools.contains_key(&tool) {
+            *self.tools.entry(tool).or_default() += 1;
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// How many calls there are.
+    pub fn total(&self) -> u64 {
+        self.tools.values().sum::<u64>() + self.more
+    }
+}
+
 /// How far a file was read that is longer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Partly {
@@ -414,6 +433,11 @@ impl Trace {
             };
             (call.outcome == Outcome::Failed && !made_good()).then_some(call)
         })
+    }
+
+    /// How many lines could not be read, of all files.
+    pub fn all_bad_lines(&self) -> u64 {
+        self.bad_lines.iter().map(|(_, lines)| lines).sum()
     }
 
     /// How many calls ended so.

@@ -8,6 +8,7 @@ mod claude_code;
 mod input;
 mod jsonl;
 mod lenient;
+mod meta;
 mod swarmlet;
 mod value;
 

@@ -60,10 +60,10 @@ fn source(trace: &Trace) -> Option<Source> {
     let unused = &trace.unused;
     (unused.lines > 0).then(|| Source {
         lines: unused.lines,
-        unparsable_lines: trace.bad_lines.iter().map(|(_, lines)| lines).sum(),
+        unparsable_lines: trace.all_bad_lines(),
         unknown_records: unused.kinds.clone(),
         results_without_calls: unused.stray_results,
-        calls_without_results: trace.unanswered.tools.values().sum::<u64>() + trace.unanswered.more,
+        calls_without_results: trace.unanswered.total(),
         calls_not_shown: unused.more_calls,
         truncated_outputs: trace.truncated.iter().map(|path| path.to_text().into_owned()).collect(),
     })

@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 use self::folder::Folder;
 use self::layout::Place;
 use self::transcripts::{Mark, Transcripts};
+use super::meta::{hash_meta, short};
 use super::{Fit, Format, Found, Glance};
 use crate::error::{Error, Result};
 use crate::model::{Record, Worker};
@@ -103,13 +104,10 @@ impl Format for ClaudeCode {
         let Some(own) = metas.first().filter(|own| own.kind == Kind::File) else { return Ok(None) };
         let mut hash = blake3::Hasher::new();
         hash.update(path.as_bytes());
-        for meta in &metas {
-            hash.update(format!("{:?}", (meta.identity, meta.size, meta.mtime, meta.ctime)).as_bytes());
-        }
-        let mut key = [0; 16];
-        hash.finalize_xof().fill(&mut key);
+        hash.update(&[0]);
+        metas.iter().for_each(|meta| hash_meta(&mut hash, Some(meta)));
         let newest = metas.iter().fold(own.mtime, |newest, meta| newest.max(meta.mtime));
-        Ok(Some(Glance { identity: own.identity, key, newest }))
+        Ok(Some(Glance { identity: own.identity, key: short(&hash), newest }))
     }
 
     fn worker(&self, folder: &dyn Store, path: &RelPath, last_good: Option<&Worker>) -> Worker {

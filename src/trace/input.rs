@@ -6,7 +6,23 @@ use super::value::cut;
 use crate::name::is_unprintable;
 
 /// The longest input that is kept, in bytes.
-const INPUT_MAX: usize = 2_000;
+pub(super) const INPUT_MAX: usize = 2_000;
+/// Once the inputs of a file's calls together are larger, only so much of each further one is kept, both in bytes.
+const INPUTS_MAX: usize = 4 << 20;
+const SHORT_INPUT: usize = 120;
+
+/// How large the inputs are together that are kept of a file's calls, in bytes.
+#[derive(Debug, Default)]
+pub(super) struct Inputs(pub(super) usize);
+
+impl Inputs {
+    /// As much of one more as is kept.
+    pub(super) fn keep(&mut self, line: String) -> String {
+        let kept = if self.0 < INPUTS_MAX { line } else { cut(line, SHORT_INPUT) };
+        self.0 += kept.len();
+        kept
+    }
+}
 
 /// The arguments of a call as one line: a lone argument stands for itself, several are `name=value`.
 pub(super) fn one_line(arguments: &Value) -> Option<String> {

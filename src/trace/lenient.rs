@@ -2,12 +2,11 @@
 //! cost the line it stands in. Nothing is kept of what is passed over.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, Visitor};
 
 /// A string.
 #[derive(Debug, Clone, Default)]
@@ -50,55 +49,56 @@ impl Flag {
     }
 }
 
-/// What every visitor here makes of the kinds it does not want.
+/// In a visitor: of the kinds that are named here it makes its default, and so nothing of what they hold.
 macro_rules! pass_over {
-    ($($name:ident($kind:ty)),*) => {
-        $(fn $name<E: serde::de::Error>(self, _: $kind) -> Result<Self::Value, E> {
-            Ok(Self::Value::default())
-        })*
+    (@kind number) => {
+        pass_over!(@value visit_i64(i64));
+        pass_over!(@kind unsigned);
+        pass_over!(@value visit_f64(f64));
     };
-}
-
-macro_rules! pass_over_unit {
-    () => {
-        fn visit_unit<E: serde::de::Error>(self) -> Result<Self::Value, E> {
-            Ok(Self::Value::default())
-        }
+    (@kind signed) => {
+        pass_over!(@value visit_i64(i64));
+        pass_over!(@value visit_f64(f64));
     };
-}
-
-macro_rules! pass_over_seq {
-    () => {
-        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-            while seq.next_element::<IgnoredAny>()?.is_some() {}
+    (@kind unsigned) => { pass_over!(@value visit_u64(u64)); };
+    (@kind bool) => { pass_over!(@value visit_bool(bool)); };
+    (@kind str) => { pass_over!(@value visit_str(&str)); };
+    (@kind unit) => {
+        fn visit_unit<E: ::serde::de::Error>(self) -> Result<Self::Value, E> {
             Ok(Self::Value::default())
         }
     };
-}
-
-macro_rules! pass_over_map {
-    () => {
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+    (@kind seq) => {
+        fn visit_seq<A: ::serde::de::SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            while seq.next_element::<::serde::de::IgnoredAny>()?.is_some() {}
             Ok(Self::Value::default())
         }
     };
-}
-
-macro_rules! anything {
-    () => {
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    (@kind map) => {
+        fn visit_map<A: ::serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            while map.next_entry::<::serde::de::IgnoredAny, ::serde::de::IgnoredAny>()?.is_some() {}
+            Ok(Self::Value::default())
+        }
+    };
+    (@value $name:ident($kind:ty)) => {
+        fn $name<E: ::serde::de::Error>(self, _: $kind) -> Result<Self::Value, E> {
+            Ok(Self::Value::default())
+        }
+    };
+    ($($kind:ident)*) => {
+        fn expecting(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
             f.write_str("anything")
         }
+        $(pass_over!(@kind $kind);)*
     };
 }
+pub(super) use pass_over;
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text<'a>, D::Error> {
         struct Take<'a>(PhantomData<&'a ()>);
         impl<'de: 'a, 'a> Visitor<'de> for Take<'a> {
             type Value = Text<'a>;
-            anything!();
             fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<Text<'a>, E> {
                 Ok(Text(Some(Cow::Borrowed(text))))
             }
@@ -108,10 +108,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
             fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Text<'a>, E> {
                 Ok(Text(Some(Cow::Owned(text))))
             }
-            pass_over!(visit_bool(bool), visit_i64(i64), visit_u64(u64), visit_f64(f64));
-            pass_over_unit!();
-            pass_over_seq!();
-            pass_over_map!();
+            pass_over!(bool number unit seq map);
         }
         deserializer.deserialize_any(Take(PhantomData))
     }
@@ -122,14 +119,10 @@ impl<'de> Deserialize<'de> for Flag {
         struct Take;
         impl<'de> Visitor<'de> for Take {
             type Value = Flag;
-            anything!();
             fn visit_bool<E: serde::de::Error>(self, flag: bool) -> Result<Flag, E> {
                 Ok(Flag(Some(flag)))
             }
-            pass_over!(visit_str(&str), visit_i64(i64), visit_u64(u64), visit_f64(f64));
-            pass_over_unit!();
-            pass_over_seq!();
-            pass_over_map!();
+            pass_over!(str number unit seq map);
         }
         deserializer.deserialize_any(Take)
     }
@@ -140,14 +133,10 @@ impl<'de> Deserialize<'de> for Number {
         struct Take;
         impl<'de> Visitor<'de> for Take {
             type Value = Number;
-            anything!();
             fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Number, E> {
                 Ok(Number(Some(number)))
             }
-            pass_over!(visit_str(&str), visit_bool(bool), visit_i64(i64), visit_f64(f64));
-            pass_over_unit!();
-            pass_over_seq!();
-            pass_over_map!();
+            pass_over!(str bool signed unit seq map);
         }
         deserializer.deserialize_any(Take)
     }
@@ -158,13 +147,10 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
         struct Take<T>(PhantomData<T>);
         impl<'de, T: Deserialize<'de>> Visitor<'de> for Take<T> {
             type Value = Object<T>;
-            anything!();
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
                 T::deserialize(MapAccessDeserializer::new(map)).map(|object| Object(Some(object)))
             }
-            pass_over!(visit_str(&str), visit_bool(bool), visit_i64(i64), visit_u64(u64), visit_f64(f64));
-            pass_over_unit!();
-            pass_over_seq!();
+            pass_over!(str bool number unit seq);
         }
         deserializer.deserialize_any(Take(PhantomData))
     }

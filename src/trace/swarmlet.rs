@@ -8,7 +8,6 @@ mod index;
 mod known;
 mod layout;
 mod literal;
-mod meta;
 mod metadata;
 mod metrics;
 mod outcome;
@@ -18,12 +17,12 @@ mod thread;
 
 use parking_lot::Mutex;
 
+use super::meta::{found, hash_meta, present, short};
 use super::{Fit, Format, Found, Glance, Place};
 use crate::error::Result;
 use crate::model::{Record, Worker};
 use crate::name::RelPath;
 use crate::store::{Kind, Store, Time};
-use meta::{found, hash_meta, present, short};
 
 /// The format of the worker artifact store, for one store.
 #[derive(Default)]

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quick_cache::sync::{Cache, DefaultLifecycle, GuardResult};
-use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+use quick_cache::Weighter;
+use quick_cache::sync::{Cache, GuardResult};
 
 use super::attr::{Attr, short};
+use crate::cache::undivided;
 use crate::error::{Error, Result};
 use crate::render::{DEADLINE, Generated, Key, Rendered, Renderer, Scope, State};
 
@@ -51,15 +52,7 @@ impl Weighter<(File, [u8; 16]), Arc<[u8]>> for ByLength {
 
 impl Versions {
     pub(super) fn new() -> Versions {
-        // One shard: else a version larger than its part of the bytes would never be kept.
-        let options = OptionsBuilder::new().shards(1).weight_capacity(BYTES).estimated_items_capacity(ITEMS).build();
-        let bytes = match options {
-            Ok(options) => {
-                Cache::with_options(options, ByLength, DefaultHashBuilder::default(), DefaultLifecycle::default())
-            }
-            Err(_) => Cache::with_weighter(ITEMS, BYTES, ByLength),
-        };
-        Versions { known: Cache::new(KNOWN), lately: Cache::new(LATELY), bytes }
+        Versions { known: Cache::new(KNOWN), lately: Cache::new(LATELY), bytes: undivided(ITEMS, BYTES, ByLength) }
     }
 
     /// The version that the file has now; made only if nothing is known of it. Requests for the same one that come at

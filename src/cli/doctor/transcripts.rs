@@ -45,12 +45,12 @@ impl Transcripts {
             let trace = &record.trace;
             all.read += 1;
             all.lines += trace.unused.lines;
-            all.unparsable_lines += trace.bad_lines.iter().map(|(_, lines)| lines).sum::<u64>();
+            all.unparsable_lines += trace.all_bad_lines();
             for (kind, lines) in &trace.unused.kinds {
                 *all.unknown_records.entry(without_controls(kind)).or_default() += lines;
             }
             all.results_without_calls += trace.unused.stray_results;
-            all.calls_without_results += trace.unanswered.tools.values().sum::<u64>() + trace.unanswered.more;
+            all.calls_without_results += trace.unanswered.total();
             all.calls_not_shown += trace.unused.more_calls;
             all.truncated_outputs += trace.truncated.len() as u64;
         }

@@ -1,16 +1,15 @@
 //! The shape of a line of a transcript, and how it is decoded.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::marker::PhantomData;
 
 use jiff::Timestamp;
 use memchr::memmem;
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::super::lenient::{Flag, Number, Object, Text};
+use super::super::lenient::{Flag, Number, Object, Text, pass_over};
 
 /// One line. Fields of another kind than expected count as absent.
 #[derive(Debug, Default, Deserialize)]
@@ -158,9 +157,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
         impl<'de: 'a, 'a> Visitor<'de> for Take<'a> {
             type Value = Content<'a>;
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("anything")
-            }
+            pass_over!(bool number unit map);
 
             fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<Content<'a>, E> {
                 Ok(Content::Text(Cow::Borrowed(text)))
@@ -176,31 +173,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
                     blocks.extend(block);
                 }
                 Ok(Content::Blocks(blocks))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Content<'a>, A::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Content::None)
-            }
-
-            fn visit_bool<E: serde::de::Error>(self, _: bool) -> Result<Content<'a>, E> {
-                Ok(Content::None)
-            }
-
-            fn visit_i64<E: serde::de::Error>(self, _: i64) -> Result<Content<'a>, E> {
-                Ok(Content::None)
-            }
-
-            fn visit_u64<E: serde::de::Error>(self, _: u64) -> Result<Content<'a>, E> {
-                Ok(Content::None)
-            }
-
-            fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<Content<'a>, E> {
-                Ok(Content::None)
-            }
-
-            fn visit_unit<E: serde::de::Error>(self) -> Result<Content<'a>, E> {
-                Ok(Content::None)
             }
         }
         deserializer.deserialize_any(Take(PhantomData))

@@ -7,7 +7,7 @@ use std::io;
 use memchr::memmem;
 use serde_json::Value;
 
-use super::super::input::one_line;
+use super::super::input::{INPUT_MAX, Inputs, one_line};
 use super::super::jsonl::{self, Last};
 use super::super::value::{cut, short_word, shortened};
 use super::facts::{Call, Chain, Done, End, Facts, Piece, Said, Span};
@@ -28,11 +28,6 @@ const UNKNOWN_MAX: usize = 50;
 const TYPE_MAX: usize = 64;
 /// The longest name of a tool, id or word that is kept, in bytes.
 const WORD_MAX: usize = 300;
-/// Once the inputs of a file's calls together are larger, only so much of each further one is kept, both in bytes.
-const INPUTS_MAX: usize = 4 << 20;
-const SHORT_INPUT: usize = 120;
-/// The longest input that is kept, in bytes.
-const INPUT_MAX: usize = 2_000;
 /// The arguments that tell most of what a call does.
 const FIRST: [&str; 9] =
     ["command", "file_path", "notebook_path", "path", "pattern", "query", "url", "description", "prompt"];
@@ -119,7 +114,7 @@ pub(super) struct Reader {
     calls: Vec<HashMap<String, usize>>,
     /// Lines of side chains by their id, and the conversation that they belong to.
     side_lines: HashMap<String, usize>,
-    inputs: usize,
+    inputs: Inputs,
 }
 
 impl Reader {
@@ -132,7 +127,7 @@ impl Reader {
             agents: facts.agents.iter().enumerate().map(|(at, chain)| (chain.agent.clone(), at + 1)).collect(),
             calls: chains().map(ids).collect(),
             side_lines: HashMap::new(),
-            inputs: inputs.map(String::len).sum(),
+            inputs: Inputs(inputs.map(String::len).sum()),
             facts,
         }
     }
@@ -175,7 +170,7 @@ impl Reader {
 
     fn unknown(&mut self, kind: &str) {
         let known = &mut self.facts.unknown;
-        let kind = shortened(kind, TYPE_MAX.max(64));
+        let kind = shortened(kind, TYPE_MAX);
         let kind = if known.len() < UNKNOWN_MAX || known.contains_key(&kind) { kind } else { "(others)".into() };
         *known.entry(kind).or_default() += 1;
     }
@@ -190,8 +185,8 @@ impl Reader {
         }
         // The oldest form: a side chain is named by nothing but its first line.
         self.facts.has_side_chains = true;
-        let uuid = shortened(line.uuid.as_str(), WORD_MAX);
-        let parent = self.side_lines.get(&shortened(line.parent_uuid.as_str(), WORD_MAX)).copied();
+        let uuid = key(line.uuid.as_str());
+        let parent = self.side_lines.get(&key(line.parent_uuid.as_str())).copied();
         let chain = match parent {
             Some(chain) => chain,
             None if uuid.is_empty() => return None,
@@ -209,7 +204,7 @@ impl Reader {
             return None;
         }
         let count = self.agents.len();
-        match self.agents.entry(shortened(agent, WORD_MAX)) {
+        match self.agents.entry(key(agent)) {
             Entry::Occupied(known) => Some(*known.get()),
             Entry::Vacant(_) if count >= AGENTS_MAX => {
                 self.facts.more_agents += 1;
@@ -230,7 +225,7 @@ impl Reader {
         if agent.is_empty() || status.is_empty() {
             return;
         }
-        let at = self.agents.get(&shortened(agent, WORD_MAX));
+        let at = self.agents.get(&key(agent));
         if let Some(chain) = at.and_then(|at| self.facts.agents.get_mut(at.checked_sub(1)?)) {
             chain.reported = Some(shortened(status, WORD_MAX));
         }
@@ -264,7 +259,7 @@ impl Reader {
 fn assistant(
     chain: &mut Chain,
     ids: &mut HashMap<String, usize>,
-    inputs: &mut usize,
+    inputs: &mut Inputs,
     (span, line): (Span, &Line<'_>),
     turn: &Turn<'_>,
 ) {
@@ -293,7 +288,7 @@ fn assistant(
 fn call(
     chain: &mut Chain,
     ids: &mut HashMap<String, usize>,
-    inputs: &mut usize,
+    inputs: &mut Inputs,
     (span, at): (Span, Option<i64>),
     block: &Block<'_>,
 ) {
@@ -307,8 +302,7 @@ fn call(
         return;
     }
     let input = block.input.and_then(|raw| serde_json::from_str(raw.get()).ok()).and_then(input);
-    let input = input.map(|line| if *inputs < INPUTS_MAX { line } else { cut(line, SHORT_INPUT) });
-    *inputs += input.as_ref().map_or(0, String::len);
+    let input = input.map(|line| inputs.keep(line));
     let tool = block.name.some().map_or_else(|| "tool".into(), |name| shortened(&name, WORD_MAX));
     ids.insert(id.clone(), chain.calls.len());
     chain.calls.push(Call { id, tool, made: span.at, at, input, done: None });
@@ -391,7 +385,7 @@ fn count(chain: &mut Chain, id: &str, usage: &Usage) {
         cache_read: number(usage.cache_read_input_tokens),
         cache_creation: number(usage.cache_creation_input_tokens),
     };
-    let id = shortened(id, WORD_MAX);
+    let id = key(id);
     if let Some((before, counted)) = chain.last_message.replace((id.clone(), tokens))
         && (before != id || id.is_empty())
     {

@@ -8,11 +8,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use quick_cache::sync::{Cache, DefaultLifecycle};
-use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
 
 use super::facts::Facts;
 use super::read::{Whose, read_on};
+use crate::cache::undivided;
 use crate::error::Result;
 use crate::name::{Name, RelPath};
 use crate::store::{File, Meta, read_range};
@@ -70,24 +71,10 @@ impl Weighter<RelPath, Arc<Known>> for ByMemory {
     }
 }
 
-/// A cache that is not divided: in one that is, what is larger than a part would never be kept, and parts are the more
-/// and the smaller the more processors there are.
-fn in_one() -> Cache<RelPath, Arc<Known>, ByMemory> {
-    let mut options = OptionsBuilder::new();
-    options.shards(1).estimated_items_capacity(ABOUT).weight_capacity(KEPT);
-    match options.build() {
-        Ok(options) => {
-            Cache::with_options(options, ByMemory, DefaultHashBuilder::default(), DefaultLifecycle::default())
-        }
-        // Only what is left out can make it fail.
-        Err(_) => Cache::with_weighter(ABOUT, KEPT, ByMemory),
-    }
-}
-
 impl Transcripts {
     pub(super) fn new() -> Transcripts {
         Transcripts {
-            known: in_one(),
+            known: undivided(ABOUT, KEPT, ByMemory),
             reading: std::array::from_fn(|_| Mutex::new(())),
             hasher: RandomState::new(),
             agents: Mutex::new(HashMap::new()),

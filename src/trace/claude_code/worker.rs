@@ -9,9 +9,7 @@ use super::facts::{Call, Chain, End, Facts, Span};
 use super::folder::{CALLS, Folder, SOURCE};
 use super::read::{Reader, Whose};
 use crate::error::{Error, Result};
-use crate::model::{
-    Flaw, Outcome, Output, Partly, Record, Status, TASK_MAX, ToolCall, Trace, Unanswered, When, Worker,
-};
+use crate::model::{Flaw, Outcome, Output, Partly, Record, Status, TASK_MAX, ToolCall, Trace, When, Worker};
 use crate::name::{Name, RelPath, to_file_name};
 use crate::store::{File, read_range};
 
@@ -175,10 +173,7 @@ pub(super) fn record(folder: &Folder, path: &RelPath, go_on: &dyn Fn() -> bool) 
         trace.calls.push(made);
     }
     let pending = chain.calls.iter().filter(|call| call.done.is_none());
-    for call in pending {
-        *trace.unanswered.tools.entry(call.tool.clone()).or_default() += 1;
-    }
-    trace.unanswered = bounded(std::mem::take(&mut trace.unanswered));
+    pending.for_each(|call| trace.unanswered.add(call.tool.clone()));
     trace.task = chain.task().map(|said| said.head.trim().to_owned()).filter(|task| !task.is_empty());
     trace.final_words = chain.final_words().map(|said| said.head.trim().to_owned());
     if folder.place().agent.is_none() {
@@ -222,13 +217,4 @@ fn tool_call(folder: &Folder, facts: &Facts, at: usize, call: &Call, trace: &mut
         trace.truncated.push(path);
     }
     Ok(made)
-}
-
-/// No more tools by name than a screen holds; the calls of the others are counted.
-fn bounded(unanswered: Unanswered) -> Unanswered {
-    const TOOLS_MAX: usize = 1_000;
-    let mut tools = unanswered.tools;
-    let last = tools.keys().nth(TOOLS_MAX).cloned();
-    let more = last.map(|last| tools.split_off(&last)).unwrap_or_default();
-    Unanswered { tools, more: unanswered.more + more.values().sum::<u64>() }
 }

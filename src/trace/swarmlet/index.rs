@@ -10,10 +10,11 @@ use rustix::io::Errno;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Deserializer, Map, Value};
 
+use super::super::meta::{found, hash_meta, short};
 use super::super::value::{cut, short_word, status_of, string, strings};
 use super::known::Known;
 use super::layout::path;
-use super::meta::{found, hash_meta, short};
+
 use crate::error::{Error, Result};
 use crate::model::{Owner, Status, TASK_MAX};
 use crate::name::{Name, RelPath};

@@ -1,7 +1,8 @@
 //! Where things lie in a store, and whether a folder is such a store at all.
 
+use super::super::meta::{found, present};
 use super::super::{Fit, Found};
-use super::meta::{found, present};
+
 use crate::error::{Error, Result};
 use crate::model::Reason;
 use crate::name::{Name, RelPath};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::super::input::{one_line, tool_key};
+use super::super::input::{Inputs, one_line, tool_key};
 use super::super::jsonl::{self, Lines};
 use super::super::value::cut;
 use super::known;
@@ -17,13 +17,8 @@ use crate::store::Store;
 pub(super) const FILE: &str = "thread.jsonl";
 /// The longest last words that are kept, in bytes.
 pub(super) const WORDS_MAX: usize = 4_096;
-/// How many tools are told apart among the calls that left no output.
-const TOOLS_MAX: usize = 1_000;
 /// The longest name of a tool, in bytes; no file's name is longer.
 const NAME_MAX: usize = 255;
-/// Once the inputs together are larger, only so much of each further one is kept, both in bytes.
-const INPUTS_MAX: usize = 4 << 20;
-const SHORT_INPUT: usize = 120;
 
 /// What a thread tells.
 #[derive(Debug, Default)]
@@ -36,8 +31,7 @@ pub(super) struct Thread {
     pub(super) last_words: Option<String>,
     /// How the lines could be read.
     pub(super) lines: Lines,
-    /// How large all inputs are together, in bytes.
-    kept: usize,
+    kept: Inputs,
 }
 
 /// Reads the thread in `folder` until `go_on` says no. `files` says how many files each tool has.
@@ -69,24 +63,12 @@ impl Thread {
             let key = tool_key(&name);
             let answered = self.inputs.get(&key).map_or(0, Vec::len);
             if files.get(&key).is_none_or(|files| answered >= *files) {
-                self.leave(name);
+                self.unanswered.add(name);
                 continue;
             }
             let arguments = body.get("args").or_else(|| body.get("arguments")).unwrap_or(&Value::Null);
-            let input =
-                one_line(arguments).map(|line| if self.kept < INPUTS_MAX { line } else { cut(line, SHORT_INPUT) });
-            self.kept += input.as_ref().map_or(0, String::len);
+            let input = one_line(arguments).map(|line| self.kept.keep(line));
             self.inputs.entry(key).or_default().push(input);
-        }
-    }
-
-    /// Counts a call that left no output.
-    fn leave(&mut self, tool: String) {
-        let Unanswered { tools, more } = &mut self.unanswered;
-        if tools.len() < TOOLS_MAX || tools.contains_key(&tool) {
-            *tools.entry(tool).or_default() += 1;
-        } else {
-            *more += 1;
         }
     }
 }

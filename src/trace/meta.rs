@@ -1,4 +1,4 @@
-//! What stat tells, as this format asks for it: is it there, and has it changed.
+//! What stat tells, as formats ask for it: is it there, and has it changed.
 
 use crate::error::Result;
 use crate::store::{Kind, Meta};

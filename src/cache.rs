@@ -1,0 +1,23 @@
+//! Caches that are bounded by what they hold.
+
+use std::hash::Hash;
+
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+
+/// A cache of at most `weight`, of about `items`, that is not divided: in one that is, what is heavier than a part would
+/// never be kept, and parts are the more and the smaller the more processors there are.
+pub fn undivided<K, V, W>(items: usize, weight: u64, weighter: W) -> Cache<K, V, W>
+where
+    K: Eq + Hash,
+    V: Clone,
+    W: Weighter<K, V> + Clone,
+{
+    match OptionsBuilder::new().shards(1).weight_capacity(weight).estimated_items_capacity(items).build() {
+        Ok(options) => {
+            Cache::with_options(options, weighter, DefaultHashBuilder::default(), DefaultLifecycle::default())
+        }
+        // Only what is left out can make it fail.
+        Err(_) => Cache::with_weighter(items, weight, weighter),
+    }
+}
