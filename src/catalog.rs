@@ -208,9 +208,8 @@ impl Catalog {
     /// The state of all files of a worker: at most a second old if `closely` or if the worker is unfinished, else as
     /// old as a finished worker may be shown.
     pub fn stamp(&self, entry: &Entry, closely: bool) -> Result<Arc<Stamp>> {
-        let finishes = self.sources.get(entry.source).is_none_or(|source| source.format.finishes());
-        let fresh =
-            if closely || !finishes || entry.is_moving() { self.freshness.unfinished } else { self.freshness.finished };
+        let settled = self.sources.get(entry.source).is_some_and(|source| source.is_settled(entry));
+        let fresh = if closely || !settled { self.freshness.unfinished } else { self.freshness.finished };
         let held = entry.stamp.lock().clone();
         // What could not be read may be readable by now.
         let fresh_of =

@@ -50,8 +50,7 @@ pub(super) fn scan(sources: &[Source], before: Option<&Snapshot>, freshness: Fre
         let mut passed = found.passed;
         for folder in found.folders {
             let old = known.get(&(number, &folder)).copied();
-            let settled = |old: &&Arc<Entry>| source.format.finishes() && !old.is_moving();
-            if let Some(old) = old.filter(settled).filter(|old| lately(old, freshness)) {
+            if let Some(old) = old.filter(|old| source.is_settled(old) && lately(old, freshness)) {
                 entries.push(Arc::clone(old));
                 continue;
             }

@@ -75,16 +75,20 @@ impl Source {
     pub fn open(path: &Path) -> Result<Source, SourceError> {
         let failed = |error| SourceError::Open { path: path.to_path_buf(), error };
         let store = Disk::open(path).map_err(failed)?;
-        let format = match Swarmlet::default().fit(&store).map_err(failed)? {
-            Fit::Workers | Fit::Empty => Box::new(Swarmlet::default()) as Box<dyn Format>,
-            Fit::OneWorker => return Err(SourceError::OneWorker(path.to_path_buf())),
-            Fit::No => match ClaudeCode::default().fit(&store).map_err(failed)? {
-                Fit::Workers | Fit::Empty => Box::new(ClaudeCode::default()),
-                Fit::OneWorker | Fit::No => {
-                    let passed = Swarmlet::default().find(&store).map_err(failed)?.passed;
-                    return Err(SourceError::NoWorkers { path: path.to_path_buf(), passed });
+        let mut chosen = None;
+        for format in formats() {
+            match format.fit(&store).map_err(failed)? {
+                Fit::Workers | Fit::Empty => {
+                    chosen = Some(format);
+                    break;
                 }
-            },
+                Fit::OneWorker => return Err(SourceError::OneWorker(path.to_path_buf())),
+                Fit::No => {}
+            }
+        }
+        let Some(format) = chosen else {
+            let passed = Swarmlet::default().find(&store).map_err(failed)?.passed;
+            return Err(SourceError::NoWorkers { path: path.to_path_buf(), passed });
         };
         // A root of its own: the store's root never reaches beyond itself.
         let mut no_outputs = Vec::new();
@@ -124,6 +128,11 @@ impl Source {
         Source { store: unshared(self.store), outputs: self.outputs.map(unshared), ..self }
     }
 
+    /// Whether no more is to be expected of a worker.
+    pub(super) fn is_settled(&self, entry: &super::Entry) -> bool {
+        self.format.finishes() && !entry.is_moving()
+    }
+
     /// The folders on disk beneath which all of it lies.
     pub(super) fn roots(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         [Some(&self.store), self.outputs.as_ref()].into_iter().flatten().filter_map(|store| store.root())
@@ -142,16 +151,23 @@ impl Source {
     }
 }
 
+/// The formats that are known, in the order they are looked for.
+fn formats() -> [Box<dyn Format>; 2] {
+    [Box::new(Swarmlet::default()), Box::new(ClaudeCode::default())]
+}
+
 /// Whether `path` is surely a store: it holds at least one worker. Used where nobody named it.
 pub fn looks_like_store(path: &Path) -> bool {
-    let Ok(store) = Disk::open(path) else { return false };
-    matches!(Swarmlet::default().fit(&store), Ok(Fit::Workers))
+    holds_workers(path, &Swarmlet::default())
 }
 
 /// Whether `path` surely holds Claude Code's sessions.
 pub fn looks_like_sessions(path: &Path) -> bool {
-    let Ok(store) = Disk::open(path) else { return false };
-    matches!(ClaudeCode::default().fit(&store), Ok(Fit::Workers))
+    holds_workers(path, &ClaudeCode::default())
+}
+
+fn holds_workers(path: &Path, format: &dyn Format) -> bool {
+    Disk::open(path).is_ok_and(|store| matches!(format.fit(&store), Ok(Fit::Workers)))
 }
 
 /// Stands where no store is: holds nothing.

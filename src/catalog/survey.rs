@@ -77,44 +77,32 @@ impl Access {
 
 /// Walks a worker's folder, entered as `store`. With `files`, also lists all files there, sorted by path.
 pub(super) fn survey(store: &dyn Store, files: Option<&mut Vec<FileStat>>) -> Result<Stamp> {
-    // What is made of a few files changes with those, and a look at all that is made of them would make it.
-    let sources = store.made_of().transpose()?;
-    let own = match sources.as_deref() {
-        Some([first, ..]) => *first,
-        _ => store.stat(&RelPath::root())?,
-    };
-    let mut walk = Walk {
-        store,
-        hash: blake3::Hasher::new(),
-        left: ENTRIES_MAX,
-        stamp: Stamp {
-            key: [0; 16],
-            newest: own.mtime,
-            newest_change: own.ctime,
-            files: 0,
-            bytes: 0,
-            skipped: Skipped::default(),
-            access: Access::of(&own),
-        },
-        files: None,
-    };
-    let mut key = [0; 16];
-    let Some(sources) = sources else {
-        walk.files = files;
-        walk.note(&RelPath::root(), &own);
-        walk.folder(&RelPath::root(), 0)?;
-        walk.hash.finalize_xof().fill(&mut key);
-        return Ok(Stamp { key, ..walk.stamp });
-    };
-    sources.iter().for_each(|meta| walk.note(&RelPath::root(), meta));
-    walk.hash.finalize_xof().fill(&mut key);
-    let of_sources = Stamp { key, files: 0, bytes: 0, ..walk.stamp.clone() };
-    if files.is_none() {
-        return Ok(of_sources);
+    if let Some(sources) = store.made_of() {
+        return of_made(store, &sources?, files);
     }
-    (walk.stamp.files, walk.stamp.bytes, walk.files) = (0, 0, files);
+    let own = store.stat(&RelPath::root())?;
+    let mut walk = Walk::of(store, &own, files);
+    walk.note(&RelPath::root(), &own);
     walk.folder(&RelPath::root(), 0)?;
-    Ok(Stamp { files: walk.stamp.files, bytes: walk.stamp.bytes, ..of_sources })
+    Ok(walk.stamp())
+}
+
+/// The same of a folder that is made of `sources`, with which it changes: a walk would make all of it, and is made only
+/// where its files are wanted.
+fn of_made(store: &dyn Store, sources: &[Meta], files: Option<&mut Vec<FileStat>>) -> Result<Stamp> {
+    let own = match sources.first() {
+        Some(first) => *first,
+        None => store.stat(&RelPath::root())?,
+    };
+    let mut walk = Walk::of(store, &own, None);
+    sources.iter().for_each(|meta| walk.note(&RelPath::root(), meta));
+    let stamp = Stamp { files: 0, bytes: 0, ..walk.stamp() };
+    if files.is_none() {
+        return Ok(stamp);
+    }
+    let mut walk = Walk::of(store, &own, files);
+    walk.folder(&RelPath::root(), 0)?;
+    Ok(Stamp { files: walk.stamp.files, bytes: walk.stamp.bytes, ..stamp })
 }
 
 struct Walk<'a> {
@@ -125,7 +113,27 @@ struct Walk<'a> {
     files: Option<&'a mut Vec<FileStat>>,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn of(store: &'a dyn Store, own: &Meta, files: Option<&'a mut Vec<FileStat>>) -> Walk<'a> {
+        let stamp = Stamp {
+            key: [0; 16],
+            newest: own.mtime,
+            newest_change: own.ctime,
+            files: 0,
+            bytes: 0,
+            skipped: Skipped::default(),
+            access: Access::of(own),
+        };
+        Walk { store, hash: blake3::Hasher::new(), left: ENTRIES_MAX, stamp, files }
+    }
+
+    /// What was found.
+    fn stamp(self) -> Stamp {
+        let mut key = [0; 16];
+        self.hash.finalize_xof().fill(&mut key);
+        Stamp { key, ..self.stamp }
+    }
+
     fn folder(&mut self, path: &RelPath, depth: usize) -> Result<()> {
         let mut entries = self.store.list(path)?;
         entries.sort_by(|a, b| a.name.cmp(&b.name));

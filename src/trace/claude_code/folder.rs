@@ -276,7 +276,6 @@ impl Store for Folder {
     }
 
     fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
-        let meta = || self.stat(path);
         match self.node(path, &|| self.all())? {
             Node::Root | Node::Calls => Err(Error::IsADirectory),
             Node::Source if self.place.agent.is_none() => self.open_transcript(),
@@ -290,18 +289,20 @@ impl Store for Folder {
                     (self.place.clone(), if matches!(node, Node::Source) { What::Source } else { What::Thread });
                 Ok(Box::new(Lines::new(file, place, what, made, facts)))
             }
-            Node::Text(said) => Ok(Box::new(Bytes::new(meta()?, self.said(&said)?))),
+            Node::Text(said) => {
+                let meta = self.made(&self.transcript()?, path.as_bytes(), said.hash, said.bytes, None);
+                Ok(Box::new(Bytes::new(meta, self.said(&said)?)))
+            }
             Node::Call(at) => {
                 let facts = self.all()?;
                 let call = self.chain(&facts)?.calls.get(at).ok_or(Error::NotFound)?;
-                let Some(done) = &call.done else { return Ok(Box::new(Bytes::new(meta()?, Vec::new()))) };
-                match self.spilled(&facts, call, done)? {
-                    Some((path, _)) => self.project.open(&path),
-                    None => {
-                        let meta = self.meta_of_call(&self.transcript()?, &facts, at)?;
-                        Ok(Box::new(Bytes::new(meta, self.output(call, done)?)))
-                    }
+                let spilled = call.done.as_ref().map_or(Ok(None), |done| self.spilled(&facts, call, done))?;
+                if let Some((path, _)) = spilled {
+                    return self.project.open(&path);
                 }
+                let meta = self.meta_of_call(&self.transcript()?, &facts, at)?;
+                let output = call.done.as_ref().map_or(Ok(Vec::new()), |done| self.output(call, done))?;
+                Ok(Box::new(Bytes::new(meta, output)))
             }
         }
     }
