@@ -67,6 +67,30 @@ fn swarm() -> TestStore {
     store
 }
 
+/// Changes `path` of `store` in one step, so that no look meets it half done: to what stands there in another store, or
+/// to nothing.
+fn exchange(store: &TestStore, path: &str, becomes: Option<&TestStore>) {
+    match becomes {
+        Some(other) => fs::rename(other.at(path), store.at(path)),
+        None => fs::rename(store.at(path), Yard::new().at("gone")),
+    }
+    .unwrap();
+}
+
+/// Gives a worker that is there another status.
+fn set(store: &TestStore, id: &str, status: &str) {
+    let other = TestStore::new();
+    other.worker(id, json!({"status": status}));
+    exchange(store, &format!("workers/{id}/metadata.json"), Some(&other));
+}
+
+/// Adds a worker.
+fn add(store: &TestStore, id: &str, metadata: serde_json::Value) {
+    let other = TestStore::new();
+    other.worker(id, metadata);
+    exchange(store, &format!("workers/{id}"), Some(&other));
+}
+
 fn cursor(done: &Done) -> &str {
     done.out.lines().last().unwrap()
 }
@@ -75,9 +99,9 @@ fn cursor(done: &Done) -> &str {
 fn a_wait_ends_when_all_have_finished_and_says_how() {
     let store = swarm();
     let mut waiting = Waiting::begin(&store, &[]);
-    store.worker("a", json!({"status": "completed"}));
+    set(&store, "a", "completed");
     waiting.goes_on();
-    store.worker("b", json!({"status": "failed"}));
+    set(&store, "b", "failed");
     let done = waiting.end();
     assert!(done.fine().out.starts_with("Of 2 workers: 1 completed, 1 failed. Failed: b\nSince "), "{done:#?}");
     for line in ["finished completed a: last write ", "finished failed    b: last write "] {
@@ -93,16 +117,16 @@ fn a_wait_ends_when_all_have_finished_and_says_how() {
 fn a_wait_for_a_failure_ends_with_the_first() {
     let store = swarm();
     let mut waiting = Waiting::begin(&store, &["--until", "failed"]);
-    store.worker("a", json!({"status": "completed"}));
+    set(&store, "a", "completed");
     waiting.goes_on();
-    store.worker("c", json!({"status": "failed"}));
+    add(&store, "c", json!({"status": "failed"}));
     let done = waiting.end();
     assert!(done.fine().out.contains("\nnew      failed    c: "), "{done:#?}");
     // With a cursor, a failure of before is none.
     let mut waiting = Waiting::begin(&store, &["--until", "failed", "--since", cursor(&done)]);
-    fs::remove_dir_all(store.at("workers/c")).unwrap();
+    exchange(&store, "workers/c", None);
     waiting.goes_on();
-    store.worker("b", json!({"status": "failed"}));
+    set(&store, "b", "failed");
     assert!(waiting.end().fine().out.contains("\nfinished failed    b: "));
 }
 
@@ -112,24 +136,28 @@ fn a_wait_for_anything_ends_with_any_change() {
     store.worker("d", json!({"status": "completed"}));
     let mut waiting = Waiting::begin(&store, &["--until", "any"]);
     waiting.goes_on();
-    store.write("workers/a/logs/run.log", "line\n");
+    let other = TestStore::new();
+    other.write("workers/a/logs/run.log", "line\n");
+    exchange(&store, "workers/a/logs", Some(&other));
     let mut done = waiting.end();
     assert!(done.fine().out.contains("logs/run.log (5 B)"), "{done:#?}");
-    let put = |id: &str, status: &str| {
-        store.worker(id, json!({"status": status}));
-    };
     let changes: [(&str, &dyn Fn()); 4] = [
-        ("new      running   e: ", &|| put("e", "running")),
-        ("finished completed a: ", &|| put("a", "completed")),
+        ("new      running   e: ", &|| add(&store, "e", json!({"status": "running"}))),
+        ("finished completed a: ", &|| set(&store, "a", "completed")),
         // Its metadata may be of the very tick of the cursor, and is told again.
-        ("finished completed a: last write ", &|| fs::remove_dir_all(store.at("workers/a/logs")).unwrap()),
-        ("1 worker\n", &|| fs::remove_dir_all(store.at("workers/e")).unwrap()),
+        ("finished completed a: last write ", &|| exchange(&store, "workers/a/logs", None)),
+        ("1 worker\n", &|| exchange(&store, "workers/e", None)),
     ];
     for (number, (told, change)) in changes.into_iter().enumerate() {
-        let mut command = typed(["since", cursor(&done), "--store"]);
-        command.arg(store.path());
-        assert!(run(command).fine().out.contains(": nothing changed, of "));
-        let next = cursor(&done).to_owned();
+        let since = |cursor: &str| {
+            let mut command = typed(["since", cursor, "--store"]);
+            command.arg(store.path());
+            run(command)
+        };
+        // What was still being written when it was looked at is told again, and then no more.
+        let told_again = since(cursor(&done));
+        let next = cursor(&told_again).to_owned();
+        assert!(since(&next).fine().out.contains(": nothing changed, of "));
         // Nothing is lost between two waits: it does not matter which comes first.
         let waiting = match number % 2 {
             0 => {
@@ -179,7 +207,7 @@ fn a_view_without_workers_is_waited_for() {
     let mut waiting = Waiting::begin(&store, &["--owner", "7"]);
     assert!(waiting.text("err").contains("; there is none yet"));
     waiting.goes_on();
-    store.worker("mine", json!({"owner_id": 7, "status": "completed"}));
+    add(&store, "mine", json!({"owner_id": 7, "status": "completed"}));
     let done = waiting.end();
     assert!(done.fine().out.starts_with("Of 1 worker: 1 completed\n") && !done.out.contains("other"), "{done:#?}");
 }

@@ -21,6 +21,7 @@ use swarmletfs::tree::{ROOT, Settings, Tree};
 use swarmletfs::view::Filter;
 
 use super::{CANARY, holds_canary, make_fifo};
+use crate::mount::eventually;
 use crate::needs_fuse;
 use crate::support::dose::{dose, times};
 use crate::support::{Mount, TestStore};
@@ -179,7 +180,14 @@ fn no_exchange_of_a_workers_folder_with_another_owners_leads_into_it() {
     for (opens, fresh) in [(TREE_OPENS, Freshness::default().unfinished), (FRESH_TREE_OPENS, never)] {
         let arena = Arena::exchanging(&[WORKER]);
         let filter = Filter { owner: Some("A".into()), run: None };
-        let tree = Tree::new(arena.store.view(fresh, filter), Settings::default());
+        // A first look that met the other owner's folder under both names shows nobody for as long as it holds, in which
+        // all can be asked in vain.
+        let tree = eventually("a view that shows the worker", || {
+            let tree = Tree::new(arena.store.view(fresh, filter.clone()), Settings::default());
+            let names = [&b"ours"[..], b"theirs"];
+            let shown = |name| read_at(&tree, [&b"workers"[..], name, b"result.txt"].into_iter()).is_ok();
+            names.into_iter().any(shown).then_some(tree)
+        });
         const FILES: [&[&[u8]]; 4] =
             [&[b"result.txt"], &[b"tool_calls", b"001_sh.txt"], &[b"evidence.txt"], &[b"summary"]];
         read_at_once(dose(opens), move |turn| {
