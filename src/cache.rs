@@ -1,9 +1,13 @@
 //! Caches that are bounded by what they hold.
 
+mod disk;
+
 use std::hash::Hash;
 
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+
+pub use disk::{DiskCache, Key};
 
 /// A cache of at most `weight`, of about `items`, that is not divided: in one that is, what is heavier than a part would
 /// never be kept, and parts are the more and the smaller the more processors there are.

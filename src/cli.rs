@@ -9,6 +9,7 @@ mod dash_o;
 mod discover;
 mod doctor;
 mod exit;
+mod kept;
 mod limits;
 mod log;
 mod mount;
@@ -157,6 +158,10 @@ struct MountArgs {
     #[arg(long)]
     hard_links: bool,
 
+    /// Keep nothing for the next start of what was read of transcripts
+    #[arg(long)]
+    no_cache: bool,
+
     /// Let other users of this machine read the mount; needs --owner or --all-owners
     #[arg(long)]
     allow_other: bool,
@@ -178,7 +183,7 @@ struct MountArgs {
     log: Option<PathBuf>,
 
     /// Mount options as mount(8) passes them, separated by commas: store=, owner=, run=, all_owners, hard_links,
-    /// allow_other, budget=, ttl=, log=, foreground, and ordinary ones, which change nothing; a comma in a value is
+    /// no_cache, allow_other, budget=, ttl=, log=, foreground, and ordinary ones, which change nothing; a comma in a value is
     /// written \,
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<OsString>,
@@ -244,6 +249,10 @@ struct ViewArgs {
     /// With --owner, also files that have several hard links: for stores kept as hard-linked backups
     #[arg(long)]
     hard_links: bool,
+
+    /// Keep nothing for the next start of what was read of transcripts
+    #[arg(long)]
+    no_cache: bool,
 }
 
 /// What can be said to `since`.

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! name, error      raw bytes become Name and RelPath once, at the door; one exhaustive errno table
-//! cache            caches that are bounded by what they hold
+//! cache            caches that are bounded by what they hold, in memory and in a folder
 //! model            Worker, Trace, ToolCall, Outcome, Status: plain values; no I/O, no serialisation
 //! store            bytes beneath roots that were opened once; never a link, never a way to write
 //! trace            formats: store -> workers

@@ -15,6 +15,9 @@ mod value;
 pub use claude_code::ClaudeCode;
 pub use swarmlet::Swarmlet;
 
+use std::sync::Arc;
+
+use crate::cache::DiskCache;
 use crate::error::Result;
 use crate::model::{PassedOver, Record, Worker};
 use crate::name::RelPath;
@@ -103,6 +106,9 @@ pub trait Format: Send + Sync {
     fn makes_folders(&self) -> bool {
         false
     }
+
+    /// From now on, what takes long to read is kept in `cache`, too. Nothing was read before.
+    fn keep_in(&mut self, _cache: Arc<DiskCache>) {}
 
     /// The folder of the supervisor's own notes, where the format has one.
     fn supervisor(&self) -> Option<RelPath> {

@@ -8,6 +8,7 @@ mod bytes;
 mod change;
 mod death;
 mod fresh;
+mod kept;
 mod limits;
 pub mod readonly;
 mod replaced;

@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::cache::DiskCache;
 use crate::error::{Error, Result};
 use crate::model::{PassedOver, Reason};
 use crate::name::{RelPath, printable};
@@ -19,6 +20,8 @@ pub struct Source {
     pub(super) format: Box<dyn Format>,
     /// Whether hard links are known not to lead from one owner to another.
     hard_links: bool,
+    /// Where the format keeps what it read.
+    cache: Option<Arc<DiskCache>>,
 }
 
 /// Why a folder cannot be read as a store of traces.
@@ -105,12 +108,19 @@ impl Source {
 
     /// A worker artifact store that is open already, with the store of its stored-out outputs.
     pub fn over(store: Arc<dyn Store>, outputs: Option<Arc<dyn Store>>) -> Source {
-        Source { store, outputs, no_outputs: Vec::new(), format: Box::new(Swarmlet::default()), hard_links: false }
+        let format = Box::new(Swarmlet::default());
+        Source { store, outputs, no_outputs: Vec::new(), format, hard_links: false, cache: None }
     }
 
     /// The same store, its traces being of this format.
     pub fn read_as(self, format: Box<dyn Format>) -> Source {
         Source { format, ..self }
+    }
+
+    /// The same store, of which nothing was read yet; what takes long to read of it is kept in `cache`.
+    pub fn keeping_in(mut self, cache: Arc<DiskCache>) -> Source {
+        self.format.keep_in(cache.clone());
+        Source { cache: Some(cache), ..self }
     }
 
     /// Says that no hard link in this store leads from one owner to another, as in one that is kept as hard-linked
@@ -133,9 +143,10 @@ impl Source {
         self.format.finishes() && !entry.is_moving()
     }
 
-    /// The folders on disk beneath which all of it lies.
+    /// The folders on disk beneath which all of it lies that is read.
     pub(super) fn roots(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        [Some(&self.store), self.outputs.as_ref()].into_iter().flatten().filter_map(|store| store.root())
+        let stores = [Some(&self.store), self.outputs.as_ref()].into_iter().flatten();
+        stores.filter_map(|store| store.root()).chain(self.cache.iter().map(|cache| cache.root()))
     }
 
     /// Whether opening it again would find another folder in its place, or outputs where there were none.

@@ -75,6 +75,7 @@ fn take(options: &mut Options, item: &[u8], by_mount_helper: bool) -> Result<(),
         ("log", Some(value)) => set("log", &mut options.log, path("log", value)?)?,
         ("all_owners", None) => options.all_owners = true,
         ("hard_links", None) => options.hard_links = true,
+        ("no_cache", None) => options.no_cache = true,
         ("allow_other", None) => options.allow_other = true,
         ("foreground", None) => options.foreground = true,
         // mount.fuse(8) adds these two by itself wherever their opposites are not said, and calls the short form.

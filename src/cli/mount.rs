@@ -54,6 +54,7 @@ impl Plan {
         let flags = [
             ("--all-owners", options.all_owners),
             ("--hard-links", options.hard_links),
+            ("--no-cache", options.no_cache),
             ("--allow-other", options.allow_other),
         ];
         flags.iter().filter(|(_, said)| *said).for_each(|(flag, _)| add(flag, OsStr::new("")));
@@ -71,7 +72,7 @@ impl Plan {
         }
         let filter = Filter { owner: options.owner.clone(), run: options.run.clone() };
         let (stores, hard_links) = (options.stores.clone(), options.hard_links);
-        let view = Wanted { stores, hard_links, filter }.view(freshness)?;
+        let view = Wanted { stores, hard_links, cache: !options.no_cache, filter }.view(freshness)?;
         let what = view.describe();
         let budget = options.budget.as_deref().map(Budget::parse).transpose().map_err(Usage)?;
         Ok((Tree::new(view, Settings { budget }), what))

@@ -1,12 +1,13 @@
 //! The stores that a command means, chosen, said and opened: for `mount`, and for the commands that need no mount.
 
+use std::cell::LazyCell;
 use std::path::PathBuf;
 
 use anyhow::Context;
 
 use super::overlap::Ground;
 use super::say::{say, shown};
-use super::{ViewArgs, discover, mountpoint};
+use super::{ViewArgs, discover, kept, mountpoint};
 use crate::catalog::{Freshness, Source, SourceError, looks_like_store};
 use crate::view::{Filter, View};
 
@@ -17,6 +18,8 @@ pub(super) struct Wanted {
     pub(super) stores: Vec<PathBuf>,
     /// An owner's files are shown even if they have more than one hard link.
     pub(super) hard_links: bool,
+    /// What takes long to read is kept for the next start.
+    pub(super) cache: bool,
     pub(super) filter: Filter,
 }
 
@@ -26,13 +29,19 @@ impl Wanted {
         let mut stores = arguments.stores.clone();
         choose(&mut stores, &[])?;
         let filter = Filter { owner: arguments.owner.clone(), run: arguments.run.clone() };
-        Ok(Wanted { stores, hard_links: arguments.hard_links, filter })
+        Ok(Wanted { stores, hard_links: arguments.hard_links, cache: !arguments.no_cache, filter })
     }
 
     /// Opens and reads the stores.
     pub(super) fn view(&self, freshness: Freshness) -> anyhow::Result<View> {
+        let cache = LazyCell::new(|| if self.cache { kept::open(&self.stores) } else { None });
         let open = |store: &PathBuf| {
-            let source = Source::open(store)?;
+            let mut source = Source::open(store)?;
+            if source.format().makes_folders()
+                && let Some(cache) = &*cache
+            {
+                source = source.keeping_in(cache.clone());
+            }
             Ok(if self.hard_links { source.admitting_hard_links() } else { source })
         };
         let sources = self.stores.iter().map(open).collect::<Result<_, SourceError>>()?;

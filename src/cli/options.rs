@@ -21,6 +21,8 @@ pub(super) struct Options {
     pub(super) all_owners: bool,
     /// An owner's files are shown even if they have more than one hard link.
     pub(super) hard_links: bool,
+    /// Nothing is kept for the next start.
+    pub(super) no_cache: bool,
     /// Other users may read.
     pub(super) allow_other: bool,
     /// A size that [`crate::render::Budget`] accepts.
@@ -46,6 +48,7 @@ impl Options {
             run: one("run", arguments.run.clone(), listed.run)?,
             all_owners: arguments.all_owners || listed.all_owners,
             hard_links: arguments.hard_links || listed.hard_links,
+            no_cache: arguments.no_cache || listed.no_cache,
             allow_other: arguments.allow_other || listed.allow_other,
             budget: one("budget", arguments.budget.clone(), listed.budget)?,
             ttl: one("ttl", arguments.ttl, listed.ttl)?,
@@ -96,7 +99,7 @@ mod tests {
 
     #[test]
     fn both_ways_say_the_same() {
-        let listed = "store=/a,owner=7,run=48,budget=4000,ttl=5,log=/l,foreground,allow_other,hard_links";
+        let listed = "store=/a,owner=7,run=48,budget=4000,ttl=5,log=/l,foreground,allow_other,hard_links,no_cache";
         let typed = [
             "--store=/a",
             "--owner=7",
@@ -107,6 +110,7 @@ mod tests {
             "-f",
             "--allow-other",
             "--hard-links",
+            "--no-cache",
         ];
         let options = gather(&["-o", listed]).unwrap();
         assert_eq!(options, gather(&typed).unwrap());

@@ -1,4 +1,5 @@
-//! The threads that answer requests may read the stores and do nothing else, where the kernel has Landlock.
+//! The threads that answer requests may read the stores and the cache folder and do nothing else, where the kernel has
+//! Landlock.
 //!
 //! It is the second line: the store opens nothing outside its roots by itself. Should a bug or a hostile file get past
 //! that, the kernel still refuses every other open, every write, every program to be run and every TCP connection.

@@ -6,6 +6,7 @@
 
 mod facts;
 mod folder;
+mod kept;
 mod layout;
 mod line;
 mod lines;
@@ -22,10 +23,12 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use self::folder::Folder;
+use self::kept::Kept;
 use self::layout::Place;
 use self::transcripts::{Mark, Transcripts};
 use super::meta::{hash_meta, short};
 use super::{Fit, Format, Found, Glance};
+use crate::cache::DiskCache;
 use crate::error::{Error, Result};
 use crate::model::{Record, Worker};
 use crate::name::{Name, RelPath};
@@ -35,6 +38,8 @@ use crate::store::{Kind, Meta, Store};
 /// listed for the first time, and each time after that.
 const READ_FIRST: u64 = 32 << 20;
 const READ_LATER: u64 = 16 << 20;
+/// Of transcripts that are smaller than this nothing is kept on disk: in bytes.
+const WORTH_KEEPING: u64 = 64 << 10;
 /// So many folders of projects are held open.
 const PROJECTS_MAX: usize = 256;
 
@@ -48,8 +53,19 @@ pub struct ClaudeCode {
 
 impl Default for ClaudeCode {
     fn default() -> ClaudeCode {
+        ClaudeCode::with(None)
+    }
+}
+
+impl ClaudeCode {
+    /// The same, which keeps in `cache` what it read of transcripts of at least `least` bytes.
+    pub fn keeping(cache: Arc<DiskCache>, least: u64) -> ClaudeCode {
+        ClaudeCode::with(Some(Kept { cache, least }))
+    }
+
+    fn with(kept: Option<Kept>) -> ClaudeCode {
         ClaudeCode {
-            transcripts: Arc::new(Transcripts::new()),
+            transcripts: Arc::new(Transcripts::new(kept)),
             projects: Projects::default(),
             background: Arc::default(),
             listed: AtomicBool::new(false),
@@ -132,6 +148,10 @@ impl Format for ClaudeCode {
 
     fn makes_folders(&self) -> bool {
         true
+    }
+
+    fn keep_in(&mut self, cache: Arc<DiskCache>) {
+        *self = ClaudeCode::keeping(cache, WORTH_KEEPING);
     }
 }
 

@@ -2,6 +2,7 @@
 //! more of them than there is time for.
 
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::model::Partly;
@@ -26,7 +27,7 @@ pub(super) struct Lines {
 }
 
 /// The last line of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) enum Last {
     /// Its end is there, or nothing is.
     #[default]

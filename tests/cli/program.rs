@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::support::TestStore;
 use crate::support::log::unannounced;
-use crate::support::mount::PROGRAM;
+use crate::support::mount::{CACHES, PROGRAM};
 
 /// No command may take longer.
 pub const LIMIT: Duration = Duration::from_secs(10);
@@ -34,6 +34,7 @@ pub fn plain<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: impl IntoIt
     for variable in ["SWARMLET_DATA_PATH", "SWARMLETFS_LOG", "XDG_RUNTIME_DIR"] {
         command.env_remove(variable);
     }
+    command.env("XDG_CACHE_HOME", CACHES);
     command
 }
 

@@ -24,6 +24,9 @@ const READY: Duration = Duration::from_secs(20);
 /// The program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_swarmletfs");
 
+/// Where the program keeps what it read, if a test does not say otherwise.
+pub const CACHES: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/caches");
+
 /// A mounted store. Dropping it unmounts, and fails the test if the program logged a warning that was not expected.
 pub struct Mount {
     dir: tempfile::TempDir,
@@ -63,7 +66,8 @@ impl Mount {
         let point = dir.path().join("mnt");
         fs::create_dir(&point).unwrap();
         let log = fs::File::create(dir.path().join("stderr")).unwrap();
-        let child = command(&point).env_remove("SWARMLETFS_LOG").stderr(log).spawn().unwrap();
+        let child =
+            command(&point).env_remove("SWARMLETFS_LOG").env("XDG_CACHE_HOME", CACHES).stderr(log).spawn().unwrap();
         let (alive, dropped) = mpsc::channel();
         let mut mount = Mount { dir, child, connection: 0, expected: Vec::new(), _alive: alive };
         mount.connection = mount.wait_until_ready();

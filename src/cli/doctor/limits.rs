@@ -1,9 +1,14 @@
 //! Limits that a mount started from here will have.
 
+use std::io;
+
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
 use super::finding::Finding;
+use crate::cache::DiskCache;
+use crate::cli::kept;
+use crate::cli::say::shown;
 
 /// Fewer descriptors than this are noted: a mount itself holds about 20, and one more for every file of a worker that
 /// is open through it.
@@ -27,7 +32,31 @@ pub(super) fn look() -> (Limits, Vec<Finding>) {
         descriptors_max: limit.maximum,
         inotify_watches: watches.and_then(|text| text.trim().parse().ok()),
     };
-    (limits, vec![descriptors(limit.current, limit.maximum)])
+    (limits, vec![descriptors(limit.current, limit.maximum), cache()])
+}
+
+/// The folder in which is kept what was read of transcripts.
+fn cache() -> Finding {
+    let Some(place) = kept::place() else {
+        let says = "there is no folder to keep in what was read of transcripts: each start reads them anew";
+        return Finding::note("limits", "cache", says).cured_by("set $HOME or $XDG_CACHE_HOME");
+    };
+    let (path, most) = (shown(&place), kept::MOST >> 20);
+    match DiskCache::size(&place) {
+        Ok(bytes) => {
+            let mebibytes = bytes.div_ceil(1 << 20);
+            let says = format!("what was read of transcripts is kept in {path}: {mebibytes} of at most {most} MiB");
+            Finding::ok("limits", "cache", says)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let says = format!("what is read of transcripts is going to be kept in {path}, at most {most} MiB");
+            Finding::ok("limits", "cache", says)
+        }
+        Err(error) => {
+            let says = format!("{path} cannot be used: {error}; each start reads the transcripts anew");
+            Finding::note("limits", "cache", says)
+        }
+    }
 }
 
 fn descriptors(soft: Option<u64>, hard: Option<u64>) -> Finding {

@@ -3,19 +3,21 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use serde::{Deserialize, Serialize};
+
 use super::super::jsonl::Last;
 use crate::model::Tokens;
 use crate::name::{Name, to_file_name};
 
 /// Where a line stands in the file, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Span {
     pub(super) at: u64,
     pub(super) len: usize,
 }
 
 /// What a file tells, as far as it was read.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Facts {
     /// How much was read, in bytes: up to the end of a line.
     pub(super) read: u64,
@@ -40,6 +42,7 @@ pub(super) struct Facts {
     /// Those of subagents that are told inside of it.
     pub(super) agents: Vec<Chain>,
     /// Which of them has which name as a worker.
+    #[serde(skip)]
     pub(super) names: HashMap<Name, usize>,
     /// Lines of subagents beyond [`super::read::AGENTS_MAX`], or of a subagent's own.
     pub(super) more_agents: u64,
@@ -48,7 +51,7 @@ pub(super) struct Facts {
 }
 
 /// One conversation.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Chain {
     /// The subagent whose it is; empty for the file's own.
     pub(super) agent: String,
@@ -67,9 +70,9 @@ pub(super) struct Chain {
     pub(super) last: Option<i64>,
     pub(super) model: Option<String>,
     /// Tokens of all its messages but the last.
+    #[serde(with = "Counted")]
     pub(super) tokens: Tokens,
-    /// The last message with its tokens, which stand in each of its lines.
-    pub(super) last_message: Option<(String, Tokens)>,
+    pub(super) last_message: Option<LastMessage>,
     pub(super) calls: Vec<Call>,
     /// Calls beyond [`super::read::CALLS_MAX`].
     pub(super) more_calls: u64,
@@ -79,8 +82,26 @@ pub(super) struct Chain {
     pub(super) lines: Vec<Piece>,
 }
 
+/// The last message of a conversation with its tokens, which stand in each of its lines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LastMessage {
+    pub(super) id: String,
+    #[serde(with = "Counted")]
+    pub(super) tokens: Tokens,
+}
+
+/// How tokens are written down.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Tokens")]
+struct Counted {
+    input: u64,
+    output: u64,
+    cache_read: u64,
+    cache_creation: u64,
+}
+
 /// A line and the ends of what is made of it, in bytes from the beginning of that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Piece {
     pub(super) span: Span,
     pub(super) thread_end: u64,
@@ -88,7 +109,7 @@ pub(super) struct Piece {
 }
 
 /// A text, where it stands and how it begins.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Said {
     pub(super) span: Span,
     /// How long it is, in bytes.
@@ -100,7 +121,7 @@ pub(super) struct Said {
 }
 
 /// How a conversation ended.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) enum End {
     /// Nothing was said yet.
     #[default]
@@ -118,7 +139,7 @@ pub(super) enum End {
 }
 
 /// A call of a tool.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Call {
     pub(super) id: String,
     pub(super) tool: String,
@@ -132,7 +153,7 @@ pub(super) struct Call {
 }
 
 /// The result of a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Done {
     pub(super) span: Span,
     /// When it came, in milliseconds since 1970.
@@ -156,6 +177,18 @@ impl Facts {
             None => Some(&self.own),
             Some(name) => self.agents.get(*self.names.get(name)?),
         }
+    }
+
+    /// The bytes that [`Facts::decode`] makes the same of.
+    pub(super) fn encode(&self) -> Option<Vec<u8>> {
+        postcard::to_stdvec(self).ok()
+    }
+
+    /// What was encoded; none if it is something else.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Facts> {
+        let mut facts: Facts = postcard::from_bytes(bytes).ok()?;
+        facts.names = facts.agents.iter().enumerate().map(|(at, chain)| (chain.name(), at)).collect();
+        Some(facts)
     }
 
     /// About how much memory this takes, in bytes.
@@ -197,9 +230,8 @@ impl Chain {
 
     /// All its tokens, if any were counted.
     pub(super) fn all_tokens(&self) -> Option<Tokens> {
-        let (_, last) = self.last_message.as_ref()?;
         let mut all = self.tokens;
-        all += *last;
+        all += self.last_message.as_ref()?.tokens;
         Some(all)
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::super::input::{INPUT_MAX, Inputs, one_line};
 use super::super::jsonl::{self, Last};
 use super::super::value::{cut, short_word, shortened};
-use super::facts::{Call, Chain, Done, End, Facts, Piece, Said, Span};
+use super::facts::{Call, Chain, Done, End, Facts, LastMessage, Piece, Said, Span};
 use super::line::{Block, Line, Turn, Usage, decode};
 use super::thread;
 use crate::error::Result;
@@ -386,10 +386,10 @@ fn count(chain: &mut Chain, id: &str, usage: &Usage) {
         cache_creation: number(usage.cache_creation_input_tokens),
     };
     let id = key(id);
-    if let Some((before, counted)) = chain.last_message.replace((id.clone(), tokens))
-        && (before != id || id.is_empty())
+    if let Some(before) = chain.last_message.replace(LastMessage { id: id.clone(), tokens })
+        && (before.id != id || id.is_empty())
     {
-        chain.tokens += counted;
+        chain.tokens += before.tokens;
     }
 }
 

@@ -12,6 +12,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::facts::Facts;
+use super::kept::Kept;
 use super::read::{Whose, read_on};
 use crate::cache::undivided;
 use crate::error::Result;
@@ -19,7 +20,7 @@ use crate::name::{Name, RelPath};
 use crate::store::{File, Meta, read_range};
 
 /// How much is kept in memory, in bytes.
-const KEPT: u64 = 64 << 20;
+const KEPT: u64 = 32 << 20;
 /// About how many transcripts that is.
 const ABOUT: usize = 10_000;
 /// How much of both ends of what was read is looked at to see whether it still is the same, in bytes.
@@ -32,6 +33,8 @@ pub(super) struct Transcripts {
     reading: [Mutex<()>; AT_ONCE],
     hasher: RandomState,
     agents: Mutex<HashMap<RelPath, Told>>,
+    /// Where it is kept beyond the end of the process, if anywhere.
+    kept: Option<Kept>,
 }
 
 /// What a transcript was when it was last read, and the subagents that are told inside of it.
@@ -41,13 +44,15 @@ struct Told {
 }
 
 /// A transcript as it was when it was read.
-struct Known {
-    mark: Mark,
+pub(super) struct Known {
+    pub(super) mark: Mark,
     /// A hash of both ends of what was read.
-    ends: [u8; 32],
-    facts: Arc<Facts>,
+    pub(super) ends: [u8; 32],
+    pub(super) facts: Arc<Facts>,
     /// Whether all of it was read that was there.
-    whole: bool,
+    pub(super) whole: bool,
+    /// How much of it is kept on disk, in bytes.
+    pub(super) kept: u64,
 }
 
 /// What stat tells of a transcript.
@@ -59,6 +64,11 @@ impl Mark {
     pub(super) fn of(meta: Meta) -> Mark {
         // Who may read it, and under how many names it stands, changes nothing in it.
         Mark(Meta { mode: 0, uid: 0, gid: 0, nlink: 0, ..meta })
+    }
+
+    /// As it was taken, but for what changes nothing.
+    pub(super) fn meta(self) -> Meta {
+        self.0
     }
 }
 
@@ -72,12 +82,13 @@ impl Weighter<RelPath, Arc<Known>> for ByMemory {
 }
 
 impl Transcripts {
-    pub(super) fn new() -> Transcripts {
+    pub(super) fn new(kept: Option<Kept>) -> Transcripts {
         Transcripts {
             known: undivided(ABOUT, KEPT, ByMemory),
             reading: std::array::from_fn(|_| Mutex::new(())),
             hasher: RandomState::new(),
             agents: Mutex::new(HashMap::new()),
+            kept,
         }
     }
 
@@ -102,21 +113,26 @@ impl Transcripts {
         if let Some(known) = fresh(mark) {
             return Ok((known.facts.clone(), true));
         }
-        let before = match self.known.get(path).filter(|known| known.goes_on_in(mark)) {
-            Some(known) if ends(file, known.facts.read)? == known.ends => (*known.facts).clone(),
-            _ => Facts::default(),
+        let known = self.known.get(path).filter(|known| known.goes_on_in(mark));
+        let known = known.or_else(|| self.kept.as_ref()?.get(path, mark).map(Arc::new));
+        let (before, kept) = match known {
+            Some(known) if ends(file, known.facts.read)? == known.ends => ((*known.facts).clone(), known.kept),
+            _ => (Facts::default(), 0),
         };
         let (facts, whole) = read_on(file, whose, before, go_on)?;
         let facts = Arc::new(facts);
-        self.remember(path, mark, &facts);
-        let known = Known { mark, ends: ends(file, facts.read)?, facts: facts.clone(), whole };
+        let agents = facts.agents.iter().map(super::facts::Chain::name).collect();
+        self.remember(path, Told { mark, agents });
+        let mut known = Known { mark, ends: ends(file, facts.read)?, facts: facts.clone(), whole, kept };
+        if let Some(kept) = self.kept.as_ref().filter(|_| whole) {
+            known.kept = kept.put(path, &known);
+        }
         self.known.insert(path.clone(), Arc::new(known));
         Ok((facts, whole))
     }
 
-    fn remember(&self, path: &RelPath, mark: Mark, facts: &Facts) {
-        let agents = facts.agents.iter().map(super::facts::Chain::name).collect();
-        self.agents.lock().insert(path.clone(), Told { mark, agents });
+    fn remember(&self, path: &RelPath, told: Told) {
+        self.agents.lock().insert(path.clone(), told);
     }
 
     /// The subagents that are known to be told inside of a transcript.
@@ -124,9 +140,13 @@ impl Transcripts {
         self.agents.lock().get(path).map(|told| told.agents.clone()).unwrap_or_default()
     }
 
-    /// Whether the transcript was read as it is now.
+    /// Whether the transcript was read as it is now, by this process or before it.
     pub(super) fn was_read(&self, path: &RelPath, now: Mark) -> bool {
-        self.agents.lock().get(path).is_some_and(|told| told.mark == now)
+        if self.agents.lock().get(path).is_some_and(|told| told.mark == now) {
+            return true;
+        }
+        let agents = self.kept.as_ref().and_then(|kept| kept.agents(path, now));
+        agents.map(|agents| self.remember(path, Told { mark: now, agents: agents.into() })).is_some()
     }
 
     /// How much of the transcript was read, in bytes, and need not be read again to go on.
@@ -142,10 +162,11 @@ impl Transcripts {
 
 impl Known {
     /// Whether what was read may still stand at the beginning of the file as it is `now`.
-    fn goes_on_in(&self, now: Mark) -> bool {
+    pub(super) fn goes_on_in(&self, now: Mark) -> bool {
+        let same = now == self.mark && self.whole;
         let (before, now) = (self.mark.0, now.0);
-        let grown = now.size > before.size || !self.whole && self.mark == Mark(now);
-        now.identity == before.identity && grown && !self.facts.has_side_chains
+        let grown = now.size > before.size || self.mark == Mark(now);
+        same || now.identity == before.identity && grown && !self.facts.has_side_chains
     }
 }
 

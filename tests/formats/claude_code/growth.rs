@@ -4,8 +4,10 @@
 //! time. Both are asked at the format, which is fast enough for every byte.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fastrand::Rng;
+use swarmletfs::cache::DiskCache;
 use swarmletfs::model::{Outcome, Record, Worker};
 use swarmletfs::name::RelPath;
 use swarmletfs::store::{File, Kind, Meta, Store, read_range};
@@ -219,13 +221,27 @@ impl Held {
     }
 }
 
+/// A folder in which a format keeps what it read, asked by one after the other.
+struct Restarted(tempfile::TempDir);
+
+impl Restarted {
+    fn new() -> Restarted {
+        Restarted(tempfile::tempdir().unwrap())
+    }
+
+    /// A format that remembers nothing but what is kept. What it read is kept once it is dropped.
+    fn format(&self) -> ClaudeCode {
+        ClaudeCode::keeping(Arc::new(DiskCache::open(&self.0.path().join("cache"), 1 << 30).unwrap()), 1)
+    }
+}
+
 /// Grows a transcript in pieces of the sizes that `next` gives.
 fn grow(transcript: &Transcript, what: &str, mut next: impl FnMut() -> usize) {
     let bytes = transcript.bytes();
     let (store, of_session) = (store(), place("s"));
     store.write(&path(format!("{PROJECT}/s/tool-results/b.txt")), "all of it\n");
     store.write(&of_session, "");
-    let live = ClaudeCode::default();
+    let (live, restarted) = (ClaudeCode::default(), Restarted::new());
     let mut held = Held::new();
     let (mut end, mut compared) = (0, cuts(&bytes));
     compared.push(bytes.len());
@@ -240,6 +256,7 @@ fn grow(transcript: &Transcript, what: &str, mut next: impl FnMut() -> usize) {
         let fresh = look(&ClaudeCode::default(), &*store);
         let when = format!("{what}, {end} bytes");
         same(&look(&live, &*store), &fresh, &when);
+        same(&look(&restarted.format(), &*store), &fresh, &format!("{when}, restarted"));
         held.check(&fresh, &when);
         held.open(&live, &*store, &fresh);
     }
@@ -322,7 +339,7 @@ fn a_transcript_that_is_written_over_shows_what_one_that_is_read_anew_shows() {
     for seed in 0..dose(10) as u64 {
         let mut rng = Rng::with_seed(seed);
         let (store, of_session) = (store(), place("s"));
-        let live = ClaudeCode::default();
+        let (live, restarted) = (ClaudeCode::default(), Restarted::new());
         let mut bytes: Vec<u8> = Vec::new();
         for step in 0..30 {
             let what = rng.u8(..10);
@@ -351,7 +368,9 @@ fn a_transcript_that_is_written_over_shows_what_one_that_is_read_anew_shows() {
                 _ => store.write(&of_session, bytes.clone()),
             }
             let when = format!("seed {seed}, step {step}, change {what}");
-            same(&look(&live, &*store), &look(&ClaudeCode::default(), &*store), &when);
+            let fresh = look(&ClaudeCode::default(), &*store);
+            same(&look(&live, &*store), &fresh, &when);
+            same(&look(&restarted.format(), &*store), &fresh, &format!("{when}, restarted"));
         }
     }
 }

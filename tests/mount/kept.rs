@@ -1,0 +1,130 @@
+//! What was read of transcripts is kept for the next start, and nowhere that it should not be.
+
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::eventually;
+use crate::needs_fuse;
+use crate::support::transcript::Transcript;
+use crate::support::{Mount, TestStore};
+
+/// A store of one session, of which it is worth to keep what was read.
+fn long_session() -> (TestStore, PathBuf) {
+    let mut transcript = Transcript::new("s");
+    transcript.user("look around").progress("a1", "user", json!({"content": "search"}));
+    for n in 0..100 {
+        transcript.bash(&format!("t{n}"), &format!("cat {n}"), &"x".repeat(20_000));
+    }
+    let store = TestStore::new();
+    let path = store.write("projects/-p/s.jsonl", transcript.bytes());
+    (store, path)
+}
+
+fn mount(store: &TestStore, caches: &Path, arguments: &[&str]) -> Mount {
+    let caches = format!("XDG_CACHE_HOME={}", caches.display());
+    Mount::by(&["env", &caches], &store.path(), arguments)
+}
+
+/// All that is told of the sessions, and how many bytes its server has read for that.
+fn told(mount: &Mount) -> (String, u64) {
+    let files = ["workers/s/index.json", "workers/a1/index.json", "workers/s/thread.jsonl", "summary"];
+    let told = files.map(|file| mount.text(file)).concat();
+    let io = fs::read_to_string(format!("/proc/{}/io", mount.pid())).unwrap();
+    let read = io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap();
+    (told, read.parse().unwrap())
+}
+
+/// The files in which something is kept.
+fn kept(caches: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(caches.join("swarmletfs")).into_iter().flatten();
+    let whole = |path: &PathBuf| !path.file_name().unwrap().to_str().unwrap().starts_with('.');
+    files.map(|file| file.unwrap().path()).filter(whole).collect()
+}
+
+#[test]
+fn a_transcript_that_was_read_is_not_read_again_at_the_next_start() {
+    needs_fuse!();
+    let caches = tempfile::tempdir().unwrap();
+    let (store, path) = long_session();
+    let first = mount(&store, caches.path(), &[]);
+    let (all, _) = told(&first);
+    assert!(all.contains("cat 99") && all.contains("search"), "{all}");
+    eventually("it is kept", || (kept(caches.path()).len() == 1).then_some(()));
+    let (_, whole) = told(&mount(&store, caches.path(), &["--no-cache"]));
+    drop(first);
+    let thread = all.len() as u64;
+    let second = mount(&store, caches.path(), &[]);
+    let (again, read) = told(&second);
+    assert_eq!(again, all);
+    // The thread is made of the transcript's bytes in any case.
+    assert!(read + (1 << 20) < whole, "{read} against {whole} without, {thread} of it told");
+    drop(second);
+    // What came meanwhile is read on from there.
+    let mut more = Transcript::new("s");
+    more.bash("new", "echo news", "news\n");
+    File::options().append(true).open(&path).unwrap().write_all(&more.bytes()).unwrap();
+    let (grown, read) = told(&mount(&store, caches.path(), &[]));
+    assert!(grown.contains("echo news") && grown.contains("cat 99"));
+    assert!(read + (1 << 20) < whole, "{read} against {whole}");
+}
+
+#[test]
+fn what_is_kept_of_another_content_is_not_used() {
+    needs_fuse!();
+    let caches = tempfile::tempdir().unwrap();
+    let (store, path) = long_session();
+    let first = mount(&store, caches.path(), &[]);
+    told(&first);
+    eventually("it is kept", || (kept(caches.path()).len() == 1).then_some(()));
+    drop(first);
+    // Written over in its midst, in the same size, its time set back.
+    let meta = fs::metadata(&path).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let at = memchr::memmem::find(&bytes, b"cat 50").unwrap();
+    let file = File::options().write(true).open(&path).unwrap();
+    file.write_all_at(b"dog 50", at as u64).unwrap();
+    file.set_modified(meta.modified().unwrap()).unwrap();
+    let (all, _) = told(&mount(&store, caches.path(), &[]));
+    assert!(all.contains("dog 50") && !all.contains("cat 50"));
+    // Damaged, it is as if it were not there.
+    for file in kept(caches.path()) {
+        let length = fs::metadata(&file).unwrap().len();
+        File::options().write(true).open(&file).unwrap().set_len(length / 2).unwrap();
+    }
+    assert_eq!(told(&mount(&store, caches.path(), &[])).0, all);
+}
+
+#[test]
+fn nothing_is_kept_where_that_is_not_wanted() {
+    needs_fuse!();
+    let (store, _) = long_session();
+    let caches = tempfile::tempdir().unwrap();
+    told(&mount(&store, caches.path(), &["--no-cache"]));
+    told(&mount(&store, caches.path(), &["-o", "no_cache"]));
+    assert!(!caches.path().join("swarmletfs").exists());
+    // In a store nothing is ever written.
+    let mut inside = mount(&store, &store.at("caches"), &[]);
+    inside.expect_warning("it lies inside the store");
+    told(&inside);
+    drop(inside);
+    assert!(!store.at("caches").exists());
+    // What others could have written is not believed.
+    let open = caches.path().join("swarmletfs");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
+    let mut refused = mount(&store, caches.path(), &[]);
+    refused.expect_warning("chmod 700 keeps them out");
+    told(&refused);
+    drop(refused);
+    assert!(kept(caches.path()).is_empty());
+    // Of workers whose files lie on disk as they are there is nothing to keep.
+    let plain = TestStore::new();
+    plain.worker("w", json!({}));
+    let caches = tempfile::tempdir().unwrap();
+    mount(&plain, caches.path(), &[]).text("workers/w/index.json");
+    assert!(!caches.path().join("swarmletfs").exists());
+}
