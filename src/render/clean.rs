@@ -7,8 +7,9 @@ use crate::name::is_unprintable;
 /// Appends `raw` to `out` without terminal escapes and control characters. Tabs and line ends stay, a carriage return
 /// only before a line feed; invalid UTF-8 becomes U+FFFD. Returns whether there was any.
 pub(super) fn clean(raw: &[u8], out: &mut String) -> bool {
-    if raw.iter().all(|b| matches!(b, b' '..=b'~' | b'\n' | b'\t')) {
-        out.extend(raw.iter().map(|b| char::from(*b)));
+    let plain = raw.iter().all(|b| matches!(b, b' '..=b'~' | b'\n' | b'\t'));
+    if let Some(text) = std::str::from_utf8(raw).ok().filter(|_| plain) {
+        out.push_str(text);
         return false;
     }
     let (body, end) = match raw {

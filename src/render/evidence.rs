@@ -2,7 +2,7 @@
 //!
 //! Deterministic: the same record, view and budget give the same bytes. The work is split as the file is read: which
 //! outputs and in what order (here, and [`swarm()`] for many workers, with a line of [`cause()`] each), how much of each
-//! ([`shares`]), what of it ([`excerpt`], [`signs`], [`lines`]), and the frame around it all ([`frame`]).
+//! ([`shares`]), what of it ([`excerpt`], [`weigh`], [`signs`], [`lines`]), and the frame around it all ([`frame`]).
 //! No model, no clock, and no knowledge of any particular tool.
 
 mod cause;
@@ -12,12 +12,12 @@ mod lines;
 mod shares;
 mod signs;
 mod swarm;
+mod weigh;
 
 pub(super) use cause::cause;
 pub(super) use swarm::swarm;
 
 use std::cell::Cell;
-use std::cmp::Reverse;
 
 use frame::{Content, Section};
 
@@ -44,9 +44,9 @@ pub(super) fn worker(
     let Record { worker, trace, .. } = record;
     let order = order(trace);
     let sections: Vec<Section> = if order.is_empty() {
-        trace.loose.iter().map(|file| loose_section(&file.path, file.bytes)).collect()
+        trace.loose.iter().enumerate().map(|(turn, file)| loose_section(&file.path, file.bytes, turn)).collect()
     } else {
-        order.iter().map(|call| section(call, "")).collect()
+        order.iter().zip(turns(&order)).map(|(call, turn)| section(call, "", turn)).collect()
     };
     let counted = if order.is_empty() {
         format!("Calls: 0 | Files: {}", sections.len())
@@ -75,15 +75,55 @@ pub(super) fn worker(
     content.within(budget)
 }
 
-/// Failed calls, then unknown, then ok; within each, latest first; then larger first.
+/// Failed calls, then unknown, then ok. Of failed and of good ones the latest first: it tells where the work stands. Those
+/// that say nothing of themselves are the steps of a transcript, and stay in the order they were made in.
 fn order(trace: &Trace) -> Vec<&ToolCall> {
     let mut calls: Vec<&ToolCall> = trace.calls.iter().collect();
-    calls.sort_by_key(|call| (call.outcome, Reverse(call.seq), Reverse(call.bytes), call.path.clone()));
+    let place = |call: &ToolCall| match call.outcome {
+        Outcome::Unknown => (1, call.seq, u64::MAX - call.bytes),
+        Outcome::Failed => (0, u64::MAX - call.seq, u64::MAX - call.bytes),
+        Outcome::Ok => (2, u64::MAX - call.seq, u64::MAX - call.bytes),
+    };
+    calls.sort_by_key(|call| (place(call), call.path.clone()));
     calls
 }
 
-/// The section of a call; `prefix` stands before its path.
-fn section(call: &ToolCall, prefix: &str) -> Section {
+/// The call that tells most of why a worker failed: the latest that failed, else the latest that does not say how it
+/// ended; none if all are known to have gone well.
+fn decisive(trace: &Trace) -> Option<&ToolCall> {
+    let order = order(trace);
+    let first = order.first().filter(|call| call.outcome == Outcome::Failed);
+    first.or_else(|| order.iter().rfind(|call| call.outcome == Outcome::Unknown)).copied()
+}
+
+/// Of every so many steps one is taken from the end.
+const STEPS_A_ROUND: usize = 4;
+
+/// In which turn each of the `calls`, which are in order, is heard where there is not room for all. Steps are heard from
+/// the beginning, where the decisive one often is, and the last of all, and so on from both ends.
+fn turns(calls: &[&ToolCall]) -> Vec<usize> {
+    let steps = |call: &&ToolCall| call.outcome == Outcome::Unknown;
+    let first = calls.iter().position(|call| steps(&call)).unwrap_or_default();
+    let count = calls.iter().filter(|call| steps(call)).count();
+    let mut turns: Vec<usize> = (0..calls.len()).collect();
+    let (mut low, mut high) = (first, first + count);
+    for turn in first..first + count {
+        let at = if (turn - first) % STEPS_A_ROUND == 0 {
+            high -= 1;
+            high
+        } else {
+            low += 1;
+            low - 1
+        };
+        if let Some(place) = turns.get_mut(at) {
+            *place = turn;
+        }
+    }
+    turns
+}
+
+/// The section of a call, which is heard in this turn; `prefix` stands before its path.
+fn section(call: &ToolCall, prefix: &str, turn: usize) -> Section {
     let path = defuse(&format!("{prefix}{}", call.path.display()));
     Section {
         source: match &call.output {
@@ -92,6 +132,7 @@ fn section(call: &ToolCall, prefix: &str) -> Section {
             Output::InPlace | Output::Pending | Output::Unreadable(_) => path.clone(),
         },
         path,
+        turn,
         outcome: Some(call.outcome),
         exit_code: call.exit_code,
         bytes: call.bytes,
@@ -104,9 +145,9 @@ fn section(call: &ToolCall, prefix: &str) -> Section {
     }
 }
 
-fn loose_section(path: &RelPath, bytes: u64) -> Section {
+fn loose_section(path: &RelPath, bytes: u64, turn: usize) -> Section {
     let path = defuse(&path.display());
-    Section { source: path.clone(), path, outcome: None, exit_code: None, bytes, input: None, unreadable: None }
+    Section { source: path.clone(), path, turn, outcome: None, exit_code: None, bytes, input: None, unreadable: None }
 }
 
 fn open_call(view: &View, member: &Member, call: &ToolCall) -> Result<Box<dyn File>, String> {

@@ -23,12 +23,12 @@ fn the_frame_is_the_one_that_existing_users_parse() {
 }
 
 #[test]
-fn failed_calls_come_first_then_unknown_then_ok_and_the_latest_first() {
+fn failed_calls_come_first_the_latest_first_then_unknown_in_their_order_then_ok() {
     let (failed, unknown, ok) = ("Error: x", "plain", "{\"ok\": true}");
     let store = worker_with([ok, failed, unknown, ok, unknown, failed, ok]);
     let report = hold(&evidence(&store.tree(), "workers/w/", 16_000), 16_000).unwrap();
     let order: Vec<&str> = report.sections.iter().map(|section| &section.path["tool_calls/00".len()..][..1]).collect();
-    assert_eq!(order, ["6", "2", "5", "3", "7", "4", "1"]);
+    assert_eq!(order, ["6", "2", "3", "5", "7", "4", "1"]);
     let failed: Vec<bool> = report.sections.iter().map(|section| section.failed).collect();
     assert_eq!(failed, [true, true, false, false, false, false, false]);
 }

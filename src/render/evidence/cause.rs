@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 
 use super::lines::{Piece, pieces};
-use super::{open_call, order, signs};
-use crate::model::{Outcome, Output, Record, ToolCall};
+use super::{decisive, open_call, signs};
+use crate::model::{Output, Record, ToolCall};
 use crate::render::clean::one_line;
 use crate::store::read_range;
 use crate::view::{Member, View};
@@ -19,12 +19,12 @@ const QUOTE_MAX: usize = 160;
 /// So many equal signs of punctuation in a row make a line a heading.
 const RULER: usize = 5;
 
-/// Why a worker failed: the strongest lines of its first call in the order of evidence, the latest first; where none
+/// Why a worker failed: the strongest lines of its decisive call, the latest first; where none
 /// bears a sign of failure, its own error, else the last line of that output. The second value says whether that
 /// output could be read.
 pub(in crate::render) fn cause(view: &View, member: &Member, record: &Record) -> (String, bool) {
     let Record { worker, trace, .. } = record;
-    let call = order(trace).into_iter().next().filter(|call| call.outcome != Outcome::Ok);
+    let call = decisive(trace);
     let found = call.map(|call| lines_of(view, member, call));
     let whole = !matches!(found, Some(Lines::Unreadable));
     let found = found.unwrap_or_default();

@@ -1,16 +1,18 @@
 //! What is shown of one output under a share: all of it, or a little of its head, the lines that matter with those
 //! around them, and its tail, with every omission said where it happens.
 
-use std::collections::VecDeque;
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::lines::{Piece, pieces};
-use super::signs::{self, Sign};
+use super::signs;
+use super::weigh::{Weighed, weigh};
 use crate::error::Result;
 use crate::render::clean::defuse;
 use crate::store::{File, read_range};
 
 /// Up to this size an output is taken into memory whole, in bytes.
-const WHOLE_MAX: u64 = 1 << 20;
+pub(super) const WHOLE_MAX: u64 = 1 << 20;
 /// A larger one is searched in steps of this size, in bytes.
 const STEP: usize = 1 << 20;
 /// How many places that matter are kept while searching a large output.
@@ -20,12 +22,14 @@ const AROUND: u64 = 2 << 10;
 const HEAD: u64 = 16 << 10;
 /// NUL within this many bytes means binary.
 const BINARY_PROBE: usize = 8 << 10;
-/// The parts of a share that the head, and head and windows together, may fill, in percent.
-const HEAD_PERCENT: usize = 6;
-const WINDOWS_PERCENT: usize = 55;
-/// How many lines are shown before and after one that matters.
-const BEFORE: usize = 2;
-const AFTER: usize = 3;
+/// The part of a share that the head may fill, in percent.
+const HEAD_PERCENT: usize = 4;
+/// The part of a share that the heaviest line that tells of a failure may fill, with those around it, in percent.
+const FAILURE_PERCENT: usize = 25;
+/// A head of less than this is none, in bytes.
+const HEAD_LEAST: usize = 150;
+/// For so many bytes of a share one place of the output is shown: more of them would explain less.
+const PLACE: usize = 500;
 
 /// What an output that is shown whole may take beyond its share: the room kept for its ranges, which it has none of.
 /// A line end at its end, or a backslash in a marker, is then no reason to cut it.
@@ -104,8 +108,8 @@ struct Loaded {
     /// Size of the output in bytes.
     size: u64,
     pieces: Vec<Piece>,
-    /// Indices of pieces that matter.
-    hits: Vec<(usize, Sign)>,
+    /// How much they matter.
+    weighed: Weighed,
     /// Whether the pieces are all of it.
     complete: bool,
     utf8: bool,
@@ -119,9 +123,8 @@ impl Loaded {
         // Less than stat told where the file was cut short just now.
         let size = raw.len() as u64;
         let (pieces, utf8) = pieces(&raw, 0);
-        let hits = signs::find(&raw).into_iter().map(|(at, sign)| (at as u64, sign));
-        let hits = on_pieces(&pieces, hits);
-        Ok(Loaded { size, pieces, hits, complete: true, utf8, searched: None })
+        let weighed = weigh(&pieces, size);
+        Ok(Loaded { size, pieces, weighed, complete: true, utf8, searched: None })
     }
 
     /// One pass over all of it for signs, then only the regions that could be shown.
@@ -129,7 +132,7 @@ impl Loaded {
         let (hits, searched) = search(file, size, go_on)?;
         let tail = size.saturating_sub((share as u64).saturating_mul(4).clamp(64 << 10, 8 << 20));
         let mut regions = vec![(0, HEAD.min(size)), (tail, size)];
-        regions.extend(hits.iter().map(|(at, _)| (at.saturating_sub(AROUND), (at + AROUND).min(size))));
+        regions.extend(hits.iter().map(|at| (at.saturating_sub(AROUND), (at + AROUND).min(size))));
         let mut loaded = Vec::new();
         let mut utf8 = true;
         for (start, end) in merged(regions) {
@@ -139,17 +142,14 @@ impl Loaded {
             loaded.append(&mut found);
             utf8 &= valid;
         }
-        let hits = on_pieces(&loaded, hits.into_iter());
-        Ok(Loaded { size, pieces: loaded, hits, complete: false, utf8, searched })
+        let weighed = weigh(&loaded, size);
+        Ok(Loaded { size, pieces: loaded, weighed, complete: false, utf8, searched })
     }
 }
 
-/// Places that bear a sign, as offsets into the file.
-type Hits = Vec<(u64, Sign)>;
-
-/// Finds signs in all of `file`, piecewise; the latest are kept, strong before weak. Also where it stopped, if early.
-fn search(file: &dyn File, size: u64, go_on: &dyn Fn() -> bool) -> Result<(Hits, Option<u64>)> {
-    let (mut strong, mut weak) = (VecDeque::new(), VecDeque::new());
+/// Finds lines that tell of a failure in all of `file`, piecewise: the latest, as offsets. Also where it stopped, if early.
+fn search(file: &dyn File, size: u64, go_on: &dyn Fn() -> bool) -> Result<(VecDeque<u64>, Option<u64>)> {
+    let mut hits = VecDeque::new();
     let (mut offset, mut searched) = (0, None);
     while offset < size {
         if !go_on() {
@@ -162,19 +162,14 @@ fn search(file: &dyn File, size: u64, go_on: &dyn Fn() -> bool) -> Result<(Hits,
         }
         // Up to the last line end, so that no sign is torn between two steps.
         let len = memchr::memrchr(b'\n', &raw).map_or(raw.len(), |at| at + 1);
-        for (at, sign) in signs::find(raw.get(..len).unwrap_or(&raw)) {
-            let kept = if sign == Sign::Strong { &mut strong } else { &mut weak };
-            kept.push_back((offset + at as u64, sign));
-            if kept.len() > HITS_MAX {
-                kept.pop_front();
+        for at in signs::failures(raw.get(..len).unwrap_or(&raw)) {
+            hits.push_back(offset + at as u64);
+            if hits.len() > HITS_MAX {
+                hits.pop_front();
             }
         }
         offset += len as u64;
     }
-    let room = HITS_MAX - strong.len();
-    let weak = weak.into_iter().rev().take(room);
-    let mut hits: Hits = strong.into_iter().chain(weak).collect();
-    hits.sort_unstable();
     Ok((hits, searched))
 }
 
@@ -207,19 +202,22 @@ fn whole_lines(raw: &[u8], at_start: bool, at_end: bool) -> (usize, usize) {
     (from, to.max(from))
 }
 
-fn on_pieces(pieces: &[Piece], hits: impl Iterator<Item = (u64, Sign)>) -> Vec<(usize, Sign)> {
-    let mut on: Vec<(usize, Sign)> = Vec::new();
-    for (offset, sign) in hits {
-        let at = pieces.partition_point(|piece| piece.end <= offset);
-        if pieces.get(at).is_none_or(|piece| piece.start > offset || piece.text.is_empty()) {
-            continue;
-        }
-        match on.last_mut() {
-            Some((last, strongest)) if *last == at => *strongest = (*strongest).max(sign),
-            _ => on.push((at, sign)),
-        }
+/// A weight that can be compared.
+#[derive(PartialEq)]
+struct Weight(f64);
+
+impl Eq for Weight {}
+
+impl Ord for Weight {
+    fn cmp(&self, other: &Weight) -> Ordering {
+        self.0.total_cmp(&other.0)
     }
-    on
+}
+
+impl PartialOrd for Weight {
+    fn partial_cmp(&self, other: &Weight) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// Which pieces are shown, and an upper bound of what showing them costs.
@@ -238,22 +236,31 @@ impl<'a> Selection<'a> {
         let digits = size.to_string().len();
         let gap_cost = omission(size, 0, size, path).len() + 1 + 2 * digits + 3;
         let mut selection = Selection { pieces, size, chosen: vec![false; pieces.len()], cost: gap_cost, gap_cost };
-        let (head, windows) = (share * HEAD_PERCENT / 100, share * WINDOWS_PERCENT / 100);
+        let head = share * HEAD_PERCENT / 100;
         for at in 0..pieces.len() {
-            if !selection.take(at, head) {
+            if head < HEAD_LEAST || !selection.take(at, head) {
                 break;
             }
         }
-        let mut hits = loaded.hits.clone();
-        hits.sort_by_key(|(at, sign)| (*sign, *at));
-        for (at, _) in hits.into_iter().rev() {
-            selection.take_around(at, windows);
+        let weight = |at: usize| loaded.weighed.weights.get(at).copied().unwrap_or_default();
+        if let Some(failure) = loaded.weighed.failure {
+            let before = selection.cost;
+            selection.take(failure, share);
+            selection.grow(before + share * FAILURE_PERCENT / 100, &weight);
         }
-        for at in (0..pieces.len()).rev() {
-            if !selection.take(at, share) {
-                break;
+        let mut order: Vec<usize> = (0..pieces.len()).collect();
+        // Of lines of equal weight the latest first.
+        order.sort_by(|a, b| weight(*b).total_cmp(&weight(*a)).then(b.cmp(a)));
+        let mut places = (share / PLACE).max(1);
+        for at in order {
+            let joins = selection.joins_before(at) || selection.joins_after(at);
+            // A blank line, or one of nothing but escapes, is no place of its own.
+            let opens = places > 0 && pieces.get(at).is_some_and(|piece| !piece.text.trim().is_empty());
+            if (joins || opens) && selection.take(at, share) && !joins {
+                places -= 1;
             }
         }
+        selection.grow(share, &weight);
         selection
     }
 
@@ -279,33 +286,21 @@ impl<'a> Selection<'a> {
         fits
     }
 
-    /// Shows the piece `at` with the lines around it, nearest first, as far as `limit` allows.
-    fn take_around(&mut self, at: usize, limit: usize) {
-        if !self.take(at, limit) {
-            return;
-        }
-        let (mut before, mut after) = (BEFORE, AFTER);
-        let (mut low, mut high) = (at, at);
-        while before > 0 || after > 0 {
-            if after > 0 {
-                high += 1;
-                after = if self.take(high, limit) { after - self.counts(high) } else { 0 };
-            }
-            if before > 0 {
-                match low.checked_sub(1) {
-                    Some(next) => {
-                        low = next;
-                        before = if self.take(low, limit) { before - self.counts(low) } else { 0 };
-                    }
-                    None => before = 0,
-                }
+    /// Shows more around what is shown, the heaviest first, as far as `limit` allows.
+    fn grow(&mut self, limit: usize, weight: &dyn Fn(usize) -> f64) {
+        let beside = |selection: &Selection<'_>, at: usize| {
+            let shown =
+                at.checked_sub(1).is_some_and(|before| selection.is_chosen(before)) || selection.is_chosen(at + 1);
+            shown && !selection.is_chosen(at) && at < selection.pieces.len()
+        };
+        let mut edges: BTreeSet<(Weight, usize)> =
+            (0..self.pieces.len()).filter(|at| beside(self, *at)).map(|at| (Weight(weight(at)), at)).collect();
+        while let Some((_, at)) = edges.pop_last() {
+            if self.take(at, limit) {
+                let next = [at.checked_sub(1), Some(at + 1)].into_iter().flatten().filter(|at| beside(self, *at));
+                edges.extend(next.map(|at| (Weight(weight(at)), at)));
             }
         }
-    }
-
-    /// 1 for a piece that shows something, 0 for a state that was written over.
-    fn counts(&self, at: usize) -> usize {
-        usize::from(self.pieces.get(at).is_some_and(|piece| !piece.text.is_empty()))
     }
 
     fn joins_before(&self, at: usize) -> bool {

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 
 use super::Written;
-use super::excerpt::{Excerpt, excerpt, range_text};
+use super::excerpt::{Excerpt, WHOLE_MAX, excerpt, range_text};
 use super::shares::{Claim, deal};
 use crate::model::Outcome;
 use crate::render::Budget;
@@ -18,7 +18,7 @@ const TAG: usize = 7;
 /// The longest input that stands under a section line, in bytes.
 const INPUT_MAX: usize = 120;
 /// A section that is cut gets at least this much of its output, in bytes, or is only listed.
-const HEARING: usize = 500;
+const HEARING: usize = 540;
 /// The part of the budget that is kept for the list of what does not fit, in percent.
 const LISTING_PERCENT: usize = 8;
 
@@ -29,6 +29,8 @@ pub(super) struct Section {
     pub(super) path: String,
     /// The path of the file that the offsets of its omissions are for, safe to print.
     pub(super) source: String,
+    /// Where there is not room for all, this one is heard as the so manieth.
+    pub(super) turn: usize,
     /// How the call ended; `None` for a file that is no call.
     pub(super) outcome: Option<Outcome>,
     /// Its exit code, where one is known.
@@ -41,7 +43,7 @@ pub(super) struct Section {
     pub(super) unreadable: Option<String>,
 }
 
-/// Everything a frame is made of. Sections are in the order of their importance.
+/// Everything a frame is made of. Sections are in the order they are shown in.
 pub(super) struct Content<'a> {
     /// What the evidence is for: `Worker 123 (abc-123)`.
     pub(super) title: String,
@@ -127,7 +129,7 @@ impl Content<'_> {
         let overheads: Vec<usize> = self
             .sections
             .iter()
-            .map(|section| self.section_line(section, None, "").len() + TAG + NOTE_MAX + 2)
+            .map(|section| self.section_line(section, None, "").len() + TAG + note_max(section.bytes) + 2)
             .collect();
         let hearing = |at: usize| {
             let need = needs.get(at).copied().unwrap_or(0).min(HEARING);
@@ -137,12 +139,15 @@ impl Content<'_> {
         let listing =
             if all <= room { 0 } else { (room * LISTING_PERCENT / 100).max(self.not_shown(&[], 0).len() + TAG) };
         let (mut left, mut included) = (room.saturating_sub(listing), Vec::new());
-        for at in 0..self.sections.len() {
+        let mut turns: Vec<usize> = (0..self.sections.len()).collect();
+        turns.sort_by_key(|at| self.sections.get(*at).map(|section| section.turn));
+        for at in turns {
             if hearing(at) <= left {
                 left -= hearing(at);
                 included.push(at);
             }
         }
+        included.sort_unstable();
         let fixed: usize = included.iter().filter_map(|at| overheads.get(*at)).sum();
         let pool = room.saturating_sub(listing).saturating_sub(fixed);
         let shown = self.cut(&included, &needs, &overheads, pool);
@@ -322,8 +327,12 @@ impl Content<'_> {
     }
 }
 
-/// The longest note on a section line that is not known before its output is read, in bytes.
-const NOTE_MAX: usize = ", searched to byte 18446744073709551615, bytes ".len();
+/// The longest note on the section line of an output of `bytes` bytes that is not known before that is read, in bytes. Of
+/// one that becomes large just then the bound is kept by [`Content::tiny`].
+fn note_max(bytes: u64) -> usize {
+    let note = if bytes > WHOLE_MAX { ", searched to byte 18446744073709551615" } else { ", not UTF-8" };
+    note.len() + ", bytes ".len()
+}
 
 struct Counts {
     whole: usize,

@@ -1,6 +1,7 @@
 //! Raw output as pieces that can be shown or left out: a line each, long lines in several, each with its place in the
 //! file. A state of a progress bar that the next one wrote over is a piece that shows nothing.
 
+use super::signs::is_red;
 use crate::render::clean::clean;
 
 /// A longer line is taken in pieces of at most this many bytes.
@@ -20,6 +21,8 @@ pub(super) struct Piece {
     pub(super) end: u64,
     /// What is shown of it.
     pub(super) text: String,
+    /// Whether it is in a colour of errors.
+    pub(super) red: bool,
 }
 
 /// Cuts `raw`, which lies at `offset` bytes in its file, into pieces that cover it without a gap. The second value
@@ -31,10 +34,11 @@ pub(super) fn pieces(raw: &[u8], offset: u64) -> (Vec<Piece>, bool) {
     let mut at = 0;
     while let Some(rest) = raw.get(at..).filter(|rest| !rest.is_empty()) {
         let (len, overwritten) = next(rest);
-        let mut text = String::new();
+        let (mut text, mut red) = (String::new(), false);
         let shown = rest.get(..len).unwrap_or(rest);
         if !overwritten {
             utf8 &= !clean(shown, &mut text);
+            red = is_red(shown);
         }
         let start = offset + at as u64;
         let end = start + len as u64;
@@ -42,8 +46,9 @@ pub(super) fn pieces(raw: &[u8], offset: u64) -> (Vec<Piece>, bool) {
             Some(last) if last.end - last.start < least => {
                 last.end = end;
                 last.text.push_str(&text);
+                last.red |= red;
             }
-            _ => pieces.push(Piece { start, end, text }),
+            _ => pieces.push(Piece { start, end, text, red }),
         }
         at += len;
     }

@@ -1,41 +1,165 @@
-//! Which lines of an output matter, by general signs of failure: words, exit markers, severity colours. Nothing here
-//! knows a command, a tool or a test runner.
+//! Which lines of an output matter, by general signs of failure: words, exit markers, places in a source, stack frames,
+//! severity colours. Nothing here knows a command, a tool or a test runner.
 
 use std::sync::LazyLock;
 
-use regex::bytes::Regex;
+use aho_corasick::AhoCorasick;
+use regex::bytes::{Regex, RegexSet};
 
 /// Signs that something went wrong.
-static STRONG: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(
-        r"(?xi-u)
-        \b(?:fatal|panic(?:ked)?|exception|traceback|segfault|segmentation\ fault|core\ dumped|stack\ trace)\b
-        | \b(?:error|err|failed|failure|fail|failures)\b\ ?[:!\]\)=]
-        | [a-z](?:Error|Exception)\b
-        | \b(?:failed|failing|failure|aborted|aborting|crashed|killed)\b
-        | \bexit(?:ed)?\ (?:with\ )?(?:code|status)[:\ =]+-?[1-9]
-        | \bnon-?zero\b
-        | \x1b\[(?:0?1;)?(?:31|91)m
-        ",
-    )
-    .ok()
-});
-
+const STRONG: &str = r"(?xi-u)
+    \b(?:fatal|panic(?:ked)?|exception|traceback|segfault|segmentation\ fault|core\ dumped|stack\ trace)\b
+    | \b(?:error|err|failed|failure|fail|failures)\b\ ?[:!\]\)=]
+    | [a-z](?:Error|Exception)\b
+    | \b(?:failed|failing|failure|aborted|aborting|crashed|killed)\b
+    | \bexit(?:ed)?\ (?:with\ )?(?:code|status)[:\ =]+-?[1-9]
+    | \bnon-?zero\b
+    ";
 /// Words that often stand near one.
-static WEAK: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(
-        r"(?xi-u)
-        \b(?:errors?|fails?|invalid|unable\ to|cannot|can't|could\ not|couldn't|denied|refused|rejected|undefined
-        |unexpected|unresolved|missing|not\ found|no\ such|timed?\ ?out|unreachable|mismatch|assert(?:ion)?|expected
-        |abort|critical|severe|warning|✗|✘|×)",
-    )
-    .ok()
-});
-
+const WEAK: &str = r"(?xi-u)
+    \b(?:errors?|fails?|invalid|unable\ to|cannot|can't|could\ not|couldn't|denied|refused|rejected|undefined
+    |unexpected|unresolved|missing|not\ found|no\ such|timed?\ ?out|unreachable|mismatch|assert(?:ion)?|expected
+    |abort|critical|severe|warning) | ✗ | ✘ | × | ●";
+/// Words that make of such a word one of caution.
+const CAUTION: &str = r"(?i-u)\bwarn(?:ing|ings)?\b|\bdeprecat";
 /// Phrases in which such words mean the contrary.
-static NONE: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r"(?xi-u) \b(?:0|no|without)\ (?:\w+\ )?(?:errors?|failures?|failed|fails?|warnings?|exceptions?)\b | \b(?:errors?|failures?|failed|fail)[:=\ ]+0\b").ok()
-});
+const DENIAL: &str = r"(?xi-u) \b(?:0|no|without)\ (?:\w+\ )?(?:errors?|failures?|failed|fails?|warnings?|exceptions?)\b
+    | \b(?:errors?|failures?|failed|fail)[:=\ ]+0\b";
+/// A program that ended with a code other than 0.
+const EXIT: &str = r"(?i-u)\bexit(?:ed)?(?: with)?(?: code| status)?[: =]+-?[1-9]|\breturned (?:a )?non-?zero";
+/// A line of a stack trace, or what names a line of a source in words.
+const FRAME: &str = r#"(?-u)^\s*(?:at |from |in |File "|#\d+ |\.\.\. \d+ more|Caused by)|^\s+\S+\(.*\)\s*$|\bline \d"#;
+/// A file and a line of it.
+const PLACE: &str = r"(?-u)[\w/\\.-]\.\w{1,5}[:(]\d";
+/// The colours of an error on a terminal.
+const RED: &str = r"(?-u)\x1b\[(?:0?1;)?(?:31|91|38;5;(?:1|9|196))[;m]|\x1b\[41";
+
+/// What every match of a word holds, in small letters: most lines hold none of it, and that is found out much faster.
+const STEMS: [&str; 41] = [
+    "fatal",
+    "panic",
+    "exception",
+    "traceback",
+    "segfault",
+    "segmentation",
+    "core dumped",
+    "stack trace",
+    "err",
+    "fail",
+    "abort",
+    "crash",
+    "killed",
+    "exit",
+    "zero",
+    "invalid",
+    "unable",
+    "cannot",
+    "can't",
+    "could",
+    "denied",
+    "refused",
+    "rejected",
+    "undefined",
+    "unexpected",
+    "unresolved",
+    "missing",
+    "not found",
+    "no such",
+    "time",
+    "unreachable",
+    "mismatch",
+    "assert",
+    "expected",
+    "critical",
+    "severe",
+    "warn",
+    "deprecat",
+    "✗",
+    "✘",
+    "●",
+];
+
+static HAS_WORDS: LazyLock<Option<AhoCorasick>> =
+    LazyLock::new(|| AhoCorasick::builder().ascii_case_insensitive(true).build(STEMS.iter().chain(&["×"])).ok());
+/// The words that are looked for, in the order of the bits of [`Signs`].
+static WORDS: LazyLock<Option<RegexSet>> = LazyLock::new(|| RegexSet::new([STRONG, WEAK, CAUTION, DENIAL, EXIT]).ok());
+static STRONG_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(STRONG).ok());
+static WEAK_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(WEAK).ok());
+static DENIAL_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(DENIAL).ok());
+static FRAME_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(FRAME).ok());
+static PLACE_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(PLACE).ok());
+static RED_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(RED).ok());
+
+/// What a line bears.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Signs {
+    /// A failure.
+    pub(super) strong: bool,
+    /// A word that often stands near one, and neither a failure nor a word of caution.
+    pub(super) weak: bool,
+    /// A word of caution.
+    pub(super) caution: bool,
+    /// A program ended with a code other than 0.
+    pub(super) exit: bool,
+    /// It is of a stack trace, or names a line of a source.
+    pub(super) frame: bool,
+    /// It names a file and a line of it.
+    pub(super) place: bool,
+}
+
+impl Signs {
+    /// What the line `text` bears, in which there are no terminal escapes.
+    pub(super) fn of(text: &str) -> Signs {
+        let is = |alone: &LazyLock<Option<Regex>>| alone.as_ref().is_some_and(|alone| alone.is_match(text.as_bytes()));
+        let frame = may_be_frame(text) && is(&FRAME_ALONE);
+        let place = may_be_place(text.as_bytes()) && is(&PLACE_ALONE);
+        let words = HAS_WORDS.as_ref().is_none_or(|words| words.is_match(text));
+        let Some(set) = WORDS.as_ref().filter(|_| words) else { return Signs { frame, place, ..Signs::default() } };
+        let found = set.matches(text.as_bytes());
+        let [strong, weak, caution, denial, exit] = std::array::from_fn(|bit| found.matched(bit));
+        let stays = |found: bool, alone: &LazyLock<Option<Regex>>| found && (!denial || is_not_denied(alone, text));
+        let strong = stays(strong, &STRONG_ALONE);
+        let weak = !strong && !caution && stays(weak, &WEAK_ALONE);
+        Signs { strong, weak, caution: caution && !denial, exit, frame, place }
+    }
+}
+
+/// Whether [`FRAME`] could match, found out faster.
+fn may_be_frame(text: &str) -> bool {
+    let begins = text.trim_ascii_start().bytes().next().is_some_and(|first| b"afiF#.C".contains(&first));
+    begins || text.trim_ascii_end().ends_with(')') || memchr::memmem::find(text.as_bytes(), b"line ").is_some()
+}
+
+/// Whether [`PLACE`] could match, found out faster.
+fn may_be_place(text: &[u8]) -> bool {
+    memchr::memchr2_iter(b':', b'(', text).any(|at| text.get(at + 1).is_some_and(u8::is_ascii_digit))
+}
+
+/// Where in `raw` lines tell of a failure, the first place of each.
+pub(super) fn failures(raw: &[u8]) -> impl Iterator<Item = usize> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let hit = STRONG_ALONE.as_ref()?.find_at(raw, at)?.start();
+        at = memchr::memchr(b'\n', raw.get(hit..)?).map_or(raw.len(), |end| hit + end + 1);
+        Some(hit)
+    })
+}
+
+/// Whether `raw` is in a colour of errors.
+pub(super) fn is_red(raw: &[u8]) -> bool {
+    memchr::memchr(0x1b, raw).is_some() && RED_ALONE.as_ref().is_some_and(|red| red.is_match(raw))
+}
+
+fn is_not_denied(sign: &LazyLock<Option<Regex>>, text: &str) -> bool {
+    let denials: Vec<_> = spans(&DENIAL_ALONE, text.as_bytes());
+    let inside = |(at, _): &(usize, usize)| denials.iter().any(|(from, to)| (from..to).contains(&at));
+    spans(sign, text.as_bytes()).iter().any(|span| !inside(span))
+}
+
+fn spans(regex: &LazyLock<Option<Regex>>, raw: &[u8]) -> Vec<(usize, usize)> {
+    let found = regex.as_ref().map(|regex| regex.find_iter(raw).map(|hit| (hit.start(), hit.end())));
+    found.map(Iterator::collect).unwrap_or_default()
+}
 
 /// How much a line matters; more is more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,28 +170,14 @@ pub(super) enum Sign {
     Strong,
 }
 
-/// Places in `raw` that bear a sign, in order, as offsets into `raw`.
-pub(super) fn find(raw: &[u8]) -> Vec<(usize, Sign)> {
-    let all = |regex: &LazyLock<Option<Regex>>| {
-        let found = regex.as_ref().map(|regex| regex.find_iter(raw).map(|hit| (hit.start(), hit.end())));
-        found.map(Iterator::collect::<Vec<_>>).unwrap_or_default()
-    };
-    let none = all(&NONE);
-    let denied = |start: usize| {
-        let before = none.partition_point(|(from, _)| *from <= start);
-        before.checked_sub(1).and_then(|at| none.get(at)).is_some_and(|(_, end)| start < *end)
-    };
-    let signs = |hits: Vec<(usize, usize)>, sign| hits.into_iter().map(move |(start, _)| (start, sign));
-    let mut found: Vec<(usize, Sign)> =
-        signs(all(&STRONG), Sign::Strong).chain(signs(all(&WEAK), Sign::Weak)).collect();
-    found.retain(|(start, _)| !denied(*start));
-    found.sort_unstable();
-    found
-}
-
 /// How much the line `text` matters, if at all.
 pub(super) fn of_line(text: &str) -> Option<Sign> {
-    find(text.as_bytes()).into_iter().map(|(_, sign)| sign).max()
+    let signs = Signs::of(text);
+    match signs {
+        Signs { strong: true, .. } => Some(Sign::Strong),
+        Signs { weak: true, .. } | Signs { caution: true, .. } => Some(Sign::Weak),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -75,8 +185,61 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_found_fast_is_what_is_there() {
+        let parts = [
+            "error",
+            "Err:",
+            "FAILED",
+            "exit",
+            " code ",
+            "1",
+            "0",
+            "no ",
+            "warning",
+            "×",
+            "●",
+            "timed out",
+            "time",
+            "at ",
+            "  at f(x)",
+            "line 3",
+            "a.rs:1",
+            "a.c(2)",
+            "File \"",
+            "#1 ",
+            "... 2 more",
+            "Caused by",
+            " ",
+            "x",
+            ")",
+            "cannot",
+            "non-zero",
+            "returned non-zero",
+            "expected",
+            "deprecated",
+            "\t",
+            "core dumped",
+            "could not",
+            "in ",
+        ];
+        let is = |pattern: &str, text: &str| Regex::new(pattern).unwrap().is_match(text.as_bytes());
+        let mut rng = fastrand::Rng::with_seed(1);
+        for _ in 0..300 {
+            let text: String = (0..rng.usize(1..5)).map(|_| parts[rng.usize(..parts.len())]).collect();
+            let signs = Signs::of(&text);
+            assert_eq!((signs.frame, signs.place), (is(FRAME, &text), is(PLACE, &text)), "{text:?}");
+            assert_eq!(signs.exit, is(EXIT, &text), "{text:?}");
+            let denied = is(DENIAL, &text);
+            assert!(denied || signs.strong == is(STRONG, &text), "{text:?}");
+            assert!(denied || signs.caution == is(CAUTION, &text), "{text:?}");
+            let weak = is(WEAK, &text) && !signs.strong && !signs.caution;
+            assert!(denied || signs.weak == weak, "{text:?}");
+        }
+    }
+
+    #[test]
     fn failures_are_strong_and_their_denial_is_nothing() {
-        for line in ["fatal: no", "error: x", "ValueError raised", "Build FAILED", "exited with code 2", "\x1b[31mx"] {
+        for line in ["fatal: no", "error: x", "ValueError raised", "Build FAILED", "exited with code 2"] {
             assert_eq!(of_line(line), Some(Sign::Strong), "{line}");
         }
         for line in ["permission denied", "no such file", "warning: x"] {

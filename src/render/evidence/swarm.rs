@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use super::frame::{Content, Section};
-use super::{Account, Written, open_call, order, section};
+use super::{Account, Written, decisive, open_call, section};
 use crate::model::{Outcome, Record};
 use crate::render::clean::one_line;
 use crate::render::{Budget, own};
@@ -29,23 +29,21 @@ pub(in crate::render) fn swarm(
     // Every failing worker has a line, so no line may take more than its part of half the budget.
     let line_max = (budget.bytes() / 2 / failed.len().max(1)).clamp(60, 360);
     let lines = failed.iter().map(|account| cause_line(account, line_max)).collect();
-    // The first call in the order of evidence of each failing worker; more of a worker is in its own evidence.txt.
+    // The decisive call of each failing worker; more of a worker is in its own evidence.txt.
     let may_be_shown = budget.bytes() / 300 + 1;
     let told: Vec<(&Account<'_>, Arc<Record>)> = failed
         .iter()
         .take(may_be_shown)
         .filter_map(|account| record(account).map(|record| (*account, record)))
         .collect();
-    let calls: Vec<_> = told
-        .iter()
-        .filter_map(|(account, record)| order(&record.trace).into_iter().next().map(|call| (*account, call)))
-        .filter(|(_, call)| call.outcome != Outcome::Ok)
-        .collect();
+    let calls: Vec<_> =
+        told.iter().filter_map(|(account, record)| decisive(&record.trace).map(|call| (*account, call))).collect();
     let sections: Vec<Section> = calls
         .iter()
-        .map(|(account, call)| {
+        .enumerate()
+        .map(|(turn, (account, call))| {
             let folder = own::shown(&account.member.name, own::is_index);
-            section(call, &format!("workers/{}/", folder.display()))
+            section(call, &format!("workers/{}/", folder.display()), turn)
         })
         .collect();
     let open = |number: usize| -> Result<Box<dyn File>, String> {
