@@ -127,6 +127,40 @@ mod tests {
     }
 
     #[test]
+    fn every_error_has_its_number_and_its_kind() {
+        // The error, its number, whether it found nothing to follow, nothing to read, and is an ordinary miss.
+        for (error, errno, nowhere, absence, miss) in [
+            (Error::NotFound, Errno::NOENT, true, true, true),
+            (Error::Escape, Errno::NOENT, true, true, false),
+            (Error::Special, Errno::NOENT, false, true, false),
+            (Error::InvalidName, Errno::INVAL, false, false, true),
+            (Error::NameTooLong, Errno::NAMETOOLONG, false, false, true),
+            (Error::NotADirectory, Errno::NOTDIR, true, true, false),
+            (Error::IsADirectory, Errno::ISDIR, false, true, false),
+            (Error::Stale, Errno::STALE, false, false, true),
+            (Error::UnknownHandle, Errno::BADF, false, false, false),
+            (Error::ReadOnly, Errno::ROFS, false, false, false),
+            (Error::Io(Errno::NOSYS), Errno::IO, false, false, false),
+            (Error::Io(Errno::ACCESS), Errno::ACCESS, false, false, false),
+        ] {
+            assert_eq!(error.errno(), errno, "{error:?}");
+            assert_eq!(
+                (error.is_nowhere(), error.is_absence(), error.is_miss()),
+                (nowhere, absence, miss),
+                "{error:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_the_system_says_of_a_path_keeps_its_number() {
+        for errno in [Errno::NOENT, Errno::NOTDIR, Errno::ISDIR, Errno::NAMETOOLONG, Errno::STALE, Errno::MFILE] {
+            assert_eq!(Error::from(errno).errno(), errno);
+        }
+        assert!(!matches!(Error::from(Errno::STALE), Error::Io(_)), "looked up again, it is found");
+    }
+
+    #[test]
     fn io_errors_are_sentences() {
         assert_eq!(Error::Io(Errno::ACCESS).to_string(), "permission denied");
     }

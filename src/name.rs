@@ -247,6 +247,38 @@ mod tests {
     }
 
     #[test]
+    fn a_name_may_be_as_long_as_the_longest() {
+        assert!(Name::new([b'a'; NAME_MAX]).is_ok());
+    }
+
+    #[test]
+    fn a_path_is_made_of_its_parts() {
+        for (path, parts) in [("", vec![]), ("a", vec!["a"]), ("a/b c/d", vec!["a", "b c", "d"])] {
+            let path = RelPath::parse(path).unwrap();
+            let parts: Vec<Name> = parts.into_iter().map(|part| Name::new(part).unwrap()).collect();
+            assert_eq!(path.names().collect::<Vec<_>>(), parts);
+            assert_eq!(path.depth(), parts.len());
+            assert_eq!(path.file_name().as_ref(), parts.last());
+            assert_eq!(path.is_root(), parts.is_empty());
+            assert_eq!(parts.iter().fold(RelPath::root(), |path, part| path.join(part)), path);
+            assert_eq!(path.join_path(&RelPath::root()), path);
+            assert_eq!(RelPath::root().join_path(&path), path);
+        }
+        assert_eq!(RelPath::from(Name::new("a").unwrap()).as_bytes(), b"a");
+        assert_eq!(RelPath::root().as_os_str(), ".");
+        assert_eq!(RelPath::parse("a/b").unwrap().as_os_str(), "a/b");
+        assert_eq!(Name::new("a").unwrap().as_os_str(), "a");
+    }
+
+    #[test]
+    fn names_and_paths_are_told_as_text_and_shown_without_control_characters() {
+        let (name, path) = (Name::new(b"b\n\xff").unwrap(), RelPath::parse(b"a/b\n\xff").unwrap());
+        assert_eq!((name.to_text(), path.to_text()), ("b\n\u{fffd}".into(), "a/b\n\u{fffd}".into()));
+        assert_eq!((name.display(), path.display()), (r"b\u{a}\xff".into(), r"a/b\u{a}\xff".into()));
+        assert_eq!(format!("{name:?} {path:?}"), r"Name(b\u{a}\xff) RelPath(a/b\u{a}\xff)");
+    }
+
+    #[test]
     fn printable_leaves_no_control_character() {
         assert_eq!(printable(b"a\x1b[31m\n\xffb"), "a\\u{1b}[31m\\u{a}\\xffb");
         assert_eq!(printable("\u{202e}gnp".as_bytes()), "\\u{202e}gnp");
@@ -278,5 +310,26 @@ mod tests {
             assert!(!name.as_bytes().starts_with(b".") && name.as_bytes() != b"latest");
             assert!(seen.insert(name), "{input:?} is not unique");
         }
+    }
+
+    #[test]
+    fn made_names_are_written_otherwise_only_where_they_must() {
+        let longest = "x".repeat(MADE_NAME_MAX);
+        for (text, made) in [
+            ("", "%"),
+            ("a b.c", "a b.c"),
+            ("..", "%2E."),
+            ("a/b%", "a%2Fb%25"),
+            ("a\n", "a%0A"),
+            ("a\u{202e}", "a%E2%80%AE"),
+            ("latest", "%6Catest"),
+            ("later", "later"),
+            (&longest, &longest),
+        ] {
+            assert_eq!(to_file_name(text, &["latest"]).to_text(), made);
+        }
+        let cut = to_file_name(&format!("{longest}y"), &[]);
+        assert_eq!(cut.as_bytes().len(), MADE_NAME_MAX);
+        assert!(cut.to_text().starts_with(&format!("{}~", "x".repeat(MADE_NAME_MAX - 17))), "{cut:?}");
     }
 }

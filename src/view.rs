@@ -269,3 +269,69 @@ fn listing(all: Vec<Entry>) -> Listing {
     }
     listing
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::Status;
+    use crate::store::Memory;
+    use crate::trace::ClaudeCode;
+
+    fn write(store: &Memory, status: &str) {
+        let path = RelPath::parse("workers/w/metadata.json").unwrap();
+        store.write(&path, format!(r#"{{"worker_id": "w", "status": "{status}"}}"#));
+    }
+
+    /// A view that believes for an hour what it has seen.
+    fn view(store: &Arc<Memory>) -> View {
+        let hour = Duration::from_secs(3_600);
+        let freshness = Freshness { unfinished: hour, finished: hour };
+        View::over(vec![Source::over(store.clone(), None)], freshness, Filter::default()).unwrap()
+    }
+
+    #[test]
+    fn a_worker_that_is_asked_for_as_it_is_now_is_not_shown_as_it_was() {
+        let store = Arc::new(Memory::new());
+        write(&store, "running");
+        let view = view(&store);
+        let name = Name::new("w").unwrap();
+        let member = view.worker(&name).unwrap();
+        write(&store, "success");
+        assert_eq!(view.worker(&name).unwrap().entry.worker.status, Status::Running);
+        assert_eq!(view.worker_now(&member).unwrap().entry.worker.status, Status::Completed);
+    }
+
+    #[test]
+    fn workers_of_one_id_have_names_that_are_no_other_workers_id() {
+        let stores: Vec<Source> = [&["a", "a~2"][..], &["a"], &["a"]]
+            .into_iter()
+            .map(|ids| {
+                let store = Memory::new();
+                for id in ids {
+                    store.write(&RelPath::parse(format!("workers/{id}/metadata.json")).unwrap(), "{}");
+                }
+                Source::over(Arc::new(store), None)
+            })
+            .collect();
+        let visible = View::over(stores, Freshness::default(), Filter::default()).unwrap().visible();
+        let of = |name: &str| {
+            let member = visible.get(&Name::new(name).unwrap()).unwrap();
+            (member.entry.worker.id.0.display(), member.entry.source())
+        };
+        assert_eq!(visible.members.len(), 4);
+        assert_eq!(
+            ["a", "a~2", "a~3", "a~4"].map(of),
+            [("a".into(), 0), ("a~2".into(), 0), ("a".into(), 1), ("a".into(), 2)]
+        );
+    }
+
+    #[test]
+    fn only_what_is_made_may_take_time_to_be_looked_at() {
+        let source = || Source::over(Arc::new(Memory::new()), None);
+        let makes = |source| View::over(vec![source], Freshness::default(), Filter::default()).unwrap().makes_folders();
+        assert!(!makes(source()));
+        assert!(makes(source().read_as(Box::new(ClaudeCode::default()))));
+    }
+}

@@ -87,3 +87,53 @@ fn openat2(root: BorrowedFd<'_>, path: &RelPath, flags: OFlags) -> Result<OwnedF
     }
     Err(last.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, fcntl_getfl};
+    use rustix::io::{FdFlags, fcntl_getfd};
+
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, OwnedFd) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), "bytes").unwrap();
+        std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
+        let root = rustix::fs::openat(CWD, dir.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        (dir, root)
+    }
+
+    #[test]
+    fn what_is_opened_never_waits_leaves_no_trace_and_is_not_inherited() {
+        let (_dir, root) = folder();
+        for (path, kind) in [("file", Kind::File), ("", Kind::Folder)] {
+            let path = RelPath::parse(path).unwrap();
+            let (located, opened) = (locate(root.as_fd(), &path).unwrap(), open(root.as_fd(), &path, kind).unwrap());
+            assert!(fcntl_getfl(&located).unwrap().contains(OFlags::PATH), "{path:?}");
+            let flags = fcntl_getfl(&opened).unwrap();
+            assert!(flags.contains(OFlags::NONBLOCK | OFlags::NOATIME), "{path:?}: {flags:?}");
+            for fd in [located, opened] {
+                assert_eq!(fcntl_getfd(&fd).unwrap(), FdFlags::CLOEXEC, "{path:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_link_is_found_as_one_and_not_opened() {
+        let (_dir, root) = folder();
+        let link = RelPath::parse("link").unwrap();
+        assert_eq!(kind_of(&stat(root.as_fd(), &link).unwrap()), Kind::Link);
+        for wanted in [Kind::File, Kind::Folder] {
+            assert_eq!(open(root.as_fd(), &link, wanted).err(), Some(Error::Escape));
+        }
+    }
+
+    #[test]
+    fn the_time_of_birth_is_told_where_it_is_known() {
+        let (dir, root) = folder();
+        let Ok(born) = dir.path().join("file").metadata().unwrap().created() else { return };
+        let born = born.duration_since(std::time::UNIX_EPOCH).unwrap();
+        let told = stat(root.as_fd(), &RelPath::parse("file").unwrap()).unwrap().stx_btime;
+        assert_eq!((told.tv_sec.unsigned_abs(), told.tv_nsec), (born.as_secs(), born.subsec_nanos()));
+    }
+}

@@ -30,10 +30,10 @@ pub(super) struct Slot {
 }
 
 /// All inodes that the kernel knows.
-pub(super) struct Inodes {
+pub(super) struct Inodes<H = RandomState> {
     slots: HashMap<Ino, Slot>,
     /// Random for each table, so that nobody can make two nodes of one number.
-    hasher: RandomState,
+    hasher: H,
 }
 
 impl Inodes {
@@ -41,7 +41,9 @@ impl Inodes {
         let root = Slot { node: Node::Root, ident: Ident::Fixed, version: None, lookups: 1, opened: None };
         Inodes { slots: HashMap::from([(ROOT, root)]), hasher: RandomState::new() }
     }
+}
 
+impl<H: BuildHasher> Inodes<H> {
     /// The number that a node has, or would have.
     pub(super) fn number(&self, node: &Node, ident: Ident) -> Ino {
         if *node == Node::Root {
@@ -93,8 +95,25 @@ impl Inodes {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+    use std::hash::{BuildHasherDefault, Hasher};
+
     use super::*;
     use crate::name::Name;
+
+    /// Makes no more than eight numbers, [`ROOT`] among them.
+    #[derive(Default)]
+    struct Poor(u64);
+
+    impl Hasher for Poor {
+        fn write(&mut self, bytes: &[u8]) {
+            self.0 += bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+        }
+
+        fn finish(&self) -> u64 {
+            self.0 % 8
+        }
+    }
 
     fn worker(id: &str) -> Node {
         Node::Worker(Name::new(id).unwrap())
@@ -105,8 +124,9 @@ mod tests {
         let mut inodes = Inodes::new();
         let ino = inodes.look_up(worker("a"), Ident::Fixed, None);
         assert_eq!(inodes.look_up(worker("a"), Ident::Fixed, None), ino);
-        inodes.forget(ino, 1);
+        assert!(!inodes.forget(ino, 1));
         assert!(inodes.get(ino).is_ok());
+        assert_eq!(inodes.len(), 1);
         inodes.forget(ino, 1);
         assert_eq!(inodes.get(ino).err(), Some(Error::Stale));
         inodes.forget(ino, 7);
@@ -122,6 +142,19 @@ mod tests {
         let two = inodes.look_up(worker("a"), Ident::Content([2; 16]), None);
         assert_ne!(one, two);
         assert_eq!(inodes.look_up(worker("a"), Ident::Content([1; 16]), None), one);
+    }
+
+    #[test]
+    fn no_two_nodes_have_one_number_even_where_their_hashes_are_one() {
+        let slots = Inodes::new().slots;
+        let mut inodes = Inodes { slots, hasher: BuildHasherDefault::<Poor>::default() };
+        let nodes = || ["a", "b", "c"].map(worker).into_iter().flat_map(|node| [1, 2].map(|of| (node.clone(), of)));
+        let numbers: Vec<Ino> =
+            nodes().map(|(node, of)| inodes.look_up(node, Ident::Content([of; 16]), None)).collect();
+        let again: Vec<Ino> = nodes().map(|(node, of)| inodes.number(&node, Ident::Content([of; 16]))).collect();
+        assert_eq!(numbers, again);
+        assert_eq!(numbers.iter().chain([&ROOT]).collect::<HashSet<_>>().len(), 7, "{numbers:?}");
+        assert!(!numbers.contains(&0));
     }
 
     #[test]
