@@ -17,7 +17,7 @@ pub use visible::{Member, RunMembers, Visible};
 
 use crate::catalog::{Catalog, FileStat, Freshness, Snapshot, Source, Stamp};
 use crate::error::{Error, Result};
-use crate::model::{Output, Record, Skipped, ToolCall};
+use crate::model::{Output, Record, ToolCall};
 use crate::name::{Name, RelPath};
 use crate::store::{self, Entry, File, Kind, Meta, Time};
 
@@ -41,15 +41,6 @@ pub struct View {
     filter: Filter,
     visible: Mutex<Arc<Visible>>,
     records: Cache<([u8; 16], [u8; 16]), Arc<Record>>,
-}
-
-/// The entries of a folder that are shown, and how many are not.
-#[derive(Debug)]
-pub struct Listing {
-    /// Files and folders.
-    pub entries: Vec<Entry>,
-    /// Links and special files.
-    pub skipped: Skipped,
 }
 
 impl View {
@@ -140,9 +131,9 @@ impl View {
         shown(self.catalog.folder(&member.entry)?.stat(path)?)
     }
 
-    /// The folder `path` of a worker.
-    pub fn list(&self, member: &Member, path: &RelPath) -> Result<Listing> {
-        Ok(listing(self.catalog.folder(&member.entry)?.list(path)?))
+    /// The files and folders in the folder `path` of a worker.
+    pub fn list(&self, member: &Member, path: &RelPath) -> Result<Vec<Entry>> {
+        Ok(listed(self.catalog.folder(&member.entry)?.list(path)?))
     }
 
     /// Opens the file `path` of a worker.
@@ -216,9 +207,9 @@ impl View {
         shown(self.shared_store(place).stat(&place.path.join_path(path))?)
     }
 
-    /// The folder `path` below a shared place.
-    pub fn shared_list(&self, place: &Shared, path: &RelPath) -> Result<Listing> {
-        Ok(listing(self.shared_store(place).list(&place.path.join_path(path))?))
+    /// The files and folders in the folder `path` below a shared place.
+    pub fn shared_list(&self, place: &Shared, path: &RelPath) -> Result<Vec<Entry>> {
+        Ok(listed(self.shared_store(place).list(&place.path.join_path(path))?))
     }
 
     /// Opens the file `path` below a shared place.
@@ -258,16 +249,9 @@ fn shown(meta: Meta) -> Result<Meta> {
     }
 }
 
-fn listing(all: Vec<Entry>) -> Listing {
-    let mut listing = Listing { entries: Vec::with_capacity(all.len()), skipped: Skipped::default() };
-    for entry in all {
-        match entry.kind {
-            Kind::File | Kind::Folder => listing.entries.push(entry),
-            Kind::Link => listing.skipped.links += 1,
-            Kind::Special => listing.skipped.special += 1,
-        }
-    }
-    listing
+fn listed(mut all: Vec<Entry>) -> Vec<Entry> {
+    all.retain(|entry| matches!(entry.kind, Kind::File | Kind::Folder));
+    all
 }
 
 #[cfg(test)]

@@ -270,7 +270,7 @@ impl Namespace {
                 visible.runs.get(run).ok_or(Error::NotFound)?.members.iter().map(link).collect()
             }
             Node::Worker(worker) => {
-                let entries = view.list(&*view.worker(worker)?, &RelPath::root())?.entries;
+                let entries = view.list(&*view.worker(worker)?, &RelPath::root())?;
                 let own = |entry: Entry| {
                     let path = entry.name.clone().into();
                     let node = Node::Own { worker: worker.clone(), path };
@@ -291,7 +291,7 @@ impl Namespace {
                 view.visible().children(worker).iter().map(link).collect()
             }
             Node::Own { worker, path } => {
-                let entries = view.list(&*view.worker(worker)?, path)?.entries;
+                let entries = view.list(&*view.worker(worker)?, path)?;
                 let own = |entry: Entry| {
                     let node = Node::Own { worker: worker.clone(), path: path.join(&entry.name) };
                     (entry.name, node, kind(entry.kind))
@@ -300,7 +300,7 @@ impl Namespace {
             }
             Node::Supervisor(path) => {
                 let place = view.supervisor()?.ok_or(Error::NotFound)?;
-                let entries = view.shared_list(&place, path)?.entries;
+                let entries = view.shared_list(&place, path)?;
                 let note = |entry: Entry| {
                     let node = Node::Supervisor(path.join(&entry.name));
                     (entry.name, node, kind(entry.kind))
