@@ -103,7 +103,7 @@ const STEPS_A_ROUND: usize = 4;
 /// the beginning, where the decisive one often is, and the last of all, and so on from both ends.
 fn turns(calls: &[&ToolCall]) -> Vec<usize> {
     let steps = |call: &&ToolCall| call.outcome == Outcome::Unknown;
-    let first = calls.iter().position(|call| steps(&call)).unwrap_or_default();
+    let first = calls.iter().position(steps).unwrap_or_default();
     let count = calls.iter().filter(|call| steps(call)).count();
     let mut turns: Vec<usize> = (0..calls.len()).collect();
     let (mut low, mut high) = (first, first + count);

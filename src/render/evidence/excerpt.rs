@@ -256,7 +256,9 @@ impl<'a> Selection<'a> {
             let joins = selection.joins_before(at) || selection.joins_after(at);
             // A blank line, or one of nothing but escapes, is no place of its own.
             let opens = places > 0 && pieces.get(at).is_some_and(|piece| !piece.text.trim().is_empty());
-            if (joins || opens) && selection.take(at, share) && !joins {
+            if joins {
+                selection.take(at, share);
+            } else if opens && selection.take(at, share) {
                 places -= 1;
             }
         }
