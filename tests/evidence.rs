@@ -59,6 +59,9 @@ impl Section {
     }
 }
 
+/// How a line begins that says how often the one above it follows itself.
+pub const AGAIN: &str = "[... the line above ";
+
 static OMISSION: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^\[\.\.\. (\d+) B omitted: bytes (\d+)-(\d+) of (.+) \.\.\.\]$").unwrap());
 static SECTION: LazyLock<Regex> =
@@ -69,7 +72,7 @@ static HEADER: LazyLock<Regex> = LazyLock::new(|| {
 
 /// The omission that a line says, if it is one of `path`; a line that begins like one is one.
 fn omission_of(line: &str, path: &str) -> Option<(u64, u64)> {
-    if !line.starts_with("[... ") {
+    if !line.starts_with("[... ") || line.starts_with(AGAIN) {
         return None;
     }
     let found = OMISSION.captures(line).unwrap_or_else(|| panic!("a worker wrote an omission: {line:?}"));

@@ -92,7 +92,7 @@ fn a_small_failed_call_is_whole_beside_a_huge_one_whatever_it_holds() {
         "{\"ok\": false, \"error\": \"no such host\"}",
         "<tool-error>gone</tool-error>",
     ] {
-        let store = worker_with([small.to_owned(), "a line of a huge output\n".repeat(100_000)]);
+        let store = worker_with([small.to_owned(), "a line of a huge output\nand another\n".repeat(60_000)]);
         let report = hold(&evidence(&store.tree(), "workers/w/", 16_000), 16_000).unwrap();
         let section = report.section("tool_calls/001_x.txt");
         assert!(
@@ -106,10 +106,10 @@ fn a_small_failed_call_is_whole_beside_a_huge_one_whatever_it_holds() {
 
 #[test]
 fn a_budget_that_is_needed_is_used() {
-    let store = worker_with(["Error: x\n".to_owned(), "a line of a huge output\n".repeat(100_000)]);
+    let store = worker_with(["Error: x\n".to_owned(), "a line of a huge output\nand another\n".repeat(60_000)]);
     let text = evidence(&store.tree(), "workers/w/", 16_000);
     assert!(text.len() > 15_000, "{} B of 16,000", text.len());
-    let store = worker_with(vec!["a line of a large output\n".repeat(4_000); 10]);
+    let store = worker_with(vec!["a line of a large output\nand another\n".repeat(3_000); 10]);
     let text = evidence(&store.tree(), "workers/w/", 16_000);
     assert!(text.len() > 14_000, "{} B of 16,000", text.len());
 }
@@ -140,7 +140,7 @@ fn one_failure_among_hundreds_of_large_calls_is_shown() {
 
 #[test]
 fn an_output_that_cannot_be_read_takes_no_share_of_the_others() {
-    let store = worker_with(["a line of a huge output\n".repeat(100_000)]);
+    let store = worker_with(["a line of a huge output\nand another\n".repeat(60_000)]);
     for number in 2..=6 {
         std::fs::create_dir(store.at(format!("workers/w/tool_calls/{number:03}_x.txt"))).unwrap();
     }

@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
 
-use super::lines::{Piece, pieces};
+use super::lines::{Piece, once, pieces};
 use super::signs;
 use super::weigh::{Weighed, weigh};
 use crate::error::Result;
@@ -27,7 +27,7 @@ const HEAD_PERCENT: usize = 4;
 /// The part of a share that the heaviest line that tells of a failure may fill, with those around it, in percent.
 const FAILURE_PERCENT: usize = 25;
 /// A head of less than this is none, in bytes.
-const HEAD_LEAST: usize = 150;
+const HEAD_LEAST: usize = 480;
 /// For so many bytes of a share one place of the output is shown: more of them would explain less.
 const PLACE: usize = 500;
 
@@ -66,7 +66,7 @@ pub(super) fn excerpt(file: &dyn File, path: &str, share: usize, go_on: &dyn Fn(
     } else {
         Loaded::parts(file, size, share, go_on)?
     };
-    let (size, bytes) = (loaded.size, Some(loaded.size));
+    let bytes = Some(loaded.size);
     let note = match (loaded.utf8, loaded.searched) {
         (false, _) => Some("not UTF-8".to_owned()),
         (true, Some(end)) => Some(format!("searched to byte {end}")),
@@ -77,10 +77,13 @@ pub(super) fn excerpt(file: &dyn File, path: &str, share: usize, go_on: &dyn Fn(
     if let Some(text) = all.filter(|text| text.len() <= share + WHOLE_EXTRA) {
         return Ok(Excerpt { text, ranges: Vec::new(), whole: true, note, bytes });
     }
+    let Loaded { pieces, size, .. } = loaded;
+    let pieces = once(pieces);
+    let weighed = weigh(&pieces, size);
     // Defusing markers adds bytes that are known only afterwards; what they take is taken off the share.
     let mut slack = 0;
     loop {
-        let selection = Selection::choose(&loaded, size, path, share.saturating_sub(slack));
+        let selection = Selection::choose(&pieces, &weighed, size, path, share.saturating_sub(slack));
         let (text, ranges) = selection.text(path);
         let cost = text.len() + ranges.iter().map(|range| range_text(range).len() + 2).sum::<usize>();
         if cost <= share || selection.is_empty() {
@@ -108,8 +111,6 @@ struct Loaded {
     /// Size of the output in bytes.
     size: u64,
     pieces: Vec<Piece>,
-    /// How much they matter.
-    weighed: Weighed,
     /// Whether the pieces are all of it.
     complete: bool,
     utf8: bool,
@@ -123,8 +124,7 @@ impl Loaded {
         // Less than stat told where the file was cut short just now.
         let size = raw.len() as u64;
         let (pieces, utf8) = pieces(&raw, 0);
-        let weighed = weigh(&pieces, size);
-        Ok(Loaded { size, pieces, weighed, complete: true, utf8, searched: None })
+        Ok(Loaded { size, pieces, complete: true, utf8, searched: None })
     }
 
     /// One pass over all of it for signs, then only the regions that could be shown.
@@ -142,8 +142,7 @@ impl Loaded {
             loaded.append(&mut found);
             utf8 &= valid;
         }
-        let weighed = weigh(&loaded, size);
-        Ok(Loaded { size, pieces: loaded, weighed, complete: false, utf8, searched })
+        Ok(Loaded { size, pieces: loaded, complete: false, utf8, searched })
     }
 }
 
@@ -230,8 +229,7 @@ struct Selection<'a> {
 }
 
 impl<'a> Selection<'a> {
-    fn choose(loaded: &'a Loaded, size: u64, path: &str, share: usize) -> Selection<'a> {
-        let pieces = &loaded.pieces;
+    fn choose(pieces: &'a [Piece], weighed: &Weighed, size: u64, path: &str, share: usize) -> Selection<'a> {
         // The longest an omission can be, its line end before it, and its range on the section line.
         let digits = size.to_string().len();
         let gap_cost = omission(size, 0, size, path).len() + 1 + 2 * digits + 3;
@@ -242,8 +240,8 @@ impl<'a> Selection<'a> {
                 break;
             }
         }
-        let weight = |at: usize| loaded.weighed.weights.get(at).copied().unwrap_or_default();
-        if let Some(failure) = loaded.weighed.failure {
+        let weight = |at: usize| weighed.weights.get(at).copied().unwrap_or_default();
+        if let Some(failure) = weighed.failure {
             let before = selection.cost;
             selection.take(failure, share);
             selection.grow(before + share * FAILURE_PERCENT / 100, &weight);
@@ -277,7 +275,7 @@ impl<'a> Selection<'a> {
         }
         let Some(piece) = self.pieces.get(at) else { return false };
         let gaps = 1 - i64::from(self.joins_before(at)) - i64::from(self.joins_after(at));
-        let cost = self.cost as i64 + gaps * self.gap_cost as i64 + piece.text.len() as i64;
+        let cost = self.cost as i64 + gaps * self.gap_cost as i64 + (piece.text.len() + piece.repeats().len()) as i64;
         let fits = cost <= limit as i64;
         if fits {
             self.cost = cost.max(0) as usize;
@@ -328,16 +326,18 @@ impl<'a> Selection<'a> {
     /// The text with its omissions, and the ranges shown.
     fn text(&self, path: &str) -> (String, Vec<(u64, u64)>) {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
-        let mut runs: Vec<String> = Vec::new();
+        let mut runs: Vec<Run> = Vec::new();
         for (piece, _) in self.pieces.iter().zip(&self.chosen).filter(|(_, chosen)| **chosen) {
             match (ranges.last_mut(), runs.last_mut()) {
                 (Some(last), Some(run)) if last.1 == piece.start => {
                     last.1 = piece.end;
-                    run.push_str(&piece.text);
+                    run.add(piece);
                 }
                 _ => {
                     ranges.push((piece.start, piece.end));
-                    runs.push(piece.text.clone());
+                    let mut run = Run::default();
+                    run.add(piece);
+                    runs.push(run);
                 }
             }
         }
@@ -347,13 +347,36 @@ impl<'a> Selection<'a> {
             if *start > shown_to {
                 text.push_str(&omission(start - shown_to, shown_to, *start, path));
             }
-            text.push_str(&ended(defuse(&run)));
+            text.push_str(&ended(run.text()));
             shown_to = *end;
         }
         if shown_to < self.size {
             text.push_str(&omission(self.size - shown_to, shown_to, self.size, path));
         }
         (text, ranges)
+    }
+}
+
+/// Pieces that follow each other, as text.
+#[derive(Default)]
+struct Run {
+    /// What is ready.
+    text: String,
+    /// What a worker wrote behind that. It is looked at as a whole: a marker may be in several pieces.
+    theirs: String,
+}
+
+impl Run {
+    fn add(&mut self, piece: &Piece) {
+        self.theirs.push_str(&piece.text);
+        if piece.again > 0 {
+            self.text.push_str(&defuse(&std::mem::take(&mut self.theirs)));
+            self.text.push_str(&piece.repeats());
+        }
+    }
+
+    fn text(self) -> String {
+        self.text + &defuse(&self.theirs)
     }
 }
 

@@ -23,6 +23,15 @@ pub(super) struct Piece {
     pub(super) text: String,
     /// Whether it is in a colour of errors.
     pub(super) red: bool,
+    /// How often more its line follows, within the same bytes.
+    pub(super) again: usize,
+}
+
+impl Piece {
+    /// What is said of how often its line follows; empty if it does not.
+    pub(super) fn repeats(&self) -> String {
+        if self.again == 0 { String::new() } else { format!("[... the line above {} times more ...]\n", self.again) }
+    }
 }
 
 /// Cuts `raw`, which lies at `offset` bytes in its file, into pieces that cover it without a gap. The second value
@@ -48,11 +57,37 @@ pub(super) fn pieces(raw: &[u8], offset: u64) -> (Vec<Piece>, bool) {
                 last.text.push_str(&text);
                 last.red |= red;
             }
-            _ => pieces.push(Piece { start, end, text, red }),
+            _ => pieces.push(Piece { start, end, text, red, again: 0 }),
         }
         at += len;
     }
     (pieces, utf8)
+}
+
+/// Shorter repetitions are shown as they are, in bytes.
+const REPEATED_LEAST: u64 = 120;
+
+/// The same pieces, but a line that follows itself again and again is one of them.
+pub(super) fn once(pieces: Vec<Piece>) -> Vec<Piece> {
+    let mut kept: Vec<Piece> = Vec::with_capacity(pieces.len());
+    let mut pieces = pieces.into_iter().peekable();
+    while let Some(mut piece) = pieces.next() {
+        let mut again = Vec::new();
+        let mut end = piece.end;
+        while let Some(next) = pieces.next_if(|next| {
+            next.start == end && next.text == piece.text && piece.text.ends_with('\n') && next.red == piece.red
+        }) {
+            end = next.end;
+            again.push(next);
+        }
+        if end - piece.end >= REPEATED_LEAST {
+            (piece.end, piece.again) = (end, again.len());
+            again.clear();
+        }
+        kept.push(piece);
+        kept.append(&mut again);
+    }
+    kept
 }
 
 /// How long the next piece of `rest` is (at least 1), and whether what follows on the same line writes over it.
@@ -108,6 +143,17 @@ mod tests {
         assert_eq!(texts(b"10%\r50%\r100%\ndone"), ["", "", "100%\n", "done"]);
         assert_eq!(texts(b"10%\r"), ["10%"]);
         assert_eq!(texts(b"a\r\r\nb").concat(), "a\r\nb");
+    }
+
+    #[test]
+    fn a_line_that_follows_itself_is_shown_once_with_a_count() {
+        let shown = |raw: &str| once(pieces(raw.as_bytes(), 0).0);
+        let log = format!("a\n{}b\nb\n", "waiting for it\n".repeat(100));
+        let texts: Vec<String> = shown(&log).into_iter().map(|piece| piece.repeats() + &piece.text).collect();
+        assert_eq!(texts, ["a\n", "[... the line above 99 times more ...]\nwaiting for it\n", "b\n", "b\n"]);
+        let covered: Vec<(u64, u64)> = shown(&log).iter().map(|piece| (piece.start, piece.end)).collect();
+        assert!(covered.windows(2).all(|two| two[0].1 == two[1].0) && covered[3].1 == log.len() as u64, "{covered:?}");
+        assert_eq!(shown(&"x".repeat(5_000)).len(), pieces("x".repeat(5_000).as_bytes(), 0).0.len());
     }
 
     #[test]

@@ -14,7 +14,6 @@ use super::signs::Signs;
 const FRAME: f64 = 2.1;
 const PLACE: f64 = 1.2;
 const PLACE_NEAR: f64 = 0.4;
-const WEAK: f64 = 1.4;
 const RED_SOON: f64 = 0.7;
 const ENDING: f64 = 3.0;
 const BEHIND_FAILURE: f64 = 2.4;
@@ -84,7 +83,6 @@ fn alone(pieces: &[&Piece], signs: &[Signs], size: u64) -> Vec<f64> {
         let bears = |yes: bool, weight: f64| if yes { weight } else { 0.0 };
         bears(signs.frame, FRAME)
             + bears(signs.place, PLACE)
-            + bears(signs.weak, WEAK)
             + PLACE_NEAR * (near(&places_before, at) + near(&places_behind, at))
             + RED_SOON * near(&red_soon, at)
             + ENDING * within(to_end.get(at).copied().flatten(), ENDING_BYTES)
@@ -146,17 +144,10 @@ fn since_failure(pieces: &[&Piece], signs: &[Signs]) -> Vec<Option<u64>> {
 
 /// Lets lines that belong together weigh alike.
 fn even(pieces: &[&Piece], mut weights: Vec<f64>) -> Vec<f64> {
-    // A long line is in several pieces, and tells at its beginning what it is about.
     let goes_on = |at: usize| {
         let before = at.checked_sub(1).and_then(|before| pieces.get(before));
         before.is_some_and(|before| !before.text.ends_with('\n') && !before.text.ends_with("\\n"))
     };
-    for at in (1..weights.len()).rev().filter(|at| goes_on(*at)) {
-        let whole = weights.get(at).copied().unwrap_or_default();
-        if let Some(before) = weights.get_mut(at - 1) {
-            *before = before.max(whole * if goes_on(at - 1) { 1.0 } else { LINE_BEGINS });
-        }
-    }
     let blank = |at: usize| pieces.get(at).is_none_or(|piece| piece.text.trim().is_empty());
     let mut from = 0;
     for at in 0..=pieces.len() {
@@ -179,7 +170,15 @@ fn even(pieces: &[&Piece], mut weights: Vec<f64>) -> Vec<f64> {
     let near =
         |at: usize, by: isize| at.checked_add_signed(by).and_then(|at| weights.get(at)).copied().unwrap_or_default();
     let smooth = |at| (3.0 * near(at, 0) + 2.0 * (near(at, -1) + near(at, 1)) + near(at, -2) + near(at, 2)) / 9.0;
-    (0..weights.len()).map(smooth).collect()
+    let mut even: Vec<f64> = (0..weights.len()).map(smooth).collect();
+    // A long line is in several pieces, and tells at its beginning what it is about.
+    for at in (1..even.len()).rev().filter(|at| goes_on(*at)) {
+        let rest = even.get(at).copied().unwrap_or_default();
+        if let Some(before) = even.get_mut(at - 1) {
+            *before = before.max(if goes_on(at - 1) { rest } else { rest * LINE_BEGINS });
+        }
+    }
+    even
 }
 
 #[cfg(test)]
