@@ -201,3 +201,15 @@ fn invalid_utf_8_is_shown_as_far_as_it_is_text_and_said() {
     assert!(section.body.contains(" and more") && section.body.starts_with("caf"), "{section:?}");
     assert!(section.notes.contains("not UTF-8"), "{section:?}");
 }
+
+#[test]
+fn a_place_of_which_the_text_is_shown_elsewhere_is_not_shown_again() {
+    let filler = |from: usize| (from..from + 500).map(|n| format!("step {n} of many\n")).collect::<String>();
+    let trace = "\n    at f (src/a.x:10)\n    at g (src/b.x:20)\n    at h (src/c.x:30)\n\n";
+    let parts: Vec<String> = (0..4).map(|n| filler(n * 500) + trace).collect();
+    let output = parts.concat() + &filler(2_000);
+    let store = worker_with([output.as_str()]);
+    let report = hold_store_against(&store, &store.tree(), 2_048).unwrap();
+    let body = &report.section("tool_calls/001_x.txt").body;
+    assert_eq!(body.matches("src/a.x:10").count(), 1, "{body}");
+}

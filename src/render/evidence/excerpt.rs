@@ -2,7 +2,7 @@
 //! around them, and its tail, with every omission said where it happens.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use super::lines::{Piece, once, pieces};
 use super::signs;
@@ -250,14 +250,15 @@ impl<'a> Selection<'a> {
         // Of lines of equal weight the latest first.
         order.sort_by(|a, b| weight(*b).total_cmp(&weight(*a)).then(b.cmp(a)));
         let mut places = (share / PLACE).max(1);
+        let mut shown: HashSet<&str> = HashSet::new();
         for at in order {
+            let text = pieces.get(at).map(|piece| piece.text.trim()).unwrap_or_default();
             let joins = selection.joins_before(at) || selection.joins_after(at);
-            // A blank line, or one of nothing but escapes, is no place of its own.
-            let opens = places > 0 && pieces.get(at).is_some_and(|piece| !piece.text.trim().is_empty());
-            if joins {
-                selection.take(at, share);
-            } else if opens && selection.take(at, share) {
-                places -= 1;
+            // A blank line, or one of nothing but escapes, is no place of its own; neither is what was shown elsewhere.
+            let opens = places > 0 && !text.is_empty() && !shown.contains(text);
+            if (joins || opens) && selection.take(at, share) {
+                places -= usize::from(!joins);
+                shown.insert(text);
             }
         }
         selection.grow(share, &weight);
