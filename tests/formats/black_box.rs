@@ -110,7 +110,12 @@ fn cutting_puts_nothing_into_text_and_line_ends_stay() {
     let store = TestStore::new();
     store.worker("w", json!({"task": "漢".repeat(1_000)}));
     store.call("w", 1, "sh", "ä漢😀é".repeat(5_000)).call("w", 2, "sh", "ä漢😀é\n".repeat(5_000));
-    store.call("w", 3, "sh", "one\r\ntwo\r\n").call("w", 4, "sh", "a line as on Windows\r\n".repeat(3_000));
+    store.call("w", 3, "sh", "one\r\ntwo\r\n").call(
+        "w",
+        4,
+        "sh",
+        "a line as on Windows\r\nand another\r\n".repeat(3_000),
+    );
     let mount = Mount::new(&store.path());
     for file in ["evidence.txt", "evidence.777.txt", "evidence.1001.txt", "evidence.5k.txt", "summary", "index.json"] {
         // `prints` takes UTF-8 alone, and this is its mark for what was none.

@@ -175,7 +175,7 @@ fn cutting_puts_no_replacement_character_into_text() {
 fn crlf_stays_crlf() {
     let store = TestStore::new();
     store.worker("w", json!({})).call("w", 1, "short", "one\r\ntwo\r\n");
-    store.call("w", 2, "long", "a line that ends as on Windows\r\n".repeat(3_000));
+    store.call("w", 2, "long", "a line that ends as on Windows\r\nand another\r\n".repeat(3_000));
     let tree = store.tree();
     let evidence = text(&tree, "w", "evidence.txt");
     assert!(evidence.contains("\none\r\ntwo\r\n"), "{evidence}");

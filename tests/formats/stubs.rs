@@ -165,7 +165,7 @@ fn what_only_looks_like_a_stub_is_plain_text() {
 #[test]
 fn omissions_in_a_stored_out_output_name_no_file_in_which_their_offsets_are_wrong() {
     let store = store_with(&stub());
-    put(beside(&store), "7", json!(7), &"one line of the real output\n".repeat(20_000));
+    put(beside(&store), "7", json!(7), &"one line of the real output\nand another\n".repeat(20_000));
     let tree = store.tree();
     let evidence = text(&tree, "w", "evidence.4k.txt");
     let in_place = see(&tree, "workers/w/tool_calls/001_ssh_exec.txt").unwrap().bytes().len();

@@ -59,10 +59,10 @@ fn metadata(id: &str, version: u64) -> Vec<u8> {
     serde_json::to_vec_pretty(&body).unwrap()
 }
 
-/// The output of a failed call, of up to 8 KB: a line for a line, each with its version.
+/// The output of a failed call, of up to 8 KB: every other line is its version.
 fn output(version: u64) -> Vec<u8> {
     let lines = 20 + version * 7 % 400;
-    let body = (0..lines).map(|_| stamped(version) + "\n").collect::<String>();
+    let body = (0..lines / 2).map(|n| format!("line {n} of it\n{}\n", stamped(version))).collect::<String>();
     ("Error: it failed\n".to_owned() + &body).into_bytes()
 }
 
