@@ -20,7 +20,7 @@ use crate::name::{Name, RelPath};
 use crate::store::{File, Meta, read_range};
 
 /// How much is kept in memory, in bytes.
-const KEPT: u64 = 32 << 20;
+const KEPT: u64 = 64 << 20;
 /// About how many transcripts that is.
 const ABOUT: usize = 10_000;
 /// How much of both ends of what was read is looked at to see whether it still is the same, in bytes.
