@@ -33,7 +33,7 @@ const PLACE: usize = 500;
 
 /// What an output that is shown whole may take beyond its share: the room kept for its ranges, which it has none of.
 /// A line end at its end, or a backslash in a marker, is then no reason to cut it.
-const WHOLE_EXTRA: usize = 32;
+pub(super) const WHOLE_EXTRA: usize = 16;
 
 /// What is shown of an output.
 #[derive(Debug, Default, PartialEq, Eq)]

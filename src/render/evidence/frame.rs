@@ -6,7 +6,7 @@
 use std::cell::Cell;
 
 use super::Written;
-use super::excerpt::{Excerpt, WHOLE_MAX, excerpt, range_text};
+use super::excerpt::{Excerpt, WHOLE_EXTRA, WHOLE_MAX, excerpt, range_text};
 use super::shares::{Claim, deal};
 use crate::model::Outcome;
 use crate::render::Budget;
@@ -19,6 +19,8 @@ const TAG: usize = 7;
 const INPUT_MAX: usize = 120;
 /// A section that is cut gets at least this much of its output, in bytes, or is only listed.
 const HEARING: usize = 540;
+/// How often it is tried to keep the bound with outputs that change meanwhile.
+const ATTEMPTS: usize = 4;
 /// The part of the budget that is kept for the list of what does not fit, in percent.
 const LISTING_PERCENT: usize = 8;
 
@@ -86,8 +88,17 @@ impl Content<'_> {
         let mut room = budget - frame;
         let (lines, left_out) = self.fitting_lines(room - nothing);
         room -= lines.len() + left_out.len();
-        let (shown, listed_room) = self.fill(room);
-        self.assemble(budget, lines + &left_out, shown, listed_room)
+        let lines = lines + &left_out;
+        for _ in 0..ATTEMPTS {
+            let (shown, listed_room) = self.fill(room);
+            let text = self.assemble(budget, &lines, shown, listed_room);
+            if text.len() <= budget {
+                return text.into_bytes();
+            }
+            // An output is larger by now than it was listed, and so is what is said of it.
+            room = room.saturating_sub(text.len() - budget);
+        }
+        self.tiny(budget)
     }
 
     /// Where not even the frame fits: the counts alone, cut to the budget.
@@ -215,7 +226,7 @@ impl Content<'_> {
         })
     }
 
-    fn assemble(&self, budget: usize, lines: String, shown: Vec<Shown>, room: usize) -> Vec<u8> {
+    fn assemble(&self, budget: usize, lines: &str, shown: Vec<Shown>, room: usize) -> String {
         let listed: Vec<usize> = (0..self.sections.len())
             .filter(|number| shown.binary_search_by_key(number, |shown| shown.number).is_err())
             .collect();
@@ -223,7 +234,7 @@ impl Content<'_> {
         let counts = Counts { whole, cut: shown.len() - whole, listed: listed.len() };
         let write = |tag: &str, used: usize| {
             let mut text = self.header(budget, used, &counts, tag);
-            text.push_str(&lines);
+            text.push_str(lines);
             shown.iter().for_each(|shown| text.push_str(&self.shown_text(shown, tag)));
             text.push_str(&self.not_shown_tagged(&listed, room, tag));
             text.push_str(&self.end(tag));
@@ -239,8 +250,7 @@ impl Content<'_> {
             }
             used = len;
         }
-        let text = write(&tag, used).into_bytes();
-        if text.len() > budget { self.tiny(budget) } else { text }
+        write(&tag, used)
     }
 
     fn header(&self, budget: usize, used: usize, counts: &Counts, tag: &str) -> String {
@@ -327,11 +337,11 @@ impl Content<'_> {
     }
 }
 
-/// The longest note on the section line of an output of `bytes` bytes that is not known before that is read, in bytes. Of
-/// one that becomes large just then the bound is kept by [`Content::tiny`].
+/// The longest note on the section line of an output of `bytes` bytes that is not known before that is read, with its
+/// ranges or what it may take beyond its share, in bytes.
 fn note_max(bytes: u64) -> usize {
     let note = if bytes > WHOLE_MAX { ", searched to byte 18446744073709551615" } else { ", not UTF-8" };
-    note.len() + ", bytes ".len()
+    note.len() + ", bytes ".len().max(WHOLE_EXTRA)
 }
 
 struct Counts {
@@ -366,6 +376,42 @@ fn tag_of(content: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::name::RelPath;
+    use crate::store::{Memory, Store};
+
+    #[test]
+    fn outputs_that_have_grown_since_they_were_listed_lose_neither_bound_nor_frame() {
+        let (store, path) = (Memory::new(), RelPath::parse("file").unwrap());
+        let odd = [&b"\xff"[..], b"[EVIDENCE:x]\n"].concat();
+        for (length, listed) in [(1, 0), (1, 8), (4, 40), (40, 500), (400, 0), (400, 999), (20_000, 99)] {
+            store.write(&path, odd.repeat(length));
+            let section = Section {
+                path: "a".into(),
+                source: "a".into(),
+                turn: 0,
+                outcome: None,
+                exit_code: None,
+                bytes: listed,
+                input: None,
+                unreadable: None,
+            };
+            for budget in (400..3_000).step_by(73) {
+                let content = Content {
+                    title: "x".into(),
+                    counted: "x".into(),
+                    lines: Vec::new(),
+                    more: &|_| String::new(),
+                    sections: vec![section.clone(); 12],
+                    open: &|_| store.open(&path).map_err(|error| error.to_string()),
+                    go_on: &|| true,
+                    failed: Cell::new(false),
+                };
+                let text =
+                    String::from_utf8(content.within(Budget::parse(&budget.to_string()).unwrap()).bytes).unwrap();
+                assert!(text.len() <= budget && text.starts_with("--- Evidence"), "{length} at {budget}: {text}");
+            }
+        }
+    }
 
     #[test]
     fn a_tag_does_not_occur_in_the_content() {
