@@ -83,11 +83,12 @@ static HAS_WORDS: LazyLock<Option<AhoCorasick>> =
     LazyLock::new(|| AhoCorasick::builder().ascii_case_insensitive(true).build(STEMS.iter().chain(&["×"])).ok());
 /// The words that are looked for, in the order of the bits of [`Signs`].
 static WORDS: LazyLock<Option<RegexSet>> = LazyLock::new(|| RegexSet::new([STRONG, WEAK, CAUTION, DENIAL, EXIT]).ok());
+/// The shapes that are looked for. By itself the second would be looked for from its full stop outwards, and in a line with
+/// many of them by backtracking in the end.
+static SHAPES: LazyLock<Option<RegexSet>> = LazyLock::new(|| RegexSet::new([FRAME, PLACE]).ok());
 static STRONG_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(STRONG).ok());
 static WEAK_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(WEAK).ok());
 static DENIAL_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(DENIAL).ok());
-static FRAME_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(FRAME).ok());
-static PLACE_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(PLACE).ok());
 static RED_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(RED).ok());
 
 /// What a line bears.
@@ -110,9 +111,9 @@ pub(super) struct Signs {
 impl Signs {
     /// What the line `text` bears, in which there are no terminal escapes.
     pub(super) fn of(text: &str) -> Signs {
-        let is = |alone: &LazyLock<Option<Regex>>| alone.as_ref().is_some_and(|alone| alone.is_match(text.as_bytes()));
-        let frame = may_be_frame(text) && is(&FRAME_ALONE);
-        let place = may_be_place(text.as_bytes()) && is(&PLACE_ALONE);
+        let shapes = SHAPES.as_ref().filter(|_| may_be_frame(text) || may_be_place(text.as_bytes()));
+        let shapes = shapes.map(|set| set.matches(text.as_bytes()));
+        let [frame, place] = std::array::from_fn(|bit| shapes.as_ref().is_some_and(|found| found.matched(bit)));
         let words = HAS_WORDS.as_ref().is_none_or(|words| words.is_match(text));
         let Some(set) = WORDS.as_ref().filter(|_| words) else { return Signs { frame, place, ..Signs::default() } };
         let found = set.matches(text.as_bytes());

@@ -15,7 +15,7 @@ use crate::name::{Name, RelPath};
 use crate::store::{Identity, Meta, Time};
 
 /// What is kept was made by these: another version of any of them may have made something else of the same transcript.
-const MADE_BY: [&str; 9] = [
+const MADE_BY: [&str; 11] = [
     env!("CARGO_PKG_VERSION"),
     include_str!("facts.rs"),
     include_str!("kept.rs"),
@@ -25,6 +25,8 @@ const MADE_BY: [&str; 9] = [
     include_str!("../input.rs"),
     include_str!("../jsonl.rs"),
     include_str!("../lenient.rs"),
+    include_str!("../value.rs"),
+    include_str!("../../name.rs"),
 ];
 
 /// The beginning of every hash that is a key.
