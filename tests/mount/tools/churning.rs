@@ -93,6 +93,8 @@ fn what_stays_is_met_once_while_others_come_and_go() {
             for n in 0.. {
                 pass(&store, n);
                 mount.read(&format!("workers/gamma/evidence.{}.txt", 1_000 + n));
+                // A walk for each change, however fast a file is made: what comes is there for a few walks, as is meant.
+                mount.shell("find \"$M\" >/dev/null 2>&1");
                 if done.load(Ordering::Relaxed) {
                     break;
                 }
