@@ -9,21 +9,19 @@ mod checks;
 mod clean;
 mod evidence;
 mod fragment;
+mod fragments;
 mod index;
 mod json;
 pub mod own;
 pub mod since;
+mod spread;
 mod summary;
 mod text;
 pub mod until;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
-use quick_cache::sync::Cache;
 
 pub use budget::Budget;
 
@@ -33,17 +31,15 @@ use crate::name::Name;
 use crate::store::Time;
 use crate::view::{Member, View, Visible};
 use evidence::Account;
-use fragment::{Fragment, Row};
+use fragment::Row;
+use fragments::{Fragments, GoOn, Stamped};
 use since::{Cursor, Look};
+use spread::spread;
 
 /// How long one render may look into outputs before the file says what was not read.
 pub const DEADLINE: Duration = Duration::from_secs(2);
-/// For how long what was not read in time is read on, before it is another request's turn.
-const CATCH_UP: Duration = Duration::from_millis(250);
 /// How often a file of a worker whose files change meanwhile is made before it is given as it is.
 const ATTEMPTS: u32 = 5;
-/// How many workers' fragments are kept.
-const FRAGMENTS: usize = 200_000;
 /// What the root's README.md says.
 const README: &str = include_str!("render/README.md");
 
@@ -125,27 +121,13 @@ pub struct Renderer {
     view: View,
     budget: Option<Budget>,
     deadline: Duration,
-    fragments: Cache<(Key, Key), Arc<Fragment>>,
-    /// Whether a file about many workers was made that not all could be read for in time.
-    is_behind: AtomicBool,
-    /// Which worker is next to be read for such files; none while nobody does.
-    catching_up: Mutex<Option<usize>>,
+    fragments: Fragments,
 }
-
-/// The members of a scope, each with the state of its files.
-type Stamped = Vec<(Arc<Member>, Result<Arc<Stamp>>)>;
 
 impl Renderer {
     /// A renderer for `view`; `budget` is the default of every evidence.txt instead of 16,000 and 28,000 bytes.
     pub fn new(view: View, budget: Option<Budget>) -> Renderer {
-        Renderer {
-            view,
-            budget,
-            deadline: DEADLINE,
-            fragments: Cache::new(FRAGMENTS),
-            is_behind: AtomicBool::new(false),
-            catching_up: Mutex::new(None),
-        }
+        Renderer { view, budget, deadline: DEADLINE, fragments: Fragments::new(DEADLINE / 4) }
     }
 
     /// The view.
@@ -156,30 +138,12 @@ impl Renderer {
     /// Whether a file about many workers waits for [`Renderer::catch_up`], to be called until it has caught up. Says so
     /// once.
     pub fn is_behind(&self) -> bool {
-        let mut next = self.catching_up.lock();
-        let begins = self.is_behind.swap(false, Ordering::AcqRel) && next.is_none();
-        if begins {
-            *next = Some(0);
-        }
-        begins
+        self.fragments.is_behind()
     }
 
     /// Reads for a moment what files about many workers are made of, each worker once. Whether there is more of it.
     pub fn catch_up(&self) -> bool {
-        let begun = Instant::now();
-        let go_on = || begun.elapsed() < CATCH_UP;
-        let visible = self.view.visible();
-        let Some(mut at) = *self.catching_up.lock() else { return false };
-        while let Some(member) = visible.members.get(at).filter(|_| go_on()) {
-            at += 1;
-            // What cannot be read now is read when it is asked for, and told.
-            if let Ok(stamp) = self.view.stamp(member, false) {
-                self.fragment(member, &stamp, &|| true);
-            }
-        }
-        let more = at < visible.members.len();
-        *self.catching_up.lock() = more.then_some(at);
-        more
+        self.fragments.catch_up(&self.view)
     }
 
     /// What a file would be made from now; [`Error::NotFound`] where its scope is not in the view.
@@ -257,7 +221,7 @@ impl Renderer {
         mut member: Arc<Member>,
         mut stamp: Arc<Stamp>,
         file: Generated,
-        go_on: &dyn Fn() -> bool,
+        go_on: GoOn<'_>,
     ) -> Result<Rendered> {
         for attempt in 1.. {
             let record = self.view.record(&member, &stamp, go_on)?;
@@ -301,7 +265,7 @@ impl Renderer {
         visible: &Visible,
         mut stamped: Stamped,
         file: Generated,
-        go_on: &dyn Fn() -> bool,
+        go_on: GoOn<'_>,
     ) -> Result<Rendered> {
         for attempt in 1..ATTEMPTS {
             let (rendered, settled) = self.swarm(scope, visible, &stamped, file, go_on)?;
@@ -321,27 +285,9 @@ impl Renderer {
         visible: &Visible,
         stamped: &Stamped,
         file: Generated,
-        go_on: &dyn Fn() -> bool,
+        go_on: GoOn<'_>,
     ) -> Result<(Rendered, bool)> {
-        let mut fragments: Vec<Option<(Arc<Fragment>, Arc<Stamp>)>> = vec![None; stamped.len()];
-        // Small workers first: one that takes long to look into must not cost the others their line. Of each file about
-        // so much is read even where it is one of many.
-        const OF_A_FILE: u64 = 64 << 10;
-        let size = |stamp: &Stamp| stamp.files.saturating_mul(OF_A_FILE).saturating_add(stamp.bytes);
-        let mut order: Vec<(usize, &Member, &Arc<Stamp>)> = stamped
-            .iter()
-            .enumerate()
-            .filter_map(|(at, (member, stamp))| Some((at, &**member, stamp.as_ref().ok()?)))
-            .collect();
-        order.sort_by_key(|(at, _, stamp)| (size(stamp), *at));
-        for (at, member, stamp) in order {
-            if let Some(slot) = fragments.get_mut(at) {
-                *slot = self.fragment(member, stamp, go_on);
-            }
-        }
-        if !go_on() {
-            self.is_behind.store(true, Ordering::Release);
-        }
+        let fragments = self.fragments.of(&self.view, stamped, go_on);
         let rows: Vec<Row<'_>> = stamped
             .iter()
             .zip(fragments)
@@ -405,45 +351,8 @@ impl Renderer {
             Scope::Run(name) => &visible.runs.get(name).ok_or(Error::NotFound)?.members,
             Scope::Worker(_) => return Err(Error::NotFound),
         };
-        Ok(members.iter().map(|member| (member.clone(), self.view.stamp(member, false))).collect())
-    }
-
-    /// What is kept of a worker, with the state of its files that it is of: the one given, or a later one if they changed
-    /// meanwhile.
-    fn fragment(
-        &self,
-        member: &Member,
-        stamp: &Arc<Stamp>,
-        go_on: &dyn Fn() -> bool,
-    ) -> Option<(Arc<Fragment>, Arc<Stamp>)> {
-        let begun = Instant::now();
-        let in_time = || go_on() && begun.elapsed() < self.deadline / 4;
-        let mut stamp = stamp.clone();
-        for attempt in 1.. {
-            let key = (stamp.key, member.entry.key());
-            if let Some(fragment) = self.fragments.get(&key) {
-                return Some((fragment, stamp));
-            }
-            if !go_on() {
-                return None;
-            }
-            // A record that cannot be read is told as such, and one that is read in part is shown in part.
-            let fragment = match self.view.record(member, &stamp, &in_time) {
-                Ok(record) => Fragment::of(&self.view, member, &stamp, &record),
-                Err(Error::NotFound) => return None,
-                Err(error) => Fragment::unreadable(&error),
-            };
-            let fragment = Arc::new(fragment);
-            let now = self.view.stamp_now(member).ok()?;
-            let settled = now.key == stamp.key;
-            if settled && fragment.whole {
-                self.fragments.insert(key, fragment.clone());
-            }
-            if settled || attempt == ATTEMPTS || !in_time() {
-                return Some((fragment, now));
-            }
-            stamp = now;
-        }
-        None
+        let stamps = spread(members, |member| self.view.stamp(member, false));
+        let vanished = || Err(Error::NotFound);
+        Ok(members.iter().cloned().zip(stamps.into_iter().map(|stamp| stamp.unwrap_or_else(vanished))).collect())
     }
 }

@@ -25,8 +25,12 @@ pub(super) fn narrowed(fd: BorrowedFd<'_>, mode: u32) -> u32 {
         return mode;
     }
     let mut list = [0; LENGTH_MAX];
-    // A descriptor that only stands for a file has no attributes; the file that it leads to has.
-    let bits = match rustix::fs::getxattr(format!("/proc/self/fd/{}", fd.as_raw_fd()), ATTRIBUTE, &mut list) {
+    let read = match rustix::fs::fgetxattr(fd, ATTRIBUTE, &mut list) {
+        // A descriptor that only stands for a file has no attributes; the file that it leads to has.
+        Err(Errno::BADF) => rustix::fs::getxattr(format!("/proc/self/fd/{}", fd.as_raw_fd()), ATTRIBUTE, &mut list),
+        read => read,
+    };
+    let bits = match read {
         Ok(length) => list.get(..length).and_then(bits).unwrap_or(0),
         Err(Errno::NODATA | Errno::OPNOTSUPP) => return mode,
         Err(_) => 0,

@@ -1,0 +1,141 @@
+//! The fragments of many workers: kept as long as their workers do not change, and made by several threads where many
+//! are missing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use quick_cache::sync::Cache;
+
+use super::Key;
+use super::fragment::Fragment;
+use super::spread::spread;
+use crate::catalog::Stamp;
+use crate::error::{Error, Result};
+use crate::view::{Member, View};
+
+/// How many are kept.
+const KEPT: usize = 200_000;
+/// For how long what was not read in time is read on, before it is another request's turn.
+const CATCH_UP: Duration = Duration::from_millis(250);
+/// How often one of a worker whose files change meanwhile is made before it is given as it is.
+const ATTEMPTS: u32 = 5;
+/// A file counts like so many bytes more: of each about so much is read even where it is one of many.
+const OF_A_FILE: u64 = 64 << 10;
+/// The members of a scope, each with the state of its files.
+pub(super) type Stamped = Vec<(Arc<Member>, Result<Arc<Stamp>>)>;
+/// Whether there is time left.
+pub(super) type GoOn<'a> = &'a (dyn Fn() -> bool + Sync);
+/// A fragment, with the state of the worker's files that it is of.
+pub(super) type Made = (Arc<Fragment>, Arc<Stamp>);
+
+/// What is kept of the workers of a view.
+pub(super) struct Fragments {
+    kept: Cache<(Key, Key), Arc<Fragment>>,
+    /// How long one of many may take.
+    each: Duration,
+    /// Whether not all could be made in time that were asked for.
+    is_behind: AtomicBool,
+    /// Which worker is next to be read for them; none while nobody does.
+    catching_up: Mutex<Option<usize>>,
+}
+
+impl Fragments {
+    /// None yet; one of many may take `each` to be made.
+    pub(super) fn new(each: Duration) -> Fragments {
+        Fragments { kept: Cache::new(KEPT), each, is_behind: AtomicBool::new(false), catching_up: Mutex::new(None) }
+    }
+
+    /// Whether there is a reason for [`Fragments::catch_up`], to be called until it has caught up. Says so once.
+    pub(super) fn is_behind(&self) -> bool {
+        let mut next = self.catching_up.lock();
+        let begins = self.is_behind.swap(false, Ordering::AcqRel) && next.is_none();
+        if begins {
+            *next = Some(0);
+        }
+        begins
+    }
+
+    /// Makes for a moment those that are missing, each once. Whether there are more of them.
+    pub(super) fn catch_up(&self, view: &View) -> bool {
+        let begun = Instant::now();
+        let go_on = || begun.elapsed() < CATCH_UP;
+        let visible = view.visible();
+        let Some(mut at) = *self.catching_up.lock() else { return false };
+        while let Some(member) = visible.members.get(at).filter(|_| go_on()) {
+            at += 1;
+            // What cannot be read now is read when it is asked for, and told.
+            if let Ok(stamp) = view.stamp(member, false) {
+                self.one(view, member, &stamp, &|| true);
+            }
+        }
+        let more = at < visible.members.len();
+        *self.catching_up.lock() = more.then_some(at);
+        more
+    }
+
+    /// One for each of `stamped`, in their order; none for those that there was no time for, or that vanished.
+    pub(super) fn of(&self, view: &View, stamped: &Stamped, go_on: GoOn<'_>) -> Vec<Option<Made>> {
+        let mut made: Vec<Option<Made>> = Vec::with_capacity(stamped.len());
+        let mut missing: Vec<(u64, usize, &Member, &Arc<Stamp>)> = Vec::new();
+        for (at, (member, stamp)) in stamped.iter().enumerate() {
+            let stamp = stamp.as_ref().ok();
+            let kept = stamp.and_then(|stamp| Some((self.kept.get(&key(member, stamp))?, stamp.clone())));
+            if let (None, Some(stamp)) = (&kept, stamp) {
+                let size = stamp.files.saturating_mul(OF_A_FILE).saturating_add(stamp.bytes);
+                missing.push((size, at, &**member, stamp));
+            }
+            made.push(kept);
+        }
+        // Small workers first: one that takes long to look into must not cost the others their line.
+        missing.sort_unstable_by_key(|(size, at, ..)| (*size, *at));
+        let found = spread(&missing, |(_, _, member, stamp)| self.one(view, member, stamp, go_on));
+        for ((_, at, ..), one) in missing.iter().zip(found) {
+            if let Some(slot) = made.get_mut(*at) {
+                *slot = one.flatten();
+            }
+        }
+        if !go_on() {
+            self.is_behind.store(true, Ordering::Release);
+        }
+        made
+    }
+
+    /// That of one worker: of the state given, or of a later one if its files changed meanwhile.
+    fn one(&self, view: &View, member: &Member, stamp: &Arc<Stamp>, go_on: GoOn<'_>) -> Option<Made> {
+        let begun = Instant::now();
+        let in_time = || go_on() && begun.elapsed() < self.each;
+        let mut stamp = stamp.clone();
+        for attempt in 1.. {
+            let key = key(member, &stamp);
+            if let Some(fragment) = self.kept.get(&key) {
+                return Some((fragment, stamp));
+            }
+            if !go_on() {
+                return None;
+            }
+            // A record that cannot be read is told as such, and one that is read in part is shown in part.
+            let fragment = match view.record(member, &stamp, &in_time) {
+                Ok(record) => Fragment::of(view, member, &stamp, &record),
+                Err(Error::NotFound) => return None,
+                Err(error) => Fragment::unreadable(&error),
+            };
+            let fragment = Arc::new(fragment);
+            let now = view.stamp_now(member).ok()?;
+            let settled = now.key == stamp.key;
+            if settled && fragment.whole {
+                self.kept.insert(key, fragment.clone());
+            }
+            if settled || attempt == ATTEMPTS || !in_time() {
+                return Some((fragment, now));
+            }
+            stamp = now;
+        }
+        None
+    }
+}
+
+fn key(member: &Member, stamp: &Stamp) -> (Key, Key) {
+    (stamp.key, member.entry.key())
+}
