@@ -5,6 +5,7 @@ mod fair;
 mod frame;
 mod loose;
 mod omissions;
+mod repeats;
 mod swarm;
 
 use std::sync::LazyLock;

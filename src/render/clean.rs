@@ -1,25 +1,28 @@
 //! Worker text made fit for a frame: no terminal escape, no control character, nothing that reads as our own frame.
 
+use std::borrow::Cow;
+
 use vte::{Parser, Perform};
 
 use crate::name::is_unprintable;
 
-/// Appends `raw` to `out` without terminal escapes and control characters. Tabs and line ends stay, a carriage return
-/// only before a line feed; invalid UTF-8 becomes U+FFFD. Returns whether there was any.
-pub(super) fn clean(raw: &[u8], out: &mut String) -> bool {
-    let plain = raw.iter().all(|b| matches!(b, b' '..=b'~' | b'\n' | b'\t'));
+/// `raw` without terminal escapes and control characters, and whether all of it is UTF-8; what is not becomes U+FFFD.
+/// Tabs and line ends stay, a carriage return only before a line feed.
+pub(super) fn cleaned(raw: &[u8]) -> (Cow<'_, str>, bool) {
+    // Without a way out in the middle, which lets many bytes be looked at in one step.
+    let plain = raw.iter().fold(true, |plain, b| plain & matches!(b, b' '..=b'~' | b'\n' | b'\t'));
     if let Some(text) = std::str::from_utf8(raw).ok().filter(|_| plain) {
-        out.push_str(text);
-        return false;
+        return (Cow::Borrowed(text), true);
     }
     let (body, end) = match raw {
         [body @ .., b'\r', b'\n'] => (body, "\r\n"),
         [body @ .., b'\n'] => (body, "\n"),
         body => (body, ""),
     };
-    Parser::new().advance(&mut Keep(out), body);
-    out.push_str(end);
-    std::str::from_utf8(body).is_err()
+    let mut text = String::with_capacity(raw.len());
+    Parser::new().advance(&mut Keep(&mut text), body);
+    text.push_str(end);
+    (Cow::Owned(text), std::str::from_utf8(body).is_ok())
 }
 
 struct Keep<'a>(&'a mut String);
@@ -72,9 +75,8 @@ pub(super) fn defuse(text: &str) -> String {
 /// `text` as a part of one line of ours: cleaned, on one line, markers defused, at most `max` bytes, cut at a
 /// character with `…` at the cut.
 pub(super) fn one_line(text: &str, max: usize) -> String {
-    let mut cleaned = String::new();
-    clean(text.as_bytes(), &mut cleaned);
-    let words: Vec<&str> = cleaned.split_whitespace().collect();
+    let (text, _) = cleaned(text.as_bytes());
+    let words: Vec<&str> = text.split_whitespace().collect();
     let mut line = defuse(&words.join(" "));
     if line.len() > max {
         line.truncate(line.floor_char_boundary(max.saturating_sub('…'.len_utf8())));
@@ -88,19 +90,17 @@ pub(super) fn one_line(text: &str, max: usize) -> String {
 mod tests {
     use super::*;
 
-    fn cleaned(raw: &[u8]) -> String {
-        let mut out = String::new();
-        clean(raw, &mut out);
-        out
+    fn text(raw: &[u8]) -> String {
+        cleaned(raw).0.into_owned()
     }
 
     #[test]
     fn escapes_and_controls_go_and_text_stays() {
-        assert_eq!(cleaned(b"\x1b[1;31mred\x1b[0m\tx\n"), "red\tx\n");
-        assert_eq!(cleaned(b"a\x07\x00b\x1b]0;title\x07c"), "abc");
-        assert_eq!(cleaned("caf\u{e9} \u{202e}x\u{9b}y".as_bytes()), "caf\u{e9} xy");
-        assert_eq!(cleaned(b"line\x01\r\n"), "line\r\n");
-        assert_eq!(cleaned(b"a\xffb"), "a\u{fffd}b");
+        assert_eq!(text(b"\x1b[1;31mred\x1b[0m\tx\n"), "red\tx\n");
+        assert_eq!(text(b"a\x07\x00b\x1b]0;title\x07c"), "abc");
+        assert_eq!(text("caf\u{e9} \u{202e}x\u{9b}y".as_bytes()), "caf\u{e9} xy");
+        assert_eq!(text(b"line\x01\r\n"), "line\r\n");
+        assert_eq!(text(b"a\xffb"), "a\u{fffd}b");
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub(super) use cause::cause;
 pub(super) use swarm::swarm;
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 
 use frame::{Content, Section};
 
@@ -98,28 +99,34 @@ fn decisive(trace: &Trace) -> Option<&ToolCall> {
 
 /// Of every so many steps one is taken from the end.
 const STEPS_A_ROUND: usize = 4;
+/// A step of fewer bytes, of which it is not known what was done in it, is taken to hand over to another.
+const BRIEF: u64 = 300;
 
 /// In which turn each of the `calls`, which are in order, is heard where there is not room for all. Steps are heard from
-/// the beginning, where the decisive one often is, and the last of all, and so on from both ends.
+/// the beginning, where the decisive one often is, and the last of all, and so on from both ends; brief ones behind the
+/// others.
 fn turns(calls: &[&ToolCall]) -> Vec<usize> {
-    let steps = |call: &&ToolCall| call.outcome == Outcome::Unknown;
-    let first = calls.iter().position(steps).unwrap_or_default();
-    let count = calls.iter().filter(|call| steps(call)).count();
+    let is_step = |at: &usize| calls.get(*at).is_some_and(|call| call.outcome == Outcome::Unknown);
+    let is_brief = |at: &usize| calls.get(*at).is_some_and(|call| call.bytes < BRIEF && call.input.is_none());
+    let steps: Vec<usize> = (0..calls.len()).filter(is_step).collect();
+    let (brief, telling): (VecDeque<usize>, VecDeque<usize>) = steps.iter().partition(|at| is_brief(at));
+    let heard = [telling, brief].map(from_both_ends).concat();
     let mut turns: Vec<usize> = (0..calls.len()).collect();
-    let (mut low, mut high) = (first, first + count);
-    for turn in first..first + count {
-        let at = if (turn - first) % STEPS_A_ROUND == 0 {
-            high -= 1;
-            high
-        } else {
-            low += 1;
-            low - 1
-        };
+    for (turn, at) in steps.into_iter().zip(heard) {
         if let Some(place) = turns.get_mut(at) {
             *place = turn;
         }
     }
     turns
+}
+
+/// The last, some of the first, the last but one, and so on.
+fn from_both_ends(mut steps: VecDeque<usize>) -> Vec<usize> {
+    let mut heard = Vec::with_capacity(steps.len());
+    while let Some(step) = if heard.len() % STEPS_A_ROUND == 0 { steps.pop_back() } else { steps.pop_front() } {
+        heard.push(step);
+    }
+    heard
 }
 
 /// The section of a call, which is heard in this turn; `prefix` stands before its path.

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::When;
 use crate::store::Time;
 
-pub(super) use super::clean::{clean, one_line};
+pub(super) use super::clean::{cleaned, one_line};
 
 /// A time of a file as UTC in RFC 3339, to the second.
 pub(super) fn utc(time: Time) -> String {
@@ -31,12 +31,10 @@ pub(super) fn duration(ms: u64) -> String {
 
 /// Several lines of worker text, cleaned, at most `max` characters, each behind `indent`.
 pub(super) fn block(text: &str, max: usize, indent: &str) -> String {
-    let mut cleaned = String::new();
-    for line in text.split_inclusive('\n') {
-        clean(line.as_bytes(), &mut cleaned);
-    }
-    let end = cleaned.char_indices().nth(max).map(|(at, _)| at);
-    let shown = end.and_then(|end| cleaned.get(..end)).unwrap_or(&cleaned);
+    let text_of = |line: &str| cleaned(line.as_bytes()).0.into_owned();
+    let all: String = text.split_inclusive('\n').map(text_of).collect();
+    let end = all.char_indices().nth(max).map(|(at, _)| at);
+    let shown = end.and_then(|end| all.get(..end)).unwrap_or(&all);
     let mut out = String::new();
     for line in shown.lines() {
         out.push_str(indent);

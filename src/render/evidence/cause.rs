@@ -84,7 +84,7 @@ fn lines_of(view: &View, member: &Member, call: &ToolCall) -> Lines {
 }
 
 /// Output wrapped in JSON has its own line ends written out, and its parts stand between quotes.
-fn parts(piece: &Piece) -> impl Iterator<Item = &str> {
+fn parts<'a>(piece: &'a Piece<'_>) -> impl Iterator<Item = &'a str> {
     piece.text.split("\\n").flat_map(|line| line.split("\": \"")).map(str::trim)
 }
 

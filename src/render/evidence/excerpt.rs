@@ -31,6 +31,11 @@ const HEAD_LEAST: usize = 480;
 /// For so many bytes of a share one place of the output is shown: more of them would explain less.
 const PLACE: usize = 500;
 
+/// What is left of the weight of a line that is shown of another output already; shorter lines are never taken for the
+/// same, in bytes.
+const SEEN: f64 = 0.2;
+const SEEN_LEAST: usize = 24;
+
 /// What an output that is shown whole may take beyond its share: the room kept for its ranges, which it has none of.
 /// A line end at its end, or a backslash in a marker, is then no reason to cut it.
 pub(super) const WHOLE_EXTRA: usize = 16;
@@ -52,34 +57,45 @@ pub(super) struct Excerpt {
 
 /// The excerpt of `file` (called `path` in omissions): its text and the listing of its ranges take
 /// at most `share` bytes together, or [`WHOLE_EXTRA`] more where nothing is left out.
-pub(super) fn excerpt(file: &dyn File, path: &str, share: usize, go_on: &dyn Fn() -> bool) -> Result<Excerpt> {
+///
+/// Of lines that are `seen` already others are shown first; what is shown here is seen from then on.
+pub(super) fn excerpt(
+    file: &dyn File,
+    path: &str,
+    share: usize,
+    seen: &mut Seen,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Excerpt> {
     let size = file.meta()?.size;
-    let probe = read_range(file, 0, BINARY_PROBE)?;
-    if memchr::memchr(0, &probe).is_some() {
+    let taken_whole = size <= WHOLE_MAX.max(share as u64);
+    let beginning = read_range(file, 0, if taken_whole { length(size) } else { BINARY_PROBE })?;
+    if memchr::memchr(0, beginning.get(..BINARY_PROBE).unwrap_or(&beginning)).is_some() {
         let text = "(binary, not shown)\n";
         let fits = text.len() <= share;
         let text = if fits { text.to_owned() } else { String::new() };
         return Ok(Excerpt { text, whole: false, ranges: Vec::new(), note: Some("binary".into()), bytes: Some(size) });
     }
-    let loaded = if size <= WHOLE_MAX.max(share as u64) {
-        Loaded::whole(file, size)?
-    } else {
-        Loaded::parts(file, size, share, go_on)?
-    };
-    let bytes = Some(loaded.size);
-    let note = match (loaded.utf8, loaded.searched) {
+    let loaded = if taken_whole { Loaded::whole(beginning) } else { Loaded::parts(file, size, share, go_on)? };
+    let (size, bytes) = (loaded.size, Some(loaded.size));
+    let (pieces, utf8) = loaded.pieces();
+    let note = match (utf8, loaded.searched) {
         (false, _) => Some("not UTF-8".to_owned()),
         (true, Some(end)) => Some(format!("searched to byte {end}")),
         (true, None) => None,
     };
-    let all =
-        loaded.complete.then(|| ended(defuse(&loaded.pieces.iter().map(|p| p.text.as_str()).collect::<String>())));
-    if let Some(text) = all.filter(|text| text.len() <= share + WHOLE_EXTRA) {
-        return Ok(Excerpt { text, ranges: Vec::new(), whole: true, note, bytes });
+    let most = share + WHOLE_EXTRA;
+    if loaded.complete && pieces.iter().map(|piece| piece.text.len()).sum::<usize>() <= most {
+        let text = ended(defuse(&pieces.iter().map(|piece| &*piece.text).collect::<String>()));
+        if text.len() <= most {
+            pieces.iter().for_each(|piece| seen.add(piece));
+            return Ok(Excerpt { text, ranges: Vec::new(), whole: true, note, bytes });
+        }
     }
-    let Loaded { pieces, size, .. } = loaded;
     let pieces = once(pieces);
-    let weighed = weigh(&pieces, size);
+    let mut weighed = weigh(&pieces, size);
+    for (weight, _) in weighed.weights.iter_mut().zip(&pieces).filter(|(_, piece)| seen.has(piece)) {
+        *weight *= SEEN;
+    }
     // Defusing markers adds bytes that are known only afterwards; what they take is taken off the share.
     let mut slack = 0;
     loop {
@@ -88,9 +104,27 @@ pub(super) fn excerpt(file: &dyn File, path: &str, share: usize, go_on: &dyn Fn(
         let cost = text.len() + ranges.iter().map(|range| range_text(range).len() + 2).sum::<usize>();
         if cost <= share || selection.is_empty() {
             let (text, ranges) = if cost <= share { (text, ranges) } else { Default::default() };
+            selection.shown().for_each(|piece| seen.add(piece));
             return Ok(Excerpt { text, ranges, whole: false, note, bytes });
         }
         slack += (cost - share).max(16);
+    }
+}
+
+/// The lines that are shown of other outputs of the same evidence.
+#[derive(Debug, Default)]
+pub(super) struct Seen(HashSet<String>);
+
+impl Seen {
+    fn add(&mut self, piece: &Piece<'_>) {
+        let text = piece.text.trim();
+        if text.len() >= SEEN_LEAST && !self.0.contains(text) {
+            self.0.insert(text.to_owned());
+        }
+    }
+
+    fn has(&self, piece: &Piece<'_>) -> bool {
+        self.0.contains(piece.text.trim())
     }
 }
 
@@ -110,21 +144,18 @@ fn ended(mut text: String) -> String {
 struct Loaded {
     /// Size of the output in bytes.
     size: u64,
-    pieces: Vec<Piece>,
-    /// Whether the pieces are all of it.
+    /// Where each part lies in it, and the part.
+    parts: Vec<(u64, Vec<u8>)>,
+    /// Whether the parts are all of it.
     complete: bool,
-    utf8: bool,
     /// Where the search for signs ended early.
     searched: Option<u64>,
 }
 
 impl Loaded {
-    fn whole(file: &dyn File, size: u64) -> Result<Loaded> {
-        let raw = read_range(file, 0, usize::try_from(size).unwrap_or(usize::MAX))?;
+    fn whole(raw: Vec<u8>) -> Loaded {
         // Less than stat told where the file was cut short just now.
-        let size = raw.len() as u64;
-        let (pieces, utf8) = pieces(&raw, 0);
-        Ok(Loaded { size, pieces, complete: true, utf8, searched: None })
+        Loaded { size: raw.len() as u64, parts: vec![(0, raw)], complete: true, searched: None }
     }
 
     /// One pass over all of it for signs, then only the regions that could be shown.
@@ -133,17 +164,32 @@ impl Loaded {
         let tail = size.saturating_sub((share as u64).saturating_mul(4).clamp(64 << 10, 8 << 20));
         let mut regions = vec![(0, HEAD.min(size)), (tail, size)];
         regions.extend(hits.iter().map(|at| (at.saturating_sub(AROUND), (at + AROUND).min(size))));
-        let mut loaded = Vec::new();
-        let mut utf8 = true;
+        let mut parts = Vec::new();
         for (start, end) in merged(regions) {
-            let raw = read_range(file, start, usize::try_from(end - start).unwrap_or(STEP))?;
+            let mut raw = read_range(file, start, length(end - start))?;
             let (from, to) = whole_lines(&raw, start == 0, end >= size);
-            let (mut found, valid) = pieces(raw.get(from..to).unwrap_or_default(), start + from as u64);
-            loaded.append(&mut found);
+            raw.truncate(to);
+            raw.drain(..from);
+            parts.push((start + from as u64, raw));
+        }
+        Ok(Loaded { size, parts, complete: false, searched })
+    }
+
+    /// Its pieces, in order, and whether all of them are UTF-8.
+    fn pieces(&self) -> (Vec<Piece<'_>>, bool) {
+        let (mut all, mut utf8) = (Vec::new(), true);
+        for (start, raw) in &self.parts {
+            let (mut found, valid) = pieces(raw, *start);
+            all.append(&mut found);
             utf8 &= valid;
         }
-        Ok(Loaded { size, pieces: loaded, complete: false, utf8, searched })
+        (all, utf8)
     }
+}
+
+/// A size that is to be taken into memory.
+fn length(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// Finds lines that tell of a failure in all of `file`, piecewise: the latest, as offsets. Also where it stopped, if early.
@@ -221,7 +267,7 @@ impl PartialOrd for Weight {
 
 /// Which pieces are shown, and an upper bound of what showing them costs.
 struct Selection<'a> {
-    pieces: &'a [Piece],
+    pieces: &'a [Piece<'a>],
     size: u64,
     chosen: Vec<bool>,
     cost: usize,
@@ -229,7 +275,7 @@ struct Selection<'a> {
 }
 
 impl<'a> Selection<'a> {
-    fn choose(pieces: &'a [Piece], weighed: &Weighed, size: u64, path: &str, share: usize) -> Selection<'a> {
+    fn choose(pieces: &'a [Piece<'a>], weighed: &Weighed, size: u64, path: &str, share: usize) -> Selection<'a> {
         // The longest an omission can be, its line end before it, and its range on the section line.
         let digits = size.to_string().len();
         let gap_cost = omission(size, 0, size, path).len() + 1 + 2 * digits + 3;
@@ -255,8 +301,8 @@ impl<'a> Selection<'a> {
             let text = pieces.get(at).map(|piece| piece.text.trim()).unwrap_or_default();
             let joins = selection.joins_before(at) || selection.joins_after(at);
             // A blank line, or one of nothing but escapes, is no place of its own; neither is what was shown elsewhere.
-            let opens = places > 0 && !text.is_empty() && !shown.contains(text);
-            if (joins || opens) && selection.take(at, share) {
+            let opens = || places > 0 && !text.is_empty() && !shown.contains(text);
+            if (joins || opens()) && selection.take(at, share) {
                 places -= usize::from(!joins);
                 shown.insert(text);
             }
@@ -320,6 +366,10 @@ impl<'a> Selection<'a> {
         }
     }
 
+    fn shown(&self) -> impl Iterator<Item = &'a Piece<'a>> {
+        self.pieces.iter().zip(&self.chosen).filter(|(_, chosen)| **chosen).map(|(piece, _)| piece)
+    }
+
     fn is_chosen(&self, at: usize) -> bool {
         self.chosen.get(at) == Some(&true)
     }
@@ -328,7 +378,7 @@ impl<'a> Selection<'a> {
     fn text(&self, path: &str) -> (String, Vec<(u64, u64)>) {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         let mut runs: Vec<Run> = Vec::new();
-        for (piece, _) in self.pieces.iter().zip(&self.chosen).filter(|(_, chosen)| **chosen) {
+        for piece in self.shown() {
             match (ranges.last_mut(), runs.last_mut()) {
                 (Some(last), Some(run)) if last.1 == piece.start => {
                     last.1 = piece.end;
@@ -368,7 +418,7 @@ struct Run {
 }
 
 impl Run {
-    fn add(&mut self, piece: &Piece) {
+    fn add(&mut self, piece: &Piece<'_>) {
         self.theirs.push_str(&piece.text);
         if piece.again > 0 {
             self.text.push_str(&defuse(&std::mem::take(&mut self.theirs)));

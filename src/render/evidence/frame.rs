@@ -4,9 +4,10 @@
 //! occur in it, so that no worker can write a line that passes for one of ours.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 
 use super::Written;
-use super::excerpt::{Excerpt, WHOLE_EXTRA, WHOLE_MAX, excerpt, range_text};
+use super::excerpt::{Excerpt, Seen, WHOLE_EXTRA, WHOLE_MAX, excerpt, range_text};
 use super::shares::{Claim, deal};
 use crate::model::Outcome;
 use crate::render::Budget;
@@ -182,10 +183,14 @@ impl Content<'_> {
             (!met, *i)
         });
         let mut shown: Vec<Shown> = Vec::with_capacity(included.len());
+        let (mut seen, mut wholes) = (Seen::default(), HashMap::new());
         for i in order {
             let (Some(number), Some(share)) = (included.get(i).copied(), shares.get(i)) else { continue };
             let share = share + carry;
-            let one = Shown { number, excerpt: self.excerpt(number, share) };
+            let mut one = Shown { number, excerpt: self.excerpt(number, share, &mut seen) };
+            if one.excerpt.whole {
+                self.refer(&mut one, &mut wholes);
+            }
             let allotted = share + overheads.get(number).copied().unwrap_or(0);
             if !one.excerpt.whole && one.excerpt.text.is_empty() {
                 // Not even an omission fits its share: it is listed, and the rest of what it was dealt goes on.
@@ -200,6 +205,19 @@ impl Content<'_> {
         shown
     }
 
+    /// Of a whole output that is shown of another section already, among `wholes`, says that instead.
+    fn refer(&self, one: &mut Shown, wholes: &mut HashMap<String, usize>) {
+        let excerpt = &mut one.excerpt;
+        let same = wholes.get(&excerpt.text).and_then(|number| self.sections.get(*number));
+        match same.map(|section| format!("the same as {}", section.path)) {
+            Some(same) if same.len() + 2 < excerpt.text.len() => {
+                (excerpt.note, excerpt.text) = (Some(same), String::new());
+            }
+            Some(_) => {}
+            None => drop(wholes.insert(excerpt.text.clone(), one.number)),
+        }
+    }
+
     fn weight(&self, number: usize) -> usize {
         match self.sections.get(number).and_then(|section| section.outcome) {
             Some(Outcome::Failed) => 8,
@@ -208,7 +226,7 @@ impl Content<'_> {
         }
     }
 
-    fn excerpt(&self, number: usize, share: usize) -> Excerpt {
+    fn excerpt(&self, number: usize, share: usize, seen: &mut Seen) -> Excerpt {
         let Some(section) = self.sections.get(number) else { return Excerpt::default() };
         let failed = |reason: &str| {
             let text = format!("({})\n", one_line(reason, 160));
@@ -218,8 +236,9 @@ impl Content<'_> {
         if let Some(reason) = &section.unreadable {
             return failed(reason);
         }
-        let read = (self.open)(number)
-            .and_then(|file| excerpt(&*file, &section.source, share, self.go_on).map_err(|error| error.to_string()));
+        let read = (self.open)(number).and_then(|file| {
+            excerpt(&*file, &section.source, share, seen, self.go_on).map_err(|error| error.to_string())
+        });
         read.unwrap_or_else(|reason| {
             self.failed.set(true);
             failed(&reason)

@@ -1,8 +1,10 @@
 //! Raw output as pieces that can be shown or left out: a line each, long lines in several, each with its place in the
 //! file. A state of a progress bar that the next one wrote over is a piece that shows nothing.
 
+use std::borrow::Cow;
+
 use super::signs::is_red;
-use crate::render::clean::clean;
+use crate::render::clean::cleaned;
 
 /// A longer line is taken in pieces of at most this many bytes.
 const PIECE_MAX: usize = 480;
@@ -14,20 +16,20 @@ const ESCAPE_MAX: usize = 32;
 
 /// A part of an output.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct Piece<'a> {
     /// Its first byte in the file.
     pub(super) start: u64,
     /// Behind its last byte.
     pub(super) end: u64,
     /// What is shown of it.
-    pub(super) text: String,
+    pub(super) text: Cow<'a, str>,
     /// Whether it is in a colour of errors.
     pub(super) red: bool,
     /// How often more its line follows, within the same bytes.
     pub(super) again: usize,
 }
 
-impl Piece {
+impl Piece<'_> {
     /// What is said of how often its line follows; empty if it does not.
     pub(super) fn repeats(&self) -> String {
         if self.again == 0 { String::new() } else { format!("[... the line above {} times more ...]\n", self.again) }
@@ -36,25 +38,23 @@ impl Piece {
 
 /// Cuts `raw`, which lies at `offset` bytes in its file, into pieces that cover it without a gap. The second value
 /// says whether all of it is UTF-8.
-pub(super) fn pieces(raw: &[u8], offset: u64) -> (Vec<Piece>, bool) {
-    let mut pieces: Vec<Piece> = Vec::with_capacity(raw.len() / 40 + 1);
+pub(super) fn pieces(raw: &[u8], offset: u64) -> (Vec<Piece<'_>>, bool) {
+    let mut pieces: Vec<Piece<'_>> = Vec::with_capacity(raw.len() / 40 + 1);
     let least = (raw.len() / PIECES_MAX) as u64;
     let mut utf8 = true;
     let mut at = 0;
     while let Some(rest) = raw.get(at..).filter(|rest| !rest.is_empty()) {
         let (len, overwritten) = next(rest);
-        let (mut text, mut red) = (String::new(), false);
-        let shown = rest.get(..len).unwrap_or(rest);
-        if !overwritten {
-            utf8 &= !clean(shown, &mut text);
-            red = is_red(shown);
-        }
+        let shown = rest.get(..len).filter(|_| !overwritten).unwrap_or_default();
+        let (text, valid) = cleaned(shown);
+        utf8 &= valid;
+        let red = is_red(shown);
         let start = offset + at as u64;
         let end = start + len as u64;
         match pieces.last_mut() {
             Some(last) if last.end - last.start < least => {
                 last.end = end;
-                last.text.push_str(&text);
+                last.text.to_mut().push_str(&text);
                 last.red |= red;
             }
             _ => pieces.push(Piece { start, end, text, red, again: 0 }),
@@ -68,8 +68,8 @@ pub(super) fn pieces(raw: &[u8], offset: u64) -> (Vec<Piece>, bool) {
 const REPEATED_LEAST: u64 = 120;
 
 /// The same pieces, but a line that follows itself again and again is one of them.
-pub(super) fn once(pieces: Vec<Piece>) -> Vec<Piece> {
-    let mut kept: Vec<Piece> = Vec::with_capacity(pieces.len());
+pub(super) fn once(pieces: Vec<Piece<'_>>) -> Vec<Piece<'_>> {
+    let mut kept: Vec<Piece<'_>> = Vec::with_capacity(pieces.len());
     let mut pieces = pieces.into_iter().peekable();
     while let Some(mut piece) = pieces.next() {
         let mut again = Vec::new();
@@ -134,7 +134,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn texts(raw: &[u8]) -> Vec<String> {
-        pieces(raw, 0).0.into_iter().map(|piece| piece.text).collect()
+        pieces(raw, 0).0.into_iter().map(|piece| piece.text.into_owned()).collect()
     }
 
     #[test]
@@ -147,13 +147,14 @@ mod tests {
 
     #[test]
     fn a_line_that_follows_itself_is_shown_once_with_a_count() {
-        let shown = |raw: &str| once(pieces(raw.as_bytes(), 0).0);
         let log = format!("a\n{}b\nb\n", "waiting for it\n".repeat(100));
-        let texts: Vec<String> = shown(&log).into_iter().map(|piece| piece.repeats() + &piece.text).collect();
+        let shown = once(pieces(log.as_bytes(), 0).0);
+        let texts: Vec<String> = shown.iter().map(|piece| piece.repeats() + &piece.text).collect();
         assert_eq!(texts, ["a\n", "[... the line above 99 times more ...]\nwaiting for it\n", "b\n", "b\n"]);
-        let covered: Vec<(u64, u64)> = shown(&log).iter().map(|piece| (piece.start, piece.end)).collect();
+        let covered: Vec<(u64, u64)> = shown.iter().map(|piece| (piece.start, piece.end)).collect();
         assert!(covered.windows(2).all(|two| two[0].1 == two[1].0) && covered[3].1 == log.len() as u64, "{covered:?}");
-        assert_eq!(shown(&"x".repeat(5_000)).len(), pieces("x".repeat(5_000).as_bytes(), 0).0.len());
+        let long = "x".repeat(5_000);
+        assert_eq!(once(pieces(long.as_bytes(), 0).0), pieces(long.as_bytes(), 0).0);
     }
 
     #[test]

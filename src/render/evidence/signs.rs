@@ -4,6 +4,7 @@
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
+use memchr::memmem::Finder;
 use regex::bytes::{Regex, RegexSet};
 
 /// Signs that something went wrong.
@@ -31,6 +32,8 @@ const EXIT: &str = r"(?i-u)\bexit(?:ed)?(?: with)?(?: code| status)?[: =]+-?[1-9
 const FRAME: &str = r#"(?-u)^\s*(?:at |from |in |File "|#\d+ |\.\.\. \d+ more|Caused by)|^\s+\S+\(.*\)\s*$|\bline \d"#;
 /// A file and a line of it.
 const PLACE: &str = r"(?-u)[\w/\\.-]\.\w{1,5}[:(]\d";
+/// The longest extension of a file in [`PLACE`], in bytes.
+const EXTENSION_MAX: usize = 5;
 /// The colours of an error on a terminal.
 const RED: &str = r"(?-u)\x1b\[(?:0?1;)?(?:31|91|38;5;(?:1|9|196))[;m]|\x1b\[41";
 
@@ -86,6 +89,8 @@ static WORDS: LazyLock<Option<RegexSet>> = LazyLock::new(|| RegexSet::new([STRON
 /// The shapes that are looked for. By itself the second would be looked for from its full stop outwards, and in a line with
 /// many of them by backtracking in the end.
 static SHAPES: LazyLock<Option<RegexSet>> = LazyLock::new(|| RegexSet::new([FRAME, PLACE]).ok());
+/// What a line names a line of a source with, in [`FRAME`].
+static NUMBERED: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("line "));
 static STRONG_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(STRONG).ok());
 static WEAK_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(WEAK).ok());
 static DENIAL_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(DENIAL).ok());
@@ -128,12 +133,17 @@ impl Signs {
 /// Whether [`FRAME`] could match, found out faster.
 fn may_be_frame(text: &str) -> bool {
     let begins = text.trim_ascii_start().bytes().next().is_some_and(|first| b"afiF#.C".contains(&first));
-    begins || text.trim_ascii_end().ends_with(')') || memchr::memmem::find(text.as_bytes(), b"line ").is_some()
+    begins || text.trim_ascii_end().ends_with(')') || NUMBERED.find(text.as_bytes()).is_some()
 }
 
-/// Whether [`PLACE`] could match, found out faster.
+/// Whether [`PLACE`] could match, found out faster: a time of day has a colon before a digit too, but no full stop.
 fn may_be_place(text: &[u8]) -> bool {
-    memchr::memchr2_iter(b':', b'(', text).any(|at| text.get(at + 1).is_some_and(u8::is_ascii_digit))
+    let has_extension = |at: usize| {
+        let near = text.get(at.saturating_sub(EXTENSION_MAX + 1)..at).unwrap_or_default();
+        near.contains(&b'.')
+    };
+    let is_numbered = |at: usize| text.get(at + 1).is_some_and(u8::is_ascii_digit);
+    memchr::memchr2_iter(b':', b'(', text).any(|at| is_numbered(at) && has_extension(at))
 }
 
 /// Where in `raw` lines tell of a failure, the first place of each.

@@ -43,11 +43,12 @@ pub(super) struct Weighed {
 }
 
 /// Weighs `pieces`, which are in order, of an output of `size` bytes.
-pub(super) fn weigh(pieces: &[Piece], size: u64) -> Weighed {
+pub(super) fn weigh(pieces: &[Piece<'_>], size: u64) -> Weighed {
     // States that were written over show nothing, and are nobody's neighbours.
-    let shown: Vec<&Piece> = pieces.iter().filter(|piece| !piece.text.is_empty()).collect();
+    let shown: Vec<&Piece<'_>> = pieces.iter().filter(|piece| !piece.text.is_empty()).collect();
     let signs: Vec<Signs> = shown.iter().map(|piece| Signs::of(&piece.text)).collect();
-    let of = even(&shown, alone(&shown, &signs, size));
+    let mut of = even(&shown, alone(&shown, &signs, size));
+    messages(&shown, &signs, &mut of);
     let mut signs = signs.into_iter();
     let mut failure: Option<usize> = None;
     let mut weights = Vec::with_capacity(pieces.len());
@@ -66,7 +67,7 @@ pub(super) fn weigh(pieces: &[Piece], size: u64) -> Weighed {
 }
 
 /// What each line weighs by itself and by where it stands.
-fn alone(pieces: &[&Piece], signs: &[Signs], size: u64) -> Vec<f64> {
+fn alone(pieces: &[&Piece<'_>], signs: &[Signs], size: u64) -> Vec<f64> {
     let flags = |of: &dyn Fn(usize, &Signs) -> bool| -> Vec<f64> {
         signs.iter().enumerate().map(|(at, signs)| f64::from(u8::from(of(at, signs)))).collect()
     };
@@ -117,7 +118,7 @@ fn behind(flags: &[f64], fade: f64) -> Vec<f64> {
 
 /// Bytes from each line to the next exit marker behind it, or to the end of the output where there is none at all; none
 /// for lines behind the last one: they are of what came after the failure.
-fn to_end(pieces: &[&Piece], signs: &[Signs], size: u64) -> Vec<Option<u64>> {
+fn to_end(pieces: &[&Piece<'_>], signs: &[Signs], size: u64) -> Vec<Option<u64>> {
     let mut end = if signs.iter().any(|signs| signs.exit) { None } else { Some(size) };
     let mut all: Vec<Option<u64>> = Vec::with_capacity(pieces.len());
     for (piece, signs) in pieces.iter().zip(signs).rev() {
@@ -131,9 +132,9 @@ fn to_end(pieces: &[&Piece], signs: &[Signs], size: u64) -> Vec<Option<u64>> {
 }
 
 /// Bytes from the last line that tells of a failure to each line.
-fn since_failure(pieces: &[&Piece], signs: &[Signs]) -> Vec<Option<u64>> {
+fn since_failure(pieces: &[&Piece<'_>], signs: &[Signs]) -> Vec<Option<u64>> {
     let mut from = None;
-    let since = |(piece, signs): (&&Piece, &Signs)| {
+    let since = |(piece, signs): (&&Piece<'_>, &Signs)| {
         if signs.strong {
             from = Some(piece.start);
         }
@@ -143,7 +144,7 @@ fn since_failure(pieces: &[&Piece], signs: &[Signs]) -> Vec<Option<u64>> {
 }
 
 /// Lets lines that belong together weigh alike.
-fn even(pieces: &[&Piece], mut weights: Vec<f64>) -> Vec<f64> {
+fn even(pieces: &[&Piece<'_>], mut weights: Vec<f64>) -> Vec<f64> {
     let goes_on = |at: usize| {
         let before = at.checked_sub(1).and_then(|before| pieces.get(before));
         before.is_some_and(|before| !before.text.ends_with('\n') && !before.text.ends_with("\\n"))
@@ -181,6 +182,27 @@ fn even(pieces: &[&Piece], mut weights: Vec<f64>) -> Vec<f64> {
     even
 }
 
+/// Lets a line that tells of a failure and stands at the head or the foot of a stack trace weigh as much as any line of
+/// the trace: it is what the trace is of.
+fn messages(pieces: &[&Piece<'_>], signs: &[Signs], weights: &mut [f64]) {
+    let is_indented = |at: usize| pieces.get(at).is_some_and(|piece| piece.text.starts_with([' ', '\t']));
+    let is_traced = |at: usize| is_indented(at) || signs.get(at).is_some_and(|signs| signs.frame);
+    let of: Vec<(usize, f64)> = (0..weights.len())
+        .filter(|at| signs.get(*at).is_some_and(|signs| signs.strong) && !is_traced(*at))
+        .map(|at| {
+            let above = (at.saturating_sub(PARAGRAPH_MAX)..at).rev().take_while(|at| is_traced(*at));
+            let below = (at + 1..weights.len()).take(PARAGRAPH_MAX).take_while(|at| is_traced(*at));
+            let heaviest = above.chain(below).filter_map(|at| weights.get(at).copied()).fold(0.0, f64::max);
+            (at, heaviest)
+        })
+        .collect();
+    for (at, least) in of {
+        if let Some(weight) = weights.get_mut(at) {
+            *weight = weight.max(least);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::lines::pieces;
@@ -200,8 +222,9 @@ mod tests {
 
     #[test]
     fn without_any_sign_the_end_weighs_most() {
-        let (pieces, _) = pieces(chatter(100).as_bytes(), 0);
-        let weights = weigh(&pieces, chatter(100).len() as u64).weights;
+        let log = chatter(100);
+        let (pieces, _) = pieces(log.as_bytes(), 0);
+        let weights = weigh(&pieces, log.len() as u64).weights;
         assert!(weights[10] < weights[50] && weights[50] < weights[90], "{weights:?}");
     }
 
@@ -225,6 +248,16 @@ mod tests {
         let (message, trace) = (weights[201], weights[203]);
         assert!(message > trace / 2.0 && message > 2.0 * weights[150] && trace > 2.0 * weights[150], "{weights:?}");
         assert!(["at f (src/a.x:10)", "error: it broke"].contains(&heaviest(&log).as_str()));
+    }
+
+    #[test]
+    fn the_message_below_a_stack_trace_weighs_as_much_as_the_trace() {
+        let frames: String = (0..20).map(|n| format!("  File \"src/a{n}.x\", line {n}, in f\n    g()\n")).collect();
+        let log = format!("Traceback (most recent call first):\n{frames}x.OddError: no such thing\n</output>\n");
+        let (pieces, _) = pieces(log.as_bytes(), 0);
+        let weights = weigh(&pieces, log.len() as u64).weights;
+        let most = weights.iter().copied().fold(0.0, f64::max);
+        assert_eq!(weights[41], most, "{weights:?}");
     }
 
     #[test]
