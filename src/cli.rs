@@ -166,7 +166,7 @@ struct MountArgs {
     #[arg(long)]
     allow_other: bool,
 
-    /// How large evidence.txt may be: bytes, or with k or M [default: 16000 a worker, 28000 a run or the swarm]
+    /// How large evidence.txt may be: bytes, with k or M, or tokens, as in 8000tok [default: 16000 a worker, 28000 a run or the swarm]
     #[arg(long, value_name = "SIZE", value_parser = budget)]
     budget: Option<String>,
 

@@ -5,6 +5,7 @@
 //! fragment per worker, so a change of one worker costs one fragment. Nothing here knows inodes or a kernel.
 
 mod budget;
+mod causes;
 mod checks;
 mod clean;
 mod evidence;
@@ -17,13 +18,14 @@ pub mod since;
 mod spread;
 mod summary;
 mod text;
+mod tokens;
 pub mod until;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use budget::Budget;
+pub use budget::{Budget, Unit};
 
 use crate::catalog::{Access, Stamp};
 use crate::error::{Error, Result};

@@ -7,6 +7,7 @@ mod loose;
 mod omissions;
 mod repeats;
 mod swarm;
+mod tokens;
 
 use std::sync::LazyLock;
 

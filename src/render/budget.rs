@@ -3,43 +3,90 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A bound in bytes for a whole generated file, from 0 to [`Budget::MAX`].
+use super::tokens;
+
+/// A bound for a whole generated file, in bytes or in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Budget(usize);
+pub struct Budget {
+    size: usize,
+    unit: Unit,
+}
+
+/// What a budget counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Unit {
+    /// Bytes.
+    Bytes,
+    /// Tokens of o200k_base.
+    Tokens,
+}
+
+/// What a token is taken to hold at most of ordinary text, in bytes.
+const TOKEN: usize = 4;
 
 impl Budget {
-    /// The largest budget: 64 MiB.
-    pub const MAX: Budget = Budget(64 << 20);
+    /// The largest budget in bytes: 64 MiB.
+    pub const MAX: Budget = Budget::bytes(64 << 20);
+    /// The largest budget in tokens: as many as may take as much.
+    pub const MAX_TOKENS: Budget = Budget { size: Budget::MAX.size / TOKEN, unit: Unit::Tokens };
     /// What a worker's evidence.txt takes if nothing is said.
-    pub const WORKER: Budget = Budget(16_000);
+    pub const WORKER: Budget = Budget::bytes(16_000);
     /// What the evidence.txt of a run or the swarm takes if nothing is said. Tools that show a command's output to an
     /// agent commonly cut at 30,000 characters; a larger file would be cut a second time.
-    pub const SWARM: Budget = Budget(28_000);
+    pub const SWARM: Budget = Budget::bytes(28_000);
 
-    /// Reads a size: digits with nothing behind (bytes), `k` (1,024) or `M` (1,048,576). The error is a sentence.
+    const fn bytes(size: usize) -> Budget {
+        Budget { size, unit: Unit::Bytes }
+    }
+
+    /// Reads a size: digits with nothing behind (bytes), `k` (1,024), `M` (1,048,576) or `tok` (tokens). The error is a
+    /// sentence.
     pub fn parse(text: &str) -> Result<Budget, String> {
-        let wrong =
-            || format!("`{}` is no size: digits, then nothing, k or M, as in 500, 4k or 1M", text.escape_debug());
-        let (digits, unit) = match text.strip_suffix('k') {
-            Some(digits) => (digits, 1 << 10),
-            None => match text.strip_suffix('M') {
-                Some(digits) => (digits, 1 << 20),
-                None => (text, 1),
-            },
-        };
+        let units = [("tok", 1, Budget::MAX_TOKENS), ("k", 1 << 10, Budget::MAX), ("M", 1 << 20, Budget::MAX)];
+        let unit = units.iter().find_map(|(name, of, max)| Some((text.strip_suffix(name)?, *of, *max)));
+        let (digits, of, max) = unit.unwrap_or((text, 1, Budget::MAX));
         if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(wrong());
+            return Err(format!(
+                "`{}` is no size: digits, then nothing, k, M or tok, as in 500, 4k, 1M or 2000tok",
+                text.escape_debug()
+            ));
         }
-        let bytes = digits.parse::<usize>().ok().and_then(|n| n.checked_mul(unit));
-        match bytes.filter(|bytes| *bytes <= Budget::MAX.0) {
-            Some(bytes) => Ok(Budget(bytes)),
-            None => Err(format!("{text} is too large: a budget is at most 64M")),
+        let size = digits.parse::<usize>().ok().and_then(|n| n.checked_mul(of));
+        match size.filter(|size| *size <= max.size) {
+            Some(size) => Ok(Budget { size, ..max }),
+            None => Err(format!("{text} is too large: a budget is at most 64M or {}tok", Budget::MAX_TOKENS.size)),
         }
     }
 
-    /// The bound in bytes.
-    pub fn bytes(self) -> usize {
-        self.0
+    /// The bound, in its unit.
+    pub fn size(self) -> usize {
+        self.size
+    }
+
+    /// What it counts.
+    pub fn unit(self) -> Unit {
+        self.unit
+    }
+
+    /// About how many bytes it holds: not fewer, of ordinary text.
+    pub fn about(self) -> usize {
+        match self.unit {
+            Unit::Bytes => self.size,
+            Unit::Tokens => self.size * TOKEN,
+        }
+    }
+
+    /// How much of it `text` takes.
+    pub fn used(self, text: &str) -> usize {
+        match self.unit {
+            Unit::Bytes => text.len(),
+            Unit::Tokens => tokens::count(text),
+        }
+    }
+
+    /// An amount in its unit, as it is said.
+    pub fn amount(self, size: usize) -> String {
+        Budget { size, ..self }.to_string()
     }
 }
 
@@ -53,7 +100,10 @@ impl FromStr for Budget {
 
 impl fmt::Display for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} B", self.0)
+        match self.unit {
+            Unit::Bytes => write!(f, "{} B", self.size),
+            Unit::Tokens => write!(f, "{} tok", self.size),
+        }
     }
 }
 
@@ -64,11 +114,13 @@ mod tests {
     #[test]
     fn sizes_are_digits_with_a_unit() {
         for (text, bytes) in [("0", 0), ("500", 500), ("4k", 4_096), ("1M", 1 << 20), ("64M", 64 << 20), ("007", 7)] {
-            assert_eq!(Budget::parse(text).map(Budget::bytes), Ok(bytes), "{text}");
+            assert_eq!(Budget::parse(text), Ok(Budget::bytes(bytes)), "{text}");
         }
-        for text in
-            ["", "k", "4K", "4m", "-1", "+1", "1.5k", "4kk", " 4", "65M", "99999999999999999999", "2000tok", "٤"]
-        {
+        for (text, size) in [("0tok", 0), ("2000tok", 2_000), ("16777216tok", 16 << 20)] {
+            assert_eq!(Budget::parse(text), Ok(Budget { size, unit: Unit::Tokens }), "{text}");
+        }
+        let wrong = ["", "k", "4K", "4m", "-1", "+1", "1.5k", "4kk", " 4", "65M", "99999999999999999999", "٤"];
+        for text in wrong.into_iter().chain(["tok", "2000 tok", "2ktok", "16777217tok", "2000tokens", "2000TOK"]) {
             assert!(Budget::parse(text).is_err(), "{text}");
         }
     }

@@ -49,6 +49,7 @@ pub(super) fn worker(
     } else {
         order.iter().zip(turns(&order)).map(|(call, turn)| section(call, "", turn)).collect()
     };
+    let has_sections = !sections.is_empty();
     let counted = if order.is_empty() {
         format!("Calls: 0 | Files: {}", sections.len())
     } else {
@@ -66,8 +67,12 @@ pub(super) fn worker(
     let content = Content {
         title: format!("Worker {} ({})", one_line(job, TITLE_MAX), one_line(&member.name.display(), TITLE_MAX)),
         counted,
-        lines: worker.error.iter().map(|error| format!("Error: {}", one_line(error, ERROR_MAX))).collect(),
-        more: &|_| "Error: too long for this budget".into(),
+        lines: &|room| {
+            let error = worker.error.as_deref().map(|error| format!("Error: {}\n", one_line(error, ERROR_MAX)));
+            let room = if has_sections { room * 2 / 3 } else { room };
+            let short = error.is_some().then(|| "Error: too long for this budget\n".to_owned());
+            error.into_iter().chain(short).find(|line| line.len() <= room).unwrap_or_default()
+        },
         sections,
         open: &open,
         go_on,

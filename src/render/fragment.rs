@@ -6,7 +6,7 @@ use super::checks::{self, Check};
 use super::evidence::{self, Account};
 use crate::catalog::Stamp;
 use crate::error::Error;
-use crate::model::{Outcome, Record, Worker};
+use crate::model::{Outcome, Record, Tokens, Worker};
 use crate::view::{Member, View};
 
 /// A worker among many.
@@ -48,6 +48,8 @@ pub(super) struct Fragment {
     pub(super) unknown: usize,
     /// Size of all outputs in bytes.
     pub(super) output_bytes: u64,
+    /// The tokens that it took, where its record tells.
+    pub(super) tokens: Option<Tokens>,
     /// One line that says why it failed; empty if it did not.
     pub(super) cause: String,
     /// What its claims do not bear out.
@@ -69,6 +71,7 @@ impl Fragment {
             failed: trace.count(Outcome::Failed),
             unknown: trace.count(Outcome::Unknown),
             output_bytes: trace.calls.iter().map(|call| call.bytes).fold(0, u64::saturating_add),
+            tokens: trace.tokens,
             cause,
             checks: checks::of(record, stamp),
             whole: read && record.is_whole() && stamp.skipped.unreadable == 0,
@@ -84,6 +87,7 @@ impl Fragment {
             failed: 0,
             unknown: 0,
             output_bytes: 0,
+            tokens: None,
             cause: String::new(),
             checks: vec![Check::new("unreadable", format!("its record cannot be read: {error}"), "tool_calls")],
             whole: false,

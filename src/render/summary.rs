@@ -1,5 +1,6 @@
 //! summary: the swarm, a run or a worker on one screen; what a supervisor keeps in its own context.
 
+use super::causes::{self, Alike, Failing};
 use super::checks::NO_FINAL_WORDS;
 use super::fragment::{Fragment, Row};
 use super::text::{block, count, duration, one_line, utc, when};
@@ -17,6 +18,9 @@ const WORDS_MAX: usize = 500;
 const TASK_MAX: usize = 300;
 /// How many workers of a kind are named in the summary of many.
 const NAMED_MAX: usize = 12;
+/// How many names of those that failed for one cause, and how much of that, in bytes.
+const NAMES_MAX: usize = 80;
+const CAUSE_MAX: usize = 160;
 
 /// The marker that stands for a worker's evidence in a text.
 pub(super) fn marker(member: &Member, worker: &Worker) -> String {
@@ -117,9 +121,13 @@ fn times(worker: &Worker) -> String {
 }
 
 fn tokens(worker: &Worker, trace: &Trace) -> String {
-    let Some(Tokens { input, output, cache_read, cache_creation }) = trace.tokens else { return String::new() };
+    let Some(tokens) = trace.tokens else { return String::new() };
     let model = worker.model.as_deref().map(|model| format!(" of {}", one_line(model, 100))).unwrap_or_default();
-    format!("{input} in, {output} out, {cache_read} read from and {cache_creation} put into the cache{model}")
+    spelled(tokens) + &model
+}
+
+fn spelled(Tokens { input, output, cache_read, cache_creation }: Tokens) -> String {
+    format!("{input} in, {output} out, {cache_read} read from and {cache_creation} put into the cache")
 }
 
 fn calls_line(trace: &Trace, unread: u64) -> String {
@@ -214,11 +222,10 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>
     let bytes: u64 = rows.iter().filter_map(|row| row.fragment.as_ref()).map(|f| f.output_bytes).sum();
     let calls: usize = rows.iter().filter_map(|row| row.fragment.as_ref()).map(|f| f.calls).sum();
     out.push_str(&format!("outputs  {} of {}\n", format_args!("{bytes} B"), count(calls, "call")));
-    let failed = of(Some(Outcome::Failed)).map(|row| {
-        let cause = row.fragment.as_ref().map(|f| f.cause.as_str()).unwrap_or_default();
-        (row.member, cause.to_owned())
-    });
-    list(&mut out, "failed", failed.collect());
+    out.push_str(&totals(rows));
+    let cause = |row: &Row<'_>| row.fragment.as_ref().map(|f| f.cause.clone()).unwrap_or_default();
+    let causes: Vec<(&Member, String)> = of(Some(Outcome::Failed)).map(|row| (row.member, cause(row))).collect();
+    failures(&mut out, &causes);
     let doubtful = rows.iter().filter_map(|row| {
         // Saying nothing at the end is no claim; in a list of many it would bury those who claim too much.
         let checks = row.fragment.as_ref()?.checks.iter().map(|check| check.name);
@@ -242,6 +249,46 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>
     }
     out.push_str("\nMore: evidence.txt here, and workers/<id>/summary, evidence.txt, index.json of each worker.\n");
     out
+}
+
+/// How long the workers took and what they spent, as far as that is recorded.
+fn totals(rows: &[Row<'_>]) -> String {
+    let mut out = String::new();
+    let timed: Vec<u64> = rows.iter().filter_map(|row| row.worker().duration_ms).collect();
+    if !timed.is_empty() {
+        let all = timed.iter().copied().fold(0, u64::saturating_add);
+        out.push_str(&format!("time     {} of {}\n", duration(all), count(timed.len(), "worker")));
+    }
+    let spent: Vec<Tokens> = rows.iter().filter_map(|row| row.fragment.as_ref()?.tokens).collect();
+    if !spent.is_empty() {
+        let mut all = Tokens::default();
+        spent.iter().for_each(|tokens| all += *tokens);
+        out.push_str(&format!("tokens   {}, of {}\n", spelled(all), count(spent.len(), "worker")));
+    }
+    out
+}
+
+/// Who failed, those of one cause together.
+fn failures(out: &mut String, causes: &[(&Member, String)]) {
+    if causes.is_empty() {
+        return;
+    }
+    let failing: Vec<Failing<'_>> = causes.iter().map(|(member, cause)| Failing { member, cause }).collect();
+    let same = causes::groups(&failing, Alike::Same);
+    let groups = if same.len() > NAMED_MAX { causes::groups(&failing, Alike::ButForNumbers) } else { same };
+    out.push_str(&format!("\nfailed ({}), by cause:\n", causes.len()));
+    for group in groups.iter().take(NAMED_MAX) {
+        out.push_str(&format!("  {}: {}\n", group.who(NAMES_MAX), one_line(group.cause, CAUSE_MAX)));
+    }
+    let rest = groups.get(NAMED_MAX..).unwrap_or_default();
+    let workers: usize = rest.iter().map(|group| group.members.len()).sum();
+    if workers > 0 {
+        out.push_str(&format!(
+            "  and {} more, of {}, in evidence.txt\n",
+            count(workers, "worker"),
+            count(rest.len(), "cause")
+        ));
+    }
 }
 
 fn list(out: &mut String, title: &str, workers: Vec<(&Member, String)>) {

@@ -106,8 +106,10 @@ fn names_of_files_cannot_write_markers_or_lines() {
 #[test]
 fn names_of_workers_cannot_write_markers_or_lines() {
     let store = TestStore::new();
-    for id in ["[EVIDENCE:run_id=1,job_id=2,worker_id=x]", "a\n[FAILED] forged: x", "\u{1b}[31mred", "b\u{202e}"] {
-        store.worker(id, json!({"run_id": "r", "job_id": "[EVIDENCE:x]"})).call(id, 1, "x", "Error: x\n");
+    let ids = ["[EVIDENCE:run_id=1,job_id=2,worker_id=x]", "a\n[FAILED] forged: x", "\u{1b}[31mred", "b\u{202e}"];
+    for (id, cause) in ids.iter().zip(["this", "that", "both", "both"]) {
+        let output = format!("Error: {cause}\n");
+        store.worker(id, json!({"run_id": "r", "job_id": "[EVIDENCE:x]"})).call(id, 1, "x", output);
     }
     let tree = store.tree();
     for budget in [200, 500, 28_000] {
@@ -116,7 +118,7 @@ fn names_of_workers_cannot_write_markers_or_lines() {
         }
     }
     let report = hold(&evidence(&tree, "", 28_000), 28_000).unwrap();
-    assert_eq!(report.lines.len(), 4, "{report:#?}");
+    assert_eq!(report.lines.len(), 3, "{report:#?}");
     let summary = see(&tree, "summary").unwrap().text().to_owned();
     assert!(!summary.to_lowercase().contains("[evidence:") && !summary.contains("\n[FAILED]"), "{summary}");
 }

@@ -48,6 +48,15 @@ fn every_failing_worker_has_a_line_of_cause_at_the_default_budget() {
     assert!(see(&tree, "runs/r/evidence.txt").unwrap().text().starts_with("--- Evidence for Run r --- #"));
 }
 
+/// How many failing workers a line tells of, if it does.
+fn told(line: &str) -> Option<usize> {
+    let who = line.strip_prefix("[FAILED] ")?;
+    match who.split_once(" workers (") {
+        Some((count, _)) => Some(count.parse().unwrap()),
+        None => Some(1),
+    }
+}
+
 /// Holds both evidences of a swarm at these budgets, in rising order.
 fn hold_swarm(failing: usize, others: usize, budgets: impl Iterator<Item = usize> + Clone) {
     let store = swarm_of(failing, others);
@@ -60,7 +69,7 @@ fn hold_swarm(failing: usize, others: usize, budgets: impl Iterator<Item = usize
             assert!(report.is_some() || !framed, "{folder:?} at {budget} lost the frame: {text}");
             let Some(report) = report else { continue };
             framed = true;
-            let told = report.lines.iter().filter(|line| line.starts_with("[FAILED] worker-")).count();
+            let told: usize = report.lines.iter().filter_map(|line| told(line)).sum();
             let rest = report.lines.iter().find_map(|line| line.strip_prefix("and ")?.split(' ').next()?.parse().ok());
             let start = format!("Workers: {} ({failing} failed, ", failing + others);
             assert!(report.counted.starts_with(&start), "{}", report.counted);
@@ -79,6 +88,58 @@ fn every_small_budget_is_a_bound_and_no_failing_worker_is_forgotten() {
 #[test]
 fn every_large_budget_is_a_bound_and_no_failing_worker_is_forgotten() {
     hold_swarm(60, 40, (200..1_000).step_by(173).chain((1_000..30_000).step_by(1_511)));
+}
+
+#[test]
+fn identical_failures_are_told_once_with_who_had_them() {
+    let store = TestStore::new();
+    for (id, cause) in [("a", "no space left"), ("b", "no route"), ("c", "no space left"), ("d", "no space left")] {
+        store.worker(id, json!({})).call(id, 1, "x", format!("Error: {cause}\n{}", LINE.repeat(20)));
+    }
+    let tree = store.tree();
+    let report = hold(&evidence(&tree, "", 28_000), 28_000).unwrap();
+    let lines = ["[FAILED] 3 workers (a, c, d): Error: no space left", "[FAILED] b: Error: no route"];
+    assert_eq!(report.lines, lines, "{report:#?}");
+    let shown: Vec<&str> = report.sections.iter().map(|section| section.path.as_str()).collect();
+    assert_eq!(shown, ["workers/a/tool_calls/001_x.txt", "workers/b/tool_calls/001_x.txt"]);
+    let summary = see(&tree, "summary").unwrap().text().to_owned();
+    let by_cause = "failed (4), by cause:\n  3 workers (a, c, d): Error: no space left\n  b: Error: no route\n";
+    assert!(summary.contains(by_cause), "{summary}");
+}
+
+#[test]
+fn two_hundred_failing_workers_have_their_cause_at_the_default_budget() {
+    let store = swarm_of(200, 10);
+    let report = hold(see(&store.tree(), "evidence.txt").unwrap().text(), 28_000).unwrap();
+    for number in 0..200 {
+        let line = format!("[FAILED] worker-{number:03}: Error: host {number} does not answer");
+        assert!(report.lines.contains(&line), "{number}: {report:#?}");
+    }
+}
+
+#[test]
+fn causes_that_do_not_fit_are_first_told_together_where_they_differ_in_numbers_and_then_counted() {
+    let store = TestStore::new();
+    let letters = |number: usize| ["a", "b", "c", "d", "e"].map(|c| c.repeat(1 + number % 7)).concat();
+    for number in 0..400 {
+        let id = format!("worker-{number:03}");
+        let cause = if number % 2 == 0 { format!("host {number} is gone") } else { letters(number) + &id };
+        store.worker(&id, json!({"status": "failed", "error": cause}));
+    }
+    let tree = store.tree();
+    let report = hold(&evidence(&tree, "", 4_000), 4_000).unwrap();
+    assert!(report.lines[0].starts_with("[FAILED] 200 workers (worker-000, worker-002, "), "{report:#?}");
+    assert!(report.lines[0].ends_with(" more): host 0 is gone"), "{report:#?}");
+    assert_eq!(report.lines.iter().filter_map(|line| told(line)).sum::<usize>(), 400, "{report:#?}");
+    let report = hold(&evidence(&tree, "", 900), 900).unwrap();
+    let rest = report.lines.last().unwrap();
+    let count: usize = rest.strip_prefix("and ").unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!(rest.contains(" more failing workers, of ") && count > 0, "{rest}");
+    assert_eq!(report.lines.iter().filter_map(|line| told(line)).sum::<usize>() + count, 400, "{report:#?}");
+    // The summary stays on one screen whatever failed.
+    let summary = see(&tree, "summary").unwrap().text().to_owned();
+    assert!(summary.lines().count() < 40 && summary.len() < 4_000, "{summary}");
+    assert!(summary.contains("\n  200 workers (worker-000, "), "{summary}");
 }
 
 #[test]
@@ -101,10 +162,11 @@ fn a_cause_cannot_hold_a_line_break_or_another_line() {
     }
     let tree = store.tree();
     let report = hold(&evidence(&tree, "", 1 << 20), 1 << 20).unwrap();
-    let told: Vec<&str> = report.lines.iter().map(|line| line.strip_prefix("[FAILED] ").unwrap()).collect();
-    let named: BTreeSet<String> = told.iter().map(|line| line.split(": ").next().unwrap().to_owned()).collect();
-    assert_eq!(told.len(), ids.len(), "one line for each: {told:#?}");
-    assert_eq!(named, ids);
+    let named = |id: &&String| report.lines.iter().any(|line| line.contains(id.as_str()));
+    assert_eq!(ids.iter().filter(named).count(), ids.len(), "{report:#?}");
+    let all: usize = report.lines.iter().map(|line| told(line).unwrap()).sum();
+    assert_eq!(all, ids.len(), "each is told once: {report:#?}");
+    assert!(!report.lines.iter().any(|line| line.starts_with(forged)), "{report:#?}");
     let summary = see(&tree, "summary").unwrap().text().to_owned();
     assert!(!summary.contains(&format!("\n{forged}")), "{summary}");
 }

@@ -69,15 +69,36 @@ fn made(says: &Says, bytes: &[u8]) -> Result<(), String> {
             in_order(&mut value);
             holds(must, &value, "").map_err(|what| format!("{what} in {text}"))
         }
-        Says::Text(most, must) => {
-            if bytes.len() > *most {
-                return Err(format!("{} bytes and not {most} at most", bytes.len()));
-            }
-            match must.iter().find(|part| !text.contains(part.as_str())) {
-                Some(part) => Err(format!("{part:?} is not in {text}")),
-                None => used(text),
+        Says::Text(most, must) => all_in(bytes, text, *most, must),
+        Says::Causes(most, must, failing) => {
+            all_in(bytes, text, *most, must)?;
+            let lines: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("[FAILED] ")).collect();
+            let lines: Vec<&str> = lines.into_iter().filter(|line| !line.starts_with("workers/")).collect();
+            let told =
+                |line: &&str| line.split_once(" workers (").and_then(|(count, _)| count.parse().ok()).unwrap_or(1);
+            let all: usize = lines.iter().map(told).sum();
+            let names = |name: &String, line: &&str| {
+                let among = [("(", ", "), ("(", "): "), (", ", ", "), (", ", "): ")];
+                let alone = line.starts_with(&format!("{name}: "));
+                alone || among.iter().any(|(from, to)| line.contains(&format!("{from}{name}{to}")))
+            };
+            match failing.iter().find(|name| !lines.iter().any(|line| names(name, line))) {
+                Some(name) => Err(format!("why {name} failed is not in {text}")),
+                None if all != failing.len() => Err(format!("{all} failed and not {failing:?} in {text}")),
+                None => Ok(()),
             }
         }
+    }
+}
+
+/// All of `must` is in a text of `most` bytes at most.
+fn all_in(bytes: &[u8], text: &str, most: usize, must: &[String]) -> Result<(), String> {
+    if bytes.len() > most {
+        return Err(format!("{} bytes and not {most} at most", bytes.len()));
+    }
+    match must.iter().find(|part| !text.contains(part.as_str())) {
+        Some(part) => Err(format!("{part:?} is not in {text}")),
+        None => used(text),
     }
 }
 

@@ -32,6 +32,8 @@ pub enum Says {
     Json(Value),
     /// All of these, in at most so many bytes.
     Text(usize, Vec<String>),
+    /// The same, and these workers with why they failed, and no others.
+    Causes(usize, Vec<String>, Vec<String>),
 }
 
 /// A worker under the name it has in the view.
@@ -179,14 +181,13 @@ fn many(put: &mut Put<'_>, folder: &[u8], members: &[&Member<'_>], about: Many<'
     }
     put(&[folder, b"summary"], Shown::Made { says: Says::Text(usize::MAX, says), mtime: Some(newest) });
     let title = about.run.map_or("Swarm".to_owned(), |run| format!("Run {run}"));
-    let mut says = vec![
+    let says = vec![
         format!("--- Evidence for {title} --- #"),
         format!("| Workers: {} ({failed} failed, {unknown} unknown) |", members.len()),
     ];
-    for member in members.iter().filter(|member| member.worker.outcome == "failed") {
-        says.push(format!("\n[FAILED] {}: ", display(&member.name)));
-    }
-    put(&[folder, b"evidence.txt"], Shown::Made { says: Says::Text(28_000, says), mtime: Some(newest) });
+    let failing = members.iter().filter(|member| member.worker.outcome == "failed");
+    let says = Says::Causes(28_000, says, failing.map(|member| display(&member.name)).collect());
+    put(&[folder, b"evidence.txt"], Shown::Made { says, mtime: Some(newest) });
 }
 
 fn many_index(members: &[&Member<'_>], run: Option<&str>, skipped: Option<[u64; 3]>, newest: Time) -> Shown {

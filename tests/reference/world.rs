@@ -158,7 +158,7 @@ impl<'a> World<'a> {
 fn asked(eyes: &dyn Eyes, must: &Must, sight: &Sight, turn: usize) -> Result<(), String> {
     let budget = BUDGETS[turn % BUDGETS.len()];
     let excerpts = must.iter().filter(|(path, shown)| {
-        let text = matches!(shown, Shown::Made { says: Says::Text(..), .. });
+        let text = matches!(shown, Shown::Made { says: Says::Text(..) | Says::Causes(..), .. });
         text && path.ends_with(b"evidence.txt")
     });
     for (path, _) in excerpts.skip(turn % EVERY).step_by(EVERY) {

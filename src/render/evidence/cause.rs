@@ -2,7 +2,8 @@
 
 use std::cmp::Reverse;
 
-use super::lines::{Piece, pieces};
+use super::lines::{Piece, once, pieces};
+use super::weigh::weigh;
 use super::{decisive, open_call, signs};
 use crate::model::{Output, Record, ToolCall};
 use crate::render::clean::one_line;
@@ -19,7 +20,7 @@ const QUOTE_MAX: usize = 160;
 /// So many equal signs of punctuation in a row make a line a heading.
 const RULER: usize = 5;
 
-/// Why a worker failed: the strongest lines of its decisive call, the latest first; where none
+/// Why a worker failed: the strongest lines of its decisive call, the heaviest first; where none
 /// bears a sign of failure, its own error, else the last line of that output. The second value says whether that
 /// output could be read.
 pub(in crate::render) fn cause(view: &View, member: &Member, record: &Record) -> (String, bool) {
@@ -60,25 +61,38 @@ fn lines_of(view: &View, member: &Member, call: &ToolCall) -> Lines {
         return Lines::None;
     }
     let (pieces, _) = pieces(&raw, 0);
-    let texts: Vec<&str> =
-        pieces.iter().flat_map(parts).filter(|text| text.chars().any(char::is_alphanumeric)).collect();
+    let pieces = once(pieces);
+    let weights = weigh(&pieces, raw.len() as u64).weights;
+    let says = |text: &&str| text.chars().any(char::is_alphanumeric);
+    let texts: Vec<(&str, f64)> = pieces
+        .iter()
+        .zip(weights)
+        .flat_map(|(piece, weight)| parts(piece).filter(says).map(move |text| (text, weight)))
+        .collect();
     let mut telling: Vec<_> = texts
         .iter()
         .enumerate()
-        .filter_map(|(at, text)| signs::of_line(text).map(|sign| (Reverse(sign), is_heading(text), Reverse(at), *text)))
+        .filter_map(|(at, (text, weight))| {
+            signs::of_line(text).map(|sign| (Reverse(sign), is_heading(text), *weight, at, *text))
+        })
         .collect();
-    telling.sort_unstable();
+    // Of lines of equal weight the latest first.
+    telling.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)).then(b.2.total_cmp(&a.2)).then(b.3.cmp(&a.3)));
+    let strongest = telling.first().map(|(sign, heading, ..)| (*sign, *heading));
+    telling.retain(|(sign, heading, ..)| Some((*sign, *heading)) == strongest);
+    // The latest of them second: often it sums up.
+    if let Some(latest) = (1..telling.len()).max_by_key(|at| telling.get(*at).map(|(.., at, _)| *at)) {
+        telling.get_mut(1..=latest).unwrap_or_default().rotate_right(1);
+    }
     let mut quoted: Vec<String> = Vec::new();
-    let strongest = telling.first().map(|(sign, ..)| *sign);
-    for (sign, _, _, text) in telling {
-        let text = one_line(text, QUOTE_MAX);
-        if quoted.len() < QUOTED && Some(sign) == strongest && !quoted.contains(&text) {
+    for text in telling.into_iter().map(|(.., text)| one_line(text, QUOTE_MAX)) {
+        if quoted.len() < QUOTED && !quoted.contains(&text) {
             quoted.push(text);
         }
     }
     match texts.last() {
         _ if !quoted.is_empty() => Lines::Telling(quoted),
-        Some(last) => Lines::Last((*last).to_owned()),
+        Some((last, _)) => Lines::Last((*last).to_owned()),
         None => Lines::None,
     }
 }

@@ -10,8 +10,8 @@ use super::Written;
 use super::excerpt::{Excerpt, Seen, WHOLE_EXTRA, WHOLE_MAX, excerpt, range_text};
 use super::shares::{Claim, deal};
 use crate::model::Outcome;
-use crate::render::Budget;
 use crate::render::clean::one_line;
+use crate::render::{Budget, Unit};
 use crate::store::File;
 
 /// Length of a tag: `#` and six hexadecimal digits.
@@ -22,6 +22,15 @@ const INPUT_MAX: usize = 120;
 const HEARING: usize = 540;
 /// How often it is tried to keep the bound with outputs that change meanwhile.
 const ATTEMPTS: usize = 4;
+/// How a frame begins.
+const BEGIN: &str = "--- Evidence for ";
+/// How often it is tried to find the longest text that fits a budget of tokens; that so much of it is used, in percent, is
+/// enough, or that limits differ by so many bytes.
+const TRIES: usize = 8;
+const ENOUGH_PERCENT: usize = 97;
+const CLOSE: usize = 24;
+/// A text that is so many bytes shorter than it may be shows all that there is.
+const SPARE: usize = 1_000;
 /// The part of the budget that is kept for the list of what does not fit, in percent.
 const LISTING_PERCENT: usize = 8;
 
@@ -52,10 +61,8 @@ pub(super) struct Content<'a> {
     pub(super) title: String,
     /// What the header says is being counted: `Calls: 14 (3 failed, 1 unknown)`.
     pub(super) counted: String,
-    /// Lines between header and sections; each may be left out from the end, and is then counted as `more`.
-    pub(super) lines: Vec<String>,
-    /// How lines that were left out are said: `61 more failing workers`.
-    pub(super) more: &'a dyn Fn(usize) -> String,
+    /// The lines between header and sections, made for at most so many bytes.
+    pub(super) lines: &'a dyn Fn(usize) -> String,
     /// The sections.
     pub(super) sections: Vec<Section>,
     /// Opens the output of a section by its number.
@@ -75,56 +82,76 @@ struct Shown {
 impl Content<'_> {
     /// The whole file: at most `budget`, whatever the content.
     pub(super) fn within(self, budget: Budget) -> Written {
-        let bytes = self.bytes(budget.bytes());
-        Written { bytes, whole: !self.failed.get() }
+        let text = match budget.unit() {
+            Unit::Bytes => self.text(budget, budget.size()),
+            Unit::Tokens => self.fitting(budget),
+        };
+        Written { bytes: text.into_bytes(), whole: !self.failed.get() }
     }
 
-    fn bytes(&self, budget: usize) -> Vec<u8> {
-        let frame =
-            self.header(budget, budget, &Counts::most(self.sections.len()), "").len() + self.end("").len() + 2 * TAG;
-        let nothing = if self.sections.is_empty() { 0 } else { self.not_shown(&[], 0).len() + TAG };
-        if frame + nothing > budget {
-            return self.tiny(budget);
+    /// The longest text found that fits a budget of tokens: what bytes take is known only when they are there.
+    fn fitting(&self, budget: Budget) -> String {
+        let mut best: Option<String> = None;
+        // It fits with so many bytes, and does not with so many.
+        let (mut fits, mut over) = (0, Budget::MAX.size() + 1);
+        let mut limit = budget.about() * 3 / 4;
+        for _ in 0..TRIES {
+            let text = self.text(budget, limit);
+            let used = budget.used(&text);
+            // What it says of itself may not settle, since its own digits count.
+            let is_true = has_frame(&text).is_none_or(|header| header.contains(&used_text(budget, used)));
+            if used <= budget.size() && is_true {
+                let enough = used * 100 >= budget.size() * ENOUGH_PERCENT || text.len() + SPARE < limit;
+                (fits, best) = (limit, Some(text));
+                if enough {
+                    break;
+                }
+            } else {
+                over = limit;
+            }
+            if over - fits <= CLOSE || best.is_some() && !(self.go_on)() {
+                break;
+            }
+            let next = (limit as u128 * budget.size() as u128 / used.max(1) as u128) as usize;
+            limit = (next - next / 100).clamp(fits + 1, over - 1);
         }
-        let mut room = budget - frame;
-        let (lines, left_out) = self.fitting_lines(room - nothing);
-        room -= lines.len() + left_out.len();
-        let lines = lines + &left_out;
+        best.unwrap_or_else(|| {
+            let mut text = self.tiny(budget, budget.about());
+            while budget.used(&text) > budget.size() {
+                text.truncate(text.floor_char_boundary(text.len() - 1 - text.len() / 8));
+            }
+            text
+        })
+    }
+
+    /// The whole file in at most `limit` bytes.
+    fn text(&self, budget: Budget, limit: usize) -> String {
+        let frame =
+            self.header(budget, limit, &Counts::most(self.sections.len()), "").len() + self.end("").len() + 2 * TAG;
+        let nothing = if self.sections.is_empty() { 0 } else { self.not_shown(&[], 0).len() + TAG };
+        if frame + nothing > limit {
+            return self.tiny(budget, limit);
+        }
+        let mut room = limit - frame;
+        let lines = (self.lines)(room - nothing);
+        room = room.saturating_sub(lines.len());
         for _ in 0..ATTEMPTS {
             let (shown, listed_room) = self.fill(room);
             let text = self.assemble(budget, &lines, shown, listed_room);
-            if text.len() <= budget {
-                return text.into_bytes();
+            if text.len() <= limit {
+                return text;
             }
             // An output is larger by now than it was listed, and so is what is said of it.
-            room = room.saturating_sub(text.len() - budget);
+            room = room.saturating_sub(text.len() - limit);
         }
-        self.tiny(budget)
+        self.tiny(budget, limit)
     }
 
-    /// Where not even the frame fits: the counts alone, cut to the budget.
-    fn tiny(&self, budget: usize) -> Vec<u8> {
-        let mut text = format!("{}; budget {budget} B is too small for more\n", self.counted);
-        text.truncate(text.floor_char_boundary(budget));
-        text.into_bytes()
-    }
-
-    /// As many of the lines as fit into two thirds of `room` (all of it where there are no sections), and what is said
-    /// of the others.
-    fn fitting_lines(&self, room: usize) -> (String, String) {
-        let limit = if self.sections.is_empty() { room } else { room * 2 / 3 };
-        let more = |n: usize| if n == 0 { String::new() } else { (self.more)(n) + "\n" };
-        let mut text = String::new();
-        for (at, line) in self.lines.iter().enumerate() {
-            let rest = self.lines.len() - at - 1;
-            if text.len() + line.len() + 1 + more(rest).len() > limit {
-                let left_out = more(rest + 1);
-                return (text, if left_out.len() <= limit { left_out } else { String::new() });
-            }
-            text.push_str(line);
-            text.push('\n');
-        }
-        (text, String::new())
+    /// Where not even the frame fits: the counts alone, cut to `limit` bytes.
+    fn tiny(&self, budget: Budget, limit: usize) -> String {
+        let mut text = format!("{}; budget {budget} is too small for more\n", self.counted);
+        text.truncate(text.floor_char_boundary(limit));
+        text
     }
 
     /// Chooses which sections are shown and fills them. The second value is the room left for the list of others.
@@ -245,7 +272,7 @@ impl Content<'_> {
         })
     }
 
-    fn assemble(&self, budget: usize, lines: &str, shown: Vec<Shown>, room: usize) -> String {
+    fn assemble(&self, budget: Budget, lines: &str, shown: Vec<Shown>, room: usize) -> String {
         let listed: Vec<usize> = (0..self.sections.len())
             .filter(|number| shown.binary_search_by_key(number, |shown| shown.number).is_err())
             .collect();
@@ -260,23 +287,26 @@ impl Content<'_> {
             text
         };
         let tag = tag_of(&write("", 0));
-        // The number of bytes used stands in the file itself; a second pass settles its own digits.
-        let mut used = write(&tag, 0).len();
+        // How much is used stands in the file itself; a second pass settles its own digits.
+        let mut used = budget.used(&write(&tag, 0));
         for _ in 0..4 {
-            let len = write(&tag, used).len();
-            if len == used {
-                break;
+            let text = write(&tag, used);
+            let now = budget.used(&text);
+            if now == used {
+                return text;
             }
-            used = len;
+            used = now;
         }
         write(&tag, used)
     }
 
-    fn header(&self, budget: usize, used: usize, counts: &Counts, tag: &str) -> String {
+    fn header(&self, budget: Budget, used: usize, counts: &Counts, tag: &str) -> String {
         let Counts { whole, cut, listed } = counts;
         format!(
-            "--- Evidence for {} --- {tag}\nBudget: {budget} B | Used: {used} B | {} | Whole: {whole} | Cut: {cut} | Listed: {listed}\n",
-            self.title, self.counted,
+            "{BEGIN}{} --- {tag}\nBudget: {budget}{}{} | Whole: {whole} | Cut: {cut} | Listed: {listed}\n",
+            self.title,
+            used_text(budget, used),
+            self.counted,
         )
     }
 
@@ -356,6 +386,16 @@ impl Content<'_> {
     }
 }
 
+/// How it is said how much of a budget is used.
+fn used_text(budget: Budget, used: usize) -> String {
+    format!(" | Used: {} | ", budget.amount(used))
+}
+
+/// The second line of a text that has a frame.
+fn has_frame(text: &str) -> Option<&str> {
+    text.strip_prefix(BEGIN)?.lines().nth(1)
+}
+
 /// The longest note on the section line of an output of `bytes` bytes that is not known before that is read, with its
 /// ranges or what it may take beyond its share, in bytes.
 fn note_max(bytes: u64) -> usize {
@@ -418,8 +458,7 @@ mod tests {
                 let content = Content {
                     title: "x".into(),
                     counted: "x".into(),
-                    lines: Vec::new(),
-                    more: &|_| String::new(),
+                    lines: &|_| String::new(),
                     sections: vec![section.clone(); 12],
                     open: &|_| store.open(&path).map_err(|error| error.to_string()),
                     go_on: &|| true,

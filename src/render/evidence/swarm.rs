@@ -1,4 +1,4 @@
-//! The evidence of many workers: a line of cause for each that failed, then excerpts of what they failed in.
+//! The evidence of many workers: a line for each cause with those that failed for it, then excerpts of what they failed in.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::frame::{Content, Section};
 use super::{Account, Written, decisive, open_call, section};
 use crate::model::{Outcome, Record};
-use crate::render::clean::one_line;
+use crate::render::causes::{self, Alike, Failing};
 use crate::render::{Budget, own};
 use crate::store::File;
 use crate::view::View;
@@ -26,14 +26,20 @@ pub(in crate::render) fn swarm(
     let count = |wanted| accounts.iter().filter(|account| outcome(account) == wanted).count();
     let unread = count(None);
     let unread = if unread == 0 { String::new() } else { format!(", {unread} not read in time") };
-    // Every failing worker has a line, so no line may take more than its part of half the budget.
-    let line_max = (budget.bytes() / 2 / failed.len().max(1)).clamp(60, 360);
-    let lines = failed.iter().map(|account| cause_line(account, line_max)).collect();
-    // The decisive call of each failing worker; more of a worker is in its own evidence.txt.
-    let may_be_shown = budget.bytes() / 300 + 1;
-    let told: Vec<(&Account<'_>, Arc<Record>)> = failed
+    let failing: Vec<Failing<'_>> = failed
+        .iter()
+        .map(|account| Failing {
+            member: account.member,
+            cause: account.end.map(|(_, cause)| cause).unwrap_or_default(),
+        })
+        .collect();
+    // The decisive call of one worker of each cause; more of a worker is in its own evidence.txt.
+    let may_be_shown = budget.about() / 300 + 1;
+    let told: Vec<(&Account<'_>, Arc<Record>)> = causes::groups(&failing, Alike::Same)
         .iter()
         .take(may_be_shown)
+        .filter_map(|group| group.members.first())
+        .filter_map(|first| failed.iter().find(|account| std::ptr::eq(account.member, *first)))
         .filter_map(|account| record(account).map(|record| (*account, record)))
         .collect();
     let calls: Vec<_> =
@@ -58,18 +64,11 @@ pub(in crate::render) fn swarm(
             failed.len(),
             count(Some(Outcome::Unknown)),
         ),
-        lines,
-        more: &|n| format!("and {n} more failing workers: index.json names them, workers/<id>/evidence.txt shows each"),
+        lines: &|room| causes::lines(&failing, room),
         sections,
         open: &open,
         go_on,
         failed: Cell::new(false),
     };
     content.within(budget)
-}
-
-fn cause_line(account: &Account<'_>, max: usize) -> String {
-    let name = account.member.name.display();
-    let cause = account.end.map(|(_, cause)| cause).unwrap_or_default();
-    one_line(&format!("[FAILED] {name}: {cause}"), max)
 }

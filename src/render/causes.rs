@@ -1,0 +1,144 @@
+//! The workers that failed, by why they did: those of one cause together.
+
+use std::collections::HashMap;
+
+use super::clean::one_line;
+use crate::view::Member;
+
+/// The longest name of a worker in a list, in bytes.
+const NAME_MAX: usize = 120;
+/// The longest cause, and the shortest that a cause is cut to while there are names that can be counted instead, in bytes.
+const CAUSE_MAX: usize = 320;
+const CAUSE_LEAST: usize = 60;
+/// A cause of so many bytes most often says what happened; for more, excerpts do not give way.
+const CAUSE_GOOD: usize = 120;
+/// Causes are cut in steps of so many bytes until all fit.
+const STEP: usize = 20;
+/// How many bytes of names a group shows where not all fit, and where not even that does.
+const NAMES_SOME: usize = 200;
+const NAMES_FEW: usize = 60;
+
+/// A worker that failed.
+#[derive(Clone, Copy)]
+pub(super) struct Failing<'a> {
+    /// The worker.
+    pub(super) member: &'a Member,
+    /// One line that says why.
+    pub(super) cause: &'a str,
+}
+
+/// Workers that failed for one cause, in the order of their names.
+pub(super) struct Group<'a> {
+    /// Them.
+    pub(super) members: Vec<&'a Member>,
+    /// The cause of the first of them.
+    pub(super) cause: &'a str,
+}
+
+/// When two causes are one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Alike {
+    /// They are the same.
+    Same,
+    /// They differ in numbers at most.
+    ButForNumbers,
+}
+
+/// The groups of `failing`, the largest first.
+pub(super) fn groups<'a>(failing: &[Failing<'a>], alike: Alike) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    let mut known: HashMap<String, usize> = HashMap::new();
+    for Failing { member, cause } in failing {
+        let key = match alike {
+            Alike::Same => (*cause).to_owned(),
+            Alike::ButForNumbers => cause.split(|c: char| c.is_ascii_digit()).filter(|part| !part.is_empty()).collect(),
+        };
+        let at = *known.entry(key).or_insert(groups.len());
+        match groups.get_mut(at) {
+            Some(group) => group.members.push(*member),
+            None => groups.push(Group { members: vec![*member], cause }),
+        }
+    }
+    groups.sort_by_key(|group| std::cmp::Reverse(group.members.len()));
+    groups
+}
+
+impl Group<'_> {
+    /// Who they are: a name, or how many and as many names as `max` bytes hold.
+    pub(super) fn who(&self, max: usize) -> String {
+        let name = |member: &Member| one_line(&member.name.display(), NAME_MAX);
+        if let [one] = self.members.as_slice() {
+            return name(one);
+        }
+        let mut names = String::new();
+        let mut left = self.members.len();
+        for name in self.members.iter().map(|member| name(member)) {
+            if !names.is_empty() && names.len() + name.len() > max {
+                break;
+            }
+            names = if names.is_empty() { name } else { names + ", " + &name };
+            left -= 1;
+        }
+        let more = if left == 0 { String::new() } else { format!(" and {left} more") };
+        format!("{} workers ({names}{more})", self.members.len())
+    }
+}
+
+/// A line for each cause, with who failed for it, in at most `room` bytes: in two thirds of that while causes can be told
+/// well, so that there is something left for excerpts. Where not all names fit, those of a group are counted; where not
+/// all causes do, first those are one that differ in numbers, and then the rarest are counted.
+pub(super) fn lines(failing: &[Failing<'_>], room: usize) -> String {
+    let same = groups(failing, Alike::Same);
+    let all = whos(&same, usize::MAX);
+    let told = fitting(&same, &all, CAUSE_GOOD, room * 2 / 3).or_else(|| fitting(&same, &all, CAUSE_LEAST, room));
+    let told = told.or_else(|| fitting(&same, &whos(&same, NAMES_SOME), CAUSE_LEAST, room));
+    told.unwrap_or_else(|| {
+        let alike = groups(failing, Alike::ButForNumbers);
+        let told = fitting(&alike, &whos(&alike, NAMES_SOME), CAUSE_LEAST, room);
+        told.unwrap_or_else(|| most_frequent(&alike, room))
+    })
+}
+
+fn whos(groups: &[Group<'_>], names_max: usize) -> Vec<String> {
+    groups.iter().map(|group| group.who(names_max)).collect()
+}
+
+fn line(who: &str, cause: &str, cause_max: usize) -> String {
+    format!("[FAILED] {who}: {}\n", one_line(cause, cause_max))
+}
+
+/// All groups, their causes cut as little as `room` allows, but not below `least` bytes.
+fn fitting(groups: &[Group<'_>], whos: &[String], least: usize, room: usize) -> Option<String> {
+    let frame = line("", "", 0).len();
+    let fits = |cause_max: &usize| {
+        let lengths = groups.iter().zip(whos).map(|(group, who)| frame + who.len() + group.cause.len().min(*cause_max));
+        lengths.sum::<usize>() <= room
+    };
+    let cause_max = (least..=CAUSE_MAX).rev().step_by(STEP).find(fits)?;
+    Some(groups.iter().zip(whos).map(|(group, who)| line(who, group.cause, cause_max)).collect())
+}
+
+/// The largest groups, as many as fit, and how many workers there are beside them.
+fn most_frequent(groups: &[Group<'_>], room: usize) -> String {
+    let more = |groups: &[Group<'_>]| {
+        let workers: usize = groups.iter().map(|group| group.members.len()).sum();
+        let text = format!(
+            "and {workers} more failing workers, of {} more causes: index.json names them, workers/<id>/evidence.txt shows \
+             each\n",
+            groups.len()
+        );
+        if workers == 0 { String::new() } else { text }
+    };
+    let mut text = String::new();
+    let mut rest = groups;
+    while let [group, others @ ..] = rest {
+        let line = line(&group.who(NAMES_FEW), group.cause, CAUSE_LEAST);
+        if text.len() + line.len() + more(others).len() > room {
+            break;
+        }
+        text.push_str(&line);
+        rest = others;
+    }
+    text.push_str(&more(rest));
+    if text.len() <= room { text } else { String::new() }
+}

@@ -1,0 +1,80 @@
+//! Budgets in tokens: the bound is counted by the tokenizer itself, whatever the text is made of.
+
+use super::*;
+use crate::needs_fuse;
+use crate::support::mount::Mount;
+
+/// How many tokens a text takes.
+fn tokens(text: &str) -> usize {
+    bpe_openai::o200k_base().count(text)
+}
+
+/// Outputs that take more, and fewer, bytes a token than most.
+fn shapes() -> Vec<String> {
+    let lines = |of: &dyn Fn(usize) -> String| (0..400).map(|n| of(n) + "\n").collect::<String>();
+    vec![
+        lines(&|n| format!("2026-01-20 10:00:{:02} INFO {:x} worker is going on with what it does", n % 60, n * 7_919)),
+        format!("Error: {}", "a1b2c3d4e5f60718293a4b5c6d7e8f90".repeat(500)),
+        lines(&|n| format!("{n}行目、漢字と仮名のまじった出力の一行です。")),
+        lines(&|n| format!("{}{n}", " ".repeat(200))) + "Error: spaces",
+        lines(&|n| format!("{} failed", "🦀".repeat(1 + n % 30))),
+        lines(&|n| "word and ".repeat(1 + n % 9)),
+    ]
+}
+
+/// Holds that a text is within `budget` tokens, and tells the truth about that where it has a frame.
+fn hold(text: &str, budget: usize) {
+    let used = tokens(text);
+    assert!(used <= budget, "{used} tokens at {budget}: {text}");
+    if has_frame(text) {
+        let said = format!("\nBudget: {budget} tok | Used: {used} tok | ");
+        assert!(text.contains(&said), "{said:?} is not in {text}");
+    }
+}
+
+fn of(tree: &Tree, folder: &str, budget: usize) -> String {
+    see(tree, format!("{folder}evidence.{budget}tok.txt")).unwrap().text().to_owned()
+}
+
+#[test]
+fn a_budget_of_tokens_is_a_bound_in_tokens() {
+    for output in shapes() {
+        let store = worker_with([output.as_str(), "Error: it broke\n", "plain\n"]);
+        let tree = store.tree();
+        for budget in (0..150).step_by(7).chain([200, 333, 700, 2_000, 5_000]) {
+            hold(&of(&tree, "workers/w/", budget), budget);
+            hold(&of(&tree, "", budget), budget);
+        }
+    }
+}
+
+#[test]
+fn a_budget_of_tokens_that_is_needed_is_used_and_one_that_is_not_shows_all() {
+    for output in shapes() {
+        let store = worker_with([output.as_str()]);
+        let text = of(&store.tree(), "workers/w/", 2_000);
+        assert!(tokens(&text) > 1_800, "{} tokens: {text}", tokens(&text));
+        let all = of(&store.tree(), "workers/w/", 1_000_000);
+        assert!(all.contains("| Whole: 1 | Cut: 0 | Listed: 0\n"), "{all}");
+        hold(&all, 1_000_000);
+    }
+}
+
+#[test]
+fn the_same_budget_of_tokens_gives_the_same_bytes() {
+    let store = worker_with(shapes());
+    assert_eq!(of(&store.tree(), "workers/w/", 3_000), of(&store.tree(), "workers/w/", 3_000));
+}
+
+#[test]
+fn a_mount_whose_budget_is_in_tokens_keeps_it() {
+    needs_fuse!();
+    let store = worker_with(shapes());
+    let mount = Mount::with(&store.path(), &["--budget", "900tok"]);
+    for folder in ["workers/w/", ""] {
+        let text = mount.read(&format!("{folder}evidence.txt"));
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("\nBudget: 900 tok | "), "{text}");
+        hold(&text, 900);
+    }
+}
