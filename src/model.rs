@@ -317,6 +317,8 @@ pub struct Trace {
     pub task: Option<String>,
     /// The worker's own last words; none if it left an empty or a placeholder result.
     pub final_words: Option<String>,
+    /// Whether there are none in its own record because it said them to its parent, in whose record they are.
+    pub words_with_parent: bool,
     /// Calls that the thread mentions and that left no output.
     pub unanswered: Unanswered,
     /// Lines of JSONL files that could not be read, by file.

@@ -7,6 +7,7 @@
 mod budget;
 mod causes;
 mod checks;
+mod claims;
 mod clean;
 mod evidence;
 mod fragment;

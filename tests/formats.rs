@@ -2,6 +2,7 @@
 
 mod black_box;
 mod calls;
+mod checks;
 mod claude_code;
 mod contrary;
 mod layouts;

@@ -1,12 +1,14 @@
 //! A worker's claims held against its record: no model, no guess, each with a name and the file that shows it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Serialize;
 
 use super::text::one_line;
 use crate::catalog::Stamp;
-use crate::model::{Flaw, Outcome, Output, Record, Status, Trace, Unanswered, Unused};
+use crate::model::{Flaw, Outcome, Output, Record, Status, Trace, Unanswered, Unused, Worker};
+use crate::store::Time;
 
 /// A worker that completed without a word of its own.
 pub(super) const NO_FINAL_WORDS: &str = "no_final_words";
@@ -34,19 +36,36 @@ impl Check {
     }
 }
 
-/// All checks that found something.
-pub(super) fn of(record: &Record, stamp: &Stamp) -> Vec<Check> {
+/// A worker that is not finished, and wrote nothing for this long while others did, is silent. Tools commonly give a call
+/// ten minutes at most.
+const SILENT: Duration = Duration::from_secs(15 * 60);
+/// Its name. It is found among many workers alone: of one, there is nothing to measure it against but a clock.
+pub(super) const SILENT_NAME: &str = "silent";
+
+/// For how long a worker that wrote last at `last` has been silent, where `newest` is the newest time of all.
+pub(super) fn silent(worker: &Worker, last: Time, newest: Time) -> Option<Duration> {
+    let since = Duration::from_secs(u64::try_from(newest.secs.saturating_sub(last.secs)).unwrap_or_default());
+    (!worker.status.is_finished() && worker.status != Status::Unknown && since >= SILENT).then_some(since)
+}
+
+/// All checks that found something. `missing` tells which files that it names in its final words are not there.
+pub(super) fn of(record: &Record, stamp: &Stamp, missing: &dyn Fn(&str) -> Vec<String>) -> Vec<Check> {
     let Record { worker, trace, unread } = record;
     let mut checks: Vec<Check> = worker.flaws.iter().map(flaw).collect();
     let finished = worker.status.is_finished();
     if finished && trace.records_calls && trace.calls.is_empty() {
         checks.push(Check::new("no_tool_call", "it finished without any tool call".into(), "tool_calls"));
     }
-    if worker.status == Status::Completed && trace.final_words.is_none() {
+    if worker.status == Status::Completed && trace.final_words.is_none() && !trace.words_with_parent {
         checks.push(Check::new(NO_FINAL_WORDS, "it finished without a word of its own".into(), "result.txt"));
     }
     if worker.status == Status::Completed {
         success(trace, &mut checks);
+        let missing = trace.final_words.as_deref().map(missing).unwrap_or_default();
+        checks.extend(missing.into_iter().map(|file| {
+            let says = "its final words name this file, which is not there".into();
+            Check::new("claimed_file_missing", says, file)
+        }));
     }
     if finished && !trace.unanswered.tools.is_empty() {
         let says = format!("calls that left no output: {}", quoted(&trace.unanswered));
@@ -142,12 +161,19 @@ fn unused(unused: &Unused, checks: &mut Vec<Check>) {
 
 fn repeated(trace: &Trace, checks: &mut Vec<Check>) {
     let mut failures: BTreeMap<(&str, &str), (usize, String)> = BTreeMap::new();
-    for call in trace.calls.iter().filter(|call| call.outcome == Outcome::Failed) {
+    for call in &trace.calls {
         // Without its input a call cannot be told to be the same.
         let Some(input) = &call.input else { continue };
-        let entry = failures.entry((&call.tool, input)).or_default();
-        entry.0 += 1;
-        entry.1 = call.path.display();
+        match call.outcome {
+            Outcome::Failed => {
+                let entry = failures.entry((&call.tool, input)).or_default();
+                entry.0 += 1;
+                entry.1 = call.path.display();
+            }
+            // It was tried until it went well, as one does who looks for a fault.
+            Outcome::Ok => drop(failures.remove(&(call.tool.as_str(), input.as_str()))),
+            Outcome::Unknown => {}
+        }
     }
     for ((tool, input), (times, file)) in failures {
         if times >= REPEATED {

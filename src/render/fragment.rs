@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::checks::{self, Check};
+use super::claims;
 use super::evidence::{self, Account};
 use crate::catalog::Stamp;
 use crate::error::Error;
@@ -73,7 +74,7 @@ impl Fragment {
             output_bytes: trace.calls.iter().map(|call| call.bytes).fold(0, u64::saturating_add),
             tokens: trace.tokens,
             cause,
-            checks: checks::of(record, stamp),
+            checks: checks::of(record, stamp, &|words| claims::missing(view, member, words)),
             whole: read && record.is_whole() && stamp.skipped.unreadable == 0,
         }
     }

@@ -1,5 +1,6 @@
 //! index.json: what programs read. Of a worker in full; of a run or the swarm a line for each worker.
 
+use super::checks;
 use super::fragment::{self, Fragment};
 use super::json::{Call, CallCounts, FileRow, Row, Source, SwarmTail, WorkerIndex, hex, printable};
 use super::own;
@@ -95,7 +96,9 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[fragmen
     let mut out = String::from("{\"workers\":[");
     for (at, one) in rows.iter().enumerate() {
         out.push_str(if at == 0 { "\n" } else { ",\n" });
-        let row = row(one.member, one.worker(), one.fragment.as_deref(), one.stamp.as_deref());
+        let mut row = row(one.member, one.worker(), one.fragment.as_deref(), one.stamp.as_deref());
+        let last = one.stamp.as_ref().map_or(newest, |stamp| stamp.newest);
+        row.checks.extend(checks::silent(one.worker(), last, newest).map(|_| checks::SILENT_NAME));
         out.push_str(&json(serde_json::to_string(&row)));
     }
     let active = rows.iter().filter(|row| {

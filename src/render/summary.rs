@@ -1,7 +1,7 @@
 //! summary: the swarm, a run or a worker on one screen; what a supervisor keeps in its own context.
 
 use super::causes::{self, Alike, Failing};
-use super::checks::NO_FINAL_WORDS;
+use super::checks::{self, NO_FINAL_WORDS};
 use super::fragment::{Fragment, Row};
 use super::text::{block, count, duration, one_line, utc, when};
 use crate::catalog::Stamp;
@@ -69,6 +69,7 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Recor
             out.push_str("\nfinal words (its own, not verified):\n");
             out.push_str(&block(words, WORDS_MAX, "  "));
         }
+        None if trace.words_with_parent => out.push_str("\nfinal words: in its parent's call, not in its own record\n"),
         None => out.push_str("\nfinal words: none\n"),
     }
     let checks = &fragment.checks;
@@ -240,9 +241,11 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>
         .map(|row| (row, row.stamp.as_ref().map(|stamp| stamp.newest).unwrap_or_default()))
         .collect();
     moving.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
-    let moving = moving
-        .into_iter()
-        .map(|(row, time)| (row.member, format!("{}, last write {}", row.worker().status, utc(time))));
+    let moving = moving.into_iter().map(|(row, time)| {
+        let silent = checks::silent(row.worker(), time, newest);
+        let silent = silent.map(|since| format!(", silent for {}", duration(since.as_millis() as u64)));
+        (row.member, format!("{}, last write {}{}", row.worker().status, utc(time), silent.unwrap_or_default()))
+    });
     list(&mut out, "not finished, by last write", moving.collect());
     if run.is_none() {
         out.push_str(&not_shown(visible));

@@ -176,6 +176,7 @@ pub(super) fn record(folder: &Folder, path: &RelPath, go_on: &dyn Fn() -> bool) 
     pending.for_each(|call| trace.unanswered.add(call.tool.clone()));
     trace.task = chain.task().map(|said| said.head.trim().to_owned()).filter(|task| !task.is_empty());
     trace.final_words = chain.final_words().map(|said| said.head.trim().to_owned());
+    trace.words_with_parent = folder.place().agent.is_some() && trace.final_words.is_none() && chain.reported.is_some();
     if folder.place().agent.is_none() {
         trace.bad_lines.extend((facts.bad > 0).then_some((SOURCE, facts.bad)));
         trace.unused.lines = facts.lines;

@@ -432,3 +432,32 @@ fn transcripts_that_say_nothing_are_workers_that_say_so() {
         }
     }
 }
+
+#[test]
+fn a_subagent_whose_words_are_with_its_parent_is_not_said_to_have_none() {
+    let mut transcript = Transcript::lean("s");
+    transcript.user("look").call("task", "Task", json!({"prompt": "x"}));
+    transcript.progress("p", "user", json!({"content": "go"}));
+    let uses = json!([{"type": "tool_use", "id": "pa", "name": "Grep", "input": {"pattern": "x"}}]);
+    transcript.progress("p", "assistant", json!({"id": "m", "content": uses}));
+    transcript.progress(
+        "p",
+        "user",
+        json!({"content": [{"type": "tool_result", "tool_use_id": "pa", "content": "hit"}]}),
+    );
+    let end = |status: &str| {
+        let mut ended = transcript.clone();
+        ended.line(json!({"type": "user", "toolUseResult": {"agentId": "p", "status": status},
+            "message": {"content": [{"type": "tool_result", "tool_use_id": "task", "content": "what it found"}]}}));
+        ended.says("Done.");
+        shown(&ended)
+    };
+    let checked = end("completed");
+    assert_eq!(checked.index("p")["status"], "completed");
+    assert!(!checks(&checked.index("p")).contains(&"no_final_words"), "{:#}", checked.index("p"));
+    assert!(
+        checked.text("p", "summary").contains("\nfinal words: in its parent's call"),
+        "{}",
+        checked.text("p", "summary")
+    );
+}

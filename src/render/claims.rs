@@ -1,0 +1,58 @@
+//! Files that a worker names in its final words, held against those that it left.
+
+use super::text::one_line;
+use crate::error::Error;
+use crate::name::{Name, RelPath};
+use crate::store::Kind;
+use crate::view::{Member, View};
+
+/// How much of the final words is looked at, in bytes, and how many paths in them are looked up.
+const WORDS_MAX: usize = 64 << 10;
+const PATHS_MAX: usize = 50;
+/// How many missing files are named, and how much of each name, in bytes.
+const NAMED_MAX: usize = 5;
+const NAME_MAX: usize = 120;
+
+/// The files that `words` name in a folder that `member` has, and that are not there. Paths of other places cannot be
+/// looked up, and are nobody's lie.
+pub(super) fn missing(view: &View, member: &Member, words: &str) -> Vec<String> {
+    let is_folder =
+        |name: &Name| view.stat(member, &RelPath::root().join(name)).is_ok_and(|meta| meta.kind == Kind::Folder);
+    let is_missing = |path: &RelPath| view.stat(member, path).err() == Some(Error::NotFound);
+    let words = words.get(..words.floor_char_boundary(WORDS_MAX)).unwrap_or(words);
+    let mut missing: Vec<String> = Vec::new();
+    for path in paths(words).take(PATHS_MAX) {
+        let name = one_line(&path.display(), NAME_MAX);
+        let named = path.names().next().is_some_and(|first| is_folder(&first)) && is_missing(&path);
+        if named && missing.len() < NAMED_MAX && !missing.contains(&name) {
+            missing.push(name);
+        }
+    }
+    missing
+}
+
+/// What reads like the path of a file in a folder below: two names or more, without a pattern or a place to fill in.
+fn paths(words: &str) -> impl Iterator<Item = RelPath> {
+    let is_between = |c: char| c.is_whitespace() || "`'\"()[],;:|=".contains(c);
+    words
+        .split(is_between)
+        .map(|word| word.trim_start_matches("./").trim_matches(|c: char| ".!?_*…".contains(c)))
+        .filter(|word| {
+            word.contains('/') && !word.starts_with('/') && !word.contains(['*', '?', '<', '>', '{', '}', '$'])
+        })
+        .filter_map(|word| RelPath::parse(word.trim_end_matches('/')).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_told_from_words() {
+        let found = |words| paths(words).map(|path| path.display()).collect::<Vec<_>>();
+        let words = "I wrote `outputs/report.md`, **logs/run.log**: see (./context/a b) and outputs/x.json. Done.";
+        assert_eq!(found(words), ["outputs/report.md", "logs/run.log", "context/a", "outputs/x.json"]);
+        assert!(found("see /etc/passwd, outputs/*.md, outputs/<name>.md, $HOME/x/y or ../up/there").is_empty());
+        assert_eq!(found("https://example.org/a 1/2 and/or"), ["1/2", "and/or"]);
+    }
+}

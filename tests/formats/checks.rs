@@ -1,0 +1,160 @@
+//! The checks: each found where it is to be found, in every file that tells of it, and not where it is not.
+
+use std::fs::{File, FileTimes};
+use std::time::{Duration, SystemTime};
+
+use super::*;
+
+const OK: &str = "{\"ok\": true}";
+const BAD: &str = "{\"ok\": false, \"stderr\": \"no\"}";
+
+/// A worker `w` with what `make` gives it, beside one of whom there is nothing to say.
+fn with(metadata: Value, words: &str, calls: &[(&str, &str)]) -> TestStore {
+    let store = TestStore::new();
+    for (id, metadata) in [("w", metadata), ("fine", json!({"run_id": "r"}))] {
+        store.worker(id, metadata);
+        store.write(format!("workers/{id}/result.txt"), if id == "w" { words } else { "done" });
+    }
+    store.call("fine", 1, "sh", OK);
+    for (at, (tool, output)) in calls.iter().enumerate() {
+        store.call("w", at as u32 + 1, tool, output);
+    }
+    store
+}
+
+fn done(words: &str, calls: &[(&str, &str)]) -> TestStore {
+    with(json!({"run_id": "r"}), words, calls)
+}
+
+/// The thread of a worker that calls `sh` with these commands.
+fn thread(store: &TestStore, commands: &[&str]) {
+    let call = |command| json!({"name": "sh", "args": {"command": command}});
+    let calls: Vec<Value> = commands.iter().map(call).collect();
+    let line = json!({"role": "assistant", "content": "", "tool_calls": calls});
+    store.write("workers/w/thread.jsonl", format!("{line}\n"));
+}
+
+/// Whether the check `name` is found of `w`; in all files that tell of it, or in none.
+fn found(store: &TestStore, name: &str) -> bool {
+    let tree = store.tree();
+    assert!(checks(&index(&tree, "fine")).is_empty(), "{:#}", index(&tree, "fine"));
+    let says = checks(&index(&tree, "w")).contains(&name);
+    assert_eq!(text(&tree, "w", "summary").contains(&format!("  ! {name}: ")), says, "summary of the worker");
+    for path in ["index.json", "runs/r/index.json"] {
+        let all = json_at(&tree, path);
+        let row = all["workers"].as_array().unwrap().iter().find(|row| row["id"] == "w").unwrap().clone();
+        let names = row.get("check_names").and_then(Value::as_array).cloned().unwrap_or_default();
+        assert_eq!(names.contains(&json!(name)), says, "{path}: {row:#}");
+    }
+    for path in ["summary", "runs/r/summary"] {
+        let text = see(&tree, path).unwrap().text().to_owned();
+        // Who says nothing at its end claims nothing.
+        assert_eq!(text.contains(name), says && name != "no_final_words" && text.contains("claim success"), "{text}");
+    }
+    says
+}
+
+#[test]
+fn a_success_whose_last_call_failed() {
+    let name = "success_but_last_call_failed";
+    assert!(found(&done("done", &[("sh", OK), ("sh", BAD)]), name));
+    assert!(!found(&done("done", &[("sh", BAD), ("sh", OK)]), name));
+}
+
+#[test]
+fn a_failure_that_was_never_made_good() {
+    let name = "failure_never_made_good";
+    assert!(found(&done("done", &[("ssh", BAD), ("sh", OK)]), name));
+    assert!(!found(&done("done", &[("ssh", BAD), ("ssh", OK), ("sh", OK)]), name));
+}
+
+#[test]
+fn no_call_and_no_words() {
+    let silent = done("", &[]);
+    silent.write("workers/w/tool_calls/.keep", "");
+    assert!(found(&silent, "no_tool_call") && found(&silent, "no_final_words"));
+    let spoken = done("done", &[("sh", OK)]);
+    assert!(!found(&spoken, "no_tool_call") && !found(&spoken, "no_final_words"));
+}
+
+#[test]
+fn a_call_without_a_result() {
+    let store = done("done", &[("sh", OK)]);
+    thread(&store, &["df"]);
+    assert!(!found(&store, "call_without_result"));
+    thread(&store, &["df", "df"]);
+    assert!(found(&store, "call_without_result"));
+}
+
+#[test]
+fn the_same_call_that_failed_again_and_again_unless_it_went_well_in_the_end() {
+    let store = done("done", &[("sh", BAD), ("sh", BAD), ("sh", BAD), ("sh", OK)]);
+    thread(&store, &["make", "make", "make", "ls"]);
+    assert!(found(&store, "same_call_failed_again"));
+    thread(&store, &["make", "make", "make", "make"]);
+    assert!(!found(&store, "same_call_failed_again"), "it went well in the end");
+    thread(&store, &["make", "make", "make all", "ls"]);
+    assert!(!found(&store, "same_call_failed_again"), "twice is not yet again and again");
+}
+
+#[test]
+fn a_file_that_the_final_words_name_and_that_is_not_there() {
+    let name = "claimed_file_missing";
+    let store = done("See `outputs/report.md`, outputs/data.json and src/main.rs.", &[("sh", OK)]);
+    assert!(!found(&store, name), "where the worker has no such folder, the words speak of another place");
+    store.write("workers/w/outputs/data.json", "{}");
+    assert!(found(&store, name));
+    let index = index(&store.tree(), "w");
+    let missing: Vec<&Value> =
+        index["checks"].as_array().unwrap().iter().filter(|check| check["name"] == name).collect();
+    assert_eq!(missing.iter().map(|check| &check["file"]).collect::<Vec<_>>(), ["outputs/report.md"], "{index:#}");
+    store.write("workers/w/outputs/report.md", "# it");
+    assert!(!found(&store, name));
+    // Who failed claims nothing.
+    let failed = with(json!({"run_id": "r", "status": "failed"}), "See outputs/report.md", &[("sh", BAD)]);
+    failed.write("workers/w/outputs/data.json", "{}");
+    assert!(!found(&failed, name));
+}
+
+#[test]
+fn an_index_that_says_another_status() {
+    let store = done("done", &[("sh", OK)]);
+    store.write("workers/index.json", json!({"workers": [{"id": "w", "status": "failed"}]}).to_string());
+    assert!(found(&store, "index_disagrees"));
+    store.write("workers/index.json", json!({"workers": [{"id": "w", "status": "success"}]}).to_string());
+    assert!(!found(&store, "index_disagrees"));
+}
+
+#[test]
+fn a_worker_that_is_silent_while_others_write() {
+    let store = with(json!({"run_id": "r", "status": "running"}), "", &[("sh", OK)]);
+    let at = |minutes: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(1_768_900_000 + minutes * 60);
+    let touch = |id: &str, minutes| {
+        let folder = store.at(format!("workers/{id}"));
+        let tools = folder.join("tool_calls");
+        let files = ["metadata.json", "result.txt", "tool_calls/001_sh.txt"].map(|file| folder.join(file));
+        for path in files.iter().chain([&tools, &folder]) {
+            File::open(path).unwrap().set_times(FileTimes::new().set_modified(at(minutes))).unwrap();
+        }
+    };
+    let tells = |silent: Option<&str>| {
+        let tree = store.tree();
+        for folder in ["", "runs/r/"] {
+            let summary = see(&tree, format!("{folder}summary")).unwrap().text().to_owned();
+            let row = json_at(&tree, format!("{folder}index.json"))["workers"].as_array().unwrap().clone();
+            let row = row.into_iter().find(|row| row["id"] == "w").unwrap();
+            assert_eq!(row.get("check_names"), silent.map(|_| json!(["silent"])).as_ref(), "{row:#}");
+            assert_eq!(summary.contains("silent for"), silent.is_some(), "{summary}");
+            assert!(silent.is_none_or(|since| summary.contains(since)), "{summary}");
+        }
+        // No file of one worker depends on another, or on the clock.
+        assert!(!checks(&index(&tree, "w")).contains(&"silent"));
+    };
+    touch("w", 0);
+    touch("fine", 14);
+    tells(None);
+    touch("fine", 95);
+    tells(Some("silent for 1h 35m"));
+    touch("w", 95);
+    tells(None);
+}
