@@ -1,4 +1,4 @@
-//! The workers that failed, by why they did: those of one cause together.
+//! The workers that failed, by why they did, and those whose claims are doubtful, by why: those of one cause together.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,34 @@ const STEP: usize = 20;
 const NAMES_SOME: usize = 200;
 const NAMES_FEW: usize = 60;
 
-/// A worker that failed.
+/// What is told of workers.
+#[derive(Clone, Copy)]
+pub(super) enum Told {
+    /// They failed.
+    Failed,
+    /// They claim success, and their record does not bear that out.
+    Doubtful,
+}
+
+impl Told {
+    /// How a line begins that tells it.
+    fn mark(self) -> &'static str {
+        match self {
+            Told::Failed => "[FAILED]",
+            Told::Doubtful => "[DOUBTFUL]",
+        }
+    }
+
+    /// What such workers are called.
+    fn word(self) -> &'static str {
+        match self {
+            Told::Failed => "failing",
+            Told::Doubtful => "doubtful",
+        }
+    }
+}
+
+/// A worker that failed, or is doubtful.
 #[derive(Clone, Copy)]
 pub(super) struct Failing<'a> {
     /// The worker.
@@ -87,15 +114,13 @@ impl Group<'_> {
 /// A line for each cause, with who failed for it, in at most `room` bytes: in two thirds of that while causes can be told
 /// well, so that there is something left for excerpts. Where not all names fit, those of a group are counted; where not
 /// all causes do, first those are one that differ in numbers, and then the rarest are counted.
-pub(super) fn lines(failing: &[Failing<'_>], room: usize) -> String {
+pub(super) fn lines(told: Told, failing: &[Failing<'_>], room: usize) -> String {
     let same = groups(failing, Alike::Same);
-    let all = whos(&same, usize::MAX);
-    let told = fitting(&same, &all, CAUSE_GOOD, room * 2 / 3).or_else(|| fitting(&same, &all, CAUSE_LEAST, room));
-    let told = told.or_else(|| fitting(&same, &whos(&same, NAMES_SOME), CAUSE_LEAST, room));
-    told.unwrap_or_else(|| {
+    let fit = |groups: &[Group<'_>], names, least, room| fitting(told, groups, &whos(groups, names), least, room);
+    let all = fit(&same, usize::MAX, CAUSE_GOOD, room * 2 / 3).or_else(|| fit(&same, usize::MAX, CAUSE_LEAST, room));
+    all.or_else(|| fit(&same, NAMES_SOME, CAUSE_LEAST, room)).unwrap_or_else(|| {
         let alike = groups(failing, Alike::ButForNumbers);
-        let told = fitting(&alike, &whos(&alike, NAMES_SOME), CAUSE_LEAST, room);
-        told.unwrap_or_else(|| most_frequent(&alike, room))
+        fit(&alike, NAMES_SOME, CAUSE_LEAST, room).unwrap_or_else(|| most_frequent(told, &alike, room))
     })
 }
 
@@ -103,28 +128,29 @@ fn whos(groups: &[Group<'_>], names_max: usize) -> Vec<String> {
     groups.iter().map(|group| group.who(names_max)).collect()
 }
 
-fn line(who: &str, cause: &str, cause_max: usize) -> String {
-    format!("[FAILED] {who}: {}\n", one_line(cause, cause_max))
+fn line(told: Told, who: &str, cause: &str, cause_max: usize) -> String {
+    format!("{} {who}: {}\n", told.mark(), one_line(cause, cause_max))
 }
 
 /// All groups, their causes cut as little as `room` allows, but not below `least` bytes.
-fn fitting(groups: &[Group<'_>], whos: &[String], least: usize, room: usize) -> Option<String> {
-    let frame = line("", "", 0).len();
+fn fitting(told: Told, groups: &[Group<'_>], whos: &[String], least: usize, room: usize) -> Option<String> {
+    let frame = line(told, "", "", 0).len();
     let fits = |cause_max: &usize| {
         let lengths = groups.iter().zip(whos).map(|(group, who)| frame + who.len() + group.cause.len().min(*cause_max));
         lengths.sum::<usize>() <= room
     };
     let cause_max = (least..=CAUSE_MAX).rev().step_by(STEP).find(fits)?;
-    Some(groups.iter().zip(whos).map(|(group, who)| line(who, group.cause, cause_max)).collect())
+    Some(groups.iter().zip(whos).map(|(group, who)| line(told, who, group.cause, cause_max)).collect())
 }
 
 /// The largest groups, as many as fit, and how many workers there are beside them.
-fn most_frequent(groups: &[Group<'_>], room: usize) -> String {
+fn most_frequent(told: Told, groups: &[Group<'_>], room: usize) -> String {
     let more = |groups: &[Group<'_>]| {
         let workers: usize = groups.iter().map(|group| group.members.len()).sum();
         let text = format!(
-            "and {workers} more failing workers, of {} more causes: index.json names them, workers/<id>/evidence.txt shows \
+            "and {workers} more {} workers, of {} more causes: index.json names them, workers/<id>/evidence.txt shows \
              each\n",
+            told.word(),
             groups.len()
         );
         if workers == 0 { String::new() } else { text }
@@ -132,7 +158,7 @@ fn most_frequent(groups: &[Group<'_>], room: usize) -> String {
     let mut text = String::new();
     let mut rest = groups;
     while let [group, others @ ..] = rest {
-        let line = line(&group.who(NAMES_FEW), group.cause, CAUSE_LEAST);
+        let line = line(told, &group.who(NAMES_FEW), group.cause, CAUSE_LEAST);
         if text.len() + line.len() + more(others).len() > room {
             break;
         }

@@ -184,4 +184,6 @@ pub(super) struct Account<'a> {
     pub(super) member: &'a Member,
     /// How it ended, and one line that says why it failed; `None` where there was no time to look into it.
     pub(super) end: Option<(Outcome, &'a str)>,
+    /// What its record does not bear out, if it claims success.
+    pub(super) doubt: Option<String>,
 }

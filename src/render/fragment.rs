@@ -1,13 +1,14 @@
 //! What files about many workers need of one: made once for each state of the worker, then kept.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::checks::{self, Check};
+use super::checks::{self, Check, NO_FINAL_WORDS};
 use super::claims;
 use super::evidence::{self, Account};
 use crate::catalog::Stamp;
 use crate::error::Error;
-use crate::model::{Outcome, Record, Tokens, Worker};
+use crate::model::{Outcome, Record, Status, Tokens, Worker};
 use crate::view::{Member, View};
 
 /// A worker among many.
@@ -30,7 +31,16 @@ impl Row<'_> {
     /// What the evidence of many workers needs of this one.
     pub(super) fn account(&self) -> Account<'_> {
         let end = self.fragment.as_deref().map(|fragment| (fragment.outcome, fragment.cause.as_str()));
-        Account { member: self.member, end }
+        Account { member: self.member, end, doubt: self.doubt() }
+    }
+
+    /// The names of the checks that a worker which claims success does not pass.
+    pub(super) fn doubt(&self) -> Option<String> {
+        // Saying nothing at the end is no claim; in a list of many it would bury those who claim too much.
+        let checks = self.fragment.as_ref()?.checks.iter().map(|check| check.name);
+        let names: BTreeSet<&str> = checks.filter(|name| *name != NO_FINAL_WORDS).collect();
+        let claims = self.worker().status == Status::Completed && !names.is_empty();
+        claims.then(|| names.into_iter().collect::<Vec<_>>().join(", "))
     }
 }
 

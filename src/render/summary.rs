@@ -1,7 +1,7 @@
 //! summary: the swarm, a run or a worker on one screen; what a supervisor keeps in its own context.
 
 use super::causes::{self, Alike, Failing};
-use super::checks::{self, NO_FINAL_WORDS};
+use super::checks;
 use super::fragment::{Fragment, Row};
 use super::text::{block, count, duration, one_line, utc, when};
 use crate::catalog::Stamp;
@@ -227,13 +227,7 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>
     let cause = |row: &Row<'_>| row.fragment.as_ref().map(|f| f.cause.clone()).unwrap_or_default();
     let causes: Vec<(&Member, String)> = of(Some(Outcome::Failed)).map(|row| (row.member, cause(row))).collect();
     failures(&mut out, &causes);
-    let doubtful = rows.iter().filter_map(|row| {
-        // Saying nothing at the end is no claim; in a list of many it would bury those who claim too much.
-        let checks = row.fragment.as_ref()?.checks.iter().map(|check| check.name);
-        let names: Vec<&str> = checks.filter(|name| *name != NO_FINAL_WORDS).collect();
-        let completed = row.worker().status == Status::Completed;
-        (completed && !names.is_empty()).then(|| (row.member, names.join(", ")))
-    });
+    let doubtful = rows.iter().filter_map(|row| Some((row.member, row.doubt()?)));
     list(&mut out, "claim success, with checks", doubtful.collect());
     let mut moving: Vec<(&Row<'_>, Time)> = rows
         .iter()

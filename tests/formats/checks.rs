@@ -46,10 +46,16 @@ fn found(store: &TestStore, name: &str) -> bool {
         let names = row.get("check_names").and_then(Value::as_array).cloned().unwrap_or_default();
         assert_eq!(names.contains(&json!(name)), says, "{path}: {row:#}");
     }
-    for path in ["summary", "runs/r/summary"] {
-        let text = see(&tree, path).unwrap().text().to_owned();
-        // Who says nothing at its end claims nothing.
-        assert_eq!(text.contains(name), says && name != "no_final_words" && text.contains("claim success"), "{text}");
+    // Who says nothing at its end claims nothing.
+    let told = says && name != "no_final_words" && index(&tree, "w")["status"] == "completed";
+    for folder in ["", "runs/r/"] {
+        let summary = see(&tree, format!("{folder}summary")).unwrap().text().to_owned();
+        assert_eq!(summary.contains(name), told, "{summary}");
+        let evidence = see(&tree, format!("{folder}evidence.txt")).unwrap().text().to_owned();
+        let line = evidence.lines().find_map(|line| line.strip_prefix("[DOUBTFUL] w: "));
+        // Who failed is told as such.
+        let told = told && index(&tree, "w")["outcome"] != "failed";
+        assert_eq!(line.is_some_and(|line| line.contains(name)), told, "{evidence}");
     }
     says
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::frame::{Content, Section};
 use super::{Account, Written, decisive, open_call, section};
 use crate::model::{Outcome, Record};
-use crate::render::causes::{self, Alike, Failing};
+use crate::render::causes::{self, Alike, Failing, Told};
 use crate::render::{Budget, own};
 use crate::store::File;
 use crate::view::View;
@@ -32,6 +32,12 @@ pub(in crate::render) fn swarm(
             member: account.member,
             cause: account.end.map(|(_, cause)| cause).unwrap_or_default(),
         })
+        .collect();
+    // Who failed is told already.
+    let doubtful: Vec<Failing<'_>> = accounts
+        .iter()
+        .filter(|account| outcome(account) != Some(Outcome::Failed))
+        .filter_map(|account| Some(Failing { member: account.member, cause: account.doubt.as_deref()? }))
         .collect();
     // The decisive call of one worker of each cause; more of a worker is in its own evidence.txt.
     let may_be_shown = budget.about() / 300 + 1;
@@ -64,7 +70,11 @@ pub(in crate::render) fn swarm(
             failed.len(),
             count(Some(Outcome::Unknown)),
         ),
-        lines: &|room| causes::lines(&failing, room),
+        lines: &|room| {
+            let failed = causes::lines(Told::Failed, &failing, room);
+            let left = room.saturating_sub(failed.len());
+            failed + &causes::lines(Told::Doubtful, &doubtful, left / 2)
+        },
         sections,
         open: &open,
         go_on,
