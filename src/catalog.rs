@@ -22,6 +22,7 @@ use parking_lot::{Mutex, MutexGuard};
 pub use source::{Source, SourceError, looks_like_sessions, looks_like_store};
 pub use survey::{Access, FileStat, Stamp};
 
+use crate::cache::DiskCache;
 use crate::error::{Error, Result};
 use crate::model::{PassedOver, Record, Skipped, Worker};
 use crate::name::RelPath;
@@ -263,6 +264,17 @@ impl Catalog {
             }
             None => Err(Error::NotFound),
         }
+    }
+
+    /// Where things are kept for the next start.
+    pub fn cache(&self) -> Option<Arc<DiskCache>> {
+        self.sources.iter().find_map(|source| source.cache().cloned())
+    }
+
+    /// What tells its stores from others.
+    pub fn describe(&self) -> String {
+        let stores: Vec<String> = self.sources.iter().map(Source::describe).collect();
+        stores.join("; ")
     }
 
     /// The folder with outputs stored out of band that belongs to a worker's store.

@@ -158,7 +158,7 @@ struct MountArgs {
     #[arg(long)]
     hard_links: bool,
 
-    /// Keep nothing for the next start of what was read of transcripts
+    /// Keep nothing for the next start of what took long to find out
     #[arg(long)]
     no_cache: bool,
 
@@ -250,7 +250,7 @@ struct ViewArgs {
     #[arg(long)]
     hard_links: bool,
 
-    /// Keep nothing for the next start of what was read of transcripts
+    /// Keep nothing for the next start of what took long to find out
     #[arg(long)]
     no_cache: bool,
 }

@@ -15,6 +15,7 @@ mod fragments;
 mod index;
 mod json;
 pub mod own;
+mod shelf;
 pub mod since;
 mod spread;
 mod summary;
@@ -36,6 +37,7 @@ use crate::view::{Member, View, Visible};
 use evidence::Account;
 use fragment::Row;
 use fragments::{Fragments, GoOn, Stamped};
+use shelf::Shelf;
 use since::{Cursor, Look};
 use spread::spread;
 
@@ -130,7 +132,8 @@ pub struct Renderer {
 impl Renderer {
     /// A renderer for `view`; `budget` is the default of every evidence.txt instead of 16,000 and 28,000 bytes.
     pub fn new(view: View, budget: Option<Budget>) -> Renderer {
-        Renderer { view, budget, deadline: DEADLINE, fragments: Fragments::new(DEADLINE / 4) }
+        let fragments = Fragments::new(DEADLINE / 4, view.shelf().map(|(cache, whose)| Shelf::new(cache, &whose)));
+        Renderer { view, budget, deadline: DEADLINE, fragments }
     }
 
     /// The view.

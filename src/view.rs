@@ -15,6 +15,7 @@ use quick_cache::sync::Cache;
 
 pub use visible::{Member, RunMembers, Visible};
 
+use crate::cache::DiskCache;
 use crate::catalog::{Catalog, FileStat, Freshness, Snapshot, Source, Stamp};
 use crate::error::{Error, Result};
 use crate::model::{Output, Record, ToolCall};
@@ -65,6 +66,12 @@ impl View {
             0 => workers,
             runs => format!("{workers} in {}", count(runs, "run")),
         }
+    }
+
+    /// Where what was found out of its workers is kept for the next start, if anywhere, and what tells this view from others.
+    pub fn shelf(&self) -> Option<(Arc<DiskCache>, String)> {
+        let whose = format!("{:?} of {}", self.filter, self.catalog.describe());
+        self.catalog.cache().map(|cache| (cache, whose))
     }
 
     /// The folders on disk that reading this view needs.

@@ -138,6 +138,16 @@ impl Source {
         Source { store: unshared(self.store), outputs: self.outputs.map(unshared), ..self }
     }
 
+    /// Where things are kept for the next start.
+    pub(super) fn cache(&self) -> Option<&Arc<DiskCache>> {
+        self.cache.as_ref()
+    }
+
+    /// What tells it from other stores.
+    pub(super) fn describe(&self) -> String {
+        format!("{}, hard links {}", self.store.describe(), self.hard_links)
+    }
+
     /// Whether no more is to be expected of a worker.
     pub(super) fn is_settled(&self, entry: &super::Entry) -> bool {
         self.format.finishes() && !entry.is_moving()

@@ -1,6 +1,5 @@
 //! The stores that a command means, chosen, said and opened: for `mount`, and for the commands that need no mount.
 
-use std::cell::LazyCell;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -34,12 +33,10 @@ impl Wanted {
 
     /// Opens and reads the stores.
     pub(super) fn view(&self, freshness: Freshness) -> anyhow::Result<View> {
-        let cache = LazyCell::new(|| if self.cache { kept::open(&self.stores) } else { None });
+        let cache = if self.cache { kept::open(&self.stores) } else { None };
         let open = |store: &PathBuf| {
             let mut source = Source::open(store)?;
-            if source.format().makes_folders()
-                && let Some(cache) = &*cache
-            {
+            if let Some(cache) = &cache {
                 source = source.keeping_in(cache.clone());
             }
             Ok(if self.hard_links { source.admitting_hard_links() } else { source })

@@ -1,5 +1,6 @@
 //! A worker's claims held against its record: no model, no guess, each with a name and the file that shows it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ const QUOTE_MAX: usize = 80;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Check {
     /// Its name, the same in all files.
-    pub(super) name: &'static str,
+    pub(super) name: Cow<'static, str>,
     /// What was found, as a sentence.
     pub(super) says: String,
     /// The file that shows it, from the worker's folder.
@@ -32,7 +33,7 @@ pub(super) struct Check {
 
 impl Check {
     pub(super) fn new(name: &'static str, says: String, file: impl Into<String>) -> Check {
-        Check { name, says, file: file.into() }
+        Check { name: name.into(), says, file: file.into() }
     }
 }
 

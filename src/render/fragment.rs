@@ -8,7 +8,7 @@ use super::claims;
 use super::evidence::{self, Account};
 use crate::catalog::Stamp;
 use crate::error::Error;
-use crate::model::{Outcome, Record, Status, Tokens, Worker};
+use crate::model::{Outcome, Output, Record, Status, Tokens, Worker};
 use crate::view::{Member, View};
 
 /// A worker among many.
@@ -37,7 +37,7 @@ impl Row<'_> {
     /// The names of the checks that a worker which claims success does not pass.
     pub(super) fn doubt(&self) -> Option<String> {
         // Saying nothing at the end is no claim; in a list of many it would bury those who claim too much.
-        let checks = self.fragment.as_ref()?.checks.iter().map(|check| check.name);
+        let checks = self.fragment.as_ref()?.checks.iter().map(|check| &*check.name);
         let names: BTreeSet<&str> = checks.filter(|name| *name != NO_FINAL_WORDS).collect();
         let claims = self.worker().status == Status::Completed && !names.is_empty();
         claims.then(|| names.into_iter().collect::<Vec<_>>().join(", "))
@@ -67,6 +67,8 @@ pub(super) struct Fragment {
     pub(super) checks: Vec<Check>,
     /// Whether all was read that there is; else another look may tell more.
     pub(super) whole: bool,
+    /// Whether it was made of nothing but the worker's folder, whose state it is kept under.
+    pub(super) is_of_its_folder: bool,
 }
 
 impl Fragment {
@@ -86,6 +88,7 @@ impl Fragment {
             cause,
             checks: checks::of(record, stamp, &|words| claims::missing(view, member, words)),
             whole: read && record.is_whole() && stamp.skipped.unreadable == 0,
+            is_of_its_folder: trace.calls.iter().all(|call| matches!(call.output, Output::InPlace | Output::Pending)),
         }
     }
 
@@ -102,6 +105,7 @@ impl Fragment {
             cause: String::new(),
             checks: vec![Check::new("unreadable", format!("its record cannot be read: {error}"), "tool_calls")],
             whole: false,
+            is_of_its_folder: false,
         }
     }
 }

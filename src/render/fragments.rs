@@ -1,15 +1,15 @@
 //! The fragments of many workers: kept as long as their workers do not change, and made by several threads where many
 //! are missing.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
-use super::Key;
 use super::fragment::Fragment;
+use super::shelf::{Of, Shelf};
 use super::spread::spread;
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
@@ -32,19 +32,43 @@ pub(super) type Made = (Arc<Fragment>, Arc<Stamp>);
 
 /// What is kept of the workers of a view.
 pub(super) struct Fragments {
-    kept: Cache<(Key, Key), Arc<Fragment>>,
+    kept: Cache<Of, Arc<Fragment>>,
     /// How long one of many may take.
     each: Duration,
     /// Whether not all could be made in time that were asked for.
     is_behind: AtomicBool,
     /// Which worker is next to be read for them; none while nobody does.
     catching_up: Mutex<Option<usize>>,
+    shelf: Option<Shelf>,
+    /// Done once what was kept before this start is here.
+    fetched: Once,
 }
 
 impl Fragments {
     /// None yet; one of many may take `each` to be made.
-    pub(super) fn new(each: Duration) -> Fragments {
-        Fragments { kept: Cache::new(KEPT), each, is_behind: AtomicBool::new(false), catching_up: Mutex::new(None) }
+    pub(super) fn new(each: Duration, shelf: Option<Shelf>) -> Fragments {
+        Fragments {
+            kept: Cache::new(KEPT),
+            each,
+            is_behind: AtomicBool::new(false),
+            catching_up: Mutex::new(None),
+            shelf,
+            fetched: Once::new(),
+        }
+    }
+
+    /// Takes what was kept before this start.
+    fn fetch(&self) {
+        let fetch = |shelf: &Shelf| shelf.all().into_iter().for_each(|(of, one)| self.kept.insert(of, Arc::new(one)));
+        self.fetched.call_once(|| self.shelf.iter().for_each(fetch));
+    }
+
+    /// Keeps those of `of` for the next start if that is due, now that so many more were made.
+    fn keep(&self, made: usize, of: impl Iterator<Item = Of>) {
+        if let Some(shelf) = self.shelf.as_ref().filter(|shelf| shelf.is_due(made)) {
+            let all: Vec<_> = of.filter_map(|of| Some((of, self.kept.get(&of)?))).collect();
+            shelf.keep(&all);
+        }
     }
 
     /// Whether there is a reason for [`Fragments::catch_up`], to be called until it has caught up. Says so once.
@@ -63,6 +87,7 @@ impl Fragments {
         let go_on = || begun.elapsed() < CATCH_UP;
         let visible = view.visible();
         let Some(mut at) = *self.catching_up.lock() else { return false };
+        self.fetch();
         while let Some(member) = visible.members.get(at).filter(|_| go_on()) {
             at += 1;
             // What cannot be read now is read when it is asked for, and told.
@@ -72,11 +97,16 @@ impl Fragments {
         }
         let more = at < visible.members.len();
         *self.catching_up.lock() = more.then_some(at);
+        if !more {
+            let of = |member: &Arc<Member>| Some(key(member, view.stamp(member, false).as_ref().ok()?));
+            self.keep(visible.members.len(), visible.members.iter().filter_map(of));
+        }
         more
     }
 
     /// One for each of `stamped`, in their order; none for those that there was no time for, or that vanished.
     pub(super) fn of(&self, view: &View, stamped: &Stamped, go_on: GoOn<'_>) -> Vec<Option<Made>> {
+        self.fetch();
         let mut made: Vec<Option<Made>> = Vec::with_capacity(stamped.len());
         let mut missing: Vec<(u64, usize, &Member, &Arc<Stamp>)> = Vec::new();
         for (at, (member, stamp)) in stamped.iter().enumerate() {
@@ -98,6 +128,9 @@ impl Fragments {
         }
         if !go_on() {
             self.is_behind.store(true, Ordering::Release);
+        } else if stamped.len() == view.visible().members.len() {
+            let of = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| Some(key(member, stamp.as_ref().ok()?));
+            self.keep(missing.len(), stamped.iter().filter_map(of));
         }
         made
     }
@@ -136,6 +169,6 @@ impl Fragments {
     }
 }
 
-fn key(member: &Member, stamp: &Stamp) -> (Key, Key) {
+fn key(member: &Member, stamp: &Stamp) -> Of {
     (stamp.key, member.entry.key())
 }

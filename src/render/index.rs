@@ -50,7 +50,7 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Recor
         outputs_not_read_in_time: *unread,
         tokens: trace.tokens.map(Into::into),
         source: source(trace),
-        checks: fragment.checks,
+        checks: &fragment.checks,
         marker: marker(member, worker),
     };
     let text = serde_json::to_string_pretty(&index).map_err(|_| Error::Io(rustix::io::Errno::IO))?;
@@ -121,7 +121,7 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[fragmen
     out.into_bytes()
 }
 
-fn row<'a>(member: &Member, worker: &'a Worker, fragment: Option<&Fragment>, stamp: Option<&Stamp>) -> Row<'a> {
+fn row<'a>(member: &Member, worker: &'a Worker, fragment: Option<&'a Fragment>, stamp: Option<&Stamp>) -> Row<'a> {
     let path = [b"workers/", own::shown(&member.name, own::is_index).as_bytes()].concat();
     Row {
         id: member.name.to_text().into_owned(),
@@ -154,6 +154,6 @@ fn row<'a>(member: &Member, worker: &'a Worker, fragment: Option<&Fragment>, sta
         cause: fragment
             .filter(|fragment| fragment.outcome == Outcome::Failed)
             .map(|fragment| one_line(&fragment.cause, CAUSE_MAX)),
-        checks: fragment.map(|fragment| fragment.checks.iter().map(|check| check.name).collect()).unwrap_or_default(),
+        checks: fragment.map(|fragment| fragment.checks.iter().map(|check| &*check.name).collect()).unwrap_or_default(),
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct WorkerIndex<'a> {
     pub(super) tokens: Option<Tokens>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) source: Option<Source>,
-    pub(super) checks: Vec<Check>,
+    pub(super) checks: &'a [Check],
     pub(super) marker: String,
 }
 
@@ -111,7 +111,7 @@ pub(super) struct Row<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cause: Option<String>,
     #[serde(rename = "check_names", skip_serializing_if = "Vec::is_empty")]
-    pub(super) checks: Vec<&'static str>,
+    pub(super) checks: Vec<&'a str>,
 }
 
 /// How many calls there were, and of which outcome.

@@ -121,10 +121,79 @@ fn nothing_is_kept_where_that_is_not_wanted() {
     told(&refused);
     drop(refused);
     assert!(kept(caches.path()).is_empty());
-    // Of workers whose files lie on disk as they are there is nothing to keep.
+    // Of a few workers whose files lie on disk as they are there is nothing that is worth to keep.
     let plain = TestStore::new();
     plain.worker("w", json!({}));
     let caches = tempfile::tempdir().unwrap();
-    mount(&plain, caches.path(), &[]).text("workers/w/index.json");
-    assert!(!caches.path().join("swarmletfs").exists());
+    mount(&plain, caches.path(), &[]).text("summary");
+    assert!(kept(caches.path()).is_empty());
+}
+
+/// A swarm whose outputs take reading, of which it is worth to keep how each worker ended.
+fn many_workers() -> TestStore {
+    let store = TestStore::new();
+    for number in 0..80 {
+        let id = format!("w{number:02}");
+        store.worker(&id, json!({"run_id": "r"}));
+        store.call(&id, 1, "sh", format!("Error: reason {number}\n{}", "and nothing more\n".repeat(4_000)));
+    }
+    store
+}
+
+/// What is told of all workers, and how many bytes its server has read for that.
+fn told_of_all(mount: &Mount) -> (String, u64) {
+    let all = ["summary", "index.json", "runs/r/summary"].map(|file| mount.text(file)).concat();
+    let io = fs::read_to_string(format!("/proc/{}/io", mount.pid())).unwrap();
+    let read = io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap();
+    (all, read.parse().unwrap())
+}
+
+#[test]
+fn how_workers_ended_is_not_found_out_again_at_the_next_start() {
+    needs_fuse!();
+    let caches = tempfile::tempdir().unwrap();
+    let store = many_workers();
+    let first = mount(&store, caches.path(), &[]);
+    let (all, whole) = told_of_all(&first);
+    assert!(all.contains("\"cause\":\"Error: reason 79\""), "{all}");
+    eventually("it is kept", || (kept(caches.path()).len() == 1).then_some(()));
+    drop(first);
+    let (again, read) = told_of_all(&mount(&store, caches.path(), &[]));
+    assert_eq!(again, all);
+    assert!(read * 4 < whole, "{read} against {whole} at first");
+    // A view of somebody else believes nothing of it, and neither does one after a change.
+    let (others, read) = told_of_all(&mount(&store, caches.path(), &["--run", "r"]));
+    assert!(others.contains("\"cause\":\"Error: reason 79\"") && read * 2 > whole, "{read} against {whole}");
+    store.call("w79", 1, "sh", "Error: another reason\n");
+    store.write("workers/w78/tool_calls/002_sh.txt", "{\"ok\": true}");
+    let (changed, read) = told_of_all(&mount(&store, caches.path(), &[]));
+    assert!(changed.contains("\"cause\":\"Error: another reason\"") && !changed.contains("reason 79"), "{changed}");
+    assert!(!changed.contains("Error: reason 78") && read * 4 < whole, "{read} against {whole}");
+    // Damaged, it is as if it were not there.
+    for file in kept(caches.path()) {
+        let length = fs::metadata(&file).unwrap().len();
+        File::options().write(true).open(&file).unwrap().write_all_at(b"junk", length - 4).unwrap();
+    }
+    assert_eq!(told_of_all(&mount(&store, caches.path(), &[])).0, changed);
+}
+
+#[test]
+fn what_was_told_by_outputs_of_another_folder_is_looked_up_again() {
+    needs_fuse!();
+    let caches = tempfile::tempdir().unwrap();
+    let store = many_workers();
+    let id = "0123456789abcdef0123456789abcdef";
+    store.worker("w00", json!({"status": "failed", "config": {"owner_id": 7}}));
+    store.call("w00", 1, "sh", format!("[TOOL_OUTPUT:artifact_id={id},tool=sh,bytes=9]"));
+    store.write("tool_outputs/7/else.txt", "");
+    let first = mount(&store, caches.path(), &[]);
+    assert!(!told_of_all(&first).0.contains("the real reason"));
+    eventually("it is kept", || (kept(caches.path()).len() == 1).then_some(()));
+    drop(first);
+    // It comes while nobody looks, and nothing in the worker's folder tells of it.
+    let described = json!({"artifact_id": id, "owner_id": 7, "tool_name": "sh", "size_bytes": 9});
+    store.write(format!("tool_outputs/7/{id}.json"), described.to_string());
+    store.write(format!("tool_outputs/7/{id}.txt"), "Error: the real reason\n");
+    let (all, _) = told_of_all(&mount(&store, caches.path(), &[]));
+    assert!(all.contains("\"cause\":\"Error: the real reason\""), "{all}");
 }
