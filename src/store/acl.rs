@@ -19,16 +19,24 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHERS: u16 = 0x20;
 
+/// What a descriptor is held of.
+#[derive(Clone, Copy)]
+pub(super) enum Held {
+    /// An open file.
+    Open,
+    /// A place in the tree, which has no attributes; what it leads to has.
+    Place,
+}
+
 /// The 12 bits of `mode`, that of the file or folder that `fd` stands for, less what its list of access takes away.
-pub(super) fn narrowed(fd: BorrowedFd<'_>, mode: u32) -> u32 {
+pub(super) fn narrowed(fd: BorrowedFd<'_>, held: Held, mode: u32) -> u32 {
     if mode & 0o077 == 0 {
         return mode;
     }
     let mut list = [0; LENGTH_MAX];
-    let read = match rustix::fs::fgetxattr(fd, ATTRIBUTE, &mut list) {
-        // A descriptor that only stands for a file has no attributes; the file that it leads to has.
-        Err(Errno::BADF) => rustix::fs::getxattr(format!("/proc/self/fd/{}", fd.as_raw_fd()), ATTRIBUTE, &mut list),
-        read => read,
+    let read = match held {
+        Held::Open => rustix::fs::fgetxattr(fd, ATTRIBUTE, &mut list),
+        Held::Place => rustix::fs::getxattr(format!("/proc/self/fd/{}", fd.as_raw_fd()), ATTRIBUTE, &mut list),
     };
     let bits = match read {
         Ok(length) => list.get(..length).and_then(bits).unwrap_or(0),

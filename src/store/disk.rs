@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Statx, StatxTimestamp};
 
+use super::acl::Held;
 use super::{Entry, File, Identity, Kind, Meta, Store, Time, acl, beneath};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath, printable};
@@ -53,7 +54,7 @@ impl Store for Disk {
     }
 
     fn stat(&self, path: &RelPath) -> Result<Meta> {
-        meta(beneath::locate(self.root.as_fd(), path)?.as_fd())
+        meta(beneath::locate(self.root.as_fd(), path)?.as_fd(), Held::Place)
     }
 
     fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
@@ -98,16 +99,16 @@ impl File for OpenFile {
     }
 
     fn meta(&self) -> Result<Meta> {
-        meta(self.0.as_fd())
+        meta(self.0.as_fd(), Held::Open)
     }
 }
 
-fn meta(fd: BorrowedFd<'_>) -> Result<Meta> {
+fn meta(fd: BorrowedFd<'_>, held: Held) -> Result<Meta> {
     let stat = beneath::statx(fd)?;
     Ok(Meta {
         kind: beneath::kind_of(&stat),
         size: stat.stx_size,
-        mode: acl::narrowed(fd, u32::from(stat.stx_mode) & 0o7777),
+        mode: acl::narrowed(fd, held, u32::from(stat.stx_mode) & 0o7777),
         uid: stat.stx_uid,
         gid: stat.stx_gid,
         nlink: stat.stx_nlink,
