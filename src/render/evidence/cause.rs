@@ -17,6 +17,8 @@ const TAIL: usize = 256 << 10;
 /// How many lines of it are quoted, and how much of each, in bytes.
 const QUOTED: usize = 3;
 const QUOTE_MAX: usize = 160;
+/// A line of fewer bytes announces more than it tells.
+const SHORT: usize = 20;
 /// So many equal signs of punctuation in a row make a line a heading.
 const RULER: usize = 5;
 
@@ -84,8 +86,14 @@ fn lines_of(view: &View, member: &Member, call: &ToolCall) -> Lines {
     if let Some(latest) = (1..telling.len()).max_by_key(|at| telling.get(*at).map(|(.., at, _)| *at)) {
         telling.get_mut(1..=latest).unwrap_or_default().rotate_right(1);
     }
+    let mut told: Vec<&str> = telling.iter().map(|(.., text)| *text).collect();
+    // A short line announces what the next one tells.
+    let next = telling.first().and_then(|(.., at, text)| texts.get(at + 1).filter(|_| text.len() < SHORT));
+    if let Some((next, _)) = next {
+        told.insert(1, next);
+    }
     let mut quoted: Vec<String> = Vec::new();
-    for text in telling.into_iter().map(|(.., text)| one_line(text, QUOTE_MAX)) {
+    for text in told.into_iter().map(|text| one_line(text, QUOTE_MAX)) {
         if quoted.len() < QUOTED && !quoted.contains(&text) {
             quoted.push(text);
         }

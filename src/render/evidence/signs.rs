@@ -9,9 +9,10 @@ use regex::bytes::{Regex, RegexSet};
 
 /// Signs that something went wrong.
 const STRONG: &str = r"(?xi-u)
-    \b(?:fatal|panic(?:ked)?|exception|traceback|segfault|segmentation\ fault|core\ dumped|stack\ trace)\b
+    \b(?:fatal|panic(?:ked)?|traceback|segfault|segmentation\ fault|core\ dumped|stack\ trace)\b
     | \b(?:error|err|failed|failure|fail|failures)\b\ ?[:!\]\)=]
-    | [a-z](?:Error|Exception)\b
+    | (?-i:[a-z](?:Error|Exception)\b)
+    | \bexceptions?\ (?:in|at|was|were|occurred|thrown|raised|caught)\b | \b(?:un\w+|throw\w*|raised?|got|an)\ exception\b | \bexception[:!]
     | \b(?:failed|failing|failure|aborted|aborting|crashed|killed)\b
     | \bexit(?:ed)?\ (?:with\ )?(?:code|status)[:\ =]+-?[1-9]
     | \bnon-?zero\b
@@ -250,13 +251,29 @@ mod tests {
 
     #[test]
     fn failures_are_strong_and_their_denial_is_nothing() {
-        for line in ["fatal: no", "error: x", "ValueError raised", "Build FAILED", "exited with code 2"] {
+        for line in [
+            "fatal: no",
+            "error: x",
+            "ValueError raised",
+            "Build FAILED",
+            "exited with code 2",
+            "An exception was thrown",
+            "Exception: no",
+        ] {
             assert_eq!(of_line(line), Some(Sign::Strong), "{line}");
         }
         for line in ["permission denied", "no such file", "warning: x"] {
             assert_eq!(of_line(line), Some(Sign::Weak), "{line}");
         }
-        for line in ["0 errors", "no failures", "all fine", "failed: 0", "exit code 0"] {
+        for line in [
+            "0 errors",
+            "License Exception TSU",
+            "gcc -Werror=format -O2",
+            "no failures",
+            "all fine",
+            "failed: 0",
+            "exit code 0",
+        ] {
             assert_eq!(of_line(line), None, "{line}");
         }
     }
