@@ -87,8 +87,10 @@ fn lines_of(view: &View, member: &Member, call: &ToolCall) -> Lines {
         telling.get_mut(1..=latest).unwrap_or_default().rotate_right(1);
     }
     let mut told: Vec<&str> = telling.iter().map(|(.., text)| *text).collect();
-    // A short line announces what the next one tells.
-    let next = telling.first().and_then(|(.., at, text)| texts.get(at + 1).filter(|_| text.len() < SHORT));
+    // A short line that gives no reason announces the next one.
+    let next = telling
+        .first()
+        .and_then(|(.., at, text)| texts.get(at + 1).filter(|_| text.len() < SHORT && !text.contains(": ")));
     if let Some((next, _)) = next {
         told.insert(1, next);
     }

@@ -93,8 +93,12 @@ pub(super) fn excerpt(
     }
     let pieces = once(pieces);
     let mut weighed = weigh(&pieces, size);
-    for (weight, _) in weighed.weights.iter_mut().zip(&pieces).filter(|(_, piece)| seen.has(piece)) {
-        *weight *= SEEN;
+    let mut was_seen = false;
+    for (weight, piece) in weighed.weights.iter_mut().zip(&pieces) {
+        // Short lines belong to the one above them.
+        let text = piece.text.trim();
+        was_seen = seen.has(piece) || was_seen && !text.is_empty() && text.len() < SEEN_LEAST;
+        *weight *= if was_seen { SEEN } else { 1.0 };
     }
     // Defusing markers adds bytes that are known only afterwards; what they take is taken off the share.
     let mut slack = 0;
