@@ -192,7 +192,7 @@ impl Writer {
             if let Err(error) = done
                 && !std::mem::replace(&mut self.warned, true)
             {
-                tracing::warn!("what was read of transcripts cannot be kept for the next start: {error}");
+                tracing::warn!("what took long to find out cannot be kept for the next start: {error}");
             }
         }
     }

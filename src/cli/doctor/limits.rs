@@ -35,17 +35,17 @@ pub(super) fn look() -> (Limits, Vec<Finding>) {
     (limits, vec![descriptors(limit.current, limit.maximum), cache()])
 }
 
-/// The folder in which is kept what was read of transcripts.
+/// The folder in which is kept what took long to find out.
 fn cache() -> Finding {
     let Some(place) = kept::place() else {
-        let says = "there is no folder to keep in what was read of transcripts: each start reads them anew";
+        let says = "there is no folder to keep what took long to find out in: each start finds it out anew";
         return Finding::note("limits", "cache", says).cured_by("set $HOME or $XDG_CACHE_HOME");
     };
     let (path, most) = (shown(&place), kept::MOST >> 20);
     match DiskCache::size(&place) {
         Ok(bytes) => {
             let mebibytes = bytes.div_ceil(1 << 20);
-            let says = format!("what was read of transcripts is kept in {path}: {mebibytes} of at most {most} MiB");
+            let says = format!("what took long to find out is kept in {path}: {mebibytes} of at most {most} MiB");
             Finding::ok("limits", "cache", says)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
