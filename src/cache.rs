@@ -9,6 +9,20 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
 pub use disk::{DiskCache, Key};
 
+/// What is kept was made by this source: another version may have made something else of the same.
+const MADE_BY: &str = env!("SWARMLETFS_SOURCE");
+
+/// The key of what this program, and no other version of it, makes of `parts`; `what` tells kinds of entries apart.
+pub fn key(what: &str, parts: &[&[u8]]) -> Key {
+    let mut hash = blake3::Hasher::new();
+    for part in [MADE_BY.as_bytes(), what.as_bytes()].iter().chain(parts) {
+        hash.update(&(part.len() as u64).to_le_bytes()).update(part);
+    }
+    let mut key = Key::default();
+    hash.finalize_xof().fill(&mut key);
+    key
+}
+
 /// A cache of at most `weight`, of about `items`, that is not divided: in one that is, what is heavier than a part would
 /// never be kept, and parts are the more and the smaller the more processors there are.
 pub fn undivided<K, V, W>(items: usize, weight: u64, weighter: W) -> Cache<K, V, W>

@@ -293,7 +293,7 @@ impl Renderer {
         file: Generated,
         go_on: GoOn<'_>,
     ) -> Result<(Rendered, bool)> {
-        let fragments = self.fragments.of(&self.view, stamped, go_on);
+        let fragments = self.fragments.of(&self.view, stamped, *scope == Scope::Swarm, go_on);
         let rows: Vec<Row<'_>> = stamped
             .iter()
             .zip(fragments)

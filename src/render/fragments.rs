@@ -23,6 +23,7 @@ const CATCH_UP: Duration = Duration::from_millis(250);
 const ATTEMPTS: u32 = 5;
 /// A file counts like so many bytes more: of each about so much is read even where it is one of many.
 const OF_A_FILE: u64 = 64 << 10;
+
 /// The members of a scope, each with the state of its files.
 pub(super) type Stamped = Vec<(Arc<Member>, Result<Arc<Stamp>>)>;
 /// Whether there is time left.
@@ -104,8 +105,9 @@ impl Fragments {
         more
     }
 
-    /// One for each of `stamped`, in their order; none for those that there was no time for, or that vanished.
-    pub(super) fn of(&self, view: &View, stamped: &Stamped, go_on: GoOn<'_>) -> Vec<Option<Made>> {
+    /// One for each of `stamped`, in their order; none for those that there was no time for, or that vanished. Where these
+    /// are `all` of the view, they may be kept for the next start.
+    pub(super) fn of(&self, view: &View, stamped: &Stamped, all: bool, go_on: GoOn<'_>) -> Vec<Option<Made>> {
         self.fetch();
         let mut made: Vec<Option<Made>> = Vec::with_capacity(stamped.len());
         let mut missing: Vec<(u64, usize, &Member, &Arc<Stamp>)> = Vec::new();
@@ -128,7 +130,7 @@ impl Fragments {
         }
         if !go_on() {
             self.is_behind.store(true, Ordering::Release);
-        } else if stamped.len() == view.visible().members.len() {
+        } else if all {
             let of = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| Some(key(member, stamp.as_ref().ok()?));
             self.keep(missing.len(), stamped.iter().filter_map(of));
         }

@@ -12,11 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::Key;
 use super::checks::Check;
 use super::fragment::Fragment;
-use crate::cache::DiskCache;
+use crate::cache::{DiskCache, key};
 use crate::model::{Outcome, Tokens};
 
-/// What was made by another program is none.
-const MADE_BY: &str = env!("SWARMLETFS_SOURCE");
 /// For fewer new ones nothing is written, and not sooner than so long after the last time.
 const FEW: usize = 32;
 const PAUSE: Duration = Duration::from_secs(300);
@@ -49,11 +47,7 @@ struct Written {
 impl Shelf {
     /// That of the view that `view` describes.
     pub(super) fn new(cache: Arc<DiskCache>, view: &str) -> Shelf {
-        let mut hash = blake3::Hasher::new();
-        hash.update(format!("fragments\0{MADE_BY}\0{view}").as_bytes());
-        let mut key = Key::default();
-        hash.finalize_xof().fill(&mut key);
-        Shelf { cache, key, fresh: Mutex::new((0, None)) }
+        Shelf { cache, key: key("fragments", &[view.as_bytes()]), fresh: Mutex::new((0, None)) }
     }
 
     /// All that are kept.

@@ -32,10 +32,13 @@ fn mount(store: &TestStore, caches: &Path, arguments: &[&str]) -> Mount {
 /// All that is told of the sessions, and how many bytes its server has read for that.
 fn told(mount: &Mount) -> (String, u64) {
     let files = ["workers/s/index.json", "workers/a1/index.json", "workers/s/thread.jsonl", "summary"];
-    let told = files.map(|file| mount.text(file)).concat();
+    (files.map(|file| mount.text(file)).concat(), read_by(mount))
+}
+
+/// How many bytes the server of a mount has read.
+fn read_by(mount: &Mount) -> u64 {
     let io = fs::read_to_string(format!("/proc/{}/io", mount.pid())).unwrap();
-    let read = io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap();
-    (told, read.parse().unwrap())
+    io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
 }
 
 /// The files in which something is kept.
@@ -142,10 +145,7 @@ fn many_workers() -> TestStore {
 
 /// What is told of all workers, and how many bytes its server has read for that.
 fn told_of_all(mount: &Mount) -> (String, u64) {
-    let all = ["summary", "index.json", "runs/r/summary"].map(|file| mount.text(file)).concat();
-    let io = fs::read_to_string(format!("/proc/{}/io", mount.pid())).unwrap();
-    let read = io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap();
-    (all, read.parse().unwrap())
+    (["summary", "index.json", "runs/r/summary"].map(|file| mount.text(file)).concat(), read_by(mount))
 }
 
 #[test]

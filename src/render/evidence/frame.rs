@@ -99,7 +99,7 @@ impl Content<'_> {
             let text = self.text(budget, limit);
             let used = budget.used(&text);
             // What it says of itself may not settle, since its own digits count.
-            let is_true = has_frame(&text).is_none_or(|header| header.contains(&used_text(budget, used)));
+            let is_true = header_line(&text).is_none_or(|header| header.contains(&used_text(budget, used)));
             if used <= budget.size() && is_true {
                 let enough = used * 100 >= budget.size() * ENOUGH_PERCENT || text.len() + SPARE < limit;
                 (fits, best) = (limit, Some(text));
@@ -392,7 +392,7 @@ fn used_text(budget: Budget, used: usize) -> String {
 }
 
 /// The second line of a text that has a frame.
-fn has_frame(text: &str) -> Option<&str> {
+fn header_line(text: &str) -> Option<&str> {
     text.strip_prefix(BEGIN)?.lines().nth(1)
 }
 

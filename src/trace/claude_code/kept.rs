@@ -4,39 +4,15 @@
 //! transcript, and a hash of both ends of what was read. Who may read a transcript has opened it before anything of it is
 //! looked for here.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::facts::Facts;
 use super::transcripts::{Known, Mark};
-use crate::cache::{DiskCache, Key};
+use crate::cache::{DiskCache, Key, key};
 use crate::name::{Name, RelPath};
 use crate::store::{Identity, Meta, Time};
-
-/// What is kept was made by these: another version of any of them may have made something else of the same transcript.
-const MADE_BY: [&str; 11] = [
-    env!("CARGO_PKG_VERSION"),
-    include_str!("facts.rs"),
-    include_str!("kept.rs"),
-    include_str!("line.rs"),
-    include_str!("read.rs"),
-    include_str!("thread.rs"),
-    include_str!("../input.rs"),
-    include_str!("../jsonl.rs"),
-    include_str!("../lenient.rs"),
-    include_str!("../value.rs"),
-    include_str!("../../name.rs"),
-];
-
-/// The beginning of every hash that is a key.
-static VERSION: LazyLock<blake3::Hasher> = LazyLock::new(|| {
-    let mut hash = blake3::Hasher::new();
-    MADE_BY.iter().for_each(|text| {
-        hash.update(blake3::hash(text.as_bytes()).as_bytes());
-    });
-    hash
-});
 
 /// Where it is kept, and of which transcripts.
 pub(super) struct Kept {
@@ -118,14 +94,7 @@ impl Kept {
     /// None for what is too small to be kept.
     fn key(&self, path: &RelPath, mark: Mark) -> Option<Key> {
         let meta = Some(mark.meta()).filter(|meta| meta.size >= self.least)?;
-        let mut key = [0; 16];
-        VERSION
-            .clone()
-            .update(path.as_bytes())
-            .update(&[0])
-            .update(&meta.identity.ino.to_le_bytes())
-            .finalize_xof()
-            .fill(&mut key);
-        Some(key)
+        let ino = meta.identity.ino.to_le_bytes();
+        Some(key("transcript", &[path.as_bytes(), &ino]))
     }
 }
