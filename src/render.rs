@@ -4,6 +4,7 @@
 //! tells cheaply whether anything it is made of has changed. Files about many workers are put together from a
 //! fragment per worker, so a change of one worker costs one fragment. Nothing here knows inodes or a kernel.
 
+mod attempts;
 mod budget;
 mod causes;
 mod checks;
@@ -34,6 +35,7 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::Time;
 use crate::view::{Member, View, Visible};
+use attempts::Attempts;
 use evidence::Account;
 use fragment::Row;
 use fragments::{Fragments, GoOn, Stamped};
@@ -43,8 +45,6 @@ use spread::spread;
 
 /// How long one render may look into outputs before the file says what was not read.
 pub const DEADLINE: Duration = Duration::from_secs(2);
-/// How often a file of a worker whose files change meanwhile is made before it is given as it is.
-const ATTEMPTS: u32 = 5;
 /// What the root's README.md says.
 const README: &str = include_str!("render/README.md");
 
@@ -229,7 +229,8 @@ impl Renderer {
         file: Generated,
         go_on: GoOn<'_>,
     ) -> Result<Rendered> {
-        for attempt in 1.. {
+        let mut attempts = Attempts::new();
+        loop {
             let record = self.view.record(&member, &stamp, go_on)?;
             let mut whole = record.is_whole() && stamp.skipped.unreadable == 0;
             let bytes = match file {
@@ -249,19 +250,18 @@ impl Renderer {
                     whole &= written.whole;
                     written.bytes
                 }
-                Generated::Readme | Generated::Since(_) => break,
+                Generated::Readme | Generated::Since(_) => return Err(Error::NotFound),
             };
             let now = self.view.stamp_now(&member)?;
             let settled = now.key == stamp.key;
-            if settled || attempt == ATTEMPTS || !go_on() {
-                // Only what is of the state that was asked for is kept as that state's file.
-                let complete = attempt == 1 && settled && whole && go_on();
+            // Only what is of the state that was asked for is kept as that state's file.
+            let complete = attempts.is_first() && settled && whole && go_on();
+            if settled || !go_on() || !attempts.another() {
                 return Ok(Rendered { bytes: bytes.into(), newest: stamp.newest, access: stamp.access, complete });
             }
             member = self.view.worker(&member.name)?;
             stamp = now;
         }
-        Err(Error::NotFound)
     }
 
     /// Makes a file of many workers, and again if what it shows of them changed meanwhile.
@@ -273,15 +273,15 @@ impl Renderer {
         file: Generated,
         go_on: GoOn<'_>,
     ) -> Result<Rendered> {
-        for attempt in 1..ATTEMPTS {
+        let mut attempts = Attempts::new();
+        loop {
             let (rendered, settled) = self.swarm(scope, visible, &stamped, file, go_on)?;
-            if settled || !go_on() {
-                return Ok(Rendered { complete: rendered.complete && attempt == 1, ..rendered });
+            let complete = rendered.complete && attempts.is_first();
+            if settled || !go_on() || !attempts.another() {
+                return Ok(Rendered { complete, ..rendered });
             }
             stamped = self.stamped(visible, scope)?;
         }
-        let (rendered, _) = self.swarm(scope, visible, &stamped, file, go_on)?;
-        Ok(Rendered { complete: false, ..rendered })
     }
 
     /// Makes a file of many workers. Says whether all that it shows of one of them is of one moment.
@@ -358,7 +358,6 @@ impl Renderer {
             Scope::Worker(_) => return Err(Error::NotFound),
         };
         let stamps = spread(members, |member| self.view.stamp(member, false));
-        let vanished = || Err(Error::NotFound);
-        Ok(members.iter().cloned().zip(stamps.into_iter().map(|stamp| stamp.unwrap_or_else(vanished))).collect())
+        Ok(members.iter().cloned().zip(stamps).collect())
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
+use super::attempts::Attempts;
 use super::fragment::Fragment;
 use super::shelf::{Of, Shelf};
 use super::spread::spread;
@@ -19,8 +20,6 @@ use crate::view::{Member, View};
 const KEPT: usize = 200_000;
 /// For how long what was not read in time is read on, before it is another request's turn.
 const CATCH_UP: Duration = Duration::from_millis(250);
-/// How often one of a worker whose files change meanwhile is made before it is given as it is.
-const ATTEMPTS: u32 = 5;
 /// A file counts like so many bytes more: of each about so much is read even where it is one of many.
 const OF_A_FILE: u64 = 64 << 10;
 
@@ -125,7 +124,7 @@ impl Fragments {
         let found = spread(&missing, |(_, _, member, stamp)| self.one(view, member, stamp, go_on));
         for ((_, at, ..), one) in missing.iter().zip(found) {
             if let Some(slot) = made.get_mut(*at) {
-                *slot = one.flatten();
+                *slot = one;
             }
         }
         if !go_on() {
@@ -142,7 +141,8 @@ impl Fragments {
         let begun = Instant::now();
         let in_time = || go_on() && begun.elapsed() < self.each;
         let mut stamp = stamp.clone();
-        for attempt in 1.. {
+        let mut attempts = Attempts::new();
+        loop {
             let key = key(member, &stamp);
             if let Some(fragment) = self.kept.get(&key) {
                 return Some((fragment, stamp));
@@ -162,12 +162,11 @@ impl Fragments {
             if settled && fragment.whole {
                 self.kept.insert(key, fragment.clone());
             }
-            if settled || attempt == ATTEMPTS || !in_time() {
+            if settled || !in_time() || !attempts.another() {
                 return Some((fragment, now));
             }
             stamp = now;
         }
-        None
     }
 }
 

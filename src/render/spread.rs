@@ -1,5 +1,6 @@
 //! The same done for many workers, by several threads where that takes long.
 
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,17 +10,17 @@ const ALONE: Duration = Duration::from_millis(1);
 /// The most threads that work for one file.
 const THREADS_MAX: usize = 8;
 
-/// What `make` makes of each of `items`, in their order; they are begun in that order too. `None` for one whose thread
-/// came to a bad end.
-pub(super) fn spread<T: Sync, R: Send>(items: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<Option<R>> {
+/// What `make` makes of each of `items`, in their order; they are begun in that order too. A panic in any thread is the
+/// caller's: whoever asked is told, however many worked for it.
+pub(super) fn spread<T: Sync, R: Send>(items: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<R> {
     spread_after(ALONE, items, make)
 }
 
-fn spread_after<T: Sync, R: Send>(alone: Duration, items: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<Option<R>> {
-    let mut made: Vec<Option<R>> = Vec::with_capacity(items.len());
+fn spread_after<T: Sync, R: Send>(alone: Duration, items: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let mut made: Vec<R> = Vec::with_capacity(items.len());
     let begun = Instant::now();
     while let Some(item) = items.get(made.len()).filter(|_| begun.elapsed() < alone) {
-        made.push(Some(make(item)));
+        made.push(make(item));
     }
     let rest = items.get(made.len()..).unwrap_or_default();
     let more = if rest.is_empty() { 0 } else { threads() - 1 };
@@ -31,21 +32,16 @@ fn spread_after<T: Sync, R: Send>(alone: Duration, items: &[T], make: impl Fn(&T
         };
         std::iter::from_fn(take).map(|(at, item)| (at, make(item))).collect()
     };
-    let found = thread::scope(|scope| {
+    let mut found = thread::scope(|scope| {
         // Where the system gives no thread, those that there are do all of it.
         let start = |_| thread::Builder::new().spawn_scoped(scope, some).ok();
         let started: Vec<_> = (0..more).map_while(start).collect();
         let mut found = some();
-        found.extend(started.into_iter().filter_map(|thread| thread.join().ok()).flatten());
+        found.extend(started.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))));
         found
     });
-    let before = made.len();
-    made.resize_with(items.len(), || None);
-    for (at, one) in found {
-        if let Some(slot) = made.get_mut(before + at) {
-            *slot = Some(one);
-        }
-    }
+    found.sort_unstable_by_key(|(at, _)| *at);
+    made.extend(found.into_iter().map(|(_, one)| one));
     made
 }
 
@@ -55,6 +51,9 @@ fn threads() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Barrier;
+
     use super::*;
 
     #[test]
@@ -67,10 +66,24 @@ mod tests {
                     made.fetch_add(1, Ordering::Relaxed);
                     item * 2
                 };
-                let doubled: Vec<_> = items.iter().map(|item| Some(item * 2)).collect();
+                let doubled: Vec<_> = items.iter().map(|item| item * 2).collect();
                 assert_eq!(spread_after(alone, &items, double), doubled);
                 assert_eq!(made.into_inner(), count);
             }
         }
+    }
+    /// A barrier makes sure that another thread than the caller's meets it.
+    #[test]
+    fn a_panic_in_any_thread_is_the_callers() {
+        if threads() < 2 {
+            return;
+        }
+        let (caller, both) = (thread::current().id(), Barrier::new(2));
+        let make = |_: &()| {
+            both.wait();
+            assert!(thread::current().id() == caller, "on purpose");
+        };
+        let made = catch_unwind(AssertUnwindSafe(|| spread_after(Duration::ZERO, &[(); 2], make)));
+        assert!(made.is_err());
     }
 }

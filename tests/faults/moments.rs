@@ -93,6 +93,54 @@ fn a_change_at_any_call_shows_whole_or_not_at_all() {
     assert!(runs > 1_000, "only {runs} runs");
 }
 
+/// How many versions follow each other while one file is made.
+const VERSIONS: usize = 12;
+
+fn write_version(store: &Memory, version: usize) {
+    let outputs = ["permission denied", "no such file", "undefined symbol"];
+    let output = |at: usize| format!("error: {}, {version}\n", outputs[(version + at) % outputs.len()]);
+    write(store, &format!("{version}."), [&output(0), &output(1)]);
+}
+
+/// Just before every `k`-th call the store goes on to its next version, until the last.
+fn go_on_at_every(k: u64, version: usize, store: Arc<Memory>, plan: Arc<Plan>) {
+    let next = plan.clone();
+    plan.at(k, move || {
+        write_version(&store, version);
+        if version < VERSIONS {
+            go_on_at_every(k, version + 1, store, next);
+        }
+    });
+}
+
+#[test]
+fn what_changes_again_and_again_while_it_is_made_is_of_one_moment() {
+    let mut runs = 0;
+    for path in PATHS.into_iter().filter(|path| !path.contains("tool_calls")) {
+        let plan = Plan::quiet();
+        let of_version = |version| {
+            // Each write has its own time.
+            let store = Memory::new();
+            (0..=version).for_each(|version| write_version(&store, version));
+            look(&tree_of(Arc::new(store), &plan), path).unwrap()
+        };
+        let versions: Vec<_> = (0..=VERSIONS).map(of_version).collect();
+        for k in 1.. {
+            let store = Arc::new(Memory::new());
+            write_version(&store, 0);
+            let tree = tree_of(store.clone(), &plan);
+            go_on_at_every(k, 1, store, plan.clone());
+            let found = look(&tree, path).unwrap();
+            assert!(versions.contains(&found), "{path}: changed at every {k}: {}", String::from_utf8_lossy(&found));
+            runs += 1;
+            if !plan.has_happened() {
+                break;
+            }
+        }
+    }
+    assert!(runs > 100, "only {runs} runs");
+}
+
 #[test]
 fn what_became_a_folder_since_it_was_looked_up_is_looked_up_again() {
     let (plan, store) = (Plan::quiet(), Arc::new(super::store()));
