@@ -12,6 +12,7 @@ mod exit;
 mod kept;
 mod limits;
 mod log;
+mod look;
 mod mount;
 mod mountinfo;
 mod mountpoint;
@@ -45,6 +46,7 @@ Examples:
   swarmletfs /mnt/swarm                          the same, the store being found by itself
   swarmletfs mount --owner 7 --run 48 /mnt/run   one owner's workers of one run
   cat /mnt/swarm/README.md                       how to read what is mounted
+  swarmletfs ls workers; swarmletfs cat summary  the same tree without a mount
   swarmletfs since 0                             what changed, and a cursor for the next time
   swarmletfs wait --timeout 10m                  until all workers have finished
   swarmletfs doctor                              what stands in the way, and what helps
@@ -109,6 +111,18 @@ enum Command {
     /// Say what stands in the way of mounting and reading, and what helps
     #[command(after_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),
+    /// List folders of the tree, without a mount
+    #[command(after_help = look::ls::HELP, disable_help_flag = true)]
+    Ls(look::ls::LsArgs),
+    /// Print files of the tree, without a mount
+    #[command(after_help = look::cat::HELP)]
+    Cat(look::cat::CatArgs),
+    /// Tell the attributes of files and folders of the tree, without a mount
+    #[command(after_help = look::stat::HELP)]
+    Stat(look::stat::StatArgs),
+    /// Draw the tree, without a mount
+    #[command(after_help = look::tree::HELP, disable_help_flag = true)]
+    Tree(look::tree::TreeArgs),
     /// Say what changed since a cursor, and give the next one
     #[command(after_help = SINCE_HELP)]
     Since(SinceArgs),
@@ -316,6 +330,10 @@ pub fn main() -> ExitCode {
         Command::Mount(arguments) => mount::run(*arguments).map(|()| ExitCode::SUCCESS),
         Command::Umount(arguments) => umount::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Ls(arguments) => look::ls::run(&arguments),
+        Command::Cat(arguments) => look::cat::run(&arguments),
+        Command::Stat(arguments) => look::stat::run(&arguments),
+        Command::Tree(arguments) => look::tree::run(&arguments),
         Command::Since(arguments) => since::run(&arguments),
         Command::Wait(arguments) => wait::run(&arguments),
     })

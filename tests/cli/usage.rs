@@ -33,7 +33,7 @@ fn a_mistyped_command_is_a_usage_error_with_a_suggestion_and_never_a_mount() {
         command.arg(store.path()).arg(&point);
         run(command).refused(2, &[mistyped, meant]);
     }
-    for word in ["swarm", "help", "ls", "MOUNT", ""] {
+    for word in ["swarm", "help", "list", "MOUNT", ""] {
         let mut command = typed([word]);
         command.arg(&point).env("SWARMLET_DATA_PATH", store.path());
         run(command).refused(2, &[]);

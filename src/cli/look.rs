@@ -1,0 +1,188 @@
+//! `swarmletfs ls`, `tree`, `stat` and `cat`: the tree without a mount, for where there is no FUSE.
+//!
+//! The stores are opened as by `since`, the tree is made in this process, and it is read through the calls that the kernel's
+//! requests become in a mount: so names, bytes, sizes, modes and times are those of a mount, and a view keeps to itself what it
+//! keeps there. Here is what these commands share; each of them is a file of its own.
+//!
+//! One path that fails is one line on stderr and the exit code 1, and the next path is gone on with.
+
+pub(super) mod cat;
+mod cure;
+mod entry;
+mod json;
+pub(super) mod ls;
+mod resolve;
+mod shown;
+pub(super) mod stat;
+pub(super) mod tree;
+
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::Args;
+use rustix::io::Errno;
+
+use super::open::Wanted;
+use super::say::say;
+use super::{ViewArgs, exit};
+use crate::catalog::Freshness;
+use crate::error::{Error, Result};
+use crate::name::printable;
+use crate::render::Budget;
+use crate::tree::{Ino, Item, Settings, Tree};
+pub(super) use resolve::{Held, Links, Place};
+
+/// How often it is looked again at what is replaced while it is looked at.
+const TRIES: usize = 16;
+/// How much is gathered before it is written, in bytes.
+const GATHERED: usize = 64 << 10;
+
+/// Which tree is looked at: of which view, and how it was made.
+#[derive(Debug, Args)]
+pub(super) struct LookArgs {
+    #[command(flatten)]
+    view: ViewArgs,
+
+    /// How large evidence.txt may be: bytes, with k or M, or tokens, as in 8000tok [default: 16000 a worker, 28000 a run or the swarm]
+    #[arg(long, value_name = "SIZE", value_parser = Budget::parse)]
+    budget: Option<Budget>,
+}
+
+/// A tree that is looked at, and whether some path of it could not be.
+pub(super) struct Look {
+    pub(super) tree: Tree,
+    /// Where the stores lie, for who types a path of theirs.
+    stores: Vec<PathBuf>,
+    failed: Cell<bool>,
+}
+
+impl Look {
+    /// Opens the stores that `arguments` mean, and says which these are. Errors: they cannot be found or read.
+    pub(super) fn open(arguments: &LookArgs) -> anyhow::Result<Look> {
+        let wanted = Wanted::choose(&arguments.view)?;
+        let view = wanted.view(Freshness::default())?;
+        let tree = Tree::new(view, Settings { budget: arguments.budget });
+        Ok(Look { tree, stores: wanted.stores, failed: Cell::new(false) })
+    }
+
+    /// Does `read` with what is at `path`; again, where that was replaced in between. So `read` may print nothing.
+    pub(super) fn at<'t, T>(
+        &'t self,
+        path: &[u8],
+        links: Links,
+        mut read: impl FnMut(Place<'t>) -> Result<T>,
+    ) -> Result<T> {
+        unless_stale(|| read(Place::find(&self.tree, path, links)?))
+    }
+
+    /// Does `read` with the entry `name` of a folder that is held; again, where that was replaced in between.
+    pub(super) fn inside<'t, T>(
+        &'t self,
+        folder: Ino,
+        name: &[u8],
+        mut read: impl FnMut(Held<'t>) -> Result<T>,
+    ) -> Result<T> {
+        unless_stale(|| read(Held::find(&self.tree, folder, name)?))
+    }
+
+    /// The entries of a folder, sorted by name.
+    pub(super) fn entries(&self, folder: Ino) -> Result<Arc<[Item]>> {
+        let opened = self.tree.open_folder(folder)?;
+        let items = self.tree.entries(folder, opened, false);
+        self.tree.release(opened);
+        items
+    }
+
+    /// Says that `path`, as it was typed or reached, cannot be read, and why. The command goes on and fails in the end.
+    pub(super) fn fail(&self, path: &[u8], error: &Error) {
+        self.failed.set(true);
+        let cure = if is_absence(error) { cure::of(self, path) } else { None };
+        let cure = cure.map(|cure| format!(": {cure}")).unwrap_or_default();
+        let shown = if path.is_empty() { "''".to_owned() } else { printable(path) };
+        say(&format!("{shown}: {}{cure}", sentence(error)));
+    }
+
+    /// Notes that something could not be read which was said elsewhere.
+    pub(super) fn note_failure(&self) {
+        self.failed.set(true);
+    }
+
+    /// The exit code, once `written` says how it went to write on stdout. A reader that has had enough is no failure to
+    /// speak of. Errors: stdout cannot be written.
+    pub(super) fn end(&self, written: io::Result<()>) -> anyhow::Result<ExitCode> {
+        match written {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot write to stdout"),
+            Ok(()) if self.failed.get() => Ok(ExitCode::FAILURE),
+            written => Ok(exit::printed(written)),
+        }
+    }
+}
+
+/// What is asked for, the root where nothing is.
+pub(super) fn paths(typed: &[OsString]) -> Vec<&[u8]> {
+    if typed.is_empty() { vec![b"."] } else { typed.iter().map(|path| path.as_bytes()).collect() }
+}
+
+/// `name` in the folder `path`, which is `.` or empty for the root.
+pub(super) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+    match path {
+        b"." | b"" => name.to_vec(),
+        [.., b'/'] => [path, name].concat(),
+        _ => [path, b"/", name].concat(),
+    }
+}
+
+/// What is said of an error. What a client of a mount finds absent is absent here, whatever is behind it.
+pub(super) fn sentence(error: &Error) -> String {
+    if is_absence(error) { Error::NotFound.to_string() } else { error.to_string() }
+}
+
+fn is_absence(error: &Error) -> bool {
+    error.errno() == Errno::NOENT
+}
+
+/// What is replaced while it is looked at is looked up anew, as the kernel does.
+fn unless_stale<T>(mut once: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 1..TRIES {
+        match once() {
+            Err(Error::Stale) => {}
+            done => return done,
+        }
+    }
+    once()
+}
+
+/// Where a command prints.
+struct Out {
+    stdout: BufWriter<StdoutLock<'static>>,
+    /// Names move no cursor there.
+    is_terminal: bool,
+}
+
+impl Out {
+    fn new() -> Out {
+        let stdout = io::stdout().lock();
+        let is_terminal = stdout.is_terminal();
+        Out { stdout: BufWriter::with_capacity(GATHERED, stdout), is_terminal }
+    }
+
+    /// A name or a path: its bytes, or on a terminal what is safe to show of them.
+    fn name(&mut self, name: &[u8]) -> io::Result<()> {
+        if self.is_terminal { self.stdout.write_all(printable(name).as_bytes()) } else { self.stdout.write_all(name) }
+    }
+
+    /// Text of ours.
+    fn text(&mut self, text: &str) -> io::Result<()> {
+        self.stdout.write_all(text.as_bytes())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stdout.flush()
+    }
+}

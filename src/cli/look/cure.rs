@@ -1,0 +1,53 @@
+//! What helps who types a path of the disk where one of the tree is meant.
+//!
+//! What is told follows from the words that were typed, from mounts and stores, and from what is in the view: of what is in no
+//! view it is the same as of what is nowhere.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::{Links, Look, Place, join};
+use crate::cli::mountinfo::Mounts;
+use crate::cli::say::typed;
+
+/// The folders of the root that a path of the tree begins with.
+const BEGINNINGS: [&[u8]; 4] = [b"workers", b"runs", b"supervisor", b"since"];
+
+/// How `path` is written in the tree, if it looks as if a path of the disk was meant.
+pub(super) fn of(look: &Look, path: &[u8]) -> Option<String> {
+    if !path.starts_with(b"/") {
+        return None;
+    }
+    let meant = in_mount(path).or_else(|| in_store(look, path)).or_else(|| elsewhere(path))?;
+    let shown = typed(Path::new(OsStr::from_bytes(&meant)));
+    Some(format!("paths begin at the root of the tree, as in `{shown}`"))
+}
+
+/// A path of a mount of ours, which has the names of the tree.
+fn in_mount(path: &[u8]) -> Option<Vec<u8>> {
+    let mounts = Mounts::read().ok()?;
+    mounts.ours().find_map(|mount| behind(path, &mount.point))
+}
+
+/// A path of a store, which has `workers/` or is one.
+fn in_store(look: &Look, path: &[u8]) -> Option<Vec<u8>> {
+    let inner = look.stores.iter().find_map(|store| behind(path, store))?;
+    let is_there = |path: &Vec<u8>| Place::find(&look.tree, path, Links::Followed).is_ok();
+    let below = [inner.clone(), join(b"workers", &inner)].into_iter().find(is_there);
+    Some(below.or_else(|| elsewhere(&join(b"/", &inner))).unwrap_or_else(|| join(b"workers", &inner)))
+}
+
+/// What of a path could be of the tree: from the first name on that such a path begins with.
+fn elsewhere(path: &[u8]) -> Option<Vec<u8>> {
+    let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+    let at = parts.iter().position(|part| BEGINNINGS.contains(part))?;
+    // With that alone in front of it, it was a path of the tree.
+    parts.get(at..).filter(|_| at > 1).map(|parts| parts.join(&b'/'))
+}
+
+/// What of `path` is in `folder`; `.` if it is the folder itself.
+fn behind(path: &[u8], folder: &Path) -> Option<Vec<u8>> {
+    let inner = Path::new(OsStr::from_bytes(path)).strip_prefix(folder).ok()?.as_os_str().as_bytes();
+    Some(if inner.is_empty() { b".".to_vec() } else { inner.to_vec() })
+}

@@ -1,0 +1,145 @@
+//! Entries as JSON: an array with an object a line, written as they come.
+//!
+//! What has another meaning to a terminal is escaped also where JSON would not ask for it, so that no name can move a cursor.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde::ser::{SerializeSeq, Serializer as _};
+use serde_json::Serializer;
+use serde_json::ser::Formatter;
+
+use super::entry::{Entry, Known};
+use super::shown;
+use crate::name::is_unprintable;
+
+/// What is said of the objects in the help of every command that prints them.
+macro_rules! fields {
+    () => {
+        "--json prints an array with an object a line: path (from the root of the tree, links on the way followed), name, kind \
+         (file, folder or link), size (bytes), mode (octal), uid, gid, mtime, ctime (UTC), and of a link its target. Of what is \
+         not UTF-8 path, name and target are as near as they can be, and path_bytes, name_bytes and target_bytes are exact, \
+         in hexadecimal."
+    };
+}
+pub(super) use fields;
+
+/// One entry. What is not UTF-8 is told twice: as near as text can be, and in hexadecimal.
+#[derive(Debug, Serialize)]
+pub(super) struct Object {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_bytes: Option<String>,
+    kind: &'static str,
+    #[serde(flatten)]
+    attributes: Option<Attributes>,
+}
+
+/// What a look at an entry tells.
+#[derive(Debug, Serialize)]
+struct Attributes {
+    size: u64,
+    mode: String,
+    uid: u32,
+    gid: u32,
+    mtime: String,
+    ctime: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target_bytes: Option<String>,
+}
+
+impl Object {
+    pub(super) fn of(entry: &Entry) -> Object {
+        let ((path, path_bytes), (name, name_bytes)) = (text(&entry.path), text(entry.name()));
+        let attributes = entry.known.as_ref().map(Attributes::of);
+        Object { path, path_bytes, name, name_bytes, kind: shown::kind(entry.kind), attributes }
+    }
+}
+
+impl Attributes {
+    fn of(known: &Known) -> Attributes {
+        let attr = &known.attr;
+        let (target, target_bytes) = known.target.as_deref().map(text).unzip();
+        Attributes {
+            size: attr.size,
+            mode: format!("{:04o}", attr.mode),
+            uid: attr.uid,
+            gid: attr.gid,
+            mtime: shown::brief(attr.mtime),
+            ctime: shown::brief(attr.ctime),
+            target,
+            target_bytes: target_bytes.flatten(),
+        }
+    }
+}
+
+/// Bytes as text, and exactly where that is not the same.
+fn text(bytes: &[u8]) -> (String, Option<String>) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => (text.to_owned(), None),
+        Err(_) => {
+            let exact = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            (String::from_utf8_lossy(bytes).into_owned(), Some(exact))
+        }
+    }
+}
+
+/// Prints an array: `fill` is given what takes its elements.
+pub(super) fn array<W: Write, T: Serialize>(
+    out: &mut W,
+    fill: impl FnOnce(&mut dyn FnMut(&T) -> io::Result<()>) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut serializer = Serializer::with_formatter(&mut *out, Lines);
+    let mut array = serializer.serialize_seq(None)?;
+    fill(&mut |element| Ok(array.serialize_element(element)?))?;
+    array.end()?;
+    out.write_all(b"\n")
+}
+
+/// Every element of an array is on a line of its own, so that `grep` finds whole ones.
+struct Lines;
+
+impl Formatter for Lines {
+    fn begin_array_value<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        out.write_all(if first { b"\n" } else { b",\n" })
+    }
+
+    fn end_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        out.write_all(b"\n]")
+    }
+
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some((at, bad)) = rest.char_indices().find(|(_, c)| is_unprintable(*c)) {
+            let (before, after) = rest.split_at(at);
+            out.write_all(before.as_bytes())?;
+            let mut units = [0; 2];
+            for unit in bad.encode_utf16(&mut units) {
+                write!(out, "\\u{unit:04x}")?;
+            }
+            rest = after.get(bad.len_utf8()..).unwrap_or_default();
+        }
+        out.write_all(rest.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_string_moves_a_cursor_and_all_are_read_back() {
+        let words = ["plain", "a\x1b[31m\n\"\\\u{7f}\u{9b}2J\u{202e}\u{feff}ü", "", "\u{1f600}"];
+        let mut out = Vec::new();
+        array(&mut out, |add| words.iter().try_for_each(|word| add(&(*word).to_owned()))).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(!text.contains(|c| c != '\n' && is_unprintable(c)), "{text:?}");
+        assert_eq!(serde_json::from_str::<Vec<String>>(&text).unwrap(), words);
+        assert_eq!(text.lines().count(), words.len() + 2);
+    }
+}

@@ -1,0 +1,130 @@
+//! Modes, sizes and times as people read them.
+
+use jiff::Timestamp;
+
+use crate::store::Time;
+use crate::tree::NodeKind;
+
+/// Kind and rights in ten letters: `-r--r--r--`.
+pub(super) fn mode(kind: NodeKind, mode: u32) -> String {
+    let first = match kind {
+        NodeKind::File => '-',
+        NodeKind::Folder => 'd',
+        NodeKind::Link => 'l',
+    };
+    let bit = |(at, letter): (usize, char)| if mode & (0o400 >> at) == 0 { '-' } else { letter };
+    std::iter::once(first).chain("rwxrwxrwx".chars().enumerate().map(bit)).collect()
+}
+
+/// A word for a kind.
+pub(super) fn kind(kind: NodeKind) -> &'static str {
+    match kind {
+        NodeKind::File => "file",
+        NodeKind::Folder => "folder",
+        NodeKind::Link => "link",
+    }
+}
+
+/// A size in at most four letters: `977`, `4.0K`, `66K`; what is between two is the larger one, as in ls(1).
+pub(super) fn human(bytes: u64) -> String {
+    if bytes < 1_024 {
+        return bytes.to_string();
+    }
+    let mut unit = 1_u128;
+    let bytes = u128::from(bytes);
+    for letter in ['K', 'M', 'G', 'T', 'P', 'E'] {
+        unit <<= 10;
+        let tenths = (bytes * 10).div_ceil(unit);
+        let whole = bytes.div_ceil(unit);
+        if tenths < 100 {
+            return format!("{}.{}{letter}", tenths / 10, tenths % 10);
+        }
+        if whole < 1_024 || letter == 'E' {
+            return format!("{whole}{letter}");
+        }
+    }
+    bytes.to_string()
+}
+
+/// A time in UTC, to the second.
+pub(super) fn seconds(time: Time) -> String {
+    Timestamp::new(time.secs, 0).map_or_else(|_| since_1970(time), |time| time.to_string())
+}
+
+/// A time in UTC, to the nanosecond.
+pub(super) fn exact(time: Time) -> String {
+    stamp(time).map_or_else(|| since_1970(time), |time| format!("{time:.9}"))
+}
+
+/// A time in UTC with as many digits as it needs.
+pub(super) fn brief(time: Time) -> String {
+    stamp(time).map_or_else(|| since_1970(time), |time| time.to_string())
+}
+
+/// The nanoseconds of what stat tells always lead forward, those of a timestamp away from 1970.
+fn stamp(time: Time) -> Option<Timestamp> {
+    let nanos = i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos);
+    Timestamp::from_nanosecond(nanos).ok()
+}
+
+/// A time in no year that has four digits: seconds since 1970, as date(1) reads them.
+fn since_1970(time: Time) -> String {
+    format!("@{}.{:09}", time.secs, time.nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_ten_letters() {
+        assert_eq!(mode(NodeKind::File, 0o444), "-r--r--r--");
+        assert_eq!(mode(NodeKind::Folder, 0o550), "dr-xr-x---");
+        assert_eq!(mode(NodeKind::Link, 0o777), "lrwxrwxrwx");
+    }
+
+    #[test]
+    fn sizes_are_rounded_up() {
+        let sizes = [
+            (0, "0"),
+            (1_023, "1023"),
+            (1_024, "1.0K"),
+            (1_025, "1.1K"),
+            (4_096, "4.0K"),
+            (10_137, "9.9K"),
+            (10_138, "10K"),
+            (10_240, "10K"),
+            (67_001, "66K"),
+            (1_023 << 10, "1023K"),
+            ((1_023 << 10) + 1, "1.0M"),
+            (1 << 20, "1.0M"),
+            (u64::MAX, "16E"),
+        ];
+        for (bytes, shown) in sizes {
+            assert_eq!(human(bytes), shown, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn times_are_told_in_whatever_year() {
+        let time = |secs, nanos| Time { secs, nanos };
+        for (time, second, nanosecond, short) in [
+            (time(1_768_903_200, 0), "2026-01-20T10:00:00Z", "2026-01-20T10:00:00.000000000Z", "2026-01-20T10:00:00Z"),
+            (
+                time(-1, 999_999_999),
+                "1969-12-31T23:59:59Z",
+                "1969-12-31T23:59:59.999999999Z",
+                "1969-12-31T23:59:59.999999999Z",
+            ),
+            (time(1, 500_000_000), "1970-01-01T00:00:01Z", "1970-01-01T00:00:01.500000000Z", "1970-01-01T00:00:01.5Z"),
+            (
+                time(1 << 50, 7),
+                "@1125899906842624.000000007",
+                "@1125899906842624.000000007",
+                "@1125899906842624.000000007",
+            ),
+        ] {
+            assert_eq!((seconds(time), exact(time), brief(time)), (second.into(), nanosecond.into(), short.into()));
+        }
+    }
+}

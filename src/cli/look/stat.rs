@@ -1,0 +1,94 @@
+//! `swarmletfs stat`: all attributes of what is at a path.
+//!
+//! No inode number is told: it is of one mount or process alone.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::entry::{Entry, Known};
+use super::json::{self, Object};
+use super::{Links, Look, LookArgs, Out, paths, shown};
+
+/// What is said below the options.
+pub(in crate::cli) const HELP: &str = concat!(
+    "\
+Needs no mount. Paths begin at the root of the tree, as in a mount; the root itself is `.`, or no PATH. Links on the way are \
+followed, one at the end is shown itself unless -L is given. The size of a generated file is what `cat` gives. Times are UTC.
+
+",
+    json::fields!(),
+    "
+
+Examples:
+  swarmletfs stat workers/ID/evidence.4k.txt       how large it is, and when its worker last wrote
+  swarmletfs stat -L runs/latest                   the latest run, not the link to it
+  swarmletfs stat --json workers/ID | jq -r '.[].mtime'
+
+Exit code: 0 if all was found, 1 if a path was not, 2 if it was typed wrongly."
+);
+
+/// What can be said to `stat`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct StatArgs {
+    /// Paths from the root of the tree [default: the root]
+    #[arg(value_name = "PATH")]
+    paths: Vec<OsString>,
+
+    /// Tell of what a link leads to, not of the link
+    #[arg(short = 'L', long)]
+    dereference: bool,
+
+    /// Print JSON: an array of objects
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    look: LookArgs,
+}
+
+/// Prints the attributes. Errors: a store that cannot be found or read, and a stdout that cannot be written.
+pub(in crate::cli) fn run(arguments: &StatArgs) -> anyhow::Result<ExitCode> {
+    let look = Look::open(&arguments.look)?;
+    let links = if arguments.dereference { Links::Followed } else { Links::Kept };
+    let entry = |path: &&[u8]| {
+        let found = look.at(path, links, |place| Entry::at(&place, path));
+        found.inspect_err(|error| look.fail(path, error)).ok()
+    };
+    let typed = paths(&arguments.paths);
+    let entries = typed.iter().filter_map(entry);
+    let mut out = Out::new();
+    let written = if arguments.json { as_json(&mut out, entries) } else { as_text(&mut out, entries) };
+    look.end(written.and_then(|()| out.flush()))
+}
+
+fn as_json(out: &mut Out, entries: impl Iterator<Item = Entry>) -> io::Result<()> {
+    json::array(&mut out.stdout, |add| {
+        for entry in entries {
+            add(&Object::of(&entry))?;
+        }
+        Ok(())
+    })
+}
+
+fn as_text(out: &mut Out, entries: impl Iterator<Item = Entry>) -> io::Result<()> {
+    let mut is_first = true;
+    for entry in entries {
+        let Some(Known { attr, target }) = &entry.known else { continue };
+        out.text(if is_first { "path      " } else { "\npath      " })?;
+        is_first = false;
+        out.name(&entry.called)?;
+        out.text(&format!("\nkind      {}\nsize      {}\n", shown::kind(attr.kind), attr.size))?;
+        out.text(&format!("mode      {:04o} {}\n", attr.mode, shown::mode(attr.kind, attr.mode)))?;
+        out.text(&format!("uid       {}\ngid       {}\n", attr.uid, attr.gid))?;
+        out.text(&format!("modified  {}\nchanged   {}\n", shown::exact(attr.mtime), shown::exact(attr.ctime)))?;
+        if let Some(target) = target {
+            out.text("target    ")?;
+            out.name(target)?;
+            out.text("\n")?;
+        }
+    }
+    Ok(())
+}
