@@ -14,7 +14,8 @@ use crate::tree::{Fh, NodeKind, Opened};
 /// What is said below the options.
 pub(in crate::cli) const HELP: &str = "\
 Needs no mount. Paths begin at the root of the tree, as in a mount: names that are asked and not listed answer, and links are \
-followed. The bytes are those that a mount gives, raw, also on a terminal.
+followed. The bytes are those that a mount gives, raw, also on a terminal. A shell expands no `*` in paths of the tree: \
+`swarmletfs ls --json` lists what there is.
 
 Examples:
   swarmletfs cat summary                           the swarm on one screen

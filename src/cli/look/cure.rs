@@ -19,7 +19,9 @@ pub(super) fn of(look: &Look, path: &[u8]) -> Option<String> {
     if !path.starts_with(b"/") {
         return None;
     }
-    let meant = in_mount(path).or_else(|| in_store(look, path)).or_else(|| elsewhere(path))?;
+    // With a `/` alone in front of it, it was a path of the tree.
+    let elsewhere = || end(path).filter(|end| end.len() + 1 < path.len());
+    let meant = in_mount(path).or_else(|| in_store(look, path)).or_else(elsewhere)?;
     let shown = typed(Path::new(OsStr::from_bytes(&meant)));
     Some(format!("paths begin at the root of the tree, as in `{shown}`"))
 }
@@ -34,16 +36,15 @@ fn in_mount(path: &[u8]) -> Option<Vec<u8>> {
 fn in_store(look: &Look, path: &[u8]) -> Option<Vec<u8>> {
     let inner = look.stores.iter().find_map(|store| behind(path, store))?;
     let is_there = |path: &Vec<u8>| Place::find(&look.tree, path, Links::Followed).is_ok();
-    let below = [inner.clone(), join(b"workers", &inner)].into_iter().find(is_there);
-    Some(below.or_else(|| elsewhere(&join(b"/", &inner))).unwrap_or_else(|| join(b"workers", &inner)))
+    let found = [inner.clone(), join(b"workers", &inner)].into_iter().find(is_there);
+    found.or_else(|| end(&inner))
 }
 
 /// What of a path could be of the tree: from the first name on that such a path begins with.
-fn elsewhere(path: &[u8]) -> Option<Vec<u8>> {
+fn end(path: &[u8]) -> Option<Vec<u8>> {
     let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
     let at = parts.iter().position(|part| BEGINNINGS.contains(part))?;
-    // With that alone in front of it, it was a path of the tree.
-    parts.get(at..).filter(|_| at > 1).map(|parts| parts.join(&b'/'))
+    parts.get(at..).map(|parts| parts.join(&b'/'))
 }
 
 /// What of `path` is in `folder`; `.` if it is the folder itself.

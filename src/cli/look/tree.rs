@@ -145,10 +145,14 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Whether a folder at this depth is not gone into.
+    fn is_deep(&self, depth: u32) -> bool {
+        self.arguments.depth.is_some_and(|most| depth >= most)
+    }
+
     /// What is in what is held. Errors: it is another by now, which is looked up again.
     fn entries(&self, held: &Held<'_>, depth: u32) -> Result<Inside> {
-        let is_deep = self.arguments.depth.is_some_and(|most| depth >= most);
-        if held.attr.kind != NodeKind::Folder || is_deep {
+        if held.attr.kind != NodeKind::Folder || self.is_deep(depth) {
             return Ok(Inside::Closed);
         }
         match self.look.entries(held.ino) {
@@ -181,7 +185,12 @@ impl<'a> Walk<'a> {
         let mut items = items.iter().filter(is_shown).peekable();
         while let Some(item) = items.next() {
             let (name, is_last) = (item.name.as_bytes(), items.peek().is_none());
-            if item.kind == NodeKind::File && !needs_look {
+            let is_known = match item.kind {
+                NodeKind::File => true,
+                NodeKind::Folder => self.is_deep(depth),
+                NodeKind::Link => false,
+            };
+            if is_known && !needs_look {
                 let entry = Entry::unknown(path, name, item.kind);
                 self.met(to, (entry, Inside::Closed), is_last, ino, depth)?;
                 continue;
