@@ -14,7 +14,7 @@ mod names;
 mod paths;
 mod races;
 mod renames;
-mod views;
+pub mod views;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -45,6 +45,16 @@ fn without_the_device_there_is_a_sentence_and_no_mount() {
 }
 
 #[test]
+fn without_the_device_the_tree_is_read_all_the_same() {
+    let store = small_store();
+    let path = store.path();
+    let words = ["cat", "workers/w1/result.txt", "runs/latest/workers/w1/result.txt", "--store"].map(OsStr::new);
+    let words = [&[PROGRAM.as_ref()], &words[..], &[path.as_os_str()]].concat();
+    let Some(done) = confined("mount --bind /dev/null /dev/fuse", &words) else { return };
+    assert_eq!(done.fine().out, "donedone");
+}
+
+#[test]
 fn a_user_who_may_not_open_the_device_is_told_so() {
     let (store, yard) = (small_store(), Yard::new());
     let point = yard.folder("mnt");

@@ -275,6 +275,15 @@ fn write(made: &MadeStore, whole: bool, keep: impl Fn(&Made) -> bool) -> TestSto
     store
 }
 
+/// A random store as it lies for everybody, the filter of a random view of it, and the ids of all of its workers.
+pub fn random_store(seed: u64) -> (TestStore, Filter, Vec<String>) {
+    let (made, mut dice) = (make(seed), Dice::new(!seed));
+    let owner = (!dice.once_in(3)).then(|| (*dice.pick(&OWNERS)).to_owned());
+    let run = dice.once_in(3).then(|| (*dice.pick(&RUNS)).to_owned());
+    let ids = made.workers.iter().map(|made| made.folder.rsplit('/').next().unwrap().to_owned());
+    (write(&made, true, |_| true), Filter { owner, run }, ids.collect())
+}
+
 fn tree(store: &TestStore, filter: &Filter) -> Tree {
     Tree::new(store.view(NEVER, filter.clone()), Settings::default())
 }

@@ -1,0 +1,82 @@
+//! `swarmletfs ls`, `tree`, `stat` and `cat` as they are typed: the tree without a mount.
+
+mod doors;
+mod files;
+mod listings;
+mod names;
+mod paths;
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::program::{check_printable, typed};
+use crate::support::TestStore;
+
+/// What came of a command; what it printed may be any bytes.
+#[derive(Debug)]
+struct Looked {
+    code: Option<i32>,
+    out: Vec<u8>,
+    /// Without the line that says which store it is.
+    err: String,
+}
+
+impl Looked {
+    #[track_caller]
+    fn fine(&self) -> &Looked {
+        assert_eq!((self.code, self.err.as_str()), (Some(0), ""), "{self:#?}");
+        self
+    }
+
+    /// Some path could not be read: it says exactly this, and went on.
+    #[track_caller]
+    fn failed(&self, lines: &[&str]) -> &Looked {
+        let said: String = lines.iter().map(|line| format!("swarmletfs: {line}\n")).collect();
+        assert_eq!((self.code, self.err.as_str()), (Some(1), said.as_str()), "{self:#?}");
+        self
+    }
+
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.out).unwrap()
+    }
+
+    fn lines(&self) -> Vec<&str> {
+        self.text().lines().collect()
+    }
+
+    #[track_caller]
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.out).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
+    }
+}
+
+/// Runs a command on the store at `store`.
+#[track_caller]
+fn look<S: AsRef<OsStr>>(store: &Path, command: &str, more: impl IntoIterator<Item = S>) -> Looked {
+    let mut command = typed([command, "--store"]);
+    command.arg(store).args(more);
+    let done = command.output().unwrap();
+    let err = String::from_utf8(done.stderr).unwrap();
+    check_printable(&err);
+    let said = format!("swarmletfs: the store is {} (named by --store)\n", store.display());
+    let err = err.strip_prefix(&said).unwrap_or_else(|| panic!("{command:?} said {err}")).to_owned();
+    Looked { code: done.status.code(), out: done.stdout, err }
+}
+
+/// What `ls` or `cat` or another gives that must go well, as text.
+#[track_caller]
+fn fine<const N: usize>(store: &TestStore, command: &str, more: [&str; N]) -> String {
+    look(&store.path(), command, more).fine().text().to_owned()
+}
+
+/// `w1` of owner 7 in run 48, `w2` of owner 8 in run 49, which wrote last.
+fn two_owners() -> TestStore {
+    let store = TestStore::new();
+    store.worker("w1", json!({"owner_id": 7, "run_id": 48})).call("w1", 1, "sh", "{\"ok\": true}");
+    store.write("workers/w1/result.txt", "done by the first\n");
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    store.worker("w2", json!({"owner_id": 8, "run_id": 49})).write("workers/w2/result.txt", "done by the second\n");
+    store
+}
