@@ -1,8 +1,8 @@
 //! `swarmletfs ls`, `tree`, `stat` and `cat`: the tree without a mount, for where there is no FUSE.
 //!
-//! The stores are opened as by `since`, the tree is made in this process, and it is read through the calls that the kernel's
-//! requests become in a mount: so names, bytes, sizes, modes and times are those of a mount, and a view keeps to itself what it
-//! keeps there. Here is what these commands share; each of them is a file of its own.
+//! The stores are opened as by `since`, the tree is made in this process, and it is read through the calls that the
+//! kernel's requests become in a mount: so names, bytes, sizes, modes and times are those of a mount, and a view keeps to
+//! itself what it keeps there. Here is what these commands share; each of them is a file of its own.
 //!
 //! One path that fails is one line on stderr and the exit code 1, and the next path is gone on with.
 

@@ -1,7 +1,7 @@
 //! What helps who types a path of the disk where one of the tree is meant.
 //!
-//! What is told follows from the words that were typed, from mounts and stores, and from what is in the view: of what is in no
-//! view it is the same as of what is nowhere.
+//! What is told follows from the words that were typed, from mounts and stores, and from what is in the view: of what is
+//! another's it is the same as of what is nowhere.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,6 +1,7 @@
 //! Entries as JSON: an array with an object a line, written as they come.
 //!
-//! What has another meaning to a terminal is escaped also where JSON would not ask for it, so that no name can move a cursor.
+//! What has another meaning to a terminal is escaped also where JSON would not ask for it, so that no name can move a
+//! cursor.
 
 use std::io::{self, Write};
 

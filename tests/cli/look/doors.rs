@@ -17,7 +17,7 @@ use crate::hostile::{views::random_store, walk};
 use crate::support::{Mount, Seen, TestStore, dose, fuse_is_here, see, see_folder};
 
 /// How many random stores are looked at without a mount, and each of which is mounted too.
-const STORES: usize = 40;
+const STORES: usize = 32;
 const MOUNTED: u64 = 5;
 
 /// Kind, mode, owner, group, last change, size (of what is no folder), and where it leads.
