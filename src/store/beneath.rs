@@ -56,23 +56,39 @@ pub(super) fn kind(file_type: FileType) -> Kind {
     }
 }
 
-/// Opens `path` for reading if it is of the `wanted` kind, a file or a folder.
-pub(super) fn open(root: BorrowedFd<'_>, path: &RelPath, wanted: Kind) -> Result<OwnedFd> {
-    kind_of(&stat(root, path)?).must_be(wanted)?;
-    // NONBLOCK: should a FIFO take the file's place just now, the open returns at once and the check below refuses.
-    let mut flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    if wanted == Kind::Folder {
-        flags |= OFlags::DIRECTORY;
-    }
-    // NOATIME keeps the store untouched to the last bit; only the owner of a file may ask for it.
-    let fd = match openat2(root, path, flags | OFlags::NOATIME) {
-        Err(Error::Io(Errno::PERM)) => openat2(root, path, flags)?,
-        other => other?,
-    };
-    if kind_of(&statx(fd.as_fd())?) != wanted {
+/// What is opened is opened with these. NONBLOCK: should a FIFO take a file's place, the open returns at once.
+const READ: OFlags =
+    OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+/// Opens the regular file `path` for reading.
+pub(super) fn open_file(root: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedFd> {
+    kind_of(&stat(root, path)?).must_be(Kind::File)?;
+    let fd = open(root, path, READ)?;
+    // What was a file just now may be something else.
+    if kind_of(&statx(fd.as_fd())?) != Kind::File {
         return Err(Error::Special);
     }
     Ok(fd)
+}
+
+/// Opens the folder `path` for listing. The system opens nothing else where a folder is asked for.
+pub(super) fn open_folder(root: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedFd> {
+    match open(root, path, READ | OFlags::DIRECTORY) {
+        Err(error @ Error::NotADirectory) => {
+            // A part on the way, or what is there instead.
+            kind_of(&stat(root, path)?).must_be(Kind::Folder)?;
+            Err(error)
+        }
+        opened => opened,
+    }
+}
+
+fn open(root: BorrowedFd<'_>, path: &RelPath, flags: OFlags) -> Result<OwnedFd> {
+    // NOATIME keeps the store untouched to the last bit; only the owner of a file may ask for it.
+    match openat2(root, path, flags | OFlags::NOATIME) {
+        Err(Error::Io(Errno::PERM)) => openat2(root, path, flags),
+        opened => opened,
+    }
 }
 
 fn openat2(root: BorrowedFd<'_>, path: &RelPath, flags: OFlags) -> Result<OwnedFd> {
@@ -95,6 +111,8 @@ mod tests {
 
     use super::*;
 
+    type Open = fn(BorrowedFd<'_>, &RelPath) -> Result<OwnedFd>;
+
     fn folder() -> (tempfile::TempDir, OwnedFd) {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("file"), "bytes").unwrap();
@@ -106,9 +124,9 @@ mod tests {
     #[test]
     fn what_is_opened_never_waits_leaves_no_trace_and_is_not_inherited() {
         let (_dir, root) = folder();
-        for (path, kind) in [("file", Kind::File), ("", Kind::Folder)] {
+        for (path, open) in [("file", open_file as Open), ("", open_folder)] {
             let path = RelPath::parse(path).unwrap();
-            let (located, opened) = (locate(root.as_fd(), &path).unwrap(), open(root.as_fd(), &path, kind).unwrap());
+            let (located, opened) = (locate(root.as_fd(), &path).unwrap(), open(root.as_fd(), &path).unwrap());
             assert!(fcntl_getfl(&located).unwrap().contains(OFlags::PATH), "{path:?}");
             let flags = fcntl_getfl(&opened).unwrap();
             assert!(flags.contains(OFlags::NONBLOCK | OFlags::NOATIME), "{path:?}: {flags:?}");
@@ -123,9 +141,21 @@ mod tests {
         let (_dir, root) = folder();
         let link = RelPath::parse("link").unwrap();
         assert_eq!(kind_of(&stat(root.as_fd(), &link).unwrap()), Kind::Link);
-        for wanted in [Kind::File, Kind::Folder] {
-            assert_eq!(open(root.as_fd(), &link, wanted).err(), Some(Error::Escape));
+        for open in [open_file as Open, open_folder] {
+            assert_eq!(open(root.as_fd(), &link).err(), Some(Error::Escape));
         }
+    }
+
+    #[test]
+    fn what_is_no_folder_is_not_opened_as_one() {
+        let (dir, root) = folder();
+        rustix::fs::mknodat(CWD, dir.path().join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        let errors = ["file", "file/inner", "pipe", "none", "link"].map(|path| {
+            let opened = open_folder(root.as_fd(), &RelPath::parse(path).unwrap());
+            opened.err().unwrap()
+        });
+        use Error::{Escape, NotADirectory, NotFound, Special};
+        assert_eq!(errors, [NotADirectory, NotADirectory, Special, NotFound, Escape]);
     }
 
     #[test]

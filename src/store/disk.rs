@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Statx, StatxTimestamp};
+use rustix::fs::{Dir, FileType, Mode, OFlags, Statx, StatxTimestamp};
 
 use super::acl::Held;
 use super::{Entry, File, Identity, Kind, Meta, Store, Time, acl, beneath};
@@ -58,15 +58,14 @@ impl Store for Disk {
     }
 
     fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
-        let fd = beneath::open(self.root.as_fd(), path, Kind::Folder)?;
         let mut entries = Vec::new();
-        for entry in Dir::read_from(&fd)? {
+        for entry in Dir::new(beneath::open_folder(self.root.as_fd(), path)?)? {
             let entry = entry?;
             // `.` and `..` are no valid names and fall out here, as would anything else a file system made up.
             let Ok(name) = Name::new(entry.file_name().to_bytes()) else { continue };
             let kind = match entry.file_type() {
-                FileType::Unknown => match rustix::fs::statat(&fd, name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW) {
-                    Ok(stat) => beneath::kind(FileType::from_raw_mode(stat.st_mode)),
+                FileType::Unknown => match beneath::stat(self.root.as_fd(), &path.join(&name)) {
+                    Ok(stat) => beneath::kind_of(&stat),
                     Err(_) => continue,
                 },
                 known => beneath::kind(known),
@@ -77,7 +76,7 @@ impl Store for Disk {
     }
 
     fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
-        Ok(Box::new(OpenFile(beneath::open(self.root.as_fd(), path, Kind::File)?)))
+        Ok(Box::new(OpenFile(beneath::open_file(self.root.as_fd(), path)?)))
     }
 
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
