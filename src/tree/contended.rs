@@ -8,14 +8,16 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use super::Ino;
 use super::namespace::Node;
-use super::{Ino, TTL};
 use crate::store::File;
 
 /// So many nodes are remembered and so many files kept, those used last.
 const MOST: usize = 16;
+/// And for so long: on a busy machine it may take a while until the kernel looks up again.
+const MOMENT: Duration = Duration::from_secs(10);
 
 /// What was stale a moment ago, and what lookups have opened since.
 #[derive(Default)]
@@ -34,8 +36,8 @@ impl Contended {
 
     /// Whether an open of `node` was stale a moment ago. Lets go of what is older.
     pub(super) fn contains(&mut self, node: &Node) -> bool {
-        self.stale.retain(|(_, at)| at.elapsed() < TTL);
-        self.opened.retain(|(_, at, _)| at.elapsed() < TTL);
+        self.stale.retain(|(_, at)| at.elapsed() < MOMENT);
+        self.opened.retain(|(_, at, _)| at.elapsed() < MOMENT);
         self.stale.iter().any(|(other, _)| other == node)
     }
 
