@@ -20,7 +20,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 
 pub use source::{Source, SourceError, looks_like_sessions, looks_like_store};
-pub use survey::{Access, FileStat, Stamp};
+pub use survey::{Access, FileStat, Stamp, files};
 
 use crate::cache::DiskCache;
 use crate::error::{Error, Result};

@@ -9,6 +9,7 @@ mod confine;
 mod guard;
 mod passthrough;
 mod pool;
+mod searches;
 mod session;
 
 use std::ffi::OsStr;
@@ -30,8 +31,9 @@ pub use passthrough::{PASSED_THROUGH, mount_passthrough};
 pub use session::{Access, Session, mount};
 
 use crate::error::Error;
-use crate::tree::{Attr, Found, NodeKind, Tree};
+use crate::tree::{Attr, Found, NodeKind, Pace, Tree};
 use pool::Pool;
+use searches::Searches;
 
 /// The block size told by stat and statfs, in bytes.
 const BLOCK: u32 = 4_096;
@@ -42,25 +44,27 @@ const CHANGING_IOCTLS: [u32; 2] = [0x4008_6602, 0x401c_5820];
 struct Door {
     tree: Arc<Tree>,
     pool: Pool,
+    searches: Searches,
     /// Dropped with the door, when the session has ended.
     _ended: mpsc::Sender<()>,
 }
 
 impl Door {
-    /// Calls `work`, in the pool if it is `slow`. A panic in either goes no further.
-    fn run(&self, slow: impl FnOnce(&Tree) -> bool, work: impl FnOnce(&Tree) + Send + 'static) {
+    /// Calls `work`, at once or in the pool for what takes as long as `pace` says. A panic goes no further.
+    fn run(&self, pace: impl FnOnce(&Tree) -> Pace, work: impl FnOnce(&Tree) + Send + 'static) {
         contained(|| {
-            if slow(&self.tree) {
-                let (tree, pool) = (self.tree.clone(), self.pool.clone());
-                self.pool.run(Box::new(move || {
-                    work(&tree);
-                    if tree.is_behind() {
-                        catch_up(tree, pool);
-                    }
-                }));
-            } else {
-                work(&self.tree);
+            let pace = pace(&self.tree);
+            if pace == Pace::Stat {
+                return work(&self.tree);
             }
+            let (tree, pool) = (self.tree.clone(), self.pool.clone());
+            let job = Box::new(move || {
+                work(&tree);
+                if tree.is_behind() {
+                    catch_up(tree, pool);
+                }
+            });
+            if pace == Pace::Search { self.searches.run(job) } else { self.pool.run(job) }
         });
     }
 }
@@ -75,12 +79,12 @@ fn catch_up(tree: Arc<Tree>, pool: Pool) {
     }));
 }
 
-fn always(_: &Tree) -> bool {
-    true
+fn render(_: &Tree) -> Pace {
+    Pace::Render
 }
 
-fn never(_: &Tree) -> bool {
-    false
+fn stat(_: &Tree) -> Pace {
+    Pace::Stat
 }
 
 /// The errno of `error`, noted in the log as it deserves.
@@ -140,8 +144,8 @@ impl Filesystem for Door {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (asked, name) = (name.as_bytes(), name.as_bytes().to_vec());
-        let slow = |tree: &Tree| tree.lookup_is_slow(parent.0, asked);
-        self.run(slow, move |tree| match tree.lookup(parent.0, &name) {
+        let pace = |tree: &Tree| tree.lookup_pace(parent.0, asked);
+        self.run(pace, move |tree| match tree.lookup(parent.0, &name) {
             Ok(Found { ino, attr, name_ttl, attr_ttl }) => {
                 reply.entry_with_ttls(&attr_ttl, &name_ttl, &file_attr(ino, &attr), Generation(0));
             }
@@ -150,19 +154,19 @@ impl Filesystem for Door {
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
-        self.run(never, move |tree| tree.forget(ino.0, nlookup));
+        self.run(stat, move |tree| tree.forget(ino.0, nlookup));
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let slow = |tree: &Tree| tree.is_slow(ino.0);
-        self.run(slow, move |tree| match tree.attr(ino.0) {
+        let pace = |tree: &Tree| tree.pace(ino.0);
+        self.run(pace, move |tree| match tree.attr(ino.0) {
             Ok((attr, ttl)) => reply.attr(&ttl, &file_attr(ino.0, &attr)),
             Err(error) => reply.error(errno("getattr", &error)),
         });
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        self.run(always, move |tree| match tree.read_link(ino.0) {
+        self.run(render, move |tree| match tree.read_link(ino.0) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(errno("readlink", &error)),
         });
@@ -173,8 +177,8 @@ impl Filesystem for Door {
         if flags.acc_mode() != OpenAccMode::O_RDONLY || flags.0 & TRUNC != 0 {
             return reply.error(Errno::EROFS);
         }
-        let slow = |tree: &Tree| tree.open_is_slow(ino.0);
-        self.run(slow, move |tree| match tree.open(ino.0) {
+        let pace = |tree: &Tree| tree.open_pace(ino.0);
+        self.run(pace, move |tree| match tree.open(ino.0) {
             Ok(opened) => {
                 let keep = if opened.keep_cache { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
                 reply.opened(FileHandle(opened.fh), keep);
@@ -194,7 +198,7 @@ impl Filesystem for Door {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.run(never, move |tree| {
+        self.run(stat, move |tree| {
             let mut reply = Some(reply);
             let send = |data: &[u8]| {
                 if let Some(reply) = reply.take() {
@@ -223,7 +227,7 @@ impl Filesystem for Door {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.run(never, move |tree| {
+        self.run(stat, move |tree| {
             tree.release(fh.0);
             reply.ok();
         });
@@ -234,16 +238,16 @@ impl Filesystem for Door {
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let slow = |tree: &Tree| tree.is_slow(ino.0);
-        self.run(slow, move |tree| match tree.open_folder(ino.0) {
+        let pace = |tree: &Tree| tree.pace(ino.0);
+        self.run(pace, move |tree| match tree.open_folder(ino.0) {
             Ok(fh) => reply.opened(FileHandle(fh), FopenFlags::empty()),
             Err(error) => reply.error(errno("opendir", &error)),
         });
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let slow = |tree: &Tree| offset == 0 && tree.is_slow(ino.0);
-        self.run(slow, move |tree| {
+        let pace = |tree: &Tree| if offset == 0 { tree.pace(ino.0) } else { Pace::Stat };
+        self.run(pace, move |tree| {
             let items = match tree.entries(ino.0, fh.0, offset == 0) {
                 Ok(items) => items,
                 Err(error) => return reply.error(errno("readdir", &error)),
@@ -264,7 +268,7 @@ impl Filesystem for Door {
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        self.run(never, move |tree| {
+        self.run(stat, move |tree| {
             tree.release(fh.0);
             reply.ok();
         });

@@ -10,7 +10,8 @@
 //! trace            formats: store -> workers
 //! catalog          all workers, swapped whole; how old what is shown may be
 //! view             the catalog as one owner may see it; the only way to a name or a byte
-//! render           view -> bytes: index.json, summary, evidence.txt, README.md
+//! search           a regex over the files of a view
+//! render           view -> bytes: index.json, summary, evidence.txt, README.md, answers
 //! tree             names to nodes to attributes, listings and bytes; inodes and handles, without a kernel
 //! fuse, cli        doors: translate and reply; they hold no logic and never import each other
 //! ```
@@ -23,6 +24,7 @@ pub mod fuse;
 pub mod model;
 pub mod name;
 pub mod render;
+pub mod search;
 pub mod store;
 pub mod trace;
 pub mod tree;

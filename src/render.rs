@@ -11,11 +11,14 @@ mod checks;
 mod claims;
 mod clean;
 mod evidence;
+pub mod facets;
 mod fragment;
 mod fragments;
+pub mod grep;
 mod index;
 mod json;
 pub mod own;
+mod shares;
 mod shelf;
 pub mod since;
 mod spread;
@@ -37,16 +40,19 @@ use crate::store::Time;
 use crate::view::{Member, View, Visible};
 use attempts::Attempts;
 use evidence::Account;
+use facets::{Grouped, Selection};
 use fragment::Row;
 use fragments::{Fragments, GoOn, Stamped};
+use grep::Query;
 use shelf::Shelf;
 use since::{Cursor, Look};
 use spread::spread;
 
 /// How long one render may look into outputs before the file says what was not read.
 pub const DEADLINE: Duration = Duration::from_secs(2);
-/// What the root's README.md says.
+/// What the root's README.md says, and that in `grep/`.
 const README: &str = include_str!("render/README.md");
+const GREP_README: &str = include_str!("render/grep/README.md");
 
 /// What a generated file is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -57,10 +63,12 @@ pub enum Scope {
     Run(Name),
     /// The worker under this name in `workers/`.
     Worker(Name),
+    /// The workers of a folder in `by/`: they are only searched.
+    Selected(Selection),
 }
 
 /// The generated files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Generated {
     /// README.md: how to read the tree. Of the swarm only.
     Readme,
@@ -72,6 +80,10 @@ pub enum Generated {
     Evidence(Option<Budget>),
     /// `since/CURSOR`: what changed, and the next cursor. Of the swarm only.
     Since(Cursor),
+    /// grep/README.md: how to ask. Of the swarm only.
+    GrepReadme,
+    /// `grep/<regex>`: the lines that match.
+    Grep(Arc<Query>),
 }
 
 /// The names of the generated files that are listed, beside README.md.
@@ -84,7 +96,7 @@ impl Generated {
     pub fn asked(name: &Name) -> Option<Generated> {
         let name = std::str::from_utf8(name.as_bytes()).ok()?;
         if let Some((_, file)) = LISTED.iter().find(|(listed, _)| *listed == name) {
-            return Some(*file);
+            return Some(file.clone());
         }
         let size = name.strip_prefix("evidence.")?.strip_suffix(".txt")?;
         Budget::parse(size).ok().map(|budget| Generated::Evidence(Some(budget)))
@@ -115,10 +127,11 @@ pub struct State {
 }
 
 enum Of {
-    Nothing { newest: Time, access: Access },
+    Text { text: &'static str, newest: Time, access: Access },
     Worker { member: Arc<Member>, stamp: Arc<Stamp> },
     Members { visible: Arc<Visible>, stamped: Stamped },
     Look { look: Look, cursor: Cursor },
+    Query { stamped: Stamped, query: Arc<Query> },
 }
 
 /// Makes the generated files of a view.
@@ -127,13 +140,14 @@ pub struct Renderer {
     budget: Option<Budget>,
     deadline: Duration,
     fragments: Fragments,
+    grouped: Grouped,
 }
 
 impl Renderer {
     /// A renderer for `view`; `budget` is the default of every evidence.txt instead of 16,000 and 28,000 bytes.
     pub fn new(view: View, budget: Option<Budget>) -> Renderer {
         let fragments = Fragments::new(DEADLINE / 4, view.shelf().map(|(cache, whose)| Shelf::new(cache, &whose)));
-        Renderer { view, budget, deadline: DEADLINE, fragments }
+        Renderer { view, budget, deadline: DEADLINE, fragments, grouped: Grouped::default() }
     }
 
     /// The view.
@@ -153,22 +167,32 @@ impl Renderer {
     }
 
     /// What a file would be made from now; [`Error::NotFound`] where its scope is not in the view.
-    pub fn state(&self, scope: &Scope, file: Generated) -> Result<State> {
+    pub fn state(&self, scope: &Scope, file: &Generated) -> Result<State> {
         let mut hash = blake3::Hasher::new();
         hash.update(format!("{file:?}\0{scope:?}\0").as_bytes());
         let of = match (scope, file) {
-            (_, Generated::Readme) => {
+            (_, Generated::Readme | Generated::GrepReadme) => {
+                let text = if *file == Generated::Readme { README } else { GREP_README };
                 let root = self.view.root_meta()?;
                 let newest = self.view.newest(&self.view.visible())?;
                 hash.update(format!("{:?}", (newest, root.mode, root.uid, root.gid)).as_bytes());
-                Of::Nothing { newest, access: Access::of(&root) }
+                Of::Text { text, newest, access: Access::of(&root) }
             }
             (Scope::Run(_) | Scope::Worker(_), Generated::Since(_)) => return Err(Error::NotFound),
+            (Scope::Selected(_), _) if !matches!(file, Generated::Grep(_)) => return Err(Error::NotFound),
             (Scope::Swarm, Generated::Since(cursor)) => {
                 let (look, root) = (Look::at(&self.view), self.view.root_meta()?);
                 hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
                 look.hash(&mut hash);
-                Of::Look { look, cursor }
+                Of::Look { look, cursor: *cursor }
+            }
+            (_, Generated::Grep(query)) => {
+                let visible = self.view.visible();
+                let stamped = self.stamped(&visible, scope)?;
+                hash_of_members(&mut hash, &stamped);
+                let root = self.view.root_meta()?;
+                hash.update(format!("{:?}", (self.view.newest(&visible)?, root.mode, root.uid, root.gid)).as_bytes());
+                Of::Query { stamped, query: query.clone() }
             }
             (Scope::Worker(name), _) => {
                 let member = self.view.worker(name)?;
@@ -177,7 +201,7 @@ impl Renderer {
                 hash.update(&stamp.key);
                 Of::Worker { member, stamp }
             }
-            (Scope::Swarm | Scope::Run(_), _) => {
+            (Scope::Swarm | Scope::Run(_) | Scope::Selected(_), _) => {
                 let visible = self.view.visible();
                 let stamped = self.stamped(&visible, scope)?;
                 let root = self.view.root_meta()?;
@@ -188,12 +212,7 @@ impl Renderer {
                 if *scope == Scope::Swarm {
                     hash.update(format!("{:?}", (visible.skipped, &visible.troubles)).as_bytes());
                 }
-                for (member, stamp) in &stamped {
-                    hash.update(member.name.as_bytes());
-                    hash.update(&[0]);
-                    hash.update(&member.entry.key());
-                    hash.update(&stamp.as_ref().map(|stamp| stamp.key).unwrap_or_default());
-                }
+                hash_of_members(&mut hash, &stamped);
                 Of::Members { visible, stamped }
             }
         };
@@ -203,13 +222,14 @@ impl Renderer {
     }
 
     /// Makes the file from `state`.
-    pub fn render(&self, scope: &Scope, file: Generated, state: State) -> Result<Rendered> {
+    pub fn render(&self, scope: &Scope, file: &Generated, state: State) -> Result<Rendered> {
         let begun = Instant::now();
         let go_on = || begun.elapsed() < self.deadline;
         match state.of {
-            Of::Nothing { newest, access } => {
-                Ok(Rendered { bytes: README.as_bytes().into(), newest, access, complete: true })
+            Of::Text { text, newest, access } => {
+                Ok(Rendered { bytes: text.as_bytes().into(), newest, access, complete: true })
             }
+            Of::Query { stamped, query } => self.grep_file(scope, &stamped, &query),
             Of::Worker { member, stamp } => self.worker(member, stamp, file, &go_on),
             Of::Members { visible, stamped } => self.members(scope, &visible, stamped, file, &go_on),
             Of::Look { look, cursor } => since::answer(&self.view, &look, cursor),
@@ -226,7 +246,7 @@ impl Renderer {
         &self,
         mut member: Arc<Member>,
         mut stamp: Arc<Stamp>,
-        file: Generated,
+        file: &Generated,
         go_on: GoOn<'_>,
     ) -> Result<Rendered> {
         let mut attempts = Attempts::new();
@@ -250,7 +270,9 @@ impl Renderer {
                     whole &= written.whole;
                     written.bytes
                 }
-                Generated::Readme | Generated::Since(_) => return Err(Error::NotFound),
+                Generated::Readme | Generated::Since(_) | Generated::GrepReadme | Generated::Grep(_) => {
+                    return Err(Error::NotFound);
+                }
             };
             let now = self.view.stamp_now(&member)?;
             let settled = now.key == stamp.key;
@@ -270,7 +292,7 @@ impl Renderer {
         scope: &Scope,
         visible: &Visible,
         mut stamped: Stamped,
-        file: Generated,
+        file: &Generated,
         go_on: GoOn<'_>,
     ) -> Result<Rendered> {
         let mut attempts = Attempts::new();
@@ -290,7 +312,7 @@ impl Renderer {
         scope: &Scope,
         visible: &Visible,
         stamped: &Stamped,
-        file: Generated,
+        file: &Generated,
         go_on: GoOn<'_>,
     ) -> Result<(Rendered, bool)> {
         let fragments = self.fragments.of(&self.view, stamped, *scope == Scope::Swarm, go_on);
@@ -311,7 +333,7 @@ impl Renderer {
         let access = stamps().fold(Access::of(&root), |access, stamp| access.within(&stamp.access));
         let run = match scope {
             Scope::Run(name) => visible.runs.get(name),
-            Scope::Swarm | Scope::Worker(_) => None,
+            Scope::Swarm | Scope::Worker(_) | Scope::Selected(_) => None,
         };
         // One that vanished meanwhile is no longer there to be read.
         let vanished = stamped.iter().map(|(_, stamp)| stamp.as_ref().err() == Some(&Error::NotFound));
@@ -343,7 +365,9 @@ impl Renderer {
                 whole &= written.whole && read.get();
                 written.bytes
             }
-            Generated::Readme | Generated::Since(_) => return Err(Error::NotFound),
+            Generated::Readme | Generated::Since(_) | Generated::GrepReadme | Generated::Grep(_) => {
+                return Err(Error::NotFound);
+            }
         };
         let is_now = |(member, key): &(&Member, Key)| self.view.stamp_now(member).is_ok_and(|now| now.key == *key);
         let settled = told.borrow().iter().all(is_now);
@@ -355,9 +379,28 @@ impl Renderer {
         let members = match scope {
             Scope::Swarm => &visible.members,
             Scope::Run(name) => &visible.runs.get(name).ok_or(Error::NotFound)?.members,
-            Scope::Worker(_) => return Err(Error::NotFound),
+            Scope::Selected(selection) => return Ok(self.stamps(&self.selected(selection))),
+            Scope::Worker(name) => {
+                let member = self.view.worker(name)?;
+                let stamp = self.view.stamp(&member, true)?;
+                return Ok(vec![(member, Ok(stamp))]);
+            }
         };
+        Ok(self.stamps(members))
+    }
+
+    fn stamps(&self, members: &[Arc<Member>]) -> Stamped {
         let stamps = spread(members, |member| self.view.stamp(member, false));
-        Ok(members.iter().cloned().zip(stamps).collect())
+        members.iter().cloned().zip(stamps).collect()
+    }
+}
+
+/// Changes with the members, and with the state of their files.
+fn hash_of_members(hash: &mut blake3::Hasher, stamped: &Stamped) {
+    for (member, stamp) in stamped {
+        hash.update(member.name.as_bytes());
+        hash.update(&[0]);
+        hash.update(&member.entry.key());
+        hash.update(&stamp.as_ref().map(|stamp| stamp.key).unwrap_or_default());
     }
 }

@@ -183,7 +183,7 @@ pub fn read_range(file: &dyn File, offset: u64, limit: usize) -> Result<Vec<u8>>
 }
 
 /// Fills `buffer` from `offset` on, as far as the file goes. Returns how much that is.
-fn read_into(file: &dyn File, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+pub fn read_into(file: &dyn File, offset: u64, buffer: &mut [u8]) -> Result<usize> {
     let (mut filled, mut interrupted) = (0, 0);
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         match file.read_at(rest, offset.saturating_add(filled as u64)) {

@@ -12,6 +12,7 @@
 //! Locks: `inodes`, `handles` and `contended` are each held for a moment, never two, and never across a call downward.
 
 mod attr;
+mod by;
 mod contended;
 mod handle;
 mod inode;
@@ -30,7 +31,9 @@ pub use inode::ROOT;
 
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::render::{Budget, Renderer};
+use crate::render::grep::{Answer, Query};
+use crate::render::own::is_generated;
+use crate::render::{Budget, Generated, Renderer};
 use crate::store::File;
 use crate::view::View;
 use attr::Ident;
@@ -67,6 +70,17 @@ pub struct Found {
     pub name_ttl: Duration,
     /// How long the attributes may be believed.
     pub attr_ttl: Duration,
+}
+
+/// How long a request may take: who answers it goes by that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// As long as a stat.
+    Stat,
+    /// As long as it takes to make a generated file.
+    Render,
+    /// As long as it takes to search the files of all workers.
+    Search,
 }
 
 /// What an open gives.
@@ -134,26 +148,31 @@ impl Tree {
         Ok(Found { ino, attr, name_ttl, attr_ttl })
     }
 
-    /// Whether a lookup may take longer than a stat: such are not answered by the thread that asks the kernel.
-    pub fn lookup_is_slow(&self, parent: Ino, name: &[u8]) -> bool {
+    /// How long a lookup may take.
+    pub fn lookup_pace(&self, parent: Ino, name: &[u8]) -> Pace {
         match (self.node(parent), name_of(name)) {
-            (Ok(Node::Own { .. } | Node::Worker(_)), _) if self.makes_folders() => true,
-            (Ok(Node::Own { .. } | Node::Supervisor(_)), _) => false,
-            (Ok(Node::Worker(_)), Ok(name)) => crate::render::Generated::asked(&name).is_some(),
-            _ => true,
+            (Ok(Node::Own { .. } | Node::Worker(_)), _) if self.makes_folders() => Pace::Render,
+            (Ok(Node::Own { .. } | Node::Supervisor(_)), _) => Pace::Stat,
+            (Ok(Node::Worker(_)), Ok(name)) if !is_generated(&name) => Pace::Stat,
+            (Ok(Node::Grep(..)), _) => Pace::Search,
+            _ => Pace::Render,
         }
     }
 
-    /// Whether getattr, opendir and readdir of `ino` may take longer than a stat.
-    pub fn is_slow(&self, ino: Ino) -> bool {
-        let Ok(node) = self.node(ino) else { return false };
+    /// How long getattr, opendir and readdir of `ino` may take.
+    pub fn pace(&self, ino: Ino) -> Pace {
+        let Ok(node) = self.node(ino) else { return Pace::Stat };
         let is_own = matches!(node, Node::Own { .. } | Node::Supervisor(_)) && !self.makes_folders();
-        !is_own && node.generated().is_none()
+        if is_own || node.generated().is_some() { Pace::Stat } else { Pace::Render }
     }
 
-    /// Whether opening `ino` may take longer than an open.
-    pub fn open_is_slow(&self, ino: Ino) -> bool {
-        self.node(ino).is_ok_and(|node| node.generated().is_some() || self.makes_folders())
+    /// How long opening `ino` may take.
+    pub fn open_pace(&self, ino: Ino) -> Pace {
+        match self.node(ino) {
+            Ok(Node::Generated(_, Generated::Grep(_))) => Pace::Search,
+            Ok(node) if node.generated().is_some() || self.makes_folders() => Pace::Render,
+            _ => Pace::Stat,
+        }
     }
 
     fn makes_folders(&self) -> bool {
@@ -185,6 +204,12 @@ impl Tree {
     /// Where a link leads, relative to the folder it is in.
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
         self.namespace.link_target(&self.node(ino)?)
+    }
+
+    /// The lines that match in the files that are at `ino`: of all workers, a run, a worker, or a file or folder of a
+    /// worker's own. `None` where no worker's files are.
+    pub fn grep(&self, ino: Ino, query: &Query) -> Result<Option<Answer>> {
+        self.namespace.grep(&self.node(ino)?, query)
     }
 
     /// Opens a file for reading.

@@ -16,7 +16,7 @@ use quick_cache::sync::Cache;
 pub use visible::{Member, RunMembers, Visible};
 
 use crate::cache::DiskCache;
-use crate::catalog::{Catalog, FileStat, Freshness, Snapshot, Source, Stamp};
+use crate::catalog::{self, Catalog, FileStat, Freshness, Snapshot, Source, Stamp};
 use crate::error::{Error, Result};
 use crate::model::{Output, Record, ToolCall};
 use crate::name::{Name, RelPath};
@@ -143,6 +143,11 @@ impl View {
         Ok(listed(self.catalog.folder(&member.entry)?.list(path)?))
     }
 
+    /// A worker's folder, for many files out of it.
+    pub fn folder(&self, member: &Member) -> Result<Folder> {
+        self.catalog.folder(&member.entry).map(Folder)
+    }
+
     /// Opens the file `path` of a worker.
     pub fn open(&self, member: &Member, path: &RelPath) -> Result<Box<dyn File>> {
         self.catalog.folder(&member.entry)?.open(path)
@@ -238,6 +243,21 @@ impl View {
 
     fn shared_store(&self, place: &Shared) -> &dyn store::Store {
         self.catalog.source_store(place.source)
+    }
+}
+
+/// A worker's folder, entered: it stays that worker's, whatever takes its name's place later.
+pub struct Folder(Box<dyn store::Store>);
+
+impl Folder {
+    /// The files in it that are shown, sorted by path, and how many folders could not be listed.
+    pub fn files(&self) -> Result<(Vec<RelPath>, u64)> {
+        catalog::files(&*self.0)
+    }
+
+    /// Opens the file `path` in it.
+    pub fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
+        self.0.open(path)
     }
 }
 

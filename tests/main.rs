@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::string_slice)]
 #![allow(missing_docs, unreachable_pub)]
 
+mod ask;
 mod cli;
 mod evidence;
 mod faults;

@@ -66,7 +66,7 @@ impl Snapshot {
 }
 
 /// Three workers in two runs, the store's own index, and the supervisor's notes.
-fn swarm() -> TestStore {
+pub fn swarm() -> TestStore {
     let store = TestStore::new();
     let failing: String = (0..900).map(|n| format!("line {n}: checked host-{n}\n")).collect();
     store.worker("alpha", json!({"run_id": "r1", "job_id": "7"}));

@@ -8,6 +8,7 @@
 //! `SWARMLETFS_DOSE` makes more cases and longer ones, `SWARMLETFS_SEED` others. A case that fails is printed as code:
 //! it belongs into tests/regression.rs, as a test with a name.
 
+mod by;
 mod compare;
 mod eyes;
 mod ground;

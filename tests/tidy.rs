@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// The layers from the ground up; a module may only use what stands before it.
-const LAYERS: [&str; 12] =
-    ["name", "error", "cache", "model", "store", "trace", "catalog", "view", "render", "tree", "fuse", "cli"];
+const LAYERS: [&str; 13] =
+    ["name", "error", "cache", "model", "store", "trace", "catalog", "view", "search", "render", "tree", "fuse", "cli"];
 /// Pairs on one level, or arrows that are allowed against the order.
 const ALLOWED: [(&str, &str); 1] = [("name", "error")];
 /// Pairs that must not know each other though their order would allow it.

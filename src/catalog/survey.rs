@@ -87,6 +87,40 @@ pub(super) fn survey(store: &dyn Store, files: Option<&mut Vec<FileStat>>) -> Re
     Ok(walk.stamp())
 }
 
+/// The files in a worker's folder, entered as `store`, sorted by path; of the same ones that a survey stats, and without a
+/// stat of each. And how many folders could not be listed.
+pub fn files(store: &dyn Store) -> Result<(Vec<RelPath>, u64)> {
+    let (mut found, mut unreadable) = (Vec::new(), 0);
+    let mut folders = vec![(RelPath::root(), 0)];
+    let mut left = ENTRIES_MAX;
+    while let Some((folder, depth)) = folders.pop() {
+        let entries = match store.list(&folder) {
+            Ok(entries) => entries,
+            Err(error) if depth == 0 => return Err(error),
+            Err(error) => {
+                unreadable += u64::from(error != Error::NotFound);
+                continue;
+            }
+        };
+        for entry in entries {
+            if left == 0 {
+                unreadable += 1;
+                break;
+            }
+            left -= 1;
+            let inner = folder.join(&entry.name);
+            match entry.kind {
+                Kind::File => found.push(inner),
+                Kind::Folder if depth < DEPTH_MAX => folders.push((inner, depth + 1)),
+                Kind::Folder => unreadable += 1,
+                Kind::Link | Kind::Special => {}
+            }
+        }
+    }
+    found.sort();
+    Ok((found, unreadable))
+}
+
 /// The same of a folder that is made of `sources`, with which it changes: a walk would make all of it, and is made only
 /// where its files are wanted.
 fn of_made(store: &dyn Store, sources: &[Meta], files: Option<&mut Vec<FileStat>>) -> Result<Stamp> {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::guard::contained;
 
 /// One request.
-type Job = Box<dyn FnOnce() + Send>;
+pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 /// A queue, and the threads that work it off once they are started. They end when the last of the pool is dropped.
 #[derive(Clone)]

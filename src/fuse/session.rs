@@ -12,6 +12,7 @@ use fuser::{BackgroundSession, Config, Filesystem, MountOption, SessionACL};
 use super::Door;
 use super::confine::confine;
 use super::pool::Pool;
+use super::searches::Searches;
 use crate::tree::Tree;
 
 /// At least so many threads read from the kernel, and as many answer what takes longer.
@@ -40,7 +41,7 @@ pub fn mount(tree: impl Into<Arc<Tree>>, mountpoint: &Path, access: Access) -> i
     let threads = thread::available_parallelism().map_or(THREADS, |cores| cores.get().max(THREADS));
     let (sender, ended) = mpsc::channel();
     let (tree, (pool, workers)) = (tree.into(), Pool::new());
-    let door = Door { tree: tree.clone(), pool, _ended: sender };
+    let door = Door { tree: tree.clone(), searches: Searches::new(pool.clone()), pool, _ended: sender };
     let session = open(door, mountpoint, access, threads)?;
     // A thread that is confined starts only confined ones; this one must unmount in the end.
     let served = thread::scope(|scope| {

@@ -63,6 +63,16 @@ impl Budget {
         self.size
     }
 
+    /// How it is said in a name.
+    pub fn name(self) -> String {
+        match self.unit {
+            Unit::Bytes if self.size > 0 && self.size.is_multiple_of(1 << 20) => format!("{}M", self.size >> 20),
+            Unit::Bytes if self.size > 0 && self.size.is_multiple_of(1 << 10) => format!("{}k", self.size >> 10),
+            Unit::Bytes => self.size.to_string(),
+            Unit::Tokens => format!("{}tok", self.size),
+        }
+    }
+
     /// What it counts.
     pub fn unit(self) -> Unit {
         self.unit

@@ -2,14 +2,13 @@
 //!
 //! Deterministic: the same record, view and budget give the same bytes. The work is split as the file is read: which
 //! outputs and in what order (here, and [`swarm()`] for many workers, with a line of [`cause()`] each), how much of each
-//! ([`shares`]), what of it ([`excerpt`], [`weigh`], [`signs`], [`lines`]), and the frame around it all ([`frame`]).
+//! ([`super::shares`]), what of it ([`excerpt`], [`weigh`], [`signs`], [`lines`]), and the frame around it all ([`frame`]).
 //! No model, no clock, and no knowledge of any particular tool.
 
 mod cause;
 mod excerpt;
 mod frame;
 mod lines;
-mod shares;
 mod signs;
 mod swarm;
 mod weigh;

@@ -59,6 +59,8 @@ pub(super) struct Fragment {
     pub(super) unknown: usize,
     /// Size of all outputs in bytes.
     pub(super) output_bytes: u64,
+    /// The tools that it called, or says it used; sorted, each once.
+    pub(super) tools: Vec<String>,
     /// The tokens that it took, where its record tells.
     pub(super) tokens: Option<Tokens>,
     /// One line that says why it failed; empty if it did not.
@@ -84,6 +86,7 @@ impl Fragment {
             failed: trace.count(Outcome::Failed),
             unknown: trace.count(Outcome::Unknown),
             output_bytes: trace.calls.iter().map(|call| call.bytes).fold(0, u64::saturating_add),
+            tools: tools(record),
             tokens: trace.tokens,
             cause,
             checks: checks::of(record, stamp, &|words| claims::missing(view, member, words)),
@@ -101,6 +104,7 @@ impl Fragment {
             failed: 0,
             unknown: 0,
             output_bytes: 0,
+            tools: Vec::new(),
             tokens: None,
             cause: String::new(),
             checks: vec![Check::new("unreadable", format!("its record cannot be read: {error}"), "tool_calls")],
@@ -108,4 +112,10 @@ impl Fragment {
             is_of_its_folder: false,
         }
     }
+}
+
+fn tools(record: &Record) -> Vec<String> {
+    let called = record.trace.calls.iter().map(|call| &call.tool);
+    let tools: BTreeSet<&String> = called.chain(&record.trace.tools_used).collect();
+    tools.into_iter().cloned().collect()
 }

@@ -4,6 +4,7 @@
 //! said of a file in a generated file says where it is found, so both the tree and what is generated go by this.
 
 use super::Generated;
+use super::grep::Options;
 use crate::name::{Name, RelPath};
 
 /// The file in `workers/` that is ours.
@@ -11,11 +12,11 @@ pub const INDEX: &str = "index.json";
 /// The folder in a worker's that holds links to its children.
 pub const CHILDREN: &str = "children";
 /// Behind the name of a file whose name we use ourselves.
-const OWN: &[u8] = b".own";
+pub(super) const OWN: &str = ".own";
 
 /// Whether a name is ours in a worker's folder.
 pub fn is_generated(name: &Name) -> bool {
-    Generated::asked(name).is_some() || name.as_bytes() == CHILDREN.as_bytes()
+    Generated::asked(name).is_some() || name.as_bytes() == CHILDREN.as_bytes() || Options::named(name).is_some()
 }
 
 /// Whether a name is ours in `workers/`.
@@ -28,7 +29,7 @@ pub fn shown(name: &Name, ours: fn(&Name) -> bool) -> Name {
     if !derived(name, ours) {
         return name.clone();
     }
-    Name::new([name.as_bytes(), OWN].concat()).unwrap_or_else(|_| name.clone())
+    Name::new([name.as_bytes(), OWN.as_bytes()].concat()).unwrap_or_else(|_| name.clone())
 }
 
 /// The name on disk of what is shown as `name`; none if that is a name of ours.
@@ -36,13 +37,13 @@ pub fn behind(name: &Name, ours: fn(&Name) -> bool) -> Option<Name> {
     if !derived(name, ours) {
         return Some(name.clone());
     }
-    Name::new(name.as_bytes().strip_suffix(OWN)?).ok()
+    Name::new(name.as_bytes().strip_suffix(OWN.as_bytes())?).ok()
 }
 
 /// Whether `name` is one of ours, or one of ours with `.own` behind it any number of times.
 fn derived(name: &Name, ours: fn(&Name) -> bool) -> bool {
     let mut bytes = name.as_bytes();
-    while let Some(rest) = bytes.strip_suffix(OWN) {
+    while let Some(rest) = bytes.strip_suffix(OWN.as_bytes()) {
         bytes = rest;
     }
     Name::new(bytes).is_ok_and(|name| ours(&name))
@@ -71,6 +72,8 @@ mod tests {
             ".own",
             "index.json",
             "children",
+            "grep",
+            "grep.i@*.md",
         ] {
             let name = Name::new(text).unwrap();
             let shown = shown(&name, is_generated);

@@ -6,9 +6,12 @@ use std::sync::Arc;
 
 use super::NodeKind;
 use super::attr::Attr;
+use super::by::{By, by_target};
 use super::versions::{Version, Versions};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
+use crate::render::facets::Selection;
+use crate::render::grep::{Answer, Options, Query};
 use crate::render::own::{CHILDREN, INDEX, behind, is_generated, is_index, shown};
 use crate::render::since::Cursor;
 use crate::render::{Generated, LISTED, Renderer, Scope};
@@ -51,6 +54,10 @@ pub(super) enum Node {
     StoreIndex,
     /// `since/`, which is asked and not listed.
     Since,
+    /// `by/` and what is in it.
+    By(By),
+    /// `grep/` with the options in its name, of all, a run or a worker.
+    Grep(Scope, Options),
     /// A generated file.
     Generated(Scope, Generated),
     /// `workers/index.json`: the root's under a second name. It has an inode of its own, since who meets one inode twice
@@ -62,7 +69,7 @@ impl Node {
     /// The generated file that it is.
     pub(super) fn generated(&self) -> Option<(Scope, Generated)> {
         match self {
-            Node::Generated(scope, file) => Some((scope.clone(), *file)),
+            Node::Generated(scope, file) => Some((scope.clone(), file.clone())),
             Node::WorkersIndex => Some((Scope::Swarm, Generated::Index)),
             _ => None,
         }
@@ -75,8 +82,10 @@ const SUPERVISOR: &str = "supervisor";
 const LATEST: &str = "latest";
 const README: &str = "README.md";
 const SINCE: &str = "since";
+const BY: &str = "by";
+const GREP: &str = "grep";
 
-type Listed = (Name, Node, NodeKind);
+pub(super) type Listed = (Name, Node, NodeKind);
 
 /// The tree's names over a renderer and its view.
 pub(super) struct Namespace {
@@ -92,6 +101,10 @@ impl Namespace {
     /// What it shows.
     pub(super) fn view(&self) -> &View {
         self.renderer.view()
+    }
+
+    pub(super) fn renderer(&self) -> &Renderer {
+        &self.renderer
     }
 
     pub(super) fn is_behind(&self) -> bool {
@@ -112,7 +125,8 @@ impl Namespace {
                 RUNS => Ok(Node::Runs),
                 SUPERVISOR => Ok(Node::Supervisor(RelPath::root())),
                 SINCE => Ok(Node::Since),
-                _ => generated(Scope::Swarm, name),
+                BY => Ok(Node::By(By::Selection(Selection::default()))),
+                _ => asked(Scope::Swarm, name),
             },
             Node::Since => {
                 let cursor = Cursor::parse(text).map_err(|_| Error::NotFound)?;
@@ -130,7 +144,7 @@ impl Namespace {
                 if known { Ok(Node::Run(name.clone())) } else { Err(Error::NotFound) }
             }
             Node::Run(run) if text == WORKERS => Ok(Node::RunWorkers(run.clone())),
-            Node::Run(run) => generated(Scope::Run(run.clone()), name),
+            Node::Run(run) => asked(Scope::Run(run.clone()), name),
             Node::RunWorkers(run) => {
                 let worker = behind(name, is_index).ok_or(Error::NotFound)?;
                 let visible = self.view().visible();
@@ -145,14 +159,17 @@ impl Namespace {
                 visible.children(worker).iter().find(|member| member.name == child).ok_or(Error::NotFound)?;
                 Ok(Node::Child(worker.clone(), child))
             }
-            Node::Worker(worker) => match Generated::asked(name) {
-                Some(file) => Ok(Node::Generated(Scope::Worker(worker.clone()), file)),
-                None => {
-                    let own = behind(name, is_generated).ok_or(Error::NotFound)?;
-                    Ok(Node::Own { worker: worker.clone(), path: own.into() })
-                }
-            },
+            Node::Worker(worker) => asked(Scope::Worker(worker.clone()), name).or_else(|_| {
+                let own = behind(name, is_generated).ok_or(Error::NotFound)?;
+                Ok(Node::Own { worker: worker.clone(), path: own.into() })
+            }),
+            Node::Grep(..) if text == README => Ok(Node::Generated(Scope::Swarm, Generated::GrepReadme)),
+            Node::Grep(scope, options) => {
+                let query = options.ask(name).ok_or(Error::NotFound)?;
+                Ok(Node::Generated(scope.clone(), Generated::Grep(Arc::new(query))))
+            }
             Node::Own { worker, path } => Ok(Node::Own { worker: worker.clone(), path: path.join(name) }),
+            Node::By(by) => self.by_child(by, name),
             Node::Supervisor(path) => Ok(Node::Supervisor(path.join(name))),
             Node::Latest
             | Node::RunWorker(..)
@@ -167,10 +184,12 @@ impl Namespace {
     pub(super) fn attr(&self, node: &Node) -> Result<(Attr, Option<Arc<Version>>)> {
         let view = self.view();
         let attr = match node {
-            Node::Root | Node::Workers | Node::Runs | Node::Since => {
+            Node::Root | Node::Workers | Node::Runs | Node::Since | Node::Grep(Scope::Swarm, _) => {
                 Attr::of_folder(&view.root_meta()?, view.newest(&view.visible())?)
             }
-            Node::Run(run) | Node::RunWorkers(run) => Attr::of_folder(&view.root_meta()?, self.run_newest(run)?),
+            Node::Run(run) | Node::RunWorkers(run) | Node::Grep(Scope::Run(run), _) => {
+                Attr::of_folder(&view.root_meta()?, self.run_newest(run)?)
+            }
             Node::Children(worker) => {
                 let member = view.worker(worker)?;
                 let visible = view.visible();
@@ -186,11 +205,13 @@ impl Namespace {
                 };
                 Attr::of_link(&self.link_target(node)?, &view.root_meta()?, newest)
             }
-            Node::Worker(worker) => {
+            Node::Worker(worker) | Node::Grep(Scope::Worker(worker), _) => {
                 let member = view.worker(worker)?;
                 let attr = Attr::of_source(&view.stat(&member, &RelPath::root())?);
                 Attr { mtime: view.stamp(&member, true)?.newest, ..attr }
             }
+            Node::By(by) => self.by_attr(by)?,
+            Node::Grep(Scope::Selected(selection), _) => self.by_attr(&By::Selection(selection.clone()))?,
             Node::Own { worker, path } => Attr::of_source(&view.stat(&*view.worker(worker)?, path)?),
             Node::Supervisor(path) => {
                 let place = view.supervisor()?.ok_or(Error::NotFound)?;
@@ -218,6 +239,8 @@ impl Namespace {
                 let folder = |text, node| Name::new(text).map(|name| (name, node, NodeKind::Folder));
                 let readme = Node::Generated(Scope::Swarm, Generated::Readme);
                 listed.extend([folder(WORKERS, Node::Workers)?, folder(RUNS, Node::Runs)?]);
+                listed.push(folder(BY, Node::By(By::Selection(Selection::default())))?);
+                listed.push(folder(GREP, Node::Grep(Scope::Swarm, Options::default()))?);
                 listed.push((Name::new(README)?, readme, NodeKind::File));
                 // Where that cannot be told it is listed, and who looks closer is told why.
                 if !matches!(view.supervisor(), Ok(None)) {
@@ -290,6 +313,10 @@ impl Namespace {
                 };
                 view.visible().children(worker).iter().map(link).collect()
             }
+            Node::By(by) => self.by_list(by)?,
+            Node::Grep(..) => {
+                vec![(Name::new(README)?, Node::Generated(Scope::Swarm, Generated::GrepReadme), NodeKind::File)]
+            }
             Node::Own { worker, path } => {
                 let entries = view.list(&*view.worker(worker)?, path)?;
                 let own = |entry: Entry| {
@@ -327,10 +354,24 @@ impl Namespace {
                 let latest = visible.runs.keys().max_by_key(|name| (newest(name), (*name).clone()));
                 latest.map(|name| name.as_bytes().to_vec()).ok_or(Error::NotFound)
             }
+            Node::By(by) => by_target(by),
             Node::Child(_, child) => Ok([b"../../", shown(child, is_index).as_bytes()].concat()),
             Node::RunWorker(_, worker) => Ok([b"../../../workers/", shown(worker, is_index).as_bytes()].concat()),
             _ => Err(Error::InvalidName),
         }
+    }
+
+    /// The lines that match in the files at a node; `None` where no worker's files are.
+    pub(super) fn grep(&self, node: &Node, query: &Query) -> Result<Option<Answer>> {
+        let (scope, under) = match node {
+            Node::Root | Node::Workers | Node::Runs => (Scope::Swarm, None),
+            Node::Run(run) | Node::RunWorkers(run) => (Scope::Run(run.clone()), None),
+            Node::Worker(worker) => (Scope::Worker(worker.clone()), None),
+            Node::Own { worker, path } => (Scope::Worker(worker.clone()), Some(path.clone())),
+            Node::By(By::Selection(selection)) => (Scope::Selected(selection.clone()), None),
+            _ => return Ok(None),
+        };
+        self.renderer.grep(&scope, &Query { under, ..query.clone() }).map(Some)
     }
 
     /// Opens a file of the store.
@@ -366,14 +407,18 @@ impl Namespace {
     }
 }
 
-fn generated(scope: Scope, name: &Name) -> Result<Node> {
-    Generated::asked(name).map(|file| Node::Generated(scope, file)).ok_or(Error::NotFound)
+/// What a name asks for in a folder that stands for something.
+fn asked(scope: Scope, name: &Name) -> Result<Node> {
+    if let Some(file) = Generated::asked(name) {
+        return Ok(Node::Generated(scope, file));
+    }
+    Options::named(name).map(|options| Node::Grep(scope, options)).ok_or(Error::NotFound)
 }
 
 fn listed_generated(scope: &Scope) -> Vec<Listed> {
     let listed = LISTED.iter().filter_map(|(text, file)| {
         let name = Name::new(text).ok()?;
-        Some((name, Node::Generated(scope.clone(), *file), NodeKind::File))
+        Some((name, Node::Generated(scope.clone(), file.clone()), NodeKind::File))
     });
     listed.collect()
 }

@@ -35,10 +35,21 @@ type File = (Scope, Generated);
 
 /// Versions by what they were made from, and bytes by their hash.
 pub(super) struct Versions {
-    known: Cache<(File, Key), Arc<Version>>,
+    known: Cache<(File, Key), Arc<Version>, ByQuestion>,
     /// Those for which not all could be read in time, and when they were made.
     lately: Cache<(File, Key), (Instant, Arc<Version>)>,
     bytes: Cache<(File, [u8; 16]), Arc<[u8]>, ByLength>,
+}
+
+#[derive(Clone)]
+struct ByQuestion;
+
+impl Weighter<(File, Key), Arc<Version>> for ByQuestion {
+    /// One, and one for every so many bytes of what was asked.
+    fn weight(&self, ((_, file), _): &(File, Key), _: &Arc<Version>) -> u64 {
+        let asked = if let Generated::Grep(query) = file { query.regex.len() } else { 0 };
+        1 + asked as u64 / 256
+    }
 }
 
 #[derive(Clone)]
@@ -52,13 +63,17 @@ impl Weighter<(File, [u8; 16]), Arc<[u8]>> for ByLength {
 
 impl Versions {
     pub(super) fn new() -> Versions {
-        Versions { known: Cache::new(KNOWN), lately: Cache::new(LATELY), bytes: undivided(ITEMS, BYTES, ByLength) }
+        Versions {
+            known: Cache::with_weighter(KNOWN, KNOWN as u64, ByQuestion),
+            lately: Cache::new(LATELY),
+            bytes: undivided(ITEMS, BYTES, ByLength),
+        }
     }
 
     /// The version that the file has now; made only if nothing is known of it. Requests for the same one that come at
     /// once share one render.
     pub(super) fn current(&self, renderer: &Renderer, file: &File) -> Result<Arc<Version>> {
-        let state = renderer.state(&file.0, file.1)?;
+        let state = renderer.state(&file.0, &file.1)?;
         let guarded = (file.clone(), state.key);
         // The kernel looks a name up twice where the first look changed what is behind it.
         if let Some((_, version)) = self.lately.get(&guarded).filter(|(made, _)| made.elapsed() < FOR_A_MOMENT) {
@@ -72,7 +87,7 @@ impl Versions {
                 if complete {
                     // What a full cache does not take is made again when asked for.
                     let _ = guard.insert(version.clone());
-                } else if begun.elapsed() >= DEADLINE {
+                } else if begun.elapsed() >= DEADLINE / 2 {
                     // What failed for another reason may go well the next time.
                     self.lately.insert(guarded.clone(), (Instant::now(), version.clone()));
                 }
@@ -87,8 +102,8 @@ impl Versions {
         if let Some(bytes) = self.bytes.get(&(file.clone(), version.content)) {
             return Ok(bytes);
         }
-        let state = renderer.state(&file.0, file.1)?;
-        let rendered = renderer.render(&file.0, file.1, state)?;
+        let state = renderer.state(&file.0, &file.1)?;
+        let rendered = renderer.render(&file.0, &file.1, state)?;
         if content(&rendered) != version.content {
             return Err(Error::Stale);
         }
@@ -97,7 +112,7 @@ impl Versions {
     }
 
     fn make(&self, renderer: &Renderer, file: &File, state: State) -> Result<(Arc<Version>, bool)> {
-        let rendered = renderer.render(&file.0, file.1, state)?;
+        let rendered = renderer.render(&file.0, &file.1, state)?;
         let content = content(&rendered);
         let attr = Attr::of_version(rendered.bytes.len() as u64, content, rendered.access, rendered.newest);
         self.bytes.insert((file.clone(), content), rendered.bytes);

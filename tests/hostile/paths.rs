@@ -88,7 +88,7 @@ const GOOD: [&str; 7] = [
     "runs/r1/workers/w1",
 ];
 
-const PARTS: [&str; 26] = [
+const PARTS: [&str; 31] = [
     "..",
     "..",
     "..",
@@ -115,6 +115,11 @@ const PARTS: [&str; 26] = [
     "supervisor",
     "index.json",
     "summary",
+    "by",
+    "status",
+    "limit",
+    "grep",
+    "grep@..%2F*",
 ];
 
 /// The path made worse in one of many ways.

@@ -18,6 +18,7 @@ use swarmletfs::view::Filter;
 use super::{CANARY, Dice, make_fifo};
 use crate::cli::program::{Yard, look_through, run, typed, umount};
 use crate::needs_fuse;
+use crate::support::seen::names;
 use crate::support::{Seen, TestStore, see, see_folder};
 
 /// How many random stores are tried, in two tests of half of them.
@@ -294,12 +295,16 @@ fn everything(tree: &Tree) -> BTreeMap<Vec<u8>, Result<Seen, Error>> {
     let mut all: BTreeMap<Vec<u8>, Result<Seen, Error>> = BTreeMap::new();
     let folders = listed.keys().filter(|path| path.ends_with(b"/summary") || path.as_slice() == b"summary");
     for folder in folders.map(|path| &path[..path.len() - b"summary".len()]) {
-        for asked in ["evidence.0.txt", "evidence.900.txt", "evidence.4k.txt"] {
+        for asked in ["evidence.0.txt", "evidence.900.txt", "evidence.4k.txt", "grep/.", "grep.i.2k@*.txt/error|a"] {
             let path = [folder, asked.as_bytes()].concat();
             all.insert(path.clone(), see(tree, &path));
         }
     }
     all.extend(listed.into_iter().map(|(path, seen)| (path, Ok(seen))));
+    for asked in ["by/status/failed/outcome/failed", "by/status/completed/limit/2", "by/tag/a", "by/run/48/tool/sh"] {
+        let listed = names(tree, asked).map(|names| Seen::Link(names.concat()));
+        all.insert(asked.into(), listed);
+    }
     let (root, _) = tree.attr(ROOT).unwrap();
     let times = (root.mtime.secs, root.mtime.nanos);
     all.insert(Vec::new(), Ok(Seen::Folder { attr: (root.mode, root.uid, root.gid), mtime: times }));

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::by::by;
 use super::ground::{Identity, Lying, Raw, Time, What};
 use super::model::{INDEXES, Swarm};
 use super::worker::{Outcome, Worker};
@@ -37,14 +38,14 @@ pub enum Says {
 }
 
 /// A worker under the name it has in the view.
-struct Member<'a> {
+pub struct Member<'a> {
     name: Vec<u8>,
-    worker: &'a Worker,
+    pub worker: &'a Worker,
 }
 
 impl Member<'_> {
     /// The name of its folder. That of our own index is taken.
-    fn folder(&self) -> &[u8] {
+    pub fn folder(&self) -> &[u8] {
         if self.name == b"index.json" { b"index.json.own" } else { &self.name }
     }
 }
@@ -70,6 +71,10 @@ pub fn view(swarm: &Swarm, raw: &Raw, owner: Option<&str>) -> BTreeMap<Vec<u8>, 
         one(&mut put, raw, member);
     }
     runs(&mut put, &members);
+    by(&mut put, &members);
+    let asked = include_str!("../../src/render/grep/README.md");
+    put(&[b"grep"], Shown::Folder(None));
+    put(&[b"grep/README.md"], Shown::Made { says: Says::Exactly(asked), mtime: None });
     if whole {
         shared(&mut put, raw, &members);
     }
@@ -96,7 +101,7 @@ fn members<'a>(swarm: &'a Swarm, owner: Option<&str>) -> Vec<Member<'a>> {
     members
 }
 
-type Put<'a> = dyn FnMut(&[&[u8]], Shown) + 'a;
+pub type Put<'a> = dyn FnMut(&[&[u8]], Shown) + 'a;
 
 /// What files about many workers are about.
 struct Many<'a> {

@@ -6,9 +6,9 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 
+use super::super::shares::{Claim, deal};
 use super::Written;
 use super::excerpt::{Excerpt, Seen, WHOLE_EXTRA, WHOLE_MAX, excerpt, range_text};
-use super::shares::{Claim, deal};
 use crate::model::Outcome;
 use crate::render::clean::one_line;
 use crate::render::{Budget, Unit};

@@ -44,8 +44,11 @@ fn pass(store: &TestStore, n: usize) {
     let name = |n: usize| format!("{PASSING}-{n}");
     let waiting = |n| format!("waiting/{}", name(n));
     let (worker, file) = (|n| format!("workers/{}", name(n)), |n| format!("workers/gamma/logs/{}", name(n)));
-    store.write(waiting(n) + "/metadata.json", json!({"worker_id": name(n), "run_id": "r1"}).to_string());
-    store.write(waiting(n) + "/tool_calls/001_sh.txt", "here today\n");
+    store.write(
+        waiting(n) + "/metadata.json",
+        json!({"worker_id": name(n), "run_id": "r1", "status": "success"}).to_string(),
+    );
+    store.write(waiting(n) + &format!("/tool_calls/001_{PASSING}.txt"), "here today\n");
     fs::rename(store.at(waiting(n)), store.at(worker(n))).unwrap();
     store.write(file(n), "here today\n");
     if let Some(old) = n.checked_sub(PRESENT) {

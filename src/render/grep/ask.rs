@@ -1,0 +1,209 @@
+//! What is asked with `grep/<regex>`: the options in the folder's name, the regex in the file's.
+
+use std::fmt;
+
+use percent_encoding::percent_decode;
+
+use super::super::Budget;
+use super::super::own::OWN;
+use crate::name::{Name, RelPath};
+
+/// The name of the folder without options.
+const GREP: &str = "grep";
+/// The most lines of context.
+const CONTEXT_MAX: usize = 100;
+
+/// What a folder's name says of all that is asked in it: `grep`, `grep.i.4k.ctx3@*.md`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Options {
+    /// Whether letters match in either case.
+    pub ignore_case: bool,
+    /// How many lines are shown before and behind each that matches.
+    pub context: usize,
+    /// How large the answer may be.
+    pub budget: Option<Budget>,
+    /// Which files are searched.
+    pub glob: Option<String>,
+}
+
+/// A regex, and how to search for it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Query {
+    /// How.
+    pub options: Options,
+    /// The regex.
+    pub regex: String,
+    /// Only what is at this path in a worker's folder, or below it, is searched.
+    pub under: Option<RelPath>,
+}
+
+impl Options {
+    /// What a folder's name asks for; `None` if it is no name of ours. Options stand behind dots, a glob behind `@`. Of
+    /// options behind a glob only those are taken that no file name ends in.
+    pub fn named(name: &Name) -> Option<Options> {
+        // With that ending a name is that of a file whose name we use.
+        let text = std::str::from_utf8(name.as_bytes()).ok().filter(|text| !text.ends_with(OWN))?;
+        let (words, mut glob) = match text.split_once('@') {
+            Some((words, glob)) => (words, Some(glob)),
+            None => (text, None),
+        };
+        let mut options = Options::default();
+        let mut words = words.split('.');
+        if words.next() != Some(GREP) {
+            return None;
+        }
+        words.try_for_each(|word| options.add(word))?;
+        while let Some((before, word)) =
+            glob.and_then(|glob| glob.rsplit_once('.')).filter(|(_, word)| ends_no_name(word))
+        {
+            options.add(word)?;
+            glob = Some(before);
+        }
+        if let Some(glob) = glob {
+            options.glob = Some(decoded(glob)?);
+        }
+        options.glob.as_ref().is_none_or(|glob| !glob.is_empty()).then_some(options)
+    }
+
+    /// Takes one option; `None` if it is none, or was said before.
+    fn add(&mut self, word: &str) -> Option<()> {
+        if word == "i" {
+            return (!std::mem::replace(&mut self.ignore_case, true)).then_some(());
+        }
+        if let Some(lines) = word.strip_prefix("ctx") {
+            let lines = lines.parse().ok().filter(|lines| (1..=CONTEXT_MAX).contains(lines) && self.context == 0)?;
+            self.context = lines;
+            return Some(());
+        }
+        let budget = Budget::parse(word).ok().filter(|_| self.budget.is_none())?;
+        self.budget = Some(budget);
+        Some(())
+    }
+
+    /// What a file's name in such a folder asks for; `None` for a name that tools look for by themselves.
+    pub fn ask(&self, name: &Name) -> Option<Query> {
+        if is_looked_for(name.as_bytes()) {
+            return None;
+        }
+        // What is no UTF-8 is no regex either.
+        let regex = decoded_bytes(name.as_bytes());
+        Some(Query { options: self.clone(), regex: String::from_utf8_lossy(&regex).into_owned(), under: None })
+    }
+}
+
+/// Whether `word` behind a glob is an option: lines of context, or a size with a unit.
+fn ends_no_name(word: &str) -> bool {
+    let is_context = word.strip_prefix("ctx").is_some_and(|lines| lines.bytes().all(|byte| byte.is_ascii_digit()));
+    is_context || (!word.bytes().all(|byte| byte.is_ascii_digit()) && Budget::parse(word).is_ok())
+}
+
+fn decoded(text: &str) -> Option<String> {
+    String::from_utf8(decoded_bytes(text.as_bytes())).ok()
+}
+
+/// What cannot stand in a name as it is.
+fn escaped(text: &str) -> String {
+    text.replace('%', "%25").replace('/', "%2F")
+}
+
+fn decoded_bytes(raw: &[u8]) -> Vec<u8> {
+    percent_decode(raw).collect()
+}
+
+/// Files that tools look for in any folder that they come to: git, whether it is a bare repository.
+const LOOKED_FOR: [&str; 1] = ["HEAD"];
+
+/// Whether tools look for a file of this name in any folder that they come to: version control, search tools, editors,
+/// desktops. A regex that begins with a dot and a letter is written with `[.]` or `%2E`, and `HEAD` as `[H]EAD`.
+fn is_looked_for(name: &[u8]) -> bool {
+    LOOKED_FOR.iter().any(|known| known.as_bytes() == name)
+        || matches!(name, [b'.', second, ..] if second.is_ascii_alphanumeric() || b"_#~".contains(second))
+}
+
+impl fmt::Display for Query {
+    /// As it is asked, in one of the ways to do so.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Options { ignore_case, context, budget, glob } = &self.options;
+        f.write_str(GREP)?;
+        if *ignore_case {
+            f.write_str(".i")?;
+        }
+        if *context > 0 {
+            write!(f, ".ctx{context}")?;
+        }
+        if let Some(budget) = budget {
+            write!(f, ".{}", budget.name())?;
+        }
+        if let Some(glob) = glob {
+            write!(f, "@{}", escaped(glob))?;
+        }
+        write!(f, "/{}", escaped(&self.regex))?;
+        match &self.under {
+            Some(path) => write!(f, " in {}", path.display()),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(name: &str) -> Option<Options> {
+        Options::named(&Name::new(name).unwrap())
+    }
+
+    #[test]
+    fn options_stand_in_the_name_in_any_order() {
+        let all =
+            Options { ignore_case: true, context: 3, budget: Budget::parse("4k").ok(), glob: Some("**/*.md".into()) };
+        for name in ["grep.i.4k.ctx3@**%2F*.md", "grep.ctx3.4k.i@**%2F*.md", "grep.i@**%2F*.md.ctx3.4k"] {
+            assert_eq!(options(name).as_ref(), Some(&all), "{name}");
+        }
+        assert_eq!(options("grep"), Some(Options::default()));
+        assert_eq!(options("grep.2000tok").unwrap().budget, Budget::parse("2000tok").ok());
+        // What may be the end of a file's name is that.
+        for glob in ["*.i", "*.1", "*.md", "a@b"] {
+            assert_eq!(options(&format!("grep@{glob}")).unwrap().glob.as_deref(), Some(glob));
+        }
+    }
+
+    #[test]
+    fn what_is_no_option_is_no_name_of_ours() {
+        for name in [
+            "grep.",
+            "grep.x",
+            "grep.i.i",
+            "grep.4k.5k",
+            "grep.ctx",
+            "grep.ctx0",
+            "grep.ctx101",
+            "grep@",
+            "greps",
+            "grep@*.own",
+        ] {
+            assert_eq!(options(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_tools_look_for_is_no_question() {
+        let ask = |name: &str| Options::default().ask(&Name::new(name).unwrap()).map(|query| query.regex);
+        for name in [".git", ".gitignore", ".hg", ".svn", ".jj", ".ignore", ".rgignore", "._x", ".DS_Store", ".Trash-0"]
+        {
+            assert_eq!(ask(name), None, "{name}");
+        }
+        for (name, regex) in
+            [("[.]git", "[.]git"), ("%2Egit", ".git"), (".*x", ".*x"), ("a%2Fb%", "a/b%"), ("%zz", "%zz")]
+        {
+            assert_eq!(ask(name).as_deref(), Some(regex), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_query_is_told_as_it_is_asked() {
+        let name = |text: &str| Name::new(text).unwrap();
+        let query = options("grep@*.md.ctx2.4k").unwrap().ask(&name("a%2Fb")).unwrap();
+        assert_eq!(query.to_string(), "grep.ctx2.4k@*.md/a%2Fb");
+    }
+}

@@ -1,0 +1,29 @@
+//! What is asked by path: `by/`, which tells workers apart, and `grep/`, which searches their files.
+
+mod by;
+mod grep;
+mod oracle;
+mod probes;
+mod scenario;
+mod weapon;
+
+use std::collections::BTreeSet;
+
+use crate::support::{see, seen};
+use swarmletfs::tree::Tree;
+
+/// The names in a folder.
+pub fn names(tree: &Tree, path: &str) -> Vec<String> {
+    let text = |name: Vec<u8>| String::from_utf8(name).unwrap();
+    seen::names(tree, path).unwrap_or_else(|error| panic!("{path}: {error}")).into_iter().map(text).collect()
+}
+
+/// The text of a file.
+pub fn text(tree: &Tree, path: &str) -> String {
+    see(tree, path).unwrap_or_else(|error| panic!("{path}: {error}")).text().to_owned()
+}
+
+/// The lines of an answer that are of files, each once.
+pub fn lines_of(answer: &str) -> BTreeSet<String> {
+    answer.lines().filter(|line| !line.starts_with('[')).map(str::to_owned).collect()
+}

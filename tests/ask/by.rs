@@ -1,0 +1,248 @@
+//! `by/`: workers by what they have in common.
+
+use std::fs;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+use swarmletfs::catalog::{Freshness, Source};
+use swarmletfs::error::{Error, Result};
+use swarmletfs::name::RelPath;
+use swarmletfs::render::DEADLINE;
+use swarmletfs::store::{Disk, Entry, File, Memory, Meta, Store};
+use swarmletfs::tree::{Settings, Tree};
+use swarmletfs::view::{Filter, View};
+
+use super::names;
+use crate::needs_fuse;
+use crate::support::counted::{Counted, Log};
+use crate::support::{Mount, Seen, TestStore, see, seen};
+
+/// Four workers: `a` failed, `b` is fine, `c` runs, `d` says nothing but that it is there.
+fn store() -> TestStore {
+    let store = TestStore::new();
+    let more = json!({"status": "failed", "task_type": "research", "tags": ["x", "y"], "job_id": 7, "run_id": 48});
+    store.worker("a", more).call("a", 1, "sql", "{\"exit_code\": 1}");
+    let more = json!({"task_type": "research", "tags": ["y"], "created_at": "2026-01-21T23:30:00-02:00"});
+    store.worker("b", more).call("b", 1, "sql", "{\"ok\": true}").call("b", 2, "sh", "fine");
+    store.worker("c", json!({"status": "running", "task_type": "code", "run_id": 48}));
+    store.write("workers/d/metadata.json", "{}");
+    store
+}
+
+#[test]
+fn workers_are_listed_by_what_they_have_in_common() {
+    let store = store();
+    let tree = store.tree();
+    assert_eq!(names(&tree, "by"), ["day", "job", "outcome", "run", "status", "tag", "tool", "type"]);
+    for (facet, values) in [
+        ("status", &[("completed", &["b"][..]), ("failed", &["a"]), ("running", &["c"]), ("unknown", &["d"])][..]),
+        ("outcome", &[("failed", &["a"]), ("ok", &["b"]), ("unknown", &["c", "d"])]),
+        ("type", &[("code", &["c"]), ("research", &["a", "b"])]),
+        ("tag", &[("x", &["a"]), ("y", &["a", "b"])]),
+        ("tool", &[("sh", &["b"]), ("sql", &["a", "b"])]),
+        ("job", &[("7", &["a"])]),
+        ("run", &[("48", &["a", "c"])]),
+        ("day", &[("2026-01-20", &["a", "c"]), ("2026-01-22", &["b"])]),
+    ] {
+        let found = names(&tree, &format!("by/{facet}"));
+        assert_eq!(found, values.iter().map(|(value, _)| *value).collect::<Vec<_>>(), "{facet}");
+        for (value, workers) in values {
+            assert_eq!(names(&tree, &format!("by/{facet}/{value}")), *workers, "{facet}/{value}");
+        }
+    }
+}
+
+#[test]
+fn values_are_asked_together() {
+    let store = store();
+    let tree = store.tree();
+    for (path, workers) in [
+        ("by/type/research/status/failed", &["a"][..]),
+        ("by/status/failed/type/research", &["a"]),
+        ("by/tag/x/tag/y", &["a"]),
+        ("by/tool/sql/outcome/ok", &["b"]),
+        ("by/tool/sh/tool/sql/type/research/tag/y/day/2026-01-22", &["b"]),
+        ("by/type/code/outcome/failed", &[]),
+    ] {
+        assert_eq!(names(&tree, path), workers, "{path}");
+    }
+    assert_eq!(names(&tree, "by/type/research/status"), ["completed", "failed"]);
+    assert_eq!(names(&tree, "by/run/48/limit"), [""; 0]);
+    let deep = format!("by{}", "/tag/y".repeat(33));
+    assert_eq!(see(&tree, &deep).err(), Some(Error::NotFound));
+}
+
+#[test]
+fn the_latest_are_those_that_were_set_up_last() {
+    let store = TestStore::new();
+    for (id, at) in [("old", "2026-01-01"), ("new", "2026-03-01"), ("middle", "2026-02-01")] {
+        store.worker(id, json!({"created_at": format!("{at}T00:00:00Z")}));
+    }
+    let tree = store.tree();
+    for (most, workers) in
+        [("0", &[][..]), ("1", &["new"]), ("2", &["middle", "new"]), ("9", &["middle", "new", "old"])]
+    {
+        let folder = format!("by/status/completed/limit/{most}");
+        assert_eq!(names(&tree, &folder), workers);
+        for id in ["old", "middle", "new"] {
+            assert_eq!(see(&tree, format!("{folder}/{id}")).is_ok(), workers.contains(&id), "{most} {id}");
+        }
+    }
+    for bad in
+        ["limit/01", "limit/+1", "limit/-1", "limit/x", "limit/1/limit/1", "limit/1/tag", "limit/99999999999999999999"]
+    {
+        assert_eq!(see(&tree, format!("by/status/completed/{bad}")).err(), Some(Error::NotFound), "{bad}");
+    }
+}
+
+#[test]
+fn a_link_leads_to_its_worker_however_deep_it_is() {
+    needs_fuse!();
+    let store = store();
+    store.worker("status", json!({"task_type": "odd"})).worker("index.json", json!({"task_type": "odd"}));
+    let mount = Mount::new(&store.path());
+    for (link, worker) in [
+        ("by/status/failed/a", "a"),
+        ("by/type/research/tool/sql/a", "a"),
+        ("by/type/research/tool/sql/limit/2/b", "b"),
+        // Beside facets a worker's name is as a file's of its own beside ours.
+        ("by/type/odd/status.own", "status"),
+        ("by/type/odd/index.json.own", "index.json.own"),
+    ] {
+        let wanted = mount.at(&format!("workers/{worker}"));
+        assert_eq!(fs::canonicalize(mount.at(link)).unwrap(), wanted, "{link}");
+        assert!(fs::read(mount.at(link).join("metadata.json")).is_ok());
+    }
+    assert_eq!(mount.list("by/type/odd"), ["index.json.own", "status.own"]);
+}
+
+#[test]
+fn odd_values_have_names_that_lead_to_them() {
+    let long = "long ".repeat(100);
+    let odd = ["a/b", "100%", ".", "..", "", "new\nline", "\u{1b}[31m", "\u{202e}x", "é", &long, "%2F"];
+    let store = TestStore::new();
+    for (number, value) in odd.iter().enumerate() {
+        store.worker(&format!("w{number}"), json!({"task_type": value, "tags": [value]}));
+    }
+    let tree = store.tree();
+    for facet in ["type", "tag"] {
+        let values = seen::names(&tree, format!("by/{facet}")).unwrap();
+        let workers = |value: &[u8]| seen::names(&tree, [b"by/", facet.as_bytes(), b"/", value].concat()).unwrap();
+        let mut met: Vec<Vec<u8>> = values.iter().flat_map(|value| workers(value)).collect();
+        met.sort();
+        met.dedup();
+        // What a record does not say is no value.
+        let said = odd.iter().enumerate().filter(|(_, value)| !value.is_empty());
+        let mut all: Vec<Vec<u8>> = said.map(|(number, _)| format!("w{number}").into_bytes()).collect();
+        all.sort();
+        assert!(all.iter().all(|name| met.contains(name)), "{facet}: {values:?}");
+        assert!(values.iter().all(|name| name.len() <= 200 && !name.iter().any(u8::is_ascii_control)));
+    }
+    for (asked, worker) in [
+        ("a%2Fb", "w0"),
+        ("100%25", "w1"),
+        ("100%", "w1"),
+        ("%2E", "w2"),
+        ("new%0Aline", "w5"),
+        ("%C3%A9", "w8"),
+        ("%252F", "w10"),
+    ] {
+        assert_eq!(names(&tree, &format!("by/type/{asked}")), [worker], "{asked}");
+    }
+}
+
+#[test]
+fn a_sources_own_word_for_a_status_answers() {
+    let store = store();
+    let tree = store.tree();
+    assert_eq!(names(&tree, "by/status/success"), ["b"]);
+    assert!(!names(&tree, "by/status").contains(&"success".to_owned()));
+    // A status that nobody has is an empty folder, and a word that nobody said is none.
+    assert_eq!(names(&tree, "by/status/created"), [""; 0]);
+    assert_eq!(see(&tree, "by/status/never").err(), Some(Error::NotFound));
+    assert_eq!(see(&tree, "by/type/never").err(), Some(Error::NotFound));
+}
+
+#[test]
+fn no_output_is_opened_to_list_what_the_catalog_knows() {
+    let store = store();
+    let log = Arc::new(Log::default());
+    let disk = Counted { store: Arc::new(Disk::open(&store.path()).unwrap()), log: log.clone() };
+    let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+    let view = View::over(vec![Source::over(Arc::new(disk), None)], freshness, Filter::default()).unwrap();
+    let tree = Tree::new(view, Settings::default());
+    for path in
+        ["by", "by/status/failed", "by/type/research", "by/tag/y", "by/job/7", "by/run/48/limit/1", "by/day/2026-01-20"]
+    {
+        assert!(!seen::names(&tree, path).unwrap().is_empty(), "{path}");
+    }
+    assert!(
+        matches!(see(&tree, "by/status/failed/a"), Ok(Seen::Link(target)) if target.as_slice().ends_with(b"workers/a"))
+    );
+    assert_eq!(["001_sql.txt", "002_sh.txt"].map(|name| log.opened(name)), [0, 0]);
+    // The control: for how they ended, they are.
+    assert_eq!(names(&tree, "by/outcome/ok"), ["b"]);
+    assert!(log.opened("001_sql.txt") > 0);
+}
+
+/// A store in which the first look into an output takes longer than there is time for a file about many workers.
+struct Slow {
+    store: Arc<dyn Store>,
+    is_slow: Arc<AtomicBool>,
+}
+
+impl Store for Slow {
+    fn describe(&self) -> String {
+        "a slow store".into()
+    }
+
+    fn root(&self) -> Option<BorrowedFd<'_>> {
+        self.store.root()
+    }
+
+    fn is_replaced(&self) -> bool {
+        false
+    }
+
+    fn stat(&self, path: &RelPath) -> Result<Meta> {
+        self.store.stat(path)
+    }
+
+    fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
+        self.store.list(path)
+    }
+
+    fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
+        if path.as_bytes().ends_with(b"_sh.txt") && self.is_slow.swap(false, Ordering::SeqCst) {
+            thread::sleep(DEADLINE + Duration::from_millis(100));
+        }
+        self.store.open(path)
+    }
+
+    fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
+        Ok(Box::new(Slow { store: self.store.enter(path)?.into(), is_slow: self.is_slow.clone() }))
+    }
+}
+
+#[test]
+fn who_was_not_looked_into_in_time_is_told_apart() {
+    let memory = Memory::new();
+    for worker in 0..20 {
+        memory.write(&RelPath::parse(format!("workers/w{worker}/metadata.json")).unwrap(), "{\"status\": \"success\"}");
+        memory.write(&RelPath::parse(format!("workers/w{worker}/tool_calls/001_sh.txt")).unwrap(), "{\"ok\": true}");
+    }
+    let slow = Slow { store: Arc::new(memory), is_slow: Arc::new(AtomicBool::new(true)) };
+    let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+    let view = View::over(vec![Source::over(Arc::new(slow), None)], freshness, Filter::default()).unwrap();
+    let tree = Tree::new(view, Settings::default());
+    assert!(names(&tree, "by/outcome").contains(&"unread".to_owned()));
+    // The next time there is time for all.
+    assert_eq!(names(&tree, "by/outcome"), ["ok"]);
+    assert_eq!(names(&tree, "by/outcome/ok").len(), 20);
+    assert_eq!(names(&tree, "by/outcome/unread"), [""; 0]);
+    assert_eq!(names(&tree, "by/tool"), ["sh"]);
+}

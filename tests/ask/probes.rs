@@ -1,0 +1,72 @@
+//! Tools look for names of their own in every folder that they come to. None of that is a search.
+
+use std::fs;
+
+use crate::mount::swarm;
+use crate::needs_fuse;
+use crate::support::Mount;
+use crate::support::tool::{is_here, shell};
+
+/// A tool, and what it does in a folder.
+const PROBES: &[(&str, &str)] = &[
+    ("ls", "ls -laR . >/dev/null"),
+    ("find", "find . -name '*.md' -newer README.md"),
+    ("grep", "grep -rIl needle ."),
+    ("rg", "rg needle"),
+    ("rg", "rg --files --hidden"),
+    ("fdfind", "fdfind md"),
+    ("fdfind", "fdfind -HI md"),
+    ("tree", "tree -a"),
+    ("du", "du -a"),
+    ("git", "git status"),
+    ("git", "git log"),
+    ("git", "git rev-parse --show-toplevel"),
+    ("git", "git grep --no-index needle"),
+    ("git", "git diff --no-index README.md /dev/null"),
+    ("python3", "python3 -c 'import json, sys, os; sys.path.insert(0, \".\"); import random; os.listdir()'"),
+    ("python3", "python3 -m json.tool README.md"),
+    ("ex", "ex -R -c 'visual' -c 'e README.md' -c q! README.md </dev/null"),
+    ("less", "less README.md"),
+    ("tar", "tar -cf /dev/null ."),
+    ("rsync", "rsync -an ./ /nonexistent-but-dry/"),
+    ("file", "file *"),
+    ("bash", "for name in *; do [ -d $name ]; [ -e $name/.envrc ]; done; compgen -f ."),
+    ("dash", "dash -c 'cd . && echo *'"),
+    ("perl", "perl -e 'opendir D, q(.); print readdir D'"),
+    ("zip", "zip -r - . >/dev/null"),
+    ("cp", "cp -a . /dev/shm/$$ ; rm -rf /dev/shm/$$"),
+];
+
+fn searches(log: &str) -> usize {
+    log.lines().filter(|line| line.contains("a search")).count()
+}
+
+#[test]
+fn no_tool_searches_by_looking_around() {
+    needs_fuse!();
+    let store = swarm();
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let before = ["env", "SWARMLETFS_LOG=swarmletfs=debug"];
+    let mount = Mount::by(&before, &store.path(), &["--log", log.to_str().unwrap()]);
+    let told = || searches(&fs::read_to_string(&log).unwrap());
+    for place in ["", "grep", "grep.i.4k", "workers/alpha", "workers/alpha/grep", "runs/r1", "by/status"] {
+        for (tool, command) in PROBES.iter().filter(|(tool, _)| is_here(tool)) {
+            // What a tool makes of it does not matter here.
+            let _ = shell(command, &mount.at(place)).output().unwrap();
+            assert_eq!(
+                told(),
+                0,
+                "{tool} in {place:?} has searched: {command}\n{}",
+                last(&fs::read_to_string(&log).unwrap())
+            );
+        }
+    }
+    // The control: a question is one.
+    mount.read("grep/needle");
+    assert!(told() > 0, "{}", last(&fs::read_to_string(&log).unwrap()));
+}
+
+fn last(log: &str) -> String {
+    log.lines().rev().take(5).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,60 @@
+//! What `by/` must show: for each thing that workers have in common, a folder with a link to each that has it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::view::{Member, Put, Shown};
+
+const FACETS: [&str; 8] = ["status", "outcome", "type", "tag", "tool", "job", "run", "day"];
+
+/// All of `by/`; the type of a task and jobs are in no store that is made here.
+pub fn by(put: &mut Put<'_>, members: &[Member<'_>]) {
+    put(&[b"by"], Shown::Folder(None));
+    for facet in FACETS {
+        let folder = format!("by/{facet}");
+        put(&[folder.as_bytes()], Shown::Folder(None));
+        let mut values: BTreeMap<String, Vec<&Member<'_>>> = BTreeMap::new();
+        for member in members {
+            let of: BTreeSet<String> = of(facet, member).into_iter().collect();
+            of.into_iter().for_each(|value| values.entry(value).or_default().push(member));
+        }
+        for (value, members) in values {
+            let folder = format!("{folder}/{}", escaped(&value));
+            let newest = members.iter().map(|member| member.worker.newest).max();
+            put(&[folder.as_bytes()], Shown::Folder(newest));
+            for member in members {
+                let target = [b"../../../workers/", member.folder()].concat();
+                put(&[folder.as_bytes(), b"/", &link(member)], Shown::Link(vec![target]));
+            }
+        }
+    }
+}
+
+fn of(facet: &str, member: &Member<'_>) -> Vec<String> {
+    let record = &member.worker.record;
+    match facet {
+        "status" => vec![record.status().to_owned()],
+        "outcome" => vec![member.worker.outcome.to_owned()],
+        "tag" => record.tags.clone(),
+        "tool" => member.worker.calls.iter().map(|call| call.tool.clone()).collect(),
+        "run" => record.run.iter().cloned().collect(),
+        "day" => record.created().iter().map(|time| time.to_string()[..10].to_owned()).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// A worker's name beside the names that can be asked for there.
+fn link(member: &Member<'_>) -> Vec<u8> {
+    let folder = member.folder();
+    let ours = FACETS.into_iter().chain(["limit"]).any(|name| folder == name.as_bytes());
+    if ours { [folder, b".own"].concat() } else { folder.to_vec() }
+}
+
+fn escaped(value: &str) -> String {
+    let escape = |(at, c): (usize, char)| match c {
+        '/' | '%' => format!("%{:02X}", c as u32),
+        '.' if at == 0 => "%2E".to_owned(),
+        c if c.is_control() => c.to_string().bytes().map(|byte| format!("%{byte:02X}")).collect(),
+        c => c.to_string(),
+    };
+    if value.is_empty() { "%".into() } else { value.chars().enumerate().map(escape).collect() }
+}
