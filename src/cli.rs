@@ -47,6 +47,7 @@ Examples:
   swarmletfs mount --owner 7 --run 48 /mnt/run   one owner's workers of one run
   cat /mnt/swarm/README.md                       how to read what is mounted
   swarmletfs ls workers; swarmletfs cat summary  the same tree without a mount
+  swarmletfs grep 'timeout|refused'              the lines that match, failures first
   swarmletfs since 0                             what changed, and a cursor for the next time
   swarmletfs wait --timeout 10m                  until all workers have finished
   swarmletfs doctor                              what stands in the way, and what helps
@@ -123,6 +124,9 @@ enum Command {
     /// Draw the tree, without a mount
     #[command(after_help = look::tree::HELP, disable_help_flag = true)]
     Tree(look::tree::TreeArgs),
+    /// Search the files of all workers, a run or a worker for a regex, without a mount
+    #[command(after_help = look::grep::HELP)]
+    Grep(look::grep::GrepArgs),
     /// Say what changed since a cursor, and give the next one
     #[command(after_help = SINCE_HELP)]
     Since(SinceArgs),
@@ -334,6 +338,7 @@ pub fn main() -> ExitCode {
         Command::Cat(arguments) => look::cat::run(&arguments),
         Command::Stat(arguments) => look::stat::run(&arguments),
         Command::Tree(arguments) => look::tree::run(&arguments),
+        Command::Grep(arguments) => Ok(look::grep::run(&arguments)),
         Command::Since(arguments) => since::run(&arguments),
         Command::Wait(arguments) => wait::run(&arguments),
     })

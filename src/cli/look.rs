@@ -1,4 +1,4 @@
-//! `swarmletfs ls`, `tree`, `stat` and `cat`: the tree without a mount, for where there is no FUSE.
+//! `swarmletfs ls`, `tree`, `stat`, `cat` and `grep`: the tree without a mount, for where there is no FUSE.
 //!
 //! The stores are opened as by `since`, the tree is made in this process, and it is read through the calls that the
 //! kernel's requests become in a mount: so names, bytes, sizes, modes and times are those of a mount, and a view keeps to
@@ -9,6 +9,7 @@
 pub(super) mod cat;
 mod cure;
 mod entry;
+pub(super) mod grep;
 mod json;
 pub(super) mod ls;
 mod resolve;
@@ -68,7 +69,12 @@ impl Look {
         let wanted = Wanted::choose(&arguments.view)?;
         let view = wanted.view(Freshness::default())?;
         let tree = Tree::new(view, Settings { budget: arguments.budget });
-        Ok(Look { tree, stores: wanted.stores, failed: Cell::new(false) })
+        Ok(Look::over(tree, wanted.stores))
+    }
+
+    /// A look at `tree`, whose stores lie there.
+    fn over(tree: Tree, stores: Vec<PathBuf>) -> Look {
+        Look { tree, stores, failed: Cell::new(false) }
     }
 
     /// Does `read` with what is at `path`; again, where that was replaced in between. So `read` may print nothing.

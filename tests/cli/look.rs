@@ -2,6 +2,7 @@
 
 mod doors;
 mod files;
+mod grep;
 mod listings;
 mod names;
 mod paths;

@@ -131,7 +131,7 @@ fn as_mounted(seed: u64, ground: &Ground, listed: &BTreeMap<Vec<u8>, Told>, prin
     }
     assert_eq!(read, printed, "store {seed}");
     let asked = |path: &str| (mount.read(path), ground.printed(&[path.as_bytes()]));
-    for path in ["evidence.900.txt", "since/0", "since/now"] {
+    for path in ["evidence.900.txt", "since/0", "since/now", "grep/.*", "grep.i.2k@*.txt/error", "grep/a(b"] {
         let (mounted, typed) = asked(path);
         assert_eq!(mounted, typed, "store {seed}: {path}");
     }
@@ -164,6 +164,12 @@ fn compare(seed: u64) {
     let mut printed = ground.printed(&files);
     let wanted: Vec<u8> = files.iter().flat_map(|path| seen[*path].bytes()).copied().collect();
     assert!(printed == wanted, "store {seed}: what is printed is not what is seen");
+    let answer = see(&tree, "grep.i.4k/error|a").unwrap();
+    let typed = ground.look("grep", &[b"error|a"]);
+    assert_ne!(typed.text(), answer.text(), "store {seed}: the control, another question");
+    let mut words: Vec<&str> = ground.view.iter().map(String::as_str).collect();
+    words.extend(["-i", "-b", "4k", "error|a"]);
+    assert_eq!(look(&ground.store.path(), "grep", words).text(), answer.text(), "store {seed}");
     misses(seed, &ground, &tree, &ids);
     if seed.is_multiple_of(MOUNTED) && fuse_is_here("both doors") {
         as_mounted(seed, &ground, &listed, &printed);

@@ -1,0 +1,248 @@
+//! `swarmletfs grep`: the lines that match, of all workers, of a run, or of a worker and what is in it.
+//!
+//! What is printed of the root, a run or a worker are the bytes of `grep/REGEX` there. Exit codes are those of grep: 1 says
+//! that no line matches, and says it only if everything could be searched.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::super::say::say;
+use super::super::{ViewArgs, exit, open::Wanted};
+use super::{Links, Look, Out, json, paths};
+use crate::catalog::Freshness;
+use crate::name::printable;
+use crate::render::Budget;
+use crate::render::grep::{Answer, Options, Query, Shown, ShownLine};
+use crate::search::Unsearched;
+use crate::tree::{Settings, Tree};
+
+/// What is said below the options.
+pub(in crate::cli) const HELP: &str = "\
+Needs no mount. One line of counts, then `path:line:text`, the workers that failed first; the budget is dealt over all files \
+that have a match, and what is left out is counted. In a mounted tree, grep/REGEX holds the same. The regex is of Rust's \
+kind, as ripgrep has it.
+
+--json prints an array with an object for each PATH: query, lines, files, workers (with lines that match), searched (workers, \
+files, bytes), not_searched (binary, unreadable, long_line, late), shown (worker, path, lines with number, text and matches, \
+and more: how many lines of the file are left out), left_out (files of which nothing is shown, and their lines), or error.
+
+Examples:
+  swarmletfs grep 'timeout|refused'              in all files of all workers
+  swarmletfs grep -i -C 3 error runs/latest      in a run, letters in either case, with lines around
+  swarmletfs grep -g '*.md' TODO workers/ID      in files of that name, of a worker
+  swarmletfs grep -b 4k panicked                 within 4,096 bytes
+
+Exit code: 0 if a line matches, 1 if none does, 2 if something went wrong or not all could be searched and no line matches.";
+
+/// What is said of a path that cannot be searched.
+const NOWHERE: &str = "holds no workers' files: a regex is searched for in the root, in a run (`runs/ID`), in a worker \
+                       (`workers/ID`), in a file or folder of a worker's own, or in those of a value (`by/outcome/failed`)";
+/// What went wrong, as grep says it.
+const TROUBLE: u8 = 2;
+
+/// What can be said to `grep`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct GrepArgs {
+    /// A regex
+    #[arg(value_name = "REGEX")]
+    regex: String,
+
+    /// The root, a run, a worker, a file or folder of a worker's own, or a folder as by/outcome/failed [default: the root]
+    #[arg(value_name = "PATH")]
+    paths: Vec<OsString>,
+
+    /// Letters match in either case
+    #[arg(long, short)]
+    ignore_case: bool,
+
+    /// Show so many lines before and behind each that matches, up to 100
+    #[arg(long, short = 'C', value_name = "LINES", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=100))]
+    context: u8,
+
+    /// The regex is taken letter by letter
+    #[arg(long, short = 'F')]
+    fixed_strings: bool,
+
+    /// Numbers of lines are always told
+    #[arg(long, short = 'n', hide = true)]
+    line_number: bool,
+
+    /// Search files of this name alone, or of this path if there is a / in it: '*.md', 'outputs/**'; with a ! before, all others
+    #[arg(long, short, value_name = "GLOB", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    glob: Option<String>,
+
+    /// How large an answer may be: bytes, with k or M, or tokens, as in 8000tok [default: 16000 of a worker, 28000 of more]
+    #[arg(long, short, value_name = "SIZE", value_parser = Budget::parse)]
+    budget: Option<Budget>,
+
+    /// Print JSON: an array of objects
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    view: ViewArgs,
+}
+
+/// Prints the lines that match. The exit code is grep's.
+pub(in crate::cli) fn run(arguments: &GrepArgs) -> ExitCode {
+    match search(arguments) {
+        Ok(code) => code,
+        Err(error) => {
+            exit::code(Err(error));
+            ExitCode::from(TROUBLE)
+        }
+    }
+}
+
+fn search(arguments: &GrepArgs) -> anyhow::Result<ExitCode> {
+    let wanted = Wanted::choose(&arguments.view)?;
+    let view = wanted.view(Freshness::default())?;
+    let look = Look::over(Tree::new(view, Settings::default()), wanted.stores);
+    let GrepArgs { ignore_case, context, glob, budget, .. } = arguments;
+    let options =
+        Options { ignore_case: *ignore_case, context: (*context).into(), budget: *budget, glob: glob.clone() };
+    let regex = if arguments.fixed_strings { regex::escape(&arguments.regex) } else { arguments.regex.clone() };
+    let query = Query { options, regex, under: None };
+    let mut end = End { found: false, trouble: false };
+    let mut answers = paths(&arguments.paths).into_iter().filter_map(|path| {
+        match look.at(path, Links::Followed, |place| look.tree.grep(place.last().ino, &query)) {
+            Ok(Some(answer)) => {
+                if answer.text.is_empty() {
+                    say(&format!("{}: the budget is too small for any answer", printable(path)));
+                }
+                end.note(&answer);
+                return Some(answer);
+            }
+            Ok(None) => say(&format!("{}: {NOWHERE}", printable(path))),
+            Err(error) => look.fail(path, &error),
+        }
+        end.trouble = true;
+        None
+    });
+    let mut out = Out::new();
+    let written = if arguments.json {
+        json::array(&mut out.stdout, |add| answers.try_for_each(|answer| add(&Object::of(&query, &answer))))
+    } else {
+        answers.try_for_each(|answer| out.text(&answer.text))
+    };
+    drop(answers);
+    match written.and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(end.code()),
+    }
+}
+
+/// What came of all paths.
+struct End {
+    found: bool,
+    trouble: bool,
+}
+
+impl End {
+    fn note(&mut self, answer: &Answer) {
+        self.found |= answer.lines > 0;
+        self.trouble |= answer.error.is_some() || (answer.lines == 0 && !answer.searched.is_whole());
+    }
+
+    fn code(&self) -> ExitCode {
+        match (self.trouble, self.found) {
+            (true, _) => ExitCode::from(TROUBLE),
+            (false, true) => ExitCode::SUCCESS,
+            (false, false) => ExitCode::FAILURE,
+        }
+    }
+}
+
+/// An answer.
+#[derive(Debug, Serialize)]
+struct Object {
+    query: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    lines: u64,
+    files: u64,
+    workers: u64,
+    searched: Searched,
+    not_searched: NotSearched,
+    shown: Vec<File>,
+    left_out: LeftOut,
+}
+
+/// What is of files of which nothing is shown.
+#[derive(Debug, Serialize)]
+struct LeftOut {
+    files: u64,
+    lines: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Searched {
+    workers: u64,
+    files: u64,
+    bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct NotSearched {
+    binary: u64,
+    unreadable: u64,
+    long_line: u64,
+    late: u64,
+}
+
+/// The lines of a file that are shown.
+#[derive(Debug, Serialize)]
+struct File {
+    worker: String,
+    path: String,
+    lines: Vec<Line>,
+    more: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    number: u64,
+    text: String,
+    matches: bool,
+}
+
+impl Object {
+    fn of(query: &Query, answer: &Answer) -> Object {
+        let Unsearched { binary, unreadable, long_line, late } = answer.searched.unsearched;
+        let file = |file: &Shown| File {
+            worker: file.worker.to_text().into_owned(),
+            path: file.path.clone(),
+            more: file.more(),
+            // A gap shows in the numbers.
+            lines: file.lines.iter().filter(|line| line.number > 0).map(Line::of).collect(),
+        };
+        Object {
+            query: query.to_string(),
+            error: answer.error.clone(),
+            lines: answer.lines,
+            files: answer.files,
+            workers: answer.workers,
+            searched: Searched {
+                workers: answer.searched.workers,
+                files: answer.searched.files,
+                bytes: answer.searched.bytes,
+            },
+            not_searched: NotSearched { binary, unreadable, long_line, late },
+            shown: answer.shown.iter().map(file).collect(),
+            left_out: LeftOut {
+                files: answer.files.saturating_sub(answer.shown.len() as u64),
+                lines: answer.lines.saturating_sub(answer.shown.iter().map(|file| file.all).sum()),
+            },
+        }
+    }
+}
+
+impl Line {
+    fn of(line: &ShownLine) -> Line {
+        Line { number: line.number, text: line.text.clone(), matches: line.matches }
+    }
+}
