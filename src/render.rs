@@ -32,6 +32,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use budget::{Budget, Unit};
+pub(crate) use json::hex;
+pub(crate) use text::count;
 
 use crate::catalog::{Access, Stamp};
 use crate::error::{Error, Result};
@@ -131,7 +133,6 @@ enum Of {
     Worker { member: Arc<Member>, stamp: Arc<Stamp> },
     Members { visible: Arc<Visible>, stamped: Stamped },
     Look { look: Look, cursor: Cursor },
-    Query { stamped: Stamped, query: Arc<Query> },
 }
 
 /// Makes the generated files of a view.
@@ -186,22 +187,14 @@ impl Renderer {
                 look.hash(&mut hash);
                 Of::Look { look, cursor: *cursor }
             }
-            (_, Generated::Grep(query)) => {
-                let visible = self.view.visible();
-                let stamped = self.stamped(&visible, scope)?;
-                hash_of_members(&mut hash, &stamped);
-                let root = self.view.root_meta()?;
-                hash.update(format!("{:?}", (self.view.newest(&visible)?, root.mode, root.uid, root.gid)).as_bytes());
-                Of::Query { stamped, query: query.clone() }
-            }
-            (Scope::Worker(name), _) => {
+            (Scope::Worker(name), Generated::Index | Generated::Summary | Generated::Evidence(_)) => {
                 let member = self.view.worker(name)?;
                 let stamp = self.view.stamp(&member, true)?;
                 hash.update(&member.entry.key());
                 hash.update(&stamp.key);
                 Of::Worker { member, stamp }
             }
-            (Scope::Swarm | Scope::Run(_) | Scope::Selected(_), _) => {
+            (_, Generated::Grep(_)) | (Scope::Swarm | Scope::Run(_) | Scope::Selected(_), _) => {
                 let visible = self.view.visible();
                 let stamped = self.stamped(&visible, scope)?;
                 let root = self.view.root_meta()?;
@@ -212,7 +205,12 @@ impl Renderer {
                 if *scope == Scope::Swarm {
                     hash.update(format!("{:?}", (visible.skipped, &visible.troubles)).as_bytes());
                 }
-                hash_of_members(&mut hash, &stamped);
+                for (member, stamp) in &stamped {
+                    hash.update(member.name.as_bytes());
+                    hash.update(&[0]);
+                    hash.update(&member.entry.key());
+                    hash.update(&stamp.as_ref().map(|stamp| stamp.key).unwrap_or_default());
+                }
                 Of::Members { visible, stamped }
             }
         };
@@ -229,9 +227,11 @@ impl Renderer {
             Of::Text { text, newest, access } => {
                 Ok(Rendered { bytes: text.as_bytes().into(), newest, access, complete: true })
             }
-            Of::Query { stamped, query } => self.grep_file(scope, &stamped, &query),
             Of::Worker { member, stamp } => self.worker(member, stamp, file, &go_on),
-            Of::Members { visible, stamped } => self.members(scope, &visible, stamped, file, &go_on),
+            Of::Members { visible, stamped } => match file {
+                Generated::Grep(query) => self.grep_file(scope, &visible, &stamped, query),
+                _ => self.members(scope, &visible, stamped, file, &go_on),
+            },
             Of::Look { look, cursor } => since::answer(&self.view, &look, cursor),
         }
     }
@@ -324,13 +324,7 @@ impl Renderer {
                 None => Row { member, fragment: None, stamp: asked.as_ref().ok().cloned() },
             })
             .collect();
-        let root = self.view.root_meta()?;
-        let stamps = || rows.iter().filter_map(|row| row.stamp.as_deref());
-        let newest = match stamps().map(|stamp| stamp.newest).max() {
-            Some(newest) => newest,
-            None => self.view.newest(visible)?,
-        };
-        let access = stamps().fold(Access::of(&root), |access, stamp| access.within(&stamp.access));
+        let (newest, access) = self.made_of(visible, || rows.iter().filter_map(|row| row.stamp.as_deref()))?;
         let run = match scope {
             Scope::Run(name) => visible.runs.get(name),
             Scope::Swarm | Scope::Worker(_) | Scope::Selected(_) => None,
@@ -389,18 +383,22 @@ impl Renderer {
         Ok(self.stamps(members))
     }
 
+    /// The newest change of what a file is made of, and who may read all of that.
+    fn made_of<'a, I: Iterator<Item = &'a Stamp>>(
+        &self,
+        visible: &Visible,
+        stamps: impl Fn() -> I,
+    ) -> Result<(Time, Access)> {
+        let root = self.view.root_meta()?;
+        let newest = match stamps().map(|stamp| stamp.newest).max() {
+            Some(newest) => newest,
+            None => self.view.newest(visible)?,
+        };
+        Ok((newest, stamps().fold(Access::of(&root), |access, stamp| access.within(&stamp.access))))
+    }
+
     fn stamps(&self, members: &[Arc<Member>]) -> Stamped {
         let stamps = spread(members, |member| self.view.stamp(member, false));
         members.iter().cloned().zip(stamps).collect()
-    }
-}
-
-/// Changes with the members, and with the state of their files.
-fn hash_of_members(hash: &mut blake3::Hasher, stamped: &Stamped) {
-    for (member, stamp) in stamped {
-        hash.update(member.name.as_bytes());
-        hash.update(&[0]);
-        hash.update(&member.entry.key());
-        hash.update(&stamp.as_ref().map(|stamp| stamp.key).unwrap_or_default());
     }
 }

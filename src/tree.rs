@@ -154,7 +154,10 @@ impl Tree {
             (Ok(Node::Own { .. } | Node::Worker(_)), _) if self.makes_folders() => Pace::Render,
             (Ok(Node::Own { .. } | Node::Supervisor(_)), _) => Pace::Stat,
             (Ok(Node::Worker(_)), Ok(name)) if !is_generated(&name) => Pace::Stat,
-            (Ok(Node::Grep(..)), _) => Pace::Search,
+            // What is there without a search, and what tools look for by themselves, needs no thread of its own.
+            (Ok(folder @ Node::Grep(..)), Ok(name)) => {
+                self.namespace.child(&folder, &name).map_or(Pace::Render, |node| pace_of(&node))
+            }
             _ => Pace::Render,
         }
     }
@@ -169,8 +172,8 @@ impl Tree {
     /// How long opening `ino` may take.
     pub fn open_pace(&self, ino: Ino) -> Pace {
         match self.node(ino) {
-            Ok(Node::Generated(_, Generated::Grep(_))) => Pace::Search,
-            Ok(node) if node.generated().is_some() || self.makes_folders() => Pace::Render,
+            Ok(node) if node.generated().is_some() => pace_of(&node),
+            Ok(_) if self.makes_folders() => Pace::Render,
             _ => Pace::Stat,
         }
     }
@@ -301,6 +304,11 @@ impl Tree {
     fn node(&self, ino: Ino) -> Result<Node> {
         Ok(self.inodes.lock().get(ino)?.node)
     }
+}
+
+/// How long it may take to make a generated file.
+fn pace_of(node: &Node) -> Pace {
+    if matches!(node, Node::Generated(_, Generated::Grep(_))) { Pace::Search } else { Pace::Render }
 }
 
 /// What cannot be a name is no name here: absent, like any other.

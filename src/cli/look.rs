@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use clap::Args;
+use clap::{ArgAction, Args};
 use rustix::io::Errno;
 
 use super::open::Wanted;
@@ -53,6 +53,14 @@ pub(super) struct LookArgs {
     /// How large evidence.txt may be: bytes, with k or M, or tokens, as in 8000tok [default: 16000 a worker, 28000 a run or the swarm]
     #[arg(long, value_name = "SIZE", value_parser = Budget::parse)]
     budget: Option<Budget>,
+}
+
+/// Help without its short form, of those to whom -h is for sizes.
+#[derive(Debug, Args)]
+struct LongHelp {
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
 }
 
 /// A tree that is looked at, and whether some path of it could not be.

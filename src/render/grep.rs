@@ -23,12 +23,12 @@ use super::own::{is_index, shown, shown_path};
 use super::shares::{Claim, deal};
 use super::spread::spread;
 use super::{Budget, Rendered, Renderer, Scope};
-use crate::catalog::{Access, Stamp};
+use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Status};
 use crate::name::{Name, RelPath, printable};
 use crate::search::{self, Found, Hits, Line, Pattern};
-use crate::view::Member;
+use crate::view::{Member, Visible};
 
 /// The folder in which workers are.
 const WORKERS: &str = "workers/";
@@ -66,16 +66,17 @@ impl Renderer {
     }
 
     /// The file that answers `query`.
-    pub(super) fn grep_file(&self, scope: &Scope, stamped: &Stamped, query: &Query) -> Result<Rendered> {
+    pub(super) fn grep_file(
+        &self,
+        scope: &Scope,
+        visible: &Visible,
+        stamped: &Stamped,
+        query: &Query,
+    ) -> Result<Rendered> {
         let (answer, complete) = self.grep_in(scope, stamped, query);
         let stamps = || stamped.iter().filter_map(|(_, stamp)| stamp.as_deref().ok());
-        let root = self.view.root_meta()?;
-        let newest = match stamps().map(|stamp| stamp.newest).max() {
-            Some(newest) => newest,
-            None => self.view.newest(&self.view.visible())?,
-        };
-        let access = stamps().fold(Access::of(&root), |access, stamp: &Stamp| access.within(&stamp.access));
-        Ok(Rendered { bytes: answer.text.clone().into_bytes().into(), newest, access, complete })
+        let (newest, access) = self.made_of(visible, stamps)?;
+        Ok(Rendered { bytes: answer.text.into_bytes().into(), newest, access, complete })
     }
 
     /// The answer, and whether all was read that it is made of, of one moment.

@@ -200,7 +200,7 @@ pub(super) fn printable(json: &str) -> String {
 }
 
 /// The bytes of a name or path that is not UTF-8, in hexadecimal.
-pub(super) fn hex(name: &[u8]) -> Option<String> {
+pub(crate) fn hex(name: &[u8]) -> Option<String> {
     let digits = || name.iter().map(|byte| format!("{byte:02x}")).collect();
     std::str::from_utf8(name).is_err().then(digits)
 }

@@ -1,5 +1,7 @@
 //! Words and numbers as generated files write them.
 
+use std::fmt::Display;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::When;
@@ -48,8 +50,9 @@ pub(super) fn block(text: &str, max: usize, indent: &str) -> String {
 }
 
 /// `1 worker`, `2 workers`.
-pub(super) fn count(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+pub(crate) fn count<N: Display + PartialEq + From<u8>>(n: N, what: &str) -> String {
+    let one = n == N::from(1);
+    format!("{n} {what}{}", if one { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The findings as lines for people: a mark, a topic, a sentence; below it what helps.
 
 use super::Report;
+use crate::render::count;
 
 /// How wide the marks and the topics are.
 const MARK: usize = 8;
@@ -20,7 +21,6 @@ pub(super) fn of(report: &Report) -> String {
 }
 
 fn summed(problems: usize, notes: usize) -> String {
-    let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     match (problems, notes) {
         (0, 0) => "nothing stands in the way of mounting and reading".into(),
         (0, notes) => format!("nothing stands in the way of mounting and reading; {}", count(notes, "note")),

@@ -13,6 +13,7 @@ use crate::cli::refusal::Refusal;
 use crate::cli::say::{typed, without_controls};
 use crate::model::{EXAMPLES, Flaw, PassedOver, Reason, Several};
 use crate::name::RelPath;
+use crate::render::count;
 use crate::view::{Member, Visible};
 
 /// So many folders are named in which workers lie.
@@ -209,23 +210,18 @@ impl Workers {
         let status: Vec<String> = self.status.iter().map(|(status, count)| format!("{count} {status}")).collect();
         let runs = match self.runs {
             0 => String::new(),
-            runs => format!("; {}", count_of(runs as u64, "run")),
+            runs => format!("; {}", count(runs as u64, "run")),
         };
         let owners = match (owner, self.owners as u64, self.without_owner) {
             (Some(_), _, _) => String::new(),
             (None, 0, _) => "; no owner".into(),
-            (None, owners, 0) => format!("; {}", count_of(owners, "owner")),
-            (None, owners, without) => format!("; {}, {without} without one", count_of(owners, "owner")),
+            (None, owners, 0) => format!("; {}", count(owners, "owner")),
+            (None, owners, without) => format!("; {}, {without} without one", count(owners, "owner")),
         };
-        let (total, places, status) = (count_of(self.total, "worker"), places.join(" and "), status.join(", "));
+        let (total, places, status) = (count(self.total, "worker"), places.join(" and "), status.join(", "));
         let says = format!("{described}, {total}{of_owner} in {places}: {status}{runs}{owners}");
         Finding::ok("store", "workers", says)
     }
-}
-
-/// `1 worker`, `2 workers`.
-fn count_of(n: u64, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 fn folder(path: &RelPath) -> String {
@@ -250,7 +246,7 @@ impl NotShown {
     fn finding(self, few: &Few, store: &Path, sign: &str) -> Finding {
         let (names, first) = (few.names(), few.first(store));
         let are = if few.count == 1 { "is" } else { "are" };
-        let count = |what| count_of(few.count, what);
+        let count = |what| count(few.count, what);
         match self {
             NotShown::Unreadable => {
                 let says = format!("{} cannot be read: {names}", count("folder"));
@@ -282,7 +278,7 @@ impl NotShown {
 
 impl Wrong {
     fn finding(self, few: &Few, store: &Path) -> Finding {
-        let (names, workers) = (few.names(), count_of(few.count, "worker"));
+        let (names, workers) = (few.names(), count(few.count, "worker"));
         let note = |check, what: &str| Finding::note("store", check, format!("{workers} {what}: {names}"));
         match self {
             Wrong::UnreadableMetadata => {

@@ -13,6 +13,7 @@ use serde_json::ser::Formatter;
 use super::entry::{Entry, Known};
 use super::shown;
 use crate::name::is_unprintable;
+use crate::render::hex;
 
 /// What is said of the objects in the help of every command that prints them.
 macro_rules! fields {
@@ -81,13 +82,7 @@ impl Attributes {
 
 /// Bytes as text, and exactly where that is not the same.
 fn text(bytes: &[u8]) -> (String, Option<String>) {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => (text.to_owned(), None),
-        Err(_) => {
-            let exact = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            (String::from_utf8_lossy(bytes).into_owned(), Some(exact))
-        }
-    }
+    (String::from_utf8_lossy(bytes).into_owned(), hex(bytes))
 }
 
 /// Prints an array: `fill` is given what takes its elements.

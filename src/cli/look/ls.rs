@@ -5,11 +5,11 @@ use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 
-use clap::{ArgAction, Args};
+use clap::Args;
 
 use super::entry::{Entry, Known};
 use super::json::{self, Object};
-use super::{Links, Look, LookArgs, Out, Place, join, paths, shown};
+use super::{Links, LongHelp, Look, LookArgs, Out, Place, join, paths, shown};
 use crate::error::Result;
 use crate::tree::{Ino, NodeKind};
 
@@ -87,9 +87,8 @@ pub(in crate::cli) struct LsArgs {
     #[command(flatten)]
     look: LookArgs,
 
-    /// Print help
-    #[arg(long, action = ArgAction::Help)]
-    help: Option<bool>,
+    #[command(flatten)]
+    help: LongHelp,
 }
 
 /// Takes what is listed.

@@ -7,13 +7,14 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{ArgAction, Args};
+use clap::Args;
 use serde::Serialize;
 
 use super::entry::Entry;
 use super::json::{self, Object};
-use super::{Held, Links, Look, LookArgs, Out, Place, paths, sentence, shown};
+use super::{Held, Links, LongHelp, Look, LookArgs, Out, Place, paths, sentence, shown};
 use crate::error::{Error, Result};
+use crate::render::count;
 use crate::tree::{Ino, Item, NodeKind};
 
 /// What is said below the options.
@@ -69,9 +70,8 @@ pub(in crate::cli) struct TreeArgs {
     #[command(flatten)]
     look: LookArgs,
 
-    /// Print help
-    #[arg(long, action = ArgAction::Help)]
-    help: Option<bool>,
+    #[command(flatten)]
+    help: LongHelp,
 }
 
 /// Takes what is met, in the order in which it is drawn.
@@ -109,7 +109,6 @@ fn draw(walk: &Walk<'_>, out: &mut Out) -> io::Result<()> {
         walk.root(path, &mut lines)?;
     }
     let Lines { folders, files, unreadable, .. } = lines;
-    let count = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let files = if walk.arguments.folders { String::new() } else { format!(", {}", count(files, "file")) };
     let unreadable = if unreadable == 0 { String::new() } else { format!(", {unreadable} not readable") };
     out.text(&format!("\n{}{files}{unreadable}\n", count(folders, "folder")))

@@ -257,7 +257,7 @@ impl Answer {
         }
         let more = rest.lines();
         if more > 0 && files > 0 && form == Form::Full {
-            let files = count(to_usize(self.files - files), "more file");
+            let files = count(self.files - files, "more file");
             let _ = write!(body, "[... {} in {files}", lines_of(more, "more "));
             let _ = writeln!(body, "{} ...]", rest.named(budget.about() / NAMES_PART));
         }
@@ -273,14 +273,14 @@ impl Answer {
         } else if self.lines == 0 {
             head.push_str("no line matches");
         } else {
-            let (files, workers) = (count(to_usize(self.files), "file"), count(to_usize(self.workers), "worker"));
+            let (files, workers) = (count(self.files, "file"), count(self.workers, "worker"));
             let _ = write!(head, "{} in {files} of {workers}", lines_of(self.lines, ""));
             if shown < self.lines {
                 let _ = write!(head, ", {shown} shown");
             }
         }
         let Searched { workers, files, bytes, unsearched } = &self.searched;
-        let (files, workers) = (count(to_usize(*files), "file"), count(to_usize(*workers), "worker"));
+        let (files, workers) = (count(*files, "file"), count(*workers, "worker"));
         let _ = write!(head, "; searched {files} of {workers}, {bytes} B");
         let Unsearched { binary, unreadable, long_line, late } = unsearched;
         let reasons = [
@@ -321,11 +321,7 @@ fn asked(query: &Query) -> String {
 }
 
 fn lines_of(lines: u64, more: &str) -> String {
-    count(to_usize(lines), &format!("{more}line"))
-}
-
-fn to_usize(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
+    count(lines, &format!("{more}line"))
 }
 
 /// How many lines there are of each worker, in the order in which they are first met.
