@@ -296,6 +296,32 @@ fn no_worker_can_write_a_line_of_ours() {
 }
 
 #[test]
+fn a_search_reads_nothing_that_the_tree_does_not_show() {
+    let store = TestStore::new();
+    store.worker("mine", json!({"owner_id": "A"})).call("mine", 1, "sh", "nothing\n");
+    store.worker("theirs", json!({"owner_id": "B"})).call("theirs", 1, "sh", "a canary\n");
+    let (secret, outside) = (store.at("workers/theirs/tool_calls/001_sh.txt"), store.path().with_file_name("outside"));
+    fs::write(&outside, "a canary outside\n").unwrap();
+    fs::hard_link(&secret, store.at("workers/mine/linked.txt")).unwrap();
+    for (target, link) in [(&secret, "a"), (&outside, "b"), (&store.at("workers/theirs"), "c")] {
+        symlink(target, store.at(format!("workers/mine/{link}"))).unwrap();
+    }
+    make_fifo(&store.at("workers/mine/pipe"));
+    let mine = store.tree_of_owner("A");
+    for asked in
+        ["grep/canary", "workers/mine/grep/canary", "by/status/completed/grep/canary", "grep@linked.txt/canary"]
+    {
+        assert!(lines_of(&text(&mine, asked)).is_empty(), "{asked}");
+    }
+    assert!(text(&mine, "grep/canary").contains(": no line matches; searched 2 files of 1 worker, "));
+    assert_eq!(see(&mine, "workers/theirs/grep/canary").err(), Some(Error::NotFound));
+    // The control: who may see everything finds it under both of its names, and nothing from outside.
+    let all = text(&store.tree(), "grep/canary");
+    assert_eq!(lines_of(&all).len(), 2, "{all}");
+    assert!(!all.contains("outside"));
+}
+
+#[test]
 fn an_answer_is_of_now() {
     let store = store();
     let tree = store.tree();
