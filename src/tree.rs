@@ -9,7 +9,8 @@
 //! kernel looks the name up again by itself. No descriptor is held for an inode, only for open files, and for a moment
 //! for the few that are replaced faster than they are opened.
 //!
-//! Locks: `inodes`, `handles` and `contended` are each held for a moment, never two, and never across a call downward.
+//! Locks: `inodes`, `handles` and `contended` are each held for a moment and never across a call downward. Two are held
+//! only where a file is kept for a number or let go with it: `contended` within `inodes`.
 
 mod attr;
 mod by;
@@ -141,10 +142,12 @@ impl Tree {
             None => self.namespace.attr(&node)?,
         };
         let (name_ttl, attr_ttl) = if version.is_some() { (Duration::ZERO, TTL_VERSION) } else { (TTL, TTL) };
-        let ino = self.inodes.lock().look_up(node, attr.ident, version);
-        if let Some((_, file)) = opened {
-            self.contended.lock().keep(ino, file);
-        }
+        let mut inodes = self.inodes.lock();
+        let ino = inodes.look_up(node, attr.ident, version);
+        let gone = opened.map(|(_, file)| self.contended.lock().keep(ino, file));
+        drop(inodes);
+        // Closed only when the locks are given back: the file system beneath may take its time.
+        drop(gone);
         Ok(Found { ino, attr, name_ttl, attr_ttl })
     }
 
@@ -184,9 +187,10 @@ impl Tree {
 
     /// Gives back `count` lookups; an inode without lookups is forgotten.
     pub fn forget(&self, ino: Ino, count: u64) {
-        if self.inodes.lock().forget(ino, count) {
-            self.contended.lock().forget(ino);
-        }
+        let mut inodes = self.inodes.lock();
+        let kept = if inodes.forget(ino, count) { self.contended.lock().forget(ino) } else { None };
+        drop(inodes);
+        drop(kept);
     }
 
     /// The attributes of an inode, and how long they may be believed.

@@ -14,8 +14,9 @@ use super::Ino;
 use super::namespace::Node;
 use crate::store::File;
 
-/// So many nodes are remembered and so many files kept, those used last.
-const MOST: usize = 16;
+/// So many nodes are remembered and so many files kept, those used last. Of one file that is replaced all the time
+/// every version that was looked up is kept: on a busy machine many are before whoever looked up first gets to open.
+const MOST: usize = 256;
 /// And for so long: on a busy machine it may take a while until the kernel looks up again.
 const MOMENT: Duration = Duration::from_secs(10);
 
@@ -23,8 +24,11 @@ const MOMENT: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct Contended {
     stale: VecDeque<(Node, Instant)>,
-    opened: VecDeque<(Ino, Instant, Arc<dyn File>)>,
+    opened: VecDeque<Kept>,
 }
+
+/// A file that a lookup has opened. To be let go of where no lock is held: closing it may take its time.
+type Kept = (Ino, Instant, Arc<dyn File>);
 
 impl Contended {
     /// Notes that an open of `node` was stale.
@@ -34,18 +38,20 @@ impl Contended {
         self.stale.push_front((node, Instant::now()));
     }
 
-    /// Whether an open of `node` was stale a moment ago. Lets go of what is older.
+    /// Whether an open of `node` was stale a moment ago.
     pub(super) fn contains(&mut self, node: &Node) -> bool {
         self.stale.retain(|(_, at)| at.elapsed() < MOMENT);
-        self.opened.retain(|(_, at, _)| at.elapsed() < MOMENT);
         self.stale.iter().any(|(other, _)| other == node)
     }
 
-    /// Keeps a file that a lookup has opened.
-    pub(super) fn keep(&mut self, ino: Ino, file: Arc<dyn File>) {
-        self.forget(ino);
-        self.opened.truncate(MOST - 1);
+    /// Keeps a file that a lookup has opened. Gives what is to be let go of for it.
+    #[must_use]
+    pub(super) fn keep(&mut self, ino: Ino, file: Arc<dyn File>) -> Vec<Kept> {
+        let mut gone = Vec::from_iter(self.forget(ino));
+        let past = self.opened.iter().position(|(_, at, _)| at.elapsed() >= MOMENT).unwrap_or(MOST - 1);
+        gone.extend(self.opened.drain(past.min(self.opened.len())..));
         self.opened.push_front((ino, Instant::now(), file));
+        gone
     }
 
     /// The file that a lookup has opened under this number.
@@ -53,9 +59,11 @@ impl Contended {
         self.opened.iter().find(|(other, ..)| *other == ino).map(|(_, _, file)| file.clone())
     }
 
-    /// Lets go of the file that a lookup has opened under this number.
-    pub(super) fn forget(&mut self, ino: Ino) {
-        self.opened.retain(|(other, ..)| *other != ino);
+    /// Takes out the file that a lookup has opened under this number.
+    #[must_use]
+    pub(super) fn forget(&mut self, ino: Ino) -> Option<Kept> {
+        let at = self.opened.iter().position(|(other, ..)| *other == ino)?;
+        self.opened.remove(at)
     }
 }
 
@@ -82,15 +90,15 @@ mod tests {
     fn few_files_are_kept_and_those_used_last() {
         let (mut contended, file): (_, Arc<dyn File>) = (Contended::default(), Arc::new(Nothing));
         let worker = |n: u64| Node::Worker(Name::new(n.to_string()).unwrap());
-        for n in 0..100 {
+        for n in 0..2_000 {
             contended.note(worker(n));
-            contended.keep(n, file.clone());
-            contended.keep(n, file.clone());
+            drop(contended.keep(n, file.clone()));
+            drop(contended.keep(n, file.clone()));
         }
         assert_eq!((contended.stale.len(), contended.opened.len(), Arc::strong_count(&file)), (MOST, MOST, MOST + 1));
-        assert!(contended.contains(&worker(99)) && !contended.contains(&worker(0)));
-        assert!(contended.file(99).is_some() && contended.file(0).is_none());
-        contended.forget(99);
-        assert!(contended.file(99).is_none());
+        assert!(contended.contains(&worker(1_999)) && !contended.contains(&worker(0)));
+        assert!(contended.file(1_999).is_some() && contended.file(0).is_none());
+        drop(contended.forget(1_999));
+        assert!(contended.file(1_999).is_none());
     }
 }

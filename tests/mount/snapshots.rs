@@ -215,6 +215,15 @@ fn a_file_replaced_between_every_lookup_and_open_is_opened_all_the_same() {
     }
     let opened = tree.open(look().ino).unwrap();
     assert_eq!(tree.read(opened.fh, 0, 100, <[u8]>::to_vec).unwrap(), b"the last");
+    // Others look up many versions before whoever looked up first gets to open.
+    let (found, mut others) = (look(), Vec::new());
+    for version in 0..100 {
+        replace(&format!("version {version}"));
+        others.push(look().ino);
+    }
+    let opened = tree.open(found.ino).unwrap();
+    assert_eq!(tree.read(opened.fh, 0, 100, <[u8]>::to_vec).unwrap(), b"the last");
+    others.into_iter().for_each(|other| tree.forget(other, 1));
 }
 
 #[test]
