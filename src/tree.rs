@@ -202,7 +202,9 @@ impl Tree {
         let now = self.namespace.attr(&slot.node).and_then(|(attr, _)| same(slot.ident, attr.ident).map(|()| attr));
         let attr = now.or_else(|error| {
             // Replaced or deleted on disk, a file lives on for those who hold it open.
-            let held = self.handles.lock().file(ino).ok_or(error)?;
+            let held = self.handles.lock().file(ino);
+            let looked_up = || if error == Error::Stale { self.looked_up(ino, slot.node) } else { None };
+            let held = held.or_else(looked_up).ok_or(error)?;
             Ok(Attr::of_source(&held.meta()?))
         });
         attr.map(|attr| (attr, TTL))
@@ -230,7 +232,12 @@ impl Tree {
         // Another kind of thing by now: whoever looks it up again sees that.
         let replaced = |error| if error == Error::IsADirectory { Error::Stale } else { error };
         let now = self.open_now(&slot.node).map_err(replaced)?;
-        let (attr, file) = if now.0.ident == slot.ident { now } else { self.open_looked_up(ino, slot.node)? };
+        let (attr, file) = if now.0.ident == slot.ident {
+            now
+        } else {
+            let file = self.looked_up(ino, slot.node).ok_or(Error::Stale)?;
+            (Attr::of_source(&file.meta()?), file)
+        };
         let keep_cache = self.inodes.lock().opened(ino, (attr.mtime, attr.ctime, attr.size));
         let fh = self.handles.lock().add(Handle::File(ino, file));
         Ok(Opened { fh, keep_cache })
@@ -288,13 +295,10 @@ impl Tree {
     }
 
     /// The file that a node led to when it was looked up, though another has taken its place.
-    fn open_looked_up(&self, ino: Ino, node: Node) -> Result<(Attr, Arc<dyn File>)> {
+    fn looked_up(&self, ino: Ino, node: Node) -> Option<Arc<dyn File>> {
         let mut contended = self.contended.lock();
-        let file = contended.file(ino);
         contended.note(node);
-        drop(contended);
-        let file = file.ok_or(Error::Stale)?;
-        Ok((Attr::of_source(&file.meta()?), file))
+        contended.file(ino)
     }
 
     fn items(&self, ino: Ino) -> Result<Vec<Item>> {

@@ -2,9 +2,9 @@
 //!
 //! A lookup tells the kernel which file a name leads to, and the open that follows has to be of that one. If another
 //! has taken its place meanwhile the open is stale, and the kernel looks up and opens once more; if that is stale too,
-//! whoever reads is told ESTALE, which no disk would say. So where an open was stale a moment ago, a lookup opens the
-//! file as well, and the open that follows may have it. That is a few descriptors, each for a moment: in general none
-//! is held for an inode.
+//! whoever reads is told ESTALE, which no disk would say. The same goes for the attributes, which the kernel may ask for
+//! before it opens. So where a file was stale a moment ago, a lookup opens it as well, and the open that follows may
+//! have it. That is a few descriptors, each for a moment: in general none is held for an inode.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,14 +31,14 @@ pub(super) struct Contended {
 type Kept = (Ino, Instant, Arc<dyn File>);
 
 impl Contended {
-    /// Notes that an open of `node` was stale.
+    /// Notes that `node` was stale when it was opened or asked about.
     pub(super) fn note(&mut self, node: Node) {
         self.stale.retain(|(other, _)| *other != node);
         self.stale.truncate(MOST - 1);
         self.stale.push_front((node, Instant::now()));
     }
 
-    /// Whether an open of `node` was stale a moment ago.
+    /// Whether `node` was stale a moment ago.
     pub(super) fn contains(&mut self, node: &Node) -> bool {
         self.stale.retain(|(_, at)| at.elapsed() < MOMENT);
         self.stale.iter().any(|(other, _)| other == node)

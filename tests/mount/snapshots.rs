@@ -205,6 +205,7 @@ fn a_file_replaced_between_every_lookup_and_open_is_opened_all_the_same() {
         let found = look();
         replace(later);
         for _ in 0..3 {
+            assert_eq!(tree.attr(found.ino).unwrap().0.size, now.len() as u64);
             let opened = tree.open(found.ino).unwrap();
             assert_eq!(tree.read(opened.fh, 0, 100, <[u8]>::to_vec).unwrap(), now.as_bytes());
             assert_eq!(found.attr.size, now.len() as u64);
@@ -224,6 +225,24 @@ fn a_file_replaced_between_every_lookup_and_open_is_opened_all_the_same() {
     let opened = tree.open(found.ino).unwrap();
     assert_eq!(tree.read(opened.fh, 0, 100, <[u8]>::to_vec).unwrap(), b"the last");
     others.into_iter().for_each(|other| tree.forget(other, 1));
+}
+
+/// Before it opens a file the kernel asks whether the caller may, if what it knows is old.
+#[test]
+fn a_file_replaced_before_its_attributes_are_asked_is_opened_all_the_same() {
+    let store = swarm();
+    let path = "workers/gamma/result.txt";
+    let replace = |text: &str| fs::rename(store.write("fresh", text), store.at(path)).unwrap();
+    replace("the first");
+    let tree = store.tree();
+    let look = || find(&tree, ["workers", "gamma", "result.txt"]);
+    let first = look();
+    replace("the second");
+    assert_eq!(tree.attr(first.ino).err(), Some(Error::Stale), "what was replaced is looked up again");
+    let found = look();
+    replace("the third");
+    let opened = tree.open(found.ino).unwrap();
+    assert_eq!(tree.read(opened.fh, 0, 100, <[u8]>::to_vec).unwrap(), b"the second");
 }
 
 #[test]
