@@ -4,6 +4,7 @@
 //! tells cheaply whether anything it is made of has changed. Files about many workers are put together from a
 //! fragment per worker, so a change of one worker costs one fragment. Nothing here knows inodes or a kernel.
 
+pub mod ask;
 mod attempts;
 mod budget;
 mod causes;
@@ -52,9 +53,8 @@ use spread::spread;
 
 /// How long one render may look into outputs before the file says what was not read.
 pub const DEADLINE: Duration = Duration::from_secs(2);
-/// What the root's README.md says, and that in `grep/`.
+/// What the root's README.md says.
 const README: &str = include_str!("render/README.md");
-const GREP_README: &str = include_str!("render/grep/README.md");
 
 /// What a generated file is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -82,8 +82,8 @@ pub enum Generated {
     Evidence(Option<Budget>),
     /// `since/CURSOR`: what changed, and the next cursor. Of the swarm only.
     Since(Cursor),
-    /// grep/README.md: how to ask. Of the swarm only.
-    GrepReadme,
+    /// README.md in a folder in which something is asked: how to ask. Of the swarm only.
+    HowTo(ask::Kind),
     /// `grep/<regex>`: the lines that match.
     Grep(Arc<Query>),
 }
@@ -172,8 +172,8 @@ impl Renderer {
         let mut hash = blake3::Hasher::new();
         hash.update(format!("{file:?}\0{scope:?}\0").as_bytes());
         let of = match (scope, file) {
-            (_, Generated::Readme | Generated::GrepReadme) => {
-                let text = if *file == Generated::Readme { README } else { GREP_README };
+            (_, Generated::Readme | Generated::HowTo(_)) => {
+                let text = if let Generated::HowTo(kind) = file { kind.readme() } else { README };
                 let root = self.view.root_meta()?;
                 let newest = self.view.newest(&self.view.visible())?;
                 hash.update(format!("{:?}", (newest, root.mode, root.uid, root.gid)).as_bytes());
@@ -270,7 +270,7 @@ impl Renderer {
                     whole &= written.whole;
                     written.bytes
                 }
-                Generated::Readme | Generated::Since(_) | Generated::GrepReadme | Generated::Grep(_) => {
+                Generated::Readme | Generated::Since(_) | Generated::HowTo(_) | Generated::Grep(_) => {
                     return Err(Error::NotFound);
                 }
             };
@@ -359,7 +359,7 @@ impl Renderer {
                 whole &= written.whole && read.get();
                 written.bytes
             }
-            Generated::Readme | Generated::Since(_) | Generated::GrepReadme | Generated::Grep(_) => {
+            Generated::Readme | Generated::Since(_) | Generated::HowTo(_) | Generated::Grep(_) => {
                 return Err(Error::NotFound);
             }
         };

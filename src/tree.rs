@@ -158,7 +158,7 @@ impl Tree {
             (Ok(Node::Own { .. } | Node::Supervisor(_)), _) => Pace::Stat,
             (Ok(Node::Worker(_)), Ok(name)) if !is_generated(&name) => Pace::Stat,
             // What is there without a search, and what tools look for by themselves, needs no thread of its own.
-            (Ok(folder @ Node::Grep(..)), Ok(name)) => {
+            (Ok(folder @ Node::Ask(..)), Ok(name)) => {
                 self.namespace.child(&folder, &name).map_or(Pace::Render, |node| pace_of(&node))
             }
             _ => Pace::Render,

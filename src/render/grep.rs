@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use tracing::debug;
 
+pub(super) use ask::FOLDER;
 pub use ask::{Options, Query};
 use page::NAMES_PART;
 pub use page::{Answer, Searched, Shown, ShownLine};
@@ -27,7 +28,7 @@ use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Status};
 use crate::name::{Name, RelPath, printable};
-use crate::search::{self, Found, Hits, Line, Pattern};
+use crate::search::regex::{self, Found, Hits, Line, Pattern};
 use crate::view::{Member, Visible};
 
 /// The folder in which workers are.
@@ -129,7 +130,7 @@ impl Renderer {
         }
         let place = place(member);
         let shown = |path: &RelPath| place.join_path(&shown_path(path));
-        match search::search(&self.view, member, &shown, pattern, LINE_MAX, go_on) {
+        match regex::search(&self.view, member, &shown, pattern, LINE_MAX, go_on) {
             Ok(found) => Some(found),
             Err(Error::NotFound) => None,
             Err(_) => {
@@ -209,7 +210,7 @@ impl Renderer {
                 !(begun && shown.size() > share)
             };
             // What cannot be read any more is counted among what is not shown.
-            let _ = search::lines(&self.view, &file.member, &file.hits.path, (pattern, context), go_on, take);
+            let _ = regex::lines(&self.view, &file.member, &file.hits.path, (pattern, context), go_on, take);
             shown
         });
         shown.filter(|shown| shown.matches() > 0).collect()

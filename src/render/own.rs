@@ -4,7 +4,7 @@
 //! said of a file in a generated file says where it is found, so both the tree and what is generated go by this.
 
 use super::Generated;
-use super::grep::Options;
+use super::ask::Ask;
 use crate::name::{Name, RelPath};
 
 /// The file in `workers/` that is ours.
@@ -16,7 +16,7 @@ pub(super) const OWN: &str = ".own";
 
 /// Whether a name is ours in a worker's folder.
 pub fn is_generated(name: &Name) -> bool {
-    Generated::asked(name).is_some() || name.as_bytes() == CHILDREN.as_bytes() || Options::named(name).is_some()
+    Generated::asked(name).is_some() || name.as_bytes() == CHILDREN.as_bytes() || Ask::named(name).is_some()
 }
 
 /// Whether a name is ours in `workers/`.

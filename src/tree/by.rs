@@ -7,8 +7,8 @@ use super::namespace::{Listed, Namespace, Node};
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::render::Scope;
+use crate::render::ask::Ask;
 use crate::render::facets::{Facet, Selection};
-use crate::render::grep::Options;
 use crate::render::own::{behind, is_index, shown};
 
 /// The folder in which a number is asked.
@@ -29,15 +29,15 @@ pub(super) enum By {
 
 /// Whether a name is ours beside links.
 fn is_ours(name: &Name) -> bool {
-    Facet::named(name).is_some() || name.as_bytes() == LIMIT.as_bytes() || Options::named(name).is_some()
+    Facet::named(name).is_some() || name.as_bytes() == LIMIT.as_bytes() || Ask::named(name).is_some()
 }
 
 impl Namespace {
     /// The place under `name`.
     pub(super) fn by_child(&self, by: &By, name: &Name) -> Result<Node> {
-        match (by, Options::named(name)) {
-            (By::Selection(selection), Some(options)) if !selection.is_all() => {
-                Ok(Node::Grep(Scope::Selected(selection.clone()), options))
+        match (by, Ask::named(name)) {
+            (By::Selection(selection), Some(ask)) if !selection.is_all() => {
+                Ok(Node::Ask(Scope::Selected(selection.clone()), ask))
             }
             _ => self.by_place(by, name).map(Node::By),
         }

@@ -10,8 +10,9 @@ use super::by::{By, by_target};
 use super::versions::{Version, Versions};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
+use crate::render::ask::{self, Ask};
 use crate::render::facets::Selection;
-use crate::render::grep::{Answer, Options, Query};
+use crate::render::grep::{Answer, Query};
 use crate::render::own::{CHILDREN, INDEX, behind, is_generated, is_index, shown};
 use crate::render::since::Cursor;
 use crate::render::{Generated, LISTED, Renderer, Scope};
@@ -56,8 +57,8 @@ pub(super) enum Node {
     Since,
     /// `by/` and what is in it.
     By(By),
-    /// `grep/` with the options in its name, of all, a run or a worker.
-    Grep(Scope, Options),
+    /// A folder in which something is asked of all, a run, a worker or a selection: `grep/`.
+    Ask(Scope, Ask),
     /// A generated file.
     Generated(Scope, Generated),
     /// `workers/index.json`: the root's under a second name. It has an inode of its own, since who meets one inode twice
@@ -83,7 +84,6 @@ const LATEST: &str = "latest";
 const README: &str = "README.md";
 const SINCE: &str = "since";
 const BY: &str = "by";
-const GREP: &str = "grep";
 
 pub(super) type Listed = (Name, Node, NodeKind);
 
@@ -163,10 +163,10 @@ impl Namespace {
                 let own = behind(name, is_generated).ok_or(Error::NotFound)?;
                 Ok(Node::Own { worker: worker.clone(), path: own.into() })
             }),
-            Node::Grep(..) if text == README => Ok(Node::Generated(Scope::Swarm, Generated::GrepReadme)),
-            Node::Grep(scope, options) => {
-                let query = options.ask(name).ok_or(Error::NotFound)?;
-                Ok(Node::Generated(scope.clone(), Generated::Grep(Arc::new(query))))
+            Node::Ask(scope, ask) => {
+                let file = ask.file(name).ok_or(Error::NotFound)?;
+                let scope = if matches!(file, Generated::HowTo(_)) { &Scope::Swarm } else { scope };
+                Ok(Node::Generated(scope.clone(), file))
             }
             Node::Own { worker, path } => Ok(Node::Own { worker: worker.clone(), path: path.join(name) }),
             Node::By(by) => self.by_child(by, name),
@@ -184,10 +184,10 @@ impl Namespace {
     pub(super) fn attr(&self, node: &Node) -> Result<(Attr, Option<Arc<Version>>)> {
         let view = self.view();
         let attr = match node {
-            Node::Root | Node::Workers | Node::Runs | Node::Since | Node::Grep(Scope::Swarm, _) => {
+            Node::Root | Node::Workers | Node::Runs | Node::Since | Node::Ask(Scope::Swarm, _) => {
                 Attr::of_folder(&view.root_meta()?, view.newest(&view.visible())?)
             }
-            Node::Run(run) | Node::RunWorkers(run) | Node::Grep(Scope::Run(run), _) => {
+            Node::Run(run) | Node::RunWorkers(run) | Node::Ask(Scope::Run(run), _) => {
                 Attr::of_folder(&view.root_meta()?, self.run_newest(run)?)
             }
             Node::Children(worker) => {
@@ -205,13 +205,13 @@ impl Namespace {
                 };
                 Attr::of_link(&self.link_target(node)?, &view.root_meta()?, newest)
             }
-            Node::Worker(worker) | Node::Grep(Scope::Worker(worker), _) => {
+            Node::Worker(worker) | Node::Ask(Scope::Worker(worker), _) => {
                 let member = view.worker(worker)?;
                 let attr = Attr::of_source(&view.stat(&member, &RelPath::root())?);
                 Attr { mtime: view.stamp(&member, true)?.newest, ..attr }
             }
             Node::By(by) => self.by_attr(by)?,
-            Node::Grep(Scope::Selected(selection), _) => self.by_attr(&By::Selection(selection.clone()))?,
+            Node::Ask(Scope::Selected(selection), _) => self.by_attr(&By::Selection(selection.clone()))?,
             Node::Own { worker, path } => Attr::of_source(&view.stat(&*view.worker(worker)?, path)?),
             Node::Supervisor(path) => {
                 let place = view.supervisor()?.ok_or(Error::NotFound)?;
@@ -240,7 +240,9 @@ impl Namespace {
                 let readme = Node::Generated(Scope::Swarm, Generated::Readme);
                 listed.extend([folder(WORKERS, Node::Workers)?, folder(RUNS, Node::Runs)?]);
                 listed.push(folder(BY, Node::By(By::Selection(Selection::default())))?);
-                listed.push(folder(GREP, Node::Grep(Scope::Swarm, Options::default()))?);
+                for kind in ask::Kind::ALL {
+                    listed.push(folder(kind.name(), Node::Ask(Scope::Swarm, kind.plain()))?);
+                }
                 listed.push((Name::new(README)?, readme, NodeKind::File));
                 // Where that cannot be told it is listed, and who looks closer is told why.
                 if !matches!(view.supervisor(), Ok(None)) {
@@ -314,8 +316,9 @@ impl Namespace {
                 view.visible().children(worker).iter().map(link).collect()
             }
             Node::By(by) => self.by_list(by)?,
-            Node::Grep(..) => {
-                vec![(Name::new(README)?, Node::Generated(Scope::Swarm, Generated::GrepReadme), NodeKind::File)]
+            Node::Ask(_, ask) => {
+                let how_to = Node::Generated(Scope::Swarm, Generated::HowTo(ask.kind()));
+                vec![(Name::new(README)?, how_to, NodeKind::File)]
             }
             Node::Own { worker, path } => {
                 let entries = view.list(&*view.worker(worker)?, path)?;
@@ -412,7 +415,7 @@ fn asked(scope: Scope, name: &Name) -> Result<Node> {
     if let Some(file) = Generated::asked(name) {
         return Ok(Node::Generated(scope, file));
     }
-    Options::named(name).map(|options| Node::Grep(scope, options)).ok_or(Error::NotFound)
+    Ask::named(name).map(|ask| Node::Ask(scope, ask)).ok_or(Error::NotFound)
 }
 
 fn listed_generated(scope: &Scope) -> Vec<Listed> {

@@ -17,7 +17,7 @@ use crate::catalog::Freshness;
 use crate::name::printable;
 use crate::render::Budget;
 use crate::render::grep::{Answer, Options, Query, Shown, ShownLine};
-use crate::search::Unsearched;
+use crate::search::regex::Unsearched;
 use crate::tree::{Settings, Tree};
 
 /// What is said below the options.

@@ -2,14 +2,12 @@
 
 use std::fmt;
 
-use percent_encoding::percent_decode;
-
 use super::super::Budget;
-use super::super::own::OWN;
+use super::super::ask::{Folder, escaped, question};
 use crate::name::{Name, RelPath};
 
 /// The name of the folder without options.
-const GREP: &str = "grep";
+pub(in crate::render) const FOLDER: &str = "grep";
 /// The most lines of context.
 const CONTEXT_MAX: usize = 100;
 
@@ -38,31 +36,12 @@ pub struct Query {
 }
 
 impl Options {
-    /// What a folder's name asks for; `None` if it is no name of ours. Options stand behind dots, a glob behind `@`. Of
-    /// options behind a glob only those are taken that no file name ends in.
-    pub fn named(name: &Name) -> Option<Options> {
-        // With that ending a name is that of a file whose name we use.
-        let text = std::str::from_utf8(name.as_bytes()).ok().filter(|text| !text.ends_with(OWN))?;
-        let (words, mut glob) = match text.split_once('@') {
-            Some((words, glob)) => (words, Some(glob)),
-            None => (text, None),
-        };
-        let mut options = Options::default();
-        let mut words = words.split('.');
-        if words.next() != Some(GREP) {
-            return None;
-        }
-        words.try_for_each(|word| options.add(word))?;
-        while let Some((before, word)) =
-            glob.and_then(|glob| glob.rsplit_once('.')).filter(|(_, word)| ends_no_name(word))
-        {
-            options.add(word)?;
-            glob = Some(before);
-        }
-        if let Some(glob) = glob {
-            options.glob = Some(decoded(glob)?);
-        }
-        options.glob.as_ref().is_none_or(|glob| !glob.is_empty()).then_some(options)
+    /// What a folder's name says; `None` if one of its options is none of ours, or was said twice.
+    pub(in crate::render) fn of(folder: &Folder<'_>) -> Option<Options> {
+        let (budget, others) = folder.budget()?;
+        let mut options = Options { budget, glob: folder.of.clone(), ..Options::default() };
+        others.into_iter().try_for_each(|word| options.add(word))?;
+        Some(options)
     }
 
     /// Takes one option; `None` if it is none, or was said before.
@@ -70,13 +49,8 @@ impl Options {
         if word == "i" {
             return (!std::mem::replace(&mut self.ignore_case, true)).then_some(());
         }
-        if let Some(lines) = word.strip_prefix("ctx") {
-            let lines = lines.parse().ok().filter(|lines| (1..=CONTEXT_MAX).contains(lines) && self.context == 0)?;
-            self.context = lines;
-            return Some(());
-        }
-        let budget = Budget::parse(word).ok().filter(|_| self.budget.is_none())?;
-        self.budget = Some(budget);
+        let lines = word.strip_prefix("ctx")?.parse().ok();
+        self.context = lines.filter(|lines| (1..=CONTEXT_MAX).contains(lines) && self.context == 0)?;
         Some(())
     }
 
@@ -86,28 +60,8 @@ impl Options {
             return None;
         }
         // What is no UTF-8 is no regex either.
-        let regex = decoded_bytes(name.as_bytes());
-        Some(Query { options: self.clone(), regex: String::from_utf8_lossy(&regex).into_owned(), under: None })
+        Some(Query { options: self.clone(), regex: question(name), under: None })
     }
-}
-
-/// Whether `word` behind a glob is an option: lines of context, or a size with a unit.
-fn ends_no_name(word: &str) -> bool {
-    let is_context = word.strip_prefix("ctx").is_some_and(|lines| lines.bytes().all(|byte| byte.is_ascii_digit()));
-    is_context || (!word.bytes().all(|byte| byte.is_ascii_digit()) && Budget::parse(word).is_ok())
-}
-
-fn decoded(text: &str) -> Option<String> {
-    String::from_utf8(decoded_bytes(text.as_bytes())).ok()
-}
-
-/// What cannot stand in a name as it is.
-fn escaped(text: &str) -> String {
-    text.replace('%', "%25").replace('/', "%2F")
-}
-
-fn decoded_bytes(raw: &[u8]) -> Vec<u8> {
-    percent_decode(raw).collect()
 }
 
 /// Files that tools look for in any folder that they come to: git, whether it is a bare repository.
@@ -124,7 +78,7 @@ impl fmt::Display for Query {
     /// As it is asked, in one of the ways to do so.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Options { ignore_case, context, budget, glob } = &self.options;
-        f.write_str(GREP)?;
+        f.write_str(FOLDER)?;
         if *ignore_case {
             f.write_str(".i")?;
         }
@@ -147,10 +101,13 @@ impl fmt::Display for Query {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::ask::Ask;
     use super::*;
 
     fn options(name: &str) -> Option<Options> {
-        Options::named(&Name::new(name).unwrap())
+        match Ask::named(&Name::new(name).unwrap())? {
+            Ask::Grep(options) => Some(options),
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::name::Name;
-use crate::search::{Found, Line, LineKind, Unsearched};
+use crate::search::regex::{Found, Line, LineKind, Unsearched};
 
 use super::super::Budget;
 use super::super::clean::{cleaned, defuse, one_line};
