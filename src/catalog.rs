@@ -271,6 +271,11 @@ impl Catalog {
         self.sources.iter().find_map(|source| source.cache().cloned())
     }
 
+    /// Where words are kept for the next start.
+    pub fn index(&self) -> Option<Arc<DiskCache>> {
+        self.sources.iter().find_map(|source| source.index().cloned())
+    }
+
     /// What tells its stores from others.
     pub fn describe(&self) -> String {
         let stores: Vec<String> = self.sources.iter().map(Source::describe).collect();

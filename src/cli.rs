@@ -48,6 +48,7 @@ Examples:
   cat /mnt/swarm/README.md                       how to read what is mounted
   swarmletfs ls workers; swarmletfs cat summary  the same tree without a mount
   swarmletfs grep 'timeout|refused'              the lines that match, failures first
+  swarmletfs search 'connection timeout'         the passages that bear on words, best first
   swarmletfs since 0                             what changed, and a cursor for the next time
   swarmletfs wait --timeout 10m                  until all workers have finished
   swarmletfs doctor                              what stands in the way, and what helps
@@ -127,6 +128,9 @@ enum Command {
     /// Search the files of all workers, a run or a worker for a regex, without a mount
     #[command(after_help = look::grep::HELP)]
     Grep(look::grep::GrepArgs),
+    /// Search the files of all workers, a run or a worker for words, best first, without a mount
+    #[command(after_help = look::search::HELP)]
+    Search(look::search::SearchArgs),
     /// Say what changed since a cursor, and give the next one
     #[command(after_help = SINCE_HELP)]
     Since(SinceArgs),
@@ -176,9 +180,8 @@ struct MountArgs {
     #[arg(long)]
     hard_links: bool,
 
-    /// Keep nothing for the next start of what took long to find out
-    #[arg(long)]
-    no_cache: bool,
+    #[command(flatten)]
+    keep: kept::KeepArgs,
 
     /// Let other users of this machine read the mount; needs --owner or --all-owners
     #[arg(long)]
@@ -201,7 +204,7 @@ struct MountArgs {
     log: Option<PathBuf>,
 
     /// Mount options as mount(8) passes them, separated by commas: store=, owner=, run=, all_owners, hard_links,
-    /// no_cache, allow_other, budget=, ttl=, log=, foreground, and ordinary ones, which change nothing; a comma in a value is
+    /// no_cache, index=, no_index, allow_other, budget=, ttl=, log=, foreground, and ordinary ones, which change nothing; a comma in a value is
     /// written \,
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<OsString>,
@@ -268,9 +271,8 @@ struct ViewArgs {
     #[arg(long)]
     hard_links: bool,
 
-    /// Keep nothing for the next start of what took long to find out
-    #[arg(long)]
-    no_cache: bool,
+    #[command(flatten)]
+    keep: kept::KeepArgs,
 }
 
 /// What can be said to `since`.
@@ -339,6 +341,7 @@ pub fn main() -> ExitCode {
         Command::Stat(arguments) => look::stat::run(&arguments),
         Command::Tree(arguments) => look::tree::run(&arguments),
         Command::Grep(arguments) => Ok(look::grep::run(&arguments)),
+        Command::Search(arguments) => Ok(look::search::run(&arguments)),
         Command::Since(arguments) => since::run(&arguments),
         Command::Wait(arguments) => wait::run(&arguments),
     })

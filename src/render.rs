@@ -19,10 +19,10 @@ pub mod grep;
 mod index;
 mod json;
 pub mod own;
+pub mod search;
 mod shares;
 mod shelf;
 pub mod since;
-mod spread;
 mod summary;
 mod text;
 mod tokens;
@@ -39,6 +39,8 @@ pub(crate) use text::count;
 use crate::catalog::{Access, Stamp};
 use crate::error::{Error, Result};
 use crate::name::Name;
+use crate::search::ranked::Index;
+use crate::search::spread::spread;
 use crate::store::Time;
 use crate::view::{Member, View, Visible};
 use attempts::Attempts;
@@ -46,10 +48,8 @@ use evidence::Account;
 use facets::{Grouped, Selection};
 use fragment::Row;
 use fragments::{Fragments, GoOn, Stamped};
-use grep::Query;
 use shelf::Shelf;
 use since::{Cursor, Look};
-use spread::spread;
 
 /// How long one render may look into outputs before the file says what was not read.
 pub const DEADLINE: Duration = Duration::from_secs(2);
@@ -85,7 +85,9 @@ pub enum Generated {
     /// README.md in a folder in which something is asked: how to ask. Of the swarm only.
     HowTo(ask::Kind),
     /// `grep/<regex>`: the lines that match.
-    Grep(Arc<Query>),
+    Grep(Arc<grep::Query>),
+    /// `search/<words>`: the passages that bear on the words.
+    Search(Arc<search::Query>),
 }
 
 /// The names of the generated files that are listed, beside README.md.
@@ -142,13 +144,15 @@ pub struct Renderer {
     deadline: Duration,
     fragments: Fragments,
     grouped: Grouped,
+    index: Index,
 }
 
 impl Renderer {
     /// A renderer for `view`; `budget` is the default of every evidence.txt instead of 16,000 and 28,000 bytes.
     pub fn new(view: View, budget: Option<Budget>) -> Renderer {
         let fragments = Fragments::new(DEADLINE / 4, view.shelf().map(|(cache, whose)| Shelf::new(cache, &whose)));
-        Renderer { view, budget, deadline: DEADLINE, fragments, grouped: Grouped::default() }
+        let index = Index::new(view.index());
+        Renderer { view, budget, deadline: DEADLINE, fragments, grouped: Grouped::default(), index }
     }
 
     /// The view.
@@ -159,12 +163,14 @@ impl Renderer {
     /// Whether a file about many workers waits for [`Renderer::catch_up`], to be called until it has caught up. Says so
     /// once.
     pub fn is_behind(&self) -> bool {
-        self.fragments.is_behind()
+        // Both are asked: each says so once.
+        self.fragments.is_behind() | self.index.is_behind()
     }
 
-    /// Reads for a moment what files about many workers are made of, each worker once. Whether there is more of it.
+    /// Reads for a moment what files about many workers are made of, and their words where somebody searched for some;
+    /// each worker once. Whether there is more of it.
     pub fn catch_up(&self) -> bool {
-        self.fragments.catch_up(&self.view)
+        self.fragments.catch_up(&self.view) || self.index.catch_up(&self.view)
     }
 
     /// What a file would be made from now; [`Error::NotFound`] where its scope is not in the view.
@@ -180,7 +186,9 @@ impl Renderer {
                 Of::Text { text, newest, access: Access::of(&root) }
             }
             (Scope::Run(_) | Scope::Worker(_), Generated::Since(_)) => return Err(Error::NotFound),
-            (Scope::Selected(_), _) if !matches!(file, Generated::Grep(_)) => return Err(Error::NotFound),
+            (Scope::Selected(_), _) if !matches!(file, Generated::Grep(_) | Generated::Search(_)) => {
+                return Err(Error::NotFound);
+            }
             (Scope::Swarm, Generated::Since(cursor)) => {
                 let (look, root) = (Look::at(&self.view), self.view.root_meta()?);
                 hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
@@ -194,7 +202,7 @@ impl Renderer {
                 hash.update(&stamp.key);
                 Of::Worker { member, stamp }
             }
-            (_, Generated::Grep(_)) | (Scope::Swarm | Scope::Run(_) | Scope::Selected(_), _) => {
+            (_, Generated::Grep(_) | Generated::Search(_)) | (Scope::Swarm | Scope::Run(_) | Scope::Selected(_), _) => {
                 let visible = self.view.visible();
                 let stamped = self.stamped(&visible, scope)?;
                 let root = self.view.root_meta()?;
@@ -230,6 +238,7 @@ impl Renderer {
             Of::Worker { member, stamp } => self.worker(member, stamp, file, &go_on),
             Of::Members { visible, stamped } => match file {
                 Generated::Grep(query) => self.grep_file(scope, &visible, &stamped, query),
+                Generated::Search(query) => self.search_file(scope, &visible, &stamped, query),
                 _ => self.members(scope, &visible, stamped, file, &go_on),
             },
             Of::Look { look, cursor } => since::answer(&self.view, &look, cursor),
@@ -270,7 +279,11 @@ impl Renderer {
                     whole &= written.whole;
                     written.bytes
                 }
-                Generated::Readme | Generated::Since(_) | Generated::HowTo(_) | Generated::Grep(_) => {
+                Generated::Readme
+                | Generated::Since(_)
+                | Generated::HowTo(_)
+                | Generated::Grep(_)
+                | Generated::Search(_) => {
                     return Err(Error::NotFound);
                 }
             };
@@ -359,7 +372,11 @@ impl Renderer {
                 whole &= written.whole && read.get();
                 written.bytes
             }
-            Generated::Readme | Generated::Since(_) | Generated::HowTo(_) | Generated::Grep(_) => {
+            Generated::Readme
+            | Generated::Since(_)
+            | Generated::HowTo(_)
+            | Generated::Grep(_)
+            | Generated::Search(_) => {
                 return Err(Error::NotFound);
             }
         };

@@ -32,9 +32,8 @@ pub use inode::ROOT;
 
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::render::grep::{Answer, Query};
 use crate::render::own::is_generated;
-use crate::render::{Budget, Generated, Renderer};
+use crate::render::{Budget, Generated, Renderer, grep, search};
 use crate::store::File;
 use crate::view::View;
 use attr::Ident;
@@ -217,8 +216,13 @@ impl Tree {
 
     /// The lines that match in the files that are at `ino`: of all workers, a run, a worker, or a file or folder of a
     /// worker's own. `None` where no worker's files are.
-    pub fn grep(&self, ino: Ino, query: &Query) -> Result<Option<Answer>> {
+    pub fn grep(&self, ino: Ino, query: &grep::Query) -> Result<Option<grep::Answer>> {
         self.namespace.grep(&self.node(ino)?, query)
+    }
+
+    /// The passages that bear on words in the files that are at `ino`, as for [`Tree::grep`].
+    pub fn search(&self, ino: Ino, query: &search::Query) -> Result<Option<search::Answer>> {
+        self.namespace.search(&self.node(ino)?, query)
     }
 
     /// Opens a file for reading.
@@ -316,7 +320,11 @@ impl Tree {
 
 /// How long it may take to make a generated file.
 fn pace_of(node: &Node) -> Pace {
-    if matches!(node, Node::Generated(_, Generated::Grep(_))) { Pace::Search } else { Pace::Render }
+    if matches!(node, Node::Generated(_, Generated::Grep(_) | Generated::Search(_))) {
+        Pace::Search
+    } else {
+        Pace::Render
+    }
 }
 
 /// What cannot be a name is no name here: absent, like any other.

@@ -70,8 +70,16 @@ impl View {
 
     /// Where what was found out of its workers is kept for the next start, if anywhere, and what tells this view from others.
     pub fn shelf(&self) -> Option<(Arc<DiskCache>, String)> {
-        let whose = format!("{:?} of {}", self.filter, self.catalog.describe());
-        self.catalog.cache().map(|cache| (cache, whose))
+        self.catalog.cache().map(|cache| (cache, self.whose()))
+    }
+
+    /// The same for the words of its workers.
+    pub fn index(&self) -> Option<(Arc<DiskCache>, String)> {
+        self.catalog.index().map(|index| (index, self.whose()))
+    }
+
+    fn whose(&self) -> String {
+        format!("{:?} of {}", self.filter, self.catalog.describe())
     }
 
     /// The folders on disk that reading this view needs.

@@ -1,10 +1,12 @@
-//! What is asked by path: `by/`, which tells workers apart, and `grep/`, which searches their files.
+//! What is asked by path: `by/`, which tells workers apart, and `grep/` and `search/`, which search their files.
 
 mod by;
 mod grep;
+mod index;
 mod oracle;
 mod probes;
 mod scenario;
+mod search;
 mod weapon;
 
 use std::collections::BTreeSet;

@@ -11,6 +11,8 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -20,8 +22,9 @@ use rustix::process::geteuid;
 /// What an entry is known by.
 pub type Key = [u8; 16];
 
-/// So many entries wait to be written at most.
-const WAITING: usize = 16;
+/// So many entries wait to be written at most, with so many bytes.
+const WAITING: usize = 1_024;
+const WAITING_BYTES: usize = 64 << 20;
 /// The largest head and the largest body, in bytes.
 const HEAD_MAX: usize = 1 << 20;
 const BODY_MAX: u64 = 64 << 20;
@@ -35,6 +38,8 @@ pub struct DiskCache {
     folder: OwnedFd,
     /// None once no more is to be written.
     waiting: Option<SyncSender<Entry>>,
+    /// How much waits to be written, in bytes.
+    bytes: Arc<AtomicUsize>,
     writer: Option<JoinHandle<()>>,
 }
 
@@ -61,9 +66,11 @@ impl DiskCache {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         let folder = of_this_user(path)?;
         let (waiting, entries) = sync_channel(WAITING);
-        let writer = Writer { folder: folder.try_clone()?, most, written: most, warned: false };
+        let bytes = Arc::new(AtomicUsize::new(0));
+        let (folder_too, bytes_too) = (folder.try_clone()?, bytes.clone());
+        let writer = Writer { folder: folder_too, waiting: bytes_too, most, written: most, warned: false };
         let writer = std::thread::Builder::new().name("cache".into()).spawn(move || writer.run(&entries))?;
-        Ok(DiskCache { folder, waiting: Some(waiting), writer: Some(writer) })
+        Ok(DiskCache { folder, waiting: Some(waiting), bytes, writer: Some(writer) })
     }
 
     /// How much the folder `path` holds, in bytes; nothing is made. Errors: as of [`DiskCache::open`].
@@ -90,9 +97,16 @@ impl DiskCache {
 
     /// Keeps this under `key`, in the place of what was there; later, and not if there is too much to do.
     pub fn put(&self, key: Key, head: Vec<u8>, body: Vec<u8>) {
-        if head.len() <= HEAD_MAX && body.len() as u64 <= BODY_MAX {
+        let size = head.len() + body.len();
+        let fits = head.len() <= HEAD_MAX && body.len() as u64 <= BODY_MAX;
+        if fits && self.bytes.fetch_add(size, Ordering::AcqRel) <= WAITING_BYTES {
             // A full queue means that something else is being kept.
-            let _ = self.waiting.as_ref().map(|waiting| waiting.try_send(Entry { key, head, body }));
+            if self.waiting.as_ref().is_some_and(|waiting| waiting.try_send(Entry { key, head, body }).is_ok()) {
+                return;
+            }
+        }
+        if fits {
+            self.bytes.fetch_sub(size, Ordering::AcqRel);
         }
     }
 }
@@ -179,6 +193,8 @@ fn files(folder: &OwnedFd) -> io::Result<Vec<Found>> {
 /// Writes entries, and removes the oldest.
 struct Writer {
     folder: OwnedFd,
+    /// How much waits, in bytes.
+    waiting: Arc<AtomicUsize>,
     most: u64,
     /// How much was written since it was last looked how much there is, in bytes.
     written: u64,
@@ -189,6 +205,7 @@ impl Writer {
     fn run(mut self, entries: &Receiver<Entry>) {
         while let Ok(entry) = entries.recv() {
             let done = self.write(&entry).and_then(|()| self.make_room());
+            self.waiting.fetch_sub(entry.head.len() + entry.body.len(), Ordering::AcqRel);
             if let Err(error) = done
                 && !std::mem::replace(&mut self.warned, true)
             {

@@ -22,6 +22,8 @@ pub struct Source {
     hard_links: bool,
     /// Where the format keeps what it read.
     cache: Option<Arc<DiskCache>>,
+    /// Where the words of its workers are kept.
+    index: Option<Arc<DiskCache>>,
 }
 
 /// Why a folder cannot be read as a store of traces.
@@ -109,7 +111,7 @@ impl Source {
     /// A worker artifact store that is open already, with the store of its stored-out outputs.
     pub fn over(store: Arc<dyn Store>, outputs: Option<Arc<dyn Store>>) -> Source {
         let format = Box::new(Swarmlet::default());
-        Source { store, outputs, no_outputs: Vec::new(), format, hard_links: false, cache: None }
+        Source { store, outputs, no_outputs: Vec::new(), format, hard_links: false, cache: None, index: None }
     }
 
     /// The same store, its traces being of this format.
@@ -121,6 +123,11 @@ impl Source {
     pub fn keeping_in(mut self, cache: Arc<DiskCache>) -> Source {
         self.format.keep_in(cache.clone());
         Source { cache: Some(cache), ..self }
+    }
+
+    /// The same store; the words of its workers are kept in `index` for the next start.
+    pub fn indexed_in(self, index: Arc<DiskCache>) -> Source {
+        Source { index: Some(index), ..self }
     }
 
     /// Says that no hard link in this store leads from one owner to another, as in one that is kept as hard-linked
@@ -143,6 +150,11 @@ impl Source {
         self.cache.as_ref()
     }
 
+    /// Where words are kept for the next start.
+    pub(super) fn index(&self) -> Option<&Arc<DiskCache>> {
+        self.index.as_ref()
+    }
+
     /// What tells it from other stores.
     pub(super) fn describe(&self) -> String {
         format!("{}, hard links {}", self.store.describe(), self.hard_links)
@@ -156,7 +168,7 @@ impl Source {
     /// The folders on disk beneath which all of it lies that is read.
     pub(super) fn roots(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let stores = [Some(&self.store), self.outputs.as_ref()].into_iter().flatten();
-        stores.filter_map(|store| store.root()).chain(self.cache.iter().map(|cache| cache.root()))
+        stores.filter_map(|store| store.root()).chain(self.cache.iter().chain(&self.index).map(|cache| cache.root()))
     }
 
     /// Whether opening it again would find another folder in its place, or outputs where there were none.

@@ -75,7 +75,9 @@ fn take(options: &mut Options, item: &[u8], by_mount_helper: bool) -> Result<(),
         ("log", Some(value)) => set("log", &mut options.log, path("log", value)?)?,
         ("all_owners", None) => options.all_owners = true,
         ("hard_links", None) => options.hard_links = true,
-        ("no_cache", None) => options.no_cache = true,
+        ("no_cache", None) => options.keep.no_cache = true,
+        ("index", Some(value)) => set("index", &mut options.keep.index, path("index", value)?)?,
+        ("no_index", None) => options.keep.no_index = true,
         ("allow_other", None) => options.allow_other = true,
         ("foreground", None) => options.foreground = true,
         // mount.fuse(8) adds these two by itself wherever their opposites are not said, and calls the short form.
@@ -88,7 +90,7 @@ fn take(options: &mut Options, item: &[u8], by_mount_helper: bool) -> Result<(),
         ("comment" | "fsname" | "subtype" | "user", Some(_)) => {}
         (key, _) if key.starts_with("x-") || key.starts_with("X-") => {}
         (key, None) if WITHOUT_EFFECT.contains(&key) => {}
-        ("store" | "owner" | "run" | "budget" | "ttl" | "log", None) => {
+        ("store" | "owner" | "run" | "budget" | "ttl" | "log" | "index", None) => {
             return Err(Usage(format!("-o {key} needs a value: {key}=…")));
         }
         _ => {

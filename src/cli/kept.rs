@@ -7,11 +7,33 @@ use std::sync::Arc;
 
 use tracing::warn;
 
+use anyhow::Context;
+use clap::Args;
+
 use super::say::shown;
 use crate::cache::DiskCache;
 
-/// How much is kept at most, in bytes.
+/// How much is kept at most, in bytes; and of the words of workers, which are an index to search in.
 pub(super) const MOST: u64 = 512 << 20;
+const INDEX_MOST: u64 = 4 << 30;
+/// The folder of the index in that of all else.
+const INDEX: &str = "index";
+
+/// What is kept for the next start, and where.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub(super) struct KeepArgs {
+    /// Keep nothing for the next start of what took long to find out
+    #[arg(long)]
+    pub(super) no_cache: bool,
+
+    /// Keep the index of search/ in this folder, which is made if it is not there [default: in the cache folder]
+    #[arg(long, value_name = "DIR", conflicts_with = "no_index")]
+    pub(super) index: Option<PathBuf>,
+
+    /// Keep no index: each process that searches reads everything
+    #[arg(long)]
+    pub(super) no_index: bool,
+}
 /// The folder's name in that of the user's caches.
 const FOLDER: &str = "swarmletfs";
 
@@ -19,16 +41,37 @@ const FOLDER: &str = "swarmletfs";
 /// would lie in one of `stores`: nothing is written there.
 pub(super) fn open(stores: &[PathBuf]) -> Option<Arc<DiskCache>> {
     let place = place()?;
-    let opened = match stores.iter().find(|store| lies_in(&place, store)) {
-        Some(store) => Err(format!("it lies inside the store {}", shown(store))),
-        None => DiskCache::open(&place, MOST).map_err(|error| error.to_string()),
-    };
-    opened
+    usable(&place, stores, MOST)
         .inspect_err(|why| {
             warn!("what was read is not kept for the next start: {} cannot be used: {why}", shown(&place))
         })
         .ok()
         .map(Arc::new)
+}
+
+/// Opens the folder of the index. Errors: the one that was named cannot be used; any other is done without.
+pub(super) fn open_index(stores: &[PathBuf], keep: &KeepArgs) -> anyhow::Result<Option<Arc<DiskCache>>> {
+    let named = keep.index.is_some();
+    let place = keep.index.clone().or_else(|| Some(place()?.join(INDEX)));
+    let Some(place) = place.filter(|_| !keep.no_index && (named || !keep.no_cache)) else { return Ok(None) };
+    let opened = usable(&place, stores, INDEX_MOST);
+    let why = || format!("the index cannot be kept in {}", shown(&place));
+    match opened {
+        Ok(index) => Ok(Some(Arc::new(index))),
+        Err(error) if named => Err(error).with_context(why),
+        Err(error) => {
+            warn!("{}: {error}", why());
+            Ok(None)
+        }
+    }
+}
+
+/// Opens the folder `place`. Errors: it cannot be used, or lies in one of `stores`: nothing is written there.
+fn usable(place: &Path, stores: &[PathBuf], most: u64) -> anyhow::Result<DiskCache> {
+    match stores.iter().find(|store| lies_in(place, store)) {
+        Some(store) => anyhow::bail!("it lies inside the store {}", shown(store)),
+        None => Ok(DiskCache::open(place, most)?),
+    }
 }
 
 /// Where it is, there or not; none for who has no home.

@@ -1,4 +1,4 @@
-//! `swarmletfs ls`, `tree`, `stat`, `cat` and `grep`: the tree without a mount, for where there is no FUSE.
+//! `swarmletfs ls`, `tree`, `stat`, `cat`, `grep` and `search`: the tree without a mount, for where there is no FUSE.
 //!
 //! The stores are opened as by `since`, the tree is made in this process, and it is read through the calls that the
 //! kernel's requests become in a mount: so names, bytes, sizes, modes and times are those of a mount, and a view keeps to
@@ -6,6 +6,7 @@
 //!
 //! One path that fails is one line on stderr and the exit code 1, and the next path is gone on with.
 
+mod asked;
 pub(super) mod cat;
 mod cure;
 mod entry;
@@ -13,6 +14,7 @@ pub(super) mod grep;
 mod json;
 pub(super) mod ls;
 mod resolve;
+pub(super) mod search;
 mod shown;
 pub(super) mod stat;
 pub(super) mod tree;

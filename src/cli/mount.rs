@@ -51,10 +51,12 @@ impl Plan {
         options.budget.iter().for_each(|budget| add("--budget=", budget.as_ref()));
         options.ttl.iter().for_each(|ttl| add("--ttl=", ttl.to_string().as_ref()));
         options.log.iter().for_each(|log| add("--log=", log.as_os_str()));
+        options.keep.index.iter().for_each(|index| add("--index=", index.as_os_str()));
         let flags = [
             ("--all-owners", options.all_owners),
             ("--hard-links", options.hard_links),
-            ("--no-cache", options.no_cache),
+            ("--no-cache", options.keep.no_cache),
+            ("--no-index", options.keep.no_index),
             ("--allow-other", options.allow_other),
         ];
         flags.iter().filter(|(_, said)| *said).for_each(|(flag, _)| add(flag, OsStr::new("")));
@@ -72,7 +74,7 @@ impl Plan {
         }
         let filter = Filter { owner: options.owner.clone(), run: options.run.clone() };
         let (stores, hard_links) = (options.stores.clone(), options.hard_links);
-        let view = Wanted { stores, hard_links, cache: !options.no_cache, filter }.view(freshness)?;
+        let view = Wanted { stores, hard_links, keep: options.keep.clone(), filter }.view(freshness)?;
         let what = view.describe();
         let budget = options.budget.as_deref().map(Budget::parse).transpose().map_err(Usage)?;
         Ok((Tree::new(view, Settings { budget }), what))
@@ -148,6 +150,9 @@ fn plan(mut paths: Vec<PathBuf>, mut options: Options) -> anyhow::Result<(Plan, 
     if let Some(log) = &mut options.log {
         *log = std::env::current_dir()?.join(&log);
         check_log(log, &stores, &point)?;
+    }
+    if let Some(index) = &mut options.keep.index {
+        *index = std::env::current_dir()?.join(&index);
     }
     refusal::preflight()?;
     let claim = mountpoint::claim(&point)?;

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
+use super::kept::{self, KeepArgs};
 use super::overlap::Ground;
 use super::say::{say, shown};
-use super::{ViewArgs, discover, kept, mountpoint};
+use super::{ViewArgs, discover, mountpoint};
 use crate::catalog::{Freshness, Source, SourceError, looks_like_store};
 use crate::view::{Filter, View};
 
@@ -17,8 +18,8 @@ pub(super) struct Wanted {
     pub(super) stores: Vec<PathBuf>,
     /// An owner's files are shown even if they have more than one hard link.
     pub(super) hard_links: bool,
-    /// What takes long to read is kept for the next start.
-    pub(super) cache: bool,
+    /// What is kept for the next start.
+    pub(super) keep: KeepArgs,
     pub(super) filter: Filter,
 }
 
@@ -28,16 +29,20 @@ impl Wanted {
         let mut stores = arguments.stores.clone();
         choose(&mut stores, &[])?;
         let filter = Filter { owner: arguments.owner.clone(), run: arguments.run.clone() };
-        Ok(Wanted { stores, hard_links: arguments.hard_links, cache: !arguments.no_cache, filter })
+        Ok(Wanted { stores, hard_links: arguments.hard_links, keep: arguments.keep.clone(), filter })
     }
 
     /// Opens and reads the stores.
     pub(super) fn view(&self, freshness: Freshness) -> anyhow::Result<View> {
-        let cache = if self.cache { kept::open(&self.stores) } else { None };
+        let cache = if self.keep.no_cache { None } else { kept::open(&self.stores) };
+        let index = kept::open_index(&self.stores, &self.keep)?;
         let open = |store: &PathBuf| {
             let mut source = Source::open(store)?;
             if let Some(cache) = &cache {
                 source = source.keeping_in(cache.clone());
+            }
+            if let Some(index) = &index {
+                source = source.indexed_in(index.clone());
             }
             Ok(if self.hard_links { source.admitting_hard_links() } else { source })
         };

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use super::exit::Usage;
+use super::kept::KeepArgs;
 use super::{MountArgs, dash_o};
 
 /// What may be said, gathered from both ways.
@@ -21,8 +22,8 @@ pub(super) struct Options {
     pub(super) all_owners: bool,
     /// An owner's files are shown even if they have more than one hard link.
     pub(super) hard_links: bool,
-    /// Nothing is kept for the next start.
-    pub(super) no_cache: bool,
+    /// What is kept for the next start.
+    pub(super) keep: KeepArgs,
     /// Other users may read.
     pub(super) allow_other: bool,
     /// A size that [`crate::render::Budget`] accepts.
@@ -48,7 +49,11 @@ impl Options {
             run: one("run", arguments.run.clone(), listed.run)?,
             all_owners: arguments.all_owners || listed.all_owners,
             hard_links: arguments.hard_links || listed.hard_links,
-            no_cache: arguments.no_cache || listed.no_cache,
+            keep: KeepArgs {
+                no_cache: arguments.keep.no_cache || listed.keep.no_cache,
+                index: one("index", arguments.keep.index.clone(), listed.keep.index)?,
+                no_index: arguments.keep.no_index || listed.keep.no_index,
+            },
             allow_other: arguments.allow_other || listed.allow_other,
             budget: one("budget", arguments.budget.clone(), listed.budget)?,
             ttl: one("ttl", arguments.ttl, listed.ttl)?,
@@ -57,6 +62,9 @@ impl Options {
         };
         if options.owner.is_some() && options.all_owners {
             return Err(Usage("owner and all_owners contradict each other: say one of them".into()));
+        }
+        if options.keep.index.is_some() && options.keep.no_index {
+            return Err(Usage("index and no_index contradict each other: say one of them".into()));
         }
         if options.allow_other && options.owner.is_none() && !options.all_owners {
             return Err(Usage(
@@ -99,7 +107,8 @@ mod tests {
 
     #[test]
     fn both_ways_say_the_same() {
-        let listed = "store=/a,owner=7,run=48,budget=4000,ttl=5,log=/l,foreground,allow_other,hard_links,no_cache";
+        let listed =
+            "store=/a,owner=7,run=48,budget=4000,ttl=5,log=/l,foreground,allow_other,hard_links,no_cache,index=/i";
         let typed = [
             "--store=/a",
             "--owner=7",
@@ -111,6 +120,7 @@ mod tests {
             "--allow-other",
             "--hard-links",
             "--no-cache",
+            "--index=/i",
         ];
         let options = gather(&["-o", listed]).unwrap();
         assert_eq!(options, gather(&typed).unwrap());
@@ -130,6 +140,8 @@ mod tests {
             &["-o", "run=1", "-o", "run=2"],
             &["-o", "owner=7,all_owners"],
             &["--owner", "7", "-o", "all_owners"],
+            &["--index", "/a", "-o", "index=/b"],
+            &["--index", "/a", "-o", "no_index"],
         ] {
             assert!(gather(typed).is_err(), "{typed:?}");
         }

@@ -8,24 +8,30 @@ use std::sync::Arc;
 use percent_encoding::percent_decode;
 
 use super::own::OWN;
-use super::{Budget, Generated, grep};
+use super::{Budget, Generated, grep, search};
 use crate::name::Name;
+
+/// Files without a dot in front that tools look for in any folder that they come to: git, whether it is a bare repository.
+pub(super) const LOOKED_FOR: [&[u8]; 1] = [b"HEAD"];
 
 /// What can be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// `grep/<regex>`: the lines that match.
     Grep,
+    /// `search/<words>`: the passages that bear on the words.
+    Search,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 1] = [Kind::Grep];
+    pub const ALL: [Kind; 2] = [Kind::Grep, Kind::Search];
 
     /// The folder's name, without options.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Grep => grep::FOLDER,
+            Kind::Search => search::FOLDER,
         }
     }
 
@@ -33,6 +39,7 @@ impl Kind {
     pub(super) fn readme(self) -> &'static str {
         match self {
             Kind::Grep => include_str!("grep/README.md"),
+            Kind::Search => include_str!("search/README.md"),
         }
     }
 
@@ -40,6 +47,7 @@ impl Kind {
     pub fn plain(self) -> Ask {
         match self {
             Kind::Grep => Ask::Grep(grep::Options::default()),
+            Kind::Search => Ask::Search(search::Options::default()),
         }
     }
 }
@@ -49,6 +57,8 @@ impl Kind {
 pub enum Ask {
     /// A regex.
     Grep(grep::Options),
+    /// Words.
+    Search(search::Options),
 }
 
 impl Ask {
@@ -57,6 +67,7 @@ impl Ask {
         let folder = Folder::read(name)?;
         match Kind::ALL.into_iter().find(|kind| kind.name() == folder.word)? {
             Kind::Grep => grep::Options::of(&folder).map(Ask::Grep),
+            Kind::Search => search::Options::of(&folder).map(Ask::Search),
         }
     }
 
@@ -64,6 +75,7 @@ impl Ask {
     pub fn kind(&self) -> Kind {
         match self {
             Ask::Grep(_) => Kind::Grep,
+            Ask::Search(_) => Kind::Search,
         }
     }
 
@@ -74,6 +86,7 @@ impl Ask {
         }
         match self {
             Ask::Grep(options) => options.ask(name).map(|query| Generated::Grep(Arc::new(query))),
+            Ask::Search(options) => options.ask(name).map(|query| Generated::Search(Arc::new(query))),
         }
     }
 }

@@ -86,6 +86,25 @@ pub(super) fn one_line(text: &str, max: usize) -> String {
     line
 }
 
+/// How long a tag is, in bytes.
+pub(super) const TAG: usize = 7;
+
+/// A tag that does not occur in `content`: at the end of a line of ours it tells it from every line of a worker's.
+pub(super) fn tag_of(content: &str) -> String {
+    let mut number = 0_u32;
+    loop {
+        let mut hash = blake3::Hasher::new();
+        hash.update(content.as_bytes());
+        hash.update(&number.to_le_bytes());
+        let hex = hash.finalize().to_hex();
+        let tag = format!("#{}", hex.get(..TAG - 1).unwrap_or_default());
+        if !content.contains(&tag) {
+            return tag;
+        }
+        number += 1;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

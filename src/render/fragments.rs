@@ -11,9 +11,9 @@ use quick_cache::sync::Cache;
 use super::attempts::Attempts;
 use super::fragment::Fragment;
 use super::shelf::{Of, Shelf};
-use super::spread::spread;
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
+use crate::search::spread::spread;
 use crate::view::{Member, View};
 
 /// How many are kept.

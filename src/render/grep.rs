@@ -20,19 +20,17 @@ use page::NAMES_PART;
 pub use page::{Answer, Searched, Shown, ShownLine};
 
 use super::fragments::{GoOn, Made, Stamped};
-use super::own::{is_index, shown, shown_path};
+use super::own::{holds_everything, place, shown_path};
 use super::shares::{Claim, deal};
-use super::spread::spread;
 use super::{Budget, Rendered, Renderer, Scope};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Status};
 use crate::name::{Name, RelPath, printable};
 use crate::search::regex::{self, Found, Hits, Line, Pattern};
+use crate::search::spread::spread;
 use crate::view::{Member, Visible};
 
-/// The folder in which workers are.
-const WORKERS: &str = "workers/";
 /// What is shown of a line at most, in bytes.
 const LINE_MAX: usize = 400;
 /// The same of a line of context.
@@ -128,7 +126,7 @@ impl Renderer {
             found.unsearched.late = stamp.as_ref().map_or(1, |stamp| stamp.files.max(1));
             return Some(found);
         }
-        let place = place(member);
+        let place = place(&member.name);
         let shown = |path: &RelPath| place.join_path(&shown_path(path));
         match regex::search(&self.view, member, &shown, pattern, LINE_MAX, go_on) {
             Ok(found) => Some(found),
@@ -224,19 +222,13 @@ fn candidates(of: &Stamped, known: &[Option<Made>], hits: Vec<Vec<Hits>>) -> Vec
         let says_failed = member.entry.worker.status == Status::Failed;
         let unknown = if says_failed { Outcome::Failed } else { Outcome::Unknown };
         let outcome = known.as_ref().map_or(unknown, |(fragment, _)| fragment.outcome);
-        let place = place(member);
+        let place = place(&member.name);
         files.extend(hits.into_iter().map(|hits| {
             let path = printable(place.join_path(&shown_path(&hits.path)).as_bytes());
             Candidate { member: member.clone(), outcome, turn, hits, path }
         }));
     }
     files
-}
-
-/// Where a worker is shown in the tree.
-fn place(member: &Member) -> RelPath {
-    let name = shown(&member.name, is_index);
-    RelPath::parse([WORKERS.as_bytes(), name.as_bytes()].concat()).unwrap_or_else(|_| name.into())
 }
 
 /// How much one line of a file takes with what is said of the others, about, in bytes.
@@ -251,10 +243,4 @@ fn need(file: &Candidate, context: usize) -> usize {
     let lines = usize::try_from(file.hits.lines).unwrap_or(usize::MAX);
     let each = frame.saturating_add(context.saturating_mul(2).saturating_mul(frame + CONTEXT));
     lines.saturating_mul(each).saturating_add(usize::try_from(file.hits.text).unwrap_or(usize::MAX))
-}
-
-/// Whether a file at the top of a worker's folder tells of everything once more: its metadata and its transcripts.
-fn holds_everything(path: &RelPath) -> bool {
-    let name = path.as_bytes();
-    !name.contains(&b'/') && (name.ends_with(b".jsonl") || name.ends_with(b".json"))
 }

@@ -9,6 +9,8 @@ use crate::name::{Name, RelPath};
 
 /// The file in `workers/` that is ours.
 pub const INDEX: &str = "index.json";
+/// The folder in which workers are.
+const WORKERS: &str = "workers/";
 /// The folder in a worker's that holds links to its children.
 pub const CHILDREN: &str = "children";
 /// Behind the name of a file whose name we use ourselves.
@@ -54,6 +56,18 @@ pub(super) fn shown_path(path: &RelPath) -> RelPath {
     let mut names = path.names();
     let first = names.next().map_or_else(RelPath::root, |first| shown(&first, is_generated).into());
     names.fold(first, |path, name| path.join(&name))
+}
+
+/// Where a worker is shown in the tree.
+pub(super) fn place(worker: &Name) -> RelPath {
+    let name = shown(worker, is_index);
+    RelPath::parse([WORKERS.as_bytes(), name.as_bytes()].concat()).unwrap_or_else(|_| name.into())
+}
+
+/// Whether a file at the top of a worker's folder tells of everything once more: its metadata and its transcripts.
+pub(super) fn holds_everything(path: &RelPath) -> bool {
+    let name = path.as_bytes();
+    !name.contains(&b'/') && (name.ends_with(b".jsonl") || name.ends_with(b".json"))
 }
 
 #[cfg(test)]

@@ -12,10 +12,9 @@ use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::render::ask::{self, Ask};
 use crate::render::facets::Selection;
-use crate::render::grep::{Answer, Query};
 use crate::render::own::{CHILDREN, INDEX, behind, is_generated, is_index, shown};
 use crate::render::since::Cursor;
-use crate::render::{Generated, LISTED, Renderer, Scope};
+use crate::render::{Generated, LISTED, Renderer, Scope, grep, search};
 use crate::store::{Entry, File, Kind, Time};
 use crate::view::{Member, View, Visible};
 
@@ -365,16 +364,15 @@ impl Namespace {
     }
 
     /// The lines that match in the files at a node; `None` where no worker's files are.
-    pub(super) fn grep(&self, node: &Node, query: &Query) -> Result<Option<Answer>> {
-        let (scope, under) = match node {
-            Node::Root | Node::Workers | Node::Runs => (Scope::Swarm, None),
-            Node::Run(run) | Node::RunWorkers(run) => (Scope::Run(run.clone()), None),
-            Node::Worker(worker) => (Scope::Worker(worker.clone()), None),
-            Node::Own { worker, path } => (Scope::Worker(worker.clone()), Some(path.clone())),
-            Node::By(By::Selection(selection)) => (Scope::Selected(selection.clone()), None),
-            _ => return Ok(None),
-        };
-        self.renderer.grep(&scope, &Query { under, ..query.clone() }).map(Some)
+    pub(super) fn grep(&self, node: &Node, query: &grep::Query) -> Result<Option<grep::Answer>> {
+        let Some((scope, under)) = searched(node) else { return Ok(None) };
+        self.renderer.grep(&scope, &grep::Query { under, ..query.clone() }).map(Some)
+    }
+
+    /// The passages that bear on words in the files at a node; `None` where no worker's files are.
+    pub(super) fn search(&self, node: &Node, query: &search::Query) -> Result<Option<search::Answer>> {
+        let Some((scope, under)) = searched(node) else { return Ok(None) };
+        self.renderer.search(&scope, &search::Query { under, ..query.clone() }).map(Some)
     }
 
     /// Opens a file of the store.
@@ -416,6 +414,18 @@ fn asked(scope: Scope, name: &Name) -> Result<Node> {
         return Ok(Node::Generated(scope, file));
     }
     Ask::named(name).map(|ask| Node::Ask(scope, ask)).ok_or(Error::NotFound)
+}
+
+/// Whose files are searched that are at a node, and which of them.
+fn searched(node: &Node) -> Option<(Scope, Option<RelPath>)> {
+    Some(match node {
+        Node::Root | Node::Workers | Node::Runs => (Scope::Swarm, None),
+        Node::Run(run) | Node::RunWorkers(run) => (Scope::Run(run.clone()), None),
+        Node::Worker(worker) => (Scope::Worker(worker.clone()), None),
+        Node::Own { worker, path } => (Scope::Worker(worker.clone()), Some(path.clone())),
+        Node::By(By::Selection(selection)) => (Scope::Selected(selection.clone()), None),
+        _ => return None,
+    })
 }
 
 fn listed_generated(scope: &Scope) -> Vec<Listed> {

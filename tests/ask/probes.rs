@@ -50,7 +50,18 @@ fn no_tool_searches_by_looking_around() {
     let before = ["env", "SWARMLETFS_LOG=swarmletfs=debug"];
     let mount = Mount::by(&before, &store.path(), &["--log", log.to_str().unwrap()]);
     let told = || searches(&fs::read_to_string(&log).unwrap());
-    for place in ["", "grep", "grep.i.4k", "workers/alpha", "workers/alpha/grep", "runs/r1", "by/status"] {
+    for place in [
+        "",
+        "grep",
+        "grep.i.4k",
+        "search",
+        "search.4k",
+        "workers/alpha/search",
+        "workers/alpha",
+        "workers/alpha/grep",
+        "runs/r1",
+        "by/status",
+    ] {
         for (tool, command) in PROBES.iter().filter(|(tool, _)| is_here(tool)) {
             // What a tool makes of it does not matter here.
             let _ = shell(command, &mount.at(place)).output().unwrap();
@@ -64,7 +75,8 @@ fn no_tool_searches_by_looking_around() {
     }
     // The control: a question is one.
     mount.read("grep/needle");
-    assert!(told() > 0, "{}", last(&fs::read_to_string(&log).unwrap()));
+    mount.read("search/needle");
+    assert!(told() > 1, "{}", last(&fs::read_to_string(&log).unwrap()));
 }
 
 fn last(log: &str) -> String {

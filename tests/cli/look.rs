@@ -1,4 +1,4 @@
-//! `swarmletfs ls`, `tree`, `stat` and `cat` as they are typed: the tree without a mount.
+//! `swarmletfs ls`, `tree`, `stat`, `cat`, `grep` and `search` as they are typed: the tree without a mount.
 
 mod doors;
 mod files;
@@ -6,6 +6,7 @@ mod grep;
 mod listings;
 mod names;
 mod paths;
+mod search;
 
 use std::ffi::OsStr;
 use std::path::Path;

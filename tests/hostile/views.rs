@@ -295,7 +295,15 @@ fn everything(tree: &Tree) -> BTreeMap<Vec<u8>, Result<Seen, Error>> {
     let mut all: BTreeMap<Vec<u8>, Result<Seen, Error>> = BTreeMap::new();
     let folders = listed.keys().filter(|path| path.ends_with(b"/summary") || path.as_slice() == b"summary");
     for folder in folders.map(|path| &path[..path.len() - b"summary".len()]) {
-        for asked in ["evidence.0.txt", "evidence.900.txt", "evidence.4k.txt", "grep/.", "grep.i.2k@*.txt/error|a"] {
+        for asked in [
+            "evidence.0.txt",
+            "evidence.900.txt",
+            "evidence.4k.txt",
+            "grep/.",
+            "grep.i.2k@*.txt/error|a",
+            "search/error a",
+            "search.2k@*.txt/the -x",
+        ] {
             let path = [folder, asked.as_bytes()].concat();
             all.insert(path.clone(), see(tree, &path));
         }

@@ -75,6 +75,9 @@ pub fn view(swarm: &Swarm, raw: &Raw, owner: Option<&str>) -> BTreeMap<Vec<u8>, 
     let asked = include_str!("../../src/render/grep/README.md");
     put(&[b"grep"], Shown::Folder(None));
     put(&[b"grep/README.md"], Shown::Made { says: Says::Exactly(asked), mtime: None });
+    let asked = include_str!("../../src/render/search/README.md");
+    put(&[b"search"], Shown::Folder(None));
+    put(&[b"search/README.md"], Shown::Made { says: Says::Exactly(asked), mtime: None });
     if whole {
         shared(&mut put, raw, &members);
     }

@@ -4,21 +4,17 @@
 //! that no line matches, and says it only if everything could be searched.
 
 use std::ffi::OsString;
-use std::io;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
 
-use super::super::say::say;
-use super::super::{ViewArgs, exit, open::Wanted};
-use super::{Links, Look, Out, json, paths};
-use crate::catalog::Freshness;
-use crate::name::printable;
+use super::super::ViewArgs;
+use super::asked::{self, Answered};
 use crate::render::Budget;
 use crate::render::grep::{Answer, Options, Query, Shown, ShownLine};
 use crate::search::regex::Unsearched;
-use crate::tree::{Settings, Tree};
+use crate::tree::Tree;
 
 /// What is said below the options.
 pub(in crate::cli) const HELP: &str = "\
@@ -41,8 +37,6 @@ Exit code: 0 if a line matches, 1 if none does, 2 if something went wrong or not
 /// What is said of a path that cannot be searched.
 const NOWHERE: &str = "holds no workers' files: a regex is searched for in the root, in a run (`runs/ID`), in a worker \
                        (`workers/ID`), in a file or folder of a worker's own, or in those of a value (`by/outcome/failed`)";
-/// What went wrong, as grep says it.
-const TROUBLE: u8 = 2;
 
 /// What can be said to `grep`.
 #[derive(Debug, Args)]
@@ -89,71 +83,27 @@ pub(in crate::cli) struct GrepArgs {
 
 /// Prints the lines that match. The exit code is grep's.
 pub(in crate::cli) fn run(arguments: &GrepArgs) -> ExitCode {
-    match search(arguments) {
-        Ok(code) => code,
-        Err(error) => {
-            exit::code(Err(error));
-            ExitCode::from(TROUBLE)
-        }
-    }
-}
-
-fn search(arguments: &GrepArgs) -> anyhow::Result<ExitCode> {
-    let wanted = Wanted::choose(&arguments.view)?;
-    let view = wanted.view(Freshness::default())?;
-    let look = Look::over(Tree::new(view, Settings::default()), wanted.stores);
     let GrepArgs { ignore_case, context, glob, budget, .. } = arguments;
     let options =
         Options { ignore_case: *ignore_case, context: (*context).into(), budget: *budget, glob: glob.clone() };
     let regex = if arguments.fixed_strings { regex::escape(&arguments.regex) } else { arguments.regex.clone() };
     let query = Query { options, regex, under: None };
-    let mut end = End { found: false, trouble: false };
-    let mut answers = paths(&arguments.paths).into_iter().filter_map(|path| {
-        match look.at(path, Links::Followed, |place| look.tree.grep(place.last().ino, &query)) {
-            Ok(Some(answer)) => {
-                if answer.text.is_empty() {
-                    say(&format!("{}: the budget is too small for any answer", printable(path)));
-                }
-                end.note(&answer);
-                return Some(answer);
-            }
-            Ok(None) => say(&format!("{}: {NOWHERE}", printable(path))),
-            Err(error) => look.fail(path, &error),
-        }
-        end.trouble = true;
-        None
-    });
-    let mut out = Out::new();
-    let written = if arguments.json {
-        json::array(&mut out.stdout, |add| answers.try_for_each(|answer| add(&Object::of(&query, &answer))))
-    } else {
-        answers.try_for_each(|answer| out.text(&answer.text))
-    };
-    drop(answers);
-    match written.and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(end.code()),
-    }
+    let ask = |tree: &Tree, ino| tree.grep(ino, &query);
+    let object = |answer: &Answer| Object::of(&query, answer);
+    asked::run(&arguments.view, &arguments.paths, arguments.json, NOWHERE, ask, object)
 }
 
-/// What came of all paths.
-struct End {
-    found: bool,
-    trouble: bool,
-}
-
-impl End {
-    fn note(&mut self, answer: &Answer) {
-        self.found |= answer.lines > 0;
-        self.trouble |= answer.error.is_some() || (answer.lines == 0 && !answer.searched.is_whole());
+impl Answered for Answer {
+    fn text(&self) -> &str {
+        &self.text
     }
 
-    fn code(&self) -> ExitCode {
-        match (self.trouble, self.found) {
-            (true, _) => ExitCode::from(TROUBLE),
-            (false, true) => ExitCode::SUCCESS,
-            (false, false) => ExitCode::FAILURE,
-        }
+    fn has_found(&self) -> bool {
+        self.lines > 0
+    }
+
+    fn is_trouble(&self) -> bool {
+        self.error.is_some() || (self.lines == 0 && !self.searched.is_whole())
     }
 }
 

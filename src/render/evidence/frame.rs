@@ -10,12 +10,10 @@ use super::super::shares::{Claim, deal};
 use super::Written;
 use super::excerpt::{Excerpt, Seen, WHOLE_EXTRA, WHOLE_MAX, excerpt, range_text};
 use crate::model::Outcome;
-use crate::render::clean::one_line;
+use crate::render::clean::{TAG, one_line, tag_of};
 use crate::render::{Budget, Unit};
 use crate::store::File;
 
-/// Length of a tag: `#` and six hexadecimal digits.
-const TAG: usize = 7;
 /// The longest input that stands under a section line, in bytes.
 const INPUT_MAX: usize = 120;
 /// A section that is cut gets at least this much of its output, in bytes, or is only listed.
@@ -413,22 +411,6 @@ impl Counts {
     /// As many digits as any counts of `n` sections can take.
     fn most(n: usize) -> Counts {
         Counts { whole: n, cut: n, listed: n }
-    }
-}
-
-/// A tag that does not occur in `content`.
-fn tag_of(content: &str) -> String {
-    let mut number = 0_u32;
-    loop {
-        let mut hash = blake3::Hasher::new();
-        hash.update(content.as_bytes());
-        hash.update(&number.to_le_bytes());
-        let hex = hash.finalize().to_hex();
-        let tag = format!("#{}", hex.get(..TAG - 1).unwrap_or_default());
-        if !content.contains(&tag) {
-            return tag;
-        }
-        number += 1;
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::super::Budget;
-use super::super::ask::{Folder, escaped, question};
+use super::super::ask::{Folder, LOOKED_FOR, escaped, question};
 use crate::name::{Name, RelPath};
 
 /// The name of the folder without options.
@@ -64,13 +64,10 @@ impl Options {
     }
 }
 
-/// Files that tools look for in any folder that they come to: git, whether it is a bare repository.
-const LOOKED_FOR: [&str; 1] = ["HEAD"];
-
 /// Whether tools look for a file of this name in any folder that they come to: version control, search tools, editors,
 /// desktops. A regex that begins with a dot and a letter is written with `[.]` or `%2E`, and `HEAD` as `[H]EAD`.
 fn is_looked_for(name: &[u8]) -> bool {
-    LOOKED_FOR.iter().any(|known| known.as_bytes() == name)
+    LOOKED_FOR.contains(&name)
         || matches!(name, [b'.', second, ..] if second.is_ascii_alphanumeric() || b"_#~".contains(second))
 }
 
@@ -107,6 +104,7 @@ mod tests {
     fn options(name: &str) -> Option<Options> {
         match Ask::named(&Name::new(name).unwrap())? {
             Ask::Grep(options) => Some(options),
+            _ => None,
         }
     }
 

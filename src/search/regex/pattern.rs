@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use globset::{GlobBuilder, GlobMatcher};
 use grep_matcher::Matcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::name::RelPath;
+use crate::search::glob::{Glob, is_under};
 
 /// The most that a compiled regex takes, in bytes: what is larger takes too long for every byte that it is held against.
 const SIZE_MAX: usize = 1 << 20;
@@ -37,15 +37,6 @@ pub struct Pattern {
     pub(super) line_max: usize,
     /// How much is searched at a time, in bytes.
     pub(super) piece: usize,
-}
-
-/// Which files are searched.
-struct Glob {
-    matcher: GlobMatcher,
-    /// Whether it is for all others, as ripgrep has it with a `!` before.
-    is_not: bool,
-    /// Whether it is for names, wherever they are.
-    of_names: bool,
 }
 
 impl Pattern {
@@ -99,30 +90,8 @@ impl Pattern {
 
     /// Whether the file at `path` in a worker's folder is searched; `shown` says where it is shown in the tree.
     pub(super) fn is_for(&self, shown: &dyn Fn(&RelPath) -> RelPath, path: &RelPath) -> bool {
-        let is_under = |under: &RelPath| {
-            let rest = path.as_bytes().strip_prefix(under.as_bytes());
-            rest.is_some_and(|rest| under.is_root() || rest.is_empty() || rest.starts_with(b"/"))
-        };
-        if !self.under.as_ref().is_none_or(is_under) {
-            return false;
-        }
-        self.glob.as_ref().is_none_or(|glob| {
-            let matches = |path: &RelPath| glob.matcher.is_match(path.as_os_str());
-            glob.is_not
-                != if glob.of_names {
-                    path.file_name().is_some_and(|name| matches(&name.into()))
-                } else {
-                    matches(path) || matches(&shown(path))
-                }
-        })
-    }
-}
-
-impl Glob {
-    fn new(text: &str) -> Result<Glob, String> {
-        let (is_not, text) = text.strip_prefix('!').map_or((false, text), |text| (true, text));
-        let glob = GlobBuilder::new(text).literal_separator(true).build().map_err(|error| error.to_string())?;
-        Ok(Glob { is_not, matcher: glob.compile_matcher(), of_names: !text.contains('/') })
+        self.under.as_ref().is_none_or(|under| is_under(path, under))
+            && self.glob.as_ref().is_none_or(|glob| glob.is_for(shown, path))
     }
 }
 

@@ -131,7 +131,16 @@ fn as_mounted(seed: u64, ground: &Ground, listed: &BTreeMap<Vec<u8>, Told>, prin
     }
     assert_eq!(read, printed, "store {seed}");
     let asked = |path: &str| (mount.read(path), ground.printed(&[path.as_bytes()]));
-    for path in ["evidence.900.txt", "since/0", "since/now", "grep/.*", "grep.i.2k@*.txt/error", "grep/a(b"] {
+    for path in [
+        "evidence.900.txt",
+        "since/0",
+        "since/now",
+        "grep/.*",
+        "grep.i.2k@*.txt/error",
+        "grep/a(b",
+        "search/error a",
+        "search.2k@*.txt/\"the error\" a",
+    ] {
         let (mounted, typed) = asked(path);
         assert_eq!(mounted, typed, "store {seed}: {path}");
     }

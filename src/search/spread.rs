@@ -12,7 +12,7 @@ const THREADS_MAX: usize = 8;
 
 /// What `make` makes of each of `items`, in their order; they are begun in that order too. A panic in any thread is the
 /// caller's: whoever asked is told, however many worked for it.
-pub(super) fn spread<T: Sync, R: Send>(items: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub(crate) fn spread<T: Sync, R: Send>(items: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<R> {
     spread_after(ALONE, items, make)
 }
 

@@ -1,0 +1,169 @@
+//! `swarmletfs search`: the passages that bear on words, of all workers, of a run, or of a worker and what is in it.
+//!
+//! What is printed of the root, a run or a worker are the bytes of `search/WORDS` there. Exit codes are those of grep: 1
+//! says that nothing bears on the words, and says it only if everything could be searched.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::super::ViewArgs;
+use super::asked::{self, Answered};
+use crate::model::Outcome;
+use crate::render::Budget;
+use crate::render::search::{Answer, Options, Query, Shown};
+use crate::search::ranked::Unread;
+use crate::tree::Tree;
+
+/// What is said below the options.
+pub(in crate::cli) const HELP: &str = "\
+Needs no mount. One line of counts, then the passages, best first: of each file the bytes that are shown, from 0, and how \
+its call ended. In a mounted tree, search/WORDS holds the same.
+
+Words are found by their stems, and not all of them have to be there: passages with more of them, and rarer ones, come \
+first. In WORDS, \"quotes\" hold a phrase, -word leaves out, and worker:GLOB, status:WORD, tool:GLOB, path:GLOB say where.
+
+--json prints an array with an object for each PATH: query, passages, files, workers (with one of the words), searched \
+(workers, files, bytes), not_searched (binary, unreadable, late), same (passages left out since they say the same), shown \
+(worker, path, outcome, passages, text: first and end in bytes, and text), or error.
+
+Examples:
+  swarmletfs search 'connection pool timeout'                in all files of all workers
+  swarmletfs search 'why the migration failed' runs/latest   in a run
+  swarmletfs search -b 4k '\"exit code\" tool:bash' workers/ID
+
+Exit code: 0 if something bears on the words, 1 if nothing does, 2 if something went wrong or not all could be searched \
+and nothing was found.";
+
+/// What is said of a path that cannot be searched.
+const NOWHERE: &str = "holds no workers' files: words are searched for in the root, in a run (`runs/ID`), in a worker \
+                       (`workers/ID`), in a file or folder of a worker's own, or in those of a value (`by/outcome/failed`); \
+                       several words are one argument (`search 'connection timeout'`)";
+
+/// What can be said to `search`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct SearchArgs {
+    /// Words, \"phrases\", -words and filters, as one argument
+    #[arg(value_name = "WORDS")]
+    words: String,
+
+    /// The root, a run, a worker, a file or folder of a worker's own, or a folder as by/outcome/failed [default: the root]
+    #[arg(value_name = "PATH")]
+    paths: Vec<OsString>,
+
+    /// Search files of this name alone, or of this path if there is a / in it: '*.md', 'outputs/**'; with a ! before, all others
+    #[arg(long, short, value_name = "GLOB", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    glob: Option<String>,
+
+    /// How large an answer may be: bytes, with k or M, or tokens, as in 8000tok [default: 16000 of a worker, 28000 of more]
+    #[arg(long, short, value_name = "SIZE", value_parser = Budget::parse)]
+    budget: Option<Budget>,
+
+    /// Print JSON: an array of objects
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    view: ViewArgs,
+}
+
+/// Prints the passages. The exit code is grep's.
+pub(in crate::cli) fn run(arguments: &SearchArgs) -> ExitCode {
+    let options = Options { budget: arguments.budget, glob: arguments.glob.clone() };
+    let query = Query { options, words: arguments.words.clone(), under: None };
+    let ask = |tree: &Tree, ino| tree.search(ino, &query);
+    let object = |answer: &Answer| Object::of(&query, answer);
+    asked::run(&arguments.view, &arguments.paths, arguments.json, NOWHERE, ask, object)
+}
+
+impl Answered for Answer {
+    fn text(&self) -> &str {
+        &self.text
+    }
+
+    fn has_found(&self) -> bool {
+        self.passages > 0
+    }
+
+    fn is_trouble(&self) -> bool {
+        self.error.is_some() || (self.passages == 0 && !self.searched.is_whole())
+    }
+}
+
+/// An answer.
+#[derive(Debug, Serialize)]
+struct Object {
+    query: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    passages: u64,
+    files: u64,
+    workers: u64,
+    searched: Searched,
+    not_searched: NotSearched,
+    same: u64,
+    shown: Vec<File>,
+}
+
+#[derive(Debug, Serialize)]
+struct Searched {
+    workers: u64,
+    files: u64,
+    bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct NotSearched {
+    binary: u64,
+    unreadable: u64,
+    late: u64,
+}
+
+/// What is shown of a file.
+#[derive(Debug, Serialize)]
+struct File {
+    worker: String,
+    path: String,
+    outcome: Option<&'static str>,
+    passages: u64,
+    text: Vec<Place>,
+}
+
+/// What is shown of one place in it.
+#[derive(Debug, Serialize)]
+struct Place {
+    first: u64,
+    end: u64,
+    text: String,
+}
+
+impl Object {
+    fn of(query: &Query, answer: &Answer) -> Object {
+        let Unread { binary, unreadable, late } = answer.searched.unread;
+        let (workers, files, bytes) = (answer.searched.workers, answer.searched.files, answer.searched.bytes);
+        let file = |file: &Shown| File {
+            worker: file.worker.to_text().into_owned(),
+            path: file.path.clone(),
+            outcome: file.outcome.map(Outcome::as_str),
+            passages: file.passages,
+            text: file
+                .text
+                .iter()
+                .map(|(range, text)| Place { first: range.start, end: range.end, text: text.to_string() })
+                .collect(),
+        };
+        Object {
+            query: query.to_string(),
+            error: answer.error.clone(),
+            passages: answer.passages,
+            files: answer.files,
+            workers: answer.workers,
+            searched: Searched { workers, files, bytes },
+            not_searched: NotSearched { binary, unreadable, late },
+            same: answer.same,
+            shown: answer.shown.iter().map(file).collect(),
+        }
+    }
+}

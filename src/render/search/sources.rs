@@ -1,0 +1,83 @@
+//! What passages are quoted from: the workers that were ranked, their files, and how their calls ended.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::super::own::{place, shown_path};
+use crate::catalog::Stamp;
+use crate::model::Outcome;
+use crate::name::{RelPath, printable};
+use crate::store::read_range;
+use crate::view::{Folder, Member, View};
+
+/// A range of a file: the worker's place among those that were ranked, the file, and the range's ends in bytes.
+type Passage = (usize, RelPath, u64, u64);
+
+/// Workers, in the order in which they were ranked.
+pub(super) struct Sources<'a> {
+    view: &'a View,
+    of: Vec<(&'a Arc<Member>, &'a Arc<Stamp>)>,
+    folders: RefCell<HashMap<usize, Option<Folder>>>,
+    /// What was read: most of it is wanted several times.
+    texts: RefCell<HashMap<Passage, Option<Rc<str>>>>,
+    outcomes: RefCell<HashMap<usize, HashMap<RelPath, Outcome>>>,
+}
+
+impl<'a> Sources<'a> {
+    pub(super) fn new(view: &'a View, of: Vec<(&'a Arc<Member>, &'a Arc<Stamp>)>) -> Sources<'a> {
+        let (folders, texts, outcomes) = (RefCell::default(), RefCell::default(), RefCell::default());
+        Sources { view, of, folders, texts, outcomes }
+    }
+
+    pub(super) fn member(&self, worker: usize) -> Option<&'a Arc<Member>> {
+        self.of.get(worker).map(|(member, _)| *member)
+    }
+
+    /// Where a file is shown, from the root of the tree.
+    pub(super) fn shown_at(&self, worker: usize, path: &RelPath) -> String {
+        let shown = self.member(worker).map(|member| place(&member.name).join_path(&shown_path(path)));
+        shown.map(|shown| printable(shown.as_bytes())).unwrap_or_default()
+    }
+
+    /// What a file holds there, in bytes; none if it cannot be read.
+    pub(super) fn read(&self, worker: usize, path: &RelPath, range: Range<u64>) -> Option<Rc<str>> {
+        let passage = (worker, path.clone(), range.start, range.end);
+        if let Some(text) = self.texts.borrow().get(&passage) {
+            return text.clone();
+        }
+        let text = self.read_now(worker, path, range);
+        self.texts.borrow_mut().insert(passage, text.clone());
+        text
+    }
+
+    fn read_now(&self, worker: usize, path: &RelPath, range: Range<u64>) -> Option<Rc<str>> {
+        let member = self.member(worker)?;
+        let mut folders = self.folders.borrow_mut();
+        let folder = folders.entry(worker).or_insert_with(|| self.view.folder(member).ok()).as_ref()?;
+        let file = folder.open(path).ok()?;
+        let length = usize::try_from(range.end.saturating_sub(range.start)).ok()?;
+        let bytes = read_range(&*file, range.start, length).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into())
+    }
+
+    /// How the call ended whose output a file is; none of other files.
+    pub(super) fn outcome(&self, worker: usize, path: &RelPath, go_on: &dyn Fn() -> bool) -> Option<Outcome> {
+        let (member, stamp) = self.of.get(worker)?;
+        let mut outcomes = self.outcomes.borrow_mut();
+        let calls = outcomes.entry(worker).or_insert_with(|| {
+            let record = self.view.record(member, stamp, go_on).ok();
+            let calls = record.iter().flat_map(|record| &record.trace.calls);
+            calls.map(|call| (call.path.clone(), call.outcome)).collect()
+        });
+        calls.get(path).copied()
+    }
+
+    /// Whether the files of a worker are still as they were.
+    pub(super) fn is_now(&self, worker: usize) -> bool {
+        let known = self.of.get(worker);
+        known.is_some_and(|(member, stamp)| self.view.stamp_now(member).is_ok_and(|now| now.key == stamp.key))
+    }
+}

@@ -1,0 +1,62 @@
+//! Which workers and files a question is about.
+
+use std::result::Result;
+
+use super::super::own::{holds_everything, place, shown_path};
+use super::Query;
+use crate::name::{Name, RelPath};
+use crate::search::glob::{Glob, is_under};
+use crate::search::ranked::{Filters, Weight, tool_of};
+use crate::view::Member;
+
+/// What a file counts, in hundredths: one that tells of everything once more counts less than what it tells of.
+const WHOLE: u32 = 100;
+const AGAIN: u32 = 60;
+
+/// What a question's options and filters say.
+pub(super) struct Wanted<'a> {
+    under: Option<&'a RelPath>,
+    glob: Option<Glob>,
+    filters: &'a Filters,
+}
+
+impl<'a> Wanted<'a> {
+    /// The error is what is wrong with a glob.
+    pub(super) fn of(query: &'a Query, filters: &'a Filters) -> Result<Wanted<'a>, String> {
+        let glob = query.options.glob.as_deref().map(Glob::new).transpose()?;
+        Ok(Wanted { under: query.under.as_ref(), glob, filters })
+    }
+
+    /// Whether files of this worker may be shown.
+    pub(super) fn admits(&self, member: &Member) -> bool {
+        let worker = &member.entry.worker;
+        let Filters { workers, statuses, .. } = self.filters;
+        let name = member.name.to_text();
+        let is_status = |word: &str| {
+            let own = worker.status_source.as_deref();
+            worker.status.as_str().eq_ignore_ascii_case(word) || own.is_some_and(|own| own.eq_ignore_ascii_case(word))
+        };
+        workers.admit(|glob| is_of(glob, &name)) && statuses.admit(is_status)
+    }
+
+    /// What the file at `path` of a worker is worth whose files are `admitted` or not.
+    pub(super) fn weight(&self, worker: &Name, path: &RelPath, admitted: bool) -> Weight {
+        let again = holds_everything(path);
+        let score = if again { AGAIN } else { WHOLE };
+        Weight { score: if admitted && self.is_for(worker, path) { score } else { 0 }, counts: !again }
+    }
+
+    fn is_for(&self, worker: &Name, path: &RelPath) -> bool {
+        let Filters { tools, paths, .. } = self.filters;
+        let tool = tool_of(path).map(String::from_utf8_lossy);
+        let at = |path: &RelPath| place(worker).join_path(&shown_path(path));
+        self.under.is_none_or(|under| is_under(path, under))
+            && self.glob.as_ref().is_none_or(|glob| glob.is_for(&at, path))
+            && tools.admit(|glob| tool.as_deref().is_some_and(|tool| is_of(glob, tool)))
+            && paths.admit(|text| Glob::new(text).is_ok_and(|glob| glob.is_for(&at, path)))
+    }
+}
+
+fn is_of(glob: &str, name: &str) -> bool {
+    Glob::new(glob).is_ok_and(|glob| glob.is_of(name))
+}

@@ -1,0 +1,183 @@
+//! The index of `search/`: an answer is the same whether anything was kept or not, and whoever kept it.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+use swarmletfs::cache::DiskCache;
+use swarmletfs::catalog::{Freshness, Source};
+use swarmletfs::tree::{Settings, Tree};
+use swarmletfs::view::{Filter, View};
+
+use super::text;
+use crate::hostile::Dice;
+use crate::support::TestStore;
+use crate::support::dose::dose;
+
+const WORDS: [&str; 16] = [
+    "error",
+    "errors",
+    "timeout",
+    "connection",
+    "connected",
+    "the",
+    "disk",
+    "full",
+    "retry",
+    "42",
+    "0x7f",
+    "caf\u{e9}",
+    "E2BIG",
+    "module",
+    "refused",
+    "build",
+];
+
+fn sentence(dice: &mut Dice) -> String {
+    let words: Vec<&str> = (0..1 + dice.below(9)).map(|_| *dice.pick(&WORDS)).collect();
+    let between: &str = dice.pick(&[" ", " ", ", ", ": ", "_"]);
+    words.join(between) + *dice.pick(&["\n", "\n", "\n\n", ". "])
+}
+
+/// Writes some file of one of six workers.
+fn change(dice: &mut Dice, store: &TestStore) {
+    let id = format!("w{}", dice.below(6));
+    let body: String = (0..dice.below(60)).map(|_| sentence(dice)).collect();
+    match dice.below(5) {
+        0 => drop(
+            store.worker(&id, json!({"task": sentence(dice), "status": dice.pick(&["failed", "success", "running"])})),
+        ),
+        1 => drop(store.write(format!("workers/{id}/outputs/report.md"), body)),
+        2 => {
+            let path = store.write(format!("workers/{id}/metadata.json"), json!({"worker_id": id}).to_string());
+            fs::write(path.with_file_name("thread.jsonl"), format!("{}\n", json!({"role": "user", "content": body})))
+                .unwrap();
+        }
+        _ => drop(store.call(&id, dice.below(4) as u32 + 1, dice.pick(&["sh", "sql"]), body)),
+    }
+}
+
+fn question(dice: &mut Dice) -> String {
+    let words: Vec<&str> = (0..1 + dice.below(3)).map(|_| *dice.pick(&WORDS)).collect();
+    let more = dice.pick(&["", "", " -retry", " \"disk full\"", " tool:sql", " status:failed", " path:*.md"]);
+    let (place, size) =
+        (dice.pick(&["", "workers/w1/", "by/status/completed/"]), dice.pick(&["", ".900", ".4k", ".100k"]));
+    format!("{place}search{size}/{}{more}", words.join(" "))
+}
+
+/// A tree that keeps its index in `folder`.
+fn keeping(store: &TestStore, folder: &Path) -> Tree {
+    let index = Arc::new(DiskCache::open(folder, 1 << 30).unwrap());
+    let source = Source::open(&store.path()).unwrap().indexed_in(index);
+    let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+    Tree::new(View::over(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
+}
+
+/// An answer, or that the scope is not there.
+fn answer(tree: &Tree, question: &str) -> String {
+    crate::support::see(tree, question).map_or_else(|error| error.to_string(), |seen| seen.text().to_owned())
+}
+
+fn damage(dice: &mut Dice, folder: &Path) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if !dice.once_in(3) {
+            continue;
+        }
+        let mut bytes = fs::read(&path).unwrap();
+        match dice.below(3) {
+            0 => bytes.truncate(dice.below(bytes.len() + 1)),
+            1 => bytes.iter_mut().step_by(17).for_each(|byte| *byte ^= 0x55),
+            _ => return fs::remove_file(&path).unwrap(),
+        }
+        fs::write(&path, bytes).unwrap();
+    }
+}
+
+#[test]
+fn an_answer_is_the_same_with_an_index_without_one_and_with_a_damaged_one() {
+    for seed in 0..dose(6) as u64 {
+        let (mut dice, store, folder) = (Dice::new(seed), TestStore::new(), tempfile::tempdir().unwrap());
+        fs::create_dir(store.at("workers")).unwrap();
+        let folder = folder.path().join("index");
+        (0..20).for_each(|_| change(&mut dice, &store));
+        let mut kept = keeping(&store, &folder);
+        for turn in 0..12 {
+            (0..dice.below(4)).for_each(|_| change(&mut dice, &store));
+            for _ in 0..4 {
+                let question = question(&mut dice);
+                let plain = answer(&store.tree(), &question);
+                assert_eq!(answer(&kept, &question), plain, "seed {seed}, turn {turn}: {question}");
+            }
+            if dice.once_in(2) {
+                // What was kept is written when the tree is gone.
+                drop(kept);
+                if dice.once_in(2) {
+                    damage(&mut dice, &folder);
+                }
+                kept = keeping(&store, &folder);
+            }
+        }
+        drop(kept);
+        assert!(fs::read_dir(&folder).unwrap().count() > 10);
+    }
+}
+
+#[test]
+fn several_processes_may_keep_the_same_index_at_a_time() {
+    let (mut dice, store, folder) = (Dice::new(7), TestStore::new(), tempfile::tempdir().unwrap());
+    (0..60).for_each(|_| change(&mut dice, &store));
+    let folder = folder.path().join("index");
+    let questions: Vec<String> = (0..20).map(|_| question(&mut dice)).collect();
+    let plain = store.tree();
+    let wanted: Vec<String> = questions.iter().map(|question| answer(&plain, question)).collect();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..5 {
+                    let kept = keeping(&store, &folder);
+                    let found: Vec<String> = questions.iter().map(|question| answer(&kept, question)).collect();
+                    assert_eq!(found, wanted);
+                }
+            });
+        }
+    });
+}
+
+/// What is kept is of use: where no file can be read any more, the words that were in them are still found.
+#[test]
+fn what_was_read_is_not_read_again() {
+    let (store, folder) = (TestStore::new(), tempfile::tempdir().unwrap());
+    for id in ["a", "b"] {
+        store.worker(id, json!({})).call(id, 1, "sh", format!("connection of {id} refused\n"));
+    }
+    let folder = folder.path().join("index");
+    let whole = text(&keeping(&store, &folder), "search/refused");
+    // The same state, as far as stat can tell, of other bytes.
+    let path = store.at("workers/b/tool_calls/001_sh.txt");
+    let before = fs::metadata(&path).unwrap();
+    fs::write(&path, "xxxxxxxxxx of b xxxxxxx\n").unwrap();
+    let is_told = fs::metadata(&path).unwrap().len() == before.len();
+    assert!(is_told && whole.contains(": 2 passages in 2 files of 2 workers;"));
+    // It is told by its time, so it is read anew, and the other is not.
+    let now = text(&keeping(&store, &folder), "search/refused");
+    assert!(now.contains(": 1 passage in 1 file of 1 worker;"), "{now}");
+}
+
+#[test]
+fn a_growing_file_is_found_to_its_end() {
+    let (store, folder) = (TestStore::new(), tempfile::tempdir().unwrap());
+    store.worker("w", json!({"status": "running"}));
+    let tree = keeping(&store, &folder.path().join("index"));
+    let mut log = String::new();
+    for step in 0..30 {
+        log.push_str(&format!("step{step} was done\n"));
+        log.push_str(&"and then some more of the same\n".repeat(2_000 * step));
+        store.call("w", 1, "log", &log);
+        let answer = text(&tree, &format!("search/step{step}"));
+        assert!(answer.contains(&format!("\nstep{step} was done\n")), "{step}: {answer}");
+    }
+}
