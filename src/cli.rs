@@ -49,6 +49,7 @@ Examples:
   swarmletfs ls workers; swarmletfs cat summary  the same tree without a mount
   swarmletfs grep 'timeout|refused'              the lines that match, failures first
   swarmletfs search 'connection timeout'         the passages that bear on words, best first
+  swarmletfs compare WORKER WORKER               what they share and where they differ
   swarmletfs since 0                             what changed, and a cursor for the next time
   swarmletfs wait --timeout 10m                  until all workers have finished
   swarmletfs doctor                              what stands in the way, and what helps
@@ -131,6 +132,9 @@ enum Command {
     /// Search the files of all workers, a run or a worker for words, best first, without a mount
     #[command(after_help = look::search::HELP)]
     Search(look::search::SearchArgs),
+    /// Compare what workers made and did, without a mount
+    #[command(after_help = look::compare::HELP)]
+    Compare(look::compare::CompareArgs),
     /// Say what changed since a cursor, and give the next one
     #[command(after_help = SINCE_HELP)]
     Since(SinceArgs),
@@ -342,6 +346,7 @@ pub fn main() -> ExitCode {
         Command::Tree(arguments) => look::tree::run(&arguments),
         Command::Grep(arguments) => Ok(look::grep::run(&arguments)),
         Command::Search(arguments) => Ok(look::search::run(&arguments)),
+        Command::Compare(arguments) => Ok(look::compare::run(&arguments)),
         Command::Since(arguments) => since::run(&arguments),
         Command::Wait(arguments) => wait::run(&arguments),
     })

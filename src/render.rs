@@ -11,8 +11,10 @@ mod causes;
 mod checks;
 mod claims;
 mod clean;
+pub mod compare;
 mod evidence;
 pub mod facets;
+mod focus;
 mod fragment;
 mod fragments;
 pub mod grep;
@@ -28,6 +30,7 @@ mod text;
 mod tokens;
 pub mod until;
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,6 +47,7 @@ use crate::search::spread::spread;
 use crate::store::Time;
 use crate::view::{Member, View, Visible};
 use attempts::Attempts;
+use compare::Asked;
 use evidence::Account;
 use facets::{Grouped, Selection};
 use fragment::Row;
@@ -88,6 +92,10 @@ pub enum Generated {
     Grep(Arc<grep::Query>),
     /// `search/<words>`: the passages that bear on the words.
     Search(Arc<search::Query>),
+    /// `summary@<words>`: the summary with the passages that bear on the words. Of a worker only.
+    Focus(Arc<search::Query>),
+    /// `compare/<a>..<b>`: what workers share and where they differ. Of the swarm only.
+    Compare(Arc<compare::Query>),
 }
 
 /// The names of the generated files that are listed, beside README.md.
@@ -95,12 +103,15 @@ pub const LISTED: [(&str, Generated); 3] =
     [("evidence.txt", Generated::Evidence(None)), ("index.json", Generated::Index), ("summary", Generated::Summary)];
 
 impl Generated {
-    /// The generated file that a name asks for in a folder that stands for something: one that is listed, or
-    /// `evidence.<size>.txt`.
-    pub fn asked(name: &Name) -> Option<Generated> {
-        let name = std::str::from_utf8(name.as_bytes()).ok()?;
+    /// The generated file that a name asks for in a folder that stands for something: one that is listed,
+    /// `evidence.<size>.txt`, or of a worker `summary@<words>`.
+    pub fn asked(asked: &Name) -> Option<Generated> {
+        let name = std::str::from_utf8(asked.as_bytes()).ok()?;
         if let Some((_, file)) = LISTED.iter().find(|(listed, _)| *listed == name) {
             return Some(file.clone());
+        }
+        if let Some(query) = focus::asked(asked) {
+            return Some(Generated::Focus(Arc::new(query)));
         }
         let size = name.strip_prefix("evidence.")?.strip_suffix(".txt")?;
         Budget::parse(size).ok().map(|budget| Generated::Evidence(Some(budget)))
@@ -131,7 +142,7 @@ pub struct State {
 }
 
 enum Of {
-    Text { text: &'static str, newest: Time, access: Access },
+    Text { text: Cow<'static, str>, newest: Time, access: Access },
     Worker { member: Arc<Member>, stamp: Arc<Stamp> },
     Members { visible: Arc<Visible>, stamped: Stamped },
     Look { look: Look, cursor: Cursor },
@@ -183,12 +194,15 @@ impl Renderer {
                 let root = self.view.root_meta()?;
                 let newest = self.view.newest(&self.view.visible())?;
                 hash.update(format!("{:?}", (newest, root.mode, root.uid, root.gid)).as_bytes());
-                Of::Text { text, newest, access: Access::of(&root) }
+                Of::Text { text: text.into(), newest, access: Access::of(&root) }
             }
-            (Scope::Run(_) | Scope::Worker(_), Generated::Since(_)) => return Err(Error::NotFound),
+            (Scope::Run(_) | Scope::Worker(_), Generated::Since(_) | Generated::Compare(_)) => {
+                return Err(Error::NotFound);
+            }
             (Scope::Selected(_), _) if !matches!(file, Generated::Grep(_) | Generated::Search(_)) => {
                 return Err(Error::NotFound);
             }
+            (Scope::Swarm | Scope::Run(_), Generated::Focus(_)) => return Err(Error::NotFound),
             (Scope::Swarm, Generated::Since(cursor)) => {
                 let (look, root) = (Look::at(&self.view), self.view.root_meta()?);
                 hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
@@ -202,7 +216,9 @@ impl Renderer {
                 hash.update(&stamp.key);
                 Of::Worker { member, stamp }
             }
-            (_, Generated::Grep(_) | Generated::Search(_)) | (Scope::Swarm | Scope::Run(_) | Scope::Selected(_), _) => {
+            (Scope::Swarm, Generated::Compare(query)) => self.state_of_compared(query, &mut hash)?,
+            (_, Generated::Grep(_) | Generated::Search(_) | Generated::Focus(_))
+            | (Scope::Swarm | Scope::Run(_) | Scope::Selected(_), _) => {
                 let visible = self.view.visible();
                 let stamped = self.stamped(&visible, scope)?;
                 let root = self.view.root_meta()?;
@@ -213,18 +229,30 @@ impl Renderer {
                 if *scope == Scope::Swarm {
                     hash.update(format!("{:?}", (visible.skipped, &visible.troubles)).as_bytes());
                 }
-                for (member, stamp) in &stamped {
-                    hash.update(member.name.as_bytes());
-                    hash.update(&[0]);
-                    hash.update(&member.entry.key());
-                    hash.update(&stamp.as_ref().map(|stamp| stamp.key).unwrap_or_default());
-                }
+                hash_all(&mut hash, &stamped);
                 Of::Members { visible, stamped }
             }
         };
         let mut key = Key::default();
         hash.finalize_xof().fill(&mut key);
         Ok(State { key, of })
+    }
+
+    /// What a comparison would be made from: the workers compared alone, or a sentence on why there are none.
+    fn state_of_compared(&self, query: &compare::Query, hash: &mut blake3::Hasher) -> Result<Of> {
+        let (visible, root) = (self.view.visible(), self.view.root_meta()?);
+        hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
+        match self.compared(query, &visible)? {
+            Asked::Workers(stamped) => {
+                hash_all(hash, &stamped);
+                Ok(Of::Members { visible, stamped })
+            }
+            Asked::Refused(answer) => {
+                let newest = self.view.newest(&visible)?;
+                hash.update(format!("{newest:?}{}", answer.text).as_bytes());
+                Ok(Of::Text { text: answer.text.into(), newest, access: Access::of(&root) })
+            }
+        }
     }
 
     /// Makes the file from `state`.
@@ -239,6 +267,8 @@ impl Renderer {
             Of::Members { visible, stamped } => match file {
                 Generated::Grep(query) => self.grep_file(scope, &visible, &stamped, query),
                 Generated::Search(query) => self.search_file(scope, &visible, &stamped, query),
+                Generated::Focus(query) => self.focus_file(scope, &visible, &stamped, query, &go_on),
+                Generated::Compare(query) => self.compare_file(&visible, stamped, query),
                 _ => self.members(scope, &visible, stamped, file, &go_on),
             },
             Of::Look { look, cursor } => since::answer(&self.view, &look, cursor),
@@ -283,7 +313,9 @@ impl Renderer {
                 | Generated::Since(_)
                 | Generated::HowTo(_)
                 | Generated::Grep(_)
-                | Generated::Search(_) => {
+                | Generated::Search(_)
+                | Generated::Focus(_)
+                | Generated::Compare(_) => {
                     return Err(Error::NotFound);
                 }
             };
@@ -376,7 +408,9 @@ impl Renderer {
             | Generated::Since(_)
             | Generated::HowTo(_)
             | Generated::Grep(_)
-            | Generated::Search(_) => {
+            | Generated::Search(_)
+            | Generated::Focus(_)
+            | Generated::Compare(_) => {
                 return Err(Error::NotFound);
             }
         };
@@ -417,5 +451,15 @@ impl Renderer {
     fn stamps(&self, members: &[Arc<Member>]) -> Stamped {
         let stamps = spread(members, |member| self.view.stamp(member, false));
         members.iter().cloned().zip(stamps).collect()
+    }
+}
+
+/// Takes the workers, and the state of their files, into a key.
+fn hash_all(hash: &mut blake3::Hasher, stamped: &Stamped) {
+    for (member, stamp) in stamped {
+        hash.update(member.name.as_bytes());
+        hash.update(&[0]);
+        hash.update(&member.entry.key());
+        hash.update(&stamp.as_ref().map(|stamp| stamp.key).unwrap_or_default());
     }
 }

@@ -33,7 +33,7 @@ pub use inode::ROOT;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::render::own::is_generated;
-use crate::render::{Budget, Generated, Renderer, grep, search};
+use crate::render::{Budget, Generated, Renderer, compare, grep, search};
 use crate::store::File;
 use crate::view::View;
 use attr::Ident;
@@ -225,6 +225,11 @@ impl Tree {
         self.namespace.search(&self.node(ino)?, query)
     }
 
+    /// What workers share and where they differ.
+    pub fn compare(&self, query: &compare::Query) -> Result<compare::Answer> {
+        self.namespace.renderer().compare(query)
+    }
+
     /// Opens a file for reading.
     pub fn open(&self, ino: Ino) -> Result<Opened> {
         let slot = self.inodes.lock().get(ino)?;
@@ -320,11 +325,11 @@ impl Tree {
 
 /// How long it may take to make a generated file.
 fn pace_of(node: &Node) -> Pace {
-    if matches!(node, Node::Generated(_, Generated::Grep(_) | Generated::Search(_))) {
-        Pace::Search
-    } else {
-        Pace::Render
-    }
+    let is_search = matches!(
+        node,
+        Node::Generated(_, Generated::Grep(_) | Generated::Search(_) | Generated::Focus(_) | Generated::Compare(_))
+    );
+    if is_search { Pace::Search } else { Pace::Render }
 }
 
 /// What cannot be a name is no name here: absent, like any other.

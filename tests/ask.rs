@@ -1,12 +1,15 @@
-//! What is asked by path: `by/`, which tells workers apart, and `grep/` and `search/`, which search their files.
+//! What is asked by path: `by/`, which tells workers apart, `grep/` and `search/`, which search their files, and
+//! `compare/`.
 
 mod by;
+mod compare;
 mod grep;
 mod index;
 mod oracle;
 mod probes;
 mod scenario;
 mod search;
+mod synthesis;
 mod weapon;
 
 use std::collections::BTreeSet;

@@ -1,4 +1,5 @@
-//! `swarmletfs ls`, `tree`, `stat`, `cat`, `grep` and `search`: the tree without a mount, for where there is no FUSE.
+//! `swarmletfs ls`, `tree`, `stat`, `cat`, `grep`, `search` and `compare`: the tree without a mount, for where there is no
+//! FUSE.
 //!
 //! The stores are opened as by `since`, the tree is made in this process, and it is read through the calls that the
 //! kernel's requests become in a mount: so names, bytes, sizes, modes and times are those of a mount, and a view keeps to
@@ -8,6 +9,7 @@
 
 mod asked;
 pub(super) mod cat;
+pub(super) mod compare;
 mod cure;
 mod entry;
 pub(super) mod grep;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use percent_encoding::percent_decode;
 
 use super::own::OWN;
-use super::{Budget, Generated, grep, search};
+use super::{Budget, Generated, compare, grep, search};
 use crate::name::Name;
 
 /// Files without a dot in front that tools look for in any folder that they come to: git, whether it is a bare repository.
@@ -21,17 +21,20 @@ pub enum Kind {
     Grep,
     /// `search/<words>`: the passages that bear on the words.
     Search,
+    /// `compare/<a>..<b>`: what workers share and where they differ. At the root only.
+    Compare,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 2] = [Kind::Grep, Kind::Search];
+    pub const ALL: [Kind; 3] = [Kind::Grep, Kind::Search, Kind::Compare];
 
     /// The folder's name, without options.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Grep => grep::FOLDER,
             Kind::Search => search::FOLDER,
+            Kind::Compare => compare::FOLDER,
         }
     }
 
@@ -40,6 +43,7 @@ impl Kind {
         match self {
             Kind::Grep => include_str!("grep/README.md"),
             Kind::Search => include_str!("search/README.md"),
+            Kind::Compare => include_str!("compare/README.md"),
         }
     }
 
@@ -48,7 +52,13 @@ impl Kind {
         match self {
             Kind::Grep => Ask::Grep(grep::Options::default()),
             Kind::Search => Ask::Search(search::Options::default()),
+            Kind::Compare => Ask::Compare(compare::Options::default()),
         }
+    }
+
+    /// Whether it is asked at the root and nowhere else.
+    fn is_of_the_root_alone(self) -> bool {
+        self == Kind::Compare
     }
 }
 
@@ -59,15 +69,23 @@ pub enum Ask {
     Grep(grep::Options),
     /// Words.
     Search(search::Options),
+    /// Workers to be compared.
+    Compare(compare::Options),
 }
 
 impl Ask {
-    /// What a folder's name asks for; `None` if it is no name of ours.
+    /// What a folder's name asks for wherever something can be asked; `None` if it is no name of ours there.
     pub fn named(name: &Name) -> Option<Ask> {
+        Ask::at_root(name).filter(|ask| !ask.kind().is_of_the_root_alone())
+    }
+
+    /// What a folder's name asks for at the root; `None` if it is no name of ours.
+    pub fn at_root(name: &Name) -> Option<Ask> {
         let folder = Folder::read(name)?;
         match Kind::ALL.into_iter().find(|kind| kind.name() == folder.word)? {
             Kind::Grep => grep::Options::of(&folder).map(Ask::Grep),
             Kind::Search => search::Options::of(&folder).map(Ask::Search),
+            Kind::Compare => compare::Options::of(&folder).map(Ask::Compare),
         }
     }
 
@@ -76,6 +94,7 @@ impl Ask {
         match self {
             Ask::Grep(_) => Kind::Grep,
             Ask::Search(_) => Kind::Search,
+            Ask::Compare(_) => Kind::Compare,
         }
     }
 
@@ -87,6 +106,7 @@ impl Ask {
         match self {
             Ask::Grep(options) => options.ask(name).map(|query| Generated::Grep(Arc::new(query))),
             Ask::Search(options) => options.ask(name).map(|query| Generated::Search(Arc::new(query))),
+            Ask::Compare(options) => options.ask(name).map(|query| Generated::Compare(Arc::new(query))),
         }
     }
 }
@@ -102,7 +122,8 @@ pub(super) struct Folder<'a> {
 }
 
 impl<'a> Folder<'a> {
-    fn read(name: &'a Name) -> Option<Folder<'a>> {
+    /// `None` of a name that is of a file whose name we use, or has nothing behind its `@`.
+    pub(super) fn read(name: &'a Name) -> Option<Folder<'a>> {
         // With that ending a name is that of a file whose name we use.
         let text = std::str::from_utf8(name.as_bytes()).ok().filter(|text| !text.ends_with(OWN))?;
         let (words, mut of) = match text.split_once('@') {

@@ -31,6 +31,8 @@ impl Budget {
     pub const MAX_TOKENS: Budget = Budget { size: Budget::MAX.size / TOKEN, unit: Unit::Tokens };
     /// What a worker's evidence.txt takes if nothing is said.
     pub const WORKER: Budget = Budget::bytes(16_000);
+    /// What the passages in a worker's `summary@<words>` take if nothing is said.
+    pub const FOCUS: Budget = Budget::bytes(4_000);
     /// What the evidence.txt of a run or the swarm takes if nothing is said. Tools that show a command's output to an
     /// agent commonly cut at 30,000 characters; a larger file would be cut a second time.
     pub const SWARM: Budget = Budget::bytes(28_000);

@@ -17,16 +17,17 @@ use tracing::debug;
 pub(super) use ask::FOLDER;
 pub use ask::{Options, Query};
 use page::NAMES_PART;
+pub(super) use page::clip;
 pub use page::{Answer, Searched, Shown, ShownLine};
 
 use super::fragments::{GoOn, Made, Stamped};
-use super::own::{holds_everything, place, shown_path};
+use super::own::{at_in_text, holds_everything, place, shown_path};
 use super::shares::{Claim, deal};
 use super::{Budget, Rendered, Renderer, Scope};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Status};
-use crate::name::{Name, RelPath, printable};
+use crate::name::{Name, RelPath};
 use crate::search::regex::{self, Found, Hits, Line, Pattern};
 use crate::search::spread::spread;
 use crate::view::{Member, Visible};
@@ -224,7 +225,7 @@ fn candidates(of: &Stamped, known: &[Option<Made>], hits: Vec<Vec<Hits>>) -> Vec
         let outcome = known.as_ref().map_or(unknown, |(fragment, _)| fragment.outcome);
         let place = place(&member.name);
         files.extend(hits.into_iter().map(|hits| {
-            let path = printable(place.join_path(&shown_path(&hits.path)).as_bytes());
+            let path = at_in_text(&place, &hits.path);
             Candidate { member: member.clone(), outcome, turn, hits, path }
         }));
     }

@@ -5,7 +5,8 @@
 
 use super::Generated;
 use super::ask::Ask;
-use crate::name::{Name, RelPath};
+use super::clean::defuse;
+use crate::name::{Name, RelPath, printable};
 
 /// The file in `workers/` that is ours.
 pub const INDEX: &str = "index.json";
@@ -62,6 +63,11 @@ pub(super) fn shown_path(path: &RelPath) -> RelPath {
 pub(super) fn place(worker: &Name) -> RelPath {
     let name = shown(worker, is_index);
     RelPath::parse([WORKERS.as_bytes(), name.as_bytes()].concat()).unwrap_or_else(|_| name.into())
+}
+
+/// Where the file `path` of the worker at `place` is shown, as it is written in an answer.
+pub(super) fn at_in_text(place: &RelPath, path: &RelPath) -> String {
+    defuse(&printable(place.join_path(&shown_path(path)).as_bytes()))
 }
 
 /// Whether a file at the top of a worker's folder tells of everything once more: its metadata and its transcripts.

@@ -125,7 +125,7 @@ impl Namespace {
                 SUPERVISOR => Ok(Node::Supervisor(RelPath::root())),
                 SINCE => Ok(Node::Since),
                 BY => Ok(Node::By(By::Selection(Selection::default()))),
-                _ => asked(Scope::Swarm, name),
+                _ => asked(Scope::Swarm, name).or_else(|error| at_root(name).ok_or(error)),
             },
             Node::Since => {
                 let cursor = Cursor::parse(text).map_err(|_| Error::NotFound)?;
@@ -426,6 +426,11 @@ fn searched(node: &Node) -> Option<(Scope, Option<RelPath>)> {
         Node::By(By::Selection(selection)) => (Scope::Selected(selection.clone()), None),
         _ => return None,
     })
+}
+
+/// What a name asks for at the root alone.
+fn at_root(name: &Name) -> Option<Node> {
+    Ask::at_root(name).map(|ask| Node::Ask(Scope::Swarm, ask))
 }
 
 fn listed_generated(scope: &Scope) -> Vec<Listed> {

@@ -47,7 +47,12 @@ struct ByQuestion;
 impl Weighter<(File, Key), Arc<Version>> for ByQuestion {
     /// One, and one for every so many bytes of what was asked.
     fn weight(&self, ((_, file), _): &(File, Key), _: &Arc<Version>) -> u64 {
-        let asked = if let Generated::Grep(query) = file { query.regex.len() } else { 0 };
+        let asked = match file {
+            Generated::Grep(query) => query.regex.len(),
+            Generated::Search(query) | Generated::Focus(query) => query.words.len(),
+            Generated::Compare(query) => query.len(),
+            _ => 0,
+        };
         1 + asked as u64 / 256
     }
 }

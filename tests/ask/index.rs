@@ -38,7 +38,7 @@ const WORDS: [&str; 16] = [
 
 fn sentence(dice: &mut Dice) -> String {
     let words: Vec<&str> = (0..1 + dice.below(9)).map(|_| *dice.pick(&WORDS)).collect();
-    let between: &str = dice.pick(&[" ", " ", ", ", ": ", "_"]);
+    let between = *dice.pick(&[" ", " ", ", ", ": ", "_"]);
     words.join(between) + *dice.pick(&["\n", "\n", "\n\n", ". "])
 }
 
@@ -56,7 +56,10 @@ fn change(dice: &mut Dice, store: &TestStore) {
             fs::write(path.with_file_name("thread.jsonl"), format!("{}\n", json!({"role": "user", "content": body})))
                 .unwrap();
         }
-        _ => drop(store.call(&id, dice.below(4) as u32 + 1, dice.pick(&["sh", "sql"]), body)),
+        _ => {
+            let tool = *dice.pick(&["sh", "sql"]);
+            store.call(&id, dice.below(4) as u32 + 1, tool, body);
+        }
     }
 }
 

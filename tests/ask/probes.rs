@@ -38,7 +38,7 @@ const PROBES: &[(&str, &str)] = &[
 ];
 
 fn searches(log: &str) -> usize {
-    log.lines().filter(|line| line.contains("a search")).count()
+    log.lines().filter(|line| line.contains("a search") || line.contains("a comparison")).count()
 }
 
 #[test]
@@ -57,6 +57,8 @@ fn no_tool_searches_by_looking_around() {
         "search",
         "search.4k",
         "workers/alpha/search",
+        "compare",
+        "compare.4k@report",
         "workers/alpha",
         "workers/alpha/grep",
         "runs/r1",
@@ -74,9 +76,10 @@ fn no_tool_searches_by_looking_around() {
         }
     }
     // The control: a question is one.
-    mount.read("grep/needle");
-    mount.read("search/needle");
-    assert!(told() > 1, "{}", last(&fs::read_to_string(&log).unwrap()));
+    for (before, question) in ["grep/needle", "search/needle", "compare/alpha..beta"].into_iter().enumerate() {
+        mount.read(question);
+        assert_eq!(told(), before + 1, "{question}: {}", last(&fs::read_to_string(&log).unwrap()));
+    }
 }
 
 fn last(log: &str) -> String {

@@ -236,3 +236,34 @@ fn a_passage_is_found_anywhere_in_a_large_file_and_where_it_is_said_to_be() {
     fs::write(store.at("workers/w/tool_calls/001_log.txt"), log.replace('\n', " ")).unwrap();
     assert!(whole("okapi seen").contains("a okapi was seen"));
 }
+
+#[test]
+fn a_summary_can_be_asked_for_with_what_bears_on_words() {
+    let store = store();
+    let tree = store.tree();
+    let summary = text(&tree, "workers/db/summary");
+    let passages = |size: &str| text(&tree, &format!("workers/db/search{size}/refused"));
+    assert_eq!(text(&tree, "workers/db/summary@refused"), format!("{summary}\n{}", passages(".4000")));
+    assert_eq!(text(&tree, "workers/db/summary.300@refused"), format!("{summary}\n{}", passages(".300")));
+    for name in [
+        "summary@refused",
+        "runs/r1/summary@refused",
+        "workers/db/summary@",
+        "workers/db/summary.x@a",
+        "workers/db/summary@--",
+    ] {
+        assert_eq!(see(&tree, name).err(), Some(Error::NotFound), "{name}");
+    }
+    assert!(!names(&tree, "workers/db").iter().any(|name| name.contains('@')));
+    store.write("workers/db/summary@x", "own\n");
+    assert_eq!(text(&store.tree(), "workers/db/summary@x.own"), "own\n");
+}
+
+#[test]
+fn no_name_of_a_file_reads_as_ours() {
+    let store = store();
+    store.write("workers/docs/[EVIDENCE:run_id=1]", "a refused marker\n");
+    for answer in ["grep/refused", "search/refused"].map(|path| text(&store.tree(), path)) {
+        assert!(answer.contains("workers/docs/[\\EVIDENCE:run_id=1]") && !answer.contains("[EVIDENCE"), "{answer}");
+    }
+}

@@ -1,5 +1,7 @@
-//! `swarmletfs ls`, `tree`, `stat`, `cat`, `grep` and `search` as they are typed: the tree without a mount.
+//! `swarmletfs ls`, `tree`, `stat`, `cat`, `grep`, `search` and `compare`: the tree without a mount, for where there is no
+//! FUSE.
 
+mod compare;
 mod doors;
 mod files;
 mod grep;

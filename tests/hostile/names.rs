@@ -35,7 +35,7 @@ const TEXT: &[&str] = &[
     "back\\slash", "\\n", "\\x00", " leading", "trailing ", "  ", "a  b", "colon:colon", "a,b", "a=b", "a@b", "(a)", "#hash",
     // Dots, percents, and names that mean something elsewhere.
     "...", "....", ".hidden", "..hidden", "a..b", "a...", ".git", ".ignore", "%2F", "%00", "%%", "100%", "con", "nul",
-    "aux.txt", "latest", "README.md", "workers", "runs", "search", "null", "true", "-1", "x~2", "xx", "xx~2",
+    "aux.txt", "latest", "README.md", "workers", "runs", "searches", "null", "true", "-1", "x~2", "xx", "xx~2",
     // Twins in case and in composition.
     "CASE", "Case", "case", "\u{e9}", "e\u{301}", "\u{212b}", "\u{c5}", "A\u{30a}", "\u{fb01}", "fi", "stra\u{df}e",
     "STRASSE", "\u{130}", "i\u{307}",
@@ -69,7 +69,8 @@ fn corpus() -> BTreeSet<Vec<u8>> {
 }
 
 /// Names that we use ourselves in a worker's folder, or that are made of such.
-const OURS: [&str; 8] = [
+const OURS: [&str; 9] = [
+    "search",
     "summary",
     "index.json",
     "evidence.txt",

@@ -88,7 +88,7 @@ const GOOD: [&str; 7] = [
     "runs/r1/workers/w1",
 ];
 
-const PARTS: [&str; 31] = [
+const PARTS: [&str; 33] = [
     "..",
     "..",
     "..",
@@ -120,6 +120,8 @@ const PARTS: [&str; 31] = [
     "limit",
     "grep",
     "grep@..%2F*",
+    "compare",
+    "compare@..%2F..",
 ];
 
 /// The path made worse in one of many ways.

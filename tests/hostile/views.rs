@@ -289,6 +289,14 @@ fn tree(store: &TestStore, filter: &Filter) -> Tree {
     Tree::new(store.view(NEVER, filter.clone()), Settings::default())
 }
 
+/// Names of workers as they are asked for in `compare/`.
+fn listed_workers(tree: &Tree) -> Vec<String> {
+    let text = |name: Vec<u8>| String::from_utf8(name).ok();
+    let names = names(tree, "workers").unwrap().into_iter().filter_map(text);
+    let is_one = |name: &String| !name.starts_with('.') && !name.starts_with("index.json");
+    names.filter(is_one).map(|name| name.replace('%', "%25")).collect()
+}
+
 /// All there is to see, asked names too.
 fn everything(tree: &Tree) -> BTreeMap<Vec<u8>, Result<Seen, Error>> {
     let listed = see_folder(tree, "").unwrap();
@@ -303,12 +311,21 @@ fn everything(tree: &Tree) -> BTreeMap<Vec<u8>, Result<Seen, Error>> {
             "grep.i.2k@*.txt/error|a",
             "search/error a",
             "search.2k@*.txt/the -x",
+            "summary@error",
         ] {
             let path = [folder, asked.as_bytes()].concat();
             all.insert(path.clone(), see(tree, &path));
         }
     }
     all.extend(listed.into_iter().map(|(path, seen)| (path, Ok(seen))));
+    let ids: Vec<String> = listed_workers(tree);
+    for pair in ids.windows(2).take(3) {
+        let path = format!("compare.6k/{}..{}", pair[0], pair[1]).into_bytes();
+        all.insert(path.clone(), see(tree, &path));
+    }
+    for asked in ["compare/a..nobody", "compare@x y/a"] {
+        all.insert(asked.into(), see(tree, asked));
+    }
     for asked in ["by/status/failed/outcome/failed", "by/status/completed/limit/2", "by/tag/a", "by/run/48/tool/sh"] {
         let listed = names(tree, asked).map(|names| Seen::Link(names.concat()));
         all.insert(asked.into(), listed);

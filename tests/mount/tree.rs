@@ -18,7 +18,18 @@ fn the_root_lists_what_stands_for_the_swarm() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
-    let root = ["README.md", "by", "evidence.txt", "grep", "index.json", "runs", "summary", "supervisor", "workers"];
+    let root = [
+        "README.md",
+        "by",
+        "compare",
+        "evidence.txt",
+        "grep",
+        "index.json",
+        "runs",
+        "summary",
+        "supervisor",
+        "workers",
+    ];
     assert_eq!(mount.list(""), root);
     assert_eq!(mount.list("workers"), ["alpha", "beta", "gamma", "index.json", "index.json.own"]);
     assert_eq!(mount.list("runs"), ["latest", "r1", "r2"]);
@@ -37,7 +48,10 @@ fn a_store_without_notes_has_no_supervisor() {
     let store = TestStore::new();
     store.worker("a", json!({}));
     let mount = Mount::new(&store.path());
-    assert_eq!(mount.list(""), ["README.md", "by", "evidence.txt", "grep", "index.json", "runs", "summary", "workers"]);
+    assert_eq!(
+        mount.list(""),
+        ["README.md", "by", "compare", "evidence.txt", "grep", "index.json", "runs", "summary", "workers"]
+    );
     assert_eq!(mount.list("runs"), [""; 0]);
     assert_eq!(fs::metadata(mount.at("supervisor")).unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(fs::symlink_metadata(mount.at("runs/latest")).unwrap_err().kind(), ErrorKind::NotFound);

@@ -78,6 +78,9 @@ pub fn view(swarm: &Swarm, raw: &Raw, owner: Option<&str>) -> BTreeMap<Vec<u8>, 
     let asked = include_str!("../../src/render/search/README.md");
     put(&[b"search"], Shown::Folder(None));
     put(&[b"search/README.md"], Shown::Made { says: Says::Exactly(asked), mtime: None });
+    let compared = include_str!("../../src/render/compare/README.md");
+    put(&[b"compare"], Shown::Folder(None));
+    put(&[b"compare/README.md"], Shown::Made { says: Says::Exactly(compared), mtime: None });
     if whole {
         shared(&mut put, raw, &members);
     }

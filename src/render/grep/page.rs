@@ -382,7 +382,7 @@ fn write_line(out: &mut String, path: &str, line: &ShownLine) {
 }
 
 /// A line cleaned; if it is longer than `max` bytes, what is around its byte `place`, with how much was left out.
-fn clip(line: &[u8], place: usize, max: usize) -> String {
+pub(in crate::render) fn clip(line: &[u8], place: usize, max: usize) -> String {
     let clean = |part: &[u8]| defuse(&cleaned(part).0);
     if line.len() <= max {
         return clean(line);

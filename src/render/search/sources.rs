@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::super::own::{place, shown_path};
+use super::super::own::{at_in_text, place};
 use crate::catalog::Stamp;
 use crate::model::Outcome;
-use crate::name::{RelPath, printable};
+use crate::name::RelPath;
 use crate::store::read_range;
 use crate::view::{Folder, Member, View};
 
@@ -38,8 +38,7 @@ impl<'a> Sources<'a> {
 
     /// Where a file is shown, from the root of the tree.
     pub(super) fn shown_at(&self, worker: usize, path: &RelPath) -> String {
-        let shown = self.member(worker).map(|member| place(&member.name).join_path(&shown_path(path)));
-        shown.map(|shown| printable(shown.as_bytes())).unwrap_or_default()
+        self.member(worker).map(|member| at_in_text(&place(&member.name), path)).unwrap_or_default()
     }
 
     /// What a file holds there, in bytes; none if it cannot be read.

@@ -132,6 +132,7 @@ fn as_mounted(seed: u64, ground: &Ground, listed: &BTreeMap<Vec<u8>, Told>, prin
     assert_eq!(read, printed, "store {seed}");
     let asked = |path: &str| (mount.read(path), ground.printed(&[path.as_bytes()]));
     for path in [
+        "compare/nobody..noone",
         "evidence.900.txt",
         "since/0",
         "since/now",

@@ -1,0 +1,185 @@
+//! `swarmletfs compare`: what two or more workers share and where they differ.
+//!
+//! What is printed are the bytes of `compare/A..B` in the tree. Exit codes are those of diff: 1 says that something differs,
+//! 0 that nothing does, and says it only if everything could be compared.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::super::say::say;
+use super::super::{ViewArgs, exit, open::Wanted};
+use super::{Out, json};
+use crate::catalog::Freshness;
+use crate::render::Budget;
+use crate::render::compare::{Answer, Fact, Kind, Options, Query, Told};
+use crate::tree::{Settings, Tree};
+
+/// What is said below the options.
+pub(in crate::cli) const HELP: &str = "\
+Needs no mount. One line of counts; what is known of the workers, what all share said once; then their final words, outputs, \
+calls, files and logs. Files of one path are a unified diff, - of the first worker and + of the other; of a file that only \
+one has, the passages are shown that no file of the others has. What is left out is said with its place. In a mounted tree, \
+compare/A..B holds the same.
+
+--json prints an array with one object: query, workers, shared (facts that hold for all, by name), differing (an array of what \
+else holds for each), files (path, kind: equal, differs, only_in or not_compared, workers that have it, text as it is shown), \
+calls (text), not_compared (files that always differ), left_out (how many differences are not shown), or error.
+
+Examples:
+  swarmletfs compare worker-v1 worker-v2              two versions of a report
+  swarmletfs compare --aspect 'section 3' v1 v2       only what holds most of these words
+  swarmletfs compare -b 2000tok w1 w2 w3              three workers, within 2,000 tokens
+
+Exit code: 0 if nothing differs in their own files and calls, 1 if something does, 2 if something went wrong or not all could be \
+compared and nothing differs. metadata.json and what ends in .jsonl always differ and do not count.";
+
+/// What went wrong, as diff says it.
+const TROUBLE: u8 = 2;
+/// The folder that a worker may be named with.
+const WORKERS: &[u8] = b"workers/";
+
+/// What can be said to `compare`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct CompareArgs {
+    /// Workers, as they are named in workers/: two to eight
+    #[arg(value_name = "WORKER", required = true, num_args = 2..)]
+    workers: Vec<OsString>,
+
+    /// Show only what holds most of these words
+    #[arg(long, value_name = "WORDS", value_parser = words)]
+    aspect: Option<String>,
+
+    /// How large the answer may be: bytes, with k or M, or tokens, as in 8000tok [default: 28000]
+    #[arg(long, short, value_name = "SIZE", value_parser = Budget::parse)]
+    budget: Option<Budget>,
+
+    /// Print JSON: an array of one object
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    view: ViewArgs,
+}
+
+/// Prints what differs. The exit code is diff's.
+pub(in crate::cli) fn run(arguments: &CompareArgs) -> ExitCode {
+    match compare(arguments) {
+        Ok(code) => code,
+        Err(error) => {
+            exit::code(Err(error));
+            ExitCode::from(TROUBLE)
+        }
+    }
+}
+
+fn compare(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
+    let wanted = Wanted::choose(&arguments.view)?;
+    let tree = Tree::new(wanted.view(Freshness::default())?, Settings::default());
+    let options = Options { budget: arguments.budget, aspect: arguments.aspect.clone() };
+    let query = Query::of(options, arguments.workers.iter().map(|name| named(name)));
+    let answer = tree.compare(&query)?;
+    if answer.text.is_empty() && !arguments.json {
+        say("the budget is too small for any answer");
+    }
+    let mut out = Out::new();
+    let written = match arguments.json {
+        true => json::array(&mut out.stdout, |add| add(&Object::of(&query, &answer))),
+        false => out.text(&answer.text),
+    };
+    match written.and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(code(&answer)),
+    }
+}
+
+fn code(answer: &Answer) -> ExitCode {
+    match (&answer.error, answer.differs) {
+        (Some(_), _) => ExitCode::from(TROUBLE),
+        (None, true) => ExitCode::FAILURE,
+        (None, false) if answer.is_whole => ExitCode::SUCCESS,
+        (None, false) => ExitCode::from(TROUBLE),
+    }
+}
+
+/// The name of a worker that may have been typed as a path.
+fn named(typed: &OsStr) -> &[u8] {
+    let name = typed.as_bytes();
+    let name = name.strip_prefix(WORKERS).unwrap_or(name);
+    name.strip_suffix(b"/").unwrap_or(name)
+}
+
+fn words(text: &str) -> Result<String, String> {
+    let holds = text.chars().any(char::is_alphanumeric);
+    if holds { Ok(text.to_owned()) } else { Err("there is no word in it".into()) }
+}
+
+/// An answer.
+#[derive(Debug, Serialize)]
+struct Object {
+    query: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    workers: Vec<String>,
+    shared: Facts,
+    differing: Vec<Facts>,
+    files: Vec<File>,
+    calls: String,
+    not_compared: Vec<String>,
+    left_out: usize,
+    differs: bool,
+}
+
+/// Facts by their names.
+type Facts = serde_json::Map<String, serde_json::Value>;
+
+/// A file, or the outputs of calls that correspond.
+#[derive(Debug, Serialize)]
+struct File {
+    path: String,
+    kind: &'static str,
+    workers: Vec<String>,
+    text: String,
+}
+
+impl Object {
+    fn of(query: &Query, answer: &Answer) -> Object {
+        let Answer { error, workers, facts, files, calls, always, left_out, differs, .. } = answer;
+        Object {
+            query: query.to_string(),
+            error: error.clone(),
+            workers: workers.iter().map(|name| name.to_text().into_owned()).collect(),
+            shared: by_name(&facts.shared),
+            differing: facts.of.iter().map(|facts| by_name(facts)).collect(),
+            files: files.iter().map(File::of).collect(),
+            calls: calls.clone(),
+            not_compared: always.clone(),
+            left_out: *left_out,
+            differs: *differs,
+        }
+    }
+}
+
+impl File {
+    fn of(told: &Told) -> File {
+        File {
+            path: told.path.clone(),
+            kind: match told.kind {
+                Kind::Equal => "equal",
+                Kind::Differs => "differs",
+                Kind::OnlyIn => "only_in",
+                Kind::Unread => "not_compared",
+            },
+            workers: told.workers.iter().map(|name| name.to_text().into_owned()).collect(),
+            text: told.text.clone(),
+        }
+    }
+}
+
+fn by_name(facts: &[Fact]) -> Facts {
+    facts.iter().map(|fact| (fact.label.to_owned(), fact.value.clone().into())).collect()
+}

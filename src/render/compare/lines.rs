@@ -1,0 +1,274 @@
+//! Which lines two texts have in common, and hunks of those that they have not.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::time::Instant;
+
+use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
+
+/// How many lines are shown before and behind each that differs.
+pub(super) const CONTEXT: usize = 3;
+/// The longest heading that is shown, in bytes.
+const HEADING_MAX: usize = 100;
+
+/// One line of a hunk, by its number in its text from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// In both.
+    Same(usize, usize),
+    /// In the first alone.
+    Old(usize),
+    /// In the second alone.
+    New(usize),
+}
+
+/// Where the lines of a text are, each with its end of line.
+pub(super) fn lines(text: &[u8]) -> Vec<Range<usize>> {
+    let mut start = 0;
+    let mut all = Vec::new();
+    for end in memchr::memchr_iter(b'\n', text).map(|at| at + 1).chain([text.len()]) {
+        if end > start {
+            all.push(start..end);
+        }
+        start = end;
+    }
+    all
+}
+
+/// The items that two sequences have in common, in order, as pairs of numbers. After `deadline` it is no longer looked
+/// for as many as there can be.
+pub(super) fn common<T: AsRef<[u8]>>(old: &[T], new: &[T], deadline: Instant) -> Vec<(usize, usize)> {
+    // What only one of them has cannot be in common: without it, texts that have little in common are compared fast.
+    let mut known: HashMap<&[u8], (u32, bool)> = HashMap::new();
+    for item in old {
+        let next = known.len() as u32;
+        known.entry(item.as_ref()).or_insert((next, false));
+    }
+    let in_new: Vec<(u32, usize)> = new
+        .iter()
+        .enumerate()
+        .filter_map(|(at, item)| {
+            let (number, is_shared) = known.get_mut(item.as_ref())?;
+            *is_shared = true;
+            Some((*number, at))
+        })
+        .collect();
+    let in_old: Vec<(u32, usize)> = old
+        .iter()
+        .enumerate()
+        .filter_map(|(at, item)| {
+            known.get(item.as_ref()).filter(|(_, shared)| *shared).map(|(number, _)| (*number, at))
+        })
+        .collect();
+    let numbers = |of: &[(u32, usize)]| of.iter().map(|(number, _)| *number).collect::<Vec<u32>>();
+    let (from, to) = (numbers(&in_old), numbers(&in_new));
+    let ops = capture_diff_slices_deadline(Algorithm::Myers, &from, &to, Some(deadline));
+    let equal = ops.into_iter().filter_map(|op| match op {
+        DiffOp::Equal { old_index, new_index, len } => Some((old_index..old_index + len).zip(new_index..)),
+        _ => None,
+    });
+    let place = |(a, b): (usize, usize)| Some((in_old.get(a)?.1, in_new.get(b)?.1));
+    equal.flatten().filter_map(place).collect()
+}
+
+/// The pairs without those in the midst of changes that say nothing by themselves: empty lines and braces.
+pub(super) fn telling<T: AsRef<[u8]>>(pairs: &[(usize, usize)], old: &[T], new: &[T]) -> Vec<(usize, usize)> {
+    let ends = (old.len(), new.len());
+    let says = |at: usize| old.get(at).is_some_and(|line| line.as_ref().iter().any(is_word));
+    let mut kept = Vec::with_capacity(pairs.len());
+    for run in pairs.chunk_by(|a, b| (a.0 + 1, a.1 + 1) == *b) {
+        let is_begin = run.first() == Some(&(0, 0));
+        let is_end = run.last().is_some_and(|(a, b)| (a + 1, b + 1) == ends);
+        if is_begin || is_end || run.iter().any(|(old, _)| says(*old)) {
+            kept.extend_from_slice(run);
+        }
+    }
+    // Those before what is kept, and behind it, stay.
+    let mut all: Vec<(usize, usize)> = Vec::with_capacity(pairs.len());
+    let is_same = |a: usize, b: usize| old.get(a).zip(new.get(b)).is_some_and(|(a, b)| a.as_ref() == b.as_ref());
+    for (a, b) in kept.into_iter().chain([ends]) {
+        let mut begin = all.last().map_or((0, 0), |(a, b)| (a + 1, b + 1));
+        while begin.0 < a && begin.1 < b && is_same(begin.0, begin.1) {
+            all.push(begin);
+            begin = (begin.0 + 1, begin.1 + 1);
+        }
+        let most = (a - begin.0).min(b - begin.1);
+        let behind = (1..=most).take_while(|back| is_same(a - back, b - back)).count();
+        all.extend((1..=behind).rev().map(|back| (a - back, b - back)));
+        all.extend((a < ends.0 && b < ends.1).then_some((a, b)));
+    }
+    all
+}
+
+fn is_word(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || !byte.is_ascii()
+}
+
+/// The lines that differ, with those around them, as hunks.
+pub(super) fn hunks(pairs: &[(usize, usize)], ends: (usize, usize)) -> Vec<Vec<Step>> {
+    let (mut hunks, mut open): (Vec<Vec<Step>>, Vec<Step>) = (Vec::new(), Vec::new());
+    let (mut old, mut new) = (0, 0);
+    let mut same: Vec<Step> = Vec::new();
+    for (a, b) in pairs.iter().copied().chain([ends]) {
+        if (old, new) != (a, b) {
+            // What both have stands in between, or ends one hunk and begins another.
+            let begin = same.len().saturating_sub(CONTEXT);
+            if !open.is_empty() && same.len() > 2 * CONTEXT {
+                open.extend(same.iter().take(CONTEXT));
+                hunks.push(std::mem::take(&mut open));
+            }
+            let begin = if open.is_empty() { begin } else { 0 };
+            open.extend(same.drain(..).skip(begin));
+            open.extend((old..a).map(Step::Old));
+            open.extend((new..b).map(Step::New));
+        }
+        same.push(Step::Same(a, b));
+        (old, new) = (a + 1, b + 1);
+    }
+    // The last is no line, but the end.
+    same.pop();
+    if !open.is_empty() {
+        open.extend(same.into_iter().take(CONTEXT));
+        hunks.push(open);
+    }
+    hunks
+}
+
+/// What a hunk begins with, as unified diffs have it: `@@ -3,7 +3,9 @@`.
+pub(super) fn head(hunk: &[Step]) -> String {
+    let side = |number: fn(&Step) -> Option<usize>, before: usize| {
+        let mut numbers = hunk.iter().filter_map(number);
+        let first = numbers.next();
+        let count = first.map_or(0, |_| 1 + numbers.count());
+        format!("{},{count}", first.map_or(before, |first| first + 1))
+    };
+    let old = |step: &Step| match step {
+        Step::Same(old, _) | Step::Old(old) => Some(*old),
+        Step::New(_) => None,
+    };
+    let new = |step: &Step| match step {
+        Step::Same(_, new) | Step::New(new) => Some(*new),
+        Step::Old(_) => None,
+    };
+    format!("@@ -{} +{} @@", side(old, 0), side(new, 0))
+}
+
+/// The headings of a text, by their lines.
+pub(super) struct Headings(Vec<(usize, usize, String)>);
+
+impl Headings {
+    /// Those of `lines`: Markdown's.
+    pub(super) fn of<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Headings {
+        let mut is_code = false;
+        let heading = |(at, line): (usize, &[u8])| {
+            is_code ^= line.starts_with(b"```");
+            let level = line.iter().take_while(|byte| **byte == b'#').count();
+            let is_one = !is_code && (1..=6).contains(&level) && line.get(level) == Some(&b' ');
+            is_one.then(|| (at, level, String::from_utf8_lossy(line).trim().to_owned()))
+        };
+        Headings(lines.enumerate().filter_map(heading).collect())
+    }
+
+    /// Under which headings the line `at` stands, the outermost first.
+    pub(super) fn over(&self, at: usize) -> String {
+        let mut inside = usize::MAX;
+        let mut over: Vec<(Reverse<usize>, &str)> = Vec::new();
+        for (line, level, text) in self.0.iter().rev() {
+            if *line <= at && *level < inside {
+                inside = *level;
+                over.push((Reverse(*line), text));
+            }
+        }
+        over.reverse();
+        let texts: Vec<&str> = over.into_iter().map(|(_, text)| text).collect();
+        // The innermost tells most.
+        let joined = texts.join(" > ");
+        match joined.len() > HEADING_MAX {
+            true => texts.last().map(|text| (*text).to_owned()).unwrap_or_default(),
+            false => joined,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn later() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+
+    fn texts(text: &str) -> Vec<&str> {
+        lines(text.as_bytes()).into_iter().map(|range| text.get(range).unwrap().trim_end()).collect()
+    }
+
+    fn diff(old: &str, new: &str) -> String {
+        let (old, new) = (texts(old), texts(new));
+        let ends = (old.len(), new.len());
+        let pairs = telling(&common(&old, &new, later()), &old, &new);
+        let line = |step: &Step| match step {
+            Step::Same(a, _) => format!(" {}\n", old[*a]),
+            Step::Old(a) => format!("-{}\n", old[*a]),
+            Step::New(b) => format!("+{}\n", new[*b]),
+        };
+        hunks(&pairs, ends).iter().map(|hunk| head(hunk) + "\n" + &hunk.iter().map(line).collect::<String>()).collect()
+    }
+
+    #[test]
+    fn hunks_are_those_of_a_unified_diff() {
+        assert_eq!(diff("a\nb\nc\n", "a\nb\nc\n"), "");
+        assert_eq!(diff("a\nb\nc\n", "a\nx\nc\n"), "@@ -1,3 +1,3 @@\n a\n-b\n+x\n c\n");
+        assert_eq!(diff("", "x\n"), "@@ -0,0 +1,1 @@\n+x\n");
+        assert_eq!(diff("x\n", ""), "@@ -1,1 +0,0 @@\n-x\n");
+        let old: String = (0..30).map(|n| format!("{n}\n")).collect();
+        let new = old.replace("\n5\n", "\nfive\n").replace("\n25\n", "\n");
+        assert_eq!(
+            diff(&old, &new),
+            "@@ -3,7 +3,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n@@ -23,7 +23,6 @@\n 22\n 23\n 24\n-25\n 26\n 27\n 28\n"
+        );
+        let near = old.replace("\n5\n", "\nfive\n").replace("\n12\n", "\ntwelve\n");
+        assert_eq!(diff(&old, &near).matches("@@ -").count(), 1, "six lines between two changes keep them together");
+    }
+
+    #[test]
+    fn empty_lines_in_common_do_not_tear_what_was_rewritten() {
+        assert_eq!(diff("one\n\ntwo\n", "three\n\nfour\n"), "@@ -1,3 +1,3 @@\n-one\n-\n-two\n+three\n+\n+four\n");
+        assert_eq!(
+            diff("a\nb\n\nc\nd\n", "a\nx\n\ny\n\nc\ne\n"),
+            "@@ -1,5 +1,7 @@\n a\n-b\n+x\n+\n+y\n \n c\n-d\n+e\n"
+        );
+    }
+
+    #[test]
+    fn a_line_stands_under_its_headings() {
+        let text = "# A\nx\n## B\ny\n```\n# no\n```\n### C\nz\n## D\nw\n";
+        let headings = Headings::of(texts(text).into_iter().map(str::as_bytes));
+        assert_eq!(headings.over(1), "# A");
+        assert_eq!(headings.over(5), "# A > ## B");
+        assert_eq!(headings.over(8), "# A > ## B > ### C");
+        assert_eq!(headings.over(10), "# A > ## D");
+    }
+
+    proptest! {
+        #[test]
+        fn a_diff_leads_from_one_text_to_the_other(
+            old in proptest::collection::vec("[abc{}]?", 0..40), new in proptest::collection::vec("[abc{}]?", 0..40),
+        ) {
+            let ends = (old.len(), new.len());
+            let pairs = telling(&common(&old, &new, later()), &old, &new);
+            prop_assert!(pairs.iter().all(|(a, b)| old[*a] == new[*b]));
+            prop_assert!(pairs.is_sorted_by(|x, y| x.0 < y.0 && x.1 < y.1));
+            let steps: Vec<Step> = hunks(&pairs, ends).concat();
+            let gone: Vec<usize> = steps.iter().filter_map(|s| if let Step::Old(a) = s { Some(*a) } else { None }).collect();
+            let come: Vec<usize> = steps.iter().filter_map(|s| if let Step::New(b) = s { Some(*b) } else { None }).collect();
+            let unpaired = |all: usize, of: Vec<usize>| (0..all).filter(|n| !of.contains(n)).collect::<Vec<_>>();
+            prop_assert_eq!(gone, unpaired(old.len(), pairs.iter().map(|p| p.0).collect()));
+            prop_assert_eq!(come, unpaired(new.len(), pairs.iter().map(|p| p.1).collect()));
+        }
+    }
+}
