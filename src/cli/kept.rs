@@ -49,11 +49,16 @@ pub(super) fn open(stores: &[PathBuf]) -> Option<Arc<DiskCache>> {
         .map(Arc::new)
 }
 
-/// Opens the folder of the index. Errors: the one that was named cannot be used; any other is done without.
-pub(super) fn open_index(stores: &[PathBuf], keep: &KeepArgs) -> anyhow::Result<Option<Arc<DiskCache>>> {
+/// Opens the folder of the index: the one that was named, or one in `cache`, the folder of all else. Errors: the one that
+/// was named cannot be used; any other is done without.
+pub(super) fn open_index(
+    stores: &[PathBuf],
+    keep: &KeepArgs,
+    cache: Option<&DiskCache>,
+) -> anyhow::Result<Option<Arc<DiskCache>>> {
     let named = keep.index.is_some();
-    let place = keep.index.clone().or_else(|| Some(place()?.join(INDEX)));
-    let Some(place) = place.filter(|_| !keep.no_index && (named || !keep.no_cache)) else { return Ok(None) };
+    let inside = || cache.and_then(|_| Some(place()?.join(INDEX)));
+    let Some(place) = keep.index.clone().or_else(inside).filter(|_| !keep.no_index) else { return Ok(None) };
     let opened = usable(&place, stores, INDEX_MOST);
     let why = || format!("the index cannot be kept in {}", shown(&place));
     match opened {

@@ -35,7 +35,7 @@ impl Wanted {
     /// Opens and reads the stores.
     pub(super) fn view(&self, freshness: Freshness) -> anyhow::Result<View> {
         let cache = if self.keep.no_cache { None } else { kept::open(&self.stores) };
-        let index = kept::open_index(&self.stores, &self.keep)?;
+        let index = kept::open_index(&self.stores, &self.keep, cache.as_deref())?;
         let open = |store: &PathBuf| {
             let mut source = Source::open(store)?;
             if let Some(cache) = &cache {

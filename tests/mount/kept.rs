@@ -41,10 +41,12 @@ fn read_by(mount: &Mount) -> u64 {
     io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
 }
 
-/// The files in which something is kept.
+/// The files in which something is kept, those of the index of words too.
 fn kept(caches: &Path) -> Vec<PathBuf> {
-    let files = fs::read_dir(caches.join("swarmletfs")).into_iter().flatten();
-    let whole = |path: &PathBuf| !path.file_name().unwrap().to_str().unwrap().starts_with('.');
+    let folder = caches.join("swarmletfs");
+    let files =
+        [folder.join("index"), folder].into_iter().flat_map(|folder| fs::read_dir(folder).into_iter().flatten());
+    let whole = |path: &PathBuf| path.is_file() && !path.file_name().unwrap().to_str().unwrap().starts_with('.');
     files.map(|file| file.unwrap().path()).filter(whole).collect()
 }
 

@@ -26,6 +26,7 @@ fn the_root_lists_what_stands_for_the_swarm() {
         "grep",
         "index.json",
         "runs",
+        "search",
         "summary",
         "supervisor",
         "workers",
@@ -50,7 +51,7 @@ fn a_store_without_notes_has_no_supervisor() {
     let mount = Mount::new(&store.path());
     assert_eq!(
         mount.list(""),
-        ["README.md", "by", "compare", "evidence.txt", "grep", "index.json", "runs", "summary", "workers"]
+        ["README.md", "by", "compare", "evidence.txt", "grep", "index.json", "runs", "search", "summary", "workers"]
     );
     assert_eq!(mount.list("runs"), [""; 0]);
     assert_eq!(fs::metadata(mount.at("supervisor")).unwrap_err().kind(), ErrorKind::NotFound);
