@@ -6,7 +6,7 @@ use super::super::own::{holds_everything, place, shown_path};
 use super::Query;
 use crate::name::{Name, RelPath};
 use crate::search::glob::{Glob, is_under};
-use crate::search::ranked::{Filters, Weight, tool_of};
+use crate::search::ranked::{Filters, Values, Weight, tool_of};
 use crate::view::Member;
 
 /// What a file counts, in hundredths: one that tells of everything once more counts less than what it tells of.
@@ -18,25 +18,47 @@ pub(super) struct Wanted<'a> {
     under: Option<&'a RelPath>,
     glob: Option<Glob>,
     filters: &'a Filters,
+    workers: Globs,
+    tools: Globs,
+    paths: Globs,
+}
+
+/// The globs of a filter, ready to be held against names.
+struct Globs {
+    any: Vec<Glob>,
+    none: Vec<Glob>,
+}
+
+impl Globs {
+    /// What is no glob was taken for a word when the question was read.
+    fn of(values: &Values) -> Globs {
+        let globs = |texts: &[String]| texts.iter().filter_map(|text| Glob::new(text).ok()).collect();
+        Globs { any: globs(&values.any), none: globs(&values.none) }
+    }
+
+    /// Whether one of those fits of which one has to, and none of the others.
+    fn admit(&self, fits: impl Fn(&Glob) -> bool) -> bool {
+        (self.any.is_empty() || self.any.iter().any(&fits)) && !self.none.iter().any(fits)
+    }
 }
 
 impl<'a> Wanted<'a> {
     /// The error is what is wrong with a glob.
     pub(super) fn of(query: &'a Query, filters: &'a Filters) -> Result<Wanted<'a>, String> {
         let glob = query.options.glob.as_deref().map(Glob::new).transpose()?;
-        Ok(Wanted { under: query.under.as_ref(), glob, filters })
+        let [workers, tools, paths] = [&filters.workers, &filters.tools, &filters.paths].map(Globs::of);
+        Ok(Wanted { under: query.under.as_ref(), glob, filters, workers, tools, paths })
     }
 
     /// Whether files of this worker may be shown.
     pub(super) fn admits(&self, member: &Member) -> bool {
         let worker = &member.entry.worker;
-        let Filters { workers, statuses, .. } = self.filters;
         let name = member.name.to_text();
         let is_status = |word: &str| {
             let own = worker.status_source.as_deref();
             worker.status.as_str().eq_ignore_ascii_case(word) || own.is_some_and(|own| own.eq_ignore_ascii_case(word))
         };
-        workers.admit(|glob| is_of(glob, &name)) && statuses.admit(is_status)
+        self.workers.admit(|glob| glob.is_of(&name)) && self.filters.statuses.admit(is_status)
     }
 
     /// What the file at `path` of a worker is worth whose files are `admitted` or not.
@@ -47,16 +69,11 @@ impl<'a> Wanted<'a> {
     }
 
     fn is_for(&self, worker: &Name, path: &RelPath) -> bool {
-        let Filters { tools, paths, .. } = self.filters;
         let tool = tool_of(path).map(String::from_utf8_lossy);
         let at = |path: &RelPath| place(worker).join_path(&shown_path(path));
         self.under.is_none_or(|under| is_under(path, under))
             && self.glob.as_ref().is_none_or(|glob| glob.is_for(&at, path))
-            && tools.admit(|glob| tool.as_deref().is_some_and(|tool| is_of(glob, tool)))
-            && paths.admit(|text| Glob::new(text).is_ok_and(|glob| glob.is_for(&at, path)))
+            && self.tools.admit(|glob| tool.as_deref().is_some_and(|tool| glob.is_of(tool)))
+            && self.paths.admit(|glob| glob.is_for(&at, path))
     }
-}
-
-fn is_of(glob: &str, name: &str) -> bool {
-    Glob::new(glob).is_ok_and(|glob| glob.is_of(name))
 }

@@ -208,7 +208,7 @@ impl Ranked<'_> {
     }
 
     fn path(&self, (worker, part, piece): Piece) -> Option<RelPath> {
-        Some(self.workers.get(worker)?.parts.get(part)?.pieces().get(piece)?.path())
+        Some(self.workers.get(worker)?.parts.get(part)?.pieces().get(piece)?.path.clone())
     }
 
     /// The first passage of the piece, which is its name, and the one behind its last.

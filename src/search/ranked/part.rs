@@ -29,7 +29,9 @@ static ESCAPE: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// A file, or a part of one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Piece {
-    path: Vec<u8>,
+    /// The file, from the worker's folder.
+    #[serde(with = "path")]
+    pub(super) path: RelPath,
     /// Where in the file it begins, in bytes.
     pub(super) start: u64,
     /// How many passages it has; the first one is its name.
@@ -39,10 +41,19 @@ pub(super) struct Piece {
     pub(super) near: [u64; NEAR.len()],
 }
 
-impl Piece {
-    /// The file, from the worker's folder.
-    pub(super) fn path(&self) -> RelPath {
-        RelPath::parse(&self.path).unwrap_or_else(|_| RelPath::root())
+/// How a path is written down.
+mod path {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::name::RelPath;
+
+    pub(super) fn serialize<S: Serializer>(path: &RelPath, to: S) -> Result<S::Ok, S::Error> {
+        path.as_bytes().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<RelPath, D::Error> {
+        RelPath::parse(Vec::deserialize(from)?).map_err(D::Error::custom)
     }
 }
 
@@ -97,7 +108,7 @@ impl Part {
 
     /// How much memory it takes, about, in bytes.
     pub(super) fn size(&self) -> usize {
-        let names: usize = self.head.pieces.iter().map(|piece| piece.path.len() + size_of::<Piece>()).sum();
+        let names: usize = self.head.pieces.iter().map(|piece| piece.path.as_bytes().len() + size_of::<Piece>()).sum();
         names + 12 * self.head.lengths.len() + self.terms.as_fst().as_bytes().len() + self.postings.len()
     }
 
@@ -194,7 +205,7 @@ impl Maker {
         });
         let passages = u32::try_from(counts.len()).unwrap_or(u32::MAX);
         let words = sum(counts);
-        self.head.pieces.push(Piece { path: path.as_bytes().to_vec(), start, passages, words, near });
+        self.head.pieces.push(Piece { path: path.clone(), start, passages, words, near });
     }
 
     fn passage(&mut self, text: &str, length: u32) {
@@ -353,7 +364,7 @@ mod tests {
         // Each passage is counted once for every passage that it is near to.
         let near = [2 * 2 + 124 * 3 + 2 * 3 + 124 * 3 + 2 * 2, 2 * 3 + 124 * 4 + 2 * 5 + 124 * 4 + 2 * 3];
         assert_eq!(part.pieces().iter().map(|piece| piece.near).collect::<Vec<_>>(), [near, [6, 6]]);
-        let pieces: Vec<_> = part.pieces().iter().map(|piece| (piece.path().display(), piece.passages)).collect();
+        let pieces: Vec<_> = part.pieces().iter().map(|piece| (piece.path.display(), piece.passages)).collect();
         assert_eq!(pieces, [("a.txt".into(), 5), ("b.txt".into(), 2)]);
     }
 

@@ -197,16 +197,24 @@ struct Place<'a> {
     words: [u64; FILE],
 }
 
+/// What a passage and its neighbourhoods hold, one after the other.
+struct Tallies(Vec<Tally>);
+
+impl Tallies {
+    fn new(terms: usize) -> Tallies {
+        Tallies((0..FILE).map(|_| Tally::new(terms)).collect())
+    }
+}
+
 /// Gives every passage of a piece that has a word of the question in its neighbourhood.
 fn each_place(
     part: &Part,
     matches: &[Match],
     (first, end): (u32, u32),
-    terms: usize,
+    Tallies(tallies): &mut Tallies,
     mut take: impl FnMut(&Place<'_>),
 ) {
     let far = NEAR.iter().copied().max().unwrap_or(0) as u32;
-    let mut tallies: Vec<Tally> = (0..FILE).map(|_| Tally::new(terms)).collect();
     let mut next = first;
     let mut rest = matches;
     while let Some(found) = rest.first() {
@@ -215,7 +223,7 @@ fn each_place(
         for passage in from..to {
             let around = |near: u32| (passage.saturating_sub(near).max(first), (passage + near + 1).min(end));
             let mut words = [0; FILE];
-            for ((near, words), tally) in std::iter::once(0).chain(NEAR).zip(&mut words).zip(&mut tallies) {
+            for ((near, words), tally) in std::iter::once(0).chain(NEAR).zip(&mut words).zip(tallies.iter_mut()) {
                 let (from, to) = around(near as u32);
                 let counts = part.words().get(from as usize..to as usize).unwrap_or_default();
                 *words = counts.iter().map(|count| u64::from(*count)).sum();
@@ -224,7 +232,7 @@ fn each_place(
                 let near = matches.get(begin..).unwrap_or_default().iter().take_while(|found| found.passage < to);
                 near.for_each(|found| tally.add(found));
             }
-            take(&Place { passage, tallies: &tallies, words });
+            take(&Place { passage, tallies, words });
         }
         next = next.max(to);
         rest = rest.get(rest.partition_point(|other| other.passage <= found.passage)..).unwrap_or_default();
@@ -246,8 +254,10 @@ fn levels(query: &Query) -> Vec<Level> {
 
 /// Counts what there is in a part: of files that count, and of the others.
 fn count(part: &Part, matches: &Matches, counts: &dyn Fn(&RelPath) -> bool, [counted, others]: &mut [Vec<Level>; 2]) {
+    let terms = counted.first().map_or(0, |level| level.with.len());
+    let (mut whole, mut tallies) = (Tally::new(terms), Tallies::new(terms));
     for ((first, end), piece) in bounds(part).zip(part.pieces()) {
-        let levels = if counts(&piece.path()) { &mut *counted } else { &mut *others };
+        let levels = if counts(&piece.path) { &mut *counted } else { &mut *others };
         let words = std::iter::once(piece.words).chain(piece.near).chain([piece.words]);
         for (at, (level, words)) in levels.iter_mut().zip(words).enumerate() {
             level.places += if at == FILE { 1 } else { u64::from(piece.passages) };
@@ -257,14 +267,13 @@ fn count(part: &Part, matches: &Matches, counts: &dyn Fn(&RelPath) -> bool, [cou
         if within.is_empty() {
             continue;
         }
-        let terms = levels.first().map_or(0, |level| level.with.len());
         let add = |level: &mut Level, tally: &Tally| {
             tally.there.iter().for_each(|term| level.with.get_mut(*term).into_iter().for_each(|with| *with += 1));
         };
-        let mut whole = Tally::new(terms);
+        whole.clear();
         within.iter().for_each(|found| whole.add(found));
         levels.get_mut(FILE).into_iter().for_each(|file| add(file, &whole));
-        each_place(part, within, (first, end), terms, |place| {
+        each_place(part, within, (first, end), &mut tallies, |place| {
             levels.iter_mut().zip(place.tallies).for_each(|(level, tally)| add(level, tally));
         });
     }
@@ -310,18 +319,19 @@ fn score(
     scored: &mut Vec<Scored>,
 ) {
     let terms = levels.first().map_or(0, |level| level.worth.len());
+    let (mut whole, mut tallies) = (Tally::new(terms), Tallies::new(terms));
     for (piece, ((first, end), of)) in bounds(part).zip(part.pieces()).enumerate() {
         let within = matches.within(first, end);
-        let weight = if within.is_empty() { 0 } else { weigh(&of.path()).score };
+        let weight = if within.is_empty() { 0 } else { weigh(&of.path).score };
         if weight == 0 {
             continue;
         }
         let unit = UNIT * f64::from(weight) / 100.0;
-        let mut whole = Tally::new(terms);
+        whole.clear();
         within.iter().for_each(|found| whole.add(found));
         let of_file = levels.get(FILE).map_or(0.0, |level| level.score(&whole, of.words));
         let begin = scored.len();
-        each_place(part, within, (first, end), terms, |place| {
+        each_place(part, within, (first, end), &mut tallies, |place| {
             let near = levels.iter().zip(place.tallies).zip(place.words);
             let near: f64 = near.map(|((level, tally), words)| level.score(tally, words)).sum();
             let score = ((near + of_file) * unit).round() as i64;
