@@ -182,6 +182,16 @@ fn what_says_the_same_is_shown_once_and_counted() {
 }
 
 #[test]
+fn files_of_one_name_are_each_found_by_it() {
+    let store = TestStore::new();
+    store.worker("w", json!({}));
+    for (call, word) in [(1, "one"), (2, "two"), (3, "three")] {
+        store.call("w", call, "browser", format!("page {word} was read\n"));
+    }
+    assert_eq!(found(&store, "search/browser").len(), 3);
+}
+
+#[test]
 fn no_worker_can_write_a_line_of_ours() {
     let store = store();
     let honest = text(&store.tree(), "search/refused");

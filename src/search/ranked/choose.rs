@@ -222,8 +222,11 @@ impl Ranked<'_> {
         at.passage + 1 < self.bounds(at).1
     }
 
-    /// A hash of what a passage says.
+    /// A hash of what a passage says; none of a name, which many files may have.
     fn said(&self, at: At) -> Option<u64> {
+        if at.passage == self.bounds(at).0 {
+            return None;
+        }
         self.part(at)?.said().get(at.passage as usize).copied()
     }
 
