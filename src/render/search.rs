@@ -22,11 +22,12 @@ use sources::Sources;
 use wanted::Wanted;
 
 use super::fragments::{GoOn, Stamped};
+use super::own::holds_everything;
 use super::{Budget, Rendered, Renderer, Scope};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::name::RelPath;
-use crate::search::ranked::{self, Hit, Indexed, Ranked, Room};
+use crate::search::ranked::{self, Hit, Matched, Ranked, Room};
 use crate::search::spread::spread;
 use crate::view::{Member, Visible};
 
@@ -80,14 +81,13 @@ impl Renderer {
             Ok(wanted) => wanted,
             Err(error) => return (Answer::refused(query, error, budget), true),
         };
-        let (of, indexed, searched) = self.words_of(stamped, &until(7));
-        let admitted: Vec<bool> = of.iter().map(|(member, _)| wanted.admits(member)).collect();
-        let names: Vec<_> = of.iter().map(|(member, _)| &member.name).zip(admitted).collect();
-        let weigh = |worker: usize, path: &RelPath| match names.get(worker) {
-            Some((name, admitted)) => wanted.weight(name, path, *admitted),
-            None => ranked::Weight { score: 0, counts: false },
+        let (of, matched, searched) = self.matched(stamped, &asked, &until(7));
+        let admitted: Vec<_> = of.iter().map(|(member, _)| (&member.name, wanted.admits(member))).collect();
+        let weigh = |worker: usize, path: &RelPath| match admitted.get(worker) {
+            Some((name, true)) => wanted.weight(name, path),
+            _ => 0,
         };
-        let mut ranked = ranked::rank(&indexed, &asked, &weigh);
+        let mut ranked = ranked::rank(matched, &asked, &weigh);
         let sources = Sources::new(&self.view, of);
         let go_on = until(10);
         let mut complete =
@@ -99,29 +99,36 @@ impl Renderer {
         (answer, complete)
     }
 
-    /// The members that could be read, in the order of their names, which is that of paths; what there is of the words of
-    /// each; and what that is of.
-    fn words_of<'a>(&self, stamped: &'a Stamped, go_on: GoOn<'_>) -> (Known<'a>, Vec<Indexed>, Searched) {
+    /// The members that could be read, in the order of their names, which is that of paths; where the words of `asked` are
+    /// among those of each; and what that is of. What there is of all other words is let go of, worker by worker.
+    fn matched<'a>(
+        &self,
+        stamped: &'a Stamped,
+        asked: &ranked::Query,
+        go_on: GoOn<'_>,
+    ) -> (Known<'a>, Vec<Matched>, Searched) {
         let mut members: Vec<&(Arc<Member>, Result<Arc<Stamp>>)> = stamped.iter().collect();
         members.sort_by_key(|(member, _)| &member.name);
         let found = spread(&members, |(member, stamp)| {
             let stamp = stamp.as_ref().map_err(Clone::clone)?;
-            Ok::<_, Error>((stamp, self.index.of(&self.view, member, stamp, go_on)?))
+            let words = self.index.of(&self.view, member, stamp, go_on)?;
+            let matched = Matched::of(&words, asked, &|path| !holds_everything(path));
+            Ok::<_, Error>((stamp, matched, Searched::of(&words)))
         });
         let mut searched = Searched::default();
-        let (mut of, mut indexed) = (Vec::new(), Vec::new());
+        let (mut of, mut all) = (Vec::new(), Vec::new());
         for ((member, _), found) in members.into_iter().zip(found) {
             match found {
-                Ok((stamp, found)) => {
-                    searched.add(&found);
+                Ok((stamp, matched, some)) => {
+                    searched += some;
                     of.push((member, stamp));
-                    indexed.push(found);
+                    all.push(matched);
                 }
                 Err(Error::NotFound) => {}
                 Err(_) => searched.unread.unreadable += 1,
             }
         }
-        (of, indexed, searched)
+        (of, all, searched)
     }
 }
 
@@ -130,7 +137,7 @@ type Known<'a> = Vec<(&'a Arc<Member>, &'a Arc<Stamp>)>;
 
 /// The answer that shows as much as there is room for, and whether all was read that it is made of, of one moment. `is_one`
 /// worker is asked about: then the bytes are spread over its calls.
-fn shown(page: &Page<'_>, ranked: &Ranked<'_>, sources: &Sources<'_>, is_one: bool, go_on: GoOn<'_>) -> (Answer, bool) {
+fn shown(page: &Page<'_>, ranked: &Ranked, sources: &Sources<'_>, is_one: bool, go_on: GoOn<'_>) -> (Answer, bool) {
     let budget = page.budget;
     let read = |worker: usize, path: &RelPath, range: Range<u64>| sources.read(worker, path, range);
     let frame = |worker: usize, path: &RelPath| Page::frame(&sources.shown_at(worker, path));

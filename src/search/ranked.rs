@@ -18,5 +18,5 @@ mod words;
 pub use choose::{Chosen, Hit, Room};
 pub use index::{Index, Indexed, Unread, tool_of};
 pub use query::{Filters, Query, Values};
-pub use rank::{Ranked, Weight, rank};
+pub use rank::{Matched, Ranked, rank};
 pub use words::Stems;

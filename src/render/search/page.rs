@@ -37,16 +37,23 @@ pub struct Searched {
 }
 
 impl Searched {
-    pub(super) fn add(&mut self, found: &Indexed) {
-        self.workers += 1;
-        self.files += found.files;
-        self.bytes = self.bytes.saturating_add(found.bytes);
-        self.unread += found.unread;
+    /// What there is of a worker.
+    pub(super) fn of(found: &Indexed) -> Searched {
+        Searched { workers: 1, files: found.files, bytes: found.bytes, unread: found.unread }
     }
 
     /// Whether nothing was left unsearched that another time perhaps can be searched.
     pub fn is_whole(&self) -> bool {
         self.unread.late == 0 && self.unread.unreadable == 0
+    }
+}
+
+impl std::ops::AddAssign for Searched {
+    fn add_assign(&mut self, more: Searched) {
+        self.workers += more.workers;
+        self.files += more.files;
+        self.bytes = self.bytes.saturating_add(more.bytes);
+        self.unread += more.unread;
     }
 }
 

@@ -6,7 +6,7 @@ use super::super::own::{holds_everything, place, shown_path};
 use super::Query;
 use crate::name::{Name, RelPath};
 use crate::search::glob::{Glob, is_under};
-use crate::search::ranked::{Filters, Values, Weight, tool_of};
+use crate::search::ranked::{Filters, Values, tool_of};
 use crate::view::Member;
 
 /// What a file counts, in hundredths: one that tells of everything once more counts less than what it tells of.
@@ -61,11 +61,13 @@ impl<'a> Wanted<'a> {
         self.workers.admit(|glob| glob.is_of(&name)) && self.filters.statuses.admit(is_status)
     }
 
-    /// What the file at `path` of a worker is worth whose files are `admitted` or not.
-    pub(super) fn weight(&self, worker: &Name, path: &RelPath, admitted: bool) -> Weight {
-        let again = holds_everything(path);
-        let score = if again { AGAIN } else { WHOLE };
-        Weight { score: if admitted && self.is_for(worker, path) { score } else { 0 }, counts: !again }
+    /// How much the file at `path` of a worker counts, in hundredths.
+    pub(super) fn weight(&self, worker: &Name, path: &RelPath) -> u32 {
+        match self.is_for(worker, path) {
+            true if holds_everything(path) => AGAIN,
+            true => WHOLE,
+            false => 0,
+        }
     }
 
     fn is_for(&self, worker: &Name, path: &RelPath) -> bool {

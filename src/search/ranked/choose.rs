@@ -73,9 +73,9 @@ struct Shown {
 }
 
 /// A piece: worker, part, number in it.
-type Piece = (usize, usize, usize);
+type Piece = (u32, u32, u32);
 
-impl Ranked<'_> {
+impl Ranked {
     /// How many passages have a word of the question.
     pub fn count(&self) -> u64 {
         self.passages.iter().filter(|one| one.has_word).count() as u64
@@ -83,8 +83,8 @@ impl Ranked<'_> {
 
     /// How many files and workers these are in.
     pub fn spread_over(&self) -> (u64, u64) {
-        let mut files: BTreeSet<(usize, &RelPath)> = BTreeSet::new();
-        let paths: Vec<(usize, RelPath)> = {
+        let mut files: BTreeSet<(u32, &RelPath)> = BTreeSet::new();
+        let paths: Vec<(u32, RelPath)> = {
             let mut pieces: Vec<Piece> =
                 self.passages.iter().filter(|one| one.has_word).map(|one| piece(one.at)).collect();
             pieces.dedup();
@@ -93,7 +93,7 @@ impl Ranked<'_> {
         paths.iter().for_each(|(worker, path)| {
             files.insert((*worker, path));
         });
-        let workers: BTreeSet<usize> = files.iter().map(|(worker, _)| *worker).collect();
+        let workers: BTreeSet<u32> = files.iter().map(|(worker, _)| *worker).collect();
         (files.len() as u64, workers.len() as u64)
     }
 
@@ -113,7 +113,7 @@ impl Ranked<'_> {
             let at = one.at;
             let next = self.has_next(at);
             let range = self.range(at, at.passage..at.passage + 1 + u32::from(next));
-            let text = self.path(piece(at)).zip(range).and_then(|(path, range)| read(at.worker, &path, range));
+            let text = self.path(piece(at)).zip(range).and_then(|(path, range)| read(at.worker as usize, &path, range));
             text.is_some_and(|text| query.says(&text))
         };
         self.passages = passages.into_iter().filter(says).collect();
@@ -203,19 +203,16 @@ impl Ranked<'_> {
         self.passages.binary_search_by_key(&at, |one| one.at).ok().and_then(|at| self.passages.get(at))
     }
 
-    fn part(&self, at: At) -> Option<&super::part::Part> {
-        self.workers.get(at.worker)?.parts.get(at.part).map(|part| &**part)
-    }
-
     fn path(&self, (worker, part, piece): Piece) -> Option<RelPath> {
-        Some(self.workers.get(worker)?.parts.get(part)?.pieces().get(piece)?.path.clone())
+        let text = self.text(At { worker, part, piece, passage: 0 })?;
+        Some(text.pieces.get(piece as usize)?.path.clone())
     }
 
     /// The first passage of the piece, which is its name, and the one behind its last.
     fn bounds(&self, at: At) -> (u32, u32) {
-        let pieces = self.part(at).map(|part| part.pieces()).unwrap_or_default();
-        let first = pieces.iter().take(at.piece).map(|piece| piece.passages).sum::<u32>();
-        (first, first + pieces.get(at.piece).map_or(0, |piece| piece.passages))
+        let pieces = self.text(at).map(|text| text.pieces.as_slice()).unwrap_or_default();
+        let first = pieces.iter().take(at.piece as usize).map(|piece| piece.passages).sum::<u32>();
+        (first, first + pieces.get(at.piece as usize).map_or(0, |piece| piece.passages))
     }
 
     fn has_next(&self, at: At) -> bool {
@@ -227,22 +224,22 @@ impl Ranked<'_> {
         if at.passage == self.bounds(at).0 {
             return None;
         }
-        self.part(at)?.said().get(at.passage as usize).copied()
+        self.text(at)?.said.get(at.passage as usize).copied()
     }
 
     /// How long passages of the part are together, in bytes.
     fn length(&self, at: At, passages: &[u32]) -> usize {
-        let lengths = self.part(at).map(|part| part.lengths()).unwrap_or_default();
+        let lengths = self.text(at).map(|text| text.lengths.as_slice()).unwrap_or_default();
         passages.iter().filter_map(|passage| lengths.get(*passage as usize)).map(|length| usize::from(*length)).sum()
     }
 
     /// Where passages of a piece are in its file, in bytes. A name is where the file begins: with what follows it.
     fn range(&self, at: At, passages: Range<u32>) -> Option<Range<u64>> {
-        let part = self.part(at)?;
-        let piece = part.pieces().get(at.piece)?;
+        let text = self.text(at)?;
+        let piece = text.pieces.get(at.piece as usize)?;
         let (first, end) = self.bounds(at);
         let sum = |from: u32, to: u32| {
-            let lengths = part.lengths().get(from as usize..to as usize).unwrap_or_default();
+            let lengths = text.lengths.get(from as usize..to as usize).unwrap_or_default();
             lengths.iter().map(|length| u64::from(*length)).sum::<u64>()
         };
         let to = if passages.start == first { passages.end.max(first + 2) } else { passages.end };
@@ -263,7 +260,7 @@ impl Ranked<'_> {
                 None => ranges.push(range),
             }
         }
-        Some(Hit { worker, path: self.path(of)?, ranges, passages })
+        Some(Hit { worker: worker as usize, path: self.path(of)?, ranges, passages })
     }
 }
 
@@ -280,7 +277,7 @@ enum Offer {
 
 /// What was chosen so far.
 struct Choice<'a> {
-    ranked: &'a Ranked<'a>,
+    ranked: &'a Ranked,
     room: Room<'a>,
     read: Read<'a>,
     left: usize,
@@ -293,7 +290,7 @@ struct Choice<'a> {
 }
 
 impl<'a> Choice<'a> {
-    fn new(ranked: &'a Ranked<'a>, room: Room<'a>, read: Read<'a>) -> Choice<'a> {
+    fn new(ranked: &'a Ranked, room: Room<'a>, read: Read<'a>) -> Choice<'a> {
         let (shown, whole, rows) = (BTreeMap::new(), HashSet::new(), HashSet::new());
         Choice { ranked, room, read, left: room.bytes, shown, whole, rows, same: 0 }
     }
@@ -328,14 +325,14 @@ impl<'a> Choice<'a> {
             return Offer::Refused;
         }
         let Some(path) = ranked.path(of) else { return Offer::Refused };
-        let (of_file, of_place) = (self.room.frame)(one.at.worker, &path);
+        let (of_file, of_place) = (self.room.frame)(one.at.worker as usize, &path);
         let frame = if shown.is_some() { 0 } else { of_file } + if beside { 0 } else { of_place };
         let alone = ranked.alone(one.at);
         if ranked.length(one.at, &alone) + frame > self.left {
             return Offer::Refused;
         }
         let range = ranked.range(one.at, one.at.passage..one.at.passage + 1);
-        let text = range.and_then(|range| (self.read)(one.at.worker, &path, range));
+        let text = range.and_then(|range| (self.read)(one.at.worker as usize, &path, range));
         let Some(rows) = text.map(|text| rows(&text)) else { return Offer::Refused };
         if !again && one.has_word && is_said(&rows, &self.rows) {
             self.same += 1;

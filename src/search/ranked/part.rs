@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hash, Hasher};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use foldhash::fast::FixedState;
 use fst::{Map, MapBuilder};
@@ -57,45 +57,31 @@ mod path {
     }
 }
 
-/// What is written in front of the terms.
+/// What a part is of: its files, and their passages. It is written in front of the terms.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Head {
-    pieces: Vec<Piece>,
+pub(super) struct Text {
+    pub(super) pieces: Vec<Piece>,
     /// How long each passage is, in bytes; a name is none of the text's.
-    lengths: Vec<u16>,
+    pub(super) lengths: Vec<u16>,
     /// How many words each has.
-    words: Vec<u16>,
+    pub(super) words: Vec<u16>,
     /// A hash of these: two passages of one hash say the same.
-    said: Vec<u64>,
+    pub(super) said: Vec<u64>,
     /// How long the terms are, in bytes.
     terms: u32,
 }
 
 /// The words of some text.
 pub(super) struct Part {
-    head: Head,
+    text: Arc<Text>,
     terms: Map<Vec<u8>>,
     postings: Vec<u8>,
 }
 
 impl Part {
-    pub(super) fn pieces(&self) -> &[Piece] {
-        &self.head.pieces
-    }
-
-    /// How long each passage is, in bytes.
-    pub(super) fn lengths(&self) -> &[u16] {
-        &self.head.lengths
-    }
-
-    /// How many words each passage has.
-    pub(super) fn words(&self) -> &[u16] {
-        &self.head.words
-    }
-
-    /// A hash of the words of each passage: those of one hash say the same.
-    pub(super) fn said(&self) -> &[u64] {
-        &self.head.said
+    /// What it is of, which is a small part of it.
+    pub(super) fn text(&self) -> &Arc<Text> {
+        &self.text
     }
 
     /// The passages that hold `term`, with how often.
@@ -108,13 +94,13 @@ impl Part {
 
     /// How much memory it takes, about, in bytes.
     pub(super) fn size(&self) -> usize {
-        let names: usize = self.head.pieces.iter().map(|piece| piece.path.as_bytes().len() + size_of::<Piece>()).sum();
-        names + 12 * self.head.lengths.len() + self.terms.as_fst().as_bytes().len() + self.postings.len()
+        let names: usize = self.text.pieces.iter().map(|piece| piece.path.as_bytes().len() + size_of::<Piece>()).sum();
+        names + 12 * self.text.lengths.len() + self.terms.as_fst().as_bytes().len() + self.postings.len()
     }
 
     /// As it is written down; none if that cannot be.
     pub(super) fn to_bytes(&self) -> Option<Vec<u8>> {
-        let mut bytes = postcard::to_stdvec(&self.head).ok()?;
+        let mut bytes = postcard::to_stdvec(&*self.text).ok()?;
         bytes.extend(self.terms.as_fst().as_bytes());
         bytes.extend(&self.postings);
         Some(bytes)
@@ -122,10 +108,10 @@ impl Part {
 
     /// As it was written down; none of what is something else.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Part> {
-        let (head, rest) = postcard::take_from_bytes::<Head>(bytes).ok()?;
-        let (terms, postings) = rest.split_at_checked(usize::try_from(head.terms).ok()?)?;
+        let (text, rest) = postcard::take_from_bytes::<Text>(bytes).ok()?;
+        let (terms, postings) = rest.split_at_checked(usize::try_from(text.terms).ok()?)?;
         let terms = Map::new(terms.to_vec()).ok()?;
-        Some(Part { head, terms, postings: postings.to_vec() })
+        Some(Part { text: Arc::new(text), terms, postings: postings.to_vec() })
     }
 }
 
@@ -154,7 +140,7 @@ impl Iterator for Postings<'_> {
 #[derive(Default)]
 pub(super) struct Maker {
     vocabulary: Vocabulary,
-    head: Head,
+    text: Text,
     /// The terms of the part, each by its number in the vocabulary; and of each number the place here, with the part for
     /// which it is meant.
     terms: Vec<u32>,
@@ -180,7 +166,7 @@ impl Maker {
             *self = Maker::default();
         }
         self.turn += 1;
-        self.head = Head::default();
+        self.text = Text::default();
         self.terms.clear();
         self.found.clear();
         self.last.clear();
@@ -189,7 +175,7 @@ impl Maker {
     /// Adds what a file holds from `start` on; `name` are the words that it is known by.
     pub(super) fn add(&mut self, path: &RelPath, name: &str, start: u64, text: &[u8]) {
         let text = searchable(path, text);
-        let first = self.head.lengths.len();
+        let first = self.text.lengths.len();
         self.passage(name, 0);
         let mut rest = &*text;
         for length in passages(&text) {
@@ -197,7 +183,7 @@ impl Maker {
             self.passage(passage, length);
             rest = behind;
         }
-        let counts = self.head.words.get(first..).unwrap_or_default();
+        let counts = self.text.words.get(first..).unwrap_or_default();
         let sum = |counts: &[u16]| counts.iter().map(|count| u64::from(*count)).sum::<u64>();
         let near = NEAR.map(|near| {
             let around = |at: usize| counts.get(at.saturating_sub(near)..(at + near + 1).min(counts.len()));
@@ -205,11 +191,11 @@ impl Maker {
         });
         let passages = u32::try_from(counts.len()).unwrap_or(u32::MAX);
         let words = sum(counts);
-        self.head.pieces.push(Piece { path: path.clone(), start, passages, words, near });
+        self.text.pieces.push(Piece { path: path.clone(), start, passages, words, near });
     }
 
     fn passage(&mut self, text: &str, length: u32) {
-        let passage = u32::try_from(self.head.lengths.len()).unwrap_or(u32::MAX);
+        let passage = u32::try_from(self.text.lengths.len()).unwrap_or(u32::MAX);
         let mut count = 0_u16;
         let mut said = FixedState::default().build_hasher();
         let Maker { vocabulary, terms, places, turn, found, last, .. } = self;
@@ -237,14 +223,14 @@ impl Maker {
                 }
             }
         });
-        self.head.lengths.push(u16::try_from(length).unwrap_or(u16::MAX));
-        self.head.words.push(count);
-        self.head.said.push(said.finish());
+        self.text.lengths.push(u16::try_from(length).unwrap_or(u16::MAX));
+        self.text.words.push(count);
+        self.text.said.push(said.finish());
     }
 
     /// The part that was begun; none if it cannot be written down.
     pub(super) fn finish(&mut self) -> Option<Part> {
-        let mut head = std::mem::take(&mut self.head);
+        let mut text = std::mem::take(&mut self.text);
         // Stable: of each term they stay in the order of passages.
         let mut order: Vec<u32> = (0..u32::try_from(self.terms.len()).ok()?).collect();
         let name =
@@ -284,8 +270,8 @@ impl Maker {
         }
         postings.shrink_to_fit();
         let terms = built.into_map();
-        head.terms = u32::try_from(terms.as_fst().as_bytes().len()).ok()?;
-        Some(Part { head, terms, postings })
+        text.terms = u32::try_from(terms.as_fst().as_bytes().len()).ok()?;
+        Some(Part { text: Arc::new(text), terms, postings })
     }
 }
 
@@ -359,12 +345,12 @@ mod tests {
         assert_eq!(postings(&part, "timeout"), [(2, 2), (4, 1), (6, 1)]);
         assert_eq!(postings(&part, "name"), [(0, 1), (5, 1)]);
         assert_eq!(postings(&part, "none"), []);
-        assert_eq!(part.lengths(), [0, 249, 18, 249, 9, 0, 7]);
-        assert_eq!(part.words(), [2, 124, 2, 124, 2, 2, 1]);
+        assert_eq!(part.text.lengths, [0, 249, 18, 249, 9, 0, 7]);
+        assert_eq!(part.text.words, [2, 124, 2, 124, 2, 2, 1]);
         // Each passage is counted once for every passage that it is near to.
         let near = [2 * 2 + 124 * 3 + 2 * 3 + 124 * 3 + 2 * 2, 2 * 3 + 124 * 4 + 2 * 5 + 124 * 4 + 2 * 3];
-        assert_eq!(part.pieces().iter().map(|piece| piece.near).collect::<Vec<_>>(), [near, [6, 6]]);
-        let pieces: Vec<_> = part.pieces().iter().map(|piece| (piece.path.display(), piece.passages)).collect();
+        assert_eq!(part.text.pieces.iter().map(|piece| piece.near).collect::<Vec<_>>(), [near, [6, 6]]);
+        let pieces: Vec<_> = part.text.pieces.iter().map(|piece| (piece.path.display(), piece.passages)).collect();
         assert_eq!(pieces, [("a.txt".into(), 5), ("b.txt".into(), 2)]);
     }
 
@@ -373,7 +359,7 @@ mod tests {
         let made = part(&[("a.txt", "one two two\nthree"), ("b.json", "{}")]);
         let bytes = made.to_bytes().unwrap();
         let read = Part::from_bytes(&bytes).unwrap();
-        assert_eq!(read.head, made.head);
+        assert_eq!(read.text, made.text);
         assert_eq!(postings(&read, "two"), [(1, 2)]);
         for length in 0..bytes.len() {
             // Whatever comes of it, nothing breaks.

@@ -5,8 +5,10 @@
 //! counts are of the workers that are asked about. Scores are whole numbers, so that no machine's arithmetic changes an
 //! order, and equal ones are ordered by path.
 
+use std::sync::Arc;
+
 use super::index::Indexed;
-use super::part::{NEAR, Part};
+use super::part::{NEAR, Part, Text};
 use super::query::Query;
 use crate::name::RelPath;
 use crate::search::spread::spread;
@@ -30,7 +32,7 @@ const UNIT: f64 = 1_000_000.0;
 #[derive(Debug, Clone, Copy)]
 struct Match {
     passage: u32,
-    term: usize,
+    term: u32,
     often: u32,
 }
 
@@ -63,68 +65,72 @@ pub(super) struct Scored {
 /// The place of a passage: in the order of paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct At {
-    pub(super) worker: usize,
-    pub(super) part: usize,
-    pub(super) piece: usize,
+    pub(super) worker: u32,
+    pub(super) part: u32,
+    pub(super) piece: u32,
     /// In its part.
     pub(super) passage: u32,
 }
 
+/// Where the words of a question are among those of a worker.
+pub struct Matched {
+    parts: Vec<(Arc<Text>, Matches)>,
+    /// Of files that count, and of the others.
+    levels: [Vec<Level>; 2],
+}
+
+impl Matched {
+    /// Looks the words of `query` up. `counts` says of a file's path whether its words count for how rare a word is: not those
+    /// of what only tells of other files.
+    pub fn of(worker: &Indexed, query: &Query, counts: &dyn Fn(&RelPath) -> bool) -> Matched {
+        let mut levels = [levels(query), levels(query)];
+        let matches = worker.parts.iter().map(|part| (part.text().clone(), Matches::of(part, query)));
+        let parts: Vec<_> = matches.collect();
+        parts.iter().for_each(|(text, matches)| count(text, matches, counts, &mut levels));
+        Matched { parts, levels }
+    }
+}
+
 /// What bears on a question.
-pub struct Ranked<'a> {
-    pub(super) workers: &'a [Indexed],
+pub struct Ranked {
+    pub(super) workers: Vec<Matched>,
     /// In the order of paths.
     pub(super) passages: Vec<Scored>,
     /// Passages that may not be shown, in order.
     pub(super) banned: Vec<At>,
 }
 
-/// What a file is worth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Weight {
-    /// In hundredths; 0 leaves it out.
-    pub score: u32,
-    /// Whether its words count for how rare a word is: not those of what only tells of other files.
-    pub counts: bool,
+impl Ranked {
+    pub(super) fn text(&self, at: At) -> Option<&Text> {
+        self.workers.get(at.worker as usize)?.parts.get(at.part as usize).map(|(text, _)| &**text)
+    }
 }
 
 /// Ranks the passages of `workers`, which are in the order of their names. `weigh` says of a worker's place among them and
-/// of a file's path what the file is worth. What is left out counts with the others.
-pub fn rank<'a>(
-    workers: &'a [Indexed],
-    query: &Query,
-    weigh: &(dyn Fn(usize, &RelPath) -> Weight + Sync),
-) -> Ranked<'a> {
-    let numbered: Vec<(usize, &Indexed)> = workers.iter().enumerate().collect();
-    let matched = spread(&numbered, |(at, worker)| {
-        let matches: Vec<Matches> = worker.parts.iter().map(|part| Matches::of(part, query)).collect();
-        let mut levels = [levels(query), levels(query)];
-        for (part, matches) in worker.parts.iter().zip(&matches) {
-            count(part, matches, &|path| weigh(*at, path).counts, &mut levels);
-        }
-        (matches, levels)
-    });
+/// of a file's path how much the file counts, in hundredths; 0 leaves it out, though its words are counted with the others.
+pub fn rank(workers: Vec<Matched>, query: &Query, weigh: &(dyn Fn(usize, &RelPath) -> u32 + Sync)) -> Ranked {
     let mut counted = [levels(query), levels(query)];
-    for (_, some) in &matched {
-        counted.iter_mut().flatten().zip(some.iter().flatten()).for_each(|(level, more)| level.add(more));
+    for worker in &workers {
+        counted.iter_mut().flatten().zip(worker.levels.iter().flatten()).for_each(|(level, more)| level.add(more));
     }
     // Where there is nothing else, what tells of other files counts.
     let [counted, others] = counted;
     let counted = if counted.first().is_some_and(|level| level.places > 0) { counted } else { others };
     let levels: Vec<Scale> = counted.iter().zip(WEIGHTS).map(|(level, weight)| Scale::of(level, weight)).collect();
-    let numbered: Vec<(usize, &Indexed, &Vec<Matches>)> =
-        numbered.iter().zip(&matched).map(|((at, worker), (matches, _))| (*at, *worker, matches)).collect();
-    let scored = spread(&numbered, |(worker, indexed, matches)| {
+    let numbered: Vec<(u32, &Matched)> = (0..).zip(&workers).collect();
+    let scored = spread(&numbered, |(worker, matched)| {
         let mut scored = Vec::new();
         let mut banned = Vec::new();
-        for (part, (indexed, matches)) in indexed.parts.iter().zip(*matches).enumerate() {
+        for (part, (text, matches)) in (0..).zip(&matched.parts) {
             let at = At { worker: *worker, part, piece: 0, passage: 0 };
-            score(indexed, matches, &levels, at, &|path| weigh(*worker, path), &mut scored);
+            score(text, matches, &levels, at, &|path| weigh(*worker as usize, path), &mut scored);
             banned.extend(matches.banned.iter().map(|passage| At { passage: *passage, ..at }));
         }
+        scored.shrink_to_fit();
         (scored, banned)
     });
     let mut ranked = Ranked { workers, passages: Vec::new(), banned: Vec::new() };
+    ranked.passages.reserve_exact(scored.iter().map(|(scored, _)| scored.len()).sum());
     for (scored, banned) in scored {
         ranked.passages.extend(scored);
         ranked.banned.extend(banned);
@@ -135,10 +141,11 @@ pub fn rank<'a>(
 impl Matches {
     fn of(part: &Part, query: &Query) -> Matches {
         let mut all = Vec::new();
-        for (term, text) in query.terms.iter().enumerate() {
+        for (term, text) in (0..).zip(&query.terms) {
             all.extend(part.postings(text).map(|(passage, often)| Match { passage, term, often }));
         }
-        all.sort_unstable_by_key(|found| (found.passage, found.term));
+        all.sort_unstable_by_key(|found: &Match| (found.passage, found.term));
+        all.shrink_to_fit();
         let mut banned: Vec<u32> =
             query.without.iter().flat_map(|text| part.postings(text)).map(|(passage, _)| passage).collect();
         banned.sort_unstable();
@@ -181,9 +188,9 @@ impl Tally {
     }
 
     fn add(&mut self, found: &Match) {
-        if let Some(often) = self.often.get_mut(found.term) {
+        if let Some(often) = self.often.get_mut(found.term as usize) {
             if *often == 0 {
-                self.there.push(found.term);
+                self.there.push(found.term as usize);
             }
             *often += found.often;
         }
@@ -208,7 +215,7 @@ impl Tallies {
 
 /// Gives every passage of a piece that has a word of the question in its neighbourhood.
 fn each_place(
-    part: &Part,
+    text: &Text,
     matches: &[Match],
     (first, end): (u32, u32),
     Tallies(tallies): &mut Tallies,
@@ -225,7 +232,7 @@ fn each_place(
             let mut words = [0; FILE];
             for ((near, words), tally) in std::iter::once(0).chain(NEAR).zip(&mut words).zip(tallies.iter_mut()) {
                 let (from, to) = around(near as u32);
-                let counts = part.words().get(from as usize..to as usize).unwrap_or_default();
+                let counts = text.words.get(from as usize..to as usize).unwrap_or_default();
                 *words = counts.iter().map(|count| u64::from(*count)).sum();
                 tally.clear();
                 let begin = matches.partition_point(|found| found.passage < from);
@@ -239,9 +246,9 @@ fn each_place(
     }
 }
 
-/// The first passage of each piece of a part, and the one behind its last.
-fn bounds(part: &Part) -> impl Iterator<Item = (u32, u32)> {
-    part.pieces().iter().scan(0_u32, |next, piece| {
+/// The first passage of each piece of a text, and the one behind its last.
+fn bounds(text: &Text) -> impl Iterator<Item = (u32, u32)> {
+    text.pieces.iter().scan(0_u32, |next, piece| {
         let first = *next;
         *next = next.saturating_add(piece.passages);
         Some((first, *next))
@@ -253,10 +260,10 @@ fn levels(query: &Query) -> Vec<Level> {
 }
 
 /// Counts what there is in a part: of files that count, and of the others.
-fn count(part: &Part, matches: &Matches, counts: &dyn Fn(&RelPath) -> bool, [counted, others]: &mut [Vec<Level>; 2]) {
+fn count(text: &Text, matches: &Matches, counts: &dyn Fn(&RelPath) -> bool, [counted, others]: &mut [Vec<Level>; 2]) {
     let terms = counted.first().map_or(0, |level| level.with.len());
     let (mut whole, mut tallies) = (Tally::new(terms), Tallies::new(terms));
-    for ((first, end), piece) in bounds(part).zip(part.pieces()) {
+    for ((first, end), piece) in bounds(text).zip(&text.pieces) {
         let levels = if counts(&piece.path) { &mut *counted } else { &mut *others };
         let words = std::iter::once(piece.words).chain(piece.near).chain([piece.words]);
         for (at, (level, words)) in levels.iter_mut().zip(words).enumerate() {
@@ -273,7 +280,7 @@ fn count(part: &Part, matches: &Matches, counts: &dyn Fn(&RelPath) -> bool, [cou
         whole.clear();
         within.iter().for_each(|found| whole.add(found));
         levels.get_mut(FILE).into_iter().for_each(|file| add(file, &whole));
-        each_place(part, within, (first, end), &mut tallies, |place| {
+        each_place(text, within, (first, end), &mut tallies, |place| {
             levels.iter_mut().zip(place.tallies).for_each(|(level, tally)| add(level, tally));
         });
     }
@@ -311,18 +318,18 @@ impl Scale {
 }
 
 fn score(
-    part: &Part,
+    text: &Text,
     matches: &Matches,
     levels: &[Scale],
     at: At,
-    weigh: &dyn Fn(&RelPath) -> Weight,
+    weigh: &dyn Fn(&RelPath) -> u32,
     scored: &mut Vec<Scored>,
 ) {
     let terms = levels.first().map_or(0, |level| level.worth.len());
     let (mut whole, mut tallies) = (Tally::new(terms), Tallies::new(terms));
-    for (piece, ((first, end), of)) in bounds(part).zip(part.pieces()).enumerate() {
+    for (piece, ((first, end), of)) in (0..).zip(bounds(text).zip(&text.pieces)) {
         let within = matches.within(first, end);
-        let weight = if within.is_empty() { 0 } else { weigh(&of.path).score };
+        let weight = if within.is_empty() { 0 } else { weigh(&of.path) };
         if weight == 0 {
             continue;
         }
@@ -331,7 +338,7 @@ fn score(
         within.iter().for_each(|found| whole.add(found));
         let of_file = levels.get(FILE).map_or(0.0, |level| level.score(&whole, of.words));
         let begin = scored.len();
-        each_place(part, within, (first, end), &mut tallies, |place| {
+        each_place(text, within, (first, end), &mut tallies, |place| {
             let near = levels.iter().zip(place.tallies).zip(place.words);
             let near: f64 = near.map(|((level, tally), words)| level.score(tally, words)).sum();
             let score = ((near + of_file) * unit).round() as i64;
