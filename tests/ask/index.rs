@@ -178,9 +178,11 @@ fn a_growing_file_is_found_to_its_end() {
     let mut log = String::new();
     for step in 0..30 {
         log.push_str(&format!("step{step} was done\n"));
-        log.push_str(&"and then some more of the same\n".repeat(2_000 * step));
+        log.push_str(&"and then some more of the same\n".repeat(400 * step));
         store.call("w", 1, "log", &log);
-        let answer = text(&tree, &format!("search/step{step}"));
+        // Where there is not time for all of it at once, the next question gets further.
+        let answers = (0..1_000).map(|_| text(&tree, &format!("search/step{step}")));
+        let answer = answers.into_iter().find(|answer| !answer.contains("for lack of time")).unwrap();
         assert!(answer.contains(&format!("\nstep{step} was done\n")), "{step}: {answer}");
     }
 }

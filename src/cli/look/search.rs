@@ -26,7 +26,7 @@ Words are found by their stems, and not all of them have to be there: passages w
 first. In WORDS, \"quotes\" hold a phrase, -word leaves out, and worker:GLOB, status:WORD, tool:GLOB, path:GLOB say where.
 
 --json prints an array with an object for each PATH: query, passages, files, workers (with one of the words), searched \
-(workers, files, bytes), not_searched (binary, unreadable, late), same (passages left out since they say the same), shown \
+(workers, files, bytes), not_searched (binary, unreadable, late), same (passages left out since they say nearly what is shown), shown \
 (worker, path, outcome, passages, text: first and end in bytes, and text), or error.
 
 Examples:
@@ -45,7 +45,7 @@ const NOWHERE: &str = "holds no workers' files: words are searched for in the ro
 /// What can be said to `search`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SearchArgs {
-    /// Words, \"phrases\", -words and filters, as one argument
+    /// Words, "phrases", -words and filters, as one argument
     #[arg(value_name = "WORDS")]
     words: String,
 
