@@ -426,6 +426,11 @@ impl Trace {
         }
     }
 
+    /// How each call ended, by its file.
+    pub fn outcomes(&self) -> impl Iterator<Item = (RelPath, Outcome)> {
+        self.calls.iter().map(|call| (call.path.clone(), call.outcome))
+    }
+
     /// Failed calls that no later call of the same tool made good.
     pub fn unrecovered(&self) -> impl Iterator<Item = &ToolCall> {
         self.calls.iter().enumerate().filter_map(|(at, call)| {

@@ -448,6 +448,19 @@ impl Renderer {
         Ok((newest, stamps().fold(Access::of(&root), |access, stamp| access.within(&stamp.access))))
     }
 
+    /// The file whose text answers a question about `stamped`.
+    fn answered(&self, visible: &Visible, stamped: &Stamped, text: String, complete: bool) -> Result<Rendered> {
+        let stamps = || stamped.iter().filter_map(|(_, stamp)| stamp.as_deref().ok());
+        let (newest, access) = self.made_of(visible, stamps)?;
+        Ok(Rendered { bytes: text.into_bytes().into(), newest, access, complete })
+    }
+
+    /// How large an answer about `scope` may be, for which a question may have `asked`.
+    fn budget_of(&self, scope: &Scope, asked: Option<Budget>) -> Budget {
+        let default = if matches!(scope, Scope::Worker(_)) { Budget::WORKER } else { Budget::SWARM };
+        asked.or(self.budget).unwrap_or(default)
+    }
+
     fn stamps(&self, members: &[Arc<Member>]) -> Stamped {
         let stamps = spread(members, |member| self.view.stamp(member, false));
         members.iter().cloned().zip(stamps).collect()

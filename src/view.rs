@@ -188,6 +188,11 @@ impl View {
         self.catalog.stamp_now(&member.entry)
     }
 
+    /// Whether the files of a worker are still in the state `stamp`.
+    pub fn is_now(&self, member: &Member, stamp: &Stamp) -> bool {
+        self.stamp_now(member).is_ok_and(|now| now.key == stamp.key)
+    }
+
     /// A worker's record as of `stamp`, read until `go_on` says no. [`Error::NotFound`] if it says by now that the
     /// worker is not of this view.
     pub fn record(&self, member: &Member, stamp: &Stamp, go_on: &dyn Fn() -> bool) -> Result<Arc<Record>> {

@@ -178,6 +178,11 @@ pub(super) fn question(name: &Name) -> String {
     String::from_utf8_lossy(&raw).into_owned()
 }
 
+/// Whether there is anything to look for in `text`.
+pub fn holds_a_word(text: &str) -> bool {
+    text.chars().any(char::is_alphanumeric)
+}
+
 /// `text` with what cannot stand in a name as it is, encoded.
 pub(super) fn escaped(text: &str) -> String {
     text.replace('%', "%25").replace('/', "%2F")

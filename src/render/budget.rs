@@ -96,6 +96,11 @@ impl Budget {
         }
     }
 
+    /// The first of `texts` that fits; an empty one where none does.
+    pub(super) fn fitting<'a>(self, texts: impl IntoIterator<Item = &'a str>) -> &'a str {
+        texts.into_iter().find(|text| self.used(text) <= self.size()).unwrap_or_default()
+    }
+
     /// An amount in its unit, as it is said.
     pub fn amount(self, size: usize) -> String {
         Budget { size, ..self }.to_string()

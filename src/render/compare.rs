@@ -92,9 +92,7 @@ impl Renderer {
     /// The file that answers `query`.
     pub(super) fn compare_file(&self, visible: &Visible, stamped: Stamped, query: &Query) -> Result<Rendered> {
         let (answer, stamped, complete) = self.comparison(query, stamped)?;
-        let stamps = || stamped.iter().filter_map(|(_, stamp)| stamp.as_deref().ok());
-        let (newest, access) = self.made_of(visible, stamps)?;
-        Ok(Rendered { bytes: answer.text.into_bytes().into(), newest, access, complete })
+        self.answered(visible, &stamped, answer.text, complete)
     }
 
     /// The answer, of one moment as far as that can be had; the state that it is of; and whether that is the one given, and
@@ -107,8 +105,7 @@ impl Renderer {
         loop {
             let answer = self.compare_once(query, &stamped, begun + self.deadline, &go_on)?;
             let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| {
-                let now = self.view.stamp_now(member);
-                stamp.as_ref().is_ok_and(|stamp| now.is_ok_and(|now| now.key == stamp.key))
+                stamp.as_ref().is_ok_and(|stamp| self.view.is_now(member, stamp))
             };
             let settled = stamped.iter().all(is_now);
             if settled || !go_on() || !attempts.another() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::ask::Folder;
+use super::ask::{Folder, holds_a_word};
 use super::fragments::{GoOn, Stamped};
 use super::{Budget, Generated, Rendered, Renderer, Scope, search};
 use crate::error::{Error, Result};
@@ -16,7 +16,7 @@ const SUMMARY: &str = "summary";
 pub(super) fn asked(name: &Name) -> Option<search::Query> {
     let folder = Folder::read(name).filter(|folder| folder.word == SUMMARY)?;
     let (budget, others) = folder.budget()?;
-    let words = folder.of.filter(|words| others.is_empty() && words.chars().any(char::is_alphanumeric))?;
+    let words = folder.of.filter(|words| others.is_empty() && holds_a_word(words))?;
     let options = search::Options { budget: Some(budget.unwrap_or(Budget::FOCUS)), glob: None };
     Some(search::Query { options, words, under: None })
 }

@@ -74,9 +74,7 @@ impl Renderer {
         query: &Query,
     ) -> Result<Rendered> {
         let (answer, complete) = self.grep_in(scope, stamped, query);
-        let stamps = || stamped.iter().filter_map(|(_, stamp)| stamp.as_deref().ok());
-        let (newest, access) = self.made_of(visible, stamps)?;
-        Ok(Rendered { bytes: answer.text.into_bytes().into(), newest, access, complete })
+        self.answered(visible, stamped, answer.text, complete)
     }
 
     /// The answer, and whether all was read that it is made of, of one moment.
@@ -85,8 +83,7 @@ impl Renderer {
         let begun = Instant::now();
         // What is found must still be put in order, and read.
         let until = |tenths: u32| move || begun.elapsed() < self.deadline * tenths / 10;
-        let default = if matches!(scope, Scope::Worker(_)) { Budget::WORKER } else { Budget::SWARM };
-        let budget = query.options.budget.or(self.budget).unwrap_or(default);
+        let budget = self.budget_of(scope, query.options.budget);
         let pattern = match Pattern::new(&query.regex, query.options.ignore_case, query.options.glob.as_deref()) {
             Ok(pattern) => pattern.under(query.under.clone()),
             Err(error) => return (Answer::refused(query, error, budget), true),
@@ -113,7 +110,7 @@ impl Renderer {
         let shown = self.lines(&files, query, &pattern, budget, &go_on);
         let told: HashSet<&Name> = shown.iter().map(|file| &file.worker).collect();
         let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| {
-            stamp.as_ref().is_ok_and(|stamp| self.view.stamp_now(member).is_ok_and(|now| now.key == stamp.key))
+            stamp.as_ref().is_ok_and(|stamp| self.view.is_now(member, stamp))
         };
         complete &= go_on() && with_hits.iter().filter(|(member, _)| told.contains(&member.name)).all(is_now);
         let lines: Vec<_> = files.iter().map(|file| (file.member.name.clone(), file.hits.lines)).collect();
@@ -156,8 +153,7 @@ impl Renderer {
                 let record = of
                     .get(file.turn)
                     .and_then(|(member, stamp)| self.view.record(member, stamp.as_deref().ok()?, go_on).ok());
-                let calls = record.iter().flat_map(|record| &record.trace.calls);
-                calls.map(|call| (call.path.clone(), call.outcome)).collect()
+                record.iter().flat_map(|record| record.trace.outcomes()).collect()
             });
         }
         files.sort_by_cached_key(|file| {

@@ -23,7 +23,7 @@ use wanted::Wanted;
 
 use super::fragments::{GoOn, Stamped};
 use super::own::holds_everything;
-use super::{Budget, Rendered, Renderer, Scope};
+use super::{Rendered, Renderer, Scope};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::name::RelPath;
@@ -57,9 +57,7 @@ impl Renderer {
         query: &Query,
     ) -> Result<Rendered> {
         let (answer, complete) = self.search_in(scope, stamped, query);
-        let stamps = || stamped.iter().filter_map(|(_, stamp)| stamp.as_deref().ok());
-        let (newest, access) = self.made_of(visible, stamps)?;
-        Ok(Rendered { bytes: answer.text.into_bytes().into(), newest, access, complete })
+        self.answered(visible, stamped, answer.text, complete)
     }
 
     /// The answer, and whether all was read that it is made of, of one moment.
@@ -68,8 +66,7 @@ impl Renderer {
         let begun = Instant::now();
         let until = |tenths: u32| move || begun.elapsed() < self.deadline * tenths / 10;
         let is_one = matches!(scope, Scope::Worker(_));
-        let default = if is_one { Budget::WORKER } else { Budget::SWARM };
-        let budget = query.options.budget.or(self.budget).unwrap_or(default);
+        let budget = self.budget_of(scope, query.options.budget);
         let asked = ranked::Query::parse(&query.words);
         let wanted = match Wanted::of(query, &asked.filters) {
             Ok(_) if asked.terms.is_empty() => {

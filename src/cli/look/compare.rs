@@ -16,6 +16,7 @@ use super::super::{ViewArgs, exit, open::Wanted};
 use super::{Out, json};
 use crate::catalog::Freshness;
 use crate::render::Budget;
+use crate::render::ask::holds_a_word;
 use crate::render::compare::{Answer, Fact, Kind, Options, Query, Told};
 use crate::tree::{Settings, Tree};
 
@@ -114,8 +115,7 @@ fn named(typed: &OsStr) -> &[u8] {
 }
 
 fn words(text: &str) -> Result<String, String> {
-    let holds = text.chars().any(char::is_alphanumeric);
-    if holds { Ok(text.to_owned()) } else { Err("there is no word in it".into()) }
+    if holds_a_word(text) { Ok(text.to_owned()) } else { Err("there is no word in it".into()) }
 }
 
 /// An answer.

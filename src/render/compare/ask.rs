@@ -9,7 +9,7 @@ use std::sync::Arc;
 use percent_encoding::percent_decode;
 
 use super::super::Budget;
-use super::super::ask::{Folder, escaped};
+use super::super::ask::{Folder, escaped, holds_a_word};
 use super::super::clean::one_line;
 use super::super::own::{behind, is_index};
 use crate::name::{Name, printable};
@@ -61,10 +61,6 @@ impl Options {
         let is_asked = !name.as_bytes().starts_with(b".") && holds_a_word(&name.to_text());
         is_asked.then(|| Query { options: self.clone(), names: name.as_bytes().into() })
     }
-}
-
-fn holds_a_word(text: &str) -> bool {
-    text.chars().any(char::is_alphanumeric)
 }
 
 impl Query {

@@ -150,10 +150,7 @@ impl Answer {
     /// That a question cannot be answered, since it is none.
     pub(super) fn refused(query: &Query, error: String, budget: Budget) -> Answer {
         let long = format!("[{}: cannot be searched for]\n{}\n", asked(query), error.trim_end());
-        let text = [long.as_str(), "[cannot be searched for]\n", ""]
-            .into_iter()
-            .find(|text| budget.used(text) <= budget.size());
-        let text = text.unwrap_or_default().to_owned();
+        let text = budget.fitting([long.as_str(), "[cannot be searched for]\n"]).to_owned();
         let searched = Searched::default();
         Answer { error: Some(error), searched, lines: 0, files: 0, workers: 0, shown: Vec::new(), text }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::super::Budget;
-use super::super::ask::{Folder, LOOKED_FOR, escaped, question};
+use super::super::ask::{Folder, LOOKED_FOR, escaped, holds_a_word, question};
 use crate::name::{Name, RelPath};
 
 /// The name of the folder without options.
@@ -41,7 +41,7 @@ impl Options {
     pub fn ask(&self, name: &Name) -> Option<Query> {
         let words = question(name);
         let is_looked_for = name.as_bytes().starts_with(b".") || LOOKED_FOR.contains(&name.as_bytes());
-        let is_question = !is_looked_for && words.chars().any(char::is_alphanumeric);
+        let is_question = !is_looked_for && holds_a_word(&words);
         is_question.then(|| Query { options: self.clone(), words, under: None })
     }
 }

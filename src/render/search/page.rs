@@ -97,8 +97,7 @@ impl Answer {
     /// That a question cannot be answered, since it is none.
     pub(super) fn refused(query: &Query, error: String, budget: Budget) -> Answer {
         let long = format!("[{}: cannot be searched for]\n{}\n", asked(query, budget), error.trim_end());
-        let texts = [long.as_str(), "[cannot be searched for]\n", ""];
-        let text = texts.into_iter().find(|text| budget.used(text) <= budget.size()).unwrap_or_default().to_owned();
+        let text = budget.fitting([long.as_str(), "[cannot be searched for]\n"]).to_owned();
         Answer { error: Some(error), text, ..Answer::default() }
     }
 
@@ -139,9 +138,7 @@ impl Page<'_> {
     pub(super) fn empty(&self) -> Answer {
         let mut answer = self.written(Vec::new(), 0);
         let brief = format!("[{}]\n", count(self.passages, "passage"));
-        let texts = [answer.text.as_str(), brief.as_str(), ""];
-        let text = texts.into_iter().find(|text| self.budget.used(text) <= self.budget.size());
-        answer.text = text.unwrap_or_default().to_owned();
+        answer.text = self.budget.fitting([answer.text.as_str(), brief.as_str()]).to_owned();
         answer
     }
 

@@ -68,8 +68,7 @@ impl<'a> Sources<'a> {
         let mut outcomes = self.outcomes.borrow_mut();
         let calls = outcomes.entry(worker).or_insert_with(|| {
             let record = self.view.record(member, stamp, go_on).ok();
-            let calls = record.iter().flat_map(|record| &record.trace.calls);
-            calls.map(|call| (call.path.clone(), call.outcome)).collect()
+            record.iter().flat_map(|record| record.trace.outcomes()).collect()
         });
         calls.get(path).copied()
     }
@@ -77,6 +76,6 @@ impl<'a> Sources<'a> {
     /// Whether the files of a worker are still as they were.
     pub(super) fn is_now(&self, worker: usize) -> bool {
         let known = self.of.get(worker);
-        known.is_some_and(|(member, stamp)| self.view.stamp_now(member).is_ok_and(|now| now.key == stamp.key))
+        known.is_some_and(|(member, stamp)| self.view.is_now(member, stamp))
     }
 }

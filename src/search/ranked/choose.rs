@@ -83,16 +83,10 @@ impl Ranked {
 
     /// How many files and workers these are in.
     pub fn spread_over(&self) -> (u64, u64) {
-        let mut files: BTreeSet<(u32, &RelPath)> = BTreeSet::new();
-        let paths: Vec<(u32, RelPath)> = {
-            let mut pieces: Vec<Piece> =
-                self.passages.iter().filter(|one| one.has_word).map(|one| piece(one.at)).collect();
-            pieces.dedup();
-            pieces.into_iter().filter_map(|of| Some((of.0, self.path(of)?))).collect()
-        };
-        paths.iter().for_each(|(worker, path)| {
-            files.insert((*worker, path));
-        });
+        let mut pieces: Vec<Piece> = self.passages.iter().filter(|one| one.has_word).map(|one| piece(one.at)).collect();
+        pieces.dedup();
+        let files: BTreeSet<(u32, RelPath)> =
+            pieces.into_iter().filter_map(|of| Some((of.0, self.path(of)?))).collect();
         let workers: BTreeSet<u32> = files.iter().map(|(worker, _)| *worker).collect();
         (files.len() as u64, workers.len() as u64)
     }

@@ -18,6 +18,7 @@ use crate::cache::{DiskCache, Key, key, undivided};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
+use crate::search::is_binary;
 use crate::store::{File, read_range};
 use crate::view::{Member, View};
 
@@ -28,8 +29,6 @@ const TEXT_ENOUGH: usize = 1 << 20;
 const PARTS_BYTES: u64 = 96 << 20;
 const PARTS: usize = 4_000;
 const WORKERS: usize = 100_000;
-/// So many bytes tell whether a file is text: git's rule, a NUL among them says that it is not.
-const BEGINNING: usize = 8_000;
 /// How long one step of catching up takes, about.
 const CATCH_UP: Duration = Duration::from_millis(100);
 /// And of one worker.
@@ -128,6 +127,7 @@ impl Index {
             contents: Contents::default(),
             parts: Vec::new(),
             text: Vec::new(),
+            gathered: 0,
         };
         making.read(view, member, go_on)?;
         let Making { contents, parts, .. } = making;
@@ -136,8 +136,7 @@ impl Index {
         }
         let Contents { files, bytes, unread, .. } = contents;
         // Only what is of the state that was asked for is kept as that.
-        let settled = || view.stamp_now(member).is_ok_and(|now| now.key == stamp.key);
-        if unread.late == 0 && unread.unreadable == 0 && settled() {
+        if unread.late == 0 && unread.unreadable == 0 && view.is_now(member, stamp) {
             if let (Some((disk, _)), Ok(head)) = (&self.disk, postcard::to_stdvec(&contents)) {
                 disk.put(of, head, Vec::new());
             }
@@ -202,7 +201,7 @@ impl Index {
 }
 
 /// Text of a file that is not yet in a part.
-struct Text {
+struct Gathered {
     path: RelPath,
     start: u64,
     bytes: Vec<u8>,
@@ -214,7 +213,9 @@ struct Making<'a> {
     member: &'a Name,
     contents: Contents,
     parts: Vec<Arc<Part>>,
-    text: Vec<Text>,
+    text: Vec<Gathered>,
+    /// How much that is, in bytes.
+    gathered: usize,
 }
 
 impl Making<'_> {
@@ -243,7 +244,7 @@ impl Making<'_> {
         loop {
             let room = usize::try_from(size.saturating_sub(start)).unwrap_or(usize::MAX).clamp(1, TEXT_MAX);
             let mut bytes = read_range(file, start, room)?;
-            if start == 0 && memchr::memchr(0, bytes.get(..BEGINNING).unwrap_or(&bytes)).is_some() {
+            if start == 0 && is_binary(&bytes) {
                 self.contents.unread.binary += 1;
                 return Ok(());
             }
@@ -256,8 +257,9 @@ impl Making<'_> {
             let read = bytes.len();
             self.contents.bytes += read as u64;
             if read > 0 {
-                self.text.push(Text { path: path.clone(), start, bytes });
-                if self.text.iter().map(|text| text.bytes.len()).sum::<usize>() >= TEXT_ENOUGH {
+                self.text.push(Gathered { path: path.clone(), start, bytes });
+                self.gathered += read;
+                if self.gathered >= TEXT_ENOUGH {
                     self.close();
                 }
             }
@@ -277,11 +279,12 @@ impl Making<'_> {
     /// Makes a part of the text that was read.
     fn close(&mut self) {
         let text = std::mem::take(&mut self.text);
+        self.gathered = 0;
         if text.is_empty() {
             return;
         }
         let mut hash = blake3::Hasher::new();
-        for Text { path, start, bytes } in &text {
+        for Gathered { path, start, bytes } in &text {
             for number in [path.as_bytes().len() as u64, *start, bytes.len() as u64] {
                 hash.update(&number.to_le_bytes());
             }

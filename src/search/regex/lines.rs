@@ -7,6 +7,7 @@ use grep_matcher::Matcher;
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind, SinkMatch};
 
 use super::pattern::Pattern;
+use crate::search::is_binary;
 use crate::store::{File, read_into};
 
 /// Why a file was not searched to its end.
@@ -22,8 +23,6 @@ pub enum Stopped {
     Binary,
 }
 
-/// So many bytes tell whether a file is text.
-const BEGINNING: usize = 8_000;
 /// How UTF-16 begins.
 const UTF16: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
 
@@ -111,7 +110,7 @@ impl<'a> Search<'a> {
         };
         let piece = first.get(..read).unwrap_or_default();
         let is_utf16 = UTF16.iter().any(|mark| piece.starts_with(mark));
-        if !is_utf16 && memchr::memchr(0, piece.get(..BEGINNING).unwrap_or(piece)).is_some() {
+        if !is_utf16 && is_binary(piece) {
             return End { bytes: read as u64, stopped: Some(Stopped::Binary) };
         }
         let taker = Taker { pattern, places: searcher.line_number(), take };
