@@ -51,7 +51,7 @@ use compare::Asked;
 use evidence::Account;
 use facets::{Grouped, Selection};
 use fragment::Row;
-use fragments::{Fragments, GoOn, Stamped};
+use fragments::{Found, Fragments, GoOn, Stamped};
 use shelf::Shelf;
 use since::{Cursor, Look};
 
@@ -360,29 +360,23 @@ impl Renderer {
         file: &Generated,
         go_on: GoOn<'_>,
     ) -> Result<(Rendered, bool)> {
-        let fragments = self.fragments.of(&self.view, stamped, *scope == Scope::Swarm, go_on);
-        let rows: Vec<Row<'_>> = stamped
-            .iter()
-            .zip(fragments)
-            .map(|((member, asked), found)| match found {
-                Some((fragment, stamp)) => Row { member, fragment: Some(fragment), stamp: Some(stamp) },
-                None => Row { member, fragment: None, stamp: asked.as_ref().ok().cloned() },
-            })
-            .collect();
+        let found = self.fragments.of(&self.view, stamped, *scope == Scope::Swarm, go_on);
+        // Only what is of the state that was asked for is kept as that state's file.
+        let mut whole = found.iter().zip(stamped).all(|(found, (_, asked))| found.is_of(asked));
+        let mut rows: Vec<Row<'_>> = Vec::with_capacity(stamped.len());
+        for (found, (member, asked)) in found.into_iter().zip(stamped) {
+            rows.push(match found {
+                Found::Made(fragment, stamp) => Row { member, fragment: Some(fragment), stamp: Some(stamp) },
+                Found::Unread => Row { member, fragment: None, stamp: asked.as_ref().ok().cloned() },
+                Found::Gone => continue,
+            });
+        }
+        whole &= rows.iter().all(|row| row.fragment.as_ref().is_some_and(|fragment| fragment.whole));
         let (newest, access) = self.made_of(visible, || rows.iter().filter_map(|row| row.stamp.as_deref()))?;
         let run = match scope {
             Scope::Run(name) => visible.runs.get(name),
             Scope::Swarm | Scope::Worker(_) | Scope::Selected(_) => None,
         };
-        // One that vanished meanwhile is no longer there to be read.
-        let vanished = stamped.iter().map(|(_, stamp)| stamp.as_ref().err() == Some(&Error::NotFound));
-        let is_whole = |row: &Row<'_>| row.fragment.as_ref().is_some_and(|fragment| fragment.whole);
-        let mut whole = rows.iter().zip(vanished).all(|(row, vanished)| vanished || is_whole(row));
-        // Only what is of the state that was asked for is kept as that state's file.
-        let of_state = |(row, (_, asked)): (&Row<'_>, &(Arc<Member>, Result<Arc<Stamp>>))| {
-            row.stamp.as_ref().map(|stamp| stamp.key) == asked.as_ref().ok().map(|stamp| stamp.key)
-        };
-        whole &= rows.iter().zip(stamped).all(of_state);
         let told = RefCell::new(Vec::new());
         let bytes = match file {
             Generated::Index => index::swarm(visible, run, &rows, newest),

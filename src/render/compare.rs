@@ -131,7 +131,7 @@ impl Renderer {
         }
         let compared = Compared::new(&self.view, ones, go_on, deadline);
         let told = compared.ones.iter().zip(&fragments).map(|(one, made)| match &one.record {
-            Ok(record) => facts::facts(record, made.as_ref().map(|(fragment, _)| &**fragment)),
+            Ok(record) => facts::facts(record, made.fragment().map(|fragment| &**fragment)),
             Err(error) => facts::unreadable(&error.to_string()),
         });
         let facts = Facts::of(told.collect());
@@ -144,7 +144,7 @@ impl Renderer {
         let places = compared.ones.iter().map(|one| one.place.clone()).collect();
         let page = Page { query, places, facts: &facts, items: &items, sections, unheard, held, is_beside };
         let records = compared.ones.iter().all(|one| one.record.as_ref().is_ok_and(|record| record.is_whole()));
-        let known = fragments.iter().all(|made| made.as_ref().is_some_and(|(fragment, _)| fragment.whole));
+        let known = fragments.iter().all(|made| made.fragment().is_some_and(|fragment| fragment.whole));
         let mut answer = Answer {
             workers: compared.ones.iter().map(|one| one.name().clone()).collect(),
             files: items.all.iter().map(|item| told_of(item, &compared)).collect(),

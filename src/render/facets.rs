@@ -15,6 +15,7 @@ use percent_encoding::percent_decode;
 
 use super::Renderer;
 use super::fragment::Fragment;
+use super::fragments::Found;
 use crate::error::{Error, Result};
 use crate::model::{When, Worker};
 use crate::name::{Name, to_file_name};
@@ -331,12 +332,7 @@ impl Renderer {
         let all = members.len() == self.view.visible().members.len();
         let stamped = self.stamps(&members);
         let found = self.fragments.of(&self.view, &stamped, all, &|| begun.elapsed() < self.deadline);
-        let mut seen: Vec<Seen> = Vec::with_capacity(members.len());
-        for ((member, stamp), made) in stamped.into_iter().zip(found) {
-            if made.is_some() || stamp.err() != Some(Error::NotFound) {
-                seen.push((member, made.map(|(fragment, _)| fragment)));
-            }
-        }
-        seen
+        let there = stamped.into_iter().zip(found).filter(|(_, found)| !matches!(found, Found::Gone));
+        there.map(|((member, _), found)| (member, found.fragment().cloned())).collect()
     }
 }

@@ -27,8 +27,35 @@ const OF_A_FILE: u64 = 64 << 10;
 pub(super) type Stamped = Vec<(Arc<Member>, Result<Arc<Stamp>>)>;
 /// Whether there is time left.
 pub(super) type GoOn<'a> = &'a (dyn Fn() -> bool + Sync);
-/// A fragment, with the state of the worker's files that it is of.
-pub(super) type Made = (Arc<Fragment>, Arc<Stamp>);
+
+/// What came of asking for a fragment.
+pub(super) enum Found {
+    /// It is here, with the state of the worker's files that it is of.
+    Made(Arc<Fragment>, Arc<Stamp>),
+    /// There was no time for it, or its worker cannot be read.
+    Unread,
+    /// There is no such worker by now.
+    Gone,
+}
+
+impl Found {
+    /// The fragment, if it is here.
+    pub(super) fn fragment(&self) -> Option<&Arc<Fragment>> {
+        match self {
+            Found::Made(fragment, _) => Some(fragment),
+            Found::Unread | Found::Gone => None,
+        }
+    }
+
+    /// Whether it is here, and of the state that was asked for.
+    pub(super) fn is_of(&self, asked: &Result<Arc<Stamp>>) -> bool {
+        match (self, asked) {
+            (Found::Made(_, stamp), Ok(asked)) => stamp.key == asked.key,
+            (Found::Gone, Err(error)) => *error == Error::NotFound,
+            _ => false,
+        }
+    }
+}
 
 /// What is kept of the workers of a view.
 pub(super) struct Fragments {
@@ -104,26 +131,31 @@ impl Fragments {
         more
     }
 
-    /// One for each of `stamped`, in their order; none for those that there was no time for, or that vanished. Where these
-    /// are `all` of the view, they may be kept for the next start.
-    pub(super) fn of(&self, view: &View, stamped: &Stamped, all: bool, go_on: GoOn<'_>) -> Vec<Option<Made>> {
+    /// What comes of each of `stamped`, in their order. Where these are `all` of the view, they may be kept for the next
+    /// start.
+    pub(super) fn of(&self, view: &View, stamped: &Stamped, all: bool, go_on: GoOn<'_>) -> Vec<Found> {
         self.fetch();
-        let mut made: Vec<Option<Made>> = Vec::with_capacity(stamped.len());
+        let mut found: Vec<Found> = Vec::with_capacity(stamped.len());
         let mut missing: Vec<(u64, usize, &Member, &Arc<Stamp>)> = Vec::new();
         for (at, (member, stamp)) in stamped.iter().enumerate() {
-            let stamp = stamp.as_ref().ok();
-            let kept = stamp.and_then(|stamp| Some((self.kept.get(&key(member, stamp))?, stamp.clone())));
-            if let (None, Some(stamp)) = (&kept, stamp) {
-                let size = stamp.files.saturating_mul(OF_A_FILE).saturating_add(stamp.bytes);
-                missing.push((size, at, &**member, stamp));
-            }
-            made.push(kept);
+            found.push(match stamp {
+                Ok(stamp) => match self.kept.get(&key(member, stamp)) {
+                    Some(fragment) => Found::Made(fragment, stamp.clone()),
+                    None => {
+                        let size = stamp.files.saturating_mul(OF_A_FILE).saturating_add(stamp.bytes);
+                        missing.push((size, at, &**member, stamp));
+                        Found::Unread
+                    }
+                },
+                Err(Error::NotFound) => Found::Gone,
+                Err(_) => Found::Unread,
+            });
         }
         // Small workers first: one that takes long to look into must not cost the others their line.
         missing.sort_unstable_by_key(|(size, at, ..)| (*size, *at));
-        let found = spread(&missing, |(_, _, member, stamp)| self.one(view, member, stamp, go_on));
-        for ((_, at, ..), one) in missing.iter().zip(found) {
-            if let Some(slot) = made.get_mut(*at) {
+        let made = spread(&missing, |(_, _, member, stamp)| self.one(view, member, stamp, go_on));
+        for ((_, at, ..), one) in missing.iter().zip(made) {
+            if let Some(slot) = found.get_mut(*at) {
                 *slot = one;
             }
         }
@@ -133,11 +165,11 @@ impl Fragments {
             let of = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| Some(key(member, stamp.as_ref().ok()?));
             self.keep(missing.len(), stamped.iter().filter_map(of));
         }
-        made
+        found
     }
 
     /// That of one worker: of the state given, or of a later one if its files changed meanwhile.
-    fn one(&self, view: &View, member: &Member, stamp: &Arc<Stamp>, go_on: GoOn<'_>) -> Option<Made> {
+    fn one(&self, view: &View, member: &Member, stamp: &Arc<Stamp>, go_on: GoOn<'_>) -> Found {
         let begun = Instant::now();
         let in_time = || go_on() && begun.elapsed() < self.each;
         let mut stamp = stamp.clone();
@@ -145,25 +177,29 @@ impl Fragments {
         loop {
             let key = key(member, &stamp);
             if let Some(fragment) = self.kept.get(&key) {
-                return Some((fragment, stamp));
+                return Found::Made(fragment, stamp);
             }
             if !go_on() {
-                return None;
+                return Found::Unread;
             }
             // A record that cannot be read is told as such, and one that is read in part is shown in part.
             let fragment = match view.record(member, &stamp, &in_time) {
                 Ok(record) => Fragment::of(view, member, &stamp, &record),
-                Err(Error::NotFound) => return None,
+                Err(Error::NotFound) => return Found::Gone,
                 Err(error) => Fragment::unreadable(&error),
             };
             let fragment = Arc::new(fragment);
-            let now = view.stamp_now(member).ok()?;
+            let now = match view.stamp_now(member) {
+                Ok(now) => now,
+                Err(Error::NotFound) => return Found::Gone,
+                Err(_) => return Found::Unread,
+            };
             let settled = now.key == stamp.key;
             if settled && fragment.whole {
                 self.kept.insert(key, fragment.clone());
             }
             if settled || !in_time() || !attempts.another() {
-                return Some((fragment, now));
+                return Found::Made(fragment, now);
             }
             stamp = now;
         }

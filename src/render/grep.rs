@@ -20,7 +20,7 @@ use page::NAMES_PART;
 pub(super) use page::clip;
 pub use page::{Answer, Searched, Shown, ShownLine};
 
-use super::fragments::{GoOn, Made, Stamped};
+use super::fragments::{self, GoOn, Stamped};
 use super::own::{at_in_text, holds_everything, place, shown_path};
 use super::shares::{Claim, deal};
 use super::{Budget, Rendered, Renderer, Scope};
@@ -103,7 +103,7 @@ impl Renderer {
             }
         }
         let known = self.fragments.of(&self.view, &with_hits, false, &until(8));
-        let mut complete = searched.is_whole() && known.iter().all(Option::is_some);
+        let mut complete = searched.is_whole() && known.iter().all(|found| found.fragment().is_some());
         let files = candidates(&with_hits, &known, hits);
         let go_on = until(10);
         let files = self.in_order(files, &with_hits, budget, &go_on);
@@ -213,12 +213,12 @@ impl Renderer {
 }
 
 /// The files of all workers.
-fn candidates(of: &Stamped, known: &[Option<Made>], hits: Vec<Vec<Hits>>) -> Vec<Candidate> {
+fn candidates(of: &Stamped, known: &[fragments::Found], hits: Vec<Vec<Hits>>) -> Vec<Candidate> {
     let mut files = Vec::new();
     for (turn, (((member, _), known), hits)) in of.iter().zip(known).zip(hits).enumerate() {
         let says_failed = member.entry.worker.status == Status::Failed;
         let unknown = if says_failed { Outcome::Failed } else { Outcome::Unknown };
-        let outcome = known.as_ref().map_or(unknown, |(fragment, _)| fragment.outcome);
+        let outcome = known.fragment().map_or(unknown, |fragment| fragment.outcome);
         let place = place(&member.name);
         files.extend(hits.into_iter().map(|hits| {
             let path = at_in_text(&place, &hits.path);

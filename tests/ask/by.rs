@@ -16,9 +16,10 @@ use swarmletfs::store::{Disk, Entry, File, Memory, Meta, Store};
 use swarmletfs::tree::{Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
-use super::names;
+use super::{names, text};
 use crate::needs_fuse;
 use crate::support::counted::{Counted, Log};
+use crate::support::faulty::{Faulty, Plan};
 use crate::support::{Mount, Seen, TestStore, see, seen};
 
 /// Four workers: `a` failed, `b` is fine, `c` runs, `d` says nothing but that it is there.
@@ -245,4 +246,31 @@ fn who_was_not_looked_into_in_time_is_told_apart() {
     assert_eq!(names(&tree, "by/outcome/ok").len(), 20);
     assert_eq!(names(&tree, "by/outcome/unread"), [""; 0]);
     assert_eq!(names(&tree, "by/tool"), ["sh"]);
+}
+
+#[test]
+fn who_vanishes_meanwhile_is_gone_and_not_unread() {
+    let path = |path: String| RelPath::parse(path).unwrap();
+    for k in 1.. {
+        let memory = Arc::new(Memory::new());
+        for id in ["a", "b", "c"] {
+            memory.write(&path(format!("workers/{id}/metadata.json")), "{\"status\": \"success\"}");
+            memory.write(&path(format!("workers/{id}/tool_calls/001_sh.txt")), "{\"ok\": true}");
+        }
+        let plan = Plan::quiet();
+        let store = Faulty { store: memory.clone(), plan: plan.clone() };
+        let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+        let view = View::over(vec![Source::over(Arc::new(store), None)], freshness, Filter::default()).unwrap();
+        let tree = Tree::new(view, Settings::default());
+        plan.at(k, move || memory.rename(&path("workers/b".into()), &path("b".into())));
+        for (facet, value) in [("outcome", "ok"), ("tool", "sh")] {
+            assert_eq!(names(&tree, &format!("by/{facet}")), [value], "{facet} at call {k}");
+        }
+        let index: serde_json::Value = serde_json::from_str(&text(&tree, "index.json")).unwrap();
+        assert_eq!(index["outcomes_read"], index["total_workers"], "at call {k}: {index:#}");
+        if !plan.has_happened() {
+            assert!(k > 40, "all of it is only {k} calls");
+            break;
+        }
+    }
 }
