@@ -18,6 +18,7 @@ mod contended;
 mod handle;
 mod inode;
 mod namespace;
+mod path;
 mod versions;
 
 use std::os::fd::BorrowedFd;
@@ -29,6 +30,7 @@ use parking_lot::Mutex;
 pub use attr::{Attr, NodeKind};
 pub use handle::Item;
 pub use inode::ROOT;
+pub use path::{Held, Links, Place};
 
 use crate::error::{Error, Result};
 use crate::name::Name;

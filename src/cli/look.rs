@@ -15,7 +15,6 @@ mod entry;
 pub(super) mod grep;
 mod json;
 pub(super) mod ls;
-mod resolve;
 pub(super) mod search;
 mod shown;
 pub(super) mod stat;
@@ -27,7 +26,6 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{ArgAction, Args};
@@ -37,14 +35,11 @@ use super::open::Wanted;
 use super::say::say;
 use super::{ViewArgs, exit};
 use crate::catalog::Freshness;
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::name::printable;
 use crate::render::Budget;
-use crate::tree::{Ino, Item, Settings, Tree};
-pub(super) use resolve::{Held, Links, Place};
+use crate::tree::{Settings, Tree};
 
-/// How often it is looked again at what is replaced while it is looked at.
-const TRIES: usize = 16;
 /// How much is gathered before it is written, in bytes.
 const GATHERED: usize = 64 << 10;
 
@@ -87,34 +82,6 @@ impl Look {
     /// A look at `tree`, whose stores lie there.
     fn over(tree: Tree, stores: Vec<PathBuf>) -> Look {
         Look { tree, stores, failed: Cell::new(false) }
-    }
-
-    /// Does `read` with what is at `path`; again, where that was replaced in between. So `read` may print nothing.
-    pub(super) fn at<'t, T>(
-        &'t self,
-        path: &[u8],
-        links: Links,
-        mut read: impl FnMut(Place<'t>) -> Result<T>,
-    ) -> Result<T> {
-        unless_stale(|| read(Place::find(&self.tree, path, links)?))
-    }
-
-    /// Does `read` with the entry `name` of a folder that is held; again, where that was replaced in between.
-    pub(super) fn inside<'t, T>(
-        &'t self,
-        folder: Ino,
-        name: &[u8],
-        mut read: impl FnMut(Held<'t>) -> Result<T>,
-    ) -> Result<T> {
-        unless_stale(|| read(Held::find(&self.tree, folder, name)?))
-    }
-
-    /// The entries of a folder, sorted by name.
-    pub(super) fn entries(&self, folder: Ino) -> Result<Arc<[Item]>> {
-        let opened = self.tree.open_folder(folder)?;
-        let items = self.tree.entries(folder, opened, false);
-        self.tree.release(opened);
-        items
     }
 
     /// Says that `path`, as it was typed or reached, cannot be read, and why. The command goes on and fails in the end.
@@ -163,17 +130,6 @@ pub(super) fn sentence(error: &Error) -> String {
 
 fn is_absence(error: &Error) -> bool {
     error.errno() == Errno::NOENT
-}
-
-/// What is replaced while it is looked at is looked up anew, as the kernel does.
-fn unless_stale<T>(mut once: impl FnMut() -> Result<T>) -> Result<T> {
-    for _ in 1..TRIES {
-        match once() {
-            Err(Error::Stale) => {}
-            done => return done,
-        }
-    }
-    once()
 }
 
 /// Where a command prints.

@@ -10,11 +10,11 @@ use serde::Serialize;
 
 use super::super::say::say;
 use super::super::{ViewArgs, exit, open::Wanted};
-use super::{Links, Look, Out, json, paths};
+use super::{Look, Out, json, paths};
 use crate::catalog::Freshness;
 use crate::error::Result;
 use crate::name::printable;
-use crate::tree::{Ino, Settings, Tree};
+use crate::tree::{Ino, Links, Settings, Tree};
 
 /// What went wrong, as grep says it.
 const TROUBLE: u8 = 2;
@@ -47,7 +47,7 @@ pub(super) fn run<A: Answered, O: Serialize>(
         let look = Look::over(Tree::new(view, Settings::default()), wanted.stores);
         let (mut found, mut trouble) = (false, false);
         let mut answers = paths(typed).into_iter().filter_map(|path| {
-            match look.at(path, Links::Followed, |place| ask(&look.tree, place.last().ino)) {
+            match look.tree.at(path, Links::Followed, |place| ask(&look.tree, place.last().ino)) {
                 Ok(Some(answer)) => {
                     if answer.text().is_empty() {
                         say(&format!("{}: the budget is too small for any answer", printable(path)));

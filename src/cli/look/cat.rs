@@ -7,9 +7,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{Held, Links, Look, LookArgs, Out};
-use crate::error::{Error, Result};
-use crate::tree::{Fh, NodeKind, Opened};
+use super::{Look, LookArgs, Out};
+use crate::error::Result;
+use crate::tree::{Fh, Links};
 
 /// What is said below the options.
 pub(in crate::cli) const HELP: &str = "\
@@ -54,7 +54,7 @@ pub(in crate::cli) fn run(arguments: &CatArgs) -> anyhow::Result<ExitCode> {
 
 fn file(look: &Look, out: &mut Out, path: &[u8]) -> io::Result<()> {
     // What is open is one version to its end, though the lookup is given back.
-    let opened = look.at(path, Links::Followed, |place| open(look, place.last()));
+    let opened = look.tree.at(path, Links::Followed, |place| place.last().open());
     match opened {
         Ok(opened) => {
             let copied = copy(look, out, opened.fh);
@@ -67,11 +67,6 @@ fn file(look: &Look, out: &mut Out, path: &[u8]) -> io::Result<()> {
             Ok(())
         }
     }
-}
-
-/// Opens what is held. The tree says of a folder that it was replaced: it looked like a file before.
-fn open(look: &Look, held: &Held<'_>) -> Result<Opened> {
-    if held.attr.kind == NodeKind::Folder { Err(Error::IsADirectory) } else { look.tree.open(held.ino) }
 }
 
 /// Copies an open file to its end. The outer error is that of writing, the inner one that of reading.

@@ -2,9 +2,9 @@
 
 use std::cmp::Ordering;
 
-use super::{Held, Place, join};
+use super::join;
 use crate::error::Result;
-use crate::tree::{Attr, NodeKind};
+use crate::tree::{Attr, Held, NodeKind, Place};
 
 /// Something that is listed.
 #[derive(Debug, Clone)]

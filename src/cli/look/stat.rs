@@ -10,7 +10,8 @@ use clap::Args;
 
 use super::entry::{Entry, Known};
 use super::json::{self, Object};
-use super::{Links, Look, LookArgs, Out, paths, shown};
+use super::{Look, LookArgs, Out, paths, shown};
+use crate::tree::Links;
 
 /// What is said below the options.
 pub(in crate::cli) const HELP: &str = concat!(
@@ -54,7 +55,7 @@ pub(in crate::cli) fn run(arguments: &StatArgs) -> anyhow::Result<ExitCode> {
     let look = Look::open(&arguments.look)?;
     let links = if arguments.dereference { Links::Followed } else { Links::Kept };
     let entry = |path: &&[u8]| {
-        let found = look.at(path, links, |place| Entry::at(&place, path));
+        let found = look.tree.at(path, links, |place| Entry::at(&place, path));
         found.inspect_err(|error| look.fail(path, error)).ok()
     };
     let typed = paths(&arguments.paths);

@@ -12,10 +12,10 @@ use serde::Serialize;
 
 use super::entry::Entry;
 use super::json::{self, Object};
-use super::{Held, Links, LongHelp, Look, LookArgs, Out, Place, paths, sentence, shown};
+use super::{LongHelp, Look, LookArgs, Out, paths, sentence, shown};
 use crate::error::{Error, Result};
 use crate::render::count;
-use crate::tree::{Ino, Item, NodeKind};
+use crate::tree::{Held, Ino, Item, Links, NodeKind, Place};
 
 /// What is said below the options.
 pub(in crate::cli) const HELP: &str = concat!(
@@ -131,7 +131,7 @@ enum Inside {
 
 impl<'a> Walk<'a> {
     fn root(&self, path: &[u8], to: &mut dyn Drawing) -> io::Result<()> {
-        let found = self.look.at(path, Links::Followed, |place: Place<'a>| {
+        let found = self.look.tree.at(path, Links::Followed, |place: Place<'a>| {
             let inside = self.entries(place.last(), 0)?;
             Ok((Entry::at(&place, path)?, inside, place))
         });
@@ -154,7 +154,7 @@ impl<'a> Walk<'a> {
         if held.attr.kind != NodeKind::Folder || self.is_deep(depth) {
             return Ok(Inside::Closed);
         }
-        match self.look.entries(held.ino) {
+        match self.look.tree.listed(held.ino) {
             Ok(items) => Ok(Inside::Open(items)),
             Err(Error::Stale) => Err(Error::Stale),
             Err(error) => Ok(Inside::Unreadable(error)),
@@ -194,7 +194,7 @@ impl<'a> Walk<'a> {
                 self.met(to, (entry, Inside::Closed), is_last, ino, depth)?;
                 continue;
             }
-            let found = self.look.inside(ino, name, |held: Held<'a>| {
+            let found = self.look.tree.inside(ino, name, |held: Held<'a>| {
                 let inside = self.entries(&held, depth)?;
                 Ok((Entry::of(&held, path, name)?, inside, held))
             });

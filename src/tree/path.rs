@@ -1,19 +1,23 @@
 //! Paths in the tree, resolved from its root as the kernel resolves them in a mount.
 //!
 //! A path is bytes. It begins at the root, with a `/` or without, and never leads out of it: `..` of the root is the root.
-//! What is behind a `/`, were it nothing or a `.`, must be in a folder.
+//! What is behind a `/`, were it nothing or a `.`, must be in a folder. The doors that are no mount come in here.
+
+use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use super::{Attr, Ino, Item, NodeKind, Opened, ROOT, Tree};
 use crate::error::{Error, Result};
-use crate::tree::{Attr, Ino, NodeKind, ROOT, Tree};
 
 /// So many links lead on at most, as in the kernel.
 const LINKS_MAX: usize = 40;
+/// How often it is looked again at what is replaced while it is looked at.
+const TRIES: usize = 16;
 
 /// What is done with a link at the end of a path; on the way every one is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::cli) enum Links {
+pub enum Links {
     /// What it leads to is meant.
     Followed,
     /// It is meant itself.
@@ -21,24 +25,31 @@ pub(in crate::cli) enum Links {
 }
 
 /// What was looked up; the lookup is given back when this is dropped.
-pub(in crate::cli) struct Held<'t> {
+pub struct Held<'t> {
     tree: &'t Tree,
     name: Vec<u8>,
-    pub(in crate::cli) ino: Ino,
-    pub(in crate::cli) attr: Attr,
+    /// Its inode number.
+    pub ino: Ino,
+    /// Its attributes, as the lookup found them.
+    pub attr: Attr,
 }
 
 impl<'t> Held<'t> {
     /// Looks `name` up in a folder.
-    pub(in crate::cli) fn find(tree: &'t Tree, folder: Ino, name: &[u8]) -> Result<Held<'t>> {
+    fn find(tree: &'t Tree, folder: Ino, name: &[u8]) -> Result<Held<'t>> {
         let found = tree.lookup(folder, name)?;
         Ok(Held { tree, name: name.to_vec(), ino: found.ino, attr: found.attr })
     }
 
     /// Where it leads, of a link.
-    pub(in crate::cli) fn target(&self) -> Result<Option<Vec<u8>>> {
+    pub fn target(&self) -> Result<Option<Vec<u8>>> {
         let is_link = self.attr.kind == NodeKind::Link;
         is_link.then(|| self.tree.read_link(self.ino)).transpose()
+    }
+
+    /// Opens it for reading. A folder says that it is one: the tree would say that it was replaced.
+    pub fn open(&self) -> Result<Opened> {
+        if self.attr.kind == NodeKind::Folder { Err(Error::IsADirectory) } else { self.tree.open(self.ino) }
     }
 }
 
@@ -49,14 +60,14 @@ impl Drop for Held<'_> {
 }
 
 /// What is at a path, and the folders that it is in.
-pub(in crate::cli) struct Place<'t> {
+pub struct Place<'t> {
     root: Held<'t>,
     below: Vec<Held<'t>>,
 }
 
 impl<'t> Place<'t> {
     /// Resolves `path`.
-    pub(in crate::cli) fn find(tree: &'t Tree, path: &[u8], links: Links) -> Result<Place<'t>> {
+    fn find(tree: &'t Tree, path: &[u8], links: Links) -> Result<Place<'t>> {
         if path.is_empty() {
             return Err(Error::NotFound);
         }
@@ -89,15 +100,46 @@ impl<'t> Place<'t> {
     }
 
     /// What is there.
-    pub(in crate::cli) fn last(&self) -> &Held<'t> {
+    pub fn last(&self) -> &Held<'t> {
         self.below.last().unwrap_or(&self.root)
     }
 
     /// Where it is, links followed: from the root, which is `.`.
-    pub(in crate::cli) fn path(&self) -> Vec<u8> {
+    pub fn path(&self) -> Vec<u8> {
         let names: Vec<&[u8]> = self.below.iter().map(|held| held.name.as_slice()).collect();
         if names.is_empty() { self.root.name.clone() } else { names.join(&b'/') }
     }
+}
+
+impl Tree {
+    /// Does `read` with what is at `path`; again, where that was replaced in between. So `read` may print nothing.
+    pub fn at<'t, T>(&'t self, path: &[u8], links: Links, mut read: impl FnMut(Place<'t>) -> Result<T>) -> Result<T> {
+        unless_stale(|| read(Place::find(self, path, links)?))
+    }
+
+    /// Does `read` with the entry `name` of a folder that is held; again, where that was replaced in between.
+    pub fn inside<'t, T>(&'t self, folder: Ino, name: &[u8], mut read: impl FnMut(Held<'t>) -> Result<T>) -> Result<T> {
+        unless_stale(|| read(Held::find(self, folder, name)?))
+    }
+
+    /// The entries of a folder, sorted by name.
+    pub fn listed(&self, folder: Ino) -> Result<Arc<[Item]>> {
+        let opened = self.open_folder(folder)?;
+        let items = self.entries(folder, opened, false);
+        self.release(opened);
+        items
+    }
+}
+
+/// What is replaced while it is looked at is looked up anew, as the kernel does.
+fn unless_stale<T>(mut once: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 1..TRIES {
+        match once() {
+            Err(Error::Stale) => {}
+            done => return done,
+        }
+    }
+    once()
 }
 
 /// The parts of a path, the first one last.
