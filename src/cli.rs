@@ -9,6 +9,7 @@ mod dash_o;
 mod discover;
 mod doctor;
 mod exit;
+mod expand;
 mod kept;
 mod limits;
 mod log;
@@ -135,6 +136,9 @@ enum Command {
     /// Compare what workers made and did, without a mount
     #[command(after_help = look::compare::HELP)]
     Compare(look::compare::CompareArgs),
+    /// Put evidence behind the markers in a text, from stdin to stdout
+    #[command(after_help = expand::HELP)]
+    Expand(expand::ExpandArgs),
     /// Say what changed since a cursor, and give the next one
     #[command(after_help = SINCE_HELP)]
     Since(SinceArgs),
@@ -347,6 +351,7 @@ pub fn main() -> ExitCode {
         Command::Grep(arguments) => Ok(look::grep::run(&arguments)),
         Command::Search(arguments) => Ok(look::search::run(&arguments)),
         Command::Compare(arguments) => Ok(look::compare::run(&arguments)),
+        Command::Expand(arguments) => expand::run(&arguments),
         Command::Since(arguments) => since::run(&arguments),
         Command::Wait(arguments) => wait::run(&arguments),
     })

@@ -82,6 +82,11 @@ impl View {
         format!("{:?} of {}", self.filter, self.catalog.describe())
     }
 
+    /// The run that it is narrowed to.
+    pub fn run(&self) -> Option<&str> {
+        self.filter.run.as_deref()
+    }
+
     /// The folders on disk that reading this view needs.
     pub fn roots(&self) -> Vec<BorrowedFd<'_>> {
         self.catalog.roots()

@@ -4,6 +4,7 @@ mod background;
 mod discovery;
 mod doctor;
 mod ending;
+mod expand;
 mod look;
 mod no_fuse;
 pub mod printing;

@@ -6,6 +6,7 @@
 mod ask;
 mod cli;
 mod evidence;
+mod expand;
 mod faults;
 mod formats;
 mod hostile;

@@ -65,6 +65,11 @@ impl Budget {
         self.size
     }
 
+    /// One of another size, in the same unit.
+    pub(super) fn of_size(self, size: usize) -> Budget {
+        Budget { size, ..self }
+    }
+
     /// How it is said in a name.
     pub fn name(self) -> String {
         match self.unit {
@@ -103,7 +108,7 @@ impl Budget {
 
     /// An amount in its unit, as it is said.
     pub fn amount(self, size: usize) -> String {
-        Budget { size, ..self }.to_string()
+        self.of_size(size).to_string()
     }
 }
 

@@ -3,8 +3,8 @@
 use super::checks;
 use super::fragment::{self, Fragment};
 use super::json::{Call, CallCounts, FileRow, Row, Source, SwarmTail, WorkerIndex, hex, printable};
+use super::marker;
 use super::own;
-use super::summary::marker;
 use super::text::{one_line, utc, when};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
@@ -51,7 +51,7 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Recor
         tokens: trace.tokens.map(Into::into),
         source: source(trace),
         checks: &fragment.checks,
-        marker: marker(member, worker),
+        marker: marker::of(member, worker),
     };
     let text = serde_json::to_string_pretty(&index).map_err(|_| Error::Io(rustix::io::Errno::IO))?;
     Ok(((printable(&text) + "\n").into_bytes(), whole))

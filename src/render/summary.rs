@@ -1,9 +1,9 @@
 //! summary: the swarm, a run or a worker on one screen; what a supervisor keeps in its own context.
 
 use super::causes::{self, Alike, Failing};
-use super::checks;
 use super::fragment::{Fragment, Row};
 use super::text::{block, count, duration, one_line, utc, when};
+use super::{checks, marker};
 use crate::catalog::Stamp;
 use crate::model::{Outcome, Record, Status, Tokens, ToolCall, Trace, Worker};
 use crate::store::Time;
@@ -21,23 +21,6 @@ const NAMED_MAX: usize = 12;
 /// How many names of those that failed for one cause, and how much of that, in bytes.
 const NAMES_MAX: usize = 80;
 const CAUSE_MAX: usize = 160;
-
-/// The marker that stands for a worker's evidence in a text.
-pub(super) fn marker(member: &Member, worker: &Worker) -> String {
-    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"._:-".contains(b);
-    let id = |id: Option<&str>| match id {
-        Some(id) if !id.is_empty() && id.bytes().all(|b| plain(&b)) => id.to_owned(),
-        _ => "-".into(),
-    };
-    // A worker's id decides where a marker leads, so what a marker cannot hold is written %XX rather than left out.
-    let encode = |b: &u8| if plain(b) { char::from(*b).to_string() } else { format!("%{b:02X}") };
-    let worker_id: String = member.name.as_bytes().iter().map(encode).collect();
-    format!(
-        "[EVIDENCE:run_id={},job_id={},worker_id={worker_id}]",
-        id(worker.run.as_deref()),
-        id(worker.job.as_deref())
-    )
-}
 
 /// The summary of one worker, and whether all was read.
 pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Record) -> (String, bool) {
@@ -84,7 +67,7 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Recor
             out.push_str(&format!("  and {more} more in index.json\n"));
         }
     }
-    out.push_str(&format!("\n{}\n", marker(member, worker)));
+    out.push_str(&format!("\n{}\n", marker::of(member, worker)));
     (out, fragment.whole)
 }
 

@@ -1,0 +1,215 @@
+//! `expand`: markers in a text, each followed by its worker's evidence; all else as it was.
+
+mod messages;
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::json;
+use swarmletfs::render::expand::{Expanded, Form};
+use swarmletfs::render::{Budget, Renderer};
+use swarmletfs::view::Filter;
+
+use crate::support::{TestStore, see};
+
+/// `a` failed, `b` is fine, `c` is of another run and another owner's.
+fn store() -> TestStore {
+    let store = TestStore::new();
+    store.worker("a", json!({"run_id": 48, "job_id": 1, "status": "failed", "config": {"owner_id": 7}}));
+    store.call("a", 1, "sh", "{\"exit_code\": 1, \"stderr\": \"no space left on device\"}");
+    store.worker("b", json!({"run_id": 48, "job_id": 2, "config": {"owner_id": 7}}));
+    store.call("b", 1, "sh", "{\"ok\": true}");
+    let lines: String = (0..5_000).map(|n| format!("{n} is a number whose square is {}\n", n * n)).collect();
+    store.call("b", 2, "sh", lines);
+    store.worker("c", json!({"run_id": 49, "job_id": 3, "config": {"owner_id": 8}})).call("c", 1, "sh", "secret");
+    store
+}
+
+fn marker(run: &str, job: &str, worker: &str) -> String {
+    format!("[EVIDENCE:run_id={run},job_id={job},worker_id={worker}]")
+}
+
+fn budget(size: &str) -> Option<Budget> {
+    Some(Budget::parse(size).unwrap())
+}
+
+fn renderer(store: &TestStore, filter: Filter) -> Renderer {
+    Renderer::new(store.view(Duration::ZERO, filter), None)
+}
+
+fn expand(renderer: &Renderer, form: Form, size: Option<Budget>, text: &str) -> (String, Expanded) {
+    let mut out = Vec::new();
+    let expanded = renderer.expand(form, size, text.as_bytes(), &mut out).unwrap();
+    (String::from_utf8(out).unwrap(), expanded)
+}
+
+fn of_text(store: &TestStore, size: Option<Budget>, text: &str) -> (String, Expanded) {
+    expand(&renderer(store, Filter::default()), Form::Text, size, text)
+}
+
+/// What a worker's evidence file says, as it is put in.
+fn evidence(store: &TestStore, path: &str) -> String {
+    see(&store.tree(), path).unwrap().text().trim_end().to_owned()
+}
+
+#[test]
+fn every_marker_is_followed_by_its_evidence() {
+    let store = store();
+    let (a, b) = (marker("48", "1", "a"), marker("-", "-", "b").to_lowercase());
+    let (text, expanded) = of_text(&store, None, &format!("Job 1 ended. {a}\nJob 2: {b} ended.\n"));
+    let (of_a, of_b) = (evidence(&store, "workers/a/evidence.txt"), evidence(&store, "workers/b/evidence.txt"));
+    assert!(of_b.len() > 10_000);
+    assert_eq!(text, format!("Job 1 ended. {a}\n\n{of_a}\nJob 2: {b}\n\n{of_b}\n ended.\n"));
+    assert_eq!(expanded, Expanded { expanded: 2, ..Expanded::default() });
+}
+
+#[test]
+fn what_is_met_again_points_upward() {
+    let store = store();
+    let a = marker("48", "1", "a");
+    let (text, expanded) = of_text(&store, None, &format!("{a}{a}"));
+    let of_a = evidence(&store, "workers/a/evidence.txt");
+    assert_eq!(text, format!("{a}\n\n{of_a}\n{a}\n\n[Evidence of this worker: see above]"));
+    assert_eq!((expanded.expanded, expanded.repeated), (1, 1));
+}
+
+#[test]
+fn run_and_job_are_checked() {
+    let store = store();
+    for wrong in [marker("49", "1", "a"), marker("48", "2", "a"), marker("-", "2", "a")] {
+        let (text, expanded) = of_text(&store, None, &wrong);
+        assert_eq!((text, expanded.disagreeing), (wrong, 1));
+    }
+    let of_run = renderer(&store, Filter { owner: None, run: Some("48".into()) });
+    for (other, disagreeing) in
+        [(marker("49", "3", "c"), 1), (marker("49", "3", "nobody"), 1), (marker("48", "1", "a"), 0)]
+    {
+        let (text, expanded) = expand(&of_run, Form::Text, None, &other);
+        assert_eq!((text == other, expanded.disagreeing), (disagreeing == 1, disagreeing), "{other}");
+    }
+}
+
+#[test]
+fn a_worker_that_is_gone_gives_one_readable_line() {
+    let store = store();
+    let gone = marker("48", "9", "a b%20\u{202e}[EVIDENCE:x");
+    let (text, expanded) = of_text(&store, None, &format!("{gone} and on"));
+    let line = "[Evidence unavailable: there is no worker a b%20[\\EVIDENCE:x here]";
+    assert_eq!(text, format!("{gone}\n\n{line}\n and on"));
+    assert_eq!(expanded.unavailable, 1);
+}
+
+#[test]
+fn anothers_worker_and_none_are_answered_alike() {
+    let store = store();
+    let of_7 = renderer(&store, Filter { owner: Some("7".into()), run: None });
+    for (run, job) in [("49", "3"), ("48", "1"), ("-", "-")] {
+        let answer = |worker: &str| {
+            let (text, expanded) = expand(&of_7, Form::Text, None, &marker(run, job, worker));
+            (text.replace(&format!("worker_id={worker}]"), "").replace(&format!("worker {worker} "), ""), expanded)
+        };
+        assert_eq!(answer("c"), answer("d"), "{run} {job}");
+    }
+}
+
+#[test]
+fn what_is_no_marker_is_left_alone() {
+    let store = store();
+    for text in [
+        "",
+        "[EVIDENCE:invalid]",
+        "[EVIDENCE:run_id=48,job_id=1,worker_id=a",
+        "[\\EVIDENCE:run_id=48,job_id=1,worker_id=a]",
+    ] {
+        assert_eq!(of_text(&store, None, text), (text.to_owned(), Expanded::default()));
+    }
+}
+
+#[test]
+fn a_name_that_a_marker_cannot_hold_is_written_in_percent_and_found() {
+    let store = TestStore::new();
+    store.worker("a b]", json!({})).call("a b]", 1, "sh", "well");
+    let summary = evidence(&store, "workers/a b]/summary");
+    let written = summary.lines().last().unwrap();
+    assert_eq!(written, marker("-", "-", "a%20b%5D"));
+    assert_eq!(of_text(&store, None, written).1.expanded, 1);
+}
+
+/// Six workers, the last of which failed, each with more to show than it may.
+fn many() -> (TestStore, String) {
+    let store = TestStore::new();
+    let mut text = String::new();
+    for n in 0..6 {
+        let status = if n == 5 { "failed" } else { "success" };
+        store.worker(&format!("w{n}"), json!({"status": status}));
+        let line = format!("{{\"ok\": {}, \"data\": \"{}\"}}", n != 5, "words and more of them, ".repeat(400));
+        store.call(&format!("w{n}"), 1, "sh", line);
+        text += &format!("{} and then\n", marker("-", "-", &format!("w{n}")));
+    }
+    (store, text)
+}
+
+#[test]
+fn one_budget_is_over_all_that_is_put_in() {
+    let (store, text) = many();
+    for size in ["0", "1", "80", "500", "900", "2000", "10k", "1M", "0tok", "30tok", "500tok", "3000tok"] {
+        let budget = budget(size);
+        let (expanded, told) = of_text(&store, budget, &text);
+        let added: String = text
+            .split_inclusive(']')
+            .fold((expanded.as_str(), String::new()), |(rest, added), part| {
+                let (before, after) = rest.split_once(part).unwrap();
+                (after, added + before)
+            })
+            .1;
+        assert!(budget.unwrap().used(&added) <= budget.unwrap().size(), "{size}: {added}");
+        assert_eq!(told.expanded + told.without_room, 6, "{size}: {told:?}");
+        assert_eq!(told.expanded > 0, budget.unwrap().about() >= 500, "{size}: {told:?}");
+        // Who failed is heard before others.
+        let failed = told.expanded == 0 || expanded.contains("Evidence for Worker - (w5)");
+        assert!(failed, "{size}: {expanded}");
+        if size == "2000" {
+            assert_eq!(
+                expanded.matches("[Evidence left out for lack of room: workers/w").count(),
+                told.without_room as usize
+            );
+        }
+    }
+}
+
+#[test]
+fn of_a_long_text_what_comes_late_has_room_too() {
+    let (store, _) = many();
+    let (first, last) = (marker("-", "-", "w0"), marker("-", "-", "w5"));
+    let text = format!("{first}{}{last}", "so it goes on and on\n".repeat(300_000));
+    let (expanded, told) = of_text(&store, budget("2000"), &text);
+    assert_eq!((told.expanded, told.without_room), (2, 0));
+    assert!(expanded.len() - text.len() <= 2_000);
+    assert_eq!(of_text(&store, budget("2000"), &text).0, expanded);
+}
+
+proptest! {
+    #[test]
+    fn all_else_stays_byte_for_byte(
+        parts in proptest::collection::vec((0_usize..70_000, "\\PC{0,40}", 0_usize..4), 0..12),
+    ) {
+        let store = store();
+        let markers = [marker("48", "1", "a"), marker("48", "2", "b"), "[EVIDENCE:".into(), "]".into()];
+        let mut bytes = Vec::new();
+        for (length, text, which) in &parts {
+            bytes.resize(bytes.len() + length, b'x');
+            bytes.extend_from_slice(text.as_bytes());
+            bytes.push(0xff);
+            bytes.extend_from_slice(markers[*which].as_bytes());
+        }
+        let mut out = Vec::new();
+        let told = renderer(&store, Filter::default()).expand(Form::Text, budget("300"), &bytes[..], &mut out).unwrap();
+        // With no room for evidence nothing but lines of ours is put in.
+        let lines = regex::bytes::Regex::new(r"\n\n\[Evidence [^\]]*\]\n?").unwrap();
+        let plain = lines.replace_all(&out, &b""[..]);
+        prop_assert_eq!(plain.len(), bytes.len(), "{:?}", told);
+        prop_assert!(*plain == bytes);
+        let wanted = parts.iter().filter(|(.., which)| *which < 2).count() as u64;
+        prop_assert_eq!(told.expanded + told.repeated + told.without_room, wanted);
+    }
+}

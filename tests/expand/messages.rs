@@ -1,0 +1,102 @@
+//! Lists of messages in JSON: markers count in results of tools, and nothing else of the text changes.
+
+use serde_json::Value;
+use swarmletfs::render::expand::{ExpandError, Form};
+use swarmletfs::view::Filter;
+
+use super::{evidence, expand, marker, renderer, store};
+
+/// In these texts `@` stands for a marker that is expanded, and `!` for one that is not.
+const LISTS: [(Form, &str); 14] = [
+    (Form::OpenAi, r#"[{"role":"user","content":"!"},{"role":"tool","tool_call_id":"x","content":"done @"}]"#),
+    (Form::OpenAi, " [ {\"content\" : \"a\\u00e9\\n@\\nb\" , \"role\":\"tool\"} , 1e5, null, [\"!\"] ]\n\n"),
+    (Form::OpenAi, r#"[{"role":"tool","content":[{"type":"text","text":"@"},{"type":"image_url","image_url":"!"}]}]"#),
+    (Form::OpenAi, r#"[{"type":"function_call_output","call_id":"1","output":"@"},{"type":"message","content":"!"}]"#),
+    (
+        Form::OpenAi,
+        r#"{"model":"m","messages":[{"role":"function","content":"@"}],"n":[{"role":"tool","content":"!"}]}"#,
+    ),
+    (
+        Form::OpenAi,
+        r#"{"input":"!","instructions":{"messages":[{"role":"tool","content":"!"}]},"messages":[{"role":"tool","content":"@"}]}"#,
+    ),
+    (
+        Form::Anthropic,
+        r#"[{"role":"user","content":[{"type":"text","text":"!"},{"type":"tool_result","tool_use_id":"1","content":"@"}]}]"#,
+    ),
+    (
+        Form::Anthropic,
+        r#"[{"role":"user","content":[{"content":[{"text":"\\@\\","type":"text"}],"type":"tool_result"}]},{"role":"user","content":"!"}]"#,
+    ),
+    (
+        Form::LangChain,
+        r#"[{"type":"human","data":{"content":"!"}},{"type":"tool","data":{"content":"@","artifact":"!","type":"tool"}}]"#,
+    ),
+    (Form::LangChain, r#"[{"type":"tool","data":{"content":["@",{"type":"text","text":"and"}]}}]"#),
+    (
+        Form::LangChain,
+        r#"[{"lc":1,"type":"constructor","id":["langchain","schema","messages","ToolMessage"],"kwargs":{"content":"@"}},{"lc":1,"id":["a","AIMessage"],"kwargs":{"content":"!"}}]"#,
+    ),
+    (Form::LangChain, r#"[{"type":"ToolMessageChunk","data":{"content":"\ud800 @"}}]"#),
+    (Form::OpenAi, r#"[{"content":"\ud800\udc00 \ud800 @\udfff","role":"tool","name":"\ud800"}]"#),
+    (Form::LangChain, r#"[{"content":"@","type":"tool"},{"role":"tool","content":"x"},{"content":"!","type":"ai"}]"#),
+];
+
+fn with_markers(list: &str) -> String {
+    list.replace(['@', '!'], &marker("48", "1", "a"))
+}
+
+#[test]
+fn markers_count_in_results_of_tools_only_and_all_else_stays_as_it_was() {
+    let store = store();
+    let renderer = renderer(&store, Filter::default());
+    let of_a = evidence(&store, "workers/a/evidence.txt");
+    for (form, list) in LISTS {
+        let (text, told) = expand(&renderer, form, None, &with_markers(list));
+        assert_eq!(told.expanded, 1, "{list}");
+        let at = list.find('@').unwrap();
+        let end = if list[at + 1..].starts_with(['"']) || list[at + 1..].starts_with("\\n") { "" } else { "\n" };
+        let put_in = serde_json::to_string(&format!("\n\n{of_a}{end}")).unwrap();
+        let wanted = list.replace('@', &format!("!{}", put_in.trim_matches('"'))).replace('!', &with_markers("!"));
+        assert_eq!(text, wanted, "{list}");
+        assert!(list.contains("\\ud800") || serde_json::from_str::<Value>(&text).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn a_name_that_is_escaped_in_json_is_found() {
+    let store = store();
+    store.worker("ü\"x", serde_json::json!({})).call("ü\"x", 1, "sh", "well");
+    for name in ["\\u00fc\\\"x", "ü\\\"x", "%C3%BC%22x"] {
+        let list = format!(r#"[{{"role":"tool","content":"{}"}}]"#, marker("-", "-", name));
+        assert_eq!(expand(&renderer(&store, Filter::default()), Form::OpenAi, None, &list).1.expanded, 1, "{list}");
+    }
+}
+
+#[test]
+fn what_is_no_list_of_messages_is_given_on_and_said() {
+    let renderer = renderer(&store(), Filter::default());
+    let list = with_markers(r#"[{"role":"tool","content":"@"}"#);
+    for text in [
+        "",
+        "\"@\"",
+        "17",
+        "{}",
+        "{\"input\":\"x\"}",
+        "[{]",
+        "[1] x",
+        "[\"\\x\"]",
+        &list,
+        &"[".repeat(100_000),
+        "\u{feff}[]",
+    ] {
+        let mut out = Vec::new();
+        let error = renderer.expand(Form::OpenAi, None, text.as_bytes(), &mut out).unwrap_err();
+        assert!(matches!(error, ExpandError::Messages(_)), "{error}");
+        assert!(error.to_string().contains("no JSON list of messages"), "{error}");
+        let out = String::from_utf8(out).unwrap();
+        let rest = list.strip_prefix(&with_markers(r#"[{"role":"tool","content":"@"#)).unwrap();
+        let is_whole = if text == list { out.ends_with(rest) && out.len() > text.len() } else { out == text };
+        assert!(is_whole, "{text}: {out}");
+    }
+}
