@@ -14,6 +14,8 @@ mod kept;
 mod limits;
 mod log;
 mod look;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod mount;
 mod mountinfo;
 mod mountpoint;
@@ -139,6 +141,10 @@ enum Command {
     /// Put evidence behind the markers in a text, from stdin to stdout
     #[command(after_help = expand::HELP)]
     Expand(expand::ExpandArgs),
+    /// Serve the tree to agents that cannot mount, by the Model Context Protocol
+    #[cfg(feature = "mcp")]
+    #[command(after_help = mcp::HELP)]
+    Mcp(mcp::McpArgs),
     /// Say what changed since a cursor, and give the next one
     #[command(after_help = SINCE_HELP)]
     Since(SinceArgs),
@@ -352,6 +358,8 @@ pub fn main() -> ExitCode {
         Command::Search(arguments) => Ok(look::search::run(&arguments)),
         Command::Compare(arguments) => Ok(look::compare::run(&arguments)),
         Command::Expand(arguments) => expand::run(&arguments),
+        #[cfg(feature = "mcp")]
+        Command::Mcp(arguments) => mcp::run(&arguments),
         Command::Since(arguments) => since::run(&arguments),
         Command::Wait(arguments) => wait::run(&arguments),
     })

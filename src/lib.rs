@@ -13,7 +13,8 @@
 //! search           a regex over the files of a view
 //! render           view -> bytes: index.json, summary, evidence.txt, README.md, answers
 //! tree             names to nodes to attributes, listings and bytes; inodes and handles, without a kernel
-//! fuse, cli        doors: translate and reply; they hold no logic and never import each other
+//! fuse, mcp, cli   doors: translate and reply; they hold no logic. The command line starts the others, which do not
+//!                  know each other
 //! ```
 
 pub mod cache;
@@ -21,6 +22,8 @@ pub mod catalog;
 pub mod cli;
 pub mod error;
 pub mod fuse;
+#[cfg(feature = "mcp")]
+pub mod mcp;
 pub mod model;
 pub mod name;
 pub mod render;

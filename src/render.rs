@@ -22,6 +22,7 @@ pub mod grep;
 mod index;
 mod json;
 mod marker;
+pub mod output;
 pub mod own;
 pub mod search;
 mod shares;
@@ -40,6 +41,7 @@ use std::time::{Duration, Instant};
 pub use budget::{Budget, Unit};
 pub(crate) use json::hex;
 pub(crate) use text::count;
+pub use text::utc;
 
 use crate::catalog::{Access, Stamp};
 use crate::error::{Error, Result};
@@ -59,8 +61,8 @@ use since::{Cursor, Look};
 
 /// How long one render may look into outputs before the file says what was not read.
 pub const DEADLINE: Duration = Duration::from_secs(2);
-/// What the root's README.md says.
-const README: &str = include_str!("render/README.md");
+/// What the root's README.md says, and a prompt may.
+const README: &str = include_str!("../docs/AGENTS.md");
 
 /// What a generated file is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -21,6 +21,7 @@ mod namespace;
 mod path;
 mod versions;
 
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,8 +35,9 @@ pub use path::{Held, Links, Place};
 
 use crate::error::{Error, Result};
 use crate::name::Name;
+use crate::render::expand::{ExpandError, Expanded, Form};
 use crate::render::own::is_generated;
-use crate::render::{Budget, Generated, Renderer, compare, grep, search};
+use crate::render::{Budget, Generated, Renderer, compare, grep, output, search};
 use crate::store::File;
 use crate::view::View;
 use attr::Ident;
@@ -232,6 +234,24 @@ impl Tree {
         self.namespace.renderer().compare(query)
     }
 
+    /// Copies a text with evidence behind every marker in it; see [`Renderer::expand`].
+    pub fn expand(
+        &self,
+        form: Form,
+        budget: Option<Budget>,
+        input: impl io::Read,
+        output: impl io::Write,
+    ) -> Result<Expanded, ExpandError> {
+        self.namespace.renderer().expand(form, budget, input, output)
+    }
+
+    /// Opens the output of a call, wherever it lies.
+    pub fn open_output(&self, call: &output::Asked<'_>) -> Result<(output::Place, Option<Fh>)> {
+        let (place, file) = self.namespace.renderer().output(call)?;
+        // It was opened by no inode.
+        Ok((place, file.map(|file| self.handles.lock().add(Handle::File(0, file.into())))))
+    }
+
     /// Opens a file for reading.
     pub fn open(&self, ino: Ino) -> Result<Opened> {
         let slot = self.inodes.lock().get(ino)?;
@@ -264,6 +284,16 @@ impl Tree {
                 Ok(reply(bytes.get(start..end).unwrap_or_default()))
             }
             Handle::File(_, file) => Ok(reply(&crate::store::read_range(&*file, offset, size)?)),
+            Handle::Folder(_) => Err(Error::IsADirectory),
+        }
+    }
+
+    /// The size of an open file in bytes: that of what is read, now.
+    pub fn size(&self, fh: Fh) -> Result<u64> {
+        let handle = self.handles.lock().get(fh)?;
+        match handle {
+            Handle::Bytes(bytes) => Ok(bytes.len() as u64),
+            Handle::File(_, file) => Ok(file.meta()?.size),
             Handle::Folder(_) => Err(Error::IsADirectory),
         }
     }

@@ -6,11 +6,14 @@
 mod ask;
 mod cli;
 mod evidence;
+mod examples;
 mod expand;
 mod faults;
 mod formats;
 mod hostile;
 mod made_up;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod mount;
 mod quiet;
 mod reference;

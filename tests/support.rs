@@ -8,6 +8,7 @@ pub mod faulty;
 pub mod frame;
 pub mod log;
 pub mod mount;
+pub mod python;
 pub mod schema;
 pub mod seen;
 pub mod store;
@@ -18,6 +19,7 @@ pub mod user;
 
 pub use dose::dose;
 pub use mount::Mount;
+pub use python::python;
 pub use seen::{Seen, see, see_folder};
 pub use store::TestStore;
 

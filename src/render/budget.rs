@@ -66,7 +66,7 @@ impl Budget {
     }
 
     /// One of another size, in the same unit.
-    pub(super) fn of_size(self, size: usize) -> Budget {
+    pub fn of_size(self, size: usize) -> Budget {
         Budget { size, ..self }
     }
 

@@ -113,8 +113,8 @@ impl Renderer {
             stamp.as_ref().is_ok_and(|stamp| self.view.is_now(member, stamp))
         };
         complete &= go_on() && with_hits.iter().filter(|(member, _)| told.contains(&member.name)).all(is_now);
-        let lines: Vec<_> = files.iter().map(|file| (file.member.name.clone(), file.hits.lines)).collect();
-        (Answer::new(query, searched, &lines, shown, budget), complete)
+        let found = files.iter().map(|file| (&file.member.name, file.path.as_str(), file.hits.lines));
+        (Answer::new(query, searched, found, shown, budget), complete)
     }
 
     /// What is found in the files of a worker; none if it vanished.

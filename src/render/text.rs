@@ -10,7 +10,7 @@ use crate::store::Time;
 pub(super) use super::clean::{cleaned, one_line};
 
 /// A time of a file as UTC in RFC 3339, to the second.
-pub(super) fn utc(time: Time) -> String {
+pub fn utc(time: Time) -> String {
     Timestamp::new(time.secs, 0).map_or_else(|_| "-".into(), |time| time.to_string())
 }
 

@@ -60,7 +60,7 @@ pub fn view(swarm: &Swarm, raw: &Raw, owner: Option<&str>) -> BTreeMap<Vec<u8>, 
     };
     let whole = owner.is_none();
     let skipped = whole.then_some(swarm.skipped);
-    let readme = include_str!("../../src/render/README.md");
+    let readme = include_str!("../../docs/AGENTS.md");
     put(&[b"README.md"], Shown::Made { says: Says::Exactly(readme), mtime: None });
     put(&[b"workers"], Shown::Folder(None));
     put(&[b"runs"], Shown::Folder(None));

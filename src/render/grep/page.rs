@@ -140,6 +140,8 @@ pub struct Answer {
     pub files: u64,
     /// Of how many workers.
     pub workers: u64,
+    /// The files by their paths from the root, each with how many of its lines match, in the order in which they are shown.
+    pub found: Vec<(String, u64)>,
     /// What is shown of them, within the budget.
     pub shown: Vec<Shown>,
     /// All of it as text.
@@ -152,25 +154,31 @@ impl Answer {
         let long = format!("[{}: cannot be searched for]\n{}\n", asked(query), error.trim_end());
         let text = budget.fitting([long.as_str(), "[cannot be searched for]\n"]).to_owned();
         let searched = Searched::default();
-        Answer { error: Some(error), searched, lines: 0, files: 0, workers: 0, shown: Vec::new(), text }
+        let (found, shown) = (Vec::new(), Vec::new());
+        Answer { error: Some(error), searched, lines: 0, files: 0, workers: 0, found, shown, text }
     }
 
-    /// What was found: the lines of each file by its worker, in the order in which they are shown, and what is shown.
-    pub(super) fn new(
+    /// What was found: the files, each with its worker, its path and how many lines, in the order in which they are shown;
+    /// and what is shown.
+    pub(super) fn new<'a>(
         query: &Query,
         searched: Searched,
-        of_files: &[(Name, u64)],
+        files: impl Iterator<Item = (&'a Name, &'a str, u64)>,
         shown: Vec<Shown>,
         budget: Budget,
     ) -> Answer {
-        let mut workers = Workers::default();
-        of_files.iter().for_each(|(name, lines)| workers.add(name, *lines));
+        let (mut workers, mut found) = (Workers::default(), Vec::new());
+        for (name, path, lines) in files {
+            workers.add(name, lines);
+            found.push((path.to_owned(), lines));
+        }
         let mut answer = Answer {
             error: None,
             searched,
-            lines: of_files.iter().map(|(_, lines)| lines).sum(),
-            files: of_files.len() as u64,
+            lines: found.iter().map(|(_, lines)| lines).sum(),
+            files: found.len() as u64,
             workers: workers.0.len() as u64,
+            found,
             shown,
             text: String::new(),
         };

@@ -1,0 +1,91 @@
+//! `swarmletfs mcp`: the tree for agents that cannot mount, by the Model Context Protocol.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::ViewArgs;
+use super::exit::Usage;
+use super::open::Wanted;
+use super::say::say;
+use crate::catalog::Freshness;
+use crate::mcp::{Http, Token, serve, serve_http};
+use crate::render::Budget;
+use crate::tree::{Settings, Tree};
+
+/// The variable that holds the token.
+const TOKEN: &str = "SWARMLETFS_TOKEN";
+
+/// What is said below the options.
+pub(super) const HELP: &str = "\
+Speaks the Model Context Protocol on stdin and stdout, for one client, which starts it. An entry for Claude Code \
+(.mcp.json) and most others:
+
+  {\"mcpServers\": {\"swarm\": {\"command\": \"swarmletfs\", \"args\": [\"mcp\", \"--store\", \"/data/swarmlet\"]}}}
+
+Tools: list_workers, summarize, get_evidence, get_tool_output, compare, changes_since, expand, search, grep, list_dir, \
+read_file, info, exists, glob. Files are resources: swarm:///workers/ID/summary. All of it only reads, and shows what a mount \
+with the same options shows.
+
+--http serves any number of clients at http://ADDR/mcp (streamable HTTP). ADDR is on the loopback. Who knows the token may \
+read: Authorization: Bearer TOKEN. The token is $SWARMLETFS_TOKEN; without it one is made and said on stderr.
+
+Exit code: 0 when the client closes stdin, 1 if it failed, 2 if it was typed wrongly.";
+
+/// What can be said to `mcp`.
+#[derive(Debug, Args)]
+pub(super) struct McpArgs {
+    /// Serve over HTTP at this address of the loopback, as 127.0.0.1:8750, instead of on stdin and stdout
+    #[arg(long, value_name = "ADDR")]
+    http: Option<SocketAddr>,
+
+    /// How large evidence.txt may be: bytes, with k or M, or tokens, as in 8000tok [default: 16000 a worker, 28000 a run or the swarm]
+    #[arg(long, value_name = "SIZE", value_parser = Budget::parse)]
+    budget: Option<Budget>,
+
+    #[command(flatten)]
+    view: ViewArgs,
+}
+
+/// Serves. Errors: a store that cannot be found or read, an address that is taken.
+pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
+    if let Some(address) = arguments.http.filter(|address| !address.ip().is_loopback()) {
+        let text = format!(
+            "{address} is not on the loopback: say 127.0.0.1:PORT or [::1]:PORT, and reach it from elsewhere through a tunnel"
+        );
+        return Err(Usage(text).into());
+    }
+    let view = Wanted::choose(&arguments.view)?.view(Freshness::default())?;
+    let tree = Tree::new(view, Settings { budget: arguments.budget });
+    match arguments.http {
+        None => serve(tree, || Ok((tokio::io::stdin(), tokio::io::stdout()))).context("cannot serve")?,
+        Some(address) => {
+            let (token, made) = token()?;
+            let ready = |address: SocketAddr| {
+                say(&format!("serving at http://{address}/mcp"));
+                if let Some(made) = made {
+                    say(&format!("the token is {made}"));
+                }
+            };
+            serve_http(tree, Http { address, token }, ready).with_context(|| format!("cannot serve at {address}"))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The token that was set; without one a new one, and its text.
+fn token() -> anyhow::Result<(Token, Option<String>)> {
+    if let Some(text) = std::env::var_os(TOKEN) {
+        let text = text.into_string().unwrap_or_default();
+        let token = Token::new(&text).map_err(|error| Usage(format!("${TOKEN}: {error}")))?;
+        return Ok((token, None));
+    }
+    let mut random = [0; 24];
+    getrandom(&mut random, GetRandomFlags::empty()).context("cannot make a token")?;
+    let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let token = Token::new(&text).map_err(anyhow::Error::msg)?;
+    Ok((token, Some(text)))
+}

@@ -1,0 +1,109 @@
+//! `swarmletfs mcp`: the tree by the Model Context Protocol.
+
+mod doors;
+mod frames;
+mod sdk;
+mod tools;
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::thread::{self, JoinHandle};
+
+use serde_json::{Value, json};
+use swarmletfs::tree::Tree;
+
+/// A client in this process, and the server that it speaks to.
+pub struct Client {
+    input: BufReader<UnixStream>,
+    output: Option<UnixStream>,
+    server: Option<JoinHandle<()>>,
+    last: u64,
+}
+
+impl Client {
+    /// A server of `tree`, and a client that has introduced itself.
+    pub fn new(tree: Tree) -> Client {
+        let mut client = Client::silent(tree);
+        let params = json!({
+            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
+        });
+        let begun = client.ask("initialize", params);
+        assert_eq!(begun["result"]["serverInfo"]["name"], "swarmletfs", "{begun}");
+        client.send(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
+        client
+    }
+
+    /// One that has said nothing yet.
+    pub fn silent(tree: Tree) -> Client {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let open = || Ok(tokio::net::UnixStream::from_std(theirs)?.into_split());
+        let server = thread::spawn(move || swarmletfs::mcp::serve(tree, open).unwrap());
+        Client { input: BufReader::new(ours.try_clone().unwrap()), output: Some(ours), server: Some(server), last: 0 }
+    }
+
+    /// Writes bytes as they are.
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.output.as_mut().unwrap().write_all(bytes).unwrap();
+    }
+
+    /// The next message.
+    #[track_caller]
+    pub fn next(&mut self) -> Value {
+        let mut line = String::new();
+        assert_ne!(self.input.read_line(&mut line).unwrap(), 0, "the server has closed");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    }
+
+    /// The answer to a request.
+    #[track_caller]
+    pub fn ask(&mut self, method: &str, params: Value) -> Value {
+        self.last += 1;
+        let request = json!({"jsonrpc": "2.0", "id": self.last, "method": method, "params": params});
+        self.send(format!("{request}\n").as_bytes());
+        let answer = self.next();
+        assert_eq!((&answer["jsonrpc"], &answer["id"]), (&json!("2.0"), &json!(self.last)), "{answer}");
+        answer
+    }
+
+    /// What a tool answers: its texts, and whether they are an error.
+    #[track_caller]
+    pub fn call(&mut self, tool: &str, arguments: Value) -> (Vec<String>, bool) {
+        let answer = self.ask("tools/call", json!({"name": tool, "arguments": arguments}));
+        let result = &answer["result"];
+        let content = result["content"].as_array().unwrap_or_else(|| panic!("{tool}: {answer}"));
+        let texts = content.iter().map(|content| content["text"].as_str().unwrap().to_owned()).collect();
+        (texts, result["isError"].as_bool().unwrap_or(false))
+    }
+
+    /// The one text that a tool answers.
+    #[track_caller]
+    pub fn text(&mut self, tool: &str, arguments: Value) -> String {
+        let (mut texts, is_error) = self.call(tool, arguments);
+        assert!(!is_error && texts.len() == 1, "{tool}: {texts:?}");
+        texts.remove(0)
+    }
+
+    /// Why a tool cannot answer.
+    #[track_caller]
+    pub fn fault(&mut self, tool: &str, arguments: Value) -> String {
+        let (mut texts, is_error) = self.call(tool, arguments);
+        assert!(is_error && texts.len() == 1, "{tool}: {texts:?}");
+        texts.remove(0)
+    }
+
+    /// Says that nothing more comes.
+    pub fn close(&mut self) {
+        self.output.take().unwrap().shutdown(std::net::Shutdown::Write).unwrap();
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if self.output.is_some() {
+            self.close();
+        }
+        let ended = self.server.take().unwrap().join();
+        assert!(ended.is_ok() || thread::panicking(), "the server has panicked");
+    }
+}

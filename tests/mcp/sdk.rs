@@ -1,0 +1,161 @@
+//! A client of the official Python SDK, over stdin and stdout and over HTTP: it lists and calls every tool and is given the
+//! bytes of a mount and of the command line.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::{Mount, TestStore, fuse_is_here, python};
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mcp/client.py");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_swarmletfs");
+const TOKEN: &str = "a-token-that-only-this-test-knows";
+
+fn store() -> TestStore {
+    let store = TestStore::new();
+    store.worker("a", json!({"run_id": "r1", "job_id": 1, "status": "failed"}));
+    store.call("a", 1, "sh", "{\"exit_code\": 1, \"stderr\": \"no space left on device\"}");
+    store.worker("b", json!({"run_id": "r1", "job_id": 2})).call("b", 1, "sh", "{\"ok\": true}");
+    store
+}
+
+/// Every tool with what it is asked, and where a mount holds the same.
+fn asks() -> Vec<(Value, Option<&'static str>)> {
+    let tool = |name: &str, arguments: Value| json!({"tool": name, "arguments": arguments});
+    vec![
+        (tool("list_workers", json!({"status": "failed"})), None),
+        (tool("summarize", json!({"worker": "a"})), Some("workers/a/summary")),
+        (tool("get_evidence", json!({"worker": "a", "bytes": 2048})), Some("workers/a/evidence.2k.txt")),
+        (tool("get_evidence", json!({"run": "r1", "tokens": 500})), Some("runs/r1/evidence.500tok.txt")),
+        (tool("get_tool_output", json!({"worker": "a", "call": 1})), Some("workers/a/tool_calls/001_sh.txt")),
+        (tool("compare", json!({"workers": ["a", "b"]})), Some("compare/a..b")),
+        (tool("changes_since", json!({"cursor": "0"})), Some("since/0")),
+        (tool("expand", json!({"text": "[EVIDENCE:run_id=r1,job_id=1,worker_id=a]"})), None),
+        (tool("list_dir", json!({"path": "workers"})), None),
+        (tool("read_file", json!({"path": "index.json"})), Some("index.json")),
+        (tool("info", json!({"path": "workers/a"})), None),
+        (tool("exists", json!({"path": "workers/a"})), None),
+        (tool("glob", json!({"pattern": "workers/*/summary"})), None),
+        (tool("grep", json!({"pattern": "space"})), Some("grep/space")),
+        (tool("search", json!({"query": "space"})), Some("search/space")),
+        (json!({"resource": "swarm:///workers/a/index.json"}), Some("workers/a/index.json")),
+        (json!({"resource": "swarm:///evidence.txt"}), Some("evidence.txt")),
+    ]
+}
+
+/// What the client is told by a server that it is led to.
+fn told(python: &Path, mut server: Value) -> Value {
+    server["asks"] = asks().into_iter().map(|(ask, _)| ask).collect();
+    let mut child = Command::new(python)
+        .arg(SCRIPT)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(server.to_string().as_bytes()).unwrap();
+    let out = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{said}");
+    serde_json::from_slice(&out.stdout).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+/// A server over HTTP, ended with this.
+struct Server {
+    child: Child,
+    url: String,
+}
+
+impl Server {
+    fn start(store: &TestStore) -> Server {
+        let mut child = Command::new(PROGRAM)
+            .args(["mcp", "--no-cache", "--http", "127.0.0.1:0", "--store"])
+            .arg(store.path())
+            .env("SWARMLETFS_TOKEN", TOKEN)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = BufReader::new(child.stderr.take().unwrap());
+        let at = said.lines().map(Result::unwrap).find(|line| line.contains("serving at ")).unwrap();
+        let url = at.rsplit(' ').next().unwrap().to_owned();
+        Server { child, url }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// The same in every way: each tool and resource by both transports, a mount, and the command line.
+#[test]
+fn a_client_is_given_the_bytes_of_a_mount_and_of_the_command_line() {
+    let Some(python) = python() else { return };
+    let store = store();
+    let command = json!([PROGRAM, "mcp", "--no-cache", "--store", store.path()]);
+    let by_stdio = told(&python, json!({"command": command}));
+    let server = Server::start(&store);
+    let by_http = told(&python, json!({"url": server.url, "token": TOKEN}));
+    assert_eq!(by_stdio, by_http);
+    let (asked, mut called) = (asks(), Vec::new());
+    let mount = fuse_is_here("mcp::sdk").then(|| Mount::new(&store.path()));
+    for ((ask, path), answer) in asked.iter().zip(by_stdio["answers"].as_array().unwrap()) {
+        assert_eq!(answer["error"], false, "{ask}: {answer}");
+        called.extend(ask["tool"].as_str());
+        let Some(path) = path else { continue };
+        let out =
+            Command::new(PROGRAM).args(["cat", "--no-cache", "--store"]).arg(store.path()).arg(path).output().unwrap();
+        assert_eq!(answer["texts"][0].as_str().unwrap().as_bytes(), out.stdout, "{ask}");
+        if let Some(mount) = &mount {
+            assert_eq!(mount.read(path), out.stdout, "{ask}");
+        }
+    }
+    let all: Vec<&str> =
+        by_stdio["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert!(all.len() >= 14 && all.iter().all(|name| called.contains(name)), "{all:?}");
+}
+
+#[test]
+fn over_http_nobody_is_answered_without_the_token_or_from_a_page_of_another() {
+    if !crate::support::tool::is_here("curl") {
+        return;
+    }
+    let server = Server::start(&store());
+    let code = |arguments: &[&str]| {
+        let out = Command::new("curl")
+            .args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "-d", "{}"])
+            .args(arguments)
+            .output()
+            .unwrap();
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let known = format!("Authorization: Bearer {TOKEN}");
+    for wrong in ["Authorization: Bearer wrong", "Authorization: Basic YTpi", "X-No: one", &known[..known.len() - 1]] {
+        assert_eq!(code(&["-H", wrong, &server.url]), "401", "{wrong}");
+    }
+    assert_eq!(code(&["-H", &known, "-H", "Origin: http://localhost:1", &server.url]), "403");
+    assert_eq!(code(&["-H", &known, "-H", "Host: elsewhere.example", &server.url]), "403");
+    assert_eq!(code(&["-H", &known, &server.url.replace("/mcp", "/")]), "404");
+    assert_ne!(code(&["-H", &known, "-H", "Content-Type: application/json", &server.url]), "200");
+}
+
+#[test]
+fn it_is_served_on_the_loopback_only_and_no_weak_token_is_taken() {
+    let store = store();
+    let run = |arguments: &[&str], token: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.arg("mcp").args(arguments).arg("--store").arg(store.path()).env("SWARMLETFS_TOKEN", token);
+        let out = command.stdin(Stdio::null()).output().unwrap();
+        (out.status.code(), String::from_utf8(out.stderr).unwrap())
+    };
+    let (code, said) = run(&["--http", "0.0.0.0:0"], TOKEN);
+    assert!(code == Some(2) && said.contains("is not on the loopback"), "{said}");
+    let (code, said) = run(&["--http", "127.0.0.1:0"], "short");
+    assert!(code == Some(2) && said.contains("$SWARMLETFS_TOKEN: a token is at least 16"), "{said}");
+    // A client that goes without a word is no failure.
+    assert_eq!(run(&[], TOKEN).0, Some(0));
+}

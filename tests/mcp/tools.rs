@@ -1,0 +1,391 @@
+//! Each tool: what it answers, that it is what the tree says, and what it says of a bad request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use swarmletfs::catalog::{Freshness, Source};
+use swarmletfs::name::RelPath;
+use swarmletfs::store::Memory;
+use swarmletfs::tree::{Settings, Tree};
+use swarmletfs::view::{Filter, View};
+
+use super::Client;
+use crate::support::faulty::{Fault, Faulty, Plan};
+use crate::support::{TestStore, see};
+
+/// `a` failed, `b` is fine and has much to say, `c` is of another run.
+fn store() -> TestStore {
+    let store = TestStore::new();
+    let more = json!({"run_id": "r1", "job_id": 1, "status": "failed", "task_type": "deploy", "tags": ["x"]});
+    store.worker("a", more).call("a", 1, "sh", "{\"exit_code\": 1, \"stderr\": \"no space left on device\"}");
+    store.worker("b", json!({"run_id": "r1", "job_id": 2, "tags": ["x", "y"]})).call("b", 1, "sh", "{\"ok\": true}");
+    let lines: String = (0..9_000).map(|n| format!("{n} is a number and its square is {}\n", n * n)).collect();
+    store.call("b", 2, "sh", lines).call("b", 3, "sh", b"\x7fELF\0\0\0");
+    store.write("workers/b/notes/a..b.txt", "fine\n");
+    store.write("workers/b/notes/latin.txt", b"caf\xe9\n");
+    store.worker("c", json!({"run_id": "r2", "job_id": 2})).call("c", 1, "sh", "{\"ok\": true}");
+    store
+}
+
+fn client(store: &TestStore) -> Client {
+    Client::new(store.tree())
+}
+
+fn file(store: &TestStore, path: &str) -> String {
+    see(&store.tree(), path).unwrap().text().to_owned()
+}
+
+#[test]
+fn tools_answer_the_bytes_of_the_tree() {
+    let store = store();
+    let mut client = client(&store);
+    for (tool, arguments, path) in [
+        ("summarize", json!({"worker": "a"}), "workers/a/summary"),
+        ("summarize", json!({"worker": "a", "focus": "space / 100%2F"}), "workers/a/summary@space %2F 100%252F"),
+        ("get_evidence", json!({}), "evidence.txt"),
+        ("get_evidence", json!({"worker": "b", "bytes": 3000}), "workers/b/evidence.3000.txt"),
+        ("get_evidence", json!({"worker": "b", "tokens": 900}), "workers/b/evidence.900tok.txt"),
+        ("get_evidence", json!({"run": "r1"}), "runs/r1/evidence.txt"),
+        ("get_evidence", json!({"job": "1", "bytes": 1024}), "workers/a/evidence.1k.txt"),
+        ("compare", json!({"workers": ["a", "b"]}), "compare/a..b"),
+        ("compare", json!({"workers": ["a", "b", "c"], "aspect": "space", "bytes": 2048}), "compare.2k@space/a..b..c"),
+        ("changes_since", json!({"cursor": "0"}), "since/0"),
+        ("search", json!({"query": "space left"}), "search/space left"),
+        ("search", json!({"query": "number", "path": "runs/r1", "bytes": 1000}), "runs/r1/search.1000/number"),
+        ("search", json!({"query": "number", "workers": ["b"]}), "workers/b/search/number"),
+        ("grep", json!({"pattern": "square is 4$"}), "grep/square is 4$"),
+        (
+            "grep",
+            json!({"pattern": "SPACE", "ignore_case": true, "context": 1, "glob": "*.txt"}),
+            "grep.i.ctx1@*.txt/SPACE",
+        ),
+        ("grep", json!({"pattern": "space", "path": "by/outcome/failed"}), "by/outcome/failed/grep/space"),
+        ("read_file", json!({"path": "workers/b/notes/a..b.txt"}), "workers/b/notes/a..b.txt"),
+        ("read_file", json!({"path": "/runs/latest/../r1/workers/b/index.json"}), "workers/b/index.json"),
+        ("read_file", json!({"path": "search.1000/space left"}), "search.1000/space left"),
+        ("get_tool_output", json!({"worker": "a", "call": 1}), "workers/a/tool_calls/001_sh.txt"),
+        ("get_tool_output", json!({"worker": "a", "call": "001_sh.txt"}), "workers/a/tool_calls/001_sh.txt"),
+        ("get_tool_output", json!({"worker": "a", "call": "tool_calls/001_sh.txt"}), "workers/a/tool_calls/001_sh.txt"),
+    ] {
+        assert_eq!(client.text(tool, arguments.clone()), file(&store, path), "{tool} {arguments}");
+    }
+}
+
+#[test]
+fn a_job_of_several_workers_is_shown_within_one_budget() {
+    let store = store();
+    let text = client(&store).text("get_evidence", json!({"job": "2", "bytes": 2000}));
+    assert!(text.contains("(b)") && text.contains("(c)") && text.len() < 2_200, "{text}");
+}
+
+#[test]
+fn long_files_come_in_parts_that_lead_on() {
+    let store = store();
+    let mut client = client(&store);
+    let path = "workers/b/tool_calls/002_sh.txt";
+    let whole = file(&store, path);
+    for unit in ["lines", "bytes"] {
+        let (mut read, mut offset, mut parts) = (String::new(), 0, 0);
+        loop {
+            let (texts, is_error) = client.call("read_file", json!({"path": path, "unit": unit, "offset": offset}));
+            assert!(!is_error, "{texts:?}");
+            read += &texts[0];
+            parts += 1;
+            let Some(note) = texts.get(1) else { break };
+            assert!(note.contains(&format!("bytes {}-{} of {path}", read.len(), whole.len() - 1)), "{note}");
+            offset = note.rsplit("offset=").next().unwrap().trim_end_matches(" ...]").parse().unwrap();
+        }
+        assert!(read == whole && parts > 10, "{unit}: {parts}");
+    }
+    let (texts, _) = client.call("read_file", json!({"path": path, "offset": 3, "limit": 2}));
+    assert_eq!(texts[0], "3 is a number and its square is 9\n4 is a number and its square is 16\n");
+    let (texts, _) = client.call("read_file", json!({"path": path, "offset": 90_000}));
+    assert_eq!(texts, [format!("[nothing at line 90000: {path} has 9000 lines]")]);
+    let (texts, _) = client.call("get_tool_output", json!({"worker": "b", "call": 2, "offset": 10, "limit": 20}));
+    assert_eq!(texts[0], whole[10..30]);
+}
+
+#[test]
+fn one_endless_line_comes_in_parts_without_a_cut_character() {
+    let store = store();
+    let line = "é".repeat(40_000);
+    store.write("workers/b/long.txt", &line);
+    let mut client = client(&store);
+    let (texts, _) = client.call("read_file", json!({"path": "workers/b/long.txt"}));
+    assert!(
+        texts[0].len() == 16_000
+            && texts[1].contains("line 0 is longer than fits: go on with unit=bytes, offset=16000"),
+        "{}",
+        texts[1]
+    );
+    let (texts, _) = client.call("read_file", json!({"path": "workers/b/long.txt", "unit": "bytes", "limit": 15_999}));
+    assert!(texts[0] == "é".repeat(7_999) && texts[1].contains("offset=15998"), "{}", texts[1]);
+}
+
+#[test]
+fn what_is_no_text_is_described() {
+    let store = store();
+    let mut client = client(&store);
+    let described = "[workers/b/tool_calls/003_sh.txt: binary, 7 B, begins with 7f454c46000000: not shown]";
+    for (tool, arguments) in [
+        ("read_file", json!({"path": "workers/b/tool_calls/003_sh.txt"})),
+        ("get_tool_output", json!({"worker": "b", "call": 3})),
+    ] {
+        assert_eq!(client.text(tool, arguments), described);
+    }
+    let (texts, _) = client.call("read_file", json!({"path": "workers/b/notes/latin.txt"}));
+    assert_eq!(
+        texts,
+        ["caf\u{fffd}\n", "[... workers/b/notes/latin.txt is not all UTF-8: U+FFFD stands for what is not ...]"]
+    );
+}
+
+#[test]
+fn an_output_that_was_stored_elsewhere_is_given() {
+    let store = store();
+    let (id, of_another) = ("0123456789abcdef0123456789abcdef", "1".repeat(32));
+    for (id, owner) in [(id, 7), (of_another.as_str(), 8)] {
+        store.write(format!("tool_outputs/{owner}/{id}.txt"), format!("what {owner} did"));
+        store.write(
+            format!("tool_outputs/{owner}/{id}.json"),
+            json!({"artifact_id": id, "owner_id": owner}).to_string(),
+        );
+    }
+    store.worker("d", json!({"config": {"owner_id": 7}}));
+    store.call("d", 1, "ssh_exec", format!("[TOOL_OUTPUT:artifact_id={id},tool=ssh_exec,bytes=11]"));
+    store.worker("e", json!({"config": {"owner_id": 8}}));
+    store.call("e", 1, "ssh_exec", format!("[TOOL_OUTPUT:artifact_id={of_another},tool=ssh_exec,bytes=11]"));
+    let mut client = Client::new(store.tree_of(Filter { owner: Some("7".into()), run: None }));
+    for arguments in
+        [json!({"artifact_id": id}), json!({"artifact_id": id.to_uppercase()}), json!({"worker": "d", "call": 1})]
+    {
+        assert_eq!(client.text("get_tool_output", arguments), "what 7 did");
+    }
+    let fault = client.fault("get_tool_output", json!({"artifact_id": of_another}));
+    assert_eq!(fault, client.fault("get_tool_output", json!({"artifact_id": "2".repeat(32)})));
+    assert_eq!(fault, client.fault("get_tool_output", json!({"artifact_id": ".*"})));
+}
+
+#[test]
+fn workers_are_listed_by_what_is_asked_and_cursors_lead_through_all() {
+    let store = store();
+    let mut client = client(&store);
+    let mut ids = |arguments: Value| -> (Vec<String>, Value) {
+        let listed: Value = serde_json::from_str(&client.text("list_workers", arguments)).unwrap();
+        let id = |worker: &Value| worker["id"].as_str().unwrap().to_owned();
+        (listed["workers"].as_array().unwrap().iter().map(id).collect(), listed["next_cursor"].clone())
+    };
+    for (arguments, wanted) in [
+        (json!({}), &["a", "b", "c"][..]),
+        (json!({"status": "failed"}), &["a"]),
+        (json!({"status": "success"}), &["b", "c"]),
+        (json!({"outcome": "failed", "type": "deploy"}), &["a"]),
+        (json!({"tag": "x"}), &["a", "b"]),
+        (json!({"run": "r2"}), &["c"]),
+        (json!({"tag": "no"}), &[]),
+    ] {
+        assert_eq!(
+            ids(arguments.clone()),
+            (wanted.iter().map(|id| (*id).to_owned()).collect(), Value::Null),
+            "{arguments}"
+        );
+    }
+    let (first, cursor) = ids(json!({"limit": 2}));
+    assert_eq!((first, &cursor), (vec!["a".to_owned(), "b".to_owned()], &json!("b")));
+    assert_eq!(ids(json!({"limit": 2, "cursor": cursor})), (vec!["c".to_owned()], Value::Null));
+    // More than fit are led through by cursors.
+    for n in 0..600 {
+        store.worker(&format!("w{n}"), json!({"task": "a task of some length ".repeat(8)}));
+    }
+    let (mut all, mut cursor) = (Vec::new(), Value::Null);
+    loop {
+        let text = client.text("list_workers", json!({"limit": 1_000, "cursor": cursor}));
+        assert!(text.len() < 28_000, "{}", text.len());
+        let listed: Value = serde_json::from_str(&text).unwrap();
+        all.extend(listed["workers"].as_array().unwrap().iter().map(|worker| worker["id"].clone()));
+        cursor = listed["next_cursor"].clone();
+        if cursor.is_null() {
+            break;
+        }
+        assert_eq!(listed["omitted"], 603 - all.len());
+    }
+    assert_eq!(all.len(), 603);
+}
+
+#[test]
+fn folders_are_listed_looked_at_and_searched_for_names() {
+    let store = store();
+    let mut client = client(&store);
+    let mut list = |arguments: Value| -> Vec<Value> {
+        let listed: Value = serde_json::from_str(&client.text("list_dir", arguments)).unwrap();
+        listed["entries"].as_array().unwrap().clone()
+    };
+    assert_eq!(
+        list(json!({"path": "workers/b/notes"})),
+        [json!({"path": "a..b.txt", "kind": "file"}), json!({"path": "latin.txt", "kind": "file"})]
+    );
+    let inner = list(json!({"path": "workers/b", "recursive": true, "details": true}));
+    let notes = inner.iter().find(|entry| entry["path"] == "notes/a..b.txt").unwrap();
+    assert_eq!((&notes["size"], &notes["kind"]), (&json!(5), &json!("file")));
+    let latest = list(json!({"path": "runs", "details": true})).swap_remove(0);
+    assert!(
+        latest["path"] == "latest" && latest["kind"] == "link" && latest["target"].as_str().unwrap().starts_with('r')
+    );
+    let info: Value = serde_json::from_str(&client.text("info", json!({"path": "workers/b/summary"}))).unwrap();
+    assert_eq!(info["size"], file(&store, "workers/b/summary").len());
+    for (path, answer) in [
+        ("workers/a", json!({"exists": true, "kind": "folder"})),
+        ("runs/latest", json!({"exists": true, "kind": "link"})),
+        ("workers/z", json!({"exists": false})),
+        ("workers/a/summary/x", json!({"exists": false})),
+        ("\0", json!({"exists": false})),
+        ("", json!({"exists": false})),
+    ] {
+        let exists: Value = serde_json::from_str(&client.text("exists", json!({"path": path}))).unwrap();
+        assert_eq!(exists, answer, "{path:?}");
+    }
+    for (pattern, paths) in [
+        (
+            "workers/*/tool_calls/001_*.txt",
+            &["workers/a/tool_calls/001_sh.txt", "workers/b/tool_calls/001_sh.txt", "workers/c/tool_calls/001_sh.txt"]
+                [..],
+        ),
+        (
+            "workers/b/**/*.txt",
+            &[
+                "workers/b/evidence.txt",
+                "workers/b/notes/a..b.txt",
+                "workers/b/notes/latin.txt",
+                "workers/b/tool_calls/001_sh.txt",
+                "workers/b/tool_calls/002_sh.txt",
+                "workers/b/tool_calls/003_sh.txt",
+            ],
+        ),
+        ("*.{txt,json}", &["evidence.txt", "index.json"]),
+        ("workers/b", &["workers/b"]),
+    ] {
+        let mut found: Vec<String> =
+            client.text("glob", json!({"pattern": pattern})).lines().map(str::to_owned).collect();
+        found.sort();
+        assert_eq!(found, paths, "{pattern}");
+    }
+    assert_eq!(client.text("glob", json!({"pattern": "nowhere/*.txt"})), "[... nothing matches ...]");
+}
+
+#[test]
+fn grep_tells_files_and_counts_too() {
+    let store = store();
+    let mut client = client(&store);
+    let mut grep = |arguments: Value| client.call("grep", arguments).0;
+    let files = grep(json!({"pattern": "space|square", "mode": "files_with_matches", "glob": "tool_calls/*"}));
+    assert_eq!(files[0], "workers/a/tool_calls/001_sh.txt\nworkers/b/tool_calls/002_sh.txt\n");
+    assert!(files[1].contains("9001 lines in 2 files"), "{files:?}");
+    let counts = grep(json!({"pattern": "square", "mode": "count"}));
+    assert_eq!(counts[0], "workers/b/tool_calls/002_sh.txt:9000\n");
+    let both = grep(json!({"pattern": "true", "workers": ["b", "c"], "bytes": 2000}));
+    assert!(both[0].contains("workers/b/") && both[0].contains("workers/c/") && both[0].len() <= 2_000, "{both:?}");
+}
+
+#[test]
+fn a_bad_request_is_told_what_helps() {
+    let store = store();
+    let mut client = client(&store);
+    for (tool, arguments, says) in [
+        ("read_file", json!({}), "missing field `path`"),
+        ("read_file", json!({"path": 7}), "expected a string"),
+        (
+            "read_file",
+            json!({"path": "summary", "lines": 3}),
+            "unknown field `lines`, expected one of `path`, `offset`, `limit`, `unit`",
+        ),
+        ("read_file", json!({"path": "workers"}), "list_dir lists it"),
+        ("read_file", json!({"path": "workers/../../etc/passwd"}), "no such file or folder in this view"),
+        ("read_file", json!({"path": "nowhere\u{1b}[31m"}), "nowhere\\u{1b}[31m: no such file or folder"),
+        ("list_dir", json!({"path": "nowhere"}), "list_dir shows what there is"),
+        ("get_evidence", json!({"worker": "a", "run": "r1"}), "name one of worker, job and run"),
+        ("get_evidence", json!({"worker": "a", "bytes": 1, "tokens": 1}), "either bytes or tokens"),
+        ("get_evidence", json!({"worker": ".."}), "no such file or folder"),
+        ("get_evidence", json!({"worker": "../workers/a"}), "no such file or folder"),
+        ("get_evidence", json!({"worker": "a", "bytes": 100_000_000}), "is too large"),
+        ("get_tool_output", json!({"worker": "a"}), "name a worker and a call"),
+        ("get_tool_output", json!({"worker": "a", "call": 9}), "there is no such call"),
+        ("compare", json!({"workers": ["a"]}), "a"),
+        ("compare", json!({"workers": ["a", "nobody"]}), "nobody is no worker here"),
+        ("changes_since", json!({"cursor": "yesterday"}), "cursor"),
+        ("grep", json!({"pattern": "("}), "unclosed group"),
+        ("grep", json!({"pattern": "x", "mode": "lines"}), "expected one of `content`, `files_with_matches`, `count`"),
+        ("grep", json!({"pattern": "x", "path": "by/status"}), "is nothing that can be searched"),
+        ("search", json!({"query": "tool:sh"}), "search"),
+        ("glob", json!({"pattern": "["}), "unclosed character class"),
+        ("list_workers", json!({"cursor": "gone"}), "list again without it"),
+    ] {
+        let fault = client.fault(tool, arguments.clone());
+        assert!(fault.contains(says), "{tool} {arguments}: {fault}");
+    }
+}
+
+#[test]
+fn resources_are_the_files_of_the_tree() {
+    let store = store();
+    let mut client = client(&store);
+    let listed = client.ask("resources/list", json!({}));
+    let uris: Vec<&str> =
+        listed["result"]["resources"].as_array().unwrap().iter().map(|one| one["uri"].as_str().unwrap()).collect();
+    assert!(uris.contains(&"swarm:///summary") && uris.contains(&"swarm:///workers/b/summary"), "{uris:?}");
+    for uri in uris.into_iter().chain(["swarm:///workers/b/notes/a..b.txt", "swarm:///grep/square%20is%204$"]) {
+        let read = client.ask("resources/read", json!({"uri": uri}));
+        let path = uri.strip_prefix("swarm:///").unwrap().replace("%20", " ");
+        assert_eq!(read["result"]["contents"][0]["text"], file(&store, &path), "{uri}");
+    }
+    for uri in ["swarm:///nowhere", "file:///etc/passwd", "swarm:///../../etc/passwd", ""] {
+        let read = client.ask("resources/read", json!({"uri": uri}));
+        assert_eq!(read["error"]["code"], -32002, "{read}");
+    }
+}
+
+#[test]
+fn tools_are_described_with_typed_arguments() {
+    let mut client = client(&store());
+    let listed = client.ask("tools/list", json!({}));
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    assert_eq!(tools.len(), 14);
+    for tool in tools {
+        assert!(tool["description"].as_str().unwrap().len() > 60, "{tool}");
+        assert_eq!(
+            (&tool["inputSchema"]["type"], &tool["annotations"]["readOnlyHint"]),
+            (&json!("object"), &json!(true))
+        );
+        for (name, property) in tool["inputSchema"]["properties"].as_object().into_iter().flatten() {
+            let is_told = property["description"].is_string();
+            assert!(is_told, "{name} of {tool}");
+        }
+    }
+}
+
+#[test]
+fn a_panic_is_an_error_to_who_asked_and_to_nobody_else() {
+    let plan = Plan::quiet();
+    let memory = Arc::new(Memory::new());
+    for n in 0..3 {
+        memory.write(&RelPath::parse(format!("workers/w{n}/metadata.json")).unwrap(), "{\"status\": \"success\"}");
+        memory.write(&RelPath::parse(format!("workers/w{n}/tool_calls/001_sh.txt")).unwrap(), "{\"ok\": true}");
+    }
+    let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+    let source = Source::over(Arc::new(Faulty { store: memory, plan: plan.clone() }), None);
+    let tree = Tree::new(View::over(vec![source], freshness, Filter::default()).unwrap(), Settings::default());
+    let mut client = Client::new(tree);
+    let good = client.text("summarize", json!({"worker": "w1"}));
+    for k in 1..40 {
+        plan.fail(k, Fault::Panic, false);
+        let answer = client.ask("tools/call", json!({"name": "summarize", "arguments": {"worker": "w1"}}));
+        let is_met = plan.heal();
+        let text = answer["result"]["content"][0]["text"].as_str();
+        assert!(text.is_some() || answer["error"]["code"] == -32603, "{answer}");
+        assert_eq!(client.text("summarize", json!({"worker": "w1"})), good, "after a panic at call {k}");
+        if !is_met {
+            assert!(k > 3);
+            return;
+        }
+    }
+}
