@@ -70,13 +70,17 @@ const REPEATED_LEAST: u64 = 120;
 /// The same pieces, but a line that follows itself again and again is one of them.
 pub(super) fn once(pieces: Vec<Piece<'_>>) -> Vec<Piece<'_>> {
     let mut kept: Vec<Piece<'_>> = Vec::with_capacity(pieces.len());
+    let mut begins_a_line = pieces.first().is_some_and(|first| first.start == 0);
     let mut pieces = pieces.into_iter().peekable();
     while let Some(mut piece) = pieces.next() {
         let mut again = Vec::new();
         let mut end = piece.end;
-        while let Some(next) = pieces.next_if(|next| {
-            next.start == end && next.text == piece.text && piece.text.ends_with('\n') && next.red == piece.red
-        }) {
+        // The end of a long line is a piece, and is no line.
+        let is_line = begins_a_line && piece.text.ends_with('\n');
+        begins_a_line = if piece.text.is_empty() { begins_a_line } else { piece.text.ends_with('\n') };
+        while let Some(next) =
+            pieces.next_if(|next| is_line && next.start == end && next.text == piece.text && next.red == piece.red)
+        {
             end = next.end;
             again.push(next);
         }
@@ -153,6 +157,11 @@ mod tests {
         assert_eq!(texts, ["a\n", "[... the line above 99 times more ...]\nwaiting for it\n", "b\n", "b\n"]);
         let covered: Vec<(u64, u64)> = shown.iter().map(|piece| (piece.start, piece.end)).collect();
         assert!(covered.windows(2).all(|two| two[0].1 == two[1].0) && covered[3].1 == log.len() as u64, "{covered:?}");
+        // The end of a long line is no line: what is as it follows a line that is shown.
+        let long = format!("{}{}", "x".repeat(PIECE_MAX - 1), "b\n".repeat(100));
+        let shown = once(pieces(long.as_bytes(), 0).0);
+        let told: Vec<(&str, usize)> = shown.iter().skip(1).map(|piece| (&*piece.text, piece.again)).collect();
+        assert_eq!(told, [("b\n", 0), ("b\n", 98)]);
         let long = "x".repeat(5_000);
         assert_eq!(once(pieces(long.as_bytes(), 0).0), pieces(long.as_bytes(), 0).0);
     }
