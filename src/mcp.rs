@@ -16,7 +16,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult, ErrorCode, Implementation,
     ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
@@ -32,6 +34,8 @@ pub use http::{Http, Token};
 
 use crate::tree::Tree;
 
+/// So often it is looked whether another folder stands in the place of a store.
+const LOOK: Duration = Duration::from_secs(1);
 /// So many requests are answered at once.
 const THREADS: usize = 8;
 /// What a client is told at first.
@@ -43,57 +47,91 @@ its checks says where. read_file `README.md` tells the rest.";
 
 /// Serves one client until it closes what `open` gives to read from and to write to: most often stdin and stdout. It is
 /// called where it may open what needs a runtime. Errors: the threads cannot be started, or it cannot be opened.
-pub fn serve<R, W>(tree: Tree, open: impl FnOnce() -> io::Result<(R, W)>) -> io::Result<()>
+pub fn serve<R, W>(trees: Trees, open: impl FnOnce() -> io::Result<(R, W)>) -> io::Result<()>
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
     runtime()?.block_on(async {
         let (input, output) = open()?;
-        stdio::serve(Door::new(tree), input, output).await;
+        stdio::serve(Door::new(trees), input, output).await;
         Ok(())
     })
 }
 
 /// Serves clients over HTTP until the process ends. Errors: the threads cannot be started, or connections not taken.
-pub fn serve_http(tree: Tree, http: Http, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
-    runtime()?.block_on(http::serve(Door::new(tree), http, ready))
+pub fn serve_http(trees: Trees, http: Http, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
+    runtime()?.block_on(http::serve(Door::new(trees), http, ready))
 }
 
 fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().max_blocking_threads(THREADS).build()
 }
 
+/// The tree that is served.
+pub struct Trees {
+    now: Mutex<(Arc<Tree>, Instant)>,
+    again: Box<Again>,
+}
+
+type Again = dyn Fn() -> Option<Tree> + Send + Sync;
+
+impl Trees {
+    /// Serves `tree`, and what `again` makes when by then another folder stands in the place of a store; none where that
+    /// cannot be served, which is said there.
+    pub fn new(tree: Tree, again: impl Fn() -> Option<Tree> + Send + Sync + 'static) -> Trees {
+        Trees { now: Mutex::new((Arc::new(tree), Instant::now())), again: Box::new(again) }
+    }
+
+    /// The tree of what is there now.
+    fn get(&self) -> Arc<Tree> {
+        let (tree, looked) = self.now.lock().clone();
+        if looked.elapsed() < LOOK {
+            return tree;
+        }
+        // Whoever asks meanwhile is given what was there.
+        self.now.lock().1 = Instant::now();
+        let replacing = if tree.is_replaced() { (self.again)() } else { None };
+        let Some(replacing) = replacing.map(Arc::new) else { return tree };
+        self.now.lock().0 = replacing.clone();
+        replacing
+    }
+}
+
 /// The tree, to every client alike.
 #[derive(Clone)]
 struct Door {
-    tree: Arc<Tree>,
+    trees: Arc<Trees>,
     /// Whether somebody reads on what was not read in time.
     catches_up: Arc<AtomicBool>,
 }
 
 impl Door {
-    fn new(tree: Tree) -> Door {
-        Door { tree: Arc::new(tree), catches_up: Arc::default() }
+    fn new(trees: Trees) -> Door {
+        Door { trees: Arc::new(trees), catches_up: Arc::default() }
     }
 
     /// Does `work` on a thread of its own. A panic there is an error here.
     async fn work<T: Send + 'static>(&self, work: impl FnOnce(&Tree) -> T + Send + 'static) -> Result<T, ErrorData> {
-        let tree = self.tree.clone();
-        let done = tokio::task::spawn_blocking(move || work(&tree)).await;
-        self.catch_up();
-        done.map_err(|failed| {
+        let door = self.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            let tree = door.trees.get();
+            let done = work(&tree);
+            door.catch_up(tree);
+            done
+        });
+        done.await.map_err(|failed| {
             error!("a request failed: {}", if failed.is_panic() { "a panic" } else { "it was ended" });
             ErrorData::internal_error("this request failed by a fault of the server; others are not affected", None)
         })
     }
 
     /// Has what was not read in time read in the background, for the next who asks.
-    fn catch_up(&self) {
-        if !self.tree.is_behind() || self.catches_up.swap(true, Ordering::AcqRel) {
+    fn catch_up(&self, tree: Arc<Tree>) {
+        if !tree.is_behind() || self.catches_up.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (tree, catches_up) = (self.tree.clone(), self.catches_up.clone());
+        let catches_up = self.catches_up.clone();
         tokio::task::spawn_blocking(move || {
             while tree.catch_up() {}
             catches_up.store(false, Ordering::Release);

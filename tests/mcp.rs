@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 
 use serde_json::{Value, json};
+use swarmletfs::mcp::Trees;
 use swarmletfs::tree::Tree;
 
 /// A client in this process, and the server that it speaks to.
@@ -23,22 +24,35 @@ pub struct Client {
 impl Client {
     /// A server of `tree`, and a client that has introduced itself.
     pub fn new(tree: Tree) -> Client {
-        let mut client = Client::silent(tree);
+        Client::silent(tree).introduced()
+    }
+
+    /// The same of a server of what is there at each time.
+    pub fn following(trees: Trees) -> Client {
+        Client::of(trees).introduced()
+    }
+
+    fn introduced(mut self) -> Client {
+        let client = &mut self;
         let params = json!({
             "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
         });
         let begun = client.ask("initialize", params);
         assert_eq!(begun["result"]["serverInfo"]["name"], "swarmletfs", "{begun}");
         client.send(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
-        client
+        self
     }
 
     /// One that has said nothing yet.
     pub fn silent(tree: Tree) -> Client {
+        Client::of(Trees::new(tree, || None))
+    }
+
+    fn of(trees: Trees) -> Client {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
         let open = || Ok(tokio::net::UnixStream::from_std(theirs)?.into_split());
-        let server = thread::spawn(move || swarmletfs::mcp::serve(tree, open).unwrap());
+        let server = thread::spawn(move || swarmletfs::mcp::serve(trees, open).unwrap());
         Client { input: BufReader::new(ours.try_clone().unwrap()), output: Some(ours), server: Some(server), last: 0 }
     }
 

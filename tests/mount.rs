@@ -30,7 +30,7 @@ use serde_json::json;
 use super::support::TestStore;
 
 /// No machine should need longer than this to show a change that is due within a second.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Polls until `look` finds something.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {

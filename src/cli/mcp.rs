@@ -6,13 +6,14 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use rustix::rand::{GetRandomFlags, getrandom};
+use tracing::warn;
 
 use super::ViewArgs;
 use super::exit::Usage;
 use super::open::Wanted;
 use super::say::say;
 use crate::catalog::Freshness;
-use crate::mcp::{Http, Token, serve, serve_http};
+use crate::mcp::{Http, Token, Trees, serve, serve_http};
 use crate::render::Budget;
 use crate::tree::{Settings, Tree};
 
@@ -58,10 +59,18 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
         );
         return Err(Usage(text).into());
     }
-    let view = Wanted::choose(&arguments.view)?.view(Freshness::default())?;
-    let tree = Tree::new(view, Settings { budget: arguments.budget });
+    let wanted = Wanted::choose(&arguments.view)?;
+    let settings = Settings { budget: arguments.budget };
+    let tree = Tree::new(wanted.view(Freshness::default())?, settings);
+    let trees = Trees::new(tree, move || match wanted.view(Freshness::default()) {
+        Ok(view) => Some(Tree::new(view, settings)),
+        Err(error) => {
+            warn!("the store was replaced by what cannot be served, the old one stays: {error:#}");
+            None
+        }
+    });
     match arguments.http {
-        None => serve(tree, || Ok((tokio::io::stdin(), tokio::io::stdout()))).context("cannot serve")?,
+        None => serve(trees, || Ok((tokio::io::stdin(), tokio::io::stdout()))).context("cannot serve")?,
         Some(address) => {
             let (token, made) = token()?;
             let ready = |address: SocketAddr| {
@@ -70,7 +79,7 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
                     say(&format!("the token is {made}"));
                 }
             };
-            serve_http(tree, Http { address, token }, ready).with_context(|| format!("cannot serve at {address}"))?;
+            serve_http(trees, Http { address, token }, ready).with_context(|| format!("cannot serve at {address}"))?;
         }
     }
     Ok(ExitCode::SUCCESS)

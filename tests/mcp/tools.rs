@@ -1,16 +1,19 @@
 //! Each tool: what it answers, that it is what the tree says, and what it says of a bad request.
 
+use std::fs;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use swarmletfs::catalog::{Freshness, Source};
+use swarmletfs::mcp::Trees;
 use swarmletfs::name::RelPath;
 use swarmletfs::store::Memory;
 use swarmletfs::tree::{Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
 use super::Client;
+use crate::mount::PATIENCE;
 use crate::support::faulty::{Fault, Faulty, Plan};
 use crate::support::{TestStore, see};
 
@@ -388,4 +391,24 @@ fn a_panic_is_an_error_to_who_asked_and_to_nobody_else() {
             return;
         }
     }
+}
+
+#[test]
+fn a_store_that_is_replaced_by_another_is_the_other() {
+    let store = store();
+    let path = store.path();
+    let at = path.clone();
+    let tree = move || {
+        let view = View::over(vec![Source::open(&at).ok()?], Freshness::default(), Filter::default()).ok()?;
+        Some(Tree::new(view, Settings::default()))
+    };
+    let mut client = Client::following(Trees::new(tree().unwrap(), tree));
+    assert_eq!(client.text("exists", json!({"path": "workers/a"})), "{\"exists\":true,\"kind\":\"folder\"}");
+    fs::rename(&path, path.with_extension("old")).unwrap();
+    fs::create_dir_all(path.join("workers/other/tool_calls")).unwrap();
+    let begun = Instant::now();
+    while client.text("exists", json!({"path": "workers/other"})) != "{\"exists\":true,\"kind\":\"folder\"}" {
+        assert!(begun.elapsed() < PATIENCE, "the other store is not served");
+    }
+    assert_eq!(client.text("exists", json!({"path": "workers/a"})), "{\"exists\":false}");
 }

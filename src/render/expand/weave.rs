@@ -11,9 +11,10 @@ use super::super::marker::Marker;
 use super::super::shares::{Claim, deal};
 use super::super::{Budget, DEADLINE, Generated, Renderer, Scope, Unit};
 use super::{ExpandError, Expanded};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::Outcome;
 use crate::name::Name;
+use crate::search::spread::spread;
 use crate::view::Member;
 
 /// So much text is held back behind a marker, in bytes.
@@ -27,9 +28,7 @@ const REPEATED: &str = "[Evidence of this worker: see above]";
 
 /// Takes a text and its markers, and writes the text with evidence.
 pub(super) struct Weaver<'a, W> {
-    renderer: &'a Renderer,
-    /// What one worker's evidence may take, of a budget that is not used up.
-    each: Budget,
+    maker: Maker<'a>,
     /// How much of the budget is left, in its unit.
     left: usize,
     /// Whether it is put into a string of JSON.
@@ -90,8 +89,7 @@ impl<'a, W: Write> Weaver<'a, W> {
         let all = budget.unwrap_or(Budget::SWARM);
         let each = budget.unwrap_or(Budget::WORKER);
         Weaver {
-            renderer,
-            each,
+            maker: Maker { renderer, each },
             left: all.size(),
             in_json,
             output,
@@ -175,7 +173,7 @@ impl<'a, W: Write> Weaver<'a, W> {
         let ends = if self.in_json { [&b"\""[..], b"\\n", b"\\r"] } else { [&b"\n"[..], b"\r\n", b"\r"] };
         let is_line = behind.is_empty() || ends.iter().any(|end| behind.starts_with(end));
         let text = format!("\n\n{text}{}", if is_line { "" } else { "\n" });
-        self.left = self.left.saturating_sub(self.each.used(&text));
+        self.left = self.left.saturating_sub(self.maker.each.used(&text));
         if !self.in_json {
             return self.write(text.as_bytes());
         }
@@ -185,7 +183,7 @@ impl<'a, W: Write> Weaver<'a, W> {
     }
 
     fn fate(&mut self, marker: &Marker) -> Fate {
-        let view = self.renderer.view();
+        let view = self.maker.renderer.view();
         if marker.is_of_another_run(view) {
             self.expanded.disagreeing += 1;
             return Fate::Nothing;
@@ -206,30 +204,32 @@ impl<'a, W: Write> Weaver<'a, W> {
     /// What is put in for each: all of it within `room`.
     fn texts(&mut self, fates: Vec<Fate>, room: usize) -> Vec<String> {
         let mut put = Put { texts: fates.iter().map(|_| String::new()).collect(), left: room };
-        let (mut wanted, mut repeated) = (Vec::new(), Vec::new());
+        let (mut wanted, mut lines) = (Vec::new(), Vec::new());
         for (at, fate) in fates.into_iter().enumerate() {
             match fate {
                 Fate::Nothing => {}
-                Fate::Line(line) => put.take(at, self.cost(&line), line),
-                Fate::Repeated(name) => repeated.push((at, name)),
+                Fate::Line(line) => lines.push((at, None, line)),
+                Fate::Repeated(name) => lines.push((at, Some(name), REPEATED.to_owned())),
                 Fate::Evidence(member) => wanted.push((at, member)),
             }
         }
         let ranked = self.ranked(wanted);
-        let kept = (repeated.len() * self.cost(REPEATED)).min(put.left / 4);
+        // Many lines must not take the room of all evidence.
+        let of_lines: usize = lines.iter().map(|(.., line)| self.maker.cost(line)).sum();
+        let kept = if ranked.is_empty() { of_lines } else { of_lines.min(put.left / 4) }.min(put.left);
         let (heard, unheard) = self.heard(&ranked, put.left - kept);
         self.expanded.without_room += unheard.len() as u64;
         for (at, line) in unheard {
-            let cost = self.cost(&line);
-            if heard.len() * self.least() + kept + cost <= put.left {
+            let cost = self.maker.cost(&line);
+            if heard.len() * self.maker.least() + kept + cost <= put.left {
                 put.take(at, cost, line);
             }
         }
         self.hear(heard, &mut put, kept);
-        for (at, name) in repeated {
-            self.expanded.repeated += 1;
-            if self.told.contains(&name) {
-                put.take(at, self.cost(REPEATED), REPEATED.into());
+        for (at, repeated, line) in lines {
+            self.expanded.repeated += u64::from(repeated.is_some());
+            if repeated.is_none_or(|name| self.told.contains(&name)) {
+                put.take(at, self.maker.cost(&line), line);
             }
         }
         put.texts
@@ -239,7 +239,7 @@ impl<'a, W: Write> Weaver<'a, W> {
     fn ranked(&self, wanted: Vec<(usize, Arc<Member>)>) -> Vec<Ranked> {
         let begun = Instant::now();
         let members: Vec<Arc<Member>> = wanted.iter().map(|(_, member)| member.clone()).collect();
-        let (renderer, go_on) = (self.renderer, || begun.elapsed() < DEADLINE);
+        let (renderer, go_on) = (self.maker.renderer, || begun.elapsed() < DEADLINE);
         let found = renderer.fragments.of(&renderer.view, &renderer.stamps(&members), false, &go_on);
         let outcome = |found: Found| found.fragment().map_or(Outcome::Unknown, |fragment| fragment.outcome);
         let ranked = wanted.into_iter().zip(found).map(|((at, member), found)| (outcome(found), at, member));
@@ -251,16 +251,20 @@ impl<'a, W: Write> Weaver<'a, W> {
     /// Puts in the evidence of these, within what is left less what is `kept` for others.
     fn hear(&mut self, heard: &[Ranked], put: &mut Put, kept: usize) {
         // Each is made as large as it may be: what it needs is known only then.
-        let made: Vec<Result<String>> =
-            heard.iter().map(|(.., member)| self.within(member, self.each.size() + self.cost(""))).collect();
+        let maker = self.maker;
+        let made = spread(heard, |(.., member)| maker.within(member, maker.each.size() + maker.cost("")));
         let claim = |((outcome, ..), made): (&Ranked, &Result<String>)| Claim {
-            need: made.as_ref().map_or(self.least(), |text| self.cost(text)),
+            need: made.as_ref().map_or(self.maker.least(), |text| self.maker.cost(text)),
             weight: if *outcome == Outcome::Failed { 2 } else { 1 },
         };
         let claims: Vec<Claim> = heard.iter().zip(&made).map(claim).collect();
         let shares = deal(&claims, put.left.saturating_sub(kept));
-        for (((_, at, member), made), (claim, share)) in heard.iter().zip(made).zip(claims.iter().zip(shares)) {
-            let made = if made.is_ok() && share < claim.need { self.within(member, share) } else { made };
+        let wanted: Vec<_> = heard.iter().zip(&made).zip(claims.iter().zip(shares)).collect();
+        let fitted = spread(&wanted, |(((.., member), made), (claim, share))| match made {
+            Ok(_) if *share < claim.need => maker.within(member, *share),
+            made => (*made).clone(),
+        });
+        for ((_, at, member), made) in heard.iter().zip(fitted) {
             let (count, text) = match made {
                 Ok(text) if text.is_empty() => (&mut self.expanded.without_room, text),
                 Ok(text) => {
@@ -270,7 +274,7 @@ impl<'a, W: Write> Weaver<'a, W> {
                 Err(error) => (&mut self.expanded.unavailable, unavailable(&error.to_string())),
             };
             *count += 1;
-            put.take(*at, self.cost(&text), text);
+            put.take(*at, self.maker.cost(&text), text);
         }
     }
 
@@ -281,13 +285,13 @@ impl<'a, W: Write> Weaver<'a, W> {
             (*at, format!("[Evidence left out for lack of room: workers/{path}/evidence.txt]"))
         };
         let lines: Vec<(usize, String)> = ranked.iter().map(line).collect();
-        let mut of_lines: usize = lines.iter().map(|(_, line)| self.cost(line)).sum();
+        let mut of_lines: usize = lines.iter().map(|(_, line)| self.maker.cost(line)).sum();
         let mut heard = 0;
         for (_, line) in &lines {
-            of_lines -= self.cost(line);
+            of_lines -= self.maker.cost(line);
             // Of so many that not even all lines have room some are heard, and one before anybody is only named.
             let named = if heard == 0 { 0 } else { of_lines.min(room / 2) };
-            let is_room = (heard + 1) * self.least() + named <= room;
+            let is_room = (heard + 1) * self.maker.least() + named <= room;
             if !is_room {
                 break;
             }
@@ -296,7 +300,17 @@ impl<'a, W: Write> Weaver<'a, W> {
         let (ranked, lines) = (ranked.get(..heard).unwrap_or_default(), lines.into_iter().skip(heard).collect());
         (ranked, lines)
     }
+}
 
+/// What is put in, made to measure.
+#[derive(Clone, Copy)]
+struct Maker<'a> {
+    renderer: &'a Renderer,
+    /// What one worker's evidence may take, of a budget that is not used up.
+    each: Budget,
+}
+
+impl Maker<'_> {
     /// How much of the budget a text takes that is put in.
     fn cost(&self, text: &str) -> usize {
         self.each.used(&format!("\n\n{text}\n"))
@@ -328,7 +342,6 @@ impl<'a, W: Write> Weaver<'a, W> {
         let scope = Scope::Worker(member.name.clone());
         let rendered =
             self.renderer.state(&scope, &file).and_then(|state| self.renderer.render(&scope, &file, state))?;
-        let text = String::from_utf8(rendered.bytes.to_vec()).map_err(|_| Error::InvalidName)?;
-        Ok(text.trim_end_matches('\n').to_owned())
+        Ok(String::from_utf8_lossy(&rendered.bytes).trim_end_matches('\n').to_owned())
     }
 }

@@ -1,0 +1,22 @@
+//! A small swarm in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use swarmletfs::catalog::{Freshness, Source};
+use swarmletfs::name::RelPath;
+use swarmletfs::store::Memory;
+use swarmletfs::view::{Filter, View};
+
+/// A view of two workers, `a` and `b`.
+pub fn view() -> View {
+    let memory = Memory::new();
+    let write = |path: &str, text: &str| memory.write(&RelPath::parse(path).unwrap(), text);
+    for id in ["a", "b"] {
+        write(&format!("workers/{id}/metadata.json"), "{\"status\": \"success\", \"run_id\": 1, \"job_id\": 2}");
+        write(&format!("workers/{id}/tool_calls/001_sh.txt"), "{\"exit_code\": 1}");
+    }
+    let never = Duration::from_secs(3_600);
+    let freshness = Freshness { unfinished: never, finished: never };
+    View::over(vec![Source::over(Arc::new(memory), None)], freshness, Filter::default()).unwrap()
+}
