@@ -75,6 +75,8 @@ pub enum Scope {
     Worker(Name),
     /// The workers of a folder in `by/`: they are only searched.
     Selected(Selection),
+    /// The workers under these names in `workers/`: likewise.
+    Workers(Arc<[Name]>),
 }
 
 /// The generated files.
@@ -203,7 +205,9 @@ impl Renderer {
             (Scope::Run(_) | Scope::Worker(_), Generated::Since(_) | Generated::Compare(_)) => {
                 return Err(Error::NotFound);
             }
-            (Scope::Selected(_), _) if !matches!(file, Generated::Grep(_) | Generated::Search(_)) => {
+            (Scope::Selected(_) | Scope::Workers(_), _)
+                if !matches!(file, Generated::Grep(_) | Generated::Search(_)) =>
+            {
                 return Err(Error::NotFound);
             }
             (Scope::Swarm | Scope::Run(_), Generated::Focus(_)) => return Err(Error::NotFound),
@@ -222,7 +226,7 @@ impl Renderer {
             }
             (Scope::Swarm, Generated::Compare(query)) => self.state_of_compared(query, &mut hash)?,
             (_, Generated::Grep(_) | Generated::Search(_) | Generated::Focus(_))
-            | (Scope::Swarm | Scope::Run(_) | Scope::Selected(_), _) => {
+            | (Scope::Swarm | Scope::Run(_) | Scope::Selected(_) | Scope::Workers(_), _) => {
                 let visible = self.view.visible();
                 let stamped = self.stamped(&visible, scope)?;
                 let root = self.view.root_meta()?;
@@ -379,7 +383,7 @@ impl Renderer {
         let (newest, access) = self.made_of(visible, || rows.iter().filter_map(|row| row.stamp.as_deref()))?;
         let run = match scope {
             Scope::Run(name) => visible.runs.get(name),
-            Scope::Swarm | Scope::Worker(_) | Scope::Selected(_) => None,
+            Scope::Swarm | Scope::Worker(_) | Scope::Selected(_) | Scope::Workers(_) => None,
         };
         let told = RefCell::new(Vec::new());
         let bytes = match file {
@@ -423,6 +427,10 @@ impl Renderer {
             Scope::Swarm => &visible.members,
             Scope::Run(name) => &visible.runs.get(name).ok_or(Error::NotFound)?.members,
             Scope::Selected(selection) => return Ok(self.stamps(&self.selected(selection))),
+            Scope::Workers(names) => {
+                let members = names.iter().map(|name| self.view.worker(name)).collect::<Result<Vec<_>>>()?;
+                return Ok(self.stamps(&members));
+            }
             Scope::Worker(name) => {
                 let member = self.view.worker(name)?;
                 let stamp = self.view.stamp(&member, true)?;

@@ -37,7 +37,7 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::render::expand::{ExpandError, Expanded, Form};
 use crate::render::own::is_generated;
-use crate::render::{Budget, Generated, Renderer, compare, grep, output, search};
+use crate::render::{Budget, Generated, Renderer, Scope, compare, grep, output, search};
 use crate::store::File;
 use crate::view::View;
 use attr::Ident;
@@ -227,6 +227,16 @@ impl Tree {
     /// The passages that bear on words in the files that are at `ino`, as for [`Tree::grep`].
     pub fn search(&self, ino: Ino, query: &search::Query) -> Result<Option<search::Answer>> {
         self.namespace.search(&self.node(ino)?, query)
+    }
+
+    /// The same for these workers together. [`Error::NotFound`] if one of them is not in the view.
+    pub fn grep_of(&self, workers: Arc<[Name]>, query: &grep::Query) -> Result<grep::Answer> {
+        self.namespace.renderer().grep(&Scope::Workers(workers), query)
+    }
+
+    /// The passages that bear on words in the files of these workers together, as for [`Tree::grep_of`].
+    pub fn search_of(&self, workers: Arc<[Name]>, query: &search::Query) -> Result<search::Answer> {
+        self.namespace.renderer().search(&Scope::Workers(workers), query)
     }
 
     /// What workers share and where they differ.

@@ -74,6 +74,14 @@ fn what_is_met_again_points_upward() {
 }
 
 #[test]
+fn what_is_met_again_and_has_no_room_is_counted() {
+    let store = store();
+    let text = marker("48", "1", "a").repeat(400);
+    let (_, told) = of_text(&store, budget("4000"), &text);
+    assert!(told.repeated > 10 && told.repeated + told.without_room == 399, "{told:?}");
+}
+
+#[test]
 fn run_and_job_are_checked() {
     let store = store();
     for wrong in [marker("49", "1", "a"), marker("48", "2", "a"), marker("-", "2", "a")] {

@@ -106,6 +106,16 @@ impl Client {
         texts.remove(0)
     }
 
+    /// Closes the end that answers come to.
+    pub fn reads_no_more(&mut self) {
+        self.input.get_ref().shutdown(std::net::Shutdown::Read).unwrap();
+    }
+
+    /// Waits until the server has ended by itself.
+    pub fn join(&mut self) {
+        self.server.take().unwrap().join().unwrap();
+    }
+
     /// Says that nothing more comes.
     pub fn close(&mut self) {
         self.output.take().unwrap().shutdown(std::net::Shutdown::Write).unwrap();
@@ -117,7 +127,7 @@ impl Drop for Client {
         if self.output.is_some() {
             self.close();
         }
-        let ended = self.server.take().unwrap().join();
+        let ended = self.server.take().map_or(Ok(()), JoinHandle::join);
         assert!(ended.is_ok() || thread::panicking(), "the server has panicked");
     }
 }

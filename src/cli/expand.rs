@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use super::ViewArgs;
 use super::open::Wanted;
 use super::say::say;
+use super::{ViewArgs, exit};
 use crate::catalog::Freshness;
-use crate::render::expand::{Expanded, Form};
-use crate::render::{Budget, Renderer, count};
+use crate::render::expand::{ExpandError, Form};
+use crate::render::{Budget, Renderer};
 
 /// What is said below the options.
 pub(super) const HELP: &str = "\
@@ -72,22 +72,12 @@ pub(super) fn run(arguments: &ExpandArgs) -> anyhow::Result<ExitCode> {
         Format::Langchain => Form::LangChain,
     };
     let renderer = Renderer::new(view, None);
-    let expanded = renderer.expand(form, arguments.budget, io::stdin().lock(), io::stdout().lock())?;
-    if let Some(told) = told(&expanded) {
-        say(&told);
+    match renderer.expand(form, arguments.budget, io::stdin().lock(), io::stdout().lock()) {
+        // A reader that has had enough is no failure to speak of.
+        Err(ExpandError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(exit::printed(Err(error))),
+        expanded => {
+            expanded?.left().iter().for_each(|left| say(left));
+            Ok(ExitCode::SUCCESS)
+        }
     }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// What was not expanded, if anything.
-fn told(expanded: &Expanded) -> Option<String> {
-    let Expanded { unavailable, disagreeing, without_room, .. } = *expanded;
-    let reasons = [
-        (unavailable, "of no worker that is here and can be read"),
-        (disagreeing, "of another run or job than is recorded, left as they are"),
-        (without_room, "without room in the budget"),
-    ];
-    let reasons: Vec<String> = reasons.iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{n} {why}")).collect();
-    let all = unavailable + disagreeing + without_room;
-    (all > 0).then(|| format!("not expanded: {}: {}", count(all, "marker"), reasons.join(", ")))
 }

@@ -1,6 +1,6 @@
 //! `swarmletfs mcp`: the tree for agents that cannot mount, by the Model Context Protocol.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -40,7 +40,7 @@ Exit code: 0 when the client closes stdin, 1 if it failed, 2 if it was typed wro
 #[derive(Debug, Args)]
 pub(super) struct McpArgs {
     /// Serve over HTTP at this address of the loopback, as 127.0.0.1:8750, instead of on stdin and stdout
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = address)]
     http: Option<SocketAddr>,
 
     /// How large evidence.txt may be: bytes, with k or M, or tokens, as in 8000tok [default: 16000 a worker, 28000 a run or the swarm]
@@ -83,6 +83,15 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// An address, of which the loopback may be left out or be called by its name.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix("localhost:").unwrap_or(text);
+    match port.parse() {
+        Ok(port) => Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
+        Err(_) => text.parse().map_err(|_| "an address is IP:PORT, as 127.0.0.1:8750 or [::1]:8750, or a port".into()),
+    }
 }
 
 /// The token that was set; without one a new one, and its text.

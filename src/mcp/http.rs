@@ -21,6 +21,7 @@ use tokio::net::TcpListener;
 use tracing::debug;
 
 use super::Door;
+use super::stdio::FRAME_MAX;
 
 /// The path that is answered.
 pub(super) const PATH: &str = "/mcp";
@@ -66,6 +67,7 @@ pub(super) async fn serve(door: Door, http: Http, ready: impl FnOnce(SocketAddr)
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
+        .with_max_request_body_bytes(FRAME_MAX)
         .enforce_origin_validation();
     let service = StreamableHttpService::new(move || Ok(door.clone()), LocalSessionManager::default().into(), config);
     loop {

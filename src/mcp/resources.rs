@@ -10,8 +10,22 @@ use crate::tree::{Links, Tree};
 /// What an address begins with.
 const SCHEME: &str = "swarm:///";
 /// What a path's letters are not written as themselves in an address, beside controls and what is not ASCII.
-const ESCAPED: &AsciiSet =
-    &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'<').add(b'>').add(b'?').add(b'`').add(b'{').add(b'}');
+const ESCAPED: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'`')
+    .add(b'{')
+    .add(b'}')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'|');
 /// The files of the root that are listed, and what they are.
 const OF_ROOT: [(&str, &str); 4] = [
     ("README.md", "how to read this tree"),
@@ -28,8 +42,11 @@ fn address(path: &str) -> String {
 }
 
 fn resource(path: &str, description: impl Into<String>) -> Resource {
-    let kind = if path.ends_with(".json") { "application/json" } else { "text/plain" };
-    Resource::new(address(path), path.to_owned()).with_description(description).with_mime_type(kind)
+    Resource::new(address(path), path.to_owned()).with_description(description).with_mime_type(kind(path))
+}
+
+fn kind(path: &str) -> &'static str {
+    if path.ends_with(".json") { "application/json" } else { "text/plain" }
 }
 
 /// The files of the root, and each worker's summary. A cursor is the number of workers that were listed.
@@ -73,6 +90,10 @@ pub(super) fn read(tree: &Tree, uri: &str) -> Result<ReadResourceResult, ErrorDa
     let slice = Open::at(tree, &path).and_then(|file| file.slice(Wanted::Bytes(0, MAX)));
     let slice = slice.map_err(|error| ErrorData::resource_not_found(sentence(&said, &error), None))?;
     let contents = [Some(slice.text).filter(|text| !text.is_empty() || slice.note.is_none()), slice.note];
-    let contents = contents.into_iter().flatten().map(|text| ResourceContents::text(text, uri)).collect();
+    let contents = contents
+        .into_iter()
+        .flatten()
+        .map(|text| ResourceContents::text(text, uri).with_mime_type(kind(&said)))
+        .collect();
     Ok(ReadResourceResult::new(contents))
 }

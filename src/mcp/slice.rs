@@ -10,6 +10,10 @@ pub(super) const DEFAULT: usize = 16_000;
 pub(super) const MAX: usize = 1 << 20;
 /// The most lines that are shown where nothing is said.
 pub(super) const LINES: u64 = 2_000;
+/// The longest character, in bytes.
+const CHARACTER: usize = 4;
+/// The most that is repeated of a path, in bytes.
+const SHOWN: usize = 200;
 /// How much is read at once, in bytes.
 const PIECE: usize = 256 << 10;
 /// So much of a file tells whether it is text, in bytes.
@@ -81,17 +85,26 @@ impl<'t> Open<'t> {
         }
     }
 
-    fn bytes(&self, offset: u64, limit: usize) -> Result<Slice> {
-        // A character more, so that one at the border is seen whole.
+    fn bytes(&self, mut offset: u64, limit: usize) -> Result<Slice> {
+        // A character more, so that one at the border is seen whole; and at least one is shown.
+        let limit = limit.max(CHARACTER);
         let mut bytes = self.read(offset, limit.saturating_add(1))?;
         let is_end = bytes.len() <= limit;
         bytes.truncate(limit);
+        let mut notes = Vec::new();
+        let within = bytes.iter().take(CHARACTER).take_while(|byte| **byte & 0xc0 == 0x80).count();
+        if offset > 0 && within > 0 && within < CHARACTER {
+            bytes.drain(..within);
+            offset += within as u64;
+            notes.push(format!("begins with the next whole character, at byte {offset}"));
+        }
         if !is_end {
             bytes.truncate(whole_characters(&bytes));
         }
         let end = offset + bytes.len() as u64;
-        let mut notes = Vec::new();
-        if bytes.is_empty() {
+        if bytes.is_empty() && self.size()? == 0 {
+            // An empty file is no part of one.
+        } else if bytes.is_empty() {
             notes.push(format!("nothing at byte {offset}: {} has {} B", self.name, self.size()?));
         } else if !is_end {
             let last = self.size()?.saturating_sub(1);
@@ -196,15 +209,26 @@ fn whole_characters(bytes: &[u8]) -> usize {
     }
 }
 
+/// A text of a client's, as it is repeated: safe to show, and not all of a long one.
+pub(super) fn cut(text: &str) -> String {
+    let mut shown = printable(text.as_bytes());
+    if shown.len() > SHOWN {
+        shown.truncate(shown.floor_char_boundary(SHOWN));
+        shown.push('…');
+    }
+    shown
+}
+
 /// What is said of an error at a path, and what helps.
 pub(super) fn sentence(path: &str, error: &Error) -> String {
-    let shown = if path.is_empty() { "''".to_owned() } else { printable(path.as_bytes()) };
+    let shown = if path.is_empty() { "''".to_owned() } else { cut(path) };
     let (text, cure) = match error {
-        _ if error.is_absence() && *error != Error::IsADirectory => {
+        _ if error.is_absence() && !matches!(error, Error::IsADirectory | Error::NotADirectory) => {
             (Error::NotFound.to_string(), ": paths begin at the root of the tree; list_dir shows what there is")
         }
         Error::InvalidName => (Error::NotFound.to_string(), ": a path holds no NUL"),
         Error::IsADirectory => (error.to_string(), ": list_dir lists it"),
+        Error::NotADirectory => (error.to_string(), ": read_file reads it"),
         error => (error.to_string(), ""),
     };
     format!("{shown}: {text}{cure}")

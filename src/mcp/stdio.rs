@@ -4,9 +4,9 @@
 //! the first. At the end of stdin what was asked is still answered.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::future::Future;
 use std::io;
-use std::sync::Arc;
 
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
@@ -14,15 +14,21 @@ use rmcp::model::{
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::{RoleServer, ServiceExt};
+use serde::Deserializer as _;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{mpsc, watch};
 use tracing::debug;
 
 use super::Door;
 
 /// The longest message, in bytes.
-const FRAME_MAX: usize = 16 << 20;
+pub(super) const FRAME_MAX: usize = 16 << 20;
+/// So much of a longer one is looked at for its id, in bytes.
+const HEAD: usize = 64 << 10;
+/// So many messages wait to be written at most.
+const QUEUE: usize = 64;
 /// What a client may ask for that is of the protocol.
 pub(super) const METHODS: [&str; 13] = [
     "initialize",
@@ -46,23 +52,58 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    match door.serve(Lines::new(input, output)).await {
+    let (messages, written) = mpsc::channel(QUEUE);
+    let writer = tokio::spawn(write(output, written));
+    match door.serve(Lines::new(input, messages)).await {
         Ok(running) => drop(running.waiting().await),
         // It went without a word.
         Err(error) => debug!("no client: {error}"),
     }
+    // What was answered is written before the end.
+    drop(writer.await);
+}
+
+/// Writes messages as they come, until nobody has any more or nobody reads them.
+async fn write<W: AsyncWrite + Unpin>(mut output: W, mut messages: mpsc::Receiver<ServerJsonRpcMessage>) {
+    while let Some(message) = messages.recv().await {
+        let done = async {
+            output.write_all(&line(&message)?).await?;
+            if messages.is_empty() { output.flush().await } else { Ok(()) }
+        };
+        if let Err(error) = done.await {
+            debug!("the client reads no more: {error}");
+            return;
+        }
+    }
+}
+
+/// A message as a line.
+fn line(message: &ServerJsonRpcMessage) -> io::Result<Vec<u8>> {
+    let mut message = serde_json::to_value(message)?;
+    if let Some(members) = message.as_object_mut() {
+        // An error about what has no id says so.
+        let is_error = members.contains_key("error");
+        if is_error && !members.contains_key("id") {
+            members.insert("id".into(), Value::Null);
+        }
+    }
+    let mut line = serde_json::to_vec(&message)?;
+    line.push(b'\n');
+    Ok(line)
 }
 
 /// Messages as lines.
-struct Lines<R, W> {
+struct Lines<R> {
     input: BufReader<R>,
     /// Of a line whose end has not come: waiting for it may be given up at any time.
     line: Vec<u8>,
-    /// Whether the line is too long, and skipped.
+    /// Whether the line is too long: what comes more of it is skipped.
     is_skipped: bool,
+    /// What is answered at once and has no place among the messages yet: waiting for one may be given up at any time.
+    answer: Option<ServerJsonRpcMessage>,
     /// Whether the client has introduced itself.
     is_begun: bool,
-    output: Arc<Mutex<W>>,
+    messages: mpsc::Sender<ServerJsonRpcMessage>,
     /// The requests that are not answered.
     open: watch::Sender<Vec<RequestId>>,
 }
@@ -75,14 +116,15 @@ enum Line {
     Nothing,
 }
 
-impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin> Lines<R, W> {
-    fn new(input: R, output: W) -> Lines<R, W> {
+impl<R: AsyncRead + Send + Unpin> Lines<R> {
+    fn new(input: R, messages: mpsc::Sender<ServerJsonRpcMessage>) -> Lines<R> {
         Lines {
             input: BufReader::new(input),
             line: Vec::new(),
             is_skipped: false,
+            answer: None,
             is_begun: false,
-            output: Arc::new(Mutex::new(output)),
+            messages,
             open: watch::Sender::new(Vec::new()),
         }
     }
@@ -100,11 +142,14 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin> Lines<R, W> {
                 Some(at) => (read.get(..at).unwrap_or_default(), at + 1),
                 None => (read, read.len()),
             };
-            if self.is_skipped || self.line.len() + part.len() > FRAME_MAX {
-                self.is_skipped = true;
-                self.line.clear();
-            } else {
+            if !self.is_skipped {
+                self.is_skipped = self.line.len() + part.len() > FRAME_MAX;
                 self.line.extend_from_slice(part);
+                if self.is_skipped {
+                    // Enough to see whom to answer.
+                    self.line.truncate(HEAD);
+                    self.line.shrink_to_fit();
+                }
             }
             self.input.consume(used);
             if end.is_some() {
@@ -117,10 +162,36 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin> Lines<R, W> {
         let line = std::mem::take(&mut self.line);
         if std::mem::take(&mut self.is_skipped) {
             let text = format!("a message is one line of at most {FRAME_MAX} bytes");
-            return Line::Wrong(ErrorData::invalid_request(text, None), None);
+            return Line::Wrong(ErrorData::invalid_request(text, None), id_of(&line));
         }
         parsed(&line)
     }
+}
+
+/// The id that a message names whose end is missing.
+fn id_of(head: &[u8]) -> Option<RequestId> {
+    /// Notes the id: the object is not whole, so that reading it is an error in the end.
+    struct Note<'a>(&'a mut Option<RequestId>);
+    impl<'de> Visitor<'de> for Note<'_> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+            while let Some(key) = members.next_key::<String>()? {
+                match key.as_str() {
+                    "id" => *self.0 = members.next_value()?,
+                    _ => drop(members.next_value::<IgnoredAny>()?),
+                }
+            }
+            Ok(())
+        }
+    }
+    let mut id = None;
+    drop(serde_json::Deserializer::from_slice(head).deserialize_map(Note(&mut id)));
+    id
 }
 
 /// What a line says.
@@ -174,27 +245,7 @@ fn settle(open: &watch::Sender<Vec<RequestId>>, id: &RequestId) {
     });
 }
 
-async fn write<W: AsyncWrite + Unpin>(output: &Mutex<W>, message: &ServerJsonRpcMessage) -> io::Result<()> {
-    let mut message = serde_json::to_value(message)?;
-    if let Some(members) = message.as_object_mut() {
-        // An error about what has no id says so.
-        let is_error = members.contains_key("error");
-        if is_error && !members.contains_key("id") {
-            members.insert("id".into(), Value::Null);
-        }
-    }
-    let mut line = serde_json::to_vec(&message)?;
-    line.push(b'\n');
-    let mut output = output.lock().await;
-    output.write_all(&line).await?;
-    output.flush().await
-}
-
-impl<R, W> Transport<RoleServer> for Lines<R, W>
-where
-    R: AsyncRead + Send + Unpin + 'static,
-    W: AsyncWrite + Send + Unpin + 'static,
-{
+impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
     type Error = io::Error;
 
     fn name() -> Cow<'static, str> {
@@ -202,59 +253,52 @@ where
     }
 
     fn send(&mut self, message: TxJsonRpcMessage<RoleServer>) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let (output, open) = (self.output.clone(), self.open.clone());
+        let (messages, open) = (self.messages.clone(), self.open.clone());
         async move {
             let answered = match &message {
                 JsonRpcMessage::Response(response) => Some(response.id.clone()),
                 JsonRpcMessage::Error(error) => error.id.clone(),
                 JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
             };
-            let written = write(&output, &message).await;
+            let sent = messages.send(message).await;
             if let Some(id) = answered {
                 settle(&open, &id);
             }
-            written
+            sent.map_err(|_| io::ErrorKind::BrokenPipe.into())
         }
     }
 
+    /// What is awaited here may be given up at any time, and is begun anew: nothing is taken before it can be kept.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
-            match self.next().await {
+            if self.answer.is_some() {
+                let place = self.messages.reserve().await.ok()?;
+                if let Some(answer) = self.answer.take() {
+                    place.send(answer);
+                }
+                continue;
+            }
+            let messages = self.messages.clone();
+            let line = tokio::select! {
+                line = self.next() => line,
+                // Nobody reads the answers.
+                () = messages.closed() => return None,
+            };
+            match line {
                 Some(Line::Message(message)) => {
-                    match &*message {
-                        // Of two that wait under one id only one would be answered.
-                        JsonRpcMessage::Request(request) if self.open.borrow().contains(&request.id) => {
-                            let error = ErrorData::invalid_request("a request with this id is not answered yet", None);
-                            let answer = ServerJsonRpcMessage::error(error, Some(request.id.clone()));
-                            write(&self.output, &answer).await.ok()?;
-                            continue;
-                        }
-                        JsonRpcMessage::Request(request) => {
-                            self.is_begun = true;
-                            self.open.send_modify(|open| open.push(request.id.clone()));
-                        }
-                        // Before it has introduced itself a client has nothing to notify of.
-                        _ if !self.is_begun => continue,
-                        JsonRpcMessage::Notification(told) => {
-                            if let ClientNotification::CancelledNotification(cancelled) = &told.notification
-                                && let Some(id) = &cancelled.params.request_id
-                            {
-                                settle(&self.open, id);
-                            }
-                        }
-                        JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {}
+                    if let Some(message) = self.admitted(*message) {
+                        return Some(message);
                     }
-                    return Some(*message);
                 }
-                Some(Line::Wrong(error, id)) => {
-                    let answer = ServerJsonRpcMessage::error(error, id);
-                    write(&self.output, &answer).await.ok()?;
-                }
+                Some(Line::Wrong(error, id)) => self.answer = Some(ServerJsonRpcMessage::error(error, id)),
                 Some(Line::Nothing) => {}
                 None => {
                     let mut open = self.open.subscribe();
                     // Whoever serves drops what is not answered when this ends.
-                    let _ = open.wait_for(Vec::is_empty).await;
+                    tokio::select! {
+                        _ = open.wait_for(Vec::is_empty) => {}
+                        () = messages.closed() => {}
+                    }
                     return None;
                 }
             }
@@ -262,7 +306,36 @@ where
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        self.output.lock().await.shutdown().await
+        Ok(())
+    }
+}
+
+impl<R> Lines<R> {
+    /// Notes a message, if it is for whoever serves.
+    fn admitted(&mut self, message: ClientJsonRpcMessage) -> Option<ClientJsonRpcMessage> {
+        match &message {
+            // Of two that wait under one id only one would be answered.
+            JsonRpcMessage::Request(request) if self.open.borrow().contains(&request.id) => {
+                let error = ErrorData::invalid_request("a request with this id is not answered yet", None);
+                self.answer = Some(ServerJsonRpcMessage::error(error, Some(request.id.clone())));
+                return None;
+            }
+            JsonRpcMessage::Request(request) => {
+                self.is_begun = true;
+                self.open.send_modify(|open| open.push(request.id.clone()));
+            }
+            // Before it has introduced itself a client has nothing to notify of.
+            _ if !self.is_begun => return None,
+            JsonRpcMessage::Notification(told) => {
+                if let ClientNotification::CancelledNotification(cancelled) = &told.notification
+                    && let Some(id) = &cancelled.params.request_id
+                {
+                    settle(&self.open, id);
+                }
+            }
+            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {}
+        }
+        Some(message)
     }
 }
 

@@ -16,7 +16,7 @@ use rmcp::schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::slice::{Slice, sentence};
+use super::slice::{MAX, Slice, sentence};
 use crate::error::Error;
 use crate::render::Budget;
 use crate::tree::Tree;
@@ -120,8 +120,27 @@ fn part(name: &str) -> String {
     }
 }
 
+/// What was given: a model that leaves an argument out may send it empty.
+fn given(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
+}
+
+/// A path that was given; the root where there is none.
+fn given_path(path: Option<String>) -> String {
+    given(path).unwrap_or_else(|| ".".into())
+}
+
+/// A worker's id, which may be given as the path of its folder.
+fn worker_id(text: &str) -> &str {
+    let id = text.strip_prefix("workers/").unwrap_or(text);
+    id.strip_suffix('/').unwrap_or(id)
+}
+
 /// The budget that arguments ask for. Errors: both units at once, or too much.
 fn budget(bytes: Option<u32>, tokens: Option<u32>) -> Result<Option<Budget>, Fault> {
+    if bytes.is_some_and(|bytes| bytes as usize > MAX) || tokens.is_some_and(|tokens| tokens as usize > MAX / 4) {
+        return Err(Fault::new(format!("at most {MAX} bytes or {} tokens can be asked for here", MAX / 4)));
+    }
     let size = match (bytes, tokens) {
         (Some(_), Some(_)) => return Err(Fault::new("give either bytes or tokens, not both")),
         (Some(bytes), None) => bytes.to_string(),

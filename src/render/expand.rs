@@ -14,7 +14,7 @@ mod weave;
 use std::io::{self, Read, Write};
 
 use super::marker::{self, Marker};
-use super::{Budget, Renderer};
+use super::{Budget, Renderer, count};
 use weave::Weaver;
 
 /// So much is read at once, in bytes.
@@ -46,16 +46,35 @@ pub struct Expanded {
     pub disagreeing: u64,
     /// Those for which the budget had no room.
     pub without_room: u64,
+    /// In a list of messages, those that are in no result of a tool: given on as they are.
+    pub outside: u64,
+}
+
+impl Expanded {
+    /// What was not expanded, as a part of a sentence; none if all was.
+    pub fn left(&self) -> Option<String> {
+        let reasons = [
+            (self.unavailable, "of no worker that is here and can be read"),
+            (self.disagreeing, "of another run or job than is recorded, left as they are"),
+            (self.without_room, "without room in the budget"),
+            // Most often they belong there: only where nothing else was found they are worth a word.
+            (if self.expanded == 0 { self.outside } else { 0 }, "outside of results of tools in that format"),
+        ];
+        let all: u64 = reasons.iter().map(|(n, _)| n).sum();
+        let said = reasons.iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{n} {why}"));
+        let said: Vec<String> = said.collect();
+        (all > 0).then(|| format!("not expanded: {}: {}", count(all, "marker"), said.join(", ")))
+    }
 }
 
 /// Why a text was not expanded to its end. All of it was given on.
 #[derive(Debug, thiserror::Error)]
 pub enum ExpandError {
     /// It cannot be read.
-    #[error("the text cannot be read: {0}")]
+    #[error("the text cannot be read")]
     Read(#[source] io::Error),
     /// What it became cannot be written.
-    #[error("the text cannot be written: {0}")]
+    #[error("the text cannot be written")]
     Write(#[source] io::Error),
     /// It is no JSON, or holds no messages.
     #[error("this is no JSON list of messages: {0}; what follows was given on as it is")]
@@ -72,7 +91,7 @@ impl Renderer {
         mut input: impl Read,
         output: impl Write,
     ) -> Result<Expanded, ExpandError> {
-        let mut weaver = Weaver::new(self, budget, form != Form::Text, output);
+        let mut weaver = Weaver::new(self, budget.or(self.budget), form != Form::Text, output);
         let read = match form {
             Form::Text => text(&mut input, &mut weaver),
             _ => messages::all(form, &mut input, &mut weaver),

@@ -210,6 +210,7 @@ impl Namespace {
                 Attr { mtime: view.stamp(&member, true)?.newest, ..attr }
             }
             Node::By(by) => self.by_attr(by)?,
+            Node::Ask(Scope::Workers(_), _) => return Err(Error::NotFound),
             Node::Ask(Scope::Selected(selection), _) => self.by_attr(&By::Selection(selection.clone()))?,
             Node::Own { worker, path } => Attr::of_source(&view.stat(&*view.worker(worker)?, path)?),
             Node::Supervisor(path) => {

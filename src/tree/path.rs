@@ -47,6 +47,11 @@ impl<'t> Held<'t> {
         is_link.then(|| self.tree.read_link(self.ino)).transpose()
     }
 
+    /// Its entries, sorted by name. What is no folder says so: the tree would say that it was replaced.
+    pub fn listed(&self) -> Result<Arc<[Item]>> {
+        if self.attr.kind == NodeKind::Folder { self.tree.listed(self.ino) } else { Err(Error::NotADirectory) }
+    }
+
     /// Opens it for reading. A folder says that it is one: the tree would say that it was replaced.
     pub fn open(&self) -> Result<Opened> {
         if self.attr.kind == NodeKind::Folder { Err(Error::IsADirectory) } else { self.tree.open(self.ino) }

@@ -108,7 +108,7 @@ fn a_hundred_mebibytes_take_little_memory() {
     assert!(out.len() > text.len() && out.len() <= text.len() + 28_000);
     let message = format!("{{\"role\":\"tool\",\"content\":\"{}{MARKER}\"}}", "all is well so far; ".repeat(5_000));
     let list = format!("[{}]", vec![message; 1_000].join(", \n"));
-    let (code, out, said) = run(&store, &limited("--format openai"), list.as_bytes());
+    let (code, out, said) = run(&store, &limited("--format openai --budget 100k"), list.as_bytes());
     assert_eq!((code, said.as_str()), (Some(0), ""));
     let messages: Vec<serde_json::Value> = serde_json::from_slice(&out).unwrap();
     assert_eq!(messages.len(), 1_000);

@@ -7,7 +7,7 @@ use swarmletfs::view::Filter;
 use super::{evidence, expand, marker, renderer, store};
 
 /// In these texts `@` stands for a marker that is expanded, and `!` for one that is not.
-const LISTS: [(Form, &str); 14] = [
+const LISTS: [(Form, &str); 17] = [
     (Form::OpenAi, r#"[{"role":"user","content":"!"},{"role":"tool","tool_call_id":"x","content":"done @"}]"#),
     (Form::OpenAi, " [ {\"content\" : \"a\\u00e9\\n@\\nb\" , \"role\":\"tool\"} , 1e5, null, [\"!\"] ]\n\n"),
     (Form::OpenAi, r#"[{"role":"tool","content":[{"type":"text","text":"@"},{"type":"image_url","image_url":"!"}]}]"#),
@@ -39,6 +39,12 @@ const LISTS: [(Form, &str); 14] = [
     ),
     (Form::LangChain, r#"[{"type":"ToolMessageChunk","data":{"content":"\ud800 @"}}]"#),
     (Form::OpenAi, r#"[{"content":"\ud800\udc00 \ud800 @\udfff","role":"tool","name":"\ud800"}]"#),
+    (Form::OpenAi, r#"[{"type":"shell_call_output","output":[{"stdout":"@","stderr":"","outcome":{"type":"!"}}]}]"#),
+    (Form::OpenAi, r#"[{"type":"mcp_call","name":"!","arguments":"!","output":"@"}]"#),
+    (
+        Form::Anthropic,
+        r#"[{"content":[{"type":"bash_code_execution_tool_result","content":{"type":"x","stdout":"@","url":"!"}}]}]"#,
+    ),
     (Form::LangChain, r#"[{"content":"@","type":"tool"},{"role":"tool","content":"x"},{"content":"!","type":"ai"}]"#),
 ];
 
@@ -53,7 +59,7 @@ fn markers_count_in_results_of_tools_only_and_all_else_stays_as_it_was() {
     let of_a = evidence(&store, "workers/a/evidence.txt");
     for (form, list) in LISTS {
         let (text, told) = expand(&renderer, form, None, &with_markers(list));
-        assert_eq!(told.expanded, 1, "{list}");
+        assert_eq!((told.expanded, told.outside), (1, list.matches('!').count() as u64), "{list}");
         let at = list.find('@').unwrap();
         let end = if list[at + 1..].starts_with(['"']) || list[at + 1..].starts_with("\\n") { "" } else { "\n" };
         let put_in = serde_json::to_string(&format!("\n\n{of_a}{end}")).unwrap();

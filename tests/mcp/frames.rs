@@ -77,7 +77,43 @@ fn a_message_that_is_too_long_is_skipped_and_said() {
         "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"params\":{{\"x\":\"{}\"}}}}",
         "x".repeat(64 << 20)
     );
-    assert_eq!(codes(&mut client, long.as_bytes()), [Some(-32600)]);
+    client.send(long.as_bytes());
+    client.send(b"\n");
+    let answer = client.next();
+    // Who waits for an answer is told by the id it has given.
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(1), &json!(-32600)));
+    assert_eq!(codes(&mut client, "x".repeat(17 << 20).as_bytes()), [Some(-32600)]);
+}
+
+#[test]
+fn what_is_wrong_among_good_requests_is_answered_each_time() {
+    let (_store, tree) = tree();
+    let mut client = Client::new(tree);
+    for _ in 0..200 {
+        let line = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"exists\",\"arguments\":{\"path\":\"a\"}}}";
+        client.send(format!("{line}\nnonsense\n").as_bytes());
+        let mut ids = [client.next()["id"].clone(), client.next()["id"].clone()];
+        ids.sort_by_key(Value::to_string);
+        assert_eq!(ids, [json!(1), Value::Null]);
+    }
+    // The same without waiting for each.
+    let lines: String = (0..500)
+        .map(|id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"ping\"}}\n{{\"id\":{id}}}\n"))
+        .collect();
+    client.send(lines.as_bytes());
+    client.close();
+    let answers: Vec<Value> = (0..1_000).map(|_| client.next()).collect();
+    assert_eq!(answers.iter().filter(|answer| answer["result"].is_object()).count(), 500);
+}
+
+#[test]
+fn who_reads_no_answers_is_not_served_for_ever() {
+    let (_store, tree) = tree();
+    let mut client = Client::new(tree);
+    client.reads_no_more();
+    client.send(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n");
+    // Its end of what it sends stays open.
+    client.join();
 }
 
 #[test]

@@ -175,7 +175,7 @@ fn workers_are_listed_by_what_is_asked_and_cursors_lead_through_all() {
     let store = store();
     let mut client = client(&store);
     let mut ids = |arguments: Value| -> (Vec<String>, Value) {
-        let listed: Value = serde_json::from_str(&client.text("list_workers", arguments)).unwrap();
+        let listed: Value = serde_json::from_str(&client.call("list_workers", arguments).0[0]).unwrap();
         let id = |worker: &Value| worker["id"].as_str().unwrap().to_owned();
         (listed["workers"].as_array().unwrap().iter().map(id).collect(), listed["next_cursor"].clone())
     };
@@ -226,14 +226,19 @@ fn folders_are_listed_looked_at_and_searched_for_names() {
     };
     assert_eq!(
         list(json!({"path": "workers/b/notes"})),
-        [json!({"path": "a..b.txt", "kind": "file"}), json!({"path": "latin.txt", "kind": "file"})]
+        [
+            json!({"path": "workers/b/notes/a..b.txt", "kind": "file"}),
+            json!({"path": "workers/b/notes/latin.txt", "kind": "file"})
+        ]
     );
     let inner = list(json!({"path": "workers/b", "recursive": true, "details": true}));
-    let notes = inner.iter().find(|entry| entry["path"] == "notes/a..b.txt").unwrap();
+    let notes = inner.iter().find(|entry| entry["path"] == "workers/b/notes/a..b.txt").unwrap();
     assert_eq!((&notes["size"], &notes["kind"]), (&json!(5), &json!("file")));
     let latest = list(json!({"path": "runs", "details": true})).swap_remove(0);
     assert!(
-        latest["path"] == "latest" && latest["kind"] == "link" && latest["target"].as_str().unwrap().starts_with('r')
+        latest["path"] == "runs/latest"
+            && latest["kind"] == "link"
+            && latest["target"].as_str().unwrap().starts_with('r')
     );
     let info: Value = serde_json::from_str(&client.text("info", json!({"path": "workers/b/summary"}))).unwrap();
     assert_eq!(info["size"], file(&store, "workers/b/summary").len());
@@ -243,7 +248,6 @@ fn folders_are_listed_looked_at_and_searched_for_names() {
         ("workers/z", json!({"exists": false})),
         ("workers/a/summary/x", json!({"exists": false})),
         ("\0", json!({"exists": false})),
-        ("", json!({"exists": false})),
     ] {
         let exists: Value = serde_json::from_str(&client.text("exists", json!({"path": path}))).unwrap();
         assert_eq!(exists, answer, "{path:?}");
@@ -280,14 +284,61 @@ fn folders_are_listed_looked_at_and_searched_for_names() {
 fn grep_tells_files_and_counts_too() {
     let store = store();
     let mut client = client(&store);
-    let mut grep = |arguments: Value| client.call("grep", arguments).0;
+    let mut grep = |arguments: Value| client.text("grep", arguments);
     let files = grep(json!({"pattern": "space|square", "mode": "files_with_matches", "glob": "tool_calls/*"}));
-    assert_eq!(files[0], "workers/a/tool_calls/001_sh.txt\nworkers/b/tool_calls/002_sh.txt\n");
-    assert!(files[1].contains("9001 lines in 2 files"), "{files:?}");
+    let mut lines = files.lines();
+    assert!(lines.next().unwrap().contains("9001 lines in 2 files of 2 workers; searched 4 files"), "{files}");
+    assert_eq!(lines.collect::<Vec<_>>(), ["workers/a/tool_calls/001_sh.txt", "workers/b/tool_calls/002_sh.txt"]);
     let counts = grep(json!({"pattern": "square", "mode": "count"}));
-    assert_eq!(counts[0], "workers/b/tool_calls/002_sh.txt:9000\n");
-    let both = grep(json!({"pattern": "true", "workers": ["b", "c"], "bytes": 2000}));
-    assert!(both[0].contains("workers/b/") && both[0].contains("workers/c/") && both[0].len() <= 2_000, "{both:?}");
+    assert!(counts.ends_with("]\nworkers/b/tool_calls/002_sh.txt:9000\n"), "{counts}");
+    let small = grep(json!({"pattern": ".", "mode": "count", "bytes": 300}));
+    assert!(small.len() <= 300 && small.ends_with(" more files ...]\n"), "{small}");
+    let both = grep(json!({"pattern": "true", "workers": ["b", "workers/c", "b"], "bytes": 2000}));
+    assert!(both.starts_with("[grep.2000/true: 2 lines in 2 files of 2 workers;"), "{both}");
+    let found = client.text("search", json!({"query": "number", "workers": ["a", "b"], "bytes": 2000}));
+    assert!(found.lines().next().unwrap().contains("of 1 worker") && found.contains("workers/b/"), "{found}");
+    assert!(client.fault("search", json!({"query": "x", "workers": ["a", "nobody"]})).contains("list_workers"));
+}
+
+#[test]
+fn what_is_given_empty_is_not_given_and_what_is_nearly_right_is_understood() {
+    let store = store();
+    let mut client = client(&store);
+    let summary = file(&store, "workers/a/summary");
+    assert_eq!(client.text("summarize", json!({"worker": "workers/a", "focus": ""})), summary);
+    for (tool, empty, without) in [
+        ("list_dir", json!({"path": "", "cursor": ""}), json!({})),
+        ("grep", json!({"pattern": "space", "path": "", "glob": "", "workers": []}), json!({"pattern": "space"})),
+        ("get_evidence", json!({"worker": "", "job": "", "run": ""}), json!({})),
+        ("compare", json!({"workers": ["a", "b"], "aspect": ""}), json!({"workers": ["a", "b"]})),
+        ("list_workers", json!({"status": "", "tag": "", "outcome": "FAILED"}), json!({"outcome": "failed"})),
+        ("get_tool_output", json!({"worker": "a", "call": "1"}), json!({"worker": "a", "call": 1})),
+    ] {
+        assert_eq!(client.text(tool, empty), client.text(tool, without), "{tool}");
+    }
+    let (texts, _) = client.call("list_workers", json!({"outcome": "faild"}));
+    assert!(texts[1].contains("outcomes: failed, ok"), "{texts:?}");
+    let deep = client.text("glob", json!({"pattern": "runs/*/workers/*/summary"}));
+    assert!(deep.contains("runs/r1/workers/a/summary\n") && deep.contains("runs/latest/workers/"), "{deep}");
+    let inner = client.text("glob", json!({"pattern": "*.txt", "path": "workers/b/notes"}));
+    assert_eq!(inner, "workers/b/notes/a..b.txt\nworkers/b/notes/latin.txt\n");
+}
+
+#[test]
+fn a_part_that_begins_within_a_character_begins_with_the_next() {
+    let store = store();
+    store.write("workers/b/wide.txt", "é😀é");
+    let mut client = client(&store);
+    let mut read = |offset: u64, limit: u64| {
+        client
+            .call("read_file", json!({"path": "workers/b/wide.txt", "unit": "bytes", "offset": offset, "limit": limit}))
+            .0
+    };
+    let (texts, one) = (read(3, 100), read(2, 1));
+    assert_eq!(texts, ["é", "[... begins with the next whole character, at byte 6 ...]"]);
+    assert_eq!(one, ["😀", "[... 2 B omitted: bytes 6-7 of workers/b/wide.txt; go on with unit=bytes, offset=6 ...]"]);
+    store.write("workers/b/empty.txt", "");
+    assert_eq!(client.text("read_file", json!({"path": "workers/b/empty.txt", "unit": "bytes"})), "");
 }
 
 #[test]
@@ -308,9 +359,12 @@ fn a_bad_request_is_told_what_helps() {
         ("list_dir", json!({"path": "nowhere"}), "list_dir shows what there is"),
         ("get_evidence", json!({"worker": "a", "run": "r1"}), "name one of worker, job and run"),
         ("get_evidence", json!({"worker": "a", "bytes": 1, "tokens": 1}), "either bytes or tokens"),
-        ("get_evidence", json!({"worker": ".."}), "no such file or folder"),
-        ("get_evidence", json!({"worker": "../workers/a"}), "no such file or folder"),
-        ("get_evidence", json!({"worker": "a", "bytes": 100_000_000}), "is too large"),
+        ("get_evidence", json!({"worker": ".."}), "list_workers shows who there is"),
+        ("get_evidence", json!({"worker": "../workers/a"}), "list_workers shows who there is"),
+        ("get_evidence", json!({"worker": "a", "bytes": 100_000_000}), "at most 1048576 bytes"),
+        ("get_tool_output", json!({"worker": "a", "call": -1}), "there is no such call"),
+        ("list_dir", json!({"path": "summary"}), "not a folder: read_file reads it"),
+        ("list_dir", json!({"path": "x".repeat(10_000)}), "…: "),
         ("get_tool_output", json!({"worker": "a"}), "name a worker and a call"),
         ("get_tool_output", json!({"worker": "a", "call": 9}), "there is no such call"),
         ("compare", json!({"workers": ["a"]}), "a"),
@@ -324,7 +378,7 @@ fn a_bad_request_is_told_what_helps() {
         ("list_workers", json!({"cursor": "gone"}), "list again without it"),
     ] {
         let fault = client.fault(tool, arguments.clone());
-        assert!(fault.contains(says), "{tool} {arguments}: {fault}");
+        assert!(fault.contains(says) && fault.len() < 1_000, "{tool} {arguments}: {fault}");
     }
 }
 

@@ -1,12 +1,17 @@
 //! Tools that search: for a pattern, and for words.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use rmcp::schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Answer, Called, Done, Fault, LIST_MAX, budget, part, tool};
-use crate::error::Result;
+use super::{Answer, Called, Done, Fault, budget, given, given_path, part, tool, worker_id};
+use crate::error::{Error, Result};
+use crate::mcp::slice::cut;
+use crate::name::Name;
 use crate::render::{Budget, grep, search};
-use crate::tree::{Links, Tree};
+use crate::tree::{Ino, Links, Tree};
 
 /// So many workers can be named at once.
 const WORKERS_MAX: usize = 32;
@@ -66,40 +71,23 @@ struct Grep {
 }
 
 fn run_grep(tree: &Tree, asked: Grep) -> Done {
-    let places = places(asked.workers, asked.path)?;
     let options = grep::Options {
         ignore_case: asked.ignore_case,
         context: asked.context.min(100).into(),
-        budget: share(budget(asked.bytes, asked.tokens)?, places.len()),
-        glob: asked.glob,
+        budget: budget(asked.bytes, asked.tokens)?,
+        glob: given(asked.glob),
     };
     let query = grep::Query { options, regex: asked.pattern, under: None };
-    let answers = answers(&places, |path| {
-        tree.at(path.as_bytes(), Links::Followed, |place| tree.grep(place.last().ino, &query))
-    })?;
-    if let Some(answer) = answers.iter().find(|answer| answer.error.is_some()) {
-        return Err(Fault::new(answer.text.clone()));
+    let answer = match place(asked.workers, asked.path)? {
+        Place::Workers(workers) => tree.grep_of(workers, &query).map_err(nobody)?,
+        Place::Path(path) => asked_at(tree, &path, |ino| tree.grep(ino, &query))?,
+    };
+    let within = query.options.budget.unwrap_or(Budget::SWARM);
+    match (&answer.error, asked.mode) {
+        (Some(_), _) => Err(Fault::new(answer.text)),
+        (None, Mode::Content) => Ok(Answer::of(answer.text)),
+        (None, mode) => Ok(Answer::of(answer.listed(&query, mode == Mode::Count, within))),
     }
-    if asked.mode == Mode::Content {
-        return Ok(Answer::of(answers.into_iter().map(|answer| answer.text).collect::<String>()));
-    }
-    let mut text = String::new();
-    let mut more = 0;
-    for (path, lines) in answers.iter().flat_map(|answer| &answer.found) {
-        let line = if asked.mode == Mode::Count { format!("{path}:{lines}\n") } else { format!("{path}\n") };
-        if text.len() + line.len() > LIST_MAX {
-            more += 1;
-        } else {
-            text.push_str(&line);
-        }
-    }
-    // What was not searched is in the first line of an answer.
-    let firsts = answers.iter().filter_map(|answer| answer.text.lines().next());
-    let mut note = firsts.collect::<Vec<_>>().join("\n");
-    if more > 0 {
-        note += &format!("\n[... {more} more files match: narrow it with glob, path or workers ...]");
-    }
-    Ok(Answer { text, note: Some(note) })
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -121,41 +109,49 @@ struct Search {
 }
 
 fn run_search(tree: &Tree, asked: Search) -> Done {
-    let places = places(asked.workers, asked.path)?;
-    let options = search::Options { budget: share(budget(asked.bytes, asked.tokens)?, places.len()), glob: asked.glob };
+    let options = search::Options { budget: budget(asked.bytes, asked.tokens)?, glob: given(asked.glob) };
     let query = search::Query { options, words: asked.query, under: None };
-    let answers = answers(&places, |path| {
-        tree.at(path.as_bytes(), Links::Followed, |place| tree.search(place.last().ino, &query))
-    })?;
-    if let Some(answer) = answers.iter().find(|answer| answer.error.is_some()) {
-        return Err(Fault::new(answer.text.clone()));
-    }
-    Ok(Answer::of(answers.into_iter().map(|answer| answer.text).collect::<String>()))
+    let answer = match place(asked.workers, asked.path)? {
+        Place::Workers(workers) => tree.search_of(workers, &query).map_err(nobody)?,
+        Place::Path(path) => asked_at(tree, &path, |ino| tree.search(ino, &query))?,
+    };
+    if answer.error.is_some() { Err(Fault::new(answer.text)) } else { Ok(Answer::of(answer.text)) }
 }
 
-/// The paths that are searched.
-fn places(workers: Option<Vec<String>>, path: Option<String>) -> std::result::Result<Vec<String>, Fault> {
-    match (workers, path) {
+/// Where something is searched for.
+enum Place {
+    Path(String),
+    Workers(Arc<[Name]>),
+}
+
+fn place(workers: Option<Vec<String>>, path: Option<String>) -> std::result::Result<Place, Fault> {
+    match (workers.filter(|workers| !workers.is_empty()), given(path)) {
         (Some(_), Some(_)) => Err(Fault::new("name either workers or a path, not both")),
-        (None, path) => Ok(vec![path.unwrap_or_else(|| ".".into())]),
-        (Some(workers), None) if workers.is_empty() || workers.len() > WORKERS_MAX => {
-            Err(Fault::new(format!("name 1 to {WORKERS_MAX} workers, or none for all")))
+        (None, path) => Ok(Place::Path(given_path(path))),
+        (Some(workers), None) if workers.len() > WORKERS_MAX => {
+            Err(Fault::new(format!("name at most {WORKERS_MAX} workers, or none for all")))
         }
-        (Some(workers), None) => Ok(workers.iter().map(|worker| format!("workers/{}", part(worker))).collect()),
+        (Some(workers), None) => {
+            // Each once, however often it is named.
+            let names: BTreeSet<Name> =
+                workers.iter().map(|worker| Name::new(worker_id(worker))).collect::<Result<_>>().map_err(nobody)?;
+            let names: Vec<Name> = names.into_iter().collect();
+            match names.as_slice() {
+                [one] => Ok(Place::Path(format!("workers/{}", part(&one.to_text())))),
+                _ => Ok(Place::Workers(names.into())),
+            }
+        }
     }
 }
 
-/// A budget dealt over so many answers.
-fn share(budget: Option<Budget>, over: usize) -> Option<Budget> {
-    let all = budget.or_else(|| (over > 1).then_some(Budget::SWARM));
-    all.map(|budget| budget.of_size(budget.size() / over.max(1)))
+fn nobody(error: Error) -> Fault {
+    Fault::new(format!("one of the workers: {error}: list_workers shows who there is"))
 }
 
-/// The answers at these paths.
-fn answers<A>(places: &[String], ask: impl Fn(&str) -> Result<Option<A>>) -> std::result::Result<Vec<A>, Fault> {
+/// The answer at a path.
+fn asked_at<A>(tree: &Tree, path: &str, ask: impl Fn(Ino) -> Result<Option<A>>) -> std::result::Result<A, Fault> {
     let nowhere =
         "is nothing that can be searched: name a run, a worker, a file or folder of a worker's, or by/<facet>/<value>";
-    let answer =
-        |path: &String| ask(path).map_err(Fault::at(path))?.ok_or_else(|| Fault::new(format!("{path} {nowhere}")));
-    places.iter().map(answer).collect()
+    let answer = tree.at(path.as_bytes(), Links::Followed, |place| ask(place.last().ino)).map_err(Fault::at(path))?;
+    answer.ok_or_else(|| Fault::new(format!("{} {nowhere}", cut(path))))
 }

@@ -1,13 +1,15 @@
 //! Tools for paths: list, read, look, find.
 
 use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::time::Instant;
 
 use globset::{GlobBuilder, GlobMatcher};
 use rmcp::schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Called, Done, Fault, LIST_MAX, tool};
+use super::{Answer, Called, Done, Fault, LIST_MAX, given, given_path, tool};
 use crate::error::Result;
 use crate::mcp::slice::{DEFAULT, LINES, Open, Wanted};
 use crate::name::printable;
@@ -59,8 +61,7 @@ pub(super) fn tools() -> Vec<Called> {
 #[schemars(crate = "rmcp::schemars")]
 struct ListDir {
     /// The folder, from the root of the tree [default: the root]
-    #[serde(default = "root")]
-    path: String,
+    path: Option<String>,
     /// Also what is in its folders
     #[serde(default)]
     recursive: bool,
@@ -68,11 +69,7 @@ struct ListDir {
     #[serde(default)]
     details: bool,
     /// Where to go on: next_cursor of the last answer
-    cursor: Option<usize>,
-}
-
-fn root() -> String {
-    ".".into()
+    cursor: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -103,7 +100,13 @@ impl Details {
     }
 }
 
-/// Something that was met on a walk: its path from where the walk began, the folder that it is in, its name and kind.
+/// How paths begin that are in the folder at `path`: those of the root have nothing in front.
+fn begun_at(path: &[u8]) -> Vec<u8> {
+    let parts = path.split(|byte| *byte == b'/').filter(|part| !matches!(**part, [] | [b'.']));
+    parts.collect::<Vec<_>>().join(&b'/')
+}
+
+/// Something that was met on a walk: its path from the root, the folder that it is in, its name and kind.
 struct Met {
     path: Vec<u8>,
     folder: Vec<u8>,
@@ -112,27 +115,27 @@ struct Met {
 }
 
 /// What is in the folder at `path` and below it down to `depth`, folders before what is in them. Whether that is all.
-fn walk(tree: &Tree, path: &[u8], depth: usize, mut met: impl FnMut(Met) -> bool) -> Result<bool> {
+/// Links to folders are folders where they are `followed`.
+fn walk(tree: &Tree, path: &[u8], depth: usize, followed: bool, mut met: impl FnMut(Met)) -> Result<bool> {
     let begun = Instant::now();
-    let mut rest: VecDeque<(Vec<u8>, Vec<u8>, usize)> = VecDeque::from([(path.to_vec(), Vec::new(), 0)]);
+    let mut rest: VecDeque<(Vec<u8>, Vec<u8>, usize)> = VecDeque::from([(path.to_vec(), begun_at(path), 0)]);
     let mut is_all = true;
     while let Some((folder, shown, level)) = rest.pop_front() {
-        let items = match tree.at(&folder, Links::Followed, |place| tree.listed(place.last().ino)) {
+        let items = match tree.at(&folder, Links::Followed, |place| place.last().listed()) {
             Ok(items) => items,
             Err(error) if level == 0 => return Err(error),
-            // It is gone since it was listed.
+            // It is gone since it was listed, or a link to a file.
             Err(_) => continue,
         };
         let mut inner = Vec::new();
         for item in items.iter() {
             let name = item.name.as_bytes();
             let path = if shown.is_empty() { name.to_vec() } else { [shown.as_slice(), name].join(&b'/') };
-            if item.kind == NodeKind::Folder && level + 1 < depth {
+            let is_folder = item.kind == NodeKind::Folder || followed && item.kind == NodeKind::Link;
+            if is_folder && level + 1 < depth {
                 inner.push(([folder.as_slice(), name].join(&b'/'), path.clone(), level + 1));
             }
-            if !met(Met { path, folder: folder.clone(), name: name.to_vec(), kind: item.kind }) {
-                return Ok(true);
-            }
+            met(Met { path, folder: folder.clone(), name: name.to_vec(), kind: item.kind });
         }
         if begun.elapsed() > DEADLINE && !(rest.is_empty() && inner.is_empty()) {
             is_all = false;
@@ -144,13 +147,13 @@ fn walk(tree: &Tree, path: &[u8], depth: usize, mut met: impl FnMut(Met) -> bool
 }
 
 fn list_dir(tree: &Tree, asked: ListDir) -> Done {
-    let (skip, depth) = (asked.cursor.unwrap_or(0), if asked.recursive { DEPTH_MAX } else { 1 });
+    let skip = match given(asked.cursor) {
+        None => 0,
+        Some(cursor) => cursor.parse().map_err(|_| Fault::new("this is no cursor: list again without it"))?,
+    };
+    let (path, depth) = (given_path(asked.path), if asked.recursive { DEPTH_MAX } else { 1 });
     let mut all = Vec::new();
-    let is_all = walk(tree, asked.path.as_bytes(), depth, |met| {
-        all.push(met);
-        true
-    });
-    let is_all = is_all.map_err(Fault::at(&asked.path))?;
+    let is_all = walk(tree, path.as_bytes(), depth, false, |met| all.push(met)).map_err(Fault::at(&path))?;
     let entry = |met: &Met| {
         let folder = |name: &[u8], folder: &[u8]| {
             tree.at(folder, Links::Followed, |place| {
@@ -161,8 +164,12 @@ fn list_dir(tree: &Tree, asked: ListDir) -> Done {
         Entry { path: String::from_utf8_lossy(&met.path).into_owned(), kind: kind(met.kind), details }
     };
     let count = all.len().saturating_sub(skip);
-    let text =
-        super::list("entries", all.iter().skip(skip).map(entry), |shown| count - shown, |shown| (skip + shown).into());
+    let text = super::list(
+        "entries",
+        all.iter().skip(skip).map(entry),
+        |shown| count - shown,
+        |shown| (skip + shown).to_string().into(),
+    );
     let note = (!is_all).then(|| "[... not all folders were read in time: list them one by one ...]".to_owned());
     Ok(Answer { text, note })
 }
@@ -265,8 +272,7 @@ struct Glob {
     /// The pattern
     pattern: String,
     /// The folder that the pattern begins in [default: the root]
-    #[serde(default = "root")]
-    path: String,
+    path: Option<String>,
 }
 
 fn glob(tree: &Tree, asked: Glob) -> Done {
@@ -278,17 +284,20 @@ fn glob(tree: &Tree, asked: Glob) -> Done {
     let is_plain = |part: &&&str| !part.contains(['*', '?', '[', ']', '{', '}', '\\']);
     let plain = parts.iter().take_while(is_plain).count().min(parts.len().saturating_sub(1));
     let (before, behind) = parts.split_at_checked(plain).unwrap_or_default();
-    let depth =
-        if behind.iter().any(|part| part.contains("**") || part.contains('{')) { DEPTH_MAX } else { behind.len() };
-    let begin = std::iter::once(asked.path.as_str()).chain(before.iter().copied()).collect::<Vec<_>>().join("/");
-    let prefix = if before.is_empty() { String::new() } else { before.join("/") + "/" };
+    let is_deep = behind.iter().any(|part| part.contains("**") || part.contains('{'));
+    let depth = if is_deep { DEPTH_MAX } else { behind.len() };
+    let path = given_path(asked.path);
+    let base = begun_at(path.as_bytes());
+    let begin = std::iter::once(path.as_str()).chain(before.iter().copied()).collect::<Vec<_>>().join("/");
     let mut found = Found { text: String::new(), more: 0 };
-    let is_all = match walk(tree, begin.as_bytes(), depth, |met| {
-        found.add(&matcher, [prefix.as_bytes(), &met.path].concat());
-        true
-    }) {
+    // A link is as good as a folder where the pattern says how deep to go; else it would be met again and again.
+    let walked = walk(tree, begin.as_bytes(), depth, !is_deep, |met| {
+        let inner = met.path.strip_prefix(base.as_slice()).unwrap_or(&met.path);
+        found.add(&matcher, inner.strip_prefix(b"/").unwrap_or(inner), &met.path);
+    });
+    let is_all = match walked {
         Err(error) if error.is_absence() && plain > 0 => true,
-        done => done.map_err(Fault::at(&asked.path))?,
+        done => done.map_err(Fault::at(&path))?,
     };
     let mut notes = Vec::new();
     if found.text.is_empty() {
@@ -310,12 +319,12 @@ struct Found {
 }
 
 impl Found {
-    fn add(&mut self, matcher: &GlobMatcher, path: Vec<u8>) {
-        use std::os::unix::ffi::OsStrExt;
-        if !matcher.is_match(std::ffi::OsStr::from_bytes(&path)) {
+    /// Notes the path of something, if what is `inner` of where the pattern begins fits it.
+    fn add(&mut self, matcher: &GlobMatcher, inner: &[u8], path: &[u8]) {
+        if !matcher.is_match(OsStr::from_bytes(inner)) {
             return;
         }
-        let line = printable(&path) + "\n";
+        let line = printable(path) + "\n";
         if self.text.len() + line.len() > LIST_MAX {
             self.more += 1;
         } else {

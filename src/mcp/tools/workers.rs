@@ -1,11 +1,13 @@
 //! Tools for workers: who there is, what their record shows, what changed.
 
+use std::collections::BTreeSet;
+
 use rmcp::schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Answer, Called, Done, Fault, budget, part, tool};
-use crate::mcp::slice::{Open, Wanted};
+use super::{Answer, Called, Done, Fault, budget, given, part, tool, worker_id};
+use crate::mcp::slice::{Open, Wanted, cut};
 use crate::mcp::tools::files::bytes;
 use crate::name::{Name, printable};
 use crate::render::expand::Form;
@@ -87,13 +89,22 @@ struct ListWorkers {
 }
 
 fn list_workers(tree: &Tree, asked: ListWorkers) -> Done {
+    let asked = ListWorkers {
+        status: given(asked.status),
+        outcome: given(asked.outcome),
+        kind: given(asked.kind),
+        tag: given(asked.tag),
+        run: given(asked.run),
+        cursor: given(asked.cursor),
+        ..asked
+    };
     let path = asked.run.as_ref().map_or("index.json".to_owned(), |run| format!("runs/{}/index.json", part(run)));
     let index = Open::at(tree, path.as_bytes()).and_then(|file| file.all(INDEX_MAX)).map_err(Fault::at(&path))?;
     let index: Value = serde_json::from_slice(&index.unwrap_or_default())
         .map_err(|_| Fault::new(format!("{path} is too large: narrow it with run, or list by/<facet>/<value>")))?;
     let text = |worker: &Value, field: &str| worker.get(field).and_then(Value::as_str).map(str::to_owned);
     let is = |worker: &Value, field: &str, wanted: &Option<String>| {
-        wanted.as_ref().is_none_or(|wanted| text(worker, field).as_ref() == Some(wanted))
+        wanted.as_ref().is_none_or(|wanted| text(worker, field).is_some_and(|text| text.eq_ignore_ascii_case(wanted)))
     };
     let admits = |worker: &&Value| {
         let tags = worker.get("tags").and_then(Value::as_array);
@@ -115,7 +126,21 @@ fn list_workers(tree: &Tree, asked: ListWorkers) -> Done {
     let shown = wanted.iter().take(asked.limit.unwrap_or(LIMIT).max(1));
     let cursor =
         |shown: usize| shown.checked_sub(1).and_then(|last| wanted.get(last)?.get("id")).cloned().unwrap_or_default();
-    Ok(Answer::of(super::list("workers", shown, |shown| wanted.len() - shown, cursor)))
+    let text = super::list("workers", shown, |shown| wanted.len() - shown, cursor);
+    // Where nobody is of a value, it may be misspelt.
+    let note = wanted.is_empty().then(|| {
+        let values = |field: &str| -> BTreeSet<&str> {
+            workers.iter().filter_map(|worker| worker.get(field).and_then(Value::as_str)).collect()
+        };
+        let of = |field| values(field).into_iter().take(20).collect::<Vec<_>>().join(", ");
+        format!(
+            "[... nobody is of all that; statuses here: {}; outcomes: {}; types: {} ...]",
+            of("status"),
+            of("outcome"),
+            of("task_type")
+        )
+    });
+    Ok(Answer { text, note })
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -135,10 +160,11 @@ struct GetEvidence {
 }
 
 fn get_evidence(tree: &Tree, asked: GetEvidence) -> Done {
+    let asked = GetEvidence { worker: given(asked.worker), job: given(asked.job), run: given(asked.run), ..asked };
     let budget = budget(asked.bytes, asked.tokens)?;
     let file = budget.map_or("evidence.txt".to_owned(), |budget| format!("evidence.{}.txt", budget.name()));
     let path = match (&asked.worker, &asked.job, &asked.run) {
-        (Some(worker), None, None) => format!("workers/{}/{file}", part(worker)),
+        (Some(worker), None, None) => return of_worker(tree, worker, &file),
         (None, None, Some(run)) => format!("runs/{}/{file}", part(run)),
         (None, None, None) => file,
         (None, Some(job), None) => return of_job(tree, job, budget),
@@ -154,13 +180,8 @@ fn of_job(tree: &Tree, job: &str, budget: Option<Budget>) -> Done {
     let listed = listed.map_err(Fault::at(&path))?;
     let workers: Vec<&Name> = listed.iter().map(|item| &item.name).collect();
     if let [worker] = workers.as_slice() {
-        let worker = Some(worker.to_text().into_owned());
-        let (size, unit) = budget.map(|budget| (u32::try_from(budget.size()).ok(), budget.unit())).unzip();
-        let (bytes, tokens) = match unit {
-            Some(crate::render::Unit::Tokens) => (None, size.flatten()),
-            _ => (size.flatten(), None),
-        };
-        return get_evidence(tree, GetEvidence { worker, job: None, run: None, bytes, tokens });
+        let file = budget.map_or("evidence.txt".to_owned(), |budget| format!("evidence.{}.txt", budget.name()));
+        return of_worker(tree, &worker.to_text(), &file);
     }
     let markers: Vec<Vec<u8>> = workers
         .iter()
@@ -170,6 +191,14 @@ fn of_job(tree: &Tree, job: &str, budget: Option<Budget>) -> Done {
     let done = tree.expand(Form::Text, budget, markers.concat().as_slice(), &mut text);
     done.map_err(|error| Fault::new(error.to_string()))?;
     Ok(Answer::of_bytes(&text))
+}
+
+/// A generated file of a worker.
+fn of_worker(tree: &Tree, worker: &str, file: &str) -> Done {
+    let id = worker_id(worker);
+    tree.at(format!("workers/{}", part(id)).as_bytes(), Links::Followed, |_| Ok(()))
+        .map_err(|error| Fault::new(format!("{}: {error}: list_workers shows who there is", cut(id))))?;
+    whole(tree, &format!("workers/{}/{file}", part(id)))
 }
 
 /// All of a generated file.
@@ -183,7 +212,7 @@ fn whole(tree: &Tree, path: &str) -> Done {
 #[serde(untagged)]
 #[schemars(crate = "rmcp::schemars")]
 enum Call {
-    Number(u64),
+    Number(i64),
     File(String),
 }
 
@@ -205,10 +234,16 @@ struct GetToolOutput {
 }
 
 fn get_tool_output(tree: &Tree, asked: GetToolOutput) -> Done {
-    let worker = asked.worker.as_deref().map(Name::new).transpose();
+    let worker = given(asked.worker).map(|worker| Name::new(worker_id(&worker))).transpose();
     let worker = worker.map_err(|_| Fault::new("there is no such worker: list_workers shows who there is"))?;
-    let call = match (&worker, &asked.call, &asked.artifact_id) {
-        (Some(worker), Some(Call::Number(number)), None) => output::Asked::Number(worker, *number),
+    let number = asked.call.as_ref().and_then(|call| match call {
+        Call::Number(number) => Some(u64::try_from(*number).unwrap_or(0)),
+        // A number may come as a text.
+        Call::File(file) => file.parse().ok(),
+    });
+    let artifact = given(asked.artifact_id);
+    let call = match (&worker, &asked.call, &artifact) {
+        (Some(worker), Some(_), None) if let Some(number) = number => output::Asked::Number(worker, number),
         (Some(worker), Some(Call::File(file)), None) => output::Asked::File(worker, file),
         (None, None, Some(id)) => output::Asked::Artifact(id),
         _ => return Err(Fault::new("get_tool_output: name a worker and a call, or an artifact_id")),
@@ -239,8 +274,8 @@ struct Summarize {
 }
 
 fn summarize(tree: &Tree, asked: Summarize) -> Done {
-    let file = asked.focus.map_or("summary".to_owned(), |words| format!("summary@{}", encoded(&words)));
-    whole(tree, &format!("workers/{}/{file}", part(&asked.worker)))
+    let file = given(asked.focus).map_or("summary".to_owned(), |words| format!("summary@{}", encoded(&words)));
+    of_worker(tree, &asked.worker, &file)
 }
 
 /// Words as a part of a path: every `%XX` is decoded there.
@@ -263,8 +298,8 @@ struct Compare {
 }
 
 fn compare(tree: &Tree, asked: Compare) -> Done {
-    let options = compare::Options { budget: budget(asked.bytes, asked.tokens)?, aspect: asked.aspect };
-    let query = compare::Query::of(options, asked.workers.iter().map(String::as_bytes));
+    let options = compare::Options { budget: budget(asked.bytes, asked.tokens)?, aspect: given(asked.aspect) };
+    let query = compare::Query::of(options, asked.workers.iter().map(|worker| worker_id(worker).as_bytes()));
     let answer = tree.compare(&query).map_err(|error| {
         let named: Vec<String> = asked.workers.iter().map(|worker| printable(worker.as_bytes())).collect();
         Fault::new(format!("{}: {error}: list_workers shows who there is", named.join(", ")))
@@ -300,6 +335,6 @@ struct Expand {
 fn expand(tree: &Tree, asked: Expand) -> Done {
     let mut text = Vec::new();
     let done = tree.expand(Form::Text, budget(asked.bytes, asked.tokens)?, asked.text.as_bytes(), &mut text);
-    done.map_err(|error| Fault::new(error.to_string()))?;
-    Ok(Answer::of_bytes(&text))
+    let expanded = done.map_err(|error| Fault::new(error.to_string()))?;
+    Ok(Answer { note: expanded.left().map(|left| format!("[... {left} ...]")), ..Answer::of_bytes(&text) })
 }

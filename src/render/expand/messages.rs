@@ -16,6 +16,10 @@ use serde_json::value::RawValue;
 use super::weave::Weaver;
 use super::{ExpandError, Form, scan};
 
+/// Where in the blocks of a result its texts are: what else there is names, counts or refers.
+const TEXTS: [&str; 5] = ["text", "content", "output", "stdout", "stderr"];
+/// Deeper blocks are not looked into.
+const DEPTH_MAX: usize = 16;
 /// Where a request holds its messages, if it is no bare list.
 const LISTS: [&str; 2] = ["messages", "input"];
 const EXPECTED: &str = "a list of messages, or an object with one under `messages` or `input`";
@@ -32,7 +36,7 @@ pub(super) fn all<W: Write>(form: Form, input: &mut impl Read, weaver: &mut Weav
     // What was read and not yet given on: the end of the list, or what it became where it is no JSON.
     let mut rest = read.take();
     rest.extend_from_slice(tap.input.buffer());
-    weaver.text(&rest)?;
+    weaver.outside(&rest)?;
     match (failed, parsed) {
         (Some(error), _) => Err(error),
         (None, Err(error)) if error.is_io() => Err(ExpandError::Read(error.into())),
@@ -147,16 +151,18 @@ fn give<W: Write>(form: Form, read: &[u8], message: &RawValue, weaver: &mut Weav
     let raw = message.get();
     let Some(before) = read.strip_suffix(raw.as_bytes()) else {
         // Behind a number a byte more is read. It holds no result.
-        return weaver.text(read);
+        return weaver.outside(read);
     };
-    weaver.text(before)?;
+    weaver.outside(before)?;
     let mut done = 0;
     for span in results(form, message) {
-        weaver.text(raw.as_bytes().get(done..span.start).unwrap_or_default())?;
+        let between = raw.as_bytes().get(done..span.start).unwrap_or_default();
+        weaver.outside(between)?;
         scan(raw.as_bytes().get(span.clone()).unwrap_or_default(), true, weaver)?;
         done = span.end;
     }
-    weaver.text(raw.as_bytes().get(done..).unwrap_or_default())
+    let rest = raw.as_bytes().get(done..).unwrap_or_default();
+    weaver.outside(rest)
 }
 
 /// The members of an object, as they are written.
@@ -210,7 +216,8 @@ fn results(form: Form, message: &RawValue) -> Vec<Range<usize>> {
         Form::Text => Vec::new(),
         Form::OpenAi => {
             // In the responses interface every kind of call has its own kind of output.
-            let is_output = members.text("type").is_some_and(|kind| kind.ends_with("_call_output"));
+            let is_output =
+                members.text("type").is_some_and(|kind| kind.ends_with("_call_output") || kind == "mcp_call");
             let outputs = is_output.then(|| members.all("output"));
             of_role().into_iter().flatten().chain(outputs.into_iter().flatten()).collect()
         }
@@ -243,17 +250,19 @@ fn results(form: Form, message: &RawValue) -> Vec<Range<usize>> {
     spans
 }
 
-/// The strings of a content: itself, or those of its blocks.
+/// The texts of a content: itself, or those in its blocks.
 fn texts(content: &RawValue) -> Vec<&RawValue> {
-    let is_text = |text: &&RawValue| text.get().starts_with('"');
-    if is_text(&content) {
+    texts_within(content, DEPTH_MAX)
+}
+
+fn texts_within(content: &RawValue, depth: usize) -> Vec<&RawValue> {
+    if content.get().starts_with('"') {
         return vec![content];
     }
-    let of_block = |block| match Some(block).filter(is_text) {
-        Some(text) => vec![text],
-        None => Members::of(block).all("text").filter(is_text).collect(),
-    };
-    elements(content).into_iter().flat_map(of_block).collect()
+    let Some(depth) = depth.checked_sub(1) else { return Vec::new() };
+    let members = Members::of(content);
+    let inner = elements(content).into_iter().chain(TEXTS.iter().flat_map(|name| members.all(name)));
+    inner.flat_map(|inner| texts_within(inner, depth)).collect()
 }
 
 /// The elements of a list; none if it is none.

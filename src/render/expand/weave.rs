@@ -71,12 +71,13 @@ struct Put {
 }
 
 impl Put {
-    /// Puts in a text that takes so much, if there is room for it.
-    fn take(&mut self, at: usize, cost: usize, text: String) {
-        if let (true, Some(slot)) = (cost <= self.left, self.texts.get_mut(at)) {
-            self.left -= cost;
-            *slot = text;
-        }
+    /// Puts in a text that takes so much, if there is room for it. Whether there was.
+    fn take(&mut self, at: usize, cost: usize, text: String) -> bool {
+        let slot = self.texts.get_mut(at).filter(|_| cost <= self.left);
+        let Some(slot) = slot else { return false };
+        self.left -= cost;
+        *slot = text;
+        true
     }
 }
 
@@ -115,6 +116,12 @@ impl<'a, W: Write> Weaver<'a, W> {
         }
         self.size += text.len();
         if self.size > HELD { self.settle(false) } else { Ok(()) }
+    }
+
+    /// Text that is given on, of which the markers are only counted.
+    pub(super) fn outside(&mut self, text: &[u8]) -> Result<(), ExpandError> {
+        self.expanded.outside += Marker::all(text).count() as u64;
+        self.text(text)
     }
 
     /// A marker, whose text was given on.
@@ -227,9 +234,12 @@ impl<'a, W: Write> Weaver<'a, W> {
         }
         self.hear(heard, &mut put, kept);
         for (at, repeated, line) in lines {
-            self.expanded.repeated += u64::from(repeated.is_some());
-            if repeated.is_none_or(|name| self.told.contains(&name)) {
-                put.take(at, self.maker.cost(&line), line);
+            let is_told = repeated.as_ref().is_none_or(|name| self.told.contains(name));
+            let is_put = is_told && put.take(at, self.maker.cost(&line), line);
+            match repeated {
+                Some(_) if is_put => self.expanded.repeated += 1,
+                Some(_) => self.expanded.without_room += 1,
+                None => {}
             }
         }
         put.texts

@@ -269,6 +269,24 @@ impl Answer {
         format!("{}{body}", self.head(query, matches))
     }
 
+    /// The files with lines that match, a path a line, `with_counts` with how many behind it, within `budget`. The first
+    /// line tells how much there is.
+    pub fn listed(&self, query: &Query, with_counts: bool, budget: Budget) -> String {
+        let mut text = self.head(query, self.lines);
+        let mut left = self.found.len();
+        for (path, lines) in &self.found {
+            let line = if with_counts { format!("{path}:{lines}\n") } else { format!("{path}\n") };
+            let rest = format!("[... {} ...]\n", count(left, "more file"));
+            if budget.used(&text) + budget.used(&line) + budget.used(&rest) > budget.size() {
+                text.push_str(&rest);
+                break;
+            }
+            text.push_str(&line);
+            left -= 1;
+        }
+        if budget.used(&text) <= budget.size() { text } else { self.short(budget) }
+    }
+
     /// The first line.
     fn head(&self, query: &Query, shown: u64) -> String {
         let mut head = format!("[{}: ", asked(query));
