@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! name, error      raw bytes become Name and RelPath once, at the door; one exhaustive errno table
+//! spread           the same done for many, by several threads where that takes long
 //! cache            caches that are bounded by what they hold, in memory and in a folder
 //! model            Worker, Trace, ToolCall, Outcome, Status: plain values; no I/O, no serialisation
 //! store            bytes beneath roots that were opened once; never a link, never a way to write
@@ -28,6 +29,7 @@ pub mod model;
 pub mod name;
 pub mod render;
 pub mod search;
+mod spread;
 pub mod store;
 pub mod trace;
 pub mod tree;

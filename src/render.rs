@@ -47,7 +47,7 @@ use crate::catalog::{Access, Stamp};
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::search::ranked::Index;
-use crate::search::spread::spread;
+use crate::spread::spread;
 use crate::store::Time;
 use crate::view::{Member, View, Visible};
 use attempts::Attempts;

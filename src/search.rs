@@ -3,7 +3,6 @@
 pub mod glob;
 pub mod ranked;
 pub mod regex;
-pub(crate) mod spread;
 
 /// So many bytes tell whether a file is text.
 const BEGINNING: usize = 8_000;

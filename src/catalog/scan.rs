@@ -11,6 +11,7 @@ use super::{Entry, Freshness, Snapshot, Source};
 use crate::error::{Error, Result};
 use crate::model::{PassedOver, Reason, Skipped, Worker};
 use crate::name::RelPath;
+use crate::spread::spread;
 use crate::trace::Glance;
 
 /// A pass, and the first error that kept a store from being listed.
@@ -48,13 +49,15 @@ pub(super) fn scan(sources: &[Source], before: Option<&Snapshot>, freshness: Fre
             troubles.push(format!("{} transcripts were not read yet for workers that are told inside", found.unread));
         }
         let mut passed = found.passed;
-        for folder in found.folders {
-            let old = known.get(&(number, &folder)).copied();
-            if let Some(old) = old.filter(|old| source.is_settled(old) && lately(old, freshness)) {
-                entries.push(Arc::clone(old));
-                continue;
-            }
-            match look(source, number, &folder, old) {
+        let looked = spread(&found.folders, |folder| {
+            let old = known.get(&(number, folder)).copied();
+            let kept = old.filter(|old| source.is_settled(old) && lately(old, freshness));
+            let looked = kept.map(|kept| Ok(Some(Arc::clone(kept))));
+            (old, looked.unwrap_or_else(|| look(source, number, folder, old)))
+        });
+        for (folder, (old, looked)) in found.folders.iter().zip(looked) {
+            let folder = folder.clone();
+            match looked {
                 Ok(Some(entry)) => entries.push(entry),
                 Ok(None) => passed.add(folder, Reason::NotAWorker, None),
                 Err(Error::NotFound | Error::NotADirectory) => {}

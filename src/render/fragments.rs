@@ -13,7 +13,7 @@ use super::fragment::Fragment;
 use super::shelf::{Of, Shelf};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
-use crate::search::spread::spread;
+use crate::spread::spread;
 use crate::view::{Member, View};
 
 /// How many are kept.

@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::model::{Outcome, Status};
 use crate::name::{Name, RelPath};
 use crate::search::regex::{self, Found, Hits, Line, Pattern};
-use crate::search::spread::spread;
+use crate::spread::spread;
 use crate::view::{Member, Visible};
 
 /// What is shown of a line at most, in bytes.

@@ -28,7 +28,7 @@ use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::name::RelPath;
 use crate::search::ranked::{self, Hit, Matched, Ranked, Room};
-use crate::search::spread::spread;
+use crate::spread::spread;
 use crate::view::{Member, Visible};
 
 /// What is shown of one place takes such a part of the budget, within bounds, in bytes.

@@ -54,6 +54,9 @@ impl Store for Disk {
     }
 
     fn stat(&self, path: &RelPath) -> Result<Meta> {
+        if path.is_root() {
+            return meta(self.root.as_fd(), Held::Place);
+        }
         meta(beneath::locate(self.root.as_fd(), path)?.as_fd(), Held::Place)
     }
 

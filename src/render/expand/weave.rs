@@ -14,7 +14,7 @@ use super::{ExpandError, Expanded};
 use crate::error::Result;
 use crate::model::Outcome;
 use crate::name::Name;
-use crate::search::spread::spread;
+use crate::spread::spread;
 use crate::view::Member;
 
 /// So much text is held back behind a marker, in bytes.

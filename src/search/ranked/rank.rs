@@ -11,7 +11,7 @@ use super::index::Indexed;
 use super::part::{NEAR, Part, Text};
 use super::query::Query;
 use crate::name::RelPath;
-use crate::search::spread::spread;
+use crate::spread::spread;
 
 /// How soon a word's further occurrences count little, and how much length counts: BM25's k1 and b.
 const SATURATION: f64 = 2.0;
