@@ -66,6 +66,11 @@ fn words_are_found_by_their_stems_and_names_count_too() {
     }
     assert_eq!(found(&store, "search/unheard"), [""; 0]);
     assert!(text(&store.tree(), "search/unheard").contains(": no passage has one of the words; searched 8 files of 3"));
+    // What is there and is not admitted is not said to be nowhere.
+    for filter in ["worker:nobody", "status:bogus", "-tool:*", "path:*.none"] {
+        let answer = text(&store.tree(), &format!("search/disk {filter}"));
+        assert!(answer.contains(": nothing that the filters admit has one of the words; searched 8 files"), "{answer}");
+    }
 }
 
 #[test]

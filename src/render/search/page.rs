@@ -13,7 +13,7 @@ use super::super::text::count;
 use super::Query;
 use crate::model::Outcome;
 use crate::name::Name;
-use crate::search::ranked::{Indexed, Unread};
+use crate::search::ranked::{self, Filters, Indexed, Unread};
 
 /// How much of a question is repeated at most: in bytes, and as a part of the budget.
 const QUERY_MAX: usize = 200;
@@ -183,7 +183,9 @@ impl Page<'_> {
     fn head(&self, shown: u64, same: u64) -> String {
         let mut head = format!("[{}: ", asked(self.query, self.budget));
         if self.passages == 0 {
-            head.push_str("no passage has one of the words");
+            let admits_all = ranked::Query::parse(&self.query.words).filters == Filters::default();
+            let who = if admits_all { "no passage" } else { "nothing that the filters admit" };
+            let _ = write!(head, "{who} has one of the words");
         } else {
             let (files, workers) = (count(self.files, "file"), count(self.workers, "worker"));
             let _ = write!(head, "{} in {files} of {workers}", count(self.passages, "passage"));
