@@ -191,7 +191,7 @@ fn read_here(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Whether paths can be resolved as the store resolves them.
 fn openat2_here(path: &Path) -> io::Result<Vec<u8>> {
-    let looked = Disk::open(path).and_then(|root| root.stat(&RelPath::root()));
+    let looked = Disk::open(path).and_then(|root| root.list(&RelPath::root()));
     looked.map(|_| Vec::new()).map_err(|error| match error {
         // As the system said it, not as a client of a mount is told.
         Error::Io(errno) => errno.into(),

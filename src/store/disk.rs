@@ -54,6 +54,7 @@ impl Store for Disk {
     }
 
     fn stat(&self, path: &RelPath) -> Result<Meta> {
+        // It is held: there is no path to be resolved.
         if path.is_root() {
             return meta(self.root.as_fd(), Held::Place);
         }

@@ -78,7 +78,9 @@ fn tools_answer_the_bytes_of_the_tree() {
 #[test]
 fn a_job_of_several_workers_is_shown_within_one_budget() {
     let store = store();
+    store.worker("d]%41", json!({"job_id": 2})).call("d]%41", 1, "sh", "{\"ok\": true}");
     let text = client(&store).text("get_evidence", json!({"job": "2", "bytes": 2000}));
+    assert!(text.contains("(d]%41)"), "{text}");
     assert!(text.contains("(b)") && text.contains("(c)") && text.len() < 2_200, "{text}");
 }
 

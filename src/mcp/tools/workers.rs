@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use rmcp::schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -162,7 +163,7 @@ struct GetEvidence {
 fn get_evidence(tree: &Tree, asked: GetEvidence) -> Done {
     let asked = GetEvidence { worker: given(asked.worker), job: given(asked.job), run: given(asked.run), ..asked };
     let budget = budget(asked.bytes, asked.tokens)?;
-    let file = budget.map_or("evidence.txt".to_owned(), |budget| format!("evidence.{}.txt", budget.name()));
+    let file = evidence_file(budget);
     let path = match (&asked.worker, &asked.job, &asked.run) {
         (Some(worker), None, None) => return of_worker(tree, worker, &file),
         (None, None, Some(run)) => format!("runs/{}/{file}", part(run)),
@@ -180,17 +181,20 @@ fn of_job(tree: &Tree, job: &str, budget: Option<Budget>) -> Done {
     let listed = listed.map_err(Fault::at(&path))?;
     let workers: Vec<&Name> = listed.iter().map(|item| &item.name).collect();
     if let [worker] = workers.as_slice() {
-        let file = budget.map_or("evidence.txt".to_owned(), |budget| format!("evidence.{}.txt", budget.name()));
-        return of_worker(tree, &worker.to_text(), &file);
+        return of_worker(tree, &worker.to_text(), &evidence_file(budget));
     }
-    let markers: Vec<Vec<u8>> = workers
-        .iter()
-        .map(|worker| [b"[EVIDENCE:run_id=-,job_id=-,worker_id=", worker.as_bytes(), b"]\n"].concat())
-        .collect();
+    let id = |worker: &Name| percent_encode(worker.as_bytes(), NON_ALPHANUMERIC).to_string();
+    let marker = |worker: &&Name| format!("[EVIDENCE:run_id=-,job_id=-,worker_id={}]\n", id(worker));
+    let markers: String = workers.iter().map(marker).collect();
     let mut text = Vec::new();
-    let done = tree.expand(Form::Text, budget, markers.concat().as_slice(), &mut text);
+    let done = tree.expand(Form::Text, budget, markers.as_bytes(), &mut text);
     done.map_err(|error| Fault::new(error.to_string()))?;
     Ok(Answer::of_bytes(&text))
+}
+
+/// The name of the evidence of that size.
+fn evidence_file(budget: Option<Budget>) -> String {
+    budget.map_or("evidence.txt".into(), |budget| format!("evidence.{}.txt", budget.name()))
 }
 
 /// A generated file of a worker.
