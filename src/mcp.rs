@@ -15,7 +15,6 @@ mod tools;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -27,7 +26,7 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 use tracing::error;
 
 pub use http::{Http, Token};
@@ -52,7 +51,7 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    runtime()?.block_on(async {
+    run(async {
         let (input, output) = open()?;
         stdio::serve(Door::new(trees), input, output).await;
         Ok(())
@@ -61,11 +60,15 @@ where
 
 /// Serves clients over HTTP until the process ends. Errors: the threads cannot be started, or connections not taken.
 pub fn serve_http(trees: Trees, http: Http, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
-    runtime()?.block_on(http::serve(Door::new(trees), http, ready))
+    run(http::serve(Door::new(trees), http, ready))
 }
 
-fn runtime() -> io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().max_blocking_threads(THREADS).build()
+fn run(served: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(THREADS).build()?;
+    let ended = runtime.block_on(served);
+    // A thread may still be reading a stdin that nobody closes.
+    runtime.shutdown_background();
+    ended
 }
 
 /// The tree that is served.
@@ -85,12 +88,16 @@ impl Trees {
 
     /// The tree of what is there now.
     fn get(&self) -> Arc<Tree> {
-        let (tree, looked) = self.now.lock().clone();
-        if looked.elapsed() < LOOK {
+        let mut now = self.now.lock();
+        let (tree, is_due) = (now.0.clone(), now.1.elapsed() >= LOOK);
+        if is_due {
+            // Whoever asks meanwhile is given what was there.
+            now.1 = Instant::now();
+        }
+        drop(now);
+        if !is_due {
             return tree;
         }
-        // Whoever asks meanwhile is given what was there.
-        self.now.lock().1 = Instant::now();
         let replacing = if tree.is_replaced() { (self.again)() } else { None };
         let Some(replacing) = replacing.map(Arc::new) else { return tree };
         self.now.lock().0 = replacing.clone();
@@ -102,13 +109,11 @@ impl Trees {
 #[derive(Clone)]
 struct Door {
     trees: Arc<Trees>,
-    /// Whether somebody reads on what was not read in time.
-    catches_up: Arc<AtomicBool>,
 }
 
 impl Door {
     fn new(trees: Trees) -> Door {
-        Door { trees: Arc::new(trees), catches_up: Arc::default() }
+        Door { trees: Arc::new(trees) }
     }
 
     /// Does `work` on a thread of its own. A panic there is an error here.
@@ -117,7 +122,9 @@ impl Door {
         let done = tokio::task::spawn_blocking(move || {
             let tree = door.trees.get();
             let done = work(&tree);
-            door.catch_up(tree);
+            if tree.is_behind() {
+                catch_up(tree);
+            }
             done
         });
         done.await.map_err(|failed| {
@@ -125,18 +132,15 @@ impl Door {
             ErrorData::internal_error("this request failed by a fault of the server; others are not affected", None)
         })
     }
+}
 
-    /// Has what was not read in time read in the background, for the next who asks.
-    fn catch_up(&self, tree: Arc<Tree>) {
-        if !tree.is_behind() || self.catches_up.swap(true, Ordering::AcqRel) {
-            return;
+/// Reads on what was not read in time, a moment at a time behind the requests that wait.
+fn catch_up(tree: Arc<Tree>) {
+    tokio::task::spawn_blocking(move || {
+        if tree.catch_up() {
+            catch_up(tree);
         }
-        let catches_up = self.catches_up.clone();
-        tokio::task::spawn_blocking(move || {
-            while tree.catch_up() {}
-            catches_up.store(false, Ordering::Release);
-        });
-    }
+    });
 }
 
 impl ServerHandler for Door {

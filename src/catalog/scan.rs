@@ -56,19 +56,18 @@ pub(super) fn scan(sources: &[Source], before: Option<&Snapshot>, freshness: Fre
             (old, looked.unwrap_or_else(|| look(source, number, folder, old)))
         });
         for (folder, (old, looked)) in found.folders.iter().zip(looked) {
-            let folder = folder.clone();
             match looked {
                 Ok(Some(entry)) => entries.push(entry),
-                Ok(None) => passed.add(folder, Reason::NotAWorker, None),
+                Ok(None) => passed.add(folder.clone(), Reason::NotAWorker, None),
                 Err(Error::NotFound | Error::NotADirectory) => {}
                 // A foreign mount: like a link, not followed but counted.
-                Err(Error::Escape) => passed.add(folder, Reason::ForeignMount, None),
+                Err(Error::Escape) => passed.add(folder.clone(), Reason::ForeignMount, None),
                 Err(error) => match old {
                     Some(old) => entries.push(Arc::clone(old)),
                     None => {
                         // Not by name: the log of a narrowed view is the log of this.
                         warn!("a folder of a store cannot be looked at: {error}");
-                        passed.add(folder, Reason::Unreadable, Some(error));
+                        passed.add(folder.clone(), Reason::Unreadable, Some(error));
                     }
                 },
             }

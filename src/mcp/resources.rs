@@ -57,7 +57,7 @@ pub(super) fn list(tree: &Tree, cursor: Option<&str>) -> Result<ListResourcesRes
             cursor.parse().map_err(|_| ErrorData::invalid_params("this is no cursor: list without one", None))?
         }
     };
-    let workers = tree.at(b"workers", Links::Followed, |place| tree.listed(place.last().ino));
+    let workers = tree.at(b"workers", Links::Followed, |place| place.last().listed());
     let workers = workers.map_err(|error| ErrorData::internal_error(sentence("workers", &error), None))?;
     let mut resources = Vec::new();
     if cursor.is_none() {

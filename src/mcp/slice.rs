@@ -107,12 +107,7 @@ impl<'t> Open<'t> {
         } else if bytes.is_empty() {
             notes.push(format!("nothing at byte {offset}: {} has {} B", self.name, self.size()?));
         } else if !is_end {
-            let last = self.size()?.saturating_sub(1);
-            let left = (last + 1).saturating_sub(end);
-            notes.push(format!(
-                "{left} B omitted: bytes {end}-{last} of {}; go on with unit=bytes, offset={end}",
-                self.name
-            ));
+            notes.push(format!("{}; go on with unit=bytes, offset={end}", self.omitted(end)?));
         }
         Ok(self.told(&bytes, notes))
     }
@@ -158,18 +153,21 @@ impl<'t> Open<'t> {
             notes.push(format!("nothing at line {skipped}: {} ends before it", self.name));
         } else if !is_all {
             let next = skipped + memchr::memchr_iter(b'\n', &bytes).count() as u64;
-            let (from, last) = (at + end as u64, self.size()?.saturating_sub(1));
+            let from = at + end as u64;
             let go_on = match bytes.ends_with(b"\n") {
                 true => format!("go on with offset={next}"),
                 false => format!("line {next} is longer than fits: go on with unit=bytes, offset={from}"),
             };
-            notes.push(format!(
-                "{} B omitted: bytes {from}-{last} of {}; {go_on}",
-                (last + 1).saturating_sub(from),
-                self.name
-            ));
+            notes.push(format!("{}; {go_on}", self.omitted(from)?));
         }
         Ok(self.told(&bytes, notes))
+    }
+
+    /// What is said of the bytes that are not shown, which begin at `from`.
+    fn omitted(&self, from: u64) -> Result<String> {
+        let size = self.size()?;
+        let (left, last) = (size.saturating_sub(from), size.saturating_sub(1));
+        Ok(format!("{left} B omitted: bytes {from}-{last} of {}", self.name))
     }
 
     fn told(&self, bytes: &[u8], mut notes: Vec<String>) -> Slice {

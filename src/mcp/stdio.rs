@@ -16,7 +16,7 @@ use rmcp::transport::Transport;
 use rmcp::{RoleServer, ServiceExt};
 use serde::Deserializer as _;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{mpsc, watch};
 use tracing::debug;
@@ -79,15 +79,13 @@ async fn write<W: AsyncWrite + Unpin>(mut output: W, mut messages: mpsc::Receive
 
 /// A message as a line.
 fn line(message: &ServerJsonRpcMessage) -> io::Result<Vec<u8>> {
-    let mut message = serde_json::to_value(message)?;
-    if let Some(members) = message.as_object_mut() {
+    let mut line = match message {
         // An error about what has no id says so.
-        let is_error = members.contains_key("error");
-        if is_error && !members.contains_key("id") {
-            members.insert("id".into(), Value::Null);
+        JsonRpcMessage::Error(error) if error.id.is_none() => {
+            serde_json::to_vec(&json!({"jsonrpc": "2.0", "id": null, "error": error.error}))?
         }
-    }
-    let mut line = serde_json::to_vec(&message)?;
+        message => serde_json::to_vec(message)?,
+    };
     line.push(b'\n');
     Ok(line)
 }

@@ -14,6 +14,17 @@ pub enum NodeKind {
     Link,
 }
 
+impl NodeKind {
+    /// A word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            NodeKind::File => "file",
+            NodeKind::Folder => "folder",
+            NodeKind::Link => "link",
+        }
+    }
+}
+
 /// What is behind a node: two nodes of the same name with different identities are different inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Ident {

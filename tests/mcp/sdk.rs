@@ -4,9 +4,11 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use crate::mount::PATIENCE;
 use crate::support::{Mount, TestStore, fuse_is_here, python};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mcp/client.py");
@@ -141,6 +143,28 @@ fn over_http_nobody_is_answered_without_the_token_or_from_a_page_of_another() {
     assert_eq!(code(&["-H", &known, "-H", "Host: elsewhere.example", &server.url]), "403");
     assert_eq!(code(&["-H", &known, &server.url.replace("/mcp", "/")]), "404");
     assert_ne!(code(&["-H", &known, "-H", "Content-Type: application/json", &server.url]), "200");
+}
+
+/// A client may be gone and leave the other end of stdin open, in a process of its own.
+#[test]
+fn the_process_ends_when_nobody_reads_its_answers() {
+    let store = store();
+    let mut command = Command::new(PROGRAM);
+    command.args(["mcp", "--no-cache", "--store"]).arg(store.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n").unwrap();
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("the server waits for a stdin that nobody closes");
+        }
+        std::thread::yield_now();
+    }
+    drop(stdin);
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl Object {
     pub(super) fn of(entry: &Entry) -> Object {
         let ((path, path_bytes), (name, name_bytes)) = (text(&entry.path), text(entry.name()));
         let attributes = entry.known.as_ref().map(Attributes::of);
-        Object { path, path_bytes, name, name_bytes, kind: shown::kind(entry.kind), attributes }
+        Object { path, path_bytes, name, name_bytes, kind: entry.kind.as_str(), attributes }
     }
 }
 

@@ -16,15 +16,6 @@ pub(super) fn mode(kind: NodeKind, mode: u32) -> String {
     std::iter::once(first).chain("rwxrwxrwx".chars().enumerate().map(bit)).collect()
 }
 
-/// A word for a kind.
-pub(super) fn kind(kind: NodeKind) -> &'static str {
-    match kind {
-        NodeKind::File => "file",
-        NodeKind::Folder => "folder",
-        NodeKind::Link => "link",
-    }
-}
-
 /// A size in at most four letters: `977`, `4.0K`, `66K`; what is between two is the larger one, as in ls(1).
 pub(super) fn human(bytes: u64) -> String {
     if bytes < 1_024 {

@@ -81,7 +81,7 @@ fn as_text(out: &mut Out, entries: impl Iterator<Item = Entry>) -> io::Result<()
         out.text(if is_first { "path      " } else { "\npath      " })?;
         is_first = false;
         out.name(&entry.called)?;
-        out.text(&format!("\nkind      {}\nsize      {}\n", shown::kind(attr.kind), attr.size))?;
+        out.text(&format!("\nkind      {}\nsize      {}\n", attr.kind.as_str(), attr.size))?;
         out.text(&format!("mode      {:04o} {}\n", attr.mode, shown::mode(attr.kind, attr.mode)))?;
         out.text(&format!("uid       {}\ngid       {}\n", attr.uid, attr.gid))?;
         out.text(&format!("modified  {}\nchanged   {}\n", shown::exact(attr.mtime), shown::exact(attr.ctime)))?;

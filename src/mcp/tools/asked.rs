@@ -10,7 +10,7 @@ use super::{Answer, Called, Done, Fault, budget, given, given_path, part, tool, 
 use crate::error::{Error, Result};
 use crate::mcp::slice::cut;
 use crate::name::Name;
-use crate::render::{Budget, grep, search};
+use crate::render::{grep, search};
 use crate::tree::{Ino, Links, Tree};
 
 /// So many workers can be named at once.
@@ -82,11 +82,10 @@ fn run_grep(tree: &Tree, asked: Grep) -> Done {
         Place::Workers(workers) => tree.grep_of(workers, &query).map_err(nobody)?,
         Place::Path(path) => asked_at(tree, &path, |ino| tree.grep(ino, &query))?,
     };
-    let within = query.options.budget.unwrap_or(Budget::SWARM);
     match (&answer.error, asked.mode) {
         (Some(_), _) => Err(Fault::new(answer.text)),
         (None, Mode::Content) => Ok(Answer::of(answer.text)),
-        (None, mode) => Ok(Answer::of(answer.listed(&query, mode == Mode::Count, within))),
+        (None, mode) => Ok(Answer::of(answer.listed(&query, mode == Mode::Count))),
     }
 }
 

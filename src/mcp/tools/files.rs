@@ -161,7 +161,7 @@ fn list_dir(tree: &Tree, asked: ListDir) -> Done {
             })
         };
         let details = asked.details.then(|| folder(&met.name, &met.folder).ok()).flatten();
-        Entry { path: String::from_utf8_lossy(&met.path).into_owned(), kind: kind(met.kind), details }
+        Entry { path: String::from_utf8_lossy(&met.path).into_owned(), kind: met.kind.as_str(), details }
     };
     let count = all.len().saturating_sub(skip);
     let text = super::list(
@@ -172,14 +172,6 @@ fn list_dir(tree: &Tree, asked: ListDir) -> Done {
     );
     let note = (!is_all).then(|| "[... not all folders were read in time: list them one by one ...]".to_owned());
     Ok(Answer { text, note })
-}
-
-fn kind(kind: NodeKind) -> &'static str {
-    match kind {
-        NodeKind::File => "file",
-        NodeKind::Folder => "folder",
-        NodeKind::Link => "link",
-    }
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -239,7 +231,7 @@ fn info(tree: &Tree, asked: AtPath) -> Done {
     let look = tree.at(asked.path.as_bytes(), Links::Kept, |place| {
         let held = place.last();
         let path = String::from_utf8_lossy(&place.path()).into_owned();
-        Ok(Info { path, kind: kind(held.attr.kind), details: Details::of(&held.attr, held.target()?) })
+        Ok(Info { path, kind: held.attr.kind.as_str(), details: Details::of(&held.attr, held.target()?) })
     });
     Ok(Answer::of(json(&look.map_err(Fault::at(&asked.path))?)))
 }
@@ -252,7 +244,7 @@ struct Exists {
 }
 
 fn exists(tree: &Tree, asked: AtPath) -> Done {
-    match tree.at(asked.path.as_bytes(), Links::Kept, |place| Ok(kind(place.last().attr.kind))) {
+    match tree.at(asked.path.as_bytes(), Links::Kept, |place| Ok(place.last().attr.kind.as_str())) {
         Ok(kind) => Ok(Answer::of(json(&Exists { exists: true, kind: Some(kind) }))),
         Err(error) if error.is_absence() || error.is_miss() => {
             Ok(Answer::of(json(&Exists { exists: false, kind: None })))

@@ -133,7 +133,8 @@ fn list_workers(tree: &Tree, asked: ListWorkers) -> Done {
         let values = |field: &str| -> BTreeSet<&str> {
             workers.iter().filter_map(|worker| worker.get(field).and_then(Value::as_str)).collect()
         };
-        let of = |field| values(field).into_iter().take(20).collect::<Vec<_>>().join(", ");
+        // Types are a worker's words, and may be of any length.
+        let of = |field| values(field).into_iter().take(20).map(cut).collect::<Vec<_>>().join(", ");
         format!(
             "[... nobody is of all that; statuses here: {}; outcomes: {}; types: {} ...]",
             of("status"),
@@ -177,7 +178,7 @@ fn get_evidence(tree: &Tree, asked: GetEvidence) -> Done {
 /// The evidence of all workers of a job: that of one as it is, that of several within one budget.
 fn of_job(tree: &Tree, job: &str, budget: Option<Budget>) -> Done {
     let path = format!("by/job/{}", part(job));
-    let listed = tree.at(path.as_bytes(), Links::Followed, |place| tree.listed(place.last().ino));
+    let listed = tree.at(path.as_bytes(), Links::Followed, |place| place.last().listed());
     let listed = listed.map_err(Fault::at(&path))?;
     let workers: Vec<&Name> = listed.iter().map(|item| &item.name).collect();
     if let [worker] = workers.as_slice() {

@@ -146,6 +146,8 @@ pub struct Answer {
     pub shown: Vec<Shown>,
     /// All of it as text.
     pub text: String,
+    /// How large that may be.
+    budget: Budget,
 }
 
 impl Answer {
@@ -155,7 +157,7 @@ impl Answer {
         let text = budget.fitting([long.as_str(), "[cannot be searched for]\n"]).to_owned();
         let searched = Searched::default();
         let (found, shown) = (Vec::new(), Vec::new());
-        Answer { error: Some(error), searched, lines: 0, files: 0, workers: 0, found, shown, text }
+        Answer { error: Some(error), searched, lines: 0, files: 0, workers: 0, found, shown, text, budget }
     }
 
     /// What was found: the files, each with its worker, its path and how many lines, in the order in which they are shown;
@@ -181,6 +183,7 @@ impl Answer {
             found,
             shown,
             text: String::new(),
+            budget,
         };
         let fits = |form| answer.fitting(query, &workers, budget, form);
         let (mut most, mut text) = fits(Form::Full);
@@ -269,9 +272,10 @@ impl Answer {
         format!("{}{body}", self.head(query, matches))
     }
 
-    /// The files with lines that match, a path a line, `with_counts` with how many behind it, within `budget`. The first
-    /// line tells how much there is.
-    pub fn listed(&self, query: &Query, with_counts: bool, budget: Budget) -> String {
+    /// The files with lines that match, a path a line, `with_counts` with how many behind it, within the budget. The
+    /// first line tells how much there is.
+    pub fn listed(&self, query: &Query, with_counts: bool) -> String {
+        let budget = self.budget;
         let mut text = self.head(query, self.lines);
         let mut left = self.found.len();
         for (path, lines) in &self.found {
