@@ -46,7 +46,7 @@ fn tree(view: View) -> Tree {
 fn list(tree: &Tree, path: &[&str]) -> usize {
     let inos = walk(tree, path);
     let ino = inos.last().copied().unwrap_or(ROOT);
-    let fh = tree.open_folder(ino).unwrap();
+    let fh = tree.open_folder(ino).unwrap().fh;
     let names = tree.entries(ino, fh, false).unwrap().len();
     tree.release(fh);
     inos.into_iter().for_each(|ino| tree.forget(ino, 1));

@@ -11,9 +11,10 @@
 mod scan;
 mod source;
 mod survey;
+mod watched;
 
-use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -28,6 +29,7 @@ use crate::model::{PassedOver, Record, Skipped, Worker};
 use crate::name::RelPath;
 use crate::store::{Kind, Store};
 use crate::trace::{Glance, Place};
+use watched::Watched;
 
 /// How old what is shown may be.
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +63,8 @@ pub struct Catalog {
     freshness: Freshness,
     current: ArcSwap<Snapshot>,
     refreshing: Mutex<()>,
+    /// Where somebody waits for changes.
+    watched: OnceLock<Watched>,
 }
 
 /// The catalog at one moment.
@@ -87,10 +91,12 @@ pub struct Entry {
     source: usize,
     key: [u8; 16],
     glance: Glance,
-    /// When the glance was last found to hold.
-    checked: Mutex<Instant>,
-    /// The last survey of all its files.
+    /// When the glance was last found to hold, if nothing has changed since.
+    checked: Mutex<Option<Instant>>,
+    /// The last survey of all its files, if nothing has changed since.
     stamp: Mutex<Option<Surveyed>>,
+    /// When it was last found to change though it has finished.
+    stirred: Mutex<Option<Instant>>,
 }
 
 #[derive(Clone)]
@@ -98,6 +104,8 @@ struct Surveyed {
     at: Instant,
     cost: Duration,
     stamp: Arc<Stamp>,
+    /// Whether a change of anything in it would have been told.
+    watched: bool,
 }
 
 impl Entry {
@@ -120,6 +128,23 @@ impl Entry {
     fn is_moving(&self) -> bool {
         !self.worker.status.is_finished() || self.worker.is_torn() || !self.worker.whole
     }
+
+    /// Whether it was looked at within this time, and nothing has changed since.
+    fn is_checked(&self, within: Duration) -> bool {
+        self.checked.lock().is_some_and(|at| at.elapsed() < within)
+    }
+
+    /// Whether it has changed within this time though it has finished.
+    fn is_stirred(&self, within: Duration) -> bool {
+        self.stirred.lock().is_some_and(|at| at.elapsed() < within)
+    }
+
+    /// Notes that something of it has changed: what was seen of it is to be looked at again.
+    fn stir(&self) {
+        *self.stirred.lock() = Some(Instant::now());
+        *self.checked.lock() = None;
+        *self.stamp.lock() = None;
+    }
 }
 
 impl Catalog {
@@ -129,7 +154,31 @@ impl Catalog {
         if let Some(error) = first.error {
             return Err(error);
         }
-        Ok(Catalog { sources, freshness, current: ArcSwap::from_pointee(first.snapshot), refreshing: Mutex::new(()) })
+        Ok(Catalog {
+            sources,
+            freshness,
+            current: ArcSwap::from_pointee(first.snapshot),
+            refreshing: Mutex::new(()),
+            watched: OnceLock::new(),
+        })
+    }
+
+    /// From now on finished workers are watched where that can be done, and [`Catalog::changes`] is to be called for as
+    /// long as anybody reads. Errors: the system watches nothing for this process.
+    pub fn watch(&self) -> Result<()> {
+        let watched = Watched::new()?;
+        // Who calls it twice has it once.
+        let _ = self.watched.set(watched);
+        Ok(())
+    }
+
+    /// Waits for changes of workers that are watched, which are looked at anew from now on. `None` once `end` is readable
+    /// or closed.
+    pub fn changes(&self, end: BorrowedFd<'_>) -> Result<Option<Vec<Arc<Entry>>>> {
+        let Some(watched) = self.watched.get() else { return Ok(None) };
+        let changed = watched.wait(end)?;
+        changed.iter().flatten().for_each(|entry| entry.stir());
+        Ok(changed)
     }
 
     /// Whether workers' folders may take time to be looked into.
@@ -175,7 +224,7 @@ impl Catalog {
 
     /// Looks at one worker again if that was not done within the second. Says whether the catalog changed.
     pub fn look(&self, entry: &Entry) -> bool {
-        if entry.checked.lock().elapsed() < self.freshness.unfinished {
+        if entry.is_checked(self.freshness.unfinished) {
             return false;
         }
         self.refreshing.try_lock().is_some_and(|alone| self.look_alone(entry, alone))
@@ -206,15 +255,24 @@ impl Catalog {
         true
     }
 
+    fn is_settled(&self, entry: &Entry) -> bool {
+        self.sources.get(entry.source).is_some_and(|source| source.is_settled(entry, self.freshness))
+    }
+
+    /// For how long may be believed what is told of a worker's files.
+    pub fn holds(&self, entry: &Entry) -> Duration {
+        if self.is_settled(entry) { self.freshness.finished } else { self.freshness.unfinished }
+    }
+
     /// The state of all files of a worker: at most a second old if `closely` or if the worker is unfinished, else as
-    /// old as a finished worker may be shown.
-    pub fn stamp(&self, entry: &Entry, closely: bool) -> Result<Arc<Stamp>> {
-        let settled = self.sources.get(entry.source).is_some_and(|source| source.is_settled(entry));
-        let fresh = if closely || !settled { self.freshness.unfinished } else { self.freshness.finished };
+    /// old as a finished worker may be shown. Of one that is watched, the state it is in.
+    pub fn stamp(&self, entry: &Arc<Entry>, closely: bool) -> Result<Arc<Stamp>> {
         let held = entry.stamp.lock().clone();
-        // What could not be read may be readable by now.
-        let fresh_of =
-            |held: &Surveyed| if held.stamp.skipped.unreadable > 0 { self.freshness.unfinished } else { fresh };
+        let fresh_of = |held: &Surveyed| {
+            // What could not be read may be readable by now.
+            let moving = held.stamp.skipped.unreadable > 0 || closely && !held.watched;
+            if moving { self.freshness.unfinished } else { self.holds(entry) }
+        };
         if let Some(held) = held.filter(|held| held.at.elapsed() < Freshness::holds(fresh_of(held), held.cost)) {
             return Ok(held.stamp);
         }
@@ -222,17 +280,27 @@ impl Catalog {
     }
 
     /// The state of all files of a worker as it is now.
-    pub fn stamp_now(&self, entry: &Entry) -> Result<Arc<Stamp>> {
-        let at = Instant::now();
-        let stamp = Arc::new(survey::survey(&*self.folder(entry)?, None)?);
-        *entry.stamp.lock() = Some(Surveyed { at, cost: at.elapsed(), stamp: stamp.clone() });
+    pub fn stamp_now(&self, entry: &Arc<Entry>) -> Result<Arc<Stamp>> {
+        let (at, stirred) = (Instant::now(), *entry.stirred.lock());
+        let was_watched = entry.stamp.lock().as_ref().is_some_and(|held| held.watched);
+        let watched = self.watched.get().filter(|_| !was_watched && self.is_settled(entry));
+        let folder = self.folder(entry)?;
+        let (mut entered, mut told) = (0_u32, 0);
+        let stamp = survey::survey(&*folder, None, &mut |path| {
+            entered += 1;
+            told += u32::from(watched.is_some_and(|watched| watched.add(entry, &*folder, path)));
+        })?;
+        let stamp = Arc::new(stamp);
+        // A change meanwhile ends it.
+        let watched = (was_watched || entered > 0 && entered == told) && *entry.stirred.lock() == stirred;
+        *entry.stamp.lock() = Some(Surveyed { at, cost: at.elapsed(), stamp: stamp.clone(), watched });
         Ok(stamp)
     }
 
     /// All files of a worker, sorted by path, at most `most`; and the state of all.
     pub fn files(&self, entry: &Entry, most: usize) -> Result<(Vec<FileStat>, Stamp)> {
         let mut files = Vec::new();
-        let stamp = survey::survey(&*self.folder(entry)?, Some(&mut files))?;
+        let stamp = survey::survey(&*self.folder(entry)?, Some(&mut files), &mut |_| {})?;
         files.truncate(most);
         Ok((files, stamp))
     }
@@ -244,6 +312,19 @@ impl Catalog {
         let folder = source.format.enter(&*source.store, &entry.worker.root)?;
         let identity = folder.stat(&RelPath::root())?.identity;
         if identity == entry.glance.identity { Ok(folder) } else { Err(Error::NotFound) }
+    }
+
+    /// From now on, [`Catalog::backing`] opens files, where that can be done. Errors: why it cannot.
+    pub fn pass_through(&self) -> Result<()> {
+        self.sources.iter().try_for_each(|source| source.store.pass_through())
+    }
+
+    /// Opens a file of a worker so that the kernel may read it by itself; see [`Store::backing`].
+    pub fn backing(&self, entry: &Entry, path: &RelPath) -> Result<Option<OwnedFd>> {
+        match self.sources.get(entry.source) {
+            Some(source) => source.store.backing(&entry.worker.root.join_path(path)),
+            None => Ok(None),
+        }
     }
 
     /// A store by number; the first for a number that there is not.

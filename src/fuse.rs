@@ -7,10 +7,12 @@
 
 mod confine;
 mod guard;
+mod passed;
 mod passthrough;
 mod pool;
 mod searches;
 mod session;
+mod watch;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -32,6 +34,7 @@ pub use session::{Access, Session, mount};
 
 use crate::error::Error;
 use crate::tree::{Attr, Found, NodeKind, Pace, Tree};
+use passed::Passed;
 use pool::Pool;
 use searches::Searches;
 
@@ -45,6 +48,7 @@ struct Door {
     tree: Arc<Tree>,
     pool: Pool,
     searches: Searches,
+    passed: Arc<Passed>,
     /// Dropped with the door, when the session has ended.
     _ended: mpsc::Sender<()>,
 }
@@ -130,6 +134,11 @@ fn file_attr(ino: u64, attr: &Attr) -> FileAttr {
     }
 }
 
+/// Whether what the kernel has read before is kept.
+fn keep(cached: bool) -> FopenFlags {
+    if cached { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() }
+}
+
 impl Filesystem for Door {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         // Without the first, lookups in one folder queue behind each other; without the second, a file that grew or
@@ -139,6 +148,7 @@ impl Filesystem for Door {
                 warn!("this kernel does not offer {wanted:?}");
             }
         }
+        self.passed.ask(config);
         Ok(())
     }
 
@@ -178,11 +188,12 @@ impl Filesystem for Door {
             return reply.error(Errno::EROFS);
         }
         let pace = |tree: &Tree| tree.open_pace(ino.0);
+        let passed = self.passed.clone();
         self.run(pace, move |tree| match tree.open(ino.0) {
-            Ok(opened) => {
-                let keep = if opened.keep_cache { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
-                reply.opened(FileHandle(opened.fh), keep);
-            }
+            Ok(opened) => match passed.open(ino.0, opened.size, &reply, || tree.backing(opened.fh)) {
+                Some(backing) => reply.opened_passthrough(FileHandle(opened.fh), FopenFlags::empty(), &backing),
+                None => reply.opened(FileHandle(opened.fh), keep(opened.keep_cache)),
+            },
             Err(error) => reply.error(errno("open", &error)),
         });
     }
@@ -220,14 +231,16 @@ impl Filesystem for Door {
     fn release(
         &self,
         _: &Request,
-        _: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         _: OpenFlags,
         _: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
+        let passed = self.passed.clone();
         self.run(stat, move |tree| {
+            passed.release(ino.0);
             tree.release(fh.0);
             reply.ok();
         });
@@ -238,9 +251,12 @@ impl Filesystem for Door {
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let pace = |tree: &Tree| tree.pace(ino.0);
+        let pace = |tree: &Tree| tree.open_folder_pace(ino.0);
         self.run(pace, move |tree| match tree.open_folder(ino.0) {
-            Ok(fh) => reply.opened(FileHandle(fh), FopenFlags::empty()),
+            Ok(opened) => {
+                let entries = if opened.keep_entries { FopenFlags::FOPEN_CACHE_DIR } else { FopenFlags::empty() };
+                reply.opened(FileHandle(opened.fh), entries | keep(opened.keep_cache));
+            }
             Err(error) => reply.error(errno("opendir", &error)),
         });
     }

@@ -9,15 +9,18 @@ mod beneath;
 mod disk;
 mod memory;
 mod unshared;
+mod unstamped;
+mod watch;
 
 use std::any::Any;
 use std::io::{self, Read};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
-pub use disk::Disk;
+pub use disk::{Disk, identity_of};
 pub use memory::Memory;
 pub use unshared::Unshared;
+pub use watch::{Event, Watch, WatchId, is_local};
 
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
@@ -149,6 +152,22 @@ pub trait Store: Any + Send + Sync {
     /// The folder `path` as a store of its own: it stays that folder, whatever takes its name's place later. Who was
     /// let into a folder by what is in it can so not be led into another.
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>>;
+
+    /// A descriptor that stands for the folder `path` and has not opened it; `None` where that is no folder on disk.
+    fn place(&self, _path: &RelPath) -> Result<Option<OwnedFd>> {
+        Ok(None)
+    }
+
+    /// From now on, [`Store::backing`] opens files, where that can be done. Errors: those of the system.
+    fn pass_through(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Opens the regular file `path` so that the kernel may read it by itself and leaves no time of access. `None` where
+    /// that cannot be done. It is for who has the same file open already: foreign mounts are not seen here.
+    fn backing(&self, _path: &RelPath) -> Result<Option<OwnedFd>> {
+        Ok(None)
+    }
 
     /// Of a folder whose files are made of a few others: what stat tells of those. Nothing in it changes unless they
     /// do. `None` for a folder whose files stand for themselves.

@@ -18,11 +18,12 @@ mod contended;
 mod handle;
 mod inode;
 mod namespace;
+mod node;
 mod path;
 mod versions;
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,9 +43,10 @@ use crate::store::File;
 use crate::view::View;
 use attr::Ident;
 use contended::Contended;
-use handle::{Handle, Handles};
+use handle::{Handle, Handles, Listing};
 use inode::Inodes;
-use namespace::{Namespace, Node};
+use namespace::{Namespace, Told};
+use node::Node;
 
 /// For how long the kernel may believe what it was told of a worker's own file or of a folder.
 const TTL: Duration = Duration::from_secs(1);
@@ -92,8 +94,12 @@ pub enum Pace {
 pub struct Opened {
     /// The handle.
     pub fh: Fh,
-    /// Whether pages read before are still right.
+    /// Of a file of a worker's own, its size in bytes; else 0.
+    pub size: u64,
+    /// Whether what the kernel read before, of a file or of a folder, is still right.
     pub keep_cache: bool,
+    /// Of a folder, whether the kernel may keep its entries.
+    pub keep_entries: bool,
 }
 
 /// The tree of one view.
@@ -135,23 +141,38 @@ impl Tree {
         self.namespace.catch_up()
     }
 
+    /// From now on finished workers are watched where that can be done, and [`Tree::changes`] is to be called for as long
+    /// as anybody reads. Errors: the system watches nothing for this process.
+    pub fn watch(&self) -> Result<()> {
+        self.namespace.view().watch()
+    }
+
+    /// Waits for changes of workers that are watched. The inodes of which something else may be told by now; `None` once
+    /// `end` is readable or closed.
+    pub fn changes(&self, end: BorrowedFd<'_>) -> Result<Option<Vec<Ino>>> {
+        let Some(workers) = self.namespace.view().changes(end)? else { return Ok(None) };
+        let is_theirs = |node: &Node| node.worker().is_some_and(|worker| workers.contains(worker));
+        Ok(Some(self.inodes.lock().those(is_theirs)))
+    }
+
     /// Finds `name` in the folder `parent`. Every success is one lookup more, to be given back by [`Tree::forget`].
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Found> {
         let parent = self.node(parent)?;
         let node = self.namespace.child(&parent, &name_of(name)?)?;
         let opened = if self.contended.lock().contains(&node) { self.open_now(&node).ok() } else { None };
-        let (attr, version) = match &opened {
-            Some((attr, _)) => (*attr, None),
+        let Told { attr, version, ttl } = match &opened {
+            Some((attr, _)) => Told { attr: *attr, version: None, ttl: TTL },
             None => self.namespace.attr(&node)?,
         };
-        let (name_ttl, attr_ttl) = if version.is_some() { (Duration::ZERO, TTL_VERSION) } else { (TTL, TTL) };
+        let name_ttl = if version.is_some() { Duration::ZERO } else { ttl };
         let mut inodes = self.inodes.lock();
         let ino = inodes.look_up(node, attr.ident, version);
+        inodes.told(ino, attr.signature());
         let gone = opened.map(|(_, file)| self.contended.lock().keep(ino, file));
         drop(inodes);
         // Closed only when the locks are given back: the file system beneath may take its time.
         drop(gone);
-        Ok(Found { ino, attr, name_ttl, attr_ttl })
+        Ok(Found { ino, attr, name_ttl, attr_ttl: ttl })
     }
 
     /// How long a lookup may take.
@@ -173,6 +194,12 @@ impl Tree {
         let Ok(node) = self.node(ino) else { return Pace::Stat };
         let is_own = matches!(node, Node::Own { .. } | Node::Supervisor(_)) && !self.makes_folders();
         if is_own || node.generated().is_some() { Pace::Stat } else { Pace::Render }
+    }
+
+    /// How long opening the folder `ino` may take.
+    pub fn open_folder_pace(&self, ino: Ino) -> Pace {
+        let stored = self.node(ino).is_ok_and(|node| matches!(node, Node::Own { .. } | Node::Worker(_)));
+        if stored && !self.makes_folders() { Pace::Stat } else { Pace::Render }
     }
 
     /// How long opening `ino` may take.
@@ -202,15 +229,17 @@ impl Tree {
         if let Some(version) = slot.version {
             return Ok((version.attr, TTL_VERSION));
         }
-        let now = self.namespace.attr(&slot.node).and_then(|(attr, _)| same(slot.ident, attr.ident).map(|()| attr));
-        let attr = now.or_else(|error| {
+        let now = self.namespace.attr(&slot.node).and_then(|told| same(slot.ident, told.attr.ident).map(|()| told));
+        let told: Result<(Attr, Duration)> = now.map(|told| (told.attr, told.ttl)).or_else(|error| {
             // Replaced or deleted on disk, a file lives on for those who hold it open.
             let held = self.handles.lock().file(ino);
             let looked_up = || if error == Error::Stale { self.looked_up(ino, slot.node) } else { None };
             let held = held.or_else(looked_up).ok_or(error)?;
-            Ok(Attr::of_source(&held.meta()?))
+            Ok((Attr::of_source(&held.meta()?), TTL))
         });
-        attr.map(|attr| (attr, TTL))
+        let (attr, ttl) = told?;
+        self.inodes.lock().told(ino, attr.signature());
+        Ok((attr, ttl))
     }
 
     /// Where a link leads, relative to the folder it is in.
@@ -268,7 +297,7 @@ impl Tree {
         if let Some(version) = &slot.version {
             let bytes = self.namespace.bytes(&slot.node, version)?;
             let fh = self.handles.lock().add(Handle::Bytes(bytes));
-            return Ok(Opened { fh, keep_cache: true });
+            return Ok(Opened { fh, size: 0, keep_cache: true, keep_entries: false });
         }
         // Another kind of thing by now: whoever looks it up again sees that.
         let replaced = |error| if error == Error::IsADirectory { Error::Stale } else { error };
@@ -279,9 +308,31 @@ impl Tree {
             let file = self.looked_up(ino, slot.node).ok_or(Error::Stale)?;
             (Attr::of_source(&file.meta()?), file)
         };
-        let keep_cache = self.inodes.lock().opened(ino, (attr.mtime, attr.ctime, attr.size));
+        let (keep_cache, outdated) = {
+            let mut inodes = self.inodes.lock();
+            let now = attr.signature();
+            (inodes.opened(ino, now, Duration::MAX), inodes.is_outdated(ino, now, TTL))
+        };
+        // The kernel would read no further than the size it was told; it looks the name up again.
+        if outdated {
+            return Err(Error::Stale);
+        }
         let fh = self.handles.lock().add(Handle::File(ino, file));
-        Ok(Opened { fh, keep_cache })
+        Ok(Opened { fh, size: attr.size, keep_cache, keep_entries: false })
+    }
+
+    /// From now on, [`Tree::backing`] opens files, where that can be done. Errors: why it cannot.
+    pub fn pass_through(&self) -> Result<()> {
+        self.namespace.view().pass_through()
+    }
+
+    /// Opens an open file of a worker's own once more, so that the kernel may read it by itself. `None` where that cannot
+    /// be done.
+    pub fn backing(&self, fh: Fh) -> Option<OwnedFd> {
+        let Ok(Handle::File(ino, file)) = self.handles.lock().get(fh) else { return None };
+        let Ok(Node::Own { worker, path }) = self.node(ino) else { return None };
+        let view = self.namespace.view();
+        view.backing(&*view.worker(&worker).ok()?, &path, &*file).ok()?
     }
 
     /// Reads from an open file: up to `size` bytes at `offset`, less only where the file ends.
@@ -308,21 +359,40 @@ impl Tree {
         }
     }
 
-    /// Opens a folder: its entries as they are now.
-    pub fn open_folder(&self, ino: Ino) -> Result<Fh> {
+    /// Opens a folder: its entries as they are now, or when they are first asked for where it lies in the store.
+    pub fn open_folder(&self, ino: Ino) -> Result<Opened> {
+        let slot = self.inodes.lock().get(ino)?;
         let replaced = |error| if error == Error::NotADirectory { Error::Stale } else { error };
-        let items = self.items(ino).map_err(replaced)?;
-        Ok(self.handles.lock().add(Handle::Folder(Arc::new(Mutex::new(items.into())))))
+        let stored = self.namespace.stored_folder(&slot.node).map_err(replaced)?;
+        let (mut listing, mut keep_cache, mut keep_entries) = (Listing::default(), false, false);
+        match stored {
+            Some(folder) => {
+                same(slot.ident, folder.ident)?;
+                if let Some((state, most)) = folder.kept {
+                    keep_entries = true;
+                    keep_cache = self.inodes.lock().opened(ino, state, most);
+                }
+            }
+            None => listing.items = Some(self.items(ino)?.into()),
+        }
+        let fh = self.handles.lock().add(Handle::Folder(Arc::new(Mutex::new(listing))));
+        Ok(Opened { fh, size: 0, keep_cache, keep_entries })
     }
 
     /// The entries of an open folder. `rewind` reads them anew, as rewinddir(3) wants it.
     pub fn entries(&self, ino: Ino, fh: Fh, rewind: bool) -> Result<Arc<[Item]>> {
         let Handle::Folder(held) = self.handles.lock().get(fh)? else { return Err(Error::NotADirectory) };
-        if rewind {
-            let items = self.items(ino)?;
-            *held.lock() = items.into();
+        let known = {
+            let mut listing = held.lock();
+            let again = rewind && listing.given;
+            listing.given = true;
+            listing.items.clone().filter(|_| !again)
+        };
+        if let Some(items) = known {
+            return Ok(items);
         }
-        let items = held.lock().clone();
+        let items: Arc<[Item]> = self.items(ino)?.into();
+        held.lock().items = Some(items.clone());
         Ok(items)
     }
 

@@ -7,8 +7,10 @@
 
 mod visible;
 
-use std::os::fd::BorrowedFd;
+use std::collections::HashSet;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
@@ -166,6 +168,19 @@ impl View {
         self.catalog.folder(&member.entry)?.open(path)
     }
 
+    /// From now on, [`View::backing`] opens files, where that can be done. Errors: why it cannot.
+    pub fn pass_through(&self) -> Result<()> {
+        self.catalog.pass_through()
+    }
+
+    /// Opens the file `path` of a worker, which is open as `file`, so that the kernel may read it by itself and leaves no
+    /// time of access. `None` where that cannot be done, or another file has taken its place.
+    pub fn backing(&self, member: &Member, path: &RelPath, file: &dyn File) -> Result<Option<OwnedFd>> {
+        let Some(backing) = self.catalog.backing(&member.entry, path)? else { return Ok(None) };
+        let same = store::identity_of(backing.as_fd())? == file.meta()?.identity;
+        Ok(same.then_some(backing))
+    }
+
     /// Opens the output of a call, wherever it lies. `None` where it cannot be read for the reason the call gives.
     pub fn open_output(&self, member: &Member, call: &ToolCall) -> Result<Option<Box<dyn File>>> {
         match &call.output {
@@ -176,6 +191,26 @@ impl View {
             },
             Output::Pending | Output::Unreadable(_) => Ok(None),
         }
+    }
+
+    /// From now on finished workers are watched where that can be done; see [`Catalog::watch`].
+    pub fn watch(&self) -> Result<()> {
+        self.catalog.watch()
+    }
+
+    /// Waits for changes of workers that are watched, and gives their names. `None` once `end` is readable or closed.
+    pub fn changes(&self, end: BorrowedFd<'_>) -> Result<Option<HashSet<Name>>> {
+        let Some(changed) = self.catalog.changes(end)? else { return Ok(None) };
+        let places: HashSet<_> = changed.iter().map(|entry| (entry.source(), &entry.worker.root)).collect();
+        // Nobody was told of a worker that is not among those that were visible last.
+        let visible = self.visible.lock().clone();
+        let is_one = |member: &&Arc<Member>| places.contains(&(member.entry.source(), &member.entry.worker.root));
+        Ok(Some(visible.members.iter().filter(is_one).map(|member| member.name.clone()).collect()))
+    }
+
+    /// For how long may be believed what is told of a worker's files.
+    pub fn holds(&self, member: &Member) -> Duration {
+        self.catalog.holds(&member.entry)
     }
 
     /// The state of all files of a worker; see [`Catalog::stamp`].

@@ -10,6 +10,7 @@ mod death;
 mod fresh;
 mod kept;
 mod limits;
+mod passed;
 pub mod readonly;
 mod replaced;
 mod sessions;
@@ -18,6 +19,7 @@ mod special;
 mod tools;
 mod torn;
 mod tree;
+mod watched;
 
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -27,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::support::TestStore;
+use super::support::{Mount, TestStore};
 
 /// No machine should need longer than this to show a change that is due within a second.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -42,6 +44,12 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         assert!(begun.elapsed() < PATIENCE, "not seen within {PATIENCE:?}: {what}");
         thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// How many answers the server of a mount has given.
+fn answers(mount: &Mount) -> u64 {
+    let io = std::fs::read_to_string(format!("/proc/{}/io", mount.pid())).unwrap();
+    io.lines().find_map(|line| line.strip_prefix("syscw: ")).unwrap().parse().unwrap()
 }
 
 /// What one handle tells of a file.

@@ -51,7 +51,7 @@ pub(super) fn scan(sources: &[Source], before: Option<&Snapshot>, freshness: Fre
         let mut passed = found.passed;
         let looked = spread(&found.folders, |folder| {
             let old = known.get(&(number, folder)).copied();
-            let kept = old.filter(|old| source.is_settled(old) && lately(old, freshness));
+            let kept = old.filter(|old| source.is_settled(old, freshness) && old.is_checked(freshness.finished));
             let looked = kept.map(|kept| Ok(Some(Arc::clone(kept))));
             (old, looked.unwrap_or_else(|| look(source, number, folder, old)))
         });
@@ -89,10 +89,6 @@ pub(super) fn scan(sources: &[Source], before: Option<&Snapshot>, freshness: Fre
     Scanned { snapshot, error: first_error }
 }
 
-fn lately(entry: &Entry, freshness: Freshness) -> bool {
-    entry.checked.lock().elapsed() < freshness.finished
-}
-
 /// Looks at one folder: what is held of it if nothing changed, else what is read of it now; `None` if it is no worker.
 pub(super) fn look(
     source: &Source,
@@ -106,18 +102,20 @@ pub(super) fn look(
     let Some(glance) = source.format.glance(&*folder, path)? else { return Ok(None) };
     let same = old.filter(|old| old.glance.key == glance.key);
     if let Some(old) = same.filter(|old| old.worker.whole) {
-        *old.checked.lock() = now;
+        *old.checked.lock() = Some(now);
         return Ok(Some(Arc::clone(old)));
     }
     // Another folder under the old name has nothing to do with what was there before.
     let last_good = old.filter(|old| old.glance.identity == glance.identity).map(|old| &old.worker);
     let worker = source.format.worker(&*folder, path, last_good);
     if let Some(old) = same.filter(|old| old.worker == worker) {
-        *old.checked.lock() = now;
+        *old.checked.lock() = Some(now);
         return Ok(Some(Arc::clone(old)));
     }
-    let (key, checked, stamp) = (key(&glance, &worker), Mutex::new(now), Mutex::new(None));
-    Ok(Some(Arc::new(Entry { worker, source: number, key, glance, checked, stamp })))
+    let (key, checked) = (key(&glance, &worker), Mutex::new(Some(now)));
+    // What has changed lately may go on to.
+    let stirred = Mutex::new(old.and_then(|old| *old.stirred.lock()));
+    Ok(Some(Arc::new(Entry { worker, source: number, key, glance, checked, stamp: Mutex::default(), stirred })))
 }
 
 /// Changes with everything that a worker tells. What was read as a whole follows from what was glanced at; else it also

@@ -1,6 +1,6 @@
 //! A store together with the format of its traces, as named on the command line or found by itself.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::cache::DiskCache;
 use crate::error::{Error, Result};
 use crate::model::{PassedOver, Reason};
 use crate::name::{RelPath, printable};
-use crate::store::{Disk, Entry, File, Meta, Store, Unshared};
+use crate::store::{Disk, Entry, File, Meta, Store, Unshared, Watch, is_local};
 use crate::trace::{ClaudeCode, Fit, Format, Swarmlet};
 
 /// A store and how to read it.
@@ -161,14 +161,23 @@ impl Source {
     }
 
     /// Whether no more is to be expected of a worker.
-    pub(super) fn is_settled(&self, entry: &super::Entry) -> bool {
-        self.format.finishes() && !entry.is_moving()
+    pub(super) fn is_settled(&self, entry: &super::Entry, freshness: super::Freshness) -> bool {
+        self.format.finishes() && !entry.is_moving() && !entry.is_stirred(freshness.finished)
     }
 
     /// The folders on disk beneath which all of it lies that is read.
     pub(super) fn roots(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let stores = [Some(&self.store), self.outputs.as_ref()].into_iter().flatten();
         stores.filter_map(|store| store.root()).chain(self.cache.iter().chain(&self.index).map(|cache| cache.root()))
+    }
+
+    /// How many of its folders can be watched; `None` where its file system does not tell of changes by others. Errors: the
+    /// system watches nothing for this process.
+    pub fn watchable(&self) -> Result<Option<usize>> {
+        match self.store.place(&RelPath::root())? {
+            Some(place) if is_local(place.as_fd()) => Watch::new().map(|watch| Some(watch.most())),
+            _ => Ok(None),
+        }
     }
 
     /// Whether opening it again would find another folder in its place, or outputs where there were none.

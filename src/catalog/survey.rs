@@ -75,13 +75,19 @@ impl Access {
     }
 }
 
-/// Walks a worker's folder, entered as `store`. With `files`, also lists all files there, sorted by path.
-pub(super) fn survey(store: &dyn Store, files: Option<&mut Vec<FileStat>>) -> Result<Stamp> {
+/// Walks a worker's folder, entered as `store`. With `files`, also lists all files there, sorted by path. Of a folder on
+/// disk, `enter` is told of each folder before anything in it is looked at.
+pub(super) fn survey(
+    store: &dyn Store,
+    files: Option<&mut Vec<FileStat>>,
+    enter: &mut dyn FnMut(&RelPath),
+) -> Result<Stamp> {
     if let Some(sources) = store.made_of() {
         return of_made(store, &sources?, files);
     }
+    enter(&RelPath::root());
     let own = store.stat(&RelPath::root())?;
-    let mut walk = Walk::of(store, &own, files);
+    let mut walk = Walk::of(store, &own, files, enter);
     walk.note(&RelPath::root(), &own);
     walk.folder(&RelPath::root(), 0)?;
     Ok(walk.stamp())
@@ -128,13 +134,14 @@ fn of_made(store: &dyn Store, sources: &[Meta], files: Option<&mut Vec<FileStat>
         Some(first) => *first,
         None => store.stat(&RelPath::root())?,
     };
-    let mut walk = Walk::of(store, &own, None);
+    let mut enter = |_: &RelPath| {};
+    let mut walk = Walk::of(store, &own, None, &mut enter);
     sources.iter().for_each(|meta| walk.note(&RelPath::root(), meta));
     let stamp = Stamp { files: 0, bytes: 0, ..walk.stamp() };
     if files.is_none() {
         return Ok(stamp);
     }
-    let mut walk = Walk::of(store, &own, files);
+    let mut walk = Walk::of(store, &own, files, &mut enter);
     walk.folder(&RelPath::root(), 0)?;
     Ok(Stamp { files: walk.stamp.files, bytes: walk.stamp.bytes, ..stamp })
 }
@@ -145,10 +152,16 @@ struct Walk<'a> {
     left: u64,
     stamp: Stamp,
     files: Option<&'a mut Vec<FileStat>>,
+    enter: &'a mut dyn FnMut(&RelPath),
 }
 
 impl<'a> Walk<'a> {
-    fn of(store: &'a dyn Store, own: &Meta, files: Option<&'a mut Vec<FileStat>>) -> Walk<'a> {
+    fn of(
+        store: &'a dyn Store,
+        own: &Meta,
+        files: Option<&'a mut Vec<FileStat>>,
+        enter: &'a mut dyn FnMut(&RelPath),
+    ) -> Walk<'a> {
         let stamp = Stamp {
             key: [0; 16],
             newest: own.mtime,
@@ -158,7 +171,7 @@ impl<'a> Walk<'a> {
             skipped: Skipped::default(),
             access: Access::of(own),
         };
-        Walk { store, hash: blake3::Hasher::new(), left: ENTRIES_MAX, stamp, files }
+        Walk { store, hash: blake3::Hasher::new(), left: ENTRIES_MAX, stamp, files, enter }
     }
 
     /// What was found.
@@ -192,7 +205,10 @@ impl<'a> Walk<'a> {
             };
             self.note(&inner, &meta);
             let inside = match meta.kind {
-                Kind::Folder if depth < DEPTH_MAX => self.folder(&inner, depth + 1),
+                Kind::Folder if depth < DEPTH_MAX => {
+                    (self.enter)(&inner);
+                    self.folder(&inner, depth + 1)
+                }
                 Kind::Folder => Err(Error::NameTooLong),
                 _ => Ok(()),
             };

@@ -4,6 +4,7 @@
 //! serde writes both as JSON. Nothing is changed. What may never answer, or may not be survived, is left to another
 //! process with a limit, and the looks are made side by side, so that the whole takes no longer than the slowest.
 
+mod changes;
 mod finding;
 mod fuse;
 mod kernel;

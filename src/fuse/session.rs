@@ -9,10 +9,13 @@ use std::time::Duration;
 
 use fuser::{BackgroundSession, Config, Filesystem, MountOption, SessionACL};
 
+use tracing::info;
+
 use super::Door;
 use super::confine::confine;
 use super::pool::Pool;
 use super::searches::Searches;
+use super::watch::{self, Watching};
 use crate::tree::Tree;
 
 /// At least so many threads read from the kernel, and as many answer what takes longer.
@@ -31,6 +34,7 @@ pub enum Access {
 pub struct Session {
     /// Never dropped: fuser would then unmount whatever is mounted at the same path by that time.
     _threads: ManuallyDrop<BackgroundSession>,
+    _watching: Option<Watching>,
     tree: Arc<Tree>,
     ended: mpsc::Receiver<()>,
 }
@@ -41,22 +45,28 @@ pub fn mount(tree: impl Into<Arc<Tree>>, mountpoint: &Path, access: Access) -> i
     let threads = thread::available_parallelism().map_or(THREADS, |cores| cores.get().max(THREADS));
     let (sender, ended) = mpsc::channel();
     let (tree, (pool, workers)) = (tree.into(), Pool::new());
-    let door = Door { tree: tree.clone(), searches: Searches::new(pool.clone()), pool, _ended: sender };
+    if let Err(error) = tree.pass_through() {
+        info!("files are read by this program, since the kernel would leave times of access: {error}");
+    }
+    let searches = Searches::new(pool.clone());
+    let door = Door { tree: tree.clone(), searches, pool, passed: Arc::default(), _ended: sender };
     let session = open(door, mountpoint, access, threads)?;
     // A thread that is confined starts only confined ones; this one must unmount in the end.
-    let served = thread::scope(|scope| {
-        let start = || {
+    let served: io::Result<_> = thread::scope(|scope| {
+        let start = || -> io::Result<_> {
             confine(&tree.roots());
             workers.start(threads)?;
-            session.spawn()
+            let watching = watch::start(tree.clone(), session.notifier())?;
+            Ok((session.spawn()?, watching))
         };
         thread::Builder::new()
             .name("confine".into())
             .spawn_scoped(scope, start)?
             .join()
             .map_err(|_| io::Error::other("the threads that serve could not be started"))?
-    })?;
-    Ok(Session { _threads: ManuallyDrop::new(served), tree, ended })
+    });
+    let (served, watching) = served?;
+    Ok(Session { _threads: ManuallyDrop::new(served), _watching: watching, tree, ended })
 }
 
 /// Mounts `filesystem` at `mountpoint`, read-only, to be served by `threads` threads.

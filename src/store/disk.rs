@@ -2,10 +2,12 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rustix::fs::{Dir, FileType, Mode, OFlags, Statx, StatxTimestamp};
 
 use super::acl::Held;
+use super::unstamped::unstamped;
 use super::{Entry, File, Identity, Kind, Meta, Store, Time, acl, beneath};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath, printable};
@@ -17,6 +19,8 @@ pub struct Disk {
     path: PathBuf,
     /// What was said when it was opened, beside that it is a folder.
     flags: OFlags,
+    /// The same folder on a mount without times of access.
+    unstamped: OnceLock<OwnedFd>,
 }
 
 impl Disk {
@@ -33,7 +37,7 @@ impl Disk {
     fn open_with(path: &Path, more: OFlags) -> Result<Disk> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | more;
         let root = rustix::fs::open(path, OFlags::RDONLY | flags, Mode::empty())?;
-        Ok(Disk { root, path: path.to_path_buf(), flags })
+        Ok(Disk { root, path: path.to_path_buf(), flags, unstamped: OnceLock::new() })
     }
 }
 
@@ -83,6 +87,10 @@ impl Store for Disk {
         Ok(Box::new(OpenFile(beneath::open_file(self.root.as_fd(), path)?)))
     }
 
+    fn place(&self, path: &RelPath) -> Result<Option<OwnedFd>> {
+        beneath::locate(self.root.as_fd(), path).map(Some)
+    }
+
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
         let root = beneath::locate(self.root.as_fd(), path)?;
         beneath::kind_of(&beneath::statx(root.as_fd())?).must_be(Kind::Folder)?;
@@ -90,7 +98,20 @@ impl Store for Disk {
             root,
             path: self.path.join(path.as_os_str()),
             flags: OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::DIRECTORY,
+            unstamped: OnceLock::new(),
         }))
+    }
+
+    fn pass_through(&self) -> Result<()> {
+        if self.unstamped.get().is_none() {
+            let root = unstamped(self.root.as_fd())?;
+            let _ = self.unstamped.set(root);
+        }
+        Ok(())
+    }
+
+    fn backing(&self, path: &RelPath) -> Result<Option<OwnedFd>> {
+        self.unstamped.get().map(|root| beneath::open_file(root.as_fd(), path)).transpose()
     }
 }
 
@@ -119,6 +140,11 @@ fn meta(fd: BorrowedFd<'_>, held: Held) -> Result<Meta> {
         mtime: time(&stat.stx_mtime),
         ctime: time(&stat.stx_ctime),
     })
+}
+
+/// What is open behind a descriptor.
+pub fn identity_of(fd: BorrowedFd<'_>) -> Result<Identity> {
+    beneath::statx(fd).map(|stat| identity(&stat))
 }
 
 fn identity(stat: &Statx) -> Identity {

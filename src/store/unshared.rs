@@ -4,7 +4,7 @@
 //! one owner reads through this. It wraps any store and asks it for nothing but what stat tells. It knows no owners
 //! and has no opinion on folders, whose links are those of their own making.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use super::{Entry, File, Kind, Meta, Store};
@@ -66,6 +66,18 @@ impl Store for Unshared {
         // What counts is the file that is open: another one, or a further link, may have come since the look.
         judged(file.meta()?).kind.must_be(Kind::File)?;
         Ok(file)
+    }
+
+    fn place(&self, path: &RelPath) -> Result<Option<OwnedFd>> {
+        self.0.place(path)
+    }
+
+    fn pass_through(&self) -> Result<()> {
+        self.0.pass_through()
+    }
+
+    fn backing(&self, path: &RelPath) -> Result<Option<OwnedFd>> {
+        self.0.backing(path)
     }
 
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {

@@ -1,5 +1,6 @@
 //! Attributes of a node: those of its source, less every permission to change or run with other rights.
 
+use super::inode::Signature;
 use crate::catalog::Access;
 use crate::store::{Identity, Kind, Meta, Time};
 
@@ -57,6 +58,11 @@ pub struct Attr {
 }
 
 impl Attr {
+    /// What tells one state of it from another.
+    pub(super) fn signature(&self) -> Signature {
+        (self.mtime, self.ctime, self.size)
+    }
+
     /// Of a file or folder of the store.
     pub(super) fn of_source(meta: &Meta) -> Attr {
         let kind = if meta.kind == Kind::Folder { NodeKind::Folder } else { NodeKind::File };

@@ -3,7 +3,8 @@
 
 use super::NodeKind;
 use super::attr::Attr;
-use super::namespace::{Listed, Namespace, Node};
+use super::namespace::{Listed, Namespace};
+use super::node::Node;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::render::Scope;

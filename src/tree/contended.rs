@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Ino;
-use super::namespace::Node;
+use super::node::Node;
 use crate::store::File;
 
 /// So many nodes are remembered and so many files kept, those used last. Of one file that is replaced all the time

@@ -28,8 +28,17 @@ pub(super) enum Handle {
     Bytes(Arc<[u8]>),
     /// A file of the store, and the inode it was opened by.
     File(Ino, Arc<dyn File>),
-    /// A folder, as it was when last read from its start.
-    Folder(Arc<Mutex<Arc<[Item]>>>),
+    /// A folder.
+    Folder(Arc<Mutex<Listing>>),
+}
+
+/// The entries of an open folder.
+#[derive(Default)]
+pub(super) struct Listing {
+    /// As they were when last read; nothing where that was not done yet.
+    pub(super) items: Option<Arc<[Item]>>,
+    /// Whether somebody was given them.
+    pub(super) given: bool,
 }
 
 /// All that is open.

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::Ino;
 use super::attr::Ident;
-use super::namespace::Node;
+use super::node::Node;
 use super::versions::Version;
 use crate::error::{Error, Result};
 use crate::store::Time;
@@ -15,8 +16,9 @@ use crate::store::Time;
 /// The root's number.
 pub const ROOT: Ino = 1;
 
-/// When a file was opened: last change, last change of the inode, size. Equal means that cached pages are right.
-type Signature = (Time, Time, u64);
+/// The state of a file or folder: last change, last change of the inode, size. Equal means that what was read of it is
+/// right.
+pub(super) type Signature = (Time, Time, u64);
 
 /// What is known of an inode.
 #[derive(Clone)]
@@ -26,7 +28,10 @@ pub(super) struct Slot {
     /// Of a generated file.
     pub(super) version: Option<Arc<Version>>,
     lookups: u64,
-    opened: Option<Signature>,
+    /// The state of what is in the kernel's cache, as a hash, and since when it is there.
+    cached: Option<(u64, Instant)>,
+    /// The state that the kernel was told last, as a hash, and when.
+    told: Option<(u64, Instant)>,
 }
 
 /// All inodes that the kernel knows.
@@ -38,7 +43,7 @@ pub(super) struct Inodes<H = RandomState> {
 
 impl Inodes {
     pub(super) fn new() -> Inodes {
-        let root = Slot { node: Node::Root, ident: Ident::Fixed, version: None, lookups: 1, opened: None };
+        let root = Slot { node: Node::Root, ident: Ident::Fixed, version: None, lookups: 1, cached: None, told: None };
         Inodes { slots: HashMap::from([(ROOT, root)]), hasher: RandomState::new() }
     }
 }
@@ -62,7 +67,8 @@ impl<H: BuildHasher> Inodes<H> {
 
     pub(super) fn look_up(&mut self, node: Node, ident: Ident, version: Option<Arc<Version>>) -> Ino {
         let number = self.number(&node, ident);
-        let slot = self.slots.entry(number).or_insert(Slot { node, ident, version: None, lookups: 0, opened: None });
+        let new = Slot { node, ident, version: None, lookups: 0, cached: None, told: None };
+        let slot = self.slots.entry(number).or_insert(new);
         slot.version = version;
         slot.lookups += 1;
         number
@@ -83,9 +89,41 @@ impl<H: BuildHasher> Inodes<H> {
         self.slots.get(&ino).cloned().ok_or(Error::Stale)
     }
 
-    /// Notes that a file was opened in this state; says whether it was in the same when opened before.
-    pub(super) fn opened(&mut self, ino: Ino, signature: Signature) -> bool {
-        self.slots.get_mut(&ino).is_some_and(|slot| slot.opened.replace(signature) == Some(signature))
+    /// Notes that a file or folder was opened in this state; says whether what the kernel has cached of it is of the
+    /// same, and no older than `most`.
+    pub(super) fn opened(&mut self, ino: Ino, signature: Signature, most: Duration) -> bool {
+        let now = self.hasher.hash_one(signature);
+        let Some(slot) = self.slots.get_mut(&ino) else { return false };
+        let kept = slot.cached.is_some_and(|(state, since)| state == now && since.elapsed() < most);
+        if !kept {
+            slot.cached = Some((now, Instant::now()));
+        }
+        kept
+    }
+
+    /// Notes the state that the kernel is told.
+    pub(super) fn told(&mut self, ino: Ino, signature: Signature) {
+        let now = self.hasher.hash_one(signature);
+        if let Some(slot) = self.slots.get_mut(&ino) {
+            slot.told = Some((now, Instant::now()));
+        }
+    }
+
+    /// Whether the kernel was told another state than this, and that longer ago than `moment`. Says so once: it is
+    /// expected to ask anew.
+    pub(super) fn is_outdated(&mut self, ino: Ino, signature: Signature, moment: Duration) -> bool {
+        let now = self.hasher.hash_one(signature);
+        let Some((state, at)) = self.slots.get_mut(&ino).and_then(|slot| slot.told.as_mut()) else { return false };
+        let outdated = *state != now && at.elapsed() >= moment;
+        if outdated {
+            *at = Instant::now();
+        }
+        outdated
+    }
+
+    /// The numbers whose node is one that `wanted` says.
+    pub(super) fn those(&self, wanted: impl Fn(&Node) -> bool) -> Vec<Ino> {
+        self.slots.iter().filter(|(_, slot)| wanted(&slot.node)).map(|(ino, _)| *ino).collect()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -161,9 +199,32 @@ mod tests {
     fn pages_are_kept_only_if_nothing_changed_since_the_last_open() {
         let mut inodes = Inodes::new();
         let ino = inodes.look_up(worker("a"), Ident::Fixed, None);
+        let (then, always) = (Time { secs: 1, nanos: 1 }, Duration::MAX);
+        assert!(!inodes.opened(ino, (then, then, 5), always));
+        assert!(inodes.opened(ino, (then, then, 5), always));
+        assert!(!inodes.opened(ino, (then, then, 5), Duration::ZERO));
+        assert!(!inodes.opened(ino, (then, then, 6), always));
+    }
+
+    #[test]
+    fn who_was_told_another_state_too_long_ago_has_to_ask_anew_once() {
+        let mut inodes = Inodes::new();
+        let ino = inodes.look_up(worker("a"), Ident::Fixed, None);
         let then = Time { secs: 1, nanos: 1 };
-        assert!(!inodes.opened(ino, (then, then, 5)));
-        assert!(inodes.opened(ino, (then, then, 5)));
-        assert!(!inodes.opened(ino, (then, then, 6)));
+        assert!(!inodes.is_outdated(ino, (then, then, 5), Duration::ZERO), "nothing was told");
+        inodes.told(ino, (then, then, 5));
+        assert!(!inodes.is_outdated(ino, (then, then, 5), Duration::ZERO));
+        let hour = Duration::from_secs(3_600);
+        assert!(!inodes.is_outdated(ino, (then, then, 6), hour), "told a moment ago");
+        assert!(inodes.is_outdated(ino, (then, then, 6), Duration::ZERO));
+        assert!(!inodes.is_outdated(ino, (then, then, 6), hour), "said once");
+    }
+
+    #[test]
+    fn the_inodes_of_a_worker_are_found() {
+        let mut inodes = Inodes::new();
+        let [a, b] = ["a", "b"].map(|id| inodes.look_up(worker(id), Ident::Fixed, None));
+        assert_eq!(inodes.those(|node| *node == worker("a")), [a]);
+        assert_ne!(a, b);
     }
 }

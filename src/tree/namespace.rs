@@ -3,11 +3,14 @@
 //! Names that are asked and not listed (`evidence.4k.txt`) answer in [`Namespace::child`] and are in no listing.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::NodeKind;
-use super::attr::Attr;
+use super::attr::{Attr, Ident};
 use super::by::{By, by_target};
+use super::inode::Signature;
+use super::node::Node;
 use super::versions::{Version, Versions};
+use super::{NodeKind, TTL, TTL_VERSION};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::render::ask::{self, Ask};
@@ -18,64 +21,6 @@ use crate::render::{Generated, LISTED, Renderer, Scope, grep, search};
 use crate::store::{Entry, File, Kind, Time};
 use crate::view::{Member, View, Visible};
 
-/// A place in the tree.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Node {
-    /// The root.
-    Root,
-    /// `workers/`.
-    Workers,
-    /// `runs/`.
-    Runs,
-    /// `runs/latest`.
-    Latest,
-    /// `runs/<run>/`.
-    Run(Name),
-    /// `runs/<run>/workers/`.
-    RunWorkers(Name),
-    /// `runs/<run>/workers/<worker>`.
-    RunWorker(Name, Name),
-    /// `workers/<worker>/`.
-    Worker(Name),
-    /// `workers/<worker>/children/`, where it has any.
-    Children(Name),
-    /// `workers/<worker>/children/<child>`.
-    Child(Name, Name),
-    /// A file or folder of a worker's own.
-    Own {
-        /// The worker.
-        worker: Name,
-        /// The path in its folder, as on disk.
-        path: RelPath,
-    },
-    /// `supervisor/` and what is in it.
-    Supervisor(RelPath),
-    /// The store's own list of workers.
-    StoreIndex,
-    /// `since/`, which is asked and not listed.
-    Since,
-    /// `by/` and what is in it.
-    By(By),
-    /// A folder in which something is asked of all, a run, a worker or a selection: `grep/`.
-    Ask(Scope, Ask),
-    /// A generated file.
-    Generated(Scope, Generated),
-    /// `workers/index.json`: the root's under a second name. It has an inode of its own, since who meets one inode twice
-    /// (du, say) takes it for one file.
-    WorkersIndex,
-}
-
-impl Node {
-    /// The generated file that it is.
-    pub(super) fn generated(&self) -> Option<(Scope, Generated)> {
-        match self {
-            Node::Generated(scope, file) => Some((scope.clone(), file.clone())),
-            Node::WorkersIndex => Some((Scope::Swarm, Generated::Index)),
-            _ => None,
-        }
-    }
-}
-
 const WORKERS: &str = "workers";
 const RUNS: &str = "runs";
 const SUPERVISOR: &str = "supervisor";
@@ -84,7 +29,25 @@ const README: &str = "README.md";
 const SINCE: &str = "since";
 const BY: &str = "by";
 
+/// The entries of a folder that has not changed for so long may be kept.
+const QUIET: Duration = Duration::from_secs(1);
+
 pub(super) type Listed = (Name, Node, NodeKind);
+
+/// What a node is, and how long that may be believed.
+pub(super) struct Told {
+    pub(super) attr: Attr,
+    /// Of a generated file.
+    pub(super) version: Option<Arc<Version>>,
+    pub(super) ttl: Duration,
+}
+
+/// A folder that lies in the store.
+pub(super) struct Stored {
+    pub(super) ident: Ident,
+    /// What its entries are to be believed by, and how long, where they may be kept.
+    pub(super) kept: Option<(Signature, Duration)>,
+}
 
 /// The tree's names over a renderer and its view.
 pub(super) struct Namespace {
@@ -179,9 +142,10 @@ impl Namespace {
         }
     }
 
-    /// What a node is now; with the version, if it is a generated file. [`Error::NotFound`] if nothing is behind it.
-    pub(super) fn attr(&self, node: &Node) -> Result<(Attr, Option<Arc<Version>>)> {
+    /// What a node is now. [`Error::NotFound`] if nothing is behind it.
+    pub(super) fn attr(&self, node: &Node) -> Result<Told> {
         let view = self.view();
+        let mut ttl = TTL;
         let attr = match node {
             Node::Root | Node::Workers | Node::Runs | Node::Since | Node::Ask(Scope::Swarm, _) => {
                 Attr::of_folder(&view.root_meta()?, view.newest(&view.visible())?)
@@ -207,12 +171,19 @@ impl Namespace {
             Node::Worker(worker) | Node::Ask(Scope::Worker(worker), _) => {
                 let member = view.worker(worker)?;
                 let attr = Attr::of_source(&view.stat(&member, &RelPath::root())?);
-                Attr { mtime: view.stamp(&member, true)?.newest, ..attr }
+                let attr = Attr { mtime: view.stamp(&member, true)?.newest, ..attr };
+                ttl = view.holds(&member);
+                attr
             }
             Node::By(by) => self.by_attr(by)?,
             Node::Ask(Scope::Workers(_), _) => return Err(Error::NotFound),
             Node::Ask(Scope::Selected(selection), _) => self.by_attr(&By::Selection(selection.clone()))?,
-            Node::Own { worker, path } => Attr::of_source(&view.stat(&*view.worker(worker)?, path)?),
+            Node::Own { worker, path } => {
+                let member = view.worker(worker)?;
+                let attr = Attr::of_source(&view.stat(&member, path)?);
+                ttl = view.holds(&member);
+                attr
+            }
             Node::Supervisor(path) => {
                 let place = view.supervisor()?.ok_or(Error::NotFound)?;
                 Attr::of_source(&view.shared_stat(&place, path)?)
@@ -224,10 +195,31 @@ impl Namespace {
             Node::Generated(..) | Node::WorkersIndex => {
                 let file = node.generated().ok_or(Error::IsADirectory)?;
                 let version = self.versions.current(&self.renderer, &file)?;
-                return Ok((version.attr, Some(version)));
+                return Ok(Told { attr: version.attr, version: Some(version), ttl: TTL_VERSION });
             }
         };
-        Ok((attr, None))
+        Ok(Told { attr, version: None, ttl })
+    }
+
+    /// What a worker's folder, or one in it, is now; `None` for all others.
+    pub(super) fn stored_folder(&self, node: &Node) -> Result<Option<Stored>> {
+        let view = self.view();
+        let (worker, path) = match node {
+            Node::Worker(worker) => (worker, &RelPath::root()),
+            Node::Own { worker, path } => (worker, path),
+            _ => return Ok(None),
+        };
+        let member = view.worker(worker)?;
+        let attr = Attr::of_source(&view.stat(&member, path)?);
+        if attr.kind != NodeKind::Folder {
+            return Err(Error::NotADirectory);
+        }
+        // What a worker's folder lists beside its own is one folder more where it has children.
+        let more = matches!(node, Node::Worker(_)) && !view.visible().children(worker).is_empty();
+        // A change within the same tick of the clock as the last one could not be told from it.
+        let quiet = attr.ctime.to_system().elapsed().is_ok_and(|age| age >= QUIET);
+        let kept = quiet.then(|| ((attr.mtime, attr.ctime, more.into()), view.holds(&member)));
+        Ok(Some(Stored { ident: attr.ident, kept }))
     }
 
     /// The entries of a folder, sorted by name.
@@ -366,13 +358,13 @@ impl Namespace {
 
     /// The lines that match in the files at a node; `None` where no worker's files are.
     pub(super) fn grep(&self, node: &Node, query: &grep::Query) -> Result<Option<grep::Answer>> {
-        let Some((scope, under)) = searched(node) else { return Ok(None) };
+        let Some((scope, under)) = node.searched() else { return Ok(None) };
         self.renderer.grep(&scope, &grep::Query { under, ..query.clone() }).map(Some)
     }
 
     /// The passages that bear on words in the files at a node; `None` where no worker's files are.
     pub(super) fn search(&self, node: &Node, query: &search::Query) -> Result<Option<search::Answer>> {
-        let Some((scope, under)) = searched(node) else { return Ok(None) };
+        let Some((scope, under)) = node.searched() else { return Ok(None) };
         self.renderer.search(&scope, &search::Query { under, ..query.clone() }).map(Some)
     }
 
@@ -415,18 +407,6 @@ fn asked(scope: Scope, name: &Name) -> Result<Node> {
         return Ok(Node::Generated(scope, file));
     }
     Ask::named(name).map(|ask| Node::Ask(scope, ask)).ok_or(Error::NotFound)
-}
-
-/// Whose files are searched that are at a node, and which of them.
-fn searched(node: &Node) -> Option<(Scope, Option<RelPath>)> {
-    Some(match node {
-        Node::Root | Node::Workers | Node::Runs => (Scope::Swarm, None),
-        Node::Run(run) | Node::RunWorkers(run) => (Scope::Run(run.clone()), None),
-        Node::Worker(worker) => (Scope::Worker(worker.clone()), None),
-        Node::Own { worker, path } => (Scope::Worker(worker.clone()), Some(path.clone())),
-        Node::By(By::Selection(selection)) => (Scope::Selected(selection.clone()), None),
-        _ => return None,
-    })
 }
 
 /// What a name asks for at the root alone.

@@ -129,7 +129,7 @@ impl Tree {
 
     /// The entries of a folder, sorted by name.
     pub fn listed(&self, folder: Ino) -> Result<Arc<[Item]>> {
-        let opened = self.open_folder(folder)?;
+        let opened = self.open_folder(folder)?.fh;
         let items = self.entries(folder, opened, false);
         self.release(opened);
         items

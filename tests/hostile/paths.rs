@@ -283,7 +283,7 @@ fn ask(tree: &Tree, from: Ino, path: &[u8]) -> Result<Vec<u8>> {
             bytes
         }
         NodeKind::Folder => {
-            let fh = tree.open_folder(last.0)?;
+            let fh = tree.open_folder(last.0)?.fh;
             let items = tree.entries(last.0, fh, false)?;
             tree.release(fh);
             Ok(items.iter().map(|item| item.name.as_bytes().to_vec()).collect::<Vec<_>>().join(&b'/'))

@@ -97,7 +97,7 @@ pub fn names(tree: &Tree, path: impl AsRef<[u8]>) -> Result<Vec<Vec<u8>>> {
 }
 
 fn names_in(tree: &Tree, ino: Ino) -> Result<Vec<Vec<u8>>> {
-    let fh = tree.open_folder(ino)?;
+    let fh = tree.open_folder(ino)?.fh;
     let items = tree.entries(ino, fh, false);
     tree.release(fh);
     let names: Vec<Vec<u8>> = items?.iter().map(|item| item.name.as_bytes().to_vec()).collect();

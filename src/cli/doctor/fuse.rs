@@ -93,7 +93,9 @@ fn mounting(tried: Result<(), Failure>, root: bool, fusermount: Option<&str>) ->
 fn passthrough(tried: Result<(), Failure>) -> Finding {
     let none = |why: String| Finding::note("fuse", "passthrough", format!("passthrough is not available: {why}"));
     match tried {
-        Ok(()) => Finding::ok("fuse", "passthrough", "passthrough is available (and not used yet)"),
+        Ok(()) => {
+            Finding::ok("fuse", "passthrough", "passthrough is available: the kernel reads large files by itself")
+        }
         Err(Failure::Unreadable(error)) => match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::OPNOTSUPP) => none("this kernel does not offer it, Linux 6.9 or later does".into()),
             Some(Errno::PERM) => none("only root of the machine may use it".into()),

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::changes;
 use super::finding::Finding;
 use super::transcripts::Transcripts;
 use super::workers::Workers;
@@ -178,8 +179,9 @@ impl Stores {
     fn read(&mut self, sources: Vec<(usize, PathBuf, Source)>, arguments: &DoctorArgs) {
         let of_format =
             |source: &Source| (source.format().name(), source.format().sign(), source.format().makes_folders());
+        let of_source = |source: &Source| (of_format(source), source.watchable());
         let (places, sources): (Vec<_>, Vec<Source>) =
-            sources.into_iter().map(|(place, path, source)| ((place, path, of_format(&source)), source)).unzip();
+            sources.into_iter().map(|(place, path, source)| ((place, path, of_source(&source)), source)).unzip();
         let freshness = Freshness { unfinished: NEVER_AGAIN, finished: NEVER_AGAIN };
         let (owner, run) = (arguments.owner.clone(), arguments.run.as_deref());
         // A run is narrowed out of all that the one who asks may see.
@@ -192,13 +194,16 @@ impl Stores {
             }
         };
         let visible = view.visible();
-        for (number, (place, path, (format, sign, made))) in places.into_iter().enumerate() {
+        for (number, (place, path, ((format, sign, made), watchable))) in places.into_iter().enumerate() {
             let workers = Workers::of(&visible, number);
             let transcripts = made.then(|| Transcripts::of(&view, &visible, number));
             if let Some(facts) = self.stores.get_mut(place) {
                 let described = format!("{} ({}): {format}", facts.path, facts.why);
                 let found = workers.findings(&path, &described, sign, owner.as_deref());
                 self.findings.extend(found.into_iter().map(|finding| finding.about(&facts.path)));
+                // What is made of transcripts is looked at each second in any case.
+                let changes = (!made).then(|| changes::finding(watchable, workers.total()).about(&facts.path));
+                self.findings.extend(changes);
                 let found = transcripts.iter().map(|transcripts| transcripts.finding().about(&facts.path));
                 self.findings.extend(found);
                 (facts.format, facts.workers, facts.transcripts) = (Some(format.into()), Some(workers), transcripts);

@@ -146,6 +146,11 @@ impl Workers {
         workers
     }
 
+    /// How many there are.
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+
     fn note_flaws(&mut self, member: &Member) {
         let worker = &member.entry.worker;
         let mut add = |wrong, why: Option<String>| {

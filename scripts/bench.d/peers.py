@@ -1,0 +1,204 @@
+"""A worker's own files alone, beside the native folder and file systems that show a folder again.
+
+All settings show one store, mounted once and read by the same commands with the same paths. A round runs one operation
+in every setting, in an order that is dealt anew, and then the next operation.
+"""
+import json
+import os
+import random
+import shutil
+import sys
+from pathlib import Path
+from statistics import median
+
+import table
+from place import Wrong
+
+TITLE = "Beside other file systems"
+ROUNDS = 5
+NATIVE, SMALL = "native", "open, read, close of each output"
+MIB = 1 << 20
+READS = 20_000
+OTHER_FILES = 4  # of each worker that is made, beside its outputs
+READER = Path(__file__).with_name("reader.py")
+LARGE = Path("workers/large/tool_calls/001_run_command.txt")
+PEERS = {
+    "bindfs": ["bindfs", "-f", "--multithreaded", "--no-allow-other", "-o", "ro", "STORE"],
+    "mergerfs": ["mergerfs", "-f", "-o", "ro", "STORE"],
+    "fuse-overlayfs": ["fuse-overlayfs", "-f", "-o", "ro,lowerdir=STORE"],
+}
+NOTE = """\
+{workers:,} workers of {files} files, their outputs of about {bytes:,} bytes, a third of the workers running; one file
+of {large:,} MiB. Native: milliseconds. Others: times the native of the same round. The median (smallest-largest) of
+the rounds, after one that is not counted; upcalls: the median. A round goes operation by operation, the settings in
+shuffled order; so what a setting forgets after a second it has mostly forgotten. The first four are over
+`workers/worker-*/tool_calls`, named one by one; the large file is read once more, untimed, before each time that it is
+timed; the time of the random reads is that of the reads alone.
+"""
+AFTER = """
+The reader of small files is a loop in Python: of the {native:.1f} µs that a file takes it in the native folder, at most
+{reader:.1f} are its own (so long does it take for /dev/null). The others are mounted by
+
+```
+{commands}
+```
+"""
+
+
+def options(parser, count, _):
+    parser.add_argument("--workers", type=count, default=1000)
+    parser.add_argument("--files", type=count, default=20, help="of each worker, with the four that are no outputs")
+    parser.add_argument("--bytes", type=count, default=4096, help="of each output")
+    parser.add_argument("--large", type=count, default=1024, help="of one output of one more worker, in MiB")
+
+
+def programs(_):
+    return [*((peer, peer) for peer in PEERS), ("find", "findutils"), ("ls", "coreutils"), ("grep", "grep"),
+            ("rg", "ripgrep"), ("fio", "fio")]
+
+
+class Command:
+    """A command whose output must be the same in every setting, line by line or at least in how many there are."""
+
+    before = None
+
+    def __init__(self, words, same=sorted):
+        self.words, self.same = words, same
+        self.fine = (0, 1) if words[0] in ("grep", "rg") else (0,)  # with 1 they end where nothing is found
+
+    def __call__(self, place, folder):
+        took = place.run(self.words, folder, place.output, self.fine)
+        return took, self.same(place.output.read_bytes().splitlines())
+
+
+class Sequential:
+    """The large file by cat, into nothing. It is read just before: what is idle may be taken from memory."""
+
+    before = ["cat", LARGE]
+
+    def __call__(self, place, folder):
+        return place.run(["cat", LARGE], folder), None
+
+
+class Random:
+    """Random reads of the large file by fio. The time is that of the reads alone, as fio measures each."""
+
+    before = ["cat", LARGE]
+    words = ["fio", "--name=read", f"--filename={LARGE}", "--readonly", "--rw=randread", "--bs=4k", "--ioengine=psync",
+             "--direct=0", "--invalidate=0", f"--number_ios={READS}", "--norandommap", "--randseed=1",
+             "--allow_file_create=0", "--output-format=json"]
+
+    def __call__(self, place, folder):
+        read = json.loads(place.ask(self.words, folder))["jobs"][0]["read"]
+        return read["lat_ns"]["mean"] * read["total_ios"] / 1e9, read["total_ios"]
+
+
+class Small:
+    """Every output opened, read and closed by so many processes."""
+
+    before = None
+
+    def __init__(self, readers, paths):
+        self.words = [sys.executable, READER, readers, paths]
+
+    def __call__(self, place, folder):
+        told = json.loads(place.ask(self.words, folder))
+        return told["seconds"], told["bytes"]
+
+
+def operations(place, store):
+    """What is measured, by the name it has in the table."""
+    folders = sorted(str(path.relative_to(store)) for path in store.glob("workers/worker-*/tool_calls"))
+    paths = place.new("paths")
+    files = sorted(path.relative_to(store) for path in store.glob("workers/worker-*/tool_calls/*"))
+    paths.write_bytes(b"".join(os.fsencode(path) + b"\0" for path in files))
+    return {
+        "`find`": Command(["find", *folders]),
+        "`ls -lR`": Command(["ls", "-lR", *folders], same=len),
+        "`grep -rc`": Command(["grep", "-rc", "connection refused", *folders]),
+        "`rg -c`": Command(["rg", "--no-config", "-uu", "-c", "connection refused", *folders]),
+        "`cat` of the large file": Sequential(),
+        f"{READS:,} random reads of it, 4 KiB": Random(),
+        SMALL: Small(1, paths),
+        "the same by four readers": Small(4, paths),
+    }
+
+
+def make(place, asked):
+    """The store: workers of so many files, and one with a large output of random bytes."""
+    if asked.files <= OTHER_FILES:
+        raise Wrong(f"--files {asked.files}: four of them are no outputs, so give at least {OTHER_FILES + 1}")
+    store = place.make(asked.workers, asked.files - OTHER_FILES, asked.bytes)
+    large = store / LARGE
+    large.parent.mkdir(parents=True)
+    record = {"worker_id": "large", "task": "Read a long log", "status": "success"}
+    (store / "workers/large/metadata.json").write_text(json.dumps(record), encoding="utf-8")
+    dice = random.Random(1)
+    with large.open("wb") as file:
+        for _ in range(asked.large):
+            file.write(dice.randbytes(MIB))
+    return store
+
+
+def mount(place, store):
+    """Mounts the store in every way."""
+    mounts = [place.swarmletfs(store)]
+    for name, words in PEERS.items():
+        mounts.append(place.mount(name, [word.replace("STORE", str(store)) for word in words]))
+    for one in mounts:
+        place.run(["cmp", store / LARGE, one.point / LARGE])
+    return mounts
+
+
+def one_round(place, store, mounts, doing):
+    """Every operation once in every setting. Returns seconds and upcalls by the operation and the setting."""
+    figures = {}
+    for name, operation in doing.items():
+        answers = {}
+        for one in random.sample([None, *mounts], len(mounts) + 1):
+            setting, folder = (one.name, one.point) if one else (NATIVE, store)
+            if operation.before:
+                place.run(operation.before, folder)
+            if one:
+                one.counter.begin()
+            took, answers[setting] = operation(place, folder)
+            figures[name, setting] = took, one.counter.since() if one else 0
+        for setting, answer in answers.items():
+            if answer != answers[NATIVE]:
+                raise Wrong(f"{name}: {setting} does not answer what the native folder does")
+    return figures
+
+
+def row(name, settings, rounds):
+    """The row of an operation: native times, then a ratio and the upcalls of each setting."""
+    native = [figures[name, NATIVE][0] for figures in rounds]
+    cells = [name, table.ms(native)]
+    for setting in settings:
+        took, upcalls = zip(*(figures[name, setting] for figures in rounds))
+        cells += [table.spread([one / other for one, other in zip(took, native)]), table.whole(upcalls)]
+    return cells
+
+
+def overhead(place, files):
+    """What the reader of small files takes by itself at most, in seconds a file."""
+    nothing = place.new("nothing")
+    nothing.write_bytes(b"/dev/null\0" * files)
+    return Small(1, nothing)(place, place.folder)[0] / files
+
+
+def measure(place, asked):
+    store = make(place, asked)
+    mounts, doing = mount(place, store), operations(place, store)
+    one_round(place, store, mounts, doing)  # warms up
+    rounds = [one_round(place, store, mounts, doing) for _ in range(asked.rounds)]
+    for one in mounts:
+        one.end()
+    print(place.upcalls.how() + "\n")
+    print(NOTE.format(**vars(asked)))
+    heads = ["", "native", *(head for one in mounts for head in (one.name, "upcalls"))]
+    print(table.markdown(heads, [row(name, [one.name for one in mounts], rounds) for name in doing]))
+    outputs = asked.workers * (asked.files - OTHER_FILES)
+    native = median(figures[SMALL, NATIVE][0] for figures in rounds) / outputs
+    commands = "\n".join(" ".join(words) + " MOUNTPOINT" for words in PEERS.values())
+    print(AFTER.format(native=native * 1e6, reader=overhead(place, outputs) * 1e6, commands=commands))
+    shutil.rmtree(store)

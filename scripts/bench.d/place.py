@@ -1,0 +1,205 @@
+"""The one folder in which everything lives: what is made, the commands that are measured, the mounts, and its end.
+
+Nothing waits for ever: whatever takes too long, the processes that serve mounts are killed, so that the kernel answers
+whoever waits for them, and then the command itself.
+"""
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import upcalls
+
+WITHIN = 600.0  # seconds; so long may a command take
+MOUNTED_WITHIN = 120.0  # and so long a mount
+ENDED_WITHIN = 20.0  # and so long a process whose mount is gone
+READY = "mounted on"  # what swarmletfs says when its mount answers
+TROUBLE = re.compile(" WARN | ERROR |panicked")
+
+
+class Wrong(Exception):
+    """A command that failed or took too long, or an answer that cannot be right."""
+
+
+class Place:
+    """A folder in $TMPDIR, and all that was started in it."""
+
+    def __init__(self, built):
+        self.program, self.load = built / "swarmletfs", built / "examples/load"
+        self.folder = Path(tempfile.mkdtemp(prefix="swarmletfs-bench.")).resolve()
+        self.output = self.folder / "output"
+        self.mounts, self.commands, self.made = [], [], 0
+        self.upcalls = upcalls.Upcalls(self.folder / "tracing")
+
+    def new(self, name):
+        """A path in the folder that was never used."""
+        self.made += 1
+        return self.folder / f"{self.made}-{name}"
+
+    def make(self, workers, calls, size):
+        """A made-up swarm: its store, each output of about so many bytes."""
+        store = self.new("store")
+        self.run([self.load, "make", "--workers", workers, "--calls", calls, "--bytes", size, store])
+        return store
+
+    @contextmanager
+    def in_time(self, seconds, what):
+        """Fails what takes longer."""
+        late = threading.Event()
+
+        def give_up():
+            late.set()
+            for mount in self.mounts:
+                mount.process.kill()
+            for command in self.commands:
+                os.killpg(command.pid, signal.SIGKILL)
+
+        timer = threading.Timer(seconds, give_up)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except OSError:
+            if not late.is_set():
+                raise
+        finally:
+            timer.cancel()
+        if late.is_set():
+            raise Wrong(f"not within {seconds:g} s: {what}")
+
+    def run(self, command, cwd=None, output=None, fine=(0,), within=WITHIN):
+        """Runs a command in a folder, its output into a file or nowhere. Returns how many seconds it took."""
+        words = [str(word) for word in command]
+        shown = " ".join(words[:12]) + (f" … ({len(words)} words)" if len(words) > 12 else "")
+        errors = self.folder / "errors"
+        with open(output or os.devnull, "wb") as out, open(errors, "wb") as err, self.in_time(within, shown):
+            began = time.perf_counter()
+            process = subprocess.Popen(words, cwd=cwd or self.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                       start_new_session=True)
+            self.commands.append(process)
+            try:
+                process.wait()
+                took = time.perf_counter() - began
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+                self.commands.remove(process)
+        said = errors.read_text(encoding="utf-8", errors="replace")
+        # A tool that could not read something may end well all the same, or as if nothing had been found.
+        if process.returncode not in fine or said:
+            raise Wrong(f"{shown}: exit code {process.returncode}: {said}")
+        return took
+
+    def ask(self, command, cwd=None, fine=(0,)):
+        """Runs a command and returns what it writes."""
+        self.run(command, cwd, self.output, fine)
+        return self.output.read_bytes()
+
+    def until(self, what, shows, pause=0.0):
+        """Looks until it shows."""
+        with self.in_time(WITHIN, f"waiting for {what}"):
+            while not shows():
+                time.sleep(pause)
+
+    def mount(self, name, command, cache=None, ready=None):
+        """Mounts by a command that stays in the foreground; the mountpoint is added to it."""
+        return Mount(self, name, command, cache or self.new("cache"), ready)
+
+    def swarmletfs(self, store, cache=None):
+        """Mounts a store; without a cache folder with a new, empty one."""
+        return self.mount("swarmletfs", [self.program, "mount", "--foreground", "--store", store], cache, READY)
+
+    def end(self):
+        """Leaves no process and no mount; the folder only if something is still mounted in it."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        for mount in list(self.mounts):
+            mount.give_up()
+        self.upcalls.end()
+        if not [point for point in mounts() if Path(point).is_relative_to(self.folder)]:
+            shutil.rmtree(self.folder)
+
+
+class Mount:
+    """A mountpoint and the process that serves it."""
+
+    def __init__(self, place, name, command, cache, ready):
+        self.place, self.name = place, name
+        self.point, self.log = place.new(name), place.new("log")
+        self.point.mkdir()
+        environment = dict(os.environ, XDG_CACHE_HOME=str(cache))
+        words = [str(word) for word in [*command, self.point]]
+        with open(self.log, "wb") as log:
+            began = time.perf_counter()
+            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
+                                            start_new_session=True)
+        place.mounts.append(self)
+        while not self.answers(ready):
+            if self.process.poll() is not None:
+                raise Wrong(f"{' '.join(words)}: exit code {self.process.returncode}: {self.said()}")
+            if time.perf_counter() - began > MOUNTED_WITHIN:
+                raise Wrong(f"not within {MOUNTED_WITHIN:g} s: {' '.join(words)}: {self.said()}")
+            time.sleep(0.0005)
+        self.seconds = time.perf_counter() - began
+        self.counter = place.upcalls.of(self.process.pid, mounts()[str(self.point)])
+
+    def answers(self, ready):
+        """Whether it is mounted, and has said so if it says so."""
+        return (ready is None or ready in self.said()) and str(self.point) in mounts()
+
+    def said(self):
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def memory(self, key):
+        """VmRSS or VmHWM of the process, in KiB."""
+        return status(self.process.pid, key)
+
+    def end(self):
+        """Unmounts, and waits for the end of the process, which must have had no trouble."""
+        self.counter.end()
+        self.place.run([*unmounter(), self.point], within=ENDED_WITHIN)
+        try:
+            code = self.process.wait(ENDED_WITHIN)
+        except subprocess.TimeoutExpired as late:
+            raise Wrong(f"{self.name} goes on without its mount") from late
+        self.place.mounts.remove(self)
+        trouble = [line for line in self.said().splitlines() if TROUBLE.search(line)]
+        if code or trouble:
+            raise Wrong(f"{self.name}: exit code {code}: {' '.join(trouble) or self.said()}")
+
+    def give_up(self):
+        """Ends it whatever is going on."""
+        self.process.kill()
+        try:
+            if str(self.point) in mounts():
+                subprocess.run([*unmounter(lazily=True), self.point], timeout=ENDED_WITHIN, check=False)
+            self.process.wait(ENDED_WITHIN)
+        except subprocess.TimeoutExpired as late:
+            print(f"scripts/bench: {self.point} is left: {late}", file=sys.stderr)
+
+
+def unmounter(lazily=False):
+    """The command that unmounts."""
+    if os.geteuid() == 0:
+        return ["umount", "-l"] if lazily else ["umount"]
+    return ["fusermount3", "-uz" if lazily else "-u"]
+
+
+def mounts():
+    """What is mounted: mountpoint to the minor number of its device, which is that of a FUSE connection."""
+    table = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    return {line.split()[4]: line.split()[2].partition(":")[2] for line in table}
+
+
+def status(pid, key):
+    """A figure of a process in KiB."""
+    text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return int(re.search(rf"^{key}:\s+(\d+) kB$", text, re.MULTILINE)[1])

@@ -1,0 +1,31 @@
+"""Opens, reads and closes each file of a list, by so many processes at once. Prints the seconds and the bytes as JSON.
+
+python3 reader.py READERS LIST, where LIST holds paths that end in a NUL. The time of starting Python is not in it.
+"""
+import json
+import multiprocessing
+import os
+import sys
+import time
+from pathlib import Path
+
+READERS = int(sys.argv[1])
+PATHS = [os.fsdecode(path) for path in Path(sys.argv[2]).read_bytes().split(b"\0") if path]
+BUFFER = [bytearray(1 << 17)]  # as cat reads
+
+
+def read(number):
+    """Reads every so manieth file, each by one call. Returns the bytes."""
+    total = 0
+    for path in PATHS[number::READERS]:
+        descriptor = os.open(path, os.O_RDONLY)
+        total += os.readv(descriptor, BUFFER)
+        os.close(descriptor)
+    return total
+
+
+with multiprocessing.get_context("fork").Pool(READERS) as pool:
+    pool.map(abs, range(READERS), chunksize=1)
+    BEGAN = time.perf_counter()
+    TOTAL = sum(pool.map(read, range(READERS), chunksize=1))
+    print(json.dumps({"seconds": time.perf_counter() - BEGAN, "bytes": TOTAL}))

@@ -1,0 +1,110 @@
+"""Counts what the kernel asked of a mount's process and was answered.
+
+The kernel's tracepoint fuse:fuse_request_end fires once an answer, whoever it is from and however it was handed over;
+only root may use it. Elsewhere the calls of the process that write are counted (syscw in /proc/PID/io), which misses
+answers that are spliced and adds what is written elsewhere. Forgetting an inode has no answer and is in neither.
+"""
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+EVENT = "events/fuse/fuse_request_end"
+SETTLED = 0.02  # seconds without an answer: a file's release is answered after its reader has gone on
+
+
+class Upcalls:
+    """The kernel's trace of file systems, if there is one."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        folder.mkdir()
+        command = ["mount", "-t", "tracefs", "none", folder]
+        self.mounted = os.geteuid() == 0 and run(command)
+        self.traced = self.mounted and (folder / EVENT).is_dir()
+
+    def how(self):
+        if self.traced:
+            return "Upcalls are answers to the kernel, counted by its tracepoint fuse:fuse_request_end."
+        return ("Upcalls are calls of the process that write (syscw), for want of the kernel's tracepoint: answers that"
+                " are spliced, as fuse-overlayfs gives them to reads, are missing.")
+
+    def of(self, pid, connection):
+        """A counter for a mount."""
+        return Traced(self.folder, connection) if self.traced else Written(pid)
+
+    def end(self):
+        """Leaves no ring in the kernel, whatever has become of its mount."""
+        if self.traced:
+            for ring in self.folder.glob(f"instances/{ring_name('*')}"):
+                ring.rmdir()
+        if self.mounted:
+            run(["umount", "-l", self.folder])
+
+
+def ring_name(connection):
+    return f"swarmletfs-bench-{os.getpid()}-{connection}"
+
+
+def run(command):
+    """Whether a command succeeds."""
+    return subprocess.run(command, capture_output=True, timeout=10, check=False).returncode == 0
+
+
+class Counter:
+    """How many answers there were since a reading."""
+
+    def __init__(self):
+        self.before = 0
+
+    def begin(self):
+        self.before = self.settled()
+
+    def since(self):
+        return self.settled() - self.before
+
+    def settled(self):
+        """The count once nothing is added to it any more, or as it is after a second."""
+        count, end = self.count(), time.monotonic() + 1
+        while time.monotonic() < end:
+            time.sleep(SETTLED)
+            last, count = count, self.count()
+            if last == count:
+                break
+        return count
+
+    def count(self):
+        raise NotImplementedError
+
+    def end(self):
+        pass
+
+
+class Traced(Counter):
+    """A ring of the kernel into which only the answers of one mount go. It says how many it held and overwrote."""
+
+    def __init__(self, folder, connection):
+        super().__init__()
+        self.ring = folder / "instances" / ring_name(connection)
+        self.ring.mkdir()
+        (self.ring / EVENT / "filter").write_text(f"connection == {connection}", encoding="ascii")
+        (self.ring / EVENT / "enable").write_text("1", encoding="ascii")
+
+    def count(self):
+        pages = [page.read_text(encoding="ascii") for page in self.ring.glob("per_cpu/cpu*/stats")]
+        return sum(int(number) for page in pages for number in re.findall(r"^(?:entries|overrun): (\d+)", page, re.M))
+
+    def end(self):
+        self.ring.rmdir()
+
+
+class Written(Counter):
+    """How often a process wrote."""
+
+    def __init__(self, pid):
+        super().__init__()
+        self.io = Path(f"/proc/{pid}/io")
+
+    def count(self):
+        return int(re.search(r"^syscw: (\d+)", self.io.read_text(encoding="ascii"), re.M)[1])

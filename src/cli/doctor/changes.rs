@@ -1,0 +1,47 @@
+//! Whether the kernel tells of what changes late in a store, or whether that has to be looked for.
+
+use super::finding::Finding;
+use crate::error::Result;
+
+/// What is to be said of a store of so many `workers`, of which so many folders can be watched as `watchable` tells.
+pub(super) fn finding(watchable: Result<Option<usize>>, workers: u64) -> Finding {
+    let note = |says: String| Finding::note("store", "changes", says);
+    const LATE: &str = "late changes of finished workers";
+    match watchable {
+        Ok(Some(folders)) if folders as u64 > workers => {
+            Finding::ok("store", "changes", format!("{LATE} are told by the kernel, for up to {folders} folders"))
+        }
+        Ok(Some(folders)) => note(format!(
+            "{LATE} are told by the kernel for up to {folders} folders, and looked for every 60 seconds in the others"
+        ))
+        .cured_by(
+            "`sysctl fs.inotify.max_user_watches` tells how many may be watched; half of that is used, up to 65536",
+        ),
+        Ok(None) => note(format!(
+            "{LATE} are looked for every 60 seconds, since the store's file system may be written to by other machines"
+        ))
+        .cured_by("`swarmletfs mount --ttl SECONDS` looks more often"),
+        Err(error) => note(format!("{LATE} are looked for every 60 seconds, since nothing can be watched: {error}"))
+            .cured_by("`sysctl fs.inotify.max_user_instances` tells how many programs of a user may watch"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::super::finding::Level;
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn what_cannot_be_told_says_why_and_what_helps() {
+        assert_eq!(finding(Ok(Some(100)), 99).level, Level::Ok);
+        for (watchable, why) in
+            [(Ok(Some(100)), "100 folders"), (Ok(None), "other machines"), (Err(Error::Io(Errno::MFILE)), "files")]
+        {
+            let found = finding(watchable, 100);
+            assert!(found.level == Level::Note && found.says.contains(why) && found.cure.is_some(), "{found:?}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Large files of a worker's own are read by the kernel without this program, where it may; nobody can tell but by the
+//! clock.
+
+use std::fs::{self, File, FileTimes};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use super::{answers, eventually};
+use crate::needs_fuse;
+use crate::support::mount::PROGRAM;
+use crate::support::{Mount, TestStore, skip};
+
+const LARGE: usize = 8 << 20;
+const PATH: &str = "workers/w/outputs/large";
+
+/// Bytes of which every place is another.
+fn bytes(seed: u8, length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8 ^ seed).collect()
+}
+
+fn store() -> (TestStore, PathBuf) {
+    let store = TestStore::new();
+    store.worker("w", json!({"status": "success"}));
+    let path = store.write(PATH, bytes(1, LARGE));
+    (store, path)
+}
+
+/// Whether this process may have the kernel read by itself.
+fn possible() -> bool {
+    let out = Command::new(PROGRAM).args(["doctor", "--json"]).output().unwrap();
+    let told: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let possible = told["fuse"]["passthrough"] == true;
+    if !possible {
+        skip("the kernel does not read files by itself here");
+    }
+    possible
+}
+
+#[test]
+fn a_large_file_is_read_by_the_kernel_alone() {
+    needs_fuse!();
+    if !possible() {
+        return;
+    }
+    let (store, _) = store();
+    store.write("workers/w/outputs/small", "small\n");
+    let mount = Mount::new(&store.path());
+    assert_eq!(mount.read("workers/w/outputs/small"), b"small\n");
+    assert_eq!(mount.read(PATH), bytes(1, LARGE));
+    let before = answers(&mount);
+    for _ in 0..10 {
+        assert_eq!(mount.read(PATH), bytes(1, LARGE));
+    }
+    // Each time to open it, to stat it and to close it; 8 MiB in the pieces that the kernel asks for would be 64 more.
+    let asked = answers(&mount) - before;
+    assert!(asked <= 50, "{asked} answers for ten times a file");
+}
+
+#[test]
+fn what_the_kernel_reads_leaves_no_time_of_access() {
+    needs_fuse!();
+    let (store, path) = store();
+    let accessed = || {
+        let meta = fs::metadata(&path).unwrap();
+        (meta.atime(), meta.atime_nsec())
+    };
+    // So old that it would be renewed by the first who reads, unless the disk keeps no such times.
+    let old = SystemTime::now() - Duration::from_secs(400_000);
+    let set_old =
+        || File::options().write(true).open(&path).unwrap().set_times(FileTimes::new().set_accessed(old)).unwrap();
+    set_old();
+    let then = accessed();
+    let mount = Mount::new(&store.path());
+    assert_eq!(mount.read(PATH), bytes(1, LARGE));
+    let out = mount.shell(&format!(
+        "grep -c nothing $M/{PATH}; python3 -c 'import mmap, sys; f = open(sys.argv[1], \"rb\"); \
+        print(len(bytes(mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ))))' $M/{PATH}"
+    ));
+    assert!(out.stdout.ends_with(format!("{LARGE}\n").as_bytes()), "{out:?}");
+    assert_eq!(accessed(), then);
+    drop(mount);
+    // Read there it is renewed, on a disk that keeps such times.
+    fs::read(&path).unwrap();
+    if accessed() == then {
+        skip("this disk keeps no times of access");
+    }
+}
+
+#[test]
+fn whoever_opens_a_file_while_it_changes_reads_one_state_of_it() {
+    needs_fuse!();
+    let (store, path) = store();
+    let mount = Mount::new(&store.path());
+    let at = mount.at(PATH);
+    // Open in one way, it stays so until it was closed last, however large it is by then.
+    fs::write(&path, "small\n").unwrap();
+    eventually("it is small", || (fs::read(&at).ok()? == b"small\n").then_some(()));
+    let held = File::open(&at).unwrap();
+    fs::write(&path, bytes(2, LARGE)).unwrap();
+    eventually("it is large", || (fs::metadata(&at).unwrap().len() == LARGE as u64).then_some(()));
+    eventually("all is read", || (fs::read(&at).ok()? == bytes(2, LARGE)).then_some(()));
+    let mut start = [0; 64];
+    held.read_exact_at(&mut start, 4 << 20).unwrap();
+    assert_eq!(start[..], bytes(2, LARGE)[4 << 20..][..64]);
+    drop(held);
+    // The other way round.
+    let held = File::open(&at).unwrap();
+    fs::write(&path, "small\n").unwrap();
+    eventually("it is small again", || (fs::read(&at).ok()? == b"small\n").then_some(()));
+    drop(held);
+    // What was replaced lives on for who has it open.
+    fs::write(&path, bytes(3, LARGE)).unwrap();
+    eventually("it is large again", || (fs::read(&at).ok()? == bytes(3, LARGE)).then_some(()));
+    let mut held = File::open(&at).unwrap();
+    let new = store.write("new", bytes(4, LARGE));
+    fs::rename(new, &path).unwrap();
+    eventually("it is another", || (fs::read(&at).ok()? == bytes(4, LARGE)).then_some(()));
+    let mut all = Vec::new();
+    held.read_to_end(&mut all).unwrap();
+    assert!(all == bytes(3, LARGE), "what was open is another");
+}
+
+#[test]
+fn many_open_and_close_a_file_that_grows_past_every_size() {
+    needs_fuse!();
+    let store = TestStore::new();
+    store.worker("w", json!({"status": "running"}));
+    let path = store.write(PATH, "");
+    let mount = Mount::new(&store.path());
+    let whole = bytes(5, 1 << 20);
+    let reads = AtomicUsize::new(0);
+    let read = |at: &Path| {
+        let got = fs::read(at).unwrap();
+        assert!(got == whole[..got.len()], "{} bytes that are not its first", got.len());
+        reads.fetch_add(1, Ordering::Relaxed);
+        got.len()
+    };
+    thread::scope(|scope| {
+        let readers: Vec<_> = (0..8).map(|_| scope.spawn(|| while read(&mount.at(PATH)) < whole.len() {})).collect();
+        let mut file = File::options().append(true).open(&path).unwrap();
+        for piece in whole.chunks(17_001) {
+            let before = reads.load(Ordering::Relaxed);
+            file.write_all(piece).unwrap();
+            // Somebody reads in between.
+            eventually("a read", || (reads.load(Ordering::Relaxed) > before).then_some(()));
+        }
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+    });
+}

@@ -1,0 +1,166 @@
+//! Finished workers are asked about once, and a late change of one is seen even so: at once where the kernel tells of it.
+
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use serde_json::json;
+
+use super::{answers, eventually};
+use crate::needs_fuse;
+use crate::support::tool::is_here;
+use crate::support::{Mount, TestStore};
+
+/// For as long as a test lasts nothing is looked at again by itself.
+const HOUR: [&str; 2] = ["--ttl", "3600"];
+/// A folder of a finished worker, with a call and a folder in it.
+const CALLS: &str = "workers/done/tool_calls";
+
+fn store() -> TestStore {
+    let store = TestStore::new();
+    store.worker("done", json!({"run_id": "r", "status": "success"}));
+    for number in 1..=20 {
+        store.call("done", number, "sh", format!("output {number}\n"));
+    }
+    store.write(format!("{CALLS}/inner/deep/file"), "deep\n");
+    store
+}
+
+/// Looks at all of a worker, so that the kernel knows it.
+fn walk(mount: &Mount) {
+    let out = mount.shell("ls -lR $M/workers/done && cat $M/workers/done/tool_calls/*.txt");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+fn append(path: &Path, text: &str) {
+    File::options().append(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+#[test]
+fn late_changes_of_a_finished_worker_are_told() {
+    needs_fuse!();
+    let store = store();
+    let mount = Mount::with(&store.path(), &HOUR);
+    let size = |path: &str| fs::metadata(mount.at(path)).map(|meta| meta.len()).ok();
+    let call = |number: u32| format!("{CALLS}/{number:03}_sh.txt");
+    walk(&mount);
+    append(&store.at(call(1)), "and more\n");
+    eventually("its size", || (size(&call(1)) == Some(18)).then_some(()));
+    assert_eq!(mount.text(&call(1)), "output 1\nand more\n");
+    // What has changed is not watched for a while, and looked at each second instead.
+    store.call("done", 1, "sh", "Error: broken\n");
+    eventually("its size once more", || (size(&call(1)) == Some(14)).then_some(()));
+    eventually("the excerpt", || mount.text("workers/done/evidence.txt").contains("Error: broken").then_some(()));
+    eventually("the excerpt of all", || mount.text("evidence.txt").contains("failure_never_made_good").then_some(()));
+}
+
+/// A change, and what is to be seen of it.
+type Change = (&'static str, fn(&TestStore), fn(&Mount) -> bool);
+
+#[test]
+fn every_kind_of_late_change_is_told() {
+    needs_fuse!();
+    let changes: [Change; 8] = [
+        (
+            "removed",
+            |store| fs::remove_file(store.at(format!("{CALLS}/002_sh.txt"))).unwrap(),
+            |mount| fs::metadata(mount.at(&format!("{CALLS}/002_sh.txt"))).is_err(),
+        ),
+        (
+            "replaced",
+            |store| {
+                let new = store.write("new", "another\n");
+                fs::rename(new, store.at(format!("{CALLS}/003_sh.txt"))).unwrap();
+            },
+            |mount| fs::metadata(mount.at(&format!("{CALLS}/003_sh.txt"))).unwrap().len() == 8,
+        ),
+        (
+            "mode",
+            |store| {
+                fs::set_permissions(store.at(format!("{CALLS}/004_sh.txt")), Permissions::from_mode(0o600)).unwrap()
+            },
+            |mount| fs::metadata(mount.at(&format!("{CALLS}/004_sh.txt"))).unwrap().mode() & 0o777 == 0o400,
+        ),
+        (
+            "time",
+            |store| {
+                let file = File::options().write(true).open(store.at(format!("{CALLS}/005_sh.txt"))).unwrap();
+                file.set_modified(std::time::UNIX_EPOCH).unwrap();
+            },
+            |mount| fs::metadata(mount.at(&format!("{CALLS}/005_sh.txt"))).unwrap().mtime() == 0,
+        ),
+        (
+            "deep",
+            |store| append(&store.at(format!("{CALLS}/inner/deep/file")), "deeper\n"),
+            |mount| fs::metadata(mount.at(&format!("{CALLS}/inner/deep/file"))).unwrap().len() == 12,
+        ),
+        (
+            "a folder with a file in it",
+            |store| {
+                store.write(format!("{CALLS}/late/later/file"), "late\n");
+            },
+            |mount| mount.shell("ls -R $M/workers/done | grep -c '^file$'").stdout == b"2\n",
+        ),
+        (
+            "a folder moved away",
+            |store| fs::rename(store.at(format!("{CALLS}/inner")), store.at("elsewhere")).unwrap(),
+            |mount| fs::metadata(mount.at(&format!("{CALLS}/inner/deep"))).is_err(),
+        ),
+        (
+            "the worker goes on",
+            |store| {
+                store.worker("done", json!({"run_id": "r", "status": "running"}));
+            },
+            |mount| mount.list("by/status/running") == ["done"],
+        ),
+    ];
+    for (what, change, is_seen) in changes {
+        let store = store();
+        let mount = Mount::with(&store.path(), &HOUR);
+        walk(&mount);
+        change(&store);
+        eventually(what, || is_seen(&mount).then_some(()));
+    }
+}
+
+#[test]
+fn what_is_known_of_a_finished_worker_is_not_asked_again() {
+    needs_fuse!();
+    let store = store();
+    // The change of the folders themselves has to be over.
+    eventually("the folders rest", || {
+        let changed = fs::metadata(store.at(CALLS)).unwrap().modified().unwrap();
+        changed.elapsed().is_ok_and(|age| age.as_secs() >= 2).then_some(())
+    });
+    let mount = Mount::with(&store.path(), &HOUR);
+    let all = || {
+        let before = answers(&mount);
+        let out = mount.shell("cd $M/workers/done/tool_calls && ls -lR && stat *");
+        assert!(out.status.success());
+        answers(&mount) - before
+    };
+    let (first, again) = (all(), all());
+    // Twenty files, each looked up; then three folders, each opened and closed, and what leads to them.
+    assert!(first > 30 && again <= 12, "{first} answers at first, {again} again");
+}
+
+#[test]
+fn where_nothing_is_told_a_file_is_read_to_its_end_even_so() {
+    needs_fuse!();
+    if !is_here("strace") {
+        return;
+    }
+    let store = store();
+    let inject = ["strace", "-f", "--seccomp-bpf", "-o", "/dev/null", "-e", "inject=inotify_init1:error=EMFILE"];
+    let mount = Mount::by(&inject, &store.path(), &HOUR);
+    walk(&mount);
+    let path = format!("{CALLS}/001_sh.txt");
+    append(&store.at(&path), "and more\n");
+    eventually("all of it", || (mount.text(&path) == "output 1\nand more\n").then_some(()));
+    // Within the second in which it was told, too, in place.
+    File::options().write(true).open(store.at(&path)).unwrap().write_all_at(b"OUTPUT", 0).unwrap();
+    eventually("all of it again", || (mount.text(&path) == "OUTPUT 1\nand more\n").then_some(()));
+    store.write(format!("{CALLS}/late.txt"), "late\n");
+    eventually("its name", || mount.list(CALLS).contains(&"late.txt".to_owned()).then_some(()));
+}
