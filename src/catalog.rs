@@ -8,6 +8,7 @@
 //! for it, holding nothing. Whoever holds it takes no other lock but an entry's own, each for a moment. No lock of an
 //! entry is held across a disk read.
 
+mod kept;
 mod scan;
 mod source;
 mod survey;
@@ -150,7 +151,7 @@ impl Entry {
 impl Catalog {
     /// Reads all workers of `sources`. Errors: a store that cannot be listed.
     pub fn open(sources: Vec<Source>, freshness: Freshness) -> Result<Catalog> {
-        let first = scan::scan(&sources, None, freshness);
+        let first = scan::scan_first(&sources, freshness);
         if let Some(error) = first.error {
             return Err(error);
         }
@@ -218,7 +219,7 @@ impl Catalog {
 
     fn scan_alone(&self, _alone: MutexGuard<'_, ()>) {
         let held = self.current.load_full();
-        let scanned = scan::scan(&self.sources, Some(&held), self.freshness);
+        let scanned = scan::scan(&self.sources, &held, self.freshness);
         self.current.store(Arc::new(scanned.snapshot));
     }
 
@@ -239,7 +240,7 @@ impl Catalog {
         let Some(source) = self.sources.get(entry.source) else { return false };
         let held = self.current.load_full();
         let Some(at) = held.entries.iter().position(|other| std::ptr::eq(&**other, entry)) else { return true };
-        let now = match scan::look(source, entry.source, &entry.worker.root, held.entries.get(at)) {
+        let now = match scan::look(source, entry.source, &entry.worker.root, held.entries.get(at), None) {
             Ok(Some(now)) if std::ptr::eq(&*now, entry) => return false,
             Ok(now) => now,
             Err(error) if error.is_nowhere() => None,
@@ -257,6 +258,11 @@ impl Catalog {
 
     fn is_settled(&self, entry: &Entry) -> bool {
         self.sources.get(entry.source).is_some_and(|source| source.is_settled(entry, self.freshness))
+    }
+
+    /// Whether what a folder of a worker lists follows from the folder alone; see [`Store::lists_by_folder`].
+    pub fn lists_by_folder(&self, entry: &Entry) -> bool {
+        self.sources.get(entry.source).is_some_and(|source| source.store.lists_by_folder())
     }
 
     /// For how long may be believed what is told of a worker's files.
@@ -310,7 +316,7 @@ impl Catalog {
     pub fn folder(&self, entry: &Entry) -> Result<Box<dyn Store>> {
         let source = self.sources.get(entry.source).ok_or(Error::NotFound)?;
         let folder = source.format.enter(&*source.store, &entry.worker.root)?;
-        let identity = folder.stat(&RelPath::root())?.identity;
+        let identity = folder.glimpse(&RelPath::root())?.identity;
         if identity == entry.glance.identity { Ok(folder) } else { Err(Error::NotFound) }
     }
 

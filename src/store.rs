@@ -143,8 +143,18 @@ pub trait Store: Any + Send + Sync {
     /// foreign mount.
     fn stat(&self, path: &RelPath) -> Result<Meta>;
 
+    /// The same for who asks whether something changed: the mode may give more than a list of access leaves of it.
+    fn glimpse(&self, path: &RelPath) -> Result<Meta> {
+        self.stat(path)
+    }
+
     /// The entries of the folder `path`, in no order.
     fn list(&self, path: &RelPath) -> Result<Vec<Entry>>;
+
+    /// Whether what a folder lists follows from the folder alone, and not also from what is in it.
+    fn lists_by_folder(&self) -> bool {
+        true
+    }
 
     /// Opens the regular file `path`. Anything else is an error, and never opened.
     fn open(&self, path: &RelPath) -> Result<Box<dyn File>>;

@@ -48,7 +48,7 @@ pub struct Glance {
 }
 
 /// Folders that may be workers, and what was passed over on the way.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Found {
     /// Paths from the store's root.
     pub folders: Vec<RelPath>,

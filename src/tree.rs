@@ -303,20 +303,17 @@ impl Tree {
         let replaced = |error| if error == Error::IsADirectory { Error::Stale } else { error };
         let now = self.open_now(&slot.node).map_err(replaced)?;
         let (attr, file) = if now.0.ident == slot.ident {
+            // The kernel would read no further than the size it was told.
+            if self.inodes.lock().is_outdated(ino, now.0.signature(), TTL) {
+                self.contended.lock().note(slot.node);
+                return Err(Error::Stale);
+            }
             now
         } else {
             let file = self.looked_up(ino, slot.node).ok_or(Error::Stale)?;
             (Attr::of_source(&file.meta()?), file)
         };
-        let (keep_cache, outdated) = {
-            let mut inodes = self.inodes.lock();
-            let now = attr.signature();
-            (inodes.opened(ino, now, Duration::MAX), inodes.is_outdated(ino, now, TTL))
-        };
-        // The kernel would read no further than the size it was told; it looks the name up again.
-        if outdated {
-            return Err(Error::Stale);
-        }
+        let keep_cache = self.inodes.lock().opened(ino, attr.signature(), Duration::MAX);
         let fh = self.handles.lock().add(Handle::File(ino, file));
         Ok(Opened { fh, size: attr.size, keep_cache, keep_entries: false })
     }

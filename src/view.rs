@@ -208,6 +208,11 @@ impl View {
         Ok(Some(visible.members.iter().filter(is_one).map(|member| member.name.clone()).collect()))
     }
 
+    /// Whether what a folder of a worker lists follows from the folder alone.
+    pub fn lists_by_folder(&self, member: &Member) -> bool {
+        self.catalog.lists_by_folder(&member.entry)
+    }
+
     /// For how long may be believed what is told of a worker's files.
     pub fn holds(&self, member: &Member) -> Duration {
         self.catalog.holds(&member.entry)

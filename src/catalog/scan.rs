@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tracing::warn;
 
+use super::kept::Kept;
 use super::{Entry, Freshness, Snapshot, Source};
 use crate::error::{Error, Result};
 use crate::model::{PassedOver, Reason, Skipped, Worker};
@@ -20,8 +21,22 @@ pub(super) struct Scanned {
     pub(super) error: Option<Error>,
 }
 
+/// Looks at all workers for the first time; what was kept of them is not read again.
+pub(super) fn scan_first(sources: &[Source], freshness: Freshness) -> Scanned {
+    let kept: Vec<Kept> = sources.iter().map(Kept::of).collect();
+    let scanned = scan_from(sources, None, &kept, freshness);
+    for (number, (source, kept)) in sources.iter().zip(&kept).enumerate() {
+        kept.renew(source, number, &scanned.snapshot.entries);
+    }
+    scanned
+}
+
 /// Looks at all workers but the finished ones that were looked at lately.
-pub(super) fn scan(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness) -> Scanned {
+pub(super) fn scan(sources: &[Source], before: &Snapshot, freshness: Freshness) -> Scanned {
+    scan_from(sources, Some(before), &[], freshness)
+}
+
+fn scan_from(sources: &[Source], before: Option<&Snapshot>, kept: &[Kept], freshness: Freshness) -> Scanned {
     let taken = Instant::now();
     let known: HashMap<(usize, &RelPath), &Arc<Entry>> = before
         .map(|snapshot| snapshot.entries.iter().map(|entry| ((entry.source, &entry.worker.root), entry)).collect())
@@ -51,9 +66,9 @@ pub(super) fn scan(sources: &[Source], before: Option<&Snapshot>, freshness: Fre
         let mut passed = found.passed;
         let looked = spread(&found.folders, |folder| {
             let old = known.get(&(number, folder)).copied();
-            let kept = old.filter(|old| source.is_settled(old, freshness) && old.is_checked(freshness.finished));
-            let looked = kept.map(|kept| Ok(Some(Arc::clone(kept))));
-            (old, looked.unwrap_or_else(|| look(source, number, folder, old)))
+            let held = old.filter(|old| source.is_settled(old, freshness) && old.is_checked(due(old, freshness)));
+            let looked = held.map(|held| Ok(Some(Arc::clone(held))));
+            (old, looked.unwrap_or_else(|| look(source, number, folder, old, kept.get(number))))
         });
         for (folder, (old, looked)) in found.folders.iter().zip(looked) {
             match looked {
@@ -89,12 +104,19 @@ pub(super) fn scan(sources: &[Source], before: Option<&Snapshot>, freshness: Fre
     Scanned { snapshot, error: first_error }
 }
 
+/// For how long a look at a finished worker holds: for some shorter than for others, so that not all are due at once.
+fn due(entry: &Entry, freshness: Freshness) -> Duration {
+    let [some, ..] = entry.key;
+    freshness.finished / 2 + freshness.finished * u32::from(some) / 512
+}
+
 /// Looks at one folder: what is held of it if nothing changed, else what is read of it now; `None` if it is no worker.
 pub(super) fn look(
     source: &Source,
     number: usize,
     path: &RelPath,
     old: Option<&Arc<Entry>>,
+    kept: Option<&Kept>,
 ) -> Result<Option<Arc<Entry>>> {
     let now = Instant::now();
     // Entered once: what the glance tells and what is read are of the same folder.
@@ -107,7 +129,8 @@ pub(super) fn look(
     }
     // Another folder under the old name has nothing to do with what was there before.
     let last_good = old.filter(|old| old.glance.identity == glance.identity).map(|old| &old.worker);
-    let worker = source.format.worker(&*folder, path, last_good);
+    let kept = kept.and_then(|kept| kept.take(path, glance.key));
+    let worker = kept.unwrap_or_else(|| source.format.worker(&*folder, path, last_good));
     if let Some(old) = same.filter(|old| old.worker == worker) {
         *old.checked.lock() = Some(now);
         return Ok(Some(Arc::clone(old)));

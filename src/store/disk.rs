@@ -65,6 +65,12 @@ impl Store for Disk {
         meta(beneath::locate(self.root.as_fd(), path)?.as_fd(), Held::Place)
     }
 
+    fn glimpse(&self, path: &RelPath) -> Result<Meta> {
+        let stat =
+            if path.is_root() { beneath::statx(self.root.as_fd()) } else { beneath::stat(self.root.as_fd(), path) };
+        stat.map(|stat| told(&stat))
+    }
+
     fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
         for entry in Dir::new(beneath::open_folder(self.root.as_fd(), path)?)? {
@@ -128,18 +134,23 @@ impl File for OpenFile {
 }
 
 fn meta(fd: BorrowedFd<'_>, held: Held) -> Result<Meta> {
-    let stat = beneath::statx(fd)?;
-    Ok(Meta {
-        kind: beneath::kind_of(&stat),
+    let meta = told(&beneath::statx(fd)?);
+    Ok(Meta { mode: acl::narrowed(fd, held, meta.mode), ..meta })
+}
+
+/// What stat tells, lists of access left aside.
+fn told(stat: &Statx) -> Meta {
+    Meta {
+        kind: beneath::kind_of(stat),
         size: stat.stx_size,
-        mode: acl::narrowed(fd, held, u32::from(stat.stx_mode) & 0o7777),
+        mode: u32::from(stat.stx_mode) & 0o7777,
         uid: stat.stx_uid,
         gid: stat.stx_gid,
         nlink: stat.stx_nlink,
-        identity: identity(&stat),
+        identity: identity(stat),
         mtime: time(&stat.stx_mtime),
         ctime: time(&stat.stx_ctime),
-    })
+    }
 }
 
 /// What is open behind a descriptor.

@@ -43,6 +43,10 @@ impl Store for Unshared {
         self.0.stat(path).map(judged)
     }
 
+    fn glimpse(&self, path: &RelPath) -> Result<Meta> {
+        self.0.glimpse(path).map(judged)
+    }
+
     fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
         // Entered once: the files that are looked at are those of the folder that is listed.
         let folder = self.0.enter(path)?;
@@ -66,6 +70,10 @@ impl Store for Unshared {
         // What counts is the file that is open: another one, or a further link, may have come since the look.
         judged(file.meta()?).kind.must_be(Kind::File)?;
         Ok(file)
+    }
+
+    fn lists_by_folder(&self) -> bool {
+        false
     }
 
     fn place(&self, path: &RelPath) -> Result<Option<OwnedFd>> {

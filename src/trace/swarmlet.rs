@@ -29,6 +29,8 @@ use crate::store::{Kind, Store, Time};
 pub struct Swarmlet {
     /// What the store's index.json files said when last read.
     index: Mutex<index::Index>,
+    /// The folders that were found last.
+    found: Mutex<Option<layout::Listing>>,
 }
 
 impl Format for Swarmlet {
@@ -45,7 +47,9 @@ impl Format for Swarmlet {
     }
 
     fn find(&self, store: &dyn Store) -> Result<Found> {
-        let found = layout::find(store)?;
+        let held = self.found.lock().take();
+        let (found, listing) = layout::find_again(store, held)?;
+        *self.found.lock() = listing;
         let known = self.index.lock().clone();
         let fresh = known.refresh(store, &found.folders);
         *self.index.lock() = fresh;
@@ -53,15 +57,15 @@ impl Format for Swarmlet {
     }
 
     fn glance(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<Glance>> {
-        let own = folder.stat(&RelPath::root())?;
+        let own = folder.glimpse(&RelPath::root())?;
         // Whatever bears the name makes the folder a worker: a link or a FIFO there is a flaw, not an absence.
-        let metadata = found(folder.stat(&layout::path(layout::METADATA)))?;
-        let calls = present(folder.stat(&layout::path(layout::CALLS)))?;
+        let metadata = found(folder.glimpse(&layout::path(layout::METADATA)))?;
+        let calls = present(folder.glimpse(&layout::path(layout::CALLS)))?;
         if metadata.is_none() && calls.is_none_or(|calls| calls.kind != Kind::Folder) {
             return Ok(None);
         }
         // A layout without `task` in its metadata has it in a file of its own.
-        let task = present(folder.stat(&layout::path(layout::TASK)))?;
+        let task = present(folder.glimpse(&layout::path(layout::TASK)))?;
         let mut hash = blake3::Hasher::new();
         // A worker is known by its folder's name, and not every rename shows in what stat tells of the folder.
         hash.update(path.as_bytes());

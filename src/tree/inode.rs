@@ -30,8 +30,10 @@ pub(super) struct Slot {
     lookups: u64,
     /// The state of what is in the kernel's cache, as a hash, and since when it is there.
     cached: Option<(u64, Instant)>,
-    /// The state that the kernel was told last, as a hash, and when.
-    told: Option<(u64, Instant)>,
+    /// The state that the kernel was told last, as a hash.
+    told: Option<u64>,
+    /// When it was last made to ask anew.
+    asked: Option<Instant>,
 }
 
 /// All inodes that the kernel knows.
@@ -43,7 +45,15 @@ pub(super) struct Inodes<H = RandomState> {
 
 impl Inodes {
     pub(super) fn new() -> Inodes {
-        let root = Slot { node: Node::Root, ident: Ident::Fixed, version: None, lookups: 1, cached: None, told: None };
+        let root = Slot {
+            node: Node::Root,
+            ident: Ident::Fixed,
+            version: None,
+            lookups: 1,
+            cached: None,
+            told: None,
+            asked: None,
+        };
         Inodes { slots: HashMap::from([(ROOT, root)]), hasher: RandomState::new() }
     }
 }
@@ -67,7 +77,7 @@ impl<H: BuildHasher> Inodes<H> {
 
     pub(super) fn look_up(&mut self, node: Node, ident: Ident, version: Option<Arc<Version>>) -> Ino {
         let number = self.number(&node, ident);
-        let new = Slot { node, ident, version: None, lookups: 0, cached: None, told: None };
+        let new = Slot { node, ident, version: None, lookups: 0, cached: None, told: None, asked: None };
         let slot = self.slots.entry(number).or_insert(new);
         slot.version = version;
         slot.lookups += 1;
@@ -105,18 +115,18 @@ impl<H: BuildHasher> Inodes<H> {
     pub(super) fn told(&mut self, ino: Ino, signature: Signature) {
         let now = self.hasher.hash_one(signature);
         if let Some(slot) = self.slots.get_mut(&ino) {
-            slot.told = Some((now, Instant::now()));
+            slot.told = Some(now);
         }
     }
 
-    /// Whether the kernel was told another state than this, and that longer ago than `moment`. Says so once: it is
-    /// expected to ask anew.
+    /// Whether the kernel was told another state than this and has to ask anew. Not again within a `moment`: of a file that
+    /// changes all the time it would be told another state each time.
     pub(super) fn is_outdated(&mut self, ino: Ino, signature: Signature, moment: Duration) -> bool {
         let now = self.hasher.hash_one(signature);
-        let Some((state, at)) = self.slots.get_mut(&ino).and_then(|slot| slot.told.as_mut()) else { return false };
-        let outdated = *state != now && at.elapsed() >= moment;
+        let Some(slot) = self.slots.get_mut(&ino) else { return false };
+        let outdated = slot.told.is_some_and(|told| told != now) && slot.asked.is_none_or(|at| at.elapsed() >= moment);
         if outdated {
-            *at = Instant::now();
+            slot.asked = Some(Instant::now());
         }
         outdated
     }
@@ -207,17 +217,16 @@ mod tests {
     }
 
     #[test]
-    fn who_was_told_another_state_too_long_ago_has_to_ask_anew_once() {
-        let mut inodes = Inodes::new();
+    fn who_was_told_another_state_has_to_ask_anew_once() {
+        let (mut inodes, hour) = (Inodes::new(), Duration::from_secs(3_600));
         let ino = inodes.look_up(worker("a"), Ident::Fixed, None);
         let then = Time { secs: 1, nanos: 1 };
-        assert!(!inodes.is_outdated(ino, (then, then, 5), Duration::ZERO), "nothing was told");
+        assert!(!inodes.is_outdated(ino, (then, then, 5), hour), "nothing was told");
         inodes.told(ino, (then, then, 5));
-        assert!(!inodes.is_outdated(ino, (then, then, 5), Duration::ZERO));
-        let hour = Duration::from_secs(3_600);
-        assert!(!inodes.is_outdated(ino, (then, then, 6), hour), "told a moment ago");
-        assert!(inodes.is_outdated(ino, (then, then, 6), Duration::ZERO));
-        assert!(!inodes.is_outdated(ino, (then, then, 6), hour), "said once");
+        assert!(!inodes.is_outdated(ino, (then, then, 5), hour));
+        assert!(inodes.is_outdated(ino, (then, then, 6), hour));
+        assert!(!inodes.is_outdated(ino, (then, then, 7), hour), "a moment ago");
+        assert!(inodes.is_outdated(ino, (then, then, 7), Duration::ZERO));
     }
 
     #[test]

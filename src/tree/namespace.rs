@@ -218,7 +218,8 @@ impl Namespace {
         let more = matches!(node, Node::Worker(_)) && !view.visible().children(worker).is_empty();
         // A change within the same tick of the clock as the last one could not be told from it.
         let quiet = attr.ctime.to_system().elapsed().is_ok_and(|age| age >= QUIET);
-        let kept = quiet.then(|| ((attr.mtime, attr.ctime, more.into()), view.holds(&member)));
+        let kept = (quiet && view.lists_by_folder(&member))
+            .then(|| ((attr.mtime, attr.ctime, more.into()), view.holds(&member)));
         Ok(Some(Stored { ident: attr.ident, kept }))
     }
 

@@ -199,3 +199,42 @@ fn what_was_told_by_outputs_of_another_folder_is_looked_up_again() {
     let (all, _) = told_of_all(&mount(&store, caches.path(), &[]));
     assert!(all.contains("\"cause\":\"Error: the real reason\""), "{all}");
 }
+
+#[test]
+fn what_workers_say_of_themselves_is_not_read_again_at_the_next_start() {
+    needs_fuse!();
+    let caches = tempfile::tempdir().unwrap();
+    let store = TestStore::new();
+    let worker = |number: usize, task: &str| {
+        let notes = "not needed ".repeat(1_000);
+        store.worker(&format!("w{number:03}"), json!({"run_id": "r", "task": task, "task_type": "x", "notes": notes}));
+    };
+    (0..300).for_each(|number| worker(number, "look around"));
+    let told = |mount: &Mount| {
+        let listed = mount.shell("cd $M && ls runs/r/workers by/type/x && stat -c %Y workers/w299").stdout;
+        (listed, read_by(mount))
+    };
+    let first = mount(&store, caches.path(), &[]);
+    let (all, whole) = told(&first);
+    eventually("it is kept", || (kept(caches.path()).len() == 1).then_some(()));
+    drop(first);
+    let (again, read) = told(&mount(&store, caches.path(), &[]));
+    assert!(again == all && read * 4 < whole, "{read} against {whole} at first");
+    // What has changed is read anew, and nothing else.
+    worker(299, "look elsewhere");
+    store.worker("w298", json!({"run_id": "r2"}));
+    let changed = mount(&store, caches.path(), &[]);
+    assert_eq!(changed.list("runs/r2/workers"), ["w298"]);
+    assert!(changed.text("workers/w299/index.json").contains("look elsewhere"));
+    assert!(told(&changed).1 * 4 < whole);
+    drop(changed);
+    // Damaged, it is as if it were not there.
+    for file in kept(caches.path()) {
+        let length = fs::metadata(&file).unwrap().len();
+        File::options().write(true).open(&file).unwrap().write_all_at(b"junk", length - 4).unwrap();
+    }
+    let damaged = mount(&store, caches.path(), &[]);
+    assert_eq!(damaged.list("runs/r2/workers"), ["w298"]);
+    let (_, read) = told(&damaged);
+    assert!(read * 2 > whole, "{read} against {whole} at first");
+}

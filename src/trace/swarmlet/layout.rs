@@ -1,6 +1,8 @@
 //! Where things lie in a store, and whether a folder is such a store at all.
 
-use super::super::meta::{found, present};
+use std::time::Duration;
+
+use super::super::meta::{found, hash_meta, present, short};
 use super::super::{Fit, Found};
 
 use crate::error::{Error, Result};
@@ -20,6 +22,8 @@ pub(super) const TASK: &str = "task.txt";
 pub(super) const CALLS: &str = "tool_calls";
 /// Outputs stored out of band; beside the workers.
 const TOOL_OUTPUTS: &str = "tool_outputs";
+/// A folder that has not changed for so long needs not be listed again.
+const QUIET: Duration = Duration::from_secs(1);
 /// How many folders are looked into before a store is said to hold no worker.
 const LOOKED_AT: usize = 1_000;
 
@@ -47,6 +51,39 @@ pub(super) fn find(store: &dyn Store) -> Result<Found> {
         Err(error) => return Err(error),
     }
     Ok(found)
+}
+
+/// What was found, and the state of the folders in which it was.
+pub(super) struct Listing {
+    state: [Key; 2],
+    found: Found,
+}
+
+/// What tells one state of a folder from another.
+type Key = [u8; 16];
+
+/// The same as [`find`] without listing anything, where the folders are as they were then. Also what is to be kept for the
+/// next time.
+pub(super) fn find_again(store: &dyn Store, held: Option<Listing>) -> Result<(Found, Option<Listing>)> {
+    let state = state(store);
+    if let Some(held) = held.filter(|held| state == Some(held.state)) {
+        return Ok((held.found.clone(), Some(held)));
+    }
+    let found = find(store)?;
+    Ok((found.clone(), state.map(|state| Listing { state, found })))
+}
+
+/// The state of the folders that are listed; `None` while it cannot be told from the next one.
+fn state(store: &dyn Store) -> Option<[Key; 2]> {
+    let state = |path: &RelPath| {
+        let meta = found(store.glimpse(path)).ok()?;
+        // A change within the same tick of the clock as the last one could not be told from it.
+        let quiet = meta.is_none_or(|meta| meta.ctime.to_system().elapsed().is_ok_and(|age| age >= QUIET));
+        let mut hash = blake3::Hasher::new();
+        hash_meta(&mut hash, meta.as_ref());
+        quiet.then(|| short(&hash))
+    };
+    Some([state(&RelPath::root())?, state(&path(WORKERS))?])
 }
 
 fn add(found: &mut Found, folder: &RelPath, entries: Vec<Entry>, not: &[&str]) {
@@ -88,8 +125,8 @@ pub(super) fn fit(store: &dyn Store) -> Result<Fit> {
 }
 
 fn is_worker(store: &dyn Store, folder: &RelPath) -> Result<bool> {
-    let metadata = found(store.stat(&folder.join_path(&path(METADATA))))?;
-    let calls = present(store.stat(&folder.join_path(&path(CALLS))))?;
+    let metadata = found(store.glimpse(&folder.join_path(&path(METADATA))))?;
+    let calls = present(store.glimpse(&folder.join_path(&path(CALLS))))?;
     Ok(metadata.is_some() || calls.is_some_and(|meta| meta.kind == Kind::Folder))
 }
 
