@@ -125,6 +125,11 @@ impl Entry {
         self.source
     }
 
+    /// The state in which all its files were seen last, unless they are known to have changed.
+    pub fn last_stamp(&self) -> Option<Arc<Stamp>> {
+        self.stamp.lock().as_ref().map(|held| held.stamp.clone())
+    }
+
     /// Whether more is to be expected of it.
     fn is_moving(&self) -> bool {
         !self.worker.status.is_finished() || self.worker.is_torn() || !self.worker.whole

@@ -39,6 +39,9 @@ pub enum Error {
     /// An inode or handle number that was never given out.
     #[error("no such inode or handle")]
     UnknownHandle,
+    /// There was no time to look at it.
+    #[error("not looked at in time")]
+    Late,
     /// Changes are refused: this side only reads.
     #[error("read-only file system")]
     ReadOnly,
@@ -58,6 +61,7 @@ impl Error {
             Error::IsADirectory => Errno::ISDIR,
             Error::Stale => Errno::STALE,
             Error::UnknownHandle => Errno::BADF,
+            Error::Late => Errno::TIMEDOUT,
             Error::ReadOnly => Errno::ROFS,
             // To the kernel this means that the program never knows the operation, and it does not ask for it again.
             Error::Io(Errno::NOSYS) => Errno::IO,
@@ -139,6 +143,7 @@ mod tests {
             (Error::IsADirectory, Errno::ISDIR, false, true, false),
             (Error::Stale, Errno::STALE, false, false, true),
             (Error::UnknownHandle, Errno::BADF, false, false, false),
+            (Error::Late, Errno::TIMEDOUT, false, false, false),
             (Error::ReadOnly, Errno::ROFS, false, false, false),
             (Error::Io(Errno::NOSYS), Errno::IO, false, false, false),
             (Error::Io(Errno::ACCESS), Errno::ACCESS, false, false, false),

@@ -380,7 +380,11 @@ impl Renderer {
             });
         }
         whole &= rows.iter().all(|row| row.fragment.as_ref().is_some_and(|fragment| fragment.whole));
-        let (newest, access) = self.made_of(visible, || rows.iter().filter_map(|row| row.stamp.as_deref()))?;
+        let (newest, mut access) = self.made_of(visible, || rows.iter().filter_map(|row| row.stamp.as_deref()))?;
+        if stamped.iter().any(|(_, stamp)| stamp.as_ref().err() == Some(&Error::Late)) {
+            // Who may read all that is quoted is not known yet.
+            access.mode &= 0o400;
+        }
         let run = match scope {
             Scope::Run(name) => visible.runs.get(name),
             Scope::Swarm | Scope::Worker(_) | Scope::Selected(_) | Scope::Workers(_) => None,
@@ -467,8 +471,18 @@ impl Renderer {
         asked.or(self.budget).unwrap_or(default)
     }
 
+    /// The state of the files of each. Where there is no time to look at all of them again, the state in which some were
+    /// seen last, or none; the rest is then looked at behind the requests that wait.
     fn stamps(&self, members: &[Arc<Member>]) -> Stamped {
-        let stamps = spread(members, |member| self.view.stamp(member, false));
+        let begun = Instant::now();
+        let in_time = || begun.elapsed() < self.deadline / 2;
+        let stamps = spread(members, |member| match in_time() {
+            true => self.view.stamp(member, false),
+            false => self.view.last_stamp(member).ok_or(Error::Late),
+        });
+        if !in_time() {
+            self.fragments.fall_behind();
+        }
         members.iter().cloned().zip(stamps).collect()
     }
 }

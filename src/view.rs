@@ -223,6 +223,11 @@ impl View {
         self.catalog.stamp(&member.entry, closely)
     }
 
+    /// The state in which the files of a worker were seen last, if they were.
+    pub fn last_stamp(&self, member: &Member) -> Option<Arc<Stamp>> {
+        member.entry.last_stamp()
+    }
+
     /// All files of a worker, at most `most`; and the state of all.
     pub fn files(&self, member: &Member, most: usize) -> Result<(Vec<FileStat>, Stamp)> {
         self.catalog.files(&member.entry, most)

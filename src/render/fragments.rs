@@ -98,6 +98,11 @@ impl Fragments {
         }
     }
 
+    /// Notes that something was not looked at in time.
+    pub(super) fn fall_behind(&self) {
+        self.is_behind.store(true, Ordering::Release);
+    }
+
     /// Whether there is a reason for [`Fragments::catch_up`], to be called until it has caught up. Says so once.
     pub(super) fn is_behind(&self) -> bool {
         let mut next = self.catching_up.lock();
@@ -160,7 +165,7 @@ impl Fragments {
             }
         }
         if !go_on() {
-            self.is_behind.store(true, Ordering::Release);
+            self.fall_behind();
         } else if all {
             let of = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| Some(key(member, stamp.as_ref().ok()?));
             self.keep(missing.len(), stamped.iter().filter_map(of));

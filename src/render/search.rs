@@ -122,6 +122,7 @@ impl Renderer {
                     all.push(matched);
                 }
                 Err(Error::NotFound) => {}
+                Err(Error::Late) => searched.unread.late += 1,
                 Err(_) => searched.unread.unreadable += 1,
             }
         }

@@ -13,7 +13,7 @@ use swarmletfs::error::{Error, Result};
 use swarmletfs::name::RelPath;
 use swarmletfs::render::DEADLINE;
 use swarmletfs::store::{Disk, Entry, File, Memory, Meta, Store};
-use swarmletfs::tree::{Settings, Tree};
+use swarmletfs::tree::{Links, Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
 use super::{names, text};
@@ -190,10 +190,35 @@ fn no_output_is_opened_to_list_what_the_catalog_knows() {
     assert!(log.opened("001_sql.txt") > 0);
 }
 
-/// A store in which the first look into an output takes longer than there is time for a file about many workers.
+/// A store in which the first look into an output, or the first at the folder of a worker's calls, takes longer than there
+/// is time for a file about many workers.
 struct Slow {
     store: Arc<dyn Store>,
-    is_slow: Arc<AtomicBool>,
+    into: Arc<AtomicBool>,
+    at: Arc<AtomicBool>,
+}
+
+impl Slow {
+    fn view(into: bool, at: bool) -> View {
+        let memory = Memory::new();
+        for worker in 0..20 {
+            let write = |path: &str, text: &str| {
+                memory.write(&RelPath::parse(format!("workers/w{worker}/{path}")).unwrap(), text)
+            };
+            write("metadata.json", "{\"status\": \"success\"}");
+            write("tool_calls/001_sh.txt", "{\"ok\": true}");
+        }
+        let [into, at] = [into, at].map(|slow| Arc::new(AtomicBool::new(slow)));
+        let source = Source::over(Arc::new(Slow { store: Arc::new(memory), into, at }), None);
+        let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+        View::over(vec![source], freshness, Filter::default()).unwrap()
+    }
+
+    fn wait(slow: &AtomicBool) {
+        if slow.swap(false, Ordering::SeqCst) {
+            thread::sleep(DEADLINE + Duration::from_millis(100));
+        }
+    }
 }
 
 impl Store for Slow {
@@ -214,38 +239,53 @@ impl Store for Slow {
     }
 
     fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
+        if path.as_bytes() == b"tool_calls" {
+            Slow::wait(&self.at);
+        }
         self.store.list(path)
     }
 
     fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
-        if path.as_bytes().ends_with(b"_sh.txt") && self.is_slow.swap(false, Ordering::SeqCst) {
-            thread::sleep(DEADLINE + Duration::from_millis(100));
+        if path.as_bytes().ends_with(b"_sh.txt") {
+            Slow::wait(&self.into);
         }
         self.store.open(path)
     }
 
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
-        Ok(Box::new(Slow { store: self.store.enter(path)?.into(), is_slow: self.is_slow.clone() }))
+        let (into, at) = (self.into.clone(), self.at.clone());
+        Ok(Box::new(Slow { store: self.store.enter(path)?.into(), into, at }))
     }
 }
 
 #[test]
 fn who_was_not_looked_into_in_time_is_told_apart() {
-    let memory = Memory::new();
-    for worker in 0..20 {
-        memory.write(&RelPath::parse(format!("workers/w{worker}/metadata.json")).unwrap(), "{\"status\": \"success\"}");
-        memory.write(&RelPath::parse(format!("workers/w{worker}/tool_calls/001_sh.txt")).unwrap(), "{\"ok\": true}");
-    }
-    let slow = Slow { store: Arc::new(memory), is_slow: Arc::new(AtomicBool::new(true)) };
-    let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let view = View::over(vec![Source::over(Arc::new(slow), None)], freshness, Filter::default()).unwrap();
-    let tree = Tree::new(view, Settings::default());
+    let tree = Tree::new(Slow::view(true, false), Settings::default());
     assert!(names(&tree, "by/outcome").contains(&"unread".to_owned()));
     // The next time there is time for all.
     assert_eq!(names(&tree, "by/outcome"), ["ok"]);
     assert_eq!(names(&tree, "by/outcome/ok").len(), 20);
     assert_eq!(names(&tree, "by/outcome/unread"), [""; 0]);
     assert_eq!(names(&tree, "by/tool"), ["sh"]);
+}
+
+#[test]
+fn who_was_not_looked_at_in_time_is_told_as_unread_and_looked_at_behind_the_requests() {
+    let tree = || Tree::new(Slow::view(false, true), Settings::default());
+    let mode = |tree: &Tree| tree.at(b"index.json", Links::Followed, |place| Ok(place.last().attr.mode)).unwrap();
+    let read = |tree: &Tree| {
+        let index: serde_json::Value = serde_json::from_str(&text(tree, "index.json")).unwrap();
+        index["outcomes_read"].as_u64().unwrap()
+    };
+    // Who may read what is quoted of them is not known of all: only the owner then.
+    assert_eq!(mode(&tree()), 0o400);
+    let tree = tree();
+    let some = read(&tree);
+    assert!(some < 20, "{some} of 20");
+    // Somebody is told that there is more to be done, once, and does it.
+    assert!(tree.is_behind() && !tree.is_behind());
+    while tree.catch_up() {}
+    assert_eq!((read(&tree), mode(&tree)), (20, 0o444));
 }
 
 #[test]
