@@ -80,8 +80,18 @@ pub struct Snapshot {
     pub passed: Vec<PassedOver>,
     /// What went wrong when a store was listed, one sentence each.
     pub troubles: Vec<String>,
+    /// What became of the generation before, where its workers are still all there are.
+    pub changes: Option<Vec<Change>>,
     taken: Instant,
     cost: Duration,
+}
+
+/// A worker that is known anew, in its place.
+pub struct Change {
+    /// As it was.
+    pub old: Arc<Entry>,
+    /// As it is.
+    pub new: Arc<Entry>,
 }
 
 /// One worker in the catalog.
@@ -253,11 +263,15 @@ impl Catalog {
             Err(_) => return false,
         };
         let mut entries = held.entries.clone();
+        let changes = match (entries.get(at).cloned(), &now) {
+            (Some(old), Some(new)) => Some(vec![Change { old, new: new.clone() }]),
+            _ => None,
+        };
         entries.splice(at..=at, now);
         let generation = held.generation + 1;
         let (skipped, passed, troubles) = (held.skipped, held.passed.clone(), held.troubles.clone());
         let (taken, cost) = (held.taken, held.cost);
-        self.current.store(Arc::new(Snapshot { generation, entries, skipped, passed, troubles, taken, cost }));
+        self.current.store(Arc::new(Snapshot { generation, entries, skipped, passed, troubles, changes, taken, cost }));
         true
     }
 

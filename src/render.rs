@@ -386,7 +386,7 @@ impl Renderer {
             access.mode &= 0o400;
         }
         let run = match scope {
-            Scope::Run(name) => visible.runs.get(name),
+            Scope::Run(name) => visible.runs.get(name).map(|run| &**run),
             Scope::Swarm | Scope::Worker(_) | Scope::Selected(_) | Scope::Workers(_) => None,
         };
         let told = RefCell::new(Vec::new());

@@ -119,7 +119,8 @@ impl View {
         if held.generation == snapshot.generation {
             return held;
         }
-        let fresh = Arc::new(Visible::of(snapshot, &self.filter));
+        let fresh = held.next(snapshot, &self.filter).unwrap_or_else(|| Visible::of(snapshot, &self.filter));
+        let fresh = Arc::new(fresh);
         let mut slot = self.visible.lock();
         // Another thread may have been faster, with a newer catalog.
         if slot.generation < fresh.generation {
@@ -375,6 +376,36 @@ mod tests {
         write(&store, "success");
         assert_eq!(view.worker(&name).unwrap().entry.worker.status, Status::Running);
         assert_eq!(view.worker_now(&member).unwrap().entry.worker.status, Status::Completed);
+    }
+
+    #[test]
+    fn a_worker_that_changes_in_its_place_changes_nothing_else() {
+        let store = Arc::new(Memory::new());
+        let write = |id: &str, more: &str| {
+            let path = RelPath::parse(format!("workers/{id}/metadata.json")).unwrap();
+            store.write(&path, format!(r#"{{"worker_id": "{id}", "run_id": "r", {more}}}"#));
+        };
+        let (created, later) = (r#""created_at": "2026-01-20T00:00:00Z""#, r#""created_at": "2026-01-21T00:00:00Z""#);
+        write("a", created);
+        write("b", &format!(r#""parent_id": "a", {created}"#));
+        let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+        let view = View::over(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let before = view.visible();
+        // It is found new wherever it was, and what tells where that is is not made again.
+        let [a, b] = ["a", "b"].map(|id| Name::new(id).unwrap());
+        write("b", &format!(r#""parent_id": "a", "status": "failed", {created}"#));
+        let after = view.visible();
+        assert!(after.generation > before.generation && after.shares_places(&before));
+        let run = &after.runs.values().next().unwrap().members;
+        for member in [&after.get(&b).unwrap(), &after.members[1], &run[1], &after.children(&a)[0]] {
+            assert_eq!((&member.name, member.entry.worker.status), (&b, Status::Failed));
+        }
+        // Where it has another place, all is made again.
+        write("a", later);
+        let moved = view.visible();
+        assert!(!moved.shares_places(&after));
+        let names: Vec<_> = moved.members.iter().map(|member| member.name.clone()).collect();
+        assert_eq!(names, [b, a]);
     }
 
     #[test]

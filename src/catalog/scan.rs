@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tracing::warn;
 
 use super::kept::Kept;
-use super::{Entry, Freshness, Snapshot, Source};
+use super::{Change, Entry, Freshness, Snapshot, Source};
 use crate::error::{Error, Result};
 use crate::model::{PassedOver, Reason, Skipped, Worker};
 use crate::name::RelPath;
@@ -38,10 +38,11 @@ pub(super) fn scan(sources: &[Source], before: &Snapshot, freshness: Freshness) 
 
 fn scan_from(sources: &[Source], before: Option<&Snapshot>, kept: &[Kept], freshness: Freshness) -> Scanned {
     let taken = Instant::now();
-    let known: HashMap<(usize, &RelPath), &Arc<Entry>> = before
-        .map(|snapshot| snapshot.entries.iter().map(|entry| ((entry.source, &entry.worker.root), entry)).collect())
-        .unwrap_or_default();
-    let mut entries = Vec::with_capacity(known.len());
+    let before_of = |number: usize| {
+        let all = before.map(|before| before.entries.as_slice()).unwrap_or_default();
+        all.iter().filter(move |entry| entry.source == number)
+    };
+    let mut entries = Vec::with_capacity(before.map_or(0, |before| before.entries.len()));
     let (mut all_passed, mut troubles, mut first_error) = (Vec::new(), Vec::new(), None);
     for (number, source) in sources.iter().enumerate() {
         let found = match source.format.find(&*source.store) {
@@ -50,7 +51,7 @@ fn scan_from(sources: &[Source], before: Option<&Snapshot>, kept: &[Kept], fresh
                 // The last good list stays: a store that cannot be listed for a moment has not lost its workers.
                 warn!("cannot list the store {}: {error}", source.store.describe());
                 troubles.push(format!("a store could not be listed: {error}"));
-                entries.extend(known.values().filter(|entry| entry.source == number).map(|entry| Arc::clone(entry)));
+                entries.extend(before_of(number).cloned());
                 first_error.get_or_insert(error);
                 all_passed.push(PassedOver::default());
                 continue;
@@ -64,13 +65,13 @@ fn scan_from(sources: &[Source], before: Option<&Snapshot>, kept: &[Kept], fresh
             troubles.push(format!("{} transcripts were not read yet for workers that are told inside", found.unread));
         }
         let mut passed = found.passed;
-        let looked = spread(&found.folders, |folder| {
-            let old = known.get(&(number, folder)).copied();
+        let known = known(&found.folders, before_of(number).collect());
+        let looked = spread(&known, |&(folder, old)| {
             let held = old.filter(|old| source.is_settled(old, freshness) && old.is_checked(due(old, freshness)));
             let looked = held.map(|held| Ok(Some(Arc::clone(held))));
-            (old, looked.unwrap_or_else(|| look(source, number, folder, old, kept.get(number))))
+            looked.unwrap_or_else(|| look(source, number, folder, old, kept.get(number)))
         });
-        for (folder, (old, looked)) in found.folders.iter().zip(looked) {
+        for ((folder, old), looked) in known.into_iter().zip(looked) {
             match looked {
                 Ok(Some(entry)) => entries.push(entry),
                 Ok(None) => passed.add(folder.clone(), Reason::NotAWorker, None),
@@ -91,17 +92,43 @@ fn scan_from(sources: &[Source], before: Option<&Snapshot>, kept: &[Kept], fresh
     }
     let mut skipped = Skipped::default();
     all_passed.iter().for_each(|passed| skipped += passed);
+    let changes = before.and_then(|before| changes(&before.entries, &entries));
     let changed = before.is_none_or(|before| {
-        let same = |(a, b): (&Arc<Entry>, &Arc<Entry>)| Arc::ptr_eq(a, b);
-        before.entries.len() != entries.len()
-            || !before.entries.iter().zip(&entries).all(same)
+        changes.as_ref().is_none_or(|changes| !changes.is_empty())
             || before.passed != all_passed
             || before.troubles != troubles
     });
     let generation = before.map_or(0, |before| before.generation) + u64::from(changed);
     let (passed, cost) = (all_passed, taken.elapsed());
-    let snapshot = Snapshot { generation, entries, skipped, passed, troubles, taken, cost };
+    let snapshot = Snapshot { generation, entries, skipped, passed, troubles, changes, taken, cost };
     Scanned { snapshot, error: first_error }
+}
+
+/// The folders, each with what was known of it.
+fn known<'a>(folders: &'a [RelPath], before: Vec<&'a Arc<Entry>>) -> Vec<(&'a RelPath, Option<&'a Arc<Entry>>)> {
+    // Most often they are the same in the same order, but for those that are no workers.
+    let mut rest = before.iter().copied().peekable();
+    let in_order = folders.iter().map(|folder| (folder, rest.next_if(|entry| entry.worker.root == *folder))).collect();
+    if rest.peek().is_none() {
+        return in_order;
+    }
+    let by_root: HashMap<&RelPath, &Arc<Entry>> = before.into_iter().map(|entry| (&entry.worker.root, entry)).collect();
+    folders.iter().map(|folder| (folder, by_root.get(folder).copied())).collect()
+}
+
+/// What became of the workers `before`; `None` if they are not the same workers.
+fn changes(before: &[Arc<Entry>], now: &[Arc<Entry>]) -> Option<Vec<Change>> {
+    if before.len() != now.len() {
+        return None;
+    }
+    let mut changes = Vec::new();
+    for (old, new) in before.iter().zip(now).filter(|(old, new)| !Arc::ptr_eq(old, new)) {
+        if (old.source, &old.worker.root) != (new.source, &new.worker.root) {
+            return None;
+        }
+        changes.push(Change { old: old.clone(), new: new.clone() });
+    }
+    Some(changes)
 }
 
 /// For how long a look at a finished worker holds: for some shorter than for others, so that not all are due at once.

@@ -4,13 +4,16 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Filter;
-use crate::catalog::{Entry, Snapshot};
+use crate::catalog::{Change, Entry, Snapshot};
 use crate::model::{PassedOver, Skipped, Worker, WorkerId};
 use crate::name::{Name, to_file_name};
 use crate::store::Time;
 
 /// The names in `runs/` that stand for no run.
 const RESERVED: [&str; 1] = ["latest"];
+
+/// More changes at once are not followed one by one.
+const FEW: usize = 64;
 
 /// All workers of a view.
 #[derive(Default)]
@@ -20,7 +23,7 @@ pub struct Visible {
     /// By creation time, then id.
     pub members: Vec<Arc<Member>>,
     /// The runs by the name of their folder.
-    pub runs: BTreeMap<Name, RunMembers>,
+    pub runs: BTreeMap<Name, Arc<RunMembers>>,
     /// What the stores hold that is not shown: known only to a view of everything.
     pub skipped: Option<Skipped>,
     /// The same of each store, with a few names: likewise.
@@ -29,8 +32,8 @@ pub struct Visible {
     pub troubles: Vec<String>,
     /// The newest change that listing tells of.
     pub newest: Time,
-    by_name: HashMap<Name, usize>,
-    children: HashMap<Name, Vec<Arc<Member>>>,
+    by_name: Arc<HashMap<Name, usize>>,
+    children: Arc<HashMap<Name, Vec<Arc<Member>>>>,
 }
 
 /// A worker in a view.
@@ -42,6 +45,7 @@ pub struct Member {
 }
 
 /// The workers of a run.
+#[derive(Clone)]
 pub struct RunMembers {
     /// The run's id, as the workers say it.
     pub id: String,
@@ -60,6 +64,12 @@ impl Visible {
         self.children.get(name).map(Vec::as_slice).unwrap_or_default()
     }
 
+    /// Whether the one follows from the other without anything having been put in order again.
+    #[cfg(test)]
+    pub(super) fn shares_places(&self, other: &Visible) -> bool {
+        Arc::ptr_eq(&self.by_name, &other.by_name)
+    }
+
     pub(super) fn of(snapshot: &Snapshot, filter: &Filter) -> Visible {
         let mut entries: Vec<&Arc<Entry>> =
             snapshot.entries.iter().filter(|entry| admits(filter, &entry.worker)).collect();
@@ -73,16 +83,15 @@ impl Visible {
         let mut runs: BTreeMap<Name, RunMembers> = BTreeMap::new();
         for member in &members {
             let Some(id) = &member.entry.worker.run else { continue };
-            let run = runs
-                .entry(to_file_name(id, &RESERVED))
-                .or_insert_with(|| RunMembers { id: id.clone(), members: Vec::new() });
+            let run = runs.entry(run_name(id)).or_insert_with(|| RunMembers { id: id.clone(), members: Vec::new() });
             run.members.push(member.clone());
         }
+        let runs = runs.into_iter().map(|(name, run)| (name, Arc::new(run))).collect();
         let whole = *filter == Filter::default();
         Visible {
             generation: snapshot.generation,
-            children: children(&members),
-            by_name: members.iter().enumerate().map(|(at, member)| (member.name.clone(), at)).collect(),
+            children: Arc::new(children(&members)),
+            by_name: Arc::new(members.iter().enumerate().map(|(at, member)| (member.name.clone(), at)).collect()),
             newest: members.iter().map(|member| member.entry.newest()).max().unwrap_or_default(),
             members,
             runs,
@@ -91,6 +100,67 @@ impl Visible {
             troubles: snapshot.troubles.clone(),
         }
     }
+}
+
+impl Visible {
+    /// What became of it in the next generation, where a few workers are known anew and none has another place by that. It
+    /// costs no more than that, and is what [`Visible::of`] makes.
+    pub(super) fn next(&self, snapshot: &Snapshot, filter: &Filter) -> Option<Visible> {
+        let changes = snapshot.changes.as_ref().filter(|changes| changes.len() <= FEW)?;
+        if snapshot.generation != self.generation + 1 {
+            return None;
+        }
+        let mut next = Visible {
+            generation: snapshot.generation,
+            members: self.members.clone(),
+            runs: self.runs.clone(),
+            skipped: self.skipped.map(|_| snapshot.skipped),
+            passed: self.passed.as_ref().map(|_| snapshot.passed.clone()),
+            troubles: snapshot.troubles.clone(),
+            newest: self.newest,
+            by_name: self.by_name.clone(),
+            children: self.children.clone(),
+        };
+        changes.iter().all(|change| next.replace(change, filter)).then_some(next)
+    }
+
+    /// Puts a worker in the place that it had. Whether that could be done.
+    fn replace(&mut self, Change { old, new }: &Change, filter: &Filter) -> bool {
+        let place = |entry: &Entry| {
+            let worker = &entry.worker;
+            (worker.owner.clone(), worker.run.clone(), worker.parent.clone(), worker.created_at.timestamp())
+        };
+        if place(old) != place(new) || (old.newest() == self.newest && new.newest() < self.newest) {
+            return false;
+        }
+        if !admits(filter, &new.worker) {
+            return true;
+        }
+        let named = self.by_name.get(&new.worker.id.0).copied();
+        let is_old = |member: &Arc<Member>| Arc::ptr_eq(&member.entry, old);
+        let at = named.filter(|at| self.members.get(*at).is_some_and(is_old));
+        let Some(slot) = at.or_else(|| self.members.iter().position(is_old)).and_then(|at| self.members.get_mut(at))
+        else {
+            return false;
+        };
+        let member = Arc::new(Member { name: slot.name.clone(), entry: new.clone() });
+        *slot = member.clone();
+        self.newest = self.newest.max(new.newest());
+        let put = |members: &mut Vec<Arc<Member>>| {
+            members.iter_mut().filter(|other| is_old(other)).for_each(|other| *other = member.clone());
+        };
+        if let Some(run) = new.worker.run.as_ref().and_then(|run| self.runs.get_mut(&run_name(run))) {
+            put(&mut Arc::make_mut(run).members);
+        }
+        if new.worker.parent.is_some() {
+            Arc::make_mut(&mut self.children).values_mut().for_each(put);
+        }
+        true
+    }
+}
+
+fn run_name(id: &str) -> Name {
+    to_file_name(id, &RESERVED)
 }
 
 /// The members by their parents' names. A worker names its parent by its id, within its store.
