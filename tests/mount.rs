@@ -10,6 +10,7 @@ mod death;
 mod fresh;
 mod kept;
 mod limits;
+mod listing;
 mod passed;
 pub mod readonly;
 mod replaced;

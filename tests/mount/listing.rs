@@ -1,0 +1,364 @@
+//! Folders are listed whole and once (R11): ten thousand workers, a hundred thousand files, and whatever comes and goes
+//! meanwhile, through handles held open, rewound and sought in. The kernel keeps listings of finished workers' folders
+//! for all who open them, which must not mix what was listed at different times.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags, RawDir, SeekFrom};
+use serde_json::json;
+
+use super::{PATIENCE, eventually};
+use crate::hostile::Dice;
+use crate::needs_fuse;
+use crate::support::{Mount, TestStore, dose};
+
+const MIB: u64 = 1 << 20;
+/// How much more memory than idle may be held.
+const OVER_IDLE: u64 = 64 * MIB;
+/// A folder is believed only when it has not changed for so long.
+const QUIET: Duration = Duration::from_secs(1);
+/// For as long as a test lasts nothing is looked at again by itself.
+const HOUR: [&str; 2] = ["--ttl", "3600"];
+
+/// One who lists a folder, a part at a time.
+struct Reader {
+    folder: OwnedFd,
+    /// What was listed since the beginning, and the place behind each.
+    listed: Vec<(String, u64)>,
+    ended: bool,
+    /// The round in which it began.
+    began: usize,
+}
+
+impl Reader {
+    fn open(path: &Path, round: usize) -> Reader {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(path, flags, Mode::empty()).unwrap_or_else(|errno| panic!("{path:?}: {errno}"));
+        Reader { folder, listed: Vec::new(), ended: false, began: round }
+    }
+
+    /// Lists on by one call with room for `room` bytes.
+    fn part(&mut self, room: usize) {
+        let mut buffer = Vec::with_capacity(room);
+        let mut entries = RawDir::new(&self.folder, buffer.spare_capacity_mut());
+        self.ended = true;
+        while let Some(entry) = entries.next() {
+            let entry = entry.unwrap();
+            let (name, behind) = (entry.file_name().to_string_lossy().into_owned(), entry.next_entry_cookie());
+            self.ended = false;
+            self.listed.push((name, behind));
+            if entries.is_buffer_empty() {
+                break;
+            }
+        }
+    }
+
+    /// Lists to the end.
+    fn rest(&mut self, room: usize) {
+        while !self.ended {
+            self.part(room);
+        }
+    }
+
+    fn rewind(&mut self, round: usize) {
+        rustix::fs::seek(&self.folder, SeekFrom::Start(0)).unwrap();
+        (self.listed, self.ended, self.began) = (Vec::new(), false, round);
+    }
+
+    /// Goes back to behind the first `kept` of what it listed.
+    fn back_to(&mut self, kept: usize) {
+        let behind = kept.checked_sub(1).map_or(0, |last| self.listed[last].1);
+        rustix::fs::seek(&self.folder, SeekFrom::Start(behind)).unwrap();
+        self.listed.truncate(kept);
+        self.ended = false;
+    }
+
+    /// How often each name was listed.
+    fn counts(&self) -> BTreeMap<&str, usize> {
+        let mut counts = BTreeMap::new();
+        for (name, _) in self.listed.iter().filter(|(name, _)| name != "." && name != "..") {
+            *counts.entry(name.as_str()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// What is wrong with a listing that has ended: of those `throughout` one is missing or doubled.
+    fn wrong<'a>(&self, throughout: impl Iterator<Item = &'a String>) -> Option<String> {
+        let counts = self.counts();
+        let bad: Vec<String> = throughout
+            .filter_map(|name| match counts.get(name.as_str()).copied().unwrap_or_default() {
+                1 => None,
+                times => Some(format!("{name} {times} times")),
+            })
+            .collect();
+        let few: Vec<&String> = bad.iter().take(3).collect();
+        (!bad.is_empty()).then(|| format!("of {} names {} are wrong: {few:?}", counts.len(), bad.len()))
+    }
+}
+
+/// Names of one length, so that equal parts of two listings end at the same place.
+fn name(number: usize) -> String {
+    format!("artifact-{number:06}-of-a-worker")
+}
+
+fn memory(mount: &Mount) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", mount.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// Waits until the folder has not changed for longer than what would be believed of it.
+fn await_quiet(path: &Path) {
+    eventually("the folder rests", || {
+        let changed = fs::metadata(path).unwrap().modified().unwrap();
+        changed.elapsed().is_ok_and(|age| age > QUIET).then_some(())
+    });
+}
+
+#[test]
+fn ten_thousand_workers_are_listed_whole_and_once() {
+    needs_fuse!();
+    let store = TestStore::new();
+    let workers: BTreeSet<String> = (0..dose(10_000)).map(name).collect();
+    let mount = {
+        let metadata = json!({"status": "success", "run_id": "r", "task": "one of many"}).to_string();
+        for worker in &workers {
+            store.write(format!("workers/{worker}/metadata.json"), &metadata);
+        }
+        Mount::new(&store.path())
+    };
+    for folder in ["workers", "runs/r/workers", "by/status/completed"] {
+        let mut readers: Vec<Reader> = (0..4).map(|_| Reader::open(&mount.at(folder), 0)).collect();
+        for reader in &mut readers {
+            reader.part(4_096);
+        }
+        for reader in &mut readers {
+            reader.rest(32_768);
+            assert_eq!(reader.wrong(workers.iter()), None, "{folder}");
+            let half = reader.listed.len() / 2;
+            reader.back_to(half);
+            reader.rest(5_000);
+            assert_eq!(reader.wrong(workers.iter()), None, "{folder}, sought in");
+        }
+    }
+    let held = memory(&mount);
+    assert!(held < OVER_IDLE * dose(1) as u64, "{} MiB for {} workers", held / MIB, workers.len());
+}
+
+/// Each name that stays is listed once however the others come and go, and by whoever opens it then as it is then.
+#[test]
+fn a_hundred_thousand_files_are_listed_whole_and_once_while_others_come_and_go() {
+    needs_fuse!();
+    let store = TestStore::new();
+    store.worker("w", json!({"status": "success"}));
+    let all = dose(100_000);
+    let folder = store.at("workers/w/outputs");
+    fs::create_dir(&folder).unwrap();
+    let made = |number: usize| drop(fs::File::create(folder.join(name(number))).unwrap());
+    // Of every ten, one comes and goes.
+    let stay: BTreeSet<String> = (0..all).filter(|number| number % 10 != 0).map(name).collect();
+    (0..all).filter(|number| number % 20 != 10).for_each(made);
+    let mount = Mount::with(&store.path(), &HOUR);
+    let path = mount.at("workers/w/outputs");
+    let idle = memory(&mount);
+    let mut dice = Dice::new(11);
+    let mut readers: Vec<Reader> = (0..4).map(|_| Reader::open(&path, 0)).collect();
+    for turn in 0..10 {
+        // Those at 10 of 20 come and those at 0 go, or the other way round, a tenth of them in each turn.
+        let mut changed = 0;
+        for number in (0..all).step_by(10).filter(|number| number / 10 % 10 == turn) {
+            let path = folder.join(name(number));
+            if path.exists() { fs::remove_file(path).unwrap() } else { made(number) }
+            changed += 1;
+        }
+        assert!(changed > 0);
+        for reader in &mut readers {
+            let wanted = reader.listed.len() + all / 8;
+            while !reader.ended && reader.listed.len() < wanted {
+                reader.part(32_768);
+            }
+            let back = dice.below(reader.listed.len());
+            match dice.below(4) {
+                0 => reader.back_to(back),
+                _ if reader.ended => {
+                    assert_eq!(reader.wrong(stay.iter()), None, "in turn {turn}");
+                    reader.rewind(turn);
+                }
+                _ => {}
+            }
+        }
+    }
+    for reader in &mut readers {
+        reader.rest(32_768);
+        assert_eq!(reader.wrong(stay.iter()), None, "at the end");
+    }
+    let mut last = Reader::open(&path, 0);
+    last.rest(32_768);
+    let there: BTreeSet<String> = fs::read_dir(&folder).unwrap().map(|entry| typed(entry.unwrap().file_name())).collect();
+    assert_eq!(last.wrong(there.iter()), None, "opened at the end");
+    assert_eq!(last.counts().len(), there.len(), "opened at the end");
+    let more = memory(&mount) - idle;
+    // Every handle that is held may hold a listing of its own.
+    let most = (readers.len() + 1) * all * 512;
+    assert!(more < most as u64, "{} MiB over idle for {all} files and {} handles", more / MIB, readers.len() + 1);
+}
+
+fn typed(name: std::ffi::OsString) -> String {
+    name.into_string().unwrap()
+}
+
+/// How many folders there are, in how many rounds of changes.
+const FOLDERS: usize = 24;
+const ROUNDS: usize = 4;
+/// How many steps are taken in a folder in each half of a round: before and after the change has come to rest.
+const STEPS: usize = 60;
+/// The names of a folder; those of even numbers stay.
+const NAMES: usize = 400;
+
+/// A folder that changes, and those who list it.
+struct Folder {
+    store: std::path::PathBuf,
+    shown: std::path::PathBuf,
+    there: BTreeSet<String>,
+    readers: Vec<Reader>,
+    dice: Dice,
+    steps: Vec<String>,
+}
+
+impl Folder {
+    fn change(&mut self) {
+        for _ in 0..=self.dice.below(5) {
+            let changed = name(self.dice.below(NAMES / 2) * 2 + 1);
+            let path = self.store.join(&changed);
+            if self.there.remove(&changed) {
+                fs::remove_file(path).unwrap();
+            } else {
+                fs::File::create(path).unwrap();
+                self.there.insert(changed);
+            }
+        }
+        self.steps.push("change".into());
+    }
+
+    fn step(&mut self, round: usize) -> Result<(), String> {
+        let at = self.dice.below(self.readers.len().max(1));
+        let room = *self.dice.pick(&[300, 4_096, 4_096, 32_768]);
+        let dice = self.dice.below(10);
+        let Some(reader) = self.readers.get_mut(at).filter(|_| dice > 0) else {
+            if self.readers.len() < 6 {
+                self.readers.push(Reader::open(&self.shown, round));
+                self.steps.push("open".into());
+            }
+            return Ok(());
+        };
+        match dice {
+            1 => {
+                let kept = self.dice.below(reader.listed.len() + 1);
+                // What was begun before may be told from the beginning as it is now.
+                if kept > 0 {
+                    reader.back_to(kept);
+                    self.steps.push(format!("{at} back to {kept}"));
+                }
+            }
+            2 => {
+                reader.rest(room);
+                self.steps.push(format!("{at} all"));
+            }
+            _ => {
+                reader.part(room);
+                self.steps.push(format!("{at} part of {room}"));
+            }
+        }
+        if !reader.ended {
+            return Ok(());
+        }
+        let reader = self.readers.remove(at);
+        let stay: Vec<String> = (0..NAMES).step_by(2).map(name).collect();
+        let mut wrong = reader.wrong(stay.iter());
+        if reader.began == round {
+            let counts = reader.counts();
+            let others = counts.keys().filter(|name| !self.there.contains(**name)).count();
+            wrong = wrong.or_else(|| reader.wrong(self.there.iter()));
+            wrong = wrong.or_else(|| (others > 0).then(|| format!("{others} are listed that are gone")));
+        }
+        let last = self.steps.len().saturating_sub(40);
+        wrong.map_or(Ok(()), |wrong| {
+            Err(format!("round {round}, who began in {}: {wrong}; steps: {:?}", reader.began, &self.steps[last..]))
+        })
+    }
+}
+
+/// Any number of readers list a folder of a finished worker by turns, a part at a time, while it changes between: the
+/// kernel keeps what one of them read for the others.
+#[test]
+fn listings_that_the_kernel_keeps_are_whole_and_of_their_time() {
+    needs_fuse!();
+    let store = TestStore::new();
+    for number in 0..FOLDERS {
+        store.worker(&format!("w{number}"), json!({"status": "success"}));
+        for file in (0..NAMES).filter(|file| file % 4 != 1) {
+            store.write(format!("workers/w{number}/outputs/{}", name(file)), "");
+        }
+    }
+    let mount = Mount::with(&store.path(), &HOUR);
+    let mut folders: Vec<Folder> = (0..FOLDERS)
+        .map(|number| {
+            let path = format!("workers/w{number}/outputs");
+            let there = (0..NAMES).filter(|file| file % 4 != 1).map(name).collect();
+            let (store, shown) = (store.at(&path), mount.at(&path));
+            Folder { store, shown, there, readers: Vec::new(), dice: Dice::new(number as u64), steps: Vec::new() }
+        })
+        .collect();
+    let mut wrong = Vec::new();
+    let rounds = dose(ROUNDS);
+    for round in 0..rounds {
+        for half in ["moving", "resting"] {
+            for folder in &mut folders {
+                if half == "resting" {
+                    await_quiet(&folder.store);
+                } else {
+                    folder.change();
+                }
+                wrong.extend((0..STEPS).filter_map(|_| folder.step(round).err()).take(1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {FOLDERS} folders in {rounds} rounds: {}", wrong.len(), wrong[0]);
+}
+
+/// Four who list one folder: the first began before a change. What it lists on must not be given to others as the rest
+/// of what they see.
+#[test]
+fn what_was_listed_before_a_change_is_not_the_rest_of_what_is_listed_after_it() {
+    needs_fuse!();
+    let store = TestStore::new();
+    store.worker("w", json!({"status": "success"}));
+    let stay: Vec<String> = (0..1_000).filter(|number| number % 2 == 0).map(name).collect();
+    for name in stay.iter().cloned().chain([name(1)]) {
+        store.write(format!("workers/w/outputs/{name}"), "");
+    }
+    let folder = store.at("workers/w/outputs");
+    let mount = Mount::with(&store.path(), &["--ttl", &(PATIENCE.as_secs() * 4).to_string()]);
+    let open = || Reader::open(&mount.at("workers/w/outputs"), 0);
+    await_quiet(&folder);
+    let mut before = open();
+    before.part(4_096);
+    fs::remove_file(folder.join(name(1))).unwrap();
+    await_quiet(&folder);
+    let mut all = open();
+    all.rest(4_096);
+    assert_eq!(all.wrong(stay.iter()), None, "all at once");
+    let mut after = open();
+    after.part(4_096);
+    before.rest(4_096);
+    assert_eq!(before.wrong(stay.iter()), None, "begun before the change");
+    let mut then = open();
+    then.rest(4_096);
+    assert_eq!(then.wrong(stay.iter()), None, "opened when the first was through");
+    after.rest(4_096);
+    assert_eq!(after.wrong(stay.iter()), None, "begun after the change");
+}
