@@ -3,6 +3,7 @@
 //! A file per family: what the tree holds, tools on a generated file, snapshots, changes under readers, freshness,
 //! special files, and that nothing can be changed. Nothing here measures time: what takes a moment is awaited.
 
+mod at_random;
 mod attributes;
 mod bytes;
 mod change;

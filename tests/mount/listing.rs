@@ -172,7 +172,11 @@ fn a_hundred_thousand_files_are_listed_whole_and_once_while_others_come_and_go()
         let mut changed = 0;
         for number in (0..all).step_by(10).filter(|number| number / 10 % 10 == turn) {
             let path = folder.join(name(number));
-            if path.exists() { fs::remove_file(path).unwrap() } else { made(number) }
+            if path.exists() {
+                fs::remove_file(path).unwrap()
+            } else {
+                made(number)
+            }
             changed += 1;
         }
         assert!(changed > 0);
@@ -198,7 +202,8 @@ fn a_hundred_thousand_files_are_listed_whole_and_once_while_others_come_and_go()
     }
     let mut last = Reader::open(&path, 0);
     last.rest(32_768);
-    let there: BTreeSet<String> = fs::read_dir(&folder).unwrap().map(|entry| typed(entry.unwrap().file_name())).collect();
+    let there: BTreeSet<String> =
+        fs::read_dir(&folder).unwrap().map(|entry| typed(entry.unwrap().file_name())).collect();
     assert_eq!(last.wrong(there.iter()), None, "opened at the end");
     assert_eq!(last.counts().len(), there.len(), "opened at the end");
     let more = memory(&mount) - idle;
