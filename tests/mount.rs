@@ -18,6 +18,7 @@ mod replaced;
 mod sessions;
 mod snapshots;
 mod special;
+mod ticks;
 mod tools;
 mod torn;
 mod tree;
