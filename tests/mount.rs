@@ -5,6 +5,7 @@
 
 mod at_random;
 mod attributes;
+mod broken;
 mod bytes;
 mod change;
 mod death;

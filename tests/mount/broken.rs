@@ -1,0 +1,251 @@
+//! A disk that breaks beneath a mount that is read (R19): a file system on an image, which is shut down so that each
+//! call that needs the disk fails with EIO. The mount answers on, says nothing that is not so, and is right again when
+//! the disk is, without being mounted anew.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::thread;
+
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use serde_json::{Value, json};
+
+use super::eventually;
+use crate::cli::program::is_root;
+use crate::hostile::Dice;
+use crate::needs_fuse;
+use crate::support::tool::is_here;
+use crate::support::{Mount, TestStore, dose, skip};
+
+/// How often the disk breaks and comes back.
+const ROUNDS: usize = 3;
+const READERS: usize = 6;
+/// As large as a file system must be.
+const IMAGE: u64 = 320 << 20;
+/// Read by the kernel itself, where it may.
+const LARGE: usize = 1 << 20;
+
+/// Shuts the file system of a folder down at once: both that are tried know the request by this number.
+const SHUT_DOWN: &str = "
+import fcntl, os, struct, sys
+fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))
+";
+
+/// A store on a disk of its own.
+struct Disk {
+    store: TestStore,
+    images: tempfile::TempDir,
+    options: &'static str,
+    image: PathBuf,
+}
+
+fn done(command: &mut Command) -> Result<(), String> {
+    let out = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    let told = || format!("{command:?}: {}", String::from_utf8_lossy(&out.stderr));
+    if out.status.success() { Ok(()) } else { Err(told()) }
+}
+
+impl Disk {
+    /// A new disk with this file system. Says SKIP if it cannot be had.
+    fn new(system: &str, options: &'static str) -> Option<Disk> {
+        let make = format!("mkfs.{system}");
+        if !is_root() || !is_here(&make) || !is_here("python3") {
+            return None;
+        }
+        let images = tempfile::tempdir().unwrap();
+        let image = images.path().join("0");
+        File::create(&image).unwrap().set_len(IMAGE).unwrap();
+        done(Command::new(make).arg("-q").arg(&image)).unwrap();
+        let disk = Disk { store: TestStore::new(), images, options, image };
+        if let Err(why) = disk.mount() {
+            skip(&format!("an image cannot be mounted here: {why}"));
+            return None;
+        }
+        Some(disk)
+    }
+
+    fn mount(&self) -> Result<(), String> {
+        done(Command::new("mount").args(["-o", self.options]).arg(&self.image).arg(self.store.path()))
+    }
+
+    /// From now on it fails.
+    fn shut_down(&self) {
+        done(Command::new("python3").args(["-c", SHUT_DOWN]).arg(self.store.path())).unwrap();
+        assert!(fs::read(self.store.at(SMALL)).is_err(), "the disk works on");
+    }
+
+    /// Takes it away. What was written is there on another disk as soon as that is mounted.
+    fn replace(&mut self) {
+        rustix::mount::unmount(self.store.path(), UnmountFlags::DETACH).unwrap();
+        let next = self.images.path().join(format!("{}-then", self.image.file_name().unwrap().display()));
+        done(Command::new("cp").arg("--sparse=always").arg(&self.image).arg(&next)).unwrap();
+        self.image = next;
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(self.store.path(), UnmountFlags::DETACH);
+    }
+}
+
+const SMALL: &str = "workers/finished/outputs/small";
+const OWN: [&str; 5] = [
+    SMALL,
+    "workers/finished/outputs/large",
+    "workers/running/outputs/small",
+    "workers/running/outputs/large",
+    "workers/finished/tool_calls/002_sh.txt",
+];
+const MADE: [&str; 7] = [
+    "index.json",
+    "summary",
+    "evidence.txt",
+    "workers/finished/index.json",
+    "workers/running/evidence.txt",
+    "grep/disk",
+    "search/disk",
+];
+const FOLDERS: [&str; 4] = ["", "workers", "workers/finished/outputs", "by/status/completed"];
+
+fn fill(store: &TestStore) {
+    for (id, status) in [("finished", "success"), ("running", "running")] {
+        store.worker(id, json!({"status": status, "run_id": "r"}));
+        store.call(id, 1, "sh", "fine\n").call(id, 2, "sh", "Error: the disk of the other machine is full\n");
+        store.write(format!("workers/{id}/outputs/small"), format!("small of {id}\n"));
+        let large: Vec<u8> = (0..LARGE).map(|at| (at.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+        store.write(format!("workers/{id}/outputs/large"), large);
+    }
+}
+
+/// What may be told: while the disk is well, broken, or being exchanged.
+const WELL: u8 = 0;
+const BROKEN: u8 = 1;
+const EXCHANGED: u8 = 2;
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_raw_os_error(error.raw_os_error().unwrap_or_else(|| panic!("no error of the system: {error}")))
+}
+
+/// Reads something. What comes is right or an error of the disk, or before and after `weather` was not the same.
+fn read_one(mount: &Mount, right: &BTreeMap<String, Vec<u8>>, weather: &AtomicU8, dice: &mut Dice) {
+    let before = weather.load(Ordering::SeqCst);
+    let (path, found) = match dice.below(10) {
+        0..5 => {
+            let path = *dice.pick(&OWN);
+            let found = fs::read(mount.at(path));
+            if let Ok(found) = &found {
+                assert!(*found == right[path], "{path}: {} bytes that are not its", found.len());
+            }
+            (path, found.map(drop))
+        }
+        5..7 => {
+            let path = *dice.pick(&MADE);
+            let found = fs::read(mount.at(path));
+            if let Ok(found) = &found {
+                assert!(!found.is_empty(), "{path}: nothing");
+                assert!(!path.ends_with(".json") || serde_json::from_slice::<Value>(found).is_ok(), "{path}: no JSON");
+            }
+            (path, found.map(drop))
+        }
+        7 => {
+            let path = *dice.pick(&FOLDERS);
+            (path, fs::read_dir(mount.at(path)).and_then(|mut entries| entries.try_for_each(|entry| entry.map(drop))))
+        }
+        8 => {
+            let path = *dice.pick(&OWN);
+            (path, fs::metadata(mount.at(path)).map(drop))
+        }
+        _ => ("the root", fs::metadata(mount.path()).map(drop)),
+    };
+    let Err(error) = found else { return };
+    let allowed: &[Errno] = match before.max(weather.load(Ordering::SeqCst)) {
+        WELL => &[],
+        BROKEN => &[Errno::IO],
+        _ => &[Errno::IO, Errno::NOENT, Errno::STALE, Errno::NOTCONN],
+    };
+    assert!(allowed.contains(&errno(&error)), "{path}: {error}, with the disk in state {before}");
+}
+
+fn fails(path: &Path) -> Option<()> {
+    fs::read(path).is_err_and(|error| errno(&error) == Errno::IO).then_some(())
+}
+
+fn breaks_and_comes_back(system: &str, options: &'static str) {
+    let Some(mut disk) = Disk::new(system, options) else { return };
+    fill(&disk.store);
+    rustix::fs::syncfs(File::open(disk.store.path()).unwrap()).unwrap();
+    let mut mount = Mount::new(&disk.store.path());
+    mount.expect_warning("input/output error");
+    let right: BTreeMap<String, Vec<u8>> =
+        OWN.iter().chain(&MADE).map(|path| ((*path).to_owned(), mount.read(path))).collect();
+    let (weather, reads, stop) = (AtomicU8::new(WELL), AtomicUsize::new(0), AtomicU8::new(0));
+    thread::scope(|scope| {
+        for reader in 0..READERS {
+            let (mount, right, weather, reads, stop) = (&mount, &right, &weather, &reads, &stop);
+            scope.spawn(move || {
+                let mut dice = Dice::new(reader as u64);
+                while stop.load(Ordering::SeqCst) == 0 {
+                    read_one(mount, right, weather, &mut dice);
+                    reads.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        // Also if a check here fails.
+        let stopping = Stopping(&stop);
+        let some_reads = |what: &str| {
+            let before = reads.load(Ordering::SeqCst);
+            eventually(what, || (reads.load(Ordering::SeqCst) > before + 40 * READERS).then_some(()));
+        };
+        for _ in 0..dose(ROUNDS) {
+            some_reads("that it is read while the disk is well");
+            let held = File::open(mount.at(OWN[1])).unwrap();
+            weather.store(BROKEN, Ordering::SeqCst);
+            disk.shut_down();
+            for path in OWN {
+                eventually(&format!("EIO of {path}"), || fails(&mount.at(path)));
+            }
+            let error = held.read_at(&mut [0; 4_096], 0).map(|_| ()).map_err(|error| errno(&error));
+            assert!(error.is_ok() || error == Err(Errno::IO), "through the handle: {error:?}");
+            some_reads("that it is read while the disk is broken");
+            weather.store(EXCHANGED, Ordering::SeqCst);
+            disk.replace();
+            drop(held);
+            disk.mount().unwrap();
+            for (path, bytes) in &right {
+                eventually(&format!("{path} as it was"), || (fs::read(mount.at(path)).ok()? == *bytes).then_some(()));
+            }
+            for folder in FOLDERS {
+                eventually(&format!("the folder {folder:?}"), || fs::read_dir(mount.at(folder)).ok().map(drop));
+            }
+            weather.store(WELL, Ordering::SeqCst);
+        }
+        drop(stopping);
+    });
+}
+
+struct Stopping<'a>(&'a AtomicU8);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_disk_of_ext4_that_breaks_under_load_is_an_error_and_is_right_again_when_it_is_back() {
+    needs_fuse!();
+    breaks_and_comes_back("ext4", "loop");
+}
+
+#[test]
+fn a_disk_of_xfs_that_breaks_under_load_is_an_error_and_is_right_again_when_it_is_back() {
+    needs_fuse!();
+    // The broken one may be held for a moment, and the next is its copy.
+    breaks_and_comes_back("xfs", "loop,nouuid");
+}
