@@ -11,6 +11,7 @@ mod huge;
 mod links;
 mod mountpoints;
 mod names;
+mod owners;
 mod paths;
 mod races;
 mod renames;

@@ -1,0 +1,319 @@
+//! Nothing leaks from one owner to another through the caches of the kernel (R4): eight owners of one store, each with a
+//! mount of his own, and clients of all of them that do the same to the same paths at once, own and foreign, in any
+//! order, with handles held open.
+//!
+//! Every owner has a token, which is in the names, the bytes and the metadata of all that is his. No answer in another
+//! owner's mount may hold it, and what is foreign fails as what never was.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::{fs, iter};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use serde_json::json;
+
+use super::Dice;
+use crate::needs_fuse;
+use crate::support::{Mount, TestStore, dose};
+
+const OWNERS: usize = 8;
+/// Workers of each owner.
+const WORKERS: usize = 25;
+const CLIENTS: usize = 8;
+/// How much is asked by all clients together.
+const OPS: usize = 20_000;
+/// Handles that a client holds open at most.
+const HELD: usize = 40;
+/// In a file that is large enough to be read by the kernel itself, where it may.
+const LARGE: usize = 140_000;
+
+/// Maps whole files into memory. Reads their paths, and answers each with the number of an error, or with the size and
+/// which of its arguments it found.
+const MAPPER: &str = r#"
+import mmap, os, sys
+for line in sys.stdin:
+    try:
+        fd = os.open(line.rstrip("\n"), os.O_RDONLY)
+        try:
+            with mmap.mmap(fd, 0, prot=mmap.PROT_READ) as found:
+                print("ok", len(found), *[word for word in sys.argv[1:] if found.find(word.encode()) >= 0], flush=True)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        print(error.errno, flush=True)
+"#;
+
+fn token(owner: usize) -> String {
+    format!("{:016x}", Dice::new(owner as u64 + 1_000).next())
+}
+
+/// A worker's id; there is none of number [`WORKERS`].
+fn id(owner: usize, number: usize) -> String {
+    format!("w{number:02}-{}", token(owner))
+}
+
+fn store() -> TestStore {
+    let store = TestStore::new();
+    for (owner, number) in (0..OWNERS).flat_map(|owner| (0..WORKERS).map(move |number| (owner, number))) {
+        let (id, token) = (id(owner, number), token(owner));
+        let status = *["success", "running", "failed"].get(number % 3).unwrap();
+        let error = format!("the error of {token}");
+        store.worker(&id, json!({"status": status, "run_id": "r", "config": {"owner_id": token}, "error": error}));
+        store.call(&id, 1, "sh", format!("output of {token}\n"));
+        store.call(&id, 2, "sh", format!("Error: no such file: /home/{token}\n"));
+        store.write(format!("workers/{id}/outputs/{token}.txt"), format!("small of {token}\n"));
+        // Every owner's are of another size.
+        let line = format!("large of {token}\n");
+        store.write(format!("workers/{id}/outputs/large"), line.repeat(LARGE / line.len() + owner));
+    }
+    store
+}
+
+/// What there is beside what is somebody's: lists of all workers, and what is made of all.
+const SHARED: [&str; 16] = [
+    "",
+    "workers",
+    "runs/r/workers",
+    "by/status/completed",
+    "by/status/running",
+    "by/run/r",
+    "by/outcome/failed",
+    "runs/r/index.json",
+    "workers/index.json",
+    "index.json",
+    "summary",
+    "evidence.txt",
+    "runs/r/evidence.txt",
+    "grep/Error",
+    "search/error",
+    "README.md",
+];
+
+/// Something of a worker.
+fn of_worker(dice: &mut Dice, id: &str, token: &str) -> String {
+    match dice.below(12) {
+        0 => format!("workers/{id}"),
+        1 => format!("workers/{id}/outputs"),
+        2 => format!("workers/{id}/outputs/{token}.txt"),
+        3 => format!("workers/{id}/outputs/large"),
+        4 => format!("workers/{id}/metadata.json"),
+        5 => format!("workers/{id}/tool_calls/002_sh.txt"),
+        6 => format!("workers/{id}/evidence.txt"),
+        7 => format!("workers/{id}/index.json"),
+        8 => format!("workers/{id}/grep/{token}"),
+        9 => format!("runs/r/workers/{id}"),
+        10 => format!("by/run/r/{id}/summary"),
+        _ => format!("runs/r/workers/{id}/tool_calls"),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Op {
+    Lookup,
+    Stat,
+    Open,
+    Read,
+    Map,
+    List,
+    ListXattr,
+    GetXattr,
+    ReadLink,
+}
+
+const OPS_OF_ALL: [Op; 9] =
+    [Op::Lookup, Op::Stat, Op::Open, Op::Read, Op::Map, Op::List, Op::ListXattr, Op::GetXattr, Op::ReadLink];
+
+/// What one client works with.
+struct Client {
+    dice: Dice,
+    mapper: Child,
+    paths: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    held: VecDeque<File>,
+}
+
+impl Client {
+    fn new(seed: usize, tokens: &[String]) -> Client {
+        let mut python = Command::new("python3");
+        python.args(["-c", MAPPER]).args(tokens).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut mapper = python.spawn().expect("python3");
+        let (paths, answers) = (mapper.stdin.take().unwrap(), mapper.stdout.take().unwrap());
+        let dice = Dice::new(seed as u64);
+        Client { dice, mapper, paths, answers: BufReader::new(answers), held: VecDeque::new() }
+    }
+
+    /// Does something to a path: all that is told, names and bytes and sizes, or the error.
+    fn call(&mut self, op: Op, path: &Path) -> Result<Vec<u8>, Errno> {
+        let open = |flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
+        let system = |error: io::Error| Errno::from_raw_os_error(error.raw_os_error().unwrap());
+        match op {
+            Op::Lookup => open(OFlags::PATH).map(|_| Vec::new()),
+            Op::Stat => rustix::fs::lstat(path).map(|stat| format!("{} bytes", stat.st_size).into_bytes()),
+            Op::Open => {
+                self.held.push_back(open(OFlags::RDONLY)?.into());
+                if self.held.len() > HELD {
+                    self.held.pop_front();
+                }
+                Ok(Vec::new())
+            }
+            Op::Read => {
+                let mut bytes = Vec::new();
+                let mut file = File::from(open(OFlags::RDONLY)?);
+                file.read_to_end(&mut bytes).map_err(system)?;
+                Ok(bytes)
+            }
+            Op::Map => {
+                writeln!(self.paths, "{}", path.display()).unwrap();
+                let mut answer = String::new();
+                self.answers.read_line(&mut answer).unwrap();
+                match answer.trim_end().parse() {
+                    Ok(errno) => Err(Errno::from_raw_os_error(errno)),
+                    Err(_) => Ok(answer.into_bytes()),
+                }
+            }
+            Op::List => {
+                let mut names = Vec::new();
+                for entry in fs::read_dir(path).map_err(system)? {
+                    names.extend_from_slice(entry.map_err(system)?.file_name().as_bytes());
+                    names.push(b'\n');
+                }
+                Ok(names)
+            }
+            Op::ListXattr => {
+                let mut names = vec![0; 1_000];
+                let read = rustix::fs::llistxattr(path, &mut names)?;
+                names.truncate(read);
+                Ok(names)
+            }
+            Op::GetXattr => {
+                let mut value = vec![0; 1_000];
+                let read = rustix::fs::lgetxattr(path, c"user.owner", &mut value)?;
+                value.truncate(read);
+                Ok(value)
+            }
+            Op::ReadLink => rustix::fs::readlink(path, Vec::new()).map(|target| target.into_bytes()),
+        }
+    }
+
+    /// What is held open, read from its start.
+    fn read_held(&mut self) -> Vec<u8> {
+        let at = self.dice.below(self.held.len().max(1));
+        let Some(file) = self.held.get(at) else { return Vec::new() };
+        let mut bytes = vec![0; 5_000];
+        // A folder is not read, and what is a file is read whatever happened to its name.
+        let read = rustix::io::pread(file, &mut bytes, 0).unwrap_or_else(|errno| {
+            assert_eq!(errno, Errno::ISDIR, "through a handle");
+            0
+        });
+        bytes.truncate(read);
+        bytes
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.mapper.kill();
+        let _ = self.mapper.wait();
+    }
+}
+
+/// Whose tokens an answer holds, beside those of `mine`.
+fn foreign(answer: &[u8], tokens: &[String], mine: usize) -> Vec<usize> {
+    let holds = |token: &String| memchr::memmem::find(answer, token.as_bytes()).is_some();
+    (0..tokens.len()).filter(|owner| *owner != mine && holds(&tokens[*owner])).collect()
+}
+
+/// Has a client of each owner's mount ask for what is his and what is not. What was told of others, each by what op and
+/// path; that is to be nothing.
+fn ask(mounts: &[Mount], tokens: &[String], seed: usize, ops: usize) -> Vec<(Op, String)> {
+    let mut clients: Vec<Client> = (0..mounts.len()).map(|owner| Client::new(seed * 100 + owner, tokens)).collect();
+    let mut dice = Dice::new(seed as u64);
+    let mut leaks = Vec::new();
+    for number in 0..ops / 3 {
+        let (mine, theirs) = (dice.below(OWNERS), dice.below(OWNERS));
+        let worker = id(theirs, dice.below(WORKERS));
+        let path = of_worker(&mut dice, &worker, &tokens[theirs]);
+        let (op, again) = (*dice.pick(&OPS_OF_ALL), *dice.pick(&OPS_OF_ALL));
+        // Its owner asks first or last, so that the kernel knows it or does not.
+        let order = if dice.once_in(2) { [theirs, mine] } else { [mine, theirs] };
+        for (owner, op) in order.into_iter().zip([op, again]) {
+            let found = clients[owner].call(op, &mounts[owner].at(&path));
+            let is_his = owner == theirs;
+            match &found {
+                Ok(answer) if !foreign(answer, tokens, owner).is_empty() => leaks.push((op, path.clone())),
+                Err(errno) if is_his => {
+                    let other_kind = [Errno::NOTDIR, Errno::ISDIR, Errno::INVAL, Errno::NOTSUP, Errno::NODATA];
+                    assert!(other_kind.contains(errno) || *errno == Errno::NODEV, "{op:?} of his own {path}: {errno}");
+                }
+                _ => {}
+            }
+            if !is_his {
+                // The same of a worker that never was.
+                let absent = path.replace(&worker, &id(theirs, WORKERS));
+                let never = clients[owner].call(op, &mounts[owner].at(&absent));
+                if found.as_ref().err() != never.as_ref().err() {
+                    leaks.push((op, format!("{path}: {:?}, of what never was: {:?}", found.err(), never.err())));
+                }
+            }
+        }
+        let shared = *dice.pick(&SHARED);
+        let op = *dice.pick(&[Op::Read, Op::Read, Op::List, Op::Map, Op::Open, Op::Stat]);
+        let client = &mut clients[mine];
+        let answers = [client.call(op, &mounts[mine].at(shared)).unwrap_or_default(), client.read_held()];
+        if answers.iter().any(|answer| !foreign(answer, tokens, mine).is_empty()) {
+            leaks.push((op, shared.to_owned()));
+        }
+        if number % 500 == 499 {
+            mounts[mine].forget();
+        }
+    }
+    leaks
+}
+
+#[test]
+fn nothing_of_an_owner_is_told_in_the_mount_of_another_in_any_order() {
+    needs_fuse!();
+    let store = store();
+    let tokens: Vec<String> = (0..OWNERS).map(token).collect();
+    let ttls = ["1", "60", "3600"];
+    let mount = |(owner, token): (usize, &String)| {
+        Mount::with(&store.path(), &["--owner", token, "--ttl", ttls[owner % ttls.len()]])
+    };
+    let mounts: Vec<Mount> = tokens.iter().enumerate().map(mount).collect();
+    for (owner, mount) in mounts.iter().enumerate() {
+        let right: BTreeSet<String> =
+            (0..WORKERS).map(|number| id(owner, number)).chain(["index.json".into()]).collect();
+        assert_eq!(mount.list("workers").into_iter().collect::<BTreeSet<_>>(), right);
+    }
+    thread::scope(|scope| {
+        for seed in 0..CLIENTS {
+            let (mounts, tokens) = (&mounts, &tokens);
+            scope.spawn(move || {
+                let leaks = ask(mounts, tokens, seed, dose(OPS) / CLIENTS);
+                assert!(leaks.is_empty(), "{} leaks, the first: {:?}", leaks.len(), leaks[0]);
+            });
+        }
+    });
+}
+
+/// The same clients in mounts of which each is everybody's: they must find what is not theirs, by every kind of call.
+#[test]
+fn control_the_clients_find_what_is_foreign_where_it_is_shown() {
+    needs_fuse!();
+    let store = store();
+    let tokens: Vec<String> = (0..OWNERS).map(token).collect();
+    let mounts: Vec<Mount> = iter::repeat_with(|| Mount::new(&store.path())).take(OWNERS).collect();
+    let leaks = ask(&mounts, &tokens, 1, 3_000);
+    for op in [Op::Lookup, Op::Stat, Op::Open, Op::Read, Op::Map, Op::List] {
+        assert!(leaks.iter().any(|(by, _)| *by == op), "nothing leaked by {op:?}, of {} leaks", leaks.len());
+    }
+    for path in ["index.json", "evidence.txt", "workers"] {
+        assert!(leaks.iter().any(|(_, of)| of == path), "nothing leaked of {path}, of {} leaks", leaks.len());
+    }
+}
