@@ -10,6 +10,7 @@ mod bytes;
 mod change;
 mod death;
 mod fresh;
+mod full;
 mod kept;
 mod limits;
 mod listing;

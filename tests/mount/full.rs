@@ -1,0 +1,184 @@
+//! No room is left where the program keeps things for itself (R21): its caches, the index, the log. What is read is the
+//! same, and what could not be kept is said once.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{MountFlags, UnmountFlags};
+use serde_json::json;
+
+use super::eventually;
+use crate::cli::program::{is_root, run, typed};
+use crate::needs_fuse;
+use crate::support::{Mount, TestStore};
+
+/// What is said where something cannot be written.
+const NOT_KEPT: &str = "what took long to find out cannot be kept for the next start";
+
+/// A disk of one mebibyte without room.
+struct Full {
+    dir: tempfile::TempDir,
+}
+
+impl Full {
+    fn new(options: &std::ffi::CStr) -> Full {
+        let dir = tempfile::tempdir().unwrap();
+        rustix::mount::mount("tmpfs", dir.path(), "tmpfs", MountFlags::empty(), options).unwrap();
+        let full = Full { dir };
+        full.fill();
+        full
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Takes all room that is left; the folder of caches is there already.
+    fn fill(&self) {
+        fs::create_dir_all(self.at("caches")).unwrap();
+        let mut filler = File::options().create(true).append(true).open(self.at("filler")).unwrap();
+        let error = (0..).find_map(|_| filler.write_all(&[1; 4_096]).err()).unwrap();
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
+        // Where the number of files is bounded too, none is left.
+        let _ = (0..100).try_for_each(|number| File::create(self.at(&format!("file-{number}"))).map(drop));
+    }
+
+    fn make_room(&self) {
+        fs::remove_file(self.at("filler")).unwrap();
+    }
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(self.dir.path(), UnmountFlags::DETACH);
+    }
+}
+
+/// So many workers, and so much to read of each, that it is worth to keep what was found out.
+fn store() -> TestStore {
+    let store = TestStore::new();
+    for number in 0..80 {
+        let id = format!("w{number:02}");
+        store.worker(&id, json!({"run_id": "r", "status": "failed"}));
+        store.call(&id, 1, "sh", format!("Error: reason {number}\n{}", "and nothing more\n".repeat(2_000)));
+    }
+    store
+}
+
+const PATHS: [&str; 9] = [
+    "README.md",
+    "index.json",
+    "summary",
+    "evidence.txt",
+    "workers/w17/evidence.txt",
+    "workers/w17/tool_calls/001_sh.txt",
+    "runs/r/index.json",
+    "grep/reason 7",
+    "search/reason 42",
+];
+
+fn all(mount: &Mount) -> BTreeMap<&'static str, Vec<u8>> {
+    PATHS.iter().map(|path| (*path, mount.read(path))).collect()
+}
+
+/// What is read where nothing is kept.
+fn right(store: &TestStore) -> BTreeMap<&'static str, Vec<u8>> {
+    all(&Mount::with(&store.path(), &["--no-cache", "--no-index"]))
+}
+
+fn mount(store: &TestStore, caches: &Path, arguments: &[&str]) -> Mount {
+    Mount::by(&["env", &format!("XDG_CACHE_HOME={}", caches.display())], &store.path(), arguments)
+}
+
+fn check(mount: &Mount, right: &BTreeMap<&str, Vec<u8>>) {
+    for _ in 0..3 {
+        let found = all(mount);
+        for (path, bytes) in right {
+            assert!(found[path] == *bytes, "{path} is another: {}", String::from_utf8_lossy(&found[path]));
+        }
+    }
+}
+
+#[test]
+fn without_room_for_caches_all_is_read_and_that_is_said_once() {
+    needs_fuse!();
+    if !is_root() {
+        return;
+    }
+    let (store, disk) = (store(), Full::new(c"size=1m,mode=755"));
+    let right = right(&store);
+    let caches = disk.at("caches");
+    let mut mount = mount(&store, &caches, &[]);
+    mount.expect_warning(NOT_KEPT);
+    check(&mount, &right);
+    eventually("that it is said", || mount.log().contains(NOT_KEPT).then_some(()));
+    check(&mount, &right);
+    // Of the caches and of the index, each of which has a folder there.
+    let said = mount.log().matches(NOT_KEPT).count();
+    assert!(said <= 2, "said {said} times");
+    drop(mount);
+    // What could be written of it does no harm to those who come when there is room.
+    disk.make_room();
+    let next = self::mount(&store, &caches, &[]);
+    check(&next, &right);
+    eventually("that something is kept", || {
+        let mut files = fs::read_dir(caches.join("swarmletfs")).unwrap();
+        files.any(|file| file.unwrap().path().is_file()).then_some(())
+    });
+}
+
+#[test]
+fn without_room_for_an_index_all_is_found_and_that_is_said_once() {
+    needs_fuse!();
+    if !is_root() {
+        return;
+    }
+    let (store, disk) = (store(), Full::new(c"size=1m,mode=755"));
+    let right = right(&store);
+    let caches = tempfile::tempdir().unwrap();
+    let mut mount = mount(&store, caches.path(), &["--index", disk.at("index").to_str().unwrap()]);
+    mount.expect_warning(NOT_KEPT);
+    check(&mount, &right);
+    eventually("that it is said", || mount.log().contains(NOT_KEPT).then_some(()));
+    check(&mount, &right);
+    assert_eq!(mount.log().matches(NOT_KEPT).count(), 1);
+}
+
+#[test]
+fn without_room_for_a_log_all_is_read() {
+    needs_fuse!();
+    if !is_root() {
+        return;
+    }
+    let (store, disk) = (store(), Full::new(c"size=1m,mode=755"));
+    let right = right(&store);
+    let log = disk.at("log");
+    let mount = mount(&store, &disk.at("caches"), &["--log", log.to_str().unwrap()]);
+    check(&mount, &right);
+    assert_eq!(fs::metadata(&log).unwrap().len(), 0, "there was room for a log");
+}
+
+#[test]
+fn where_no_file_can_be_made_all_is_read_and_what_was_named_is_refused() {
+    needs_fuse!();
+    if !is_root() {
+        return;
+    }
+    let (store, disk) = (store(), Full::new(c"size=1m,nr_inodes=20,mode=755"));
+    let right = right(&store);
+    let mut mount = mount(&store, &disk.at("caches"), &[]);
+    let said = "what was read is not kept for the next start";
+    mount.expect_warning(said);
+    check(&mount, &right);
+    assert_eq!(mount.log().matches(said).count(), 1, "{}", mount.log());
+    let point = tempfile::tempdir().unwrap();
+    for (option, name) in [("--index", "index"), ("--log", "log")] {
+        let mut command = typed(["mount", "--foreground", "--store"]);
+        command.arg(store.path()).arg(option).arg(disk.at(name)).arg(point.path());
+        let done = run(command);
+        assert!(done.code.is_some_and(|code| code > 0), "{option}: {done:?}");
+        assert!(done.err.starts_with("swarmletfs: ") && done.err.contains("No space left"), "{option}: {done:?}");
+    }
+}
