@@ -4,6 +4,7 @@
 mod moments;
 mod panics;
 pub mod served;
+mod threads;
 mod unknown;
 
 use std::sync::Arc;

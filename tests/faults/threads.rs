@@ -1,0 +1,313 @@
+//! Many threads in one tree at once (R29): lookups, forgets, opens, reads, listings and releases in random order, while
+//! the store changes. What a thread holds stays what it was, and when all is given back nothing is held.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+use swarmletfs::catalog::{Freshness, Source};
+use swarmletfs::error::{Error, Result};
+use swarmletfs::name::RelPath;
+use swarmletfs::store::{Kind, Memory};
+use swarmletfs::tree::{Fh, Found, Ino, NodeKind, ROOT, Settings, Tree};
+use swarmletfs::view::{Filter, View};
+
+use crate::hostile::Dice;
+use crate::mount::eventually;
+use crate::support::{dose, seen};
+
+/// How many trees are made, in each of which so many threads take so many steps.
+const TREES: usize = 100;
+const THREADS: usize = 6;
+const STEPS: usize = 250;
+/// Workers that come and go and change, beside one that does not.
+const WORKERS: usize = 4;
+
+fn path(text: &str) -> RelPath {
+    RelPath::parse(text).unwrap()
+}
+
+fn metadata(id: &str, status: &str) -> String {
+    json!({"worker_id": id, "status": status, "run_id": "r"}).to_string()
+}
+
+/// Bytes of which any two are the same: a mix of two contents shows.
+fn plain(dice: &mut Dice) -> Vec<u8> {
+    vec![b'a' + dice.below(26) as u8; 1 + dice.below(5_000)]
+}
+
+fn put_worker(store: &Memory, id: &str, dice: &mut Dice) {
+    store.write(&path(&format!("{id}/outputs/file")), plain(dice));
+    store.write(&path(&format!("{id}/tool_calls/001_sh.txt")), "Error: first\n");
+    store.write(&path(&format!("{id}/metadata.json")), metadata(id, "running"));
+}
+
+fn store(dice: &mut Dice) -> Memory {
+    let store = Memory::new();
+    for id in (0..WORKERS).map(|number| format!("w{number}")).chain(["stays".to_owned()]) {
+        put_worker(&store, &id, dice);
+    }
+    store
+}
+
+/// Changes the store once.
+fn change(store: &Memory, dice: &mut Dice) {
+    let (id, other) = (format!("w{}", dice.below(WORKERS)), format!("w{}", dice.below(WORKERS)));
+    let file = path(&format!("{id}/outputs/file"));
+    match dice.below(10) {
+        0 | 1 => store.write(&file, plain(dice)),
+        2 | 3 => store.replace(&file, plain(dice)),
+        4 => store.remove(&file),
+        5 => store.put(&file, if dice.once_in(2) { Kind::Folder } else { Kind::Special }),
+        6 => store.write(&path(&format!("{id}/metadata.json")), metadata(&id, ["success", "running"][dice.below(2)])),
+        7 => store.remove(&path(&id)),
+        8 => store.rename(&path(&id), &path(&other)),
+        _ => put_worker(store, &id, dice),
+    }
+}
+
+/// Names that are looked up, whatever the folder is.
+const NAMES: [&str; 24] = [
+    "workers",
+    "workers",
+    "runs",
+    "by",
+    "r",
+    "latest",
+    "status",
+    "running",
+    "stays",
+    "w0",
+    "w1",
+    "w2",
+    "w3",
+    "outputs",
+    "file",
+    "tool_calls",
+    "001_sh.txt",
+    "index.json",
+    "evidence.txt",
+    "summary",
+    "metadata.json",
+    "grep",
+    "Error",
+    "absent",
+];
+
+/// A lookup that was not given back.
+struct Known {
+    ino: Ino,
+    kind: NodeKind,
+    /// Whether it is of one version of a generated file.
+    is_version: bool,
+}
+
+/// What is open, and of a generated file what it held.
+struct Open {
+    fh: Fh,
+    ino: Ino,
+    kind: NodeKind,
+    bytes: Option<Vec<u8>>,
+}
+
+/// One that does what the kernel does: it asks only about what it has looked up or opened, and gives back each once.
+struct Client<'a> {
+    tree: &'a Tree,
+    dice: Dice,
+    known: Vec<Known>,
+    open: Vec<Open>,
+    calls: &'a AtomicUsize,
+    /// How often what was open was read.
+    reads: &'a AtomicUsize,
+}
+
+/// What may come of a call while the store changes.
+fn may_be<T>(what: &str, result: Result<T>) -> Option<T> {
+    match result {
+        Ok(found) => Some(found),
+        Err(Error::NotFound | Error::Stale | Error::NotADirectory | Error::IsADirectory | Error::Special) => None,
+        Err(error) => panic!("{what}: {error}"),
+    }
+}
+
+impl Client<'_> {
+    /// A folder that is known, most often one deep in the tree.
+    fn folder(&mut self) -> Ino {
+        let folders: Vec<Ino> =
+            self.known.iter().filter(|known| known.kind == NodeKind::Folder).map(|known| known.ino).collect();
+        if folders.is_empty() || self.dice.once_in(8) { ROOT } else { *self.dice.pick(&folders) }
+    }
+
+    fn look_up(&mut self) {
+        let (folder, name) = (self.folder(), *self.dice.pick(&NAMES));
+        let Some(Found { ino, attr, name_ttl, attr_ttl }) = may_be(name, self.tree.lookup(folder, name.as_bytes()))
+        else {
+            return;
+        };
+        // A name of a generated file is looked up every time, and what it leads to then never changes.
+        let is_version = attr.kind == NodeKind::File && name_ttl.is_zero() && !attr_ttl.is_zero();
+        self.known.push(Known { ino, kind: attr.kind, is_version });
+    }
+
+    fn forget(&mut self) {
+        if self.known.is_empty() {
+            return;
+        }
+        let at = self.dice.below(self.known.len());
+        let ino = self.known.swap_remove(at).ino;
+        let mut count = 1;
+        if self.dice.once_in(2) {
+            // The kernel gives back several at a time.
+            let before = self.known.len();
+            self.known.retain(|known| known.ino != ino);
+            count += before - self.known.len();
+        }
+        self.tree.forget(ino, count as u64);
+    }
+
+    fn ask(&mut self) {
+        let at = self.dice.below(self.known.len());
+        let Known { ino, kind, is_version } = self.known[at];
+        match self.tree.attr(ino) {
+            Ok((attr, _)) => assert_eq!(attr.kind, kind, "a number is of one kind"),
+            Err(error) => {
+                assert!(!is_version, "a version that was looked up: {error}");
+                may_be("attributes", Err::<(), _>(error));
+            }
+        }
+        if kind == NodeKind::Link {
+            may_be("a link", self.tree.read_link(ino));
+        }
+    }
+
+    fn open(&mut self) {
+        let at = self.dice.below(self.known.len());
+        let Known { ino, kind, is_version } = self.known[at];
+        let opened = match kind {
+            NodeKind::Folder => self.tree.open_folder(ino),
+            NodeKind::File => self.tree.open(ino),
+            NodeKind::Link => return,
+        };
+        let Some(opened) = may_be("to open", opened) else { return };
+        let mut open = Open { fh: opened.fh, ino, kind, bytes: None };
+        if is_version {
+            open.bytes = Some(self.tree.read(open.fh, 0, 1 << 20, <[u8]>::to_vec).unwrap());
+        }
+        self.open.push(open);
+    }
+
+    fn use_open(&mut self) {
+        let at = self.dice.below(self.open.len());
+        let rewind = self.dice.once_in(2);
+        let Open { fh, ino, kind, bytes } = &self.open[at];
+        if *kind == NodeKind::Folder {
+            // What is listed is asked for by the folder's number too, which may be known no longer.
+            let Some(items) = may_be("a listing", self.tree.entries(*ino, *fh, rewind)) else { return };
+            let names: BTreeSet<&[u8]> = items.iter().map(|item| item.name.as_bytes()).collect();
+            assert_eq!(names.len(), items.len(), "a name is listed twice");
+            return;
+        }
+        let found = self.tree.read(*fh, 0, 1 << 20, <[u8]>::to_vec).expect("what is open is read");
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        match bytes {
+            Some(bytes) => {
+                assert!(found == *bytes, "what is open is another");
+                assert_eq!(self.tree.size(*fh), Ok(bytes.len() as u64));
+            }
+            // Of a file whose bytes are all the same, or of one that is of text.
+            None if found.first().is_some_and(u8::is_ascii_lowercase) => {
+                assert!(found.iter().all(|byte| *byte == found[0]), "a mix of two contents");
+            }
+            None => {}
+        }
+    }
+
+    fn release(&mut self) {
+        if !self.open.is_empty() {
+            let at = self.dice.below(self.open.len());
+            self.tree.release(self.open.swap_remove(at).fh);
+        }
+    }
+
+    fn step(&mut self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        match self.dice.below(20) {
+            0..8 => self.look_up(),
+            8..10 if !self.known.is_empty() => self.ask(),
+            10..13 if !self.known.is_empty() => self.open(),
+            13..16 if !self.open.is_empty() => self.use_open(),
+            16 | 17 => self.release(),
+            _ => self.forget(),
+        }
+    }
+}
+
+impl Drop for Client<'_> {
+    fn drop(&mut self) {
+        self.open.drain(..).for_each(|open| self.tree.release(open.fh));
+        self.known.drain(..).for_each(|known| self.tree.forget(known.ino, 1));
+    }
+}
+
+fn tree_over(store: &Arc<Memory>, fresh: Duration) -> Tree {
+    let fresh = Freshness { unfinished: fresh, finished: fresh };
+    let view = View::over(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+    Tree::new(view, Settings::default())
+}
+
+#[test]
+fn whatever_threads_do_at_once_all_is_given_back_and_what_is_held_stays() {
+    let (calls, reads) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    for number in 0..dose(TREES) {
+        let mut dice = Dice::new(number as u64);
+        let store = Arc::new(store(&mut dice));
+        // Half of them look at the store at each call, half of them believe for a moment what they saw.
+        let tree = tree_over(&store, Duration::from_millis(number as u64 % 2));
+        let ended = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                let dice = Dice::new(dice.next());
+                let (known, open) = (Vec::new(), Vec::new());
+                let mut client = Client { tree: &tree, dice, known, open, calls: &calls, reads: &reads };
+                let ended = &ended;
+                scope.spawn(move || {
+                    let _ended = Ended(ended);
+                    (0..STEPS).for_each(|_| client.step());
+                });
+            }
+            // A change for every few calls, however many there are of them in a second.
+            let mut changed_at = calls.load(Ordering::Relaxed);
+            while ended.load(Ordering::Relaxed) < THREADS {
+                if calls.load(Ordering::Relaxed) >= changed_at + 5 {
+                    changed_at = calls.load(Ordering::Relaxed);
+                    change(&store, &mut dice);
+                }
+                thread::yield_now();
+            }
+        });
+        assert_eq!(tree.held(), (0, 0), "tree {number}: inodes and handles that nobody holds");
+        // And it shows what one shows that knows nothing of what was.
+        let anew = tree_over(&store, Duration::ZERO);
+        for at in ["workers", "workers/stays/outputs", "index.json", "summary", "evidence.txt", "by/status/running"] {
+            let look = |tree: &Tree| super::look(tree, at).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            let right = look(&anew);
+            // What it last saw may hold for a moment.
+            eventually(&format!("in tree {number} {at} is {right:?}"), || (look(&tree) == right).then_some(()));
+        }
+        assert!(seen::names(&tree, "workers").unwrap().contains(&b"stays".to_vec()));
+    }
+    let (calls, reads) = (calls.into_inner(), reads.into_inner());
+    assert!(reads > calls / 50, "only {reads} of {calls} calls read something");
+}
+
+/// Counts one who has ended, also by a panic.
+struct Ended<'a>(&'a AtomicUsize);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
