@@ -33,7 +33,7 @@ pub use passthrough::{PASSED_THROUGH, mount_passthrough};
 pub use session::{Access, Session, mount};
 
 use crate::error::Error;
-use crate::tree::{Attr, Found, NodeKind, Pace, Tree};
+use crate::tree::{Attr, Found, NodeKind, Pace, Tree, Whence};
 use passed::Passed;
 use pool::Pool;
 use searches::Searches;
@@ -264,17 +264,21 @@ impl Filesystem for Door {
     fn readdir(&self, _: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         let pace = |tree: &Tree| if offset == 0 { tree.pace(ino.0) } else { Pace::Stat };
         self.run(pace, move |tree| {
-            let items = match tree.entries(ino.0, fh.0, offset == 0) {
-                Ok(items) => items,
+            // A place is the version of the entries, and how many come before it.
+            let (version, at) = ((offset >> 32) as u32, (offset & u64::from(u32::MAX)) as usize);
+            let whence = if offset == 0 { Whence::Start } else { Whence::Within(version) };
+            let entries = match tree.entries(ino.0, fh.0, whence) {
+                Ok(entries) => entries,
                 Err(error) => return reply.error(errno("readdir", &error)),
             };
             let dots = [
                 (INodeNo(ino.0), FileType::Directory, OsStr::new(".")),
                 (INodeNo(ino.0), FileType::Directory, OsStr::new("..")),
             ];
-            let listed = items.iter().map(|item| (INodeNo(item.ino), file_type(item.kind), item.name.as_os_str()));
-            let from = usize::try_from(offset).unwrap_or(usize::MAX);
-            for (next, (number, kind, name)) in (1_u64..).zip(dots.into_iter().chain(listed)).skip(from) {
+            let listed =
+                entries.items.iter().map(|item| (INodeNo(item.ino), file_type(item.kind), item.name.as_os_str()));
+            let places = (u64::from(entries.version) << 32) + 1..;
+            for (next, (number, kind, name)) in places.zip(dots.into_iter().chain(listed)).skip(at) {
                 if reply.add(number, next, kind, name) {
                     break;
                 }

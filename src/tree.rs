@@ -9,7 +9,7 @@
 //! kernel looks the name up again by itself. No descriptor is held for an inode, only for open files, and for a moment
 //! for the few that are replaced faster than they are opened.
 //!
-//! Locks: `inodes`, `handles` and `contended` are each held for a moment and never across a call downward. Two are held
+//! Locks: `inodes`, `handles`, `listings` and `contended` are each held for a moment and never across a call downward. Two are held
 //! only where a file is kept for a number or let go with it: `contended` within `inodes`.
 
 mod attr;
@@ -17,6 +17,7 @@ mod by;
 mod contended;
 mod handle;
 mod inode;
+mod listings;
 mod namespace;
 mod node;
 mod path;
@@ -30,7 +31,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 pub use attr::{Attr, NodeKind};
-pub use handle::Item;
+pub use handle::{Entries, Item};
 pub use inode::ROOT;
 pub use path::{Held, Links, Place};
 
@@ -45,6 +46,7 @@ use attr::Ident;
 use contended::Contended;
 use handle::{Handle, Handles, Listing};
 use inode::Inodes;
+use listings::Listings;
 use namespace::{Namespace, Told};
 use node::Node;
 
@@ -102,12 +104,28 @@ pub struct Opened {
     pub keep_entries: bool,
 }
 
+/// From where the entries of a folder are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whence {
+    /// From the first.
+    Start,
+    /// From a place in those of this version.
+    Within(u32),
+}
+
+impl Whence {
+    fn is_in(self, entries: &Entries) -> bool {
+        self == Whence::Start || self == Whence::Within(entries.version)
+    }
+}
+
 /// The tree of one view.
 pub struct Tree {
     namespace: Namespace,
     inodes: Mutex<Inodes>,
     handles: Mutex<Handles>,
     contended: Mutex<Contended>,
+    listings: Mutex<Listings>,
 }
 
 impl Tree {
@@ -118,6 +136,7 @@ impl Tree {
             inodes: Mutex::new(Inodes::new()),
             handles: Mutex::new(Handles::default()),
             contended: Mutex::new(Contended::default()),
+            listings: Mutex::default(),
         }
     }
 
@@ -361,36 +380,46 @@ impl Tree {
         let slot = self.inodes.lock().get(ino)?;
         let replaced = |error| if error == Error::NotADirectory { Error::Stale } else { error };
         let stored = self.namespace.stored_folder(&slot.node).map_err(replaced)?;
-        let (mut listing, mut keep_cache, mut keep_entries) = (Listing::default(), false, false);
+        let (mut listing, mut keep_cache) = (Listing::default(), false);
         match stored {
             Some(folder) => {
                 same(slot.ident, folder.ident)?;
                 if let Some((state, most)) = folder.kept {
-                    keep_entries = true;
+                    listing.kept = true;
                     keep_cache = self.inodes.lock().opened(ino, state, most);
                 }
             }
-            None => listing.items = Some(self.items(ino)?.into()),
+            None => listing.entries = Some(Entries { items: self.items(ino)?.into(), version: 0 }),
         }
+        let keep_entries = listing.kept;
         let fh = self.handles.lock().add(Handle::Folder(Arc::new(Mutex::new(listing))));
         Ok(Opened { fh, size: 0, keep_cache, keep_entries })
     }
 
-    /// The entries of an open folder. `rewind` reads them anew, as rewinddir(3) wants it.
-    pub fn entries(&self, ino: Ino, fh: Fh, rewind: bool) -> Result<Arc<[Item]>> {
+    /// The entries of an open folder. From its start they are read anew, as rewinddir(3) wants it. Who reads on gives the
+    /// version of what was read so far.
+    pub fn entries(&self, ino: Ino, fh: Fh, whence: Whence) -> Result<Entries> {
         let Handle::Folder(held) = self.handles.lock().get(fh)? else { return Err(Error::NotADirectory) };
-        let known = {
+        let (known, kept) = {
             let mut listing = held.lock();
-            let again = rewind && listing.given;
+            let again = whence == Whence::Start && listing.given;
             listing.given = true;
-            listing.items.clone().filter(|_| !again)
+            (listing.entries.clone().filter(|entries| !again && whence.is_in(entries)), listing.kept)
         };
-        if let Some(items) = known {
-            return Ok(items);
+        let known = known.or_else(|| match whence {
+            Whence::Start => None,
+            Whence::Within(version) => self.listings.lock().get(ino, version),
+        });
+        if let Some(entries) = known {
+            return Ok(entries);
         }
-        let items: Arc<[Item]> = self.items(ino)?.into();
-        held.lock().items = Some(items.clone());
-        Ok(items)
+        let items = self.items(ino)?;
+        let entries = Entries { version: if kept { version_of(&items) } else { 0 }, items: items.into() };
+        held.lock().entries = Some(entries.clone());
+        if kept {
+            self.listings.lock().keep(ino, entries.clone());
+        }
+        Ok(entries)
     }
 
     /// Closes a file or folder.
@@ -444,6 +473,16 @@ fn pace_of(node: &Node) -> Pace {
 /// What cannot be a name is no name here: absent, like any other.
 fn name_of(raw: &[u8]) -> Result<Name> {
     Name::new(raw).map_err(|error| if error == Error::NameTooLong { error } else { Error::NotFound })
+}
+
+/// A number of 31 bits that tells these entries from others; not 0.
+fn version_of(items: &[Item]) -> u32 {
+    let mut hash = blake3::Hasher::new();
+    for item in items {
+        hash.update(item.name.as_bytes()).update(&[0, item.kind as u8]);
+    }
+    let [a, b, c, d, ..] = attr::short(&hash);
+    (u32::from_le_bytes([a, b, c, d]) & (u32::MAX >> 1)).max(1)
 }
 
 fn same(held: Ident, now: Ident) -> Result<()> {

@@ -21,6 +21,16 @@ pub struct Item {
     pub ino: Ino,
 }
 
+/// All entries of a folder at one moment.
+#[derive(Debug, Clone)]
+pub struct Entries {
+    /// Sorted by name.
+    pub items: Arc<[Item]>,
+    /// Of what the kernel may keep, a number that tells these entries from those at other times: no place in the one is
+    /// then taken for a place in the other. Else 0.
+    pub version: u32,
+}
+
 /// What is open.
 #[derive(Clone)]
 pub(super) enum Handle {
@@ -36,9 +46,11 @@ pub(super) enum Handle {
 #[derive(Default)]
 pub(super) struct Listing {
     /// As they were when last read; nothing where that was not done yet.
-    pub(super) items: Option<Arc<[Item]>>,
+    pub(super) entries: Option<Entries>,
     /// Whether somebody was given them.
     pub(super) given: bool,
+    /// Whether the kernel may keep them.
+    pub(super) kept: bool,
 }
 
 /// All that is open.

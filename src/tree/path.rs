@@ -130,9 +130,9 @@ impl Tree {
     /// The entries of a folder, sorted by name.
     pub fn listed(&self, folder: Ino) -> Result<Arc<[Item]>> {
         let opened = self.open_folder(folder)?.fh;
-        let items = self.entries(folder, opened, false);
+        let items = self.entries(folder, opened, super::Whence::Start);
         self.release(opened);
-        items
+        Ok(items?.items)
     }
 }
 

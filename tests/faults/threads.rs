@@ -12,7 +12,7 @@ use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::error::{Error, Result};
 use swarmletfs::name::RelPath;
 use swarmletfs::store::{Kind, Memory};
-use swarmletfs::tree::{Fh, Found, Ino, NodeKind, ROOT, Settings, Tree};
+use swarmletfs::tree::{Fh, Found, Ino, NodeKind, ROOT, Settings, Tree, Whence};
 use swarmletfs::view::{Filter, View};
 
 use crate::hostile::Dice;
@@ -201,11 +201,12 @@ impl Client<'_> {
 
     fn use_open(&mut self) {
         let at = self.dice.below(self.open.len());
-        let rewind = self.dice.once_in(2);
+        let whence = if self.dice.once_in(2) { Whence::Start } else { Whence::Within(0) };
         let Open { fh, ino, kind, bytes } = &self.open[at];
         if *kind == NodeKind::Folder {
             // What is listed is asked for by the folder's number too, which may be known no longer.
-            let Some(items) = may_be("a listing", self.tree.entries(*ino, *fh, rewind)) else { return };
+            let Some(items) = may_be("a listing", self.tree.entries(*ino, *fh, whence)) else { return };
+            let items = items.items;
             let names: BTreeSet<&[u8]> = items.iter().map(|item| item.name.as_bytes()).collect();
             assert_eq!(names.len(), items.len(), "a name is listed twice");
             return;

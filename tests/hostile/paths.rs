@@ -13,7 +13,7 @@ use serde_json::json;
 use swarmletfs::error::{Error, Result};
 use swarmletfs::name::{NAME_MAX, Name, RelPath};
 use swarmletfs::store::{Disk, Kind, Store, read_range};
-use swarmletfs::tree::{Ino, NodeKind, ROOT, Settings, Tree};
+use swarmletfs::tree::{Ino, NodeKind, ROOT, Settings, Tree, Whence};
 use swarmletfs::view::Filter;
 
 use super::{CANARY, Dice, holds_canary};
@@ -284,7 +284,7 @@ fn ask(tree: &Tree, from: Ino, path: &[u8]) -> Result<Vec<u8>> {
         }
         NodeKind::Folder => {
             let fh = tree.open_folder(last.0)?.fh;
-            let items = tree.entries(last.0, fh, false)?;
+            let items = tree.entries(last.0, fh, Whence::Start)?.items;
             tree.release(fh);
             Ok(items.iter().map(|item| item.name.as_bytes().to_vec()).collect::<Vec<_>>().join(&b'/'))
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use swarmletfs::error::Result;
-use swarmletfs::tree::{Attr, Found, Ino, NodeKind, ROOT, Tree};
+use swarmletfs::tree::{Attr, Found, Ino, NodeKind, ROOT, Tree, Whence};
 
 /// What is seen of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,9 +98,9 @@ pub fn names(tree: &Tree, path: impl AsRef<[u8]>) -> Result<Vec<Vec<u8>>> {
 
 fn names_in(tree: &Tree, ino: Ino) -> Result<Vec<Vec<u8>>> {
     let fh = tree.open_folder(ino)?.fh;
-    let items = tree.entries(ino, fh, false);
+    let items = tree.entries(ino, fh, Whence::Start);
     tree.release(fh);
-    let names: Vec<Vec<u8>> = items?.iter().map(|item| item.name.as_bytes().to_vec()).collect();
+    let names: Vec<Vec<u8>> = items?.items.iter().map(|item| item.name.as_bytes().to_vec()).collect();
     assert!(names.is_sorted_by(|a, b| a < b), "sorted, and none twice: {names:?}");
     Ok(names)
 }
