@@ -332,7 +332,7 @@ impl Tree {
             let file = self.looked_up(ino, slot.node).ok_or(Error::Stale)?;
             (Attr::of_source(&file.meta()?), file)
         };
-        let keep_cache = self.inodes.lock().opened(ino, attr.signature(), Duration::MAX);
+        let keep_cache = self.inodes.lock().opened(ino, attr.signature(), Duration::MAX, attr.is_at_rest());
         let fh = self.handles.lock().add(Handle::File(ino, file));
         Ok(Opened { fh, size: attr.size, keep_cache, keep_entries: false })
     }
@@ -386,7 +386,7 @@ impl Tree {
                 same(slot.ident, folder.ident)?;
                 if let Some((state, most)) = folder.kept {
                     listing.kept = true;
-                    keep_cache = self.inodes.lock().opened(ino, state, most);
+                    keep_cache = self.inodes.lock().opened(ino, state, most, true);
                 }
             }
             None => listing.entries = Some(Entries { items: self.items(ino)?.into(), version: 0 }),

@@ -100,13 +100,14 @@ impl<H: BuildHasher> Inodes<H> {
     }
 
     /// Notes that a file or folder was opened in this state; says whether what the kernel has cached of it is of the
-    /// same, and no older than `most`.
-    pub(super) fn opened(&mut self, ino: Ino, signature: Signature, most: Duration) -> bool {
+    /// same, and no older than `most`. What is read in a state that is not `at_rest` is not taken for that of the same
+    /// state later.
+    pub(super) fn opened(&mut self, ino: Ino, signature: Signature, most: Duration, at_rest: bool) -> bool {
         let now = self.hasher.hash_one(signature);
         let Some(slot) = self.slots.get_mut(&ino) else { return false };
         let kept = slot.cached.is_some_and(|(state, since)| state == now && since.elapsed() < most);
         if !kept {
-            slot.cached = Some((now, Instant::now()));
+            slot.cached = at_rest.then(|| (now, Instant::now()));
         }
         kept
     }
@@ -210,10 +211,12 @@ mod tests {
         let mut inodes = Inodes::new();
         let ino = inodes.look_up(worker("a"), Ident::Fixed, None);
         let (then, always) = (Time { secs: 1, nanos: 1 }, Duration::MAX);
-        assert!(!inodes.opened(ino, (then, then, 5), always));
-        assert!(inodes.opened(ino, (then, then, 5), always));
-        assert!(!inodes.opened(ino, (then, then, 5), Duration::ZERO));
-        assert!(!inodes.opened(ino, (then, then, 6), always));
+        assert!(!inodes.opened(ino, (then, then, 5), always, true));
+        assert!(inodes.opened(ino, (then, then, 5), always, true));
+        assert!(!inodes.opened(ino, (then, then, 5), Duration::ZERO, true));
+        assert!(!inodes.opened(ino, (then, then, 6), always, false));
+        assert!(!inodes.opened(ino, (then, then, 6), always, true), "it was not at rest then");
+        assert!(inodes.opened(ino, (then, then, 6), always, true));
     }
 
     #[test]

@@ -29,9 +29,6 @@ const README: &str = "README.md";
 const SINCE: &str = "since";
 const BY: &str = "by";
 
-/// The entries of a folder that has not changed for so long may be kept.
-const QUIET: Duration = Duration::from_secs(1);
-
 pub(super) type Listed = (Name, Node, NodeKind);
 
 /// What a node is, and how long that may be believed.
@@ -216,9 +213,7 @@ impl Namespace {
         }
         // What a worker's folder lists beside its own is one folder more where it has children.
         let more = matches!(node, Node::Worker(_)) && !view.visible().children(worker).is_empty();
-        // A change within the same tick of the clock as the last one could not be told from it.
-        let quiet = attr.ctime.to_system().elapsed().is_ok_and(|age| age >= QUIET);
-        let kept = (quiet && view.lists_by_folder(&member))
+        let kept = (attr.is_at_rest() && view.lists_by_folder(&member))
             .then(|| ((attr.mtime, attr.ctime, more.into()), view.holds(&member)));
         Ok(Some(Stored { ident: attr.ident, kept }))
     }
