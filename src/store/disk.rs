@@ -17,6 +17,8 @@ use crate::name::{Name, RelPath, printable};
 pub struct Disk {
     root: OwnedFd,
     path: PathBuf,
+    /// Which folder it is. Asked for only once: a disk that is broken by now would not say.
+    identity: Identity,
     /// What was said when it was opened, beside that it is a folder.
     flags: OFlags,
     /// The same folder on a mount without times of access.
@@ -37,7 +39,8 @@ impl Disk {
     fn open_with(path: &Path, more: OFlags) -> Result<Disk> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | more;
         let root = rustix::fs::open(path, OFlags::RDONLY | flags, Mode::empty())?;
-        Ok(Disk { root, path: path.to_path_buf(), flags, unstamped: OnceLock::new() })
+        let identity = identity_of(root.as_fd())?;
+        Ok(Disk { root, path: path.to_path_buf(), identity, flags, unstamped: OnceLock::new() })
     }
 }
 
@@ -52,9 +55,8 @@ impl Store for Disk {
 
     fn is_replaced(&self) -> bool {
         let Ok(now) = rustix::fs::open(&self.path, OFlags::PATH | self.flags, Mode::empty()) else { return false };
-        let of = |fd: BorrowedFd<'_>| beneath::statx(fd).map(|stat| identity(&stat));
         // The root is held open, so its number is given to no other folder meanwhile.
-        matches!((of(now.as_fd()), of(self.root.as_fd())), (Ok(now), Ok(then)) if now != then)
+        identity_of(now.as_fd()).is_ok_and(|now| now != self.identity)
     }
 
     fn stat(&self, path: &RelPath) -> Result<Meta> {
@@ -99,10 +101,12 @@ impl Store for Disk {
 
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
         let root = beneath::locate(self.root.as_fd(), path)?;
-        beneath::kind_of(&beneath::statx(root.as_fd())?).must_be(Kind::Folder)?;
+        let stat = beneath::statx(root.as_fd())?;
+        beneath::kind_of(&stat).must_be(Kind::Folder)?;
         Ok(Box::new(Disk {
             root,
             path: self.path.join(path.as_os_str()),
+            identity: identity(&stat),
             flags: OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::DIRECTORY,
             unstamped: OnceLock::new(),
         }))
