@@ -190,7 +190,7 @@ impl Filesystem for Door {
         let pace = |tree: &Tree| tree.open_pace(ino.0);
         let passed = self.passed.clone();
         self.run(pace, move |tree| match tree.open(ino.0) {
-            Ok(opened) => match passed.open(ino.0, opened.size, &reply, || tree.backing(opened.fh)) {
+            Ok(opened) => match passed.open(ino.0, opened.passable, &reply, || tree.backing(opened.fh)) {
                 Some(backing) => reply.opened_passthrough(FileHandle(opened.fh), FopenFlags::empty(), &backing),
                 None => reply.opened(FileHandle(opened.fh), keep(opened.keep_cache)),
             },

@@ -96,8 +96,9 @@ pub enum Pace {
 pub struct Opened {
     /// The handle.
     pub fh: Fh,
-    /// Of a file of a worker's own, its size in bytes; else 0.
-    pub size: u64,
+    /// Of a file of a worker's own that the kernel may read by itself, its size in bytes. Not of one whose size it was told
+    /// otherwise: it would read more than stat tells.
+    pub passable: Option<u64>,
     /// Whether what the kernel read before, of a file or of a folder, is still right.
     pub keep_cache: bool,
     /// Of a folder, whether the kernel may keep its entries.
@@ -316,7 +317,7 @@ impl Tree {
         if let Some(version) = &slot.version {
             let bytes = self.namespace.bytes(&slot.node, version)?;
             let fh = self.handles.lock().add(Handle::Bytes(bytes));
-            return Ok(Opened { fh, size: 0, keep_cache: true, keep_entries: false });
+            return Ok(Opened { fh, passable: None, keep_cache: true, keep_entries: false });
         }
         // Another kind of thing by now: whoever looks it up again sees that.
         let replaced = |error| if error == Error::IsADirectory { Error::Stale } else { error };
@@ -332,9 +333,12 @@ impl Tree {
             let file = self.looked_up(ino, slot.node).ok_or(Error::Stale)?;
             (Attr::of_source(&file.meta()?), file)
         };
-        let keep_cache = self.inodes.lock().opened(ino, attr.signature(), Duration::MAX, attr.is_at_rest());
+        let (keep_cache, told) = {
+            let (mut inodes, now) = (self.inodes.lock(), attr.signature());
+            (inodes.opened(ino, now, Duration::MAX, attr.is_at_rest()), inodes.is_told(ino, now))
+        };
         let fh = self.handles.lock().add(Handle::File(ino, file));
-        Ok(Opened { fh, size: attr.size, keep_cache, keep_entries: false })
+        Ok(Opened { fh, passable: told.then_some(attr.size), keep_cache, keep_entries: false })
     }
 
     /// From now on, [`Tree::backing`] opens files, where that can be done. Errors: why it cannot.
@@ -393,7 +397,7 @@ impl Tree {
         }
         let keep_entries = listing.kept;
         let fh = self.handles.lock().add(Handle::Folder(Arc::new(Mutex::new(listing))));
-        Ok(Opened { fh, size: 0, keep_cache, keep_entries })
+        Ok(Opened { fh, passable: None, keep_cache, keep_entries })
     }
 
     /// The entries of an open folder. From its start they are read anew, as rewinddir(3) wants it. Who reads on gives the

@@ -39,11 +39,12 @@ impl Passed {
         self.possible.store(offered, Ordering::Relaxed);
     }
 
-    /// Opens an inode of `size` bytes once more: what the kernel reads it through, if it does. `file` opens it anew.
+    /// Opens an inode once more, of `size` bytes if it may be passed through: what the kernel reads it through, if it does.
+    /// `file` opens it anew.
     pub(super) fn open(
         &self,
         ino: Ino,
-        size: u64,
+        size: Option<u64>,
         reply: &ReplyOpen,
         file: impl FnOnce() -> Option<OwnedFd>,
     ) -> Option<Arc<BackingId>> {
@@ -51,7 +52,7 @@ impl Passed {
             open.handles += 1;
             return open.backing.clone();
         }
-        let wanted = size >= LEAST && self.possible.load(Ordering::Relaxed);
+        let wanted = size.is_some_and(|size| size >= LEAST) && self.possible.load(Ordering::Relaxed);
         let backing = if wanted { file().and_then(|file| self.register(reply, &file)) } else { None };
         // Whoever was faster has chosen.
         let mut all = self.open.lock();

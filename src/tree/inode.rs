@@ -132,6 +132,12 @@ impl<H: BuildHasher> Inodes<H> {
         outdated
     }
 
+    /// Whether the kernel was told this state last.
+    pub(super) fn is_told(&self, ino: Ino, signature: Signature) -> bool {
+        let now = self.hasher.hash_one(signature);
+        self.slots.get(&ino).is_some_and(|slot| slot.told == Some(now))
+    }
+
     /// The numbers whose node is one that `wanted` says.
     pub(super) fn those(&self, wanted: impl Fn(&Node) -> bool) -> Vec<Ino> {
         self.slots.iter().filter(|(_, slot)| wanted(&slot.node)).map(|(ino, _)| *ino).collect()

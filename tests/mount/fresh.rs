@@ -41,9 +41,7 @@ fn changes_of_an_own_file_are_seen() {
         let mount = Mount::new(&store.path());
         let exactly = |text: &str| {
             eventually(&format!("{text:?} in {path}"), || (mount.read(&path) == text.as_bytes()).then_some(()));
-            // Of a large file the bytes, which the kernel reads by itself, may be seen before the size.
-            let size = || fs::metadata(mount.at(&path)).unwrap().len();
-            eventually(&format!("the size of {text:?}"), || (size() == text.len() as u64).then_some(()));
+            assert_eq!(fs::metadata(mount.at(&path)).unwrap().len(), text.len() as u64);
         };
         exactly("first\n");
         append(&store.at(&path), "second\n");
