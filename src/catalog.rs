@@ -14,6 +14,7 @@ mod source;
 mod survey;
 mod watched;
 
+use std::collections::HashSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 pub use source::{Source, SourceError, looks_like_sessions, looks_like_store};
 pub use survey::{Access, FileStat, Stamp, files};
+pub use watched::Changed;
 
 use crate::cache::DiskCache;
 use crate::error::{Error, Result};
@@ -188,13 +190,10 @@ impl Catalog {
         Ok(())
     }
 
-    /// Waits for changes of workers that are watched, which are looked at anew from now on. `None` once `end` is readable
+    /// Waits for changes of workers that are watched, no longer than `limit`; these are looked at anew from now on. `None` once `end` is readable
     /// or closed.
-    pub fn changes(&self, end: BorrowedFd<'_>) -> Result<Option<Vec<Arc<Entry>>>> {
-        let Some(watched) = self.watched.get() else { return Ok(None) };
-        let changed = watched.wait(end)?;
-        changed.iter().flatten().for_each(|entry| entry.stir());
-        Ok(changed)
+    pub fn changes(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<HashSet<Changed>>> {
+        self.watched.get().map_or(Ok(None), |watched| watched.wait(end, limit))
     }
 
     /// Whether workers' folders may take time to be looked into.

@@ -23,6 +23,7 @@ mod node;
 mod path;
 mod versions;
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -167,12 +168,15 @@ impl Tree {
         self.namespace.view().watch()
     }
 
-    /// Waits for changes of workers that are watched. The inodes of which something else may be told by now; `None` once
-    /// `end` is readable or closed.
-    pub fn changes(&self, end: BorrowedFd<'_>) -> Result<Option<Vec<Ino>>> {
-        let Some(workers) = self.namespace.view().changes(end)? else { return Ok(None) };
-        let is_theirs = |node: &Node| node.worker().is_some_and(|worker| workers.contains(worker));
-        Ok(Some(self.inodes.lock().those(is_theirs)))
+    /// Waits for changes of workers that are watched, no longer than `limit`. Which they are, and are looked at anew from
+    /// now on; `None` once `end` is readable or closed.
+    pub fn changes(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<HashSet<Name>>> {
+        self.namespace.view().changes(end, limit)
+    }
+
+    /// The inodes of these workers' folders and of all in them.
+    pub fn inodes_of(&self, workers: &HashSet<Name>) -> Vec<Ino> {
+        self.inodes.lock().those(|node| node.worker().is_some_and(|worker| workers.contains(worker)))
     }
 
     /// Finds `name` in the folder `parent`. Every success is one lookup more, to be given back by [`Tree::forget`].
@@ -187,7 +191,7 @@ impl Tree {
         let name_ttl = if version.is_some() { Duration::ZERO } else { ttl };
         let mut inodes = self.inodes.lock();
         let ino = inodes.look_up(node, attr.ident, version);
-        inodes.told(ino, attr.signature());
+        inodes.told(ino, attr.signature(), ttl > TTL);
         let gone = opened.map(|(_, file)| self.contended.lock().keep(ino, file));
         drop(inodes);
         // Closed only when the locks are given back: the file system beneath may take its time.
@@ -258,7 +262,7 @@ impl Tree {
             Ok((Attr::of_source(&held.meta()?), TTL))
         });
         let (attr, ttl) = told?;
-        self.inodes.lock().told(ino, attr.signature());
+        self.inodes.lock().told(ino, attr.signature(), ttl > TTL);
         Ok((attr, ttl))
     }
 

@@ -199,14 +199,12 @@ impl View {
         self.catalog.watch()
     }
 
-    /// Waits for changes of workers that are watched, and gives their names. `None` once `end` is readable or closed.
-    pub fn changes(&self, end: BorrowedFd<'_>) -> Result<Option<HashSet<Name>>> {
-        let Some(changed) = self.catalog.changes(end)? else { return Ok(None) };
-        let places: HashSet<_> = changed.iter().map(|entry| (entry.source(), &entry.worker.root)).collect();
+    /// Waits for changes of workers that are watched, no longer than `limit`, and gives their names. `None` once `end` is readable or closed.
+    pub fn changes(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<HashSet<Name>>> {
+        let Some(changed) = self.catalog.changes(end, limit)? else { return Ok(None) };
         // Nobody was told of a worker that is not among those that were visible last.
         let visible = self.visible.lock().clone();
-        let is_one = |member: &&Arc<Member>| places.contains(&(member.entry.source(), &member.entry.worker.root));
-        Ok(Some(visible.members.iter().filter(is_one).map(|member| member.name.clone()).collect()))
+        Ok(Some(changed.into_iter().filter_map(|(source, root)| visible.at(source, &root)).collect()))
     }
 
     /// Whether what a folder of a worker lists follows from the folder alone.

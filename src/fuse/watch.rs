@@ -1,14 +1,17 @@
 //! Has the kernel ask again about what has changed in workers that it was told to believe for long.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use fuser::Notifier;
 use tracing::{debug, info, warn};
 
 use super::guard::contained;
+use crate::name::Name;
 use crate::tree::Tree;
 
 /// Drop it to end what [`start`] started.
@@ -29,19 +32,41 @@ pub(super) fn start(tree: Arc<Tree>, notifier: Notifier) -> io::Result<Option<Wa
     Ok(Some(Watching { _end: held }))
 }
 
+/// At least so long after it was told, the kernel is told again: an answer that was under way may have come later.
+const AGAIN: Duration = Duration::from_secs(1);
+
 fn tell(tree: &Tree, notifier: &Notifier, end: &OwnedFd) {
+    // Those that are told again when this is `AGAIN` ago, and those that are the next time.
+    let (mut at, mut due, mut next) = (Instant::now(), HashSet::new(), HashSet::new());
     loop {
-        match tree.changes(end.as_fd()) {
-            Ok(Some(changed)) => {
-                for ino in changed {
-                    // Its attributes alone: pages are dropped when it is opened, or found to be of another state.
-                    if let Err(error) = notifier.inval_inode(fuser::INodeNo(ino), -1, 0) {
-                        debug!("the kernel was not told of a change: {error}");
-                    }
-                }
-            }
+        let none = due.is_empty() && next.is_empty();
+        let limit = if none { None } else { Some(AGAIN.saturating_sub(at.elapsed())) };
+        let changed = match tree.changes(end.as_fd(), limit) {
+            Ok(Some(changed)) => changed,
             Ok(None) => return,
             Err(error) => return warn!("changes of finished workers are not watched any more: {error}"),
+        };
+        ask_again(tree, notifier, &changed);
+        next.extend(changed);
+        if none {
+            at = Instant::now();
+        } else if at.elapsed() >= AGAIN {
+            ask_again(tree, notifier, &due);
+            due = std::mem::take(&mut next);
+            at = Instant::now();
+        }
+    }
+}
+
+/// Has the kernel ask again about all that it knows of these workers.
+fn ask_again(tree: &Tree, notifier: &Notifier, workers: &HashSet<Name>) {
+    if workers.is_empty() {
+        return;
+    }
+    for ino in tree.inodes_of(workers) {
+        // Its attributes alone: pages are dropped when it is opened, or found to be of another state.
+        if let Err(error) = notifier.inval_inode(fuser::INodeNo(ino), -1, 0) {
+            debug!("the kernel was not told of a change: {error}");
         }
     }
 }

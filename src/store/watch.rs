@@ -6,8 +6,9 @@
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
@@ -102,11 +103,12 @@ impl Watch {
         let _ = inotify::remove_watch(&self.inotify, id);
     }
 
-    /// Waits for changes. `None` once `end` is readable or was closed at its other end.
-    pub fn wait(&self, end: BorrowedFd<'_>) -> Result<Option<Vec<Event>>> {
+    /// Waits for changes, no longer than `limit`. `None` once `end` is readable or was closed at its other end.
+    pub fn wait(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<Vec<Event>>> {
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let mut ready = [PollFd::new(&self.inotify, PollFlags::IN), PollFd::new(&end, PollFlags::IN)];
         loop {
-            match poll(&mut ready, None) {
+            match poll(&mut ready, limit.as_ref()) {
                 Ok(_) => break,
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(Error::Io(errno)),

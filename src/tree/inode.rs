@@ -30,8 +30,8 @@ pub(super) struct Slot {
     lookups: u64,
     /// The state of what is in the kernel's cache, as a hash, and since when it is there.
     cached: Option<(u64, Instant)>,
-    /// The state that the kernel was told last, as a hash.
-    told: Option<u64>,
+    /// The state that the kernel was told last, as a hash, and whether it believes that for long.
+    told: Option<(u64, bool)>,
     /// When it was last made to ask anew.
     asked: Option<Instant>,
 }
@@ -112,20 +112,21 @@ impl<H: BuildHasher> Inodes<H> {
         kept
     }
 
-    /// Notes the state that the kernel is told.
-    pub(super) fn told(&mut self, ino: Ino, signature: Signature) {
+    /// Notes the state that the kernel is told, and whether it believes that `for_long`.
+    pub(super) fn told(&mut self, ino: Ino, signature: Signature, for_long: bool) {
         let now = self.hasher.hash_one(signature);
         if let Some(slot) = self.slots.get_mut(&ino) {
-            slot.told = Some(now);
+            slot.told = Some((now, for_long));
         }
     }
 
-    /// Whether the kernel was told another state than this and has to ask anew. Not again within a `moment`: of a file that
-    /// changes all the time it would be told another state each time.
+    /// Whether the kernel was told another state than this for long, and has to ask anew. Not again within a `moment`: of a
+    /// file that changes all the time it would be told another state each time.
     pub(super) fn is_outdated(&mut self, ino: Ino, signature: Signature, moment: Duration) -> bool {
         let now = self.hasher.hash_one(signature);
         let Some(slot) = self.slots.get_mut(&ino) else { return false };
-        let outdated = slot.told.is_some_and(|told| told != now) && slot.asked.is_none_or(|at| at.elapsed() >= moment);
+        let outdated = slot.told.is_some_and(|(told, for_long)| for_long && told != now)
+            && slot.asked.is_none_or(|at| at.elapsed() >= moment);
         if outdated {
             slot.asked = Some(Instant::now());
         }
@@ -135,7 +136,7 @@ impl<H: BuildHasher> Inodes<H> {
     /// Whether the kernel was told this state last.
     pub(super) fn is_told(&self, ino: Ino, signature: Signature) -> bool {
         let now = self.hasher.hash_one(signature);
-        self.slots.get(&ino).is_some_and(|slot| slot.told == Some(now))
+        self.slots.get(&ino).is_some_and(|slot| slot.told.is_some_and(|(told, _)| told == now))
     }
 
     /// The numbers whose node is one that `wanted` says.
@@ -231,7 +232,9 @@ mod tests {
         let ino = inodes.look_up(worker("a"), Ident::Fixed, None);
         let then = Time { secs: 1, nanos: 1 };
         assert!(!inodes.is_outdated(ino, (then, then, 5), hour), "nothing was told");
-        inodes.told(ino, (then, then, 5));
+        inodes.told(ino, (then, then, 4), false);
+        assert!(!inodes.is_outdated(ino, (then, then, 5), hour), "it is soon told another");
+        inodes.told(ino, (then, then, 5), true);
         assert!(!inodes.is_outdated(ino, (then, then, 5), hour));
         assert!(inodes.is_outdated(ino, (then, then, 6), hour));
         assert!(!inodes.is_outdated(ino, (then, then, 7), hour), "a moment ago");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Filter;
 use crate::catalog::{Change, Entry, Snapshot};
 use crate::model::{PassedOver, Skipped, Worker, WorkerId};
-use crate::name::{Name, to_file_name};
+use crate::name::{Name, RelPath, to_file_name};
 use crate::store::Time;
 
 /// The names in `runs/` that stand for no run.
@@ -57,6 +57,14 @@ impl Visible {
     /// The worker under this name.
     pub fn get(&self, name: &Name) -> Option<Arc<Member>> {
         self.by_name.get(name).and_then(|at| self.members.get(*at)).cloned()
+    }
+
+    /// The name of the worker that lies there in a store.
+    pub(super) fn at(&self, source: usize, root: &RelPath) -> Option<Name> {
+        let is_it = |member: &&Arc<Member>| (member.entry.source(), &member.entry.worker.root) == (source, root);
+        // Most often it is the name of its folder.
+        let named = self.by_name.get(&root.file_name()?).and_then(|at| self.members.get(*at)).filter(is_it);
+        named.or_else(|| self.members.iter().find(is_it)).map(|member| member.name.clone())
     }
 
     /// The workers that this one started, by creation time, then id.
