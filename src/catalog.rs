@@ -82,7 +82,7 @@ pub struct Snapshot {
     pub passed: Vec<PassedOver>,
     /// What went wrong when a store was listed, one sentence each.
     pub troubles: Vec<String>,
-    /// What became of the generation before, where its workers are still all there are.
+    /// What became of the generation before, where its workers are still all there are and few are known anew.
     pub changes: Option<Vec<Change>>,
     taken: Instant,
     cost: Duration,
@@ -190,8 +190,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Waits for changes of workers that are watched, no longer than `limit`; these are looked at anew from now on. `None` once `end` is readable
-    /// or closed.
+    /// Waits for changes of workers that are watched, no longer than `limit`; these are looked at anew from now on. `None`
+    /// once `end` is readable or closed.
     pub fn changes(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<HashSet<Changed>>> {
         self.watched.get().map_or(Ok(None), |watched| watched.wait(end, limit))
     }

@@ -380,11 +380,8 @@ impl Renderer {
             });
         }
         whole &= rows.iter().all(|row| row.fragment.as_ref().is_some_and(|fragment| fragment.whole));
-        let (newest, mut access) = self.made_of(visible, || rows.iter().filter_map(|row| row.stamp.as_deref()))?;
-        if stamped.iter().any(|(_, stamp)| stamp.as_ref().err() == Some(&Error::Late)) {
-            // Who may read all that is quoted is not known yet.
-            access.mode &= 0o400;
-        }
+        let stamps = || rows.iter().filter_map(|row| row.stamp.as_deref());
+        let (newest, access) = self.made_of(visible, stamped, stamps)?;
         let run = match scope {
             Scope::Run(name) => visible.runs.get(name).map(|run| &**run),
             Scope::Swarm | Scope::Worker(_) | Scope::Selected(_) | Scope::Workers(_) => None,
@@ -444,10 +441,11 @@ impl Renderer {
         Ok(self.stamps(members))
     }
 
-    /// The newest change of what a file is made of, and who may read all of that.
+    /// The newest change of what a file is made of, and who may read it: only the owner until that is known of all.
     fn made_of<'a, I: Iterator<Item = &'a Stamp>>(
         &self,
         visible: &Visible,
+        stamped: &Stamped,
         stamps: impl Fn() -> I,
     ) -> Result<(Time, Access)> {
         let root = self.view.root_meta()?;
@@ -455,13 +453,17 @@ impl Renderer {
             Some(newest) => newest,
             None => self.view.newest(visible)?,
         };
-        Ok((newest, stamps().fold(Access::of(&root), |access, stamp| access.within(&stamp.access))))
+        let mut access = stamps().fold(Access::of(&root), |access, stamp| access.within(&stamp.access));
+        if stamped.iter().any(|(_, stamp)| stamp.as_ref().err() == Some(&Error::Late)) {
+            access.mode &= 0o400;
+        }
+        Ok((newest, access))
     }
 
     /// The file whose text answers a question about `stamped`.
     fn answered(&self, visible: &Visible, stamped: &Stamped, text: String, complete: bool) -> Result<Rendered> {
         let stamps = || stamped.iter().filter_map(|(_, stamp)| stamp.as_deref().ok());
-        let (newest, access) = self.made_of(visible, stamps)?;
+        let (newest, access) = self.made_of(visible, stamped, stamps)?;
         Ok(Rendered { bytes: text.into_bytes().into(), newest, access, complete })
     }
 

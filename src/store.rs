@@ -95,7 +95,16 @@ pub struct Time {
     pub nanos: u32,
 }
 
+/// No file system's clock ticks slower than this, but for a few whose times nobody relies on.
+const TICK_MAX: Duration = Duration::from_secs(1);
+
 impl Time {
+    /// Whether this, the time of a last change, is past: a change within the same tick of the clock could not be told from
+    /// that one.
+    pub fn is_at_rest(self) -> bool {
+        self.to_system().elapsed().is_ok_and(|age| age >= TICK_MAX)
+    }
+
     /// As the standard library has it; what it cannot hold becomes 1970.
     pub fn to_system(self) -> SystemTime {
         let whole = Duration::from_secs(self.secs.unsigned_abs());

@@ -339,7 +339,7 @@ impl Tree {
         };
         let (keep_cache, told) = {
             let (mut inodes, now) = (self.inodes.lock(), attr.signature());
-            (inodes.opened(ino, now, Duration::MAX, attr.is_at_rest()), inodes.is_told(ino, now))
+            (inodes.opened(ino, now, Duration::MAX, attr.ctime.is_at_rest()), inodes.is_told(ino, now))
         };
         let fh = self.handles.lock().add(Handle::File(ino, file));
         Ok(Opened { fh, passable: told.then_some(attr.size), keep_cache, keep_entries: false })

@@ -116,7 +116,10 @@ fn known<'a>(folders: &'a [RelPath], before: Vec<&'a Arc<Entry>>) -> Vec<(&'a Re
     folders.iter().map(|folder| (folder, by_root.get(folder).copied())).collect()
 }
 
-/// What became of the workers `before`; `None` if they are not the same workers.
+/// More changes at once are not told one by one: those who were told would be held as long.
+const FEW: usize = 64;
+
+/// What became of the workers `before`; `None` if they are not the same workers, or too many changed.
 fn changes(before: &[Arc<Entry>], now: &[Arc<Entry>]) -> Option<Vec<Change>> {
     if before.len() != now.len() {
         return None;
@@ -124,6 +127,9 @@ fn changes(before: &[Arc<Entry>], now: &[Arc<Entry>]) -> Option<Vec<Change>> {
     let mut changes = Vec::new();
     for (old, new) in before.iter().zip(now).filter(|(old, new)| !Arc::ptr_eq(old, new)) {
         if (old.source, &old.worker.root) != (new.source, &new.worker.root) {
+            return None;
+        }
+        if changes.len() == FEW {
             return None;
         }
         changes.push(Change { old: old.clone(), new: new.clone() });

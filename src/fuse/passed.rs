@@ -34,9 +34,7 @@ struct Open {
 impl Passed {
     /// Asks the kernel for it. Whether it may be used too, the first use tells.
     pub(super) fn ask(&self, config: &mut KernelConfig) {
-        let offered =
-            config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok() && config.set_max_stack_depth(1).is_ok();
-        self.possible.store(offered, Ordering::Relaxed);
+        self.possible.store(is_offered(config), Ordering::Relaxed);
     }
 
     /// Opens an inode once more, of `size` bytes if it may be passed through: what the kernel reads it through, if it does.
@@ -86,4 +84,9 @@ impl Passed {
         drop(all);
         drop(last);
     }
+}
+
+/// Asks the kernel to read files by itself. Whether it offers to.
+pub(super) fn is_offered(config: &mut KernelConfig) -> bool {
+    config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok() && config.set_max_stack_depth(1).is_ok()
 }

@@ -11,12 +11,13 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BackingId, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, OpenFlags, ReplyAttr, ReplyEntry, ReplyOpen, Request,
+    BackingId, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, KernelConfig,
+    OpenFlags, ReplyAttr, ReplyEntry, ReplyOpen, Request,
 };
 use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
 
+use super::passed::is_offered;
 use super::session::{self, Access};
 
 /// The name of the file.
@@ -74,8 +75,7 @@ fn attr(ino: INodeNo) -> FileAttr {
 
 impl Filesystem for OneFile {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        self.offered =
-            config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok() && config.set_max_stack_depth(1).is_ok();
+        self.offered = is_offered(config);
         Ok(())
     }
 

@@ -8,7 +8,6 @@ use std::thread;
 use std::time::Duration;
 
 use fuser::{BackgroundSession, Config, Filesystem, MountOption, SessionACL};
-
 use tracing::info;
 
 use super::Door;

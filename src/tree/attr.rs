@@ -1,13 +1,8 @@
 //! Attributes of a node: those of its source, less every permission to change or run with other rights.
 
-use std::time::Duration;
-
 use super::inode::Signature;
 use crate::catalog::Access;
 use crate::store::{Identity, Kind, Meta, Time};
-
-/// No file system's clock ticks slower than this, but for a few whose times nobody relies on.
-const AT_REST: Duration = Duration::from_secs(1);
 
 /// What a node is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -63,12 +58,6 @@ pub struct Attr {
 }
 
 impl Attr {
-    /// Whether it has not changed for a while: a change within the same tick of the clock as the last one could not be told
-    /// from that.
-    pub(super) fn is_at_rest(&self) -> bool {
-        self.ctime.to_system().elapsed().is_ok_and(|age| age >= AT_REST)
-    }
-
     /// What tells one state of it from another.
     pub(super) fn signature(&self) -> Signature {
         (self.mtime, self.ctime, self.size)

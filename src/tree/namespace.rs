@@ -213,7 +213,7 @@ impl Namespace {
         }
         // What a worker's folder lists beside its own is one folder more where it has children.
         let more = matches!(node, Node::Worker(_)) && !view.visible().children(worker).is_empty();
-        let kept = (attr.is_at_rest() && view.lists_by_folder(&member))
+        let kept = (attr.ctime.is_at_rest() && view.lists_by_folder(&member))
             .then(|| ((attr.mtime, attr.ctime, more.into()), view.holds(&member)));
         Ok(Some(Stored { ident: attr.ident, kept }))
     }

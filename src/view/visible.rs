@@ -12,9 +12,6 @@ use crate::store::Time;
 /// The names in `runs/` that stand for no run.
 const RESERVED: [&str; 1] = ["latest"];
 
-/// More changes at once are not followed one by one.
-const FEW: usize = 64;
-
 /// All workers of a view.
 #[derive(Default)]
 pub struct Visible {
@@ -114,7 +111,7 @@ impl Visible {
     /// What became of it in the next generation, where a few workers are known anew and none has another place by that. It
     /// costs no more than that, and is what [`Visible::of`] makes.
     pub(super) fn next(&self, snapshot: &Snapshot, filter: &Filter) -> Option<Visible> {
-        let changes = snapshot.changes.as_ref().filter(|changes| changes.len() <= FEW)?;
+        let changes = snapshot.changes.as_ref()?;
         if snapshot.generation != self.generation + 1 {
             return None;
         }

@@ -272,13 +272,18 @@ fn who_was_not_looked_into_in_time_is_told_apart() {
 #[test]
 fn who_was_not_looked_at_in_time_is_told_as_unread_and_looked_at_behind_the_requests() {
     let tree = || Tree::new(Slow::view(false, true), Settings::default());
-    let mode = |tree: &Tree| tree.at(b"index.json", Links::Followed, |place| Ok(place.last().attr.mode)).unwrap();
+    let mode_of = |tree: &Tree, path: &str| {
+        tree.at(path.as_bytes(), Links::Followed, |place| Ok(place.last().attr.mode)).unwrap()
+    };
+    let mode = |tree: &Tree| mode_of(tree, "index.json");
     let read = |tree: &Tree| {
         let index: serde_json::Value = serde_json::from_str(&text(tree, "index.json")).unwrap();
         index["outcomes_read"].as_u64().unwrap()
     };
     // Who may read what is quoted of them is not known of all: only the owner then.
     assert_eq!(mode(&tree()), 0o400);
+    // Of an answer that quotes them, too.
+    assert_eq!(mode_of(&tree(), "grep/ok"), 0o400);
     let tree = tree();
     let some = read(&tree);
     assert!(some < 20, "{some} of 20");

@@ -29,19 +29,27 @@ impl Drop for Coarse {
     }
 }
 
+/// Does `check` with each of two workers, one at work and one that has finished: with the store, its mount, and the folder
+/// of the worker's outputs, in which a file is.
+fn with_each(check: impl Fn(&TestStore, &Mount, &str)) {
+    let disk = Coarse::new();
+    let store = &disk.0;
+    for status in ["running", "success"] {
+        store.worker(status, json!({"status": status}));
+        let outputs = format!("workers/{status}/outputs");
+        store.write(format!("{outputs}/file"), "old bytes\n");
+        check(store, &Mount::new(&store.path()), &outputs);
+    }
+}
+
 #[test]
 fn what_is_written_within_the_tick_in_which_it_was_read_is_read() {
     needs_fuse!();
     if !is_root() {
         return;
     }
-    let disk = Coarse::new();
-    let store = &disk.0;
-    for status in ["running", "success"] {
-        store.worker(status, json!({"status": status}));
-        let path = store.write(format!("workers/{status}/outputs/file"), "old bytes\n");
-        let mount = Mount::new(&store.path());
-        let at = mount.at(&format!("workers/{status}/outputs/file"));
+    with_each(|store, mount, outputs| {
+        let (path, at) = (store.at(format!("{outputs}/file")), mount.at(&format!("{outputs}/file")));
         for turn in 0..dose(60) {
             let (old, new) = (format!("old {turn:06}\n"), format!("new {turn:06}\n"));
             let file = File::options().write(true).open(&path).unwrap();
@@ -50,7 +58,7 @@ fn what_is_written_within_the_tick_in_which_it_was_read_is_read() {
             file.write_all_at(new.as_bytes(), 0).unwrap();
             eventually("what was written last", || (fs::read(&at).unwrap() == new.as_bytes()).then_some(()));
         }
-    }
+    });
 }
 
 #[test]
@@ -59,21 +67,15 @@ fn what_comes_within_the_tick_in_which_its_folder_was_listed_is_listed() {
     if !is_root() {
         return;
     }
-    let disk = Coarse::new();
-    let store = &disk.0;
-    for status in ["running", "success"] {
-        store.worker(status, json!({"status": status}));
-        store.write(format!("workers/{status}/outputs/file"), "old bytes\n");
-        let mount = Mount::new(&store.path());
-        let outputs = format!("workers/{status}/outputs");
+    with_each(|store, mount, outputs| {
         for turn in 0..dose(60) {
             store.write(format!("{outputs}/first-{turn}"), "");
-            let _ = mount.list(&outputs);
+            let _ = mount.list(outputs);
             store.write(format!("{outputs}/second-{turn}"), "");
             eventually("what came last", || {
-                let names = mount.list(&outputs);
+                let names = mount.list(outputs);
                 (names.len() == 2 * turn + 3).then_some(())
             });
         }
-    }
+    });
 }

@@ -1,7 +1,5 @@
 //! Where things lie in a store, and whether a folder is such a store at all.
 
-use std::time::Duration;
-
 use super::super::meta::{found, hash_meta, present, short};
 use super::super::{Fit, Found};
 
@@ -22,8 +20,6 @@ pub(super) const TASK: &str = "task.txt";
 pub(super) const CALLS: &str = "tool_calls";
 /// Outputs stored out of band; beside the workers.
 const TOOL_OUTPUTS: &str = "tool_outputs";
-/// A folder that has not changed for so long needs not be listed again.
-const QUIET: Duration = Duration::from_secs(1);
 /// How many folders are looked into before a store is said to hold no worker.
 const LOOKED_AT: usize = 1_000;
 
@@ -77,11 +73,10 @@ pub(super) fn find_again(store: &dyn Store, held: Option<Listing>) -> Result<(Fo
 fn state(store: &dyn Store) -> Option<[Key; 2]> {
     let state = |path: &RelPath| {
         let meta = found(store.glimpse(path)).ok()?;
-        // A change within the same tick of the clock as the last one could not be told from it.
-        let quiet = meta.is_none_or(|meta| meta.ctime.to_system().elapsed().is_ok_and(|age| age >= QUIET));
+        let at_rest = meta.is_none_or(|meta| meta.ctime.is_at_rest());
         let mut hash = blake3::Hasher::new();
         hash_meta(&mut hash, meta.as_ref());
-        quiet.then(|| short(&hash))
+        at_rest.then(|| short(&hash))
     };
     Some([state(&RelPath::root())?, state(&path(WORKERS))?])
 }
