@@ -5,8 +5,8 @@
 //! [`Freshness`] allows; there is no thread that polls while nobody reads.
 //!
 //! Locks: `refreshing` is only tried by those who can show what is held; those who must not miss what came meanwhile wait
-//! for it, holding nothing. Whoever holds it takes no other lock but an entry's own, each for a moment. No lock of an
-//! entry is held across a disk read.
+//! for it, holding nothing. Whoever holds it takes no other lock but those of `watched` and an entry's own, each for a
+//! moment. No lock of an entry is held across a disk read.
 
 mod kept;
 mod scan;
@@ -14,10 +14,12 @@ mod source;
 mod survey;
 mod watched;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
@@ -29,9 +31,11 @@ pub use watched::Changed;
 use crate::cache::DiskCache;
 use crate::error::{Error, Result};
 use crate::model::{PassedOver, Record, Skipped, Worker};
-use crate::name::RelPath;
+use crate::name::{Name, RelPath};
 use crate::store::{Kind, Store};
 use crate::trace::{Glance, Place};
+use scan::Pass;
+use survey::Look;
 use watched::Watched;
 
 /// How old what is shown may be.
@@ -88,6 +92,12 @@ pub struct Snapshot {
     cost: Duration,
 }
 
+impl Snapshot {
+    fn holds(&self, freshness: Freshness) -> bool {
+        self.taken.elapsed() < Freshness::holds(freshness.unfinished, self.cost)
+    }
+}
+
 /// A worker that is known anew, in its place.
 pub struct Change {
     /// As it was.
@@ -110,6 +120,8 @@ pub struct Entry {
     stamp: Mutex<Option<Surveyed>>,
     /// When it was last found to change though it has finished.
     stirred: Mutex<Option<Instant>>,
+    /// Whether it has been tried to have it looked at soon after a change of what listing and metadata tell.
+    awaited: AtomicBool,
 }
 
 #[derive(Clone)]
@@ -117,6 +129,8 @@ struct Surveyed {
     at: Instant,
     cost: Duration,
     stamp: Arc<Stamp>,
+    /// Whether nothing that changed since could have the same stamp.
+    at_rest: bool,
     /// Whether a change of anything in it would have been told.
     watched: bool,
 }
@@ -157,11 +171,15 @@ impl Entry {
         self.stirred.lock().is_some_and(|at| at.elapsed() < within)
     }
 
-    /// Notes that something of it has changed: what was seen of it is to be looked at again.
-    fn stir(&self) {
-        *self.stirred.lock() = Some(Instant::now());
-        *self.checked.lock() = None;
-        *self.stamp.lock() = None;
+    /// Notes that something of it has changed. Where what was seen of it is `believed`, it is to be looked at again, and
+    /// may go on to change; else that is done soon enough.
+    fn stir(&self, believed: bool) {
+        self.awaited.store(false, Ordering::Relaxed);
+        if believed {
+            *self.stirred.lock() = Some(Instant::now());
+            *self.checked.lock() = None;
+            *self.stamp.lock() = None;
+        }
     }
 }
 
@@ -181,7 +199,7 @@ impl Catalog {
         })
     }
 
-    /// From now on finished workers are watched where that can be done, and [`Catalog::changes`] is to be called for as
+    /// From now on workers are watched where that can be done, and [`Catalog::changes`] is to be called for as
     /// long as anybody reads. Errors: the system watches nothing for this process.
     pub fn watch(&self) -> Result<()> {
         let watched = Watched::new()?;
@@ -190,10 +208,11 @@ impl Catalog {
         Ok(())
     }
 
-    /// Waits for changes of workers that are watched, no longer than `limit`; these are looked at anew from now on. `None`
-    /// once `end` is readable or closed.
+    /// Waits for changes of workers that are watched, no longer than `limit`; these are looked at anew from now on. Which
+    /// they are of those that were believed not to change; `None` once `end` is readable or closed.
     pub fn changes(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<HashSet<Changed>>> {
-        self.watched.get().map_or(Ok(None), |watched| watched.wait(end, limit))
+        let lists = |number: usize, name: &Name| self.sources.get(number).is_some_and(|one| one.format.lists(name));
+        self.watched.get().map_or(Ok(None), |watched| watched.wait(end, limit, lists))
     }
 
     /// Whether workers' folders may take time to be looked into.
@@ -214,14 +233,24 @@ impl Catalog {
     /// All workers, looked at anew where what is held is too old. While another thread does so, what is held.
     pub fn current(&self) -> Arc<Snapshot> {
         let held = self.current.load_full();
-        let valid = Freshness::holds(self.freshness.unfinished, held.cost);
-        if held.taken.elapsed() < valid { held } else { self.refresh() }
+        if held.holds(self.freshness) { self.renew(held) } else { self.refresh() }
     }
 
     /// All workers, looked at after this was called: none is missing that was there then.
     pub fn current_now(&self) -> Arc<Snapshot> {
         self.scan_alone(self.refreshing.lock());
         self.current.load_full()
+    }
+
+    /// What is held, but for workers of which it was told that they have changed.
+    fn renew(&self, held: Arc<Snapshot>) -> Arc<Snapshot> {
+        let Some(watched) = self.watched.get().filter(|watched| watched.is_due()) else { return held };
+        let Some(alone) = self.refreshing.try_lock() else { return held };
+        let (began, stirred) = (Instant::now(), watched.stirred());
+        let stirred: Vec<&Entry> = stirred.iter().map(|entry| &**entry).collect();
+        let changed = self.look_alone(&stirred, &alone);
+        watched.rest(Freshness::holds(self.freshness.unfinished, began.elapsed()));
+        if changed { self.current.load_full() } else { held }
     }
 
     fn refresh(&self) -> Arc<Snapshot> {
@@ -233,8 +262,11 @@ impl Catalog {
 
     fn scan_alone(&self, _alone: MutexGuard<'_, ()>) {
         let held = self.current.load_full();
-        let scanned = scan::scan(&self.sources, &held, self.freshness);
-        self.current.store(Arc::new(scanned.snapshot));
+        let watched = self.watched.get();
+        // All of these are looked at now; what changes from now on is looked at later.
+        watched.iter().for_each(|watched| drop(watched.stirred()));
+        let now = scan::scan(&self.sources, &held, self.freshness, watched).snapshot;
+        self.current.store(Arc::new(now));
     }
 
     /// Looks at one worker again if that was not done within the second. Says whether the catalog changed.
@@ -242,35 +274,46 @@ impl Catalog {
         if entry.is_checked(self.freshness.unfinished) {
             return false;
         }
-        self.refreshing.try_lock().is_some_and(|alone| self.look_alone(entry, alone))
+        self.refreshing.try_lock().is_some_and(|alone| self.look_alone(&[entry], &alone))
     }
 
     /// Looks at one worker again. Says whether the catalog has another entry by now.
     pub fn look_now(&self, entry: &Entry) -> bool {
-        self.look_alone(entry, self.refreshing.lock())
+        self.look_alone(&[entry], &self.refreshing.lock())
     }
 
-    fn look_alone(&self, entry: &Entry, _alone: MutexGuard<'_, ()>) -> bool {
-        let Some(source) = self.sources.get(entry.source) else { return false };
+    /// Looks at workers again. Says whether the catalog has others in their places by now.
+    fn look_alone(&self, wanted: &[&Entry], _alone: &MutexGuard<'_, ()>) -> bool {
         let held = self.current.load_full();
-        let Some(at) = held.entries.iter().position(|other| std::ptr::eq(&**other, entry)) else { return true };
-        let now = match scan::look(source, entry.source, &entry.worker.root, held.entries.get(at), None) {
-            Ok(Some(now)) if std::ptr::eq(&*now, entry) => return false,
-            Ok(now) => now,
-            Err(error) if error.is_nowhere() => None,
-            // What cannot be read for a moment stays as it was.
-            Err(_) => return false,
-        };
-        let mut entries = held.entries.clone();
-        let changes = match (entries.get(at).cloned(), &now) {
-            (Some(old), Some(new)) => Some(vec![Change { old, new: new.clone() }]),
-            _ => None,
-        };
-        entries.splice(at..=at, now);
+        let places: HashSet<*const Entry> = wanted.iter().map(|entry| std::ptr::from_ref(*entry)).collect();
+        let pass = Pass::over(self.watched.get());
+        let (mut found, mut entries) = (0, Cow::Borrowed(&held.entries));
+        let mut changes: Option<Vec<Change>> = Some(Vec::new());
+        // From the last on: what has gone leaves the places of the others.
+        let held_ones = held.entries.iter().enumerate().rev();
+        for (at, old) in held_ones.filter(|(_, entry)| places.contains(&Arc::as_ptr(entry))).take(places.len()) {
+            found += 1;
+            let Some(source) = self.sources.get(old.source) else { continue };
+            let now = match scan::look(source, old.source, &old.worker.root, Some(old), &pass) {
+                Ok(Some(now)) if Arc::ptr_eq(&now, old) => continue,
+                Ok(now) => now,
+                Err(error) if error.is_nowhere() => None,
+                // What cannot be read for a moment stays as it was.
+                Err(_) => continue,
+            };
+            match (&mut changes, &now) {
+                (Some(changes), Some(new)) => changes.push(Change { old: old.clone(), new: new.clone() }),
+                _ => changes = None,
+            }
+            entries.to_mut().splice(at..=at, now);
+        }
+        let Cow::Owned(entries) = entries else { return found < places.len() };
+        let changes = changes.filter(|changes| changes.len() <= scan::FEW);
         let generation = held.generation + 1;
         let (skipped, passed, troubles) = (held.skipped, held.passed.clone(), held.troubles.clone());
         let (taken, cost) = (held.taken, held.cost);
-        self.current.store(Arc::new(Snapshot { generation, entries, skipped, passed, troubles, changes, taken, cost }));
+        let now = Snapshot { generation, entries, skipped, passed, troubles, changes, taken, cost };
+        self.current.store(Arc::new(now));
         true
     }
 
@@ -281,6 +324,13 @@ impl Catalog {
     /// Whether what a folder of a worker lists follows from the folder alone; see [`Store::lists_by_folder`].
     pub fn lists_by_folder(&self, entry: &Entry) -> bool {
         self.sources.get(entry.source).is_some_and(|source| source.store.lists_by_folder())
+    }
+
+    /// For how long a folder of a worker lists the same while its times are the same. Where others can change it, not all
+    /// changes may show in them at once.
+    pub fn lists_for(&self, entry: &Entry) -> Duration {
+        let local = self.sources.get(entry.source).is_some_and(Source::is_local);
+        if local { self.freshness.finished } else { self.holds(entry) }
     }
 
     /// For how long may be believed what is told of a worker's files.
@@ -305,26 +355,41 @@ impl Catalog {
 
     /// The state of all files of a worker as it is now.
     pub fn stamp_now(&self, entry: &Arc<Entry>) -> Result<Arc<Stamp>> {
-        let (at, stirred) = (Instant::now(), *entry.stirred.lock());
-        let was_watched = entry.stamp.lock().as_ref().is_some_and(|held| held.watched);
-        let watched = self.watched.get().filter(|_| !was_watched && self.is_settled(entry));
+        let (at, began, stirred) = (Instant::now(), SystemTime::now(), *entry.stirred.lock());
+        let known = entry.stamp.lock().clone();
+        let was_watched = known.as_ref().is_some_and(|held| held.watched);
+        let tells = self.sources.get(entry.source).is_some_and(Source::tells);
+        let watched = self.watched.get().filter(|_| !was_watched && tells && self.is_settled(entry));
         let folder = self.folder(entry)?;
-        let (mut entered, mut told) = (0_u32, 0);
-        let stamp = survey::survey(&*folder, None, &mut |path| {
-            entered += 1;
-            told += u32::from(watched.is_some_and(|watched| watched.add(entry, &*folder, path)));
-        })?;
-        let stamp = Arc::new(stamp);
-        // A change meanwhile ends it.
-        let watched = (was_watched || entered > 0 && entered == told) && *entry.stirred.lock() == stirred;
-        *entry.stamp.lock() = Some(Surveyed { at, cost: at.elapsed(), stamp: stamp.clone(), watched });
+        let look = |look| -> Result<(Arc<Stamp>, bool)> {
+            let (mut entered, mut told) = (0_u32, 0);
+            let stamp = survey::survey(&*folder, look, None, &mut |inner| {
+                entered += 1;
+                told += u32::from(watched.is_some_and(|watched| watched.add(entry, inner)));
+            })?;
+            Ok((Arc::new(stamp), entered > 0 && entered == told))
+        };
+        // Who may read them is known as long as nothing changes, and is what takes longest to be told.
+        let same = match known.filter(|held| held.at_rest) {
+            Some(held) => {
+                let (seen, told) = look(Look::Glimpse)?;
+                seen.is_as(&held.stamp).then_some((held.stamp, told))
+            }
+            None => None,
+        };
+        let (stamp, told) = same.map_or_else(|| look(Look::Whole), Ok)?;
+        // A change meanwhile ends it, and of a folder that could not be entered none would be told.
+        let whole = stamp.skipped.unreadable == 0;
+        let watched = (was_watched || told) && whole && *entry.stirred.lock() == stirred;
+        let at_rest = stamp.newest_change.was_at_rest(began);
+        *entry.stamp.lock() = Some(Surveyed { at, cost: at.elapsed(), stamp: stamp.clone(), at_rest, watched });
         Ok(stamp)
     }
 
     /// All files of a worker, sorted by path, at most `most`; and the state of all.
     pub fn files(&self, entry: &Entry, most: usize) -> Result<(Vec<FileStat>, Stamp)> {
         let mut files = Vec::new();
-        let stamp = survey::survey(&*self.folder(entry)?, Some(&mut files), &mut |_| {})?;
+        let stamp = survey::survey(&*self.folder(entry)?, Look::Whole, Some(&mut files), &mut |_| {})?;
         files.truncate(most);
         Ok((files, stamp))
     }
@@ -334,8 +399,7 @@ impl Catalog {
     pub fn folder(&self, entry: &Entry) -> Result<Box<dyn Store>> {
         let source = self.sources.get(entry.source).ok_or(Error::NotFound)?;
         let folder = source.format.enter(&*source.store, &entry.worker.root)?;
-        let identity = folder.glimpse(&RelPath::root())?.identity;
-        if identity == entry.glance.identity { Ok(folder) } else { Err(Error::NotFound) }
+        if folder.identity()? == entry.glance.identity { Ok(folder) } else { Err(Error::NotFound) }
     }
 
     /// From now on, [`Catalog::backing`] opens files, where that can be done. Errors: why it cannot.

@@ -60,7 +60,8 @@ Examples:
 
 const MOUNT_HELP: &str = "\
 The store is the first of: --store, STORE, $SWARMLET_DATA_PATH, the nearest folder from the current one upwards that \
-is a store, the known places (/data/swarmlet, /data/workers). Which one it was is said on mounting.
+is a store, the known places (/data/swarmlet, /data/workers, /data/swarmlet/workers), the sessions of Claude Code \
+($CLAUDE_CONFIG_DIR or ~/.claude). Which one it was is said on mounting.
 
 Without MOUNTPOINT, and not as root, it is $XDG_RUNTIME_DIR/swarm.
 

@@ -11,7 +11,7 @@
 //! trace            formats: store -> workers
 //! catalog          all workers, swapped whole; how old what is shown may be
 //! view             the catalog as one owner may see it; the only way to a name or a byte
-//! search           a regex over the files of a view
+//! search           a regex or ranked words over the files of a view
 //! render           view -> bytes: index.json, summary, evidence.txt, README.md, answers
 //! tree             names to nodes to attributes, listings and bytes; inodes and handles, without a kernel
 //! fuse, mcp, cli   doors: translate and reply; they hold no logic. The command line starts the others, which do not

@@ -5,6 +5,7 @@
 //! unknown.
 
 mod passed;
+mod words;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,6 +13,7 @@ use std::fmt;
 use jiff::Timestamp;
 
 pub use passed::{EXAMPLES, PassedOver, Reason, Several, Skipped};
+pub use words::{Word, Words};
 
 use crate::name::{Name, RelPath};
 
@@ -28,7 +30,7 @@ impl WorkerId {
 
 /// Whose a worker is. Numbers and strings in metadata are the same owner if they are written the same.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Owner(pub String);
+pub struct Owner(pub Word);
 
 /// How far a worker says it is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -153,25 +155,25 @@ pub struct Worker {
     /// Whose it is, if it says.
     pub owner: Option<Owner>,
     /// The run it belongs to, if it says.
-    pub run: Option<String>,
+    pub run: Option<Word>,
     /// The job within the run.
-    pub job: Option<String>,
+    pub job: Option<Word>,
     /// The thread or worker that started it.
-    pub parent: Option<String>,
+    pub parent: Option<Word>,
     /// How far it is.
     pub status: Status,
     /// The word its source used for the status.
-    pub status_source: Option<String>,
+    pub status_source: Option<Word>,
     /// The task it was given, cut at [`TASK_MAX`] bytes.
     pub task: String,
     /// The kind of task.
-    pub task_type: Option<String>,
+    pub task_type: Option<Word>,
     /// Tags, as the store's index or the metadata has them.
-    pub tags: Vec<String>,
+    pub tags: Vec<Word>,
     /// The model it ran on.
-    pub model: Option<String>,
+    pub model: Option<Word>,
     /// The folder it worked in, as it says.
-    pub cwd: Option<String>,
+    pub cwd: Option<Word>,
     /// When it was set up.
     pub created_at: When,
     /// When it began.

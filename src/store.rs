@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 pub use disk::{Disk, identity_of};
 pub use memory::Memory;
 pub use unshared::Unshared;
-pub use watch::{Event, Watch, WatchId, is_local};
+pub use watch::{Event, Told, Watch, WatchId, is_local};
 
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
@@ -102,7 +102,12 @@ impl Time {
     /// Whether this, the time of a last change, is past: a change within the same tick of the clock could not be told from
     /// that one.
     pub fn is_at_rest(self) -> bool {
-        self.to_system().elapsed().is_ok_and(|age| age >= TICK_MAX)
+        self.was_at_rest(SystemTime::now())
+    }
+
+    /// Whether it was past at that time.
+    pub fn was_at_rest(self, then: SystemTime) -> bool {
+        then.duration_since(self.to_system()).is_ok_and(|age| age >= TICK_MAX)
     }
 
     /// As the standard library has it; what it cannot hold becomes 1970.
@@ -134,6 +139,11 @@ pub trait File: Send + Sync {
 
     /// What it is now.
     fn meta(&self) -> Result<Meta>;
+
+    /// The same for who asks whether something changed: the mode may give more than a list of access leaves of it.
+    fn glimpse(&self) -> Result<Meta> {
+        self.meta()
+    }
 }
 
 /// Bytes under one root.
@@ -155,6 +165,11 @@ pub trait Store: Any + Send + Sync {
     /// The same for who asks whether something changed: the mode may give more than a list of access leaves of it.
     fn glimpse(&self, path: &RelPath) -> Result<Meta> {
         self.stat(path)
+    }
+
+    /// Which folder its root is.
+    fn identity(&self) -> Result<Identity> {
+        self.glimpse(&RelPath::root()).map(|root| root.identity)
     }
 
     /// The entries of the folder `path`, in no order.
@@ -259,7 +274,7 @@ impl Read for Stream<'_> {
 /// Reads the whole file at `path` if it has at most `limit` bytes; `None` if it is larger.
 pub fn read_whole(store: &dyn Store, path: &RelPath, limit: u64) -> Result<Option<Vec<u8>>> {
     let file = store.open(path)?;
-    let size = file.meta()?.size;
+    let size = file.glimpse()?.size;
     if size > limit {
         return Ok(None);
     }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use crate::cache::DiskCache;
 use crate::error::Result;
 use crate::model::{PassedOver, Record, Worker};
-use crate::name::RelPath;
+use crate::name::{Name, RelPath};
 use crate::store::{Identity, Store, Time};
 
 /// Whether a store is of a format.
@@ -99,6 +99,11 @@ pub trait Format: Send + Sync {
 
     /// Whether no more is to be expected of a worker that says it has finished.
     fn finishes(&self) -> bool {
+        true
+    }
+
+    /// Whether [`Format::glance`] and [`Format::worker`] look at what is called so in a worker's folder.
+    fn lists(&self, _name: &Name) -> bool {
         true
     }
 

@@ -20,6 +20,7 @@ mod inode;
 mod listings;
 mod namespace;
 mod node;
+mod pace;
 mod path;
 mod versions;
 
@@ -34,13 +35,13 @@ use parking_lot::Mutex;
 pub use attr::{Attr, NodeKind};
 pub use handle::{Entries, Item};
 pub use inode::ROOT;
+pub use pace::Pace;
 pub use path::{Held, Links, Place};
 
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::render::expand::{ExpandError, Expanded, Form};
-use crate::render::own::is_generated;
-use crate::render::{Budget, Generated, Renderer, Scope, compare, grep, output, search};
+use crate::render::{Budget, Renderer, Scope, compare, grep, output, search};
 use crate::store::File;
 use crate::view::View;
 use attr::Ident;
@@ -79,17 +80,6 @@ pub struct Found {
     pub name_ttl: Duration,
     /// How long the attributes may be believed.
     pub attr_ttl: Duration,
-}
-
-/// How long a request may take: who answers it goes by that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
-    /// As long as a stat.
-    Stat,
-    /// As long as it takes to make a generated file.
-    Render,
-    /// As long as it takes to search the files of all workers.
-    Search,
 }
 
 /// What an open gives.
@@ -162,14 +152,14 @@ impl Tree {
         self.namespace.catch_up()
     }
 
-    /// From now on finished workers are watched where that can be done, and [`Tree::changes`] is to be called for as long
+    /// From now on workers are watched where that can be done, and [`Tree::changes`] is to be called for as long
     /// as anybody reads. Errors: the system watches nothing for this process.
     pub fn watch(&self) -> Result<()> {
         self.namespace.view().watch()
     }
 
-    /// Waits for changes of workers that are watched, no longer than `limit`. Which they are, and are looked at anew from
-    /// now on; `None` once `end` is readable or closed.
+    /// Waits for changes of workers that are watched, no longer than `limit`; these are looked at anew from now on. Which
+    /// they are of those of which the kernel was told for long; `None` once `end` is readable or closed.
     pub fn changes(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<HashSet<Name>>> {
         self.namespace.view().changes(end, limit)
     }
@@ -183,60 +173,25 @@ impl Tree {
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Found> {
         let parent = self.node(parent)?;
         let node = self.namespace.child(&parent, &name_of(name)?)?;
-        let opened = if self.contended.lock().contains(&node) { self.open_now(&node).ok() } else { None };
+        let contended = self.contended.lock().contains(&node);
+        let opened = if contended && node.generated().is_none() { self.opened_now(&node).ok() } else { None };
+        let mut opened = opened.map(|(attr, file)| (attr, Handle::File(0, file)));
         let Told { attr, version, ttl } = match &opened {
             Some((attr, _)) => Told { attr: *attr, version: None, ttl: TTL },
             None => self.namespace.attr(&node)?,
         };
+        if let Some(version) = version.as_ref().filter(|_| contended) {
+            opened = self.namespace.bytes(&node, version).ok().map(|bytes| (attr, Handle::Bytes(bytes)));
+        }
         let name_ttl = if version.is_some() { Duration::ZERO } else { ttl };
         let mut inodes = self.inodes.lock();
         let ino = inodes.look_up(node, attr.ident, version);
         inodes.told(ino, attr.signature(), ttl > TTL);
-        let gone = opened.map(|(_, file)| self.contended.lock().keep(ino, file));
+        let gone = opened.map(|(_, opened)| self.contended.lock().keep(ino, opened));
         drop(inodes);
         // Closed only when the locks are given back: the file system beneath may take its time.
         drop(gone);
         Ok(Found { ino, attr, name_ttl, attr_ttl: ttl })
-    }
-
-    /// How long a lookup may take.
-    pub fn lookup_pace(&self, parent: Ino, name: &[u8]) -> Pace {
-        match (self.node(parent), name_of(name)) {
-            (Ok(Node::Own { .. } | Node::Worker(_)), _) if self.makes_folders() => Pace::Render,
-            (Ok(Node::Own { .. } | Node::Supervisor(_)), _) => Pace::Stat,
-            (Ok(Node::Worker(_)), Ok(name)) if !is_generated(&name) => Pace::Stat,
-            // What is there without a search, and what tools look for by themselves, needs no thread of its own.
-            (Ok(folder @ Node::Ask(..)), Ok(name)) => {
-                self.namespace.child(&folder, &name).map_or(Pace::Render, |node| pace_of(&node))
-            }
-            _ => Pace::Render,
-        }
-    }
-
-    /// How long getattr, opendir and readdir of `ino` may take.
-    pub fn pace(&self, ino: Ino) -> Pace {
-        let Ok(node) = self.node(ino) else { return Pace::Stat };
-        let is_own = matches!(node, Node::Own { .. } | Node::Supervisor(_)) && !self.makes_folders();
-        if is_own || node.generated().is_some() { Pace::Stat } else { Pace::Render }
-    }
-
-    /// How long opening the folder `ino` may take.
-    pub fn open_folder_pace(&self, ino: Ino) -> Pace {
-        let stored = self.node(ino).is_ok_and(|node| matches!(node, Node::Own { .. } | Node::Worker(_)));
-        if stored && !self.makes_folders() { Pace::Stat } else { Pace::Render }
-    }
-
-    /// How long opening `ino` may take.
-    pub fn open_pace(&self, ino: Ino) -> Pace {
-        match self.node(ino) {
-            Ok(node) if node.generated().is_some() => pace_of(&node),
-            Ok(_) if self.makes_folders() => Pace::Render,
-            _ => Pace::Stat,
-        }
-    }
-
-    fn makes_folders(&self) -> bool {
-        self.namespace.view().makes_folders()
     }
 
     /// Gives back `count` lookups; an inode without lookups is forgotten.
@@ -319,24 +274,27 @@ impl Tree {
     pub fn open(&self, ino: Ino) -> Result<Opened> {
         let slot = self.inodes.lock().get(ino)?;
         if let Some(version) = &slot.version {
-            let bytes = self.namespace.bytes(&slot.node, version)?;
+            let kept = self.contended.lock().opened(ino);
+            let bytes = match kept {
+                Some(Handle::Bytes(bytes)) => Ok(bytes),
+                _ => self.namespace.bytes(&slot.node, version),
+            };
+            let bytes = bytes.inspect_err(|_| self.contended.lock().note(slot.node.clone()))?;
             let fh = self.handles.lock().add(Handle::Bytes(bytes));
             return Ok(Opened { fh, passable: None, keep_cache: true, keep_entries: false });
         }
         // Another kind of thing by now: whoever looks it up again sees that.
         let replaced = |error| if error == Error::IsADirectory { Error::Stale } else { error };
-        let now = self.open_now(&slot.node).map_err(replaced)?;
-        let (attr, file) = if now.0.ident == slot.ident {
+        let mut file = self.open_now(&slot.node).map_err(replaced)?;
+        let mut attr = Attr::of_source(&file.glimpse()?);
+        if attr.ident != slot.ident {
+            file = self.looked_up(ino, slot.node).ok_or(Error::Stale)?;
+            attr = Attr::of_source(&file.glimpse()?);
+        } else if self.inodes.lock().is_outdated(ino, attr.signature(), TTL) {
             // The kernel would read no further than the size it was told.
-            if self.inodes.lock().is_outdated(ino, now.0.signature(), TTL) {
-                self.contended.lock().note(slot.node);
-                return Err(Error::Stale);
-            }
-            now
-        } else {
-            let file = self.looked_up(ino, slot.node).ok_or(Error::Stale)?;
-            (Attr::of_source(&file.meta()?), file)
-        };
+            self.contended.lock().note(slot.node);
+            return Err(Error::Stale);
+        }
         let (keep_cache, told) = {
             let (mut inodes, now) = (self.inodes.lock(), attr.signature());
             (inodes.opened(ino, now, Duration::MAX, attr.ctime.is_at_rest()), inodes.is_told(ino, now))
@@ -378,7 +336,7 @@ impl Tree {
         let handle = self.handles.lock().get(fh)?;
         match handle {
             Handle::Bytes(bytes) => Ok(bytes.len() as u64),
-            Handle::File(_, file) => Ok(file.meta()?.size),
+            Handle::File(_, file) => Ok(file.glimpse()?.size),
             Handle::Folder(_) => Err(Error::IsADirectory),
         }
     }
@@ -443,17 +401,25 @@ impl Tree {
         (inodes, self.handles.lock().len())
     }
 
+    /// The same with what it is.
+    fn opened_now(&self, node: &Node) -> Result<(Attr, Arc<dyn File>)> {
+        let file = self.open_now(node)?;
+        Ok((Attr::of_source(&file.meta()?), file))
+    }
+
     /// Opens the file of the store that a node leads to now.
-    fn open_now(&self, node: &Node) -> Result<(Attr, Arc<dyn File>)> {
-        let file = self.namespace.open(node)?;
-        Ok((Attr::of_source(&file.meta()?), file.into()))
+    fn open_now(&self, node: &Node) -> Result<Arc<dyn File>> {
+        self.namespace.open(node).map(Arc::from)
     }
 
     /// The file that a node led to when it was looked up, though another has taken its place.
     fn looked_up(&self, ino: Ino, node: Node) -> Option<Arc<dyn File>> {
         let mut contended = self.contended.lock();
         contended.note(node);
-        contended.file(ino)
+        match contended.opened(ino) {
+            Some(Handle::File(_, file)) => Some(file),
+            _ => None,
+        }
     }
 
     fn items(&self, ino: Ino) -> Result<Vec<Item>> {
@@ -467,15 +433,6 @@ impl Tree {
     fn node(&self, ino: Ino) -> Result<Node> {
         Ok(self.inodes.lock().get(ino)?.node)
     }
-}
-
-/// How long it may take to make a generated file.
-fn pace_of(node: &Node) -> Pace {
-    let is_search = matches!(
-        node,
-        Node::Generated(_, Generated::Grep(_) | Generated::Search(_) | Generated::Focus(_) | Generated::Compare(_))
-    );
-    if is_search { Pace::Search } else { Pace::Render }
 }
 
 /// What cannot be a name is no name here: absent, like any other.
@@ -495,4 +452,43 @@ fn version_of(items: &[Item]) -> u32 {
 
 fn same(held: Ident, now: Ident) -> Result<()> {
     if held == now { Ok(()) } else { Err(Error::Stale) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::{Freshness, Source};
+    use crate::name::RelPath;
+    use crate::store::Memory;
+    use crate::view::Filter;
+
+    #[test]
+    fn a_version_succeeded_between_every_lookup_and_open_is_opened_all_the_same() {
+        let store = Arc::new(Memory::new());
+        let write = |name: &str, text: &str| {
+            store.write(&RelPath::parse(format!("workers/w/{name}")).unwrap(), text);
+        };
+        write("metadata.json", r#"{"status": "running"}"#);
+        let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+        let view = View::over(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let tree = Tree::new(view, Settings::default());
+        let look = || {
+            let inside = |at: Ino, name: &str| tree.lookup(at, name.as_bytes()).unwrap();
+            inside(inside(inside(ROOT, "workers").ino, "w").ino, "index.json")
+        };
+        // Its bytes are evicted and cannot be made again.
+        let succeed = |number: u32| {
+            write(&format!("tool_calls/{number:03}_sh.txt"), "output");
+            tree.namespace.evict();
+        };
+        let first = look();
+        succeed(1);
+        assert_eq!(tree.open(first.ino).err(), Some(Error::Stale), "what was succeeded is looked up again");
+        for number in 2..5 {
+            let found = look();
+            succeed(number);
+            let opened = tree.open(found.ino).unwrap();
+            assert_eq!(tree.read(opened.fh, 0, 1 << 20, <[u8]>::len).unwrap() as u64, found.attr.size);
+        }
+    }
 }

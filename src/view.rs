@@ -154,6 +154,11 @@ impl View {
         shown(self.catalog.folder(&member.entry)?.stat(path)?)
     }
 
+    /// The same for who asks whether something changed: the mode may give more than a list of access leaves of it.
+    pub fn glimpse(&self, member: &Member, path: &RelPath) -> Result<Meta> {
+        shown(self.catalog.folder(&member.entry)?.glimpse(path)?)
+    }
+
     /// The files and folders in the folder `path` of a worker.
     pub fn list(&self, member: &Member, path: &RelPath) -> Result<Vec<Entry>> {
         Ok(listed(self.catalog.folder(&member.entry)?.list(path)?))
@@ -178,7 +183,7 @@ impl View {
     /// time of access. `None` where that cannot be done, or another file has taken its place.
     pub fn backing(&self, member: &Member, path: &RelPath, file: &dyn File) -> Result<Option<OwnedFd>> {
         let Some(backing) = self.catalog.backing(&member.entry, path)? else { return Ok(None) };
-        let same = store::identity_of(backing.as_fd())? == file.meta()?.identity;
+        let same = store::identity_of(backing.as_fd())? == file.glimpse()?.identity;
         Ok(same.then_some(backing))
     }
 
@@ -194,12 +199,13 @@ impl View {
         }
     }
 
-    /// From now on finished workers are watched where that can be done; see [`Catalog::watch`].
+    /// From now on workers are watched where that can be done; see [`Catalog::watch`].
     pub fn watch(&self) -> Result<()> {
         self.catalog.watch()
     }
 
-    /// Waits for changes of workers that are watched, no longer than `limit`, and gives their names. `None` once `end` is readable or closed.
+    /// Waits for changes of workers that are watched, no longer than `limit`, and gives the names of those that were
+    /// believed not to change. `None` once `end` is readable or closed.
     pub fn changes(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<HashSet<Name>>> {
         let Some(changed) = self.catalog.changes(end, limit)? else { return Ok(None) };
         // Nobody was told of a worker that is not among those that were visible last.
@@ -210,6 +216,11 @@ impl View {
     /// Whether what a folder of a worker lists follows from the folder alone.
     pub fn lists_by_folder(&self, member: &Member) -> bool {
         self.catalog.lists_by_folder(&member.entry)
+    }
+
+    /// For how long a folder of a worker lists the same while its times are the same.
+    pub fn lists_for(&self, member: &Member) -> Duration {
+        self.catalog.lists_for(&member.entry)
     }
 
     /// For how long may be believed what is told of a worker's files.

@@ -3,6 +3,7 @@
 //! A canary is planted wherever nobody may look, and every reply is searched for it. Each attack has a control: the
 //! same harness against a resolver as they are commonly written must reach the canary, or the test proves nothing.
 
+mod again;
 mod claims;
 mod confined;
 mod crossings;

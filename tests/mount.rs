@@ -4,7 +4,7 @@
 //! special files, and that nothing can be changed. Nothing here measures time: what takes a moment is awaited.
 
 mod at_random;
-mod attributes;
+pub mod attributes;
 mod broken;
 mod bytes;
 mod change;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Entry, Source};
 use crate::cache::{DiskCache, Key, key};
-use crate::model::{Owner, Status, When, Worker, WorkerId};
+use crate::model::{Owner, Status, When, Word, Worker, WorkerId};
 use crate::name::{Name, RelPath};
 
 /// For fewer that are new nothing is written.
@@ -33,17 +33,17 @@ pub(super) struct Kept(HashMap<RelPath, (Key, Mutex<Option<Worker>>)>);
 struct Written {
     key: Key,
     root: Vec<u8>,
-    owner: Option<String>,
-    run: Option<String>,
-    job: Option<String>,
-    parent: Option<String>,
+    owner: Option<Word>,
+    run: Option<Word>,
+    job: Option<Word>,
+    parent: Option<Word>,
     status: u8,
-    status_source: Option<String>,
+    status_source: Option<Word>,
     task: String,
-    task_type: Option<String>,
-    tags: Vec<String>,
-    model: Option<String>,
-    cwd: Option<String>,
+    task_type: Option<Word>,
+    tags: Vec<Word>,
+    model: Option<Word>,
+    cwd: Option<Word>,
     times: [Time; 3],
     duration_ms: Option<u64>,
     error: Option<String>,

@@ -2,17 +2,20 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tracing::warn;
 
 use super::kept::Kept;
+use super::watched::Watched;
 use super::{Change, Entry, Freshness, Snapshot, Source};
 use crate::error::{Error, Result};
-use crate::model::{PassedOver, Reason, Skipped, Worker};
+use crate::model::{PassedOver, Reason, Skipped, Words, Worker};
 use crate::name::RelPath;
 use crate::spread::spread;
+use crate::store::Store;
 use crate::trace::Glance;
 
 /// A pass, and the first error that kept a store from being listed.
@@ -21,10 +24,26 @@ pub(super) struct Scanned {
     pub(super) error: Option<Error>,
 }
 
+/// What is at hand when workers are looked at.
+pub(super) struct Pass<'a> {
+    /// What was kept at the last start, of each store.
+    kept: &'a [Kept],
+    /// Where changes can be awaited.
+    watched: Option<&'a Watched>,
+    /// What was read so far.
+    words: Mutex<Words>,
+}
+
+impl<'a> Pass<'a> {
+    pub(super) fn over(watched: Option<&'a Watched>) -> Pass<'a> {
+        Pass { kept: &[], watched, words: Mutex::default() }
+    }
+}
+
 /// Looks at all workers for the first time; what was kept of them is not read again.
 pub(super) fn scan_first(sources: &[Source], freshness: Freshness) -> Scanned {
     let kept: Vec<Kept> = sources.iter().map(Kept::of).collect();
-    let scanned = scan_from(sources, None, &kept, freshness);
+    let scanned = scan_from(sources, None, freshness, &Pass { kept: &kept, ..Pass::over(None) });
     for (number, (source, kept)) in sources.iter().zip(&kept).enumerate() {
         kept.renew(source, number, &scanned.snapshot.entries);
     }
@@ -32,11 +51,16 @@ pub(super) fn scan_first(sources: &[Source], freshness: Freshness) -> Scanned {
 }
 
 /// Looks at all workers but the finished ones that were looked at lately.
-pub(super) fn scan(sources: &[Source], before: &Snapshot, freshness: Freshness) -> Scanned {
-    scan_from(sources, Some(before), &[], freshness)
+pub(super) fn scan(sources: &[Source], before: &Snapshot, freshness: Freshness, watched: Option<&Watched>) -> Scanned {
+    let pass = Pass::over(watched);
+    // Who comes next says much the same as who came last.
+    if let Some(last) = before.entries.last() {
+        pass.words.lock().share(&mut last.worker.clone());
+    }
+    scan_from(sources, Some(before), freshness, &pass)
 }
 
-fn scan_from(sources: &[Source], before: Option<&Snapshot>, kept: &[Kept], freshness: Freshness) -> Scanned {
+fn scan_from(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness, pass: &Pass<'_>) -> Scanned {
     let taken = Instant::now();
     let before_of = |number: usize| {
         let all = before.map(|before| before.entries.as_slice()).unwrap_or_default();
@@ -69,7 +93,7 @@ fn scan_from(sources: &[Source], before: Option<&Snapshot>, kept: &[Kept], fresh
         let looked = spread(&known, |&(folder, old)| {
             let held = old.filter(|old| source.is_settled(old, freshness) && old.is_checked(due(old, freshness)));
             let looked = held.map(|held| Ok(Some(Arc::clone(held))));
-            looked.unwrap_or_else(|| look(source, number, folder, old, kept.get(number)))
+            looked.unwrap_or_else(|| look(source, number, folder, old, pass))
         });
         for ((folder, old), looked) in known.into_iter().zip(looked) {
             match looked {
@@ -117,7 +141,7 @@ fn known<'a>(folders: &'a [RelPath], before: Vec<&'a Arc<Entry>>) -> Vec<(&'a Re
 }
 
 /// More changes at once are not told one by one: those who were told would be held as long.
-const FEW: usize = 64;
+pub(super) const FEW: usize = 64;
 
 /// What became of the workers `before`; `None` if they are not the same workers, or too many changed.
 fn changes(before: &[Arc<Entry>], now: &[Arc<Entry>]) -> Option<Vec<Change>> {
@@ -143,18 +167,44 @@ fn due(entry: &Entry, freshness: Freshness) -> Duration {
     freshness.finished / 2 + freshness.finished * u32::from(some) / 512
 }
 
+/// So often a folder is looked at that changes whenever it is.
+const LOOKS: usize = 3;
+
 /// Looks at one folder: what is held of it if nothing changed, else what is read of it now; `None` if it is no worker.
 pub(super) fn look(
     source: &Source,
     number: usize,
     path: &RelPath,
     old: Option<&Arc<Entry>>,
-    kept: Option<&Kept>,
+    pass: &Pass<'_>,
 ) -> Result<Option<Arc<Entry>>> {
-    let now = Instant::now();
     // Entered once: what the glance tells and what is read are of the same folder.
     let folder = source.format.enter(&*source.store, path)?;
-    let Some(glance) = source.format.glance(&*folder, path)? else { return Ok(None) };
+    let mut seen = see(source, &*folder, number, path, old, pass)?;
+    let watched = pass.watched.filter(|_| source.tells());
+    for _ in 0..LOOKS {
+        match (watched, &seen) {
+            // What has changed since it was seen was told to nobody.
+            (Some(watched), Some(entry)) if entry.is_moving() && watched.await_change(entry, &*folder) => {
+                seen = see(source, &*folder, number, path, seen.as_ref(), pass)?;
+            }
+            _ => break,
+        }
+    }
+    Ok(seen)
+}
+
+/// Looks at one folder, entered.
+fn see(
+    source: &Source,
+    folder: &dyn Store,
+    number: usize,
+    path: &RelPath,
+    old: Option<&Arc<Entry>>,
+    pass: &Pass<'_>,
+) -> Result<Option<Arc<Entry>>> {
+    let now = Instant::now();
+    let Some(glance) = source.format.glance(folder, path)? else { return Ok(None) };
     let same = old.filter(|old| old.glance.key == glance.key);
     if let Some(old) = same.filter(|old| old.worker.whole) {
         *old.checked.lock() = Some(now);
@@ -162,8 +212,14 @@ pub(super) fn look(
     }
     // Another folder under the old name has nothing to do with what was there before.
     let last_good = old.filter(|old| old.glance.identity == glance.identity).map(|old| &old.worker);
-    let kept = kept.and_then(|kept| kept.take(path, glance.key));
-    let worker = kept.unwrap_or_else(|| source.format.worker(&*folder, path, last_good));
+    let kept = pass.kept.get(number).and_then(|kept| kept.take(path, glance.key));
+    let mut worker = kept.unwrap_or_else(|| source.format.worker(folder, path, last_good));
+    let mut words = pass.words.lock();
+    if let Some(mut known) = last_good.cloned() {
+        words.share(&mut known);
+    }
+    words.share(&mut worker);
+    drop(words);
     if let Some(old) = same.filter(|old| old.worker == worker) {
         *old.checked.lock() = Some(now);
         return Ok(Some(Arc::clone(old)));
@@ -171,7 +227,8 @@ pub(super) fn look(
     let (key, checked) = (key(&glance, &worker), Mutex::new(Some(now)));
     // What has changed lately may go on to.
     let stirred = Mutex::new(old.and_then(|old| *old.stirred.lock()));
-    Ok(Some(Arc::new(Entry { worker, source: number, key, glance, checked, stamp: Mutex::default(), stirred })))
+    let (stamp, awaited) = (Mutex::default(), AtomicBool::new(false));
+    Ok(Some(Arc::new(Entry { worker, source: number, key, glance, checked, stamp, stirred, awaited })))
 }
 
 /// Changes with everything that a worker tells. What was read as a whole follows from what was glanced at; else it also

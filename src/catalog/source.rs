@@ -2,8 +2,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use super::watched::most_believed;
 use crate::cache::DiskCache;
 use crate::error::{Error, Result};
 use crate::model::{PassedOver, Reason};
@@ -20,6 +21,8 @@ pub struct Source {
     pub(super) format: Box<dyn Format>,
     /// Whether hard links are known not to lead from one owner to another.
     hard_links: bool,
+    /// Whether nobody but this machine changes what it holds, once that was asked.
+    local: OnceLock<bool>,
     /// Where the format keeps what it read.
     cache: Option<Arc<DiskCache>>,
     /// Where the words of its workers are kept.
@@ -111,7 +114,8 @@ impl Source {
     /// A worker artifact store that is open already, with the store of its stored-out outputs.
     pub fn over(store: Arc<dyn Store>, outputs: Option<Arc<dyn Store>>) -> Source {
         let format = Box::new(Swarmlet::default());
-        Source { store, outputs, no_outputs: Vec::new(), format, hard_links: false, cache: None, index: None }
+        let local = OnceLock::new();
+        Source { store, outputs, no_outputs: Vec::new(), format, hard_links: false, local, cache: None, index: None }
     }
 
     /// The same store, its traces being of this format.
@@ -171,13 +175,25 @@ impl Source {
         stores.filter_map(|store| store.root()).chain(self.cache.iter().chain(&self.index).map(|cache| cache.root()))
     }
 
-    /// How many of its folders can be watched; `None` where its file system does not tell of changes by others. Errors: the
+    /// How many folders of its finished workers can be watched; `None` where its file system does not tell of changes by others. Errors: the
     /// system watches nothing for this process.
     pub fn watchable(&self) -> Result<Option<usize>> {
-        match self.store.place(&RelPath::root())? {
-            Some(place) if is_local(place.as_fd()) => Watch::new().map(|watch| Some(watch.most())),
-            _ => Ok(None),
+        if self.is_local() { Watch::new().map(|watch| Some(most_believed(&watch))) } else { Ok(None) }
+    }
+
+    /// Whether changes of a worker's folder can be told, and tell of the worker.
+    pub(super) fn tells(&self) -> bool {
+        self.format.finishes() && self.is_local()
+    }
+
+    /// Whether nobody but this machine changes what it holds: all of it lies on one mount.
+    pub(super) fn is_local(&self) -> bool {
+        if let Some(local) = self.local.get() {
+            return *local;
         }
+        // What cannot be told just now is asked again.
+        let Ok(place) = self.store.place(&RelPath::root()) else { return false };
+        *self.local.get_or_init(|| place.is_some_and(|place| is_local(place.as_fd())))
     }
 
     /// Whether opening it again would find another folder in its place, or outputs where there were none.

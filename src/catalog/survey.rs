@@ -9,6 +9,10 @@ use crate::store::{Kind, Meta, Store, Time};
 const DEPTH_MAX: usize = 64;
 /// After this many entries the walk ends.
 const ENTRIES_MAX: u64 = 200_000;
+/// So often it is begun again if a folder was moved away meanwhile.
+const ATTEMPTS: usize = 3;
+/// The system takes no longer path, in bytes.
+const PATH_MAX: usize = 4_096;
 
 /// The state of all files of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +31,14 @@ pub struct Stamp {
     pub skipped: Skipped,
     /// Who may read something made out of all of them.
     pub access: Access,
+}
+
+impl Stamp {
+    /// Whether this, of a [`Look::Glimpse`], is what the other one is, in which lists of access may have taken away more.
+    pub(super) fn is_as(&self, other: &Stamp) -> bool {
+        let within = other.access.within(&self.access) == other.access;
+        within && Stamp { access: other.access, ..self.clone() } == *other
+    }
 }
 
 /// One file of a worker.
@@ -75,22 +87,50 @@ impl Access {
     }
 }
 
-/// Walks a worker's folder, entered as `store`. With `files`, also lists all files there, sorted by path. Of a folder on
-/// disk, `enter` is told of each folder before anything in it is looked at.
+/// How closely files are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Who may read them is told.
+    Whole,
+    /// What is told is whether anything changed: [`Stamp::access`] may give more than lists of access leave of it.
+    Glimpse,
+}
+
+impl Look {
+    fn at(self, store: &dyn Store, path: &RelPath) -> Result<Meta> {
+        match self {
+            Look::Whole => store.stat(path),
+            Look::Glimpse => store.glimpse(path),
+        }
+    }
+}
+
+/// Told of each folder on disk, entered, before anything in it is looked at.
+type Enter<'a> = &'a mut dyn FnMut(&dyn Store);
+
+/// Walks a worker's folder, entered as `store`. With `files`, also lists all files there, sorted by path.
+/// [`Error::NotFound`] if folders in it are moved away again and again.
 pub(super) fn survey(
     store: &dyn Store,
-    files: Option<&mut Vec<FileStat>>,
-    enter: &mut dyn FnMut(&RelPath),
+    look: Look,
+    mut files: Option<&mut Vec<FileStat>>,
+    enter: Enter<'_>,
 ) -> Result<Stamp> {
     if let Some(sources) = store.made_of() {
         return of_made(store, &sources?, files);
     }
-    enter(&RelPath::root());
-    let own = store.stat(&RelPath::root())?;
-    let mut walk = Walk::of(store, &own, files, enter);
-    walk.note(&RelPath::root(), &own);
-    walk.folder(&RelPath::root(), 0)?;
-    Ok(walk.stamp())
+    for _ in 0..ATTEMPTS {
+        files.iter_mut().for_each(|files| files.clear());
+        enter(store);
+        let own = look.at(store, &RelPath::root())?;
+        let mut walk = Walk::of(store, look, &own, files.as_deref_mut(), enter);
+        walk.note(&RelPath::root(), &own);
+        walk.folder(store, &RelPath::root(), &RelPath::root(), 0)?;
+        if !walk.moved {
+            return Ok(walk.stamp());
+        }
+    }
+    Err(Error::NotFound)
 }
 
 /// The files in a worker's folder, entered as `store`, sorted by path; of the same ones that a survey stats, and without a
@@ -134,33 +174,39 @@ fn of_made(store: &dyn Store, sources: &[Meta], files: Option<&mut Vec<FileStat>
         Some(first) => *first,
         None => store.stat(&RelPath::root())?,
     };
-    let mut enter = |_: &RelPath| {};
-    let mut walk = Walk::of(store, &own, None, &mut enter);
+    let mut enter = |_: &dyn Store| {};
+    let mut walk = Walk::of(store, Look::Whole, &own, None, &mut enter);
     sources.iter().for_each(|meta| walk.note(&RelPath::root(), meta));
     let stamp = Stamp { files: 0, bytes: 0, ..walk.stamp() };
     if files.is_none() {
         return Ok(stamp);
     }
-    let mut walk = Walk::of(store, &own, files, &mut enter);
-    walk.folder(&RelPath::root(), 0)?;
+    let mut walk = Walk { made: true, ..Walk::of(store, Look::Whole, &own, files, &mut enter) };
+    walk.folder(store, &RelPath::root(), &RelPath::root(), 0)?;
     Ok(Stamp { files: walk.stamp.files, bytes: walk.stamp.bytes, ..stamp })
 }
 
 struct Walk<'a> {
-    store: &'a dyn Store,
+    root: &'a dyn Store,
+    /// Whether the folder is made of others: there is nothing to be entered in it.
+    made: bool,
+    /// Whether a folder is elsewhere by now. What was found in it may be another worker's.
+    moved: bool,
+    look: Look,
     hash: blake3::Hasher,
     left: u64,
     stamp: Stamp,
     files: Option<&'a mut Vec<FileStat>>,
-    enter: &'a mut dyn FnMut(&RelPath),
+    enter: Enter<'a>,
 }
 
 impl<'a> Walk<'a> {
     fn of(
-        store: &'a dyn Store,
+        root: &'a dyn Store,
+        look: Look,
         own: &Meta,
         files: Option<&'a mut Vec<FileStat>>,
-        enter: &'a mut dyn FnMut(&RelPath),
+        enter: Enter<'a>,
     ) -> Walk<'a> {
         let stamp = Stamp {
             key: [0; 16],
@@ -171,7 +217,8 @@ impl<'a> Walk<'a> {
             skipped: Skipped::default(),
             access: Access::of(own),
         };
-        Walk { store, hash: blake3::Hasher::new(), left: ENTRIES_MAX, stamp, files, enter }
+        let (made, moved, hash) = (false, false, blake3::Hasher::new());
+        Walk { root, made, moved, look, hash, left: ENTRIES_MAX, stamp, files, enter }
     }
 
     /// What was found.
@@ -181,8 +228,9 @@ impl<'a> Walk<'a> {
         Stamp { key, ..self.stamp }
     }
 
-    fn folder(&mut self, path: &RelPath, depth: usize) -> Result<()> {
-        let mut entries = self.store.list(path)?;
+    /// Looks at all in the folder that lies in `store` at `at`; `path` leads there from the worker's.
+    fn folder(&mut self, store: &dyn Store, at: &RelPath, path: &RelPath, depth: usize) -> Result<()> {
+        let mut entries = store.list(at)?;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         for entry in entries {
             if self.left == 0 {
@@ -190,8 +238,11 @@ impl<'a> Walk<'a> {
                 return Ok(());
             }
             self.left -= 1;
-            let inner = path.join(&entry.name);
-            let meta = match self.store.stat(&inner) {
+            let (inner, at) = (path.join(&entry.name), at.join(&entry.name));
+            // What no path leads to cannot be read.
+            let seen =
+                if inner.as_bytes().len() < PATH_MAX { self.look.at(store, &at) } else { Err(Error::NameTooLong) };
+            let meta = match seen {
                 Ok(meta) => meta,
                 Err(Error::NotFound) => continue,
                 Err(Error::Escape) => {
@@ -205,10 +256,7 @@ impl<'a> Walk<'a> {
             };
             self.note(&inner, &meta);
             let inside = match meta.kind {
-                Kind::Folder if depth < DEPTH_MAX => {
-                    (self.enter)(&inner);
-                    self.folder(&inner, depth + 1)
-                }
+                Kind::Folder if depth < DEPTH_MAX => self.inside(store, &at, &inner, depth + 1),
                 Kind::Folder => Err(Error::NameTooLong),
                 _ => Ok(()),
             };
@@ -217,6 +265,25 @@ impl<'a> Walk<'a> {
             }
         }
         Ok(())
+    }
+
+    fn inside(&mut self, store: &dyn Store, at: &RelPath, path: &RelPath, depth: usize) -> Result<()> {
+        if self.made {
+            return self.folder(store, at, path, depth);
+        }
+        let folder = store.enter(at)?;
+        (self.enter)(&*folder);
+        let walked = self.folder(&*folder, &RelPath::root(), path, depth);
+        match self.root.glimpse(path) {
+            Ok(there) if there.identity == folder.identity()? => {}
+            Ok(_) => self.moved = true,
+            // One that was removed went with what was in it.
+            Err(error) if error.is_nowhere() => {
+                self.moved |= folder.glimpse(&RelPath::root()).is_ok_and(|folder| folder.nlink > 0);
+            }
+            Err(error) => return Err(error),
+        }
+        walked
     }
 
     fn note(&mut self, path: &RelPath, meta: &Meta) {

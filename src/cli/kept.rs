@@ -15,9 +15,9 @@ use crate::cache::DiskCache;
 
 /// How much is kept at most, in bytes; and of the words of workers, which are an index to search in.
 pub(super) const MOST: u64 = 512 << 20;
-const INDEX_MOST: u64 = 4 << 30;
+pub(super) const INDEX_MOST: u64 = 4 << 30;
 /// The folder of the index in that of all else.
-const INDEX: &str = "index";
+pub(super) const INDEX: &str = "index";
 
 /// What is kept for the next start, and where.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
@@ -34,6 +34,7 @@ pub(super) struct KeepArgs {
     #[arg(long)]
     pub(super) no_index: bool,
 }
+
 /// The folder's name in that of the user's caches.
 const FOLDER: &str = "swarmletfs";
 

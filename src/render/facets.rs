@@ -17,7 +17,7 @@ use super::Renderer;
 use super::fragment::Fragment;
 use super::fragments::Found;
 use crate::error::{Error, Result};
-use crate::model::{When, Worker};
+use crate::model::{When, Word, Worker};
 use crate::name::{Name, to_file_name};
 use crate::store::Time;
 use crate::view::{Member, Visible};
@@ -97,11 +97,11 @@ impl Facet {
 
     /// What a worker has of it. `fragment` is what is known of one that must be looked into.
     fn of<'a>(self, worker: &'a Worker, fragment: Option<&'a Fragment>) -> Vec<Cow<'a, str>> {
-        let one = |text: &'a Option<String>| text.iter().map(|text| Cow::Borrowed(text.as_str())).collect();
+        let one = |word: &'a Option<Word>| word.iter().map(|word| Cow::Borrowed(&**word)).collect();
         match self {
             Facet::Status => vec![Cow::Borrowed(worker.status.as_str())],
             Facet::Type => one(&worker.task_type),
-            Facet::Tag => worker.tags.iter().map(|tag| Cow::Borrowed(tag.as_str())).collect(),
+            Facet::Tag => worker.tags.iter().map(|tag| Cow::Borrowed(&**tag)).collect(),
             Facet::Job => one(&worker.job),
             Facet::Run => one(&worker.run),
             Facet::Day => day(worker).map(Cow::Owned).into_iter().collect(),

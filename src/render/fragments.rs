@@ -13,6 +13,7 @@ use super::fragment::Fragment;
 use super::shelf::{Of, Shelf};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
+use crate::name::Name;
 use crate::spread::spread;
 use crate::view::{Member, View};
 
@@ -59,7 +60,8 @@ impl Found {
 
 /// What is kept of the workers of a view.
 pub(super) struct Fragments {
-    kept: Cache<Of, Arc<Fragment>>,
+    /// Of each worker, by its name, the latest and the state that it is of.
+    kept: Cache<Name, (Of, Arc<Fragment>)>,
     /// How long one of many may take.
     each: Duration,
     /// Whether not all could be made in time that were asked for.
@@ -86,15 +88,24 @@ impl Fragments {
 
     /// Takes what was kept before this start.
     fn fetch(&self) {
-        let fetch = |shelf: &Shelf| shelf.all().into_iter().for_each(|(of, one)| self.kept.insert(of, Arc::new(one)));
-        self.fetched.call_once(|| self.shelf.iter().for_each(fetch));
+        let keep = |(name, of, one)| self.kept.insert(name, (of, Arc::new(one)));
+        self.fetched.call_once(|| self.shelf.iter().for_each(|shelf| shelf.all().into_iter().for_each(keep)));
     }
 
-    /// Keeps those of `of` for the next start if that is due, now that so many more were made.
-    fn keep(&self, made: usize, of: impl Iterator<Item = Of>) {
+    /// That of a worker in this state, if it is kept.
+    fn kept(&self, member: &Member, stamp: &Stamp) -> Option<Arc<Fragment>> {
+        let (of, fragment) = self.kept.get(&member.name)?;
+        (of == state(member, stamp)).then_some(fragment)
+    }
+
+    /// Keeps those of these workers for the next start if that is due, now that so many more were made.
+    fn keep<'a>(&self, made: usize, workers: impl Iterator<Item = &'a Arc<Member>>) {
         if let Some(shelf) = self.shelf.as_ref().filter(|shelf| shelf.is_due(made)) {
-            let all: Vec<_> = of.filter_map(|of| Some((of, self.kept.get(&of)?))).collect();
-            shelf.keep(&all);
+            let kept = |member: &Arc<Member>| {
+                let (of, fragment) = self.kept.get(&member.name)?;
+                Some((member.name.clone(), of, fragment))
+            };
+            shelf.keep(&workers.filter_map(kept).collect::<Vec<_>>());
         }
     }
 
@@ -130,8 +141,7 @@ impl Fragments {
         let more = at < visible.members.len();
         *self.catching_up.lock() = more.then_some(at);
         if !more {
-            let of = |member: &Arc<Member>| Some(key(member, view.stamp(member, false).as_ref().ok()?));
-            self.keep(visible.members.len(), visible.members.iter().filter_map(of));
+            self.keep(visible.members.len(), visible.members.iter());
         }
         more
     }
@@ -144,7 +154,7 @@ impl Fragments {
         let mut missing: Vec<(u64, usize, &Member, &Arc<Stamp>)> = Vec::new();
         for (at, (member, stamp)) in stamped.iter().enumerate() {
             found.push(match stamp {
-                Ok(stamp) => match self.kept.get(&key(member, stamp)) {
+                Ok(stamp) => match self.kept(member, stamp) {
                     Some(fragment) => Found::Made(fragment, stamp.clone()),
                     None => {
                         let size = stamp.files.saturating_mul(OF_A_FILE).saturating_add(stamp.bytes);
@@ -167,8 +177,7 @@ impl Fragments {
         if !go_on() {
             self.fall_behind();
         } else if all {
-            let of = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| Some(key(member, stamp.as_ref().ok()?));
-            self.keep(missing.len(), stamped.iter().filter_map(of));
+            self.keep(missing.len(), stamped.iter().map(|(member, _)| member));
         }
         found
     }
@@ -180,8 +189,7 @@ impl Fragments {
         let mut stamp = stamp.clone();
         let mut attempts = Attempts::new();
         loop {
-            let key = key(member, &stamp);
-            if let Some(fragment) = self.kept.get(&key) {
+            if let Some(fragment) = self.kept(member, &stamp) {
                 return Found::Made(fragment, stamp);
             }
             if !go_on() {
@@ -201,7 +209,7 @@ impl Fragments {
             };
             let settled = now.key == stamp.key;
             if settled && fragment.whole {
-                self.kept.insert(key, fragment.clone());
+                self.kept.insert(member.name.clone(), (state(member, &stamp), fragment.clone()));
             }
             if settled || !in_time() || !attempts.another() {
                 return Found::Made(fragment, now);
@@ -211,6 +219,33 @@ impl Fragments {
     }
 }
 
-fn key(member: &Member, stamp: &Stamp) -> Of {
+fn state(member: &Member, stamp: &Stamp) -> Of {
     (stamp.key, member.entry.key())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::{Freshness, Source};
+    use crate::name::RelPath;
+    use crate::store::Memory;
+    use crate::view::Filter;
+
+    #[test]
+    fn of_a_worker_that_changes_again_and_again_one_is_kept() {
+        let store = Arc::new(Memory::new());
+        let path = |name: &str| RelPath::parse(format!("workers/w/{name}")).unwrap();
+        store.write(&path("metadata.json"), r#"{"status": "running"}"#);
+        let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+        let view = View::over(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let fragments = Fragments::new(Duration::from_secs(60), None);
+        for number in 1..=100 {
+            store.write(&path(&format!("tool_calls/{number:03}_sh.txt")), "x");
+            let member = view.worker(&Name::new("w").unwrap()).unwrap();
+            let stamped = vec![(member.clone(), view.stamp_now(&member))];
+            let found = fragments.of(&view, &stamped, true, &|| true);
+            assert_eq!(found.first().and_then(Found::fragment).unwrap().calls, number);
+        }
+        assert_eq!(fragments.kept.len(), 1);
+    }
 }

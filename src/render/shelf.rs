@@ -14,6 +14,7 @@ use super::checks::Check;
 use super::fragment::Fragment;
 use crate::cache::{DiskCache, key};
 use crate::model::{Outcome, Tokens};
+use crate::name::Name;
 
 /// For fewer new ones nothing is written, and not sooner than so long after the last time.
 const FEW: usize = 32;
@@ -33,6 +34,8 @@ pub(super) struct Shelf {
 /// A fragment as it is written.
 #[derive(Serialize, Deserialize)]
 struct Written {
+    /// The worker's name.
+    name: Vec<u8>,
     of: Of,
     outcome: u8,
     calls: usize,
@@ -52,10 +55,10 @@ impl Shelf {
     }
 
     /// All that are kept.
-    pub(super) fn all(&self) -> Vec<(Of, Fragment)> {
+    pub(super) fn all(&self) -> Vec<(Name, Of, Fragment)> {
         let body = self.cache.get(self.key).and_then(|kept| kept.body()).unwrap_or_default();
         let all: Vec<Written> = postcard::from_bytes(&body).unwrap_or_default();
-        all.into_iter().map(Written::read).collect()
+        all.into_iter().filter_map(Written::read).collect()
     }
 
     /// Whether it is time to keep what there is, now that so many more were made.
@@ -70,8 +73,9 @@ impl Shelf {
     }
 
     /// Keeps these and no others.
-    pub(super) fn keep(&self, all: &[(Of, Arc<Fragment>)]) {
-        let all: Vec<Written> = all.iter().filter_map(|(of, fragment)| Written::of(*of, fragment)).collect();
+    pub(super) fn keep(&self, all: &[(Name, Of, Arc<Fragment>)]) {
+        let all: Vec<Written> =
+            all.iter().filter_map(|(name, of, fragment)| Written::of(name, *of, fragment)).collect();
         if let Ok(body) = postcard::to_stdvec(&all) {
             self.cache.put(self.key, Vec::new(), body);
         }
@@ -80,7 +84,7 @@ impl Shelf {
 
 impl Written {
     /// `None` for one that may not outlive the process.
-    fn of(of: Of, fragment: &Fragment) -> Option<Written> {
+    fn of(name: &Name, of: Of, fragment: &Fragment) -> Option<Written> {
         // What its metadata tells of it now is no part of its state then.
         if !fragment.whole || !fragment.is_of_its_folder || fragment.worker.is_some() {
             return None;
@@ -96,6 +100,7 @@ impl Written {
         });
         let check = |check: &Check| (check.name.to_string(), check.says.clone(), check.file.clone());
         Some(Written {
+            name: name.as_bytes().to_vec(),
             of,
             outcome,
             calls: fragment.calls,
@@ -109,7 +114,7 @@ impl Written {
         })
     }
 
-    fn read(self) -> (Of, Fragment) {
+    fn read(self) -> Option<(Name, Of, Fragment)> {
         let outcome = match self.outcome {
             0 => Outcome::Ok,
             1 => Outcome::Failed,
@@ -136,6 +141,6 @@ impl Written {
             whole: true,
             is_of_its_folder: true,
         };
-        (self.of, fragment)
+        Some((Name::new(self.name).ok()?, self.of, fragment))
     }
 }

@@ -3,7 +3,8 @@
 //! `openat2` with BENEATH, NO_SYMLINKS, NO_MAGICLINKS and NO_XDEV refuses `..`, absolute paths, links of every kind
 //! and foreign mounts in the kernel, where no race can come between check and use. A path is first opened with
 //! O_PATH, which never blocks and never touches a device, looked at through that descriptor, and opened for reading
-//! only if it is what was asked for.
+//! only if it is what was asked for. What merely is to be stat'ed in a folder that was opened so needs no descriptor: a
+//! name by itself leads nowhere but to what is there, or to what is mounted there, which is refused too.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -13,6 +14,9 @@ use rustix::io::Errno;
 use super::Kind;
 use crate::error::{Error, Result};
 use crate::name::RelPath;
+
+/// What is asked of stat: the time of birth too, where the file system knows one, and the mount.
+const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
 
 /// How every path is resolved.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH
@@ -35,10 +39,24 @@ pub(super) fn stat(root: BorrowedFd<'_>, path: &RelPath) -> Result<Statx> {
     statx(locate(root, path)?.as_fd())
 }
 
-/// Stats what a descriptor stands for, with its time of birth where the file system knows one.
+/// Stats what `path` is in a folder that lies on the mount `mount`: the same, with one call where it is a name by itself.
+pub(super) fn stat_on(folder: BorrowedFd<'_>, mount: Option<u64>, path: &RelPath) -> Result<Statx> {
+    if mount.is_none() || path.depth() != 1 {
+        return stat(folder, path);
+    }
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let found = rustix::fs::statx(folder, path.as_os_str(), flags, WANTED)?;
+    if mount_of(&found) == mount { Ok(found) } else { Err(Error::Escape) }
+}
+
+/// Stats what a descriptor stands for.
 pub(super) fn statx(fd: BorrowedFd<'_>) -> Result<Statx> {
-    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    Ok(rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, wanted)?)
+    Ok(rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, WANTED)?)
+}
+
+/// The mount on which lies what was stat'ed; `None` where the system does not tell.
+pub(super) fn mount_of(stat: &Statx) -> Option<u64> {
+    StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::MNT_ID).then_some(stat.stx_mnt_id)
 }
 
 /// What was stat'ed.

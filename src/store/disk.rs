@@ -19,6 +19,8 @@ pub struct Disk {
     path: PathBuf,
     /// Which folder it is. Asked for only once: a disk that is broken by now would not say.
     identity: Identity,
+    /// On which mount it lies, where the system tells.
+    mount: Option<u64>,
     /// What was said when it was opened, beside that it is a folder.
     flags: OFlags,
     /// The same folder on a mount without times of access.
@@ -39,8 +41,13 @@ impl Disk {
     fn open_with(path: &Path, more: OFlags) -> Result<Disk> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | more;
         let root = rustix::fs::open(path, OFlags::RDONLY | flags, Mode::empty())?;
-        let identity = identity_of(root.as_fd())?;
-        Ok(Disk { root, path: path.to_path_buf(), identity, flags, unstamped: OnceLock::new() })
+        let stat = beneath::statx(root.as_fd())?;
+        Ok(Disk::over(root, &stat, path.to_path_buf(), flags))
+    }
+
+    fn over(root: OwnedFd, stat: &Statx, path: PathBuf, flags: OFlags) -> Disk {
+        let (identity, mount) = (identity(stat), beneath::mount_of(stat));
+        Disk { root, path, identity, mount, flags, unstamped: OnceLock::new() }
     }
 }
 
@@ -68,9 +75,13 @@ impl Store for Disk {
     }
 
     fn glimpse(&self, path: &RelPath) -> Result<Meta> {
-        let stat =
-            if path.is_root() { beneath::statx(self.root.as_fd()) } else { beneath::stat(self.root.as_fd(), path) };
+        let root = self.root.as_fd();
+        let stat = if path.is_root() { beneath::statx(root) } else { beneath::stat_on(root, self.mount, path) };
         stat.map(|stat| told(&stat))
+    }
+
+    fn identity(&self) -> Result<Identity> {
+        Ok(self.identity)
     }
 
     fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
@@ -80,8 +91,8 @@ impl Store for Disk {
             // `.` and `..` are no valid names and fall out here, as would anything else a file system made up.
             let Ok(name) = Name::new(entry.file_name().to_bytes()) else { continue };
             let kind = match entry.file_type() {
-                FileType::Unknown => match beneath::stat(self.root.as_fd(), &path.join(&name)) {
-                    Ok(stat) => beneath::kind_of(&stat),
+                FileType::Unknown => match self.glimpse(&path.join(&name)) {
+                    Ok(meta) => meta.kind,
                     Err(_) => continue,
                 },
                 known => beneath::kind(known),
@@ -103,13 +114,8 @@ impl Store for Disk {
         let root = beneath::locate(self.root.as_fd(), path)?;
         let stat = beneath::statx(root.as_fd())?;
         beneath::kind_of(&stat).must_be(Kind::Folder)?;
-        Ok(Box::new(Disk {
-            root,
-            path: self.path.join(path.as_os_str()),
-            identity: identity(&stat),
-            flags: OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::DIRECTORY,
-            unstamped: OnceLock::new(),
-        }))
+        let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::DIRECTORY;
+        Ok(Box::new(Disk::over(root, &stat, self.path.join(path.as_os_str()), flags)))
     }
 
     fn pass_through(&self) -> Result<()> {
@@ -134,6 +140,10 @@ impl File for OpenFile {
 
     fn meta(&self) -> Result<Meta> {
         meta(self.0.as_fd(), Held::Open)
+    }
+
+    fn glimpse(&self) -> Result<Meta> {
+        beneath::statx(self.0.as_fd()).map(|stat| told(&stat))
     }
 }
 

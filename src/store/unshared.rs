@@ -7,7 +7,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use super::{Entry, File, Kind, Meta, Store};
+use super::{Entry, File, Identity, Kind, Meta, Store};
 use crate::error::{Error, Result};
 use crate::name::RelPath;
 
@@ -47,6 +47,10 @@ impl Store for Unshared {
         self.0.glimpse(path).map(judged)
     }
 
+    fn identity(&self) -> Result<Identity> {
+        self.0.identity()
+    }
+
     fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
         // Entered once: the files that are looked at are those of the folder that is listed.
         let folder = self.0.enter(path)?;
@@ -54,7 +58,7 @@ impl Store for Unshared {
             if entry.kind != Kind::File {
                 return Some(entry);
             }
-            match folder.stat(&entry.name.clone().into()).map(judged) {
+            match folder.glimpse(&entry.name.clone().into()).map(judged) {
                 Ok(meta) => Some(Entry { kind: meta.kind, ..entry }),
                 Err(Error::NotFound) => None,
                 // Who looks closer is given this error.
@@ -68,7 +72,7 @@ impl Store for Unshared {
         self.stat(path)?.kind.must_be(Kind::File)?;
         let file = self.0.open(path)?;
         // What counts is the file that is open: another one, or a further link, may have come since the look.
-        judged(file.meta()?).kind.must_be(Kind::File)?;
+        judged(file.glimpse()?).kind.must_be(Kind::File)?;
         Ok(file)
     }
 

@@ -13,15 +13,31 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
+use crate::name::Name;
 
 /// What is told of a folder.
-const EVENTS: WatchFlags = WatchFlags::ATTRIB
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// Every change of anything in it.
+    Everything,
+    /// That a file in it has been written or put there, and that it was moved or removed itself.
+    Written,
+}
+
+const EVERYTHING: WatchFlags = WatchFlags::ATTRIB
     .union(WatchFlags::CREATE)
     .union(WatchFlags::DELETE)
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::MODIFY)
     .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::MOVED_FROM)
+    .union(WatchFlags::MOVED_TO)
+    .union(WatchFlags::ONLYDIR);
+
+const WRITTEN: WatchFlags = WatchFlags::CLOSE_WRITE
+    .union(WatchFlags::CREATE)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::MOVED_TO)
     .union(WatchFlags::ONLYDIR);
 
@@ -41,10 +57,10 @@ const BUFFER: usize = 16 << 10;
 pub type WatchId = i32;
 
 /// What came about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Something in this folder changed, or it was moved or removed.
-    Changed(WatchId),
+    /// Something in this folder changed, under this name where it has one, or the folder was moved or removed.
+    Changed(WatchId, Option<Name>),
     /// This folder is not watched any more, and its number may be given to another.
     Gone(WatchId),
     /// More changed than could be told.
@@ -75,13 +91,14 @@ impl Watch {
     }
 
     /// Watches the folder that `folder` stands for, on a file system that [`is_local`]; the same folder is the same
-    /// number. `None` where no more can be watched. Reads nothing from disk.
-    pub fn add(&self, folder: BorrowedFd<'_>) -> Option<WatchId> {
+    /// number, and of it more is told, not less. `None` where no more can be watched. Reads nothing from disk.
+    pub fn add(&self, folder: BorrowedFd<'_>, told: Told) -> Option<WatchId> {
         if self.left.load(Ordering::Relaxed) == 0 {
             return None;
         }
+        let events = WatchFlags::MASK_ADD | if told == Told::Everything { EVERYTHING } else { WRITTEN };
         // By its descriptor: no name is resolved.
-        match inotify::add_watch(&self.inotify, format!("/proc/self/fd/{}", folder.as_raw_fd()), EVENTS) {
+        match inotify::add_watch(&self.inotify, format!("/proc/self/fd/{}", folder.as_raw_fd()), events) {
             Ok(id) => Some(id),
             Err(errno) => {
                 if matches!(errno, Errno::NOSPC | Errno::NOMEM) {
@@ -124,7 +141,10 @@ impl Watch {
             match reader.next() {
                 Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => events.push(Event::Lost),
                 Ok(event) if event.events().contains(ReadFlags::IGNORED) => events.push(Event::Gone(event.wd())),
-                Ok(event) => events.push(Event::Changed(event.wd())),
+                Ok(event) => {
+                    let name = event.file_name().and_then(|name| Name::new(name.to_bytes()).ok());
+                    events.push(Event::Changed(event.wd(), name));
+                }
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(Error::Io(errno)),

@@ -21,7 +21,7 @@ use super::meta::{found, hash_meta, present, short};
 use super::{Fit, Format, Found, Glance, Place};
 use crate::error::Result;
 use crate::model::{Record, Worker};
-use crate::name::RelPath;
+use crate::name::{Name, RelPath};
 use crate::store::{Kind, Store, Time};
 
 /// The format of the worker artifact store, for one store.
@@ -75,19 +75,24 @@ impl Format for Swarmlet {
             hash_meta(&mut hash, meta.as_ref());
             newest = newest.max(meta.map(|meta| meta.mtime).unwrap_or_default());
         }
-        for entry in self.index.lock().get(path) {
-            hash.update(&entry.digest);
-        }
+        let said = self.index.lock().get(path);
+        hash.update(said.as_bytes());
         Ok(Some(Glance { identity: own.identity, key: short(&hash), newest }))
     }
 
+    fn lists(&self, name: &Name) -> bool {
+        [layout::METADATA, layout::CALLS, layout::TASK].iter().any(|file| file.as_bytes() == name.as_bytes())
+    }
+
     fn worker(&self, folder: &dyn Store, path: &RelPath, last_good: Option<&Worker>) -> Worker {
-        let entries = self.index.lock().get(path);
+        let said = self.index.lock().get(path);
+        let entries = said.entries();
         metadata::worker(folder, path, &entries, last_good).0
     }
 
     fn record(&self, place: Place<'_>, last_good: &Worker, go_on: &dyn Fn() -> bool) -> Result<Record> {
-        let entries = self.index.lock().get(&last_good.root);
+        let said = self.index.lock().get(&last_good.root);
+        let entries = said.entries();
         let (worker, metadata) = metadata::worker(place.folder, &last_good.root, &entries, Some(last_good));
         Ok(record::record(place, worker, &metadata, go_on))
     }

@@ -57,6 +57,12 @@ impl Namespace {
         Namespace { renderer, versions: Versions::new() }
     }
 
+    /// Keeps no bytes of generated files any more.
+    #[cfg(test)]
+    pub(super) fn evict(&self) {
+        self.versions.evict();
+    }
+
     /// What it shows.
     pub(super) fn view(&self) -> &View {
         self.renderer.view()
@@ -207,14 +213,14 @@ impl Namespace {
             _ => return Ok(None),
         };
         let member = view.worker(worker)?;
-        let attr = Attr::of_source(&view.stat(&member, path)?);
+        let attr = Attr::of_source(&view.glimpse(&member, path)?);
         if attr.kind != NodeKind::Folder {
             return Err(Error::NotADirectory);
         }
         // What a worker's folder lists beside its own is one folder more where it has children.
         let more = matches!(node, Node::Worker(_)) && !view.visible().children(worker).is_empty();
         let kept = (attr.ctime.is_at_rest() && view.lists_by_folder(&member))
-            .then(|| ((attr.mtime, attr.ctime, more.into()), view.holds(&member)));
+            .then(|| ((attr.mtime, attr.ctime, more.into()), view.lists_for(&member)));
         Ok(Some(Stored { ident: attr.ident, kept }))
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quick_cache::Weighter;
-use quick_cache::sync::{Cache, GuardResult};
+use quick_cache::sync::{Cache, EntryAction, EntryResult};
 
 use super::attr::{Attr, short};
 use crate::cache::undivided;
@@ -21,6 +21,8 @@ const KNOWN: usize = 100_000;
 /// How many are known for a moment, since not all could be read for them in time; and how long that is.
 const LATELY: usize = 1_000;
 const FOR_A_MOMENT: Duration = Duration::from_millis(500);
+/// To find out whether a version is known takes no longer, unless another is being made.
+const WAITED: Duration = Duration::from_millis(1);
 
 /// One version of a generated file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,9 +35,10 @@ pub(super) struct Version {
 
 type File = (Scope, Generated);
 
-/// Versions by what they were made from, and bytes by their hash.
+/// The latest version of each file, and bytes by their hash.
 pub(super) struct Versions {
-    known: Cache<(File, Key), Arc<Version>, ByQuestion>,
+    /// One of each file: what it was made from, and what came of it.
+    known: Cache<File, (Key, Arc<Version>), ByQuestion>,
     /// Those for which not all could be read in time, and when they were made.
     lately: Cache<(File, Key), (Instant, Arc<Version>)>,
     bytes: Cache<(File, [u8; 16]), Arc<[u8]>, ByLength>,
@@ -44,9 +47,9 @@ pub(super) struct Versions {
 #[derive(Clone)]
 struct ByQuestion;
 
-impl Weighter<(File, Key), Arc<Version>> for ByQuestion {
+impl Weighter<File, (Key, Arc<Version>)> for ByQuestion {
     /// One, and one for every so many bytes of what was asked.
-    fn weight(&self, ((_, file), _): &(File, Key), _: &Arc<Version>) -> u64 {
+    fn weight(&self, (_, file): &File, _: &(Key, Arc<Version>)) -> u64 {
         let asked = match file {
             Generated::Grep(query) => query.regex.len(),
             Generated::Search(query) | Generated::Focus(query) => query.words.len(),
@@ -75,31 +78,47 @@ impl Versions {
         }
     }
 
-    /// The version that the file has now; made only if nothing is known of it. Requests for the same one that come at
-    /// once share one render.
+    /// The version that the file has now; made only if another or none is known. Requests for the same one that come at
+    /// once share one render, and those for another wait for it.
     pub(super) fn current(&self, renderer: &Renderer, file: &File) -> Result<Arc<Version>> {
         let state = renderer.state(&file.0, &file.1)?;
-        let guarded = (file.clone(), state.key);
+        let key = state.key;
         // The kernel looks a name up twice where the first look changed what is behind it.
-        if let Some((_, version)) = self.lately.get(&guarded).filter(|(made, _)| made.elapsed() < FOR_A_MOMENT) {
+        let lately = self.lately.get(&(file.clone(), key));
+        if let Some((_, version)) = lately.filter(|(made, _)| made.elapsed() < FOR_A_MOMENT) {
             return Ok(version);
         }
-        match self.known.get_value_or_guard(&guarded, None) {
-            GuardResult::Value(version) => Ok(version),
-            GuardResult::Guard(guard) => {
-                let begun = Instant::now();
-                let (version, complete) = self.make(renderer, file, state)?;
-                if complete {
-                    // What a full cache does not take is made again when asked for.
-                    let _ = guard.insert(version.clone());
-                } else if begun.elapsed() >= DEADLINE / 2 {
-                    // What failed for another reason may go well the next time.
-                    self.lately.insert(guarded.clone(), (Instant::now(), version.clone()));
-                }
-                Ok(version)
-            }
-            GuardResult::Timeout => self.make(renderer, file, state).map(|(version, _)| version),
+        if let Some((_, version)) = self.known.get(file).filter(|(of, _)| *of == key) {
+            return Ok(version);
         }
+        let known = |_: &File, (of, version): &mut (Key, Arc<Version>)| match *of == key {
+            true => EntryAction::Retain(version.clone()),
+            false => EntryAction::ReplaceWithGuard,
+        };
+        let asked = Instant::now();
+        let (guard, held) = match self.known.entry(file, None, known) {
+            EntryResult::Retained(version) => return Ok(version),
+            EntryResult::Vacant(guard) => (Some(guard), None),
+            EntryResult::Replaced(guard, held) => (Some(guard), Some(held)),
+            EntryResult::Removed(..) | EntryResult::Timeout => (None, None),
+        };
+        // Who had to wait for another to be made is given the one of now.
+        let state = if asked.elapsed() > WAITED { renderer.state(&file.0, &file.1)? } else { state };
+        let key = state.key;
+        if let Some((of, version)) = held.filter(|(of, _)| *of == key) {
+            let _ = guard.map(|guard| guard.insert((of, version.clone())));
+            return Ok(version);
+        }
+        let begun = Instant::now();
+        let (version, complete) = self.make(renderer, file, state)?;
+        if complete {
+            // What a full cache does not take is made again when asked for.
+            let _ = guard.map(|guard| guard.insert((key, version.clone())));
+        } else if begun.elapsed() >= DEADLINE / 2 {
+            // What failed for another reason may go well the next time.
+            self.lately.insert((file.clone(), key), (Instant::now(), version.clone()));
+        }
+        Ok(version)
     }
 
     /// The bytes of a version; made again if they are no longer held. [`Error::Stale`] if the file has another by now.
@@ -116,6 +135,12 @@ impl Versions {
         Ok(rendered.bytes)
     }
 
+    /// Keeps no bytes any more.
+    #[cfg(test)]
+    pub(super) fn evict(&self) {
+        self.bytes.clear();
+    }
+
     fn make(&self, renderer: &Renderer, file: &File, state: State) -> Result<(Arc<Version>, bool)> {
         let rendered = renderer.render(&file.0, &file.1, state)?;
         let content = content(&rendered);
@@ -129,4 +154,32 @@ fn content(rendered: &Rendered) -> [u8; 16] {
     let mut hash = blake3::Hasher::new();
     hash.update(&rendered.bytes);
     short(&hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::{Freshness, Source};
+    use crate::name::{Name, RelPath};
+    use crate::store::Memory;
+    use crate::view::{Filter, View};
+
+    #[test]
+    fn of_a_file_that_changes_again_and_again_one_version_is_known() {
+        let store = Arc::new(Memory::new());
+        let path = |name: &str| RelPath::parse(format!("workers/w/{name}")).unwrap();
+        store.write(&path("metadata.json"), r#"{"status": "running"}"#);
+        let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+        let view = View::over(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let (renderer, versions) = (Renderer::new(view, None), Versions::new());
+        let file = (Scope::Worker(Name::new("w").unwrap()), Generated::Index);
+        let mut before = None;
+        for number in 0..100 {
+            store.write(&path("tool_calls/001_sh.txt"), "x".repeat(number));
+            let version = versions.current(&renderer, &file).unwrap();
+            assert_eq!(versions.current(&renderer, &file).unwrap(), version);
+            assert_ne!(before.replace(version.clone()), Some(version), "{number}");
+        }
+        assert_eq!(versions.known.len(), 1);
+    }
 }

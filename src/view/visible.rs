@@ -88,7 +88,8 @@ impl Visible {
         let mut runs: BTreeMap<Name, RunMembers> = BTreeMap::new();
         for member in &members {
             let Some(id) = &member.entry.worker.run else { continue };
-            let run = runs.entry(run_name(id)).or_insert_with(|| RunMembers { id: id.clone(), members: Vec::new() });
+            let run =
+                runs.entry(run_name(id)).or_insert_with(|| RunMembers { id: id.to_string(), members: Vec::new() });
             run.members.push(member.clone());
         }
         let runs = runs.into_iter().map(|(name, run)| (name, Arc::new(run))).collect();
@@ -193,8 +194,8 @@ fn children(members: &[Arc<Member>]) -> HashMap<Name, Vec<Arc<Member>>> {
 
 /// Whether a worker is in a view: the one place where that is decided.
 pub(super) fn admits(filter: &Filter, worker: &Worker) -> bool {
-    let owner = filter.owner.as_ref().is_none_or(|id| worker.owner.as_ref().is_some_and(|owner| owner.0 == *id));
-    let run = filter.run.as_ref().is_none_or(|id| worker.run.as_ref() == Some(id));
+    let owner = filter.owner.as_ref().is_none_or(|id| worker.owner.as_ref().is_some_and(|owner| *owner.0 == **id));
+    let run = filter.run.as_ref().is_none_or(|id| worker.run.as_deref() == Some(id));
     owner && run
 }
 

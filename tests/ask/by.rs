@@ -239,9 +239,6 @@ impl Store for Slow {
     }
 
     fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
-        if path.as_bytes() == b"tool_calls" {
-            Slow::wait(&self.at);
-        }
         self.store.list(path)
     }
 
@@ -253,6 +250,9 @@ impl Store for Slow {
     }
 
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
+        if path.as_bytes() == b"tool_calls" {
+            Slow::wait(&self.at);
+        }
         let (into, at) = (self.into.clone(), self.at.clone());
         Ok(Box::new(Slow { store: self.store.enter(path)?.into(), into, at }))
     }

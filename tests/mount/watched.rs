@@ -1,11 +1,18 @@
 //! Finished workers are asked about once, and a late change of one is seen even so: at once where the kernel tells of it.
 
+use std::collections::HashSet;
 use std::fs::{self, File, Permissions};
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::json;
+use swarmletfs::catalog::{Freshness, Source};
+use swarmletfs::model::Status;
+use swarmletfs::name::Name;
+use swarmletfs::view::{Filter, View};
 
 use super::{answers, eventually};
 use crate::needs_fuse;
@@ -163,4 +170,48 @@ fn where_nothing_is_told_a_file_is_read_to_its_end_even_so() {
     eventually("all of it again", || (mount.text(&path) == "OUTPUT 1\nand more\n").then_some(()));
     store.write(format!("{CALLS}/late.txt"), "late\n");
     eventually("its name", || mount.list(CALLS).contains(&"late.txt".to_owned()).then_some(()));
+}
+
+/// A view that looks at nothing again because of its age.
+fn unhurried(store: &TestStore) -> View {
+    let hour = Duration::from_secs(3_600);
+    let freshness = Freshness { unfinished: hour, finished: hour };
+    View::over(vec![Source::open(&store.path()).unwrap()], freshness, Filter::default()).unwrap()
+}
+
+#[test]
+fn a_worker_that_goes_on_is_seen_before_all_are_looked_at_again() {
+    let store = TestStore::new();
+    let says = |id: &str, status: &str| store.worker(id, json!({"status": status}));
+    for id in ["a", "b"] {
+        says(id, "running");
+    }
+    let view = unhurried(&store);
+    let status = |id: &str| view.visible().get(&Name::new(id).unwrap()).unwrap().entry.worker.status;
+    view.watch().unwrap();
+    let (end, _open) = rustix::pipe::pipe().unwrap();
+    view.visible_now();
+    says("a", "success");
+    says("b", "success");
+    let mut told = HashSet::new();
+    eventually("both changes", || {
+        told.extend(view.changes(end.as_fd(), Some(Duration::from_millis(10))).unwrap().unwrap());
+        (status("a") == Status::Completed && status("b") == Status::Completed).then_some(())
+    });
+    assert_eq!(told, HashSet::new(), "the kernel was told to believe nothing of them");
+}
+
+#[test]
+fn a_late_change_that_somebody_met_first_is_told_even_so() {
+    let store = TestStore::new();
+    store.worker("a", json!({"status": "success"}));
+    let (view, name) = (unhurried(&store), Name::new("a").unwrap());
+    view.watch().unwrap();
+    let (end, _open) = rustix::pipe::pipe().unwrap();
+    let member = view.worker(&name).unwrap();
+    view.stamp_now(&member).unwrap();
+    store.worker("a", json!({"status": "running"}));
+    assert_eq!(view.worker_now(&member).unwrap().entry.worker.status, Status::Running);
+    let told = view.changes(end.as_fd(), Some(Duration::from_secs(10))).unwrap();
+    assert_eq!(told, Some(HashSet::from([name])));
 }

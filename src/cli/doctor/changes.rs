@@ -3,19 +3,22 @@
 use super::finding::Finding;
 use crate::error::Result;
 
+/// So many folders most workers have: their own, and that of their calls.
+const FOLDERS: u64 = 2;
+
 /// What is to be said of a store of so many `workers`, of which so many folders can be watched as `watchable` tells.
 pub(super) fn finding(watchable: Result<Option<usize>>, workers: u64) -> Finding {
     let note = |says: String| Finding::note("store", "changes", says);
     const LATE: &str = "late changes of finished workers";
     match watchable {
-        Ok(Some(folders)) if folders as u64 > workers => {
+        Ok(Some(folders)) if folders as u64 > workers.saturating_mul(FOLDERS) => {
             Finding::ok("store", "changes", format!("{LATE} are told by the kernel, for up to {folders} folders"))
         }
         Ok(Some(folders)) => note(format!(
             "{LATE} are told by the kernel for up to {folders} folders, and looked for every 60 seconds in the others"
         ))
         .cured_by(
-            "`sysctl fs.inotify.max_user_watches` tells how many may be watched; half of that is used, up to 65536",
+            "`sysctl fs.inotify.max_user_watches` tells how many may be watched; a quarter of that is used for them, up to 32768",
         ),
         Ok(None) => note(format!(
             "{LATE} are looked for every 60 seconds, since the store's file system may be written to by other machines"
@@ -36,7 +39,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_told_says_why_and_what_helps() {
-        assert_eq!(finding(Ok(Some(100)), 99).level, Level::Ok);
+        assert_eq!(finding(Ok(Some(200)), 99).level, Level::Ok);
         for (watchable, why) in
             [(Ok(Some(100)), "100 folders"), (Ok(None), "other machines"), (Err(Error::Io(Errno::MFILE)), "files")]
         {

@@ -19,7 +19,7 @@ const DESCRIPTORS: u64 = 1_024;
 pub(super) struct Limits {
     descriptors: Option<u64>,
     descriptors_max: Option<u64>,
-    /// Of the machine and this user. Nothing is watched yet.
+    /// Of this user, with all programs together.
     inotify_watches: Option<u64>,
 }
 
@@ -42,18 +42,25 @@ fn cache() -> Finding {
         return Finding::note("limits", "cache", says).cured_by("set $HOME or $XDG_CACHE_HOME");
     };
     let (path, most) = (shown(&place), kept::MOST >> 20);
+    let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
     match DiskCache::size(&place) {
         Ok(bytes) => {
-            let mebibytes = bytes.div_ceil(1 << 20);
-            let says = format!("what took long to find out is kept in {path}: {mebibytes} of at most {most} MiB");
+            let index = DiskCache::size(&place.join(kept::INDEX)).unwrap_or(0);
+            let says = format!(
+                "what took long to find out is kept in {path}: {} of at most {most} MiB, and {} of at most {} MiB of \
+                 words to search in",
+                mebibytes(bytes),
+                mebibytes(index),
+                kept::INDEX_MOST >> 20
+            );
             Finding::ok("limits", "cache", says)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let says = format!("what is read of transcripts is going to be kept in {path}, at most {most} MiB");
+            let says = format!("what takes long to find out is going to be kept in {path}, at most {most} MiB");
             Finding::ok("limits", "cache", says)
         }
         Err(error) => {
-            let says = format!("{path} cannot be used: {error}; each start reads the transcripts anew");
+            let says = format!("{path} cannot be used: {error}; each start finds out anew what takes long");
             Finding::note("limits", "cache", says)
         }
     }

@@ -239,7 +239,7 @@ impl Making<'_> {
     }
 
     fn file(&mut self, path: &RelPath, file: &dyn File, go_on: &dyn Fn() -> bool) -> Result<()> {
-        let size = file.meta()?.size;
+        let size = file.glimpse()?.size;
         let mut start = 0;
         loop {
             let room = usize::try_from(size.saturating_sub(start)).unwrap_or(usize::MAX).clamp(1, TEXT_MAX);

@@ -9,7 +9,7 @@ use super::facts::{Call, Chain, End, Facts, Span};
 use super::folder::{CALLS, Folder, SOURCE};
 use super::read::{Reader, Whose};
 use crate::error::{Error, Result};
-use crate::model::{Flaw, Outcome, Output, Partly, Record, Status, TASK_MAX, ToolCall, Trace, When, Worker};
+use crate::model::{Flaw, Outcome, Output, Partly, Record, Status, TASK_MAX, ToolCall, Trace, When, Word, Worker};
 use crate::name::{Name, RelPath, to_file_name};
 use crate::store::{File, read_range};
 
@@ -60,7 +60,7 @@ pub(super) fn unread(path: &RelPath, error: &Error) -> Worker {
 /// Reads both ends, each until it tells what is wanted; `None` where the last does not tell how it ended, as when it is
 /// one huge line.
 fn ends(file: &dyn File, whose: Whose) -> Result<Option<Ends>> {
-    let size = file.meta()?.size;
+    let size = file.glimpse()?.size;
     let mut length = END;
     loop {
         if size <= 2 * length {
@@ -102,20 +102,25 @@ fn worker(folder: &Folder, path: &RelPath, facts: &Facts, first: &Chain, last: &
     let session = session.or_else(|| facts.session.clone());
     let is_session = place.whose == Whose::Session && place.agent.is_none();
     if is_session {
-        worker.run = Some(name.to_text().into_owned());
+        worker.run = Some(name.to_text().into());
     } else {
-        worker.run.clone_from(&session);
-        worker.parent = session;
+        worker.run = session.map(Word::from);
+        worker.parent.clone_from(&worker.run);
     }
     let about = if is_session { None } else { about(folder) };
     let (agent_type, description) = about.unwrap_or_default();
-    worker.task_type = Some(agent_type.unwrap_or_else(|| if is_session { "session".into() } else { "agent".into() }));
+    worker.task_type =
+        Some(agent_type.map_or_else(|| if is_session { "session".into() } else { "agent".into() }, Word::from));
     worker.summary = if is_session { facts.title.clone() } else { description };
-    worker.cwd.clone_from(&facts.cwd);
-    worker.tags =
-        facts.branch.iter().filter(|branch| !branch.is_empty()).map(|branch| cut(branch.clone(), WORD_MAX)).collect();
+    worker.cwd = facts.cwd.as_deref().map(Word::from);
+    worker.tags = facts
+        .branch
+        .iter()
+        .filter(|branch| !branch.is_empty())
+        .map(|branch| cut(branch.clone(), WORD_MAX).into())
+        .collect();
     worker.task = first.task().map(|said| cut(said.head.trim().to_owned(), TASK_MAX)).unwrap_or_default();
-    worker.model = last.model.clone().or_else(|| first.model.clone());
+    worker.model = last.model.as_deref().or(first.model.as_deref()).map(Word::from);
     worker.created_at = when(first.first);
     worker.started_at = when(first.first);
     (worker.status, worker.status_source) = status(last);
@@ -136,7 +141,7 @@ fn worker(folder: &Folder, path: &RelPath, facts: &Facts, first: &Chain, last: &
 }
 
 /// How far a conversation is. Its program writes no status: who has answered has finished, until it is asked again.
-fn status(chain: &Chain) -> (Status, Option<String>) {
+fn status(chain: &Chain) -> (Status, Option<Word>) {
     let reported = chain.reported.as_deref();
     match (&chain.end, reported) {
         (_, Some(word @ ("failed" | "error"))) => (Status::Failed, Some(word.into())),

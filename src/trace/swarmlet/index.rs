@@ -8,15 +8,16 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
 use serde_json::{Deserializer, Map, Value};
 
 use super::super::meta::{found, hash_meta, short};
-use super::super::value::{cut, short_word, status_of, string, strings};
+use super::super::value::{cut, short_word, string, strings};
 use super::known::Known;
 use super::layout::path;
 
 use crate::error::{Error, Result};
-use crate::model::{Owner, Status, TASK_MAX};
+use crate::model::{Owner, TASK_MAX};
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, Store, Stream};
 
@@ -28,7 +29,7 @@ const SIZE_MAX: u64 = 64 << 20;
 const OWNERS_MAX: usize = 16;
 
 /// What an index says of one worker.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct IndexEntry {
     /// Whose worker it speaks of, if it says.
     owner: Option<String>,
@@ -36,16 +37,15 @@ pub(super) struct IndexEntry {
     pub(super) task_type: Option<String>,
     pub(super) tags: Vec<String>,
     pub(super) summary: Option<String>,
-    pub(super) status: Option<(Status, String)>,
+    /// The word it uses for the status.
+    pub(super) status: Option<String>,
     pub(super) created_at: Option<String>,
-    /// Changes with any of the above.
-    pub(super) digest: [u8; 16],
 }
 
 impl IndexEntry {
     /// Whether it may be about a worker of `owner`: an id is another's too, where two layouts meet in one store.
     pub(super) fn is_about(&self, owner: Option<&Owner>) -> bool {
-        !matches!((&self.owner, owner), (Some(said), Some(owner)) if *said != owner.0)
+        !matches!((&self.owner, owner), (Some(said), Some(owner)) if **said != *owner.0)
     }
 }
 
@@ -58,15 +58,44 @@ struct Listing {
 }
 
 /// By the worker's folder.
-type Entries = HashMap<RelPath, Vec<Arc<IndexEntry>>>;
+type Entries = HashMap<RelPath, Packed>;
+
+/// The entries of one folder, in the order of the index, encoded one behind the other: there is one for each worker, and
+/// it is looked into only when that worker's metadata is read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Packed(Arc<[u8]>);
+
+impl Packed {
+    /// Changes with anything that is said.
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub(super) fn entries(&self) -> Vec<IndexEntry> {
+        let (mut rest, mut entries) = (self.as_bytes(), Vec::new());
+        while !rest.is_empty()
+            && let Ok((entry, after)) = postcard::take_from_bytes(rest)
+        {
+            entries.push(entry);
+            rest = after;
+        }
+        entries
+    }
+
+    fn add(&mut self, entry: &IndexEntry) {
+        if let Ok(entry) = postcard::to_stdvec(entry) {
+            self.0 = [self.as_bytes(), &entry].concat().into();
+        }
+    }
+}
 
 /// What all index files say.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Index([Listing; FILES.len()]);
 
 impl Index {
-    /// All entries of this worker's folder, in the order of the index.
-    pub(super) fn get(&self, folder: &RelPath) -> Vec<Arc<IndexEntry>> {
+    /// All entries of this worker's folder.
+    pub(super) fn get(&self, folder: &RelPath) -> Packed {
         self.0.iter().find_map(|listing| listing.entries.get(folder)).cloned().unwrap_or_default()
     }
 
@@ -112,12 +141,12 @@ impl Listing {
 /// What the index `file` says of these folders; `None` if it is torn. Errors: it cannot be read.
 fn read(store: &dyn Store, file: &RelPath, folders: &[RelPath]) -> Result<Option<Entries>> {
     let open = store.open(file)?;
-    let mut entries = Entries::new();
-    if open.meta()?.size > SIZE_MAX {
+    let (mut entries, mut owners) = (Entries::new(), Owners::new());
+    if open.glimpse()?.size > SIZE_MAX {
         return Ok(Some(entries));
     }
     let wanted = folders.iter().collect();
-    let items = Items { folder: &file.parent(), wanted: &wanted, entries: &mut entries };
+    let items = Items { folder: &file.parent(), wanted: &wanted, entries: &mut entries, owners: &mut owners };
     let mut json = Deserializer::from_reader(BufReader::new(Stream::new(&*open).take(SIZE_MAX)));
     match items.deserialize(&mut json).and_then(|()| json.end()) {
         Ok(()) => Ok(Some(entries)),
@@ -134,6 +163,24 @@ struct Items<'a> {
     /// The folders of which anything is kept.
     wanted: &'a HashSet<&'a RelPath>,
     entries: &'a mut Entries,
+    owners: &'a mut Owners,
+}
+
+/// Of folders with several entries, the owners that each has one for.
+type Owners = HashMap<RelPath, Vec<Option<String>>>;
+
+/// Adds what is said of a folder; the first of an owner counts.
+fn add(entries: &mut Entries, owners: &mut Owners, folder: &RelPath, entry: IndexEntry) {
+    let Some(packed) = entries.get_mut(folder) else {
+        entries.entry(folder.clone()).or_default().add(&entry);
+        return;
+    };
+    let of_known = || packed.entries().into_iter().map(|entry| entry.owner).collect();
+    let owners = owners.entry(folder.clone()).or_insert_with(of_known);
+    if owners.len() < OWNERS_MAX && !owners.contains(&entry.owner) {
+        packed.add(&entry);
+        owners.push(entry.owner);
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for Items<'_> {
@@ -156,24 +203,21 @@ impl<'de> Visitor<'de> for Items<'_> {
             let Value::Object(item) = item.value else { continue };
             let id = string(item.get("id")).or_else(|| string(item.get("worker_id")));
             let Some(folder) = id.and_then(|id| Name::new(id).ok()).map(|id| self.folder.join(&id)) else { continue };
-            if self.wanted.contains(&folder) {
-                let (entry, known) = (entry(&item), self.entries.entry(folder).or_default());
-                // The first of an owner counts.
-                if known.len() < OWNERS_MAX && known.iter().all(|other| other.owner != entry.owner) {
-                    known.push(Arc::new(entry));
-                }
+            if let Some(folder) = self.wanted.get(&folder) {
+                add(self.entries, self.owners, folder, entry(&item));
             }
         }
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Items { folder, wanted, entries } = self;
+        let Items { folder, wanted, entries, owners } = self;
         while let Some(key) = map.next_key::<String>()? {
             if key == "workers" {
                 // Said twice, the last counts.
                 entries.clear();
-                map.next_value_seed(Items { folder, wanted, entries: &mut *entries })?;
+                owners.clear();
+                map.next_value_seed(Items { folder, wanted, entries: &mut *entries, owners: &mut *owners })?;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -186,18 +230,13 @@ fn entry(item: &Map<String, Value>) -> IndexEntry {
     let config = item.get("config");
     let text = |key: &str| string(item.get(key)).map(|text| cut(text, TASK_MAX));
     let owner = string(item.get("owner_id")).or_else(|| string(config.and_then(|config| config.get("owner_id"))));
-    let mut entry = IndexEntry {
+    IndexEntry {
         owner: owner.map(short_word),
         task: text("task"),
         task_type: string(item.get("task_type")).map(short_word),
         tags: strings(item.get("tags")),
         summary: text("summary"),
-        status: string(item.get("status")).map(|word| (status_of(&word), short_word(word))),
+        status: string(item.get("status")).map(short_word),
         created_at: text("created_at"),
-        digest: [0; 16],
-    };
-    let mut hash = blake3::Hasher::new();
-    hash.update(format!("{entry:?}").as_bytes());
-    entry.digest = short(&hash);
-    entry
+    }
 }

@@ -1,7 +1,5 @@
 //! metadata.json: who a worker is and how far it is. Rewritten in place by its writer, so it can be met half-written.
 
-use std::sync::Arc;
-
 use serde_json::{Map, Value};
 
 use super::super::value::{cut, short_word, status_of, string, strings, when};
@@ -9,7 +7,7 @@ use super::index::IndexEntry;
 use super::known;
 use super::layout::{METADATA, TASK, path};
 use crate::error::{Error, Result};
-use crate::model::{Flaw, Owner, Status, TASK_MAX, Worker, WorkerId};
+use crate::model::{Flaw, Owner, Status, TASK_MAX, Word, Worker, WorkerId};
 use crate::name::{Name, RelPath};
 use crate::store::{Store, read_range, read_whole};
 
@@ -23,7 +21,7 @@ pub(super) const SIZE_MAX: u64 = 2 << 20;
 pub(super) fn worker(
     folder: &dyn Store,
     root: &RelPath,
-    index: &[Arc<IndexEntry>],
+    index: &[IndexEntry],
     last_good: Option<&Worker>,
 ) -> (Worker, Map<String, Value>) {
     let mut whole = true;
@@ -51,9 +49,9 @@ pub(super) fn worker(
             flaws.push(Flaw::TwoOwners);
             None
         }
-        (a, b) => a.or(b).map(short_word).map(Owner),
+        (a, b) => a.or(b).map(short_word).map(|id| Owner(id.into())),
     };
-    let index = index.iter().find(|entry| entry.is_about(owner.as_ref())).map(|entry| &**entry);
+    let index = index.iter().find(|entry| entry.is_about(owner.as_ref()));
     let (status, status_source) = status(&fields, index, &mut flaws);
     let task = fields.text("task").or_else(|| {
         task_file(folder, TASK_MAX).unwrap_or_else(|error| {
@@ -72,10 +70,15 @@ pub(super) fn worker(
         parent: fields.word("parent_thread_id").or_else(|| fields.word("parent_id")),
         status,
         status_source,
-        task_type: fields.word("task_type").or_else(|| index.and_then(|entry| entry.task_type.clone())),
+        task_type: fields
+            .word("task_type")
+            .or_else(|| index.and_then(|entry| entry.task_type.as_deref().map(Word::from))),
         tags: Some(fields.list("tags"))
             .filter(|tags| !tags.is_empty())
-            .unwrap_or_else(|| index.map(|entry| entry.tags.clone()).unwrap_or_default()),
+            .unwrap_or_else(|| index.map(|entry| entry.tags.clone()).unwrap_or_default())
+            .into_iter()
+            .map(Word::from)
+            .collect(),
         model: fields.word("model"),
         cwd: fields.word("cwd"),
         created_at: when(fields.text("created_at").or_else(|| index.and_then(|entry| entry.created_at.clone()))),
@@ -93,8 +96,8 @@ pub(super) fn worker(
     (worker, object)
 }
 
-fn status(fields: &Fields<'_>, index: Option<&IndexEntry>, flaws: &mut Vec<Flaw>) -> (Status, Option<String>) {
-    let indexed = index.and_then(|entry| entry.status.clone());
+fn status(fields: &Fields<'_>, index: Option<&IndexEntry>, flaws: &mut Vec<Flaw>) -> (Status, Option<Word>) {
+    let indexed = index.and_then(|entry| entry.status.clone()).map(|word| (status_of(&word), word));
     match (fields.word("status"), indexed) {
         (Some(word), indexed) => {
             let status = status_of(&word);
@@ -106,7 +109,7 @@ fn status(fields: &Fields<'_>, index: Option<&IndexEntry>, flaws: &mut Vec<Flaw>
             }
             (status, Some(word))
         }
-        (None, Some((status, word))) => (status, Some(word)),
+        (None, Some((status, word))) => (status, Some(word.into())),
         (None, None) => (Status::Unknown, None),
     }
 }
@@ -162,8 +165,8 @@ impl Fields<'_> {
     }
 
     /// An id or a word: short, whatever the source made of it.
-    fn word(&self, key: &str) -> Option<String> {
-        self.text(key).map(short_word)
+    fn word(&self, key: &str) -> Option<Word> {
+        self.text(key).map(|text| short_word(text).into())
     }
 
     fn list(&self, key: &str) -> Vec<String> {

@@ -17,15 +17,15 @@ const DESCRIPTION_MAX: u64 = 1 << 20;
 pub(super) fn find(place: Place<'_>, worker: &Worker, stub: &Stub) -> Result<Option<(RelPath, u64)>> {
     let (Some(outputs), Some(owner)) = (place.outputs, &worker.owner) else { return Ok(None) };
     let file = |suffix: &str| -> Result<RelPath> {
-        let folder = RelPath::from(Name::new(&owner.0)?);
+        let folder = RelPath::from(Name::new(&*owner.0)?);
         Ok(folder.join(&Name::new(format!("{}.{suffix}", stub.artifact))?))
     };
     let (Ok(description), Ok(body)) = (file("json"), file("txt")) else { return Ok(None) };
     let Some(description) = read_whole(outputs, &description, DESCRIPTION_MAX)? else { return Ok(None) };
     let description = known::object(&description).unwrap_or_default();
-    if string(description.get("owner_id")).as_ref() != Some(&owner.0) {
+    if string(description.get("owner_id")).as_deref() != Some(&*owner.0) {
         return Ok(None);
     }
-    let bytes = outputs.open(&body)?.meta()?.size;
+    let bytes = outputs.open(&body)?.glimpse()?.size;
     Ok(Some((body, bytes)))
 }

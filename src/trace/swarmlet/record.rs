@@ -197,7 +197,7 @@ fn unknown() -> Judged {
 /// Judges an output by its beginning, or by all of it where that could tell more. Also its size in bytes.
 fn read(store: &dyn Store, path: &RelPath) -> Result<(Judged, u64)> {
     let file = store.open(path)?;
-    let size = file.meta()?.size;
+    let size = file.glimpse()?.size;
     let head = read_range(&*file, 0, outcome::HEAD)?;
     let whole = size > head.len() as u64 && size <= outcome::WHOLE_MAX && outcome::wants_whole(&head);
     if whole {

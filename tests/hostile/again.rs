@@ -1,0 +1,183 @@
+//! What was looked at before is looked at less closely while nothing changes, and is told the same: who may read
+//! it, and what is mounted in it.
+
+use std::fs::{self, Permissions};
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use serde_json::json;
+use swarmletfs::catalog::{Freshness, Source, Stamp};
+use swarmletfs::error::{Error, Result};
+use swarmletfs::name::{Name, RelPath};
+use swarmletfs::store::{Disk, Entry, File, Kind, Meta, Store};
+use swarmletfs::view::{Filter, View};
+
+use crate::cli::program::{Bound, is_root};
+use crate::mount::attributes::shut_out;
+use crate::mount::eventually;
+use crate::support::TestStore;
+
+fn view(store: &TestStore) -> View {
+    View::over(vec![Source::open(&store.path()).unwrap()], Freshness::default(), Filter::default()).unwrap()
+}
+
+fn stamp(view: &View) -> Arc<Stamp> {
+    let member = view.worker(&Name::new("w").unwrap()).unwrap();
+    view.stamp_now(&member).unwrap()
+}
+
+/// Looks at a worker until it is known to be at rest, and then once more.
+fn rested(view: &View) -> Arc<Stamp> {
+    let at_rest = || stamp(view).newest_change.was_at_rest(SystemTime::now()).then_some(());
+    eventually("a store at rest", at_rest);
+    // From the first look on that began at rest.
+    stamp(view);
+    stamp(view)
+}
+
+fn at(path: &str) -> RelPath {
+    RelPath::parse(path).unwrap()
+}
+
+#[test]
+fn who_is_kept_out_by_a_list_of_access_stays_out() {
+    let store = TestStore::new();
+    store.worker("w", json!({"status": "success"}));
+    let secret = store.write("workers/w/a/secret.txt", "x");
+    fs::set_permissions(&secret, Permissions::from_mode(0o644)).unwrap();
+    if shut_out(&secret).is_none() {
+        return;
+    }
+    let view = view(&store);
+    let first = stamp(&view);
+    assert_eq!(first.access.mode & 0o004, 0);
+    assert_eq!(rested(&view), first);
+    // What is told of the file itself when it is only glimpsed would let everybody in.
+    let disk = Disk::open(&store.path()).unwrap();
+    let folder = disk.enter(&at("workers/w/a")).unwrap();
+    assert_eq!(folder.glimpse(&at("secret.txt")).unwrap().mode & 0o004, 0o004);
+    assert_eq!(folder.stat(&at("secret.txt")).unwrap().mode & 0o004, 0);
+    // A list that goes is a change.
+    rustix::fs::removexattr(&secret, "system.posix_acl_access").unwrap();
+    fs::set_permissions(&secret, Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(stamp(&view).access.mode & 0o004, 0o004);
+}
+
+#[test]
+fn what_is_mounted_in_a_worker_is_not_looked_into() {
+    let (store, other) = (TestStore::new(), TestStore::new());
+    store.worker("w", json!({"status": "success"}));
+    store.write("workers/w/a/file.txt", "x");
+    store.write("workers/w/b.txt", "x");
+    other.write("foreign/one.txt", "x");
+    if !is_root() {
+        return;
+    }
+    let (view, disk) = (view(&store), Disk::open(&store.path()).unwrap());
+    let folder = disk.enter(&at("workers/w")).unwrap();
+    let before = rested(&view);
+    for (place, from) in [("a", "foreign"), ("b.txt", "foreign/one.txt")] {
+        let over = |path: &Path| Bound::new(&other.at(from), path);
+        let Some(bound) = over(&store.at(format!("workers/w/{place}"))) else { return };
+        for seen in [folder.glimpse(&at(place)), folder.stat(&at(place))] {
+            assert_eq!(seen.err(), Some(Error::Escape), "{place}");
+        }
+        for _ in 0..3 {
+            let now = stamp(&view);
+            assert_eq!((now.skipped.special, now.files), (1, before.files - 1), "{place}");
+        }
+        drop(bound);
+        assert_eq!(stamp(&view), before, "{place}");
+    }
+}
+
+/// A store in which the folder `a` is moved into another worker's, who writes there, when it is listed.
+struct Moving {
+    store: Box<dyn Store>,
+    workers: PathBuf,
+    in_a: bool,
+    moved: Arc<AtomicBool>,
+}
+
+impl Store for Moving {
+    fn describe(&self) -> String {
+        self.store.describe()
+    }
+
+    fn root(&self) -> Option<BorrowedFd<'_>> {
+        self.store.root()
+    }
+
+    fn is_replaced(&self) -> bool {
+        false
+    }
+
+    fn stat(&self, path: &RelPath) -> Result<Meta> {
+        self.store.stat(path)
+    }
+
+    fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
+        let moves = self.in_a && !self.moved.load(Ordering::Relaxed);
+        if moves {
+            fs::rename(self.workers.join("w/a"), self.workers.join("other/a")).unwrap();
+            fs::write(self.workers.join("other/a/secret.txt"), "x").unwrap();
+        }
+        let entries = self.store.list(path)?;
+        if moves {
+            assert!(entries.iter().any(|entry| entry.name.as_bytes() == b"secret.txt"), "the control");
+            self.moved.store(true, Ordering::Relaxed);
+        }
+        Ok(entries)
+    }
+
+    fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
+        self.store.open(path)
+    }
+
+    fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
+        let (workers, moved) = (self.workers.clone(), self.moved.clone());
+        Ok(Box::new(Moving { store: self.store.enter(path)?, workers, in_a: *path == at("a"), moved }))
+    }
+}
+
+#[test]
+fn a_folder_that_is_moved_into_another_workers_tells_nothing_of_it() {
+    let store = TestStore::new();
+    store.worker("w", json!({}));
+    store.worker("other", json!({}));
+    store.write("workers/w/a/file.txt", "x");
+    let moved = Arc::new(AtomicBool::new(false));
+    let disk = Box::new(Disk::open(&store.path()).unwrap());
+    let moving = Moving { store: disk, workers: store.at("workers"), in_a: false, moved: moved.clone() };
+    let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+    let view = View::over(vec![Source::over(Arc::new(moving), None)], fresh, Filter::default()).unwrap();
+    let member = view.worker(&Name::new("w").unwrap()).unwrap();
+    let (files, stamp) = view.files(&member, 100).unwrap();
+    assert!(moved.load(Ordering::Relaxed));
+    let paths: Vec<String> = files.iter().map(|file| file.path.display()).collect();
+    assert_eq!((paths.as_slice(), stamp.files), (&["metadata.json".to_owned()][..], 1));
+}
+
+#[test]
+fn a_name_by_itself_is_what_a_path_to_it_is() {
+    let store = TestStore::new();
+    store.write("folder/file", "bytes");
+    std::os::unix::fs::symlink("file", store.at("folder/link")).unwrap();
+    std::os::unix::fs::symlink("/", store.at("folder/out")).unwrap();
+    let disk = Disk::open(&store.path()).unwrap();
+    let folder = disk.enter(&at("folder")).unwrap();
+    for (name, kind) in
+        [("file", Some(Kind::File)), ("link", Some(Kind::Link)), ("out", Some(Kind::Link)), ("no", None)]
+    {
+        let seen = [folder.glimpse(&at(name)), folder.stat(&at(name)), disk.glimpse(&at(&format!("folder/{name}")))];
+        for one in &seen {
+            assert_eq!(*one, seen[0], "{name}");
+            assert_eq!(one.as_ref().ok().map(|meta| meta.kind), kind, "{name}");
+        }
+    }
+    assert_eq!(folder.glimpse(&at("out/etc")).err(), Some(Error::Escape));
+}
