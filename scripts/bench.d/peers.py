@@ -27,13 +27,16 @@ PEERS = {
     "mergerfs": ["mergerfs", "-f", "-o", "ro", "STORE"],
     "fuse-overlayfs": ["fuse-overlayfs", "-f", "-o", "ro,lowerdir=STORE"],
 }
+FLOOR = "a folder in memory"
 NOTE = """\
 {workers:,} workers of {files} files, their outputs of about {bytes:,} bytes, a third of the workers running; one file
 of {large:,} MiB. Native: milliseconds. Others: times the native of the same round. The median (smallest-largest) of
 the rounds, after one that is not counted; upcalls: the median. A round goes operation by operation, the settings in
 shuffled order; so what a setting forgets after a second it has mostly forgotten. The first four are over
 `workers/worker-*/tool_calls`, named one by one; the large file is read once more, untimed, before each time that it is
-timed; the time of the random reads is that of the reads alone.
+timed; the time of the random reads is that of the reads alone. "{floor}" is the least that any of these can do:
+`examples/floor`, which read the store once and serves it through the library, with the number of threads and the
+lifetimes of swarmletfs; it asks nothing of the disk and sees no change.
 """
 AFTER = """
 The reader of small files is a loop in Python: of the {native:.1f} µs that a file takes it in the native folder, at most
@@ -142,7 +145,7 @@ def make(place, asked):
 
 def mount(place, store):
     """Mounts the store in every way."""
-    mounts = [place.swarmletfs(store)]
+    mounts = [place.swarmletfs(store), place.mount(FLOOR, [place.floor, store])]
     for name, words in PEERS.items():
         mounts.append(place.mount(name, [word.replace("STORE", str(store)) for word in words]))
     for one in mounts:
@@ -194,7 +197,7 @@ def measure(place, asked):
     for one in mounts:
         one.end()
     print(place.upcalls.how() + "\n")
-    print(NOTE.format(**vars(asked)))
+    print(NOTE.format(floor=FLOOR, **vars(asked)))
     heads = ["", "native", *(head for one in mounts for head in (one.name, "upcalls"))]
     print(table.markdown(heads, [row(name, [one.name for one in mounts], rounds) for name in doing]))
     outputs = asked.workers * (asked.files - OTHER_FILES)

@@ -32,7 +32,8 @@ class Place:
     """A folder in $TMPDIR, and all that was started in it."""
 
     def __init__(self, built):
-        self.program, self.load = built / "swarmletfs", built / "examples/load"
+        self.program = built / "swarmletfs"
+        self.load, self.floor = built / "examples/load", built / "examples/floor"
         self.folder = Path(tempfile.mkdtemp(prefix="swarmletfs-bench.")).resolve()
         self.output = self.folder / "output"
         self.mounts, self.commands, self.made = [], [], 0
@@ -41,7 +42,7 @@ class Place:
     def new(self, name):
         """A path in the folder that was never used."""
         self.made += 1
-        return self.folder / f"{self.made}-{name}"
+        return self.folder / f"{self.made}-{name.replace(' ', '-')}"
 
     def make(self, workers, calls, size):
         """A made-up swarm: its store, each output of about so many bytes."""

@@ -1,0 +1,163 @@
+//! The least that a file system in user space does: a folder that is read into memory once, and served from there by the
+//! library, the number of threads and the lifetimes that a mount of swarmletfs has. It asks nothing of the disk, knows
+//! nothing of rights and sees no change. scripts/bench measures it beside the others: what a mount takes up to there is
+//! the kernel's and the library's, and what it takes beyond is its own.
+//!
+//! Usage: `floor FOLDER MOUNTPOINT`. It ends when it is unmounted.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use fuser::{
+    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
+    ReplyOpen, Request, Session,
+};
+
+/// How long the kernel may believe what it is told.
+const TTL: Duration = Duration::from_secs(1);
+/// How many threads read from the kernel.
+const THREADS: usize = 4;
+
+/// A file or folder. Its inode number is its place in [`Floor`], from 1.
+struct Node {
+    attr: FileAttr,
+    inside: BTreeMap<OsString, u64>,
+    bytes: Vec<u8>,
+}
+
+/// All files and folders, the root first.
+struct Floor(Vec<Node>);
+
+fn main() -> anyhow::Result<()> {
+    let [_, folder, mountpoint] = std::env::args_os()
+        .collect::<Vec<_>>()
+        .try_into()
+        .or_else(|_| bail!("give a folder and a mountpoint: floor FOLDER MOUNTPOINT"))?;
+    let mut floor = Floor(Vec::new());
+    floor.take_in(Path::new(&folder)).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut config = Config::default();
+    config.mount_options = vec![MountOption::RO, MountOption::DefaultPermissions, MountOption::FSName("floor".into())];
+    config.n_threads = Some(THREADS);
+    let session = Session::new(floor, Path::new(&mountpoint), &config);
+    Ok(session.with_context(|| format!("cannot mount at {}", mountpoint.display()))?.run()?)
+}
+
+impl Floor {
+    /// Reads what lies at `path`, with all in it, and gives its number.
+    fn take_in(&mut self, path: &Path) -> anyhow::Result<u64> {
+        let meta = fs::symlink_metadata(path)?;
+        let at = self.0.len();
+        let number = at as u64 + 1;
+        let bytes = if meta.is_file() { fs::read(path)? } else { Vec::new() };
+        self.0.push(Node { attr: attr(number, &meta)?, inside: BTreeMap::new(), bytes });
+        if meta.is_dir() {
+            let mut inside = BTreeMap::new();
+            for entry in fs::read_dir(path)? {
+                let entry = entry?;
+                inside.insert(entry.file_name(), self.take_in(&entry.path())?);
+            }
+            if let Some(node) = self.0.get_mut(at) {
+                node.inside = inside;
+            }
+        }
+        Ok(number)
+    }
+
+    fn node(&self, ino: INodeNo) -> Option<&Node> {
+        self.0.get(usize::try_from(ino.0).ok()?.checked_sub(1)?)
+    }
+}
+
+fn attr(number: u64, meta: &fs::Metadata) -> anyhow::Result<FileAttr> {
+    let modified = meta.modified()?;
+    Ok(FileAttr {
+        ino: INodeNo(number),
+        size: meta.len(),
+        blocks: meta.blocks(),
+        atime: modified,
+        mtime: modified,
+        ctime: modified,
+        crtime: modified,
+        kind: if meta.is_dir() { FileType::Directory } else { FileType::RegularFile },
+        perm: u16::try_from(meta.permissions().mode() & 0o777)?,
+        nlink: 1,
+        uid: meta.uid(),
+        gid: meta.gid(),
+        rdev: 0,
+        blksize: 4_096,
+        flags: 0,
+    })
+}
+
+impl Filesystem for Floor {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        // Every kernel that scripts/bench runs on offers it.
+        let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.node(parent).and_then(|parent| parent.inside.get(name));
+        match found.and_then(|number| self.node(INodeNo(*number))) {
+            Some(node) => reply.entry(&TTL, &node.attr, Generation(0)),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.node(ino) {
+            Some(node) => reply.attr(&TTL, &node.attr),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let bytes = self.node(ino).map(|node| node.bytes.as_slice()).unwrap_or_default();
+        let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
+        reply.data(rest.get(..size as usize).unwrap_or(rest));
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.opened(FileHandle(0), FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE);
+    }
+
+    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let Some(folder) = self.node(ino) else { return reply.error(Errno::ENOENT) };
+        let dots = [".", ".."].map(|name| (ino, FileType::Directory, OsStr::new(name)));
+        let inside = folder.inside.iter().filter_map(|(name, number)| {
+            let node = self.node(INodeNo(*number))?;
+            Some((node.attr.ino, node.attr.kind, name.as_os_str()))
+        });
+        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        for (next, (number, kind, name)) in (1..).zip(dots.into_iter().chain(inside)).skip(from) {
+            if reply.add(number, next, kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+}
