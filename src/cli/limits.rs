@@ -17,10 +17,11 @@ pub(super) fn raise_open_files() {
     }
 }
 
-/// Where the address space is limited, starts this program again with few heaps. glibc gives every thread one of its
-/// own, and to each 64 MiB of address space: together more than a common limit.
-pub(super) fn make_do_with_address_space() {
-    if getrlimit(Resource::As).current.is_none() || std::env::var_os(HEAPS).is_some() {
+/// Starts this program again with few heaps. glibc gives every thread one of its own, of which each keeps what it was
+/// used for once: together half as much again as what is in use, and 64 MiB of address space each, which is more than a
+/// common limit. That can be told only to a process that begins.
+pub(super) fn make_do_with_few_heaps() {
+    if std::env::var_os(HEAPS).is_some() {
         return;
     }
     if let Ok(program) = std::env::current_exe() {

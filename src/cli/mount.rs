@@ -93,7 +93,7 @@ impl Plan {
 
 /// Mounts as typed. In the background it returns when the mount answers, else when it has ended.
 pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
-    limits::make_do_with_address_space();
+    limits::make_do_with_few_heaps();
     let options = Options::gather(&arguments)?;
     if arguments.serve {
         let mountpoint = arguments.paths.into_iter().next().ok_or_else(|| Usage("no mountpoint".into()))?;
