@@ -20,6 +20,7 @@ use swarmletfs::tree::{Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
 use crate::support::faulty::{Fault, Faulty, Plan};
+use crate::support::through::Through;
 use crate::support::{Seen, see, seen};
 
 const FAULTS: [Fault; 7] = [
@@ -95,7 +96,7 @@ fn tree(plan: &Arc<Plan>) -> Tree {
 }
 
 fn tree_of(store: Arc<Memory>, plan: &Arc<Plan>) -> Tree {
-    let faulty = |store: Arc<Memory>| Arc::new(Faulty { store, plan: plan.clone() }) as Arc<dyn Store>;
+    let faulty = |store: Arc<Memory>| Arc::new(Through::new(Faulty(plan.clone()), store)) as Arc<dyn Store>;
     let source = Source::over(faulty(store), Some(faulty(Arc::new(outputs()))));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     Tree::new(View::over(vec![source], fresh, Filter::default()).unwrap(), Settings::default())

@@ -13,6 +13,7 @@ pub mod schema;
 pub mod seen;
 pub mod store;
 pub mod swarm;
+pub mod through;
 pub mod tool;
 pub mod transcript;
 pub mod user;

@@ -1,7 +1,6 @@
 //! `by/`: workers by what they have in common.
 
 use std::fs;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,7 +11,7 @@ use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::error::{Error, Result};
 use swarmletfs::name::RelPath;
 use swarmletfs::render::DEADLINE;
-use swarmletfs::store::{Disk, Entry, File, Memory, Meta, Store};
+use swarmletfs::store::{Disk, File, Memory, Store};
 use swarmletfs::tree::{Links, Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
@@ -20,6 +19,7 @@ use super::{names, text};
 use crate::needs_fuse;
 use crate::support::counted::{Counted, Log};
 use crate::support::faulty::{Faulty, Plan};
+use crate::support::through::{Between, Through};
 use crate::support::{Mount, Seen, TestStore, see, seen};
 
 /// Four workers: `a` failed, `b` is fine, `c` runs, `d` says nothing but that it is there.
@@ -172,7 +172,7 @@ fn a_sources_own_word_for_a_status_answers() {
 fn no_output_is_opened_to_list_what_the_catalog_knows() {
     let store = store();
     let log = Arc::new(Log::default());
-    let disk = Counted { store: Arc::new(Disk::open(&store.path()).unwrap()), log: log.clone() };
+    let disk = Through::new(Counted(log.clone()), Arc::new(Disk::open(&store.path()).unwrap()));
     let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     let view = View::over(vec![Source::over(Arc::new(disk), None)], freshness, Filter::default()).unwrap();
     let tree = Tree::new(view, Settings::default());
@@ -190,10 +190,10 @@ fn no_output_is_opened_to_list_what_the_catalog_knows() {
     assert!(log.opened("001_sql.txt") > 0);
 }
 
-/// A store in which the first look into an output, or the first at the folder of a worker's calls, takes longer than there
+/// Makes the first look into an output of a store, or the first at the folder of a worker's calls, take longer than there
 /// is time for a file about many workers.
+#[derive(Clone)]
 struct Slow {
-    store: Arc<dyn Store>,
     into: Arc<AtomicBool>,
     at: Arc<AtomicBool>,
 }
@@ -209,7 +209,7 @@ impl Slow {
             write("tool_calls/001_sh.txt", "{\"ok\": true}");
         }
         let [into, at] = [into, at].map(|slow| Arc::new(AtomicBool::new(slow)));
-        let source = Source::over(Arc::new(Slow { store: Arc::new(memory), into, at }), None);
+        let source = Source::over(Arc::new(Through::new(Slow { into, at }, Arc::new(memory))), None);
         let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
         View::over(vec![source], freshness, Filter::default()).unwrap()
     }
@@ -221,40 +221,19 @@ impl Slow {
     }
 }
 
-impl Store for Slow {
-    fn describe(&self) -> String {
-        "a slow store".into()
-    }
-
-    fn root(&self) -> Option<BorrowedFd<'_>> {
-        self.store.root()
-    }
-
-    fn is_replaced(&self) -> bool {
-        false
-    }
-
-    fn stat(&self, path: &RelPath) -> Result<Meta> {
-        self.store.stat(path)
-    }
-
-    fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
-        self.store.list(path)
-    }
-
-    fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
+impl Between for Slow {
+    fn open(&self, store: &dyn Store, path: &RelPath) -> Result<Box<dyn File>> {
         if path.as_bytes().ends_with(b"_sh.txt") {
             Slow::wait(&self.into);
         }
-        self.store.open(path)
+        store.open(path)
     }
 
-    fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
+    fn enter(&self, path: &RelPath) -> Result<Slow> {
         if path.as_bytes() == b"tool_calls" {
             Slow::wait(&self.at);
         }
-        let (into, at) = (self.into.clone(), self.at.clone());
-        Ok(Box::new(Slow { store: self.store.enter(path)?.into(), into, at }))
+        Ok(self.clone())
     }
 }
 
@@ -303,7 +282,7 @@ fn who_vanishes_meanwhile_is_gone_and_not_unread() {
             memory.write(&path(format!("workers/{id}/tool_calls/001_sh.txt")), "{\"ok\": true}");
         }
         let plan = Plan::quiet();
-        let store = Faulty { store: memory.clone(), plan: plan.clone() };
+        let store = Through::new(Faulty(plan.clone()), memory.clone());
         let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
         let view = View::over(vec![Source::over(Arc::new(store), None)], freshness, Filter::default()).unwrap();
         let tree = Tree::new(view, Settings::default());

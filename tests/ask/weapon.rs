@@ -1,7 +1,6 @@
 //! A search cannot be made a weapon (R28): whatever is asked, of whatever size of files, there is an answer in time that
 //! says what was not searched, and everything else is answered meanwhile.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -10,12 +9,13 @@ use std::time::{Duration, Instant};
 use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::error::Result;
 use swarmletfs::name::RelPath;
-use swarmletfs::store::{Entry, File, Memory, Meta, Store};
+use swarmletfs::store::{File, Memory, Meta, Store};
 use swarmletfs::tree::{Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
 use super::text;
 use crate::support::dose::dose;
+use crate::support::through::{Between, Through};
 
 /// What every file of it holds, over and over, as long as its size says.
 const TEXT: &[u8] = b"abababbabaaabbbabab xyxyxyyx 0101010011 error: no such file or directory aaaaaaaaaaaaaaaaaa\n";
@@ -24,9 +24,9 @@ const CORPUS: u64 = 1 << 30;
 /// What a search has for itself, and much more for a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A store whose tool outputs are long; nothing of them is on a disk.
+/// Makes the tool outputs of a store long; nothing of them is on a disk.
+#[derive(Clone)]
 struct Long {
-    store: Arc<dyn Store>,
     each: u64,
     read: Arc<AtomicU64>,
 }
@@ -46,37 +46,17 @@ impl Long {
     }
 }
 
-impl Store for Long {
-    fn describe(&self) -> String {
-        "a long store".into()
+impl Between for Long {
+    fn stat(&self, store: &dyn Store, path: &RelPath) -> Result<Meta> {
+        Ok(self.lengthened(path, store.stat(path)?))
     }
 
-    fn root(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn is_replaced(&self) -> bool {
-        false
-    }
-
-    fn stat(&self, path: &RelPath) -> Result<Meta> {
-        Ok(self.lengthened(path, self.store.stat(path)?))
-    }
-
-    fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
-        self.store.list(path)
-    }
-
-    fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
-        let file = self.store.open(path)?;
+    fn open(&self, store: &dyn Store, path: &RelPath) -> Result<Box<dyn File>> {
+        let file = store.open(path)?;
         if !Long::is_long(path) {
             return Ok(file);
         }
         Ok(Box::new(LongFile { meta: self.lengthened(path, file.meta()?), read: self.read.clone() }))
-    }
-
-    fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
-        Ok(Box::new(Long { store: self.store.enter(path)?.into(), each: self.each, read: self.read.clone() }))
     }
 }
 
@@ -106,7 +86,7 @@ fn corpus() -> (Arc<Tree>, Arc<AtomicU64>) {
         (0..4).for_each(|file| store.write(&path(&format!("logs/{file}.log")), ""));
     }
     let read = Arc::new(AtomicU64::new(0));
-    let long = Long { store: Arc::new(store), each: CORPUS / 64, read: read.clone() };
+    let long = Through::new(Long { each: CORPUS / 64, read: read.clone() }, Arc::new(store));
     let hour = Duration::from_secs(3_600);
     let freshness = Freshness { unfinished: hour, finished: hour };
     let view = View::over(vec![Source::over(Arc::new(long), None)], freshness, Filter::default()).unwrap();

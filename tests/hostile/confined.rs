@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -19,12 +18,13 @@ use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::error::Result;
 use swarmletfs::fuse::{self, Access};
 use swarmletfs::name::RelPath;
-use swarmletfs::store::{Disk, Entry, File, Meta, Store};
+use swarmletfs::store::{Disk, Meta, Store};
 use swarmletfs::tree::{Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
 use crate::needs_fuse;
 use crate::support::TestStore;
+use crate::support::through::{Between, Through};
 
 /// What each attempt came to, by the name of the thread and of the attempt.
 type Attempts = Arc<Mutex<BTreeMap<(String, &'static str), Option<io::ErrorKind>>>>;
@@ -61,42 +61,12 @@ impl Intruder {
     }
 }
 
-/// A store on disk with an intruder in it.
-struct Infested {
-    disk: Box<dyn Store>,
-    intruder: Arc<Intruder>,
-}
-
-impl Store for Infested {
-    fn describe(&self) -> String {
-        self.disk.describe()
-    }
-
-    fn root(&self) -> Option<BorrowedFd<'_>> {
-        self.disk.root()
-    }
-
-    fn is_replaced(&self) -> bool {
-        false
-    }
-
-    fn stat(&self, path: &RelPath) -> Result<Meta> {
+impl Between for Arc<Intruder> {
+    fn stat(&self, store: &dyn Store, path: &RelPath) -> Result<Meta> {
         if path.as_bytes().ends_with(b"task.txt") {
-            self.intruder.try_everything();
+            self.try_everything();
         }
-        self.disk.stat(path)
-    }
-
-    fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
-        self.disk.list(path)
-    }
-
-    fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
-        self.disk.open(path)
-    }
-
-    fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
-        Ok(Box::new(Infested { disk: self.disk.enter(path)?, intruder: self.intruder.clone() }))
+        store.stat(path)
     }
 }
 
@@ -127,7 +97,7 @@ fn the_threads_that_serve_can_do_nothing_but_read_the_stores() {
         assert_eq!(came_to, expected, "unconfined: {what}");
     }
 
-    let disk = Infested { disk: Box::new(Disk::open(&store.path()).unwrap()), intruder: intruder.clone() };
+    let disk = Through::new(intruder.clone(), Arc::new(Disk::open(&store.path()).unwrap()));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     let view = View::over(vec![Source::over(Arc::new(disk), None)], fresh, Filter::default()).unwrap();
     let tree = Tree::new(view, Settings::default());

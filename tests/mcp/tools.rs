@@ -15,6 +15,7 @@ use swarmletfs::view::{Filter, View};
 use super::Client;
 use crate::mount::PATIENCE;
 use crate::support::faulty::{Fault, Faulty, Plan};
+use crate::support::through::Through;
 use crate::support::{TestStore, see};
 
 /// `a` failed, `b` is fine and has much to say, `c` is of another run.
@@ -431,7 +432,7 @@ fn a_panic_is_an_error_to_who_asked_and_to_nobody_else() {
         memory.write(&RelPath::parse(format!("workers/w{n}/tool_calls/001_sh.txt")).unwrap(), "{\"ok\": true}");
     }
     let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let source = Source::over(Arc::new(Faulty { store: memory, plan: plan.clone() }), None);
+    let source = Source::over(Arc::new(Through::new(Faulty(plan.clone()), memory)), None);
     let tree = Tree::new(View::over(vec![source], freshness, Filter::default()).unwrap(), Settings::default());
     let mut client = Client::new(tree);
     let good = client.text("summarize", json!({"worker": "w1"}));

@@ -14,6 +14,7 @@ use swarmletfs::view::Filter;
 use super::coarse::Coarse;
 use super::{Answer, path, since, tree};
 use crate::support::faulty::{Faulty, Plan};
+use crate::support::through::Through;
 use crate::support::{TestStore, dose};
 
 /// What the answers say of each worker's log, by the last that told of it.
@@ -62,8 +63,8 @@ fn a_change_at_any_call_is_told() {
                 memory.write(&path(&format!("workers/{id}/run.log")), "1");
             }
             let plan = Plan::quiet();
-            let store = Arc::new(Faulty { store: memory.clone(), plan: plan.clone() });
-            let tree = tree(Arc::new(Coarse { store, seconds }));
+            let store = Arc::new(Through::new(Faulty(plan.clone()), memory.clone()));
+            let tree = tree(Arc::new(Through::new(Coarse(seconds), store)));
             let (mut followed, mut cursor) = (Followed::default(), since(&tree, "now").next);
             let inner = memory.clone();
             plan.at(k, move || {

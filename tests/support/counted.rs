@@ -1,14 +1,15 @@
 //! A store that counts what is opened, and refuses files of one name as long as it is told to.
 
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use swarmletfs::error::{Error, Result};
 use swarmletfs::name::RelPath;
-use swarmletfs::store::{Entry, File, Meta, Store};
+use swarmletfs::store::{File, Store};
+
+use super::through::Between;
 
 /// What was opened, and what is refused; shared by a store and all that are entered through it.
 #[derive(Default)]
@@ -34,44 +35,18 @@ impl Log {
     }
 }
 
-/// A store whose opens are counted.
-pub struct Counted {
-    pub store: Arc<dyn Store>,
-    pub log: Arc<Log>,
-}
+/// Counts what is opened in a store.
+#[derive(Clone)]
+pub struct Counted(pub Arc<Log>);
 
-impl Store for Counted {
-    fn describe(&self) -> String {
-        "a counted store".into()
-    }
-
-    fn root(&self) -> Option<BorrowedFd<'_>> {
-        self.store.root()
-    }
-
-    fn is_replaced(&self) -> bool {
-        self.store.is_replaced()
-    }
-
-    fn stat(&self, path: &RelPath) -> Result<Meta> {
-        self.store.stat(path)
-    }
-
-    fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
-        self.store.list(path)
-    }
-
-    fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
+impl Between for Counted {
+    fn open(&self, store: &dyn Store, path: &RelPath) -> Result<Box<dyn File>> {
         let name = path.file_name().map(|name| name.as_bytes().to_vec()).unwrap_or_default();
-        let refused = self.log.refused.lock().filter(|(refused, _)| refused.as_bytes() == name);
-        *self.log.opened.lock().entry(name).or_default() += 1;
+        let refused = self.0.refused.lock().filter(|(refused, _)| refused.as_bytes() == name);
+        *self.0.opened.lock().entry(name).or_default() += 1;
         match refused {
             Some((_, errno)) => Err(Error::from(errno)),
-            None => self.store.open(path),
+            None => store.open(path),
         }
-    }
-
-    fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
-        Ok(Box::new(Counted { store: self.store.enter(path)?.into(), log: self.log.clone() }))
     }
 }

@@ -1,6 +1,5 @@
 //! A store that fails its k-th call: once, or from then on.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,6 +8,8 @@ use rustix::io::Errno;
 use swarmletfs::error::{Error, Result};
 use swarmletfs::name::RelPath;
 use swarmletfs::store::{Entry, File, Meta, Store};
+
+use super::through::Between;
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,43 +102,29 @@ impl Plan {
     }
 }
 
-/// A store whose calls go wrong by plan.
-pub struct Faulty {
-    pub store: Arc<dyn Store>,
-    pub plan: Arc<Plan>,
-}
+/// Makes calls of a store go wrong by plan.
+#[derive(Clone)]
+pub struct Faulty(pub Arc<Plan>);
 
-impl Store for Faulty {
-    fn describe(&self) -> String {
-        "a failing store".into()
+impl Between for Faulty {
+    fn stat(&self, store: &dyn Store, path: &RelPath) -> Result<Meta> {
+        self.0.check()?;
+        store.stat(path)
     }
 
-    fn root(&self) -> Option<BorrowedFd<'_>> {
-        self.store.root()
+    fn list(&self, store: &dyn Store, path: &RelPath) -> Result<Vec<Entry>> {
+        self.0.check()?;
+        store.list(path)
     }
 
-    fn is_replaced(&self) -> bool {
-        self.store.is_replaced()
+    fn open(&self, store: &dyn Store, path: &RelPath) -> Result<Box<dyn File>> {
+        self.0.check()?;
+        Ok(Box::new(FaultyFile { file: store.open(path)?, plan: self.0.clone() }))
     }
 
-    fn stat(&self, path: &RelPath) -> Result<Meta> {
-        self.plan.check()?;
-        self.store.stat(path)
-    }
-
-    fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
-        self.plan.check()?;
-        self.store.list(path)
-    }
-
-    fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
-        self.plan.check()?;
-        Ok(Box::new(FaultyFile { file: self.store.open(path)?, plan: self.plan.clone() }))
-    }
-
-    fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
-        self.plan.check()?;
-        Ok(Box::new(Faulty { store: self.store.enter(path)?.into(), plan: self.plan.clone() }))
+    fn enter(&self, _path: &RelPath) -> Result<Faulty> {
+        self.0.check()?;
+        Ok(self.clone())
     }
 }
 
