@@ -8,6 +8,7 @@ use super::program::{
 };
 use crate::needs_fuse;
 use crate::support::mount::PROGRAM;
+use crate::support::skip;
 
 #[test]
 fn it_returns_when_the_mount_answers_and_says_what_was_chosen() {
@@ -100,7 +101,7 @@ fn mount_8_mounts_it_by_its_type() {
     needs_fuse!();
     let helper = ["/sbin/mount.fuse", "/usr/sbin/mount.fuse"].iter().any(|path| Path::new(path).exists());
     if !helper || !is_root() || run(plain("unshare", ["-m", "true"])).code != Some(0) {
-        eprintln!("SKIP: mount.fuse is not installed, or a mount namespace is not permitted");
+        skip("mount.fuse is not installed, or a mount namespace is not permitted");
         return;
     }
     let (store, yard) = (small_store(), Yard::new());

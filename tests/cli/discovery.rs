@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::program::{Yard, logged, ours_at, run, small_store, typed, umount};
 use crate::needs_fuse;
+use crate::support::skip;
 
 #[test]
 fn the_store_is_found_in_one_order_and_said_with_its_reason() {
@@ -55,7 +56,7 @@ fn no_store_at_all_is_a_sentence_that_lists_where_it_was_looked_for() {
     needs_fuse!();
     let yard = Yard::new();
     if ["/data/swarmlet", "/data/workers"].iter().any(|place| Path::new(place).exists()) {
-        eprintln!("SKIP: this machine has a store in a known place");
+        skip("this machine has a store in a known place");
         return;
     }
     let point = yard.folder("mnt");
@@ -70,7 +71,7 @@ fn no_store_at_all_is_a_sentence_that_lists_where_it_was_looked_for() {
 fn sessions_are_found_by_themselves_where_there_is_no_other_store() {
     needs_fuse!();
     if ["/data/swarmlet", "/data/workers"].iter().any(|place| Path::new(place).exists()) {
-        eprintln!("SKIP: this machine has a store in a known place");
+        skip("this machine has a store in a known place");
         return;
     }
     let (yard, store) = (Yard::new(), small_store());

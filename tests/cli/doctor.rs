@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::program::{Done, check_printable, is_root, plain, run};
 use crate::support::mount::PROGRAM;
+use crate::support::skip;
 
 /// Takes the mounts of other tests out of a mount namespace, all but those below a folder, and forbids a system call
 /// by number; then runs a program. Python, because a mount is not to be looked at, and a filter is to be set.
@@ -72,7 +73,7 @@ impl<'a> Alone<'a> {
     #[track_caller]
     fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Option<Done> {
         if !*PERMITTED {
-            eprintln!("SKIP: a mount namespace is not permitted here, or python3 is missing");
+            skip("a mount namespace is not permitted here, or python3 is missing");
             return None;
         }
         let mut command = plain("unshare", ["-m", "bash", "-ec"]);

@@ -8,12 +8,13 @@ use std::process::Command;
 
 use super::program::{Done, Yard, as_nobody, is_root, open_up, plain, run, small_store};
 use crate::support::mount::PROGRAM;
+use crate::support::skip;
 
 /// Runs `prepare` as a shell script in a mount namespace of its own, and then the program. `None`, said aloud, where
 /// that is not permitted.
 fn confined<S: AsRef<OsStr>>(prepare: &str, arguments: &[S]) -> Option<Done> {
     if !is_root() || !permitted(plain("unshare", ["-m", "true"])) {
-        eprintln!("SKIP: a mount namespace is not permitted here");
+        skip("a mount namespace is not permitted here");
         return None;
     }
     let mut command = plain("unshare", ["-m", "bash", "-ec"]);

@@ -18,6 +18,7 @@ use serde_json::json;
 use crate::support::TestStore;
 use crate::support::log::unannounced;
 use crate::support::mount::{CACHES, PROGRAM};
+use crate::support::skip;
 
 /// No command may take longer.
 pub const LIMIT: Duration = Duration::from_secs(10);
@@ -305,7 +306,7 @@ pub fn in_foreground(store: &Path, point: &Path, log: &Path) -> Child {
 pub fn bind(from: &Path, to: &Path) -> Option<()> {
     let done = rustix::mount::mount_bind(from, to);
     if let Err(errno) = done {
-        eprintln!("SKIP: a bind mount is not permitted here: {errno}");
+        skip(&format!("a bind mount is not permitted here: {errno}"));
     }
     done.ok()
 }
@@ -330,7 +331,7 @@ impl Drop for Bound {
 pub fn tmpfs(at: &Path) -> Option<()> {
     let done = rustix::mount::mount("none", at, "tmpfs", MountFlags::empty(), None);
     if let Err(errno) = done {
-        eprintln!("SKIP: mounting a tmpfs is not permitted here: {errno}");
+        skip(&format!("mounting a tmpfs is not permitted here: {errno}"));
     }
     done.ok()
 }
@@ -339,7 +340,7 @@ pub fn tmpfs(at: &Path) -> Option<()> {
 pub fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        eprintln!("SKIP: this test needs root");
+        skip("this test needs root");
     }
     root
 }

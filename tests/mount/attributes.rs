@@ -14,6 +14,7 @@ use super::{eventually, swarm};
 use crate::cli::program::{Yard, is_root, look_through, plain, run, tmpfs};
 use crate::needs_fuse;
 use crate::support::mount::PROGRAM;
+use crate::support::skip;
 use crate::support::user::as_user;
 use crate::support::{Mount, TestStore};
 
@@ -191,7 +192,7 @@ pub fn shut_out(path: &Path) -> Option<()> {
     let list = list(&[(Tag::User, 0, 5_002)], 4, 4, 4);
     let set = rustix::fs::setxattr(path, "system.posix_acl_access", &list, XattrFlags::empty());
     if let Err(errno) = set {
-        eprintln!("SKIP: this file system keeps no lists of access: {errno}");
+        skip(&format!("this file system keeps no lists of access: {errno}"));
     }
     set.ok()
 }
@@ -248,7 +249,7 @@ cat "$3/workers/w/mine.txt" "$3/workers/w/summary"
 fn in_a_user_namespace_it_is_mounted_and_ids_without_a_name_there_are_nobodys() {
     needs_fuse!();
     if !plain("unshare", ["-Urm", "true"]).status().is_ok_and(|status| status.success()) {
-        eprintln!("SKIP: user namespaces are not permitted here");
+        skip("user namespaces are not permitted here");
         return;
     }
     let (store, yard) = (TestStore::new(), Yard::new());
@@ -271,7 +272,7 @@ fn the_clock_of_the_server_is_in_no_generated_file() {
     let preload = Command::new("faketime").args(["-f", "+0", "printenv", "LD_PRELOAD"]).output();
     let Ok(preload) = preload.map(|out| String::from_utf8(out.stdout).unwrap()) else {
         assert!(std::env::var_os("SWARMLETFS_REQUIRE_FUSE").is_none(), "faketime is missing");
-        eprintln!("SKIP: faketime is missing");
+        skip("faketime is missing");
         return;
     };
     let (store, logs) = (swarm(), tempfile::tempdir().unwrap());

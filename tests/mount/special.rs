@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::{Snapshot, eventually};
 use crate::needs_fuse;
+use crate::support::skip;
 use crate::support::{Mount, TestStore};
 
 fn fifo(path: &Path) {
@@ -24,7 +25,7 @@ fn fifo(path: &Path) {
 /// Makes a device; says SKIP where the system does not let us.
 fn device(path: &Path, kind: FileType, major: u32, minor: u32) {
     match mknodat(CWD, path, kind, Mode::from_raw_mode(0o666), makedev(major, minor)) {
-        Err(Errno::PERM) => eprintln!("SKIP {}: devices cannot be made here", path.display()),
+        Err(Errno::PERM) => skip(&format!("{}: devices cannot be made here", path.display())),
         made => made.unwrap(),
     }
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Snapshot, eventually, swarm};
 use crate::needs_fuse;
+use crate::support::skip;
 use crate::support::{Mount, TestStore};
 
 #[test]
@@ -335,7 +336,7 @@ fn there_are_no_extended_attributes() {
         assert!(matches!(listed, Err(Errno::OPNOTSUPP) | Ok(0)), "{path}: {listed:?}");
     }
     if let Err(errno) = set {
-        eprintln!("SKIP a source with extended attributes: {errno}");
+        skip(&format!("a source with extended attributes: {errno}"));
     }
 }
 

@@ -16,6 +16,7 @@ use crate::cli::program::{
 };
 use crate::needs_fuse;
 use crate::support::TestStore;
+use crate::support::skip;
 
 fn shown(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -233,7 +234,7 @@ fn the_store_is_the_one_that_a_mount_would_take() {
     let found = told(&inside, Some("/no/such/place".as_ref())).unwrap();
     finding(&found, "open", "problem", &["/no/such/place"]);
     if ["/data/swarmlet", "/data/workers"].iter().any(|place| Path::new(place).exists()) {
-        eprintln!("SKIP: this machine has a store in a known place");
+        skip("this machine has a store in a known place");
         return;
     }
     // Not from a folder of this test upwards: what others put beside it could make a store of what is above.
