@@ -18,6 +18,8 @@ use crate::swarm::{Part, Swarm, version_in};
 use crate::tally::{Kind, Tally};
 use crate::weather::{Weather, name};
 
+/// What is in a worker's folder in the store.
+const OWN: [&str; 5] = ["metadata.json", "task.txt", "result.txt", "thread.jsonl", "tool_calls"];
 /// The generated files of a worker, a run and the swarm.
 const GENERATED: [&str; 3] = ["evidence.txt", "index.json", "summary"];
 /// Who was refused waits so long before the next operation.
@@ -58,17 +60,10 @@ impl Client {
     /// Does one thing: of a hundred 60 lookups and stats, 25 reads of an own file, 10 listings, 5 generated files.
     pub(crate) fn turn(&mut self) {
         let worker = self.rng.usize(..self.swarm.workers);
-        let folder = self.mount.join("workers").join(self.swarm.id(worker));
-        let parts: Vec<Part> = self.swarm.parts().collect();
-        let part = self.rng.choice(parts).unwrap_or(Part::Metadata);
+        let folder = self.folder(worker);
         match self.rng.u8(..100) {
-            0..30 => self.stat(&folder, true),
-            30..60 => self.stat(&folder.join(part.path()), false),
-            60..85 => self.own(&folder.join(part.path()), worker, part),
-            85..94 => {
-                let own = ["metadata.json", "task.txt", "result.txt", "thread.jsonl", "tool_calls"];
-                self.list(&folder, own.iter().chain(&GENERATED).map(|name| (*name).into()).collect());
-            }
+            of @ 0..85 => self.of_own(&folder, worker, of),
+            85..94 => self.list(&folder, OWN.iter().chain(&GENERATED).map(|name| (*name).into()).collect()),
             94 => {
                 let ids = (0..self.swarm.workers).map(|worker| self.swarm.id(worker));
                 self.list(
@@ -79,6 +74,37 @@ impl Client {
             // The swarm's own files are asked for now and then.
             _ if self.rng.u8(..20) == 0 => self.generated(&self.mount.clone(), None),
             _ => self.generated(&folder, Some(worker)),
+        }
+    }
+
+    /// Does one thing that can be done wherever a worker's own files are, in the same proportions: in a listing there may
+    /// be more.
+    pub(crate) fn turn_of_own(&mut self) {
+        let worker = self.rng.usize(..self.swarm.workers);
+        let folder = self.folder(worker);
+        match self.rng.u8(..95) {
+            of @ 0..85 => self.of_own(&folder, worker, of),
+            _ => self.operation(Kind::List, &folder, names, |names| {
+                match OWN.iter().find(|own| !names.iter().any(|name| name == *own)) {
+                    Some(missing) => Err(format!("{missing} is missing")),
+                    None => Ok(()),
+                }
+            }),
+        }
+    }
+
+    fn folder(&self, worker: usize) -> PathBuf {
+        self.mount.join("workers").join(self.swarm.id(worker))
+    }
+
+    /// Of 85, 60 lookups and stats, and 25 reads.
+    fn of_own(&mut self, folder: &Path, worker: usize, of: u8) {
+        let parts: Vec<Part> = self.swarm.parts().collect();
+        let part = self.rng.choice(parts).unwrap_or(Part::Metadata);
+        match of {
+            0..30 => self.stat(folder, true),
+            30..60 => self.stat(&folder.join(part.path()), false),
+            _ => self.own(&folder.join(part.path()), worker, part),
         }
     }
 
@@ -106,10 +132,6 @@ impl Client {
     }
 
     fn list(&mut self, path: &Path, expected: BTreeSet<String>) {
-        let names = |path: &Path| {
-            let names = fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
-            names.collect::<io::Result<Vec<String>>>()
-        };
         self.operation(Kind::List, path, names, |names| {
             let found: BTreeSet<String> = names.iter().cloned().collect();
             let differs: Vec<&String> = found.symmetric_difference(&expected).take(3).collect();
@@ -173,6 +195,10 @@ fn read(path: &Path) -> io::Result<(u64, Vec<u8>)> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     Ok((size, bytes))
+}
+
+fn names(path: &Path) -> io::Result<Vec<String>> {
+    fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
 fn same_size(told: u64, bytes: &[u8]) -> Result<(), String> {

@@ -52,6 +52,18 @@ enum Asked {
         #[command(flatten)]
         shape: Shape,
     },
+    /// Reads workers' own files at FOLDER, the store or whatever shows it, and tells how many seconds that took.
+    Read {
+        folder: PathBuf,
+        #[command(flatten)]
+        shape: Shape,
+        /// How many clients read at once.
+        #[arg(long, default_value_t = 64)]
+        clients: u64,
+        /// How many things each of them does.
+        #[arg(long, default_value_t = 500)]
+        turns: u64,
+    },
     /// Reads the swarm at STORE through MOUNT, and changes it meanwhile.
     Run {
         store: PathBuf,
@@ -116,6 +128,7 @@ fn act(asked: Asked) -> anyhow::Result<()> {
     match asked {
         Asked::Make { store, shape } => Swarm::from(shape).make(&store).context("cannot make the swarm"),
         Asked::Verify { store, shape } => disk::verify(shape.into(), &store),
+        Asked::Read { folder, shape, clients, turns } => read(shape.into(), &folder, clients, turns),
         Asked::Run { store, mount, shape, load } => {
             let mount = std::path::absolute(mount)?;
             // From within, the store is found also while somebody has renamed its folder.
@@ -123,6 +136,28 @@ fn act(asked: Asked) -> anyhow::Result<()> {
             run(shape.into(), &mount, &load)
         }
     }
+}
+
+fn read(swarm: Swarm, folder: &Path, clients: u64, turns: u64) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    let clients = (0..clients).map(|number| {
+        let mut client = Client::new(swarm, folder, number, Arc::default(), Arc::default());
+        thread::spawn(move || {
+            (0..turns).for_each(|_| client.turn_of_own());
+            client.tally
+        })
+    });
+    let mut all = Tally::default();
+    for client in clients.collect::<Vec<_>>() {
+        match client.join() {
+            Ok(tally) => all.add(tally)?,
+            Err(_) => bail!("a client panicked"),
+        }
+    }
+    let took = begun.elapsed();
+    ensure!(all.wrong == 0, "{} answers were wrong:\n{}", all.wrong, all.table(took));
+    println!("{}", took.as_secs_f64());
+    Ok(())
 }
 
 fn run(swarm: Swarm, mount: &Path, load: &Load) -> anyhow::Result<()> {

@@ -19,6 +19,7 @@ ROUNDS = 5
 NATIVE, SMALL = "native", "open, read, close of each output"
 MIB = 1 << 20
 READS = 20_000
+TURNS = 500  # of each of 64 clients
 OTHER_FILES = 4  # of each worker that is made, beside its outputs
 READER = Path(__file__).with_name("reader.py")
 LARGE = Path("workers/large/tool_calls/001_run_command.txt")
@@ -34,9 +35,10 @@ of {large:,} MiB. Native: milliseconds. Others: times the native of the same rou
 the rounds, after one that is not counted; upcalls: the median. A round goes operation by operation, the settings in
 shuffled order; so what a setting forgets after a second it has mostly forgotten. The first four are over
 `workers/worker-*/tool_calls`, named one by one; the large file is read once more, untimed, before each time that it is
-timed; the time of the random reads is that of the reads alone. "{floor}" is the least that any of these can do:
-`examples/floor`, which read the store once and serves it through the library, with the number of threads and the
-lifetimes of swarmletfs; it asks nothing of the disk and sees no change.
+timed; the time of the random reads is that of the reads alone. Each of the 64 clients does {turns} things, of 95 on
+average 60 lookups and stats, 25 reads and 10 listings of a worker's folder, and checks the answers. "{floor}" is the
+least that any of these can do: `examples/floor`, which read the store once and serves it through the library, with the
+number of threads and the lifetimes of swarmletfs; it asks nothing of the disk and sees no change.
 """
 AFTER = """
 The reader of small files is a loop in Python: of the {native:.1f} µs that a file takes it in the native folder, at most
@@ -109,7 +111,20 @@ class Small:
         return told["seconds"], told["bytes"]
 
 
-def operations(place, store):
+class Crowd:
+    """Lookups, stats, reads and listings by 64 clients at once, checked against what the store was made of."""
+
+    before = None
+
+    def __init__(self, place, asked):
+        self.words = [place.load, "read", ".", "--workers", asked.workers, "--calls", asked.files - OTHER_FILES,
+                      "--bytes", asked.bytes, "--turns", TURNS]
+
+    def __call__(self, place, folder):
+        return float(place.ask(self.words, folder)), None
+
+
+def operations(place, store, asked):
     """What is measured, by the name it has in the table."""
     folders = sorted(str(path.relative_to(store)) for path in store.glob("workers/worker-*/tool_calls"))
     paths = place.new("paths")
@@ -124,6 +139,7 @@ def operations(place, store):
         f"{READS:,} random reads of it, 4 KiB": Random(),
         SMALL: Small(1, paths),
         "the same by four readers": Small(4, paths),
+        "64 clients": Crowd(place, asked),
     }
 
 
@@ -191,13 +207,13 @@ def overhead(place, files):
 
 def measure(place, asked):
     store = make(place, asked)
-    mounts, doing = mount(place, store), operations(place, store)
+    mounts, doing = mount(place, store), operations(place, store, asked)
     one_round(place, store, mounts, doing)  # warms up
     rounds = [one_round(place, store, mounts, doing) for _ in range(asked.rounds)]
     for one in mounts:
         one.end()
     print(place.upcalls.how() + "\n")
-    print(NOTE.format(floor=FLOOR, **vars(asked)))
+    print(NOTE.format(floor=FLOOR, turns=TURNS, **vars(asked)))
     heads = ["", "native", *(head for one in mounts for head in (one.name, "upcalls"))]
     print(table.markdown(heads, [row(name, [one.name for one in mounts], rounds) for name in doing]))
     outputs = asked.workers * (asked.files - OTHER_FILES)
