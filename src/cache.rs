@@ -9,6 +9,8 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
 pub use disk::{DiskCache, Key};
 
+use crate::digest::digest;
+
 /// What is kept was made by this source: another version may have made something else of the same.
 const MADE_BY: &str = env!("SWARMLETFS_SOURCE");
 
@@ -18,9 +20,7 @@ pub fn key(what: &str, parts: &[&[u8]]) -> Key {
     for part in [MADE_BY.as_bytes(), what.as_bytes()].iter().chain(parts) {
         hash.update(&(part.len() as u64).to_le_bytes()).update(part);
     }
-    let mut key = Key::default();
-    hash.finalize_xof().fill(&mut key);
-    key
+    digest(&hash)
 }
 
 /// A cache of at most `weight`, of about `items`, that is not divided: in one that is, what is heavier than a part would

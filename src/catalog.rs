@@ -8,34 +8,35 @@
 //! for it, holding nothing. Whoever holds it takes no other lock but those of `watched` and an entry's own, each for a
 //! moment. No lock of an entry is held across a disk read.
 
+mod entry;
 mod kept;
 mod scan;
 mod source;
+mod state;
 mod survey;
 mod watched;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 
+pub use entry::Entry;
 pub use source::{Source, SourceError, looks_like_sessions, looks_like_store};
 pub use survey::{Access, FileStat, Stamp, files};
 pub use watched::Changed;
 
 use crate::cache::DiskCache;
 use crate::error::{Error, Result};
-use crate::model::{PassedOver, Record, Skipped, Worker};
+use crate::model::{PassedOver, Record, Skipped};
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, Store};
-use crate::trace::{Glance, Place};
+use crate::trace::Place;
 use scan::Pass;
-use survey::Look;
 use watched::Watched;
 
 /// How old what is shown may be.
@@ -86,6 +87,8 @@ pub struct Snapshot {
     pub passed: Vec<PassedOver>,
     /// What went wrong when a store was listed, one sentence each.
     pub troubles: Vec<String>,
+    /// The workers of which not all was read yet: in them there may be more. Each by its store and where it lies there.
+    pub unread: Vec<(usize, RelPath)>,
     /// What became of the generation before, where its workers are still all there are and few are known anew.
     pub changes: Option<Vec<Change>>,
     taken: Instant,
@@ -106,83 +109,6 @@ pub struct Change {
     pub new: Arc<Entry>,
 }
 
-/// One worker in the catalog.
-pub struct Entry {
-    /// What listing and metadata tell.
-    pub worker: Worker,
-    /// Which of the stores it lies in.
-    source: usize,
-    key: [u8; 16],
-    glance: Glance,
-    /// When the glance was last found to hold, if nothing has changed since.
-    checked: Mutex<Option<Instant>>,
-    /// The last survey of all its files, if nothing has changed since.
-    stamp: Mutex<Option<Surveyed>>,
-    /// When it was last found to change though it has finished.
-    stirred: Mutex<Option<Instant>>,
-    /// Whether it has been tried to have it looked at soon after a change of what listing and metadata tell.
-    awaited: AtomicBool,
-}
-
-#[derive(Clone)]
-struct Surveyed {
-    at: Instant,
-    cost: Duration,
-    stamp: Arc<Stamp>,
-    /// Whether nothing that changed since could have the same stamp.
-    at_rest: bool,
-    /// Whether a change of anything in it would have been told.
-    watched: bool,
-}
-
-impl Entry {
-    /// Changes with everything that listing and metadata tell of the worker.
-    pub fn key(&self) -> [u8; 16] {
-        self.key
-    }
-
-    /// The newest change among the things listing and metadata come from.
-    pub fn newest(&self) -> crate::store::Time {
-        self.glance.newest
-    }
-
-    /// Which of the stores it lies in, by number.
-    pub fn source(&self) -> usize {
-        self.source
-    }
-
-    /// The state in which all its files were seen last, unless they are known to have changed.
-    pub fn last_stamp(&self) -> Option<Arc<Stamp>> {
-        self.stamp.lock().as_ref().map(|held| held.stamp.clone())
-    }
-
-    /// Whether more is to be expected of it.
-    fn is_moving(&self) -> bool {
-        !self.worker.status.is_finished() || self.worker.is_torn() || !self.worker.whole
-    }
-
-    /// Whether it was looked at within this time, and nothing has changed since.
-    fn is_checked(&self, within: Duration) -> bool {
-        self.checked.lock().is_some_and(|at| at.elapsed() < within)
-    }
-
-    /// Whether it has changed within this time though it has finished.
-    fn is_stirred(&self, within: Duration) -> bool {
-        self.stirred.lock().is_some_and(|at| at.elapsed() < within)
-    }
-
-    /// Notes that something of it has changed. Where what was seen of it is `believed`, it is to be looked at again, and
-    /// may go on to change; else that is done soon enough.
-    fn stir(&self, believed: bool) {
-        self.awaited.store(false, Ordering::Relaxed);
-        if believed {
-            *self.stirred.lock() = Some(Instant::now());
-            *self.checked.lock() = None;
-            *self.stamp.lock() = None;
-        }
-    }
-}
-
 impl Catalog {
     /// Reads all workers of `sources`. Errors: a store that cannot be listed.
     pub fn open(sources: Vec<Source>, freshness: Freshness) -> Result<Catalog> {
@@ -200,12 +126,11 @@ impl Catalog {
     }
 
     /// From now on workers are watched where that can be done, and [`Catalog::changes`] is to be called for as
-    /// long as anybody reads. Errors: the system watches nothing for this process.
-    pub fn watch(&self) -> Result<()> {
-        let watched = Watched::new()?;
+    /// long as anybody reads. How many folders may be watched. Errors: the system watches nothing for this process.
+    pub fn watch(&self) -> Result<usize> {
         // Who calls it twice has it once.
-        let _ = self.watched.set(watched);
-        Ok(())
+        let _ = self.watched.set(Watched::new()?);
+        Ok(self.watched.get().map_or(0, Watched::most))
     }
 
     /// Waits for changes of workers that are watched, no longer than `limit`; these are looked at anew from now on. Which
@@ -310,9 +235,10 @@ impl Catalog {
         let Cow::Owned(entries) = entries else { return found < places.len() };
         let changes = changes.filter(|changes| changes.len() <= scan::FEW);
         let generation = held.generation + 1;
-        let (skipped, passed, troubles) = (held.skipped, held.passed.clone(), held.troubles.clone());
+        let (skipped, passed) = (held.skipped, held.passed.clone());
+        let (troubles, unread) = (held.troubles.clone(), held.unread.clone());
         let (taken, cost) = (held.taken, held.cost);
-        let now = Snapshot { generation, entries, skipped, passed, troubles, changes, taken, cost };
+        let now = Snapshot { generation, entries, skipped, passed, troubles, unread, changes, taken, cost };
         self.current.store(Arc::new(now));
         true
     }
@@ -336,62 +262,6 @@ impl Catalog {
     /// For how long may be believed what is told of a worker's files.
     pub fn holds(&self, entry: &Entry) -> Duration {
         if self.is_settled(entry) { self.freshness.finished } else { self.freshness.unfinished }
-    }
-
-    /// The state of all files of a worker: at most a second old if `closely` or if the worker is unfinished, else as
-    /// old as a finished worker may be shown. Of one that is watched, the state it is in.
-    pub fn stamp(&self, entry: &Arc<Entry>, closely: bool) -> Result<Arc<Stamp>> {
-        let held = entry.stamp.lock().clone();
-        let fresh_of = |held: &Surveyed| {
-            // What could not be read may be readable by now.
-            let moving = held.stamp.skipped.unreadable > 0 || closely && !held.watched;
-            if moving { self.freshness.unfinished } else { self.holds(entry) }
-        };
-        if let Some(held) = held.filter(|held| held.at.elapsed() < Freshness::holds(fresh_of(held), held.cost)) {
-            return Ok(held.stamp);
-        }
-        self.stamp_now(entry)
-    }
-
-    /// The state of all files of a worker as it is now.
-    pub fn stamp_now(&self, entry: &Arc<Entry>) -> Result<Arc<Stamp>> {
-        let (at, began, stirred) = (Instant::now(), SystemTime::now(), *entry.stirred.lock());
-        let known = entry.stamp.lock().clone();
-        let was_watched = known.as_ref().is_some_and(|held| held.watched);
-        let tells = self.sources.get(entry.source).is_some_and(Source::tells);
-        let watched = self.watched.get().filter(|_| !was_watched && tells && self.is_settled(entry));
-        let folder = self.folder(entry)?;
-        let look = |look| -> Result<(Arc<Stamp>, bool)> {
-            let (mut entered, mut told) = (0_u32, 0);
-            let stamp = survey::survey(&*folder, look, None, &mut |inner| {
-                entered += 1;
-                told += u32::from(watched.is_some_and(|watched| watched.add(entry, inner)));
-            })?;
-            Ok((Arc::new(stamp), entered > 0 && entered == told))
-        };
-        // Who may read them is known as long as nothing changes, and is what takes longest to be told.
-        let same = match known.filter(|held| held.at_rest) {
-            Some(held) => {
-                let (seen, told) = look(Look::Glimpse)?;
-                seen.is_as(&held.stamp).then_some((held.stamp, told))
-            }
-            None => None,
-        };
-        let (stamp, told) = same.map_or_else(|| look(Look::Whole), Ok)?;
-        // A change meanwhile ends it, and of a folder that could not be entered none would be told.
-        let whole = stamp.skipped.unreadable == 0;
-        let watched = (was_watched || told) && whole && *entry.stirred.lock() == stirred;
-        let at_rest = stamp.newest_change.was_at_rest(began);
-        *entry.stamp.lock() = Some(Surveyed { at, cost: at.elapsed(), stamp: stamp.clone(), at_rest, watched });
-        Ok(stamp)
-    }
-
-    /// All files of a worker, sorted by path, at most `most`; and the state of all.
-    pub fn files(&self, entry: &Entry, most: usize) -> Result<(Vec<FileStat>, Stamp)> {
-        let mut files = Vec::new();
-        let stamp = survey::survey(&*self.folder(entry)?, Look::Whole, Some(&mut files), &mut |_| {})?;
-        files.truncate(most);
-        Ok((files, stamp))
     }
 
     /// A worker's folder, entered. [`Error::NotFound`] where another folder has taken its place: what the catalog knows

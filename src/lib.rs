@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! name, error      raw bytes become Name and RelPath once, at the door; one exhaustive errno table
+//! digest           the beginning of a hash, which tells contents and states apart
 //! spread           the same done for many, by several threads where that takes long
 //! cache            caches that are bounded by what they hold, in memory and in a folder
 //! model            Worker, Trace, ToolCall, Outcome, Status: plain values; no I/O, no serialisation
@@ -21,6 +22,7 @@
 pub mod cache;
 pub mod catalog;
 pub mod cli;
+mod digest;
 pub mod error;
 pub mod fuse;
 #[cfg(feature = "mcp")]

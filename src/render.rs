@@ -6,6 +6,7 @@
 
 pub mod ask;
 mod attempts;
+mod behind;
 mod budget;
 mod causes;
 mod checks;
@@ -36,6 +37,7 @@ pub mod until;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 pub use budget::{Budget, Unit};
@@ -44,6 +46,7 @@ pub(crate) use text::count;
 pub use text::utc;
 
 use crate::catalog::{Access, Stamp};
+use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::search::ranked::Index;
@@ -162,6 +165,8 @@ pub struct Renderer {
     fragments: Fragments,
     grouped: Grouped,
     index: Index,
+    /// Whether somebody reads on for these two.
+    catching_up: AtomicBool,
 }
 
 impl Renderer {
@@ -169,25 +174,13 @@ impl Renderer {
     pub fn new(view: View, budget: Option<Budget>) -> Renderer {
         let fragments = Fragments::new(DEADLINE / 4, view.shelf().map(|(cache, whose)| Shelf::new(cache, &whose)));
         let index = Index::new(view.index());
-        Renderer { view, budget, deadline: DEADLINE, fragments, grouped: Grouped::default(), index }
+        let (grouped, catching_up) = (Grouped::default(), AtomicBool::new(false));
+        Renderer { view, budget, deadline: DEADLINE, fragments, grouped, index, catching_up }
     }
 
     /// The view.
     pub fn view(&self) -> &View {
         &self.view
-    }
-
-    /// Whether a file about many workers waits for [`Renderer::catch_up`], to be called until it has caught up. Says so
-    /// once.
-    pub fn is_behind(&self) -> bool {
-        // Both are asked: each says so once.
-        self.fragments.is_behind() | self.index.is_behind()
-    }
-
-    /// Reads for a moment what files about many workers are made of, and their words where somebody searched for some;
-    /// each worker once. Whether there is more of it.
-    pub fn catch_up(&self) -> bool {
-        self.fragments.catch_up(&self.view) || self.index.catch_up(&self.view)
     }
 
     /// What a file would be made from now; [`Error::NotFound`] where its scope is not in the view.
@@ -221,7 +214,7 @@ impl Renderer {
                 let member = self.view.worker(name)?;
                 let stamp = self.view.stamp(&member, true)?;
                 hash.update(&member.entry.key());
-                hash.update(&stamp.key);
+                hash.update(&stamp.version);
                 Of::Worker { member, stamp }
             }
             (Scope::Swarm, Generated::Compare(query)) => self.state_of_compared(query, &mut hash)?,
@@ -241,9 +234,7 @@ impl Renderer {
                 Of::Members { visible, stamped }
             }
         };
-        let mut key = Key::default();
-        hash.finalize_xof().fill(&mut key);
-        Ok(State { key, of })
+        Ok(State { key: digest(&hash), of })
     }
 
     /// What a comparison would be made from: the workers compared alone, or a sentence on why there are none.
@@ -495,6 +486,6 @@ fn hash_all(hash: &mut blake3::Hasher, stamped: &Stamped) {
         hash.update(member.name.as_bytes());
         hash.update(&[0]);
         hash.update(&member.entry.key());
-        hash.update(&stamp.as_ref().map(|stamp| stamp.key).unwrap_or_default());
+        hash.update(&stamp.as_ref().map(|stamp| stamp.version).unwrap_or_default());
     }
 }

@@ -97,6 +97,8 @@ pub struct Time {
 
 /// No file system's clock ticks slower than this, but for a few whose times nobody relies on.
 const TICK_MAX: Duration = Duration::from_secs(1);
+/// Nor does this machine's, where it gives parts of a second.
+const TICK_HERE: Duration = Duration::from_millis(100);
 
 impl Time {
     /// Whether this, the time of a last change, is past: a change within the same tick of the clock could not be told from
@@ -108,6 +110,14 @@ impl Time {
     /// Whether it was past at that time.
     pub fn was_at_rest(self, then: SystemTime) -> bool {
         then.duration_since(self.to_system()).is_ok_and(|age| age >= TICK_MAX)
+    }
+
+    /// The same of a time that this machine's clock gave. One to come is as good as one that is past: whatever changes now
+    /// is given another.
+    pub fn was_at_rest_here(self, then: SystemTime) -> bool {
+        let tick = if self.nanos == 0 { TICK_MAX } else { TICK_HERE };
+        let away = then.duration_since(self.to_system()).unwrap_or_else(|ahead| ahead.duration());
+        away >= tick
     }
 
     /// As the standard library has it; what it cannot hold becomes 1970.

@@ -43,8 +43,10 @@ pub struct Glance {
     pub identity: Identity,
     /// Changes whenever [`Format::worker`] could tell something else.
     pub key: [u8; 16],
-    /// The newest change among the things that were looked at.
+    /// The newest change of bytes among the things that were looked at, as their writers tell it.
     pub newest: Time,
+    /// The newest change of any kind among them, as the file system tells it.
+    pub newest_change: Time,
 }
 
 /// Folders that may be workers, and what was passed over on the way.
@@ -54,8 +56,8 @@ pub struct Found {
     pub folders: Vec<RelPath>,
     /// What lies among them and is no such folder.
     pub passed: PassedOver,
-    /// How many files were not read yet in which there may be more.
-    pub unread: u64,
+    /// Those of the folders of which not all was read yet: in them there may be more.
+    pub unread: Vec<RelPath>,
 }
 
 /// The bytes a worker's record is read from.

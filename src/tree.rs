@@ -38,6 +38,7 @@ pub use inode::ROOT;
 pub use pace::Pace;
 pub use path::{Held, Links, Place};
 
+use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::render::expand::{ExpandError, Expanded, Form};
@@ -153,8 +154,8 @@ impl Tree {
     }
 
     /// From now on workers are watched where that can be done, and [`Tree::changes`] is to be called for as long
-    /// as anybody reads. Errors: the system watches nothing for this process.
-    pub fn watch(&self) -> Result<()> {
+    /// as anybody reads. How many folders may be. Errors: the system watches nothing for this process.
+    pub fn watch(&self) -> Result<usize> {
         self.namespace.view().watch()
     }
 
@@ -173,7 +174,11 @@ impl Tree {
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Found> {
         let parent = self.node(parent)?;
         let node = self.namespace.child(&parent, &name_of(name)?)?;
-        let contended = self.contended.lock().contains(&node);
+        let (contended, expired) = {
+            let mut all = self.contended.lock();
+            (all.contains(&node), all.expired())
+        };
+        drop(expired);
         let opened = if contended && node.generated().is_none() { self.opened_now(&node).ok() } else { None };
         let mut opened = opened.map(|(attr, file)| (attr, Handle::File(0, file)));
         let Told { attr, version, ttl } = match &opened {
@@ -279,7 +284,10 @@ impl Tree {
                 Some(Handle::Bytes(bytes)) => Ok(bytes),
                 _ => self.namespace.bytes(&slot.node, version),
             };
-            let bytes = bytes.inspect_err(|_| self.contended.lock().note(slot.node.clone()))?;
+            if bytes.as_ref().err() == Some(&Error::Stale) {
+                self.contended.lock().note(slot.node);
+            }
+            let bytes = bytes?;
             let fh = self.handles.lock().add(Handle::Bytes(bytes));
             return Ok(Opened { fh, passable: None, keep_cache: true, keep_entries: false });
         }
@@ -446,8 +454,7 @@ fn version_of(items: &[Item]) -> u32 {
     for item in items {
         hash.update(item.name.as_bytes()).update(&[0, item.kind as u8]);
     }
-    let [a, b, c, d, ..] = attr::short(&hash);
-    (u32::from_le_bytes([a, b, c, d]) & (u32::MAX >> 1)).max(1)
+    (u32::from_le_bytes(digest(&hash)) & (u32::MAX >> 1)).max(1)
 }
 
 fn same(held: Ident, now: Ident) -> Result<()> {

@@ -200,7 +200,7 @@ impl View {
     }
 
     /// From now on workers are watched where that can be done; see [`Catalog::watch`].
-    pub fn watch(&self) -> Result<()> {
+    pub fn watch(&self) -> Result<usize> {
         self.catalog.watch()
     }
 
@@ -256,7 +256,7 @@ impl View {
     /// A worker's record as of `stamp`, read until `go_on` says no. [`Error::NotFound`] if it says by now that the
     /// worker is not of this view.
     pub fn record(&self, member: &Member, stamp: &Stamp, go_on: &dyn Fn() -> bool) -> Result<Arc<Record>> {
-        let key = (stamp.key, member.entry.key());
+        let key = (stamp.version, member.entry.key());
         if let Some(record) = self.records.get(&key) {
             return Ok(record);
         }

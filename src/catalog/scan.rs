@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use tracing::warn;
@@ -11,6 +11,7 @@ use tracing::warn;
 use super::kept::Kept;
 use super::watched::Watched;
 use super::{Change, Entry, Freshness, Snapshot, Source};
+use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::model::{PassedOver, Reason, Skipped, Words, Worker};
 use crate::name::RelPath;
@@ -67,7 +68,7 @@ fn scan_from(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness
         all.iter().filter(move |entry| entry.source == number)
     };
     let mut entries = Vec::with_capacity(before.map_or(0, |before| before.entries.len()));
-    let (mut all_passed, mut troubles, mut first_error) = (Vec::new(), Vec::new(), None);
+    let (mut all_passed, mut troubles, mut unread, mut first_error) = (Vec::new(), Vec::new(), Vec::new(), None);
     for (number, source) in sources.iter().enumerate() {
         let found = match source.format.find(&*source.store) {
             Ok(found) => found,
@@ -85,9 +86,7 @@ fn scan_from(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness
         if source.store.stat(&RelPath::root()).is_ok_and(|root| root.nlink == 0) {
             troubles.push("the folder of a store was removed".into());
         }
-        if found.unread > 0 {
-            troubles.push(format!("{} transcripts were not read yet for workers that are told inside", found.unread));
-        }
+        unread.extend(found.unread.into_iter().map(|root| (number, root)));
         let mut passed = found.passed;
         let known = known(&found.folders, before_of(number).collect());
         let looked = spread(&known, |&(folder, old)| {
@@ -121,10 +120,11 @@ fn scan_from(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness
         changes.as_ref().is_none_or(|changes| !changes.is_empty())
             || before.passed != all_passed
             || before.troubles != troubles
+            || before.unread != unread
     });
     let generation = before.map_or(0, |before| before.generation) + u64::from(changed);
     let (passed, cost) = (all_passed, taken.elapsed());
-    let snapshot = Snapshot { generation, entries, skipped, passed, troubles, changes, taken, cost };
+    let snapshot = Snapshot { generation, entries, skipped, passed, troubles, unread, changes, taken, cost };
     Scanned { snapshot, error: first_error }
 }
 
@@ -203,10 +203,11 @@ fn see(
     old: Option<&Arc<Entry>>,
     pass: &Pass<'_>,
 ) -> Result<Option<Arc<Entry>>> {
-    let now = Instant::now();
+    let (now, began) = (Instant::now(), SystemTime::now());
     let Some(glance) = source.format.glance(folder, path)? else { return Ok(None) };
+    let at_rest = glance.newest_change.was_at_rest(began);
     let same = old.filter(|old| old.glance.key == glance.key);
-    if let Some(old) = same.filter(|old| old.worker.whole) {
+    if let Some(old) = same.filter(|old| old.worker.whole && old.at_rest.load(Ordering::Relaxed)) {
         *old.checked.lock() = Some(now);
         return Ok(Some(Arc::clone(old)));
     }
@@ -221,26 +222,25 @@ fn see(
     words.share(&mut worker);
     drop(words);
     if let Some(old) = same.filter(|old| old.worker == worker) {
+        old.at_rest.store(at_rest, Ordering::Relaxed);
         *old.checked.lock() = Some(now);
         return Ok(Some(Arc::clone(old)));
     }
-    let (key, checked) = (key(&glance, &worker), Mutex::new(Some(now)));
+    let (key, checked) = (key(&glance, same.is_none(), &worker), Mutex::new(Some(now)));
     // What has changed lately may go on to.
     let stirred = Mutex::new(old.and_then(|old| *old.stirred.lock()));
-    let (stamp, awaited) = (Mutex::default(), AtomicBool::new(false));
-    Ok(Some(Arc::new(Entry { worker, source: number, key, glance, checked, stamp, stirred, awaited })))
+    let (stamp, awaited, at_rest) = (Mutex::default(), AtomicBool::new(false), AtomicBool::new(at_rest));
+    Ok(Some(Arc::new(Entry { worker, source: number, key, glance, at_rest, checked, stamp, stirred, awaited })))
 }
 
-/// Changes with everything that a worker tells. What was read as a whole follows from what was glanced at; else it also
-/// follows from what was read before, and from what could be read just now.
-fn key(glance: &Glance, worker: &Worker) -> [u8; 16] {
-    if worker.whole && !worker.is_torn() {
+/// Changes with everything that a worker tells. What was read as a whole follows from what was glanced at, if that is `new`;
+/// else it also follows from what was read before, and from what could be read just now.
+fn key(glance: &Glance, new: bool, worker: &Worker) -> [u8; 16] {
+    if new && worker.whole && !worker.is_torn() {
         return glance.key;
     }
     let mut hash = blake3::Hasher::new();
     hash.update(&glance.key);
     hash.update(format!("{worker:?}").as_bytes());
-    let mut key = [0; 16];
-    hash.finalize_xof().fill(&mut key);
-    key
+    digest(&hash)
 }

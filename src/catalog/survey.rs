@@ -1,5 +1,8 @@
 //! A walk over all files of a worker, which stats and never reads: has anything changed, when, and who may read it.
 
+use std::time::SystemTime;
+
+use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::model::Skipped;
 use crate::name::RelPath;
@@ -17,8 +20,11 @@ const PATH_MAX: usize = 4_096;
 /// The state of all files of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
-    /// Changes with every change of any file.
+    /// Changes with every change of any file; but not always with one in the same moment as the last one before.
     pub key: [u8; 16],
+    /// Under this is kept what was made of the files: the key, unless a change since this was seen could leave the same
+    /// key. Then nothing that is seen later has the same version.
+    pub version: [u8; 16],
     /// The newest change of bytes, as their writers tell it.
     pub newest: Time,
     /// The newest change of any kind, as the file system tells it: nobody can set that time.
@@ -34,6 +40,16 @@ pub struct Stamp {
 }
 
 impl Stamp {
+    /// Whether these are two looks at one state, which nothing tells apart but when they were made.
+    pub(super) fn is_version_of(&self, other: &Stamp) -> bool {
+        Stamp { version: other.version, ..self.clone() } == *other
+    }
+
+    /// Whether what is made of the files in this state is of all times in which they have the same key.
+    pub fn lasts(&self) -> bool {
+        self.version == self.key
+    }
+
     /// Whether this, of a [`Look::Glimpse`], is what the other one is, in which lists of access may have taken away more.
     pub(super) fn is_as(&self, other: &Stamp) -> bool {
         let within = other.access.within(&self.access) == other.access;
@@ -87,6 +103,22 @@ impl Access {
     }
 }
 
+/// When files are looked at, and by whose clock they have their times.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moment {
+    /// Before the first of them is.
+    pub(super) began: SystemTime,
+    /// Whether the clock is this machine's.
+    pub(super) here: bool,
+}
+
+impl Moment {
+    /// Whether nothing that changes since has this time of change.
+    fn is_past(&self, change: Time) -> bool {
+        if self.here { change.was_at_rest_here(self.began) } else { change.was_at_rest(self.began) }
+    }
+}
+
 /// How closely files are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
@@ -112,18 +144,18 @@ type Enter<'a> = &'a mut dyn FnMut(&dyn Store);
 /// [`Error::NotFound`] if folders in it are moved away again and again.
 pub(super) fn survey(
     store: &dyn Store,
-    look: Look,
+    (look, moment): (Look, Moment),
     mut files: Option<&mut Vec<FileStat>>,
     enter: Enter<'_>,
 ) -> Result<Stamp> {
     if let Some(sources) = store.made_of() {
-        return of_made(store, &sources?, files);
+        return of_made(store, moment, &sources?, files);
     }
     for _ in 0..ATTEMPTS {
         files.iter_mut().for_each(|files| files.clear());
         enter(store);
         let own = look.at(store, &RelPath::root())?;
-        let mut walk = Walk::of(store, look, &own, files.as_deref_mut(), enter);
+        let mut walk = Walk::of(store, (look, moment), &own, files.as_deref_mut(), enter);
         walk.note(&RelPath::root(), &own);
         walk.folder(store, &RelPath::root(), &RelPath::root(), 0)?;
         if !walk.moved {
@@ -169,19 +201,19 @@ pub fn files(store: &dyn Store) -> Result<(Vec<RelPath>, u64)> {
 
 /// The same of a folder that is made of `sources`, with which it changes: a walk would make all of it, and is made only
 /// where its files are wanted.
-fn of_made(store: &dyn Store, sources: &[Meta], files: Option<&mut Vec<FileStat>>) -> Result<Stamp> {
+fn of_made(store: &dyn Store, moment: Moment, sources: &[Meta], files: Option<&mut Vec<FileStat>>) -> Result<Stamp> {
     let own = match sources.first() {
         Some(first) => *first,
         None => store.stat(&RelPath::root())?,
     };
     let mut enter = |_: &dyn Store| {};
-    let mut walk = Walk::of(store, Look::Whole, &own, None, &mut enter);
+    let mut walk = Walk::of(store, (Look::Whole, moment), &own, None, &mut enter);
     sources.iter().for_each(|meta| walk.note(&RelPath::root(), meta));
     let stamp = Stamp { files: 0, bytes: 0, ..walk.stamp() };
     if files.is_none() {
         return Ok(stamp);
     }
-    let mut walk = Walk { made: true, ..Walk::of(store, Look::Whole, &own, files, &mut enter) };
+    let mut walk = Walk { made: true, ..Walk::of(store, (Look::Whole, moment), &own, files, &mut enter) };
     walk.folder(store, &RelPath::root(), &RelPath::root(), 0)?;
     Ok(Stamp { files: walk.stamp.files, bytes: walk.stamp.bytes, ..stamp })
 }
@@ -192,7 +224,10 @@ struct Walk<'a> {
     made: bool,
     /// Whether a folder is elsewhere by now. What was found in it may be another worker's.
     moved: bool,
+    /// Whether something in it could change once more without another time of change.
+    recent: bool,
     look: Look,
+    moment: Moment,
     hash: blake3::Hasher,
     left: u64,
     stamp: Stamp,
@@ -203,13 +238,14 @@ struct Walk<'a> {
 impl<'a> Walk<'a> {
     fn of(
         root: &'a dyn Store,
-        look: Look,
+        (look, moment): (Look, Moment),
         own: &Meta,
         files: Option<&'a mut Vec<FileStat>>,
         enter: Enter<'a>,
     ) -> Walk<'a> {
         let stamp = Stamp {
             key: [0; 16],
+            version: [0; 16],
             newest: own.mtime,
             newest_change: own.ctime,
             files: 0,
@@ -217,15 +253,18 @@ impl<'a> Walk<'a> {
             skipped: Skipped::default(),
             access: Access::of(own),
         };
-        let (made, moved, hash) = (false, false, blake3::Hasher::new());
-        Walk { root, made, moved, look, hash, left: ENTRIES_MAX, stamp, files, enter }
+        let (made, moved, recent, hash) = (false, false, false, blake3::Hasher::new());
+        Walk { root, made, moved, recent, look, moment, hash, left: ENTRIES_MAX, stamp, files, enter }
     }
 
     /// What was found.
-    fn stamp(self) -> Stamp {
-        let mut key = [0; 16];
-        self.hash.finalize_xof().fill(&mut key);
-        Stamp { key, ..self.stamp }
+    fn stamp(mut self) -> Stamp {
+        let key = digest(&self.hash);
+        if self.recent {
+            let began = self.moment.began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            self.hash.update(&began.as_nanos().to_le_bytes());
+        }
+        Stamp { key, version: digest(&self.hash), ..self.stamp }
     }
 
     /// Looks at all in the folder that lies in `store` at `at`; `path` leads there from the worker's.
@@ -299,6 +338,7 @@ impl<'a> Walk<'a> {
                 for number in [meta.ctime.secs as u64, meta.ctime.nanos.into()] {
                     self.hash.update(&number.to_le_bytes());
                 }
+                self.recent |= !self.moment.is_past(meta.ctime);
                 self.stamp.newest = self.stamp.newest.max(meta.mtime);
                 self.stamp.newest_change = self.stamp.newest_change.max(meta.ctime);
                 self.stamp.access = self.stamp.access.quoting(meta);

@@ -87,6 +87,11 @@ impl Watched {
         Ok(Watched { watch: Watch::new()?, folders: Mutex::default(), stirred })
     }
 
+    /// How many folders may be watched.
+    pub(super) fn most(&self) -> usize {
+        self.watch.most()
+    }
+
     /// Watches a folder of a finished worker, entered, that lies on this machine. Whether that could be done.
     pub(super) fn add(&self, entry: &Arc<Entry>, folder: &dyn Store) -> bool {
         self.watch(entry, folder, true)
@@ -115,12 +120,12 @@ impl Watched {
     }
 
     fn watch(&self, entry: &Arc<Entry>, folder: &dyn Store, believed: bool) -> bool {
+        if !self.folders.lock().has_room(believed, &self.watch) {
+            return false;
+        }
         let Ok(Some(place)) = folder.place(&RelPath::root()) else { return false };
         // Held, so that what is told of the folder finds whose it is.
         let mut folders = self.folders.lock();
-        if !folders.has_room(believed, &self.watch) {
-            return false;
-        }
         let told = if believed { Told::Everything } else { Told::Written };
         let Some(id) = self.watch.add(place.as_fd(), told) else { return false };
         let of = (entry.source, entry.worker.root.clone());

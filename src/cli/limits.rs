@@ -18,7 +18,7 @@ pub(super) fn raise_open_files() {
 }
 
 /// Starts this program again with few heaps. glibc gives every thread one of its own, of which each keeps what it was
-/// used for once: together half as much again as what is in use, and 64 MiB of address space each, which is more than a
+/// used for once: together up to half as much again as what is in use, and 64 MiB of address space each, which is more than a
 /// common limit. That can be told only to a process that begins.
 pub(super) fn make_do_with_few_heaps() {
     if std::env::var_os(HEAPS).is_some() {

@@ -50,12 +50,13 @@ pub fn mount(tree: impl Into<Arc<Tree>>, mountpoint: &Path, access: Access) -> i
     let searches = Searches::new(pool.clone());
     let door = Door { tree: tree.clone(), searches, pool, passed: Arc::default(), _ended: sender };
     let session = open(door, mountpoint, access, threads)?;
+    let watches = watch::prepare(&tree);
     // A thread that is confined starts only confined ones; this one must unmount in the end.
     let served: io::Result<_> = thread::scope(|scope| {
         let start = || -> io::Result<_> {
             confine(&tree.roots());
             workers.start(threads)?;
-            let watching = watch::start(tree.clone(), session.notifier())?;
+            let watching = watches.then(|| watch::start(tree.clone(), session.notifier())).transpose()?;
             Ok((session.spawn()?, watching))
         };
         thread::Builder::new()

@@ -19,17 +19,27 @@ pub(super) struct Watching {
     _end: OwnedFd,
 }
 
-/// Starts a thread that waits for changes: no request is answered by it, and it holds no lock when it tells the kernel.
-/// Where nothing can be watched, changes are looked for from time to time, and the log says so. Errors: the system gives
-/// no thread or pipe.
-pub(super) fn start(tree: Arc<Tree>, notifier: Notifier) -> io::Result<Option<Watching>> {
-    if let Err(error) = tree.watch() {
-        info!("changes of finished workers are looked for from time to time, since they cannot be watched: {error}");
-        return Ok(None);
+/// From now on the folders of workers are watched. Whether that can be done; where not, changes are looked for from time to
+/// time, and the log says so. How many may be watched is read from a file that a confined thread may not read.
+pub(super) fn prepare(tree: &Tree) -> bool {
+    match tree.watch() {
+        Ok(most) => info!("changes of up to {most} folders are told by the system"),
+        Err(error) => {
+            info!(
+                "changes of finished workers are looked for from time to time, since they cannot be watched: {error}"
+            );
+            return false;
+        }
     }
+    true
+}
+
+/// Starts a thread that waits for changes: no request is answered by it, and it holds no lock when it tells the kernel.
+/// Errors: the system gives no thread or pipe.
+pub(super) fn start(tree: Arc<Tree>, notifier: Notifier) -> io::Result<Watching> {
     let (end, held) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     thread::Builder::new().name("watch".into()).spawn(move || contained(|| tell(&tree, &notifier, &end)))?;
-    Ok(Some(Watching { _end: held }))
+    Ok(Watching { _end: held })
 }
 
 /// At least so long after it was told, the kernel is told again: an answer that was under way may have come later.

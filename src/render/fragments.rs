@@ -66,7 +66,7 @@ pub(super) struct Fragments {
     each: Duration,
     /// Whether not all could be made in time that were asked for.
     is_behind: AtomicBool,
-    /// Which worker is next to be read for them; none while nobody does.
+    /// Which worker is next to be read for them; none once they have been.
     catching_up: Mutex<Option<usize>>,
     shelf: Option<Shelf>,
     /// Done once what was kept before this start is here.
@@ -103,7 +103,9 @@ impl Fragments {
         if let Some(shelf) = self.shelf.as_ref().filter(|shelf| shelf.is_due(made)) {
             let kept = |member: &Arc<Member>| {
                 let (of, fragment) = self.kept.get(&member.name)?;
-                Some((member.name.clone(), of, fragment))
+                // What was made of a version that does not last is of no use to the next start.
+                let stamp = member.entry.last_stamp().filter(|stamp| stamp.lasts())?;
+                (of == state(member, &stamp)).then(|| (member.name.clone(), of, fragment))
             };
             shelf.keep(&workers.filter_map(kept).collect::<Vec<_>>());
         }
@@ -114,14 +116,13 @@ impl Fragments {
         self.is_behind.store(true, Ordering::Release);
     }
 
-    /// Whether there is a reason for [`Fragments::catch_up`], to be called until it has caught up. Says so once.
+    /// Whether there is something left for [`Fragments::catch_up`] to do.
     pub(super) fn is_behind(&self) -> bool {
         let mut next = self.catching_up.lock();
-        let begins = self.is_behind.swap(false, Ordering::AcqRel) && next.is_none();
-        if begins {
-            *next = Some(0);
+        if self.is_behind.swap(false, Ordering::AcqRel) {
+            next.get_or_insert(0);
         }
-        begins
+        next.is_some()
     }
 
     /// Makes for a moment those that are missing, each once. Whether there are more of them.
@@ -211,7 +212,10 @@ impl Fragments {
             if settled && fragment.whole {
                 self.kept.insert(member.name.clone(), (state(member, &stamp), fragment.clone()));
             }
-            if settled || !in_time() || !attempts.another() {
+            if settled {
+                return Found::Made(fragment, stamp);
+            }
+            if !in_time() || !attempts.another() {
                 return Found::Made(fragment, now);
             }
             stamp = now;
@@ -220,7 +224,7 @@ impl Fragments {
 }
 
 fn state(member: &Member, stamp: &Stamp) -> Of {
-    (stamp.key, member.entry.key())
+    (stamp.version, member.entry.key())
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use super::own::shown_path;
 use super::text::{count, one_line, utc};
 use super::{Key, Rendered};
 use crate::catalog::{Access, FileStat, Stamp};
+use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::store::Time;
@@ -142,7 +143,7 @@ impl Look {
             hash.update(looked.member.name.as_bytes());
             hash.update(&[0]);
             hash.update(&looked.member.entry.key());
-            hash.update(&looked.stamp.as_ref().map(|stamp| stamp.key).unwrap_or_default());
+            hash.update(&looked.stamp.as_ref().map(|stamp| stamp.version).unwrap_or_default());
         }
     }
 
@@ -205,17 +206,13 @@ fn remember<'a>(workers: impl Iterator<Item = (&'a Member, Option<Key>)>) -> Mem
         hash.update(format!("\0{status}\0").as_bytes());
         hash.update(&key.unwrap_or_default());
     }
-    let mut state = [0; 8];
-    hash.finalize_xof().fill(&mut state);
-    memory.state = u64::from_be_bytes(state);
+    memory.state = u64::from_be_bytes(digest(&hash));
     memory
 }
 
 /// A hash of a worker's name.
 fn order(name: &Name) -> u32 {
-    let mut order = [0; 4];
-    blake3::Hasher::new().update(name.as_bytes()).finalize_xof().fill(&mut order);
-    u32::from_be_bytes(order)
+    u32::from_be_bytes(digest(blake3::Hasher::new().update(name.as_bytes())))
 }
 
 /// Nanoseconds since 1970, which is also the beginning of all that is older.

@@ -26,9 +26,10 @@ use self::folder::Folder;
 use self::kept::Kept;
 use self::layout::Place;
 use self::transcripts::{Mark, Transcripts};
-use super::meta::{hash_meta, short};
+use super::meta::hash_meta;
 use super::{Fit, Format, Found, Glance};
 use crate::cache::DiskCache;
+use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::model::{Record, Worker};
 use crate::name::{Name, RelPath};
@@ -123,7 +124,8 @@ impl Format for ClaudeCode {
         hash.update(&[0]);
         metas.iter().for_each(|meta| hash_meta(&mut hash, Some(meta)));
         let newest = metas.iter().fold(own.mtime, |newest, meta| newest.max(meta.mtime));
-        Ok(Some(Glance { identity: own.identity, key: short(&hash), newest }))
+        let newest_change = metas.iter().fold(own.ctime, |newest, meta| newest.max(meta.ctime));
+        Ok(Some(Glance { identity: own.identity, key: digest(&hash), newest, newest_change }))
     }
 
     fn worker(&self, folder: &dyn Store, path: &RelPath, last_good: Option<&Worker>) -> Worker {
@@ -163,8 +165,8 @@ impl ClaudeCode {
     }
 
     /// Reads what is new in the transcripts, the newest first: about `left` bytes at once, the rest behind the reader's
-    /// back. How many are left.
-    fn read_some(&self, store: &dyn Store, paths: &[RelPath], mut left: u64, behind: bool) -> u64 {
+    /// back. Which are left.
+    fn read_some(&self, store: &dyn Store, paths: &[RelPath], mut left: u64, behind: bool) -> Vec<RelPath> {
         let of_session = |path: &&RelPath| Place::of(path).is_some_and(|place| place.whose == read::Whose::Session);
         let stat = |path: &RelPath| store.stat(path).ok().map(|meta: Meta| (path.clone(), meta));
         let mut unread: Vec<(RelPath, Meta)> = paths
@@ -174,7 +176,7 @@ impl ClaudeCode {
             .filter(|(path, meta)| !self.transcripts.was_read(path, Mark::of(*meta)))
             .collect();
         unread.sort_by(|(a, a_meta), (b, b_meta)| b_meta.mtime.cmp(&a_meta.mtime).then_with(|| a.cmp(b)));
-        let mut later = Vec::new();
+        let (mut later, mut unread_yet) = (Vec::new(), Vec::new());
         for (path, meta) in unread {
             let new = meta.size.saturating_sub(self.transcripts.read_of(&path));
             // Whoever looks into it is told why it cannot be read.
@@ -184,16 +186,16 @@ impl ClaudeCode {
                 let _ = folder.facts(&|| true);
             } else {
                 later.push(folder);
+                unread_yet.push(path);
             }
         }
         let there: HashSet<&RelPath> = paths.iter().collect();
         self.transcripts.keep(&|path| there.contains(path));
-        let count = later.len() as u64;
         if behind && !later.is_empty() {
             later.reverse();
             self.background.read(later);
         }
-        count
+        unread_yet
     }
 }
 

@@ -31,10 +31,3 @@ pub(super) fn hash_meta(hash: &mut blake3::Hasher, meta: Option<&Meta>) {
         hash.update(&time.nanos.to_le_bytes());
     }
 }
-
-/// The first 16 bytes of a hash.
-pub(super) fn short(hash: &blake3::Hasher) -> [u8; 16] {
-    let mut key = [0; 16];
-    hash.finalize_xof().fill(&mut key);
-    key
-}

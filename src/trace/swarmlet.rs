@@ -17,12 +17,13 @@ mod thread;
 
 use parking_lot::Mutex;
 
-use super::meta::{found, hash_meta, present, short};
+use super::meta::{found, hash_meta, present};
 use super::{Fit, Format, Found, Glance, Place};
+use crate::digest::digest;
 use crate::error::Result;
 use crate::model::{Record, Worker};
 use crate::name::{Name, RelPath};
-use crate::store::{Kind, Store, Time};
+use crate::store::{Kind, Store};
 
 /// The format of the worker artifact store, for one store.
 #[derive(Default)]
@@ -70,14 +71,16 @@ impl Format for Swarmlet {
         // A worker is known by its folder's name, and not every rename shows in what stat tells of the folder.
         hash.update(path.as_bytes());
         hash.update(&[0]);
-        let mut newest = Time::default();
+        let (mut newest, mut newest_change) = (own.mtime, own.ctime);
         for meta in [Some(own), metadata, calls, task] {
             hash_meta(&mut hash, meta.as_ref());
-            newest = newest.max(meta.map(|meta| meta.mtime).unwrap_or_default());
+            if let Some(meta) = meta {
+                (newest, newest_change) = (newest.max(meta.mtime), newest_change.max(meta.ctime));
+            }
         }
         let said = self.index.lock().get(path);
         hash.update(said.as_bytes());
-        Ok(Some(Glance { identity: own.identity, key: short(&hash), newest }))
+        Ok(Some(Glance { identity: own.identity, key: digest(&hash), newest, newest_change }))
     }
 
     fn lists(&self, name: &Name) -> bool {

@@ -2,6 +2,7 @@
 
 use super::inode::Signature;
 use crate::catalog::Access;
+use crate::digest::digest;
 use crate::store::{Identity, Kind, Meta, Time};
 
 /// What a node is.
@@ -91,7 +92,7 @@ impl Attr {
             kind: NodeKind::Link,
             size: target.len() as u64,
             mode: 0o777,
-            ident: Ident::Content(short(&hash)),
+            ident: Ident::Content(digest(&hash)),
             ..Attr::of_folder(root, newest)
         }
     }
@@ -109,11 +110,4 @@ impl Attr {
             ident: Ident::Content(content),
         }
     }
-}
-
-/// A hash, 16 bytes of it.
-pub(super) fn short(hash: &blake3::Hasher) -> [u8; 16] {
-    let mut out = [0; 16];
-    hash.finalize_xof().fill(&mut out);
-    out
 }

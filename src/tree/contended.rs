@@ -61,6 +61,13 @@ impl Contended {
         gone
     }
 
+    /// Takes out what was kept for long enough.
+    #[must_use]
+    pub(super) fn expired(&mut self) -> Vec<Kept> {
+        let first = self.opened.iter().position(|(_, at, _)| at.elapsed() >= MOMENT);
+        first.map_or_else(Vec::new, |first| self.opened.drain(first..).collect())
+    }
+
     /// What a lookup has opened under this number.
     pub(super) fn opened(&self, ino: Ino) -> Option<Handle> {
         self.opened.iter().find(|(other, ..)| *other == ino).map(|(_, _, opened)| opened.clone())
@@ -114,6 +121,16 @@ mod tests {
         assert!(contended.opened(1_999).is_some() && contended.opened(0).is_none());
         drop(contended.forget(1_999));
         assert!(contended.opened(1_999).is_none());
+    }
+
+    #[test]
+    fn what_is_kept_expires_though_nothing_else_is_kept() {
+        let (mut contended, file): (_, Arc<dyn File>) = (Contended::default(), Arc::new(Nothing));
+        (0..3).for_each(|n| drop(contended.keep(n, Handle::File(n, file.clone()))));
+        assert!(contended.expired().is_empty());
+        contended.opened.iter_mut().skip(1).for_each(|(_, at, _)| *at = at.checked_sub(MOMENT).unwrap());
+        drop(contended.expired());
+        assert_eq!((contended.opened.len(), Arc::strong_count(&file)), (1, 2));
     }
 
     #[test]

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache, EntryAction, EntryResult};
 
-use super::attr::{Attr, short};
+use super::attr::Attr;
 use crate::cache::undivided;
+use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::render::{DEADLINE, Generated, Key, Rendered, Renderer, Scope, State};
 
@@ -153,7 +154,7 @@ impl Versions {
 fn content(rendered: &Rendered) -> [u8; 16] {
     let mut hash = blake3::Hasher::new();
     hash.update(&rendered.bytes);
-    short(&hash)
+    digest(&hash)
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub struct Visible {
     pub skipped: Option<Skipped>,
     /// The same of each store, with a few names: likewise.
     pub passed: Option<Vec<PassedOver>>,
-    /// What went wrong when a store was listed. It tells of no worker.
+    /// What went wrong when a store was listed, and what was not read yet of these workers.
     pub troubles: Vec<String>,
     /// The newest change that listing tells of.
     pub newest: Time,
@@ -94,7 +94,7 @@ impl Visible {
         }
         let runs = runs.into_iter().map(|(name, run)| (name, Arc::new(run))).collect();
         let whole = *filter == Filter::default();
-        Visible {
+        let visible = Visible {
             generation: snapshot.generation,
             children: Arc::new(children(&members)),
             by_name: Arc::new(members.iter().enumerate().map(|(at, member)| (member.name.clone(), at)).collect()),
@@ -103,8 +103,25 @@ impl Visible {
             runs,
             skipped: whole.then_some(snapshot.skipped),
             passed: whole.then(|| snapshot.passed.clone()),
-            troubles: snapshot.troubles.clone(),
+            troubles: Vec::new(),
+        };
+        Visible { troubles: visible.troubles(snapshot), ..visible }
+    }
+
+    /// What there is to be said of how these workers came here. Whether another view's were read is not.
+    fn troubles(&self, snapshot: &Snapshot) -> Vec<String> {
+        let mut troubles = snapshot.troubles.clone();
+        if snapshot.unread.is_empty() {
+            return troubles;
         }
+        let unread: HashSet<(usize, &RelPath)> = snapshot.unread.iter().map(|(source, root)| (*source, root)).collect();
+        let own = self.members.iter().map(|member| (member.entry.source(), &member.entry.worker.root));
+        let unread = own.filter(|place| unread.contains(place)).count();
+        if unread > 0 {
+            let unread = if unread == 1 { "1 transcript was".into() } else { format!("{unread} transcripts were") };
+            troubles.push(format!("{unread} not read yet for workers that are told inside"));
+        }
+        troubles
     }
 }
 
@@ -122,7 +139,7 @@ impl Visible {
             runs: self.runs.clone(),
             skipped: self.skipped.map(|_| snapshot.skipped),
             passed: self.passed.as_ref().map(|_| snapshot.passed.clone()),
-            troubles: snapshot.troubles.clone(),
+            troubles: self.troubles(snapshot),
             newest: self.newest,
             by_name: self.by_name.clone(),
             children: self.children.clone(),

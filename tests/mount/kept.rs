@@ -142,6 +142,7 @@ fn many_workers() -> TestStore {
         store.worker(&id, json!({"run_id": "r"}));
         store.call(&id, 1, "sh", format!("Error: reason {number}\n{}", "and nothing more\n".repeat(4_000)));
     }
+    store.rest();
     store
 }
 
@@ -210,6 +211,7 @@ fn what_workers_say_of_themselves_is_not_read_again_at_the_next_start() {
         store.worker(&format!("w{number:03}"), json!({"run_id": "r", "task": task, "task_type": "x", "notes": notes}));
     };
     (0..300).for_each(|number| worker(number, "look around"));
+    store.rest();
     let told = |mount: &Mount| {
         let listed = mount.shell("cd $M && ls runs/r/workers by/type/x && stat -c %Y workers/w299").stdout;
         (listed, read_by(mount))

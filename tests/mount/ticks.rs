@@ -1,38 +1,78 @@
 //! Disks whose clock ticks so slowly that two changes have one time: neither bytes nor names of before the second may be
 //! taken for those after it.
 
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use rustix::mount::{MountFlags, UnmountFlags};
-use serde_json::json;
+use serde_json::{Value, json};
+use swarmletfs::catalog::{Freshness, Source};
+use swarmletfs::error::Result;
+use swarmletfs::name::RelPath;
+use swarmletfs::store::{Disk, Meta, Store, Time};
+use swarmletfs::tree::{Links, Settings, Tree};
+use swarmletfs::view::{Filter, View};
 
 use super::eventually;
+use crate::ask::{names, text};
 use crate::cli::program::is_root;
 use crate::needs_fuse;
+use crate::support::through::{Between, Through};
 use crate::support::{Mount, TestStore, dose};
 
 /// A store on a disk that gives times by the tick, whoever has asked for them between.
-struct Coarse(TestStore);
+struct Ramfs(TestStore);
 
-impl Coarse {
-    fn new() -> Coarse {
+impl Ramfs {
+    fn new() -> Ramfs {
         let store = TestStore::new();
         rustix::mount::mount("ramfs", store.path(), "ramfs", MountFlags::empty(), None).unwrap();
-        Coarse(store)
+        Ramfs(store)
     }
 }
 
-impl Drop for Coarse {
+impl Drop for Ramfs {
     fn drop(&mut self) {
         let _ = rustix::mount::unmount(self.0.path(), UnmountFlags::DETACH);
     }
 }
 
+/// Has a store tell times in whole seconds.
+#[derive(Clone)]
+struct WholeSeconds;
+
+impl Between for WholeSeconds {
+    fn stat(&self, store: &dyn Store, path: &RelPath) -> Result<Meta> {
+        let whole = |time: Time| Time { nanos: 0, ..time };
+        let meta = store.stat(path)?;
+        Ok(Meta { mtime: whole(meta.mtime), ctime: whole(meta.ctime), ..meta })
+    }
+}
+
+/// The tree of a store that tells times in whole seconds; always fresh.
+fn tree_in_seconds(store: &TestStore) -> Tree {
+    let disk = Disk::open(&store.path()).unwrap();
+    let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+    let source = Source::over(Arc::new(Through::new(WholeSeconds, Arc::new(disk))), None);
+    Tree::new(View::over(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
+}
+
+/// Does it again and again until it was done within one second of the clock.
+fn within_a_second(does: impl Fn()) {
+    let second = || SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    eventually("a second that is long enough", || {
+        let began = second();
+        does();
+        (second() == began).then_some(())
+    });
+}
+
 /// Does `check` with each of two workers, one at work and one that has finished: with the store, its mount, and the folder
 /// of the worker's outputs, in which a file is.
 fn with_each(check: impl Fn(&TestStore, &Mount, &str)) {
-    let disk = Coarse::new();
+    let disk = Ramfs::new();
     let store = &disk.0;
     for status in ["running", "success"] {
         store.worker(status, json!({"status": status}));
@@ -77,5 +117,52 @@ fn what_comes_within_the_tick_in_which_its_folder_was_listed_is_listed() {
                 (names.len() == 2 * turn + 3).then_some(())
             });
         }
+    });
+}
+
+#[test]
+fn what_is_made_of_a_worker_is_not_of_before_a_change_within_a_tick() {
+    let store = TestStore::new();
+    let write = |status: &str, said: &str| {
+        store.write("workers/w/metadata.json", format!("{{\"status\": \"{status}\"}}"));
+        store.write("workers/w/tool_calls/001_sh.txt", format!("{said}\n"));
+    };
+    write("running", "error: old");
+    let tree = tree_in_seconds(&store);
+    let made = || {
+        let [index, summary, evidence, found] =
+            ["index.json", "workers/w/summary", "workers/w/evidence.txt", "search/error"].map(|file| text(&tree, file));
+        let status = serde_json::from_str::<Value>(&index).unwrap()["workers"][0]["status"].clone();
+        assert_eq!(names(&tree, "by/status"), [status.as_str().unwrap()]);
+        let said = |text: String| ["old", "new", "odd"].into_iter().find(|word| text.contains(word));
+        (status.as_str().unwrap().to_owned(), summary.contains("success"), said(evidence), said(found))
+    };
+    within_a_second(|| {
+        write("running", "error: old");
+        assert_eq!(made(), ("running".into(), false, Some("old"), Some("old")));
+        write("success", "error: new");
+        assert_eq!(made(), ("completed".into(), true, Some("new"), Some("new")));
+        // The record says what it said before.
+        write("success", "error: odd");
+        assert_eq!(made(), ("completed".into(), true, Some("odd"), Some("odd")));
+    });
+}
+
+#[test]
+fn who_may_read_what_is_made_is_not_of_before_a_change_within_a_tick() {
+    let store = TestStore::new();
+    store.worker("w", json!({"status": "success"}));
+    let secret = store.write("workers/w/tool_calls/001_sh.txt", "x\n");
+    let tree = tree_in_seconds(&store);
+    let allow = |mode| fs::set_permissions(&secret, Permissions::from_mode(mode)).unwrap();
+    let modes = || {
+        ["index.json", "workers/w/summary", "workers/w/evidence.txt", "grep/x", "search/x", "since/0"]
+            .map(|file| tree.at(file.as_bytes(), Links::Followed, |place| Ok(place.last().attr.mode)).unwrap())
+    };
+    within_a_second(|| {
+        allow(0o644);
+        assert_eq!(modes(), [0o444; 6]);
+        allow(0o600);
+        assert_eq!(modes(), [0o400; 6]);
     });
 }

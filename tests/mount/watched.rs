@@ -1,11 +1,12 @@
 //! Finished workers are asked about once, and a late change of one is seen even so: at once where the kernel tells of it.
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
@@ -15,7 +16,10 @@ use swarmletfs::name::Name;
 use swarmletfs::view::{Filter, View};
 
 use super::{answers, eventually};
+use crate::cli::program::{is_root, plain, run};
 use crate::needs_fuse;
+use crate::support::mount::PROGRAM;
+use crate::support::skip;
 use crate::support::tool::is_here;
 use crate::support::{Mount, TestStore};
 
@@ -214,4 +218,30 @@ fn a_late_change_that_somebody_met_first_is_told_even_so() {
     assert_eq!(view.worker_now(&member).unwrap().entry.worker.status, Status::Running);
     let told = view.changes(end.as_fd(), Some(Duration::from_secs(10))).unwrap();
     assert_eq!(told, Some(HashSet::from([name])));
+}
+
+/// In a namespace in which few folders may be watched, by what is told there.
+const FEW: &str = r#"
+mount --bind "$5" /proc/sys/fs/inotify/max_user_watches
+"$1" mount --store "$2" --log "$4" "$3"
+"$1" umount "$3"
+"#;
+
+#[test]
+fn half_of_what_may_be_watched_is_left_to_others() {
+    needs_fuse!();
+    if !is_root() || run(plain("unshare", ["-m", "true"])).code != Some(0) {
+        skip("a mount namespace is not permitted");
+        return;
+    }
+    let (store, folder) = (store(), tempfile::tempdir().unwrap());
+    let [point, log, limit] = ["point", "log", "limit"].map(|name| folder.path().join(name));
+    fs::create_dir(&point).unwrap();
+    fs::write(&limit, "1000\n").unwrap();
+    let words = ["-m", "sh", "-ec", FEW, "sh", PROGRAM].map(OsString::from);
+    let paths = [store.path(), point, log.clone(), limit].map(PathBuf::into_os_string);
+    let done = run(plain("unshare", words.into_iter().chain(paths)));
+    assert_eq!(done.code, Some(0), "{done:#?}");
+    let log = fs::read_to_string(&log).unwrap();
+    assert!(log.contains("changes of up to 500 folders are told"), "{log}");
 }

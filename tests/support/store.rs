@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -70,6 +71,12 @@ impl TestStore {
     pub fn view(&self, fresh: Duration, filter: Filter) -> View {
         let source = Source::open(&self.path()).unwrap();
         View::over(vec![source], Freshness { unfinished: fresh, finished: fresh }, filter).unwrap()
+    }
+
+    /// Waits until what was written last is past by any clock: only then it is kept for the next start.
+    pub fn rest(&self) -> &TestStore {
+        thread::sleep(Duration::from_secs(1));
+        self
     }
 
     /// The tree of everything, always fresh.

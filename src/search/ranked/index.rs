@@ -117,7 +117,7 @@ impl Index {
     /// worker's folder cannot be read.
     pub fn of(&self, view: &View, member: &Member, stamp: &Stamp, go_on: &dyn Fn() -> bool) -> Result<Indexed> {
         let whose = self.disk.as_ref().map(|(_, whose)| whose.as_str()).unwrap_or_default();
-        let of = key("words of", &[whose.as_bytes(), member.name.as_bytes(), &stamp.key]);
+        let of = key("words of", &[whose.as_bytes(), member.name.as_bytes(), &stamp.version]);
         if let Some(known) = self.known(of) {
             return Ok(known);
         }
@@ -137,7 +137,7 @@ impl Index {
         let Contents { files, bytes, unread, .. } = contents;
         // Only what is of the state that was asked for is kept as that.
         if unread.late == 0 && unread.unreadable == 0 && view.is_now(member, stamp) {
-            if let (Some((disk, _)), Ok(head)) = (&self.disk, postcard::to_stdvec(&contents)) {
+            if let (Some((disk, _)), Ok(head), true) = (&self.disk, postcard::to_stdvec(&contents), stamp.lasts()) {
                 disk.put(of, head, Vec::new());
             }
             self.workers.insert(of, Arc::new(contents));
@@ -145,14 +145,13 @@ impl Index {
         Ok(Indexed { parts, files, bytes, unread })
     }
 
-    /// Whether there is a reason for [`Index::catch_up`], to be called until it has caught up. Says so once.
+    /// Whether there is something left for [`Index::catch_up`] to do.
     pub fn is_behind(&self) -> bool {
         let mut next = self.catching_up.lock();
-        let begins = self.is_behind.swap(false, Ordering::AcqRel) && next.is_none();
-        if begins {
-            *next = Some((0, 0));
+        if self.is_behind.swap(false, Ordering::AcqRel) {
+            next.get_or_insert((0, 0));
         }
-        begins
+        next.is_some()
     }
 
     /// Makes for a moment what is missing, of each worker once. Whether there is more of it.

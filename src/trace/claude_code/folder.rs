@@ -10,6 +10,7 @@ use super::layout::Place;
 use super::lines::{Bytes, Lines, What, turn_at};
 use super::read::key;
 use super::transcripts::Transcripts;
+use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::store::{Entry, File, Identity, Kind, Meta, Store, Time};
@@ -164,8 +165,6 @@ impl Folder {
             hash.update(&(part.len() as u64).to_le_bytes());
             hash.update(part);
         }
-        let mut ino = [0; 8];
-        hash.finalize_xof().fill(&mut ino);
         let mtime = mtime.map(|at| Time {
             secs: at.div_euclid(1_000),
             nanos: u32::try_from(at.rem_euclid(1_000)).unwrap_or_default() * 1_000_000,
@@ -174,7 +173,7 @@ impl Folder {
             kind: Kind::File,
             size,
             nlink: 1,
-            identity: Identity { ino: u64::from_le_bytes(ino), ..transcript.identity },
+            identity: Identity { ino: u64::from_le_bytes(digest(&hash)), ..transcript.identity },
             mtime: mtime.unwrap_or(transcript.mtime),
             // A result is as old as it says, though the transcript it stands in grows.
             ctime: mtime.unwrap_or(transcript.ctime),

@@ -13,6 +13,7 @@ use super::super::value::{cut, short_word, shortened};
 use super::facts::{Call, Chain, Done, End, Facts, LastMessage, Piece, Said, Span};
 use super::line::{Block, Line, Turn, Usage, decode};
 use super::thread;
+use crate::digest::digest;
 use crate::error::Result;
 use crate::model::Tokens;
 use crate::store::{File, read_range};
@@ -400,9 +401,7 @@ fn said(span: Span, text: &str) -> Said {
 
 /// What tells a text from another one that takes its place, with the same length and at the same time as its record says.
 fn hash(text: &str) -> u64 {
-    let mut hash = [0; 8];
-    blake3::Hasher::new().update(text.as_bytes()).finalize_xof().fill(&mut hash);
-    u64::from_le_bytes(hash)
+    u64::from_le_bytes(digest(blake3::Hasher::new().update(text.as_bytes())))
 }
 
 /// Counts what is written.

@@ -5,17 +5,19 @@ use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io::{BufReader, Read};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustix::io::Errno;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Deserializer, Map, Value};
 
-use super::super::meta::{found, hash_meta, short};
+use super::super::meta::{found, hash_meta};
 use super::super::value::{cut, short_word, string, strings};
 use super::known::Known;
 use super::layout::path;
 
+use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::model::{Owner, TASK_MAX};
 use crate::name::{Name, RelPath};
@@ -117,6 +119,7 @@ const UNREAD: [u8; 16] = [0; 16];
 
 impl Listing {
     fn refresh(&mut self, store: &dyn Store, file: &RelPath, folders: &[RelPath], of_folders: u64) {
+        let began = SystemTime::now();
         let meta = match found(store.stat(file)) {
             Ok(meta) => meta.filter(|meta| meta.kind == Kind::File),
             // What was read before stays until it can be told.
@@ -125,12 +128,14 @@ impl Listing {
         let mut hash = blake3::Hasher::new();
         hash_meta(&mut hash, meta.as_ref());
         hash.update(&of_folders.to_le_bytes());
-        let key = short(&hash);
+        let key = digest(&hash);
         if key == self.key {
             return;
         }
         let read = if meta.is_some() { read(store, file, folders) } else { Ok(Some(Entries::new())) };
-        self.key = if read.is_ok() { key } else { UNREAD };
+        // Within a tick it may be written once more, and nothing would tell.
+        let at_rest = meta.is_none_or(|meta| meta.ctime.was_at_rest(began));
+        self.key = if read.is_ok() && at_rest { key } else { UNREAD };
         // Rewritten in place: half a file now is a whole one soon, and its stat will differ.
         if let Ok(Some(entries)) = read {
             self.entries = Arc::new(entries);

@@ -1,8 +1,9 @@
 //! Where things lie in a store, and whether a folder is such a store at all.
 
-use super::super::meta::{found, hash_meta, present, short};
+use super::super::meta::{found, hash_meta, present};
 use super::super::{Fit, Found};
 
+use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::model::Reason;
 use crate::name::{Name, RelPath};
@@ -76,7 +77,7 @@ fn state(store: &dyn Store) -> Option<[Key; 2]> {
         let at_rest = meta.is_none_or(|meta| meta.ctime.is_at_rest());
         let mut hash = blake3::Hasher::new();
         hash_meta(&mut hash, meta.as_ref());
-        at_rest.then(|| short(&hash))
+        at_rest.then(|| digest(&hash))
     };
     Some([state(&RelPath::root())?, state(&path(WORKERS))?])
 }

@@ -74,6 +74,7 @@ fn json_tells_what_the_text_tells() {
 #[test]
 fn the_index_is_kept_where_it_is_wanted_and_never_in_the_store() {
     let (store, folder) = (store(), tempfile::tempdir().unwrap());
+    store.rest();
     let index = folder.path().join("deep/index");
     let wanted = search(&store, &["disk"]);
     let kept = search(&store, &["--index", index.to_str().unwrap(), "disk"]);

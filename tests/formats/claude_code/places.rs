@@ -1,7 +1,10 @@
 //! Where transcripts lie, whose they are, and what lies beside them.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::symlink;
+use std::time::Duration;
+
+use swarmletfs::view::Filter;
 
 use super::*;
 use crate::formats::{checks, fifo};
@@ -375,4 +378,20 @@ fn a_result_in_its_own_file_may_change_there() {
     assert_eq!(seen.text("s", "tool_calls/001_Bash.txt"), "written over in its place\n");
     fs::remove_dir_all(disk.at("p/s/tool-results")).unwrap();
     assert!(Checked::of(&tree).text("s", "tool_calls/001_Bash.txt").starts_with("<persisted-output>"));
+}
+
+#[test]
+fn what_is_not_read_yet_of_a_session_is_told_to_who_sees_it() {
+    let store = TestStore::new();
+    let put = |session: &str| store.write(format!("{PROJECT}/{session}.jsonl"), begun().says("Done.").bytes());
+    put("short");
+    let long = File::options().write(true).open(put("long")).unwrap();
+    // More than is read before anybody is answered.
+    long.set_len(64 << 20).unwrap();
+    let told = |run: Option<&str>| {
+        let filter = Filter { owner: None, run: run.map(str::to_owned) };
+        store.view(Duration::from_secs(3_600), filter).visible().troubles.clone()
+    };
+    let one = ["1 transcript was not read yet for workers that are told inside"];
+    assert_eq!([told(None), told(Some("long")), told(Some("short"))], [&one[..], &one, &[]]);
 }
