@@ -96,7 +96,7 @@ pub struct Time {
 }
 
 /// No file system's clock ticks slower than this, but for a few whose times nobody relies on.
-const TICK_MAX: Duration = Duration::from_secs(1);
+pub const TICK_MAX: Duration = Duration::from_secs(1);
 /// Nor does this machine's, where it gives parts of a second.
 const TICK_HERE: Duration = Duration::from_millis(100);
 
@@ -301,6 +301,29 @@ pub fn read_whole(store: &dyn Store, path: &RelPath, limit: u64) -> Result<Optio
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_is_past_when_the_next_one_has_another_time() {
+        let now = SystemTime::UNIX_EPOCH + Duration::new(1_000, 500_000_000);
+        let at = |secs, nanos| Time { secs, nanos };
+        for (change, here, anywhere) in [
+            (at(1_000, 500_000_000), false, false),
+            (at(1_000, 400_000_001), false, false),
+            (at(1_000, 400_000_000), true, false),
+            (at(999, 500_000_001), true, false),
+            (at(999, 500_000_000), true, true),
+            // Of a clock that gives whole seconds.
+            (at(1_000, 0), false, false),
+            (at(999, 0), true, true),
+            // To come: what changes now is given a time before.
+            (at(1_000, 599_999_999), false, false),
+            (at(1_000, 600_000_000), true, false),
+            (at(1_001, 0), false, false),
+            (at(1_002, 0), true, false),
+        ] {
+            assert_eq!((change.was_at_rest_here(now), change.was_at_rest(now)), (here, anywhere), "{change:?}");
+        }
+    }
 
     #[test]
     fn more_than_memory_holds_is_an_error() {

@@ -143,7 +143,8 @@ impl Tree {
         self.namespace.view().is_replaced()
     }
 
-    /// Whether something is to be read on that was not read in time; see [`Tree::catch_up`]. Says so once.
+    /// Whether something is to be read on that was not read in time; see [`Tree::catch_up`]. Says so to
+    /// one, until that is done.
     pub fn is_behind(&self) -> bool {
         self.namespace.is_behind()
     }

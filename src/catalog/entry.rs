@@ -19,7 +19,9 @@ pub struct Entry {
     pub(super) source: usize,
     pub(super) key: [u8; 16],
     pub(super) glance: Glance,
-    /// Whether nothing that changed since could leave the same glance.
+    /// When the glance was first seen.
+    pub(super) seen: Instant,
+    /// Whether nothing that changed since it was last found to hold could leave the same glance.
     pub(super) at_rest: AtomicBool,
     /// When the glance was last found to hold, if nothing has changed since.
     pub(super) checked: Mutex<Option<Instant>>,
@@ -55,6 +57,11 @@ impl Entry {
     /// Whether more is to be expected of it.
     pub(super) fn is_moving(&self) -> bool {
         !self.worker.status.is_finished() || self.worker.is_torn() || !self.worker.whole
+    }
+
+    /// Whether nothing could have changed since it was looked at last that would not show.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.at_rest.load(Ordering::Relaxed)
     }
 
     /// Whether it was looked at within this time, and nothing has changed since.

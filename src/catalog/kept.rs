@@ -7,7 +7,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -121,7 +120,7 @@ fn part_key(source: &Source, part: u32) -> Key {
 impl Written {
     /// Whether a worker is read the same the next time.
     fn is_worth(entry: &Entry) -> bool {
-        entry.worker.whole && entry.worker.flaws.is_empty() && entry.at_rest.load(Ordering::Relaxed)
+        entry.worker.whole && entry.worker.flaws.is_empty() && entry.is_at_rest()
     }
 
     fn of(entry: &Entry) -> Written {

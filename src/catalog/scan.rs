@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::model::{PassedOver, Reason, Skipped, Words, Worker};
 use crate::name::RelPath;
 use crate::spread::spread;
-use crate::store::Store;
+use crate::store::{Store, TICK_MAX};
 use crate::trace::Glance;
 
 /// A pass, and the first error that kept a store from being listed.
@@ -90,7 +90,9 @@ fn scan_from(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness
         let mut passed = found.passed;
         let known = known(&found.folders, before_of(number).collect());
         let looked = spread(&known, |&(folder, old)| {
-            let held = old.filter(|old| source.is_settled(old, freshness) && old.is_checked(due(old, freshness)));
+            let held = old.filter(|old| {
+                old.is_at_rest() && source.is_settled(old, freshness) && old.is_checked(due(old, freshness))
+            });
             let looked = held.map(|held| Ok(Some(Arc::clone(held))));
             looked.unwrap_or_else(|| look(source, number, folder, old, pass))
         });
@@ -205,9 +207,9 @@ fn see(
 ) -> Result<Option<Arc<Entry>>> {
     let (now, began) = (Instant::now(), SystemTime::now());
     let Some(glance) = source.format.glance(folder, path)? else { return Ok(None) };
-    let at_rest = glance.newest_change.was_at_rest(began);
     let same = old.filter(|old| old.glance.key == glance.key);
-    if let Some(old) = same.filter(|old| old.worker.whole && old.at_rest.load(Ordering::Relaxed)) {
+    let at_rest = glance.newest_change.was_at_rest(began) || same.is_some_and(|old| now >= old.seen + TICK_MAX);
+    if let Some(old) = same.filter(|old| old.worker.whole && old.is_at_rest()) {
         *old.checked.lock() = Some(now);
         return Ok(Some(Arc::clone(old)));
     }
@@ -230,7 +232,18 @@ fn see(
     // What has changed lately may go on to.
     let stirred = Mutex::new(old.and_then(|old| *old.stirred.lock()));
     let (stamp, awaited, at_rest) = (Mutex::default(), AtomicBool::new(false), AtomicBool::new(at_rest));
-    Ok(Some(Arc::new(Entry { worker, source: number, key, glance, at_rest, checked, stamp, stirred, awaited })))
+    Ok(Some(Arc::new(Entry {
+        worker,
+        source: number,
+        key,
+        glance,
+        seen: now,
+        at_rest,
+        checked,
+        stamp,
+        stirred,
+        awaited,
+    })))
 }
 
 /// Changes with everything that a worker tells. What was read as a whole follows from what was glanced at, if that is `new`;

@@ -6,11 +6,14 @@ use std::time::{Duration, Instant, SystemTime};
 use super::survey::{self, FileStat, Look, Moment, Stamp};
 use super::{Catalog, Entry, Freshness, Source};
 use crate::error::Result;
+use crate::store::TICK_MAX;
 
 /// What is held of the state of a worker's files.
 #[derive(Clone)]
 pub(super) struct Surveyed {
     at: Instant,
+    /// When a state of this key was first seen.
+    since: Instant,
     cost: Duration,
     pub(super) stamp: Arc<Stamp>,
     /// Whether a change of anything in it would have been told.
@@ -59,15 +62,19 @@ impl Catalog {
             None => None,
         };
         let (stamp, told) = same.map_or_else(|| look(Look::Whole), Ok)?;
-        // What was made of a version that does not last is of use for as long as that is fresh.
-        let fresh = known.filter(|held| !held.watched && held.at.elapsed() < self.freshness.unfinished);
-        if let Some(held) = fresh.filter(|held| !stamp.lasts() && stamp.is_version_of(&held.stamp)) {
-            return Ok(held.stamp);
-        }
+        // By whatever clock it has its times, what is the same for so long is past.
+        let since = known.filter(|held| held.stamp.key == stamp.key).map_or(at, |held| held.since);
+        let stamp = if at >= since + TICK_MAX { stamp.lasting() } else { stamp };
         // Held until it is put down: a change meanwhile ends it. And of a folder that could not be entered none would be told.
         let now_stirred = entry.stirred.lock();
         let watched = (was_watched || told) && stamp.skipped.unreadable == 0 && *now_stirred == stirred;
-        *entry.stamp.lock() = Some(Surveyed { at, cost: at.elapsed(), stamp: stamp.clone(), watched });
+        let mut held = entry.stamp.lock();
+        // What was made of a version that does not last is of use for as long as that is fresh, also to who looked meanwhile.
+        let fresh = held.as_ref().filter(|held| !held.watched && held.at.elapsed() < self.freshness.unfinished);
+        if let Some(fresh) = fresh.filter(|held| !stamp.lasts() && stamp.is_version_of(&held.stamp)) {
+            return Ok(fresh.stamp.clone());
+        }
+        *held = Some(Surveyed { at, since, cost: at.elapsed(), stamp: stamp.clone(), watched });
         Ok(stamp)
     }
 

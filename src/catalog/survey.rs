@@ -1,5 +1,6 @@
 //! A walk over all files of a worker, which stats and never reads: has anything changed, when, and who may read it.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::digest::digest;
@@ -40,6 +41,11 @@ pub struct Stamp {
 }
 
 impl Stamp {
+    /// The same, known by other means to be of all times in which it has its key.
+    pub(super) fn lasting(self: Arc<Stamp>) -> Arc<Stamp> {
+        if self.lasts() { self } else { Arc::new(Stamp { version: self.key, ..(*self).clone() }) }
+    }
+
     /// Whether these are two looks at one state, which nothing tells apart but when they were made.
     pub(super) fn is_version_of(&self, other: &Stamp) -> bool {
         Stamp { version: other.version, ..self.clone() } == *other

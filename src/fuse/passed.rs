@@ -4,7 +4,6 @@
 //! chosen when it is opened first, and holds until it was closed last.
 
 use std::collections::HashMap;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,8 +67,7 @@ impl Passed {
         match reply.open_backing(file) {
             Ok(id) => Some(Arc::new(id)),
             Err(error) => {
-                // Another error is of this file, as where it lies on a file system that is made of others.
-                if error.kind() == io::ErrorKind::PermissionDenied && self.possible.swap(false, Ordering::Relaxed) {
+                if self.possible.swap(false, Ordering::Relaxed) {
                     info!("files are read by this program, since the kernel may not by itself: {error}");
                 }
                 None

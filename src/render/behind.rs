@@ -17,7 +17,10 @@ impl Renderer {
     pub fn catch_up(&self) -> bool {
         let mut step = Step { catching_up: &self.catching_up, more: false };
         step.more = self.fragments.catch_up(&self.view) || self.index.catch_up(&self.view);
-        step.more
+        let more = step.more;
+        drop(step);
+        // Who fell behind just before that was told that somebody reads on.
+        more || self.is_behind()
     }
 }
 

@@ -134,6 +134,8 @@ impl Fragments {
         self.fetch();
         while let Some(member) = visible.members.get(at).filter(|_| go_on()) {
             at += 1;
+            // One that cannot be made at all must not keep the others from being.
+            *self.catching_up.lock() = Some(at);
             // What cannot be read now is read when it is asked for, and told.
             if let Ok(stamp) = view.stamp(member, false) {
                 self.one(view, member, &stamp, &|| true);

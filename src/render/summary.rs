@@ -133,7 +133,7 @@ fn calls_line(trace: &Trace, unread: u64) -> String {
     )
 }
 
-/// The failed calls always, the others as far as a screen goes, latest last; what is folded is counted.
+/// The latest failed calls, of the others as many as a screen holds, latest last; what is folded is counted.
 fn call_table(trace: &Trace) -> String {
     let mut room = CALLS_MAX;
     let mut failed = FAILED_MAX;

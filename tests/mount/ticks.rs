@@ -39,6 +39,9 @@ impl Drop for Ramfs {
     }
 }
 
+/// Nothing is believed that was not looked at just now.
+const ALWAYS: Freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+
 /// Has a store tell times in whole seconds.
 #[derive(Clone)]
 struct WholeSeconds;
@@ -51,22 +54,21 @@ impl Between for WholeSeconds {
     }
 }
 
-/// The tree of a store that tells times in whole seconds; always fresh.
-fn tree_in_seconds(store: &TestStore) -> Tree {
+/// The tree of a store that tells times in whole seconds.
+fn tree_in_seconds(store: &TestStore, fresh: Freshness) -> Tree {
     let disk = Disk::open(&store.path()).unwrap();
-    let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     let source = Source::over(Arc::new(Through::new(WholeSeconds, Arc::new(disk))), None);
     Tree::new(View::over(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
 }
 
 /// Does it again and again until it was done within one second of the clock.
-fn within_a_second(does: impl Fn()) {
+fn within_a_second<T>(does: impl Fn() -> T) -> T {
     let second = || SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
     eventually("a second that is long enough", || {
         let began = second();
-        does();
-        (second() == began).then_some(())
-    });
+        let done = does();
+        (second() == began).then_some(done)
+    })
 }
 
 /// Does `check` with each of two workers, one at work and one that has finished: with the store, its mount, and the folder
@@ -128,7 +130,7 @@ fn what_is_made_of_a_worker_is_not_of_before_a_change_within_a_tick() {
         store.write("workers/w/tool_calls/001_sh.txt", format!("{said}\n"));
     };
     write("running", "error: old");
-    let tree = tree_in_seconds(&store);
+    let tree = tree_in_seconds(&store, ALWAYS);
     let made = || {
         let [index, summary, evidence, found] =
             ["index.json", "workers/w/summary", "workers/w/evidence.txt", "search/error"].map(|file| text(&tree, file));
@@ -153,7 +155,7 @@ fn who_may_read_what_is_made_is_not_of_before_a_change_within_a_tick() {
     let store = TestStore::new();
     store.worker("w", json!({"status": "success"}));
     let secret = store.write("workers/w/tool_calls/001_sh.txt", "x\n");
-    let tree = tree_in_seconds(&store);
+    let tree = tree_in_seconds(&store, ALWAYS);
     let allow = |mode| fs::set_permissions(&secret, Permissions::from_mode(mode)).unwrap();
     let modes = || {
         ["index.json", "workers/w/summary", "workers/w/evidence.txt", "grep/x", "search/x", "since/0"]
@@ -165,4 +167,19 @@ fn who_may_read_what_is_made_is_not_of_before_a_change_within_a_tick() {
         allow(0o600);
         assert_eq!(modes(), [0o400; 6]);
     });
+}
+
+#[test]
+fn what_lists_a_finished_worker_is_not_for_long_of_before_a_change_within_a_tick() {
+    let store = TestStore::new();
+    let fresh = Freshness { finished: Duration::from_secs(3_600), ..Freshness::default() };
+    let write = |kind: &str| store.worker("w", json!({"status": "success", "task_type": kind}));
+    let tree = within_a_second(|| {
+        write("old");
+        let tree = tree_in_seconds(&store, fresh);
+        assert_eq!(names(&tree, "by/type"), ["old"]);
+        write("new");
+        tree
+    });
+    eventually("the type that was written last", || (names(&tree, "by/type") == ["new"]).then_some(()));
 }

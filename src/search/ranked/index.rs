@@ -94,7 +94,7 @@ pub struct Index {
     disk: Option<(Arc<DiskCache>, String)>,
     /// Whether somebody searched where there was not time for all.
     is_behind: AtomicBool,
-    /// Which worker is next to be read for them, and how much of it was read before, in bytes; none while nobody does.
+    /// Which worker is next to be read for them, and how much of it was read before, in bytes; none once all is.
     catching_up: Mutex<Option<(usize, u64)>>,
     /// Those that made parts before: what they have learnt of words is of use for further ones.
     makers: Mutex<Vec<Maker>>,
@@ -160,6 +160,8 @@ impl Index {
         let visible = view.visible();
         let Some((mut at, mut before)) = *self.catching_up.lock() else { return false };
         while let Some(member) = visible.members.get(at).filter(|_| begun.elapsed() < CATCH_UP) {
+            // One that cannot be read at all must not keep the others from being.
+            *self.catching_up.lock() = Some((at + 1, 0));
             let stamp = view.stamp(member, false);
             let found = stamp.and_then(|stamp| self.of(view, member, &stamp, &|| begun.elapsed() < EACH));
             // What cannot be read now is read when it is asked for, and told. Of what is large the parts that were made are

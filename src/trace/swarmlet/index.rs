@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io::{BufReader, Read};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use rustix::io::Errno;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -21,7 +21,7 @@ use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::model::{Owner, TASK_MAX};
 use crate::name::{Name, RelPath};
-use crate::store::{Kind, Store, Stream};
+use crate::store::{Kind, Store, Stream, TICK_MAX};
 
 /// Where an index can lie, from the store's root. It speaks of the workers in its own folder.
 pub(super) const FILES: [&str; 2] = ["workers/index.json", "index.json"];
@@ -54,8 +54,11 @@ impl IndexEntry {
 /// What one index file says.
 #[derive(Debug, Clone, Default)]
 struct Listing {
-    /// The state of the file that this was read from, and of the list of folders it was read for.
+    /// The state of the file that this was read from, and of the list of folders it was read for; when that was first seen,
+    /// and whether it lasts: within a tick the file may be written once more, and nothing would tell.
     key: [u8; 16],
+    since: Option<Instant>,
+    lasts: bool,
     entries: Arc<Entries>,
 }
 
@@ -119,7 +122,7 @@ const UNREAD: [u8; 16] = [0; 16];
 
 impl Listing {
     fn refresh(&mut self, store: &dyn Store, file: &RelPath, folders: &[RelPath], of_folders: u64) {
-        let began = SystemTime::now();
+        let (now, began) = (Instant::now(), SystemTime::now());
         let meta = match found(store.stat(file)) {
             Ok(meta) => meta.filter(|meta| meta.kind == Kind::File),
             // What was read before stays until it can be told.
@@ -129,13 +132,15 @@ impl Listing {
         hash_meta(&mut hash, meta.as_ref());
         hash.update(&of_folders.to_le_bytes());
         let key = digest(&hash);
-        if key == self.key {
+        if key != self.key {
+            self.since = Some(now);
+        } else if self.lasts {
             return;
         }
+        let is_past = meta.is_none_or(|meta| meta.ctime.was_at_rest(began));
+        self.lasts = is_past || self.since.is_some_and(|since| now >= since + TICK_MAX);
         let read = if meta.is_some() { read(store, file, folders) } else { Ok(Some(Entries::new())) };
-        // Within a tick it may be written once more, and nothing would tell.
-        let at_rest = meta.is_none_or(|meta| meta.ctime.was_at_rest(began));
-        self.key = if read.is_ok() && at_rest { key } else { UNREAD };
+        self.key = if read.is_ok() { key } else { UNREAD };
         // Rewritten in place: half a file now is a whole one soon, and its stat will differ.
         if let Ok(Some(entries)) = read {
             self.entries = Arc::new(entries);
