@@ -1,6 +1,6 @@
 //! The layout of the sources, so that the drawing in lib.rs cannot rot.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -153,18 +153,26 @@ fn test_name(sentence: &str) -> String {
 
 #[test]
 fn every_promise_has_a_test_named_after_it() {
-    let mut tests = BTreeSet::new();
+    // By name, since two may have one, as of grep and of search.
+    let mut tests: BTreeMap<String, usize> = BTreeMap::new();
     for path in sources(&root().join("src")).into_iter().chain(sources(&root().join("tests"))) {
         let text = fs::read_to_string(&path).unwrap();
         for found in text.split("#[test]").skip(1) {
             let Some(name) = found.split("fn ").nth(1).and_then(|rest| rest.split('(').next()) else { continue };
             let is_run = !found.split("fn ").next().unwrap().contains("#[ignore");
-            tests.extend(is_run.then(|| name.to_owned()));
+            *tests.entry(name.to_owned()).or_default() += usize::from(is_run);
         }
     }
     let text = fs::read_to_string(root().join("docs/SEMANTICS.md")).unwrap();
     let promises: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("- ")).collect();
     assert!(promises.len() > 50, "only {} promises were found", promises.len());
-    let untested: Vec<&&str> = promises.iter().filter(|promise| !tests.contains(&test_name(promise))).collect();
+    let mut is_tested = |promise: &&&str| match tests.get_mut(&test_name(promise)) {
+        Some(left @ 1..) => {
+            *left -= 1;
+            true
+        }
+        _ => false,
+    };
+    let untested: Vec<&&str> = promises.iter().filter(|promise| !is_tested(promise)).collect();
     assert!(untested.is_empty(), "promises without a test of their name: {untested:#?}");
 }
