@@ -25,8 +25,8 @@ pub struct Entry {
     pub(super) at_rest: AtomicBool,
     /// When the glance was last found to hold, if nothing has changed since.
     pub(super) checked: Mutex<Option<Instant>>,
-    /// The last survey of all its files, if nothing has changed since.
-    pub(super) stamp: Mutex<Option<Surveyed>>,
+    /// The last survey of all its files, if nothing has changed since. Of most in a large swarm there is none.
+    pub(super) stamp: Mutex<Option<Box<Surveyed>>>,
     /// When it was last found to change though it has finished.
     pub(super) stirred: Mutex<Option<Instant>>,
     /// Whether it has been tried to have it looked at soon after a change of what listing and metadata tell.

@@ -222,6 +222,8 @@ fn see(
         words.share(&mut known);
     }
     words.share(&mut worker);
+    // What was kept says it in bytes of its own.
+    worker.root.clone_from(path);
     drop(words);
     if let Some(old) = same.filter(|old| old.worker == worker) {
         old.at_rest.store(at_rest, Ordering::Relaxed);

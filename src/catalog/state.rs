@@ -74,7 +74,7 @@ impl Catalog {
         if let Some(fresh) = fresh.filter(|held| !stamp.lasts() && stamp.is_version_of(&held.stamp)) {
             return Ok(fresh.stamp.clone());
         }
-        *held = Some(Surveyed { at, since, cost: at.elapsed(), stamp: stamp.clone(), watched });
+        *held = Some(Box::new(Surveyed { at, since, cost: at.elapsed(), stamp: stamp.clone(), watched }));
         Ok(stamp)
     }
 

@@ -13,8 +13,9 @@ pub type Word = Arc<str>;
 pub struct Words(HashSet<Word>);
 
 impl Words {
-    /// Has a worker hold the words that were said before instead of its own.
+    /// Has a worker hold the words that were said before instead of its own, and no room for more.
     pub fn share(&mut self, worker: &mut Worker) {
+        worker.tags.shrink_to_fit();
         for word in said(worker) {
             match self.0.get(word) {
                 Some(before) => *word = before.clone(),
@@ -46,8 +47,10 @@ mod tests {
             ..Worker::named(Name::new(id).unwrap(), RelPath::parse(id).unwrap())
         };
         let (mut words, mut a, mut b) = (Words::default(), worker("a", "1"), worker("b", "2"));
+        a.tags.reserve(100);
         [&mut a, &mut b].into_iter().for_each(|worker| words.share(worker));
         assert_eq!([&a, &b], [&worker("a", "1"), &worker("b", "2")]);
+        assert!(a.tags.capacity() < 100);
         let held = |worker: &Worker| {
             let owner = worker.owner.as_ref().map(|owner| &owner.0);
             [owner, worker.run.as_ref(), worker.tags.first(), worker.tags.last()].map(|word| word.unwrap().as_ptr())
