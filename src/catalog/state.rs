@@ -24,7 +24,7 @@ impl Catalog {
     /// The state of all files of a worker: at most a second old if `closely` or if the worker is unfinished, else as
     /// old as a finished worker may be shown. Of one that is watched, the state it is in.
     pub fn stamp(&self, entry: &Arc<Entry>, closely: bool) -> Result<Arc<Stamp>> {
-        let held = entry.stamp.lock().clone();
+        let held = entry.stamp.lock().as_deref().cloned();
         let fresh_of = |held: &Surveyed| {
             // What could not be read may be readable by now.
             let moving = held.stamp.skipped.unreadable > 0 || !held.stamp.lasts() || closely && !held.watched;
@@ -40,7 +40,7 @@ impl Catalog {
     pub fn stamp_now(&self, entry: &Arc<Entry>) -> Result<Arc<Stamp>> {
         let (at, stirred) = (Instant::now(), *entry.stirred.lock());
         let moment = self.moment(entry);
-        let known = entry.stamp.lock().clone();
+        let known = entry.stamp.lock().as_deref().cloned();
         let was_watched = known.as_ref().is_some_and(|held| held.watched);
         let tells = self.sources.get(entry.source).is_some_and(Source::tells);
         let watched = self.watched.get().filter(|_| !was_watched && tells && self.is_settled(entry));
