@@ -102,6 +102,7 @@ impl Snapshot {
 }
 
 /// A worker that is known anew, in its place.
+#[derive(Clone)]
 pub struct Change {
     /// As it was.
     pub old: Arc<Entry>,

@@ -388,6 +388,23 @@ mod tests {
     }
 
     #[test]
+    fn a_change_is_shown_though_nothing_has_changed_since() {
+        let store = Arc::new(Memory::new());
+        write(&store, "running");
+        let view = view(&store);
+        let status = |view: &View| view.visible().members.first().map(|member| member.entry.worker.status);
+        assert_eq!(status(&view), Some(Status::Running));
+        // Another reader looks twice before this one.
+        let look = || drop((view.catalog.current_now(), view.catalog.current_now()));
+        write(&store, "success");
+        look();
+        assert_eq!(status(&view), Some(Status::Completed));
+        store.remove(&RelPath::parse("workers/w").unwrap());
+        look();
+        assert_eq!(status(&view), None);
+    }
+
+    #[test]
     fn a_worker_that_changes_in_its_place_changes_nothing_else() {
         let store = Arc::new(Memory::new());
         let write = |id: &str, more: &str| {

@@ -125,6 +125,8 @@ fn scan_from(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness
             || before.unread != unread
     });
     let generation = before.map_or(0, |before| before.generation) + u64::from(changed);
+    // Who has not seen this generation yet goes by what became of the one before.
+    let changes = if changed { changes } else { before.and_then(|before| before.changes.clone()) };
     let (passed, cost) = (all_passed, taken.elapsed());
     let snapshot = Snapshot { generation, entries, skipped, passed, troubles, unread, changes, taken, cost };
     Scanned { snapshot, error: first_error }
