@@ -10,6 +10,7 @@
 
 mod entry;
 mod kept;
+mod packed;
 mod scan;
 mod source;
 mod state;
@@ -220,7 +221,7 @@ impl Catalog {
         for (at, old) in held_ones.filter(|(_, entry)| places.contains(&Arc::as_ptr(entry))).take(places.len()) {
             found += 1;
             let Some(source) = self.sources.get(old.source) else { continue };
-            let now = match scan::look(source, old.source, &old.worker.root, Some(old), &pass) {
+            let now = match scan::look(source, old.source, &old.root, Some(old), &pass) {
                 Ok(Some(now)) if Arc::ptr_eq(&now, old) => continue,
                 Ok(now) => now,
                 Err(error) if error.is_nowhere() => None,
@@ -269,8 +270,8 @@ impl Catalog {
     /// of a worker, and above all whose it is, was read in this one.
     pub fn folder(&self, entry: &Entry) -> Result<Box<dyn Store>> {
         let source = self.sources.get(entry.source).ok_or(Error::NotFound)?;
-        let folder = source.format.enter(&*source.store, &entry.worker.root)?;
-        if folder.identity()? == entry.glance.identity { Ok(folder) } else { Err(Error::NotFound) }
+        let folder = source.format.enter(&*source.store, &entry.root)?;
+        if folder.identity()? == entry.glanced.identity { Ok(folder) } else { Err(Error::NotFound) }
     }
 
     /// From now on, [`Catalog::backing`] opens files, where that can be done. Errors: why it cannot.
@@ -281,7 +282,7 @@ impl Catalog {
     /// Opens a file of a worker so that the kernel may read it by itself; see [`Store::backing`].
     pub fn backing(&self, entry: &Entry, path: &RelPath) -> Result<Option<OwnedFd>> {
         match self.sources.get(entry.source) {
-            Some(source) => source.store.backing(&entry.worker.root.join_path(path)),
+            Some(source) => source.store.backing(&entry.root.join_path(path)),
             None => Ok(None),
         }
     }
@@ -300,7 +301,7 @@ impl Catalog {
             Some(source) => {
                 let folder = self.folder(entry)?;
                 let place = Place { folder: &*folder, outputs: source.outputs.as_deref() };
-                source.format.record(place, &entry.worker, go_on)
+                source.format.record(place, &entry.worker(), go_on)
             }
             None => Err(Error::NotFound),
         }

@@ -145,7 +145,7 @@ pub enum Flaw {
     NoMessages,
 }
 
-/// A worker as listing and metadata tell: what is kept in memory for every worker of a store.
+/// A worker as listing and metadata tell.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Worker {
     /// The folder's name in the store.
@@ -223,13 +223,18 @@ impl Worker {
 
     /// Whether its metadata could not be read, or not as JSON.
     pub fn is_torn(&self) -> bool {
-        self.flaws.iter().any(|flaw| matches!(flaw, Flaw::BadMetadata { .. }))
+        is_torn(&self.flaws)
     }
 
     /// Whether this, or what it was before its metadata was torn, was read from metadata.
     pub fn has_record(&self) -> bool {
         !self.flaws.iter().any(|flaw| matches!(flaw, Flaw::NoMetadata | Flaw::BadMetadata { kept: false, .. }))
     }
+}
+
+/// Whether a worker with these flaws is one whose metadata could not be read, or not as JSON.
+pub fn is_torn(flaws: &[Flaw]) -> bool {
+    flaws.iter().any(|flaw| matches!(flaw, Flaw::BadMetadata { .. }))
 }
 
 /// The longest task, summary or error, in bytes, that is kept for every worker.

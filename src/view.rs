@@ -261,7 +261,7 @@ impl View {
             return Ok(record);
         }
         let record = self.catalog.record(&member.entry, go_on)?;
-        if !visible::admits(&self.filter, &record.worker) {
+        if !visible::admits(&self.filter, record.worker.owner.as_ref(), record.worker.run.as_ref()) {
             return Err(Error::NotFound);
         }
         let record = Arc::new(record);
@@ -383,8 +383,8 @@ mod tests {
         let name = Name::new("w").unwrap();
         let member = view.worker(&name).unwrap();
         write(&store, "success");
-        assert_eq!(view.worker(&name).unwrap().entry.worker.status, Status::Running);
-        assert_eq!(view.worker_now(&member).unwrap().entry.worker.status, Status::Completed);
+        assert_eq!(view.worker(&name).unwrap().entry.status, Status::Running);
+        assert_eq!(view.worker_now(&member).unwrap().entry.status, Status::Completed);
     }
 
     #[test]
@@ -392,7 +392,7 @@ mod tests {
         let store = Arc::new(Memory::new());
         write(&store, "running");
         let view = view(&store);
-        let status = |view: &View| view.visible().members.first().map(|member| member.entry.worker.status);
+        let status = |view: &View| view.visible().members.first().map(|member| member.entry.status);
         assert_eq!(status(&view), Some(Status::Running));
         // Another reader looks twice before this one.
         let look = || drop((view.catalog.current_now(), view.catalog.current_now()));
@@ -424,7 +424,7 @@ mod tests {
         assert!(after.generation > before.generation && after.shares_places(&before));
         let run = &after.runs.values().next().unwrap().members;
         for member in [&after.get(&b).unwrap(), &after.members[1], &run[1], &after.children(&a)[0]] {
-            assert_eq!((&member.name, member.entry.worker.status), (&b, Status::Failed));
+            assert_eq!((&member.name, member.entry.status), (&b, Status::Failed));
         }
         // Where it has another place, all is made again.
         write("a", later);
@@ -449,7 +449,7 @@ mod tests {
         let visible = View::over(stores, Freshness::default(), Filter::default()).unwrap().visible();
         let of = |name: &str| {
             let member = visible.get(&Name::new(name).unwrap()).unwrap();
-            (member.entry.worker.id.0.display(), member.entry.source())
+            (member.entry.id.0.display(), member.entry.source())
         };
         assert_eq!(visible.members.len(), 4);
         assert_eq!(

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use tracing::warn;
 
+use super::entry::{Glanced, Looked};
 use super::kept::Kept;
 use super::watched::Watched;
 use super::{Change, Entry, Freshness, Snapshot, Source};
@@ -55,9 +56,7 @@ pub(super) fn scan_first(sources: &[Source], freshness: Freshness) -> Scanned {
 pub(super) fn scan(sources: &[Source], before: &Snapshot, freshness: Freshness, watched: Option<&Watched>) -> Scanned {
     let pass = Pass::over(watched);
     // Who comes next says much the same as who came last.
-    if let Some(last) = before.entries.last() {
-        pass.words.lock().share(&mut last.worker.clone());
-    }
+    before.entries.last().iter().for_each(|last| last.teach(&mut pass.words.lock()));
     scan_from(sources, Some(before), freshness, &pass)
 }
 
@@ -136,11 +135,11 @@ fn scan_from(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness
 fn known<'a>(folders: &'a [RelPath], before: Vec<&'a Arc<Entry>>) -> Vec<(&'a RelPath, Option<&'a Arc<Entry>>)> {
     // Most often they are the same in the same order, but for those that are no workers.
     let mut rest = before.iter().copied().peekable();
-    let in_order = folders.iter().map(|folder| (folder, rest.next_if(|entry| entry.worker.root == *folder))).collect();
+    let in_order = folders.iter().map(|folder| (folder, rest.next_if(|entry| entry.root == *folder))).collect();
     if rest.peek().is_none() {
         return in_order;
     }
-    let by_root: HashMap<&RelPath, &Arc<Entry>> = before.into_iter().map(|entry| (&entry.worker.root, entry)).collect();
+    let by_root: HashMap<&RelPath, &Arc<Entry>> = before.into_iter().map(|entry| (&entry.root, entry)).collect();
     folders.iter().map(|folder| (folder, by_root.get(folder).copied())).collect()
 }
 
@@ -154,7 +153,7 @@ fn changes(before: &[Arc<Entry>], now: &[Arc<Entry>]) -> Option<Vec<Change>> {
     }
     let mut changes = Vec::new();
     for (old, new) in before.iter().zip(now).filter(|(old, new)| !Arc::ptr_eq(old, new)) {
-        if (old.source, &old.worker.root) != (new.source, &new.worker.root) {
+        if (old.source, &old.root) != (new.source, &new.root) {
             return None;
         }
         if changes.len() == FEW {
@@ -209,45 +208,31 @@ fn see(
 ) -> Result<Option<Arc<Entry>>> {
     let (now, began) = (Instant::now(), SystemTime::now());
     let Some(glance) = source.format.glance(folder, path)? else { return Ok(None) };
-    let same = old.filter(|old| old.glance.key == glance.key);
-    let at_rest = glance.newest_change.was_at_rest(began) || same.is_some_and(|old| now >= old.seen + TICK_MAX);
-    if let Some(old) = same.filter(|old| old.worker.whole && old.is_at_rest()) {
-        *old.checked.lock() = Some(now);
+    let same = old.filter(|old| old.glanced.key == glance.key);
+    let at_rest = glance.newest_change.was_at_rest(began) || same.is_some_and(|old| now >= old.glanced.seen + TICK_MAX);
+    if let Some(old) = same.filter(|old| old.whole && old.is_at_rest()) {
+        old.check(now);
         return Ok(Some(Arc::clone(old)));
     }
     // Another folder under the old name has nothing to do with what was there before.
-    let last_good = old.filter(|old| old.glance.identity == glance.identity).map(|old| &old.worker);
+    let same_folder = old.filter(|old| old.glanced.identity == glance.identity);
+    let last_good = same_folder.map(|old| old.worker());
     let kept = pass.kept.get(number).and_then(|kept| kept.take(path, glance.key));
-    let mut worker = kept.unwrap_or_else(|| source.format.worker(folder, path, last_good));
-    let mut words = pass.words.lock();
-    if let Some(mut known) = last_good.cloned() {
-        words.share(&mut known);
-    }
-    words.share(&mut worker);
-    // What was kept says it in bytes of its own.
-    worker.root.clone_from(path);
-    drop(words);
-    if let Some(old) = same.filter(|old| old.worker == worker) {
+    let worker = kept.unwrap_or_else(|| source.format.worker(folder, path, last_good.as_ref()));
+    if let Some(old) = same.filter(|_| last_good.is_some_and(|known| known == worker)) {
         old.at_rest.store(at_rest, Ordering::Relaxed);
-        *old.checked.lock() = Some(now);
+        old.check(now);
         return Ok(Some(Arc::clone(old)));
     }
-    let (key, checked) = (key(&glance, same.is_none(), &worker), Mutex::new(Some(now)));
+    let key = key(&glance, same.is_none(), &worker);
+    let glanced = Glanced { identity: glance.identity, key: glance.key, newest: glance.newest, seen: now };
     // What has changed lately may go on to.
-    let stirred = Mutex::new(old.and_then(|old| *old.stirred.lock()));
-    let (stamp, awaited, at_rest) = (Mutex::default(), AtomicBool::new(false), AtomicBool::new(at_rest));
-    Ok(Some(Arc::new(Entry {
-        worker,
-        source: number,
-        key,
-        glance,
-        seen: now,
-        at_rest,
-        checked,
-        stamp,
-        stirred,
-        awaited,
-    })))
+    let stirred = old.and_then(|old| old.looked.lock().stirred);
+    let looked = Looked { checked: Some(now), stirred, surveyed: None };
+    let mut words = pass.words.lock();
+    same_folder.iter().for_each(|old| old.teach(&mut words));
+    let entry = Entry::new(worker, (number, path), (key, glanced, at_rest), looked, &mut words);
+    Ok(Some(Arc::new(entry)))
 }
 
 /// Changes with everything that a worker tells. What was read as a whole follows from what was glanced at, if that is `new`;

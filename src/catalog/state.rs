@@ -24,7 +24,7 @@ impl Catalog {
     /// The state of all files of a worker: at most a second old if `closely` or if the worker is unfinished, else as
     /// old as a finished worker may be shown. Of one that is watched, the state it is in.
     pub fn stamp(&self, entry: &Arc<Entry>, closely: bool) -> Result<Arc<Stamp>> {
-        let held = entry.stamp.lock().as_deref().cloned();
+        let held = entry.looked.lock().surveyed.as_deref().cloned();
         let fresh_of = |held: &Surveyed| {
             // What could not be read may be readable by now.
             let moving = held.stamp.skipped.unreadable > 0 || !held.stamp.lasts() || closely && !held.watched;
@@ -38,9 +38,11 @@ impl Catalog {
 
     /// The state of all files of a worker as it is now.
     pub fn stamp_now(&self, entry: &Arc<Entry>) -> Result<Arc<Stamp>> {
-        let (at, stirred) = (Instant::now(), *entry.stirred.lock());
-        let moment = self.moment(entry);
-        let known = entry.stamp.lock().as_deref().cloned();
+        let (at, moment) = (Instant::now(), self.moment(entry));
+        let (stirred, known) = {
+            let looked = entry.looked.lock();
+            (looked.stirred, looked.surveyed.as_deref().cloned())
+        };
         let was_watched = known.as_ref().is_some_and(|held| held.watched);
         let tells = self.sources.get(entry.source).is_some_and(Source::tells);
         let watched = self.watched.get().filter(|_| !was_watched && tells && self.is_settled(entry));
@@ -66,15 +68,15 @@ impl Catalog {
         let since = known.filter(|held| held.stamp.key == stamp.key).map_or(at, |held| held.since);
         let stamp = if at >= since + TICK_MAX { stamp.lasting() } else { stamp };
         // Held until it is put down: a change meanwhile ends it. And of a folder that could not be entered none would be told.
-        let now_stirred = entry.stirred.lock();
-        let watched = (was_watched || told) && stamp.skipped.unreadable == 0 && *now_stirred == stirred;
-        let mut held = entry.stamp.lock();
+        let mut looked = entry.looked.lock();
+        let watched = (was_watched || told) && stamp.skipped.unreadable == 0 && looked.stirred == stirred;
         // What was made of a version that does not last is of use for as long as that is fresh, also to who looked meanwhile.
-        let fresh = held.as_ref().filter(|held| !held.watched && held.at.elapsed() < self.freshness.unfinished);
+        let fresh =
+            looked.surveyed.as_ref().filter(|held| !held.watched && held.at.elapsed() < self.freshness.unfinished);
         if let Some(fresh) = fresh.filter(|held| !stamp.lasts() && stamp.is_version_of(&held.stamp)) {
             return Ok(fresh.stamp.clone());
         }
-        *held = Some(Box::new(Surveyed { at, since, cost: at.elapsed(), stamp: stamp.clone(), watched }));
+        looked.surveyed = Some(Box::new(Surveyed { at, since, cost: at.elapsed(), stamp: stamp.clone(), watched }));
         Ok(stamp)
     }
 

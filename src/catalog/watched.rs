@@ -128,7 +128,7 @@ impl Watched {
         let mut folders = self.folders.lock();
         let told = if believed { Told::Everything } else { Told::Written };
         let Some(id) = self.watch.add(place.as_fd(), told) else { return false };
-        let of = (entry.source, entry.worker.root.clone());
+        let of = (entry.source, entry.root.clone());
         folders.put(id, Folder { of, entry: Arc::downgrade(entry), believed });
         self.watch.counted(folders.by_id.len());
         true

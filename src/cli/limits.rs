@@ -6,8 +6,10 @@ use std::process::Command;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
-/// How the system's allocator is told how many heaps to have.
-const HEAPS: &str = "MALLOC_ARENA_MAX";
+/// How the system's allocator is told how many heaps to have,
+const HEAPS: (&str, &str) = ("MALLOC_ARENA_MAX", "2");
+/// and from how many bytes on something is given memory of its own, which goes back once it is not needed.
+const OWN_MEMORY: (&str, &str) = ("MALLOC_MMAP_THRESHOLD_", "131072");
 
 /// Lets this process have as many files open as it may: every file of a worker that is open through the mount is one.
 pub(super) fn raise_open_files() {
@@ -17,17 +19,18 @@ pub(super) fn raise_open_files() {
     }
 }
 
-/// Starts this program again with few heaps. glibc gives every thread one of its own, of which each keeps what it was
-/// used for once: together up to half as much again as what is in use, and 64 MiB of address space each, which is more than a
-/// common limit. That can be told only to a process that begins.
+/// Starts this program again with few heaps that are given nothing large. glibc gives every thread one of its own, of which
+/// each keeps what it was used for once: together up to half as much again as what is in use, and 64 MiB of address space
+/// each, which is more than a common limit. And with each large thing that is given back, larger ones go to the heaps
+/// from then on, and leave holes there: a fifth of what 100,000 workers take. That can be told only to a process that begins.
 pub(super) fn make_do_with_few_heaps() {
-    if std::env::var_os(HEAPS).is_some() {
+    if std::env::var_os(HEAPS.0).is_some() {
         return;
     }
     if let Ok(program) = std::env::current_exe() {
         let mut arguments = std::env::args_os();
         let mut command = Command::new(program);
-        command.arg0(arguments.next().unwrap_or_default()).args(arguments).env(HEAPS, "2");
+        command.arg0(arguments.next().unwrap_or_default()).args(arguments).envs([HEAPS, OWN_MEMORY]);
         // Returns only if it failed; then it goes on as it is.
         let _ = command.exec();
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::text::one_line;
 use crate::catalog::Stamp;
-use crate::model::{Flaw, Outcome, Output, Record, Status, Trace, Unanswered, Unused, Worker};
+use crate::model::{Flaw, Outcome, Output, Record, Status, Trace, Unanswered, Unused};
 use crate::store::Time;
 
 /// A worker that completed without a word of its own.
@@ -43,10 +43,10 @@ const SILENT: Duration = Duration::from_secs(15 * 60);
 /// Its name. It is found among many workers alone: of one, there is nothing to measure it against but a clock.
 pub(super) const SILENT_NAME: &str = "silent";
 
-/// For how long a worker that wrote last at `last` has been silent, where `newest` is the newest time of all.
-pub(super) fn silent(worker: &Worker, last: Time, newest: Time) -> Option<Duration> {
+/// For how long a worker of this status that wrote last at `last` has been silent, where `newest` is the newest time of all.
+pub(super) fn silent(status: Status, last: Time, newest: Time) -> Option<Duration> {
     let since = Duration::from_secs(u64::try_from(newest.secs.saturating_sub(last.secs)).unwrap_or_default());
-    (!worker.status.is_finished() && worker.status != Status::Unknown && since >= SILENT).then_some(since)
+    (!status.is_finished() && status != Status::Unknown && since >= SILENT).then_some(since)
 }
 
 /// All checks that found something. `missing` tells which files that it names in its final words are not there.

@@ -16,6 +16,7 @@ use percent_encoding::percent_decode;
 use super::Renderer;
 use super::fragment::Fragment;
 use super::fragments::Found;
+use crate::catalog::Entry;
 use crate::error::{Error, Result};
 use crate::model::{When, Word, Worker};
 use crate::name::{Name, to_file_name};
@@ -96,15 +97,15 @@ impl Facet {
     }
 
     /// What a worker has of it. `fragment` is what is known of one that must be looked into.
-    fn of<'a>(self, worker: &'a Worker, fragment: Option<&'a Fragment>) -> Vec<Cow<'a, str>> {
-        let one = |word: &'a Option<Word>| word.iter().map(|word| Cow::Borrowed(&**word)).collect();
+    fn of<'a>(self, entry: &'a Entry, fragment: Option<&'a Fragment>) -> Vec<Cow<'a, str>> {
+        let all = |words: &[Word]| words.iter().map(|word| Cow::Owned(word.to_string())).collect();
         match self {
-            Facet::Status => vec![Cow::Borrowed(worker.status.as_str())],
-            Facet::Type => one(&worker.task_type),
-            Facet::Tag => worker.tags.iter().map(|tag| Cow::Borrowed(&**tag)).collect(),
-            Facet::Job => one(&worker.job),
-            Facet::Run => one(&worker.run),
-            Facet::Day => day(worker).map(Cow::Owned).into_iter().collect(),
+            Facet::Status => vec![Cow::Borrowed(entry.status.as_str())],
+            Facet::Run => entry.run.iter().map(|run| Cow::Borrowed(&**run)).collect(),
+            Facet::Type => all(entry.worker().task_type.as_slice()),
+            Facet::Tag => all(&entry.worker().tags),
+            Facet::Job => all(entry.worker().job.as_slice()),
+            Facet::Day => day(&entry.worker()).map(Cow::Owned).into_iter().collect(),
             Facet::Outcome => fragment.iter().map(|fragment| Cow::Borrowed(fragment.outcome.as_str())).collect(),
             Facet::Tool => {
                 let tools = fragment.into_iter().flat_map(|fragment| &fragment.tools);
@@ -114,16 +115,17 @@ impl Facet {
     }
 
     /// The word of its own for it, which answers and is not listed.
-    fn word(self, worker: &Worker) -> Option<Cow<'_, str>> {
-        worker.status_source.as_deref().filter(|_| self == Facet::Status).map(Cow::Borrowed)
+    fn word(self, entry: &Entry) -> Option<Word> {
+        if self == Facet::Status { entry.worker().status_source } else { None }
     }
 
     /// Whether a worker has this value.
-    fn has(self, value: &Value, worker: &Worker, fragment: Option<&Fragment>) -> bool {
+    fn has(self, value: &Value, entry: &Entry, fragment: Option<&Fragment>) -> bool {
         match value {
             Value::Unread => self.needs_a_look() && fragment.is_none(),
             Value::Said(text) => {
-                self.of(worker, fragment).into_iter().chain(self.word(worker)).any(|value| *value == **text)
+                self.of(entry, fragment).iter().any(|value| **value == **text)
+                    || self.word(entry).is_some_and(|word| word == *text)
             }
         }
     }
@@ -186,8 +188,7 @@ impl Selection {
     }
 
     fn admits(&self, (member, fragment): &Seen) -> bool {
-        let (worker, fragment) = (&member.entry.worker, fragment.as_deref());
-        self.picks.iter().all(|(facet, value)| facet.has(value, worker, fragment))
+        self.picks.iter().all(|(facet, value)| facet.has(value, &member.entry, fragment.as_deref()))
     }
 }
 
@@ -203,10 +204,14 @@ impl Groups {
     fn of(facet: Facet, visible: &Visible) -> Groups {
         let mut members: HashMap<Arc<str>, Vec<Arc<Member>>> = HashMap::new();
         for member in &visible.members {
-            let worker = &member.entry.worker;
-            let values: BTreeSet<Cow<'_, str>> = facet.of(worker, None).into_iter().chain(facet.word(worker)).collect();
+            let word = facet.word(&member.entry);
+            let mut values: BTreeSet<Cow<'_, str>> = facet.of(&member.entry, None).into_iter().collect();
+            values.extend(word.as_deref().map(Cow::Borrowed));
             for value in values {
-                members.entry(value.into()).or_default().push(member.clone());
+                match members.get_mut(&*value) {
+                    Some(members) => members.push(member.clone()),
+                    None => drop(members.insert(value.into(), vec![member.clone()])),
+                }
             }
         }
         let always = facet.always().iter().map(|value| Arc::from(*value));
@@ -253,7 +258,7 @@ impl Renderer {
             if fragment.is_none() && facet.needs_a_look() {
                 values.insert(Value::Unread);
             }
-            let said = facet.of(&member.entry.worker, fragment.as_deref());
+            let said = facet.of(&member.entry, fragment.as_deref());
             values.extend(said.into_iter().map(|value| Value::Said(value.into())));
         }
         let pick = |value: Value| Some((facet.file_name(&value), selection.with(facet, value)?));
@@ -282,7 +287,7 @@ impl Renderer {
         let always = facet.always().iter().find(|text| is_named(text)).map(|text| Value::Said((*text).into()));
         always.or_else(|| {
             self.seen(&Selection::default(), Some(facet)).into_iter().find_map(|(member, fragment)| {
-                let mut values = facet.of(&member.entry.worker, fragment.as_deref()).into_iter();
+                let mut values = facet.of(&member.entry, fragment.as_deref()).into_iter();
                 values.find(|value| is_named(value)).map(|value| Value::Said(value.into()))
             })
         })
@@ -300,10 +305,7 @@ impl Renderer {
         let mut seen = self.looked(self.candidates(selection), look);
         seen.retain(|seen| selection.admits(seen));
         if let Some(most) = selection.latest {
-            let place = |(member, _): &Seen| {
-                let worker = &member.entry.worker;
-                (worker.created_at.timestamp(), member.entry.newest(), member.name.clone())
-            };
+            let place = |(member, _): &Seen| (member.entry.created_at, member.entry.newest(), member.name.clone());
             seen.sort_by_cached_key(|seen| Reverse(place(seen)));
             seen.truncate(most);
         }

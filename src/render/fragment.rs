@@ -1,5 +1,6 @@
 //! What files about many workers need of one: made once for each state of the worker, then kept.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -23,9 +24,17 @@ pub(super) struct Row<'a> {
 
 impl Row<'_> {
     /// What its metadata tells, of the same moment as the rest.
-    pub(super) fn worker(&self) -> &Worker {
-        let later = self.fragment.as_ref().and_then(|fragment| fragment.worker.as_deref());
-        later.unwrap_or(&self.member.entry.worker)
+    pub(super) fn worker(&self) -> Cow<'_, Worker> {
+        self.later().map_or_else(|| Cow::Owned(self.member.entry.worker()), Cow::Borrowed)
+    }
+
+    /// How far it is, likewise.
+    pub(super) fn status(&self) -> Status {
+        self.later().map_or(self.member.entry.status, |worker| worker.status)
+    }
+
+    fn later(&self) -> Option<&Worker> {
+        self.fragment.as_ref()?.worker.as_deref()
     }
 
     /// What the evidence of many workers needs of this one.
@@ -39,7 +48,7 @@ impl Row<'_> {
         // Saying nothing at the end is no claim; in a list of many it would bury those who claim too much.
         let checks = self.fragment.as_ref()?.checks.iter().map(|check| &*check.name);
         let names: BTreeSet<&str> = checks.filter(|name| *name != NO_FINAL_WORDS).collect();
-        let claims = self.worker().status == Status::Completed && !names.is_empty();
+        let claims = self.status() == Status::Completed && !names.is_empty();
         claims.then(|| names.into_iter().collect::<Vec<_>>().join(", "))
     }
 }
@@ -80,7 +89,7 @@ impl Fragment {
         let failed = (outcome == Outcome::Failed).then(|| evidence::cause(view, member, record));
         let (cause, read) = failed.unwrap_or_else(|| (String::new(), true));
         Fragment {
-            worker: (record.worker != member.entry.worker).then(|| Box::new(record.worker.clone())),
+            worker: (record.worker != member.entry.worker()).then(|| Box::new(record.worker.clone())),
             outcome,
             calls: trace.calls.len(),
             failed: trace.count(Outcome::Failed),

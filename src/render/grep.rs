@@ -90,7 +90,7 @@ impl Renderer {
         };
         let mut members: Vec<(&Arc<Member>, &Result<Arc<Stamp>>)> = stamped.iter().map(|(m, s)| (m, s)).collect();
         // Where there is not time for all, those are searched of which it is known that they failed.
-        members.sort_by_key(|(member, _)| member.entry.worker.status != Status::Failed);
+        members.sort_by_key(|(member, _)| member.entry.status != Status::Failed);
         let found = spread(&members, |(member, stamp)| self.found(member, stamp, &pattern, &until(7)));
         let mut searched = Searched::default();
         let (mut with_hits, mut hits): (Stamped, Vec<Vec<Hits>>) = (Vec::new(), Vec::new());
@@ -216,7 +216,7 @@ impl Renderer {
 fn candidates(of: &Stamped, known: &[fragments::Found], hits: Vec<Vec<Hits>>) -> Vec<Candidate> {
     let mut files = Vec::new();
     for (turn, (((member, _), known), hits)) in of.iter().zip(known).zip(hits).enumerate() {
-        let says_failed = member.entry.worker.status == Status::Failed;
+        let says_failed = member.entry.status == Status::Failed;
         let unknown = if says_failed { Outcome::Failed } else { Outcome::Unknown };
         let outcome = known.fragment().map_or(unknown, |fragment| fragment.outcome);
         let place = place(&member.name);

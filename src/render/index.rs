@@ -96,14 +96,15 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[fragmen
     let mut out = String::from("{\"workers\":[");
     for (at, one) in rows.iter().enumerate() {
         out.push_str(if at == 0 { "\n" } else { ",\n" });
-        let mut row = row(one.member, one.worker(), one.fragment.as_deref(), one.stamp.as_deref());
+        let worker = one.worker();
+        let mut row = row(one.member, &worker, one.fragment.as_deref(), one.stamp.as_deref());
         let last = one.stamp.as_ref().map_or(newest, |stamp| stamp.newest);
-        row.checks.extend(checks::silent(one.worker(), last, newest).map(|_| checks::SILENT_NAME));
+        row.checks.extend(checks::silent(worker.status, last, newest).map(|_| checks::SILENT_NAME));
         out.push_str(&json(serde_json::to_string(&row)));
     }
     let active = rows.iter().filter(|row| {
         use crate::model::Status::{Created, Running};
-        matches!(row.worker().status, Created | Running)
+        matches!(row.status(), Created | Running)
     });
     let tail = SwarmTail {
         run_id: run.map(|run| run.id.as_str()),

@@ -200,8 +200,7 @@ fn remember<'a>(workers: impl Iterator<Item = (&'a Member, Option<Key>)>) -> Mem
     let mut hash = blake3::Hasher::new();
     for (member, key) in workers {
         memory = memory.and(order(&member.name));
-        let worker = &member.entry.worker;
-        let status = if worker.is_torn() { "" } else { worker.status.as_str() };
+        let status = if member.entry.is_torn() { "" } else { member.entry.status.as_str() };
         hash.update(member.name.as_bytes());
         hash.update(format!("\0{status}\0").as_bytes());
         hash.update(&key.unwrap_or_default());
@@ -297,7 +296,7 @@ fn line(view: &View, looked: &Looked, from: u64, is_new: bool, complete: &mut bo
     // Only now: a status that is older than the files would not be told again.
     let member = view.worker_now(&looked.member).ok()?;
     *complete &= Arc::ptr_eq(&member.entry, &looked.member.entry);
-    let status = member.entry.worker.status;
+    let status = member.entry.status;
     let what = match status.is_finished() {
         _ if is_new => "new",
         true => "finished",

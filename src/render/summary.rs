@@ -184,7 +184,7 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>
     let statuses: Vec<String> = [Status::Failed, Status::Running, Status::Created, Status::Unknown, Status::Completed]
         .into_iter()
         .filter_map(|status| {
-            let n = rows.iter().filter(|row| row.worker().status == status).count();
+            let n = rows.iter().filter(|row| row.status() == status).count();
             (n > 0).then(|| format!("{n} {status}"))
         })
         .collect();
@@ -214,14 +214,14 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>
     list(&mut out, "claim success, with checks", doubtful.collect());
     let mut moving: Vec<(&Row<'_>, Time)> = rows
         .iter()
-        .filter(|row| !row.worker().status.is_finished())
+        .filter(|row| !row.status().is_finished())
         .map(|row| (row, row.stamp.as_ref().map(|stamp| stamp.newest).unwrap_or_default()))
         .collect();
     moving.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
     let moving = moving.into_iter().map(|(row, time)| {
-        let silent = checks::silent(row.worker(), time, newest);
+        let silent = checks::silent(row.status(), time, newest);
         let silent = silent.map(|since| format!(", silent for {}", duration(since.as_millis() as u64)));
-        (row.member, format!("{}, last write {}{}", row.worker().status, utc(time), silent.unwrap_or_default()))
+        (row.member, format!("{}, last write {}{}", row.status(), utc(time), silent.unwrap_or_default()))
     });
     list(&mut out, "not finished, by last write", moving.collect());
     if run.is_none() {

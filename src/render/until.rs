@@ -111,5 +111,5 @@ pub fn missed(view: &View, visible: &Visible, cursor: Cursor) -> String {
 }
 
 fn status(member: &Member) -> Status {
-    member.entry.worker.status
+    member.entry.status
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Filter;
 use crate::catalog::{Change, Entry, Snapshot};
-use crate::model::{PassedOver, Skipped, Worker, WorkerId};
+use crate::model::{Owner, PassedOver, Skipped, Word, WorkerId};
 use crate::name::{Name, RelPath, to_file_name};
 use crate::store::Time;
 
@@ -58,7 +58,7 @@ impl Visible {
 
     /// The name of the worker that lies there in a store.
     pub(super) fn at(&self, source: usize, root: &RelPath) -> Option<Name> {
-        let is_it = |member: &&Arc<Member>| (member.entry.source(), &member.entry.worker.root) == (source, root);
+        let is_it = |member: &&Arc<Member>| (member.entry.source(), &member.entry.root) == (source, root);
         // Most often it is the name of its folder.
         let named = self.by_name.get(&root.file_name()?).and_then(|at| self.members.get(*at)).filter(is_it);
         named.or_else(|| self.members.iter().find(is_it)).map(|member| member.name.clone())
@@ -76,18 +76,14 @@ impl Visible {
     }
 
     pub(super) fn of(snapshot: &Snapshot, filter: &Filter) -> Visible {
-        let mut entries: Vec<&Arc<Entry>> =
-            snapshot.entries.iter().filter(|entry| admits(filter, &entry.worker)).collect();
+        let mut entries: Vec<&Arc<Entry>> = snapshot.entries.iter().filter(|entry| has(filter, entry)).collect();
         // Among equal ids the store that was named first comes first, then the shorter path: always the same.
-        entries.sort_by_cached_key(|entry| {
-            let worker = &entry.worker;
-            (worker.id.clone(), entry.source(), worker.root.depth(), worker.root.clone())
-        });
+        entries.sort_by_cached_key(|entry| (entry.id.clone(), entry.source(), entry.root.depth(), entry.root.clone()));
         let mut members = name_all(entries);
-        members.sort_by_cached_key(|member| (member.entry.worker.created_at.timestamp(), member.name.clone()));
+        members.sort_by_cached_key(|member| (member.entry.created_at, member.name.clone()));
         let mut runs: BTreeMap<Name, RunMembers> = BTreeMap::new();
         for member in &members {
-            let Some(id) = &member.entry.worker.run else { continue };
+            let Some(id) = &member.entry.run else { continue };
             let run =
                 runs.entry(run_name(id)).or_insert_with(|| RunMembers { id: id.to_string(), members: Vec::new() });
             run.members.push(member.clone());
@@ -115,7 +111,7 @@ impl Visible {
             return troubles;
         }
         let unread: HashSet<(usize, &RelPath)> = snapshot.unread.iter().map(|(source, root)| (*source, root)).collect();
-        let own = self.members.iter().map(|member| (member.entry.source(), &member.entry.worker.root));
+        let own = self.members.iter().map(|member| (member.entry.source(), &member.entry.root));
         let unread = own.filter(|place| unread.contains(place)).count();
         if unread > 0 {
             let unread = if unread == 1 { "1 transcript was".into() } else { format!("{unread} transcripts were") };
@@ -149,17 +145,14 @@ impl Visible {
 
     /// Puts a worker in the place that it had. Whether that could be done.
     fn replace(&mut self, Change { old, new }: &Change, filter: &Filter) -> bool {
-        let place = |entry: &Entry| {
-            let worker = &entry.worker;
-            (worker.owner.clone(), worker.run.clone(), worker.parent.clone(), worker.created_at.timestamp())
-        };
+        let place = |entry: &Entry| (entry.owner.clone(), entry.run.clone(), entry.parent.clone(), entry.created_at);
         if place(old) != place(new) || (old.newest() == self.newest && new.newest() < self.newest) {
             return false;
         }
-        if !admits(filter, &new.worker) {
+        if !has(filter, new) {
             return true;
         }
-        let named = self.by_name.get(&new.worker.id.0).copied();
+        let named = self.by_name.get(&new.id.0).copied();
         let is_old = |member: &Arc<Member>| Arc::ptr_eq(&member.entry, old);
         let at = named.filter(|at| self.members.get(*at).is_some_and(is_old));
         let Some(slot) = at.or_else(|| self.members.iter().position(is_old)).and_then(|at| self.members.get_mut(at))
@@ -172,10 +165,10 @@ impl Visible {
         let put = |members: &mut Vec<Arc<Member>>| {
             members.iter_mut().filter(|other| is_old(other)).for_each(|other| *other = member.clone());
         };
-        if let Some(run) = new.worker.run.as_ref().and_then(|run| self.runs.get_mut(&run_name(run))) {
+        if let Some(run) = new.run.as_ref().and_then(|run| self.runs.get_mut(&run_name(run))) {
             put(&mut Arc::make_mut(run).members);
         }
-        if new.worker.parent.is_some() {
+        if new.parent.is_some() {
             Arc::make_mut(&mut self.children).values_mut().for_each(put);
         }
         true
@@ -188,9 +181,9 @@ fn run_name(id: &str) -> Name {
 
 /// The members by their parents' names. A worker names its parent by its id, within its store.
 fn children(members: &[Arc<Member>]) -> HashMap<Name, Vec<Arc<Member>>> {
-    let of = |member: &Member| (member.entry.source(), member.entry.worker.id.0.as_bytes().to_vec());
+    let of = |member: &Member| (member.entry.source(), member.entry.id.0.as_bytes().to_vec());
     let mut parents: HashMap<(usize, Vec<u8>), &Name> = HashMap::new();
-    if members.iter().any(|member| member.entry.worker.parent.is_some()) {
+    if members.iter().any(|member| member.entry.parent.is_some()) {
         // Of two with one id the first is the one with the plain name.
         let by_name = members.iter().map(|member| (of(member), &member.name));
         by_name.for_each(|(id, name)| {
@@ -200,7 +193,7 @@ fn children(members: &[Arc<Member>]) -> HashMap<Name, Vec<Arc<Member>>> {
     }
     let mut children: HashMap<Name, Vec<Arc<Member>>> = HashMap::new();
     for member in members {
-        let Some(parent) = &member.entry.worker.parent else { continue };
+        let Some(parent) = &member.entry.parent else { continue };
         let parent = parents.get(&(member.entry.source(), parent.as_bytes().to_vec()));
         if let Some(parent) = parent.filter(|parent| ***parent != member.name) {
             children.entry((*parent).clone()).or_default().push(member.clone());
@@ -209,20 +202,24 @@ fn children(members: &[Arc<Member>]) -> HashMap<Name, Vec<Arc<Member>>> {
     children
 }
 
-/// Whether a worker is in a view: the one place where that is decided.
-pub(super) fn admits(filter: &Filter, worker: &Worker) -> bool {
-    let owner = filter.owner.as_ref().is_none_or(|id| worker.owner.as_ref().is_some_and(|owner| *owner.0 == **id));
-    let run = filter.run.as_ref().is_none_or(|id| worker.run.as_deref() == Some(id));
-    owner && run
+/// Whether a worker of this owner and run is in a view: the one place where that is decided.
+pub(super) fn admits(filter: &Filter, owner: Option<&Owner>, run: Option<&Word>) -> bool {
+    let of_owner = filter.owner.as_ref().is_none_or(|id| owner.is_some_and(|owner| *owner.0 == **id));
+    let of_run = filter.run.as_ref().is_none_or(|id| run.is_some_and(|run| **run == **id));
+    of_owner && of_run
+}
+
+fn has(filter: &Filter, entry: &Entry) -> bool {
+    admits(filter, entry.owner.as_ref(), entry.run.as_ref())
 }
 
 /// Gives every worker a name of its own. `entries` are sorted by id; a second worker of the same id is `<id>~2`.
 fn name_all(entries: Vec<&Arc<Entry>>) -> Vec<Arc<Member>> {
     let mut taken: HashSet<Name> = HashSet::new();
-    let ids: HashSet<WorkerId> = entries.iter().map(|entry| entry.worker.id.clone()).collect();
+    let ids: HashSet<WorkerId> = entries.iter().map(|entry| entry.id.clone()).collect();
     let mut members = Vec::with_capacity(entries.len());
     for entry in entries {
-        let id = &entry.worker.id;
+        let id = &entry.id;
         let mut name = id.0.clone();
         let mut number = 2_u32;
         while taken.contains(&name) || (number > 2 && ids.contains(&WorkerId(name.clone()))) {

@@ -191,7 +191,7 @@ fn a_worker_that_goes_on_is_seen_before_all_are_looked_at_again() {
         says(id, "running");
     }
     let view = unhurried(&store);
-    let status = |id: &str| view.visible().get(&Name::new(id).unwrap()).unwrap().entry.worker.status;
+    let status = |id: &str| view.visible().get(&Name::new(id).unwrap()).unwrap().entry.status;
     view.watch().unwrap();
     let (end, _open) = rustix::pipe::pipe().unwrap();
     view.visible_now();
@@ -215,7 +215,7 @@ fn a_late_change_that_somebody_met_first_is_told_even_so() {
     let member = view.worker(&name).unwrap();
     view.stamp_now(&member).unwrap();
     store.worker("a", json!({"status": "running"}));
-    assert_eq!(view.worker_now(&member).unwrap().entry.worker.status, Status::Running);
+    assert_eq!(view.worker_now(&member).unwrap().entry.status, Status::Running);
     let told = view.changes(end.as_fd(), Some(Duration::from_secs(10))).unwrap();
     assert_eq!(told, Some(HashSet::from([name])));
 }

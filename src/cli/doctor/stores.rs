@@ -211,7 +211,7 @@ impl Stores {
         }
         let trouble = |says: &String| Finding::problem("store", "trouble", Refusal::without_cure(says));
         self.findings.extend(visible.troubles.iter().map(trouble));
-        let is_shown = |member: &&Arc<Member>| run.is_none_or(|run| member.entry.worker.run.as_deref() == Some(run));
+        let is_shown = |member: &&Arc<Member>| run.is_none_or(|run| member.entry.run.as_deref() == Some(run));
         let shown = visible.members.iter().filter(is_shown).count();
         if let Some(run) = run.filter(|_| !visible.members.is_empty()) {
             self.findings.push(narrowed(run, shown, &visible));

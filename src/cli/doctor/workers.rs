@@ -131,7 +131,7 @@ impl Workers {
         let mut workers = Workers::default();
         let (mut runs, mut owners) = (BTreeSet::new(), BTreeSet::new());
         for member in visible.members.iter().filter(|member| member.entry.source() == number) {
-            let worker = &member.entry.worker;
+            let worker = &member.entry;
             workers.total += 1;
             *workers.folders.entry(folder(&worker.root.parent())).or_default() += 1;
             *workers.status.entry(worker.status.to_string()).or_default() += 1;
@@ -152,7 +152,7 @@ impl Workers {
     }
 
     fn note_flaws(&mut self, member: &Member) {
-        let worker = &member.entry.worker;
+        let worker = &member.entry;
         let mut add = |wrong, why: Option<String>| {
             let few = self.flawed.entry(wrong).or_default();
             few.add(member.name.display(), &worker.root, why);

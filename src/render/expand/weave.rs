@@ -200,7 +200,7 @@ impl<'a, W: Write> Weaver<'a, W> {
             let worker = one_line(&String::from_utf8_lossy(&marker.worker), 200);
             return Fate::Line(unavailable(&format!("there is no worker {worker} here")));
         };
-        if !marker.agrees(&member.entry.worker) {
+        if !marker.agrees(&member.entry.worker()) {
             self.expanded.disagreeing += 1;
             return Fate::Nothing;
         }

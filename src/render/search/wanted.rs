@@ -52,11 +52,10 @@ impl<'a> Wanted<'a> {
 
     /// Whether files of this worker may be shown.
     pub(super) fn admits(&self, member: &Member) -> bool {
-        let worker = &member.entry.worker;
         let name = member.name.to_text();
         let is_status = |word: &str| {
-            let own = worker.status_source.as_deref();
-            worker.status.as_str().eq_ignore_ascii_case(word) || own.is_some_and(|own| own.eq_ignore_ascii_case(word))
+            let is_it = |said: &str| said.eq_ignore_ascii_case(word);
+            is_it(member.entry.status.as_str()) || member.entry.worker().status_source.as_deref().is_some_and(is_it)
         };
         self.workers.admit(|glob| glob.is_of(&name)) && self.filters.statuses.admit(is_status)
     }

@@ -68,7 +68,7 @@ type Entries = HashMap<RelPath, Packed>;
 /// The entries of one folder, in the order of the index, encoded one behind the other: there is one for each worker, and
 /// it is looked into only when that worker's metadata is read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Packed(Arc<[u8]>);
+pub(super) struct Packed(Box<[u8]>);
 
 impl Packed {
     /// Changes with anything that is said.

@@ -66,7 +66,8 @@ pub(super) fn find_again(store: &dyn Store, held: Option<Listing>) -> Result<(Fo
     if let Some(held) = held.filter(|held| state == Some(held.state)) {
         return Ok((held.found.clone(), Some(held)));
     }
-    let found = find(store)?;
+    let mut found = find(store)?;
+    found.folders.shrink_to_fit();
     Ok((found.clone(), state.map(|state| Listing { state, found })))
 }
 
