@@ -67,22 +67,20 @@ pub(super) struct Looked {
 }
 
 impl Entry {
-    /// A worker that lies at `root` in the store `source`, as it was read at this glance. What many say alike is
-    /// held in `words`.
+    /// A worker that lies at `root` in the store `source`, as it was read at this glance.
     pub(super) fn new(
         worker: Worker,
         (source, root): (usize, &RelPath),
         (key, glanced, at_rest): ([u8; 16], Glanced, bool),
         looked: Looked,
-        words: &mut Words,
     ) -> Entry {
         let rest = Packed::of(&worker);
         Entry {
             id: worker.id,
             root: root.clone(),
-            owner: worker.owner.map(|owner| Owner(words.share(owner.0))),
-            run: worker.run.map(|run| words.share(run)),
-            parent: worker.parent.map(|parent| words.share(parent)),
+            owner: worker.owner,
+            run: worker.run,
+            parent: worker.parent,
             created_at: worker.created_at.timestamp(),
             status: worker.status,
             whole: worker.whole,

@@ -40,6 +40,14 @@ impl<'a> Pass<'a> {
     pub(super) fn over(watched: Option<&'a Watched>) -> Pass<'a> {
         Pass { kept: &[], watched, words: Mutex::default() }
     }
+
+    /// Has `worker` hold the words that others say alike as they hold them, among them the one that it was `before`.
+    fn share(&self, worker: &mut Worker, before: Option<&Entry>) {
+        let mut words = self.words.lock();
+        before.iter().for_each(|before| before.teach(&mut words));
+        let said = [worker.owner.as_mut().map(|owner| &mut owner.0), worker.run.as_mut(), worker.parent.as_mut()];
+        said.into_iter().flatten().for_each(|word| *word = words.share(word.clone()));
+    }
 }
 
 /// Looks at all workers for the first time; what was kept of them is not read again.
@@ -218,7 +226,7 @@ fn see(
     let same_folder = old.filter(|old| old.glanced.identity == glance.identity);
     let last_good = same_folder.map(|old| old.worker());
     let kept = pass.kept.get(number).and_then(|kept| kept.take(path, glance.key));
-    let worker = kept.unwrap_or_else(|| source.format.worker(folder, path, last_good.as_ref()));
+    let mut worker = kept.unwrap_or_else(|| source.format.worker(folder, path, last_good.as_ref()));
     if let Some(old) = same.filter(|_| last_good.is_some_and(|known| known == worker)) {
         old.at_rest.store(at_rest, Ordering::Relaxed);
         old.check(now);
@@ -229,10 +237,8 @@ fn see(
     // What has changed lately may go on to.
     let stirred = old.and_then(|old| old.looked.lock().stirred);
     let looked = Looked { checked: Some(now), stirred, surveyed: None };
-    let mut words = pass.words.lock();
-    same_folder.iter().for_each(|old| old.teach(&mut words));
-    let entry = Entry::new(worker, (number, path), (key, glanced, at_rest), looked, &mut words);
-    Ok(Some(Arc::new(entry)))
+    pass.share(&mut worker, same_folder.map(|old| &**old));
+    Ok(Some(Arc::new(Entry::new(worker, (number, path), (key, glanced, at_rest), looked))))
 }
 
 /// Changes with everything that a worker tells. What was read as a whole follows from what was glanced at, if that is `new`;

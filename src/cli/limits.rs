@@ -30,7 +30,9 @@ pub(super) fn make_do_with_few_heaps() {
     if let Ok(program) = std::env::current_exe() {
         let mut arguments = std::env::args_os();
         let mut command = Command::new(program);
-        command.arg0(arguments.next().unwrap_or_default()).args(arguments).envs([HEAPS, OWN_MEMORY]);
+        // Who sets one of the two for this program means it.
+        let unset = [HEAPS, OWN_MEMORY].into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
+        command.arg0(arguments.next().unwrap_or_default()).args(arguments).envs(unset);
         // Returns only if it failed; then it goes on as it is.
         let _ = command.exec();
     }

@@ -63,14 +63,14 @@ struct Listing {
 }
 
 /// By the worker's folder.
-type Entries = HashMap<RelPath, Packed>;
+type Entries = HashMap<RelPath, FolderEntries>;
 
 /// The entries of one folder, in the order of the index, encoded one behind the other: there is one for each worker, and
 /// it is looked into only when that worker's metadata is read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Packed(Box<[u8]>);
+pub(super) struct FolderEntries(Box<[u8]>);
 
-impl Packed {
+impl FolderEntries {
     /// Changes with anything that is said.
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -100,7 +100,7 @@ pub(super) struct Index([Listing; FILES.len()]);
 
 impl Index {
     /// All entries of this worker's folder.
-    pub(super) fn get(&self, folder: &RelPath) -> Packed {
+    pub(super) fn get(&self, folder: &RelPath) -> FolderEntries {
         self.0.iter().find_map(|listing| listing.entries.get(folder)).cloned().unwrap_or_default()
     }
 
