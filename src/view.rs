@@ -5,6 +5,7 @@
 //! or time is taken from anywhere else. Links and special files in a worker's folder are not shown, only counted; to a
 //! view of one owner, a file with more than one hard link is such a link, since it may be another owner's.
 
+mod places;
 mod visible;
 
 use std::collections::HashSet;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Filter;
+use super::places::Places;
 use crate::catalog::{Change, Entry, Snapshot};
 use crate::model::{Owner, PassedOver, Skipped, Word, WorkerId};
 use crate::name::{Name, RelPath, to_file_name};
@@ -29,7 +30,7 @@ pub struct Visible {
     pub troubles: Vec<String>,
     /// The newest change that listing tells of.
     pub newest: Time,
-    by_name: Arc<HashMap<Name, usize>>,
+    places: Arc<Places>,
     children: Arc<HashMap<Name, Vec<Arc<Member>>>>,
 }
 
@@ -53,14 +54,18 @@ pub struct RunMembers {
 impl Visible {
     /// The worker under this name.
     pub fn get(&self, name: &Name) -> Option<Arc<Member>> {
-        self.by_name.get(name).and_then(|at| self.members.get(*at)).cloned()
+        self.place(name).and_then(|at| self.members.get(at)).cloned()
+    }
+
+    fn place(&self, name: &Name) -> Option<usize> {
+        self.places.get(&self.members, |member| &member.name, name)
     }
 
     /// The name of the worker that lies there in a store.
     pub(super) fn at(&self, source: usize, root: &RelPath) -> Option<Name> {
         let is_it = |member: &&Arc<Member>| (member.entry.source(), &member.entry.root) == (source, root);
         // Most often it is the name of its folder.
-        let named = self.by_name.get(&root.file_name()?).and_then(|at| self.members.get(*at)).filter(is_it);
+        let named = self.place(&root.file_name()?).and_then(|at| self.members.get(at)).filter(is_it);
         named.or_else(|| self.members.iter().find(is_it)).map(|member| member.name.clone())
     }
 
@@ -72,7 +77,7 @@ impl Visible {
     /// Whether the one follows from the other without anything having been put in order again.
     #[cfg(test)]
     pub(super) fn shares_places(&self, other: &Visible) -> bool {
-        Arc::ptr_eq(&self.by_name, &other.by_name)
+        Arc::ptr_eq(&self.places, &other.places)
     }
 
     pub(super) fn of(snapshot: &Snapshot, filter: &Filter) -> Visible {
@@ -93,7 +98,7 @@ impl Visible {
         let visible = Visible {
             generation: snapshot.generation,
             children: Arc::new(children(&members)),
-            by_name: Arc::new(members.iter().enumerate().map(|(at, member)| (member.name.clone(), at)).collect()),
+            places: Arc::new(Places::of(&members, |member| &member.name)),
             newest: members.iter().map(|member| member.entry.newest()).max().unwrap_or_default(),
             members,
             runs,
@@ -137,7 +142,7 @@ impl Visible {
             passed: self.passed.as_ref().map(|_| snapshot.passed.clone()),
             troubles: self.troubles(snapshot),
             newest: self.newest,
-            by_name: self.by_name.clone(),
+            places: self.places.clone(),
             children: self.children.clone(),
         };
         changes.iter().all(|change| next.replace(change, filter)).then_some(next)
@@ -152,7 +157,7 @@ impl Visible {
         if !has(filter, new) {
             return true;
         }
-        let named = self.by_name.get(&new.id.0).copied();
+        let named = self.place(&new.id.0);
         let is_old = |member: &Arc<Member>| Arc::ptr_eq(&member.entry, old);
         let at = named.filter(|at| self.members.get(*at).is_some_and(is_old));
         let Some(slot) = at.or_else(|| self.members.iter().position(is_old)).and_then(|at| self.members.get_mut(at))
