@@ -253,6 +253,8 @@ pub struct ToolCall {
     pub output: Output,
     /// How it ended.
     pub outcome: Outcome,
+    /// Whether it was never carried out, since another call failed or its user said no, though it is marked as failed.
+    pub cancelled: bool,
     /// The exit code, where one is known.
     pub exit_code: Option<i64>,
     /// How long it took, in milliseconds.
@@ -261,6 +263,13 @@ pub struct ToolCall {
     pub bytes: u64,
     /// What it was called with, as one line.
     pub input: Option<String>,
+}
+
+impl ToolCall {
+    /// Whether it was carried out and failed.
+    pub fn is_failure(&self) -> bool {
+        self.outcome == Outcome::Failed && !self.cancelled
+    }
 }
 
 /// Where the output of a call lies.
@@ -417,11 +426,10 @@ pub struct Partly {
 }
 
 impl Trace {
-    /// How the worker ended: failed if it says so or its last call failed; ok if it completed, at least one call is
-    /// known to be ok and no failed call is left without a later success of the same tool; else unknown.
+    /// How the worker ended: failed if it says so or the last call that was carried out failed; ok if it completed, at
+    /// least one call is known to be ok and no failed call is left without a later success of the same tool; else unknown.
     pub fn outcome(&self, status: Status) -> Outcome {
-        let last_failed = self.calls.last().is_some_and(|call| call.outcome == Outcome::Failed);
-        if status == Status::Failed || last_failed {
+        if status == Status::Failed || self.last_failed().is_some() {
             Outcome::Failed
         } else if status == Status::Completed
             && self.calls.iter().any(|call| call.outcome == Outcome::Ok)
@@ -431,6 +439,11 @@ impl Trace {
         } else {
             Outcome::Unknown
         }
+    }
+
+    /// The last call that was carried out, if it failed.
+    pub fn last_failed(&self) -> Option<&ToolCall> {
+        self.calls.iter().rfind(|call| !call.cancelled).filter(|call| call.is_failure())
     }
 
     /// How each call ended, by its file.
@@ -445,7 +458,7 @@ impl Trace {
                 let later = self.calls.iter().skip(at + 1);
                 later.filter(|other| other.tool == call.tool).any(|other| other.outcome == Outcome::Ok)
             };
-            (call.outcome == Outcome::Failed && !made_good()).then_some(call)
+            (call.is_failure() && !made_good()).then_some(call)
         })
     }
 
@@ -471,6 +484,7 @@ mod tests {
             path: RelPath::root(),
             output: Output::InPlace,
             outcome,
+            cancelled: false,
             exit_code: None,
             duration_ms: None,
             bytes: 0,

@@ -135,7 +135,7 @@ fn flaw(flaw: &Flaw) -> Check {
 
 /// The status says success; does the record?
 fn success(trace: &Trace, checks: &mut Vec<Check>) {
-    if let Some(last) = trace.calls.last().filter(|call| call.outcome == Outcome::Failed) {
+    if let Some(last) = trace.last_failed() {
         let says = "its status says success, but its last call failed".into();
         checks.push(Check::new("success_but_last_call_failed", says, last.path.display()));
     } else if let Some(call) = trace.unrecovered().last() {
@@ -166,6 +166,7 @@ fn repeated(trace: &Trace, checks: &mut Vec<Check>) {
         // Without its input a call cannot be told to be the same.
         let Some(input) = &call.input else { continue };
         match call.outcome {
+            Outcome::Failed if call.cancelled => {}
             Outcome::Failed => {
                 let entry = failures.entry((&call.tool, input)).or_default();
                 entry.0 += 1;

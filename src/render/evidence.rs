@@ -80,14 +80,14 @@ pub(super) fn worker(
     content.within(budget)
 }
 
-/// Failed calls, then unknown, then ok. Of failed and of good ones the latest first: it tells where the work stands. Those
+/// Failed calls, of these last the ones that were never carried out, then unknown, then ok. Of failed and of good ones the latest first: it tells where the work stands. Those
 /// that say nothing of themselves are the steps of a transcript, and stay in the order they were made in.
 fn order(trace: &Trace) -> Vec<&ToolCall> {
     let mut calls: Vec<&ToolCall> = trace.calls.iter().collect();
     let place = |call: &ToolCall| match call.outcome {
-        Outcome::Unknown => (1, call.seq, u64::MAX - call.bytes),
-        Outcome::Failed => (0, u64::MAX - call.seq, u64::MAX - call.bytes),
-        Outcome::Ok => (2, u64::MAX - call.seq, u64::MAX - call.bytes),
+        Outcome::Unknown => (2, call.seq, u64::MAX - call.bytes),
+        Outcome::Failed => (u8::from(call.cancelled), u64::MAX - call.seq, u64::MAX - call.bytes),
+        Outcome::Ok => (3, u64::MAX - call.seq, u64::MAX - call.bytes),
     };
     calls.sort_by_key(|call| (place(call), call.path.clone()));
     calls

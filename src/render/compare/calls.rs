@@ -117,6 +117,7 @@ mod tests {
             path: RelPath::parse(format!("tool_calls/001_{tool}.txt")).unwrap(),
             output: Output::InPlace,
             outcome,
+            cancelled: false,
             exit_code: None,
             duration_ms: None,
             bytes: 5,

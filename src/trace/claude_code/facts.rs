@@ -163,6 +163,8 @@ pub(super) struct Done {
     /// A hash of it.
     pub(super) hash: u64,
     pub(super) failed: bool,
+    /// Whether it says that the call was never carried out.
+    pub(super) cancelled: bool,
     pub(super) exit_code: Option<i64>,
     /// Whether all of it lies in a file of its own.
     pub(super) spilled: bool,

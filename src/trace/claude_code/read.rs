@@ -53,6 +53,12 @@ const NOT_SHOWN: [&str; 12] = [
 /// What a user's message begins with that the program wrote, not the user.
 const NOT_A_TASK: [&str; 4] = ["<command-", "<local-command-", "Caveat: The messages below", "<system-reminder>"];
 const INTERRUPTED: &str = "[Request interrupted by user";
+/// What the result of a call begins with that was never carried out: another one failed that was made with it, or its user
+/// said no.
+const CANCELLED: [&str; 4] =
+    ["Sibling tool call errored", "Cancelled: parallel tool call", "The user doesn't want to proceed", INTERRUPTED];
+/// What a result is wrapped in that the program wrote, not the tool.
+const TOOL_USE_ERROR: &str = "<tool_use_error>";
 /// What a result begins with that lies in a file of its own.
 const SPILLED: &str = "<persisted-output>";
 /// What a tool writes where it left something out.
@@ -359,10 +365,16 @@ fn done(span: Span, at: Option<i64>, block: &Block<'_>) -> Done {
         bytes: text.len() as u64,
         hash: hash(&text),
         failed: block.is_error.is_set(),
+        cancelled: block.is_error.is_set() && is_cancelled(&text),
         exit_code: exit_code(&text),
         spilled,
         truncated: !spilled && memmem::find(text.as_bytes(), TRUNCATED.as_bytes()).is_some(),
     }
+}
+
+fn is_cancelled(text: &str) -> bool {
+    let said = text.strip_prefix(TOOL_USE_ERROR).unwrap_or(text);
+    CANCELLED.iter().any(|head| said.starts_with(head))
 }
 
 /// An id as it is kept: of hostile length it is cut, and stays different from others.

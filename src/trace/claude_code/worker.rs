@@ -207,6 +207,7 @@ fn tool_call(folder: &Folder, facts: &Facts, at: usize, call: &Call, trace: &mut
         path: path.clone(),
         output: Output::Pending,
         outcome: Outcome::Unknown,
+        cancelled: false,
         exit_code: None,
         duration_ms: None,
         bytes: 0,
@@ -215,6 +216,7 @@ fn tool_call(folder: &Folder, facts: &Facts, at: usize, call: &Call, trace: &mut
     let Some(done) = &call.done else { return Ok(made) };
     made.output = Output::InPlace;
     made.outcome = if done.failed { Outcome::Failed } else { Outcome::Ok };
+    made.cancelled = done.cancelled;
     made.exit_code = done.exit_code;
     made.duration_ms = call.at.zip(done.at).and_then(|(from, to)| u64::try_from(to.checked_sub(from)?).ok());
     let spilled = folder.spilled(facts, call, done)?;

@@ -183,6 +183,7 @@ fn call(
         path,
         output,
         outcome: record.outcome().unwrap_or(judged.outcome),
+        cancelled: false,
         exit_code: record.exit_code.or(judged.exit_code),
         duration_ms: record.duration_ms,
         bytes,

@@ -96,6 +96,42 @@ fn an_outcome_is_what_the_result_says_and_its_text_a_hint() {
 }
 
 #[test]
+fn a_call_that_was_never_carried_out_stands_behind_those_that_failed() {
+    for said in [
+        "<tool_use_error>Sibling tool call errored</tool_use_error>",
+        "<tool_use_error>Cancelled: parallel tool call Bash(make) errored</tool_use_error>",
+        "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit)",
+        "[Request interrupted by user for tool use]",
+    ] {
+        let never = json!({"content": said, "is_error": true});
+        let mut transcript = begun();
+        transcript.bash("ok", "ls", "a");
+        transcript.call("a", "Bash", json!({"command": "make"})).call("b", "Read", json!({"file_path": "/b"}));
+        transcript.result("a", json!({"content": "Exit code 2\nno rule", "is_error": true}));
+        transcript.result("b", never.clone());
+        let seen = shown(&transcript);
+        assert_eq!(call(&seen.index("s"), 3)["outcome"], "failed", "{said}");
+        // What came last is what ended it, and it is not this.
+        assert_eq!(seen.index("s")["outcome"], "failed", "{said}");
+        let evidence = seen.text("s", "evidence.txt");
+        let [real, other] = ["no rule", "003_Read.txt"].map(|text| evidence.find(text).unwrap());
+        assert!(real < other, "{evidence}");
+        // Nor is it one that would have to be made good.
+        let mut transcript = begun();
+        transcript.bash("ok", "ls", "a").call("b", "Read", json!({"file_path": "/b"})).result("b", never);
+        transcript.says("Done.");
+        let index = shown(&transcript).index("s");
+        assert_eq!((&index["status"], &index["outcome"]), (&json!("completed"), &json!("ok")), "{said}");
+        assert_eq!(checks(&index), Vec::<&str>::new(), "{said}");
+    }
+    // A program may say the same.
+    let mut transcript = begun();
+    transcript.bash("ok", "ls", "a").call("b", "Bash", json!({"command": "cat log"}));
+    transcript.result("b", json!({"content": "log: Sibling tool call errored", "is_error": true})).says("Done.");
+    assert_eq!(shown(&transcript).index("s")["outcome"], "failed");
+}
+
+#[test]
 fn what_stands_beside_a_result_costs_nothing() {
     for beside in [
         json!("Error: a string"),
