@@ -78,9 +78,7 @@ pub(super) fn from(
             break;
         }
         let piece = read_range(file, offset, PIECE)?;
-        if piece.is_empty() {
-            break;
-        }
+        let is_last = piece.len() < PIECE;
         let mut rest = piece.as_slice();
         while !rest.is_empty() {
             let (part, after) = rest.split_at(memchr::memchr(b'\n', rest).map_or(rest.len(), |at| at + 1));
@@ -108,6 +106,9 @@ pub(super) fn from(
                 line.clear();
                 too_long = false;
             }
+        }
+        if is_last {
+            break;
         }
     }
     if lines.partly.is_some() {
