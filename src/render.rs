@@ -26,6 +26,7 @@ mod marker;
 pub mod output;
 pub mod own;
 pub mod search;
+mod settings;
 mod shares;
 mod shelf;
 pub mod since;
@@ -38,10 +39,11 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub use budget::{Budget, Unit};
 pub(crate) use json::hex;
+pub use settings::{DEADLINE, Settings};
 pub(crate) use text::count;
 pub use text::utc;
 
@@ -62,8 +64,6 @@ use fragments::{Found, Fragments, GoOn, Stamped};
 use shelf::Shelf;
 use since::{Cursor, Look};
 
-/// How long one render may look into outputs before the file says what was not read.
-pub const DEADLINE: Duration = Duration::from_secs(2);
 /// What the root's README.md says, and a prompt may.
 const README: &str = include_str!("../docs/AGENTS.md");
 
@@ -160,8 +160,7 @@ enum Of {
 /// Makes the generated files of a view.
 pub struct Renderer {
     view: View,
-    budget: Option<Budget>,
-    deadline: Duration,
+    settings: Settings,
     fragments: Fragments,
     grouped: Grouped,
     index: Index,
@@ -170,12 +169,18 @@ pub struct Renderer {
 }
 
 impl Renderer {
-    /// A renderer for `view`; `budget` is the default of every evidence.txt instead of 16,000 and 28,000 bytes.
-    pub fn new(view: View, budget: Option<Budget>) -> Renderer {
-        let fragments = Fragments::new(DEADLINE / 4, view.shelf().map(|(cache, whose)| Shelf::new(cache, &whose)));
+    /// A renderer for `view`.
+    pub fn new(view: View, settings: Settings) -> Renderer {
+        let fragments =
+            Fragments::new(settings.patience(), view.shelf().map(|(cache, whose)| Shelf::new(cache, &whose)));
         let index = Index::new(view.index());
         let (grouped, catching_up) = (Grouped::default(), AtomicBool::new(false));
-        Renderer { view, budget, deadline: DEADLINE, fragments, grouped, index, catching_up }
+        Renderer { view, settings, fragments, grouped, index, catching_up }
+    }
+
+    /// What is set of its files.
+    pub fn settings(&self) -> Settings {
+        self.settings
     }
 
     /// The view.
@@ -257,7 +262,7 @@ impl Renderer {
     /// Makes the file from `state`.
     pub fn render(&self, scope: &Scope, file: &Generated, state: State) -> Result<Rendered> {
         let begun = Instant::now();
-        let go_on = || begun.elapsed() < self.deadline;
+        let go_on = || begun.elapsed() < self.settings.deadline;
         match state.of {
             Of::Text { text, newest, access } => {
                 Ok(Rendered { bytes: text.as_bytes().into(), newest, access, complete: true })
@@ -287,7 +292,7 @@ impl Renderer {
         file: &Generated,
         go_on: GoOn<'_>,
     ) -> Result<Rendered> {
-        let mut attempts = Attempts::new();
+        let mut attempts = Attempts::new(self.settings.patience());
         loop {
             let record = self.view.record(&member, &stamp, go_on)?;
             let mut whole = record.is_whole() && stamp.skipped.unreadable == 0;
@@ -303,7 +308,7 @@ impl Renderer {
                     text.into_bytes()
                 }
                 Generated::Evidence(budget) => {
-                    let budget = budget.or(self.budget).unwrap_or(Budget::WORKER);
+                    let budget = self.settings.budget_or(Budget::WORKER, *budget);
                     let written = evidence::worker(&self.view, &member, &record, budget, go_on);
                     whole &= written.whole;
                     written.bytes
@@ -339,7 +344,7 @@ impl Renderer {
         file: &Generated,
         go_on: GoOn<'_>,
     ) -> Result<Rendered> {
-        let mut attempts = Attempts::new();
+        let mut attempts = Attempts::new(self.settings.patience());
         loop {
             let (rendered, settled) = self.swarm(scope, visible, &stamped, file, go_on)?;
             let complete = rendered.complete && attempts.is_first();
@@ -382,7 +387,7 @@ impl Renderer {
             Generated::Index => index::swarm(visible, run, &rows, newest),
             Generated::Summary => summary::swarm(visible, run, &rows, newest).into_bytes(),
             Generated::Evidence(budget) => {
-                let budget = budget.or(self.budget).unwrap_or(Budget::SWARM);
+                let budget = self.settings.budget_of(scope, *budget);
                 let title = run.map_or("Swarm".into(), |run| format!("Run {}", text::one_line(&run.id, 200)));
                 let read = Cell::new(true);
                 let record = |account: &Account<'_>| {
@@ -458,17 +463,11 @@ impl Renderer {
         Ok(Rendered { bytes: text.into_bytes().into(), newest, access, complete })
     }
 
-    /// How large an answer about `scope` may be, for which a question may have `asked`.
-    fn budget_of(&self, scope: &Scope, asked: Option<Budget>) -> Budget {
-        let default = if matches!(scope, Scope::Worker(_)) { Budget::WORKER } else { Budget::SWARM };
-        asked.or(self.budget).unwrap_or(default)
-    }
-
     /// The state of the files of each. Where there is no time to look at all of them again, the state in which some were
     /// seen last, or none; the rest is then looked at behind the requests that wait.
     fn stamps(&self, members: &[Arc<Member>]) -> Stamped {
         let begun = Instant::now();
-        let in_time = || begun.elapsed() < self.deadline / 2;
+        let in_time = || begun.elapsed() < self.settings.deadline / 2;
         let stamps = spread(members, |member| match in_time() {
             true => self.view.stamp(member, false),
             false => self.view.last_stamp(member).ok_or(Error::Late),

@@ -38,6 +38,8 @@ pub use inode::ROOT;
 pub use pace::Pace;
 pub use path::{Held, Links, Place};
 
+pub use crate::render::Settings;
+
 use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::Name;
@@ -57,13 +59,6 @@ use node::Node;
 const TTL: Duration = Duration::from_secs(1);
 /// For how long it may believe what it was told of one version of a generated file, which never changes.
 const TTL_VERSION: Duration = Duration::from_secs(3_600);
-
-/// What can be set of a tree.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Settings {
-    /// The size of evidence.txt where no size is asked for; without it 16,000 bytes for a worker and 28,000 for more.
-    pub budget: Option<Budget>,
-}
 
 /// An inode number.
 pub type Ino = u64;
@@ -125,7 +120,7 @@ impl Tree {
     /// The tree of `view`.
     pub fn new(view: View, settings: Settings) -> Tree {
         Tree {
-            namespace: Namespace::new(Renderer::new(view, settings.budget)),
+            namespace: Namespace::new(Renderer::new(view, settings)),
             inodes: Mutex::new(Inodes::new()),
             handles: Mutex::new(Handles::default()),
             contended: Mutex::new(Contended::default()),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::json;
 use swarmletfs::render::expand::{Expanded, Form};
-use swarmletfs::render::{Budget, Renderer};
+use swarmletfs::render::{Budget, Renderer, Settings};
 use swarmletfs::view::Filter;
 
 use crate::support::{TestStore, see};
@@ -34,7 +34,7 @@ fn budget(size: &str) -> Option<Budget> {
 }
 
 fn renderer(store: &TestStore, filter: Filter) -> Renderer {
-    Renderer::new(store.view(Duration::ZERO, filter), None)
+    Renderer::new(store.view(Duration::ZERO, filter), Settings::default())
 }
 
 fn expand(renderer: &Renderer, form: Form, size: Option<Budget>, text: &str) -> (String, Expanded) {

@@ -99,7 +99,9 @@ fn tree_of(store: Arc<Memory>, plan: &Arc<Plan>) -> Tree {
     let faulty = |store: Arc<Memory>| Arc::new(Through::new(Faulty(plan.clone()), store)) as Arc<dyn Store>;
     let source = Source::over(faulty(store), Some(faulty(Arc::new(outputs()))));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    Tree::new(View::over(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
+    // What is found must not depend on how fast this machine is.
+    let settings = Settings { deadline: Duration::from_secs(600), ..Settings::default() };
+    Tree::new(View::over(vec![source], fresh, Filter::default()).unwrap(), settings)
 }
 
 /// What is at `path`: of a folder its names.

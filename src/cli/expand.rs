@@ -10,7 +10,7 @@ use super::say::say;
 use super::{ViewArgs, exit};
 use crate::catalog::Freshness;
 use crate::render::expand::{ExpandError, Form};
-use crate::render::{Budget, Renderer};
+use crate::render::{Budget, Renderer, Settings};
 
 /// What is said below the options.
 pub(super) const HELP: &str = "\
@@ -71,7 +71,7 @@ pub(super) fn run(arguments: &ExpandArgs) -> anyhow::Result<ExitCode> {
         Format::Anthropic => Form::Anthropic,
         Format::Langchain => Form::LangChain,
     };
-    let renderer = Renderer::new(view, None);
+    let renderer = Renderer::new(view, Settings::default());
     match renderer.expand(form, arguments.budget, io::stdin().lock(), io::stdout().lock()) {
         // A reader that has had enough is no failure to speak of.
         Err(ExpandError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(exit::printed(Err(error))),

@@ -75,7 +75,7 @@ impl Look {
     pub(super) fn open(arguments: &LookArgs) -> anyhow::Result<Look> {
         let wanted = Wanted::choose(&arguments.view)?;
         let view = wanted.view(Freshness::default())?;
-        let tree = Tree::new(view, Settings { budget: arguments.budget });
+        let tree = Tree::new(view, Settings { budget: arguments.budget, ..Settings::default() });
         Ok(Look::over(tree, wanted.stores))
     }
 

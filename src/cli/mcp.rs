@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
         return Err(Usage(text).into());
     }
     let wanted = Wanted::choose(&arguments.view)?;
-    let settings = Settings { budget: arguments.budget };
+    let settings = Settings { budget: arguments.budget, ..Settings::default() };
     let tree = Tree::new(wanted.view(Freshness::default())?, settings);
     let trees = Trees::new(tree, move || match wanted.view(Freshness::default()) {
         Ok(view) => Some(Tree::new(view, settings)),

@@ -77,7 +77,7 @@ impl Plan {
         let view = Wanted { stores, hard_links, keep: options.keep.clone(), filter }.view(freshness)?;
         let what = view.describe();
         let budget = options.budget.as_deref().map(Budget::parse).transpose().map_err(Usage)?;
-        Ok((Tree::new(view, Settings { budget }), what))
+        Ok((Tree::new(view, Settings { budget, ..Settings::default() }), what))
     }
 
     /// Mounts `tree`.

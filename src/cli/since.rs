@@ -8,13 +8,13 @@ use anyhow::Context;
 use super::open::Wanted;
 use super::{SinceArgs, exit};
 use crate::catalog::Freshness;
-use crate::render::Renderer;
 use crate::render::since::Look;
+use crate::render::{Renderer, Settings};
 
 /// Prints what changed. Errors: a store that cannot be found or read.
 pub(super) fn run(arguments: &SinceArgs) -> anyhow::Result<ExitCode> {
     let view = Wanted::choose(&arguments.view)?.view(Freshness::default())?;
-    let renderer = Renderer::new(view, None);
+    let renderer = Renderer::new(view, Settings::default());
     let answer = renderer.since(&Look::at(renderer.view()), arguments.cursor).context("cannot read the store")?;
     Ok(print(&answer))
 }

@@ -17,9 +17,9 @@ use super::open::Wanted;
 use super::say::say;
 use super::{WaitArgs, exit, since};
 use crate::catalog::Freshness;
-use crate::render::Renderer;
 use crate::render::since::{Cursor, Look, glance};
 use crate::render::until::{Until, missed, standing};
+use crate::render::{Renderer, Settings};
 
 /// How often it is looked, at most.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
     let end = arguments.timeout.and_then(|timeout| begun.checked_add(timeout));
     let wanted = Wanted::choose(&arguments.view)?;
     let freshness = Freshness { unfinished: INTERVAL, ..Freshness::default() };
-    let open = || Ok::<_, anyhow::Error>(Renderer::new(wanted.view(freshness)?, None));
+    let open = || Ok::<_, anyhow::Error>(Renderer::new(wanted.view(freshness)?, Settings::default()));
     let mut renderer = open()?;
     let until = Until::from(arguments.until);
     let given = arguments.since.filter(|cursor| *cursor != Cursor::Now);

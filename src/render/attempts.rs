@@ -4,26 +4,27 @@ use std::time::{Duration, Instant};
 
 /// So often in any case,
 const FEW: u32 = 5;
-/// and so often at the most, as long as it has not taken this long: a mix of two moments must be next to impossible, and
+/// and so often at the most, as long as it has not taken too long: a mix of two moments must be next to impossible, and
 /// what grows all the time must not be made for as long as anybody waits.
 const MANY: u32 = 40;
-const SPENT: Duration = Duration::from_millis(500);
 
 /// The attempts at one thing.
 pub(super) struct Attempts {
     begun: Instant,
+    patience: Duration,
     made: u32,
 }
 
 impl Attempts {
-    pub(super) fn new() -> Attempts {
-        Attempts { begun: Instant::now(), made: 0 }
+    /// None yet; a few in any case, and more for as long as `patience`.
+    pub(super) fn new(patience: Duration) -> Attempts {
+        Attempts { begun: Instant::now(), patience, made: 0 }
     }
 
     /// Counts an attempt that came to nothing. Whether another one is worth it.
     pub(super) fn another(&mut self) -> bool {
         self.made += 1;
-        self.made < FEW || self.made < MANY && self.begun.elapsed() < SPENT
+        self.made < FEW || self.made < MANY && self.begun.elapsed() < self.patience
     }
 
     /// Whether no attempt has come to nothing.

@@ -41,6 +41,7 @@ mod tests {
     use std::panic::catch_unwind;
     use std::sync::Arc;
 
+    use super::super::Settings;
     use super::*;
     use crate::catalog::{Freshness, Source};
     use crate::store::Memory;
@@ -50,7 +51,7 @@ mod tests {
     fn one_reads_on_at_a_time_and_another_where_it_has_ended() {
         let source = Source::over(Arc::new(Memory::new()), None);
         let view = View::over(vec![source], Freshness::default(), Filter::default()).unwrap();
-        let renderer = Renderer::new(view, None);
+        let renderer = Renderer::new(view, Settings::default());
         assert!(!renderer.is_behind());
         renderer.fragments.fall_behind();
         assert!(renderer.is_behind());

@@ -86,7 +86,7 @@ impl Renderer {
     }
 
     fn compare_budget(&self, query: &Query) -> Budget {
-        query.options.budget.or(self.budget).unwrap_or(Budget::SWARM)
+        self.settings.budget_or(Budget::SWARM, query.options.budget)
     }
 
     /// The file that answers `query`.
@@ -100,10 +100,10 @@ impl Renderer {
     fn comparison(&self, query: &Query, mut stamped: Stamped) -> Result<(Answer, Stamped, bool)> {
         debug!("a comparison");
         let begun = Instant::now();
-        let go_on = || begun.elapsed() < self.deadline;
-        let mut attempts = Attempts::new();
+        let go_on = || begun.elapsed() < self.settings.deadline;
+        let mut attempts = Attempts::new(self.settings.patience());
         loop {
-            let answer = self.compare_once(query, &stamped, begun + self.deadline, &go_on)?;
+            let answer = self.compare_once(query, &stamped, begun + self.settings.deadline, &go_on)?;
             let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| {
                 stamp.as_ref().is_ok_and(|stamp| self.view.is_now(member, stamp))
             };

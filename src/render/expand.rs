@@ -91,7 +91,7 @@ impl Renderer {
         mut input: impl Read,
         output: impl Write,
     ) -> Result<Expanded, ExpandError> {
-        let mut weaver = Weaver::new(self, budget.or(self.budget), form != Form::Text, output);
+        let mut weaver = Weaver::new(self, budget.or(self.settings.budget), form != Form::Text, output);
         let read = match form {
             Form::Text => text(&mut input, &mut weaver),
             _ => messages::all(form, &mut input, &mut weaver),

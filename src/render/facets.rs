@@ -333,7 +333,7 @@ impl Renderer {
         let begun = Instant::now();
         let all = members.len() == self.view.visible().members.len();
         let stamped = self.stamps(&members);
-        let found = self.fragments.of(&self.view, &stamped, all, &|| begun.elapsed() < self.deadline);
+        let found = self.fragments.of(&self.view, &stamped, all, &|| begun.elapsed() < self.settings.deadline);
         let there = stamped.into_iter().zip(found).filter(|(_, found)| !matches!(found, Found::Gone));
         there.map(|((member, _), found)| (member, found.fragment().cloned())).collect()
     }

@@ -190,7 +190,7 @@ impl Fragments {
         let begun = Instant::now();
         let in_time = || go_on() && begun.elapsed() < self.each;
         let mut stamp = stamp.clone();
-        let mut attempts = Attempts::new();
+        let mut attempts = Attempts::new(self.each);
         loop {
             if let Some(fragment) = self.kept(member, &stamp) {
                 return Found::Made(fragment, stamp);

@@ -82,8 +82,8 @@ impl Renderer {
         debug!("a search");
         let begun = Instant::now();
         // What is found must still be put in order, and read.
-        let until = |tenths: u32| move || begun.elapsed() < self.deadline * tenths / 10;
-        let budget = self.budget_of(scope, query.options.budget);
+        let until = |tenths: u32| move || begun.elapsed() < self.settings.deadline * tenths / 10;
+        let budget = self.settings.budget_of(scope, query.options.budget);
         let pattern = match Pattern::new(&query.regex, query.options.ignore_case, query.options.glob.as_deref()) {
             Ok(pattern) => pattern.under(query.under.clone()),
             Err(error) => return (Answer::refused(query, error, budget), true),

@@ -64,9 +64,9 @@ impl Renderer {
     fn search_in(&self, scope: &Scope, stamped: &Stamped, query: &Query) -> (Answer, bool) {
         debug!("a search");
         let begun = Instant::now();
-        let until = |tenths: u32| move || begun.elapsed() < self.deadline * tenths / 10;
+        let until = |tenths: u32| move || begun.elapsed() < self.settings.deadline * tenths / 10;
         let is_one = matches!(scope, Scope::Worker(_));
-        let budget = self.budget_of(scope, query.options.budget);
+        let budget = self.settings.budget_of(scope, query.options.budget);
         let asked = ranked::Query::parse(&query.words);
         let wanted = match Wanted::of(query, &asked.filters) {
             Ok(_) if asked.terms.is_empty() => {

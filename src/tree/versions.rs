@@ -10,7 +10,7 @@ use super::attr::Attr;
 use crate::cache::undivided;
 use crate::digest::digest;
 use crate::error::{Error, Result};
-use crate::render::{DEADLINE, Generated, Key, Rendered, Renderer, Scope, State};
+use crate::render::{Generated, Key, Rendered, Renderer, Scope, State};
 
 /// How many bytes of versions are kept that no handle holds.
 const BYTES: u64 = 64 << 20;
@@ -115,7 +115,7 @@ impl Versions {
         if complete {
             // What a full cache does not take is made again when asked for.
             let _ = guard.map(|guard| guard.insert((key, version.clone())));
-        } else if begun.elapsed() >= DEADLINE / 2 {
+        } else if begun.elapsed() >= renderer.settings().deadline / 2 {
             // What failed for another reason may go well the next time.
             self.lately.insert((file.clone(), key), (Instant::now(), version.clone()));
         }
@@ -162,6 +162,7 @@ mod tests {
     use super::*;
     use crate::catalog::{Freshness, Source};
     use crate::name::{Name, RelPath};
+    use crate::render::Settings;
     use crate::store::Memory;
     use crate::view::{Filter, View};
 
@@ -172,7 +173,7 @@ mod tests {
         store.write(&path("metadata.json"), r#"{"status": "running"}"#);
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
         let view = View::over(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
-        let (renderer, versions) = (Renderer::new(view, None), Versions::new());
+        let (renderer, versions) = (Renderer::new(view, Settings::default()), Versions::new());
         let file = (Scope::Worker(Name::new("w").unwrap()), Generated::Index);
         let mut before = None;
         for number in 0..100 {

@@ -9,7 +9,7 @@ use super::super::clean::one_line;
 use super::super::fragments::Found;
 use super::super::marker::Marker;
 use super::super::shares::{Claim, deal};
-use super::super::{Budget, DEADLINE, Generated, Renderer, Scope, Unit};
+use super::super::{Budget, Generated, Renderer, Scope, Unit};
 use super::{ExpandError, Expanded};
 use crate::error::Result;
 use crate::model::Outcome;
@@ -249,7 +249,8 @@ impl<'a, W: Write> Weaver<'a, W> {
     fn ranked(&self, wanted: Vec<(usize, Arc<Member>)>) -> Vec<Ranked> {
         let begun = Instant::now();
         let members: Vec<Arc<Member>> = wanted.iter().map(|(_, member)| member.clone()).collect();
-        let (renderer, go_on) = (self.maker.renderer, || begun.elapsed() < DEADLINE);
+        let renderer = self.maker.renderer;
+        let go_on = || begun.elapsed() < renderer.settings.deadline;
         let found = renderer.fragments.of(&renderer.view, &renderer.stamps(&members), false, &go_on);
         let outcome = |found: Found| found.fragment().map_or(Outcome::Unknown, |fragment| fragment.outcome);
         let ranked = wanted.into_iter().zip(found).map(|((at, member), found)| (outcome(found), at, member));
