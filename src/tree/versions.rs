@@ -19,7 +19,8 @@ const ITEMS: usize = 10_000;
 /// How many versions are known without their bytes.
 const KNOWN: usize = 100_000;
 
-/// How many are known for a moment, since not all could be read for them in time; and how long that is.
+/// How many are known for a moment, whatever they would be made from by now, since not all could be read for them in
+/// time; and how long that is.
 const LATELY: usize = 1_000;
 const FOR_A_MOMENT: Duration = Duration::from_millis(500);
 /// To find out whether a version is known takes no longer, unless another is being made.
@@ -41,7 +42,7 @@ pub(super) struct Versions {
     /// One of each file: what it was made from, and what came of it.
     known: Cache<File, (Key, Arc<Version>), ByQuestion>,
     /// Those for which not all could be read in time, and when they were made.
-    lately: Cache<(File, Key), (Instant, Arc<Version>)>,
+    lately: Cache<File, (Instant, Arc<Version>)>,
     bytes: Cache<(File, [u8; 16]), Arc<[u8]>, ByLength>,
 }
 
@@ -82,13 +83,12 @@ impl Versions {
     /// The version that the file has now; made only if another or none is known. Requests for the same one that come at
     /// once share one render, and those for another wait for it.
     pub(super) fn current(&self, renderer: &Renderer, file: &File) -> Result<Arc<Version>> {
-        let state = renderer.state(&file.0, &file.1)?;
-        let key = state.key;
         // The kernel looks a name up twice where the first look changed what is behind it.
-        let lately = self.lately.get(&(file.clone(), key));
-        if let Some((_, version)) = lately.filter(|(made, _)| made.elapsed() < FOR_A_MOMENT) {
+        if let Some(version) = self.lately(file) {
             return Ok(version);
         }
+        let state = renderer.state(&file.0, &file.1)?;
+        let key = state.key;
         if let Some((_, version)) = self.known.get(file).filter(|(of, _)| *of == key) {
             return Ok(version);
         }
@@ -103,6 +103,10 @@ impl Versions {
             EntryResult::Replaced(guard, held) => (Some(guard), Some(held)),
             EntryResult::Removed(..) | EntryResult::Timeout => (None, None),
         };
+        // So do those who waited for the same.
+        if let Some(version) = self.lately(file) {
+            return Ok(version);
+        }
         // Who had to wait for another to be made is given the one of now.
         let state = if asked.elapsed() > WAITED { renderer.state(&file.0, &file.1)? } else { state };
         let key = state.key;
@@ -117,9 +121,15 @@ impl Versions {
             let _ = guard.map(|guard| guard.insert((key, version.clone())));
         } else if begun.elapsed() >= renderer.settings().deadline / 2 {
             // What failed for another reason may go well the next time.
-            self.lately.insert((file.clone(), key), (Instant::now(), version.clone()));
+            self.lately.insert(file.clone(), (Instant::now(), version.clone()));
         }
         Ok(version)
+    }
+
+    /// The version for which not all could be read in time, if it was made just now.
+    fn lately(&self, file: &File) -> Option<Arc<Version>> {
+        let (made, version) = self.lately.get(file)?;
+        (made.elapsed() < FOR_A_MOMENT).then_some(version)
     }
 
     /// The bytes of a version; made again if they are no longer held. [`Error::Stale`] if the file has another by now.
