@@ -468,14 +468,19 @@ impl Renderer {
     fn stamps(&self, members: &[Arc<Member>]) -> Stamped {
         let begun = Instant::now();
         let in_time = || begun.elapsed() < self.settings.deadline / 2;
-        let stamps = spread(members, |member| match in_time() {
+        // Those of whom nothing is known yet come first.
+        let mut order: Vec<(usize, &Arc<Member>)> = members.iter().enumerate().collect();
+        order.sort_by_cached_key(|(_, member)| self.view.last_stamp(member).is_some());
+        let stamps = spread(&order, |(_, member)| match in_time() {
             true => self.view.stamp(member, false),
             false => self.view.last_stamp(member).ok_or(Error::Late),
         });
         if !in_time() {
             self.fragments.fall_behind();
         }
-        members.iter().cloned().zip(stamps).collect()
+        let mut stamped: Vec<_> = order.into_iter().zip(stamps).collect();
+        stamped.sort_unstable_by_key(|((at, _), _)| *at);
+        stamped.into_iter().map(|((_, member), stamp)| (member.clone(), stamp)).collect()
     }
 }
 

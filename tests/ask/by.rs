@@ -279,6 +279,36 @@ fn who_was_not_looked_at_in_time_is_told_as_unread_and_looked_at_behind_the_requ
     assert_eq!((read(&tree), mode(&tree)), (20, 0o444));
 }
 
+/// Makes the next look at the calls of `w0` take longer than there is time for.
+#[derive(Clone)]
+struct Stuck {
+    inside: bool,
+    next: Arc<AtomicBool>,
+}
+
+impl Between for Stuck {
+    fn enter(&self, path: &RelPath) -> Result<Stuck> {
+        if self.inside && path.as_bytes() == b"tool_calls" {
+            Slow::wait(&self.next);
+        }
+        Ok(Stuck { inside: path.as_bytes().ends_with(b"w0"), next: self.next.clone() })
+    }
+}
+
+#[test]
+fn of_whom_nothing_is_known_is_looked_at_before_those_who_were_seen() {
+    let next = Arc::new(AtomicBool::new(false));
+    let store = Through::new(Stuck { inside: false, next: next.clone() }, Arc::new(Slow::store()));
+    let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+    let view = View::over(vec![Source::over(Arc::new(store), None)], freshness, Filter::default()).unwrap();
+    let tree = Tree::new(view, Settings::default());
+    text(&tree, "workers/w0/index.json");
+    next.store(true, Ordering::SeqCst);
+    let index: serde_json::Value = serde_json::from_str(&text(&tree, "index.json")).unwrap();
+    assert!(!next.load(Ordering::SeqCst), "nobody looked at w0");
+    assert_eq!(index["outcomes_read"], 20);
+}
+
 /// The kernel looks a name up again at once where the first look changed what is behind it; and others wait for the same.
 #[test]
 fn what_was_made_without_all_is_not_made_again_at_once() {
