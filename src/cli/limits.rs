@@ -8,8 +8,11 @@ use tracing::warn;
 
 /// How the system's allocator is told how many heaps to have,
 const HEAPS: (&str, &str) = ("MALLOC_ARENA_MAX", "2");
-/// and from how many bytes on something is given memory of its own, which goes back once it is not needed.
-const OWN_MEMORY: (&str, &str) = ("MALLOC_MMAP_THRESHOLD_", "131072");
+/// from how many bytes on something is given memory of its own, which goes back once it is not needed: what is made again
+/// and again stays below, such as the MiB in which a part of the index is built,
+const OWN_MEMORY: (&str, &str) = ("MALLOC_MMAP_THRESHOLD_", "1114112");
+/// and how many bytes may lie idle at the end of a heap, which otherwise go back and are fetched again with every render.
+const KEPT: (&str, &str) = ("MALLOC_TRIM_THRESHOLD_", "4194304");
 
 /// Lets this process have as many files open as it may: every file of a worker that is open through the mount is one.
 pub(super) fn raise_open_files() {
@@ -30,8 +33,8 @@ pub(super) fn make_do_with_few_heaps() {
     if let Ok(program) = std::env::current_exe() {
         let mut arguments = std::env::args_os();
         let mut command = Command::new(program);
-        // Who sets one of the two for this program means it.
-        let unset = [HEAPS, OWN_MEMORY].into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
+        // Who sets one of them for this program means it.
+        let unset = [HEAPS, OWN_MEMORY, KEPT].into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
         command.arg0(arguments.next().unwrap_or_default()).args(arguments).envs(unset);
         // Returns only if it failed; then it goes on as it is.
         let _ = command.exec();
