@@ -29,6 +29,8 @@ pub(super) const FILES: [&str; 2] = ["workers/index.json", "index.json"];
 const SIZE_MAX: u64 = 64 << 20;
 /// So many owners may say something of the same id.
 const OWNERS_MAX: usize = 16;
+/// Of more folders that there are not it is not known which they are.
+const OTHERS_MAX: usize = 10_000;
 
 /// What an index says of one worker.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -54,12 +56,22 @@ impl IndexEntry {
 /// What one index file says.
 #[derive(Debug, Clone, Default)]
 struct Listing {
-    /// The state of the file that this was read from, and of the list of folders it was read for; when that was first seen,
-    /// and whether it lasts: within a tick the file may be written once more, and nothing would tell.
+    /// The state of the file that this was read from; when that was first seen, and whether it lasts: within a tick the
+    /// file may be written once more, and nothing would tell.
     key: [u8; 16],
     since: Option<Instant>,
     lasts: bool,
     entries: Arc<Entries>,
+    /// The sum of the hashes of the folders that it was read for.
+    of_folders: u64,
+    others: Others,
+}
+
+/// The folders of which an index says something and which there were not, by their hashes; `None` where they are too many.
+type Others = Option<Arc<HashSet<u64>>>;
+
+fn hash_of(folder: &RelPath) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(folder)
 }
 
 /// By the worker's folder.
@@ -108,8 +120,7 @@ impl Index {
     /// whatever is in the place of one, the other is read.
     pub(super) fn refresh(mut self, store: &dyn Store, folders: &[RelPath]) -> Index {
         // In no order, since a listing has none.
-        let hashes = folders.iter().map(|folder| BuildHasherDefault::<DefaultHasher>::default().hash_one(folder));
-        let of_folders = hashes.fold(0, u64::wrapping_add);
+        let of_folders = folders.iter().map(hash_of).fold(0, u64::wrapping_add);
         for (file, listing) in FILES.iter().zip(&mut self.0) {
             listing.refresh(store, &path(file), folders, of_folders);
         }
@@ -130,36 +141,51 @@ impl Listing {
         };
         let mut hash = blake3::Hasher::new();
         hash_meta(&mut hash, meta.as_ref());
-        hash.update(&of_folders.to_le_bytes());
         let key = digest(&hash);
         if key != self.key {
             self.since = Some(now);
-        } else if self.lasts {
-            return;
+        } else if self.lasts && (of_folders == self.of_folders || self.says_nothing_more_of(folders)) {
+            return self.of_folders = of_folders;
         }
         let is_past = meta.is_none_or(|meta| meta.ctime.was_at_rest(began));
         self.lasts = is_past || self.since.is_some_and(|since| now >= since + TICK_MAX);
-        let read = if meta.is_some() { read(store, file, folders) } else { Ok(Some(Entries::new())) };
-        self.key = if read.is_ok() { key } else { UNREAD };
+        let read = if meta.is_some() { read(store, file, folders) } else { Ok(Some(Said::default())) };
+        (self.key, self.of_folders) = (if read.is_ok() { key } else { UNREAD }, of_folders);
         // Rewritten in place: half a file now is a whole one soon, and its stat will differ.
-        if let Ok(Some(entries)) = read {
-            self.entries = Arc::new(entries);
+        if let Ok(Some(said)) = read {
+            let others = Some(said.others).filter(|others| others.len() < OTHERS_MAX);
+            (self.entries, self.others) = (Arc::new(said.entries), others.map(Arc::new));
         }
+    }
+
+    /// Whether these folders are those that it was read for and others that the file does not name.
+    fn says_nothing_more_of(&self, folders: &[RelPath]) -> bool {
+        let names = |others: &HashSet<u64>| folders.iter().any(|folder| others.contains(&hash_of(folder)));
+        self.others.as_ref().is_some_and(|others| others.is_empty() || !names(others))
     }
 }
 
+/// What was read of an index.
+#[derive(Default)]
+struct Said {
+    entries: Entries,
+    owners: Owners,
+    /// The hashes of folders that are not wanted, no more than [`OTHERS_MAX`].
+    others: HashSet<u64>,
+}
+
 /// What the index `file` says of these folders; `None` if it is torn. Errors: it cannot be read.
-fn read(store: &dyn Store, file: &RelPath, folders: &[RelPath]) -> Result<Option<Entries>> {
+fn read(store: &dyn Store, file: &RelPath, folders: &[RelPath]) -> Result<Option<Said>> {
     let open = store.open(file)?;
-    let (mut entries, mut owners) = (Entries::new(), Owners::new());
+    let mut said = Said::default();
     if open.glimpse()?.size > SIZE_MAX {
-        return Ok(Some(entries));
+        return Ok(Some(said));
     }
     let wanted = folders.iter().collect();
-    let items = Items { folder: &file.parent(), wanted: &wanted, entries: &mut entries, owners: &mut owners };
+    let items = Items { folder: &file.parent(), wanted: &wanted, said: &mut said };
     let mut json = Deserializer::from_reader(BufReader::new(Stream::new(&*open).take(SIZE_MAX)));
     match items.deserialize(&mut json).and_then(|()| json.end()) {
-        Ok(()) => Ok(Some(entries)),
+        Ok(()) => Ok(Some(said)),
         Err(error) if error.is_io() => Err(Error::Io(Errno::IO)),
         Err(_) => Ok(None),
     }
@@ -172,24 +198,31 @@ struct Items<'a> {
     folder: &'a RelPath,
     /// The folders of which anything is kept.
     wanted: &'a HashSet<&'a RelPath>,
-    entries: &'a mut Entries,
-    owners: &'a mut Owners,
+    said: &'a mut Said,
 }
 
 /// Of folders with several entries, the owners that each has one for.
 type Owners = HashMap<RelPath, Vec<Option<String>>>;
 
-/// Adds what is said of a folder; the first of an owner counts.
-fn add(entries: &mut Entries, owners: &mut Owners, folder: &RelPath, entry: IndexEntry) {
-    let Some(packed) = entries.get_mut(folder) else {
-        entries.entry(folder.clone()).or_default().add(&entry);
-        return;
-    };
-    let of_known = || packed.entries().into_iter().map(|entry| entry.owner).collect();
-    let owners = owners.entry(folder.clone()).or_insert_with(of_known);
-    if owners.len() < OWNERS_MAX && !owners.contains(&entry.owner) {
-        packed.add(&entry);
-        owners.push(entry.owner);
+impl Said {
+    /// Adds what is said of a folder; the first of an owner counts.
+    fn add(&mut self, folder: &RelPath, entry: IndexEntry) {
+        let Some(packed) = self.entries.get_mut(folder) else {
+            self.entries.entry(folder.clone()).or_default().add(&entry);
+            return;
+        };
+        let of_known = || packed.entries().into_iter().map(|entry| entry.owner).collect();
+        let owners = self.owners.entry(folder.clone()).or_insert_with(of_known);
+        if owners.len() < OWNERS_MAX && !owners.contains(&entry.owner) {
+            packed.add(&entry);
+            owners.push(entry.owner);
+        }
+    }
+
+    fn add_other(&mut self, folder: &RelPath) {
+        if self.others.len() < OTHERS_MAX {
+            self.others.insert(hash_of(folder));
+        }
     }
 }
 
@@ -213,21 +246,21 @@ impl<'de> Visitor<'de> for Items<'_> {
             let Value::Object(item) = item.value else { continue };
             let id = string(item.get("id")).or_else(|| string(item.get("worker_id")));
             let Some(folder) = id.and_then(|id| Name::new(id).ok()).map(|id| self.folder.join(&id)) else { continue };
-            if let Some(folder) = self.wanted.get(&folder) {
-                add(self.entries, self.owners, folder, entry(&item));
+            match self.wanted.get(&folder) {
+                Some(folder) => self.said.add(folder, entry(&item)),
+                None => self.said.add_other(&folder),
             }
         }
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Items { folder, wanted, entries, owners } = self;
+        let Items { folder, wanted, said } = self;
         while let Some(key) = map.next_key::<String>()? {
             if key == "workers" {
                 // Said twice, the last counts.
-                entries.clear();
-                owners.clear();
-                map.next_value_seed(Items { folder, wanted, entries: &mut *entries, owners: &mut *owners })?;
+                *said = Said::default();
+                map.next_value_seed(Items { folder, wanted, said: &mut *said })?;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -248,5 +281,44 @@ fn entry(item: &Map<String, Value>) -> IndexEntry {
         summary: text("summary"),
         status: string(item.get("status")).map(short_word),
         created_at: text("created_at"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Memory;
+
+    fn folders(ids: &[&str]) -> Vec<RelPath> {
+        ids.iter().map(|id| path(&format!("workers/{id}"))).collect()
+    }
+
+    /// As if it had been read long ago.
+    fn lasting(mut index: Index) -> Index {
+        index.0.iter_mut().for_each(|listing| listing.lasts = true);
+        index
+    }
+
+    fn tasks(index: &Index, id: &str) -> Vec<Option<String>> {
+        index.get(&path(&format!("workers/{id}"))).entries().into_iter().map(|entry| entry.task).collect()
+    }
+
+    #[test]
+    fn an_index_is_read_again_only_for_folders_that_it_names() {
+        let store = Memory::new();
+        store.write(&path(FILES[0]), r#"[{"id": "a", "task": "A"}, {"id": "b", "task": "B"}]"#);
+        let one = lasting(Index::default().refresh(&store, &folders(&["a"])));
+        assert_eq!((tasks(&one, "a"), tasks(&one, "b")), (vec![Some("A".into())], vec![]));
+        let two = one.clone().refresh(&store, &folders(&["a", "new"]));
+        assert!(Arc::ptr_eq(&one.0[0].entries, &two.0[0].entries), "it does not name the new one");
+        let three = two.refresh(&store, &folders(&["a", "b", "new"]));
+        assert_eq!((tasks(&three, "a"), tasks(&three, "b")), (vec![Some("A".into())], vec![Some("B".into())]));
+        // Where it names more than are kept in mind, it may name any.
+        let many: Vec<Value> = (0..=OTHERS_MAX).map(|id| serde_json::json!({"id": format!("gone-{id}")})).collect();
+        store.write(&path(FILES[0]), serde_json::to_vec(&many).unwrap());
+        let one = lasting(three.refresh(&store, &folders(&["a"])));
+        let two = one.clone().refresh(&store, &folders(&["a", "new"]));
+        assert!(!Arc::ptr_eq(&one.0[0].entries, &two.0[0].entries));
+        assert_eq!(tasks(&two, "a"), []);
     }
 }
