@@ -37,7 +37,7 @@ use crate::model::{PassedOver, Record, Skipped};
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, Store};
 use crate::trace::Place;
-use scan::Pass;
+use scan::{Pass, Which};
 use watched::Watched;
 
 /// How old what is shown may be.
@@ -92,13 +92,22 @@ pub struct Snapshot {
     pub unread: Vec<(usize, RelPath)>,
     /// What became of the generation before, where its workers are still all there are and few are known anew.
     pub changes: Option<Vec<Change>>,
-    taken: Instant,
+    /// When all that may have changed were looked at.
+    looked: Taken,
+    /// When it was looked for who has come or gone.
+    listed: Taken,
+}
+
+/// When something was looked at, and how long that took.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    at: Instant,
     cost: Duration,
 }
 
-impl Snapshot {
-    fn holds(&self, freshness: Freshness) -> bool {
-        self.taken.elapsed() < Freshness::holds(freshness.unfinished, self.cost)
+impl Taken {
+    fn holds(&self, fresh: Duration) -> bool {
+        self.at.elapsed() < Freshness::holds(fresh, self.cost)
     }
 }
 
@@ -130,16 +139,32 @@ impl Catalog {
     /// From now on workers are watched where that can be done, and [`Catalog::changes`] is to be called for as
     /// long as anybody reads. How many folders may be watched. Errors: the system watches nothing for this process.
     pub fn watch(&self) -> Result<usize> {
+        let held = self.current.load();
+        let tells = |entry: &Entry| self.sources.get(entry.source).is_some_and(Source::tells);
+        let moving = held.entries.iter().filter(|entry| entry.is_moving() && tells(entry));
         // Who calls it twice has it once.
-        let _ = self.watched.set(Watched::new()?);
+        let _ = self.watched.set(Watched::new(moving.map(Arc::downgrade).collect())?);
         Ok(self.watched.get().map_or(0, Watched::most))
     }
 
     /// Waits for changes of workers that are watched, no longer than `limit`; these are looked at anew from now on. Which
     /// they are of those that were believed not to change; `None` once `end` is readable or closed.
     pub fn changes(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<HashSet<Changed>>> {
+        let Some(watched) = self.watched.get() else { return Ok(None) };
         let lists = |number: usize, name: &Name| self.sources.get(number).is_some_and(|one| one.format.lists(name));
-        self.watched.get().map_or(Ok(None), |watched| watched.wait(end, limit, lists))
+        let limit = if self.await_some(watched) { Some(Duration::ZERO) } else { limit };
+        watched.wait(end, limit, lists)
+    }
+
+    /// Has changes be told of a few of those who were unfinished when nothing was watched yet: in a large store it takes
+    /// long until all are looked at again. Whether there may be more.
+    fn await_some(&self, watched: &Watched) -> bool {
+        let some = watched.unawaited();
+        let wanted: Vec<&Entry> = some.iter().map(|entry| &**entry).collect();
+        if !wanted.is_empty() {
+            self.look_alone(&wanted, &self.refreshing.lock());
+        }
+        !wanted.is_empty()
     }
 
     /// Whether workers' folders may take time to be looked into.
@@ -160,39 +185,48 @@ impl Catalog {
     /// All workers, looked at anew where what is held is too old. While another thread does so, what is held.
     pub fn current(&self) -> Arc<Snapshot> {
         let held = self.current.load_full();
-        if held.holds(self.freshness) { self.renew(held) } else { self.refresh() }
-    }
-
-    /// All workers, looked at after this was called: none is missing that was there then.
-    pub fn current_now(&self) -> Arc<Snapshot> {
-        self.scan_alone(self.refreshing.lock());
-        self.current.load_full()
-    }
-
-    /// What is held, but for workers of which it was told that they have changed.
-    fn renew(&self, held: Arc<Snapshot>) -> Arc<Snapshot> {
-        let Some(watched) = self.watched.get().filter(|watched| watched.is_due()) else { return held };
-        let Some(alone) = self.refreshing.try_lock() else { return held };
-        let (began, stirred) = (Instant::now(), watched.stirred());
-        let stirred: Vec<&Entry> = stirred.iter().map(|entry| &**entry).collect();
-        let changed = self.look_alone(&stirred, &alone);
-        watched.rest(Freshness::holds(self.freshness.unfinished, began.elapsed()));
-        if changed { self.current.load_full() } else { held }
-    }
-
-    fn refresh(&self) -> Arc<Snapshot> {
+        let fresh = self.freshness.unfinished;
+        let (looked, listed) = (held.looked.holds(fresh), held.listed.holds(fresh));
+        let stirred = self.watched.get().filter(|watched| watched.is_due());
+        if looked && listed && stirred.is_none() {
+            return held;
+        }
         if let Some(alone) = self.refreshing.try_lock() {
-            self.scan_alone(alone);
+            if !looked {
+                self.scan_alone(Which::All, &alone);
+            } else if !listed {
+                self.scan_alone(Which::Unknown, &alone);
+            }
+            stirred.iter().for_each(|watched| self.look_at_stirred(watched, &alone));
         }
         self.current.load_full()
     }
 
-    fn scan_alone(&self, _alone: MutexGuard<'_, ()>) {
+    /// All workers, looked at after this was called: none is missing that was there then.
+    pub fn current_now(&self) -> Arc<Snapshot> {
+        self.scan_alone(Which::All, &self.refreshing.lock());
+        self.current.load_full()
+    }
+
+    /// Looks at workers of which it was told that they have changed.
+    fn look_at_stirred(&self, watched: &Watched, alone: &MutexGuard<'_, ()>) {
+        let (began, stirred) = (Instant::now(), watched.stirred());
+        let stirred: Vec<&Entry> = stirred.iter().map(|entry| &**entry).collect();
+        // All of them may have been looked at just now.
+        if !stirred.is_empty() {
+            self.look_alone(&stirred, alone);
+            watched.rest(Freshness::holds(self.freshness.unfinished, began.elapsed()));
+        }
+    }
+
+    fn scan_alone(&self, which: Which, _alone: &MutexGuard<'_, ()>) {
         let held = self.current.load_full();
         let watched = self.watched.get();
-        // All of these are looked at now; what changes from now on is looked at later.
-        watched.iter().for_each(|watched| drop(watched.stirred()));
-        let now = scan::scan(&self.sources, &held, self.freshness, watched).snapshot;
+        if which == Which::All {
+            // All of these are looked at now; what changes from now on is looked at later.
+            watched.iter().for_each(|watched| drop(watched.stirred()));
+        }
+        let now = scan::scan(&self.sources, &held, which, self.freshness, watched).snapshot;
         self.current.store(Arc::new(now));
     }
 
@@ -239,8 +273,8 @@ impl Catalog {
         let generation = held.generation + 1;
         let (skipped, passed) = (held.skipped, held.passed.clone());
         let (troubles, unread) = (held.troubles.clone(), held.unread.clone());
-        let (taken, cost) = (held.taken, held.cost);
-        let now = Snapshot { generation, entries, skipped, passed, troubles, unread, changes, taken, cost };
+        let (looked, listed) = (held.looked, held.listed);
+        let now = Snapshot { generation, entries, skipped, passed, troubles, unread, changes, looked, listed };
         self.current.store(Arc::new(now));
         true
     }

@@ -11,7 +11,7 @@ use tracing::warn;
 use super::entry::{Glanced, Looked};
 use super::kept::Kept;
 use super::watched::Watched;
-use super::{Change, Entry, Freshness, Snapshot, Source};
+use super::{Change, Entry, Freshness, Snapshot, Source, Taken};
 use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::model::{PassedOver, Reason, Skipped, Words, Worker};
@@ -26,8 +26,18 @@ pub(super) struct Scanned {
     pub(super) error: Option<Error>,
 }
 
+/// Which workers a pass looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    /// All but the finished ones that were looked at lately.
+    All,
+    /// Those that are not known yet. Those that are stay as they are, but for who has gone.
+    Unknown,
+}
+
 /// What is at hand when workers are looked at.
 pub(super) struct Pass<'a> {
+    which: Which,
     /// What was kept at the last start, of each store.
     kept: &'a [Kept],
     /// Where changes can be awaited.
@@ -38,7 +48,7 @@ pub(super) struct Pass<'a> {
 
 impl<'a> Pass<'a> {
     pub(super) fn over(watched: Option<&'a Watched>) -> Pass<'a> {
-        Pass { kept: &[], watched, words: Mutex::default() }
+        Pass { which: Which::All, kept: &[], watched, words: Mutex::default() }
     }
 
     /// Has `worker` hold the words that others say alike as they hold them, among them the one that it was `before`.
@@ -60,16 +70,22 @@ pub(super) fn scan_first(sources: &[Source], freshness: Freshness) -> Scanned {
     scanned
 }
 
-/// Looks at all workers but the finished ones that were looked at lately.
-pub(super) fn scan(sources: &[Source], before: &Snapshot, freshness: Freshness, watched: Option<&Watched>) -> Scanned {
-    let pass = Pass::over(watched);
+/// Looks at workers again.
+pub(super) fn scan(
+    sources: &[Source],
+    before: &Snapshot,
+    which: Which,
+    freshness: Freshness,
+    watched: Option<&Watched>,
+) -> Scanned {
+    let pass = Pass { which, ..Pass::over(watched) };
     // Who comes next says much the same as who came last.
     before.entries.last().iter().for_each(|last| last.teach(&mut pass.words.lock()));
     scan_from(sources, Some(before), freshness, &pass)
 }
 
 fn scan_from(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness, pass: &Pass<'_>) -> Scanned {
-    let taken = Instant::now();
+    let (began, mut listing) = (Instant::now(), Duration::ZERO);
     let before_of = |number: usize| {
         let all = before.map(|before| before.entries.as_slice()).unwrap_or_default();
         all.iter().filter(move |entry| entry.source == number)
@@ -77,7 +93,10 @@ fn scan_from(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness
     let mut entries = Vec::with_capacity(before.map_or(0, |before| before.entries.len()));
     let (mut all_passed, mut troubles, mut unread, mut first_error) = (Vec::new(), Vec::new(), Vec::new(), None);
     for (number, source) in sources.iter().enumerate() {
-        let found = match source.format.find(&*source.store) {
+        let asked = Instant::now();
+        let found = source.format.find(&*source.store);
+        listing += asked.elapsed();
+        let found = match found {
             Ok(found) => found,
             Err(error) => {
                 // The last good list stays: a store that cannot be listed for a moment has not lost its workers.
@@ -98,7 +117,8 @@ fn scan_from(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness
         let known = known(&found.folders, before_of(number).collect());
         let looked = spread(&known, |&(folder, old)| {
             let held = old.filter(|old| {
-                old.is_at_rest() && source.is_settled(old, freshness) && old.is_checked(due(old, freshness))
+                let is_settled = old.is_at_rest() && source.is_settled(old, freshness);
+                pass.which == Which::Unknown || is_settled && old.is_checked(due(old, freshness))
             });
             let looked = held.map(|held| Ok(Some(Arc::clone(held))));
             looked.unwrap_or_else(|| look(source, number, folder, old, pass))
@@ -134,8 +154,13 @@ fn scan_from(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness
     let generation = before.map_or(0, |before| before.generation) + u64::from(changed);
     // Who has not seen this generation yet goes by what became of the one before.
     let changes = if changed { changes } else { before.and_then(|before| before.changes.clone()) };
-    let (passed, cost) = (all_passed, taken.elapsed());
-    let snapshot = Snapshot { generation, entries, skipped, passed, troubles, unread, changes, taken, cost };
+    let passed = all_passed;
+    let whole = Taken { at: began, cost: began.elapsed() };
+    let (looked, listed) = match before.filter(|_| pass.which == Which::Unknown) {
+        Some(before) => (before.looked, whole),
+        None => (whole, Taken { at: began, cost: listing }),
+    };
+    let snapshot = Snapshot { generation, entries, skipped, passed, troubles, unread, changes, looked, listed };
     Scanned { snapshot, error: first_error }
 }
 
@@ -191,8 +216,11 @@ pub(super) fn look(
 ) -> Result<Option<Arc<Entry>>> {
     // Entered once: what the glance tells and what is read are of the same folder.
     let folder = source.format.enter(&*source.store, path)?;
-    let mut seen = see(source, &*folder, number, path, old, pass)?;
     let watched = pass.watched.filter(|_| source.tells());
+    if let (Some(watched), Some(old)) = (watched, old.filter(|old| old.is_moving())) {
+        watched.await_change(old, &*folder);
+    }
+    let mut seen = see(source, &*folder, number, path, old, pass)?;
     for _ in 0..LOOKS {
         match (watched, &seen) {
             // What has changed since it was seen was told to nobody.

@@ -24,6 +24,8 @@ pub(super) struct Watched {
     watch: Watch,
     folders: Mutex<Folders>,
     stirred: Mutex<Stirred>,
+    /// Unfinished workers that were there before anything was watched.
+    unawaited: Mutex<Vec<Weak<Entry>>>,
 }
 
 #[derive(Default)]
@@ -82,9 +84,25 @@ pub(super) fn most_believed(watch: &Watch) -> usize {
 pub type Changed = (usize, RelPath);
 
 impl Watched {
-    pub(super) fn new() -> Result<Watched> {
+    /// Watches nothing yet, of which the `unawaited` are to be told. Errors: those of the system.
+    pub(super) fn new(unawaited: Vec<Weak<Entry>>) -> Result<Watched> {
         let stirred = Mutex::new(Stirred { entries: Vec::new(), due: Instant::now() });
-        Ok(Watched { watch: Watch::new()?, folders: Mutex::default(), stirred })
+        Ok(Watched { watch: Watch::new()?, folders: Mutex::default(), stirred, unawaited: Mutex::new(unawaited) })
+    }
+
+    /// A few of those who were there before anything was watched and have not been awaited since, each once.
+    pub(super) fn unawaited(&self) -> Vec<Arc<Entry>> {
+        let mut all = self.unawaited.lock();
+        let mut some = Vec::new();
+        while some.len() < FEW
+            && let Some(entry) = all.pop()
+        {
+            some.extend(entry.upgrade().filter(|entry| !entry.awaited.load(Ordering::Relaxed)));
+        }
+        if all.is_empty() {
+            all.shrink_to_fit();
+        }
+        some
     }
 
     /// How many folders may be watched.

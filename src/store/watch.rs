@@ -48,8 +48,9 @@ const LOCAL: [u32; 9] =
 
 /// How many folders a user may watch with all programs together.
 const LIMIT: &str = "/proc/sys/fs/inotify/max_user_watches";
-/// At most so many are watched: each costs the kernel about a kilobyte, and holds the folder in its memory.
-const MOST: usize = 65_536;
+/// At most so many are watched: each costs the kernel about a kilobyte, and holds the folder in its memory. Half of them
+/// are enough for the unfinished among 100,000 workers; where memory is short, the limit is less.
+const MOST: usize = 131_072;
 /// Room for some hundred changes, in bytes.
 const BUFFER: usize = 16 << 10;
 

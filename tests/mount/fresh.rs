@@ -4,13 +4,21 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use swarmletfs::catalog::{Freshness, Source};
+use swarmletfs::error::Result;
+use swarmletfs::name::{Name, RelPath};
+use swarmletfs::store::Memory;
+use swarmletfs::view::{Filter, View};
 
 use super::{PATIENCE, eventually, swarm};
 use crate::needs_fuse;
+use crate::support::through::{Between, Through};
 use crate::support::{Mount, TestStore};
 
 fn append(path: &Path, text: &str) {
@@ -169,6 +177,40 @@ fn workers_come_and_go() {
     fs::rename(store.at("workers/new"), store.at("workers/renamed")).unwrap();
     await_text(&mount, "workers/renamed/metadata.json", "the second of its name");
     eventually("the old name is gone", || fs::metadata(mount.at("workers/new")).is_err().then_some(()));
+}
+
+/// Takes its time to look at a worker, and counts how often that is done.
+#[derive(Clone, Default)]
+struct Ponderous(Arc<AtomicUsize>);
+
+impl Between for Ponderous {
+    fn enter(&self, path: &RelPath) -> Result<Ponderous> {
+        if path.as_bytes().starts_with(b"workers/") {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(200));
+        }
+        Ok(self.clone())
+    }
+}
+
+#[test]
+fn who_comes_or_goes_is_seen_before_all_are_looked_at_again() {
+    let (memory, looks) = (Arc::new(Memory::new()), Ponderous::default());
+    let path = |path: String| RelPath::parse(&path).unwrap();
+    let add = |id: &str| memory.write(&path(format!("workers/{id}/metadata.json")), r#"{"status": "running"}"#);
+    let running: Vec<String> = (0..20).map(|number| format!("w{number:02}")).collect();
+    running.iter().for_each(|id| add(id));
+    let source = Source::over(Arc::new(Through::new(looks.clone(), memory.clone())), None);
+    let freshness = Freshness { unfinished: Duration::from_millis(1), finished: Duration::from_millis(1) };
+    let view = View::over(vec![source], freshness, Filter::default()).unwrap();
+    let there = |id: &str| view.visible().get(&Name::new(id).unwrap()).is_some();
+    assert_eq!(looks.0.load(Ordering::SeqCst), 20);
+    add("new");
+    eventually("who came", || there("new").then_some(()));
+    memory.remove(&path("workers/w07".into()));
+    eventually("who has gone", || (!there("w07")).then_some(()));
+    assert!(running.iter().filter(|id| *id != "w07").all(|id| there(id)));
+    assert_eq!(looks.0.load(Ordering::SeqCst), 21, "others were looked at");
 }
 
 #[test]
