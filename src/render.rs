@@ -30,6 +30,7 @@ mod settings;
 mod shares;
 mod shelf;
 pub mod since;
+mod stamps;
 mod summary;
 mod text;
 mod tokens;
@@ -52,7 +53,6 @@ use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::search::ranked::Index;
-use crate::spread::spread;
 use crate::store::Time;
 use crate::view::{Member, View, Visible};
 use attempts::Attempts;
@@ -63,6 +63,7 @@ use fragment::Row;
 use fragments::{Found, Fragments, GoOn, Stamped};
 use shelf::Shelf;
 use since::{Cursor, Look};
+use stamps::hash_all;
 
 /// What the root's README.md says, and a prompt may.
 const README: &str = include_str!("../docs/AGENTS.md");
@@ -461,35 +462,5 @@ impl Renderer {
         let stamps = || stamped.iter().filter_map(|(_, stamp)| stamp.as_deref().ok());
         let (newest, access) = self.made_of(visible, stamped, stamps)?;
         Ok(Rendered { bytes: text.into_bytes().into(), newest, access, complete })
-    }
-
-    /// The state of the files of each. Where there is no time to look at all of them again, the state in which some were
-    /// seen last, or none; the rest is then looked at behind the requests that wait.
-    fn stamps(&self, members: &[Arc<Member>]) -> Stamped {
-        let begun = Instant::now();
-        let in_time = || begun.elapsed() < self.settings.deadline / 2;
-        // Those of whom nothing is known yet come first.
-        let mut order: Vec<(usize, &Arc<Member>)> = members.iter().enumerate().collect();
-        order.sort_by_cached_key(|(_, member)| self.view.last_stamp(member).is_some());
-        let stamps = spread(&order, |(_, member)| match in_time() {
-            true => self.view.stamp(member, false),
-            false => self.view.last_stamp(member).ok_or(Error::Late),
-        });
-        if !in_time() {
-            self.fragments.fall_behind();
-        }
-        let mut stamped: Vec<_> = order.into_iter().zip(stamps).collect();
-        stamped.sort_unstable_by_key(|((at, _), _)| *at);
-        stamped.into_iter().map(|((_, member), stamp)| (member.clone(), stamp)).collect()
-    }
-}
-
-/// Takes the workers, and the state of their files, into a key.
-fn hash_all(hash: &mut blake3::Hasher, stamped: &Stamped) {
-    for (member, stamp) in stamped {
-        hash.update(member.name.as_bytes());
-        hash.update(&[0]);
-        hash.update(&member.entry.key());
-        hash.update(&stamp.as_ref().map(|stamp| stamp.version).unwrap_or_default());
     }
 }

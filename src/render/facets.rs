@@ -293,10 +293,9 @@ impl Renderer {
         })
     }
 
-    /// The newest change of the workers of a selection.
-    pub fn newest_of(&self, selection: &Selection) -> Time {
-        let newest = |member: &Arc<Member>| self.view.stamp(member, false).map(|stamp| stamp.newest).ok();
-        self.selected(selection).iter().filter_map(newest).max().unwrap_or_default()
+    /// The newest change of the workers of a selection that listing tells of: there may be very many.
+    pub fn newest_told(&self, selection: &Selection) -> Time {
+        self.selected(selection).iter().map(|member| member.entry.newest()).max().unwrap_or_default()
     }
 
     /// The workers of a selection, looked into where it or `facet` needs that.

@@ -19,7 +19,7 @@ use crate::render::own::{CHILDREN, INDEX, behind, is_generated, is_index, shown}
 use crate::render::since::Cursor;
 use crate::render::{Generated, LISTED, Renderer, Scope, grep, search};
 use crate::store::{Entry, File, Kind, Time};
-use crate::view::{Member, View, Visible};
+use crate::view::{Member, View};
 
 const WORKERS: &str = "workers";
 const RUNS: &str = "runs";
@@ -275,7 +275,7 @@ impl Namespace {
                 vec![cursor(Cursor::ALL)?, cursor(Cursor::Now)?]
             }
             Node::Run(run) => {
-                self.run_newest(run)?;
+                view.visible().runs.get(run).ok_or(Error::NotFound)?;
                 let mut listed = listed_generated(&Scope::Run(run.clone()));
                 listed.push((Name::new(WORKERS)?, Node::RunWorkers(run.clone()), NodeKind::Folder));
                 listed
@@ -347,9 +347,11 @@ impl Namespace {
         match node {
             Node::Latest => {
                 let visible = self.view().visible();
-                let newest = |name: &Name| self.newest(&visible, name);
-                let latest = visible.runs.keys().max_by_key(|name| (newest(name), (*name).clone()));
-                latest.map(|name| name.as_bytes().to_vec()).ok_or(Error::NotFound)
+                let in_runs =
+                    visible.runs.iter().flat_map(|(name, run)| run.members.iter().map(move |one| (name, one.clone())));
+                let (runs, members): (Vec<&Name>, Vec<Arc<Member>>) = in_runs.unzip();
+                let latest = self.renderer.newest_of(&members).into_iter().zip(runs).max();
+                latest.map(|(_, run)| run.as_bytes().to_vec()).ok_or(Error::NotFound)
             }
             Node::By(by) => by_target(by),
             Node::Child(_, child) => Ok([b"../../", shown(child, is_index).as_bytes()].concat()),
@@ -387,19 +389,11 @@ impl Namespace {
         self.versions.bytes(&self.renderer, &file, version)
     }
 
+    /// The newest change among a run's workers.
     fn run_newest(&self, run: &Name) -> Result<Time> {
         let visible = self.view().visible();
-        if !visible.runs.contains_key(run) {
-            return Err(Error::NotFound);
-        }
-        Ok(self.newest(&visible, run))
-    }
-
-    /// The newest change among a run's workers.
-    fn newest(&self, visible: &Visible, run: &Name) -> Time {
-        let members = visible.runs.get(run).map(|run| run.members.as_slice()).unwrap_or_default();
-        let stamps = members.iter().filter_map(|member| self.view().stamp(member, false).ok());
-        stamps.map(|stamp| stamp.newest).max().unwrap_or_default()
+        let run = visible.runs.get(run).ok_or(Error::NotFound)?;
+        Ok(self.renderer.newest_of(&run.members).into_iter().max().unwrap_or_default())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -293,6 +293,39 @@ impl Between for Stuck {
         }
         Ok(Stuck { inside: path.as_bytes().ends_with(b"w0"), next: self.next.clone() })
     }
+}
+
+/// Takes long to look at the calls of a worker, each time, and counts that.
+#[derive(Clone, Default)]
+struct Late(Arc<AtomicUsize>);
+
+impl Between for Late {
+    fn enter(&self, path: &RelPath) -> Result<Late> {
+        if path.as_bytes() == b"tool_calls" {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            thread::sleep(DEADLINE / 4);
+        }
+        Ok(self.clone())
+    }
+}
+
+#[test]
+fn the_time_of_many_is_told_though_not_all_can_be_looked_at_in_time() {
+    let (memory, late) = (Arc::new(Memory::new()), Late::default());
+    for worker in 0..100 {
+        let write = |file: &str, text: &str| {
+            memory.write(&RelPath::parse(format!("workers/w{worker}/{file}")).unwrap(), text);
+        };
+        write("metadata.json", r#"{"status": "success", "run_id": "r"}"#);
+        write("tool_calls/001_sh.txt", r#"{"ok": true}"#);
+    }
+    let source = Source::over(Arc::new(Through::new(late.clone(), memory)), None);
+    let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+    let tree = Tree::new(View::over(vec![source], freshness, Filter::default()).unwrap(), Settings::default());
+    assert!(matches!(see(&tree, "by/status/completed"), Ok(Seen::Folder { .. })));
+    assert_eq!(late.0.load(Ordering::SeqCst), 0, "listing tells enough");
+    assert!(matches!(see(&tree, "runs/latest"), Ok(Seen::Link(target)) if target.as_slice() == b"r"));
+    assert!(late.0.load(Ordering::SeqCst) < 100, "all were looked at");
 }
 
 #[test]
