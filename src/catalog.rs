@@ -139,12 +139,14 @@ impl Catalog {
     /// From now on workers are watched where that can be done, and [`Catalog::changes`] is to be called for as
     /// long as anybody reads. How many folders may be watched. Errors: the system watches nothing for this process.
     pub fn watch(&self) -> Result<usize> {
-        let held = self.current.load();
-        let tells = |entry: &Entry| self.sources.get(entry.source).is_some_and(Source::tells);
-        let moving = held.entries.iter().filter(|entry| entry.is_moving() && tells(entry));
         // Who calls it twice has it once.
-        let _ = self.watched.set(Watched::new(moving.map(Arc::downgrade).collect())?);
-        Ok(self.watched.get().map_or(0, Watched::most))
+        let _ = self.watched.set(Watched::new()?);
+        let Some(watched) = self.watched.get() else { return Ok(0) };
+        let tells = |entry: &Entry| self.sources.get(entry.source).is_some_and(Source::tells);
+        let held = self.current.load();
+        let moving = held.entries.iter().filter(|entry| entry.is_moving() && tells(entry));
+        watched.note_unawaited(moving.map(Arc::downgrade).collect());
+        Ok(watched.most())
     }
 
     /// Waits for changes of workers that are watched, no longer than `limit`; these are looked at anew from now on. Which
@@ -152,19 +154,22 @@ impl Catalog {
     pub fn changes(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<HashSet<Changed>>> {
         let Some(watched) = self.watched.get() else { return Ok(None) };
         let lists = |number: usize, name: &Name| self.sources.get(number).is_some_and(|one| one.format.lists(name));
-        let limit = if self.await_some(watched) { Some(Duration::ZERO) } else { limit };
+        // As long as that took, others look at the catalog.
+        let limit = self.await_some(watched).map_or(limit, |took| Some(limit.map_or(took, |limit| limit.min(took))));
         watched.wait(end, limit, lists)
     }
 
     /// Has changes be told of a few of those who were unfinished when nothing was watched yet: in a large store it takes
-    /// long until all are looked at again. Whether there may be more.
-    fn await_some(&self, watched: &Watched) -> bool {
+    /// long until all are looked at again. How long that took; `None` once there are no more.
+    fn await_some(&self, watched: &Watched) -> Option<Duration> {
         let some = watched.unawaited();
         let wanted: Vec<&Entry> = some.iter().map(|entry| &**entry).collect();
-        if !wanted.is_empty() {
-            self.look_alone(&wanted, &self.refreshing.lock());
+        if wanted.is_empty() {
+            return None;
         }
-        !wanted.is_empty()
+        let began = Instant::now();
+        self.look_alone(&wanted, &self.refreshing.lock());
+        Some(began.elapsed())
     }
 
     /// Whether workers' folders may take time to be looked into.

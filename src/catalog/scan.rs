@@ -85,7 +85,7 @@ pub(super) fn scan(
 }
 
 fn scan_from(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness, pass: &Pass<'_>) -> Scanned {
-    let (began, mut listing) = (Instant::now(), Duration::ZERO);
+    let (began, mut listing, mut came) = (Instant::now(), Duration::ZERO, 0);
     let before_of = |number: usize| {
         let all = before.map(|before| before.entries.as_slice()).unwrap_or_default();
         all.iter().filter(move |entry| entry.source == number)
@@ -125,7 +125,10 @@ fn scan_from(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness
         });
         for ((folder, old), looked) in known.into_iter().zip(looked) {
             match looked {
-                Ok(Some(entry)) => entries.push(entry),
+                Ok(Some(entry)) => {
+                    came += usize::from(old.is_none());
+                    entries.push(entry);
+                }
                 Ok(None) => passed.add(folder.clone(), Reason::NotAWorker, None),
                 Err(Error::NotFound | Error::NotADirectory) => {}
                 // A foreign mount: like a link, not followed but counted.
@@ -157,7 +160,9 @@ fn scan_from(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness
     let passed = all_passed;
     let whole = Taken { at: began, cost: began.elapsed() };
     let (looked, listed) = match before.filter(|_| pass.which == Which::Unknown) {
-        Some(before) => (before.looked, whole),
+        // A look at who has come is made once; at what is no worker, each time.
+        Some(before) if came == 0 => (before.looked, whole),
+        Some(before) => (before.looked, Taken { at: began, cost: listing }),
         None => (whole, Taken { at: began, cost: listing }),
     };
     let snapshot = Snapshot { generation, entries, skipped, passed, troubles, unread, changes, looked, listed };
@@ -216,11 +221,8 @@ pub(super) fn look(
 ) -> Result<Option<Arc<Entry>>> {
     // Entered once: what the glance tells and what is read are of the same folder.
     let folder = source.format.enter(&*source.store, path)?;
-    let watched = pass.watched.filter(|_| source.tells());
-    if let (Some(watched), Some(old)) = (watched, old.filter(|old| old.is_moving())) {
-        watched.await_change(old, &*folder);
-    }
     let mut seen = see(source, &*folder, number, path, old, pass)?;
+    let watched = pass.watched.filter(|_| source.tells());
     for _ in 0..LOOKS {
         match (watched, &seen) {
             // What has changed since it was seen was told to nobody.

@@ -24,7 +24,7 @@ pub(super) struct Watched {
     watch: Watch,
     folders: Mutex<Folders>,
     stirred: Mutex<Stirred>,
-    /// Unfinished workers that were there before anything was watched.
+    /// Unfinished workers that were there before anything was watched, and are still to be awaited.
     unawaited: Mutex<Vec<Weak<Entry>>>,
 }
 
@@ -75,6 +75,9 @@ struct Folder {
 /// More workers that change at once are left to the next look at all.
 const FEW: usize = 1_024;
 
+/// So many of those that were there before are awaited at once: others look at the catalog in between.
+const AT_ONCE: usize = 256;
+
 /// How many folders of finished workers may be watched: half of all.
 pub(super) fn most_believed(watch: &Watch) -> usize {
     watch.most() / 2
@@ -84,17 +87,22 @@ pub(super) fn most_believed(watch: &Watch) -> usize {
 pub type Changed = (usize, RelPath);
 
 impl Watched {
-    /// Watches nothing yet, of which the `unawaited` are to be told. Errors: those of the system.
-    pub(super) fn new(unawaited: Vec<Weak<Entry>>) -> Result<Watched> {
+    /// Watches nothing yet. Errors: those of the system.
+    pub(super) fn new() -> Result<Watched> {
         let stirred = Mutex::new(Stirred { entries: Vec::new(), due: Instant::now() });
-        Ok(Watched { watch: Watch::new()?, folders: Mutex::default(), stirred, unawaited: Mutex::new(unawaited) })
+        Ok(Watched { watch: Watch::new()?, folders: Mutex::default(), stirred, unawaited: Mutex::default() })
     }
 
-    /// A few of those who were there before anything was watched and have not been awaited since, each once.
+    /// Notes unfinished workers that nobody looked at since anything is watched.
+    pub(super) fn note_unawaited(&self, entries: Vec<Weak<Entry>>) {
+        *self.unawaited.lock() = entries;
+    }
+
+    /// A few of them that have not been awaited since, each once.
     pub(super) fn unawaited(&self) -> Vec<Arc<Entry>> {
         let mut all = self.unawaited.lock();
         let mut some = Vec::new();
-        while some.len() < FEW
+        while some.len() < AT_ONCE
             && let Some(entry) = all.pop()
         {
             some.extend(entry.upgrade().filter(|entry| !entry.awaited.load(Ordering::Relaxed)));
