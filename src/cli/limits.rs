@@ -22,7 +22,7 @@ pub(super) fn raise_open_files() {
     }
 }
 
-/// Starts this program again with few heaps that are given nothing large. glibc gives every thread one of its own, of which
+/// Starts this program again with few heaps that are given nothing of more than a MiB. glibc gives every thread one of its own, of which
 /// each keeps what it was used for once: together up to half as much again as what is in use, and 64 MiB of address space
 /// each, which is more than a common limit. And with each large thing that is given back, larger ones go to the heaps
 /// from then on, and leave holes there: a fifth of what 100,000 workers take. That can be told only to a process that begins.

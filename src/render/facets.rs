@@ -27,6 +27,8 @@ use crate::view::{Member, Visible};
 const UNREAD: &str = "unread";
 /// So many values can be asked for together.
 const PICKS_MAX: usize = 32;
+/// The files of more workers are not looked at for the time of a folder.
+const MANY: usize = 1_000;
 
 /// What workers are told apart by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -293,9 +295,16 @@ impl Renderer {
         })
     }
 
-    /// The newest change of the workers of a selection that listing tells of: there may be very many.
-    pub fn newest_told(&self, selection: &Selection) -> Time {
-        self.selected(selection).iter().map(|member| member.entry.newest()).max().unwrap_or_default()
+    /// The newest change of the workers of a selection. Of very many it is what listing tells: all that are unfinished would
+    /// be looked at again each time that somebody asks for the folder.
+    pub fn newest_of_selected(&self, selection: &Selection) -> Time {
+        let selected = self.selected(selection);
+        let newest = if selected.len() > MANY {
+            selected.iter().map(|member| member.entry.newest()).max()
+        } else {
+            self.newest_of(&selected).into_iter().flatten().max()
+        };
+        newest.unwrap_or_default()
     }
 
     /// The workers of a selection, looked into where it or `facet` needs that.

@@ -12,19 +12,29 @@ use crate::store::Time;
 use crate::view::Member;
 
 impl Renderer {
-    /// The newest change of any file of each. Where there is no time to look at all of them, as it was seen last, or what
-    /// listing tells.
-    pub fn newest_of(&self, members: &[Arc<Member>]) -> Vec<Time> {
+    /// The newest change of any file of each; of those for whom there was no time, what listing tells. `None` of those whose
+    /// files cannot be looked at.
+    pub fn newest_of(&self, members: &[Arc<Member>]) -> Vec<Option<Time>> {
         let newest = |(member, stamp): (Arc<Member>, Result<Arc<Stamp>>)| match stamp {
-            Ok(stamp) => stamp.newest,
-            Err(_) => member.entry.newest(),
+            Ok(stamp) => Some(stamp.newest),
+            Err(Error::Late) => Some(member.entry.newest()),
+            Err(_) => None,
         };
-        self.stamps(members).into_iter().map(newest).collect()
+        self.stamps_in_time(members).0.into_iter().map(newest).collect()
     }
 
     /// The state of the files of each. Where there is no time to look at all of them again, the state in which some were
     /// seen last, or none; the rest is then looked at behind the requests that wait.
     pub(super) fn stamps(&self, members: &[Arc<Member>]) -> Stamped {
+        let (stamped, is_all) = self.stamps_in_time(members);
+        if !is_all {
+            self.fragments.fall_behind();
+        }
+        stamped
+    }
+
+    /// The same, and whether there was time for all of them; nobody looks at the rest.
+    fn stamps_in_time(&self, members: &[Arc<Member>]) -> (Stamped, bool) {
         let begun = Instant::now();
         let in_time = || begun.elapsed() < self.settings.deadline / 2;
         // Those of whom nothing is known yet come first.
@@ -34,12 +44,10 @@ impl Renderer {
             true => self.view.stamp(member, false),
             false => self.view.last_stamp(member).ok_or(Error::Late),
         });
-        if !in_time() {
-            self.fragments.fall_behind();
-        }
+        let is_all = in_time();
         let mut stamped: Vec<_> = order.into_iter().zip(stamps).collect();
         stamped.sort_unstable_by_key(|((at, _), _)| *at);
-        stamped.into_iter().map(|((_, member), stamp)| (member.clone(), stamp)).collect()
+        (stamped.into_iter().map(|((_, member), stamp)| (member.clone(), stamp)).collect(), is_all)
     }
 }
 

@@ -393,7 +393,7 @@ impl Namespace {
     fn run_newest(&self, run: &Name) -> Result<Time> {
         let visible = self.view().visible();
         let run = visible.runs.get(run).ok_or(Error::NotFound)?;
-        Ok(self.renderer.newest_of(&run.members).into_iter().max().unwrap_or_default())
+        Ok(self.renderer.newest_of(&run.members).into_iter().flatten().max().unwrap_or_default())
     }
 }
 

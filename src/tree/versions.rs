@@ -42,7 +42,7 @@ pub(super) struct Versions {
     /// One of each file: what it was made from, and what came of it.
     known: Cache<File, (Key, Arc<Version>), ByQuestion>,
     /// Those for which not all could be read in time, and when they were made.
-    lately: Cache<File, (Instant, Arc<Version>)>,
+    lately: Cache<File, (Instant, Key, Arc<Version>)>,
     bytes: Cache<(File, [u8; 16]), Arc<[u8]>, ByLength>,
 }
 
@@ -83,8 +83,9 @@ impl Versions {
     /// The version that the file has now; made only if another or none is known. Requests for the same one that come at
     /// once share one render, and those for another wait for it.
     pub(super) fn current(&self, renderer: &Renderer, file: &File) -> Result<Arc<Version>> {
+        let begun = Instant::now();
         // The kernel looks a name up twice where the first look changed what is behind it.
-        if let Some(version) = self.lately(file) {
+        if let Some(version) = self.lately(file, None) {
             return Ok(version);
         }
         let state = renderer.state(&file.0, &file.1)?;
@@ -104,32 +105,36 @@ impl Versions {
             EntryResult::Removed(..) | EntryResult::Timeout => (None, None),
         };
         // So do those who waited for the same.
-        if let Some(version) = self.lately(file) {
+        if let Some(version) = self.lately(file, Some(key)) {
             return Ok(version);
         }
         // Who had to wait for another to be made is given the one of now.
-        let state = if asked.elapsed() > WAITED { renderer.state(&file.0, &file.1)? } else { state };
+        let (begun, state) = match asked.elapsed() > WAITED {
+            true => (Instant::now(), renderer.state(&file.0, &file.1)?),
+            false => (begun, state),
+        };
         let key = state.key;
         if let Some((of, version)) = held.filter(|(of, _)| *of == key) {
             let _ = guard.map(|guard| guard.insert((of, version.clone())));
             return Ok(version);
         }
-        let begun = Instant::now();
         let (version, complete) = self.make(renderer, file, state)?;
         if complete {
             // What a full cache does not take is made again when asked for.
             let _ = guard.map(|guard| guard.insert((key, version.clone())));
         } else if begun.elapsed() >= renderer.settings().deadline / 2 {
             // What failed for another reason may go well the next time.
-            self.lately.insert(file.clone(), (Instant::now(), version.clone()));
+            self.lately.insert(file.clone(), (Instant::now(), key, version.clone()));
         }
         Ok(version)
     }
 
-    /// The version for which not all could be read in time, if it was made just now.
-    fn lately(&self, file: &File) -> Option<Arc<Version>> {
-        let (made, version) = self.lately.get(file)?;
-        (made.elapsed() < FOR_A_MOMENT).then_some(version)
+    /// The version for which not all could be read in time, if it was made just now: of many workers, whatever it would be
+    /// made from by now; of one, only of what has this key.
+    fn lately(&self, file: &File, key: Option<Key>) -> Option<Arc<Version>> {
+        let (made, of, version) = self.lately.get(file)?;
+        let is_of_one = matches!(file.0, Scope::Worker(_));
+        (made.elapsed() < FOR_A_MOMENT && (!is_of_one || key == Some(of))).then_some(version)
     }
 
     /// The bytes of a version; made again if they are no longer held. [`Error::Stale`] if the file has another by now.
