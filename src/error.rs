@@ -42,6 +42,9 @@ pub enum Error {
     /// There was no time to look at it.
     #[error("not looked at in time")]
     Late,
+    /// Reading it did not end: a thread is still at it, and nobody waits for that any longer.
+    #[error("reading it did not end in time and was given up")]
+    GivenUp,
     /// Changes are refused: this side only reads.
     #[error("read-only file system")]
     ReadOnly,
@@ -61,7 +64,7 @@ impl Error {
             Error::IsADirectory => Errno::ISDIR,
             Error::Stale => Errno::STALE,
             Error::UnknownHandle => Errno::BADF,
-            Error::Late => Errno::TIMEDOUT,
+            Error::Late | Error::GivenUp => Errno::TIMEDOUT,
             Error::ReadOnly => Errno::ROFS,
             // To the kernel this means that the program never knows the operation, and it does not ask for it again.
             Error::Io(Errno::NOSYS) => Errno::IO,

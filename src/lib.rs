@@ -6,6 +6,7 @@
 //! name, error      raw bytes become Name and RelPath once, at the door; one exhaustive errno table
 //! digest           the beginning of a hash, which tells contents and states apart
 //! spread           the same done for many, by several threads where that takes long
+//! watchdog         runs work that may never return on threads that can be given up
 //! cache            caches that are bounded by what they hold, in memory and in a folder
 //! model            Worker, Trace, ToolCall, Outcome, Status: plain values; no I/O, no serialisation
 //! store            bytes beneath roots that were opened once; never a link, never a way to write
@@ -36,3 +37,4 @@ pub mod store;
 pub mod trace;
 pub mod tree;
 pub mod view;
+mod watchdog;

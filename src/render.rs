@@ -21,6 +21,7 @@ mod fragment;
 mod fragments;
 pub mod grep;
 mod index;
+mod isolate;
 mod json;
 mod marker;
 pub mod output;
@@ -51,16 +52,19 @@ pub use text::utc;
 use crate::catalog::{Access, Stamp};
 use crate::digest::digest;
 use crate::error::{Error, Result};
+use crate::model::Record;
 use crate::name::Name;
 use crate::search::ranked::Index;
 use crate::store::Time;
 use crate::view::{Member, View, Visible};
+use crate::watchdog::Watchdog;
 use attempts::Attempts;
 use compare::Asked;
 use evidence::Account;
 use facets::{Grouped, Selection};
 use fragment::Row;
 use fragments::{Found, Fragments, GoOn, Stamped};
+use isolate::Subject;
 use shelf::Shelf;
 use since::{Cursor, Look};
 use stamps::hash_all;
@@ -158,25 +162,28 @@ enum Of {
     Look { look: Look, cursor: Cursor },
 }
 
-/// Makes the generated files of a view.
+/// Makes the generated files of a view. Clones share everything.
+#[derive(Clone)]
 pub struct Renderer {
-    view: View,
+    view: Arc<View>,
     settings: Settings,
-    fragments: Fragments,
-    grouped: Grouped,
-    index: Index,
+    fragments: Arc<Fragments>,
+    grouped: Arc<Grouped>,
+    index: Arc<Index>,
     /// Whether somebody reads on for these two.
-    catching_up: AtomicBool,
+    catching_up: Arc<AtomicBool>,
+    watchdog: Watchdog<Subject>,
 }
 
 impl Renderer {
     /// A renderer for `view`.
     pub fn new(view: View, settings: Settings) -> Renderer {
-        let fragments =
-            Fragments::new(settings.patience(), view.shelf().map(|(cache, whose)| Shelf::new(cache, &whose)));
-        let index = Index::new(view.index());
-        let (grouped, catching_up) = (Grouped::default(), AtomicBool::new(false));
-        Renderer { view, settings, fragments, grouped, index, catching_up }
+        let watchdog = Watchdog::new();
+        let shelf = view.shelf().map(|(cache, whose)| Shelf::new(cache, &whose));
+        let fragments = Arc::new(Fragments::new(settings.patience(), shelf, watchdog.clone()));
+        let index = Arc::new(Index::new(view.index()));
+        let (view, grouped, catching_up) = (Arc::new(view), Arc::default(), Arc::default());
+        Renderer { view, settings, fragments, grouped, index, catching_up, watchdog }
     }
 
     /// What is set of its files.
@@ -264,16 +271,25 @@ impl Renderer {
     pub fn render(&self, scope: &Scope, file: &Generated, state: State) -> Result<Rendered> {
         let begun = Instant::now();
         let go_on = || begun.elapsed() < self.settings.deadline;
+        self.log_overdue();
+        let key = state.key;
         match state.of {
             Of::Text { text, newest, access } => {
                 Ok(Rendered { bytes: text.as_bytes().into(), newest, access, complete: true })
             }
-            Of::Worker { member, stamp } => self.worker(member, stamp, file, &go_on),
-            Of::Members { visible, stamped } => match file {
-                Generated::Grep(query) => self.grep_file(scope, &visible, &stamped, query),
-                Generated::Search(query) => self.search_file(scope, &visible, &stamped, query),
-                Generated::Focus(query) => self.focus_file(scope, &visible, &stamped, query, &go_on),
-                Generated::Compare(query) => self.compare_file(&visible, stamped, query),
+            Of::Worker { member, stamp } => self.worker_file(&member, &stamp, file, &go_on),
+            Of::Members { visible, stamped } => match file.clone() {
+                Generated::Grep(query) => self.answer(key, scope, &go_on, move |renderer, scope, _| {
+                    renderer.grep_file(scope, &visible, &stamped, &query)
+                }),
+                Generated::Search(query) => self.answer(key, scope, &go_on, move |renderer, scope, _| {
+                    renderer.search_file(scope, &visible, &stamped, &query)
+                }),
+                Generated::Focus(query) => self.answer(key, scope, &go_on, move |renderer, scope, go_on| {
+                    renderer.focus_file(scope, &visible, &stamped, &query, go_on)
+                }),
+                Generated::Compare(query) => self
+                    .answer(key, scope, &go_on, move |renderer, _, _| renderer.compare_file(&visible, stamped, &query)),
                 _ => self.members(scope, &visible, stamped, file, &go_on),
             },
             Of::Look { look, cursor } => since::answer(&self.view, &look, cursor),
@@ -296,34 +312,8 @@ impl Renderer {
         let mut attempts = Attempts::new(self.settings.patience());
         loop {
             let record = self.view.record(&member, &stamp, go_on)?;
-            let mut whole = record.is_whole() && stamp.skipped.unreadable == 0;
-            let bytes = match file {
-                Generated::Index => {
-                    let (bytes, read) = index::worker(&self.view, &member, &stamp, &record)?;
-                    whole &= read;
-                    bytes
-                }
-                Generated::Summary => {
-                    let (text, read) = summary::worker(&self.view, &member, &stamp, &record);
-                    whole &= read;
-                    text.into_bytes()
-                }
-                Generated::Evidence(budget) => {
-                    let budget = self.settings.budget_or(Budget::WORKER, *budget);
-                    let written = evidence::worker(&self.view, &member, &record, budget, go_on);
-                    whole &= written.whole;
-                    written.bytes
-                }
-                Generated::Readme
-                | Generated::Since(_)
-                | Generated::HowTo(_)
-                | Generated::Grep(_)
-                | Generated::Search(_)
-                | Generated::Focus(_)
-                | Generated::Compare(_) => {
-                    return Err(Error::NotFound);
-                }
-            };
+            let (bytes, read) = self.worker_bytes(&member, &stamp, &record, file, go_on)?;
+            let whole = read && record.is_whole() && stamp.skipped.unreadable == 0;
             let now = self.view.stamp_now(&member)?;
             let settled = now.key == stamp.key;
             // Only what is of the state that was asked for is kept as that state's file.
@@ -333,6 +323,37 @@ impl Renderer {
             }
             member = self.view.worker(&member.name)?;
             stamp = now;
+        }
+    }
+
+    /// Renders a file of one worker from its record. The second value is false if something that it shows could not be
+    /// read.
+    fn worker_bytes(
+        &self,
+        member: &Member,
+        stamp: &Stamp,
+        record: &Record,
+        file: &Generated,
+        go_on: GoOn<'_>,
+    ) -> Result<(Vec<u8>, bool)> {
+        match file {
+            Generated::Index => index::worker(&self.view, member, stamp, record),
+            Generated::Summary => {
+                let (text, read) = summary::worker(&self.view, member, stamp, record);
+                Ok((text.into_bytes(), read))
+            }
+            Generated::Evidence(budget) => {
+                let budget = self.settings.budget_or(Budget::WORKER, *budget);
+                let written = evidence::worker(&self.view, member, record, budget, go_on);
+                Ok((written.bytes, written.whole))
+            }
+            Generated::Readme
+            | Generated::Since(_)
+            | Generated::HowTo(_)
+            | Generated::Grep(_)
+            | Generated::Search(_)
+            | Generated::Focus(_)
+            | Generated::Compare(_) => Err(Error::NotFound),
         }
     }
 
@@ -393,9 +414,10 @@ impl Renderer {
                 let read = Cell::new(true);
                 let record = |account: &Account<'_>| {
                     let row = rows.iter().find(|row| std::ptr::eq(row.member, account.member))?;
-                    let stamp = row.stamp.as_deref()?;
+                    let stamp = row.stamp.as_ref()?;
                     told.borrow_mut().push((row.member, stamp.key));
-                    let record = self.view.record(account.member, stamp, go_on).ok();
+                    let (member, _) = stamped.iter().find(|(member, _)| std::ptr::eq(&**member, account.member))?;
+                    let record = self.record(member, stamp, go_on).ok();
                     read.set(read.get() && record.as_ref().is_some_and(|record| record.is_whole()));
                     record
                 };

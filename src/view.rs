@@ -254,11 +254,15 @@ impl View {
         self.stamp_now(member).is_ok_and(|now| now.key == stamp.key)
     }
 
+    /// Returns a worker's record as of `stamp`, if it was read lately.
+    pub fn cached_record(&self, member: &Member, stamp: &Stamp) -> Option<Arc<Record>> {
+        self.records.get(&(stamp.version, member.entry.key()))
+    }
+
     /// A worker's record as of `stamp`, read until `go_on` says no. [`Error::NotFound`] if it says by now that the
     /// worker is not of this view.
     pub fn record(&self, member: &Member, stamp: &Stamp, go_on: &dyn Fn() -> bool) -> Result<Arc<Record>> {
-        let key = (stamp.version, member.entry.key());
-        if let Some(record) = self.records.get(&key) {
+        if let Some(record) = self.cached_record(member, stamp) {
             return Ok(record);
         }
         let record = self.catalog.record(&member.entry, go_on)?;
@@ -267,7 +271,7 @@ impl View {
         }
         let record = Arc::new(record);
         if record.is_whole() {
-            self.records.insert(key, record.clone());
+            self.records.insert((stamp.version, member.entry.key()), record.clone());
         }
         Ok(record)
     }

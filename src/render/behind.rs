@@ -16,7 +16,8 @@ impl Renderer {
     /// each worker once. Whether there is more of it.
     pub fn catch_up(&self) -> bool {
         let mut step = Step { catching_up: &self.catching_up, more: false };
-        step.more = self.fragments.catch_up(&self.view) || self.index.catch_up(&self.view);
+        step.more = self.fragments.catch_up(&self.view)
+            || self.index.catch_up(&self.view, &|member, stamp, go_on| self.words(member, stamp, go_on));
         let more = step.more;
         drop(step);
         // Who fell behind just before that was told that somebody reads on.

@@ -122,7 +122,7 @@ impl Renderer {
         let mut ones = Vec::with_capacity(stamped.len());
         for (member, stamp) in stamped {
             let record = stamp.as_ref().map_err(|error| error.clone());
-            let record = record.and_then(|stamp| self.view.record(member, stamp, go_on));
+            let record = record.and_then(|stamp| self.record(member, stamp, go_on));
             // It says by now that it is another's.
             if record.as_ref().err() == Some(&Error::NotFound) {
                 return Err(Error::NotFound);

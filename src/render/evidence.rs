@@ -68,6 +68,10 @@ pub(super) fn worker(
         counted,
         lines: &|room| {
             let error = worker.error.as_deref().map(|error| format!("Error: {}\n", one_line(error, ERROR_MAX)));
+            let unread =
+                trace.unreadable.first().map(|(_, reason)| format!("Not read: {}\n", one_line(reason, ERROR_MAX)));
+            let error =
+                (unread.is_some() || error.is_some()).then(|| unread.into_iter().chain(error).collect::<String>());
             let room = if has_sections { room * 2 / 3 } else { room };
             let short = error.is_some().then(|| "Error: too long for this budget\n".to_owned());
             error.into_iter().chain(short).find(|line| line.len() <= room).unwrap_or_default()

@@ -12,6 +12,9 @@ use crate::error::Error;
 use crate::model::{Outcome, Output, Record, Status, Tokens, Worker};
 use crate::view::{Member, View};
 
+/// Name of the check of a worker whose record cannot be read at all.
+const UNREADABLE: &str = "unreadable";
+
 /// A worker among many.
 pub(super) struct Row<'a> {
     /// The worker.
@@ -41,6 +44,12 @@ impl Row<'_> {
     pub(super) fn account(&self) -> Account<'_> {
         let end = self.fragment.as_deref().map(|fragment| (fragment.outcome, fragment.cause.as_str()));
         Account { member: self.member, end, doubt: self.doubt() }
+    }
+
+    /// Returns why the worker's record could not be read at all, if it could not.
+    pub(super) fn unreadable(&self) -> Option<&str> {
+        let checks = &self.fragment.as_ref()?.checks;
+        checks.iter().find(|check| check.name == UNREADABLE).map(|check| check.says.as_str())
     }
 
     /// The names of the checks that a worker which claims success does not pass.
@@ -116,7 +125,7 @@ impl Fragment {
             tools: Vec::new(),
             tokens: None,
             cause: String::new(),
-            checks: vec![Check::new("unreadable", format!("its record cannot be read: {error}"), "tool_calls")],
+            checks: vec![Check::new(UNREADABLE, format!("its record cannot be read: {error}"), "tool_calls")],
             whole: false,
             is_of_its_folder: false,
         }

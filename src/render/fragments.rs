@@ -10,12 +10,14 @@ use quick_cache::sync::Cache;
 
 use super::attempts::Attempts;
 use super::fragment::Fragment;
+use super::isolate::Subject;
 use super::shelf::{Of, Shelf};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::spread::spread;
 use crate::view::{Member, View};
+use crate::watchdog::{GivenUp, Watchdog};
 
 /// How many are kept.
 const KEPT: usize = 200_000;
@@ -71,11 +73,12 @@ pub(super) struct Fragments {
     shelf: Option<Shelf>,
     /// Done once what was kept before this start is here.
     fetched: Once,
+    watchdog: Watchdog<Subject>,
 }
 
 impl Fragments {
     /// None yet; one of many may take `each` to be made.
-    pub(super) fn new(each: Duration, shelf: Option<Shelf>) -> Fragments {
+    pub(super) fn new(each: Duration, shelf: Option<Shelf>, watchdog: Watchdog<Subject>) -> Fragments {
         Fragments {
             kept: Cache::new(KEPT),
             each,
@@ -83,6 +86,7 @@ impl Fragments {
             catching_up: Mutex::new(None),
             shelf,
             fetched: Once::new(),
+            watchdog,
         }
     }
 
@@ -126,7 +130,7 @@ impl Fragments {
     }
 
     /// Makes for a moment those that are missing, each once. Whether there are more of them.
-    pub(super) fn catch_up(&self, view: &View) -> bool {
+    pub(super) fn catch_up(self: &Arc<Self>, view: &Arc<View>) -> bool {
         let begun = Instant::now();
         let go_on = || begun.elapsed() < CATCH_UP;
         let visible = view.visible();
@@ -151,17 +155,17 @@ impl Fragments {
 
     /// What comes of each of `stamped`, in their order. Where these are `all` of the view, they may be kept for the next
     /// start.
-    pub(super) fn of(&self, view: &View, stamped: &Stamped, all: bool, go_on: GoOn<'_>) -> Vec<Found> {
+    pub(super) fn of(self: &Arc<Self>, view: &Arc<View>, stamped: &Stamped, all: bool, go_on: GoOn<'_>) -> Vec<Found> {
         self.fetch();
         let mut found: Vec<Found> = Vec::with_capacity(stamped.len());
-        let mut missing: Vec<(u64, usize, &Member, &Arc<Stamp>)> = Vec::new();
+        let mut missing: Vec<(u64, usize, &Arc<Member>, &Arc<Stamp>)> = Vec::new();
         for (at, (member, stamp)) in stamped.iter().enumerate() {
             found.push(match stamp {
                 Ok(stamp) => match self.kept(member, stamp) {
                     Some(fragment) => Found::Made(fragment, stamp.clone()),
                     None => {
                         let size = stamp.files.saturating_mul(OF_A_FILE).saturating_add(stamp.bytes);
-                        missing.push((size, at, &**member, stamp));
+                        missing.push((size, at, member, stamp));
                         Found::Unread
                     }
                 },
@@ -185,21 +189,35 @@ impl Fragments {
         found
     }
 
-    /// That of one worker: of the state given, or of a later one if its files changed meanwhile.
-    fn one(&self, view: &View, member: &Member, stamp: &Arc<Stamp>, go_on: GoOn<'_>) -> Found {
+    /// Returns the fragment of one worker: of the state given, or of a later one if its files changed meanwhile. If
+    /// reading them does not end, it says so.
+    fn one(self: &Arc<Self>, view: &Arc<View>, member: &Arc<Member>, stamp: &Arc<Stamp>, go_on: GoOn<'_>) -> Found {
+        if let Some(fragment) = self.kept(member, stamp) {
+            return Found::Made(fragment, stamp.clone());
+        }
+        if !go_on() {
+            return Found::Unread;
+        }
         let begun = Instant::now();
         let in_time = || go_on() && begun.elapsed() < self.each;
-        let mut stamp = stamp.clone();
+        let make = {
+            let (fragments, view, member, stamp) = (self.clone(), view.clone(), member.clone(), stamp.clone());
+            move |in_time: GoOn<'_>| fragments.make(&view, &member, stamp, in_time)
+        };
+        match self.watchdog.run(&Subject::Worker(member.name.clone()), &in_time, make) {
+            Ok(found) => found,
+            Err(GivenUp) => Found::Made(Arc::new(Fragment::unreadable(&Error::GivenUp)), stamp.clone()),
+        }
+    }
+
+    fn make(&self, view: &View, member: &Member, mut stamp: Arc<Stamp>, in_time: GoOn<'_>) -> Found {
         let mut attempts = Attempts::new(self.each);
         loop {
             if let Some(fragment) = self.kept(member, &stamp) {
                 return Found::Made(fragment, stamp);
             }
-            if !go_on() {
-                return Found::Unread;
-            }
             // A record that cannot be read is told as such, and one that is read in part is shown in part.
-            let fragment = match view.record(member, &stamp, &in_time) {
+            let fragment = match view.record(member, &stamp, in_time) {
                 Ok(record) => Fragment::of(view, member, &stamp, &record),
                 Err(Error::NotFound) => return Found::Gone,
                 Err(error) => Fragment::unreadable(&error),
@@ -244,7 +262,8 @@ mod tests {
         store.write(&path("metadata.json"), r#"{"status": "running"}"#);
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
         let view = View::over(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
-        let fragments = Fragments::new(Duration::from_secs(60), None);
+        let view = Arc::new(view);
+        let fragments = Arc::new(Fragments::new(Duration::from_secs(60), None, Watchdog::new()));
         for number in 1..=100 {
             store.write(&path(&format!("tool_calls/{number:03}_sh.txt")), "x");
             let member = view.worker(&Name::new("w").unwrap()).unwrap();

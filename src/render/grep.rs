@@ -150,9 +150,8 @@ impl Renderer {
             }
             room = room.saturating_sub(hearing(file, 0));
             calls.entry(file.turn).or_insert_with(|| {
-                let record = of
-                    .get(file.turn)
-                    .and_then(|(member, stamp)| self.view.record(member, stamp.as_deref().ok()?, go_on).ok());
+                let record =
+                    of.get(file.turn).and_then(|(member, stamp)| self.record(member, stamp.as_ref().ok()?, go_on).ok());
                 record.iter().flat_map(|record| record.trace.outcomes()).collect()
             });
         }

@@ -48,7 +48,7 @@ impl Renderer {
         let begun = Instant::now();
         let member = self.view.worker(worker)?;
         let stamp = self.view.stamp(&member, true)?;
-        let record = self.view.record(&member, &stamp, &|| begun.elapsed() < self.settings.deadline)?;
+        let record = self.record(&member, &stamp, &|| begun.elapsed() < self.settings.deadline)?;
         let call = record.trace.calls.iter().find(|call| is_meant(call)).ok_or(Error::NotFound)?;
         let file = self.view.open_output(&member, call)?;
         let missing = match &call.output {

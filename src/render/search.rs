@@ -85,7 +85,7 @@ impl Renderer {
             _ => 0,
         };
         let mut ranked = ranked::rank(matched, &asked, &weigh);
-        let sources = Sources::new(&self.view, of);
+        let sources = Sources::new(self, of);
         let go_on = until(10);
         let mut complete =
             ranked.retain_saying(&asked, &|worker, path, range| sources.read(worker, path, range), &go_on);
@@ -108,7 +108,7 @@ impl Renderer {
         members.sort_by_key(|(member, _)| &member.name);
         let found = spread(&members, |(member, stamp)| {
             let stamp = stamp.as_ref().map_err(Clone::clone)?;
-            let words = self.index.of(&self.view, member, stamp, go_on)?;
+            let words = self.words(member, stamp, go_on)?;
             let matched = Matched::of(&words, asked, &|path| !holds_everything(path));
             Ok::<_, Error>((stamp, matched, Searched::of(&words)))
         });

@@ -210,6 +210,8 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>
     let cause = |row: &Row<'_>| row.fragment.as_ref().map(|f| f.cause.clone()).unwrap_or_default();
     let causes: Vec<(&Member, String)> = of(Some(Outcome::Failed)).map(|row| (row.member, cause(row))).collect();
     failures(&mut out, &causes);
+    let unreadable = rows.iter().filter_map(|row| Some((row.member, row.unreadable()?.to_owned())));
+    list(&mut out, "could not be looked into", unreadable.collect());
     let doubtful = rows.iter().filter_map(|row| Some((row.member, row.doubt()?)));
     list(&mut out, "claim success, with checks", doubtful.collect());
     let mut moving: Vec<(&Row<'_>, Time)> = rows

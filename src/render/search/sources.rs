@@ -6,19 +6,21 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::super::Renderer;
+use super::super::fragments::GoOn;
 use super::super::own::{at_in_text, place};
 use crate::catalog::Stamp;
 use crate::model::Outcome;
 use crate::name::RelPath;
 use crate::store::read_range;
-use crate::view::{Folder, Member, View};
+use crate::view::{Folder, Member};
 
 /// A range of a file: the worker's place among those that were ranked, the file, and the range's ends in bytes.
 type Passage = (usize, RelPath, u64, u64);
 
 /// Workers, in the order in which they were ranked.
 pub(super) struct Sources<'a> {
-    view: &'a View,
+    renderer: &'a Renderer,
     of: Vec<(&'a Arc<Member>, &'a Arc<Stamp>)>,
     folders: RefCell<HashMap<usize, Option<Folder>>>,
     /// What was read: most of it is wanted several times.
@@ -27,9 +29,9 @@ pub(super) struct Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
-    pub(super) fn new(view: &'a View, of: Vec<(&'a Arc<Member>, &'a Arc<Stamp>)>) -> Sources<'a> {
+    pub(super) fn new(renderer: &'a Renderer, of: Vec<(&'a Arc<Member>, &'a Arc<Stamp>)>) -> Sources<'a> {
         let (folders, texts, outcomes) = (RefCell::default(), RefCell::default(), RefCell::default());
-        Sources { view, of, folders, texts, outcomes }
+        Sources { renderer, of, folders, texts, outcomes }
     }
 
     pub(super) fn member(&self, worker: usize) -> Option<&'a Arc<Member>> {
@@ -55,7 +57,7 @@ impl<'a> Sources<'a> {
     fn read_now(&self, worker: usize, path: &RelPath, range: Range<u64>) -> Option<Rc<str>> {
         let member = self.member(worker)?;
         let mut folders = self.folders.borrow_mut();
-        let folder = folders.entry(worker).or_insert_with(|| self.view.folder(member).ok()).as_ref()?;
+        let folder = folders.entry(worker).or_insert_with(|| self.renderer.view.folder(member).ok()).as_ref()?;
         let file = folder.open(path).ok()?;
         let length = usize::try_from(range.end.saturating_sub(range.start)).ok()?;
         let bytes = read_range(&*file, range.start, length).ok()?;
@@ -63,11 +65,11 @@ impl<'a> Sources<'a> {
     }
 
     /// How the call ended whose output a file is; none of other files.
-    pub(super) fn outcome(&self, worker: usize, path: &RelPath, go_on: &dyn Fn() -> bool) -> Option<Outcome> {
+    pub(super) fn outcome(&self, worker: usize, path: &RelPath, go_on: GoOn<'_>) -> Option<Outcome> {
         let (member, stamp) = self.of.get(worker)?;
         let mut outcomes = self.outcomes.borrow_mut();
         let calls = outcomes.entry(worker).or_insert_with(|| {
-            let record = self.view.record(member, stamp, go_on).ok();
+            let record = self.renderer.record(member, stamp, go_on).ok();
             record.iter().flat_map(|record| record.trace.outcomes()).collect()
         });
         calls.get(path).copied()
@@ -76,6 +78,6 @@ impl<'a> Sources<'a> {
     /// Whether the files of a worker are still as they were.
     pub(super) fn is_now(&self, worker: usize) -> bool {
         let known = self.of.get(worker);
-        known.is_some_and(|(member, stamp)| self.view.is_now(member, stamp))
+        known.is_some_and(|(member, stamp)| self.renderer.view.is_now(member, stamp))
     }
 }

@@ -86,6 +86,9 @@ impl Weighter<Key, Arc<Part>> for Size {
     }
 }
 
+/// Reads a worker's words while its last argument returns true.
+pub(super) type Read<'a> = &'a dyn Fn(&Arc<Member>, &Arc<Stamp>, &(dyn Fn() -> bool + Sync)) -> Result<Indexed>;
+
 /// All parts of a view.
 pub struct Index {
     parts: Cache<Key, Arc<Part>, Size>,
@@ -113,14 +116,22 @@ impl Index {
         }
     }
 
-    /// What there is of a worker's words in the state `stamp`; read where it is not known, until `go_on` says no. Errors: the
-    /// worker's folder cannot be read.
-    pub fn of(&self, view: &View, member: &Member, stamp: &Stamp, go_on: &dyn Fn() -> bool) -> Result<Indexed> {
+    /// Returns what there is of a worker's words in the state `stamp`, if it is known.
+    pub fn cached(&self, member: &Member, stamp: &Stamp) -> Option<Indexed> {
+        self.known(self.key(member, stamp))
+    }
+
+    fn key(&self, member: &Member, stamp: &Stamp) -> Key {
         let whose = self.disk.as_ref().map(|(_, whose)| whose.as_str()).unwrap_or_default();
-        let of = key("words of", &[whose.as_bytes(), member.name.as_bytes(), &stamp.version]);
-        if let Some(known) = self.known(of) {
-            return Ok(known);
-        }
+        key("words of", &[whose.as_bytes(), member.name.as_bytes(), &stamp.version])
+    }
+
+    /// Reads a worker's words in the state `stamp` while `go_on` returns true.
+    ///
+    /// # Errors
+    /// The worker's folder cannot be read.
+    pub fn read(&self, view: &View, member: &Member, stamp: &Stamp, go_on: &dyn Fn() -> bool) -> Result<Indexed> {
+        let of = self.key(member, stamp);
         let mut making = Making {
             index: self,
             member: &member.name,
@@ -154,8 +165,9 @@ impl Index {
         next.is_some()
     }
 
-    /// Makes for a moment what is missing, of each worker once. Whether there is more of it.
-    pub fn catch_up(&self, view: &View) -> bool {
+    /// Makes for a moment what is missing, of each worker once, with `read`: [`Index::read`] with a bound. Returns true
+    /// if more is missing.
+    pub fn catch_up(&self, view: &View, read: Read<'_>) -> bool {
         let begun = Instant::now();
         let visible = view.visible();
         let Some((mut at, mut before)) = *self.catching_up.lock() else { return false };
@@ -163,7 +175,10 @@ impl Index {
             // One that cannot be read at all must not keep the others from being.
             *self.catching_up.lock() = Some((at + 1, 0));
             let stamp = view.stamp(member, false);
-            let found = stamp.and_then(|stamp| self.of(view, member, &stamp, &|| begun.elapsed() < EACH));
+            let found = stamp.and_then(|stamp| match self.cached(member, &stamp) {
+                Some(known) => Ok(known),
+                None => read(member, &stamp, &|| begun.elapsed() < EACH),
+            });
             // What cannot be read now is read when it is asked for, and told. Of what is large the parts that were made are
             // not made again, so that a further step gets further.
             match found {
