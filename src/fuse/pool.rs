@@ -1,55 +1,223 @@
 //! A few threads for requests that take longer than a stat.
+//!
+//! A request that keeps its thread for long does not keep the others waiting: while others wait, another thread takes
+//! its place until it is done.
 
+use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
+use tracing::error;
 
 use super::guard::contained;
 
 /// One request.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// A queue, and the threads that work it off once they are started. They end when the last of the pool is dropped.
+/// A thread that works on one job for longer is replaced while others wait.
+const LONG: Duration = Duration::from_millis(500);
+/// Most threads at a time, replaced ones included.
+const THREADS_MAX: usize = 64;
+
+/// A queue of jobs. Its threads, once started, end when the last clone is dropped.
 #[derive(Clone)]
 pub(super) struct Pool {
-    queue: mpsc::Sender<Job>,
+    queue: Arc<Queue>,
 }
 
-/// The other end of a pool's queue.
-pub(super) struct Workers {
-    jobs: Arc<Mutex<mpsc::Receiver<Job>>>,
+/// Closes the queue when the last clone of its pool is dropped.
+struct Queue(Arc<Shared>);
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.0.state.lock().is_closed = true;
+        self.0.job_added.notify_all();
+        self.0.all_busy.notify_all();
+    }
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Wakes an idle thread.
+    job_added: Condvar,
+    /// Wakes the thread that replaces others.
+    all_busy: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    /// Threads that wait for a job.
+    idle: usize,
+    /// When each thread that works on a job began, by the thread's number.
+    busy: HashMap<u64, Instant>,
+    /// Threads there are, and threads that there should be beside those that take long.
+    threads: usize,
+    wanted: usize,
+    next_thread: u64,
+    is_closed: bool,
+}
+
+impl State {
+    /// Returns how many threads have worked on one job for long, and when the next one will have.
+    fn long_busy(&self, now: Instant) -> (usize, Option<Instant>) {
+        let due = self.busy.values().map(|began| *began + LONG);
+        let (long, others): (Vec<Instant>, Vec<Instant>) = due.partition(|due| *due <= now);
+        (long.len(), others.into_iter().min())
+    }
 }
 
 impl Pool {
-    /// A pool whose threads are not started yet.
-    pub(super) fn new() -> (Pool, Workers) {
-        let (queue, jobs) = mpsc::channel();
-        (Pool { queue }, Workers { jobs: Arc::new(Mutex::new(jobs)) })
+    /// Creates a pool; [`Pool::start`] gives it threads.
+    pub(super) fn new() -> Pool {
+        let (job_added, all_busy) = (Condvar::new(), Condvar::new());
+        let shared = Shared { state: Mutex::default(), job_added, all_busy };
+        Pool { queue: Arc::new(Queue(Arc::new(shared))) }
     }
 
-    /// Has `job` done by one of the threads.
+    /// Queues `job`.
     pub(super) fn run(&self, job: Job) {
-        // Fails only where all threads are gone; the dropped reply then answers EIO.
-        let _ = self.queue.send(job);
+        let shared = &self.queue.0;
+        let mut state = shared.state.lock();
+        state.jobs.push_back(job);
+        if state.jobs.len() <= state.idle {
+            shared.job_added.notify_one()
+        } else {
+            shared.all_busy.notify_one()
+        };
+    }
+
+    /// Starts `threads` threads.
+    ///
+    /// # Errors
+    /// The system gives no more threads.
+    pub(super) fn start(&self, threads: usize) -> io::Result<()> {
+        let shared = &self.queue.0;
+        shared.state.lock().wanted = threads;
+        (0..threads).try_for_each(|_| start_thread(shared))?;
+        let of_thread = shared.clone();
+        thread::Builder::new().name("replace".into()).spawn(move || replace_long_busy(&of_thread))?;
+        Ok(())
     }
 }
 
-impl Workers {
-    /// Starts `threads` threads. Errors: the system gives none.
-    pub(super) fn start(self, threads: usize) -> io::Result<()> {
-        for number in 0..threads {
-            let jobs = Arc::clone(&self.jobs);
-            thread::Builder::new().name(format!("render-{number}")).spawn(move || {
-                loop {
-                    // The lock is held while waiting: one thread waits for a job, the others for their turn to wait.
-                    let job = jobs.lock().recv();
-                    let Ok(job) = job else { return };
-                    contained(job);
-                }
-            })?;
+fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
+    let number = {
+        let mut state = shared.state.lock();
+        state.threads += 1;
+        state.next_thread += 1;
+        state.next_thread
+    };
+    let of_thread = shared.clone();
+    let started = thread::Builder::new().name(format!("render-{number}")).spawn(move || {
+        while let Some(job) = next_job(&of_thread, number) {
+            contained(job);
         }
-        Ok(())
+    });
+    started.map(drop).inspect_err(|_| shared.state.lock().threads -= 1)
+}
+
+/// Waits for a job. Returns `None` once the pool is closed, or there are more threads than wanted.
+fn next_job(shared: &Shared, thread: u64) -> Option<Job> {
+    let mut state = shared.state.lock();
+    state.busy.remove(&thread);
+    loop {
+        let (long, _) = state.long_busy(Instant::now());
+        if state.threads - long > state.wanted {
+            break;
+        }
+        if let Some(job) = state.jobs.pop_front() {
+            state.busy.insert(thread, Instant::now());
+            return Some(job);
+        }
+        if state.is_closed {
+            break;
+        }
+        state.idle += 1;
+        shared.job_added.wait(&mut state);
+        state.idle -= 1;
+    }
+    state.threads -= 1;
+    // A job that this thread was woken for is for another one.
+    shared.job_added.notify_one();
+    None
+}
+
+/// Starts a thread for each that has worked on one job for long, as long as jobs wait.
+fn replace_long_busy(shared: &Arc<Shared>) {
+    let mut state = shared.state.lock();
+    while !state.is_closed {
+        let (long, next) = state.long_busy(Instant::now());
+        if state.jobs.is_empty() {
+            shared.all_busy.wait(&mut state);
+        } else if state.threads - long < state.wanted && state.threads < THREADS_MAX {
+            drop(state);
+            if let Err(error) = start_thread(shared) {
+                error!("cannot start a thread in place of one that takes long: {error}");
+                thread::sleep(LONG);
+            }
+            state = shared.state.lock();
+        } else {
+            shared.all_busy.wait_for(&mut state, next.map_or(LONG, |next| next.duration_since(Instant::now())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Queues a job and returns what is received when it is done.
+    fn job(pool: &Pool) -> mpsc::Receiver<()> {
+        let (done, told) = mpsc::channel();
+        pool.run(Box::new(move || done.send(()).unwrap()));
+        told
+    }
+
+    #[test]
+    fn jobs_are_done_in_spite_of_panics() {
+        let pool = Pool::new();
+        let early = job(&pool);
+        pool.start(2).unwrap();
+        early.recv().unwrap();
+        for _ in 0..10 {
+            pool.run(Box::new(|| panic!("on purpose")));
+        }
+        job(&pool).recv().unwrap();
+    }
+
+    #[test]
+    fn jobs_that_take_long_keep_no_other_waiting_and_their_threads_are_given_back() {
+        let pool = Pool::new();
+        pool.start(2).unwrap();
+        let gate = Arc::new((Mutex::new(false), Condvar::new()));
+        let stuck: Vec<_> = (0..6)
+            .map(|_| {
+                let (done, told) = mpsc::channel();
+                let gate = gate.clone();
+                pool.run(Box::new(move || {
+                    gate.1.wait_while(&mut gate.0.lock(), |is_open| !*is_open);
+                    done.send(()).unwrap();
+                }));
+                told
+            })
+            .collect();
+        job(&pool).recv().unwrap();
+        *gate.0.lock() = true;
+        gate.1.notify_all();
+        stuck.iter().for_each(|told| told.recv().unwrap());
+        let shared = pool.queue.0.clone();
+        while shared.state.lock().threads > 2 {
+            thread::yield_now();
+        }
+        drop(pool);
+        while shared.state.lock().threads > 0 {
+            thread::yield_now();
+        }
     }
 }

@@ -43,19 +43,19 @@ pub struct Session {
 pub fn mount(tree: impl Into<Arc<Tree>>, mountpoint: &Path, access: Access) -> io::Result<Session> {
     let threads = thread::available_parallelism().map_or(THREADS, |cores| cores.get().max(THREADS));
     let (sender, ended) = mpsc::channel();
-    let (tree, (pool, workers)) = (tree.into(), Pool::new());
+    let (tree, pool) = (tree.into(), Pool::new());
     if let Err(error) = tree.pass_through() {
         info!("files are read by this program, since the kernel would leave times of access: {error}");
     }
     let searches = Searches::new(pool.clone());
-    let door = Door { tree: tree.clone(), searches, pool, passed: Arc::default(), _ended: sender };
+    let door = Door { tree: tree.clone(), searches, pool: pool.clone(), passed: Arc::default(), _ended: sender };
     let session = open(door, mountpoint, access, threads)?;
     let watches = watch::prepare(&tree);
     // A thread that is confined starts only confined ones; this one must unmount in the end.
     let served: io::Result<_> = thread::scope(|scope| {
         let start = || -> io::Result<_> {
             confine(&tree.roots());
-            workers.start(threads)?;
+            pool.start(threads)?;
             let watching = watches.then(|| watch::start(tree.clone(), session.notifier())).transpose()?;
             Ok((session.spawn()?, watching))
         };
