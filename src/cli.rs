@@ -26,6 +26,7 @@ mod probe;
 mod refusal;
 mod say;
 mod serve;
+mod servers;
 mod short;
 mod since;
 mod take_down;
