@@ -20,6 +20,7 @@ mod replaced;
 mod sessions;
 mod snapshots;
 mod special;
+mod stalled;
 mod ticks;
 mod tools;
 mod torn;
