@@ -17,6 +17,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, renameat, statat, unlinkat};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 
 /// What an entry is known by.
@@ -167,6 +168,21 @@ fn of_this_user(path: &Path) -> io::Result<OwnedFd> {
     Ok(folder)
 }
 
+/// Creates the file `name` in `folder`, in the place of whatever an earlier process left there.
+fn create_anew(folder: &OwnedFd, name: &str) -> io::Result<File> {
+    // Only a file of one's own is written to: to open a FIFO would block.
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let create = || openat(folder, name, flags, Mode::RUSR | Mode::WUSR);
+    let file = match create() {
+        Err(Errno::EXIST) => {
+            unlinkat(folder, name, AtFlags::empty())?;
+            create()?
+        }
+        other => other?,
+    };
+    Ok(File::from(file))
+}
+
 /// A file in the folder.
 struct Found {
     name: CString,
@@ -217,8 +233,7 @@ impl Writer {
     fn write(&mut self, Entry { key, head, body }: &Entry) -> io::Result<()> {
         // Another process may write to the same folder at the same time.
         let new = format!(".{}-{}", name(*key), std::process::id());
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file = File::from(openat(&self.folder, &new, flags, Mode::RUSR | Mode::WUSR)?);
+        let mut file = create_anew(&self.folder, &new)?;
         let write = |file: &mut File| {
             for part in [head, body] {
                 let length = u32::try_from(part.len()).map_err(io::Error::other)?;
@@ -329,6 +344,26 @@ mod tests {
         let there: Vec<u8> = (0..40).filter(|number| get(&cache, [*number; 16]).is_some()).collect();
         assert!(there.ends_with(&[38, 39]) && !there.contains(&0), "{there:?}");
         assert!((10..20).contains(&there.len()), "{there:?}");
+    }
+
+    #[test]
+    fn what_lies_in_the_way_of_a_new_entry_is_replaced() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("cache");
+        let cache = DiskCache::open(&path, 1 << 30).unwrap();
+        let new = format!(".{}-{}", name(KEY), std::process::id());
+        rustix::fs::mknodat(&cache.folder, &new, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        cache.put(KEY, b"head".to_vec(), b"body".to_vec());
+        // Waits for the writer, which a FIFO without a reader would block for ever.
+        let (done, is_done) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            drop(cache);
+            done.send(()).unwrap();
+        });
+        is_done.recv_timeout(std::time::Duration::from_secs(30)).expect("the writer is blocked");
+        let cache = DiskCache::open(&path, 1 << 30).unwrap();
+        assert_eq!(get(&cache, KEY), Some((b"head".to_vec(), b"body".to_vec())));
+        assert!(fs::symlink_metadata(path.join(new)).is_err());
     }
 
     #[test]
