@@ -215,7 +215,7 @@ struct MountArgs {
     #[arg(long, short)]
     foreground: bool,
 
-    /// Append a log to this file, created readable for its owner alone
+    /// Append a log to this regular file, created readable for its owner alone; no link, FIFO or device
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 

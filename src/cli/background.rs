@@ -83,7 +83,7 @@ pub(super) fn serve(plan: &Plan) -> anyhow::Result<()> {
         report(READY, text.as_bytes())?;
         leave_terminal()
     };
-    mount::serve(plan, false, ready).inspect_err(|error| {
+    plan.start_log(false).and_then(|()| mount::serve(plan, false, ready)).inspect_err(|error| {
         // After readiness this goes nowhere, and so does what the end of the process would say on stderr.
         let _ = report(FAILED, format!("{error:#}").as_bytes());
         let _ = leave_terminal();

@@ -4,13 +4,14 @@
 //! and no control character, whatever name is logged. Panics are told there too, and a log that cannot be written stops
 //! nothing.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Mutex;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, lstat};
+use rustix::io::Errno;
 use tracing_subscriber::EnvFilter;
 
 use super::exit::Usage;
@@ -30,10 +31,14 @@ pub(super) fn check() -> Result<(), Usage> {
     filter(FILE).map(drop)
 }
 
-/// Starts logging to `file`, or else to stderr if in the foreground. Errors: the filter, or the file.
+/// Starts logging to `file`, or else to stderr if in the foreground.
+///
+/// # Errors
+///
+/// Returns an error if the filter is wrong or the file cannot be opened.
 pub(super) fn start(file: Option<&Path>, foreground: bool) -> anyhow::Result<()> {
     if let Some(path) = file {
-        let file = open(path).with_context(|| format!("cannot open the log {}", shown(path)))?;
+        let file = open(path)?;
         init(filter(FILE)?, file);
     } else if foreground {
         init(filter(STDERR)?, io::stderr());
@@ -41,8 +46,39 @@ pub(super) fn start(file: Option<&Path>, foreground: bool) -> anyhow::Result<()>
     Ok(())
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+/// Opens the regular file `path` to append to, or creates it for its owner alone.
+///
+/// # Errors
+///
+/// Returns an error if it cannot be opened or is anything but a regular file: opening or writing a FIFO or a device can
+/// block for ever, and a symbolic link could lead to a file that should not be appended to.
+pub(super) fn open(path: &Path) -> anyhow::Result<File> {
+    let cannot = || format!("cannot log to {}", shown(path));
+    // Some devices act when they are opened.
+    match lstat(path) {
+        Ok(stat) => require_regular(&stat).with_context(cannot)?,
+        Err(Errno::NOENT) => {}
+        Err(error) => return Err(error).with_context(cannot),
+    }
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
+    // Another file may have come in its place: that must not block either.
+    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).with_context(cannot)?;
+    require_regular(&fstat(&file)?).with_context(cannot)?;
+    Ok(File::from(file))
+}
+
+fn require_regular(stat: &Stat) -> anyhow::Result<()> {
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => return Ok(()),
+        FileType::Symlink => "a symbolic link",
+        FileType::Directory => "a directory",
+        FileType::Fifo => "a FIFO",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        FileType::Unknown => "of an unknown type",
+    };
+    bail!("it is {kind}; give a regular file, or leave out --log (with --foreground, stderr is the log)")
 }
 
 fn init(filter: EnvFilter, out: impl Write + Send + 'static) {

@@ -65,6 +65,11 @@ impl Plan {
         arguments
     }
 
+    /// Starts the log. Without a file it goes to stderr in the foreground, else nowhere.
+    pub(super) fn start_log(&self, foreground: bool) -> anyhow::Result<()> {
+        log::start(self.options.log.as_deref(), foreground)
+    }
+
     /// Opens and reads the stores. The tree to mount, and a description of it.
     pub(super) fn tree(&self) -> anyhow::Result<(Tree, String)> {
         let options = &self.options;
@@ -97,7 +102,6 @@ pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
     let options = Options::gather(&arguments)?;
     if arguments.serve {
         let mountpoint = arguments.paths.into_iter().next().ok_or_else(|| Usage("no mountpoint".into()))?;
-        log::start(options.log.as_deref(), false)?;
         return background::serve(&Plan { mountpoint, options });
     }
     log::check()?;
@@ -107,7 +111,7 @@ pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
         say(&mounted(&what, &plan.mountpoint));
         return Ok(());
     }
-    log::start(plan.options.log.as_deref(), true)?;
+    plan.start_log(true)?;
     serve(&plan, true, |what| {
         background::answering(&plan.mountpoint).map_err(|error| io::Error::other(error.to_string()))?;
         say(&mounted(what, &plan.mountpoint));
