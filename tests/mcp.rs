@@ -2,6 +2,8 @@
 
 mod doors;
 mod frames;
+mod http;
+mod http_flood;
 mod sdk;
 mod tools;
 

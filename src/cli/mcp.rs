@@ -32,7 +32,8 @@ read_file, info, exists, glob. Files are resources: swarm:///workers/ID/summary.
 with the same options shows.
 
 --http serves any number of clients at http://ADDR/mcp (streamable HTTP). ADDR is on the loopback. Who knows the token may \
-read: Authorization: Bearer TOKEN. The token is $SWARMLETFS_TOKEN; without it one is made and said on stderr.
+read: Authorization: Bearer TOKEN. The token is $SWARMLETFS_TOKEN; without it one is made and said on stderr. A connection has 10 seconds \
+to present the token, and each body 10 seconds to arrive; a connection is closed after a minute without a request.
 
 Exit code: 0 when the client closes stdin, 1 if it failed, 2 if it was typed wrongly.";
 

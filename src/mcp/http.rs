@@ -1,25 +1,35 @@
-//! Messages over HTTP: one request, one answer, on the loopback only, and only to who knows the token.
+//! Messages over HTTP: one request, one answer, on the loopback only, and only for clients that know the token.
 //!
-//! Nothing is kept between requests. A browser is kept out three times: by the token, by the name of the host that it
-//! thinks it speaks to, and by having an origin at all.
+//! No state is kept between requests. A browser is kept out three times: by the token, by the host name in the request,
+//! and because any request with an origin is refused.
+//!
+//! Any program on the machine can connect. A request without the token is refused before its body is read; the number
+//! of connections that have not presented the token is bounded (`pending`), as is the time for headers and bodies.
+
+mod pending;
 
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{AUTHORIZATION, CONNECTION, HeaderValue, WWW_AUTHENTICATE};
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
-use tokio::net::TcpListener;
-use tracing::debug;
+use rustix::process::{Resource, getrlimit};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::timeout;
+use tracing::{debug, warn};
 
+use self::pending::{Entry, Pending};
 use super::Door;
 use super::stdio::FRAME_MAX;
 
@@ -27,6 +37,26 @@ use super::stdio::FRAME_MAX;
 pub(super) const PATH: &str = "/mcp";
 /// The shortest token that is taken, in bytes.
 const TOKEN_MIN: usize = 16;
+/// Connections that have not presented the token at most.
+const PENDING_MAX: usize = 1_024;
+/// Connections to accept before others get their turn. A turn of the runtime is 61 steps, and each connection takes two:
+/// accepting more at a time would evict connections that were never read.
+const BATCH: usize = 16;
+/// Connections that may wait to be accepted; the system may allow fewer. Beyond them, connecting takes a second and more.
+const BACKLOG: u32 = 4_096;
+/// Time from the start of a connection to its first request with the token.
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for the whole body of a request.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time from one request to the end of the next one's headers, once a connection has presented the token.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest headers of a request, in bytes.
+const HEADERS_MAX: usize = 16 << 10;
+/// Time to wait after accept has failed and there was no connection to evict.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+type Mcp = StreamableHttpService<Door, LocalSessionManager>;
+type Answer = Response<BoxBody<Bytes, Infallible>>;
 
 /// What a client must know. It is never printed by accident.
 #[derive(Clone)]
@@ -60,55 +90,137 @@ pub struct Http {
     pub token: Token,
 }
 
-/// Serves until the process ends; `ready` is told where.
+/// Serves until the process ends. Calls `ready` with the address once clients can connect.
 pub(super) async fn serve(door: Door, http: Http, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
-    let listener = TcpListener::bind(http.address).await?;
-    ready(listener.local_addr()?);
-    let config = StreamableHttpServerConfig::default()
+    let listener = listen(http.address)?;
+    let address = listener.local_addr()?;
+    ready(address);
+    let config = StreamableHttpServerConfig::default();
+    // Any address of the loopback may be served, not only those that are allowed by default.
+    let hosts: Vec<String> = config.allowed_hosts.iter().cloned().chain([address.ip().to_string()]).collect();
+    let config = config
+        .with_allowed_hosts(hosts)
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_max_request_body_bytes(FRAME_MAX)
         .enforce_origin_validation();
     let service = StreamableHttpService::new(move || Ok(door.clone()), LocalSessionManager::default().into(), config);
+    let service = TowerToHyperService::new(service);
+    let max = max_pending();
+    let pending = Pending::new(max, TOKEN_TIMEOUT);
+    let batch = (max / 4).clamp(1, BATCH);
+    let mut accepted = 0_usize;
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            // The client is gone again, or there are too many.
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let (entry, closed) = pending.add();
+                tokio::spawn(converse(stream, entry, closed, service.clone(), http.token.clone()));
+                accepted = accepted.wrapping_add(1);
+                if accepted.is_multiple_of(batch) {
+                    tokio::task::yield_now().await;
+                }
+            }
+            // The client is gone again.
+            Err(error) if is_disconnect(&error) => debug!("no connection: {error}"),
+            // Most often there are no descriptors left. The connection still waits, so accept would fail again at once.
             Err(error) => {
-                debug!("no connection: {error}");
-                tokio::task::yield_now().await;
-                continue;
-            }
-        };
-        let (service, token) = (TowerToHyperService::new(service.clone()), http.token.clone());
-        let answer = hyper::service::service_fn(move |request: Request<Incoming>| {
-            let (service, is_known) = (service.clone(), token.is_in(&request));
-            async move {
-                if !is_known {
-                    return refused(
-                        StatusCode::UNAUTHORIZED,
-                        "the token is missing or wrong: Authorization: Bearer TOKEN\n",
-                    );
+                warn!("cannot accept connections: {error}; trying again");
+                if pending.evict_oldest() {
+                    // The evicted connection closes meanwhile.
+                    tokio::task::yield_now().await;
+                } else {
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
-                if request.uri().path() != PATH {
-                    return refused(StatusCode::NOT_FOUND, "the path is /mcp\n");
-                }
-                hyper::service::Service::call(&service, request).await
             }
-        });
-        tokio::spawn(async move {
-            let connection =
-                http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), answer);
-            if let Err(error) = connection.await {
-                debug!("a connection: {error}");
-            }
-        });
+        }
     }
 }
 
-fn refused(status: StatusCode, text: &'static str) -> Result<Response<BoxBody<Bytes, Infallible>>, Infallible> {
-    let mut response = Response::new(Full::from(text).boxed());
-    *response.status_mut() = status;
-    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    Ok(response)
+/// Starts to listen at `address`.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A server that is started again need not wait for the connections of the last one to expire.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Returns how many connections may lack the token: at most half the descriptors, since files need them too.
+fn max_pending() -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(descriptors / 2).unwrap_or(usize::MAX).min(PENDING_MAX)
+}
+
+/// Returns true if accept failed only because the client went away.
+fn is_disconnect(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+/// Answers the requests of one connection until it ends, or until `closed` completes.
+async fn converse(
+    stream: TcpStream,
+    entry: Entry,
+    closed: impl Future<Output = ()>,
+    service: TowerToHyperService<Mcp>,
+    token: Token,
+) {
+    let answer = service_fn(|request: Request<Incoming>| {
+        let is_known = token.is_in(&request);
+        if is_known {
+            entry.authenticated();
+        }
+        let service = &service;
+        async move { Ok::<_, Infallible>(if is_known { answer(service, request).await } else { unauthorized() }) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE_TIMEOUT)
+        .max_header_size(HEADERS_MAX)
+        .serve_connection(TokioIo::new(stream), answer);
+    tokio::select! {
+        // A token that arrives at the last moment counts.
+        biased;
+        ended = connection => if let Err(error) = ended {
+            debug!("a connection failed: {error}");
+        },
+        () = closed => debug!("closed a connection that did not present the token"),
+    }
+}
+
+/// Answers a request that has the token.
+async fn answer(service: &TowerToHyperService<Mcp>, request: Request<Incoming>) -> Answer {
+    if request.uri().path() != PATH {
+        return refused(StatusCode::NOT_FOUND, "cannot find this path; use /mcp\n");
+    }
+    let (head, body) = request.into_parts();
+    let body = match timeout(BODY_TIMEOUT, Limited::new(body, FRAME_MAX).collect()).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            return refused(StatusCode::PAYLOAD_TOO_LARGE, "cannot read the body: it is longer than 16 MiB\n");
+        }
+        Ok(Err(_)) => return refused(StatusCode::BAD_REQUEST, "cannot read the body: it is malformed or cut off\n"),
+        Err(_) => {
+            let text = "cannot read the body: it did not arrive within 10 seconds\n";
+            return refused(StatusCode::REQUEST_TIMEOUT, text);
+        }
+    };
+    let Ok(answer) = service.call(Request::from_parts(head, Full::new(body))).await;
+    answer
+}
+
+/// Refuses a request without the token, and closes the connection.
+fn unauthorized() -> Answer {
+    let text = "cannot answer: the token is missing or wrong; send the header Authorization: Bearer TOKEN\n";
+    let mut answer = refused(StatusCode::UNAUTHORIZED, text);
+    answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    answer
+}
+
+/// Returns an answer that ends its connection: part of the request may be unread.
+fn refused(status: StatusCode, text: &'static str) -> Answer {
+    let mut answer = Response::new(Full::from(text).boxed());
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    answer
 }

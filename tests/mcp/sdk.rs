@@ -1,19 +1,19 @@
 //! A client of the official Python SDK, over stdin and stdout and over HTTP: it lists and calls every tool and is given the
 //! bytes of a mount and of the command line.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use super::http::{Server, TOKEN};
 use crate::mount::PATIENCE;
 use crate::support::{Mount, TestStore, fuse_is_here, python};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mcp/client.py");
 const PROGRAM: &str = env!("CARGO_BIN_EXE_swarmletfs");
-const TOKEN: &str = "a-token-that-only-this-test-knows";
 
 fn store() -> TestStore {
     let store = TestStore::new();
@@ -64,35 +64,6 @@ fn told(python: &Path, mut server: Value) -> Value {
     serde_json::from_slice(&out.stdout).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
-/// A server over HTTP, ended with this.
-struct Server {
-    child: Child,
-    url: String,
-}
-
-impl Server {
-    fn start(store: &TestStore) -> Server {
-        let mut child = Command::new(PROGRAM)
-            .args(["mcp", "--no-cache", "--http", "127.0.0.1:0", "--store"])
-            .arg(store.path())
-            .env("SWARMLETFS_TOKEN", TOKEN)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let said = BufReader::new(child.stderr.take().unwrap());
-        let at = said.lines().map(Result::unwrap).find(|line| line.contains("serving at ")).unwrap();
-        let url = at.rsplit(' ').next().unwrap().to_owned();
-        Server { child, url }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
 /// The same in every way: each tool and resource by both transports, a mount, and the command line.
 #[test]
 fn a_client_is_given_the_bytes_of_a_mount_and_of_the_command_line() {
@@ -101,7 +72,7 @@ fn a_client_is_given_the_bytes_of_a_mount_and_of_the_command_line() {
     let command = json!([PROGRAM, "mcp", "--no-cache", "--store", store.path()]);
     let by_stdio = told(&python, json!({"command": command}));
     let server = Server::start(&store);
-    let by_http = told(&python, json!({"url": server.url, "token": TOKEN}));
+    let by_http = told(&python, json!({"url": server.url(), "token": TOKEN}));
     assert_eq!(by_stdio, by_http);
     let (asked, mut called) = (asks(), Vec::new());
     let mount = fuse_is_here("mcp::sdk").then(|| Mount::new(&store.path()));
@@ -135,14 +106,14 @@ fn over_http_nobody_is_answered_without_the_token_or_from_a_page_of_another() {
             .unwrap();
         String::from_utf8(out.stdout).unwrap()
     };
-    let known = format!("Authorization: Bearer {TOKEN}");
+    let (known, url) = (format!("Authorization: Bearer {TOKEN}"), server.url());
     for wrong in ["Authorization: Bearer wrong", "Authorization: Basic YTpi", "X-No: one", &known[..known.len() - 1]] {
-        assert_eq!(code(&["-H", wrong, &server.url]), "401", "{wrong}");
+        assert_eq!(code(&["-H", wrong, &url]), "401", "{wrong}");
     }
-    assert_eq!(code(&["-H", &known, "-H", "Origin: http://localhost:1", &server.url]), "403");
-    assert_eq!(code(&["-H", &known, "-H", "Host: elsewhere.example", &server.url]), "403");
-    assert_eq!(code(&["-H", &known, &server.url.replace("/mcp", "/")]), "404");
-    assert_ne!(code(&["-H", &known, "-H", "Content-Type: application/json", &server.url]), "200");
+    assert_eq!(code(&["-H", &known, "-H", "Origin: http://localhost:1", &url]), "403");
+    assert_eq!(code(&["-H", &known, "-H", "Host: elsewhere.example", &url]), "403");
+    assert_eq!(code(&["-H", &known, &url.replace("/mcp", "/")]), "404");
+    assert_ne!(code(&["-H", &known, "-H", "Content-Type: application/json", &url]), "200");
 }
 
 /// A client may be gone and leave the other end of stdin open, in a process of its own.
