@@ -3,6 +3,7 @@
 //! From the ground up; an arrow goes only downward, which `tests/tidy.rs` holds:
 //!
 //! ```text
+//! unicode          characters that are invisible, and what text looks like
 //! name, error      raw bytes become Name and RelPath once, at the door; one exhaustive errno table
 //! digest           the beginning of a hash, which tells contents and states apart
 //! spread           the same done for many, by several threads where that takes long
@@ -36,5 +37,6 @@ mod spread;
 pub mod store;
 pub mod trace;
 pub mod tree;
+mod unicode;
 pub mod view;
 mod watchdog;

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::unicode::is_invisible;
 
 /// The longest name in bytes that is looked up. Names on disk end at 255; names that are asked may be longer.
 pub const NAME_MAX: usize = 2_000;
@@ -45,9 +46,9 @@ impl Name {
         String::from_utf8_lossy(&self.0)
     }
 
-    /// The name for a log or a terminal: see [`printable`].
+    /// Returns the name for a log, a terminal or a generated file. Different names are written differently.
     pub fn display(&self) -> String {
-        printable(&self.0)
+        escaped(&self.0, is_like_an_escape)
     }
 }
 
@@ -145,9 +146,9 @@ impl RelPath {
         String::from_utf8_lossy(&self.0)
     }
 
-    /// The path for a log or a terminal: see [`printable`].
+    /// Returns the path for a log, a terminal or a generated file. Different paths are written differently.
     pub fn display(&self) -> String {
-        printable(&self.0)
+        escaped(&self.0, is_like_an_escape)
     }
 }
 
@@ -163,13 +164,26 @@ impl fmt::Debug for RelPath {
     }
 }
 
-/// Bytes made safe for a terminal, a log or one line of a generated file: control and bidirectional characters
-/// and invalid UTF-8 become `\u{..}` and `\x..`, so that no name can move a cursor, break a line or reverse one.
+/// Returns `bytes` safe for a terminal, a log or one line of a generated file: control and invisible characters
+/// and invalid UTF-8 become `\u{..}` and `\x..`, so that no name can move a cursor, break a line, reverse one or hide
+/// a text.
 pub fn printable(bytes: &[u8]) -> String {
+    escaped(bytes, |_| false)
+}
+
+/// Returns true if `text`, which begins with a backslash, reads like a character that was escaped.
+fn is_like_an_escape(text: &str) -> bool {
+    text.starts_with("\\u{") || text.starts_with("\\x")
+}
+
+/// Returns `bytes` with unprintable characters and invalid UTF-8 escaped, and every backslash that begins a text for
+/// which `is_escape` holds.
+fn escaped(bytes: &[u8], is_escape: fn(&str) -> bool) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if is_unprintable(c) {
+        for (at, c) in chunk.valid().char_indices() {
+            let is_escape = || c == '\\' && chunk.valid().get(at..).is_some_and(is_escape);
+            if is_unprintable(c) || is_escape() {
                 out.extend(c.escape_unicode());
             } else {
                 out.push(c);
@@ -182,15 +196,18 @@ pub fn printable(bytes: &[u8]) -> String {
     out
 }
 
-/// Whether `c` is a control character (C0, C1, DEL), a line separator or a bidirectional override, embedding or
-/// isolate.
+/// Returns true if `c` is a control character (C0, C1, DEL), a line or paragraph separator, or invisible.
 pub fn is_unprintable(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    breaks_a_line(c) || is_invisible(c)
+}
+
+/// Returns true if `c` is a control character (C0, C1, DEL), or a line or paragraph separator.
+pub(crate) fn breaks_a_line(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
 /// A file name for a string found inside a trace (a run id, a tool's name), which is hostile input: `/`, `%`,
-/// control and bidirectional characters, a leading `.` and every name in `reserved` are written `%XX`; what is
+/// control and invisible characters, a leading `.` and every name in `reserved` are written `%XX`; what is
 /// longer than 200 bytes is cut and ends in a hash of the whole. Different strings get different names.
 pub fn to_file_name(text: &str, reserved: &[&str]) -> Name {
     let mut out = String::with_capacity(text.len());
@@ -281,7 +298,18 @@ mod tests {
     #[test]
     fn printable_leaves_no_control_character() {
         assert_eq!(printable(b"a\x1b[31m\n\xffb"), "a\\u{1b}[31m\\u{a}\\xffb");
-        assert_eq!(printable("\u{202e}gnp".as_bytes()), "\\u{202e}gnp");
+        assert_eq!(printable("\u{202e}gnp\u{200b}".as_bytes()), "\\u{202e}gnp\\u{200b}");
+    }
+
+    #[test]
+    fn two_names_are_never_displayed_alike() {
+        let names =
+            ["a\u{200b}", "a", r"a\u{200b}", r"a\u{5c}u{200b}", r"a\\u{200b}", "a\u{e0041}", r"a\xff", r"a\n", r"a\"];
+        let mut seen = std::collections::HashSet::from([Name::new(b"a\xff").unwrap().display()]);
+        for name in names {
+            assert!(seen.insert(Name::new(name).unwrap().display()), "{name:?}: {seen:?}");
+        }
+        assert_eq!(Name::new(r"a\n").unwrap().display(), r"a\n");
     }
 
     #[test]
@@ -299,6 +327,9 @@ mod tests {
             "latest",
             "%6Catest",
             "\u{202e}",
+            "run",
+            "run\u{200b}",
+            "run\u{e0041}",
             &long,
             &format!("{long}y"),
         ];
@@ -322,6 +353,7 @@ mod tests {
             ("a/b%", "a%2Fb%25"),
             ("a\n", "a%0A"),
             ("a\u{202e}", "a%E2%80%AE"),
+            ("a\u{200b}", "a%E2%80%8B"),
             ("latest", "%6Catest"),
             ("later", "later"),
             (&longest, &longest),
