@@ -45,6 +45,8 @@ use std::time::Instant;
 
 pub use budget::{Budget, Unit};
 pub(crate) use json::hex;
+#[cfg(feature = "mcp")]
+pub(crate) use json::printable as printable_json;
 pub use settings::{DEADLINE, Settings};
 pub(crate) use text::count;
 pub use text::utc;

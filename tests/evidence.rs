@@ -106,7 +106,7 @@ impl Report {
     pub fn of(text: &str, budget: usize) -> Report {
         let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
         let first = lines[0].trim_end();
-        let tag = first[first.len() - 7..].to_owned();
+        let tag = first[first.len() - 13..].to_owned();
         assert!(tag.starts_with('#') && tag[1..].bytes().all(|b| b.is_ascii_hexdigit()), "{first}");
         let title = first.strip_prefix("--- Evidence for ").unwrap().strip_suffix(&format!(" --- {tag}")).unwrap();
         assert_eq!(lines.pop().unwrap(), format!("--- End Evidence --- {tag}\n"), "{text}");

@@ -7,7 +7,9 @@ mod again;
 mod claims;
 mod confined;
 mod crossings;
+mod forgery;
 mod hard_links;
+mod hidden;
 mod huge;
 mod links;
 mod mountpoints;
@@ -58,6 +60,11 @@ pub fn walk(folder: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
         }
     }
     all
+}
+
+/// What `$SWARMLETFS_SEED` says, 1 if it is not set.
+fn seed() -> u64 {
+    std::env::var("SWARMLETFS_SEED").map_or(1, |seed| seed.parse().unwrap())
 }
 
 /// Numbers that look random and are the same in every run.

@@ -5,6 +5,7 @@ use rmcp::ErrorData;
 use rmcp::model::{ListResourcesResult, ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
 
 use super::slice::{MAX, Open, Wanted, sentence};
+use crate::name::printable;
 use crate::tree::{Links, Tree};
 
 /// What an address begins with.
@@ -42,7 +43,7 @@ fn address(path: &str) -> String {
 }
 
 fn resource(path: &str, description: impl Into<String>) -> Resource {
-    Resource::new(address(path), path.to_owned()).with_description(description).with_mime_type(kind(path))
+    Resource::new(address(path), printable(path.as_bytes())).with_description(description).with_mime_type(kind(path))
 }
 
 fn kind(path: &str) -> &'static str {

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::slice::{MAX, Slice, sentence};
 use crate::error::Error;
-use crate::render::Budget;
+use crate::render::{Budget, printable_json};
 use crate::tree::Tree;
 
 /// A list is at most so large, in bytes; a cursor leads on.
@@ -150,6 +150,11 @@ fn budget(bytes: Option<u32>, tokens: Option<u32>) -> Result<Option<Budget>, Fau
     Budget::parse(&size).map(Some).map_err(Fault::new)
 }
 
+/// Returns `value` as JSON in which no name can move a cursor or hide a text.
+fn json<T: serde::Serialize>(value: &T) -> String {
+    printable_json(&serde_json::to_string(value).unwrap_or_default())
+}
+
 /// A list as JSON: an object with `name`, an entry a line, as many as fit. `cursor` is what leads on behind the last of them.
 fn list<T: serde::Serialize>(
     name: &str,
@@ -161,7 +166,7 @@ fn list<T: serde::Serialize>(
     let mut shown = 0;
     let mut is_cut = false;
     for entry in entries {
-        let line = serde_json::to_string(&entry).unwrap_or_default();
+        let line = json(&entry);
         // One is shown in any case: else no cursor would lead on.
         if shown > 0 && out.len() + line.len() > LIST_MAX {
             is_cut = true;
@@ -173,7 +178,7 @@ fn list<T: serde::Serialize>(
     }
     let more = left(shown);
     let tail = match is_cut || more > 0 {
-        true => format!("\n],\"omitted\":{more},\"next_cursor\":{}}}", cursor(shown)),
+        true => format!("\n],\"omitted\":{more},\"next_cursor\":{}}}", json(&cursor(shown))),
         false => "\n]}".to_owned(),
     };
     out + &tail

@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::text::one_line;
+use super::text::{count, one_line};
 use crate::catalog::Stamp;
 use crate::model::{Flaw, Outcome, Output, Record, Status, Trace, Unanswered, Unused};
 use crate::store::Time;
+use crate::unicode::count_hidden;
 
 /// A worker that completed without a word of its own.
 pub(super) const NO_FINAL_WORDS: &str = "no_final_words";
+/// A worker whose record hides text from whoever reads it.
+pub(super) const INVISIBLE_CHARACTERS: &str = "invisible_characters";
 /// How often the same call must fail to be told.
 const REPEATED: usize = 3;
 /// How many tools are named in a check.
@@ -100,6 +103,12 @@ pub(super) fn of(record: &Record, stamp: &Stamp, missing: &dyn Fn(&str) -> Vec<S
         let says = format!("{unread} outputs were not looked into in time; their outcome is shown as unknown");
         checks.push(Check::new("not_read_in_time", says, "tool_calls"));
     }
+    if let Some(hidden) = Some(hidden(record)).filter(|hidden| *hidden > 0) {
+        let what = count(hidden as u64, "invisible character");
+        let says =
+            format!("{what} in its task, words, names and inputs; generated files leave them out or escape them");
+        checks.push(Check::new(INVISIBLE_CHARACTERS, says, "."));
+    }
     let skipped = stamp.skipped;
     if !skipped.is_empty() {
         let says = format!(
@@ -109,6 +118,18 @@ pub(super) fn of(record: &Record, stamp: &Stamp, missing: &dyn Fn(&str) -> Vec<S
         checks.push(Check::new("not_shown", says, "."));
     }
     checks
+}
+
+/// Returns how many invisible characters there are in the texts of a record, but those of ordinary writing.
+fn hidden(record: &Record) -> usize {
+    let Record { worker, trace, .. } = record;
+    let texts = [&worker.error, &worker.summary, &trace.task, &trace.final_words];
+    let texts = texts.into_iter().filter_map(Option::as_deref);
+    let task = trace.task.is_none().then_some(&*worker.task);
+    let words = [&worker.run, &worker.job, &worker.model, &worker.task_type, &worker.status_source];
+    let words = words.into_iter().filter_map(Option::as_deref).chain(worker.tags.iter().map(|tag| &**tag));
+    let calls = trace.calls.iter().flat_map(|call| call.input.as_deref().into_iter().chain([&*call.tool]));
+    texts.chain(task).chain(words).chain(calls).map(count_hidden).sum()
 }
 
 fn flaw(flaw: &Flaw) -> Check {

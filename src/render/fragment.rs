@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::checks::{self, Check, NO_FINAL_WORDS};
+use super::checks::{self, Check, INVISIBLE_CHARACTERS, NO_FINAL_WORDS};
 use super::claims;
 use super::evidence::{self, Account};
 use crate::catalog::Stamp;
@@ -54,9 +54,11 @@ impl Row<'_> {
 
     /// The names of the checks that a worker which claims success does not pass.
     pub(super) fn doubt(&self) -> Option<String> {
-        // Saying nothing at the end is no claim; in a list of many it would bury those who claim too much.
+        // Saying nothing at the end is no claim, and invisible characters say nothing of one; in a list of many these
+        // would bury those who claim too much.
         let checks = self.fragment.as_ref()?.checks.iter().map(|check| &*check.name);
-        let names: BTreeSet<&str> = checks.filter(|name| *name != NO_FINAL_WORDS).collect();
+        let names: BTreeSet<&str> =
+            checks.filter(|name| ![NO_FINAL_WORDS, INVISIBLE_CHARACTERS].contains(name)).collect();
         let claims = self.status() == Status::Completed && !names.is_empty();
         claims.then(|| names.into_iter().collect::<Vec<_>>().join(", "))
     }

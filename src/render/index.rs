@@ -10,6 +10,7 @@ use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Output, Record, Trace, Worker};
 use crate::store::Time;
+use crate::unicode::visible;
 use crate::view::{Member, RunMembers, View, Visible};
 
 /// The longest task in the index of many workers, in bytes.
@@ -29,14 +30,14 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Recor
     let whole = fragment.whole && now.key == stamp.key;
     let index = WorkerIndex {
         worker: Row {
-            task: trace.task.clone().unwrap_or_else(|| worker.task.clone()),
+            task: visible(trace.task.as_deref().unwrap_or(&worker.task)).into_owned(),
             ..row(member, worker, Some(&fragment), Some(stamp))
         },
         tool_calls: trace.calls.iter().map(call).collect(),
         tools_used: trace.tools_used.clone(),
-        final_words: trace.final_words.clone(),
-        error: worker.error.as_deref(),
-        summary: worker.summary.as_deref(),
+        final_words: trace.final_words.as_deref().map(|words| visible(words).into_owned()),
+        error: worker.error.as_deref().map(visible),
+        summary: worker.summary.as_deref().map(visible),
         files: files
             .into_iter()
             .map(|file| {
@@ -80,7 +81,7 @@ fn call(call: &crate::model::ToolCall) -> Call {
         exit_code: call.exit_code,
         duration_ms: call.duration_ms,
         bytes: call.bytes,
-        input: call.input.clone(),
+        input: call.input.as_deref().map(|input| visible(input).into_owned()),
         unreadable: match &call.output {
             Output::Unreadable(reason) => Some(reason.clone()),
             Output::Pending => Some(NO_RESULT.into()),

@@ -3,6 +3,7 @@
 //! Names and paths are those in the mount. Where one is not UTF-8, its text holds U+FFFD for what is not, and its bytes
 //! stand beside it in hexadecimal, under the same key with `_hex` behind.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -22,9 +23,9 @@ pub(super) struct WorkerIndex<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) final_words: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) error: Option<&'a str>,
+    pub(super) error: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) summary: Option<&'a str>,
+    pub(super) summary: Option<Cow<'a, str>>,
     pub(super) files: Vec<FileRow>,
     pub(super) total_files: u64,
     pub(super) total_bytes: u64,
@@ -184,9 +185,9 @@ impl From<Skipped> for SkippedRow {
     }
 }
 
-/// JSON text with every character escaped that could move a cursor or reverse a line. Outside of strings there are
-/// none but line feeds, so the meaning stays.
-pub(super) fn printable(json: &str) -> String {
+/// Returns JSON text with every character escaped that could move a cursor, reverse a line or hide a text. Outside of
+/// strings there are none but line feeds, so the meaning stays.
+pub(crate) fn printable(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         if c != '\n' && is_unprintable(c) {
@@ -215,7 +216,7 @@ mod tests {
 
     #[test]
     fn what_could_move_a_cursor_is_escaped_and_means_the_same() {
-        let text = "a\u{9b}2J\u{202e}\u{7f}\n";
+        let text = "a\u{9b}2J\u{202e}\u{7f}\u{200b}\u{e0041}\n";
         let json = printable(&serde_json::to_string(text).unwrap());
         assert!(json.bytes().all(|b| (b' '..=b'~').contains(&b)), "{json}");
         assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);

@@ -6,7 +6,7 @@
 use super::Generated;
 use super::ask::Ask;
 use super::clean::defuse;
-use crate::name::{Name, RelPath, printable};
+use crate::name::{Name, RelPath};
 
 /// The file in `workers/` that is ours.
 pub const INDEX: &str = "index.json";
@@ -67,7 +67,7 @@ pub(super) fn place(worker: &Name) -> RelPath {
 
 /// Where the file `path` of the worker at `place` is shown, as it is written in an answer.
 pub(super) fn at_in_text(place: &RelPath, path: &RelPath) -> String {
-    defuse(&printable(place.join_path(&shown_path(path)).as_bytes()))
+    defuse(&place.join_path(&shown_path(path)).display())
 }
 
 /// Whether a file at the top of a worker's folder tells of everything once more: its metadata and its transcripts.

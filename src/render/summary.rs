@@ -61,7 +61,12 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Recor
     } else {
         out.push_str("\nchecks:\n");
         for check in checks.iter().take(FAILED_MAX) {
-            out.push_str(&format!("  ! {}: {} [{}]\n", check.name, check.says, one_line(&check.file, 300)));
+            out.push_str(&format!(
+                "  ! {}: {} [{}]\n",
+                check.name,
+                one_line(&check.says, 400),
+                one_line(&check.file, 300)
+            ));
         }
         if let Some(more) = checks.len().checked_sub(FAILED_MAX).filter(|more| *more > 0) {
             out.push_str(&format!("  and {more} more in index.json\n"));

@@ -33,7 +33,7 @@ pub(super) fn duration(ms: u64) -> String {
 
 /// Several lines of worker text, cleaned, at most `max` characters, each behind `indent`.
 pub(super) fn block(text: &str, max: usize, indent: &str) -> String {
-    let text_of = |line: &str| cleaned(line.as_bytes()).0.into_owned();
+    let text_of = |line: &str| cleaned(line.as_bytes()).text.into_owned();
     let all: String = text.split_inclusive('\n').map(text_of).collect();
     let end = all.char_indices().nth(max).map(|(at, _)| at);
     let shown = end.and_then(|end| all.get(..end)).unwrap_or(&all);

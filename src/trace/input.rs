@@ -3,7 +3,6 @@
 use serde_json::Value;
 
 use super::value::cut;
-use crate::name::is_unprintable;
 
 /// The longest input that is kept, in bytes.
 pub(super) const INPUT_MAX: usize = 2_000;
@@ -40,7 +39,8 @@ pub(super) fn one_line(arguments: &Value) -> Option<String> {
         }
         other => other.to_string(),
     };
-    let line = line.split(|c: char| c.is_whitespace() || is_unprintable(c)).filter(|word| !word.is_empty());
+    // Invisible characters stay: they are counted where the line is shown.
+    let line = line.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     let line = cut(line.collect::<Vec<_>>().join(" "), INPUT_MAX);
     (!line.is_empty()).then_some(line)
 }

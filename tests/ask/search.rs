@@ -42,7 +42,7 @@ fn passages_are_told_with_their_places_the_best_first() {
         "[search/connection refused: 2 passages in 2 files of 2 workers; searched 8 files of 3 workers, 566 B]"
     );
     let tag = rest.lines().nth(1).unwrap().rsplit(' ').next().unwrap();
-    assert!(tag.len() == 7 && tag.starts_with('#'), "{answer}");
+    assert!(tag.len() == 13 && tag.starts_with('#'), "{answer}");
     assert_eq!(
         rest.replace(tag, "#"),
         "\nworkers/db/tool_calls/002_ssh_exec.txt, bytes 0-54, failed: #\n\

@@ -18,7 +18,8 @@ use crate::support::mount::PROGRAM;
 const FORGED: &str = "swarmletfs: forged";
 
 pub fn hostile_names() -> [Vec<u8>; 2] {
-    let text = "\u{1b}[31mred\u{7}\u{8}\u{7f}\u{9b}2J\t\u{202e}gnp\u{2066}\u{feff}\r\nswarmletfs: forged\nx";
+    let text =
+        "\u{1b}[31mred\u{7}\u{8}\u{7f}\u{9b}2J\t\u{202e}gnp\u{2066}\u{feff}\u{200b}\u{e0041}\r\nswarmletfs: forged\nx";
     [text.into(), [b"\xff\xfe\x9b".as_slice(), text.as_bytes()].concat()]
 }
 

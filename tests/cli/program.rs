@@ -69,12 +69,13 @@ impl Done {
     }
 }
 
-/// Nothing in it moves a cursor, reverses a line or is not text.
+/// Nothing in it moves a cursor, reverses a line, is invisible or is not text.
 #[track_caller]
 pub fn check_printable(text: &str) {
     let bad = |c: char| {
         (c.is_control() && c != '\n')
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+            || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+            || matches!(c, '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')
     };
     assert!(!text.contains(bad), "{text:?}");
 }

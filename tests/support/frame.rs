@@ -7,7 +7,7 @@ pub(crate) fn check_frame(bytes: &[u8]) -> Result<&str, String> {
     let mut lines = text.lines();
     let first = lines.next().unwrap_or_default();
     let tag = first.rsplit(' ').next().unwrap_or_default();
-    if !first.starts_with("--- Evidence for ") || tag.len() != 7 || !tag.starts_with('#') {
+    if !first.starts_with("--- Evidence for ") || tag.len() != 13 || !tag.starts_with('#') {
         return Err(format!("first line: {first}"));
     }
     if lines.next_back() != Some(format!("--- End Evidence --- {tag}").as_str()) || !text.ends_with('\n') {

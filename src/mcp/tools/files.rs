@@ -9,7 +9,7 @@ use globset::{GlobBuilder, GlobMatcher};
 use rmcp::schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Called, Done, Fault, LIST_MAX, given, given_path, tool};
+use super::{Answer, Called, Done, Fault, LIST_MAX, given, given_path, json, tool};
 use crate::error::Result;
 use crate::mcp::slice::{DEFAULT, LINES, Open, Wanted};
 use crate::name::printable;
@@ -251,10 +251,6 @@ fn exists(tree: &Tree, asked: AtPath) -> Done {
         }
         Err(error) => Err(Fault::at(&asked.path)(error)),
     }
-}
-
-fn json<T: Serialize>(value: &T) -> String {
-    serde_json::to_string(value).unwrap_or_default()
 }
 
 #[derive(Deserialize, JsonSchema)]

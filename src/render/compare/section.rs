@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use super::super::clean::{cleaned, defuse};
+use super::super::clean::{Hidden, cleaned_with, defuse};
 use super::super::grep::clip;
 use super::super::shares::{Claim, deal};
 use super::super::text::count;
@@ -47,7 +47,8 @@ impl Line {
     pub(super) fn of(sign: char, raw: &[u8], (side, from): (usize, usize), about: usize) -> Line {
         let place = (from as u64, (from + raw.len()) as u64);
         let end = raw.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
-        let text = clip(raw.get(..end).unwrap_or_default(), about, LINE_MAX);
+        // Texts may differ in nothing else.
+        let (text, _) = clip(raw.get(..end).unwrap_or_default(), about, LINE_MAX, Hidden::Escaped);
         Line { sign, text: guarded(sign, text), side, place }
     }
 
@@ -321,7 +322,7 @@ impl Section {
 
 /// A line of a worker's text as a part of a line of ours.
 pub(super) fn inline(text: &str) -> String {
-    defuse(&cleaned(text.as_bytes()).0)
+    defuse(&cleaned_with(text.as_bytes(), Hidden::Escaped).text)
 }
 
 #[cfg(test)]

@@ -53,6 +53,8 @@ pub(super) struct Excerpt {
     pub(super) note: Option<String>,
     /// The size of the output in bytes, as found; `None` if it was not read.
     pub(super) bytes: Option<u64>,
+    /// How many invisible characters were removed from what is shown.
+    pub(super) hidden: usize,
 }
 
 /// The excerpt of `file` (called `path` in omissions): its text and the listing of its ranges take
@@ -73,7 +75,8 @@ pub(super) fn excerpt(
         let text = "(binary, not shown)\n";
         let fits = text.len() <= share;
         let text = if fits { text.to_owned() } else { String::new() };
-        return Ok(Excerpt { text, whole: false, ranges: Vec::new(), note: Some("binary".into()), bytes: Some(size) });
+        let note = Some("binary".into());
+        return Ok(Excerpt { text, note, bytes: Some(size), ..Excerpt::default() });
     }
     let loaded = if taken_whole { Loaded::whole(beginning) } else { Loaded::parts(file, size, share, go_on)? };
     let (size, bytes) = (loaded.size, Some(loaded.size));
@@ -88,7 +91,8 @@ pub(super) fn excerpt(
         let text = ended(defuse(&pieces.iter().map(|piece| &*piece.text).collect::<String>()));
         if text.len() <= most {
             pieces.iter().for_each(|piece| seen.add(piece));
-            return Ok(Excerpt { text, ranges: Vec::new(), whole: true, note, bytes });
+            let hidden = pieces.iter().map(|piece| piece.hidden).sum();
+            return Ok(Excerpt { text, ranges: Vec::new(), whole: true, note, bytes, hidden });
         }
     }
     let pieces = once(pieces);
@@ -107,9 +111,12 @@ pub(super) fn excerpt(
         let (text, ranges) = selection.text(path);
         let cost = text.len() + ranges.iter().map(|range| range_text(range).len() + 2).sum::<usize>();
         if cost <= share || selection.is_empty() {
-            let (text, ranges) = if cost <= share { (text, ranges) } else { Default::default() };
+            if cost > share {
+                return Ok(Excerpt { note, bytes, ..Excerpt::default() });
+            }
             selection.shown().for_each(|piece| seen.add(piece));
-            return Ok(Excerpt { text, ranges, whole: false, note, bytes });
+            let hidden = selection.shown().map(|piece| piece.hidden).sum();
+            return Ok(Excerpt { text, ranges, whole: false, note, bytes, hidden });
         }
         slack += (cost - share).max(16);
     }
@@ -192,7 +199,7 @@ impl Loaded {
 }
 
 /// A size that is to be taken into memory.
-fn length(bytes: u64) -> usize {
+pub(super) fn length(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 

@@ -8,9 +8,9 @@ use std::collections::HashMap;
 
 use super::super::shares::{Claim, deal};
 use super::Written;
-use super::excerpt::{Excerpt, Seen, WHOLE_EXTRA, WHOLE_MAX, excerpt, range_text};
+use super::excerpt::{Excerpt, Seen, WHOLE_EXTRA, WHOLE_MAX, excerpt, length, range_text};
 use crate::model::Outcome;
-use crate::render::clean::{TAG, one_line, tag_of};
+use crate::render::clean::{TAG, one_line, removed, tag_of};
 use crate::render::{Budget, Unit};
 use crate::store::File;
 
@@ -18,8 +18,8 @@ use crate::store::File;
 const INPUT_MAX: usize = 120;
 /// A section that is cut gets at least this much of its output, in bytes, or is only listed.
 const HEARING: usize = 540;
-/// How often it is tried to keep the bound with outputs that change meanwhile.
-const ATTEMPTS: usize = 4;
+/// How often it is tried to keep the bound with outputs that change meanwhile, or hide characters.
+const ATTEMPTS: usize = 5;
 /// How a frame begins.
 const BEGIN: &str = "--- Evidence for ";
 /// How often it is tried to find the longest text that fits a budget of tokens; that so much of it is used, in percent, is
@@ -133,11 +133,18 @@ impl Content<'_> {
         let mut room = limit - frame;
         let lines = (self.lines)(room - nothing);
         room = room.saturating_sub(lines.len());
+        // Few outputs hide anything, so room to say so is kept only once one does.
+        let mut says_hidden = false;
         for _ in 0..ATTEMPTS {
-            let (shown, listed_room) = self.fill(room);
+            let (shown, listed_room) = self.fill(room, says_hidden);
+            let is_hiding = shown.iter().any(|shown| shown.excerpt.hidden > 0);
             let text = self.assemble(budget, &lines, shown, listed_room);
             if text.len() <= limit {
                 return text;
+            }
+            if is_hiding && !says_hidden {
+                says_hidden = true;
+                continue;
             }
             // An output is larger by now than it was listed, and so is what is said of it.
             room = room.saturating_sub(text.len() - limit);
@@ -152,8 +159,9 @@ impl Content<'_> {
         text
     }
 
-    /// Chooses which sections are shown and fills them. The second value is the room left for the list of others.
-    fn fill(&self, room: usize) -> (Vec<Shown>, usize) {
+    /// Chooses which sections are shown and fills them. The second value is the room left for the list of others. If
+    /// `says_hidden`, every section line has room to say how many invisible characters were removed.
+    fn fill(&self, room: usize, says_hidden: bool) -> (Vec<Shown>, usize) {
         // One byte more than the output: an output without a line end at its end is given one.
         let needs: Vec<usize> = self
             .sections
@@ -166,7 +174,10 @@ impl Content<'_> {
         let overheads: Vec<usize> = self
             .sections
             .iter()
-            .map(|section| self.section_line(section, None, "").len() + TAG + note_max(section.bytes) + 2)
+            .map(|section| {
+                let hidden = if says_hidden { hidden_note(length(section.bytes)).len() } else { 0 };
+                self.section_line(section, None, "").len() + TAG + note_max(section.bytes) + 2 + hidden
+            })
             .collect();
         let hearing = |at: usize| {
             let need = needs.get(at).copied().unwrap_or(0).min(HEARING);
@@ -256,7 +267,7 @@ impl Content<'_> {
         let failed = |reason: &str| {
             let text = format!("({})\n", one_line(reason, 160));
             let text = if text.len() <= share { text } else { String::new() };
-            Excerpt { text, ranges: Vec::new(), whole: false, note: Some("not read".into()), bytes: None }
+            Excerpt { text, note: Some("not read".into()), ..Excerpt::default() }
         };
         if let Some(reason) = &section.unreadable {
             return failed(reason);
@@ -330,6 +341,9 @@ impl Content<'_> {
         if let Some(note) = excerpt.and_then(|excerpt| excerpt.note.as_deref()) {
             line.push_str(&format!(", {note}"));
         }
+        if let Some(hidden) = excerpt.map(|excerpt| excerpt.hidden).filter(|hidden| *hidden > 0) {
+            line.push_str(&hidden_note(hidden));
+        }
         line.push(')');
         if let Some(excerpt) = excerpt.filter(|excerpt| !excerpt.ranges.is_empty()) {
             let ranges: Vec<String> = excerpt.ranges.iter().map(range_text).collect();
@@ -399,6 +413,11 @@ fn header_line(text: &str) -> Option<&str> {
 fn note_max(bytes: u64) -> usize {
     let note = if bytes > WHOLE_MAX { ", searched to byte 18446744073709551615" } else { ", not UTF-8" };
     note.len() + ", bytes ".len().max(WHOLE_EXTRA)
+}
+
+/// Returns what a section line says of invisible characters that were removed.
+fn hidden_note(hidden: usize) -> String {
+    format!(", {}", removed(hidden))
 }
 
 struct Counts {

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::signs::is_red;
-use crate::render::clean::cleaned;
+use crate::render::clean::{Cleaned, cleaned};
 
 /// A longer line is taken in pieces of at most this many bytes.
 const PIECE_MAX: usize = 480;
@@ -27,6 +27,8 @@ pub(super) struct Piece<'a> {
     pub(super) red: bool,
     /// How often more its line follows, within the same bytes.
     pub(super) again: usize,
+    /// How many invisible characters were removed from it.
+    pub(super) hidden: usize,
 }
 
 impl Piece<'_> {
@@ -46,8 +48,8 @@ pub(super) fn pieces(raw: &[u8], offset: u64) -> (Vec<Piece<'_>>, bool) {
     while let Some(rest) = raw.get(at..).filter(|rest| !rest.is_empty()) {
         let (len, overwritten) = next(rest);
         let shown = rest.get(..len).filter(|_| !overwritten).unwrap_or_default();
-        let (text, valid) = cleaned(shown);
-        utf8 &= valid;
+        let Cleaned { text, is_utf8, hidden } = cleaned(shown);
+        utf8 &= is_utf8;
         let red = is_red(shown);
         let start = offset + at as u64;
         let end = start + len as u64;
@@ -56,8 +58,9 @@ pub(super) fn pieces(raw: &[u8], offset: u64) -> (Vec<Piece<'_>>, bool) {
                 last.end = end;
                 last.text.to_mut().push_str(&text);
                 last.red |= red;
+                last.hidden += hidden;
             }
-            _ => pieces.push(Piece { start, end, text, red, again: 0 }),
+            _ => pieces.push(Piece { start, end, text, red, again: 0, hidden }),
         }
         at += len;
     }
@@ -86,6 +89,7 @@ pub(super) fn once(pieces: Vec<Piece<'_>>) -> Vec<Piece<'_>> {
         }
         if end - piece.end >= REPEATED_LEAST {
             (piece.end, piece.again) = (end, again.len());
+            piece.hidden += again.iter().map(|next| next.hidden).sum::<usize>();
             again.clear();
         }
         kept.push(piece);

@@ -10,7 +10,7 @@ use crate::name::Name;
 use crate::search::regex::{Found, Line, LineKind, Unsearched};
 
 use super::super::Budget;
-use super::super::clean::{cleaned, defuse, one_line};
+use super::super::clean::{Hidden, cleaned_with, defuse, one_line, removed};
 use super::super::text::count;
 use super::Query;
 
@@ -66,6 +66,8 @@ pub struct ShownLine {
     pub matches: bool,
     /// Its text, cleaned, and cut around the match where it is long.
     pub text: String,
+    /// How many invisible characters were removed from it.
+    pub hidden: usize,
 }
 
 impl ShownLine {
@@ -73,9 +75,10 @@ impl ShownLine {
         let place = match &line.kind {
             LineKind::Match(place) => place.start,
             LineKind::Context => 0,
-            LineKind::Break => return ShownLine { number: 0, matches: false, text: String::new() },
+            LineKind::Break => return ShownLine { number: 0, matches: false, text: String::new(), hidden: 0 },
         };
-        ShownLine { number: line.number, matches: line.kind != LineKind::Context, text: clip(line.bytes, place, max) }
+        let (text, hidden) = clip(line.bytes, place, max, Hidden::Removed);
+        ShownLine { number: line.number, matches: line.kind != LineKind::Context, text, hidden }
     }
 }
 
@@ -244,7 +247,7 @@ impl Answer {
     fn written(&self, query: &Query, workers: &Workers, most: usize, form: Form, budget: Budget) -> String {
         let mut body = String::new();
         let mut left = most;
-        let (mut matches, mut files) = (0, 0);
+        let (mut matches, mut files, mut hidden) = (0, 0, 0);
         let mut rest = workers.clone();
         for file in &self.shown {
             let lines = file.lines.get(..left.min(file.lines.len())).unwrap_or_default();
@@ -255,6 +258,7 @@ impl Answer {
                 continue;
             }
             lines.iter().for_each(|line| write_line(&mut body, &file.path, line));
+            hidden += lines.iter().map(|line| line.hidden).sum::<usize>();
             let more = file.all.saturating_sub(told);
             if more > 0 && form == Form::Full {
                 let _ = writeln!(body, "[... {} in {} ...]", lines_of(more, "more "), file.path);
@@ -269,14 +273,14 @@ impl Answer {
             let _ = write!(body, "[... {} in {files}", lines_of(more, "more "));
             let _ = writeln!(body, "{} ...]", rest.named(budget.about() / NAMES_PART));
         }
-        format!("{}{body}", self.head(query, matches))
+        format!("{}{body}", self.head(query, matches, hidden))
     }
 
     /// The files with lines that match, a path a line, `with_counts` with how many behind it, within the budget. The
     /// first line tells how much there is.
     pub fn listed(&self, query: &Query, with_counts: bool) -> String {
         let budget = self.budget;
-        let mut text = self.head(query, self.lines);
+        let mut text = self.head(query, self.lines, 0);
         let mut left = self.found.len();
         for (path, lines) in &self.found {
             let line = if with_counts { format!("{path}:{lines}\n") } else { format!("{path}\n") };
@@ -291,8 +295,8 @@ impl Answer {
         if budget.used(&text) <= budget.size() { text } else { self.short(budget) }
     }
 
-    /// The first line.
-    fn head(&self, query: &Query, shown: u64) -> String {
+    /// The first line, where so many lines are shown, of which so many invisible characters were removed.
+    fn head(&self, query: &Query, shown: u64, hidden: usize) -> String {
         let mut head = format!("[{}: ", asked(query));
         let nothing_is_there = self.searched.files == 0 && self.searched.unsearched == Unsearched::default();
         if nothing_is_there && query.options.glob.is_some() {
@@ -320,6 +324,9 @@ impl Answer {
         let reasons: Vec<String> = reasons.collect();
         if !reasons.is_empty() {
             let _ = write!(head, "; not searched: {}", reasons.join(", "));
+        }
+        if hidden > 0 {
+            let _ = write!(head, "; {}", removed(hidden));
         }
         head.push_str("]\n");
         head
@@ -408,22 +415,26 @@ fn write_line(out: &mut String, path: &str, line: &ShownLine) {
     };
 }
 
-/// A line cleaned; if it is longer than `max` bytes, what is around its byte `place`, with how much was left out.
-pub(in crate::render) fn clip(line: &[u8], place: usize, max: usize) -> String {
-    let clean = |part: &[u8]| defuse(&cleaned(part).0);
+/// Returns a line cleaned, and how many invisible characters were in it; of one that is longer than `max` bytes the part
+/// around its byte `place`, with how much was left out.
+pub(in crate::render) fn clip(line: &[u8], place: usize, max: usize, hidden: Hidden) -> (String, usize) {
+    let clean = |part: &[u8]| {
+        let part = cleaned_with(part, hidden);
+        (defuse(&part.text), part.hidden)
+    };
     if line.len() <= max {
         return clean(line);
     }
     let start = border(line, place.saturating_sub(BEFORE).min(line.len() - max));
     let end = border(line, start + max);
-    let mut text = clean(line.get(start..end).unwrap_or_default());
+    let (mut text, hidden) = clean(line.get(start..end).unwrap_or_default());
     if start > 0 {
         text.insert_str(0, &format!("[... {start} B ...]"));
     }
     if end < line.len() {
         let _ = write!(text, "[... {} B ...]", line.len() - end);
     }
-    text
+    (text, hidden)
 }
 
 /// The beginning of the character at byte `at`.
@@ -435,6 +446,10 @@ fn border(line: &[u8], at: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn clip(line: &[u8], place: usize, max: usize) -> String {
+        super::clip(line, place, max, Hidden::Removed).0
+    }
 
     #[test]
     fn long_lines_are_cut_around_the_match() {

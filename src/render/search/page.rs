@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::super::Budget;
-use super::super::clean::{TAG, cleaned, defuse, one_line, tag_of};
+use super::super::clean::{TAG, cleaned, defuse, one_line, removed, tag_of};
 use super::super::text::count;
 use super::Query;
 use crate::model::Outcome;
@@ -148,18 +148,21 @@ impl Page<'_> {
         for file in &shown {
             let places: Vec<String> = file.text.iter().map(|(range, _)| place(range)).collect();
             let outcome = file.outcome.map(|outcome| format!(", {outcome}")).unwrap_or_default();
-            let line = format!("{}, bytes {}{outcome}:", file.path, places.join(", "));
-            let mut text = String::new();
+            let (mut text, mut hidden) = (String::new(), 0);
             for (at, (_, passage)) in file.text.iter().enumerate() {
                 if at > 0 {
                     text.push_str(GAP);
                 }
-                passage.split_inclusive('\n').for_each(|line| text.push_str(&defuse(&cleaned(line.as_bytes()).0)));
+                for line in passage.split_inclusive('\n').map(|line| cleaned(line.as_bytes())) {
+                    hidden += line.hidden;
+                    text.push_str(&defuse(&line.text));
+                }
                 if !text.ends_with('\n') {
                     text.push('\n');
                 }
             }
-            body.push((line, text));
+            let hidden = if hidden == 0 { String::new() } else { format!(", {}", removed(hidden)) };
+            body.push((format!("{}, bytes {}{outcome}{hidden}:", file.path, places.join(", ")), text));
         }
         let all: String = body.iter().map(|(line, text)| format!("{line}\n{text}")).collect();
         let tag = tag_of(&all);

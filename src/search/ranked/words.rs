@@ -11,6 +11,8 @@ use foldhash::fast::RandomState;
 use frostem::{Algorithm, Stemmer};
 use unicode_segmentation::UnicodeSegmentation;
 
+use crate::unicode::visible;
+
 /// Longer words are no words: encoded data, most often. In bytes.
 const WORD_MAX: usize = 64;
 /// So many words are remembered.
@@ -45,7 +47,8 @@ pub(super) fn words(text: &str, mut take: impl FnMut(&str)) {
                 take(&lower);
             }
         } else {
-            run.unicode_words().flat_map(|word| word.split(|c: char| !c.is_alphanumeric())).for_each(|word| {
+            // Readers do not see the invisible characters in a word.
+            visible(run).unicode_words().flat_map(|word| word.split(|c: char| !c.is_alphanumeric())).for_each(|word| {
                 if !word.is_empty() && word.len() <= WORD_MAX {
                     take(&word.to_lowercase());
                 }
