@@ -84,7 +84,7 @@ fn phrases_filters_and_words_that_may_not_be_there_narrow_an_answer() {
         ("\"refused by\" server", &["db/tool_calls/002_ssh_exec.txt"]),
         ("connection -refused", &["api/tool_calls/001_curl.txt"]),
         ("connection worker:api", &["api/tool_calls/001_curl.txt"]),
-        ("connection worker:a* worker:d*", &["api/tool_calls/001_curl.txt", "db/tool_calls/002_ssh_exec.txt"]),
+        ("connection worker:a* worker:d*", &["db/tool_calls/002_ssh_exec.txt", "api/tool_calls/001_curl.txt"]),
         ("connection -worker:a*", &["db/tool_calls/002_ssh_exec.txt"]),
         ("connection status:failed", &["db/tool_calls/002_ssh_exec.txt"]),
         ("connection status:success", &["api/tool_calls/001_curl.txt"]),
@@ -185,6 +185,49 @@ fn what_says_the_same_is_shown_once_and_counted() {
     assert!(answer.starts_with(
         "[search/linker library: 5 passages in 5 files of 5 workers, best 1 shown, 4 say nearly the same; "
     ));
+}
+
+/// A passage that holds all words of a question stands before one that repeats a single one of them, however often.
+#[test]
+fn all_words_together_count_more_than_many_repeats_of_one() {
+    let step = "a step of this copy went well and nothing of note was seen in it\n";
+    let both =
+        "the copy of all files broke off since the disk of this host was found to be full, says the log of the host\n";
+    for (steps, repeats, others) in [(8, 1, 0), (40, 4, 0), (40, 12, 0), (8, 1, 6), (40, 4, 6), (200, 12, 6)] {
+        let store = TestStore::new();
+        let around = step.repeat(steps);
+        store.worker("both", json!({})).call("both", 1, "sh", format!("{around}{both}{around}"));
+        let many = "full full full full full full full full full full\n".repeat(repeats);
+        store.worker("many", json!({})).call("many", 1, "sh", many);
+        for other in 0..others {
+            // One word of the question is more common than the other.
+            let id = format!("other{other}");
+            store.worker(&id, json!({}));
+            store.call(&id, 1, "sh", format!("{}the disk number {other} is fine\n", step.repeat(5)));
+        }
+        for words in ["disk full", "full disk"] {
+            let first = found(&store, &format!("search/{words}")).swap_remove(0);
+            assert_eq!(
+                first, "both/tool_calls/001_sh.txt",
+                "{words}, {steps} steps, {repeats} repeats, {others} others"
+            );
+        }
+    }
+}
+
+/// Of two passages that hold one word of two each, a note does not lead where the other is the output of a failed call.
+#[test]
+fn of_passages_that_hold_as_much_that_of_a_failed_call_comes_first() {
+    let store = TestStore::new();
+    store.worker("notes", json!({"status": "completed"}));
+    store.write("workers/notes/context/research.md", "Release notes of 16 and 17 read in full.\n");
+    store.worker("restore", json!({"status": "failed"}));
+    let output =
+        "restore: could not extend a file: no space left on device\nHINT: check free disk space on this host\n";
+    store.call("restore", 1, "sh", output);
+    let metric = json!({"event": "tool_call", "tool": "sh", "success": false}).to_string();
+    store.write("workers/restore/metrics.jsonl", metric + "\n");
+    assert_eq!(found(&store, "search/disk full"), ["restore/tool_calls/001_sh.txt", "notes/context/research.md"]);
 }
 
 #[test]

@@ -20,6 +20,13 @@ const ROW: usize = 4;
 const SAME: usize = 80;
 /// What has fewer words is not compared.
 const FEW: usize = 2 * ROW;
+/// The score of passages in outputs of failed calls, in percent of what it is without that.
+const FAVORED: i64 = 150;
+/// Among how many of the best passages, and of how many workers, failed calls are looked for.
+const FAVORED_AMONG: usize = 100;
+const FAVORED_WORKERS: usize = 16;
+/// So many passages are looked at before the clock is, so that something is shown of what is counted.
+const FIRST: usize = 32;
 /// What is left of the room is not worth a passage.
 const LITTLE: usize = 60;
 
@@ -114,6 +121,30 @@ impl Ranked {
         complete
     }
 
+    /// Raises the passages of outputs of failed calls, where some of them are among the best: who searches a swarm most often
+    /// wants to know what went wrong. `is_failed` tells of a worker and a path whether it is such an output; it is asked about
+    /// few workers, since that may take a while.
+    pub fn favor_failures(&mut self, is_failed: &dyn Fn(usize, &RelPath) -> bool) {
+        let mut best: Vec<&Scored> = self.passages.iter().filter(|one| one.has_word).collect();
+        best.sort_unstable_by_key(|one| (Reverse(one.score), one.at));
+        let (mut workers, mut asked) = (BTreeSet::new(), BTreeMap::new());
+        for one in best.into_iter().take(FAVORED_AMONG) {
+            if workers.len() >= FAVORED_WORKERS && !workers.contains(&one.at.worker) {
+                continue;
+            }
+            workers.insert(one.at.worker);
+            let of = piece(one.at);
+            asked
+                .entry(of)
+                .or_insert_with(|| self.path(of).is_some_and(|path| is_failed(one.at.worker as usize, &path)));
+        }
+        for one in &mut self.passages {
+            if asked.get(&piece(one.at)) == Some(&true) {
+                one.score = one.score.saturating_mul(FAVORED) / 100;
+            }
+        }
+    }
+
     /// The best passages, as far as there is room for them, grouped by file. What says nearly what is shown comes after all
     /// others.
     pub fn choose(&self, room: Room<'_>, read: Read<'_>, go_on: &dyn Fn() -> bool) -> Chosen {
@@ -122,7 +153,7 @@ impl Ranked {
         let mut heap: BinaryHeap<(i64, Reverse<usize>)> =
             self.passages.iter().enumerate().map(|(at, one)| (one.score, Reverse(at))).collect();
         let mut again = Vec::new();
-        let mut complete = true;
+        let (mut complete, mut tried) = (true, 0);
         while let Some((score, Reverse(at))) = heap.pop() {
             let Some(one) = self.passages.get(at) else { continue };
             let now = choice.worth(one);
@@ -130,7 +161,8 @@ impl Ranked {
                 heap.push((now, Reverse(at)));
                 continue;
             }
-            complete &= go_on();
+            tried += 1;
+            complete &= tried <= FIRST && choice.shown.is_empty() || go_on();
             if !complete || choice.left < LITTLE {
                 break;
             }

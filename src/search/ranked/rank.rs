@@ -23,6 +23,10 @@ const WEIGHTS: [f64; LEVELS] = [1.0, 0.5, 0.5, 1.2];
 const LEVELS: usize = NEAR.len() + 2;
 /// The file's place among the levels.
 const FILE: usize = LEVELS - 1;
+/// How many times its score a passage gains that holds all words of the question together with its neighbors, and how fast
+/// that falls with the words that are not there: many repeats of one word must not outweigh all words together.
+const COVERAGE: f64 = 3.0;
+const COVERAGE_POWER: i32 = 24;
 /// What of its neighbour's score a passage has at least.
 const BESIDE: f64 = 0.75;
 /// Scores are counted in this part of one.
@@ -341,7 +345,7 @@ fn score(
         each_place(text, within, (first, end), &mut tallies, |place| {
             let near = levels.iter().zip(place.tallies).zip(place.words);
             let near: f64 = near.map(|((level, tally), words)| level.score(tally, words)).sum();
-            let score = ((near + of_file) * unit).round() as i64;
+            let score = ((near + of_file) * (1.0 + bonus(levels, place)) * unit).round() as i64;
             let has_word = place.tallies.first().is_some_and(|own| !own.there.is_empty());
             scored.push(Scored { at: At { piece, passage: place.passage, ..at }, score, has_word });
         });
@@ -352,6 +356,19 @@ fn score(
             scored.append(&mut kept);
         }
     }
+}
+
+/// Returns the bonus of a place for how many words of the question it holds together with its neighbors, by their worth.
+fn bonus(levels: &[Scale], place: &Place<'_>) -> f64 {
+    let (Some(scale), Some(tally)) = (levels.first(), place.tallies.get(1)) else { return 0.0 };
+    if scale.worth.len() < 2 {
+        return 0.0;
+    }
+    let all = scale.worth.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+    // In the order of the question, so that the sum is the same however the words were met.
+    let there = scale.worth.iter().zip(&tally.often).filter(|(_, often)| **often > 0);
+    let there = there.map(|(worth, _)| worth).sum::<f64>();
+    COVERAGE * (there / all).powi(COVERAGE_POWER)
 }
 
 /// Gives those that are beside one with a higher score a part of it.
