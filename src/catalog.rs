@@ -35,6 +35,7 @@ use crate::cache::DiskCache;
 use crate::error::{Error, Result};
 use crate::model::{PassedOver, Record, Skipped};
 use crate::name::{Name, RelPath};
+use crate::spread::spread;
 use crate::store::{Kind, Store};
 use crate::trace::Place;
 use scan::{Pass, Which};
@@ -211,6 +212,17 @@ impl Catalog {
     pub fn current_now(&self) -> Arc<Snapshot> {
         self.scan_alone(Which::All, &self.refreshing.lock());
         self.current.load_full()
+    }
+
+    /// Reads `sessions`, each by its store and where it lies there, for the workers inside them, until `go_on` returns false.
+    /// `done` is called after each.
+    pub fn read_on(&self, sessions: &[(usize, RelPath)], go_on: &(dyn Fn() -> bool + Sync), done: &(dyn Fn() + Sync)) {
+        spread(sessions, |(number, path)| {
+            if let Some(source) = self.sources.get(*number).filter(|_| go_on()) {
+                source.format.read_on(&*source.store, path, go_on);
+            }
+            done();
+        });
     }
 
     /// Looks at workers of which it was told that they have changed.

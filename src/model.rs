@@ -308,8 +308,12 @@ pub struct Record {
 impl Record {
     /// Whether all was read that there is; else another look may tell more.
     pub fn is_whole(&self) -> bool {
-        let late = self.trace.partly.iter().any(|(_, partly)| partly.late);
-        self.unread == 0 && !late && self.trace.unreadable.is_empty() && self.worker.whole
+        !self.is_late() && self.trace.unreadable.is_empty() && self.worker.whole
+    }
+
+    /// Returns true if there was no time to read all of it.
+    pub fn is_late(&self) -> bool {
+        self.unread > 0 || self.trace.partly.iter().any(|(_, partly)| partly.late)
     }
 
     /// How the worker ended; see [`Trace::outcome`].

@@ -99,6 +99,9 @@ pub trait Format: Send + Sync {
     /// metadata is torn just now. Stops looking into outputs when `go_on` says no.
     fn record(&self, place: Place<'_>, last_good: &Worker, go_on: &dyn Fn() -> bool) -> Result<Record>;
 
+    /// Reads what lies at `path`, which [`Found::unread`] named, for the workers inside it, until `go_on` returns false.
+    fn read_on(&self, _store: &dyn Store, _path: &RelPath, _go_on: &dyn Fn() -> bool) {}
+
     /// Whether no more is to be expected of a worker that says it has finished.
     fn finishes(&self) -> bool {
         true

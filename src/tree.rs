@@ -138,6 +138,11 @@ impl Tree {
         self.namespace.view().is_replaced()
     }
 
+    /// Returns how many sessions were not read yet for the workers inside them: there may be more workers than are listed.
+    pub fn unread_sessions(&self) -> usize {
+        self.namespace.renderer().view().visible().unread.len()
+    }
+
     /// Whether something is to be read on that was not read in time; see [`Tree::catch_up`]. Says so to
     /// one, until that is done.
     pub fn is_behind(&self) -> bool {

@@ -115,6 +115,23 @@ impl View {
         self.visible_in(&self.catalog.current_now())
     }
 
+    /// Reads the sessions of this view that were not read yet for the workers inside them, until `go_on` returns
+    /// false. `expect` is told how many they are, and `done` is called after each.
+    pub fn read_sessions(&self, go_on: &(dyn Fn() -> bool + Sync), expect: &dyn Fn(usize), done: &(dyn Fn() + Sync)) {
+        let mut visible = self.visible();
+        while !visible.unread.is_empty() && go_on() {
+            let unread = visible.members.iter().filter(|member| visible.unread.contains(&member.name));
+            let unread: Vec<_> = unread.map(|member| (member.entry.source(), member.entry.root.clone())).collect();
+            expect(unread.len());
+            self.catalog.read_on(&unread, go_on, done);
+            let before = std::mem::replace(&mut visible, self.visible_now());
+            // What cannot be read now stays unread.
+            if visible.unread.len() >= before.unread.len() {
+                break;
+            }
+        }
+    }
+
     fn visible_in(&self, snapshot: &Snapshot) -> Arc<Visible> {
         let held = self.visible.lock().clone();
         if held.generation == snapshot.generation {

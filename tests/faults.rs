@@ -1,6 +1,7 @@
 //! Every operation under every fault of the store at every call (R18): the error is on that node only and is the
 //! store's own, nothing is made up, nothing is held, and the next call is right again.
 
+mod cut_off;
 mod moments;
 mod panics;
 pub mod served;

@@ -62,9 +62,9 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
     }
     let wanted = Wanted::choose(&arguments.view)?;
     let settings = Settings { budget: arguments.budget, ..Settings::default() };
-    let tree = Tree::new(wanted.view(Freshness::default())?, settings);
+    let tree = Tree::new(wanted.view(Freshness::default())?, settings.clone());
     let trees = Trees::new(tree, move || match wanted.view(Freshness::default()) {
-        Ok(view) => Some(Tree::new(view, settings)),
+        Ok(view) => Some(Tree::new(view, settings.clone())),
         Err(error) => {
             warn!("the store was replaced by what cannot be served, the old one stays: {error:#}");
             None

@@ -45,6 +45,8 @@ impl Check {
 const SILENT: Duration = Duration::from_secs(15 * 60);
 /// Its name. It is found among many workers alone: of one, there is nothing to measure it against but a clock.
 pub(super) const SILENT_NAME: &str = "silent";
+/// The name of the check that finds what there was no time to read.
+pub(super) const LATE_NAME: &str = "not_read_in_time";
 
 /// For how long a worker of this status that wrote last at `last` has been silent, where `newest` is the newest time of all.
 pub(super) fn silent(status: Status, last: Time, newest: Time) -> Option<Duration> {
@@ -88,7 +90,7 @@ pub(super) fn of(record: &Record, stamp: &Stamp, missing: &dyn Fn(&str) -> Vec<S
         checks.push(Check::new("bad_lines", format!("{lines} lines could not be read"), *file));
     }
     for (file, partly) in &trace.partly {
-        let (name, why) = if partly.late { ("not_read_in_time", " in time") } else { ("not_read_whole", "") };
+        let (name, why) = if partly.late { (LATE_NAME, " in time") } else { ("not_read_whole", "") };
         checks.push(Check::new(name, format!("only its first {} bytes were read{why}", partly.bytes), *file));
     }
     if let Some(file) = trace.truncated.first() {
@@ -101,7 +103,7 @@ pub(super) fn of(record: &Record, stamp: &Stamp, missing: &dyn Fn(&str) -> Vec<S
     unused(&trace.unused, &mut checks);
     if *unread > 0 {
         let says = format!("{unread} outputs were not looked into in time; their outcome is shown as unknown");
-        checks.push(Check::new("not_read_in_time", says, "tool_calls"));
+        checks.push(Check::new(LATE_NAME, says, "tool_calls"));
     }
     if let Some(hidden) = Some(hidden(record)).filter(|hidden| *hidden > 0) {
         let what = count(hidden as u64, "invisible character");

@@ -17,7 +17,6 @@ mod passages;
 mod section;
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use tracing::debug;
 
@@ -33,8 +32,9 @@ pub use page::{Answer, Told};
 use section::Section;
 
 use super::attempts::Attempts;
-use super::fragments::{GoOn, Stamped};
-use super::{Budget, Rendered, Renderer};
+use super::fragments::Stamped;
+use super::settings::Clock;
+use super::{Budget, Missing, Rendered, Renderer};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::view::{Member, Visible};
@@ -47,15 +47,19 @@ pub(super) enum Asked {
     /// To workers, each with the state of its files.
     Workers(Stamped),
     /// To nothing but a sentence that says why.
-    Refused(Answer),
+    Refused(Box<Answer>),
 }
 
 impl Renderer {
     /// The comparison of the workers that `query` names, as they are now.
     pub fn compare(&self, query: &Query) -> Result<Answer> {
         match self.compared(query, &self.view.visible())? {
-            Asked::Refused(answer) => Ok(answer),
-            Asked::Workers(stamped) => Ok(self.comparison(query, stamped)?.0),
+            Asked::Refused(answer) => Ok(*answer),
+            Asked::Workers(stamped) => {
+                let answer = self.comparison(query, stamped)?.0;
+                self.note(answer.missing.as_ref());
+                Ok(answer)
+            }
         }
     }
 
@@ -65,7 +69,10 @@ impl Renderer {
         for _ in 0..LOOKS {
             let members = match workers {
                 Ok(members) => members,
-                Err(error) => return Ok(Asked::Refused(Answer::refused(query, error, self.compare_budget(query)))),
+                Err(error) => {
+                    let answer = Answer::refused(query, error, self.compare_budget(query));
+                    return Ok(Asked::Refused(Box::new(answer)));
+                }
             };
             match members.iter().map(|member| self.as_now(member)).collect() {
                 Ok(stamped) => return Ok(Asked::Workers(stamped)),
@@ -92,18 +99,18 @@ impl Renderer {
     /// The file that answers `query`.
     pub(super) fn compare_file(&self, visible: &Visible, stamped: Stamped, query: &Query) -> Result<Rendered> {
         let (answer, stamped, complete) = self.comparison(query, stamped)?;
-        self.answered(visible, &stamped, answer.text, complete)
+        self.answered(visible, &stamped, (answer.text, complete, answer.missing))
     }
 
     /// The answer, of one moment as far as that can be had; the state that it is of; and whether that is the one given, and
     /// all was read that it is made of.
     fn comparison(&self, query: &Query, mut stamped: Stamped) -> Result<(Answer, Stamped, bool)> {
         debug!("a comparison");
-        let begun = Instant::now();
-        let go_on = || begun.elapsed() < self.settings.deadline;
+        let clock = self.settings.clock(10);
+        let go_on = || clock.may_go_on();
         let mut attempts = Attempts::new(self.settings.patience());
         loop {
-            let answer = self.compare_once(query, &stamped, begun + self.settings.deadline, &go_on)?;
+            let answer = self.compare_once(query, &stamped, &clock)?;
             let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| {
                 stamp.as_ref().is_ok_and(|stamp| self.view.is_now(member, stamp))
             };
@@ -116,20 +123,21 @@ impl Renderer {
         }
     }
 
-    fn compare_once(&self, query: &Query, stamped: &Stamped, deadline: Instant, go_on: GoOn<'_>) -> Result<Answer> {
+    fn compare_once(&self, query: &Query, stamped: &Stamped, clock: &Clock<'_>) -> Result<Answer> {
         let budget = self.compare_budget(query);
-        let fragments = self.fragments.of(&self.view, stamped, false, go_on);
+        let go_on = || clock.may_go_on();
+        let fragments = self.fragments.of(&self.view, stamped, false, &self.settings, &go_on);
         let mut ones = Vec::with_capacity(stamped.len());
         for (member, stamp) in stamped {
             let record = stamp.as_ref().map_err(|error| error.clone());
-            let record = record.and_then(|stamp| self.record(member, stamp, go_on));
+            let record = record.and_then(|stamp| self.record(member, stamp, &go_on));
             // It says by now that it is another's.
             if record.as_ref().err() == Some(&Error::NotFound) {
                 return Err(Error::NotFound);
             }
             ones.push(One::new(&self.view, member.clone(), record));
         }
-        let compared = Compared::new(&self.view, ones, go_on, deadline);
+        let compared = Compared::new(&self.view, ones, &go_on, clock.end());
         let told = compared.ones.iter().zip(&fragments).map(|(one, made)| match &one.record {
             Ok(record) => facts::facts(record, made.fragment().map(|fragment| &**fragment)),
             Err(error) => facts::unreadable(&error.to_string()),
@@ -142,7 +150,11 @@ impl Renderer {
         let is_beside = aspect.is_some() && held == 0;
         let differs = !sections.is_empty() || !unheard.is_empty();
         let places = compared.ones.iter().map(|one| one.place.clone()).collect();
-        let page = Page { query, places, facts: &facts, items: &items, sections, unheard, held, is_beside };
+        let is_late = |one: &One| one.record.as_ref().is_ok_and(|record| record.is_late());
+        let late = compared.ones.iter().filter(|one| is_late(one)).count();
+        let missing = Missing { workers: (late, compared.ones.len()), ..Missing::default() };
+        let missing = missing.if_any(compared.is_late.get() || clock.ran_out());
+        let page = Page { query, places, facts: &facts, items: &items, sections, unheard, held, is_beside, missing };
         let records = compared.ones.iter().all(|one| one.record.as_ref().is_ok_and(|record| record.is_whole()));
         let known = fragments.iter().all(|made| made.fragment().is_some_and(|fragment| fragment.whole));
         let mut answer = Answer {
@@ -154,7 +166,7 @@ impl Renderer {
             ..Answer::default()
         };
         answer.show(&page, budget);
-        drop(page);
+        answer.missing = page.missing;
         answer.facts = facts;
         Ok(answer)
     }

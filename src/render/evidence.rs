@@ -21,8 +21,8 @@ use std::collections::VecDeque;
 
 use frame::{Content, Section};
 
-use super::Budget;
 use super::clean::{defuse, one_line};
+use super::{Budget, Missing};
 use crate::model::{Outcome, Output, Record, ToolCall, Trace};
 use crate::name::RelPath;
 use crate::store::File;
@@ -40,6 +40,7 @@ pub(super) fn worker(
     record: &Record,
     budget: Budget,
     go_on: &dyn Fn() -> bool,
+    missing: &dyn Fn() -> Option<Missing>,
 ) -> Written {
     let Record { worker, trace, .. } = record;
     let order = order(trace);
@@ -79,6 +80,7 @@ pub(super) fn worker(
         sections,
         open: &open,
         go_on,
+        missing,
         failed: Cell::new(false),
     };
     content.within(budget)

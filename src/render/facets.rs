@@ -7,7 +7,6 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
 
 use jiff::tz::TimeZone;
 use parking_lot::Mutex;
@@ -338,10 +337,13 @@ impl Renderer {
         if !look {
             return members.into_iter().map(|member| (member, None)).collect();
         }
-        let begun = Instant::now();
+        let clock = self.settings.clock(10);
         let all = members.len() == self.view.visible().members.len();
         let stamped = self.stamps(&members);
-        let found = self.fragments.of(&self.view, &stamped, all, &|| begun.elapsed() < self.settings.deadline);
+        let found = self.fragments.of(&self.view, &stamped, all, &self.settings, &|| clock.may_go_on());
+        if clock.ran_out() {
+            self.settings.note_incomplete();
+        }
         let there = stamped.into_iter().zip(found).filter(|(_, found)| !matches!(found, Found::Gone));
         there.map(|((member, _), found)| (member, found.fragment().cloned())).collect()
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::ask::{Folder, holds_a_word};
-use super::fragments::{GoOn, Stamped};
+use super::fragments::Stamped;
+use super::settings::Clock;
 use super::{Budget, Generated, Rendered, Renderer, Scope, search};
 use crate::error::{Error, Result};
 use crate::name::Name;
@@ -29,12 +30,18 @@ impl Renderer {
         visible: &Visible,
         stamped: &Stamped,
         query: &search::Query,
-        go_on: GoOn<'_>,
+        clock: &Clock<'_>,
     ) -> Result<Rendered> {
         let [(member, Ok(stamp))] = stamped.as_slice() else { return Err(Error::NotFound) };
-        let summary = self.worker(Arc::clone(member), stamp.clone(), &Generated::Summary, go_on)?;
+        let summary = self.worker(Arc::clone(member), stamp.clone(), &Generated::Summary, clock)?;
         let passages = self.search_file(scope, visible, stamped, query)?;
-        let bytes = [&*summary.bytes, b"\n", &*passages.bytes].concat();
-        Ok(Rendered { bytes: bytes.into(), complete: summary.complete && passages.complete, ..passages })
+        // The summary says in its own first line what it lacks.
+        let line = match (&summary.missing, &passages.missing) {
+            (None, Some(missing)) => format!("{missing}\n"),
+            _ => String::new(),
+        };
+        let bytes = [line.as_bytes(), &*summary.bytes, b"\n", &*passages.bytes].concat();
+        let (complete, missing) = (summary.complete && passages.complete, summary.missing.or(passages.missing.clone()));
+        Ok(Rendered { bytes: bytes.into(), complete, missing, ..passages })
     }
 }

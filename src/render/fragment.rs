@@ -52,13 +52,22 @@ impl Row<'_> {
         checks.iter().find(|check| check.name == UNREADABLE).map(|check| check.says.as_str())
     }
 
+    /// Returns true if there was no time to read all that is known of it. `ran_out` tells whether any time ran out, since a
+    /// worker can also be unread because it cannot be read.
+    pub(super) fn is_late(&self, ran_out: bool) -> bool {
+        match &self.fragment {
+            Some(fragment) => fragment.checks.iter().any(|check| check.name == checks::LATE_NAME),
+            None => ran_out,
+        }
+    }
+
     /// The names of the checks that a worker which claims success does not pass.
     pub(super) fn doubt(&self) -> Option<String> {
         // Saying nothing at the end is no claim, and invisible characters say nothing of one; in a list of many these
-        // would bury those who claim too much.
+        // would bury those who claim too much. What was not read in time is no fault of the worker's.
         let checks = self.fragment.as_ref()?.checks.iter().map(|check| &*check.name);
-        let names: BTreeSet<&str> =
-            checks.filter(|name| ![NO_FINAL_WORDS, INVISIBLE_CHARACTERS].contains(name)).collect();
+        let is_doubt = |name: &&str| ![NO_FINAL_WORDS, INVISIBLE_CHARACTERS, checks::LATE_NAME].contains(name);
+        let names: BTreeSet<&str> = checks.filter(is_doubt).collect();
         let claims = self.status() == Status::Completed && !names.is_empty();
         claims.then(|| names.into_iter().collect::<Vec<_>>().join(", "))
     }

@@ -11,6 +11,7 @@ use quick_cache::sync::Cache;
 use super::attempts::Attempts;
 use super::fragment::Fragment;
 use super::isolate::Subject;
+use super::settings::{Control, Settings};
 use super::shelf::{Of, Shelf};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
@@ -142,7 +143,7 @@ impl Fragments {
             *self.catching_up.lock() = Some(at);
             // What cannot be read now is read when it is asked for, and told.
             if let Ok(stamp) = view.stamp(member, false) {
-                self.one(view, member, &stamp, &|| true);
+                self.one(view, member, &stamp, None, &|| true);
             }
         }
         let more = at < visible.members.len();
@@ -155,7 +156,14 @@ impl Fragments {
 
     /// What comes of each of `stamped`, in their order. Where these are `all` of the view, they may be kept for the next
     /// start.
-    pub(super) fn of(self: &Arc<Self>, view: &Arc<View>, stamped: &Stamped, all: bool, go_on: GoOn<'_>) -> Vec<Found> {
+    pub(super) fn of(
+        self: &Arc<Self>,
+        view: &Arc<View>,
+        stamped: &Stamped,
+        all: bool,
+        settings: &Settings,
+        go_on: GoOn<'_>,
+    ) -> Vec<Found> {
         self.fetch();
         let mut found: Vec<Found> = Vec::with_capacity(stamped.len());
         let mut missing: Vec<(u64, usize, &Arc<Member>, &Arc<Stamp>)> = Vec::new();
@@ -175,7 +183,12 @@ impl Fragments {
         }
         // Small workers first: one that takes long to look into must not cost the others their line.
         missing.sort_unstable_by_key(|(size, at, ..)| (*size, *at));
-        let made = spread(&missing, |(_, _, member, stamp)| self.one(view, member, stamp, go_on));
+        settings.expect(missing.len());
+        let made = spread(&missing, |(_, _, member, stamp)| {
+            let one = self.one(view, member, stamp, settings.control.as_ref(), go_on);
+            settings.count_one();
+            one
+        });
         for ((_, at, ..), one) in missing.iter().zip(made) {
             if let Some(slot) = found.get_mut(*at) {
                 *slot = one;
@@ -191,7 +204,14 @@ impl Fragments {
 
     /// Returns the fragment of one worker: of the state given, or of a later one if its files changed meanwhile. If
     /// reading them does not end, it says so.
-    fn one(self: &Arc<Self>, view: &Arc<View>, member: &Arc<Member>, stamp: &Arc<Stamp>, go_on: GoOn<'_>) -> Found {
+    fn one(
+        self: &Arc<Self>,
+        view: &Arc<View>,
+        member: &Arc<Member>,
+        stamp: &Arc<Stamp>,
+        control: Option<&Arc<Control>>,
+        go_on: GoOn<'_>,
+    ) -> Found {
         if let Some(fragment) = self.kept(member, stamp) {
             return Found::Made(fragment, stamp.clone());
         }
@@ -202,7 +222,10 @@ impl Fragments {
         let in_time = || go_on() && begun.elapsed() < self.each;
         let make = {
             let (fragments, view, member, stamp) = (self.clone(), view.clone(), member.clone(), stamp.clone());
-            move |in_time: GoOn<'_>| fragments.make(&view, &member, stamp, in_time)
+            let control = control.cloned();
+            move |in_time: GoOn<'_>| {
+                fragments.make(&view, &member, stamp, &|| in_time() && Control::lets_go_on(control.as_ref()))
+            }
         };
         match self.watchdog.run(&Subject::Worker(member.name.clone()), &in_time, make) {
             Ok(found) => found,
@@ -268,7 +291,7 @@ mod tests {
             store.write(&path(&format!("tool_calls/{number:03}_sh.txt")), "x");
             let member = view.worker(&Name::new("w").unwrap()).unwrap();
             let stamped = vec![(member.clone(), view.stamp_now(&member))];
-            let found = fragments.of(&view, &stamped, true, &|| true);
+            let found = fragments.of(&view, &stamped, true, &Settings::default(), &|| true);
             assert_eq!(found.first().and_then(Found::fragment).unwrap().calls, number);
         }
         assert_eq!(fragments.kept.len(), 1);

@@ -10,7 +10,6 @@ mod page;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
 
 use tracing::debug;
 
@@ -23,7 +22,7 @@ pub use page::{Answer, Searched, Shown, ShownLine};
 use super::fragments::{self, GoOn, Stamped};
 use super::own::{at_in_text, holds_everything, place, shown_path};
 use super::shares::{Claim, deal};
-use super::{Budget, Rendered, Renderer, Scope};
+use super::{Budget, Missing, Rendered, Renderer, Scope};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Status};
@@ -61,8 +60,11 @@ impl Renderer {
     /// The lines that match `query` in the files of `scope`, as they are now. [`Error::NotFound`] where the scope is not in
     /// the view.
     pub fn grep(&self, scope: &Scope, query: &Query) -> Result<Answer> {
-        let stamped = self.stamped(&self.view.visible(), scope)?;
-        Ok(self.grep_in(scope, &stamped, query).0)
+        let visible = self.view.visible();
+        let stamped = self.stamped(&visible, scope)?;
+        let answer = self.grep_in(scope, &visible, &stamped, query).0;
+        self.note(answer.missing.as_ref());
+        Ok(answer)
     }
 
     /// The file that answers `query`.
@@ -73,16 +75,15 @@ impl Renderer {
         stamped: &Stamped,
         query: &Query,
     ) -> Result<Rendered> {
-        let (answer, complete) = self.grep_in(scope, stamped, query);
-        self.answered(visible, stamped, answer.text, complete)
+        let (answer, complete) = self.grep_in(scope, visible, stamped, query);
+        self.answered(visible, stamped, (answer.text, complete, answer.missing))
     }
 
     /// The answer, and whether all was read that it is made of, of one moment.
-    fn grep_in(&self, scope: &Scope, stamped: &Stamped, query: &Query) -> (Answer, bool) {
+    fn grep_in(&self, scope: &Scope, visible: &Visible, stamped: &Stamped, query: &Query) -> (Answer, bool) {
         debug!("a search");
-        let begun = Instant::now();
         // What is found must still be put in order, and read.
-        let until = |tenths: u32| move || begun.elapsed() < self.settings.deadline * tenths / 10;
+        let [searching, ordering, showing] = [7, 8, 10].map(|tenths| self.settings.clock(tenths));
         let budget = self.settings.budget_of(scope, query.options.budget);
         let pattern = match Pattern::new(&query.regex, query.options.ignore_case, query.options.glob.as_deref()) {
             Ok(pattern) => pattern.under(query.under.clone()),
@@ -91,7 +92,12 @@ impl Renderer {
         let mut members: Vec<(&Arc<Member>, &Result<Arc<Stamp>>)> = stamped.iter().map(|(m, s)| (m, s)).collect();
         // Where there is not time for all, those are searched of which it is known that they failed.
         members.sort_by_key(|(member, _)| member.entry.status != Status::Failed);
-        let found = spread(&members, |(member, stamp)| self.found(member, stamp, &pattern, &until(7)));
+        self.settings.expect(members.len());
+        let found = spread(&members, |(member, stamp)| {
+            let found = self.found(member, stamp, &pattern, &|| searching.may_go_on());
+            self.settings.count_one();
+            found
+        });
         let mut searched = Searched::default();
         let (mut with_hits, mut hits): (Stamped, Vec<Vec<Hits>>) = (Vec::new(), Vec::new());
         for ((member, stamp), found) in members.iter().zip(found) {
@@ -102,19 +108,24 @@ impl Renderer {
                 hits.push(found.hits);
             }
         }
-        let known = self.fragments.of(&self.view, &with_hits, false, &until(8));
+        let in_time = || ordering.may_go_on();
+        let known = self.fragments.of(&self.view, &with_hits, false, &self.settings, &in_time);
         let mut complete = searched.is_whole() && known.iter().all(|found| found.fragment().is_some());
         let files = candidates(&with_hits, &known, hits);
-        let go_on = until(10);
+        let showing = self.settings.grant(showing);
+        let go_on = || showing.may_go_on();
         let files = self.in_order(files, &with_hits, budget, &go_on);
         let shown = self.lines(&files, query, &pattern, budget, &go_on);
+        let sessions = Self::undiscovered(visible, scope);
+        let missing = Missing { files: searched.unsearched.late, sessions, ..Missing::default() };
+        let missing = missing.if_any([&searching, &ordering, &showing].iter().any(|clock| clock.ran_out()));
         let told: HashSet<&Name> = shown.iter().map(|file| &file.worker).collect();
         let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| {
             stamp.as_ref().is_ok_and(|stamp| self.view.is_now(member, stamp))
         };
         complete &= go_on() && with_hits.iter().filter(|(member, _)| told.contains(&member.name)).all(is_now);
         let found = files.iter().map(|file| (&file.member.name, file.path.as_str(), file.hits.lines));
-        (Answer::new(query, searched, found, shown, budget), complete)
+        (Answer::new(query, searched, found, shown, budget, missing), complete)
     }
 
     /// What is found in the files of a worker; none if it vanished.

@@ -2,8 +2,9 @@
 
 use super::checks;
 use super::fragment::{self, Fragment};
-use super::json::{Call, CallCounts, FileRow, Row, Source, SwarmTail, WorkerIndex, hex, printable};
+use super::json::{Call, CallCounts, FileRow, Row, Source, SwarmHead, SwarmTail, WorkerIndex, hex, printable};
 use super::marker;
+use super::missing::Missing;
 use super::own;
 use super::text::{one_line, utc, when};
 use crate::catalog::Stamp;
@@ -23,12 +24,20 @@ const CAUSE_MAX: usize = 200;
 const FILES_MAX: usize = 1_000;
 
 /// index.json of a worker, and whether it is of the state `stamp` and all was read.
-pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Record) -> Result<(Vec<u8>, bool)> {
+pub(super) fn worker(
+    view: &View,
+    member: &Member,
+    stamp: &Stamp,
+    record: &Record,
+    missing: Option<Missing>,
+) -> Result<(Vec<u8>, bool)> {
     let Record { worker, trace, unread } = record;
     let (files, now) = view.files(member, FILES_MAX)?;
     let fragment = Fragment::of(view, member, stamp, record);
     let whole = fragment.whole && now.key == stamp.key;
     let index = WorkerIndex {
+        complete: missing.is_none(),
+        incomplete: missing.map(|missing| missing.to_string()),
         worker: Row {
             task: visible(trace.task.as_deref().unwrap_or(&worker.task)).into_owned(),
             ..row(member, worker, Some(&fragment), Some(stamp))
@@ -91,10 +100,18 @@ fn call(call: &crate::model::ToolCall) -> Call {
 }
 
 /// index.json of a run or the swarm: one JSON object, every worker on a line of its own so that grep finds whole ones.
-pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[fragment::Row<'_>], newest: Time) -> Vec<u8> {
+pub(super) fn swarm(
+    visible: &Visible,
+    run: Option<&RunMembers>,
+    rows: &[fragment::Row<'_>],
+    newest: Time,
+    missing: Option<Missing>,
+) -> Vec<u8> {
     // Plain structs of strings and numbers always serialise.
     let json = |text: serde_json::Result<String>| printable(&text.unwrap_or_else(|_| "{}".into()));
-    let mut out = String::from("{\"workers\":[");
+    let head = SwarmHead { complete: missing.is_none(), incomplete: missing.map(|missing| missing.to_string()) };
+    let head = json(serde_json::to_string(&head));
+    let mut out = format!("{},\"workers\":[", head.strip_suffix('}').unwrap_or("{"));
     for (at, one) in rows.iter().enumerate() {
         out.push_str(if at == 0 { "\n" } else { ",\n" });
         let worker = one.worker();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tracing::warn;
 
 use super::fragments::GoOn;
+use super::settings::Control;
 use super::{Generated, Key, Rendered, Renderer, Scope};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
@@ -30,6 +31,17 @@ impl From<GivenUp> for Error {
 }
 
 impl Renderer {
+    /// Runs `work` on a thread that can be given up, which stops when `go_on` or whoever controls renders says so.
+    fn run<R: Send + 'static>(
+        &self,
+        subject: &Subject,
+        go_on: GoOn<'_>,
+        work: impl FnOnce(GoOn<'_>) -> R + Send + 'static,
+    ) -> Result<R, GivenUp> {
+        let control = self.settings.control.clone();
+        self.watchdog.run(subject, go_on, move |in_time| work(&|| in_time() && Control::lets_go_on(control.as_ref())))
+    }
+
     /// Returns the record of a worker as of `stamp`, read while `go_on` returns true.
     ///
     /// # Errors
@@ -40,7 +52,7 @@ impl Renderer {
         }
         let subject = Subject::Worker(member.name.clone());
         let (view, member, stamp) = (self.view.clone(), member.clone(), stamp.clone());
-        self.watchdog.run(&subject, go_on, move |in_time| view.record(&member, &stamp, in_time))?
+        self.run(&subject, go_on, move |in_time| view.record(&member, &stamp, in_time))?
     }
 
     /// Returns what there is of a worker's words as of `stamp`, read while `go_on` returns true where it is not known.
@@ -54,7 +66,7 @@ impl Renderer {
         let subject = Subject::Worker(member.name.clone());
         let (renderer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
         let read = move |in_time: GoOn<'_>| renderer.index.read(&renderer.view, &member, &stamp, in_time);
-        self.watchdog.run(&subject, go_on, read)?
+        self.run(&subject, go_on, read)?
     }
 
     /// Renders `file` of a worker. If that does not end, renders it of the worker's metadata alone, with a line that says
@@ -71,13 +83,13 @@ impl Renderer {
             let (renderer, member, stamp, file) = (self.clone(), member.clone(), stamp.clone(), file.clone());
             move |in_time: GoOn<'_>| renderer.worker(member, stamp, &file, in_time)
         };
-        if let Ok(rendered) = self.watchdog.run(&subject, go_on, whole) {
+        if let Ok(rendered) = self.run(&subject, go_on, whole) {
             return rendered;
         }
         // Another subject: nothing that the worker's files hold takes part in it.
         let subject = Subject::Answer(stamp.key);
         let (renderer, member, stamp, file) = (self.clone(), member.clone(), stamp.clone(), file.clone());
-        self.watchdog.run(&subject, &|| false, move |in_time| {
+        self.run(&subject, &|| false, move |in_time| {
             let record = unread_record(&member);
             let (bytes, _) = renderer.worker_bytes(&member, &stamp, &record, &file, in_time)?;
             Ok(Rendered { bytes: bytes.into(), newest: stamp.newest, access: stamp.access, complete: false })
@@ -96,7 +108,7 @@ impl Renderer {
         render: impl FnOnce(&Renderer, &Scope, GoOn<'_>) -> Result<Rendered> + Send + 'static,
     ) -> Result<Rendered> {
         let (renderer, scope) = (self.clone(), scope.clone());
-        self.watchdog.run(&Subject::Answer(key), go_on, move |in_time| render(&renderer, &scope, in_time))?
+        self.run(&Subject::Answer(key), go_on, move |in_time| render(&renderer, &scope, in_time))?
     }
 
     /// Logs each subject whose work was given up and still has not ended, once.

@@ -15,6 +15,9 @@ use crate::name::is_unprintable;
 /// index.json of a worker.
 #[derive(Serialize)]
 pub(super) struct WorkerIndex<'a> {
+    pub(super) complete: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) incomplete: Option<String>,
     #[serde(flatten)]
     pub(super) worker: Row<'a>,
     pub(super) tool_calls: Vec<Call>,
@@ -154,7 +157,15 @@ pub(super) struct FileRow {
     pub(super) mtime: String,
 }
 
-/// What stands around the rows in the index.json of a run or the swarm.
+/// What stands before the rows in the index.json of a run or the swarm.
+#[derive(Serialize)]
+pub(super) struct SwarmHead {
+    pub(super) complete: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) incomplete: Option<String>,
+}
+
+/// What stands behind the rows in the index.json of a run or the swarm.
 #[derive(Serialize)]
 pub(super) struct SwarmTail<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,5 @@
 //! The output of one call, wherever it lies: in its file, or stored outside of the worker's folder.
 
-use std::time::Instant;
-
 use super::grep::{self, Options};
 use super::{Renderer, Scope};
 use crate::error::{Error, Result};
@@ -45,10 +43,10 @@ impl Renderer {
     }
 
     fn output_of(&self, worker: &Name, is_meant: impl Fn(&ToolCall) -> bool) -> Result<(Place, Option<Box<dyn File>>)> {
-        let begun = Instant::now();
+        let clock = self.settings.clock(10);
         let member = self.view.worker(worker)?;
         let stamp = self.view.stamp(&member, true)?;
-        let record = self.record(&member, &stamp, &|| begun.elapsed() < self.settings.deadline)?;
+        let record = self.record(&member, &stamp, &|| clock.may_go_on())?;
         let call = record.trace.calls.iter().find(|call| is_meant(call)).ok_or(Error::NotFound)?;
         let file = self.view.open_output(&member, call)?;
         let missing = match &call.output {

@@ -10,7 +10,6 @@ mod wanted;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
 use tracing::debug;
 
@@ -23,9 +22,10 @@ use wanted::Wanted;
 
 use super::fragments::{GoOn, Stamped};
 use super::own::holds_everything;
-use super::{Rendered, Renderer, Scope};
+use super::{Missing, Rendered, Renderer, Scope};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
+use crate::model::Outcome;
 use crate::name::RelPath;
 use crate::search::ranked::{self, Hit, Matched, Ranked, Room};
 use crate::spread::spread;
@@ -44,8 +44,11 @@ impl Renderer {
     /// The passages that bear on `query` in the files of `scope`, as they are now. [`Error::NotFound`] where the scope is not
     /// in the view.
     pub fn search(&self, scope: &Scope, query: &Query) -> Result<Answer> {
-        let stamped = self.stamped(&self.view.visible(), scope)?;
-        Ok(self.search_in(scope, &stamped, query).0)
+        let visible = self.view.visible();
+        let stamped = self.stamped(&visible, scope)?;
+        let answer = self.search_in(scope, &visible, &stamped, query).0;
+        self.note(answer.missing.as_ref());
+        Ok(answer)
     }
 
     /// The file that answers `query`.
@@ -56,15 +59,14 @@ impl Renderer {
         stamped: &Stamped,
         query: &Query,
     ) -> Result<Rendered> {
-        let (answer, complete) = self.search_in(scope, stamped, query);
-        self.answered(visible, stamped, answer.text, complete)
+        let (answer, complete) = self.search_in(scope, visible, stamped, query);
+        self.answered(visible, stamped, (answer.text, complete, answer.missing))
     }
 
     /// The answer, and whether all was read that it is made of, of one moment.
-    fn search_in(&self, scope: &Scope, stamped: &Stamped, query: &Query) -> (Answer, bool) {
+    fn search_in(&self, scope: &Scope, visible: &Visible, stamped: &Stamped, query: &Query) -> (Answer, bool) {
         debug!("a search");
-        let begun = Instant::now();
-        let until = |tenths: u32| move || begun.elapsed() < self.settings.deadline * tenths / 10;
+        let [reading, showing] = [7, 10].map(|tenths| self.settings.clock(tenths));
         let is_one = matches!(scope, Scope::Worker(_));
         let budget = self.settings.budget_of(scope, query.options.budget);
         let asked = ranked::Query::parse(&query.words);
@@ -78,7 +80,7 @@ impl Renderer {
             Ok(wanted) => wanted,
             Err(error) => return (Answer::refused(query, error, budget), true),
         };
-        let (of, matched, searched) = self.matched(stamped, &asked, &until(7));
+        let (of, matched, searched) = self.matched(stamped, &asked, &|| reading.may_go_on());
         let admitted: Vec<_> = of.iter().map(|(member, _)| (&member.name, wanted.admits(member))).collect();
         let weigh = |worker: usize, path: &RelPath| match admitted.get(worker) {
             Some((name, true)) => wanted.weight(name, path),
@@ -86,11 +88,19 @@ impl Renderer {
         };
         let mut ranked = ranked::rank(matched, &asked, &weigh);
         let sources = Sources::new(self, of);
-        let go_on = until(10);
+        let showing = self.settings.grant(showing);
+        let go_on = || showing.may_go_on();
         let mut complete =
             ranked.retain_saying(&asked, &|worker, path, range| sources.read(worker, path, range), &go_on);
+        ranked.favor_failures(&|worker, path| sources.outcome(worker, path, &go_on) == Some(Outcome::Failed));
         let (files, workers) = ranked.spread_over();
-        let page = Page { query, searched, passages: ranked.count(), files, workers, budget };
+        let missing = || {
+            let (late, sessions) = (searched.unread.late, Self::undiscovered(visible, scope));
+            let missing = Missing { files: late, sessions, ..Missing::default() };
+            missing.if_any(reading.ran_out() || showing.ran_out())
+        };
+        let passages = ranked.count();
+        let page = Page { query, searched: &searched, passages, files, workers, budget, missing: &missing };
         let (answer, of_moment) = shown(&page, &ranked, &sources, is_one, &go_on);
         complete &= of_moment && answer.searched.is_whole() && go_on();
         (answer, complete)
@@ -106,9 +116,12 @@ impl Renderer {
     ) -> (Known<'a>, Vec<Matched>, Searched) {
         let mut members: Vec<&(Arc<Member>, Result<Arc<Stamp>>)> = stamped.iter().collect();
         members.sort_by_key(|(member, _)| &member.name);
+        self.settings.expect(members.len());
         let found = spread(&members, |(member, stamp)| {
             let stamp = stamp.as_ref().map_err(Clone::clone)?;
-            let words = self.words(member, stamp, go_on)?;
+            let words = self.words(member, stamp, go_on);
+            self.settings.count_one();
+            let words = words?;
             let matched = Matched::of(&words, asked, &|path| !holds_everything(path));
             Ok::<_, Error>((stamp, matched, Searched::of(&words)))
         });

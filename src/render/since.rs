@@ -20,7 +20,7 @@ pub use cursor::{Cursor, Mark};
 
 use super::own::shown_path;
 use super::text::{count, one_line, utc};
-use super::{Key, Rendered};
+use super::{Key, Missing, Rendered};
 use crate::catalog::{Access, FileStat, Stamp};
 use crate::digest::digest;
 use crate::error::{Error, Result};
@@ -138,7 +138,10 @@ impl Look {
 
     /// Changes whenever the answer to a cursor could.
     pub(super) fn hash(&self, hash: &mut blake3::Hasher) {
-        hash.update(format!("{:?}{:?}{:?}", self.before, self.memory, self.visible.troubles).as_bytes());
+        hash.update(
+            format!("{:?}{:?}{:?}{}", self.before, self.memory, self.visible.troubles, self.visible.unread.len())
+                .as_bytes(),
+        );
         for looked in &self.looked {
             hash.update(looked.member.name.as_bytes());
             hash.update(&[0]);
@@ -262,7 +265,12 @@ pub(super) fn answer(view: &View, look: &Look, cursor: Cursor) -> Result<Rendere
         None => view.newest(&look.visible)?,
     };
     let access = stamps().fold(Access::of(&view.root_meta()?), |access, stamp| access.within(&stamp.access));
-    Ok(Rendered { bytes: out.into_bytes().into(), newest, access, complete })
+    let sessions = look.visible.unread.len();
+    let missing = Missing { sessions, ..Missing::default() }.if_any(false);
+    if let Some(missing) = missing.as_ref().filter(|_| cursor != Cursor::Now) {
+        out.insert_str(0, &format!("{missing}\n"));
+    }
+    Ok(Rendered { bytes: out.into_bytes().into(), newest, access, complete, missing })
 }
 
 fn head(look: &Look, told: &Told<'_>) -> String {

@@ -1,7 +1,6 @@
 //! The state of the files of many workers, as far as there is time to look at all.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::Renderer;
 use super::fragments::Stamped;
@@ -35,8 +34,8 @@ impl Renderer {
 
     /// The same, and whether there was time for all of them; nobody looks at the rest.
     fn stamps_in_time(&self, members: &[Arc<Member>]) -> (Stamped, bool) {
-        let begun = Instant::now();
-        let in_time = || begun.elapsed() < self.settings.deadline / 2;
+        let clock = self.settings.clock(5);
+        let in_time = || clock.may_go_on();
         // Those of whom nothing is known yet come first.
         let mut order: Vec<(usize, &Arc<Member>)> = members.iter().enumerate().collect();
         order.sort_by_cached_key(|(_, member)| self.view.last_stamp(member).is_some());

@@ -143,6 +143,13 @@ impl Format for ClaudeCode {
         worker::record(folder(place.folder)?, &last_good.root, go_on)
     }
 
+    fn read_on(&self, store: &dyn Store, path: &RelPath, go_on: &dyn Fn() -> bool) {
+        // Whoever looks into it is told why it cannot be read.
+        if let Ok(folder) = self.folder(store, path) {
+            let _ = folder.facts(go_on);
+        }
+    }
+
     fn finishes(&self) -> bool {
         // Who sends another message goes on with a session, whenever that is.
         false

@@ -26,8 +26,10 @@ pub struct Visible {
     pub skipped: Option<Skipped>,
     /// The same of each store, with a few names: likewise.
     pub passed: Option<Vec<PassedOver>>,
-    /// What went wrong when a store was listed, and what was not read yet of these workers.
+    /// What went wrong when a store was listed.
     pub troubles: Vec<String>,
+    /// The sessions that were not read yet for workers inside them: there may be more workers than these.
+    pub unread: HashSet<Name>,
     /// The newest change that listing tells of.
     pub newest: Time,
     places: Arc<Places>,
@@ -104,25 +106,21 @@ impl Visible {
             runs,
             skipped: whole.then_some(snapshot.skipped),
             passed: whole.then(|| snapshot.passed.clone()),
-            troubles: Vec::new(),
+            troubles: snapshot.troubles.clone(),
+            unread: HashSet::new(),
         };
-        Visible { troubles: visible.troubles(snapshot), ..visible }
+        Visible { unread: visible.unread(snapshot), ..visible }
     }
 
-    /// What there is to be said of how these workers came here. Whether another view's were read is not.
-    fn troubles(&self, snapshot: &Snapshot) -> Vec<String> {
-        let mut troubles = snapshot.troubles.clone();
+    /// Returns the sessions among these workers that were not read yet for workers inside them. Those of another view are
+    /// not told.
+    fn unread(&self, snapshot: &Snapshot) -> HashSet<Name> {
         if snapshot.unread.is_empty() {
-            return troubles;
+            return HashSet::new();
         }
         let unread: HashSet<(usize, &RelPath)> = snapshot.unread.iter().map(|(source, root)| (*source, root)).collect();
-        let own = self.members.iter().map(|member| (member.entry.source(), &member.entry.root));
-        let unread = own.filter(|place| unread.contains(place)).count();
-        if unread > 0 {
-            let unread = if unread == 1 { "1 transcript was".into() } else { format!("{unread} transcripts were") };
-            troubles.push(format!("{unread} not read yet for workers that are told inside"));
-        }
-        troubles
+        let is_unread = |member: &&Arc<Member>| unread.contains(&(member.entry.source(), &member.entry.root));
+        self.members.iter().filter(is_unread).map(|member| member.name.clone()).collect()
     }
 }
 
@@ -140,7 +138,8 @@ impl Visible {
             runs: self.runs.clone(),
             skipped: self.skipped.map(|_| snapshot.skipped),
             passed: self.passed.as_ref().map(|_| snapshot.passed.clone()),
-            troubles: self.troubles(snapshot),
+            troubles: snapshot.troubles.clone(),
+            unread: self.unread(snapshot),
             newest: self.newest,
             places: self.places.clone(),
             children: self.children.clone(),

@@ -204,6 +204,7 @@ fn many(put: &mut Put<'_>, folder: &[u8], members: &[&Member<'_>], about: Many<'
 fn many_index(members: &[&Member<'_>], run: Option<&str>, skipped: Option<[u64; 3]>, newest: Time) -> Shown {
     let active = |member: &&&Member<'_>| matches!(member.worker.record.status(), "created" | "running");
     let says = json!({
+        "complete": true,
         "workers": members.iter().map(|member| row(member)).collect::<Vec<_>>(),
         "run_id": run,
         "last_updated": utc(newest),
@@ -260,6 +261,7 @@ fn index(member: &Member<'_>) -> Value {
         "files": files,
         "outputs_not_read_in_time": null,
         "checks": sorted(&worker.checks),
+        "complete": true,
         "marker": marker(member),
     });
     all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

@@ -140,6 +140,7 @@ impl<'a> Differ<'a> {
         let pairs = telling(&common(&old, &new, deadline), &old, &new);
         if Instant::now() > deadline {
             self.of.is_whole.set(false);
+            self.of.is_late.set(true);
         }
         let pieces: Vec<Piece> = hunks(&pairs, ends)
             .iter()

@@ -151,6 +151,8 @@ pub(super) struct Compared<'a> {
     left: std::cell::Cell<u64>,
     /// What failed that another time perhaps goes well.
     pub(super) is_whole: std::cell::Cell<bool>,
+    /// Whether something was left out for lack of time.
+    pub(super) is_late: std::cell::Cell<bool>,
 }
 
 /// What workers have, and what is the same in none of them or is not told of here.
@@ -165,7 +167,8 @@ pub(super) struct Items {
 
 impl<'a> Compared<'a> {
     pub(super) fn new(view: &'a View, ones: Vec<One>, go_on: &'a dyn Fn() -> bool, deadline: Instant) -> Compared<'a> {
-        Compared { view, ones, go_on, deadline, left: READ_MAX.into(), is_whole: true.into() }
+        let (is_whole, is_late) = (true.into(), false.into());
+        Compared { view, ones, go_on, deadline, left: READ_MAX.into(), is_whole, is_late }
     }
 
     /// All that the workers have.
@@ -383,6 +386,7 @@ impl<'a> Compared<'a> {
 
     fn late(&self) -> Unread {
         self.is_whole.set(false);
+        self.is_late.set(true);
         Unread::Late
     }
 }

@@ -5,10 +5,10 @@
 
 use std::fmt::Write;
 
-use super::super::Budget;
 use super::super::clean::one_line;
 use super::super::shares::{Claim, deal};
 use super::super::text::count;
+use super::super::{Budget, Missing};
 use super::Query;
 use super::facts::Facts;
 use super::files::{Item, Items, Kind, Rank};
@@ -59,6 +59,8 @@ pub struct Answer {
     pub differs: bool,
     /// Whether all was compared.
     pub is_whole: bool,
+    /// What there was no time for, as the first line says it.
+    pub missing: Option<Missing>,
     /// All of it as text.
     pub text: String,
 }
@@ -77,6 +79,8 @@ pub(super) struct Page<'a> {
     pub(super) held: usize,
     /// Whether nothing bears on the aspect.
     pub(super) is_beside: bool,
+    /// What there was no time for.
+    pub(super) missing: Option<Missing>,
 }
 
 /// A text, and what is shown in it of each section.
@@ -126,7 +130,11 @@ impl Page<'_> {
             let next = limit as u128 * budget.size() as u128 / used.max(1) as u128;
             limit = (next as usize * 98 / 100).min(limit.saturating_sub(1));
         }
-        let short = if self.sections.is_empty() { "[nothing differs]\n" } else { "[they differ]\n" };
+        let short = match (&self.missing, self.sections.is_empty()) {
+            (Some(_), _) => "[incomplete]\n",
+            (None, true) => "[nothing differs]\n",
+            (None, false) => "[they differ]\n",
+        };
         let text = if budget.used(short) <= budget.size() { short } else { "" };
         Made { text: text.into(), shown: self.sections.iter().map(|_| None).collect() }
     }
@@ -135,7 +143,8 @@ impl Page<'_> {
     fn within(&self, limit: usize) -> Made {
         let none = || self.sections.iter().map(|_| None).collect::<Vec<Option<String>>>();
         let Some(room) = limit.checked_sub(self.head(0).len() + DIGITS) else {
-            let short = format!("[{}]\n", self.counts());
+            let brief = if self.missing.is_some() { "; incomplete" } else { "" };
+            let short = format!("[{}{brief}]\n", self.counts());
             let text = if short.len() <= limit { short } else { String::new() };
             return Made { text, shown: none() };
         };
@@ -209,6 +218,9 @@ impl Page<'_> {
         }
         if let (true, Some(first)) = (self.places.len() > 2 && !self.sections.is_empty(), self.places.first()) {
             let _ = write!(head, ", each against {first} where it has that");
+        }
+        if let Some(missing) = &self.missing {
+            let _ = write!(head, "; {missing}");
         }
         head.push_str("]\n");
         head

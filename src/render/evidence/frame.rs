@@ -11,7 +11,7 @@ use super::Written;
 use super::excerpt::{Excerpt, Seen, WHOLE_EXTRA, WHOLE_MAX, excerpt, length, range_text};
 use crate::model::Outcome;
 use crate::render::clean::{TAG, one_line, removed, tag_of};
-use crate::render::{Budget, Unit};
+use crate::render::{Budget, Missing, Unit};
 use crate::store::File;
 
 /// The longest input that stands under a section line, in bytes.
@@ -67,6 +67,8 @@ pub(super) struct Content<'a> {
     pub(super) open: &'a dyn Fn(usize) -> Result<Box<dyn File>, String>,
     /// Whether there is time left to look into more.
     pub(super) go_on: &'a dyn Fn() -> bool,
+    /// Returns what there was no time for, as far as that is known by now.
+    pub(super) missing: &'a dyn Fn() -> Option<Missing>,
     /// Whether an output that should be readable was not.
     pub(super) failed: Cell<bool>,
 }
@@ -107,19 +109,34 @@ impl Content<'_> {
             } else {
                 over = limit;
             }
-            if over - fits <= CLOSE || best.is_some() && !(self.go_on)() {
+            if over - fits <= CLOSE {
                 break;
+            }
+            if best.is_some() && !(self.go_on)() {
+                // The text that fits says nothing of the time that ran out; another one does.
+                let note = self.note().len();
+                return Some(self.text(budget, fits.saturating_sub(note)))
+                    .filter(|text| budget.used(text) <= budget.size())
+                    .unwrap_or_else(|| self.smallest(budget));
             }
             let next = (limit as u128 * budget.size() as u128 / used.max(1) as u128) as usize;
             limit = (next - next / 100).clamp(fits + 1, over - 1);
         }
-        best.unwrap_or_else(|| {
-            let mut text = self.tiny(budget, budget.about());
-            while budget.used(&text) > budget.size() {
-                text.truncate(text.floor_char_boundary(text.len() - 1 - text.len() / 8));
-            }
-            text
-        })
+        best.unwrap_or_else(|| self.smallest(budget))
+    }
+
+    /// Returns the counts alone, cut to a budget of tokens.
+    fn smallest(&self, budget: Budget) -> String {
+        let mut text = self.tiny(budget, budget.about());
+        while budget.used(&text) > budget.size() {
+            text.truncate(text.floor_char_boundary(text.len() - 1 - text.len() / 8));
+        }
+        text
+    }
+
+    /// Returns the part of the first line that says what there was no time for, or nothing.
+    fn note(&self) -> String {
+        (self.missing)().map(|missing| format!(" | {missing}")).unwrap_or_default()
     }
 
     /// The whole file in at most `limit` bytes.
@@ -154,7 +171,8 @@ impl Content<'_> {
 
     /// Where not even the frame fits: the counts alone, cut to `limit` bytes.
     fn tiny(&self, budget: Budget, limit: usize) -> String {
-        let mut text = format!("{}; budget {budget} is too small for more\n", self.counted);
+        let brief = if (self.missing)().is_some() { "incomplete; " } else { "" };
+        let mut text = format!("{brief}{}; budget {budget} is too small for more\n", self.counted);
         text.truncate(text.floor_char_boundary(limit));
         text
     }
@@ -312,8 +330,9 @@ impl Content<'_> {
     fn header(&self, budget: Budget, used: usize, counts: &Counts, tag: &str) -> String {
         let Counts { whole, cut, listed } = counts;
         format!(
-            "{BEGIN}{} --- {tag}\nBudget: {budget}{}{} | Whole: {whole} | Cut: {cut} | Listed: {listed}\n",
+            "{BEGIN}{}{} --- {tag}\nBudget: {budget}{}{} | Whole: {whole} | Cut: {cut} | Listed: {listed}\n",
             self.title,
+            self.note(),
             used_text(budget, used),
             self.counted,
         )
@@ -463,6 +482,7 @@ mod tests {
                     sections: vec![section.clone(); 12],
                     open: &|_| store.open(&path).map_err(|error| error.to_string()),
                     go_on: &|| true,
+                    missing: &|| None,
                     failed: Cell::new(false),
                 };
                 let text =

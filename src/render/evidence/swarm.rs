@@ -7,7 +7,7 @@ use super::frame::{Content, Section};
 use super::{Account, Written, decisive, open_call, section};
 use crate::model::{Outcome, Record};
 use crate::render::causes::{self, Alike, Failing, Told};
-use crate::render::{Budget, own};
+use crate::render::{Budget, Missing, own};
 use crate::store::File;
 use crate::view::View;
 
@@ -19,6 +19,7 @@ pub(in crate::render) fn swarm(
     record: &dyn Fn(&Account<'_>) -> Option<Arc<Record>>,
     budget: Budget,
     go_on: &dyn Fn() -> bool,
+    missing: &dyn Fn() -> Option<Missing>,
 ) -> Written {
     let outcome = |account: &Account<'_>| account.end.map(|(outcome, _)| outcome);
     let failed: Vec<&Account<'_>> =
@@ -78,6 +79,7 @@ pub(in crate::render) fn swarm(
         sections,
         open: &open,
         go_on,
+        missing,
         failed: Cell::new(false),
     };
     content.within(budget)

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::super::clean::one_line;
 use super::super::fragments::Found;
@@ -247,11 +246,12 @@ impl<'a, W: Write> Weaver<'a, W> {
 
     /// The workers whose evidence is wanted, those that failed first.
     fn ranked(&self, wanted: Vec<(usize, Arc<Member>)>) -> Vec<Ranked> {
-        let begun = Instant::now();
         let members: Vec<Arc<Member>> = wanted.iter().map(|(_, member)| member.clone()).collect();
         let renderer = self.maker.renderer;
-        let go_on = || begun.elapsed() < renderer.settings.deadline;
-        let found = renderer.fragments.of(&renderer.view, &renderer.stamps(&members), false, &go_on);
+        let clock = renderer.settings.clock(10);
+        let go_on = || clock.may_go_on();
+        let stamped = renderer.stamps(&members);
+        let found = renderer.fragments.of(&renderer.view, &stamped, false, &renderer.settings, &go_on);
         let outcome = |found: Found| found.fragment().map_or(Outcome::Unknown, |fragment| fragment.outcome);
         let ranked = wanted.into_iter().zip(found).map(|((at, member), found)| (outcome(found), at, member));
         let mut ranked: Vec<Ranked> = ranked.collect();

@@ -9,9 +9,9 @@ use std::fmt::Write;
 use crate::name::Name;
 use crate::search::regex::{Found, Line, LineKind, Unsearched};
 
-use super::super::Budget;
 use super::super::clean::{Hidden, cleaned_with, defuse, one_line, removed};
 use super::super::text::count;
+use super::super::{Budget, Missing};
 use super::Query;
 
 /// The longest question that is repeated, in bytes.
@@ -149,6 +149,8 @@ pub struct Answer {
     pub shown: Vec<Shown>,
     /// All of it as text.
     pub text: String,
+    /// What there was no time for, as the first line says it.
+    pub missing: Option<Missing>,
     /// How large that may be.
     budget: Budget,
 }
@@ -160,7 +162,8 @@ impl Answer {
         let text = budget.fitting([long.as_str(), "[cannot be searched for]\n"]).to_owned();
         let searched = Searched::default();
         let (found, shown) = (Vec::new(), Vec::new());
-        Answer { error: Some(error), searched, lines: 0, files: 0, workers: 0, found, shown, text, budget }
+        let (lines, files, workers, missing) = Default::default();
+        Answer { error: Some(error), searched, lines, files, workers, found, shown, text, missing, budget }
     }
 
     /// What was found: the files, each with its worker, its path and how many lines, in the order in which they are shown;
@@ -171,6 +174,7 @@ impl Answer {
         files: impl Iterator<Item = (&'a Name, &'a str, u64)>,
         shown: Vec<Shown>,
         budget: Budget,
+        missing: Option<Missing>,
     ) -> Answer {
         let (mut workers, mut found) = (Workers::default(), Vec::new());
         for (name, path, lines) in files {
@@ -186,6 +190,7 @@ impl Answer {
             found,
             shown,
             text: String::new(),
+            missing,
             budget,
         };
         let fits = |form| answer.fitting(query, &workers, budget, form);
@@ -328,13 +333,17 @@ impl Answer {
         if hidden > 0 {
             let _ = write!(head, "; {}", removed(hidden));
         }
+        if let Some(missing) = &self.missing {
+            let _ = write!(head, "; {missing}");
+        }
         head.push_str("]\n");
         head
     }
 
     /// As much as there is room for where there is hardly any.
     fn short(&self, budget: Budget) -> String {
-        let lines = format!("[{}]\n", lines_of(self.lines, ""));
+        let brief = if self.missing.is_some() { ", incomplete" } else { "" };
+        let lines = format!("[{}{brief}]\n", lines_of(self.lines, ""));
         if budget.used(&lines) <= budget.size() { lines } else { String::new() }
     }
 

@@ -7,9 +7,9 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::super::Budget;
 use super::super::clean::{TAG, cleaned, defuse, one_line, removed, tag_of};
 use super::super::text::count;
+use super::super::{Budget, Missing};
 use super::Query;
 use crate::model::Outcome;
 use crate::name::Name;
@@ -91,6 +91,8 @@ pub struct Answer {
     pub same: u64,
     /// All of it as text.
     pub text: String,
+    /// What there was no time for, as the first line says it.
+    pub missing: Option<Missing>,
 }
 
 impl Answer {
@@ -115,11 +117,13 @@ impl Answer {
 /// What an answer is written from.
 pub(super) struct Page<'a> {
     pub(super) query: &'a Query,
-    pub(super) searched: Searched,
+    pub(super) searched: &'a Searched,
     pub(super) passages: u64,
     pub(super) files: u64,
     pub(super) workers: u64,
     pub(super) budget: Budget,
+    /// Returns what there was no time for, as far as that is known by now.
+    pub(super) missing: &'a dyn Fn() -> Option<Missing>,
 }
 
 impl Page<'_> {
@@ -137,7 +141,8 @@ impl Page<'_> {
     /// The answer where there is no room for any passage.
     pub(super) fn empty(&self) -> Answer {
         let mut answer = self.written(Vec::new(), 0);
-        let brief = format!("[{}]\n", count(self.passages, "passage"));
+        let incomplete = if answer.missing.is_some() { ", incomplete" } else { "" };
+        let brief = format!("[{}{incomplete}]\n", count(self.passages, "passage"));
         answer.text = self.budget.fitting([answer.text.as_str(), brief.as_str()]).to_owned();
         answer
     }
@@ -166,7 +171,8 @@ impl Page<'_> {
         }
         let all: String = body.iter().map(|(line, text)| format!("{line}\n{text}")).collect();
         let tag = tag_of(&all);
-        let mut text = self.head(shown.iter().map(|file| file.passages).sum(), same);
+        let missing = (self.missing)();
+        let mut text = self.head(missing.as_ref(), shown.iter().map(|file| file.passages).sum(), same);
         body.iter().for_each(|(line, passages)| {
             let _ = write!(text, "\n{line} {tag}\n{passages}");
         });
@@ -179,11 +185,12 @@ impl Page<'_> {
             shown,
             same,
             text,
+            missing,
         }
     }
 
     /// The first line.
-    fn head(&self, shown: u64, same: u64) -> String {
+    fn head(&self, missing: Option<&Missing>, shown: u64, same: u64) -> String {
         let mut head = format!("[{}: ", asked(self.query, self.budget));
         if self.passages == 0 {
             let admits_all = ranked::Query::parse(&self.query.words).filters == Filters::default();
@@ -199,7 +206,7 @@ impl Page<'_> {
                 let _ = write!(head, ", {same} say nearly the same");
             }
         }
-        let Searched { workers, files, bytes, unread } = &self.searched;
+        let Searched { workers, files, bytes, unread } = self.searched;
         let (files, workers) = (count(*files, "file"), count(*workers, "worker"));
         let _ = write!(head, "; searched {files} of {workers}, {bytes} B");
         let Unread { binary, unreadable, late } = unread;
@@ -208,6 +215,9 @@ impl Page<'_> {
         let reasons: Vec<String> = reasons.collect();
         if !reasons.is_empty() {
             let _ = write!(head, "; not searched: {}", reasons.join(", "));
+        }
+        if let Some(missing) = missing {
+            let _ = write!(head, "; {missing}");
         }
         head.push_str("]\n");
         head

@@ -37,9 +37,10 @@ pub(super) struct Transcripts {
     kept: Option<Kept>,
 }
 
-/// What a transcript was when it was last read, and the subagents that are told inside of it.
+/// The subagents that are told inside of a transcript, as far as it was read.
 struct Told {
-    mark: Mark,
+    /// What the transcript was when all of it was read.
+    mark: Option<Mark>,
     agents: Arc<[Name]>,
 }
 
@@ -122,7 +123,8 @@ impl Transcripts {
         let (facts, whole) = read_on(file, whose, before, go_on)?;
         let facts = Arc::new(facts);
         let agents = facts.agents.iter().map(super::facts::Chain::name).collect();
-        self.remember(path, Told { mark, agents });
+        // What was read in part may hold more of them.
+        self.remember(path, Told { mark: whole.then_some(mark), agents });
         let mut known = Known { mark, ends: ends(file, facts.read)?, facts: facts.clone(), whole, kept };
         if let Some(kept) = self.kept.as_ref().filter(|_| whole) {
             known.kept = kept.put(path, &known);
@@ -142,11 +144,11 @@ impl Transcripts {
 
     /// Whether the transcript was read as it is now, by this process or before it.
     pub(super) fn was_read(&self, path: &RelPath, now: Mark) -> bool {
-        if self.agents.lock().get(path).is_some_and(|told| told.mark == now) {
+        if self.agents.lock().get(path).is_some_and(|told| told.mark == Some(now)) {
             return true;
         }
         let agents = self.kept.as_ref().and_then(|kept| kept.agents(path, now));
-        agents.map(|agents| self.remember(path, Told { mark: now, agents: agents.into() })).is_some()
+        agents.map(|agents| self.remember(path, Told { mark: Some(now), agents: agents.into() })).is_some()
     }
 
     /// How much of the transcript was read, in bytes, and need not be read again to go on.

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
+use swarmletfs::tree::{Settings, Tree};
 use swarmletfs::view::Filter;
 
 use super::*;
@@ -390,8 +391,22 @@ fn what_is_not_read_yet_of_a_session_is_told_to_who_sees_it() {
     long.set_len(64 << 20).unwrap();
     let told = |run: Option<&str>| {
         let filter = Filter { owner: None, run: run.map(str::to_owned) };
-        store.view(Duration::from_secs(3_600), filter).visible().troubles.clone()
+        store.view(Duration::from_secs(3_600), filter).visible().unread.len()
     };
-    let one = ["1 transcript was not read yet for workers that are told inside"];
-    assert_eq!([told(None), told(Some("long")), told(Some("short"))], [&one[..], &one, &[]]);
+    assert_eq!([told(None), told(Some("long")), told(Some("short"))], [1, 1, 0]);
+    // What was seen when the stores were opened is told, whatever is read meanwhile.
+    let view = store.view(Duration::from_secs(3_600), Filter::default());
+    let tree = Tree::new(view, Settings::default());
+    for path in ["summary", "evidence.txt", "runs/long/summary"] {
+        let text = crate::support::see(&tree, path).unwrap().text().to_owned();
+        let first = text.lines().next().unwrap();
+        let says = "incomplete: 1 session not read yet for workers inside; reading again continues";
+        assert!(first.contains(says), "{path}: {text}");
+    }
+    let index: Value = serde_json::from_slice(crate::support::see(&tree, "index.json").unwrap().bytes()).unwrap();
+    assert_eq!(index["complete"], json!(false));
+    for path in ["workers/short/summary", "runs/short/summary"] {
+        let text = crate::support::see(&tree, path).unwrap().text().to_owned();
+        assert!(!text.contains("incomplete"), "{path}: {text}");
+    }
 }
