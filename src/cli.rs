@@ -23,6 +23,7 @@ mod open;
 mod options;
 mod overlap;
 mod probe;
+mod reading;
 mod refusal;
 mod say;
 mod serve;
@@ -88,7 +89,10 @@ name, its last write, and which of its files are new or changed. The last line i
 CURSOR=$(swarmletfs since now), and later `swarmletfs since $CURSOR`.
 
 At most 16000 bytes. What is left out is counted, and the next cursor leads to it. A change may be told twice, and \
-is never left out. Needs no mount; in a mounted tree, since/CURSOR holds the same.";
+is never left out. Needs no mount; in a mounted tree, since/CURSOR holds the same.
+
+Exit code: 0 if all was read, 1 if a store cannot be read, 2 if it was typed wrongly, 3 if sessions were not read for \
+workers inside them before --max-time was over, which the first line says.";
 
 const WAIT_HELP: &str = "\
 Prints what happened since it began, or since --since, as `swarmletfs since` does; the last line is the next cursor. \
@@ -300,6 +304,9 @@ struct SinceArgs {
 
     #[command(flatten)]
     view: ViewArgs,
+
+    #[command(flatten)]
+    time: reading::TimeArgs,
 }
 
 /// What can be said to `wait`.
@@ -322,7 +329,7 @@ struct WaitArgs {
 }
 
 /// Runs what the command line says. Never panics on what was typed; the exit codes are 0 (fine), 1 (failed), 2 (usage)
-/// and 3 (not in time).
+/// and 3 (not in time, or incomplete for lack of time).
 pub fn main() -> ExitCode {
     let arguments = short::expand(std::env::args_os().collect(), &Cli::command());
     if arguments.len() < 2 {

@@ -1,4 +1,5 @@
-//! How the process ends: 0 fine, 1 failed, 2 usage, 3 not in time.
+//! How the process ends: 0 fine, 1 failed, 2 usage, 3 not in time: what `wait` waits for did not happen, or an answer is
+//! incomplete.
 //!
 //! A failure is one sentence on stderr. What was typed wrongly is a [`Usage`] error, wherever it is found out;
 //! everything else is a failure.
@@ -14,7 +15,7 @@ const FAILED: u8 = 1;
 /// It was typed wrongly.
 const USAGE: u8 = 2;
 
-/// It did not happen in the time that was given.
+/// It did not happen, or not all was read, in the time that was given.
 const TIMED_OUT: u8 = 3;
 
 /// A mistake in what was typed; the text is a sentence.
@@ -38,6 +39,11 @@ pub(super) fn code(result: anyhow::Result<ExitCode>) -> ExitCode {
 
 /// The exit code for what did not happen in time.
 pub(super) fn timed_out() -> ExitCode {
+    ExitCode::from(TIMED_OUT)
+}
+
+/// Returns the exit code for an answer that is incomplete for lack of time.
+pub(super) fn incomplete() -> ExitCode {
     ExitCode::from(TIMED_OUT)
 }
 

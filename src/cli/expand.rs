@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 
 use super::open::Wanted;
+use super::reading::{Reading, TimeArgs};
 use super::say::say;
 use super::{ViewArgs, exit};
-use crate::catalog::Freshness;
 use crate::render::expand::{ExpandError, Form};
-use crate::render::{Budget, Renderer, Settings};
+use crate::render::{Budget, Renderer};
 
 /// What is said below the options.
 pub(super) const HELP: &str = "\
@@ -48,6 +48,9 @@ pub(super) struct ExpandArgs {
 
     #[command(flatten)]
     view: ViewArgs,
+
+    #[command(flatten)]
+    time: TimeArgs,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -64,20 +67,23 @@ enum Format {
 
 /// Copies stdin to stdout, expanded. Errors: a store that cannot be found or read, a text that cannot be expanded.
 pub(super) fn run(arguments: &ExpandArgs) -> anyhow::Result<ExitCode> {
-    let view = Wanted::choose(&arguments.view)?.view(Freshness::default())?;
+    let mut reading = Reading::begin(&arguments.time);
+    let view = reading.view(&Wanted::choose(&arguments.view)?)?;
+    // It prints while it reads.
+    drop(reading.take_progress());
     let form = match arguments.format {
         Format::Text => Form::Text,
         Format::Openai => Form::OpenAi,
         Format::Anthropic => Form::Anthropic,
         Format::Langchain => Form::LangChain,
     };
-    let renderer = Renderer::new(view, Settings::default());
+    let renderer = Renderer::new(view, reading.settings(None));
     match renderer.expand(form, arguments.budget, io::stdin().lock(), io::stdout().lock()) {
         // A reader that has had enough is no failure to speak of.
         Err(ExpandError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(exit::printed(Err(error))),
         expanded => {
             expanded?.left().iter().for_each(|left| say(left));
-            Ok(ExitCode::SUCCESS)
+            Ok(reading.end(ExitCode::SUCCESS))
         }
     }
 }

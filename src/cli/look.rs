@@ -5,7 +5,8 @@
 //! kernel's requests become in a mount: so names, bytes, sizes, modes and times are those of a mount, and a view keeps to
 //! itself what it keeps there. Here is what these commands share; each of them is a file of its own.
 //!
-//! One path that fails is one line on stderr and the exit code 1, and the next path is gone on with.
+//! One path that fails is one line on stderr and the exit code 1, and the next path is gone on with. Everything is read,
+//! unless `--max-time` stops it; then the exit code is 3.
 
 mod asked;
 pub(super) mod cat;
@@ -20,7 +21,7 @@ mod shown;
 pub(super) mod stat;
 pub(super) mod tree;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -32,13 +33,13 @@ use clap::{ArgAction, Args};
 use rustix::io::Errno;
 
 use super::open::Wanted;
+use super::reading::{Progress, Reading, TimeArgs};
 use super::say::say;
 use super::{ViewArgs, exit};
-use crate::catalog::Freshness;
 use crate::error::Error;
 use crate::name::printable;
 use crate::render::Budget;
-use crate::tree::{Settings, Tree};
+use crate::tree::Tree;
 
 /// How much is gathered before it is written, in bytes.
 const GATHERED: usize = 64 << 10;
@@ -52,6 +53,9 @@ pub(super) struct LookArgs {
     /// How large evidence.txt may be: bytes, with k or M, or tokens, as in 8000tok [default: 16000 a worker, 28000 a run or the swarm]
     #[arg(long, value_name = "SIZE", value_parser = Budget::parse)]
     budget: Option<Budget>,
+
+    #[command(flatten)]
+    time: TimeArgs,
 }
 
 /// Help without its short form, of those to whom -h is for sizes.
@@ -68,20 +72,36 @@ pub(super) struct Look {
     /// Where the stores lie, for who types a path of theirs.
     stores: Vec<PathBuf>,
     failed: Cell<bool>,
+    reading: RefCell<Reading>,
 }
 
 impl Look {
     /// Opens the stores that `arguments` mean, and says which these are. Errors: they cannot be found or read.
     pub(super) fn open(arguments: &LookArgs) -> anyhow::Result<Look> {
-        let wanted = Wanted::choose(&arguments.view)?;
-        let view = wanted.view(Freshness::default())?;
-        let tree = Tree::new(view, Settings { budget: arguments.budget, ..Settings::default() });
-        Ok(Look::over(tree, wanted.stores))
+        Look::over(&arguments.view, &arguments.time, arguments.budget)
     }
 
-    /// A look at `tree`, whose stores lie there.
-    fn over(tree: Tree, stores: Vec<PathBuf>) -> Look {
-        Look { tree, stores, failed: Cell::new(false) }
+    /// Opens the stores of a view, to be read for as long as `time` says.
+    fn over(view: &ViewArgs, time: &TimeArgs, budget: Option<Budget>) -> anyhow::Result<Look> {
+        let mut reading = Reading::begin(time);
+        let wanted = Wanted::choose(view)?;
+        let tree = Tree::new(reading.view(&wanted)?, reading.settings(budget));
+        Ok(Look { tree, stores: wanted.stores, failed: Cell::new(false), reading: reading.into() })
+    }
+
+    /// Returns where the command prints.
+    fn out(&self) -> Out {
+        Out::new(self.reading.borrow_mut().take_progress())
+    }
+
+    /// Notes that lists of workers are incomplete if there was no time to find all workers.
+    fn note_unread(&self) {
+        self.reading.borrow().note_unread(self.tree.unread_sessions());
+    }
+
+    /// Returns true if an answer was incomplete for lack of time.
+    fn is_incomplete(&self) -> bool {
+        self.reading.borrow().is_incomplete()
     }
 
     /// Says that `path`, as it was typed or reached, cannot be read, and why. The command goes on and fails in the end.
@@ -104,7 +124,7 @@ impl Look {
         match written {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot write to stdout"),
             Ok(()) if self.failed.get() => Ok(ExitCode::FAILURE),
-            written => Ok(exit::printed(written)),
+            written => Ok(self.reading.borrow().end(exit::printed(written))),
         }
     }
 }
@@ -132,18 +152,36 @@ fn is_absence(error: &Error) -> bool {
     error.errno() == Errno::NOENT
 }
 
+/// The standard output; what is written to it erases the line of progress.
+struct Screen {
+    stdout: StdoutLock<'static>,
+    progress: Option<Progress>,
+}
+
+impl Write for Screen {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.progress = None;
+        self.stdout.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.progress = None;
+        self.stdout.flush()
+    }
+}
+
 /// Where a command prints.
 struct Out {
-    stdout: BufWriter<StdoutLock<'static>>,
+    stdout: BufWriter<Screen>,
     /// Names move no cursor there.
     is_terminal: bool,
 }
 
 impl Out {
-    fn new() -> Out {
+    fn new(progress: Option<Progress>) -> Out {
         let stdout = io::stdout().lock();
         let is_terminal = stdout.is_terminal();
-        Out { stdout: BufWriter::with_capacity(GATHERED, stdout), is_terminal }
+        Out { stdout: BufWriter::with_capacity(GATHERED, Screen { stdout, progress }), is_terminal }
     }
 
     /// A name or a path: its bytes, or on a terminal what is safe to show of them.

@@ -6,17 +6,19 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use super::open::Wanted;
+use super::reading::Reading;
 use super::{SinceArgs, exit};
-use crate::catalog::Freshness;
+use crate::render::Renderer;
 use crate::render::since::Look;
-use crate::render::{Renderer, Settings};
 
 /// Prints what changed. Errors: a store that cannot be found or read.
 pub(super) fn run(arguments: &SinceArgs) -> anyhow::Result<ExitCode> {
-    let view = Wanted::choose(&arguments.view)?.view(Freshness::default())?;
-    let renderer = Renderer::new(view, Settings::default());
+    let mut reading = Reading::begin(&arguments.time);
+    let view = reading.view(&Wanted::choose(&arguments.view)?)?;
+    let renderer = Renderer::new(view, reading.settings(None));
     let answer = renderer.since(&Look::at(renderer.view()), arguments.cursor).context("cannot read the store")?;
-    Ok(print(&answer))
+    drop(reading.take_progress());
+    Ok(reading.end(print(&answer)))
 }
 
 /// Prints an answer on stdout. The exit code for it.

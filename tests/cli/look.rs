@@ -5,6 +5,7 @@ mod compare;
 mod doors;
 mod files;
 mod grep;
+mod incomplete;
 mod listings;
 mod names;
 mod paths;

@@ -22,6 +22,7 @@ use crate::cli::say::{shown, typed, without_controls};
 use crate::cli::{DoctorArgs, discover, mountpoint, probe};
 use crate::model::Reason;
 use crate::name::RelPath;
+use crate::render::count;
 use crate::view::{Filter, Member, View, Visible};
 
 /// How long all stores together may take to be read.
@@ -211,6 +212,11 @@ impl Stores {
         }
         let trouble = |says: &String| Finding::problem("store", "trouble", Refusal::without_cure(says));
         self.findings.extend(visible.troubles.iter().map(trouble));
+        if !visible.unread.is_empty() {
+            let sessions = count(visible.unread.len(), "session");
+            let says = format!("{sessions} not read yet for workers inside: a mount reads on by itself");
+            self.findings.push(Finding::note("store", "unread", says));
+        }
         let is_shown = |member: &&Arc<Member>| run.is_none_or(|run| member.entry.run.as_deref() == Some(run));
         let shown = visible.members.iter().filter(is_shown).count();
         if let Some(run) = run.filter(|_| !visible.members.is_empty()) {

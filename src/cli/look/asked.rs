@@ -1,6 +1,7 @@
 //! What the commands have in common that ask something of the files of workers: `grep` and `search`.
 //!
-//! Exit codes are those of grep: 0 if something was found, 1 if nothing was, 2 if something went wrong.
+//! Exit codes are those of grep: 0 if something was found, 1 if nothing was, 2 if something went wrong; and 3 if not all was
+//! searched for lack of time.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,12 +10,11 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use super::super::say::say;
-use super::super::{ViewArgs, exit, open::Wanted};
-use super::{Look, Out, json, paths};
-use crate::catalog::Freshness;
+use super::super::{ViewArgs, exit};
+use super::{Look, TimeArgs, json, paths};
 use crate::error::Result;
 use crate::name::printable;
-use crate::tree::{Ino, Links, Settings, Tree};
+use crate::tree::{Ino, Links, Tree};
 
 /// What went wrong, as grep says it.
 const TROUBLE: u8 = 2;
@@ -27,14 +27,14 @@ pub(super) trait Answered {
     /// Whether anything was found.
     fn has_found(&self) -> bool;
 
-    /// Whether it was no question, or nothing was found where not all could be searched.
+    /// Whether it was no question, or nothing was found where not all could be read.
     fn is_trouble(&self) -> bool;
 }
 
 /// Asks at each of `typed`, or at the root, and prints the answers: their text, or with `as_json` what `object` makes of
 /// them. `nowhere` is said of a path that holds no workers' files. The exit code is grep's.
 pub(super) fn run<A: Answered, O: Serialize>(
-    view: &ViewArgs,
+    (view, time): (&ViewArgs, &TimeArgs),
     typed: &[OsString],
     as_json: bool,
     nowhere: &str,
@@ -42,9 +42,7 @@ pub(super) fn run<A: Answered, O: Serialize>(
     object: impl Fn(&A) -> O,
 ) -> ExitCode {
     let code = || -> anyhow::Result<ExitCode> {
-        let wanted = Wanted::choose(view)?;
-        let view = wanted.view(Freshness::default())?;
-        let look = Look::over(Tree::new(view, Settings::default()), wanted.stores);
+        let look = Look::over(view, time, None)?;
         let (mut found, mut trouble) = (false, false);
         let mut answers = paths(typed).into_iter().filter_map(|path| {
             match look.tree.at(path, Links::Followed, |place| ask(&look.tree, place.last().ino)) {
@@ -62,7 +60,7 @@ pub(super) fn run<A: Answered, O: Serialize>(
             trouble = true;
             None
         });
-        let mut out = Out::new();
+        let mut out = look.out();
         let written = if as_json {
             json::array(&mut out.stdout, |add| answers.try_for_each(|answer| add(&object(&answer))))
         } else {
@@ -73,6 +71,7 @@ pub(super) fn run<A: Answered, O: Serialize>(
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
             _ => Ok(match (trouble, found) {
                 (true, _) => ExitCode::from(TROUBLE),
+                _ if look.is_incomplete() => exit::incomplete(),
                 (false, true) => ExitCode::SUCCESS,
                 (false, false) => ExitCode::FAILURE,
             }),

@@ -23,7 +23,8 @@ Examples:
   swarmletfs cat runs/latest/evidence.2000tok.txt  why workers of the latest run failed, in 2000 tokens
   swarmletfs cat workers/ID/tool_calls/001_sh.txt  one output in full
 
-Exit code: 0 if all was read, 1 if a path could not be, 2 if it was typed wrongly.";
+Exit code: 0 if all was read, 1 if a path could not be, 2 if it was typed wrongly, 3 if not all was read before \
+--max-time was over.";
 
 /// What can be said to `cat`.
 #[derive(Debug, Args)]
@@ -42,7 +43,7 @@ const PIECE: usize = 1 << 20;
 /// Prints the files. Errors: a store that cannot be found or read, and a stdout that cannot be written.
 pub(in crate::cli) fn run(arguments: &CatArgs) -> anyhow::Result<ExitCode> {
     let look = Look::open(&arguments.look)?;
-    let mut out = Out::new();
+    let mut out = look.out();
     let mut print = || {
         for path in &arguments.paths {
             file(&look, &mut out, path.as_bytes())?;

@@ -1,7 +1,7 @@
 //! `swarmletfs compare`: what two or more workers share and where they differ.
 //!
 //! What is printed are the bytes of `compare/A..B` in the tree. Exit codes are those of diff: 1 says that something differs,
-//! 0 that nothing does, and says it only if everything could be compared.
+//! 0 that nothing does, and says it only if everything could be compared. 3 says that there was no time for all.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -12,13 +12,11 @@ use clap::Args;
 use serde::Serialize;
 
 use super::super::say::say;
-use super::super::{ViewArgs, exit, open::Wanted};
-use super::{Out, json};
-use crate::catalog::Freshness;
+use super::super::{ViewArgs, exit};
+use super::{Look, TimeArgs, json};
 use crate::render::Budget;
 use crate::render::ask::holds_a_word;
 use crate::render::compare::{Answer, Fact, Kind, Options, Query, Told};
-use crate::tree::{Settings, Tree};
 
 /// What is said below the options.
 pub(in crate::cli) const HELP: &str = "\
@@ -27,7 +25,7 @@ calls, files and logs. Files of one path are a unified diff, - of the first work
 one has, the passages are shown that no file of the others has. What is left out is said with its place. In a mounted tree, \
 compare/A..B holds the same.
 
---json prints an array with one object: query, workers, shared (facts that hold for all, by name), differing (an array of what \
+--json prints an array with one object: query, complete (false if not all was read in time; incomplete says what is missing), workers, shared (facts that hold for all, by name), differing (an array of what \
 else holds for each), files (path, kind: equal, differs, only_in or not_compared, workers that have it, text as it is shown), \
 calls (text), not_compared (files that always differ), left_out (how many differences are not shown), or error.
 
@@ -37,7 +35,7 @@ Examples:
   swarmletfs compare -b 2000tok w1 w2 w3              three workers, within 2,000 tokens
 
 Exit code: 0 if nothing differs in their own files and calls, 1 if something does, 2 if something went wrong or not all could be \
-compared and nothing differs. metadata.json and what ends in .jsonl always differ and do not count.";
+compared and nothing differs, 3 if not all was compared before --max-time was over. metadata.json and what ends in .jsonl always differ and do not count.";
 
 /// What went wrong, as diff says it.
 const TROUBLE: u8 = 2;
@@ -65,6 +63,9 @@ pub(in crate::cli) struct CompareArgs {
 
     #[command(flatten)]
     view: ViewArgs,
+
+    #[command(flatten)]
+    time: TimeArgs,
 }
 
 /// Prints what differs. The exit code is diff's.
@@ -79,15 +80,14 @@ pub(in crate::cli) fn run(arguments: &CompareArgs) -> ExitCode {
 }
 
 fn compare(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
-    let wanted = Wanted::choose(&arguments.view)?;
-    let tree = Tree::new(wanted.view(Freshness::default())?, Settings::default());
+    let look = Look::over(&arguments.view, &arguments.time, None)?;
     let options = Options { budget: arguments.budget, aspect: arguments.aspect.clone() };
     let query = Query::of(options, arguments.workers.iter().map(|name| named(name)));
-    let answer = tree.compare(&query)?;
+    let answer = look.tree.compare(&query)?;
     if answer.text.is_empty() && !arguments.json {
         say("the budget is too small for any answer");
     }
-    let mut out = Out::new();
+    let mut out = look.out();
     let written = match arguments.json {
         true => json::array(&mut out.stdout, |add| add(&Object::of(&query, &answer))),
         false => out.text(&answer.text),
@@ -101,6 +101,7 @@ fn compare(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
 fn code(answer: &Answer) -> ExitCode {
     match (&answer.error, answer.differs) {
         (Some(_), _) => ExitCode::from(TROUBLE),
+        _ if answer.missing.is_some() => exit::incomplete(),
         (None, true) => ExitCode::FAILURE,
         (None, false) if answer.is_whole => ExitCode::SUCCESS,
         (None, false) => ExitCode::from(TROUBLE),
@@ -124,6 +125,10 @@ struct Object {
     query: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    /// Whether nothing is missing for lack of time, and what is.
+    complete: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incomplete: Option<String>,
     workers: Vec<String>,
     shared: Facts,
     differing: Vec<Facts>,
@@ -152,6 +157,8 @@ impl Object {
         Object {
             query: query.to_string(),
             error: error.clone(),
+            complete: answer.missing.is_none(),
+            incomplete: answer.missing.as_ref().map(ToString::to_string),
             workers: workers.iter().map(|name| name.to_text().into_owned()).collect(),
             shared: by_name(&facts.shared),
             differing: facts.of.iter().map(|facts| by_name(facts)).collect(),

@@ -1,7 +1,7 @@
 //! `swarmletfs grep`: the lines that match, of all workers, of a run, or of a worker and what is in it.
 //!
 //! What is printed of the root, a run or a worker are the bytes of `grep/REGEX` there. Exit codes are those of grep: 1 says
-//! that no line matches, and says it only if everything could be searched.
+//! that no line matches, and says it only if everything could be searched. 3 says that there was no time for all.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -10,6 +10,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::super::ViewArgs;
+use super::TimeArgs;
 use super::asked::{self, Answered};
 use crate::render::Budget;
 use crate::render::grep::{Answer, Options, Query, Shown, ShownLine};
@@ -22,7 +23,7 @@ Needs no mount. One line of counts, then `path:line:text`, the workers that fail
 that have a match, and what is left out is counted. In a mounted tree, grep/REGEX holds the same. The regex is of Rust's \
 kind, as ripgrep has it.
 
---json prints an array with an object for each PATH: query, lines, files, workers (with lines that match), searched (workers, \
+--json prints an array with an object for each PATH: query, complete (false if not all was read in time; incomplete says what is missing), lines, files, workers (with lines that match), searched (workers, \
 files, bytes), not_searched (binary, unreadable, long_line, late), shown (worker, path, lines with number, text and matches, \
 and more: how many lines of the file are left out), left_out (files of which nothing is shown, and their lines), or error.
 
@@ -32,7 +33,8 @@ Examples:
   swarmletfs grep -g '*.md' TODO workers/ID      in files of that name, of a worker
   swarmletfs grep -b 4k panicked                 within 4,096 bytes
 
-Exit code: 0 if a line matches, 1 if none does, 2 if something went wrong or not all could be searched and no line matches.";
+Exit code: 0 if a line matches, 1 if none does, 2 if something went wrong or not all could be read and no line matches, \
+3 if not all was searched before --max-time was over.";
 
 /// What is said of a path that cannot be searched.
 const NOWHERE: &str = "holds no workers' files: a regex is searched for in the root, in a run (`runs/ID`), in a worker \
@@ -79,6 +81,9 @@ pub(in crate::cli) struct GrepArgs {
 
     #[command(flatten)]
     view: ViewArgs,
+
+    #[command(flatten)]
+    time: TimeArgs,
 }
 
 /// Prints the lines that match. The exit code is grep's.
@@ -90,7 +95,7 @@ pub(in crate::cli) fn run(arguments: &GrepArgs) -> ExitCode {
     let query = Query { options, regex, under: None };
     let ask = |tree: &Tree, ino| tree.grep(ino, &query);
     let object = |answer: &Answer| Object::of(&query, answer);
-    asked::run(&arguments.view, &arguments.paths, arguments.json, NOWHERE, ask, object)
+    asked::run((&arguments.view, &arguments.time), &arguments.paths, arguments.json, NOWHERE, ask, object)
 }
 
 impl Answered for Answer {
@@ -103,7 +108,7 @@ impl Answered for Answer {
     }
 
     fn is_trouble(&self) -> bool {
-        self.error.is_some() || (self.lines == 0 && !self.searched.is_whole())
+        self.error.is_some() || (self.lines == 0 && self.searched.unsearched.unreadable > 0)
     }
 }
 
@@ -113,6 +118,10 @@ struct Object {
     query: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    /// Whether nothing is missing for lack of time, and what is.
+    complete: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incomplete: Option<String>,
     lines: u64,
     files: u64,
     workers: u64,
@@ -173,6 +182,8 @@ impl Object {
         Object {
             query: query.to_string(),
             error: answer.error.clone(),
+            complete: answer.missing.is_none(),
+            incomplete: answer.missing.as_ref().map(ToString::to_string),
             lines: answer.lines,
             files: answer.files,
             workers: answer.workers,

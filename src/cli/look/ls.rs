@@ -30,7 +30,8 @@ Examples:
   swarmletfs ls -lhS workers/ID/tool_calls         a worker's outputs, the largest first
   swarmletfs ls -R --json runs/latest/workers/ID/ | jq -r '.[] | select(.size > 100000) | .path'
 
-Exit code: 0 if all was listed, 1 if something could not be, 2 if it was typed wrongly."
+Exit code: 0 if all was listed, 1 if something could not be, 2 if it was typed wrongly, 3 if not all was read before \
+--max-time was over."
 );
 
 /// What can be said to `ls`.
@@ -103,8 +104,9 @@ trait Listing {
 /// Lists. Errors: a store that cannot be found or read, and a stdout that cannot be written.
 pub(in crate::cli) fn run(arguments: &LsArgs) -> anyhow::Result<ExitCode> {
     let look = Look::open(&arguments.look)?;
+    look.note_unread();
     let ls = Ls { look: &look, arguments };
-    let mut out = Out::new();
+    let mut out = look.out();
     let written = if arguments.json {
         json::array(&mut out.stdout, |add| ls.list(&mut AsJson { add }))
     } else {

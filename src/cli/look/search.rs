@@ -1,7 +1,8 @@
 //! `swarmletfs search`: the passages that bear on words, of all workers, of a run, or of a worker and what is in it.
 //!
 //! What is printed of the root, a run or a worker are the bytes of `search/WORDS` there. Exit codes are those of grep: 1
-//! says that nothing bears on the words, and says it only if everything could be searched.
+//! says that nothing bears on the words, and says it only if everything could be searched. 3 says that there was no time
+//! for all.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -10,6 +11,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::super::ViewArgs;
+use super::TimeArgs;
 use super::asked::{self, Answered};
 use crate::model::Outcome;
 use crate::render::Budget;
@@ -25,7 +27,7 @@ its call ended. In a mounted tree, search/WORDS holds the same.
 Words are found by their stems, and not all of them have to be there: passages with more of them, and rarer ones, come \
 first. In WORDS, \"quotes\" hold a phrase, -word leaves out, and worker:GLOB, status:WORD, tool:GLOB, path:GLOB say where.
 
---json prints an array with an object for each PATH: query, passages, files, workers (with one of the words), searched \
+--json prints an array with an object for each PATH: query, complete (false if not all was read in time; incomplete says what is missing), passages, files, workers (with one of the words), searched \
 (workers, files, bytes), not_searched (binary, unreadable, late), same (passages left out since they say nearly what is shown), shown \
 (worker, path, outcome, passages, text: first and end in bytes, and text), or error.
 
@@ -34,8 +36,8 @@ Examples:
   swarmletfs search 'why the migration failed' runs/latest   in a run
   swarmletfs search -b 4k '\"exit code\" tool:bash' workers/ID
 
-Exit code: 0 if something bears on the words, 1 if nothing does, 2 if something went wrong or not all could be searched \
-and nothing was found.";
+Exit code: 0 if something bears on the words, 1 if nothing does, 2 if something went wrong or not all could be read \
+and nothing was found, 3 if not all was searched before --max-time was over.";
 
 /// What is said of a path that cannot be searched.
 const NOWHERE: &str = "holds no workers' files: words are searched for in the root, in a run (`runs/ID`), in a worker \
@@ -67,6 +69,9 @@ pub(in crate::cli) struct SearchArgs {
 
     #[command(flatten)]
     view: ViewArgs,
+
+    #[command(flatten)]
+    time: TimeArgs,
 }
 
 /// Prints the passages. The exit code is grep's.
@@ -75,7 +80,7 @@ pub(in crate::cli) fn run(arguments: &SearchArgs) -> ExitCode {
     let query = Query { options, words: arguments.words.clone(), under: None };
     let ask = |tree: &Tree, ino| tree.search(ino, &query);
     let object = |answer: &Answer| Object::of(&query, answer);
-    asked::run(&arguments.view, &arguments.paths, arguments.json, NOWHERE, ask, object)
+    asked::run((&arguments.view, &arguments.time), &arguments.paths, arguments.json, NOWHERE, ask, object)
 }
 
 impl Answered for Answer {
@@ -88,7 +93,7 @@ impl Answered for Answer {
     }
 
     fn is_trouble(&self) -> bool {
-        self.error.is_some() || (self.passages == 0 && !self.searched.is_whole())
+        self.error.is_some() || (self.passages == 0 && self.searched.unread.unreadable > 0)
     }
 }
 
@@ -98,6 +103,10 @@ struct Object {
     query: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    /// Whether nothing is missing for lack of time, and what is.
+    complete: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incomplete: Option<String>,
     passages: u64,
     files: u64,
     workers: u64,
@@ -157,6 +166,8 @@ impl Object {
         Object {
             query: query.to_string(),
             error: answer.error.clone(),
+            complete: answer.missing.is_none(),
+            incomplete: answer.missing.as_ref().map(ToString::to_string),
             passages: answer.passages,
             files: answer.files,
             workers: answer.workers,

@@ -28,7 +28,8 @@ Examples:
   swarmletfs stat -L runs/latest                   the latest run, not the link to it
   swarmletfs stat --json workers/ID | jq -r '.[].mtime'
 
-Exit code: 0 if all was found, 1 if a path was not, 2 if it was typed wrongly."
+Exit code: 0 if all was found, 1 if a path was not, 2 if it was typed wrongly, 3 if not all was read before \
+--max-time was over."
 );
 
 /// What can be said to `stat`.
@@ -53,6 +54,7 @@ pub(in crate::cli) struct StatArgs {
 /// Prints the attributes. Errors: a store that cannot be found or read, and a stdout that cannot be written.
 pub(in crate::cli) fn run(arguments: &StatArgs) -> anyhow::Result<ExitCode> {
     let look = Look::open(&arguments.look)?;
+    look.note_unread();
     let links = if arguments.dereference { Links::Followed } else { Links::Kept };
     let entry = |path: &&[u8]| {
         let found = look.tree.at(path, links, |place| Entry::at(&place, path));
@@ -60,7 +62,7 @@ pub(in crate::cli) fn run(arguments: &StatArgs) -> anyhow::Result<ExitCode> {
     };
     let typed = paths(&arguments.paths);
     let entries = typed.iter().filter_map(entry);
-    let mut out = Out::new();
+    let mut out = look.out();
     let written = if arguments.json { as_json(&mut out, entries) } else { as_text(&mut out, entries) };
     look.end(written.and_then(|()| out.flush()))
 }

@@ -33,7 +33,8 @@ Examples:
   swarmletfs tree -h workers/ID                    a worker's files with their sizes
   swarmletfs tree -d -D workers                    which folder was written to when
 
-Exit code: 0 if all was shown, 1 if something could not be, 2 if it was typed wrongly."
+Exit code: 0 if all was shown, 1 if something could not be, 2 if it was typed wrongly, 3 if not all was read before \
+--max-time was over."
 );
 
 /// What can be said to `tree`.
@@ -86,8 +87,9 @@ trait Drawing {
 /// Draws. Errors: a store that cannot be found or read, and a stdout that cannot be written.
 pub(in crate::cli) fn run(arguments: &TreeArgs) -> anyhow::Result<ExitCode> {
     let look = Look::open(&arguments.look)?;
+    look.note_unread();
     let walk = Walk { look: &look, arguments };
-    let mut out = Out::new();
+    let mut out = look.out();
     let written = if arguments.json {
         json::array(&mut out.stdout, |add| {
             for path in paths(&arguments.paths) {

@@ -326,6 +326,21 @@ fn no_name_moves_a_cursor_or_forges_a_line() {
     run(typed(["doctor".as_ref(), "--owner".as_ref(), raw])).refused(2, &["UTF-8"]);
 }
 
+/// A session that is too long to be read at once is read on by a mount: nothing is wrong with it.
+#[test]
+fn sessions_that_were_not_read_yet_are_no_problem() {
+    let (yard, keep) = (Yard::new(), Yard::new());
+    let project = yard.folder("claude/projects/-home-dev");
+    let line = json!({"type": "user", "uuid": "u", "sessionId": "s", "message": {"role": "user", "content": "go"}});
+    let path = project.join("s.jsonl");
+    fs::write(&path, format!("{line}\n")).unwrap();
+    fs::File::options().write(true).open(&path).unwrap().set_len(40 << 20).unwrap();
+    let Some(told) = Alone::new(&keep.path()).json(&[&yard.path().join("claude")]) else { return };
+    finding(&told, "unread", "note", &["1 session not read yet for workers inside"]);
+    let problems: Vec<_> = findings(&told, "trouble");
+    assert!(problems.is_empty(), "{told:#}");
+}
+
 #[test]
 fn what_transcripts_hold_that_is_not_shown_is_counted() {
     let (yard, keep) = (Yard::new(), Yard::new());
