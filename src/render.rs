@@ -24,6 +24,7 @@ mod index;
 mod isolate;
 mod json;
 mod marker;
+mod missing;
 pub mod output;
 pub mod own;
 pub mod search;
@@ -41,13 +42,13 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
 
 pub use budget::{Budget, Unit};
 pub(crate) use json::hex;
 #[cfg(feature = "mcp")]
 pub(crate) use json::printable as printable_json;
-pub use settings::{DEADLINE, Settings};
+pub use missing::Missing;
+pub use settings::{Control, DEADLINE, Settings};
 pub(crate) use text::count;
 pub use text::utc;
 
@@ -65,8 +66,10 @@ use compare::Asked;
 use evidence::Account;
 use facets::{Grouped, Selection};
 use fragment::Row;
-use fragments::{Found, Fragments, GoOn, Stamped};
+use fragments::{Found, Fragments, Stamped};
 use isolate::Subject;
+use missing::noted;
+use settings::Clock;
 use shelf::Shelf;
 use since::{Cursor, Look};
 use stamps::hash_all;
@@ -148,6 +151,8 @@ pub struct Rendered {
     pub access: Access,
     /// Whether everything was read that it is made of; if not, the file says so.
     pub complete: bool,
+    /// What there was no time for; the first line says so, or a field of JSON.
+    pub missing: Option<Missing>,
 }
 
 /// What a generated file is made from, at one moment.
@@ -189,8 +194,8 @@ impl Renderer {
     }
 
     /// What is set of its files.
-    pub fn settings(&self) -> Settings {
-        self.settings
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// The view.
@@ -245,6 +250,7 @@ impl Renderer {
                 if *scope == Scope::Swarm {
                     hash.update(format!("{:?}", (visible.skipped, &visible.troubles)).as_bytes());
                 }
+                hash.update(&Self::undiscovered(&visible, scope).to_le_bytes());
                 hash_all(&mut hash, &stamped);
                 Of::Members { visible, stamped }
             }
@@ -271,36 +277,39 @@ impl Renderer {
 
     /// Makes the file from `state`.
     pub fn render(&self, scope: &Scope, file: &Generated, state: State) -> Result<Rendered> {
-        let begun = Instant::now();
-        let go_on = || begun.elapsed() < self.settings.deadline;
+        let clock = self.settings.clock(10);
+        let go_on = || clock.may_go_on();
         self.log_overdue();
         let key = state.key;
-        match state.of {
+        let rendered = match state.of {
             Of::Text { text, newest, access } => {
-                Ok(Rendered { bytes: text.as_bytes().into(), newest, access, complete: true })
+                Ok(Rendered { bytes: text.as_bytes().into(), newest, access, complete: true, missing: None })
             }
             Of::Worker { member, stamp } => self.worker_file(&member, &stamp, file, &go_on),
             Of::Members { visible, stamped } => match file.clone() {
-                Generated::Grep(query) => self.answer(key, scope, &go_on, move |renderer, scope, _| {
+                Generated::Grep(query) => self.answer(key, scope, &go_on, move |renderer, scope| {
                     renderer.grep_file(scope, &visible, &stamped, &query)
                 }),
-                Generated::Search(query) => self.answer(key, scope, &go_on, move |renderer, scope, _| {
+                Generated::Search(query) => self.answer(key, scope, &go_on, move |renderer, scope| {
                     renderer.search_file(scope, &visible, &stamped, &query)
                 }),
-                Generated::Focus(query) => self.answer(key, scope, &go_on, move |renderer, scope, go_on| {
-                    renderer.focus_file(scope, &visible, &stamped, &query, go_on)
+                Generated::Focus(query) => self.answer(key, scope, &go_on, move |renderer, scope| {
+                    renderer.focus_file(scope, &visible, &stamped, &query, &renderer.settings.clock(10))
                 }),
                 Generated::Compare(query) => self
-                    .answer(key, scope, &go_on, move |renderer, _, _| renderer.compare_file(&visible, stamped, &query)),
-                _ => self.members(scope, &visible, stamped, file, &go_on),
+                    .answer(key, scope, &go_on, move |renderer, _| renderer.compare_file(&visible, stamped, &query)),
+                _ => self.members(scope, &visible, stamped, file, &clock),
             },
             Of::Look { look, cursor } => since::answer(&self.view, &look, cursor),
-        }
+        };
+        rendered.inspect(|rendered| self.note(rendered.missing.as_ref()))
     }
 
     /// The answer to `cursor`, of what `look` saw: the bytes of `since/CURSOR`.
     pub fn since(&self, look: &Look, cursor: Cursor) -> Result<Arc<[u8]>> {
-        since::answer(&self.view, look, cursor).map(|rendered| rendered.bytes)
+        let rendered = since::answer(&self.view, look, cursor)?;
+        self.note(rendered.missing.as_ref());
+        Ok(rendered.bytes)
     }
 
     /// Makes a file of one worker, of one state of its files: if they changed meanwhile, it is made again.
@@ -309,45 +318,52 @@ impl Renderer {
         mut member: Arc<Member>,
         mut stamp: Arc<Stamp>,
         file: &Generated,
-        go_on: GoOn<'_>,
+        clock: &Clock<'_>,
     ) -> Result<Rendered> {
         let mut attempts = Attempts::new(self.settings.patience());
+        let go_on = || clock.may_go_on();
         loop {
-            let record = self.view.record(&member, &stamp, go_on)?;
-            let (bytes, read) = self.worker_bytes(&member, &stamp, &record, file, go_on)?;
+            let record = self.view.record(&member, &stamp, &go_on)?;
+            let (bytes, read, missing) = self.worker_bytes(&member, &stamp, &record, file, clock)?;
             let whole = read && record.is_whole() && stamp.skipped.unreadable == 0;
             let now = self.view.stamp_now(&member)?;
             let settled = now.key == stamp.key;
             // Only what is of the state that was asked for is kept as that state's file.
             let complete = attempts.is_first() && settled && whole && go_on();
             if settled || !go_on() || !attempts.another() {
-                return Ok(Rendered { bytes: bytes.into(), newest: stamp.newest, access: stamp.access, complete });
+                let (newest, access) = (stamp.newest, stamp.access);
+                return Ok(Rendered { bytes: bytes.into(), newest, access, complete, missing });
             }
             member = self.view.worker(&member.name)?;
             stamp = now;
         }
     }
 
-    /// Renders a file of one worker from its record. The second value is false if something that it shows could not be
-    /// read.
+    /// Renders a file of one worker from its record. Also returns false if something that it shows could not be read, and
+    /// what is missing for lack of time.
     fn worker_bytes(
         &self,
         member: &Member,
         stamp: &Stamp,
         record: &Record,
         file: &Generated,
-        go_on: GoOn<'_>,
-    ) -> Result<(Vec<u8>, bool)> {
-        match file {
-            Generated::Index => index::worker(&self.view, member, stamp, record),
+        clock: &Clock<'_>,
+    ) -> Result<(Vec<u8>, bool, Option<Missing>)> {
+        let missing = || {
+            let missing = Missing { outputs: record.unread, ..Missing::default() };
+            missing.if_any(record.is_late() || clock.ran_out())
+        };
+        let (bytes, read) = match file {
+            Generated::Index => index::worker(&self.view, member, stamp, record, missing())?,
             Generated::Summary => {
                 let (text, read) = summary::worker(&self.view, member, stamp, record);
-                Ok((text.into_bytes(), read))
+                (noted(missing().as_ref(), text), read)
             }
             Generated::Evidence(budget) => {
                 let budget = self.settings.budget_or(Budget::WORKER, *budget);
-                let written = evidence::worker(&self.view, member, record, budget, go_on);
-                Ok((written.bytes, written.whole))
+                let go_on = || clock.may_go_on();
+                let written = evidence::worker(&self.view, member, record, budget, &go_on, &missing);
+                (written.bytes, written.whole)
             }
             Generated::Readme
             | Generated::Since(_)
@@ -355,8 +371,9 @@ impl Renderer {
             | Generated::Grep(_)
             | Generated::Search(_)
             | Generated::Focus(_)
-            | Generated::Compare(_) => Err(Error::NotFound),
-        }
+            | Generated::Compare(_) => return Err(Error::NotFound),
+        };
+        Ok((bytes, read, missing()))
     }
 
     /// Makes a file of many workers, and again if what it shows of them changed meanwhile.
@@ -366,11 +383,12 @@ impl Renderer {
         visible: &Visible,
         mut stamped: Stamped,
         file: &Generated,
-        go_on: GoOn<'_>,
+        clock: &Clock<'_>,
     ) -> Result<Rendered> {
         let mut attempts = Attempts::new(self.settings.patience());
+        let go_on = || clock.may_go_on();
         loop {
-            let (rendered, settled) = self.swarm(scope, visible, &stamped, file, go_on)?;
+            let (rendered, settled) = self.swarm(scope, visible, &stamped, file, clock)?;
             let complete = rendered.complete && attempts.is_first();
             if settled || !go_on() || !attempts.another() {
                 return Ok(Rendered { complete, ..rendered });
@@ -386,9 +404,10 @@ impl Renderer {
         visible: &Visible,
         stamped: &Stamped,
         file: &Generated,
-        go_on: GoOn<'_>,
+        clock: &Clock<'_>,
     ) -> Result<(Rendered, bool)> {
-        let found = self.fragments.of(&self.view, stamped, *scope == Scope::Swarm, go_on);
+        let go_on = || clock.may_go_on();
+        let found = self.fragments.of(&self.view, stamped, *scope == Scope::Swarm, &self.settings, &go_on);
         // Only what is of the state that was asked for is kept as that state's file.
         let mut whole = found.iter().zip(stamped).all(|(found, (_, asked))| found.is_of(asked));
         let mut rows: Vec<Row<'_>> = Vec::with_capacity(stamped.len());
@@ -407,9 +426,17 @@ impl Renderer {
             Scope::Swarm | Scope::Worker(_) | Scope::Selected(_) | Scope::Workers(_) => None,
         };
         let told = RefCell::new(Vec::new());
+        let is_late = |(_, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| stamp.as_ref().err() == Some(&Error::Late);
+        let stamps_late = stamped.iter().any(is_late);
+        let missing = || {
+            let ran_out = clock.ran_out() || stamps_late;
+            let late = rows.iter().filter(|row| row.is_late(ran_out)).count();
+            let sessions = Self::undiscovered(visible, scope);
+            Missing { workers: (late, rows.len()), sessions, ..Missing::default() }.if_any(ran_out)
+        };
         let bytes = match file {
-            Generated::Index => index::swarm(visible, run, &rows, newest),
-            Generated::Summary => summary::swarm(visible, run, &rows, newest).into_bytes(),
+            Generated::Index => index::swarm(visible, run, &rows, newest, missing()),
+            Generated::Summary => noted(missing().as_ref(), summary::swarm(visible, run, &rows, newest)),
             Generated::Evidence(budget) => {
                 let budget = self.settings.budget_of(scope, *budget);
                 let title = run.map_or("Swarm".into(), |run| format!("Run {}", text::one_line(&run.id, 200)));
@@ -419,12 +446,12 @@ impl Renderer {
                     let stamp = row.stamp.as_ref()?;
                     told.borrow_mut().push((row.member, stamp.key));
                     let (member, _) = stamped.iter().find(|(member, _)| std::ptr::eq(&**member, account.member))?;
-                    let record = self.record(member, stamp, go_on).ok();
+                    let record = self.record(member, stamp, &go_on).ok();
                     read.set(read.get() && record.as_ref().is_some_and(|record| record.is_whole()));
                     record
                 };
                 let accounts: Vec<Account<'_>> = rows.iter().map(Row::account).collect();
-                let written = evidence::swarm(&self.view, title, &accounts, &record, budget, go_on);
+                let written = evidence::swarm(&self.view, title, &accounts, &record, budget, &go_on, &missing);
                 whole &= written.whole && read.get();
                 written.bytes
             }
@@ -438,9 +465,11 @@ impl Renderer {
                 return Err(Error::NotFound);
             }
         };
+        let missing = missing();
         let is_now = |(member, key): &(&Member, Key)| self.view.stamp_now(member).is_ok_and(|now| now.key == *key);
         let settled = told.borrow().iter().all(is_now);
-        Ok((Rendered { bytes: bytes.into(), newest, access, complete: whole && settled && go_on() }, settled))
+        let complete = whole && settled && go_on();
+        Ok((Rendered { bytes: bytes.into(), newest, access, complete, missing }, settled))
     }
 
     /// The members of a scope with the state of their files.
@@ -482,9 +511,14 @@ impl Renderer {
     }
 
     /// The file whose text answers a question about `stamped`.
-    fn answered(&self, visible: &Visible, stamped: &Stamped, text: String, complete: bool) -> Result<Rendered> {
+    fn answered(
+        &self,
+        visible: &Visible,
+        stamped: &Stamped,
+        (text, complete, missing): (String, bool, Option<Missing>),
+    ) -> Result<Rendered> {
         let stamps = || stamped.iter().filter_map(|(_, stamp)| stamp.as_deref().ok());
         let (newest, access) = self.made_of(visible, stamped, stamps)?;
-        Ok(Rendered { bytes: text.into_bytes().into(), newest, access, complete })
+        Ok(Rendered { bytes: text.into_bytes().into(), newest, access, complete, missing })
     }
 }

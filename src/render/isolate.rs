@@ -81,7 +81,7 @@ impl Renderer {
         let subject = Subject::Worker(member.name.clone());
         let whole = {
             let (renderer, member, stamp, file) = (self.clone(), member.clone(), stamp.clone(), file.clone());
-            move |in_time: GoOn<'_>| renderer.worker(member, stamp, &file, in_time)
+            move |_: GoOn<'_>| renderer.worker(member, stamp, &file, &renderer.settings.clock(10))
         };
         if let Ok(rendered) = self.run(&subject, go_on, whole) {
             return rendered;
@@ -89,10 +89,10 @@ impl Renderer {
         // Another subject: nothing that the worker's files hold takes part in it.
         let subject = Subject::Answer(stamp.key);
         let (renderer, member, stamp, file) = (self.clone(), member.clone(), stamp.clone(), file.clone());
-        self.run(&subject, &|| false, move |in_time| {
-            let record = unread_record(&member);
-            let (bytes, _) = renderer.worker_bytes(&member, &stamp, &record, &file, in_time)?;
-            Ok(Rendered { bytes: bytes.into(), newest: stamp.newest, access: stamp.access, complete: false })
+        self.run(&subject, &|| false, move |_| {
+            let (record, no_time) = (unread_record(&member), renderer.settings.clock(0));
+            let (bytes, _, missing) = renderer.worker_bytes(&member, &stamp, &record, &file, &no_time)?;
+            Ok(Rendered { bytes: bytes.into(), newest: stamp.newest, access: stamp.access, complete: false, missing })
         })?
     }
 
@@ -105,10 +105,10 @@ impl Renderer {
         key: Key,
         scope: &Scope,
         go_on: GoOn<'_>,
-        render: impl FnOnce(&Renderer, &Scope, GoOn<'_>) -> Result<Rendered> + Send + 'static,
+        render: impl FnOnce(&Renderer, &Scope) -> Result<Rendered> + Send + 'static,
     ) -> Result<Rendered> {
         let (renderer, scope) = (self.clone(), scope.clone());
-        self.run(&Subject::Answer(key), go_on, move |in_time| render(&renderer, &scope, in_time))?
+        self.run(&Subject::Answer(key), go_on, move |_| render(&renderer, &scope))?
     }
 
     /// Logs each subject whose work was given up and still has not ended, once.
