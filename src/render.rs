@@ -296,8 +296,9 @@ impl Renderer {
                 Generated::Focus(query) => self.answer(key, scope, &go_on, move |renderer, scope| {
                     renderer.focus_file(scope, &visible, &stamped, &query, &renderer.settings.clock(10))
                 }),
-                Generated::Compare(query) => self
-                    .answer(key, scope, &go_on, move |renderer, _| renderer.compare_file(&visible, stamped, &query)),
+                Generated::Compare(query) => {
+                    self.answer(key, scope, &go_on, move |renderer, _| renderer.compare_file(&visible, stamped, &query))
+                }
                 _ => self.members(scope, &visible, stamped, file, &clock),
             },
             Of::Look { look, cursor } => since::answer(&self.view, &look, cursor),

@@ -1,7 +1,7 @@
 //! Runs work that may never return on threads that can be given up.
 //!
 //! Every parser of worker content is bounded by the size of its input. This is the second line of defense: work that
-//! outlives its deadline by [`GRACE`] is given up. Its caller goes on without a result, its thread is left behind at the
+//! outlives its deadline by some grace is given up. Its caller goes on without a result, its thread is left behind at the
 //! lowest priority, and no further work is started on the same subject until that thread returns. So one worker holds up
 //! nobody else, and occupies a bounded number of threads.
 
@@ -18,8 +18,6 @@ use parking_lot::Mutex;
 use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::{Pid, gettid};
 
-/// Time that work may take to return once its deadline has passed.
-pub(crate) const GRACE: Duration = Duration::from_millis(750);
 /// Given-up work that runs for longer than this is reported by [`Watchdog::overdue`].
 const OVERDUE: Duration = Duration::from_secs(5);
 /// Most threads that may be left behind at a time; with more, no work is started.
@@ -89,15 +87,16 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
     }
 
     /// Runs `work` on another thread and returns its result. `work` receives a function that returns true while there
-    /// is time; it should return soon after that returns false, which it does from when `in_time` does. A panic in
-    /// `work` is the caller's.
+    /// is time; it should return within `grace` after that returns false, which it does from when `in_time` does. A panic
+    /// in `work` is the caller's.
     ///
     /// # Errors
-    /// [`GivenUp`] if `work` runs for [`GRACE`] after its deadline, or if earlier work on `subject` was given up and
+    /// [`GivenUp`] if `work` runs for longer than that, or if earlier work on `subject` was given up and
     /// has not returned yet.
     pub(crate) fn run<R: Send + 'static>(
         &self,
         subject: &K,
+        grace: Duration,
         in_time: &dyn Fn() -> bool,
         work: impl FnOnce(&(dyn Fn() -> bool + Sync)) -> R + Send + 'static,
     ) -> Result<R, GivenUp> {
@@ -137,7 +136,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
                     stop.store(true, Ordering::Relaxed);
                     stopped = Some(Instant::now());
                 }
-                Some(at) if at.elapsed() >= GRACE => {
+                Some(at) if at.elapsed() >= grace => {
                     let mut progress = progress.lock();
                     if matches!(*progress, Progress::Ended) {
                         continue;
@@ -276,6 +275,8 @@ mod tests {
 
     use super::*;
 
+    const GRACE: Duration = Duration::from_millis(100);
+
     /// A gate that work waits at until the test opens it.
     #[derive(Clone, Default)]
     struct Gate(Arc<(Mutex<bool>, parking_lot::Condvar)>);
@@ -298,11 +299,11 @@ mod tests {
     fn work_returns_its_result_and_its_panic_is_the_callers() {
         let watchdog = Watchdog::new();
         for number in 0..100 {
-            assert_eq!(watchdog.run(&"a", &|| true, move |_| number), Ok(number));
+            assert_eq!(watchdog.run(&"a", GRACE, &|| true, move |_| number), Ok(number));
         }
-        let run = || watchdog.run(&"a", &|| true, |_| -> u8 { panic!("on purpose") });
+        let run = || watchdog.run(&"a", GRACE, &|| true, |_| -> u8 { panic!("on purpose") });
         assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
-        assert_eq!(watchdog.run(&"a", &|| true, |_| 1), Ok(1));
+        assert_eq!(watchdog.run(&"a", GRACE, &|| true, |_| 1), Ok(1));
     }
 
     #[test]
@@ -314,20 +315,20 @@ mod tests {
             }
             "a part"
         };
-        assert_eq!(watchdog.run(&"a", &|| false, until_told), Ok("a part"));
+        assert_eq!(watchdog.run(&"a", GRACE, &|| false, until_told), Ok("a part"));
     }
 
     #[test]
     fn work_that_does_not_return_is_given_up_and_its_subject_is_left_alone_until_it_does() {
         let (watchdog, gate) = (Watchdog::new(), Gate::default());
         let stuck = gate.clone();
-        assert_eq!(watchdog.run(&"bad", &|| false, move |_| stuck.wait()), Err(GivenUp));
+        assert_eq!(watchdog.run(&"bad", GRACE, &|| false, move |_| stuck.wait()), Err(GivenUp));
         // Nothing is started on it, and other subjects are served.
-        assert_eq!(watchdog.run(&"bad", &|| true, |_| panic!("started")), Err::<(), _>(GivenUp));
-        assert_eq!(watchdog.run(&"good", &|| true, |_| 2), Ok(2));
+        assert_eq!(watchdog.run(&"bad", GRACE, &|| true, |_| panic!("started")), Err::<(), _>(GivenUp));
+        assert_eq!(watchdog.run(&"good", GRACE, &|| true, |_| 2), Ok(2));
         assert!(watchdog.overdue().is_empty());
         gate.open();
-        while watchdog.run(&"bad", &|| true, |_| 3) != Ok(3) {
+        while watchdog.run(&"bad", GRACE, &|| true, |_| 3) != Ok(3) {
             thread::yield_now();
         }
     }
@@ -339,13 +340,13 @@ mod tests {
             for number in 0..LEFT_BEHIND_MAX {
                 let (watchdog, stuck) = (watchdog.clone(), gate.clone());
                 scope.spawn(move || {
-                    assert_eq!(watchdog.run(&number, &|| false, move |_| stuck.wait()), Err(GivenUp));
+                    assert_eq!(watchdog.run(&number, GRACE, &|| false, move |_| stuck.wait()), Err(GivenUp));
                 });
             }
         });
-        assert_eq!(watchdog.run(&1_000, &|| true, |_| panic!("started")), Err::<(), _>(GivenUp));
+        assert_eq!(watchdog.run(&1_000, GRACE, &|| true, |_| panic!("started")), Err::<(), _>(GivenUp));
         gate.open();
-        while watchdog.run(&1_000, &|| true, |_| ()).is_err() {
+        while watchdog.run(&1_000, GRACE, &|| true, |_| ()).is_err() {
             thread::yield_now();
         }
     }
@@ -363,7 +364,7 @@ mod tests {
                         all.wait();
                         drop(alive);
                     };
-                    watchdog.run(&number, &|| true, wait).unwrap();
+                    watchdog.run(&number, GRACE, &|| true, wait).unwrap();
                 });
             }
         });

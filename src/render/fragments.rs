@@ -10,7 +10,7 @@ use quick_cache::sync::Cache;
 
 use super::attempts::Attempts;
 use super::fragment::Fragment;
-use super::isolate::Subject;
+use super::isolate::{GRACE, Subject};
 use super::settings::{Control, Settings};
 use super::shelf::{Of, Shelf};
 use crate::catalog::Stamp;
@@ -227,7 +227,7 @@ impl Fragments {
                 fragments.make(&view, &member, stamp, &|| in_time() && Control::lets_go_on(control.as_ref()))
             }
         };
-        match self.watchdog.run(&Subject::Worker(member.name.clone()), &in_time, make) {
+        match self.watchdog.run(&Subject::Worker(member.name.clone()), GRACE, &in_time, make) {
             Ok(found) => found,
             Err(GivenUp) => Found::Made(Arc::new(Fragment::unreadable(&Error::GivenUp)), stamp.clone()),
         }

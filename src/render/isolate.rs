@@ -1,6 +1,7 @@
 //! Reads and renders what workers wrote on threads that can be given up, so that no worker holds up answers about others.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tracing::warn;
 
@@ -14,6 +15,11 @@ use crate::name::{Name, RelPath, printable};
 use crate::search::ranked::Indexed;
 use crate::view::Member;
 use crate::watchdog::GivenUp;
+
+/// Time that work on a worker may take to return once its deadline has passed.
+pub(super) const GRACE: Duration = Duration::from_millis(750);
+/// The same of an answer about many workers, each of which may take its own.
+const GRACE_OF_MANY: Duration = Duration::from_secs(3);
 
 /// What work is about, of which one piece after the other is given up.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -39,7 +45,9 @@ impl Renderer {
         work: impl FnOnce(GoOn<'_>) -> R + Send + 'static,
     ) -> Result<R, GivenUp> {
         let control = self.settings.control.clone();
-        self.watchdog.run(subject, go_on, move |in_time| work(&|| in_time() && Control::lets_go_on(control.as_ref())))
+        let grace = if matches!(subject, Subject::Worker(_)) { GRACE } else { GRACE_OF_MANY };
+        self.watchdog
+            .run(subject, grace, go_on, move |in_time| work(&|| in_time() && Control::lets_go_on(control.as_ref())))
     }
 
     /// Returns the record of a worker as of `stamp`, read while `go_on` returns true.
