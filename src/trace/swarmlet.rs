@@ -12,6 +12,7 @@ mod metadata;
 mod metrics;
 mod outcome;
 mod outputs;
+mod python;
 mod record;
 mod thread;
 

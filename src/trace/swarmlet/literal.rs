@@ -3,15 +3,7 @@
 
 use std::fmt;
 
-use py_literal::Value as Python;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-
-/// A larger Python literal is plain text, in bytes: its parser is slow.
-const PYTHON_MAX: usize = 1 << 20;
-/// A Python literal with more brackets open at once is plain text: its parser recurses.
-const PYTHON_DEPTH_MAX: usize = 64;
-/// One of more values is plain text too: its parser takes some 10 µs and 300 bytes for each.
-const PYTHON_VALUES_MAX: usize = 10_000;
 
 /// A value, of which only so much is kept as outcomes are read from.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,7 +27,8 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    fn slot(&mut self, key: &str) -> Option<&mut Option<Box<Literal>>> {
+    /// Returns the place of the field `key`, if outcomes are read from it.
+    pub(super) fn slot(&mut self, key: &str) -> Option<&mut Option<Box<Literal>>> {
         self.any = true;
         match key {
             "ok" => Some(&mut self.ok),
@@ -44,6 +37,11 @@ impl Fields {
             "data" => Some(&mut self.data),
             _ => None,
         }
+    }
+
+    /// Returns the same fields of an object that has any field, or none.
+    pub(super) fn with_any(self, any: bool) -> Fields {
+        Fields { any, ..self }
     }
 }
 
@@ -131,73 +129,5 @@ impl<'de> Visitor<'de> for Keep {
             }
         }
         Ok(Literal::Object(fields))
-    }
-}
-
-/// A Python dictionary literal, as older stores have it.
-pub(super) fn python(text: &[u8]) -> Option<Literal> {
-    if text.len() > PYTHON_MAX || depth(text) > PYTHON_DEPTH_MAX || values(text)? > PYTHON_VALUES_MAX {
-        return None;
-    }
-    let literal: Python = std::str::from_utf8(text).ok()?.parse().ok()?;
-    matches!(literal, Python::Dict(_)).then(|| keep(literal))
-}
-
-/// The most brackets open at once; more than there really are where strings hold some, which errs to safety.
-fn depth(text: &[u8]) -> usize {
-    let (mut open, mut most) = (0_usize, 0);
-    for byte in text {
-        match byte {
-            b'(' | b'[' | b'{' => open += 1,
-            b')' | b']' | b'}' => open = open.saturating_sub(1),
-            _ => {}
-        }
-        most = most.max(open);
-    }
-    most
-}
-
-/// How many values there are, going by what stands before or between them outside of strings. `None` where a string may
-/// begin or end with several quotes, which tells nothing apart; what a program prints of itself has no such.
-fn values(text: &[u8]) -> Option<usize> {
-    let (mut quote, mut escaped, mut values) = (None, false, 0);
-    for (at, byte) in text.iter().enumerate() {
-        let is_quote = matches!(byte, b'\'' | b'"');
-        if is_quote && text.get(at..at + 3).is_some_and(|three| three.iter().all(|other| other == byte)) {
-            return None;
-        }
-        match quote {
-            Some(_) if escaped => escaped = false,
-            Some(_) if *byte == b'\\' => escaped = true,
-            Some(open) if open == byte => quote = None,
-            Some(_) => {}
-            None if is_quote => quote = Some(byte),
-            None => values += usize::from(matches!(byte, b',' | b':' | b'(' | b'[' | b'{')),
-        }
-    }
-    Some(values)
-}
-
-fn keep(value: Python) -> Literal {
-    match value {
-        Python::None => Literal::Null,
-        Python::Boolean(value) => Literal::Bool(value),
-        // What does not fit is surely not 0.
-        Python::Integer(value) => Literal::Number(i64::try_from(value).map_or(-1.0, |n| n as f64)),
-        Python::Float(value) => Literal::Number(value),
-        Python::Complex(value) => Literal::Filled(value.re != 0.0 || value.im != 0.0),
-        Python::String(text) => Literal::Filled(!text.is_empty()),
-        Python::Bytes(bytes) => Literal::Filled(!bytes.is_empty()),
-        Python::Tuple(items) | Python::List(items) | Python::Set(items) => Literal::Filled(!items.is_empty()),
-        Python::Dict(pairs) => {
-            let mut fields = Fields { any: !pairs.is_empty(), ..Fields::default() };
-            for (key, value) in pairs {
-                let Python::String(key) = key else { continue };
-                if let Some(slot) = fields.slot(&key) {
-                    *slot = Some(Box::new(keep(value)));
-                }
-            }
-            Literal::Object(fields)
-        }
     }
 }

@@ -7,7 +7,8 @@ use std::sync::LazyLock;
 
 use regex::bytes::Regex;
 
-use super::literal::{Literal, python};
+use super::literal::Literal;
+use super::python;
 use crate::model::Outcome;
 
 /// A larger output is judged by its beginning only, in bytes.
@@ -51,7 +52,7 @@ pub(super) fn wants_whole(head: &[u8]) -> bool {
 pub(super) fn judge(bytes: &[u8]) -> Judged {
     let text = bytes.trim_ascii();
     if text.first() == Some(&b'{') {
-        let object = serde_json::from_slice::<Literal>(text).ok().or_else(|| python(text));
+        let object = serde_json::from_slice::<Literal>(text).ok().or_else(|| python::dictionary(text));
         return object.as_ref().map_or(Judged::of(Outcome::Unknown), judge_object);
     }
     if text.starts_with(b"<tool-error>") || text.starts_with(b"Error:") {
@@ -144,14 +145,20 @@ mod tests {
     }
 
     #[test]
-    fn python_literals_of_too_many_values_are_plain_text() {
+    fn python_literals_of_any_number_of_values_are_read() {
         let list = |n: usize| format!("{{'ok': False, 'a': [{}]}}", "0,".repeat(n));
-        assert_eq!(of(&list(9_000)).0, Outcome::Failed);
-        assert_eq!(of(&list(11_000)).0, Outcome::Unknown);
-        let text = |part: &str| format!("{{'ok': False, 'a': '{}'}}", part.repeat(11_000));
+        assert_eq!(of(&list(500_000)).0, Outcome::Failed);
+        let text = |part: &str| format!("{{'ok': False, 'a': '{}'}}", part.repeat(100_000));
         assert_eq!(of(&text(r#"[a, b: \' " {c}] "#)).0, Outcome::Failed);
-        // Three quotes could hide where a string ends.
-        assert_eq!(of("{'ok': False, 'a': '''0,'''}").0, Outcome::Unknown);
+        assert_eq!(of("{'ok': False, 'a': '''0,'''}").0, Outcome::Failed);
+    }
+
+    #[test]
+    fn numbers_that_are_no_exit_code_settle_nothing() {
+        for code in ["1e300", "inf", "nan", "10000000000000000000000", "0x10000000000000000", "1j", "'1'"] {
+            assert_eq!(of(&format!("{{'ok': True, 'exit_code': {code}}}")), (Outcome::Unknown, None), "{code}");
+        }
+        assert_eq!(of("{'ok': True, 'exit_code': 0x1_0}"), (Outcome::Failed, Some(16)));
     }
 
     #[test]

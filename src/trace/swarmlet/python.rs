@@ -1,0 +1,654 @@
+//! Python literals, as programs print them with `repr()`: which fields of a dictionary tell the outcome of a call.
+//!
+//! Accepts what CPython's `ast.literal_eval` accepts, and `inf` and `nan`, which `repr()` writes and it refuses. One pass
+//! over the tokens, without recursion: every token is at least a byte long and is looked at once, open brackets are
+//! limited, and nothing is kept but the fields that outcomes are read from.
+
+use logos::{Lexer, Logos};
+
+use super::literal::{Fields, Literal};
+
+/// Maximum number of brackets open at once; the same as CPython's.
+const DEPTH_MAX: usize = 200;
+/// Maximum length of the kept beginning of a string, in bytes: no field has a longer name.
+const HEAD_MAX: usize = 16;
+/// Number of digits of an escape, by its letter.
+const ESCAPE_DIGITS: [(u8, usize); 3] = [(b'x', 2), (b'u', 4), (b'U', 8)];
+
+/// Reads a dictionary. Returns `None` if `text` is something else.
+pub(super) fn dictionary(text: &[u8]) -> Option<Literal> {
+    // CPython refuses a NUL anywhere, even in a comment.
+    let text = std::str::from_utf8(text).ok().filter(|_| memchr::memchr(0, text).is_none())?;
+    let mut reader = Reader { frames: Vec::new(), done: None, steps_left: text.len() };
+    for token in Token::lexer(text) {
+        reader.steps_left = reader.steps_left.checked_sub(1)?;
+        reader.take(token.ok()?)?;
+    }
+    reader.done
+}
+
+#[derive(Debug, Logos)]
+#[logos(skip r"[ \t\x0c\r\n]+")]
+#[logos(skip(r"#[^\r\n]*", allow_greedy = true))]
+#[logos(skip r"\\(?:\r\n|\r|\n)")]
+#[logos(subpattern digits = r"[0-9](?:_?[0-9])*")]
+#[logos(subpattern exponent = r"[eE][+-]?(?&digits)")]
+#[logos(subpattern float = r"(?:(?&digits)?\.(?&digits)|(?&digits)\.)(?&exponent)?|(?&digits)(?&exponent)")]
+enum Token {
+    #[token("(", |_| Bracket::Round)]
+    #[token("[", |_| Bracket::Square)]
+    #[token("{", |_| Bracket::Curly)]
+    Open(Bracket),
+    #[token(")", |_| Bracket::Round)]
+    #[token("]", |_| Bracket::Square)]
+    #[token("}", |_| Bracket::Curly)]
+    Close(Bracket),
+    #[token(",")]
+    Comma,
+    #[token(":")]
+    Colon,
+    /// A sign; true if it is a minus.
+    #[token("+", |_| false)]
+    #[token("-", |_| true)]
+    Sign(bool),
+    #[token("None", |_| Literal::Null)]
+    #[token("True", |_| Literal::Bool(true))]
+    #[token("False", |_| Literal::Bool(false))]
+    #[token("...", |_| Literal::Filled(true))]
+    Constant(Literal),
+    /// `set()`, the only call that is a literal.
+    #[regex(r"set[ \t\x0c\r\n]*\([ \t\x0c\r\n]*\)")]
+    EmptySet,
+    #[regex(r"0(?:_?0)*|[1-9](?:_?[0-9])*", |lex| real(lex.slice()))]
+    #[regex(r"0[xX](?:_?[0-9a-fA-F])+", |lex| integer(lex.slice(), 16))]
+    #[regex(r"0[oO](?:_?[0-7])+", |lex| integer(lex.slice(), 8))]
+    #[regex(r"0[bB](?:_?[01])+", |lex| integer(lex.slice(), 2))]
+    #[regex(r"(?&float)", |lex| real(lex.slice()))]
+    #[token("inf", |_| f64::INFINITY)]
+    #[token("nan", |_| f64::NAN)]
+    Real(f64),
+    #[regex(r"(?:(?&digits)|(?&float)|inf|nan)[jJ]", |lex| real(lex.slice().trim_end_matches(['j', 'J'])))]
+    Imaginary(f64),
+    #[regex(r#"(?:[rRuUbB]|[bB][rR]|[rR][bB])?(?:'''|"""|'|")"#, string)]
+    Text(Text),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bracket {
+    Round,
+    Square,
+    Curly,
+}
+
+/// Parses a decimal number. One that is too large is infinite, so it is neither 0 nor an exit code.
+fn real(digits: &str) -> Option<f64> {
+    if digits.contains('_') { digits.replace('_', "").parse().ok() } else { digits.parse().ok() }
+}
+
+/// Parses a whole number with a prefix, such as `0x1f`.
+fn integer(text: &str, radix: u32) -> Option<f64> {
+    let digits = text.get(2..)?.replace('_', "");
+    let is_number = digits.chars().all(|digit| digit.is_digit(radix));
+    is_number.then(|| u64::from_str_radix(&digits, radix).map_or(f64::INFINITY, |number| number as f64))
+}
+
+/// A string, or several that stand next to each other.
+#[derive(Debug, Default)]
+struct Text {
+    is_bytes: bool,
+    is_empty: bool,
+    /// The beginning of what it stands for, at most [`HEAD_MAX`] bytes and a character.
+    head: String,
+    /// True if a string that follows directly is a part of it.
+    goes_on: bool,
+}
+
+impl Text {
+    fn push(&mut self, c: char) {
+        self.is_empty = false;
+        if self.head.len() <= HEAD_MAX {
+            self.head.push(c);
+        }
+    }
+
+    /// Appends the string behind it. Returns `None` if the two cannot be joined.
+    fn join(mut self, next: &Text) -> Option<Text> {
+        if !self.goes_on || self.is_bytes != next.is_bytes {
+            return None;
+        }
+        next.head.chars().for_each(|c| self.push(c));
+        self.is_empty &= next.is_empty;
+        Some(self)
+    }
+}
+
+/// Reads the rest of a string whose prefix and opening quotes were read. Returns `None` if it has no end or holds an
+/// escape that Python refuses.
+fn string(lexer: &mut Lexer<'_, Token>) -> Option<Text> {
+    let prefix = lexer.slice().trim_end_matches(['\'', '"']);
+    let quotes = lexer.slice().get(prefix.len()..)?.as_bytes();
+    let (is_raw, is_bytes) = (prefix.contains(['r', 'R']), prefix.contains(['b', 'B']));
+    let rest = lexer.remainder();
+    let length = length(rest.as_bytes(), quotes)?;
+    let body = rest.get(..length)?;
+    lexer.bump(length + quotes.len());
+    if is_bytes && !body.is_ascii() {
+        return None;
+    }
+    let mut text = Text { is_bytes, is_empty: true, head: String::new(), goes_on: true };
+    let mut rest = body;
+    while !rest.is_empty() {
+        let plain = if is_raw { rest.len() } else { memchr::memchr(b'\\', rest.as_bytes()).unwrap_or(rest.len()) };
+        let (plain, after) = rest.split_at_checked(plain)?;
+        text.is_empty &= plain.is_empty();
+        plain.chars().take(HEAD_MAX).for_each(|c| text.push(c));
+        rest = match after.strip_prefix('\\') {
+            Some(escape) => unescape(escape, &mut text)?,
+            None => after,
+        };
+    }
+    Some(text)
+}
+
+/// Returns the length of a string's body, in bytes: up to the quotes that end it.
+fn length(rest: &[u8], quotes: &[u8]) -> Option<usize> {
+    let quote = *quotes.first()?;
+    let mut at = 0;
+    loop {
+        at += rest.get(at..)?.iter().position(|byte| *byte == quote || matches!(byte, b'\\' | b'\r' | b'\n'))?;
+        let here = rest.get(at..)?;
+        match here {
+            [b'\\', b'\r', b'\n', ..] => at += 3,
+            [b'\\', ..] => at += 2,
+            _ if here.starts_with(quotes) => return Some(at),
+            [b'\r' | b'\n', ..] if quotes.len() == 1 => return None,
+            _ => at += 1,
+        }
+    }
+}
+
+/// Reads what stands behind a backslash and returns what follows it.
+fn unescape<'a>(escape: &'a str, text: &mut Text) -> Option<&'a str> {
+    let first = escape.chars().next()?;
+    let rest = escape.get(first.len_utf8()..)?;
+    match first {
+        '\r' => return Some(rest.strip_prefix('\n').unwrap_or(rest)),
+        '\n' => return Some(rest),
+        '0'..='7' => {
+            let digits = escape.bytes().take(3).take_while(|byte| matches!(byte, b'0'..=b'7')).count();
+            let code = u32::from_str_radix(escape.get(..digits)?, 8).ok()?;
+            text.push(char::from_u32(code)?);
+            return escape.get(digits..);
+        }
+        'N' if !text.is_bytes => {
+            // The names of characters are not known here; no field is written with one.
+            let (name, after) = rest.strip_prefix('{')?.split_once('}')?;
+            text.push(char::REPLACEMENT_CHARACTER);
+            return (!name.is_empty()).then_some(after);
+        }
+        _ => {}
+    }
+    let digits = ESCAPE_DIGITS.iter().find(|(letter, _)| char::from(*letter) == first);
+    if let Some((_, digits)) = digits.filter(|(letter, _)| !text.is_bytes || *letter == b'x') {
+        let code = rest.get(..*digits).filter(|code| code.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+        let code = u32::from_str_radix(code, 16).ok().filter(|code| *code <= u32::from(char::MAX))?;
+        // Half of a character is one of its own in Python.
+        text.push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
+        return rest.get(*digits..);
+    }
+    let c = match first {
+        'a' => '\u{7}',
+        'b' => '\u{8}',
+        'f' => '\u{c}',
+        'n' => '\n',
+        'r' => '\r',
+        't' => '\t',
+        'v' => '\u{b}',
+        '\\' | '\'' | '"' => first,
+        other => {
+            text.push('\\');
+            other
+        }
+    };
+    text.push(c);
+    Some(rest)
+}
+
+/// A value that was read to its end.
+struct Value {
+    literal: Literal,
+    kind: Kind,
+}
+
+/// How a value may go on, and where it may stand.
+enum Kind {
+    /// A number, which may have a sign before it.
+    Real,
+    Imaginary,
+    /// A number with its sign, which may be the first part of a complex one.
+    Signed,
+    Text(Text),
+    /// Anything else that may be a key.
+    Hashable,
+    Unhashable,
+}
+
+impl Value {
+    fn new(literal: Literal, kind: Kind) -> Value {
+        Value { literal, kind }
+    }
+
+    fn is_hashable(&self) -> bool {
+        !matches!(self.kind, Kind::Unhashable)
+    }
+}
+
+/// What was read so far where a value is expected.
+enum Slot {
+    Empty,
+    /// A sign; true if it is a minus.
+    Sign(bool),
+    Value(Value),
+    /// The first part of a complex number, and the sign behind it; true if the part is not 0.
+    Sum(bool),
+}
+
+impl Slot {
+    /// Puts a value behind what is there. Returns `None` if it cannot follow that.
+    fn put(self, value: Value) -> Option<Slot> {
+        let value = match (self, value) {
+            (Slot::Empty, value) => value,
+            (Slot::Sign(minus), Value { literal: Literal::Number(number), kind: Kind::Real }) => {
+                Value::new(Literal::Number(if minus { -number } else { number }), Kind::Signed)
+            }
+            (Slot::Sign(_), Value { literal, kind: Kind::Imaginary }) => Value::new(literal, Kind::Hashable),
+            (Slot::Sum(any), Value { literal, kind: Kind::Imaginary }) => {
+                Value::new(Literal::Filled(any || !literal.is_falsy()), Kind::Hashable)
+            }
+            (Slot::Value(Value { kind: Kind::Text(first), .. }), Value { kind: Kind::Text(next), .. }) => {
+                let text = first.join(&next)?;
+                Value::new(Literal::Filled(!text.is_empty), Kind::Text(text))
+            }
+            _ => return None,
+        };
+        Some(Slot::Value(value))
+    }
+}
+
+/// Brackets that are open.
+struct Frame {
+    bracket: Bracket,
+    slot: Slot,
+    /// True if something in the brackets was read to its end.
+    any: bool,
+    has_comma: bool,
+    /// True if all values in it are hashable.
+    hashable: bool,
+    is_dict: bool,
+    /// The key whose value is expected.
+    key: Option<String>,
+    /// The fields that are kept; `None` where none are.
+    fields: Option<Fields>,
+}
+
+impl Frame {
+    fn new(bracket: Bracket, keeps: bool) -> Frame {
+        Frame {
+            bracket,
+            slot: Slot::Empty,
+            any: false,
+            has_comma: false,
+            hashable: true,
+            is_dict: false,
+            key: None,
+            fields: keeps.then(Fields::default),
+        }
+    }
+
+    fn value(&mut self) -> Option<Value> {
+        match std::mem::replace(&mut self.slot, Slot::Empty) {
+            Slot::Value(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Ends a value in the brackets.
+    fn end_value(&mut self) -> Option<()> {
+        let value = self.value()?;
+        match self.bracket {
+            Bracket::Curly if self.is_dict => {
+                let key = self.key.take()?;
+                if let Some(slot) = self.fields.as_mut().and_then(|fields| fields.slot(&key)) {
+                    *slot = Some(Box::new(value.literal));
+                }
+            }
+            Bracket::Curly if !value.is_hashable() => return None,
+            _ => self.hashable &= value.is_hashable(),
+        }
+        self.any = true;
+        Some(())
+    }
+
+    /// Ends a key.
+    fn end_key(&mut self) -> Option<()> {
+        let may_be_dict = self.bracket == Bracket::Curly && (self.is_dict || !self.any);
+        if !may_be_dict || self.key.is_some() {
+            return None;
+        }
+        let value = self.value().filter(Value::is_hashable)?;
+        self.is_dict = true;
+        self.key = Some(match value.kind {
+            Kind::Text(text) if !text.is_bytes => text.head,
+            _ => String::new(),
+        });
+        Some(())
+    }
+
+    /// Returns what the brackets hold once they are closed.
+    fn end(mut self) -> Option<Value> {
+        let is_pending = !matches!(self.slot, Slot::Empty);
+        if self.bracket == Bracket::Round && !self.has_comma && is_pending {
+            let mut value = self.value()?;
+            if let Kind::Text(text) = &mut value.kind {
+                text.goes_on = false;
+            }
+            return Some(value);
+        }
+        if is_pending {
+            self.end_value()?;
+        }
+        if self.key.is_some() {
+            return None;
+        }
+        Some(match self.bracket {
+            Bracket::Round => {
+                let kind = if self.hashable { Kind::Hashable } else { Kind::Unhashable };
+                Value::new(Literal::Filled(self.any), kind)
+            }
+            Bracket::Curly if self.is_dict || !self.any => {
+                let fields = self.fields.unwrap_or_default();
+                Value::new(Literal::Object(fields.with_any(self.any)), Kind::Unhashable)
+            }
+            Bracket::Square | Bracket::Curly => Value::new(Literal::Filled(self.any), Kind::Unhashable),
+        })
+    }
+}
+
+/// Reads tokens, one after the other.
+struct Reader {
+    frames: Vec<Frame>,
+    /// The dictionary, once it was read to its end.
+    done: Option<Literal>,
+    /// Number of further tokens that are read: as many as there are bytes, so that time stays proportional to the text.
+    steps_left: usize,
+}
+
+impl Reader {
+    /// Takes the next token. Returns `None` if it cannot stand here.
+    fn take(&mut self, token: Token) -> Option<()> {
+        match token {
+            Token::Open(bracket) => self.open(bracket),
+            Token::Close(bracket) => self.close(bracket),
+            Token::Comma => {
+                let frame = self.frames.last_mut()?;
+                frame.end_value()?;
+                frame.has_comma = true;
+                Some(())
+            }
+            Token::Colon => self.frames.last_mut()?.end_key(),
+            Token::Sign(minus) => {
+                let slot = &mut self.frames.last_mut()?.slot;
+                *slot = match slot {
+                    Slot::Empty => Slot::Sign(minus),
+                    Slot::Value(Value { literal, kind: Kind::Real | Kind::Signed }) => Slot::Sum(!literal.is_falsy()),
+                    _ => return None,
+                };
+                Some(())
+            }
+            Token::Constant(literal) => self.put(Value::new(literal, Kind::Hashable)),
+            Token::EmptySet => self.put(Value::new(Literal::Filled(false), Kind::Unhashable)),
+            Token::Real(number) => self.put(Value::new(Literal::Number(number), Kind::Real)),
+            Token::Imaginary(number) => self.put(Value::new(Literal::Filled(number != 0.0), Kind::Imaginary)),
+            Token::Text(text) => self.put(Value::new(Literal::Filled(!text.is_empty), Kind::Text(text))),
+        }
+    }
+
+    fn put(&mut self, value: Value) -> Option<()> {
+        let slot = &mut self.frames.last_mut()?.slot;
+        *slot = std::mem::replace(slot, Slot::Empty).put(value)?;
+        Some(())
+    }
+
+    fn open(&mut self, bracket: Bracket) -> Option<()> {
+        let keeps = match self.frames.last() {
+            None => self.done.is_none() && bracket == Bracket::Curly,
+            Some(frame) => {
+                let may_open = match frame.slot {
+                    Slot::Empty => true,
+                    Slot::Sign(_) | Slot::Sum(_) => bracket == Bracket::Round,
+                    Slot::Value(_) => false,
+                };
+                if !may_open {
+                    return None;
+                }
+                // Beside the fields of the dictionary itself only those under its `data` are read, perhaps within parentheses.
+                let is_data = self.frames.len() == 1 && frame.key.as_deref() == Some("data");
+                is_data || frame.bracket == Bracket::Round && frame.fields.is_some()
+            }
+        };
+        if self.frames.len() >= DEPTH_MAX || self.frames.is_empty() && !keeps {
+            return None;
+        }
+        self.frames.push(Frame::new(bracket, keeps));
+        Some(())
+    }
+
+    fn close(&mut self, bracket: Bracket) -> Option<()> {
+        let frame = self.frames.pop().filter(|frame| frame.bracket == bracket)?;
+        let value = frame.end()?;
+        if !self.frames.is_empty() {
+            return self.put(value);
+        }
+        self.done = Some(value.literal).filter(|literal| matches!(literal, Literal::Object(_)));
+        self.done.is_some().then_some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_dictionary(text: &str) -> bool {
+        dictionary(text.as_bytes()).is_some()
+    }
+
+    #[test]
+    fn every_kind_of_literal_is_read() {
+        for value in [
+            "None",
+            "True",
+            "False",
+            "...",
+            "set()",
+            "set ( )",
+            "0",
+            "00",
+            "1_000",
+            "0x_Ff",
+            "0O17",
+            "0b1",
+            "1.",
+            ".5",
+            "1e5",
+            "1_0.0_1e-1_0",
+            "1e999",
+            "inf",
+            "-inf",
+            "nan",
+            "1j",
+            "012j",
+            "-1.5J",
+            "1+2j",
+            "-1-2j",
+            "(1+2j)",
+            "(-0-1j)",
+            "(nan+infj)",
+            "1+(2j)",
+            "(-1)+2j",
+            "-(1)",
+            "+1",
+            "''",
+            "\"\"",
+            "''''''",
+            "'''a'b\n\"\"'''",
+            "\"\"\"'\"\"\"",
+            "r'\\'",
+            "r'\\d'",
+            "u'x'",
+            "b'x'",
+            "Rb'x'",
+            "bR\"x\"",
+            "'a' \"b\" 'c'",
+            "b'a' b'b'",
+            "('a'\n 'b')",
+            "'\\x41\\u0041\\U00010ffff\\N{BULLET}\\777\\q\\\n'",
+            "b'\\xff\\N\\u1'",
+            "()",
+            "(1,)",
+            "((1))",
+            "(1, 2,)",
+            "[]",
+            "[1, [2], ]",
+            "{1, 'a', (2, 3)}",
+            "{}",
+            "{1: {2: {}}, (): 0, 1j: 0,}",
+            "1 # }\n",
+        ] {
+            let (value, text) = (value.replace("r'\\'", "r'\\\\'"), value);
+            assert!(is_dictionary(&format!("{{'a': {value}}}")), "{text}");
+            assert!(is_dictionary(&format!("{{'a': [{value}, {value}\\\n]\r\n, }} # end")), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_literal_is_refused() {
+        for value in [
+            "",
+            "nope",
+            "none",
+            "Nonesuch",
+            "True1",
+            "set",
+            "set(1)",
+            "f'a'",
+            "ur'a'",
+            "1 2",
+            "01",
+            "1_",
+            "1__0",
+            "0x",
+            "1e",
+            "--1",
+            "+-1",
+            "-True",
+            "-'a'",
+            "-(1+2j)",
+            "1+2",
+            "1j+2j",
+            "1+-2j",
+            "1+2j+3j",
+            "'a",
+            "'a\nb'",
+            "'''a''",
+            "'\\x4'",
+            "'\\u004'",
+            "'\\U00110000'",
+            "'\\N{}'",
+            "'\\N'",
+            "b'é'",
+            "'a' b'b'",
+            "('a') 'b'",
+            "(,)",
+            "[,]",
+            "[1 2]",
+            "[1,,2]",
+            "[1}",
+            "[1",
+            "1]",
+            "{1, 2: 3}",
+            "{1: 2, 3}",
+            "{[1]: 2}",
+            "{1, []}",
+            "{([],): 1}",
+            "{1:}",
+            "{:1}",
+            "*[]",
+            "**{}",
+            "x.y",
+            "[].pop",
+            "'a'[0]",
+            "<object at 0x1>",
+            "'\0'",
+            "1 if 1 else 2",
+            "(1, 2: 3)",
+        ] {
+            assert!(!is_dictionary(&format!("{{'a': {value}}}")), "{value:?}");
+        }
+        for text in ["", "1", "[]", "{1}", "{'a': 1} x", "{'a': 1}, 2", "{'a': 1}['a']", "({'a': 1})", "{", "}", "{}}"]
+        {
+            assert!(!is_dictionary(text), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn brackets_nest_as_deep_as_in_cpython() {
+        let nested = |n: usize| format!("{{'a': {}{}}}", "[".repeat(n), "]".repeat(n));
+        assert!(is_dictionary(&nested(DEPTH_MAX - 1)));
+        assert!(!is_dictionary(&nested(DEPTH_MAX)));
+    }
+
+    #[test]
+    fn fields_are_found_however_their_names_are_written() {
+        for key in ["'ok'", "\"ok\"", "'''ok'''", "'o' 'k'", "('ok')", "'\\x6f\\153'", "r'ok'", "'o\\\nk'", "u'ok'"] {
+            let Some(Literal::Object(fields)) = dictionary(format!("{{{key}: 7}}").as_bytes()) else {
+                panic!("{key} is no key");
+            };
+            assert_eq!(fields.ok.as_deref(), Some(&Literal::Number(7.0)), "{key}");
+        }
+        for key in ["b'ok'", "'ok '", "'OK'", "'ok\\0'", "('ok',)", "'ok' 'ok'"] {
+            let Some(Literal::Object(fields)) = dictionary(format!("{{{key}: 7}}").as_bytes()) else {
+                panic!("{key} is no key");
+            };
+            assert_eq!(fields.ok, None, "{key}");
+        }
+    }
+
+    #[test]
+    fn fields_of_data_are_found_within_parentheses() {
+        let exit_code = |text: &str| {
+            let Some(Literal::Object(fields)) = dictionary(text.as_bytes()) else { panic!("{text}") };
+            match fields.data.as_deref() {
+                Some(Literal::Object(data)) => data.exit_code.as_deref().and_then(Literal::whole),
+                _ => None,
+            }
+        };
+        assert_eq!(exit_code("{'data': {'exit_code': 3}}"), Some(3));
+        assert_eq!(exit_code("{('data'): (({'exit_code': (3)}))}"), Some(3));
+        for text in
+            ["{'data': ({'exit_code': 3},)}", "{'data': [{'exit_code': 3}]}", "{'a': {'data': {'exit_code': 3}}}"]
+        {
+            assert_eq!(exit_code(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn no_more_steps_are_taken_than_there_are_bytes() {
+        let steps = |text: &str| Token::lexer(text).take_while(Result::is_ok).count();
+        for part in
+            ["{'a':", "[", "(", "'", "'''", "1_", "1+", "1.", "set", "set(", "\\\n", "# ", " ", "r'\\'", "0x", "-"]
+        {
+            let text = part.repeat(10_000);
+            assert!(steps(&text) <= text.len(), "{part:?}");
+        }
+    }
+}
