@@ -6,6 +6,7 @@ mod checks;
 mod claude_code;
 mod contrary;
 mod layouts;
+mod literals;
 mod metadata;
 mod outcomes;
 mod stubs;
