@@ -7,7 +7,7 @@
 mod passed;
 mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use jiff::Timestamp;
@@ -457,13 +457,17 @@ impl Trace {
 
     /// Failed calls that no later call of the same tool made good.
     pub fn unrecovered(&self) -> impl Iterator<Item = &ToolCall> {
-        self.calls.iter().enumerate().filter_map(|(at, call)| {
-            let made_good = || {
-                let later = self.calls.iter().skip(at + 1);
-                later.filter(|other| other.tool == call.tool).any(|other| other.outcome == Outcome::Ok)
-            };
-            (call.is_failure() && !made_good()).then_some(call)
-        })
+        let mut made_good: HashSet<&str> = HashSet::new();
+        let mut found = Vec::new();
+        // From the end, so that one pass tells which tools succeed later.
+        for call in self.calls.iter().rev() {
+            if call.outcome == Outcome::Ok {
+                made_good.insert(&call.tool);
+            } else if call.is_failure() && !made_good.contains(call.tool.as_str()) {
+                found.push(call);
+            }
+        }
+        found.into_iter().rev()
     }
 
     /// How many lines could not be read, of all files.
@@ -512,5 +516,25 @@ mod tests {
         assert_eq!(outcome(Status::Completed, &[("a", Unknown)]), Unknown);
         assert_eq!(outcome(Status::Running, &[("a", Ok)]), Unknown);
         assert_eq!(outcome(Status::Failed, &[("a", Ok)]), Failed);
+    }
+
+    #[test]
+    fn failures_that_were_never_made_good_are_found_in_one_pass() {
+        let begun = std::time::Instant::now();
+        let calls = (0..100_000).map(|_| call("a", Outcome::Failed)).collect();
+        let trace = Trace { calls, ..Trace::default() };
+        // Each call held against each later one takes minutes; the bound only guards against that.
+        let counted = trace.unrecovered().take_while(|_| begun.elapsed().as_secs() < 20).count();
+        assert_eq!(counted, 100_000);
+    }
+
+    #[test]
+    fn a_failure_is_made_good_by_a_later_call_of_its_tool_alone() {
+        use Outcome::{Failed, Ok, Unknown};
+        let calls = [("a", Ok), ("a", Failed), ("b", Failed), ("a", Unknown), ("b", Ok), ("b", Failed)];
+        let calls = calls.iter().map(|(tool, outcome)| call(tool, *outcome)).collect();
+        let trace = Trace { calls, ..Trace::default() };
+        let found: Vec<&str> = trace.unrecovered().map(|call| call.tool.as_str()).collect();
+        assert_eq!(found, ["a", "b"]);
     }
 }

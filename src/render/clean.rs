@@ -11,6 +11,9 @@ use super::text::count;
 use crate::name::breaks_a_line;
 use crate::unicode::{Sight, Writing, is_dash, is_invisible, look};
 
+/// Number of bytes that are parsed at a time.
+const PARSED_AT_ONCE: usize = 4 << 10;
+
 /// Text that was cleaned.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Cleaned<'a> {
@@ -51,7 +54,11 @@ pub(super) fn cleaned_with(raw: &[u8], hidden: Hidden) -> Cleaned<'_> {
     };
     let mut keep =
         Keep { text: String::with_capacity(raw.len()), writing: Writing::default(), mode: hidden, hidden: 0 };
-    Parser::new().advance(&mut keep, body);
+    let mut parser = Parser::new();
+    // Behind every byte that is not UTF-8 the parser looks at all that it was given again.
+    for part in body.chunks(PARSED_AT_ONCE) {
+        parser.advance(&mut keep, part);
+    }
     keep.text.push_str(end);
     Cleaned { text: Cow::Owned(keep.text), is_utf8: std::str::from_utf8(body).is_ok(), hidden: keep.hidden }
 }

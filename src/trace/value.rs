@@ -7,6 +7,8 @@ use crate::model::{Status, When};
 
 /// The longest id or word that is taken, in bytes.
 const WORD_MAX: usize = 1_500;
+/// Maximum length of a time, in bytes: a longer text is none.
+const TIME_MAX: usize = 100;
 /// How many tags are kept, and how much of each, in bytes.
 const TAGS_MAX: usize = 32;
 const TAG_MAX: usize = 200;
@@ -55,14 +57,20 @@ pub(super) fn status_of(word: &str) -> Status {
 /// RFC 3339 in all its forms; a time without an offset is UTC, as the first implementation meant it.
 pub(super) fn when(text: Option<String>) -> When {
     let Some(text) = text else { return When::Absent };
-    let time = text.parse::<Timestamp>().or_else(|_| {
-        let civil = text.parse::<jiff::civil::DateTime>()?;
-        civil.to_zoned(jiff::tz::TimeZone::UTC).map(|zoned| zoned.timestamp())
-    });
-    match time {
-        Ok(time) => When::At(time),
-        Err(_) => When::Odd(cut(text, 64)),
+    let civil = |text: &str| {
+        let civil = text.parse::<jiff::civil::DateTime>().ok()?;
+        civil.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
+    };
+    let time = Some(text.as_str()).filter(|text| text.len() <= TIME_MAX);
+    match time.and_then(|time| timestamp(time).or_else(|| civil(time))) {
+        Some(time) => When::At(time),
+        None => When::Odd(cut(text, 64)),
     }
+}
+
+/// Parses a time with its offset, as RFC 3339 has it.
+pub(super) fn timestamp(text: &str) -> Option<Timestamp> {
+    if text.len() <= TIME_MAX { text.parse().ok() } else { None }
 }
 
 /// At most `max` bytes of `text`, cut at a character.

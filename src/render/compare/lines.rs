@@ -1,6 +1,5 @@
 //! Which lines two texts have in common, and hunks of those that they have not.
 
-use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Instant;
@@ -155,7 +154,15 @@ pub(super) fn head(hunk: &[Step]) -> String {
 }
 
 /// The headings of a text, by their lines.
-pub(super) struct Headings(Vec<(usize, usize, String)>);
+pub(super) struct Headings(Vec<Heading>);
+
+struct Heading {
+    /// Its line, from 0.
+    line: usize,
+    text: String,
+    /// Index of the heading that it stands under.
+    under: Option<usize>,
+}
 
 impl Headings {
     /// Those of `lines`: Markdown's.
@@ -167,21 +174,25 @@ impl Headings {
             let is_one = !is_code && (1..=6).contains(&level) && line.get(level) == Some(&b' ');
             is_one.then(|| (at, level, String::from_utf8_lossy(line).trim().to_owned()))
         };
-        Headings(lines.enumerate().filter_map(heading).collect())
+        let mut all: Vec<Heading> = Vec::new();
+        // The headings that are open, with their levels, the innermost last.
+        let mut open: Vec<(usize, usize)> = Vec::new();
+        for (line, level, text) in lines.enumerate().filter_map(heading) {
+            open.truncate(open.iter().take_while(|(_, outer)| *outer < level).count());
+            let under = open.last().map(|(at, _)| *at);
+            open.push((all.len(), level));
+            all.push(Heading { line, text, under });
+        }
+        Headings(all)
     }
 
     /// Under which headings the line `at` stands, the outermost first.
     pub(super) fn over(&self, at: usize) -> String {
-        let mut inside = usize::MAX;
-        let mut over: Vec<(Reverse<usize>, &str)> = Vec::new();
-        for (line, level, text) in self.0.iter().rev() {
-            if *line <= at && *level < inside {
-                inside = *level;
-                over.push((Reverse(*line), text));
-            }
-        }
-        over.reverse();
-        let texts: Vec<&str> = over.into_iter().map(|(_, text)| text).collect();
+        let heading = |at: usize| self.0.get(at);
+        let innermost = self.0.partition_point(|heading| heading.line <= at).checked_sub(1).and_then(heading);
+        let over = std::iter::successors(innermost, |inner| inner.under.and_then(heading));
+        let mut texts: Vec<&str> = over.map(|heading| heading.text.as_str()).collect();
+        texts.reverse();
         // The innermost tells most.
         let joined = texts.join(" > ");
         match joined.len() > HEADING_MAX {
@@ -252,6 +263,18 @@ mod tests {
         assert_eq!(headings.over(5), "# A > ## B");
         assert_eq!(headings.over(8), "# A > ## B > ### C");
         assert_eq!(headings.over(10), "# A > ## D");
+    }
+
+    #[test]
+    fn headings_are_found_without_a_look_at_all_of_them() {
+        let begun = std::time::Instant::now();
+        let all = 200_000;
+        let headings = Headings::of((0..all).map(|at| if at % 3 == 0 { &b"# A"[..] } else { b"## B" }));
+        for at in 0..all {
+            assert_eq!(headings.over(at), if at % 3 == 0 { "# A" } else { "# A > ## B" });
+            // A look at all headings for each line takes minutes; the bound only guards against that.
+            assert!(begun.elapsed().as_secs() < 20, "{at}");
+        }
     }
 
     proptest! {

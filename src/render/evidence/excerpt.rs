@@ -36,6 +36,10 @@ const PLACE: usize = 500;
 const SEEN: f64 = 0.2;
 const SEEN_LEAST: usize = 24;
 
+/// Number of attempts to cut an excerpt by no more than it is too long; after that the cut doubles each time, so that
+/// few attempts suffice whatever the output.
+const EXACT_ATTEMPTS: usize = 4;
+
 /// What an output that is shown whole may take beyond its share: the room kept for its ranges, which it has none of.
 /// A line end at its end, or a backslash in a marker, is then no reason to cut it.
 pub(super) const WHOLE_EXTRA: usize = 16;
@@ -106,7 +110,7 @@ pub(super) fn excerpt(
     }
     // Defusing markers adds bytes that are known only afterwards; what they take is taken off the share.
     let mut slack = 0;
-    loop {
+    for attempt in 0.. {
         let selection = Selection::choose(&pieces, &weighed, size, path, share.saturating_sub(slack));
         let (text, ranges) = selection.text(path);
         let cost = text.len() + ranges.iter().map(|range| range_text(range).len() + 2).sum::<usize>();
@@ -119,7 +123,11 @@ pub(super) fn excerpt(
             return Ok(Excerpt { text, ranges, whole: false, note, bytes, hidden });
         }
         slack += (cost - share).max(16);
+        if attempt >= EXACT_ATTEMPTS {
+            slack *= 2;
+        }
     }
+    Ok(Excerpt { note, bytes, ..Excerpt::default() })
 }
 
 /// The lines that are shown of other outputs of the same evidence.

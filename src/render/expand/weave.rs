@@ -22,6 +22,8 @@ const HELD: usize = 4 << 20;
 const LEAST: usize = 400;
 /// The same in tokens.
 const LEAST_TOKENS: usize = 160;
+/// Number of attempts to make evidence smaller by no more than it is too large; after that the cut doubles each time.
+const EXACT_ATTEMPTS: usize = 4;
 /// What is said where the evidence stands further up.
 const REPEATED: &str = "[Evidence of this worker: see above]";
 
@@ -337,14 +339,17 @@ impl Maker<'_> {
     /// A worker's evidence that takes no more than `share` with what is around it.
     fn within(&self, member: &Member, share: usize) -> Result<String> {
         let mut size = share.saturating_sub(self.cost(""));
-        loop {
+        let mut cut = 0;
+        for attempt in 0.. {
             let text = self.evidence(member, size)?;
             let over = self.cost(&text).saturating_sub(share);
             if over == 0 || size == 0 {
                 return Ok(text);
             }
-            size = size.saturating_sub(over);
+            cut = if attempt < EXACT_ATTEMPTS { over } else { over.max(2 * cut) };
+            size = size.saturating_sub(cut);
         }
+        Ok(String::new())
     }
 
     /// A worker's evidence of at most `size`, without a line end behind it.

@@ -10,6 +10,7 @@ use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::super::lenient::{Flag, Number, Object, Text, pass_over};
+use super::super::value::timestamp;
 
 /// One line. Fields of another kind than expected count as absent.
 #[derive(Debug, Default, Deserialize)]
@@ -258,7 +259,7 @@ impl Line<'_> {
 }
 
 fn millis(text: &str) -> Option<i64> {
-    text.parse::<Timestamp>().ok().map(Timestamp::as_millisecond)
+    timestamp(text).map(Timestamp::as_millisecond)
 }
 
 impl<'a> Content<'a> {
