@@ -7,6 +7,7 @@
 mod claude_code;
 mod input;
 mod jsonl;
+mod known;
 mod lenient;
 mod meta;
 mod swarmlet;

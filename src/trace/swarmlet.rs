@@ -5,7 +5,6 @@
 //! metadata leaves out.
 
 mod index;
-mod known;
 mod layout;
 mod literal;
 mod metadata;

@@ -63,6 +63,42 @@ fn a_worker_with_two_owners_is_nobody_s_and_that_is_told() {
     assert!(checks(&index(&store.tree(), "w")).contains(&"two_owners"));
 }
 
+/// Whoever reads the first, and whoever reads the last of them, could give the worker to somebody else.
+#[test]
+fn a_worker_whose_metadata_names_two_owners_under_one_key_is_nobodys() {
+    let store = TestStore::new();
+    for (at, owners) in [
+        r#""owner_id": "7", "owner_id": "8""#,
+        r#""config": {"owner_id": 7, "owner_id": 8}"#,
+        r#""config": {"owner_id": 8}, "config": {"owner_id": 7}"#,
+        r#""owner_id": 7, "owner_id": null"#,
+    ]
+    .iter()
+    .enumerate()
+    {
+        store.write(format!("workers/w{at}/metadata.json"), format!("{{\"status\": \"success\", {owners}}}"));
+        assert!(checks(&index(&store.tree(), &format!("w{at}"))).contains(&"two_owners"), "{owners}");
+    }
+    for owner in ["7", "8"] {
+        assert!(listed(&store.tree_of_owner(owner)).is_empty(), "{owner}");
+    }
+    store.write("workers/same/metadata.json", r#"{"owner_id": 7, "owner_id": "7"}"#);
+    assert_eq!(listed(&store.tree_of_owner("7")), ["same"]);
+}
+
+#[test]
+fn an_id_is_shown_digit_for_digit_however_long_it_is() {
+    for id in ["18446744073709551616", "-9223372036854775809", "340282366920938463463374607431768211456"] {
+        let store = TestStore::new();
+        let ids = ["owner_id", "run_id", "job_id", "parent_id"].map(|name| format!("\"{name}\": {id}"));
+        store.write("workers/w/metadata.json", format!("{{{}}}", ids.join(", ")));
+        let index = index(&store.tree_of_owner(id), "w");
+        for name in ["owner_id", "run_id", "job_id", "parent_id"] {
+            assert_eq!(index[name], id, "{name}");
+        }
+    }
+}
+
 #[test]
 fn run_and_job_stand_at_the_top_or_in_config_as_number_or_string() {
     for metadata in [

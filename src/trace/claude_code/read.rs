@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::super::input::{INPUT_MAX, Inputs, one_line};
 use super::super::jsonl::{self, Last};
+use super::super::known;
 use super::super::value::{cut, short_word, shortened};
 use super::facts::{Call, Chain, Done, End, Facts, LastMessage, Piece, Said, Span};
 use super::line::{Block, Line, Turn, Usage, decode};
@@ -308,7 +309,7 @@ fn call(
         chain.more_calls += 1;
         return;
     }
-    let input = block.input.and_then(|raw| serde_json::from_str(raw.get()).ok()).and_then(input);
+    let input = block.input.and_then(|raw| known::anything(raw.get())).and_then(input);
     let input = input.map(|line| inputs.keep(line));
     let tool = block.name.some().map_or_else(|| "tool".into(), |name| shortened(&name, WORD_MAX));
     ids.insert(id.clone(), chain.calls.len());

@@ -12,9 +12,9 @@ use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Deserializer, Map, Value};
 
+use super::super::known::Known;
 use super::super::meta::{found, hash_meta};
 use super::super::value::{cut, short_word, string, strings};
-use super::known::Known;
 use super::layout::path;
 
 use crate::digest::digest;
@@ -243,7 +243,8 @@ impl<'de> Visitor<'de> for Items<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         while let Some(item) = list.next_element::<Known>()? {
-            let Value::Object(item) = item.value else { continue };
+            // What is of two owners is meant for neither.
+            let Known { value: Value::Object(item), has_two_owners: false, .. } = item else { continue };
             let id = string(item.get("id")).or_else(|| string(item.get("worker_id")));
             let Some(folder) = id.and_then(|id| Name::new(id).ok()).map(|id| self.folder.join(&id)) else { continue };
             match self.wanted.get(&folder) {

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
+use super::super::known::{self, Owned};
 use super::super::value::{cut, short_word, status_of, string, strings, when};
 use super::index::IndexEntry;
-use super::known;
 use super::layout::{METADATA, TASK, path};
 use crate::error::{Error, Result};
 use crate::model::{Flaw, Owner, Status, TASK_MAX, Word, Worker, WorkerId};
@@ -26,7 +26,8 @@ pub(super) fn worker(
 ) -> (Worker, Map<String, Value>) {
     let mut whole = true;
     let (object, mut flaws) = match read(folder) {
-        Ok(object) => (object, Vec::new()),
+        Ok(Owned { object, has_two_owners: true }) => (object, vec![Flaw::TwoOwners]),
+        Ok(Owned { object, .. }) => (object, Vec::new()),
         Err(Failure::Absent) => (Map::new(), vec![Flaw::NoMetadata]),
         Err(Failure::Bad { reason, read }) => {
             if let Some(last_good) = last_good.filter(|worker| worker.has_record()) {
@@ -124,7 +125,7 @@ enum Failure {
 }
 
 /// The whole object, or why there is none.
-fn read(folder: &dyn Store) -> Result<Map<String, Value>, Failure> {
+fn read(folder: &dyn Store) -> Result<Owned, Failure> {
     let bad = |reason: String| Failure::Bad { reason, read: true };
     let bytes = match read_whole(folder, &path(METADATA), SIZE_MAX) {
         Ok(Some(bytes)) => bytes,
@@ -135,7 +136,7 @@ fn read(folder: &dyn Store) -> Result<Map<String, Value>, Failure> {
     if bytes.trim_ascii().is_empty() {
         return Err(bad("empty".into()));
     }
-    known::object(&bytes).map_err(|fault| bad(fault.to_string()))
+    known::owned(&bytes).map_err(|fault| bad(fault.to_string()))
 }
 
 /// The task as metadata has it.

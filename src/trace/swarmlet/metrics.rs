@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::super::input::tool_key;
 use super::super::jsonl::{self, Lines};
-use super::known;
+use super::super::known;
 use super::layout::path;
 use crate::error::Result;
 use crate::model::Outcome;

@@ -1,8 +1,8 @@
 //! Outputs stored out of band: `<data>/tool_outputs/<owner>/<id>.txt`, named by a stub in the call's own file.
 
 use super::super::Place;
+use super::super::known;
 use super::super::value::string;
-use super::known;
 use super::outcome::Stub;
 use crate::error::Result;
 use crate::model::Worker;

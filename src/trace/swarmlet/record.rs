@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::super::Place;
 use super::super::input::tool_key;
+use super::super::known::Known;
 use super::super::value::{cut, string};
-use super::known::Known;
 use super::layout::{CALLS, TASK, path};
 use super::metadata;
 use super::metrics::{self, ByTool};

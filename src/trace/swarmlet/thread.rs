@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::super::input::{Inputs, one_line, tool_key};
 use super::super::jsonl::{self, Lines};
+use super::super::known;
 use super::super::value::cut;
-use super::known;
 use super::layout::path;
 use crate::error::Result;
 use crate::model::Unanswered;
