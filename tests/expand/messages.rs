@@ -69,6 +69,34 @@ fn markers_count_in_results_of_tools_only_and_all_else_stays_as_it_was() {
     }
 }
 
+/// A reader of JSON takes the last of several members of one name: evidence in another would be seen by nobody.
+#[test]
+fn of_members_of_one_name_the_last_counts() {
+    let store = store();
+    let renderer = renderer(&store, Filter::default());
+    for (form, list) in [
+        (Form::OpenAi, r#"[{"role":"user","role":"tool","content":"@"}]"#),
+        (Form::OpenAi, r#"[{"role":"tool","content":"!","content":"@"}]"#),
+        (Form::OpenAi, r#"[{"role":"tool","content":"!","content":[{"text":"!","text":"@"}]}]"#),
+        (Form::OpenAi, r#"[{"role":"tool","role":"user","content":"!"},{"role":"tool","content":"@"}]"#),
+        (
+            Form::Anthropic,
+            r#"[{"content":[{"type":"tool_result","type":"text","content":"!"},{"type":"x","type":"tool_result","content":"@"}]}]"#,
+        ),
+        (Form::LangChain, r#"[{"type":"ai","type":"tool","data":{"content":"!"},"data":{"content":"@"}}]"#),
+        (
+            Form::LangChain,
+            r#"[{"id":["ToolMessage"],"id":["AIMessage"],"kwargs":{"content":"!"}},{"role":"tool","content":"@"}]"#,
+        ),
+    ] {
+        let (text, told) = expand(&renderer, form, None, &with_markers(list));
+        assert_eq!((told.expanded, told.outside), (1, list.matches('!').count() as u64), "{list}");
+        let before = list.find('@').unwrap();
+        assert!(text.starts_with(&with_markers(&list[..=before])), "{text}");
+        assert!(text.contains(&format!("{}\\n\\n", with_markers(&list[..=before]))), "{text}");
+    }
+}
+
 #[test]
 fn a_name_that_is_escaped_in_json_is_found() {
     let store = store();

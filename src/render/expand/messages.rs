@@ -174,14 +174,14 @@ impl<'a> Members<'a> {
         serde_json::from_str(json.get()).unwrap_or(Members(Vec::new()))
     }
 
-    /// Those of this name: JSON does not forbid several.
-    fn all(&self, name: &str) -> impl Iterator<Item = &'a RawValue> {
-        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| *value)
+    /// Returns the member of this name. JSON does not forbid several, and readers take the last.
+    fn get(&self, name: &str) -> Option<&'a RawValue> {
+        self.0.iter().rfind(|(key, _)| key == name).map(|(_, value)| *value)
     }
 
-    /// The text of one.
+    /// Returns the text of the member of this name.
     fn text(&self, name: &str) -> Option<Cow<'a, str>> {
-        self.all(name).find_map(|value| serde_json::from_str::<Cow<'a, str>>(value.get()).ok())
+        serde_json::from_str(self.get(name)?.get()).ok()
     }
 }
 
@@ -211,20 +211,20 @@ impl<'de> Deserialize<'de> for Members<'de> {
 fn results(form: Form, message: &RawValue) -> Vec<Range<usize>> {
     let members = Members::of(message);
     let is = |name: &str, values: &[&str]| members.text(name).is_some_and(|text| values.contains(&&*text));
-    let of_role = || is("role", &["tool", "function"]).then(|| members.all("content"));
+    let of_role = || is("role", &["tool", "function"]).then(|| members.get("content")).flatten();
     let contents: Vec<&RawValue> = match form {
         Form::Text => Vec::new(),
         Form::OpenAi => {
             // In the responses interface every kind of call has its own kind of output.
             let is_output =
                 members.text("type").is_some_and(|kind| kind.ends_with("_call_output") || kind == "mcp_call");
-            let outputs = is_output.then(|| members.all("output"));
-            of_role().into_iter().flatten().chain(outputs.into_iter().flatten()).collect()
+            let output = members.get("output").filter(|_| is_output);
+            of_role().into_iter().chain(output).collect()
         }
         Form::Anthropic => {
-            let blocks = members.all("content").flat_map(elements);
+            let blocks = members.get("content").into_iter().flat_map(elements);
             let result = |block: &Members<'_>| block.text("type").is_some_and(|kind| kind.ends_with("tool_result"));
-            blocks.map(Members::of).filter(result).flat_map(|block| block.all("content").collect::<Vec<_>>()).collect()
+            blocks.map(Members::of).filter(result).filter_map(|block| block.get("content")).collect()
         }
         Form::LangChain => {
             let is_tool = is("type", &["tool", "function", "ToolMessageChunk", "FunctionMessageChunk"]);
@@ -232,15 +232,14 @@ fn results(form: Form, message: &RawValue) -> Vec<Range<usize>> {
                 let id: Vec<Cow<'_, str>> = serde_json::from_str(id.get()).unwrap_or_default();
                 id.last().is_some_and(|class| class.contains("ToolMessage") || class.contains("FunctionMessage"))
             };
-            let inner = match (is_tool, members.all("id").any(is_class)) {
+            let inner = match (is_tool, members.get("id").is_some_and(is_class)) {
                 (true, _) => Some("data"),
                 (false, true) => Some("kwargs"),
                 (false, false) => None,
             };
-            let within = inner.into_iter().flat_map(|name| members.all(name)).map(Members::of);
-            let within = within.flat_map(|data| data.all("content").collect::<Vec<_>>());
-            let plain = is_tool.then(|| members.all("content")).or_else(of_role);
-            plain.into_iter().flatten().chain(within).collect()
+            let within = inner.and_then(|name| Members::of(members.get(name)?).get("content"));
+            let plain = members.get("content").filter(|_| is_tool).or_else(of_role);
+            plain.into_iter().chain(within).collect()
         }
     };
     let whole = message.get();
@@ -261,7 +260,7 @@ fn texts_within(content: &RawValue, depth: usize) -> Vec<&RawValue> {
     }
     let Some(depth) = depth.checked_sub(1) else { return Vec::new() };
     let members = Members::of(content);
-    let inner = elements(content).into_iter().chain(TEXTS.iter().flat_map(|name| members.all(name)));
+    let inner = elements(content).into_iter().chain(TEXTS.iter().filter_map(|name| members.get(name)));
     inner.flat_map(|inner| texts_within(inner, depth)).collect()
 }
 
