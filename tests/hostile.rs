@@ -15,6 +15,7 @@ mod links;
 mod mountpoints;
 mod names;
 mod owners;
+mod parsers;
 mod paths;
 mod races;
 mod renames;

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+pub mod content;
 pub mod counted;
 pub mod dose;
 pub mod faulty;

@@ -7,9 +7,9 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use swarmletfs::render::expand::Form;
-use swarmletfs::render::{Budget, Renderer};
+use swarmletfs::render::{Budget, Renderer, Settings};
 
-static RENDERER: LazyLock<Renderer> = LazyLock::new(|| Renderer::new(swarm::view(), None));
+static RENDERER: LazyLock<Renderer> = LazyLock::new(|| Renderer::new(swarm::view(), Settings::default()));
 const BUDGET: usize = 600;
 
 fuzz_target!(|given: (u8, &[u8])| {

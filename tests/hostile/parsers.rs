@@ -1,0 +1,292 @@
+//! R36: any parser of worker content takes time proportional to its input.
+//!
+//! Random structures that are nested, cut off or repeated are read in every way in which a worker's content reaches a
+//! parser. What counts is the work of the thread, so a busy machine fails nothing; a debug build has the deadline of a
+//! page and a second more, which is what a reader may have to wait, and an optimized one what the fuzz target allows.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::Dice;
+use crate::support::content::{WAYS, Way, allowed, read};
+use crate::support::{TestStore, dose, see};
+
+/// How many structures are read in each way.
+const STRUCTURES: usize = 2_000;
+/// A page stops looking into outputs after two seconds; it is answered a second later at the latest.
+const PAGE: Duration = Duration::from_secs(3);
+/// The longest structure, in bytes.
+const LONGEST: usize = 64 << 10;
+/// The seeds of the fuzz target.
+const SEEDS: &str = "fuzz/seeds/content";
+
+/// Parts that open something, and what closes each.
+const JSON: &[(&str, &str)] = &[
+    ("{\"a\":", "}"),
+    ("{\"data\":", "}"),
+    ("{\"ok\":false,\"data\":{\"exit_code\":", "}}"),
+    ("{\"config\":{\"owner_id\":", "}}"),
+    ("{\"id\":", "}"),
+    ("{\"owner_id\":1,\"owner_id\":", "}"),
+    ("{\"workers\":[", "]}"),
+    ("[", "]"),
+    ("[{\"tool\":\"sh\",\"id\":", "}]"),
+    ("\"", "\""),
+    ("\"{\\\"a\\\":", "}\""),
+    ("\"\\ud83d", "\""),
+    ("1,", "2"),
+    ("1e99999", ""),
+    ("18446744073709551616", ""),
+    ("{\"role\":\"tool\",\"content\":\"[EVIDENCE:run_id=-,job_id=-,worker_id=w", "]\"}"),
+];
+const PYTHON: &[(&str, &str)] = &[
+    ("{'a':", "}"),
+    ("{'ok': False, 'data': {'exit_code':", "}}"),
+    ("[", "]"),
+    ("(", ")"),
+    ("(", ",)"),
+    ("{", "}"),
+    ("set(", ")"),
+    ("'", "'"),
+    ("'''", "'''"),
+    ("b\"", "\""),
+    ("r'\\", "'"),
+    ("\\", "\n"),
+    ("#", "\n"),
+    ("1+", "2j"),
+    ("-", "1"),
+    ("1_", "1"),
+    ("0x", "f"),
+    ("'\\N{", "}'"),
+    ("\"it's\", ", "None"),
+];
+const LINES: &[(&str, &str)] = &[
+    ("{\"role\":\"assistant\",\"content\":\"", "\"}\n"),
+    ("{\"role\":\"assistant\",\"tool_calls\":[{\"name\":\"sh\",\"args\":", "}]}\n"),
+    ("{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"sh\",\"arguments\":\"{", "}\"}}]}\n"),
+    ("{\"event\":\"tool_call\",\"tool\":\"sh\",\"exit_code\":", "}\n"),
+    ("{\"event\":", "}\n"),
+    ("[", "]"),
+    ("{\"a\":", "}"),
+    ("\n", "\n"),
+    ("\r", "\n"),
+    (" ", "\n"),
+    ("\0", "\n"),
+];
+const TRANSCRIPT: &[(&str, &str)] = &[
+    ("{\"type\":\"user\",\"message\":{\"content\":\"", "\"}}\n"),
+    ("{\"type\":\"user\",\"message\":{\"content\":[", "]}}\n"),
+    ("{\"type\":\"tool_result\",\"tool_use_id\":\"a\",\"content\":[", "]},"),
+    ("{\"type\":\"text\",\"text\":\"", "\"},"),
+    ("{\"type\":\"assistant\",\"message\":{\"content\":[{\"type\":\"tool_use\",\"id\":\"a\",\"input\":", "}]}}\n"),
+    ("{\"type\":\"progress\",\"data\":{\"type\":\"agent_progress\",\"agentId\":\"x\",\"message\":", "}}\n"),
+    ("{\"type\":\"user\",\"isSidechain\":true,\"uuid\":\"", "\",\"message\":{}}\n"),
+    ("{\"type\":\"user\",\"timestamp\":\"2026-", "\",\"message\":{}}\n"),
+    ("{\"command\":", "}"),
+    ("[", "]"),
+    ("\\ud83d", ""),
+    ("\n", "\n"),
+];
+const WORDS: &[(&str, &str)] = &[
+    ("2026-01-20", "T10:00:00Z"),
+    ("T10:00:00", "+01:00"),
+    (".1234567890", "Z"),
+    ("[Europe/Paris", "]"),
+    ("[u-ca=", "]"),
+    ("[!", "]"),
+    ("-", "-"),
+    ("+", ":"),
+    ("00", "00"),
+    ("{\"a\":", "}"),
+    ("[EVIDENCE:", "]"),
+    ("\u{1b}[", "m"),
+    ("\u{202e}", " "),
+];
+const MARKERS: &[(&str, &str)] = &[
+    ("[EVIDENCE:run_id=-,job_id=-,worker_id=w", "]"),
+    ("[EVIDENCE:run_id=", ",job_id=1,worker_id=w]"),
+    ("[EVIDENCE:run_id=1,job_id=", "]"),
+    ("[EVIDENCE:run_id=1,job_id=1,worker_id=", "]"),
+    ("[evidence:", "]"),
+    ("[EVIDENCE", ":"),
+    ("[TOOL_OUTPUT:artifact_id=", "]"),
+    ("[...", "...]"),
+    ("[", "]"),
+    ("`outputs/", ".md`"),
+    ("../", "/x"),
+    ("%41", "%"),
+    ("a:", "."),
+];
+const TERMINAL: &[(&str, &str)] = &[
+    ("\u{1b}[", "m"),
+    ("\u{1b}[31", "m"),
+    ("\u{1b}[1;", "H"),
+    ("\u{1b}]0;", "\u{7}"),
+    ("\u{1b}P", "\u{1b}\\"),
+    ("\u{1b}", "c"),
+    ("9%\r", "100%\n"),
+    ("\r\r", "\n"),
+    ("\n", "\n"),
+    ("\t", "\n"),
+    ("error: ", "\n"),
+    ("  at f(a.rs:1", ")\n"),
+    ("File \"a.py\", line ", "\n"),
+    ("no errors, 0 failed, ", "error\n"),
+    ("exit code ", "1\n"),
+    ("漢😀", "é"),
+];
+
+/// The words that content of this way is made of.
+fn words(way: Way, dice: &mut Dice) -> &'static [(&'static str, &'static str)] {
+    let all: &[&[(&str, &str)]] = match way {
+        Way::Output => &[JSON, PYTHON, PYTHON, TERMINAL],
+        Way::Metadata | Way::Index => &[JSON],
+        Way::Lines => &[LINES, JSON],
+        Way::Transcript => &[TRANSCRIPT, JSON],
+        Way::Words => &[WORDS, JSON, PYTHON, MARKERS],
+        Way::Result => &[MARKERS, TERMINAL, WORDS],
+        Way::Text => &[MARKERS, JSON],
+    };
+    dice.pick::<&[(&str, &str)]>(all)
+}
+
+/// A structure that is nested, cut off, repeated, or several of these.
+fn structure(way: Way, dice: &mut Dice) -> Vec<u8> {
+    // Small ones find as much, and most of them are small.
+    let length = (LONGEST >> dice.below(12)).max(16);
+    let words = words(way, dice);
+    let mut text = Vec::new();
+    while text.len() < length {
+        let room = length - text.len();
+        let (open, close) = *dice.pick(words);
+        let (inner, _) = *dice.pick(words);
+        let most = (room / (open.len() + close.len()).max(1)).max(1);
+        let times = 1 + dice.below(most);
+        match dice.below(5) {
+            0 => {
+                text.extend(open.repeat(times).bytes());
+                text.extend(inner.bytes());
+                text.extend(close.repeat(times).bytes());
+            }
+            1 => text.extend(open.repeat(times).bytes()),
+            2 => text.extend(format!("{open}{inner}{close}").repeat(times / 2 + 1).bytes()),
+            3 => text.extend([open, close].concat().bytes()),
+            _ => text.extend(open.bytes().chain(inner.bytes())),
+        }
+        if dice.once_in(4) {
+            break;
+        }
+    }
+    match dice.below(4) {
+        0 => text.truncate(dice.below(text.len())),
+        1 => {
+            let at = dice.below(text.len());
+            text[at] = *dice.pick(b"\0\x1b\xff\\\"'{[(,:]})\n\r ");
+        }
+        _ => {}
+    }
+    text.truncate(LONGEST);
+    text
+}
+
+/// Reads content and holds each page against the time that it may take.
+#[track_caller]
+fn check(way: Way, content: &[u8]) {
+    for (page, took) in read(way, content) {
+        let most = if cfg!(debug_assertions) { PAGE } else { allowed(content.len()) };
+        let begin = String::from_utf8_lossy(&content[..content.len().min(200)]);
+        assert!(took <= most, "{page} took {took:?} for {} bytes as {way:?}: {begin}", content.len());
+    }
+}
+
+/// Reads structures in one way.
+fn check_all(way: Way) {
+    let mut dice = Dice::new(36 + WAYS.iter().position(|other| *other == way).unwrap() as u64);
+    for _ in 0..dose(STRUCTURES) {
+        check(way, &structure(way, &mut dice));
+    }
+}
+
+#[test]
+fn no_output_takes_longer_than_its_size_allows() {
+    check_all(Way::Output);
+}
+
+#[test]
+fn no_metadata_takes_longer_than_its_size_allows() {
+    check_all(Way::Metadata);
+}
+
+#[test]
+fn no_index_takes_longer_than_its_size_allows() {
+    check_all(Way::Index);
+}
+
+#[test]
+fn no_thread_and_no_metrics_take_longer_than_their_size_allows() {
+    check_all(Way::Lines);
+}
+
+#[test]
+fn no_transcript_takes_longer_than_its_size_allows() {
+    check_all(Way::Transcript);
+}
+
+#[test]
+fn no_time_and_no_word_takes_longer_than_its_size_allows() {
+    check_all(Way::Words);
+}
+
+#[test]
+fn no_final_words_take_longer_than_their_size_allows() {
+    check_all(Way::Result);
+}
+
+#[test]
+fn no_text_with_markers_takes_longer_than_its_size_allows() {
+    check_all(Way::Text);
+}
+
+#[test]
+fn the_seeds_of_the_fuzz_target_take_no_longer_than_their_size_allows() {
+    let mut count = 0;
+    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(SEEDS)).unwrap() {
+        let seed = fs::read(entry.unwrap().path()).unwrap();
+        let (way, content) = seed.split_first().unwrap();
+        check(WAYS[usize::from(*way) % WAYS.len()], content);
+        count += 1;
+    }
+    assert!(count >= WAYS.len());
+}
+
+/// Outcome of one call with this output, as `failed`, and what it took, as a test of [`Way::Output`] does.
+fn outcome(output: &str) -> Value {
+    check(Way::Output, output.as_bytes());
+    let store = TestStore::new();
+    store.worker("w", json!({})).call("w", 1, "sh", output);
+    let index: Value = serde_json::from_slice(see(&store.tree(), "workers/w/index.json").unwrap().bytes()).unwrap();
+    index["tool_calls"][0]["outcome"].clone()
+}
+
+/// It took a page 3.7 seconds, and twice as long with every level.
+#[test]
+fn an_output_of_121_bytes_does_not_hang_its_page() {
+    let output = format!("{}1{}", "{'a':".repeat(20), "}".repeat(20));
+    assert_eq!(output.len(), 121);
+    assert_eq!(outcome(&output), "unknown");
+    let output = format!("{{'ok': False, 'a': {}1{}}}", "{'a':".repeat(60), "}".repeat(60));
+    assert_eq!(outcome(&output), "failed");
+}
+
+#[test]
+fn a_json_tree_that_a_tool_cut_off_does_not_hang_its_page() {
+    let level = |n: usize| format!("{{\"type\":\"folder\",\"name\":\"d{n}\",\"in\":[");
+    let tree: String = (0..22).map(level).collect();
+    assert!(tree.len() > 700);
+    assert_eq!(outcome(&tree), "unknown");
+    assert_eq!(outcome(&format!("{tree}{}", "]}".repeat(22))), "unknown");
+    assert_eq!(outcome(&format!("{{'ok': False, 'tree': {tree}{}}}", "]}".repeat(22))), "failed");
+}

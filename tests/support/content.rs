@@ -1,0 +1,148 @@
+//! Content that a worker wrote, read in each way in which it can reach a parser. The tests and the fuzz target share it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use swarmletfs::catalog::{Freshness, Source};
+use swarmletfs::name::{Name, RelPath};
+use swarmletfs::render::expand::Form;
+use swarmletfs::render::grep::{Options, Query};
+use swarmletfs::render::{Budget, Generated, Renderer, Scope, Settings};
+use swarmletfs::store::Memory;
+use swarmletfs::trace::ClaudeCode;
+use swarmletfs::view::{Filter, View};
+
+/// How content reaches a parser.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// As a tool's output: JSON, Python literals, logs, terminal escapes.
+    Output,
+    /// As metadata.json.
+    Metadata,
+    /// As the store's index.json.
+    Index,
+    /// As thread.jsonl and metrics.jsonl.
+    Lines,
+    /// As a line of a transcript of Claude Code.
+    Transcript,
+    /// As a string in JSON where times, ids and words are read.
+    Words,
+    /// As a worker's final words.
+    Result,
+    /// As text whose markers are expanded, and as lists of messages.
+    Text,
+}
+
+/// All ways.
+pub const WAYS: [Way; 8] =
+    [Way::Output, Way::Metadata, Way::Index, Way::Lines, Way::Transcript, Way::Words, Way::Result, Way::Text];
+
+/// Time for the pages of a worker whose content is empty.
+const FIXED: Duration = Duration::from_millis(100);
+/// Time for each [`PART`] of content.
+const EACH: Duration = Duration::from_millis(50);
+/// In bytes.
+const PART: usize = 64 << 10;
+/// Size of an expanded text's evidence, in bytes.
+const EXPANDED: usize = 600;
+
+/// Returns how long content of `length` bytes may be worked on.
+pub fn allowed(length: usize) -> Duration {
+    FIXED + EACH * u32::try_from(length.div_ceil(PART)).unwrap_or(u32::MAX)
+}
+
+/// Returns how long this thread has worked: what else the machine does at the same time does not count.
+pub fn worked() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// Reads content in this way: renders each page that it can appear in. Returns the name of each with the time it took.
+pub fn read(way: Way, content: &[u8]) -> Vec<(&'static str, Duration)> {
+    let renderer = renderer(way, content);
+    let mut took = Vec::new();
+    let mut timed = |page: &'static str, make: &dyn Fn()| {
+        let begun = worked();
+        make();
+        took.push((page, worked() - begun));
+    };
+    if way == Way::Text {
+        for form in [Form::Text, Form::OpenAi, Form::Anthropic, Form::LangChain] {
+            timed("expand", &|| expand(&renderer, form, content));
+        }
+        return took;
+    }
+    let worker = Scope::Worker(Name::new("w").unwrap());
+    let pages = [
+        ("index.json", Generated::Index),
+        ("summary", Generated::Summary),
+        ("evidence.txt", Generated::Evidence(None)),
+    ];
+    for scope in [&worker, &Scope::Swarm] {
+        for (name, page) in &pages {
+            timed(name, &|| {
+                let state = renderer.state(scope, page).unwrap();
+                assert!(!renderer.render(scope, page, state).unwrap().bytes.is_empty(), "{name}");
+            });
+        }
+    }
+    let query = Query { options: Options::default(), regex: "err(or)?".into(), under: None };
+    timed("grep", &|| drop(renderer.grep(&worker, &query).unwrap()));
+    took
+}
+
+/// A worker `w` with this content, and one beside it.
+fn renderer(way: Way, content: &[u8]) -> Renderer {
+    let memory = Memory::new();
+    let write = |path: &str, bytes: &[u8]| memory.write(&RelPath::parse(path).unwrap(), bytes);
+    if way == Way::Transcript {
+        let line = "{\"type\":\"user\",\"uuid\":\"1\",\"message\":{\"content\":\"the task\"}}\n";
+        write("projects/p/w.jsonl", &[line.as_bytes(), content, b"\n"].concat());
+        return over(Source::over(Arc::new(memory), None).read_as(Box::new(ClaudeCode::default())));
+    }
+    let text = || serde_json::to_string(&String::from_utf8_lossy(content)).unwrap();
+    let plain = "{\"status\":\"completed\",\"owner_id\":\"A\"}";
+    write("workers/other/metadata.json", plain.as_bytes());
+    write("workers/w/metadata.json", plain.as_bytes());
+    write("workers/w/tool_calls/001_sh.txt", b"{\"exit_code\": 1}");
+    match way {
+        Way::Output => write("workers/w/tool_calls/002_sh.txt", content),
+        Way::Metadata => write("workers/w/metadata.json", content),
+        Way::Index => write("workers/index.json", content),
+        Way::Lines => {
+            write("workers/w/thread.jsonl", content);
+            write("workers/w/metrics.jsonl", content);
+        }
+        Way::Words => {
+            let words = ["created_at", "started_at", "finished_at", "status", "task", "error", "run_id", "owner_id"];
+            let fields: Vec<String> = words.iter().map(|word| format!("\"{word}\":{}", text())).collect();
+            write("workers/w/metadata.json", format!("{{{}}}", fields.join(",")).as_bytes());
+            let call = format!("{{\"name\":\"sh\",\"args\":{}}}", text());
+            let line = format!("{{\"role\":\"assistant\",\"content\":{},\"tool_calls\":[{call}]}}\n", text());
+            write("workers/w/thread.jsonl", line.as_bytes());
+        }
+        Way::Result => {
+            write("workers/w/result.txt", content);
+            write("workers/w/task.txt", content);
+        }
+        Way::Transcript | Way::Text => {}
+    }
+    over(Source::over(Arc::new(memory), None))
+}
+
+fn over(source: Source) -> Renderer {
+    let never = Duration::from_secs(3_600);
+    let freshness = Freshness { unfinished: never, finished: never };
+    Renderer::new(View::over(vec![source], freshness, Filter::default()).unwrap(), Settings::default())
+}
+
+fn expand(renderer: &Renderer, form: Form, text: &[u8]) {
+    let mut out = Vec::new();
+    // Text that is no list of messages is given on all the same.
+    let _ = renderer.expand(form, Budget::parse("600").ok(), text, &mut out);
+    let mut rest = out.iter();
+    assert!(text.iter().all(|byte| rest.any(|other| other == byte)), "a part of the text is lost");
+    // In JSON a character may take six bytes.
+    assert!(out.len() <= text.len() + EXPANDED * 6, "{} of {}", out.len(), text.len());
+}
