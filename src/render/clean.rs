@@ -114,7 +114,9 @@ pub(super) fn defuse(text: &str) -> String {
         let (indent, line) = line.split_at(line.len() - line.trim_start().len());
         out.push_str(indent);
         let (mut rest, tag) = line.split_at(tag_at(line).unwrap_or(line.len()));
-        let mut next = begins_like_ours(line).then_some(0).or_else(|| marker_at(rest));
+        // Looked at once: what is left behind each marker is looked at again.
+        let is_ascii = line.is_ascii();
+        let mut next = begins_like_ours(line).then_some(0).or_else(|| marker_at(rest, is_ascii));
         while let Some(at) = next {
             // The backslash stands behind a bracket, and before a dash.
             let bracket = rest.get(at..).and_then(|from| from.chars().next()).filter(|c| is_bracket(*c));
@@ -122,7 +124,7 @@ pub(super) fn defuse(text: &str) -> String {
             out.push_str(before);
             out.push('\\');
             rest = behind;
-            next = marker_at(rest);
+            next = marker_at(rest, is_ascii);
         }
         out.push_str(rest);
         if !tag.is_empty() {
@@ -147,11 +149,12 @@ fn begins_like_ours(line: &str) -> bool {
     }
 }
 
-/// Returns the byte at which the next marker in `text` begins, or what looks like one.
-fn marker_at(text: &str) -> Option<usize> {
+/// Returns the byte at which the next marker in `text` begins, or what looks like one. `is_ascii` may be true only if all
+/// of `text` is.
+fn marker_at(text: &str, is_ascii: bool) -> Option<usize> {
     static KNOWN: LazyLock<Looks> = LazyLock::new(|| Looks::new(&MARKERS));
     let is_marker = |at: usize| KNOWN.begin(text.get(at..).unwrap_or_default());
-    if text.is_ascii() {
+    if is_ascii {
         return memchr::memchr_iter(b'[', text.as_bytes()).find(|at| is_marker(*at));
     }
     text.char_indices().find(|(at, c)| is_bracket(*c) && is_marker(*at)).map(|(at, _)| at)
@@ -267,6 +270,35 @@ mod tests {
         assert_eq!(text("caf\u{e9} \u{202e}x\u{9b}y".as_bytes()), "caf\u{e9} xy");
         assert_eq!(text(b"line\x01\r\n"), "line\r\n");
         assert_eq!(text(b"a\xffb"), "a\u{fffd}b");
+    }
+
+    #[test]
+    fn what_is_not_utf8_is_looked_at_once() {
+        let begun = std::time::Instant::now();
+        let raw = [0xff; 1 << 20];
+        let Cleaned { text, is_utf8, .. } = cleaned(&raw);
+        assert!(text.chars().all(|c| c == '\u{fffd}') && text.chars().count() == 1 << 20 && !is_utf8);
+        // A look at all that follows for each byte takes half a minute; the bound only guards against that.
+        assert!(begun.elapsed().as_secs() < 12, "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn markers_in_a_long_line_are_found_in_one_pass() {
+        let begun = std::time::Instant::now();
+        let markers = 400_000;
+        let line = "[EVIDENCE:".repeat(markers) + "é";
+        assert_eq!(defuse(&line).len(), line.len() + markers);
+        // A look at the rest of the line for each marker takes half a minute; the bound only guards against that.
+        assert!(begun.elapsed().as_secs() < 12, "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn characters_and_escapes_are_whole_wherever_they_stand() {
+        for before in 4_090..4_100 {
+            let raw = ["x".repeat(before).as_bytes(), "漢\u{1b}[1;31m\u{1b}]0;t\u{7}é😀".as_bytes(), b"\xf0\x9f\x98!"]
+                .concat();
+            assert_eq!(text(&raw), "x".repeat(before) + "漢é😀\u{fffd}!", "{before}");
+        }
     }
 
     #[test]
