@@ -3,9 +3,11 @@
 mod disk;
 
 use std::hash::Hash;
+use std::sync::OnceLock;
 
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+use rustix::process::{getegid, geteuid, getgroups};
 
 pub use disk::{DiskCache, Key};
 
@@ -14,13 +16,25 @@ use crate::digest::digest;
 /// What is kept was made by this source: another version may have made something else of the same.
 const MADE_BY: &str = env!("SWARMLETFS_SOURCE");
 
-/// The key of what this program, and no other version of it, makes of `parts`; `what` tells kinds of entries apart.
+/// Returns the key under which `parts` are cached; `what` tells kinds of entries apart. Another version of this program
+/// and a process with other rights to read get other keys.
 pub fn key(what: &str, parts: &[&[u8]]) -> Key {
     let mut hash = blake3::Hasher::new();
-    for part in [MADE_BY.as_bytes(), what.as_bytes()].iter().chain(parts) {
+    for part in [MADE_BY.as_bytes(), reader(), what.as_bytes()].iter().chain(parts) {
         hash.update(&(part.len() as u64).to_le_bytes()).update(part);
     }
     digest(&hash)
+}
+
+/// Returns the user and the groups that this process reads files as.
+fn reader() -> &'static [u8] {
+    static READER: OnceLock<Vec<u8>> = OnceLock::new();
+    READER.get_or_init(|| {
+        let mut groups: Vec<u32> = getgroups().unwrap_or_default().into_iter().map(|group| group.as_raw()).collect();
+        groups.sort_unstable();
+        let ids = [geteuid().as_raw(), getegid().as_raw()].into_iter().chain(groups);
+        ids.flat_map(u32::to_le_bytes).collect()
+    })
 }
 
 /// A cache of at most `weight`, of about `items`, that is not divided: in one that is, what is heavier than a part would

@@ -31,7 +31,7 @@ pub use source::{Source, SourceError, looks_like_sessions, looks_like_store};
 pub use survey::{Access, FileStat, Stamp, files};
 pub use watched::Changed;
 
-use crate::cache::DiskCache;
+use crate::cache::{DiskCache, Key, key};
 use crate::error::{Error, Result};
 use crate::model::{PassedOver, Record, Skipped};
 use crate::name::{Name, RelPath};
@@ -368,10 +368,10 @@ impl Catalog {
         self.sources.iter().find_map(|source| source.index().cloned())
     }
 
-    /// What tells its stores from others.
-    pub fn describe(&self) -> String {
-        let stores: Vec<String> = self.sources.iter().map(Source::describe).collect();
-        stores.join("; ")
+    /// Returns the part of a cache key that stands for what is read of the stores.
+    pub fn scope(&self) -> Key {
+        let scopes: Vec<Key> = self.sources.iter().map(|source| source.scope().key()).collect();
+        key("scopes", &scopes.iter().map(Key::as_slice).collect::<Vec<_>>())
     }
 
     /// The folder with outputs stored out of band that belongs to a worker's store.

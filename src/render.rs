@@ -186,7 +186,7 @@ impl Renderer {
     /// A renderer for `view`.
     pub fn new(view: View, settings: Settings) -> Renderer {
         let watchdog = Watchdog::new();
-        let shelf = view.shelf().map(|(cache, whose)| Shelf::new(cache, &whose));
+        let shelf = view.shelf().map(|(cache, scope)| Shelf::new(cache, &scope));
         let fragments = Arc::new(Fragments::new(settings.patience(), shelf, watchdog.clone()));
         let index = Arc::new(Index::new(view.index()));
         let (view, grouped, catching_up) = (Arc::new(view), Arc::default(), Arc::default());

@@ -18,7 +18,7 @@ use quick_cache::sync::Cache;
 
 pub use visible::{Member, RunMembers, Visible};
 
-use crate::cache::DiskCache;
+use crate::cache::{DiskCache, Key, key};
 use crate::catalog::{self, Catalog, FileStat, Freshness, Snapshot, Source, Stamp};
 use crate::error::{Error, Result};
 use crate::model::{Output, Record, ToolCall};
@@ -71,18 +71,22 @@ impl View {
         }
     }
 
-    /// Where what was found out of its workers is kept for the next start, if anywhere, and what tells this view from others.
-    pub fn shelf(&self) -> Option<(Arc<DiskCache>, String)> {
-        self.catalog.cache().map(|cache| (cache, self.whose()))
+    /// Returns the cache for what was found out of the workers, if there is one, with the scope of this view.
+    pub fn shelf(&self) -> Option<(Arc<DiskCache>, Key)> {
+        self.catalog.cache().map(|cache| (cache, self.scope()))
     }
 
-    /// The same for the words of its workers.
-    pub fn index(&self) -> Option<(Arc<DiskCache>, String)> {
-        self.catalog.index().map(|index| (index, self.whose()))
+    /// Returns the cache for the words of the workers, if there is one, with the scope of this view.
+    pub fn index(&self) -> Option<(Arc<DiskCache>, Key)> {
+        self.catalog.index().map(|index| (index, self.scope()))
     }
 
-    fn whose(&self) -> String {
-        format!("{:?} of {}", self.filter, self.catalog.describe())
+    /// Returns the part of a cache key that stands for all that decides what this view shows.
+    fn scope(&self) -> Key {
+        let Filter { owner, run } = &self.filter;
+        let set = |filter: &Option<String>| [u8::from(filter.is_some())];
+        let text = |filter: &Option<String>| filter.clone().unwrap_or_default().into_bytes();
+        key("view", &[&self.catalog.scope(), &set(owner), &text(owner), &set(run), &text(run)])
     }
 
     /// The run that it is narrowed to.

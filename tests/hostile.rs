@@ -4,6 +4,7 @@
 //! same harness against a resolver as they are commonly written must reach the canary, or the test proves nothing.
 
 mod again;
+mod caches;
 mod claims;
 mod confined;
 mod crossings;

@@ -37,6 +37,8 @@ const SEAL: usize = 36;
 /// A folder of entries, of this user alone.
 pub struct DiskCache {
     folder: OwnedFd,
+    /// Whether results are cached however quickly they could be computed again.
+    eager: bool,
     /// None once no more is to be written.
     waiting: Option<SyncSender<Entry>>,
     /// How much waits to be written, in bytes.
@@ -71,7 +73,18 @@ impl DiskCache {
         let (folder_too, bytes_too) = (folder.try_clone()?, bytes.clone());
         let writer = Writer { folder: folder_too, waiting: bytes_too, most, written: most, warned: false };
         let writer = std::thread::Builder::new().name("cache".into()).spawn(move || writer.run(&entries))?;
-        Ok(DiskCache { folder, waiting: Some(waiting), bytes, writer: Some(writer) })
+        Ok(DiskCache { folder, eager: false, waiting: Some(waiting), bytes, writer: Some(writer) })
+    }
+
+    /// Caches results however quickly they could be computed again, so that a test needs no large store.
+    pub fn eager(mut self) -> DiskCache {
+        self.eager = true;
+        self
+    }
+
+    /// Returns the number from which on results are worth caching, where that is usually `usual`.
+    pub fn worth(&self, usual: u64) -> u64 {
+        if self.eager { usual.min(1) } else { usual }
     }
 
     /// How much the folder `path` holds, in bytes; nothing is made. Errors: as of [`DiskCache::open`].

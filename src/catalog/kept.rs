@@ -1,9 +1,9 @@
 //! What listing and metadata told of workers, kept for the next start: of a worker that has not changed since, its metadata
 //! is not read again.
 //!
-//! The workers of a store lie in several entries of the cache folder, each under a key of the program's source, of the
-//! store and of its number. Each worker is used only for the very glance that it was read under. What is in flux or
-//! flawed is not kept.
+//! The workers of a store lie in several entries of the cache folder, each under a key of the program's source, of all
+//! that decides what is read of the store ([`ReadScope`]) and of its number. Each worker is used only for the very glance
+//! that it was read under. What is in flux or flawed is not kept.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,13 +13,14 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::packed::Packed;
+use super::source::ReadScope;
 use super::{Entry, Source};
 use crate::cache::{DiskCache, Key, key};
 use crate::model::{Owner, Status, Word, Worker};
-use crate::name::RelPath;
+use crate::name::{Name, RelPath};
 
 /// For fewer that are new nothing is written.
-const FEW: usize = 256;
+const FEW: u64 = 256;
 /// So many workers are in one entry.
 const PART: usize = 16_384;
 /// The most entries of a store.
@@ -34,6 +35,8 @@ pub(super) struct Kept(HashMap<RelPath, (Key, Mutex<Option<Written<'static>>>)>)
 struct Written<'a> {
     key: Key,
     root: Cow<'a, [u8]>,
+    /// Its id where that is not the name of its folder: formats name workers by their own rules.
+    id: Option<Cow<'a, [u8]>>,
     owner: Option<Word>,
     run: Option<Word>,
     parent: Option<Word>,
@@ -48,9 +51,9 @@ impl Kept {
     /// What is kept of a store.
     pub(super) fn of(source: &Source) -> Kept {
         let Some(cache) = source.cache() else { return Kept::default() };
-        let mut kept = HashMap::new();
+        let (scope, mut kept) = (source.scope(), HashMap::new());
         for part in 0..PARTS_MAX {
-            let body = cache.get(part_key(source, part)).and_then(|part| part.body());
+            let body = cache.get(part_key(&scope, part)).and_then(|part| part.body());
             let part: Vec<Written<'static>> =
                 body.and_then(|body| postcard::from_bytes(&body).ok()).unwrap_or_default();
             // What lies behind a part that is not full is of a time when there were more.
@@ -79,8 +82,8 @@ impl Kept {
     pub(super) fn renew(&self, source: &Source, number: usize, entries: &[Arc<Entry>]) {
         let Some(cache) = source.cache() else { return };
         let own = || entries.iter().filter(|entry| entry.source == number && is_worth(entry));
-        if own().filter(|entry| !self.knows(&entry.root, entry.glanced.key)).count() >= FEW {
-            keep(cache, source, own());
+        if own().filter(|entry| !self.knows(&entry.root, entry.glanced.key)).count() as u64 >= cache.worth(FEW) {
+            keep(cache, &source.scope(), own());
         }
     }
 }
@@ -90,12 +93,12 @@ fn is_worth(entry: &Entry) -> bool {
     entry.whole && entry.flaws.is_empty() && entry.is_at_rest()
 }
 
-fn keep<'a>(cache: &DiskCache, source: &Source, mut all: impl Iterator<Item = &'a Arc<Entry>>) {
+fn keep<'a>(cache: &DiskCache, scope: &ReadScope, mut all: impl Iterator<Item = &'a Arc<Entry>>) {
     for number in 0..PARTS_MAX {
         let part: Vec<Written<'_>> = all.by_ref().take(PART).map(|entry| Written::of(entry)).collect();
         let last = part.len() < PART;
         if let Ok(body) = postcard::to_stdvec(&part) {
-            cache.put(part_key(source, number), Vec::new(), body);
+            cache.put(part_key(scope, number), Vec::new(), body);
         }
         if last {
             break;
@@ -103,16 +106,18 @@ fn keep<'a>(cache: &DiskCache, source: &Source, mut all: impl Iterator<Item = &'
     }
 }
 
-fn part_key(source: &Source, part: u32) -> Key {
-    key("workers", &[source.format().name().as_bytes(), source.describe().as_bytes(), &part.to_le_bytes()])
+fn part_key(scope: &ReadScope, part: u32) -> Key {
+    key("workers", &[&scope.key(), &part.to_le_bytes()])
 }
 
 impl<'a> Written<'a> {
     fn of(entry: &'a Entry) -> Written<'a> {
         let status = STATUS.iter().position(|status| *status == entry.status);
+        let is_folder_name = entry.root.file_name().as_ref() == Some(&entry.id.0);
         Written {
             key: entry.glanced.key,
             root: entry.root.as_bytes().into(),
+            id: (!is_folder_name).then(|| entry.id.0.as_bytes().into()),
             owner: entry.owner.clone().map(|owner| owner.0),
             run: entry.run.clone(),
             parent: entry.parent.clone(),
@@ -123,12 +128,16 @@ impl<'a> Written<'a> {
 
     /// The worker, which lies at `root`. `None` where it cannot have been written so.
     fn read(self, root: &RelPath) -> Option<Worker> {
+        let name = match self.id {
+            Some(id) => Name::new(id).ok()?,
+            None => root.file_name()?,
+        };
         let mut worker = Worker {
             owner: self.owner.map(Owner),
             run: self.run,
             parent: self.parent,
             status: *STATUS.get(usize::from(self.status))?,
-            ..Worker::named(root.file_name()?, root.clone())
+            ..Worker::named(name, root.clone())
         };
         self.rest.unpack(&mut worker)?;
         Some(worker)

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use super::watched::most_believed;
-use crate::cache::DiskCache;
+use crate::cache::{DiskCache, Key, key};
 use crate::error::{Error, Result};
 use crate::model::{PassedOver, Reason};
 use crate::name::{RelPath, printable};
-use crate::store::{Disk, Entry, File, Meta, Store, Unshared, Watch, is_local};
+use crate::store::{Disk, Entry, File, Meta, Store, Time, Unshared, Watch, is_local};
 use crate::trace::{ClaudeCode, Fit, Format, Swarmlet};
 
 /// A store and how to read it.
@@ -21,6 +21,8 @@ pub struct Source {
     pub(super) format: Box<dyn Format>,
     /// Whether hard links are known not to lead from one owner to another.
     hard_links: bool,
+    /// Whether files with several hard links are hidden: the store is read for one owner.
+    hides_links: bool,
     /// Whether nobody but this machine changes what it holds, once that was asked.
     local: OnceLock<bool>,
     /// Where the format keeps what it read.
@@ -115,7 +117,18 @@ impl Source {
     pub fn over(store: Arc<dyn Store>, outputs: Option<Arc<dyn Store>>) -> Source {
         let format = Box::new(Swarmlet::default());
         let local = OnceLock::new();
-        Source { store, outputs, no_outputs: Vec::new(), format, hard_links: false, local, cache: None, index: None }
+        let (hard_links, hides_links) = (false, false);
+        Source {
+            store,
+            outputs,
+            no_outputs: Vec::new(),
+            format,
+            hard_links,
+            hides_links,
+            local,
+            cache: None,
+            index: None,
+        }
     }
 
     /// The same store, its traces being of this format.
@@ -146,7 +159,7 @@ impl Source {
             return self;
         }
         let unshared = |store| Arc::new(Unshared::new(store)) as Arc<dyn Store>;
-        Source { store: unshared(self.store), outputs: self.outputs.map(unshared), ..self }
+        Source { store: unshared(self.store), outputs: self.outputs.map(unshared), hides_links: true, ..self }
     }
 
     /// Where things are kept for the next start.
@@ -159,9 +172,14 @@ impl Source {
         self.index.as_ref()
     }
 
-    /// What tells it from other stores.
-    pub(super) fn describe(&self) -> String {
-        format!("{}, hard links {}", self.store.describe(), self.hard_links)
+    /// Returns what decides which bytes are read of this store.
+    pub(super) fn scope(&self) -> ReadScope {
+        ReadScope {
+            format: self.format.name(),
+            store: StoreId::new(&*self.store),
+            outputs: self.outputs.as_deref().map(StoreId::new),
+            hides_links: self.hides_links,
+        }
     }
 
     /// Whether no more is to be expected of a worker.
@@ -206,6 +224,47 @@ impl Source {
     /// How its traces are read.
     pub fn format(&self) -> &dyn Format {
         &*self.format
+    }
+}
+
+/// What decides which bytes are read of a store. Results of two views may be shared only where all of it is equal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ReadScope {
+    format: &'static str,
+    store: StoreId,
+    /// The folder of outputs stored out of band.
+    outputs: Option<StoreId>,
+    hides_links: bool,
+}
+
+/// A store as the next start finds it again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct StoreId {
+    path: String,
+    /// Inode number and time of birth of its folder. Device numbers are left out: some change with every boot.
+    folder: Option<(u64, Time)>,
+}
+
+impl StoreId {
+    fn new(store: &dyn Store) -> StoreId {
+        let folder = store.identity().ok().map(|identity| (identity.ino, identity.born));
+        StoreId { path: store.describe(), folder }
+    }
+
+    fn key(&self) -> Key {
+        let (ino, born) = self.folder.unwrap_or_default();
+        let is_known = u8::from(self.folder.is_some());
+        let numbers = [&[is_known][..], &ino.to_le_bytes(), &born.secs.to_le_bytes(), &born.nanos.to_le_bytes()];
+        key("store", &[self.path.as_bytes(), &numbers.concat()])
+    }
+}
+
+impl ReadScope {
+    /// Returns the part of a cache key that stands for this scope.
+    pub(super) fn key(&self) -> Key {
+        let outputs = self.outputs.as_ref().map(StoreId::key);
+        let outputs = outputs.as_ref().map(<[u8; 16]>::as_slice).unwrap_or_default();
+        key("scope", &[self.format.as_bytes(), &self.store.key(), outputs, &[u8::from(self.hides_links)]])
     }
 }
 

@@ -17,7 +17,7 @@ use crate::model::{Outcome, Tokens};
 use crate::name::Name;
 
 /// For fewer new ones nothing is written, and not sooner than so long after the last time.
-const FEW: usize = 32;
+const FEW: u64 = 32;
 const PAUSE: Duration = Duration::from_secs(300);
 
 /// What a fragment is known by: the state of its worker's files, and what the catalog has.
@@ -49,9 +49,9 @@ struct Written {
 }
 
 impl Shelf {
-    /// That of the view that `view` describes.
-    pub(super) fn new(cache: Arc<DiskCache>, view: &str) -> Shelf {
-        Shelf { cache, key: key("fragments", &[view.as_bytes()]), fresh: Mutex::new((0, None)) }
+    /// Returns the shelf in `cache` of the view that `scope` stands for.
+    pub(super) fn new(cache: Arc<DiskCache>, scope: &Key) -> Shelf {
+        Shelf { cache, key: key("fragments", &[scope]), fresh: Mutex::new((0, None)) }
     }
 
     /// All that are kept.
@@ -65,7 +65,7 @@ impl Shelf {
     pub(super) fn is_due(&self, made: usize) -> bool {
         let mut fresh = self.fresh.lock();
         fresh.0 += made;
-        let due = fresh.0 >= FEW && fresh.1.is_none_or(|at| at.elapsed() >= PAUSE);
+        let due = fresh.0 as u64 >= self.cache.worth(FEW) && fresh.1.is_none_or(|at| at.elapsed() >= PAUSE);
         if due {
             *fresh = (0, Some(Instant::now()));
         }

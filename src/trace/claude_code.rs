@@ -160,7 +160,8 @@ impl Format for ClaudeCode {
     }
 
     fn keep_in(&mut self, cache: Arc<DiskCache>) {
-        *self = ClaudeCode::keeping(cache, WORTH_KEEPING);
+        let least = cache.worth(WORTH_KEEPING);
+        *self = ClaudeCode::keeping(cache, least);
     }
 }
 

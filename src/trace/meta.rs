@@ -17,13 +17,23 @@ pub(super) fn present(meta: Result<Meta>) -> Result<Option<Meta>> {
     Ok(found(meta)?.filter(|meta| matches!(meta.kind, Kind::File | Kind::Folder)))
 }
 
-/// Adds what tells one state of a file from another.
+/// Adds to `hash` what tells one state of a file from another, and what decides who is shown it: its kind as the view's
+/// store presents it, its links and its rights.
 pub(super) fn hash_meta(hash: &mut blake3::Hasher, meta: Option<&Meta>) {
     let Some(meta) = meta else {
         hash.update(&[0]);
         return;
     };
     hash.update(&[1]);
+    let kind = match meta.kind {
+        Kind::File => 0,
+        Kind::Folder => 1,
+        Kind::Link => 2,
+        Kind::Special => 3,
+    };
+    for number in [kind, meta.nlink, meta.mode, meta.uid, meta.gid] {
+        hash.update(&number.to_le_bytes());
+    }
     hash.update(&meta.identity.ino.to_le_bytes());
     hash.update(&meta.size.to_le_bytes());
     for time in [meta.mtime, meta.ctime] {

@@ -4,6 +4,7 @@
 
 mod growth;
 mod hostile;
+mod ids;
 mod mutants;
 mod oddities;
 mod places;

@@ -285,6 +285,36 @@ pub fn random_store(seed: u64) -> (TestStore, Filter, Vec<String>) {
     (write(&made, true, |_| true), Filter { owner, run }, ids.collect())
 }
 
+/// A random store in which some files are hard links to another worker's, and the filters of views of it: everything,
+/// two owners, an owner's run and a run.
+pub fn random_linked_store(seed: u64) -> (TestStore, [Filter; 5]) {
+    let (made, mut dice) = (make(seed), Dice::new(!seed));
+    let store = write(&made, true, |_| true);
+    for _ in 0..dice.below(6) {
+        let (from, to) = (dice.pick(&made.workers), dice.pick(&made.workers));
+        let file = dice.pick(&["metadata.json", "metadata.json", "task.txt", "result.txt", "tool_calls/001_sh.txt"]);
+        let [from, to] = [from, to].map(|worker| store.at(format!("{}/{file}", worker.folder)));
+        if from != to && from.is_file() {
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            let _ = fs::remove_file(&to);
+            fs::hard_link(from, to).unwrap();
+        }
+    }
+    let filter = |owner: Option<&str>, run: Option<&str>| Filter {
+        owner: owner.map(str::to_owned),
+        run: run.map(str::to_owned),
+    };
+    let [owner, run] = [*dice.pick(&OWNERS), *dice.pick(&RUNS)];
+    let filters = [
+        filter(None, None),
+        filter(Some(MINE), None),
+        filter(Some("B"), None),
+        filter(Some(owner), Some(run)),
+        filter(None, Some(run)),
+    ];
+    (store, filters)
+}
+
 fn tree(store: &TestStore, filter: &Filter) -> Tree {
     Tree::new(store.view(NEVER, filter.clone()), Settings::default())
 }
@@ -298,7 +328,7 @@ fn listed_workers(tree: &Tree) -> Vec<String> {
 }
 
 /// All there is to see, asked names too.
-fn everything(tree: &Tree) -> BTreeMap<Vec<u8>, Result<Seen, Error>> {
+pub fn everything(tree: &Tree) -> BTreeMap<Vec<u8>, Result<Seen, Error>> {
     let listed = see_folder(tree, "").unwrap();
     let mut all: BTreeMap<Vec<u8>, Result<Seen, Error>> = BTreeMap::new();
     let folders = listed.keys().filter(|path| path.ends_with(b"/summary") || path.as_slice() == b"summary");

@@ -93,8 +93,8 @@ pub(super) type Read<'a> = &'a dyn Fn(&Arc<Member>, &Arc<Stamp>, &(dyn Fn() -> b
 pub struct Index {
     parts: Cache<Key, Arc<Part>, Size>,
     workers: Cache<Key, Arc<Contents>>,
-    /// Where they are kept for the next start, if anywhere, and whose they are.
-    disk: Option<(Arc<DiskCache>, String)>,
+    /// Where they are kept for the next start, if anywhere, and the scope of the view.
+    disk: Option<(Arc<DiskCache>, Key)>,
     /// Whether somebody searched where there was not time for all.
     is_behind: AtomicBool,
     /// Which worker is next to be read for them, and how much of it was read before, in bytes; none once all is.
@@ -104,8 +104,8 @@ pub struct Index {
 }
 
 impl Index {
-    /// That of a view; with `disk` it outlives the process, the string tells this view from others.
-    pub fn new(disk: Option<(Arc<DiskCache>, String)>) -> Index {
+    /// Returns the index of a view. With `disk` it outlives the process; the key stands for the scope of the view.
+    pub fn new(disk: Option<(Arc<DiskCache>, Key)>) -> Index {
         Index {
             parts: undivided(PARTS, PARTS_BYTES, Size),
             workers: Cache::new(WORKERS),
@@ -122,8 +122,8 @@ impl Index {
     }
 
     fn key(&self, member: &Member, stamp: &Stamp) -> Key {
-        let whose = self.disk.as_ref().map(|(_, whose)| whose.as_str()).unwrap_or_default();
-        key("words of", &[whose.as_bytes(), member.name.as_bytes(), &stamp.version])
+        let scope = self.disk.as_ref().map(|(_, scope)| *scope).unwrap_or_default();
+        key("words of", &[&scope, member.name.as_bytes(), &stamp.version])
     }
 
     /// Reads a worker's words in the state `stamp` while `go_on` returns true.

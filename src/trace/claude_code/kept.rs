@@ -12,7 +12,7 @@ use super::facts::Facts;
 use super::transcripts::{Known, Mark};
 use crate::cache::{DiskCache, Key, key};
 use crate::name::{Name, RelPath};
-use crate::store::{Identity, Meta, Time};
+use crate::store::{Identity, Kind, Meta, Time};
 
 /// Where it is kept, and of which transcripts.
 pub(super) struct Kept {
@@ -91,9 +91,9 @@ impl Kept {
         read
     }
 
-    /// None for what is too small to be kept.
+    /// Returns `None` for a transcript that is too small to be kept, or that this view may not open.
     fn key(&self, path: &RelPath, mark: Mark) -> Option<Key> {
-        let meta = Some(mark.meta()).filter(|meta| meta.size >= self.least)?;
+        let meta = Some(mark.meta()).filter(|meta| meta.kind == Kind::File && meta.size >= self.least)?;
         let ino = meta.identity.ino.to_le_bytes();
         Some(key("transcript", &[path.as_bytes(), &ino]))
     }

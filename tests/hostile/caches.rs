@@ -1,0 +1,140 @@
+//! R38: what a view shows is the same whatever its cache folder holds.
+//!
+//! The cache folder belongs to a user and is shared by all views that the user mounts. Each random store is read by
+//! several views without a cache, with an empty one, with one that the other views filled, and with one that the same
+//! view filled.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use swarmletfs::cache::DiskCache;
+use swarmletfs::catalog::{Freshness, Source};
+use swarmletfs::error::Error;
+use swarmletfs::tree::{Settings, Tree};
+use swarmletfs::view::{Filter, View};
+
+use super::views::{everything, random_linked_store};
+use super::{CANARY, holds_canary};
+use crate::support::seen::names;
+use crate::support::{Seen, TestStore, dose, see};
+
+/// How many random stores are tried, in two tests of half of them.
+const STORES: usize = 200;
+/// How many views of each store are compared, in turn out of six.
+const EACH: usize = 4;
+/// How many stores exist at a time.
+const BATCH: usize = 50;
+/// Nothing changes here, so nothing need be looked at again.
+const NEVER: Duration = Duration::from_secs(3_600);
+
+/// How a store is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Reading {
+    filter: Filter,
+    admits_hard_links: bool,
+}
+
+impl Reading {
+    /// Opens the tree, with the caches in a folder if there is one. They are written when the tree is dropped.
+    fn tree(&self, store: &TestStore, caches: Option<&Path>) -> Tree {
+        let mut source = Source::open(&store.path()).unwrap();
+        if let Some(folder) = caches {
+            let cache = |name: &str| Arc::new(DiskCache::open(&folder.join(name), 1 << 30).unwrap().eager());
+            source = source.keeping_in(cache("cache")).indexed_in(cache("index"));
+        }
+        if self.admits_hard_links {
+            source = source.admitting_hard_links();
+        }
+        let fresh = Freshness { unfinished: NEVER, finished: NEVER };
+        // However slow the machine is, no file is made of a part only.
+        let settings = Settings { deadline: NEVER, ..Settings::default() };
+        Tree::new(View::over(vec![source], fresh, self.filter.clone()).unwrap(), settings)
+    }
+
+    fn everything(&self, store: &TestStore, caches: Option<&Path>) -> BTreeMap<Vec<u8>, Result<Seen, Error>> {
+        everything(&self.tree(store, caches))
+    }
+}
+
+/// Returns a file's text, or whatever else is there.
+fn shown(seen: Option<&Result<Seen, Error>>) -> String {
+    match seen {
+        Some(Ok(Seen::File { attr, mtime, bytes })) => {
+            format!("{attr:?} {mtime:?}\n{}", String::from_utf8_lossy(bytes))
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+/// Compares all readings of one random store. Returns whether anything was cached.
+fn compare(seed: usize, store: &TestStore, filters: &[Filter]) -> bool {
+    let reading = |filter: &Filter| Reading { filter: filter.clone(), admits_hard_links: false };
+    let mut readings: Vec<Reading> = filters.iter().map(reading).collect();
+    readings.push(Reading { admits_hard_links: true, ..reading(&filters[1]) });
+    // Another one comes first and finds the cache empty, and another one last, when all others have filled it.
+    let count = readings.len();
+    readings.rotate_left(seed % count);
+    readings.truncate(EACH);
+    let plain: Vec<_> = readings.iter().map(|reading| reading.everything(store, None)).collect();
+    let caches = tempfile::tempdir().unwrap();
+    for turn in ["filled by those before", "filled by all"] {
+        for (reading, plain) in readings.iter().zip(&plain) {
+            let seen = reading.everything(store, Some(caches.path()));
+            for path in seen.keys().chain(plain.keys()).collect::<BTreeSet<_>>() {
+                let (seen, plain) = (seen.get(path), plain.get(path));
+                assert!(
+                    seen == plain,
+                    "store {seed}, {reading:?}, {turn}, {}:\n{}\nwithout a cache {}",
+                    path.escape_ascii(),
+                    shown(seen),
+                    shown(plain)
+                );
+            }
+        }
+    }
+    ["cache", "index"].iter().all(|name| fs::read_dir(caches.path().join(name)).unwrap().next().is_some())
+}
+
+fn compare_all(seeds: impl Iterator<Item = usize>) {
+    let seeds: Vec<usize> = seeds.collect();
+    for batch in seeds.chunks(BATCH) {
+        let stores: Vec<_> = batch.iter().map(|seed| (*seed, random_linked_store(*seed as u64))).collect();
+        stores.last().unwrap().1.0.rest();
+        // The control: views without a worker leave nothing in the cache, and few stores are seen by such views alone.
+        let cached = stores.iter().filter(|(seed, (store, filters))| compare(*seed, store, filters)).count();
+        assert!(2 * cached > stores.len(), "only {cached} of {} stores left anything in the cache", stores.len());
+    }
+}
+
+#[test]
+fn a_view_shows_the_same_whatever_its_cache_holds() {
+    compare_all((0..dose(STORES)).step_by(2));
+}
+
+#[test]
+fn a_view_shows_the_same_whatever_its_cache_holds_odd_seeds() {
+    compare_all((1..dose(STORES)).step_by(2));
+}
+
+/// The victim's metadata as the thief's, by a hard link: the view of everything reads it, the thief's must not.
+#[test]
+fn a_cache_that_a_view_of_everything_filled_shows_an_owner_nothing_of_another() {
+    let store = TestStore::new();
+    store.worker("thief", json!({"owner_id": "A"}));
+    let secret = store.worker("victim", json!({"owner_id": "A", "task": CANARY})).at("workers/victim/metadata.json");
+    fs::create_dir(store.at("workers/stolen")).unwrap();
+    fs::hard_link(secret, store.at("workers/stolen/metadata.json")).unwrap();
+    store.rest();
+    let caches = tempfile::tempdir().unwrap();
+    let whole = Reading { filter: Filter::default(), admits_hard_links: false };
+    let seen = whole.everything(&store, Some(caches.path()));
+    assert!(holds_canary(seen[&b"workers/stolen/index.json"[..]].as_ref().unwrap().bytes()), "the control");
+    let owner = Reading { filter: Filter { owner: Some("A".into()), run: None }, ..whole };
+    let tree = owner.tree(&store, Some(caches.path()));
+    assert_eq!(names(&tree, "workers").unwrap(), [&b"index.json"[..], b"thief"]);
+    assert!(!holds_canary(see(&tree, "index.json").unwrap().bytes()));
+}
