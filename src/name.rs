@@ -18,6 +18,8 @@ pub const NAME_MAX: usize = 2_000;
 
 /// The longest file name in bytes that is made out of a string found inside a trace.
 const MADE_NAME_MAX: usize = 200;
+/// The end of a name that was cut: `~` and so many digits of a hash.
+const HASH_DIGITS: usize = 16;
 
 /// One component of a path: not empty, not `.` or `..`, without `/` and NUL, at most [`NAME_MAX`] bytes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -208,7 +210,8 @@ pub(crate) fn breaks_a_line(c: char) -> bool {
 
 /// A file name for a string found inside a trace (a run id, a tool's name), which is hostile input: `/`, `%`,
 /// control and invisible characters, a leading `.` and every name in `reserved` are written `%XX`; what is
-/// longer than 200 bytes is cut and ends in a hash of the whole. Different strings get different names.
+/// longer than 200 bytes is cut and ends in `~` and a hash of the whole. Where a text ends so by itself, its `~` is
+/// written `%7E`. Different strings get different names.
 pub fn to_file_name(text: &str, reserved: &[&str]) -> Name {
     let mut out = String::with_capacity(text.len());
     for (i, c) in text.chars().enumerate() {
@@ -225,17 +228,29 @@ pub fn to_file_name(text: &str, reserved: &[&str]) -> Name {
         // A bare `%` is never written otherwise.
         out.push('%');
     }
+    if let Some(tilde) = hash_suffix(&out) {
+        out.replace_range(tilde..=tilde, "%7E");
+    }
     if out.len() > MADE_NAME_MAX {
         let hash = blake3::hash(text.as_bytes()).to_hex();
-        out.truncate(out.floor_char_boundary(MADE_NAME_MAX - 17));
+        out.truncate(out.floor_char_boundary(MADE_NAME_MAX - 1 - HASH_DIGITS));
         out.push('~');
-        out.extend(hash.chars().take(16));
+        out.extend(hash.chars().take(HASH_DIGITS));
     }
     Name(out.into_bytes().into())
 }
 
+/// Returns where the `~` stands if `name` ends like one that was cut.
+fn hash_suffix(name: &str) -> Option<usize> {
+    let (tilde, digits) = (name.rfind('~')?, name.rsplit('~').next()?);
+    let is_hash = digits.len() == HASH_DIGITS && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    is_hash.then_some(tilde)
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -343,6 +358,32 @@ mod tests {
         }
     }
 
+    /// Texts that are close to what names are made of.
+    fn texts() -> impl Strategy<Value = String> {
+        let long = (0..3_usize, 170..210_usize).prop_map(|(kind, length)| ["x", "é", "/"][kind].repeat(length));
+        let end = proptest::string::string_regex("[%/~.a-f0-9\u{202e}é]{0,4}(~[0-9a-f]{15,17})?").unwrap();
+        let start = prop_oneof![Just(String::new()), Just("latest".to_owned()), long];
+        (start, end).prop_map(|(start, end)| start + &end)
+    }
+
+    proptest! {
+        #[test]
+        fn different_texts_have_different_names(texts in proptest::collection::vec(texts(), 1..8)) {
+            let (mut seen, mut texts) = (std::collections::HashMap::new(), texts);
+            for _ in 0..3 {
+                let names: Vec<Name> = texts.iter().map(|text| to_file_name(text, &["latest"])).collect();
+                for (text, name) in texts.iter().zip(&names) {
+                    prop_assert!(Name::new(name.as_bytes()).is_ok() && name.as_bytes().len() <= MADE_NAME_MAX);
+                    let other = seen.insert(name.clone(), text.clone());
+                    prop_assert!(other.as_ref().is_none_or(|other| other == text), "{name:?}: {text:?} and {other:?}");
+                }
+                // The name of one value may be another value, and so may a part of it.
+                texts.extend(names.iter().map(|name| name.to_text().into_owned()));
+                texts.extend(names.iter().map(|name| name.to_text().chars().skip(1).collect()));
+            }
+        }
+    }
+
     #[test]
     fn made_names_are_written_otherwise_only_where_they_must() {
         let longest = "x".repeat(MADE_NAME_MAX);
@@ -357,6 +398,9 @@ mod tests {
             ("latest", "%6Catest"),
             ("later", "later"),
             (&longest, &longest),
+            ("run~0123456789abcdef", "run%7E0123456789abcdef"),
+            ("run~0123456789abcde", "run~0123456789abcde"),
+            ("run~0123456789ABCDEF", "run~0123456789ABCDEF"),
         ] {
             assert_eq!(to_file_name(text, &["latest"]).to_text(), made);
         }

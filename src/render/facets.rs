@@ -285,13 +285,23 @@ impl Renderer {
         }
         let is_named =
             |text: &str| decoded.as_deref() == Some(text) || facet.file_name(&Value::Said(text.into())) == *name;
-        let always = facet.always().iter().find(|text| is_named(text)).map(|text| Value::Said((*text).into()));
-        always.or_else(|| {
-            self.seen(&Selection::default(), Some(facet)).into_iter().find_map(|(member, fragment)| {
-                let mut values = facet.of(&member.entry, fragment.as_deref()).into_iter();
-                values.find(|value| is_named(value)).map(|value| Value::Said(value.into()))
-            })
-        })
+        if let Some(text) = facet.always().iter().find(|text| is_named(text)) {
+            return Some(Value::Said((*text).into()));
+        }
+        let mut decoded_alone = None;
+        for (member, fragment) in self.seen(&Selection::default(), Some(facet)) {
+            for text in facet.of(&member.entry, fragment.as_deref()) {
+                let value = Value::Said(text.as_ref().into());
+                // The value that is listed under the name comes before one that the name spells in another way.
+                if facet.file_name(&value) == *name {
+                    return Some(value);
+                }
+                if decoded.as_deref() == Some(&*text) {
+                    decoded_alone = Some(value);
+                }
+            }
+        }
+        decoded_alone
     }
 
     /// The newest change of the workers of a selection. Of very many it is what listing tells: all that are unfinished would

@@ -24,12 +24,13 @@ pub(super) fn string(value: Option<&Value>) -> Option<String> {
 
 /// A word of hostile length is cut and ends in a hash of the whole, so that different ones stay different.
 pub(super) fn short_word(word: String) -> String {
-    if word.len() <= WORD_MAX { word } else { shortened(&word, WORD_MAX) }
+    shortened(&word, WORD_MAX)
 }
 
-/// The same of any text, at most `max` bytes of it.
+/// Returns at most `max` bytes of `text`. What is longer is cut and ends in a hash of the whole, and so does what only
+/// looks like that: different texts stay different.
 pub(super) fn shortened(text: &str, max: usize) -> String {
-    if text.len() <= max {
+    if text.len() <= max && !looks_shortened(text, max) {
         return text.to_owned();
     }
     let hash = blake3::hash(text.as_bytes()).to_hex();
@@ -37,10 +38,18 @@ pub(super) fn shortened(text: &str, max: usize) -> String {
     text.get(..end).unwrap_or_default().to_owned() + &hash
 }
 
+/// Returns true if a text that was cut to `max` bytes could be this one.
+fn looks_shortened(text: &str, max: usize) -> bool {
+    let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    // The cut is at a character, of which the longest has four bytes.
+    let could_be = text.len() + 3 >= max;
+    could_be && text.as_bytes().last_chunk::<{ 2 * blake3::OUT_LEN }>().is_some_and(|end| end.iter().all(is_hex))
+}
+
 /// A list of strings or numbers as text; what is neither is left out.
 pub(super) fn strings(value: Option<&Value>) -> Vec<String> {
     let list = value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    list.iter().filter_map(|item| string(Some(item))).map(|tag| cut(tag, TAG_MAX)).take(TAGS_MAX).collect()
+    list.iter().filter_map(|item| string(Some(item))).map(|tag| shortened(&tag, TAG_MAX)).take(TAGS_MAX).collect()
 }
 
 /// The words that are known for a status.
@@ -83,6 +92,23 @@ pub(super) fn cut(mut text: String, max: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_that_are_shortened_stay_different() {
+        let whole = ["x".repeat(300), "é".repeat(150), format!("x{}", "é".repeat(150)), "x".repeat(200)];
+        let (mut seen, mut texts) = (std::collections::HashMap::new(), whole.to_vec());
+        for _ in 0..3 {
+            let short: Vec<String> = texts.iter().map(|text| shortened(text, TAG_MAX)).collect();
+            for (text, short) in texts.iter().zip(&short) {
+                assert!(short.len() <= TAG_MAX);
+                let other = seen.insert(short.clone(), text.clone());
+                assert!(other.is_none_or(|other| other == *text), "{short} is of two texts");
+            }
+            // What was made of a text is a text that somebody else may write.
+            texts.extend(short);
+        }
+        assert_eq!(shortened(&"x".repeat(200), TAG_MAX), "x".repeat(200));
+    }
 
     #[test]
     fn all_forms_of_time_are_read() {

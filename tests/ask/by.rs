@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::error::{Error, Result};
-use swarmletfs::name::RelPath;
+use swarmletfs::name::{RelPath, to_file_name};
 use swarmletfs::render::DEADLINE;
 use swarmletfs::store::{Disk, File, Memory, Store};
 use swarmletfs::tree::{Links, ROOT, Settings, Tree};
@@ -153,6 +153,34 @@ fn odd_values_have_names_that_lead_to_them() {
         ("%252F", "w10"),
     ] {
         assert_eq!(names(&tree, &format!("by/type/{asked}")), [worker], "{asked}");
+    }
+}
+
+#[test]
+fn no_value_has_the_name_of_another() {
+    let long = "x".repeat(300);
+    let name_of_long = to_file_name(&long, &[]).to_text().into_owned();
+    let name_of_that = to_file_name(&name_of_long, &[]).to_text().into_owned();
+    let values = [long, name_of_long, name_of_that];
+    let store = TestStore::new();
+    for (number, value) in values.iter().enumerate() {
+        let more = json!({"run_id": value, "job_id": value, "task_type": value});
+        store.worker(&format!("w{number}"), more);
+    }
+    // The tool without a name has the name `%`, which another tool is called.
+    store.call("w0", 1, "", "fine").call("w1", 1, "%", "fine").call("w2", 1, "%25", "fine");
+    let tree = store.tree();
+    for folder in ["by/run", "by/job", "by/type", "by/tool", "runs"] {
+        let values: Vec<String> = names(&tree, folder).into_iter().filter(|name| name != "latest").collect();
+        assert_eq!(values.len(), 3, "{folder}: {values:?}");
+        let inside = if folder == "runs" { "/workers" } else { "" };
+        let workers = |value: &String| names(&tree, &format!("{folder}/{value}{inside}"));
+        let mut met: Vec<String> = values.iter().flat_map(workers).collect();
+        met.sort();
+        assert_eq!(met, ["w0", "w1", "w2"], "{folder}: {values:?}");
+    }
+    for (tool, worker) in [("%", "w0"), ("%25", "w1"), ("%2525", "w2")] {
+        assert_eq!(names(&tree, &format!("by/tool/{tool}")), [worker], "{tool}");
     }
 }
 

@@ -117,7 +117,7 @@ fn worker(folder: &Folder, path: &RelPath, facts: &Facts, first: &Chain, last: &
         .branch
         .iter()
         .filter(|branch| !branch.is_empty())
-        .map(|branch| cut(branch.clone(), WORD_MAX).into())
+        .map(|branch| shortened(branch, WORD_MAX).into())
         .collect();
     worker.task = first.task().map(|said| cut(said.head.trim().to_owned(), TASK_MAX)).unwrap_or_default();
     worker.model = last.model.as_deref().or(first.model.as_deref()).map(Word::from);
