@@ -27,7 +27,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 
 pub use entry::Entry;
-pub use source::{Source, SourceError, looks_like_sessions, looks_like_store};
+pub use source::{Source, SourceError, is_own_mount, looks_like_sessions, looks_like_store};
 pub use survey::{Access, FileStat, Stamp, files};
 pub use watched::Changed;
 

@@ -17,7 +17,7 @@ use std::io::{self, Read};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
-pub use disk::{Disk, identity_of};
+pub use disk::{Disk, MOUNT_TYPE, identity_of};
 pub use memory::Memory;
 pub use unshared::Unshared;
 pub use watch::{Event, Told, Watch, WatchId, is_local};

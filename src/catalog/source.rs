@@ -42,6 +42,9 @@ pub enum SourceError {
         /// What the system said.
         error: Error,
     },
+    /// It lies in a mount of this program.
+    #[error("cannot use {} as a store: it is a swarmletfs mount; give the store behind it", shown(.0))]
+    OwnMount(PathBuf),
     /// It holds one worker's files.
     #[error("{} is one worker, not a store of workers; give the folder that holds it: {}", shown(.0), shown(.0.parent().unwrap_or(.0)))]
     OneWorker(PathBuf),
@@ -85,6 +88,9 @@ impl Source {
     pub fn open(path: &Path) -> Result<Source, SourceError> {
         let failed = |error| SourceError::Open { path: path.to_path_buf(), error };
         let store = Disk::open(path).map_err(failed)?;
+        if store.is_in_own_mount() {
+            return Err(SourceError::OwnMount(path.to_path_buf()));
+        }
         let mut chosen = None;
         for format in formats() {
             match format.fit(&store).map_err(failed)? {
@@ -273,6 +279,11 @@ fn formats() -> [Box<dyn Format>; 2] {
     [Box::new(Swarmlet::default()), Box::new(ClaudeCode::default())]
 }
 
+/// Returns true if `path` is or lies in a mount of this program, which is never used as a store.
+pub fn is_own_mount(path: &Path) -> bool {
+    Disk::open(path).is_ok_and(|store| store.is_in_own_mount())
+}
+
 /// Whether `path` is surely a store: it holds at least one worker. Used where nobody named it.
 pub fn looks_like_store(path: &Path) -> bool {
     holds_workers(path, &Swarmlet::default())
@@ -284,7 +295,7 @@ pub fn looks_like_sessions(path: &Path) -> bool {
 }
 
 fn holds_workers(path: &Path, format: &dyn Format) -> bool {
-    Disk::open(path).is_ok_and(|store| matches!(format.fit(&store), Ok(Fit::Workers)))
+    Disk::open(path).is_ok_and(|store| !store.is_in_own_mount() && matches!(format.fit(&store), Ok(Fit::Workers)))
 }
 
 /// Stands where no store is: holds nothing.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::refusal::Refusal;
 use super::say::shown;
-use crate::catalog::looks_like_sessions;
+use crate::catalog::{is_own_mount, looks_like_sessions};
 
 /// The variable that names a store.
 const VARIABLE: &str = "SWARMLET_DATA_PATH";
@@ -42,6 +42,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) sessions: Option<PathBuf>,
     /// Whether a folder looks like a store.
     pub(super) is_store: &'a dyn Fn(&Path) -> bool,
+    /// Returns true for a folder in a mount of this program, which is no store.
+    pub(super) is_own_mount: &'a dyn Fn(&Path) -> bool,
     /// Whether a folder holds sessions.
     pub(super) has_sessions: &'a dyn Fn(&Path) -> bool,
 }
@@ -49,9 +51,9 @@ pub(super) struct Surroundings<'a> {
 impl<'a> Surroundings<'a> {
     /// This machine, seen from the folder `current`.
     pub(super) fn here(current: &'a Path, is_store: &'a dyn Fn(&Path) -> bool) -> Surroundings<'a> {
-        let has_sessions = &looks_like_sessions;
+        let (has_sessions, is_own_mount) = (&looks_like_sessions, &is_own_mount);
         let (variable, sessions) = (std::env::var_os(VARIABLE), sessions());
-        Surroundings { variable, current, known: KNOWN_PLACES, sessions, is_store, has_sessions }
+        Surroundings { variable, current, known: KNOWN_PLACES, sessions, is_store, is_own_mount, has_sessions }
     }
 }
 
@@ -67,9 +69,11 @@ pub(super) fn choose(options: &[PathBuf], operands: &[PathBuf], around: &Surroun
     if let Some(value) = around.variable.as_deref().filter(|value| !value.is_empty()) {
         return Ok(Chosen { stores: vec![absolute(Path::new(value))], why: format!("named by ${VARIABLE}") });
     }
+    let passed_over = passed_over(around);
+    let because = |why: &str| format!("{why}{passed_over}");
     if let Some(store) = nearest(around) {
         let why = if store == around.current { "the current folder" } else { "the current folder is inside of it" };
-        return Ok(Chosen { stores: vec![store], why: why.into() });
+        return Ok(Chosen { stores: vec![store], why: because(why) });
     }
     let mut found: Vec<PathBuf> = Vec::new();
     for place in around.known.iter().map(PathBuf::from) {
@@ -78,13 +82,13 @@ pub(super) fn choose(options: &[PathBuf], operands: &[PathBuf], around: &Surroun
         }
     }
     match found.as_slice() {
-        [store] => Ok(Chosen { stores: vec![store.clone()], why: "a known place".into() }),
+        [store] => Ok(Chosen { stores: vec![store.clone()], why: because("a known place") }),
         [] => match around.sessions.as_ref().filter(|folder| (around.has_sessions)(folder)) {
             Some(sessions) => {
                 let why = "Claude Code's sessions, since there is no other store";
-                Ok(Chosen { stores: vec![sessions.clone()], why: why.into() })
+                Ok(Chosen { stores: vec![sessions.clone()], why: because(why) })
             }
-            None => Err(none(around)),
+            None => Err(none(around, &passed_over)),
         },
         several => Err(Refusal::new(
             format!(
@@ -96,12 +100,27 @@ pub(super) fn choose(options: &[PathBuf], operands: &[PathBuf], around: &Surroun
     }
 }
 
-fn none(around: &Surroundings<'_>) -> Refusal {
+/// Returns a part of a sentence that names the mounts of this program where a store was looked for; empty if there is
+/// none.
+fn passed_over(around: &Surroundings<'_>) -> String {
+    // The current folder and all above it up to the root of the mount lie in one.
+    let inside = around.current.ancestors().take_while(|folder| (around.is_own_mount)(folder)).last();
+    let known = around.known.iter().map(Path::new).filter(|place| (around.is_own_mount)(place));
+    let mut mounts: Vec<String> = inside.into_iter().chain(known).map(shown).collect();
+    mounts.dedup();
+    match mounts.as_slice() {
+        [] => String::new(),
+        [mount] => format!("; {mount} is passed over: it is a swarmletfs mount"),
+        several => format!("; {} are passed over: they are swarmletfs mounts", several.join(" and ")),
+    }
+}
+
+fn none(around: &Surroundings<'_>, passed_over: &str) -> Refusal {
     let sessions = around.sessions.as_ref().map(|folder| format!("; {} holds no sessions", shown(folder)));
     Refusal::new(
         format!(
             "no store was found (${VARIABLE} is not set, no folder from {} upwards is a store, and neither is any of \
-             {}{})",
+             {}{}{passed_over})",
             shown(around.current),
             around.known.join(", "),
             sessions.unwrap_or_default(),
@@ -146,6 +165,7 @@ mod tests {
             known: PLACES,
             sessions: Some("/home/.claude".into()),
             is_store: &is_store,
+            is_own_mount: &|path| path.starts_with("/mnt/swarm"),
             has_sessions: &is_store,
         };
         choose(&options, operand.map(PathBuf::from).as_slice(), &around)
@@ -175,6 +195,26 @@ mod tests {
         assert_eq!(chosen(&[], None, "", "/s/workers", &["/s/workers"]), one("/s/workers"));
         assert_eq!(chosen(&[], None, "", "/", &["/k/one", "/k/one/workers"]), one("/k/one"));
         assert_eq!(chosen(&[], None, "", "/", &["/k/one/workers"]), one("/k/one/workers"));
+    }
+
+    #[test]
+    fn a_mount_of_this_program_is_passed_over_and_named() {
+        let is_store = |path: &Path| path == Path::new("/k/two");
+        let around = |current| Surroundings {
+            variable: None,
+            current: Path::new(current),
+            known: PLACES,
+            sessions: None,
+            is_store: &is_store,
+            is_own_mount: &|path| path.starts_with("/mnt/swarm") || path == Path::new("/k/one"),
+            has_sessions: &|_| false,
+        };
+        let chosen = choose(&[], &[], &around("/mnt/swarm/workers/w")).unwrap();
+        let why = "a known place; /mnt/swarm and /k/one are passed over: they are swarmletfs mounts";
+        assert_eq!(chosen, Chosen { stores: vec!["/k/two".into()], why: why.into() });
+        let nowhere = Surroundings { known: &[], ..around("/mnt/swarm/workers") };
+        let none = choose(&[], &[], &nowhere).unwrap_err().to_string();
+        assert!(none.contains("/mnt/swarm is passed over: it is a swarmletfs mount"), "{none}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// The file system type that mounts of ours have.
-pub(super) const OUR_TYPE: &str = "fuse.swarmletfs";
+pub(super) const OUR_TYPE: &str = crate::store::MOUNT_TYPE;
 
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]

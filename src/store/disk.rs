@@ -12,6 +12,9 @@ use super::{Entry, File, Identity, Kind, Meta, Store, Time, acl, beneath};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath, printable};
 
+/// The file system type of a mount of this program.
+pub const MOUNT_TYPE: &str = "fuse.swarmletfs";
+
 /// A folder on disk. Its root is opened once; what later takes the folder's place under the same path is not seen.
 #[derive(Debug)]
 pub struct Disk {
@@ -43,6 +46,14 @@ impl Disk {
         let root = rustix::fs::open(path, OFlags::RDONLY | flags, Mode::empty())?;
         let stat = beneath::statx(root.as_fd())?;
         Ok(Disk::over(root, &stat, path.to_path_buf(), flags))
+    }
+
+    /// Returns true if the folder lies in a mount of this program. Without /proc that is not known, and false.
+    pub fn is_in_own_mount(&self) -> bool {
+        let device = self.identity.dev;
+        let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+        let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+        mounts.split(|byte| *byte == b'\n').any(|mount| is_own_mount(mount, device.as_bytes()))
     }
 
     fn over(root: OwnedFd, stat: &Statx, path: PathBuf, flags: OFlags) -> Disk {
@@ -145,6 +156,14 @@ impl File for OpenFile {
     fn glimpse(&self) -> Result<Meta> {
         beneath::statx(self.0.as_fd()).map(|stat| told(&stat))
     }
+}
+
+/// Returns true if a line of the kernel's table of mounts is about `device` and its type is [`MOUNT_TYPE`]. A line is
+/// `id parent device root point options optional… - type source superoptions`.
+fn is_own_mount(mount: &[u8], device: &[u8]) -> bool {
+    let mut fields = mount.split(|byte| *byte == b' ');
+    let is_of_device = fields.nth(2) == Some(device);
+    is_of_device && fields.skip_while(|field| *field != b"-").nth(1) == Some(MOUNT_TYPE.as_bytes())
 }
 
 fn meta(fd: BorrowedFd<'_>, held: Held) -> Result<Meta> {

@@ -37,6 +37,33 @@ fn a_mountpoint_inside_the_store_is_refused() {
 }
 
 #[test]
+fn a_mount_of_ours_is_no_store() {
+    needs_fuse!();
+    let (store, yard) = (small_store(), Yard::new());
+    let (first, second) = (yard.folder("mnt"), yard.folder("second"));
+    mount(&store.path(), &first, &[]).fine();
+    let refusal = "a swarmletfs mount; give the store behind it";
+    for folder in [first.clone(), first.join("workers"), first.join("workers/w1"), first.join("grep")] {
+        let refusal = format!("cannot use {} as a store: it is {refusal}", shown(&folder));
+        mount(&folder, &second, &[]).refused(1, &[&refusal]);
+        check_nothing_serves(&second);
+        let mut command = typed(["ls", "--store"]);
+        command.arg(&folder);
+        assert!(run(command).err.contains(&refusal));
+    }
+    // Where nobody names a store, it is passed over, and that is said.
+    let mut command = typed(["ls"]);
+    command.current_dir(first.join("workers"));
+    let done = run(command);
+    assert!(!done.out.contains("compare"), "{done:#?}");
+    assert!(done.err.contains(&format!("{} is passed over: it is a swarmletfs mount", shown(&first))), "{done:#?}");
+    umount(&first, &[]).fine();
+    // The control.
+    mount(&store.path(), &second, &[]).fine();
+    umount(&second, &[]).fine();
+}
+
+#[test]
 fn the_store_itself_is_no_mountpoint() {
     needs_fuse!();
     let store = small_store();

@@ -16,7 +16,7 @@ use super::changes;
 use super::finding::Finding;
 use super::transcripts::Transcripts;
 use super::workers::Workers;
-use crate::catalog::{Freshness, Source, SourceError, looks_like_store};
+use crate::catalog::{Freshness, Source, SourceError, is_own_mount, looks_like_store};
 use crate::cli::refusal::Refusal;
 use crate::cli::say::{shown, typed, without_controls};
 use crate::cli::{DoctorArgs, discover, mountpoint, probe};
@@ -142,7 +142,9 @@ fn choose(arguments: &DoctorArgs) -> Result<discover::Chosen, Refusal> {
         .map_err(|_| Refusal::new("the current folder is gone", "change to another one with `cd`"))?;
     // A folder that does not answer is no store that could be taken.
     let is_store = |path: &Path| probe::alive(path).is_ok() && looks_like_store(path);
-    let around = discover::Surroundings::here(&current, &is_store);
+    let is_own_mount = |path: &Path| probe::alive(path).is_ok() && is_own_mount(path);
+    let around =
+        discover::Surroundings { is_own_mount: &is_own_mount, ..discover::Surroundings::here(&current, &is_store) };
     if arguments.stores.is_empty() {
         return discover::choose(&[], &arguments.paths, &around);
     }
@@ -161,6 +163,7 @@ fn refusal(error: &SourceError) -> Refusal {
             let whole = path.parent().unwrap_or(path);
             format!("`swarmletfs doctor {}` looks at the folder that holds it", typed(whole))
         }
+        SourceError::OwnMount(_) => "`swarmletfs doctor STORE` looks at the store behind it".into(),
         SourceError::Open { path, .. } => format!("`ls -ld {}` tells what is there and who may read it", typed(path)),
         SourceError::NoWorkers { path, passed } => {
             let first = |reason| passed.of(reason).first.into_keys().next();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{Alone, finding, findings};
 use crate::cli::printing::{check_lines, hostile_names};
 use crate::cli::program::{
-    Bound, LIMIT, Yard, as_nobody, ended, in_foreground, mount, open_up, run, small_store, typed,
+    Bound, LIMIT, Yard, as_nobody, ended, in_foreground, mount, open_up, run, small_store, typed, umount,
 };
 use crate::needs_fuse;
 use crate::support::TestStore;
@@ -26,6 +26,19 @@ fn shown(path: &Path) -> &str {
 fn several(count: u64, names: &[&str]) -> Value {
     let examples: Vec<Value> = names.iter().map(|name| json!({"name": name, "why": null})).collect();
     json!({"count": count, "examples": examples})
+}
+
+#[test]
+fn a_mount_of_ours_that_is_named_as_a_store_is_a_problem() {
+    needs_fuse!();
+    let (store, yard) = (small_store(), Yard::new());
+    let point = yard.folder("mnt");
+    mount(&store.path(), &point, &[]).fine();
+    let keep = yard.path();
+    if let Some(told) = Alone::new(&keep).json(&[&point]) {
+        finding(&told, "open", "problem", &["it is a swarmletfs mount; give the store behind it"]);
+    }
+    umount(&point, &[]).fine();
 }
 
 #[test]
