@@ -353,6 +353,8 @@ pub struct Trace {
     pub truncated: Vec<RelPath>,
     /// What of a transcript could not be shown anywhere else.
     pub unused: Unused,
+    /// Folders in which the worker's layout keeps its own files, whether or not they exist.
+    pub own_folders: &'static [&'static str],
 }
 
 /// Tokens, as the source counts them.

@@ -35,6 +35,7 @@ pub mod since;
 mod stamps;
 mod summary;
 mod text;
+mod times;
 mod tokens;
 pub mod until;
 

@@ -15,6 +15,7 @@ mod value;
 
 pub use claude_code::ClaudeCode;
 pub use swarmlet::Swarmlet;
+pub(crate) use swarmlet::python_texts;
 
 use std::sync::Arc;
 

@@ -1,7 +1,9 @@
 //! evidence.txt under hostile input, read back by its own frame: bounds, frame, omissions, order, fairness.
 
 mod bounds;
+mod causes;
 mod fair;
+mod first;
 mod frame;
 mod loose;
 mod omissions;

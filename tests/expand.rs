@@ -221,3 +221,24 @@ proptest! {
         prop_assert_eq!(told.expanded + told.repeated + told.without_room, wanted);
     }
 }
+
+#[test]
+fn evidence_that_is_put_in_tells_of_the_failure_before_anything_that_went_well() {
+    let store = TestStore::new();
+    store.worker("bad", json!({"run_id": 48, "job_id": 1}));
+    store.call("bad", 1, "sh", json!({"ok": true, "stdout": "flawless ".repeat(20)}).to_string());
+    let noise = "an ordinary line of output\n".repeat(40);
+    store.call("bad", 2, "sh", format!("<tool-error>\n{noise}Error: the-cause of it all\n{noise}"));
+    store.worker("good", json!({"run_id": 48, "job_id": 2}));
+    store.call("good", 1, "sh", json!({"ok": true, "stdout": "flawless ".repeat(40)}).to_string());
+    let (bad, good) = (marker("48", "1", "bad"), marker("48", "2", "good"));
+    for text in [bad.clone(), format!("{bad}\n{good}\n"), format!("{good}\n{bad}\n")] {
+        let is_before = |out: &str| text.starts_with(&good) || out.find("the-cause") < out.find("flawless");
+        for size in (300..3_000).step_by(29) {
+            let (out, _) = of_text(&store, budget(&size.to_string()), &text);
+            let is_fine = !out.contains("flawless") || out.contains("the-cause") && is_before(&out);
+            assert!(is_fine, "{size}: {out}");
+            assert!(size < 600 || out.contains("the-cause"), "{size}: {out}");
+        }
+    }
+}

@@ -1,8 +1,12 @@
 //! The workers that failed, by why they did, and those whose claims are doubtful, by why: those of one cause together.
 
+use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::clean::one_line;
+use super::evidence::{NO_MESSAGE, is_unexplained};
+use super::times::without_times;
 use crate::view::Member;
 
 /// The longest name of a worker in a list, in bytes.
@@ -62,31 +66,30 @@ pub(super) struct Group<'a> {
     pub(super) cause: &'a str,
 }
 
-/// When two causes are one.
+/// How causes are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Alike {
-    /// They are the same.
-    Same,
-    /// They differ in numbers at most.
-    ButForNumbers,
+pub(super) enum Grouping {
+    /// Two causes are one if they are the same but for times. Other numbers often are the whole difference: a host, a
+    /// port, an answer.
+    Text,
+    /// In addition, workers without an error message are one group, and their last outputs are left out.
+    Unexplained,
 }
 
-/// The groups of `failing`, the largest first.
-pub(super) fn groups<'a>(failing: &[Failing<'a>], alike: Alike) -> Vec<Group<'a>> {
+/// Returns the groups of `failing`: the largest first, and those without an error message behind the others.
+pub(super) fn groups<'a>(failing: &[Failing<'a>], grouping: Grouping) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = Vec::new();
-    let mut known: HashMap<String, usize> = HashMap::new();
+    let mut known: HashMap<Cow<'a, str>, usize> = HashMap::new();
     for Failing { member, cause } in failing {
-        let key = match alike {
-            Alike::Same => (*cause).to_owned(),
-            Alike::ButForNumbers => cause.split(|c: char| c.is_ascii_digit()).filter(|part| !part.is_empty()).collect(),
-        };
-        let at = *known.entry(key).or_insert(groups.len());
+        let is_merged = grouping == Grouping::Unexplained && is_unexplained(cause);
+        let cause = if is_merged { NO_MESSAGE } else { *cause };
+        let at = *known.entry(without_times(cause)).or_insert(groups.len());
         match groups.get_mut(at) {
             Some(group) => group.members.push(*member),
             None => groups.push(Group { members: vec![*member], cause }),
         }
     }
-    groups.sort_by_key(|group| std::cmp::Reverse(group.members.len()));
+    groups.sort_by_key(|group| (is_unexplained(group.cause), Reverse(group.members.len())));
     groups
 }
 
@@ -111,16 +114,18 @@ impl Group<'_> {
     }
 }
 
-/// A line for each cause, with who failed for it, in at most `room` bytes: in two thirds of that while causes can be told
-/// well, so that there is something left for excerpts. Where not all names fit, those of a group are counted; where not
-/// all causes do, first those are one that differ in numbers, and then the rarest are counted.
+/// Returns a line for each cause, with the workers that failed for it, in at most `room` bytes: in two thirds of that while
+/// causes can be told well, so that there is something left for excerpts. Where not all fit, the last outputs of workers
+/// without an error message are left out, then causes are cut, then names are counted, then the rarest causes are.
 pub(super) fn lines(told: Told, failing: &[Failing<'_>], room: usize) -> String {
-    let same = groups(failing, Alike::Same);
     let fit = |groups: &[Group<'_>], names, least, room| fitting(told, groups, &whos(groups, names), least, room);
-    let all = fit(&same, usize::MAX, CAUSE_GOOD, room * 2 / 3).or_else(|| fit(&same, usize::MAX, CAUSE_LEAST, room));
-    all.or_else(|| fit(&same, NAMES_SOME, CAUSE_LEAST, room)).unwrap_or_else(|| {
-        let alike = groups(failing, Alike::ButForNumbers);
-        fit(&alike, NAMES_SOME, CAUSE_LEAST, room).unwrap_or_else(|| most_frequent(told, &alike, room))
+    let all = groups(failing, Grouping::Text);
+    fit(&all, usize::MAX, CAUSE_MAX, room * 2 / 3).unwrap_or_else(|| {
+        let groups = groups(failing, Grouping::Unexplained);
+        let good = fit(&groups, usize::MAX, CAUSE_GOOD, room * 2 / 3);
+        let cut = good.or_else(|| fit(&groups, usize::MAX, CAUSE_LEAST, room));
+        let counted = cut.or_else(|| fit(&groups, NAMES_SOME, CAUSE_LEAST, room));
+        counted.unwrap_or_else(|| most_frequent(told, &groups, room))
     })
 }
 

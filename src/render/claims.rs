@@ -13,12 +13,16 @@ const PATHS_MAX: usize = 50;
 const NAMED_MAX: usize = 5;
 const NAME_MAX: usize = 120;
 
-/// The files that `words` name in a folder that `member` has, and that are not there. Paths of other places cannot be
-/// looked up, and are nobody's lie.
-pub(super) fn missing(view: &View, member: &Member, words: &str) -> Vec<String> {
-    let is_folder =
-        |name: &Name| view.stat(member, &RelPath::root().join(name)).is_ok_and(|meta| meta.kind == Kind::Folder);
-    let is_missing = |path: &RelPath| view.stat(member, path).err() == Some(Error::NotFound);
+/// Returns the files that `words` name in a folder of the worker and that do not exist.
+///
+/// A folder is the worker's if it exists, or if it is one of `own_folders`, where its layout keeps its files: a report
+/// that was never written leaves no folder either. Other paths, such as those of a repository, cannot be looked up here.
+pub(super) fn missing(view: &View, member: &Member, own_folders: &[&str], words: &str) -> Vec<String> {
+    let is_folder = |name: &Name| {
+        let is_own = own_folders.iter().any(|folder| folder.as_bytes() == name.as_bytes());
+        is_own || view.stat(member, &RelPath::root().join(name)).is_ok_and(|meta| meta.kind == Kind::Folder)
+    };
+    let is_missing = |path: &RelPath| matches!(view.stat(member, path), Err(Error::NotFound | Error::NotADirectory));
     let words = words.get(..words.floor_char_boundary(WORDS_MAX)).unwrap_or(words);
     let mut missing: Vec<String> = Vec::new();
     for path in paths(words).take(PATHS_MAX) {

@@ -5,21 +5,24 @@
 //! ([`super::shares`]), what of it ([`excerpt`], [`weigh`], [`signs`], [`lines`]), and the frame around it all ([`frame`]).
 //! No model, no clock, and no knowledge of any particular tool.
 
+mod admit;
 mod cause;
+mod cut;
 mod excerpt;
 mod frame;
 mod lines;
 mod signs;
+mod strings;
 mod swarm;
 mod weigh;
 
-pub(super) use cause::cause;
+pub(super) use cause::{NO_MESSAGE, cause, is_unexplained};
 pub(super) use swarm::swarm;
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::collections::VecDeque;
 
-use frame::{Content, Section};
+use frame::{Content, Section, failure_line};
 
 use super::clean::{defuse, one_line};
 use super::{Budget, Missing};
@@ -30,8 +33,9 @@ use crate::view::{Member, View};
 
 /// The longest id in the title, in bytes.
 const TITLE_MAX: usize = 200;
-/// The longest error that is quoted, in bytes.
+/// The longest error that is quoted, and the least of one, in bytes.
 const ERROR_MAX: usize = 320;
+const ERROR_LEAST: usize = 20;
 
 /// The excerpt of one worker's outputs.
 pub(super) fn worker(
@@ -63,20 +67,24 @@ pub(super) fn worker(
             (None, None) => Err("not there".into()),
         }
     };
+    let failed = order.first().copied().filter(|call| call.outcome == Outcome::Failed);
+    let message: OnceCell<Option<String>> = OnceCell::new();
     let job = worker.job.as_deref().unwrap_or("-");
     let content = Content {
         title: format!("Worker {} ({})", one_line(job, TITLE_MAX), one_line(&member.name.display(), TITLE_MAX)),
         counted,
-        lines: &|room| {
-            let error = worker.error.as_deref().map(|error| format!("Error: {}\n", one_line(error, ERROR_MAX)));
-            let unread =
-                trace.unreadable.first().map(|(_, reason)| format!("Not read: {}\n", one_line(reason, ERROR_MAX)));
-            let error =
-                (unread.is_some() || error.is_some()).then(|| unread.into_iter().chain(error).collect::<String>());
-            let room = if has_sections { room * 2 / 3 } else { room };
-            let short = error.is_some().then(|| "Error: too long for this budget\n".to_owned());
-            error.into_iter().chain(short).find(|line| line.len() <= room).unwrap_or_default()
+        lines: &|room, kept| {
+            let unread = trace.unreadable.first().map(|(_, reason)| ("Not read: ", reason.as_str()));
+            let error = worker.error.as_deref().map(|error| ("Error: ", error));
+            let room = if has_sections { room * 2 / 3 } else { room }.min(room.saturating_sub(kept));
+            labelled(unread.into_iter().chain(error), room)
         },
+        failure: &|room| {
+            let message = message.get_or_init(|| failed.and_then(|call| cause::message(view, member, call)));
+            let path = failed.map(|call| defuse(&call.path.display())).unwrap_or_default();
+            message.as_deref().map_or_else(String::new, |message| failure_line(&path, message, room))
+        },
+        lines_tell_failures: false,
         sections,
         open: &open,
         go_on,
@@ -84,6 +92,18 @@ pub(super) fn worker(
         failed: Cell::new(false),
     };
     content.within(budget)
+}
+
+/// Returns a line for each label with its text, cut to `room` bytes in all; one that cannot say anything in that is left out.
+fn labelled<'a>(texts: impl Iterator<Item = (&'static str, &'a str)>, room: usize) -> String {
+    let mut lines = String::new();
+    for (label, text) in texts {
+        let left = room.saturating_sub(lines.len() + label.len() + 1);
+        if left >= text.len().min(ERROR_LEAST) {
+            lines.push_str(&format!("{label}{}\n", one_line(text, ERROR_MAX.min(left))));
+        }
+    }
+    if lines.len() <= room { lines } else { String::new() }
 }
 
 /// Failed calls, of these last the ones that were never carried out, then unknown, then ok. Of failed and of good ones the latest first: it tells where the work stands. Those

@@ -118,7 +118,7 @@ impl Fragment {
             tools: tools(record),
             tokens: trace.tokens,
             cause,
-            checks: checks::of(record, stamp, &|words| claims::missing(view, member, words)),
+            checks: checks::of(record, stamp, &|words| claims::missing(view, member, trace.own_folders, words)),
             whole: read && record.is_whole() && stamp.skipped.unreadable == 0,
             is_of_its_folder: trace.calls.iter().all(|call| matches!(call.output, Output::InPlace | Output::Pending)),
         }

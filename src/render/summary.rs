@@ -1,11 +1,15 @@
 //! summary: the swarm, a run or a worker on one screen; what a supervisor keeps in its own context.
 
-use super::causes::{self, Alike, Failing};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use super::causes::{self, Failing, Grouping};
 use super::fragment::{Fragment, Row};
 use super::text::{block, count, duration, one_line, utc, when};
 use super::{checks, marker};
 use crate::catalog::Stamp;
 use crate::model::{Outcome, Record, Status, Tokens, ToolCall, Trace, Worker};
+use crate::name::Name;
 use crate::store::Time;
 use crate::view::{Member, RunMembers, View, Visible};
 
@@ -212,24 +216,18 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>
     let calls: usize = rows.iter().filter_map(|row| row.fragment.as_ref()).map(|f| f.calls).sum();
     out.push_str(&format!("outputs  {} of {}\n", format_args!("{bytes} B"), count(calls, "call")));
     out.push_str(&totals(rows));
-    let cause = |row: &Row<'_>| row.fragment.as_ref().map(|f| f.cause.clone()).unwrap_or_default();
-    let causes: Vec<(&Member, String)> = of(Some(Outcome::Failed)).map(|row| (row.member, cause(row))).collect();
-    failures(&mut out, &causes);
+    let failed: Vec<&Row<'_>> = of(Some(Outcome::Failed)).collect();
+    failures(&mut out, &failed, newest);
+    // A worker is listed once: below are those that are in neither of these two lists.
+    let has_failed = |row: &Row<'_>| row.fragment.as_ref().is_some_and(|f| f.outcome == Outcome::Failed);
+    let others = || rows.iter().filter(|row| !has_failed(row) && row.unreadable().is_none());
     let unreadable = rows.iter().filter_map(|row| Some((row.member, row.unreadable()?.to_owned())));
     list(&mut out, "could not be looked into", unreadable.collect());
-    let doubtful = rows.iter().filter_map(|row| Some((row.member, row.doubt()?)));
+    let doubtful = others().filter_map(|row| Some((row.member, row.doubt()?)));
     list(&mut out, "claim success, with checks", doubtful.collect());
-    let mut moving: Vec<(&Row<'_>, Time)> = rows
-        .iter()
-        .filter(|row| !row.status().is_finished())
-        .map(|row| (row, row.stamp.as_ref().map(|stamp| stamp.newest).unwrap_or_default()))
-        .collect();
-    moving.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
-    let moving = moving.into_iter().map(|(row, time)| {
-        let silent = checks::silent(row.status(), time, newest);
-        let silent = silent.map(|since| format!(", silent for {}", duration(since.as_millis() as u64)));
-        (row.member, format!("{}, last write {}{}", row.status(), utc(time), silent.unwrap_or_default()))
-    });
+    let mut moving: Vec<&Row<'_>> = others().filter(|row| !row.status().is_finished()).collect();
+    moving.sort_by_key(|row| Reverse(last_write(row)));
+    let moving = moving.into_iter().map(|row| (row.member, progress(row, newest)));
     list(&mut out, "not finished, by last write", moving.collect());
     if run.is_none() {
         out.push_str(&not_shown(visible));
@@ -255,17 +253,33 @@ fn totals(rows: &[Row<'_>]) -> String {
     out
 }
 
-/// Who failed, those of one cause together.
-fn failures(out: &mut String, causes: &[(&Member, String)]) {
-    if causes.is_empty() {
+fn last_write(row: &Row<'_>) -> Time {
+    row.stamp.as_ref().map(|stamp| stamp.newest).unwrap_or_default()
+}
+
+/// Returns how far a worker is that has not finished.
+fn progress(row: &Row<'_>, newest: Time) -> String {
+    let last = last_write(row);
+    let silent = checks::silent(row.status(), last, newest);
+    let silent = silent.map(|since| format!(", silent for {}", duration(since.as_millis() as u64)));
+    format!("{}, last write {}{}", row.status(), utc(last), silent.unwrap_or_default())
+}
+
+/// Lists the workers that failed, those of one cause together, with what else is to be known of each.
+fn failures(out: &mut String, failed: &[&Row<'_>], newest: Time) {
+    if failed.is_empty() {
         return;
     }
+    let cause = |row: &Row<'_>| row.fragment.as_ref().map(|f| f.cause.clone()).unwrap_or_default();
+    let causes: Vec<(&Member, String)> = failed.iter().map(|row| (row.member, cause(row))).collect();
     let failing: Vec<Failing<'_>> = causes.iter().map(|(member, cause)| Failing { member, cause }).collect();
-    let same = causes::groups(&failing, Alike::Same);
-    let groups = if same.len() > NAMED_MAX { causes::groups(&failing, Alike::ButForNumbers) } else { same };
-    out.push_str(&format!("\nfailed ({}), by cause:\n", causes.len()));
+    let rows: HashMap<&Name, &Row<'_>> = failed.iter().map(|row| (&row.member.name, *row)).collect();
+    let groups = causes::groups(&failing, Grouping::Text);
+    out.push_str(&format!("\nfailed ({}), by cause:\n", failed.len()));
     for group in groups.iter().take(NAMED_MAX) {
-        out.push_str(&format!("  {}: {}\n", group.who(NAMES_MAX), one_line(group.cause, CAUSE_MAX)));
+        let cause = one_line(group.cause, CAUSE_MAX);
+        let rows: Vec<&Row<'_>> = group.members.iter().filter_map(|member| rows.get(&member.name)).copied().collect();
+        out.push_str(&format!("  {}: {cause}{}\n", group.who(NAMES_MAX), besides(&rows, newest)));
     }
     let rest = groups.get(NAMED_MAX..).unwrap_or_default();
     let workers: usize = rest.iter().map(|group| group.members.len()).sum();
@@ -276,6 +290,20 @@ fn failures(out: &mut String, causes: &[(&Member, String)]) {
             count(rest.len(), "cause")
         ));
     }
+}
+
+/// Returns what a line about workers that failed adds where they claim success or have not finished.
+fn besides(rows: &[&Row<'_>], newest: Time) -> String {
+    if let [row] = rows {
+        let doubt = row.doubt().map(|doubt| format!(" (claims success, with checks: {doubt})"));
+        let moving = || (!row.status().is_finished()).then(|| format!(" (not finished: {})", progress(row, newest)));
+        return doubt.or_else(moving).unwrap_or_default();
+    }
+    let claiming = rows.iter().filter(|row| row.doubt().is_some()).count();
+    let moving = rows.iter().filter(|row| !row.status().is_finished()).count();
+    let counts = [(claiming, "claim success"), (moving, "not finished")];
+    let counts: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+    if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) }
 }
 
 fn list(out: &mut String, title: &str, workers: Vec<(&Member, String)>) {

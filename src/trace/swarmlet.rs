@@ -15,6 +15,8 @@ mod python;
 mod record;
 mod thread;
 
+pub(crate) use python::texts as python_texts;
+
 use parking_lot::Mutex;
 
 use super::meta::{found, hash_meta, present};

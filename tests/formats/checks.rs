@@ -106,8 +106,10 @@ fn the_same_call_that_failed_again_and_again_unless_it_went_well_in_the_end() {
 #[test]
 fn a_file_that_the_final_words_name_and_that_is_not_there() {
     let name = "claimed_file_missing";
+    let elsewhere = done("See src/main.rs and reports/final.md.", &[("sh", OK)]);
+    assert!(!found(&elsewhere, name), "a folder that no worker has is in another place, such as a repository");
     let store = done("See `outputs/report.md`, outputs/data.json and src/main.rs.", &[("sh", OK)]);
-    assert!(!found(&store, name), "where the worker has no such folder, the words speak of another place");
+    assert!(found(&store, name), "what was never written has no folder either");
     store.write("workers/w/outputs/data.json", "{}");
     assert!(found(&store, name));
     let index = index(&store.tree(), "w");

@@ -4,6 +4,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
+use super::cut::cut_most_telling;
 use super::lines::{Piece, once, pieces};
 use super::signs;
 use super::weigh::{Weighed, weigh};
@@ -31,6 +32,8 @@ const HEAD_LEAST: usize = 480;
 /// For so many bytes of a share one place of the output is shown: more of them would explain less.
 const PLACE: usize = 500;
 
+/// The least of a telling line that is worth showing, in bytes.
+pub(super) const LINE_LEAST: usize = 24;
 /// What is left of the weight of a line that is shown of another output already; shorter lines are never taken for the
 /// same, in bytes.
 const SEEN: f64 = 0.2;
@@ -64,11 +67,13 @@ pub(super) struct Excerpt {
 /// The excerpt of `file` (called `path` in omissions): its text and the listing of its ranges take
 /// at most `share` bytes together, or [`WHOLE_EXTRA`] more where nothing is left out.
 ///
-/// Of lines that are `seen` already others are shown first; what is shown here is seen from then on.
+/// Of lines that are `seen` already others are shown first; what is shown here is seen from then on. Of a call that
+/// failed, the most telling line is shown before any other, and is cut if the share is too small for it.
 pub(super) fn excerpt(
     file: &dyn File,
     path: &str,
     share: usize,
+    is_failed: bool,
     seen: &mut Seen,
     go_on: &dyn Fn() -> bool,
 ) -> Result<Excerpt> {
@@ -99,7 +104,7 @@ pub(super) fn excerpt(
             return Ok(Excerpt { text, ranges: Vec::new(), whole: true, note, bytes, hidden });
         }
     }
-    let pieces = once(pieces);
+    let mut pieces = once(pieces);
     let mut weighed = weigh(&pieces, size);
     let mut was_seen = false;
     for (weight, piece) in weighed.weights.iter_mut().zip(&pieces) {
@@ -111,6 +116,10 @@ pub(super) fn excerpt(
     // Defusing markers adds bytes that are known only afterwards; what they take is taken off the share.
     let mut slack = 0;
     for attempt in 0.. {
+        let room = share.saturating_sub(2 * gap_cost(size, path) + slack);
+        if is_failed && room >= LINE_LEAST / 2 {
+            cut_most_telling(&mut pieces, &mut weighed, room, &|start, end| loaded.raw(start, end));
+        }
         let selection = Selection::choose(&pieces, &weighed, size, path, share.saturating_sub(slack));
         let (text, ranges) = selection.text(path);
         let cost = text.len() + ranges.iter().map(|range| range_text(range).len() + 2).sum::<usize>();
@@ -128,6 +137,17 @@ pub(super) fn excerpt(
         }
     }
     Ok(Excerpt { note, bytes, ..Excerpt::default() })
+}
+
+/// Returns the least share, in bytes, in which the most telling line of an output of `size` bytes has some room.
+pub(super) fn least_share(size: u64, path: &str) -> usize {
+    // The gaps are taken for a little shorter than they can be.
+    2 * (gap_cost(size, path) + size.to_string().len()) + LINE_LEAST
+}
+
+/// Returns about the most that an omission takes, with the line end before it and its range on the section line, in bytes.
+fn gap_cost(size: u64, path: &str) -> usize {
+    omission(size, 0, size, path).len() + 1 + 2 * size.to_string().len() + 3
 }
 
 /// The lines that are shown of other outputs of the same evidence.
@@ -192,6 +212,14 @@ impl Loaded {
             parts.push((start + from as u64, raw));
         }
         Ok(Loaded { size, parts, complete: false, searched })
+    }
+
+    /// Returns the bytes of the output from `start` to `end`, if one part holds all of them.
+    fn raw(&self, start: u64, end: u64) -> Option<&[u8]> {
+        self.parts.iter().find_map(|(offset, raw)| {
+            let from = usize::try_from(start.checked_sub(*offset)?).ok()?;
+            raw.get(from..from + usize::try_from(end.checked_sub(start)?).ok()?)
+        })
     }
 
     /// Its pieces, in order, and whether all of them are UTF-8.
@@ -295,9 +323,7 @@ struct Selection<'a> {
 
 impl<'a> Selection<'a> {
     fn choose(pieces: &'a [Piece<'a>], weighed: &Weighed, size: u64, path: &str, share: usize) -> Selection<'a> {
-        // The longest an omission can be, its line end before it, and its range on the section line.
-        let digits = size.to_string().len();
-        let gap_cost = omission(size, 0, size, path).len() + 1 + 2 * digits + 3;
+        let gap_cost = gap_cost(size, path);
         let mut selection = Selection { pieces, size, chosen: vec![false; pieces.len()], cost: gap_cost, gap_cost };
         let head = share * HEAD_PERCENT / 100;
         for at in 0..pieces.len() {

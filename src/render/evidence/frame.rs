@@ -6,9 +6,10 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 
-use super::super::shares::{Claim, deal};
+use super::super::shares::Claim;
 use super::Written;
-use super::excerpt::{Excerpt, Seen, WHOLE_EXTRA, WHOLE_MAX, excerpt, length, range_text};
+use super::admit::{Admitted, Room, need_of};
+use super::excerpt::{Excerpt, LINE_LEAST, Seen, WHOLE_EXTRA, WHOLE_MAX, excerpt, length, range_text};
 use crate::model::Outcome;
 use crate::render::clean::{TAG, one_line, removed, tag_of};
 use crate::render::{Budget, Missing, Unit};
@@ -16,8 +17,6 @@ use crate::store::File;
 
 /// The longest input that stands under a section line, in bytes.
 const INPUT_MAX: usize = 120;
-/// A section that is cut gets at least this much of its output, in bytes, or is only listed.
-const HEARING: usize = 540;
 /// How often it is tried to keep the bound with outputs that change meanwhile, or hide characters.
 const ATTEMPTS: usize = 5;
 /// How a frame begins.
@@ -29,8 +28,6 @@ const ENOUGH_PERCENT: usize = 97;
 const CLOSE: usize = 24;
 /// A text that is so many bytes shorter than it may be shows all that there is.
 const SPARE: usize = 1_000;
-/// The part of the budget that is kept for the list of what does not fit, in percent.
-const LISTING_PERCENT: usize = 8;
 
 /// One output that may be shown.
 #[derive(Debug, Clone)]
@@ -59,8 +56,14 @@ pub(super) struct Content<'a> {
     pub(super) title: String,
     /// What the header says is being counted: `Calls: 14 (3 failed, 1 unknown)`.
     pub(super) counted: String,
-    /// The lines between header and sections, made for at most so many bytes.
-    pub(super) lines: &'a dyn Fn(usize) -> String,
+    /// Returns the lines between header and sections, in at most so many bytes. The second number is how many of these
+    /// bytes the first failed section needs to show one line.
+    pub(super) lines: &'a dyn Fn(usize, usize) -> String,
+    /// Returns a line that tells of the first failure, in at most so many bytes, for where its section has no room; empty
+    /// if even that is too little.
+    pub(super) failure: &'a dyn Fn(usize) -> String,
+    /// Whether the lines tell of the failures already.
+    pub(super) lines_tell_failures: bool,
     /// The sections.
     pub(super) sections: Vec<Section>,
     /// Opens the output of a section by its number.
@@ -77,6 +80,8 @@ pub(super) struct Content<'a> {
 struct Shown {
     number: usize,
     excerpt: Excerpt,
+    /// Whether its input is shown, too.
+    input: bool,
 }
 
 impl Content<'_> {
@@ -144,18 +149,19 @@ impl Content<'_> {
         let frame =
             self.header(budget, limit, &Counts::most(self.sections.len()), "").len() + self.end("").len() + 2 * TAG;
         let nothing = if self.sections.is_empty() { 0 } else { self.not_shown(&[], 0).len() + TAG };
-        if frame + nothing > limit {
+        // A frame that leaves no room for the failure would say less than the failure alone.
+        let failure = if self.is_failed(0) { FAILURE_LEAST } else { 0 };
+        let has_failure = || !(self.failure)(failure).is_empty();
+        if frame + nothing > limit || frame + nothing + failure > limit && has_failure() {
             return self.tiny(budget, limit);
         }
         let mut room = limit - frame;
-        let lines = (self.lines)(room - nothing);
+        let lines = (self.lines)(room - nothing, self.least_of_first(false));
         room = room.saturating_sub(lines.len());
         // Few outputs hide anything, so room to say so is kept only once one does.
         let mut says_hidden = false;
         for _ in 0..ATTEMPTS {
-            let (shown, listed_room) = self.fill(room, says_hidden);
-            let is_hiding = shown.iter().any(|shown| shown.excerpt.hidden > 0);
-            let text = self.assemble(budget, &lines, shown, listed_room);
+            let (text, is_hiding) = self.filled(budget, &lines, room, says_hidden);
             if text.len() <= limit {
                 return text;
             }
@@ -169,79 +175,81 @@ impl Content<'_> {
         self.tiny(budget, limit)
     }
 
-    /// Where not even the frame fits: the counts alone, cut to `limit` bytes.
+    /// Where not even the frame fits: a line of the first failure and the counts, cut to `limit` bytes.
     fn tiny(&self, budget: Budget, limit: usize) -> String {
         let brief = if (self.missing)().is_some() { "incomplete; " } else { "" };
-        let mut text = format!("{brief}{}; budget {budget} is too small for more\n", self.counted);
+        let counts = format!("{}; budget {budget} is too small for more\n", self.counted);
+        let room = limit.saturating_sub(brief.len() + counts.len());
+        let mut text = brief.to_owned() + &(self.failure)(room) + &counts;
         text.truncate(text.floor_char_boundary(limit));
         text
     }
 
-    /// Chooses which sections are shown and fills them. The second value is the room left for the list of others. If
+    /// The whole file with sections in `room` bytes, and whether any of them hides characters. Where the first failed
+    /// section has no room among them, a line tells of the failure, and nothing is shown of what went well. If
     /// `says_hidden`, every section line has room to say how many invisible characters were removed.
-    fn fill(&self, room: usize, says_hidden: bool) -> (Vec<Shown>, usize) {
-        // One byte more than the output: an output without a line end at its end is given one.
-        let needs: Vec<usize> = self
-            .sections
-            .iter()
-            .map(|section| match &section.unreadable {
-                Some(reason) => reason.len() + "()\n".len(),
-                None => usize::try_from(section.bytes).map_or(usize::MAX, |n| n.saturating_add(1)),
-            })
-            .collect();
-        let overheads: Vec<usize> = self
-            .sections
-            .iter()
-            .map(|section| {
-                let hidden = if says_hidden { hidden_note(length(section.bytes)).len() } else { 0 };
-                self.section_line(section, None, "").len() + TAG + note_max(section.bytes) + 2 + hidden
-            })
-            .collect();
-        let hearing = |at: usize| {
-            let need = needs.get(at).copied().unwrap_or(0).min(HEARING);
-            overheads.get(at).copied().unwrap_or(0) + need
-        };
-        let all = (0..self.sections.len()).map(hearing).fold(0, usize::saturating_add);
-        let listing =
-            if all <= room { 0 } else { (room * LISTING_PERCENT / 100).max(self.not_shown(&[], 0).len() + TAG) };
-        let (mut left, mut included) = (room.saturating_sub(listing), Vec::new());
-        let mut turns: Vec<usize> = (0..self.sections.len()).collect();
-        turns.sort_by_key(|at| self.sections.get(*at).map(|section| section.turn));
-        for at in turns {
-            if hearing(at) <= left {
-                left -= hearing(at);
-                included.push(at);
+    fn filled(&self, budget: Budget, lines: &str, bytes: usize, says_hidden: bool) -> (String, bool) {
+        let (mut shown, mut listed_room) = self.fill(Room { bytes, says_hidden, only_failed: false });
+        let mut told = String::new();
+        if self.is_failed(0) && shown.first().is_none_or(|first| first.number != 0) {
+            let most = bytes.saturating_sub(self.not_shown(&[], 0).len() + TAG);
+            if !self.lines_tell_failures {
+                told = (self.failure)(most);
             }
+            if told.is_empty() && lines.is_empty() {
+                told = (self.lines)(most, 0);
+            }
+            let bytes = bytes.saturating_sub(told.len());
+            (shown, listed_room) = self.fill(Room { bytes, says_hidden, only_failed: true });
         }
-        included.sort_unstable();
-        let fixed: usize = included.iter().filter_map(|at| overheads.get(*at)).sum();
-        let pool = room.saturating_sub(listing).saturating_sub(fixed);
-        let shown = self.cut(&included, &needs, &overheads, pool);
-        let used: usize = shown.iter().map(|shown| self.shown_text(shown, "").len() + TAG).sum();
-        (shown, room.saturating_sub(used))
+        let is_hiding = shown.iter().any(|shown| shown.excerpt.hidden > 0);
+        (self.assemble(budget, &(told + lines), shown, listed_room), is_hiding)
     }
 
-    /// Deals `pool` over the included sections. Those that need least go first: what they leave goes to the others,
+    pub(super) fn is_failed(&self, number: usize) -> bool {
+        self.sections.get(number).is_some_and(|section| section.outcome == Some(Outcome::Failed))
+    }
+
+    /// Returns the most bytes that a section takes beside its excerpt.
+    pub(super) fn overhead(&self, section: &Section, input: bool, says_hidden: bool) -> usize {
+        let hidden = if says_hidden { hidden_note(length(section.bytes)).len() } else { 0 };
+        self.section_line(section, None, "", input).len() + TAG + note_max(section.bytes) + 2 + hidden
+    }
+
+    /// Chooses which sections are shown and fills them. The second value is the room left for the list of others.
+    fn fill(&self, room: Room) -> (Vec<Shown>, usize) {
+        let needs: Vec<usize> = self.sections.iter().map(need_of).collect();
+        let admitted = self.admit(&needs, room);
+        let fixed: usize = admitted.numbers.iter().filter_map(|at| admitted.overheads.get(*at)).sum();
+        let pool = room.bytes.saturating_sub(admitted.listing).saturating_sub(fixed);
+        let shown = self.cut(&admitted, &needs, pool);
+        let used: usize = shown.iter().map(|shown| self.shown_text(shown, "").len() + TAG).sum();
+        (shown, room.bytes.saturating_sub(used))
+    }
+
+    /// Deals `pool` over the admitted sections. Those that need least go first: what they leave goes to the others,
     /// and among the others to the more important ones first.
-    fn cut(&self, included: &[usize], needs: &[usize], overheads: &[usize], pool: usize) -> Vec<Shown> {
-        let claims: Vec<Claim> = included
+    fn cut(&self, admitted: &Admitted, needs: &[usize], pool: usize) -> Vec<Shown> {
+        let Admitted { numbers, overheads, .. } = admitted;
+        let claims: Vec<Claim> = numbers
             .iter()
             .map(|at| Claim { need: needs.get(*at).copied().unwrap_or(0), weight: self.weight(*at) })
             .collect();
-        let shares = deal(&claims, pool);
-        let mut carry = pool - shares.iter().sum::<usize>();
+        let shares = self.shares(numbers, &claims, pool);
+        let mut carry = pool.saturating_sub(shares.iter().sum());
         let mut listing = self.not_shown(&[], 0).len() + TAG;
-        let mut order: Vec<usize> = (0..included.len()).collect();
+        let mut order: Vec<usize> = (0..numbers.len()).collect();
         order.sort_by_key(|i| {
             let met = claims.get(*i).map(|claim| claim.need) == shares.get(*i).copied();
             (!met, *i)
         });
-        let mut shown: Vec<Shown> = Vec::with_capacity(included.len());
+        let mut shown: Vec<Shown> = Vec::with_capacity(numbers.len());
         let (mut seen, mut wholes) = (Seen::default(), HashMap::new());
         for i in order {
-            let (Some(number), Some(share)) = (included.get(i).copied(), shares.get(i)) else { continue };
+            let (Some(number), Some(share)) = (numbers.get(i).copied(), shares.get(i)) else { continue };
             let share = share + carry;
-            let mut one = Shown { number, excerpt: self.excerpt(number, share, &mut seen) };
+            let excerpt = self.excerpt(number, share, &mut seen);
+            let mut one = Shown { number, excerpt, input: !admitted.brief };
             if one.excerpt.whole {
                 self.refer(&mut one, &mut wholes);
             }
@@ -272,14 +280,6 @@ impl Content<'_> {
         }
     }
 
-    fn weight(&self, number: usize) -> usize {
-        match self.sections.get(number).and_then(|section| section.outcome) {
-            Some(Outcome::Failed) => 8,
-            Some(Outcome::Unknown) | None => 3,
-            Some(Outcome::Ok) => 1,
-        }
-    }
-
     fn excerpt(&self, number: usize, share: usize, seen: &mut Seen) -> Excerpt {
         let Some(section) = self.sections.get(number) else { return Excerpt::default() };
         let failed = |reason: &str| {
@@ -291,7 +291,8 @@ impl Content<'_> {
             return failed(reason);
         }
         let read = (self.open)(number).and_then(|file| {
-            excerpt(&*file, &section.source, share, seen, self.go_on).map_err(|error| error.to_string())
+            let is_failed = self.is_failed(number);
+            excerpt(&*file, &section.source, share, is_failed, seen, self.go_on).map_err(|error| error.to_string())
         });
         read.unwrap_or_else(|reason| {
             self.failed.set(true);
@@ -342,10 +343,10 @@ impl Content<'_> {
         format!("\n--- End Evidence --- {tag}\n")
     }
 
-    fn section_line(&self, section: &Section, excerpt: Option<&Excerpt>, tag: &str) -> String {
+    fn section_line(&self, section: &Section, excerpt: Option<&Excerpt>, tag: &str, input: bool) -> String {
         let mut line = String::from("\n");
         if section.outcome == Some(Outcome::Failed) {
-            line.push_str("[FAILED] ");
+            line.push_str(FAILED);
         }
         line.push_str(&section.path);
         // An output may have grown since it was listed; what is said goes with what is shown.
@@ -369,7 +370,7 @@ impl Content<'_> {
             line.push_str(&format!(", bytes {}", ranges.join(", ")));
         }
         line.push_str(&format!(": {tag}\n"));
-        if let Some(input) = &section.input {
+        if let Some(input) = section.input.as_ref().filter(|_| input) {
             line.push_str(&format!("$ {}\n", one_line(input, INPUT_MAX)));
         }
         line
@@ -377,7 +378,7 @@ impl Content<'_> {
 
     fn shown_text(&self, shown: &Shown, tag: &str) -> String {
         let Some(section) = self.sections.get(shown.number) else { return String::new() };
-        self.section_line(section, Some(&shown.excerpt), tag) + &shown.excerpt.text
+        self.section_line(section, Some(&shown.excerpt), tag, shown.input) + &shown.excerpt.text
     }
 
     /// The list of what is not shown: by name as far as `room` allows, the rest counted.
@@ -389,7 +390,7 @@ impl Content<'_> {
         body.replacen(": \n", &format!(": {tag}\n"), 1)
     }
 
-    fn not_shown(&self, listed: &[usize], room: usize) -> String {
+    pub(super) fn not_shown(&self, listed: &[usize], room: usize) -> String {
         let count = listed.len().max(if listed.is_empty() { self.sections.len() } else { 0 });
         let mut text = format!("\nNot shown ({count}): \n");
         let more = |n: usize| format!("and {n} more\n");
@@ -415,6 +416,22 @@ impl Content<'_> {
         let outcome = section.outcome.map(|outcome| format!("{outcome}, ")).unwrap_or_default();
         format!("{} ({outcome}{} B)\n", section.path, section.bytes)
     }
+}
+
+/// How a line begins that tells of a failure.
+const FAILED: &str = "[FAILED] ";
+/// The least that such a line takes, in bytes.
+const FAILURE_LEAST: usize = FAILED.len() + LINE_LEAST + 1;
+
+/// Returns a line that tells of a failed call, cut to `room` bytes; empty if that is too little to tell anything.
+pub(super) fn failure_line(path: &str, message: &str, room: usize) -> String {
+    let starts = [format!("{FAILED}{path}: "), FAILED.to_owned()];
+    let line = |start: String| {
+        let left = room.saturating_sub(start.len() + 1);
+        let fits = left >= message.len().min(LINE_LEAST) && !message.is_empty();
+        fits.then(|| format!("{start}{}\n", one_line(message, left)))
+    };
+    starts.into_iter().find_map(line).unwrap_or_default()
 }
 
 /// How it is said how much of a budget is used.
@@ -478,7 +495,9 @@ mod tests {
                 let content = Content {
                     title: "x".into(),
                     counted: "x".into(),
-                    lines: &|_| String::new(),
+                    lines: &|_, _| String::new(),
+                    failure: &|_| String::new(),
+                    lines_tell_failures: false,
                     sections: vec![section.clone(); 12],
                     open: &|_| store.open(&path).map_err(|error| error.to_string()),
                     go_on: &|| true,

@@ -12,7 +12,7 @@ const PIECE_MAX: usize = 480;
 /// ends must not cost a piece a byte.
 const PIECES_MAX: usize = 200_000;
 /// How far back from a cut an unfinished terminal escape is looked for, in bytes.
-const ESCAPE_MAX: usize = 32;
+pub(super) const ESCAPE_MAX: usize = 32;
 
 /// A part of an output.
 #[derive(Debug, PartialEq, Eq)]

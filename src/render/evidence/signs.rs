@@ -27,6 +27,13 @@ const CAUTION: &str = r"(?i-u)\bwarn(?:ing|ings)?\b|\bdeprecat";
 /// Phrases in which such words mean the contrary.
 const DENIAL: &str = r"(?xi-u) \b(?:0|no|without)\ (?:\w+\ )?(?:errors?|failures?|failed|fails?|warnings?|exceptions?)\b
     | \b(?:errors?|failures?|failed|fail)[:=\ ]+0\b";
+/// A line that tells that something failed, and not why: `Build step failed`, `make: *** [all] Error 2`.
+const WRAPPER: &str = r"(?xi-u)
+    \b(?:action|build|command|job|phase|pipeline|process|program|run|script|stage|step|target|task)s?
+        (?:\ \S+){0,4}?\ (?:has\ |have\ |was\ )?
+        (?:failed|aborted|terminated|stopped|errored|exited\ with(?:\ (?:code|status))?)\b[\W\d]*$
+    | \berror\ -?\d+\W*$
+    | ^\W*(?:errors?|fail(?:ed|ures?)?|fatal|aborted)\W*$";
 /// A program that ended with a code other than 0.
 const EXIT: &str = r"(?i-u)\bexit(?:ed)?(?: with)?(?: code| status)?[: =]+-?[1-9]|\breturned (?:a )?non-?zero";
 /// A line of a stack trace, or what names a line of a source in words.
@@ -95,6 +102,7 @@ static NUMBERED: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("line "));
 static STRONG_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(STRONG).ok());
 static WEAK_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(WEAK).ok());
 static DENIAL_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(DENIAL).ok());
+static WRAPPER_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(WRAPPER).ok());
 static RED_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(RED).ok());
 
 /// What a line bears.
@@ -173,6 +181,11 @@ fn spans(regex: &LazyLock<Option<Regex>>, raw: &[u8]) -> Vec<(usize, usize)> {
     found.map(Iterator::collect).unwrap_or_default()
 }
 
+/// Returns true if the line `text` tells that something failed or ended, and not why.
+pub(super) fn is_wrapper(text: &str) -> bool {
+    WRAPPER_ALONE.as_ref().is_some_and(|wrapper| wrapper.is_match(text.as_bytes()))
+}
+
 /// How much a line matters; more is more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Sign {
@@ -246,6 +259,29 @@ mod tests {
             assert!(denied || signs.caution == is(CAUTION, &text), "{text:?}");
             let weak = is(WEAK, &text) && !signs.strong && !signs.caution;
             assert!(denied || signs.weak == weak, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn lines_that_say_why_are_no_wrappers() {
+        for line in [
+            "Build step failed",
+            "make: *** [all] Error 2",
+            "The command \"make all\" exited with 1.",
+            "*** Failed ***",
+            "[ERROR]",
+        ] {
+            assert!(is_wrapper(line), "{line}");
+        }
+        for line in [
+            "Build failed: no such field",
+            "error: 2 targets are missing",
+            "test a::b failed: 1 != 2",
+            "assert x in y, \"the deploy test failed\"",
+            "FAILED a::b - x == y",
+            "fatal: no such ref",
+        ] {
+            assert!(!is_wrapper(line), "{line}");
         }
     }
 

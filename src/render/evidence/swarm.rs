@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::frame::{Content, Section};
 use super::{Account, Written, decisive, open_call, section};
 use crate::model::{Outcome, Record};
-use crate::render::causes::{self, Alike, Failing, Told};
+use crate::render::causes::{self, Failing, Grouping, Told};
 use crate::render::{Budget, Missing, own};
 use crate::store::File;
 use crate::view::View;
@@ -42,15 +42,16 @@ pub(in crate::render) fn swarm(
         .collect();
     // The decisive call of one worker of each cause; more of a worker is in its own evidence.txt.
     let may_be_shown = budget.about() / 300 + 1;
-    let told: Vec<(&Account<'_>, Arc<Record>)> = causes::groups(&failing, Alike::Same)
+    let told: Vec<(&Account<'_>, Arc<Record>)> = causes::groups(&failing, Grouping::Text)
         .iter()
         .take(may_be_shown)
         .filter_map(|group| group.members.first())
         .filter_map(|first| failed.iter().find(|account| std::ptr::eq(account.member, *first)))
         .filter_map(|account| record(account).map(|record| (*account, record)))
         .collect();
-    let calls: Vec<_> =
+    let mut calls: Vec<_> =
         told.iter().filter_map(|(account, record)| decisive(&record.trace).map(|call| (*account, call))).collect();
+    calls.sort_by_key(|(_, call)| call.outcome != Outcome::Failed);
     let sections: Vec<Section> = calls
         .iter()
         .enumerate()
@@ -71,11 +72,13 @@ pub(in crate::render) fn swarm(
             failed.len(),
             count(Some(Outcome::Unknown)),
         ),
-        lines: &|room| {
+        lines: &|room, _| {
             let failed = causes::lines(Told::Failed, &failing, room);
             let left = room.saturating_sub(failed.len());
             failed + &causes::lines(Told::Doubtful, &doubtful, left / 2)
         },
+        failure: &|room| causes::lines(Told::Failed, &failing, room),
+        lines_tell_failures: true,
         sections,
         open: &open,
         go_on,

@@ -17,10 +17,21 @@ const ESCAPE_DIGITS: [(u8, usize); 3] = [(b'x', 2), (b'u', 4), (b'U', 8)];
 
 /// Reads a dictionary. Returns `None` if `text` is something else.
 pub(super) fn dictionary(text: &[u8]) -> Option<Literal> {
+    read(text, HEAD_MAX, &mut |_, _| {})
+}
+
+/// Reads a dictionary and calls `each` with every string in it that is a value, in their order, and the keys above it, the
+/// innermost last. Returns `None` if `text` is something else; what was read until that is known was passed on.
+pub(crate) fn texts(text: &[u8], each: &mut dyn FnMut(&[&str], &str)) -> Option<()> {
+    read(text, usize::MAX, each).map(drop)
+}
+
+/// Reads a dictionary, of whose strings at most `head` bytes are kept each.
+fn read(text: &[u8], head: usize, each: &mut dyn FnMut(&[&str], &str)) -> Option<Literal> {
     // CPython refuses a NUL anywhere, even in a comment.
     let text = std::str::from_utf8(text).ok().filter(|_| memchr::memchr(0, text).is_none())?;
-    let mut reader = Reader { frames: Vec::new(), done: None, steps_left: text.len() };
-    for token in Token::lexer(text) {
+    let mut reader = Reader { frames: Vec::new(), done: None, steps_left: text.len(), each };
+    for token in Token::lexer_with_extras(text, head) {
         reader.steps_left = reader.steps_left.checked_sub(1)?;
         reader.take(token.ok()?)?;
     }
@@ -28,6 +39,7 @@ pub(super) fn dictionary(text: &[u8]) -> Option<Literal> {
 }
 
 #[derive(Debug, Logos)]
+#[logos(extras = usize)]
 #[logos(skip r"[ \t\x0c\r\n]+")]
 #[logos(skip(r"#[^\r\n]*", allow_greedy = true))]
 #[logos(skip r"\\(?:\r\n|\r|\n)")]
@@ -97,8 +109,9 @@ fn integer(text: &str, radix: u32) -> Option<f64> {
 struct Text {
     is_bytes: bool,
     is_empty: bool,
-    /// The beginning of what it stands for, at most [`HEAD_MAX`] bytes and a character.
+    /// The beginning of what it stands for, at most `head_max` bytes and a character.
     head: String,
+    head_max: usize,
     /// True if a string that follows directly is a part of it.
     goes_on: bool,
 }
@@ -106,7 +119,7 @@ struct Text {
 impl Text {
     fn push(&mut self, c: char) {
         self.is_empty = false;
-        if self.head.len() <= HEAD_MAX {
+        if self.head.len() <= self.head_max {
             self.head.push(c);
         }
     }
@@ -135,13 +148,14 @@ fn string(lexer: &mut Lexer<'_, Token>) -> Option<Text> {
     if is_bytes && !body.is_ascii() {
         return None;
     }
-    let mut text = Text { is_bytes, is_empty: true, head: String::new(), goes_on: true };
+    let head_max = lexer.extras;
+    let mut text = Text { is_bytes, is_empty: true, head: String::new(), head_max, goes_on: true };
     let mut rest = body;
     while !rest.is_empty() {
         let plain = if is_raw { rest.len() } else { memchr::memchr(b'\\', rest.as_bytes()).unwrap_or(rest.len()) };
         let (plain, after) = rest.split_at_checked(plain)?;
         text.is_empty &= plain.is_empty();
-        plain.chars().take(HEAD_MAX).for_each(|c| text.push(c));
+        plain.chars().take(head_max).for_each(|c| text.push(c));
         rest = match after.strip_prefix('\\') {
             Some(escape) => unescape(escape, &mut text)?,
             None => after,
@@ -375,21 +389,24 @@ impl Frame {
 }
 
 /// Reads tokens, one after the other.
-struct Reader {
+struct Reader<'a> {
     frames: Vec<Frame>,
     /// The dictionary, once it was read to its end.
     done: Option<Literal>,
     /// Number of further tokens that are read: as many as there are bytes, so that time stays proportional to the text.
     steps_left: usize,
+    /// Called with each string that is a value, and the keys above it.
+    each: &'a mut dyn FnMut(&[&str], &str),
 }
 
-impl Reader {
+impl Reader<'_> {
     /// Takes the next token. Returns `None` if it cannot stand here.
     fn take(&mut self, token: Token) -> Option<()> {
         match token {
             Token::Open(bracket) => self.open(bracket),
             Token::Close(bracket) => self.close(bracket),
             Token::Comma => {
+                self.pass_on();
                 let frame = self.frames.last_mut()?;
                 frame.end_value()?;
                 frame.has_comma = true;
@@ -410,6 +427,17 @@ impl Reader {
             Token::Real(number) => self.put(Value::new(Literal::Number(number), Kind::Real)),
             Token::Imaginary(number) => self.put(Value::new(Literal::Filled(number != 0.0), Kind::Imaginary)),
             Token::Text(text) => self.put(Value::new(Literal::Filled(!text.is_empty), Kind::Text(text))),
+        }
+    }
+
+    /// Passes on the string that ends a value here, if one does.
+    fn pass_on(&mut self) {
+        let Some(frame) = self.frames.last() else { return };
+        if let Slot::Value(Value { kind: Kind::Text(text), .. }) = &frame.slot
+            && !text.is_bytes
+        {
+            let keys: Vec<&str> = self.frames.iter().filter_map(|frame| frame.key.as_deref()).collect();
+            (self.each)(&keys, &text.head);
         }
     }
 
@@ -444,6 +472,10 @@ impl Reader {
     }
 
     fn close(&mut self, bracket: Bracket) -> Option<()> {
+        // A string in parentheses without a comma is the value of what is around them.
+        if self.frames.last().is_some_and(|frame| frame.bracket != Bracket::Round || frame.has_comma) {
+            self.pass_on();
+        }
         let frame = self.frames.pop().filter(|frame| frame.bracket == bracket)?;
         let value = frame.end()?;
         if !self.frames.is_empty() {
@@ -460,6 +492,16 @@ mod tests {
 
     fn is_dictionary(text: &str) -> bool {
         dictionary(text.as_bytes()).is_some()
+    }
+
+    #[test]
+    fn strings_are_passed_on_with_the_keys_above_them() {
+        let mut found = Vec::new();
+        let text = r#"{'a': 'it\'s', 'b': ['x' 'y', b'z', ('w')], 'c': {'error': ("v",), 1: 'u'}, 't': 0}"#;
+        texts(text.as_bytes(), &mut |keys, text| found.push((keys.join("."), text.to_owned()))).unwrap();
+        let wanted = [("a", "it's"), ("b", "xy"), ("b", "w"), ("c.error", "v"), ("c.", "u")];
+        assert_eq!(found, wanted.map(|(keys, text)| (keys.to_owned(), text.to_owned())));
+        assert_eq!(texts(b"['a']", &mut |_, _| panic!("a list")), None);
     }
 
     #[test]

@@ -26,6 +26,8 @@ const NO_RESULT: [&str; 3] = ["(No result generated)", "(Critical error)", "(No 
 /// What stands for calls where none are recorded, most telling first; between the first and the second, other logs.
 const LOOSE: [&str; 4] = ["logs/errors.log", "result.txt", "outputs/report.md", "outputs/data.json"];
 const LOGS: &str = "logs";
+/// Folders in which a worker keeps files of its own.
+const OWN_FOLDERS: [&str; 3] = ["outputs", LOGS, "context"];
 /// The names of the tools, where calls are not recorded.
 const TOOLS_USED: &str = "tools_used.json";
 /// The longest task that a generated file quotes, in bytes.
@@ -44,7 +46,7 @@ pub(super) fn record(
     let folder = place.folder;
     let mut unreadable = Unreadable::default();
     let listed = unreadable.of(CALLS, call_files(folder));
-    let mut trace = Trace { records_calls: listed.is_some(), ..Trace::default() };
+    let mut trace = Trace { records_calls: listed.is_some(), own_folders: &OWN_FOLDERS, ..Trace::default() };
     // Each file with its tool's key, and which of the tool's files it is.
     let mut files: HashMap<String, usize> = HashMap::new();
     let numbered: Vec<(CallFile, String, usize)> = listed
