@@ -38,6 +38,7 @@ mod text;
 mod times;
 mod tokens;
 pub mod until;
+mod worker;
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -56,7 +57,6 @@ pub use text::utc;
 use crate::catalog::{Access, Stamp};
 use crate::digest::digest;
 use crate::error::{Error, Result};
-use crate::model::Record;
 use crate::name::Name;
 use crate::search::ranked::Index;
 use crate::store::Time;
@@ -64,7 +64,7 @@ use crate::view::{Member, View, Visible};
 use crate::watchdog::Watchdog;
 use attempts::Attempts;
 use compare::Asked;
-use evidence::Account;
+use evidence::{Account, Cut};
 use facets::{Grouped, Selection};
 use fragment::Row;
 use fragments::{Found, Fragments, Stamped};
@@ -314,70 +314,6 @@ impl Renderer {
         Ok(rendered.bytes)
     }
 
-    /// Makes a file of one worker, of one state of its files: if they changed meanwhile, it is made again.
-    fn worker(
-        &self,
-        mut member: Arc<Member>,
-        mut stamp: Arc<Stamp>,
-        file: &Generated,
-        clock: &Clock<'_>,
-    ) -> Result<Rendered> {
-        let mut attempts = Attempts::new(self.settings.patience());
-        let go_on = || clock.may_go_on();
-        loop {
-            let record = self.view.record(&member, &stamp, &go_on)?;
-            let (bytes, read, missing) = self.worker_bytes(&member, &stamp, &record, file, clock)?;
-            let whole = read && record.is_whole() && stamp.skipped.unreadable == 0;
-            let now = self.view.stamp_now(&member)?;
-            let settled = now.key == stamp.key;
-            // Only what is of the state that was asked for is kept as that state's file.
-            let complete = attempts.is_first() && settled && whole && go_on();
-            if settled || !go_on() || !attempts.another() {
-                let (newest, access) = (stamp.newest, stamp.access);
-                return Ok(Rendered { bytes: bytes.into(), newest, access, complete, missing });
-            }
-            member = self.view.worker(&member.name)?;
-            stamp = now;
-        }
-    }
-
-    /// Renders a file of one worker from its record. Also returns false if something that it shows could not be read, and
-    /// what is missing for lack of time.
-    fn worker_bytes(
-        &self,
-        member: &Member,
-        stamp: &Stamp,
-        record: &Record,
-        file: &Generated,
-        clock: &Clock<'_>,
-    ) -> Result<(Vec<u8>, bool, Option<Missing>)> {
-        let missing = || {
-            let missing = Missing { outputs: record.unread, ..Missing::default() };
-            missing.if_any(record.is_late() || clock.ran_out())
-        };
-        let (bytes, read) = match file {
-            Generated::Index => index::worker(&self.view, member, stamp, record, missing())?,
-            Generated::Summary => {
-                let (text, read) = summary::worker(&self.view, member, stamp, record);
-                (noted(missing().as_ref(), text), read)
-            }
-            Generated::Evidence(budget) => {
-                let budget = self.settings.budget_or(Budget::WORKER, *budget);
-                let go_on = || clock.may_go_on();
-                let written = evidence::worker(&self.view, member, record, budget, &go_on, &missing);
-                (written.bytes, written.whole)
-            }
-            Generated::Readme
-            | Generated::Since(_)
-            | Generated::HowTo(_)
-            | Generated::Grep(_)
-            | Generated::Search(_)
-            | Generated::Focus(_)
-            | Generated::Compare(_) => return Err(Error::NotFound),
-        };
-        Ok((bytes, read, missing()))
-    }
-
     /// Makes a file of many workers, and again if what it shows of them changed meanwhile.
     fn members(
         &self,
@@ -452,8 +388,9 @@ impl Renderer {
                     read.set(read.get() && record.as_ref().is_some_and(|record| record.is_whole()));
                     record
                 };
+                let cut = |member: &Member, cut: Cut| self.cut(member, cut, &go_on);
                 let accounts: Vec<Account<'_>> = rows.iter().map(Row::account).collect();
-                let written = evidence::swarm(&self.view, title, &accounts, &record, budget, &go_on, &missing);
+                let written = evidence::swarm(&self.view, title, &accounts, &record, &cut, budget, &go_on, &missing);
                 whole &= written.whole && read.get();
                 written.bytes
             }

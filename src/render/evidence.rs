@@ -22,9 +22,12 @@ pub(super) use swarm::swarm;
 use std::cell::{Cell, OnceCell};
 use std::collections::VecDeque;
 
+pub(super) use excerpt::{Excerpt, Seen};
+pub(super) use frame::Cut;
 use frame::{Content, Section, failure_line};
 
 use super::clean::{defuse, one_line};
+use super::fragments::GoOn;
 use super::{Budget, Missing};
 use crate::model::{Outcome, Output, Record, ToolCall, Trace};
 use crate::name::RelPath;
@@ -43,7 +46,7 @@ pub(super) fn worker(
     member: &Member,
     record: &Record,
     budget: Budget,
-    go_on: &dyn Fn() -> bool,
+    go_on: GoOn<'_>,
     missing: &dyn Fn() -> Option<Missing>,
 ) -> Written {
     let Record { worker, trace, .. } = record;
@@ -87,6 +90,7 @@ pub(super) fn worker(
         lines_tell_failures: false,
         sections,
         open: &open,
+        cut: &|_, cut| cut(go_on),
         go_on,
         missing,
         failed: Cell::new(false),

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use tracing::warn;
 
+use super::evidence::{Cut, Excerpt, Seen};
 use super::fragments::GoOn;
 use super::settings::Control;
-use super::{Generated, Key, Rendered, Renderer, Scope};
+use super::{Key, Rendered, Renderer, Scope};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
-use crate::model::{Record, Trace};
-use crate::name::{Name, RelPath, printable};
+use crate::model::Record;
+use crate::name::{Name, printable};
 use crate::search::ranked::Indexed;
 use crate::view::Member;
 use crate::watchdog::GivenUp;
@@ -38,7 +39,7 @@ impl From<GivenUp> for Error {
 
 impl Renderer {
     /// Runs `work` on a thread that can be given up, which stops when `go_on` or whoever controls renders says so.
-    fn run<R: Send + 'static>(
+    pub(super) fn run<R: Send + 'static>(
         &self,
         subject: &Subject,
         go_on: GoOn<'_>,
@@ -63,6 +64,15 @@ impl Renderer {
         self.run(&subject, go_on, move |in_time| view.record(&member, &stamp, in_time))?
     }
 
+    /// Makes an excerpt of a worker's output with `cut`.
+    ///
+    /// # Errors
+    /// A sentence on why it cannot be read.
+    pub(super) fn cut(&self, member: &Member, cut: Cut, go_on: GoOn<'_>) -> Result<(Excerpt, Seen), String> {
+        let made = self.run(&Subject::Worker(member.name.clone()), go_on, cut);
+        made.unwrap_or_else(|given_up| Err(Error::from(given_up).to_string()))
+    }
+
     /// Returns what there is of a worker's words as of `stamp`, read while `go_on` returns true where it is not known.
     ///
     /// # Errors
@@ -75,33 +85,6 @@ impl Renderer {
         let (renderer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
         let read = move |in_time: GoOn<'_>| renderer.index.read(&renderer.view, &member, &stamp, in_time);
         self.run(&subject, go_on, read)?
-    }
-
-    /// Renders `file` of a worker. If that does not end, renders it of the worker's metadata alone, with a line that says
-    /// so.
-    pub(super) fn worker_file(
-        &self,
-        member: &Arc<Member>,
-        stamp: &Arc<Stamp>,
-        file: &Generated,
-        go_on: GoOn<'_>,
-    ) -> Result<Rendered> {
-        let subject = Subject::Worker(member.name.clone());
-        let whole = {
-            let (renderer, member, stamp, file) = (self.clone(), member.clone(), stamp.clone(), file.clone());
-            move |_: GoOn<'_>| renderer.worker(member, stamp, &file, &renderer.settings.clock(10))
-        };
-        if let Ok(rendered) = self.run(&subject, go_on, whole) {
-            return rendered;
-        }
-        // Another subject: nothing that the worker's files hold takes part in it.
-        let subject = Subject::Answer(stamp.key);
-        let (renderer, member, stamp, file) = (self.clone(), member.clone(), stamp.clone(), file.clone());
-        self.run(&subject, &|| false, move |_| {
-            let (record, no_time) = (unread_record(&member), renderer.settings.clock(0));
-            let (bytes, _, missing) = renderer.worker_bytes(&member, &stamp, &record, &file, &no_time)?;
-            Ok(Rendered { bytes: bytes.into(), newest: stamp.newest, access: stamp.access, complete: false, missing })
-        })?
     }
 
     /// Renders an answer about many workers with `render`.
@@ -129,10 +112,4 @@ impl Renderer {
             warn!("reading {what} does not end; it was given up, and answers without it say so");
         }
     }
-}
-
-/// The record of a worker of whose files nothing could be read.
-fn unread_record(member: &Member) -> Record {
-    let unreadable = vec![(RelPath::root(), Error::GivenUp.to_string())];
-    Record { worker: member.entry.worker(), trace: Trace { unreadable, ..Trace::default() }, unread: 0 }
 }

@@ -49,7 +49,7 @@ pub(super) const WHOLE_EXTRA: usize = 16;
 
 /// What is shown of an output.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Excerpt {
+pub(in crate::render) struct Excerpt {
     /// The text, omissions included; ends in a line end unless empty.
     pub(super) text: String,
     /// The bytes of the file that are shown, ends exclusive; empty if `whole`.
@@ -152,7 +152,7 @@ fn gap_cost(size: u64, path: &str) -> usize {
 
 /// The lines that are shown of other outputs of the same evidence.
 #[derive(Debug, Default)]
-pub(super) struct Seen(HashSet<String>);
+pub(in crate::render) struct Seen(HashSet<String>);
 
 impl Seen {
     fn add(&mut self, piece: &Piece<'_>) {

@@ -12,6 +12,7 @@ use super::admit::{Admitted, Room, need_of};
 use super::excerpt::{Excerpt, LINE_LEAST, Seen, WHOLE_EXTRA, WHOLE_MAX, excerpt, length, range_text};
 use crate::model::Outcome;
 use crate::render::clean::{TAG, one_line, removed, tag_of};
+use crate::render::fragments::GoOn;
 use crate::render::{Budget, Missing, Unit};
 use crate::store::File;
 
@@ -50,6 +51,9 @@ pub(super) struct Section {
     pub(super) unreadable: Option<String>,
 }
 
+/// Makes an excerpt while its argument returns true. Returns it with the lines that were shown by then.
+pub(in crate::render) type Cut = Box<dyn FnOnce(GoOn<'_>) -> Result<(Excerpt, Seen), String> + Send>;
+
 /// Everything a frame is made of. Sections are in the order they are shown in.
 pub(super) struct Content<'a> {
     /// What the evidence is for: `Worker 123 (abc-123)`.
@@ -68,8 +72,10 @@ pub(super) struct Content<'a> {
     pub(super) sections: Vec<Section>,
     /// Opens the output of a section by its number.
     pub(super) open: &'a dyn Fn(usize) -> Result<Box<dyn File>, String>,
+    /// Makes the excerpt of a section by its number, on a thread that can be given up where many workers are shown.
+    pub(super) cut: &'a dyn Fn(usize, Cut) -> Result<(Excerpt, Seen), String>,
     /// Whether there is time left to look into more.
-    pub(super) go_on: &'a dyn Fn() -> bool,
+    pub(super) go_on: GoOn<'a>,
     /// Returns what there was no time for, as far as that is known by now.
     pub(super) missing: &'a dyn Fn() -> Option<Missing>,
     /// Whether an output that should be readable was not.
@@ -292,7 +298,14 @@ impl Content<'_> {
         }
         let read = (self.open)(number).and_then(|file| {
             let is_failed = self.is_failed(number);
-            excerpt(&*file, &section.source, share, is_failed, seen, self.go_on).map_err(|error| error.to_string())
+            let (source, mut before) = (section.source.clone(), std::mem::take(seen));
+            let cut = move |go_on: GoOn<'_>| {
+                let made = excerpt(&*file, &source, share, is_failed, &mut before, go_on);
+                made.map(|made| (made, before)).map_err(|error| error.to_string())
+            };
+            let (made, after) = (self.cut)(number, Box::new(cut))?;
+            *seen = after;
+            Ok(made)
         });
         read.unwrap_or_else(|reason| {
             self.failed.set(true);
@@ -500,6 +513,7 @@ mod tests {
                     lines_tell_failures: false,
                     sections: vec![section.clone(); 12],
                     open: &|_| store.open(&path).map_err(|error| error.to_string()),
+                    cut: &|_, cut| cut(&|| true),
                     go_on: &|| true,
                     missing: &|| None,
                     failed: Cell::new(false),

@@ -3,22 +3,26 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use super::frame::{Content, Section};
+use super::excerpt::{Excerpt, Seen};
+use super::frame::{Content, Cut, Section};
 use super::{Account, Written, decisive, open_call, section};
 use crate::model::{Outcome, Record};
 use crate::render::causes::{self, Failing, Grouping, Told};
+use crate::render::fragments::GoOn;
 use crate::render::{Budget, Missing, own};
 use crate::store::File;
-use crate::view::View;
+use crate::view::{Member, View};
 
-/// The excerpt of the outputs of `accounts`. `record` reads the record of one worker again when its turn comes.
+/// Returns the excerpt of the outputs of `accounts`. `record` reads the record of one worker again when its turn comes, and
+/// `cut` makes an excerpt of one of its outputs.
 pub(in crate::render) fn swarm(
     view: &View,
     title: String,
     accounts: &[Account<'_>],
     record: &dyn Fn(&Account<'_>) -> Option<Arc<Record>>,
+    cut: &dyn Fn(&Member, Cut) -> Result<(Excerpt, Seen), String>,
     budget: Budget,
-    go_on: &dyn Fn() -> bool,
+    go_on: GoOn<'_>,
     missing: &dyn Fn() -> Option<Missing>,
 ) -> Written {
     let outcome = |account: &Account<'_>| account.end.map(|(outcome, _)| outcome);
@@ -81,6 +85,10 @@ pub(in crate::render) fn swarm(
         lines_tell_failures: true,
         sections,
         open: &open,
+        cut: &|number, make| match calls.get(number) {
+            Some((account, _)) => cut(account.member, make),
+            None => Err("not there".into()),
+        },
         go_on,
         missing,
         failed: Cell::new(false),
