@@ -68,7 +68,7 @@ use evidence::{Account, Cut};
 use facets::{Grouped, Selection};
 use fragment::Row;
 use fragments::{Found, Fragments, Stamped};
-use isolate::Subject;
+use isolate::{GRACE_OF_PART, Subject};
 use missing::noted;
 use settings::Clock;
 use shelf::Shelf;
@@ -384,7 +384,7 @@ impl Renderer {
                     let stamp = row.stamp.as_ref()?;
                     told.borrow_mut().push((row.member, stamp.key));
                     let (member, _) = stamped.iter().find(|(member, _)| std::ptr::eq(&**member, account.member))?;
-                    let record = self.record(member, stamp, &go_on).ok();
+                    let record = self.record(member, stamp, GRACE_OF_PART, &go_on).ok();
                     read.set(read.get() && record.as_ref().is_some_and(|record| record.is_whole()));
                     record
                 };

@@ -1,9 +1,9 @@
-//! Runs work that may never return on threads that can be given up.
+//! Runs work that may never return on threads that can be left behind.
 //!
-//! Every parser of worker content is bounded by the size of its input. This is the second line of defense: work that
-//! outlives its deadline by some grace is given up. Its caller goes on without a result, its thread is left behind at the
-//! lowest priority, and no further work is started on the same subject until that thread returns. So one worker holds up
-//! nobody else, and occupies a bounded number of threads.
+//! Every parser of worker content is bounded by the size of its input. This is the second line of defense: a caller whose
+//! time is over goes on without a result, and the thread goes on by itself. While it does, no further work is started on
+//! the same subject, so one worker holds up nobody else and occupies a bounded number of threads. Work that still runs
+//! [`OVERDUE`] after its deadline is given up: its thread gets the lowest priority, and [`Watchdog::overdue`] reports it.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::{Pid, gettid};
 
-/// Given-up work that runs for longer than this is reported by [`Watchdog::overdue`].
-const OVERDUE: Duration = Duration::from_secs(5);
+/// Work that runs for this long after its deadline is given up.
+pub(crate) const OVERDUE: Duration = Duration::from_secs(5);
 /// Most threads that may be left behind at a time; with more, no work is started.
 const LEFT_BEHIND_MAX: usize = 64;
 /// Interval at which a caller that waits checks its deadline.
@@ -27,14 +27,19 @@ const CHECK: Duration = Duration::from_millis(20);
 /// Most threads that are kept for further work, and the time for which each is.
 const IDLE_MAX: usize = 16;
 const IDLE: Duration = Duration::from_secs(10);
-/// Priority of a thread that was left behind.
+/// Priority of a thread whose work was given up.
 const LOWEST: i32 = 19;
 
-/// The work was given up, or not started because earlier work on its subject was.
+/// Why there is no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct GivenUp;
+pub(crate) enum Unfinished {
+    /// The work, or earlier work on its subject, did not end in time and goes on.
+    Late,
+    /// The work, or earlier work on its subject, was given up.
+    GivenUp,
+}
 
-/// Runs work on threads that can be given up. Clones share their threads and what they gave up.
+/// Runs work on threads that can be given up. Clones share their threads and what they left behind.
 pub(crate) struct Watchdog<K> {
     shared: Arc<Shared<K>>,
 }
@@ -49,7 +54,7 @@ struct Shared<K> {
     /// Threads that wait for work, the latest last.
     idle: Mutex<Vec<Idle>>,
     /// Subjects of threads that were left behind and still run.
-    given_up: Mutex<HashMap<K, LeftBehind>>,
+    left_behind: Mutex<HashMap<K, LeftBehind>>,
     next_thread: AtomicU64,
 }
 
@@ -66,24 +71,31 @@ struct Task {
 
 /// The threads left behind on one subject.
 struct LeftBehind {
-    threads: usize,
+    threads: Vec<Pid>,
+    /// When the time of the first was over.
     since: Instant,
     is_reported: bool,
+}
+
+impl LeftBehind {
+    fn state(&self) -> Unfinished {
+        if self.since.elapsed() >= OVERDUE { Unfinished::GivenUp } else { Unfinished::Late }
+    }
 }
 
 /// State of a piece of work, shared by its thread and its caller.
 enum Progress {
     Waiting,
     Running(Pid),
-    GivenUp,
+    LeftBehind(Pid),
     Ended,
 }
 
 impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
     /// Creates a watchdog without threads.
     pub(crate) fn new() -> Watchdog<K> {
-        let (idle, given_up, next_thread) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
-        Watchdog { shared: Arc::new(Shared { idle, given_up, next_thread }) }
+        let (idle, left_behind, next_thread) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+        Watchdog { shared: Arc::new(Shared { idle, left_behind, next_thread }) }
     }
 
     /// Runs `work` on another thread and returns its result. `work` receives a function that returns true while there
@@ -91,18 +103,15 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
     /// in `work` is the caller's.
     ///
     /// # Errors
-    /// [`GivenUp`] if `work` runs for longer than that, or if earlier work on `subject` was given up and
-    /// has not returned yet.
+    /// [`Unfinished`] if `work` runs for longer than that, or if earlier work on `subject` did and has not returned yet.
     pub(crate) fn run<R: Send + 'static>(
         &self,
         subject: &K,
         grace: Duration,
         in_time: &dyn Fn() -> bool,
         work: impl FnOnce(&(dyn Fn() -> bool + Sync)) -> R + Send + 'static,
-    ) -> Result<R, GivenUp> {
-        if !self.may_start(subject) {
-            return Err(GivenUp);
-        }
+    ) -> Result<R, Unfinished> {
+        self.may_start(subject)?;
         let progress = Arc::new(Mutex::new(Progress::Waiting));
         let mut stopped = (!in_time()).then(Instant::now);
         let stop = Arc::new(AtomicBool::new(stopped.is_some()));
@@ -116,8 +125,8 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
                 // Sent first: a caller that finds the work ended finds its result, too.
                 let _ = sender.send(made);
                 let before = std::mem::replace(&mut *progress.lock(), Progress::Ended);
-                if let (Progress::GivenUp, Some(shared)) = (before, shared.upgrade()) {
-                    shared.returned(&subject);
+                if let (Progress::LeftBehind(thread), Some(shared)) = (before, shared.upgrade()) {
+                    shared.returned(&subject, thread);
                 }
             }
         };
@@ -138,40 +147,58 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
                 }
                 Some(at) if at.elapsed() >= grace => {
                     let mut progress = progress.lock();
-                    if matches!(*progress, Progress::Ended) {
-                        continue;
-                    }
-                    self.shared.leave_behind(subject);
-                    let before = std::mem::replace(&mut *progress, Progress::GivenUp);
-                    drop(progress);
-                    if let Progress::Running(thread) = before {
-                        // It may have returned by now; then there is nothing to slow down.
-                        let _ = setpriority_process(Some(thread), LOWEST);
-                    }
-                    return Err(GivenUp);
+                    let thread = match &*progress {
+                        // A thread is about to start or to send its result.
+                        Progress::Waiting | Progress::Ended | Progress::LeftBehind(_) => continue,
+                        Progress::Running(thread) => *thread,
+                    };
+                    *progress = Progress::LeftBehind(thread);
+                    return Err(self.shared.leave_behind(subject, thread, at));
                 }
                 _ => {}
             }
         }
     }
 
-    /// Returns the subjects whose work was given up and has been running for seconds since, each once.
-    pub(crate) fn overdue(&self) -> Vec<K> {
-        let mut all = self.shared.given_up.lock();
-        let is_new = |left: &LeftBehind| !left.is_reported && left.since.elapsed() >= OVERDUE;
-        let report = |(subject, left): (&K, &mut LeftBehind)| {
-            let report = is_new(left);
-            left.is_reported |= report;
-            report.then(|| subject.clone())
-        };
-        all.iter_mut().filter_map(report).collect()
+    /// Waits while `in_time` returns true for earlier work on `subject` that was left behind.
+    ///
+    /// # Errors
+    /// [`Unfinished`] if it does not return, or was given up.
+    pub(crate) fn wait(&self, subject: &K, in_time: &dyn Fn() -> bool) -> Result<(), Unfinished> {
+        while let Err(unfinished) = self.may_start(subject) {
+            if unfinished == Unfinished::GivenUp || !in_time() {
+                return Err(unfinished);
+            }
+            thread::sleep(CHECK);
+        }
+        Ok(())
     }
 
-    /// Returns true if no earlier work on `subject` was given up, and not too many threads are left behind.
-    fn may_start(&self, subject: &K) -> bool {
-        let all = self.shared.given_up.lock();
-        all.is_empty()
-            || !all.contains_key(subject) && all.values().map(|left| left.threads).sum::<usize>() < LEFT_BEHIND_MAX
+    /// Returns the subjects whose work was given up since this was called last, and slows their threads down.
+    pub(crate) fn overdue(&self) -> Vec<K> {
+        let mut all = self.shared.left_behind.lock();
+        let is_new = |left: &LeftBehind| !left.is_reported && left.state() == Unfinished::GivenUp;
+        let report = |(subject, left): (&K, &mut LeftBehind)| {
+            left.is_reported = true;
+            for thread in &left.threads {
+                // It may be ending just now.
+                let _ = setpriority_process(Some(*thread), LOWEST);
+            }
+            subject.clone()
+        };
+        all.iter_mut().filter(|(_, left)| is_new(left)).map(report).collect()
+    }
+
+    /// Fails if a thread was left behind on `subject`, or too many were on others.
+    fn may_start(&self, subject: &K) -> Result<(), Unfinished> {
+        let all = self.shared.left_behind.lock();
+        match all.get(subject) {
+            Some(left) => Err(left.state()),
+            None if all.values().map(|left| left.threads.len()).sum::<usize>() >= LEFT_BEHIND_MAX => {
+                Err(Unfinished::Late)
+            }
+            None => Ok(()),
+        }
     }
 
     /// Hands `work` to an idle thread or to a new one. Returns it if the system gives no thread.
@@ -209,17 +236,20 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
 }
 
 impl<K: Eq + Hash + Clone> Shared<K> {
-    fn leave_behind(&self, subject: &K) {
-        let mut all = self.given_up.lock();
-        let new = || LeftBehind { threads: 0, since: Instant::now(), is_reported: false };
-        all.entry(subject.clone()).or_insert_with(new).threads += 1;
+    /// Notes that `thread` was left behind; the time of its work was over at `since`.
+    fn leave_behind(&self, subject: &K, thread: Pid, since: Instant) -> Unfinished {
+        let mut all = self.left_behind.lock();
+        let new = || LeftBehind { threads: Vec::new(), since, is_reported: false };
+        let left = all.entry(subject.clone()).or_insert_with(new);
+        left.threads.push(thread);
+        left.state()
     }
 
-    fn returned(&self, subject: &K) {
-        let mut all = self.given_up.lock();
+    fn returned(&self, subject: &K, thread: Pid) {
+        let mut all = self.left_behind.lock();
         if let Some(left) = all.get_mut(subject) {
-            left.threads -= 1;
-            if left.threads == 0 {
+            left.threads.retain(|other| *other != thread);
+            if left.threads.is_empty() {
                 all.remove(subject);
             }
         }
@@ -319,18 +349,28 @@ mod tests {
     }
 
     #[test]
-    fn work_that_does_not_return_is_given_up_and_its_subject_is_left_alone_until_it_does() {
+    fn work_that_does_not_return_in_time_is_left_behind_and_its_subject_left_alone_until_it_does() {
         let (watchdog, gate) = (Watchdog::new(), Gate::default());
         let stuck = gate.clone();
-        assert_eq!(watchdog.run(&"bad", GRACE, &|| false, move |_| stuck.wait()), Err(GivenUp));
+        assert_eq!(watchdog.run(&"bad", GRACE, &|| false, move |_| stuck.wait()), Err(Unfinished::Late));
         // Nothing is started on it, and other subjects are served.
-        assert_eq!(watchdog.run(&"bad", GRACE, &|| true, |_| panic!("started")), Err::<(), _>(GivenUp));
+        assert_eq!(watchdog.run(&"bad", GRACE, &|| false, |_| panic!("started")), Err::<(), _>(Unfinished::Late));
         assert_eq!(watchdog.run(&"good", GRACE, &|| true, |_| 2), Ok(2));
         assert!(watchdog.overdue().is_empty());
         gate.open();
-        while watchdog.run(&"bad", GRACE, &|| true, |_| 3) != Ok(3) {
-            thread::yield_now();
-        }
+        // Once it has, it may be started again.
+        assert_eq!(watchdog.wait(&"bad", &|| true), Ok(()));
+        assert_eq!(watchdog.run(&"bad", GRACE, &|| true, |_| 3), Ok(3));
+    }
+
+    #[test]
+    fn work_that_does_not_return_for_seconds_is_given_up() {
+        let (watchdog, gate) = (Watchdog::new(), Gate::default());
+        let stuck = gate.clone();
+        let waits = move |_: &(dyn Fn() -> bool + Sync)| stuck.wait();
+        assert_eq!(watchdog.run(&"bad", OVERDUE, &|| false, waits), Err(Unfinished::GivenUp));
+        assert_eq!((watchdog.overdue(), watchdog.overdue()), (vec!["bad"], vec![]));
+        gate.open();
     }
 
     #[test]
@@ -340,15 +380,14 @@ mod tests {
             for number in 0..LEFT_BEHIND_MAX {
                 let (watchdog, stuck) = (watchdog.clone(), gate.clone());
                 scope.spawn(move || {
-                    assert_eq!(watchdog.run(&number, GRACE, &|| false, move |_| stuck.wait()), Err(GivenUp));
+                    assert_eq!(watchdog.run(&number, GRACE, &|| false, move |_| stuck.wait()), Err(Unfinished::Late));
                 });
             }
         });
-        assert_eq!(watchdog.run(&1_000, GRACE, &|| true, |_| panic!("started")), Err::<(), _>(GivenUp));
+        assert_eq!(watchdog.run(&1_000, GRACE, &|| false, |_| panic!("started")), Err::<(), _>(Unfinished::Late));
         gate.open();
-        while watchdog.run(&1_000, GRACE, &|| true, |_| ()).is_err() {
-            thread::yield_now();
-        }
+        assert_eq!(watchdog.wait(&1_000, &|| true), Ok(()));
+        assert_eq!(watchdog.run(&1_000, GRACE, &|| true, |_| ()), Ok(()));
     }
 
     #[test]

@@ -33,6 +33,7 @@ use section::Section;
 
 use super::attempts::Attempts;
 use super::fragments::Stamped;
+use super::isolate::GRACE_OF_PART;
 use super::settings::Clock;
 use super::{Budget, Missing, Rendered, Renderer};
 use crate::catalog::Stamp;
@@ -130,7 +131,7 @@ impl Renderer {
         let mut ones = Vec::with_capacity(stamped.len());
         for (member, stamp) in stamped {
             let record = stamp.as_ref().map_err(|error| error.clone());
-            let record = record.and_then(|stamp| self.record(member, stamp, &go_on));
+            let record = record.and_then(|stamp| self.record(member, stamp, GRACE_OF_PART, &go_on));
             // It says by now that it is another's.
             if record.as_ref().err() == Some(&Error::NotFound) {
                 return Err(Error::NotFound);

@@ -10,7 +10,7 @@ use quick_cache::sync::Cache;
 
 use super::attempts::Attempts;
 use super::fragment::Fragment;
-use super::isolate::{GRACE, Subject};
+use super::isolate::{GRACE_OF_PART, Subject};
 use super::settings::{Control, Settings};
 use super::shelf::{Of, Shelf};
 use crate::catalog::Stamp;
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::spread::spread;
 use crate::view::{Member, View};
-use crate::watchdog::{GivenUp, Watchdog};
+use crate::watchdog::{Unfinished, Watchdog};
 
 /// How many are kept.
 const KEPT: usize = 200_000;
@@ -218,6 +218,9 @@ impl Fragments {
         if !go_on() {
             return Found::Unread;
         }
+        let subject = Subject::Worker(member.name.clone());
+        // What was left behind is read by now, or soon.
+        let waited = self.watchdog.wait(&subject, go_on);
         let begun = Instant::now();
         let in_time = || go_on() && begun.elapsed() < self.each;
         let make = {
@@ -227,9 +230,10 @@ impl Fragments {
                 fragments.make(&view, &member, stamp, &|| in_time() && Control::lets_go_on(control.as_ref()))
             }
         };
-        match self.watchdog.run(&Subject::Worker(member.name.clone()), GRACE, &in_time, make) {
+        match waited.and_then(|()| self.watchdog.run(&subject, GRACE_OF_PART, &in_time, make)) {
             Ok(found) => found,
-            Err(GivenUp) => Found::Made(Arc::new(Fragment::unreadable(&Error::GivenUp)), stamp.clone()),
+            Err(Unfinished::Late) => Found::Unread,
+            Err(Unfinished::GivenUp) => Found::Made(Arc::new(Fragment::unreadable(&Error::GivenUp)), stamp.clone()),
         }
     }
 

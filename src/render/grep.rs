@@ -20,6 +20,7 @@ pub(super) use page::clip;
 pub use page::{Answer, Searched, Shown, ShownLine};
 
 use super::fragments::{self, GoOn, Stamped};
+use super::isolate::GRACE_OF_PART;
 use super::own::{at_in_text, holds_everything, place, shown_path};
 use super::shares::{Claim, deal};
 use super::{Budget, Missing, Rendered, Renderer, Scope};
@@ -161,8 +162,9 @@ impl Renderer {
             }
             room = room.saturating_sub(hearing(file, 0));
             calls.entry(file.turn).or_insert_with(|| {
-                let record =
-                    of.get(file.turn).and_then(|(member, stamp)| self.record(member, stamp.as_ref().ok()?, go_on).ok());
+                let record = of
+                    .get(file.turn)
+                    .and_then(|(member, stamp)| self.record(member, stamp.as_ref().ok()?, GRACE_OF_PART, go_on).ok());
                 record.iter().flat_map(|record| record.trace.outcomes()).collect()
             });
         }

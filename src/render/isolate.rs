@@ -15,12 +15,10 @@ use crate::model::Record;
 use crate::name::{Name, printable};
 use crate::search::ranked::Indexed;
 use crate::view::Member;
-use crate::watchdog::GivenUp;
+use crate::watchdog::{OVERDUE, Unfinished};
 
-/// Time that work on a worker may take to return once its deadline has passed.
-pub(super) const GRACE: Duration = Duration::from_millis(750);
-/// The same of an answer about many workers, each of which may take its own.
-const GRACE_OF_MANY: Duration = Duration::from_secs(3);
+/// Time that a part of an answer may take to return once its time is over.
+pub(super) const GRACE_OF_PART: Duration = Duration::from_millis(500);
 
 /// What work is about, of which one piece after the other is given up.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -31,22 +29,27 @@ pub(super) enum Subject {
     Answer(Key),
 }
 
-impl From<GivenUp> for Error {
-    fn from(_: GivenUp) -> Error {
-        Error::GivenUp
+impl From<Unfinished> for Error {
+    fn from(unfinished: Unfinished) -> Error {
+        match unfinished {
+            Unfinished::Late => Error::Late,
+            Unfinished::GivenUp => Error::GivenUp,
+        }
     }
 }
 
 impl Renderer {
-    /// Runs `work` on a thread that can be given up, which stops when `go_on` or whoever controls renders says so.
+    /// Runs `work` on a thread that can be left behind, which stops when `go_on` or whoever controls renders says so, and
+    /// returns within `grace` after that.
     pub(super) fn run<R: Send + 'static>(
         &self,
         subject: &Subject,
+        grace: Duration,
         go_on: GoOn<'_>,
         work: impl FnOnce(GoOn<'_>) -> R + Send + 'static,
-    ) -> Result<R, GivenUp> {
+    ) -> Result<R, Unfinished> {
+        self.watchdog.wait(subject, go_on)?;
         let control = self.settings.control.clone();
-        let grace = if matches!(subject, Subject::Worker(_)) { GRACE } else { GRACE_OF_MANY };
         self.watchdog
             .run(subject, grace, go_on, move |in_time| work(&|| in_time() && Control::lets_go_on(control.as_ref())))
     }
@@ -54,14 +57,20 @@ impl Renderer {
     /// Returns the record of a worker as of `stamp`, read while `go_on` returns true.
     ///
     /// # Errors
-    /// [`Error::GivenUp`] if reading it does not end; those of [`crate::view::View::record`].
-    pub(super) fn record(&self, member: &Arc<Member>, stamp: &Arc<Stamp>, go_on: GoOn<'_>) -> Result<Arc<Record>> {
+    /// [`Error::Late`] or [`Error::GivenUp`] if reading it does not end; those of [`crate::view::View::record`].
+    pub(super) fn record(
+        &self,
+        member: &Arc<Member>,
+        stamp: &Arc<Stamp>,
+        grace: Duration,
+        go_on: GoOn<'_>,
+    ) -> Result<Arc<Record>> {
         if let Some(record) = self.view.cached_record(member, stamp) {
             return Ok(record);
         }
         let subject = Subject::Worker(member.name.clone());
         let (view, member, stamp) = (self.view.clone(), member.clone(), stamp.clone());
-        self.run(&subject, go_on, move |in_time| view.record(&member, &stamp, in_time))?
+        self.run(&subject, grace, go_on, move |in_time| view.record(&member, &stamp, in_time))?
     }
 
     /// Makes an excerpt of a worker's output with `cut`.
@@ -69,14 +78,14 @@ impl Renderer {
     /// # Errors
     /// A sentence on why it cannot be read.
     pub(super) fn cut(&self, member: &Member, cut: Cut, go_on: GoOn<'_>) -> Result<(Excerpt, Seen), String> {
-        let made = self.run(&Subject::Worker(member.name.clone()), go_on, cut);
-        made.unwrap_or_else(|given_up| Err(Error::from(given_up).to_string()))
+        let made = self.run(&Subject::Worker(member.name.clone()), GRACE_OF_PART, go_on, cut);
+        made.unwrap_or_else(|unfinished| Err(Error::from(unfinished).to_string()))
     }
 
     /// Returns what there is of a worker's words as of `stamp`, read while `go_on` returns true where it is not known.
     ///
     /// # Errors
-    /// [`Error::GivenUp`] if reading it does not end; those of [`crate::search::ranked::Index::read`].
+    /// [`Error::Late`] or [`Error::GivenUp`] if reading it does not end; those of [`crate::search::ranked::Index::read`].
     pub(super) fn words(&self, member: &Arc<Member>, stamp: &Arc<Stamp>, go_on: GoOn<'_>) -> Result<Indexed> {
         if let Some(words) = self.index.cached(member, stamp) {
             return Ok(words);
@@ -84,13 +93,13 @@ impl Renderer {
         let subject = Subject::Worker(member.name.clone());
         let (renderer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
         let read = move |in_time: GoOn<'_>| renderer.index.read(&renderer.view, &member, &stamp, in_time);
-        self.run(&subject, go_on, read)?
+        self.run(&subject, GRACE_OF_PART, go_on, read)?
     }
 
     /// Renders an answer about many workers with `render`.
     ///
     /// # Errors
-    /// [`Error::GivenUp`] if that does not end.
+    /// [`Error::Late`] or [`Error::GivenUp`] if that does not end.
     pub(super) fn answer(
         &self,
         key: Key,
@@ -99,7 +108,7 @@ impl Renderer {
         render: impl FnOnce(&Renderer, &Scope) -> Result<Rendered> + Send + 'static,
     ) -> Result<Rendered> {
         let (renderer, scope) = (self.clone(), scope.clone());
-        self.run(&Subject::Answer(key), go_on, move |_| render(&renderer, &scope))?
+        self.run(&Subject::Answer(key), OVERDUE, go_on, move |_| render(&renderer, &scope))?
     }
 
     /// Logs each subject whose work was given up and still has not ended, once.

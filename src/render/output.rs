@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::model::{Output, ToolCall};
 use crate::name::{Name, RelPath};
 use crate::store::File;
+use crate::watchdog::OVERDUE;
 
 /// Which call is meant.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +47,7 @@ impl Renderer {
         let clock = self.settings.clock(10);
         let member = self.view.worker(worker)?;
         let stamp = self.view.stamp(&member, true)?;
-        let record = self.record(&member, &stamp, &|| clock.may_go_on())?;
+        let record = self.record(&member, &stamp, OVERDUE, &|| clock.may_go_on())?;
         let call = record.trace.calls.iter().find(|call| is_meant(call)).ok_or(Error::NotFound)?;
         let file = self.view.open_output(&member, call)?;
         let missing = match &call.output {

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::model::{Record, Trace};
 use crate::name::RelPath;
 use crate::view::Member;
+use crate::watchdog::OVERDUE;
 
 impl Renderer {
     /// Renders `file` of a worker. If that does not end, renders it of the worker's metadata alone, with a line that says
@@ -29,14 +30,15 @@ impl Renderer {
             let (renderer, member, stamp, file) = (self.clone(), member.clone(), stamp.clone(), file.clone());
             move |_: GoOn<'_>| renderer.worker(member, stamp, &file, &renderer.settings.clock(10))
         };
-        if let Ok(rendered) = self.run(&subject, go_on, whole) {
-            return rendered;
-        }
+        let unfinished = match self.run(&subject, OVERDUE, go_on, whole) {
+            Ok(rendered) => return rendered,
+            Err(unfinished) => unfinished.into(),
+        };
         // Another subject: nothing that the worker's files hold takes part in it.
         let subject = Subject::Answer(stamp.key);
         let (renderer, member, stamp, file) = (self.clone(), member.clone(), stamp.clone(), file.clone());
-        self.run(&subject, &|| false, move |_| {
-            let (record, no_time) = (unread_record(&member), renderer.settings.clock(0));
+        self.run(&subject, OVERDUE, &|| false, move |_| {
+            let (record, no_time) = (unread_record(&member, &unfinished), renderer.settings.clock(0));
             let (bytes, _, missing) = renderer.worker_bytes(&member, &stamp, &record, &file, &no_time)?;
             Ok(Rendered { bytes: bytes.into(), newest: stamp.newest, access: stamp.access, complete: false, missing })
         })?
@@ -108,7 +110,7 @@ impl Renderer {
 }
 
 /// The record of a worker of whose files nothing could be read.
-fn unread_record(member: &Member) -> Record {
-    let unreadable = vec![(RelPath::root(), Error::GivenUp.to_string())];
+fn unread_record(member: &Member, error: &Error) -> Record {
+    let unreadable = vec![(RelPath::root(), error.to_string())];
     Record { worker: member.entry.worker(), trace: Trace { unreadable, ..Trace::default() }, unread: 0 }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::super::Renderer;
 use super::super::fragments::GoOn;
+use super::super::isolate::GRACE_OF_PART;
 use super::super::own::{at_in_text, place};
 use crate::catalog::Stamp;
 use crate::model::Outcome;
@@ -69,7 +70,7 @@ impl<'a> Sources<'a> {
         let (member, stamp) = self.of.get(worker)?;
         let mut outcomes = self.outcomes.borrow_mut();
         let calls = outcomes.entry(worker).or_insert_with(|| {
-            let record = self.renderer.record(member, stamp, go_on).ok();
+            let record = self.renderer.record(member, stamp, GRACE_OF_PART, go_on).ok();
             record.iter().flat_map(|record| record.trace.outcomes()).collect()
         });
         calls.get(path).copied()
