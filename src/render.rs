@@ -64,7 +64,7 @@ use crate::view::{Member, View, Visible};
 use crate::watchdog::Watchdog;
 use attempts::Attempts;
 use compare::Asked;
-use evidence::{Account, Cut};
+use evidence::{Account, Cut, Reading};
 use facets::{Grouped, Selection};
 use fragment::Row;
 use fragments::{Found, Fragments, Stamped};
@@ -390,7 +390,9 @@ impl Renderer {
                 };
                 let cut = |member: &Member, cut: Cut| self.cut(member, cut, &go_on);
                 let accounts: Vec<Account<'_>> = rows.iter().map(Row::account).collect();
-                let written = evidence::swarm(&self.view, title, &accounts, &record, &cut, budget, &go_on, &missing);
+                let reading =
+                    Reading { view: &self.view, record: &record, cut: &cut, go_on: &go_on, missing: &missing };
+                let written = evidence::swarm(&reading, title, &accounts, budget);
                 whole &= written.whole && read.get();
                 written.bytes
             }

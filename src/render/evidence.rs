@@ -17,14 +17,13 @@ mod swarm;
 mod weigh;
 
 pub(super) use cause::{NO_MESSAGE, cause, is_unexplained};
-pub(super) use swarm::swarm;
+pub(super) use swarm::{Reading, swarm};
 
 use std::cell::{Cell, OnceCell};
 use std::collections::VecDeque;
 
-pub(super) use excerpt::{Excerpt, Seen};
-pub(super) use frame::Cut;
 use frame::{Content, Section, failure_line};
+pub(super) use frame::{Cut, CutResult};
 
 use super::clean::{defuse, one_line};
 use super::fragments::GoOn;

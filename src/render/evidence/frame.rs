@@ -52,7 +52,9 @@ pub(super) struct Section {
 }
 
 /// Makes an excerpt while its argument returns true. Returns it with the lines that were shown by then.
-pub(in crate::render) type Cut = Box<dyn FnOnce(GoOn<'_>) -> Result<(Excerpt, Seen), String> + Send>;
+pub(in crate::render) type Cut = Box<dyn FnOnce(GoOn<'_>) -> CutResult + Send>;
+/// The excerpt and the lines that were shown, or a sentence on why the output cannot be read.
+pub(in crate::render) type CutResult = Result<(Excerpt, Seen), String>;
 
 /// Everything a frame is made of. Sections are in the order they are shown in.
 pub(super) struct Content<'a> {
@@ -73,7 +75,7 @@ pub(super) struct Content<'a> {
     /// Opens the output of a section by its number.
     pub(super) open: &'a dyn Fn(usize) -> Result<Box<dyn File>, String>,
     /// Makes the excerpt of a section by its number, on a thread that can be given up where many workers are shown.
-    pub(super) cut: &'a dyn Fn(usize, Cut) -> Result<(Excerpt, Seen), String>,
+    pub(super) cut: &'a dyn Fn(usize, Cut) -> CutResult,
     /// Whether there is time left to look into more.
     pub(super) go_on: GoOn<'a>,
     /// Returns what there was no time for, as far as that is known by now.

@@ -3,8 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use super::excerpt::{Excerpt, Seen};
-use super::frame::{Content, Cut, Section};
+use super::frame::{Content, Cut, CutResult, Section};
 use super::{Account, Written, decisive, open_call, section};
 use crate::model::{Outcome, Record};
 use crate::render::causes::{self, Failing, Grouping, Told};
@@ -13,18 +12,28 @@ use crate::render::{Budget, Missing, own};
 use crate::store::File;
 use crate::view::{Member, View};
 
-/// Returns the excerpt of the outputs of `accounts`. `record` reads the record of one worker again when its turn comes, and
-/// `cut` makes an excerpt of one of its outputs.
+/// How workers are read when their turn comes.
+pub(in crate::render) struct Reading<'a> {
+    /// Opens their outputs.
+    pub(in crate::render) view: &'a View,
+    /// Reads the record of one of them again.
+    pub(in crate::render) record: &'a dyn Fn(&Account<'_>) -> Option<Arc<Record>>,
+    /// Makes an excerpt of an output of one of them.
+    pub(in crate::render) cut: &'a dyn Fn(&Member, Cut) -> CutResult,
+    /// Returns true while there is time left.
+    pub(in crate::render) go_on: GoOn<'a>,
+    /// Returns what there was no time for, as far as that is known by now.
+    pub(in crate::render) missing: &'a dyn Fn() -> Option<Missing>,
+}
+
+/// Returns the excerpt of the outputs of `accounts`.
 pub(in crate::render) fn swarm(
-    view: &View,
+    reading: &Reading<'_>,
     title: String,
     accounts: &[Account<'_>],
-    record: &dyn Fn(&Account<'_>) -> Option<Arc<Record>>,
-    cut: &dyn Fn(&Member, Cut) -> Result<(Excerpt, Seen), String>,
     budget: Budget,
-    go_on: GoOn<'_>,
-    missing: &dyn Fn() -> Option<Missing>,
 ) -> Written {
+    let Reading { view, record, cut, go_on, missing } = *reading;
     let outcome = |account: &Account<'_>| account.end.map(|(outcome, _)| outcome);
     let failed: Vec<&Account<'_>> =
         accounts.iter().filter(|account| outcome(account) == Some(Outcome::Failed)).collect();
