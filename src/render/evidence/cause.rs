@@ -41,17 +41,21 @@ pub(in crate::render) fn cause(view: &View, member: &Member, record: &Record) ->
     let Record { worker, trace, .. } = record;
     let failed = latest_failed(trace);
     let found = failed.map(|call| search_call(view, member, call)).unwrap_or_default();
-    let whole = !matches!(found, Found::Unreadable);
+    let mut whole = !matches!(found, Found::Unreadable);
     let code = failed.and_then(|call| call.exit_code).map(|code| format!("exit={code}: ")).unwrap_or_default();
     let line = match (found, &worker.error) {
         (Found::Message(lines), _) => lines.join(" | "),
         (_, Some(error)) => error.clone(),
         (Found::Last(line), None) => unexplained(&line),
-        (Found::Nothing | Found::Unreadable, None) => match search_rest(view, member, trace) {
-            Found::Message(lines) => lines.join(" | "),
-            Found::Last(line) => unexplained(&line),
-            Found::Nothing | Found::Unreadable => NO_MESSAGE.into(),
-        },
+        (Found::Nothing | Found::Unreadable, None) => {
+            let (found, rest_is_whole) = search_rest(view, member, trace);
+            whole &= rest_is_whole;
+            match found {
+                Found::Message(lines) => lines.join(" | "),
+                Found::Last(line) => unexplained(&line),
+                Found::Nothing | Found::Unreadable => NO_MESSAGE.into(),
+            }
+        }
     };
     (one_line(&format!("{code}{line}"), CAUSE_MAX), whole)
 }
@@ -106,28 +110,39 @@ enum Form {
 }
 
 /// Searches what is left where no call failed: the logs of a worker without calls for a message, then the latest calls or
-/// those files for a last line.
-fn search_rest(view: &View, member: &Member, trace: &Trace) -> Found {
-    let mut last = Found::Nothing;
+/// those files for a last line. The second value is false if one of them could not be read.
+fn search_rest(view: &View, member: &Member, trace: &Trace) -> (Found, bool) {
+    let (mut last, mut whole) = (Found::Nothing, true);
     for file in trace.loose.iter().take(SEARCHED) {
         let is_log = file.path.names().next().is_some_and(|first| first.as_bytes() == LOGS);
-        let Ok(open) = view.open(member, &file.path) else { continue };
-        match search(&*open, file.bytes) {
-            Found::Message(lines) if is_log => return Found::Message(lines),
+        let found = view.open(member, &file.path).map_or(Found::Unreadable, |open| search(&*open, file.bytes));
+        whole &= !matches!(found, Found::Unreadable);
+        match found {
+            Found::Message(lines) if is_log => return (Found::Message(lines), whole),
             Found::Last(line) if matches!(last, Found::Nothing) => last = Found::Last(line),
             _ => {}
         }
     }
     let mut calls: Vec<&ToolCall> = trace.calls.iter().collect();
     calls.sort_by_key(|call| Reverse(call.seq));
-    let lines = calls.into_iter().take(SEARCHED).filter_map(|call| last_line(view, member, call));
-    lines.into_iter().next().map_or(last, Found::Last)
+    for call in calls.into_iter().take(SEARCHED) {
+        match last_line(view, member, call) {
+            Ok(Some(line)) => return (Found::Last(line), whole),
+            Ok(None) => {}
+            Err(_) => whole = false,
+        }
+    }
+    (last, whole)
 }
 
-fn last_line(view: &View, member: &Member, call: &ToolCall) -> Option<String> {
-    let file = open_call(view, member, call).ok()?;
-    let texts = texts(&*file, call.bytes).ok()??;
-    texts.last().map(|(text, _)| text.clone())
+/// Returns the last line of a call's output, or `None` if it has none.
+///
+/// # Errors
+/// The output should be readable and is not.
+fn last_line(view: &View, member: &Member, call: &ToolCall) -> Result<Option<String>> {
+    let Some(file) = view.open_output(member, call)? else { return Ok(None) };
+    let texts = texts(&*file, call.bytes)?;
+    Ok(texts.and_then(|texts| texts.last().map(|(text, _)| text.clone())))
 }
 
 fn search_call(view: &View, member: &Member, call: &ToolCall) -> Found {
