@@ -72,6 +72,11 @@ impl Error {
         }
     }
 
+    /// Returns true if there was no time for it.
+    pub fn is_late(&self) -> bool {
+        matches!(self, Error::Late | Error::GivenUp)
+    }
+
     /// Whether a stat that ended so found no name that may be followed: absent, behind a link or a foreign mount, or
     /// below what is no folder.
     pub fn is_nowhere(&self) -> bool {

@@ -364,10 +364,11 @@ impl Renderer {
             Scope::Swarm | Scope::Worker(_) | Scope::Selected(_) | Scope::Workers(_) => None,
         };
         let told = RefCell::new(Vec::new());
+        let records_late = Cell::new(false);
         let is_late = |(_, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| stamp.as_ref().err() == Some(&Error::Late);
         let stamps_late = stamped.iter().any(is_late);
         let missing = || {
-            let ran_out = clock.ran_out() || stamps_late;
+            let ran_out = clock.ran_out() || stamps_late || records_late.get();
             let late = rows.iter().filter(|row| row.is_late(ran_out)).count();
             let sessions = Self::undiscovered(visible, scope);
             Missing { workers: (late, rows.len()), sessions, ..Missing::default() }.if_any(ran_out)
@@ -384,7 +385,10 @@ impl Renderer {
                     let stamp = row.stamp.as_ref()?;
                     told.borrow_mut().push((row.member, stamp.key));
                     let (member, _) = stamped.iter().find(|(member, _)| std::ptr::eq(&**member, account.member))?;
-                    let record = self.record(member, stamp, GRACE_OF_PART, &go_on).ok();
+                    let record = self.record(member, stamp, GRACE_OF_PART, &go_on);
+                    let is_late = record.as_ref().map_or_else(Error::is_late, |record| record.is_late());
+                    records_late.set(records_late.get() || is_late);
+                    let record = record.ok();
                     read.set(read.get() && record.as_ref().is_some_and(|record| record.is_whole()));
                     record
                 };

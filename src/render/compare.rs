@@ -32,7 +32,7 @@ pub use page::{Answer, Told};
 use section::Section;
 
 use super::attempts::Attempts;
-use super::fragments::Stamped;
+use super::fragments::{Found, Stamped};
 use super::isolate::GRACE_OF_PART;
 use super::settings::Clock;
 use super::{Budget, Missing, Rendered, Renderer};
@@ -151,8 +151,11 @@ impl Renderer {
         let is_beside = aspect.is_some() && held == 0;
         let differs = !sections.is_empty() || !unheard.is_empty();
         let places = compared.ones.iter().map(|one| one.place.clone()).collect();
-        let is_late = |one: &One| one.record.as_ref().is_ok_and(|record| record.is_late());
-        let late = compared.ones.iter().filter(|one| is_late(one)).count();
+        let is_late = |(one, made): &(&One, &Found)| {
+            let late = one.record.as_ref().map_or_else(Error::is_late, |record| record.is_late());
+            late || made.fragment().is_some_and(|fragment| fragment.late)
+        };
+        let late = compared.ones.iter().zip(&fragments).filter(is_late).count();
         let missing = Missing { workers: (late, compared.ones.len()), ..Missing::default() };
         let missing = missing.if_any(compared.is_late.get() || clock.ran_out());
         let page = Page { query, places, facts: &facts, items: &items, sections, unheard, held, is_beside, missing };

@@ -55,10 +55,7 @@ impl Row<'_> {
     /// Returns true if there was no time to read all that is known of it. `ran_out` tells whether any time ran out, since a
     /// worker can also be unread because it cannot be read.
     pub(super) fn is_late(&self, ran_out: bool) -> bool {
-        match &self.fragment {
-            Some(fragment) => fragment.checks.iter().any(|check| check.name == checks::LATE_NAME),
-            None => ran_out,
-        }
+        self.fragment.as_ref().map_or(ran_out, |fragment| fragment.late)
     }
 
     /// The names of the checks that a worker which claims success does not pass.
@@ -98,6 +95,8 @@ pub(super) struct Fragment {
     pub(super) checks: Vec<Check>,
     /// Whether all was read that there is; else another look may tell more.
     pub(super) whole: bool,
+    /// Whether there was no time to read all of it.
+    pub(super) late: bool,
     /// Whether it was made of nothing but the worker's folder, whose state it is kept under.
     pub(super) is_of_its_folder: bool,
 }
@@ -119,6 +118,7 @@ impl Fragment {
             tokens: trace.tokens,
             cause,
             checks: checks::of(record, stamp, &|words| claims::missing(view, member, trace.own_folders, words)),
+            late: record.is_late(),
             whole: read && record.is_whole() && stamp.skipped.unreadable == 0,
             is_of_its_folder: trace.calls.iter().all(|call| matches!(call.output, Output::InPlace | Output::Pending)),
         }
@@ -138,6 +138,7 @@ impl Fragment {
             cause: String::new(),
             checks: vec![Check::new(UNREADABLE, format!("its record cannot be read: {error}"), "tool_calls")],
             whole: false,
+            late: error.is_late(),
             is_of_its_folder: false,
         }
     }

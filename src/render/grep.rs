@@ -119,7 +119,8 @@ impl Renderer {
         let shown = self.lines(&files, query, &pattern, budget, &go_on);
         let sessions = Self::undiscovered(visible, scope);
         let missing = Missing { files: searched.unsearched.late, sessions, ..Missing::default() };
-        let missing = missing.if_any([&searching, &ordering, &showing].iter().any(|clock| clock.ran_out()));
+        let is_late = known.iter().any(|found| found.fragment().is_some_and(|fragment| fragment.late));
+        let missing = missing.if_any(is_late || [&searching, &ordering, &showing].iter().any(|clock| clock.ran_out()));
         let told: HashSet<&Name> = shown.iter().map(|file| &file.worker).collect();
         let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| {
             stamp.as_ref().is_ok_and(|stamp| self.view.is_now(member, stamp))

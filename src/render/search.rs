@@ -97,7 +97,7 @@ impl Renderer {
         let missing = || {
             let (late, sessions) = (searched.unread.late, Self::undiscovered(visible, scope));
             let missing = Missing { files: late, sessions, ..Missing::default() };
-            missing.if_any(reading.ran_out() || showing.ran_out())
+            missing.if_any(reading.ran_out() || showing.ran_out() || sources.is_late())
         };
         let passages = ranked.count();
         let page = Page { query, searched: &searched, passages, files, workers, budget, missing: &missing };
@@ -135,7 +135,7 @@ impl Renderer {
                     all.push(matched);
                 }
                 Err(Error::NotFound) => {}
-                Err(Error::Late) => searched.unread.late += 1,
+                Err(error) if error.is_late() => searched.unread.late += 1,
                 Err(_) => searched.unread.unreadable += 1,
             }
         }

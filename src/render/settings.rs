@@ -54,6 +54,11 @@ impl Settings {
         Clock { end, control: self.control.as_deref(), grace: None, ran_out: AtomicBool::new(false) }
     }
 
+    /// Returns a clock that has run out: whatever is left is left out.
+    pub(super) fn expired_clock(&self) -> Clock<'_> {
+        Clock { ran_out: AtomicBool::new(true), ..self.clock(0) }
+    }
+
     /// Grants a render time to show what it has found, even if the time to find it has run out.
     pub(super) fn grant<'a>(&self, clock: Clock<'a>) -> Clock<'a> {
         Clock { grace: Some(Instant::now() + GRACE.min(self.deadline / 4)), ..clock }

@@ -139,6 +139,7 @@ impl Written {
             cause: self.cause,
             checks: self.checks.into_iter().map(check).collect(),
             whole: true,
+            late: false,
             is_of_its_folder: true,
         };
         Some((Name::new(self.name).ok()?, self.of, fragment))

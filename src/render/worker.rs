@@ -38,7 +38,7 @@ impl Renderer {
         let subject = Subject::Answer(stamp.key);
         let (renderer, member, stamp, file) = (self.clone(), member.clone(), stamp.clone(), file.clone());
         self.run(&subject, OVERDUE, &|| false, move |_| {
-            let (record, no_time) = (unread_record(&member, &unfinished), renderer.settings.clock(0));
+            let (record, no_time) = (unread_record(&member, &unfinished), renderer.settings.expired_clock());
             let (bytes, _, missing) = renderer.worker_bytes(&member, &stamp, &record, &file, &no_time)?;
             Ok(Rendered { bytes: bytes.into(), newest: stamp.newest, access: stamp.access, complete: false, missing })
         })?

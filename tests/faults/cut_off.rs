@@ -4,16 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 use swarmletfs::catalog::{Freshness, Source};
+use swarmletfs::error::{Error, Result};
 use swarmletfs::name::RelPath;
 use swarmletfs::render::{Control, grep, search};
-use swarmletfs::store::Memory;
+use swarmletfs::store::{File, Memory, Meta, Store};
 use swarmletfs::tree::{ROOT, Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
 use super::look;
 use crate::support::dose;
+use crate::support::through::{Between, Through};
 
 /// At how many moments each reader is cut off.
 const MOMENTS: usize = 20;
@@ -172,4 +175,79 @@ fn reading_an_incomplete_answer_again_continues() {
         look(&tree, "summary").unwrap()
     };
     assert!((0..10).any(|_| again() == complete), "{}", String::from_utf8(again()).unwrap());
+}
+
+/// Holds every read of a worker's outputs until its gate is open.
+#[derive(Clone)]
+struct Held {
+    gate: Arc<(Mutex<bool>, Condvar)>,
+    is_inside: bool,
+}
+
+struct HeldFile(Box<dyn File>, Held);
+
+impl Held {
+    fn wait(&self) {
+        let mut is_open = self.gate.0.lock();
+        while !*is_open {
+            self.gate.1.wait(&mut is_open);
+        }
+    }
+}
+
+impl Between for Held {
+    fn open(&self, store: &dyn Store, path: &RelPath) -> Result<Box<dyn File>> {
+        let file = store.open(path)?;
+        let is_held = self.is_inside && path.as_bytes().starts_with(b"tool_calls/");
+        Ok(if is_held { Box::new(HeldFile(file, self.clone())) } else { file })
+    }
+
+    fn enter(&self, path: &RelPath) -> Result<Held> {
+        Ok(Held { is_inside: path.as_bytes() == b"w1", ..self.clone() })
+    }
+}
+
+impl File for HeldFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.1.wait();
+        self.0.read_at(buffer, offset)
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        self.0.meta()
+    }
+}
+
+/// A worker whose outputs cannot be read to their end is told as missing, though there was time for all others.
+#[test]
+fn what_was_given_up_is_missing_in_the_first_line() {
+    let held = Held { gate: Arc::default(), is_inside: false };
+    let through = Through::new(held.clone(), Arc::new(store()));
+    let hour = Duration::from_secs(3_600);
+    let freshness = Freshness { unfinished: hour, finished: hour };
+    let view = View::over(vec![Source::over(Arc::new(through), None)], freshness, Filter::default()).unwrap();
+    let tree = Tree::new(view, Settings { deadline: Duration::from_secs(4), ..Settings::default() });
+    // Once it was given up nobody waits for it again.
+    for path in [
+        "workers/w1/summary",
+        "workers/w1/index.json",
+        "workers/w1/evidence.txt",
+        "workers/w1/evidence.150.txt",
+        "summary",
+        "index.json",
+        "evidence.txt",
+        "runs/7/summary",
+        "search/disk full",
+        "search.64/disk full",
+        "compare/w1..w2",
+    ] {
+        match look(&tree, path) {
+            Ok(answer) => assert!(says_so(path, &answer), "{path}:\n{}", String::from_utf8_lossy(&answer)),
+            // Where nothing can be shown without it, the answer is an error.
+            Err(error) => assert_eq!((path, error), ("compare/w1..w2", Error::GivenUp)),
+        }
+    }
+    assert!(!says_so("summary", &look(&tree, "workers/w2/summary").unwrap()));
+    *held.gate.0.lock() = true;
+    held.gate.1.notify_all();
 }

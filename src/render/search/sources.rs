@@ -1,6 +1,6 @@
 //! What passages are quoted from: the workers that were ranked, their files, and how their calls ended.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
@@ -11,6 +11,7 @@ use super::super::fragments::GoOn;
 use super::super::isolate::GRACE_OF_PART;
 use super::super::own::{at_in_text, place};
 use crate::catalog::Stamp;
+use crate::error::Error;
 use crate::model::Outcome;
 use crate::name::RelPath;
 use crate::store::read_range;
@@ -27,12 +28,14 @@ pub(super) struct Sources<'a> {
     /// What was read: most of it is wanted several times.
     texts: RefCell<HashMap<Passage, Option<Rc<str>>>>,
     outcomes: RefCell<HashMap<usize, HashMap<RelPath, Outcome>>>,
+    /// Whether there was no time to read how some calls ended.
+    late: Cell<bool>,
 }
 
 impl<'a> Sources<'a> {
     pub(super) fn new(renderer: &'a Renderer, of: Vec<(&'a Arc<Member>, &'a Arc<Stamp>)>) -> Sources<'a> {
         let (folders, texts, outcomes) = (RefCell::default(), RefCell::default(), RefCell::default());
-        Sources { renderer, of, folders, texts, outcomes }
+        Sources { renderer, of, folders, texts, outcomes, late: Cell::new(false) }
     }
 
     pub(super) fn member(&self, worker: usize) -> Option<&'a Arc<Member>> {
@@ -70,10 +73,16 @@ impl<'a> Sources<'a> {
         let (member, stamp) = self.of.get(worker)?;
         let mut outcomes = self.outcomes.borrow_mut();
         let calls = outcomes.entry(worker).or_insert_with(|| {
-            let record = self.renderer.record(member, stamp, GRACE_OF_PART, go_on).ok();
+            let record = self.renderer.record(member, stamp, GRACE_OF_PART, go_on);
+            self.late.set(self.late.get() || record.as_ref().map_or_else(Error::is_late, |record| record.is_late()));
             record.iter().flat_map(|record| record.trace.outcomes()).collect()
         });
         calls.get(path).copied()
+    }
+
+    /// Returns true if there was no time to read how calls ended.
+    pub(super) fn is_late(&self) -> bool {
+        self.late.get()
     }
 
     /// Whether the files of a worker are still as they were.
