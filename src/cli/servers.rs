@@ -37,8 +37,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Returns the processes that serve the mount of `device` (`major:minor`), as far as this user may look at them and
-    /// the kernel tells.
+    /// Returns the processes of this program that serve the mount of `device` (`major:minor`), as far as this user may
+    /// look at them and the kernel tells.
     pub(super) fn all_of(device: &str) -> Vec<Server> {
         let Some((_, connection)) = device.split_once(':') else { return Vec::new() };
         let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
@@ -50,6 +50,11 @@ impl Server {
         // Opened first: from then on the number cannot become another process's unnoticed.
         let process = pidfd_open(Pid::from_raw(pid.try_into().ok()?)?, PidfdFlags::empty()).ok()?;
         let folder = Path::new("/proc").join(pid.to_string());
+        // Another program may hold a connection that ended, whose number was given to a new one.
+        let name = |process: &Path| fs::read(process.join("comm")).ok();
+        if name(&folder)? != name(Path::new("/proc/self"))? {
+            return None;
+        }
         let serves = |entry: fs::DirEntry| {
             let is_fuse = fs::read_link(entry.path()).is_ok_and(|target| target == Path::new(FUSE));
             is_fuse && {
