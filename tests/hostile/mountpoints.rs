@@ -55,7 +55,7 @@ fn a_mount_of_ours_is_no_store() {
     let mut command = typed(["ls"]);
     command.current_dir(first.join("workers"));
     let done = run(command);
-    assert!(!done.out.contains("compare"), "{done:#?}");
+    assert!(!done.err.contains(&format!("the store is {}", shown(&first))), "{done:#?}");
     assert!(done.err.contains(&format!("{} is passed over: it is a swarmletfs mount", shown(&first))), "{done:#?}");
     umount(&first, &[]).fine();
     // The control.
