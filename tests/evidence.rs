@@ -34,8 +34,6 @@ pub struct Section {
     pub bytes: u64,
     /// What stands between the size and the closing bracket.
     pub notes: String,
-    /// The ranges said to be shown, ends exclusive.
-    pub ranges: Vec<(u64, u64)>,
     /// All between the section line and the blank line before the next.
     pub body: String,
 }
@@ -43,13 +41,22 @@ pub struct Section {
 impl Section {
     /// The omissions in the body, ends exclusive.
     pub fn omissions(&self) -> Vec<(u64, u64)> {
-        let found = self.body.lines().filter_map(|line| omission_of(line, &self.path));
+        let found = self.body.lines().filter_map(|line| omission_of(line));
         found.collect()
+    }
+
+    /// The bytes that are shown, ends exclusive: those that no omission names.
+    pub fn shown(&self) -> Vec<(u64, u64)> {
+        let omissions = self.omissions();
+        let starts = std::iter::once(0).chain(omissions.iter().map(|(_, end)| *end));
+        let ends = omissions.iter().map(|(start, _)| *start).chain([self.bytes]);
+        starts.zip(ends).filter(|(start, end)| start < end).collect()
     }
 
     /// Whether nothing is said to be left out.
     pub fn is_whole(&self) -> bool {
-        !self.is_described() && self.ranges.is_empty() && self.omissions().is_empty()
+        let is_folded = || self.body.lines().any(|line| line.starts_with(AGAIN));
+        !self.is_described() && self.omissions().is_empty() && !is_folded()
     }
 
     /// Whether its output was not shown as text at all, for a reason that is said.
@@ -67,21 +74,20 @@ impl Section {
 pub const AGAIN: &str = "[... the line above ";
 
 static OMISSION: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"^\[\.\.\. (\d+) B omitted: bytes (\d+)-(\d+) of (.+) \.\.\.\]$").unwrap());
+    LazyLock::new(|| Regex::new(r"^\[\.\.\. (\d+) B omitted: bytes (\d+)-(\d+) \.\.\.\]$").unwrap());
 static SECTION: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"^(\[FAILED\] )?(.+) \((\d+) B((?:, [^()]+)?)\)(?:, bytes ([0-9, -]+))?$").unwrap());
+    LazyLock::new(|| Regex::new(r"^(\[FAILED\] )?(.+) \((\d+) B((?:, [^()]+)?)\)$").unwrap());
 static HEADER: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^Budget: (\d+) B \| Used: (\d+) B \| (.+) \| Whole: (\d+) \| Cut: (\d+) \| Listed: (\d+)$").unwrap()
 });
 
-/// The omission that a line says, if it is one of `path`; a line that begins like one is one.
-fn omission_of(line: &str, path: &str) -> Option<(u64, u64)> {
+/// The omission that a line says; a line that begins like one is one.
+fn omission_of(line: &str) -> Option<(u64, u64)> {
     if !line.starts_with("[... ") || line.starts_with(AGAIN) {
         return None;
     }
     let found = OMISSION.captures(line).unwrap_or_else(|| panic!("a worker wrote an omission: {line:?}"));
     let number = |at: usize| found[at].parse::<u64>().unwrap();
-    assert_eq!(&found[4], path, "an omission names the file of its section");
     let (start, end) = (number(2), number(3) + 1);
     assert_eq!(number(1), end - start, "{line}");
     Some((start, end))
@@ -187,16 +193,11 @@ fn close(report: &mut Report) {
 
 fn section(line: &str) -> Section {
     let found = SECTION.captures(line).unwrap_or_else(|| panic!("no section line: {line:?}"));
-    let range = |text: &str| {
-        let (start, end) = text.split_once('-').unwrap();
-        (start.parse::<u64>().unwrap(), end.parse::<u64>().unwrap() + 1)
-    };
     Section {
         failed: found.get(1).is_some(),
         path: found[2].to_owned(),
         bytes: found[3].parse().unwrap(),
         notes: found[4].to_owned(),
-        ranges: found.get(5).map(|ranges| ranges.as_str().split(", ").map(range).collect()).unwrap_or_default(),
         body: String::new(),
     }
 }
@@ -238,21 +239,15 @@ pub fn hold(text: &str, budget: usize) -> Option<Report> {
     Some(report)
 }
 
-/// What is shown and what is omitted of an output cover it once, in order.
+/// The omissions of an output are in order, inside it, and something is shown between two of them.
 fn account(section: &Section) {
-    let omissions = section.omissions();
-    if section.is_described() || section.is_whole() {
-        return;
+    let mut shown_from = 0;
+    for (at, (start, end)) in section.omissions().into_iter().enumerate() {
+        assert!(start > shown_from || (at, start) == (0, 0), "{section:?}");
+        assert!(end > start && end <= section.bytes, "{section:?}");
+        shown_from = end;
     }
-    let mut all: Vec<(u64, u64)> = omissions.iter().chain(&section.ranges).copied().collect();
-    all.sort_unstable();
-    let mut at = 0;
-    for (start, end) in all {
-        assert_eq!(start, at, "{section:?}");
-        assert!(end > start, "{section:?}");
-        at = end;
-    }
-    assert_eq!(at, section.bytes, "shown and omitted are all of it: {section:?}");
+    assert!(section.omissions().is_empty() || !section.is_described(), "{section:?}");
 }
 
 /// A worker `w` with these outputs, in the order of their numbers.

@@ -164,14 +164,13 @@ fn from_both_ends(mut steps: VecDeque<usize>) -> Vec<usize> {
 
 /// The section of a call, which is heard in this turn; `prefix` stands before its path.
 fn section(call: &ToolCall, prefix: &str, turn: usize) -> Section {
-    let path = defuse(&format!("{prefix}{}", call.path.display()));
     Section {
+        path: defuse(&format!("{prefix}{}", call.path.display())),
         source: match &call.output {
             // Its call's own file holds only the stub, so the offsets are for a file beside the store.
-            Output::StoredOut(file) => format!("the store's tool_outputs/{}", defuse(&file.display())),
-            Output::InPlace | Output::Pending | Output::Unreadable(_) => path.clone(),
+            Output::StoredOut(file) => Some(format!("the store's tool_outputs/{}", defuse(&file.display()))),
+            Output::InPlace | Output::Pending | Output::Unreadable(_) => None,
         },
-        path,
         turn,
         outcome: Some(call.outcome),
         exit_code: call.exit_code,
@@ -187,7 +186,7 @@ fn section(call: &ToolCall, prefix: &str, turn: usize) -> Section {
 
 fn loose_section(path: &RelPath, bytes: u64, turn: usize) -> Section {
     let path = defuse(&path.display());
-    Section { source: path.clone(), path, turn, outcome: None, exit_code: None, bytes, input: None, unreadable: None }
+    Section { path, source: None, turn, outcome: None, exit_code: None, bytes, input: None, unreadable: None }
 }
 
 fn open_call(view: &View, member: &Member, call: &ToolCall) -> Result<Box<dyn File>, String> {

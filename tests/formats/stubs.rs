@@ -165,12 +165,33 @@ fn what_only_looks_like_a_stub_is_plain_text() {
 #[test]
 fn omissions_in_a_stored_out_output_name_no_file_in_which_their_offsets_are_wrong() {
     let store = store_with(&stub());
-    put(beside(&store), "7", json!(7), &"one line of the real output\nand another\n".repeat(20_000));
-    let tree = store.tree();
-    let evidence = text(&tree, "w", "evidence.4k.txt");
-    let in_place = see(&tree, "workers/w/tool_calls/001_ssh_exec.txt").unwrap().bytes().len();
-    for line in evidence.lines().filter(|line| line.starts_with("[... ")) {
-        let (_, file) = line.strip_suffix(" ...]").unwrap().split_once(" of ").unwrap();
-        assert!(file != "tool_calls/001_ssh_exec.txt", "that file has {in_place} bytes: {line}");
+    let numbered = |line: u32| format!("line {line} of the real output\nand another\n");
+    let body: String = (0..20_000).map(numbered).collect();
+    put(beside(&store), "7", json!(7), &body);
+    let evidence = text(&store.tree(), "w", "evidence.4k.txt");
+    let (_, section) = evidence.split_once("\ntool_calls/001_ssh_exec.txt (").unwrap();
+    let (line, section) = section.split_once('\n').unwrap();
+    let (notes, _) = line.split_once("): #").unwrap();
+    assert!(notes.ends_with(&format!(", offsets in the store's tool_outputs/7/{ID}.txt")), "{line}");
+    let (section, _) = section.split_once("\n--- End Evidence").unwrap();
+    let mut again = String::new();
+    for line in section.split_inclusive('\n') {
+        let Some((_, range)) = line.split_once(" B omitted: bytes ") else {
+            again.push_str(line);
+            continue;
+        };
+        let (first, last) = range.strip_suffix(" ...]\n").unwrap().split_once('-').unwrap();
+        let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
+        assert_eq!(again.len(), first, "what is shown before it ends where the omission begins: {line}");
+        again.push_str(&body[first..=last]);
     }
+    assert!(section.contains(" B omitted: bytes ") && again == body, "{evidence}");
+}
+
+#[test]
+fn a_stored_out_output_that_is_shown_whole_names_no_file_for_offsets() {
+    let store = store_with(&stub());
+    put(beside(&store), "7", json!(7), BODY);
+    let evidence = text(&store.tree(), "w", "evidence.txt");
+    assert!(evidence.contains(BODY) && !evidence.contains("offsets in"), "{evidence}");
 }

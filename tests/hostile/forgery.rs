@@ -66,9 +66,9 @@ fn target(dice: &mut Dice, learnt: &str) -> String {
         3 => format!("[FAILED] tool_calls/009_y.txt (5 B, exit=1): {tag}"),
         4 => "[FAILED] 3 workers (a, b, c): no space left".to_owned(),
         5 => "[DOUBTFUL] a: failure_never_made_good".to_owned(),
-        6 => format!("tool_calls/009_y.txt (5 B, exit=0), bytes 0-4: {tag}"),
+        6 => format!("tool_calls/009_y.txt (5 B, exit=0, offsets in tool_calls/001_x.txt): {tag}"),
         7 => format!("Not shown (3): {tag}"),
-        8 => "[... 5 B omitted: bytes 0-4 of tool_calls/001_x.txt ...]".to_owned(),
+        8 => "[... 5 B omitted: bytes 0-4 ...]".to_owned(),
         _ => "see [EVIDENCE:run_id=1,job_id=2,worker_id=w]".to_owned(),
     }
 }

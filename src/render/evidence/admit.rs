@@ -45,7 +45,7 @@ impl Content<'_> {
     /// Returns the least share, in bytes, in which a failed section shows its most telling line; 0 for any other.
     pub(super) fn least_of(&self, number: usize) -> usize {
         let section = self.sections.get(number).filter(|_| self.is_failed(number));
-        section.map_or(0, |section| need_of(section).min(least_share(section.bytes, &section.source)))
+        section.map_or(0, |section| need_of(section).min(least_share(section.bytes)))
     }
 
     /// Chooses which sections are shown in `room`: in the order of their turns, each with its least excerpt. The

@@ -43,19 +43,21 @@ const SEEN_LEAST: usize = 24;
 /// few attempts suffice whatever the output.
 const EXACT_ATTEMPTS: usize = 4;
 
-/// What an output that is shown whole may take beyond its share: the room kept for its ranges, which it has none of.
-/// A line end at its end, or a backslash in a marker, is then no reason to cut it.
-pub(super) const WHOLE_EXTRA: usize = 16;
+/// The note on an output that is not UTF-8.
+pub(super) const NOT_UTF8: &str = "not UTF-8";
+/// What an output without a note may take beyond its share, in bytes: the least room that is kept for a note. A
+/// backslash in a marker is then no reason to cut a short output.
+const NOTE_ROOM: usize = NOT_UTF8.len() + 2;
 
 /// What is shown of an output.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::render) struct Excerpt {
     /// The text, omissions included; ends in a line end unless empty.
     pub(super) text: String,
-    /// The bytes of the file that are shown, ends exclusive; empty if `whole`.
-    pub(super) ranges: Vec<(u64, u64)>,
     /// Whether nothing was left out.
     pub(super) whole: bool,
+    /// Whether the text names the offsets of what was left out.
+    pub(super) has_offsets: bool,
     /// What else is to be said of it on its section line.
     pub(super) note: Option<String>,
     /// The size of the output in bytes, as found; `None` if it was not read.
@@ -64,14 +66,12 @@ pub(in crate::render) struct Excerpt {
     pub(super) hidden: usize,
 }
 
-/// The excerpt of `file` (called `path` in omissions): its text and the listing of its ranges take
-/// at most `share` bytes together, or [`WHOLE_EXTRA`] more where nothing is left out.
+/// Returns the excerpt of `file`. Its text takes at most `share` bytes, or [`NOTE_ROOM`] more where it has no note.
 ///
 /// Of lines that are `seen` already others are shown first; what is shown here is seen from then on. Of a call that
 /// failed, the most telling line is shown before any other, and is cut if the share is too small for it.
 pub(super) fn excerpt(
     file: &dyn File,
-    path: &str,
     share: usize,
     is_failed: bool,
     seen: &mut Seen,
@@ -91,17 +91,17 @@ pub(super) fn excerpt(
     let (size, bytes) = (loaded.size, Some(loaded.size));
     let (pieces, utf8) = loaded.pieces();
     let note = match (utf8, loaded.searched) {
-        (false, _) => Some("not UTF-8".to_owned()),
+        (false, _) => Some(NOT_UTF8.to_owned()),
         (true, Some(end)) => Some(format!("searched to byte {end}")),
         (true, None) => None,
     };
-    let most = share + WHOLE_EXTRA;
-    if loaded.complete && pieces.iter().map(|piece| piece.text.len()).sum::<usize>() <= most {
+    let share = if note.is_none() { share + NOTE_ROOM } else { share };
+    if loaded.complete && pieces.iter().map(|piece| piece.text.len()).sum::<usize>() <= share {
         let text = ended(defuse(&pieces.iter().map(|piece| &*piece.text).collect::<String>()));
-        if text.len() <= most {
+        if text.len() <= share {
             pieces.iter().for_each(|piece| seen.add(piece));
             let hidden = pieces.iter().map(|piece| piece.hidden).sum();
-            return Ok(Excerpt { text, ranges: Vec::new(), whole: true, note, bytes, hidden });
+            return Ok(Excerpt { text, whole: true, has_offsets: false, note, bytes, hidden });
         }
     }
     let mut pieces = once(pieces);
@@ -116,20 +116,22 @@ pub(super) fn excerpt(
     // Defusing markers adds bytes that are known only afterwards; what they take is taken off the share.
     let mut slack = 0;
     for attempt in 0.. {
-        let room = share.saturating_sub(2 * gap_cost(size, path) + slack);
+        let room = share.saturating_sub(2 * gap_cost(size) + slack);
         if is_failed && room >= LINE_LEAST / 2 {
             cut_most_telling(&mut pieces, &mut weighed, room, &|start, end| loaded.raw(start, end));
         }
-        let selection = Selection::choose(&pieces, &weighed, size, path, share.saturating_sub(slack));
-        let (text, ranges) = selection.text(path);
-        let cost = text.len() + ranges.iter().map(|range| range_text(range).len() + 2).sum::<usize>();
+        let selection = Selection::choose(&pieces, &weighed, size, share.saturating_sub(slack));
+        let (text, has_offsets) = selection.text();
+        let cost = text.len();
         if cost <= share || selection.is_empty() {
             if cost > share {
                 return Ok(Excerpt { note, bytes, ..Excerpt::default() });
             }
             selection.shown().for_each(|piece| seen.add(piece));
             let hidden = selection.shown().map(|piece| piece.hidden).sum();
-            return Ok(Excerpt { text, ranges, whole: false, note, bytes, hidden });
+            // A line that is shown once for many is left out without offsets.
+            let whole = !has_offsets && selection.shown().all(|piece| piece.again == 0);
+            return Ok(Excerpt { text, whole, has_offsets, note, bytes, hidden });
         }
         slack += (cost - share).max(16);
         if attempt >= EXACT_ATTEMPTS {
@@ -140,14 +142,13 @@ pub(super) fn excerpt(
 }
 
 /// Returns the least share, in bytes, in which the most telling line of an output of `size` bytes has some room.
-pub(super) fn least_share(size: u64, path: &str) -> usize {
-    // The gaps are taken for a little shorter than they can be.
-    2 * (gap_cost(size, path) + size.to_string().len()) + LINE_LEAST
+pub(super) fn least_share(size: u64) -> usize {
+    2 * gap_cost(size) + LINE_LEAST
 }
 
-/// Returns about the most that an omission takes, with the line end before it and its range on the section line, in bytes.
-fn gap_cost(size: u64, path: &str) -> usize {
-    omission(size, 0, size, path).len() + 1 + 2 * size.to_string().len() + 3
+/// Returns the most that an omission takes, with the line end before it, in bytes.
+fn gap_cost(size: u64) -> usize {
+    omission(size, size, size).len() + 1
 }
 
 /// The lines that are shown of other outputs of the same evidence.
@@ -165,11 +166,6 @@ impl Seen {
     fn has(&self, piece: &Piece<'_>) -> bool {
         self.0.contains(piece.text.trim())
     }
-}
-
-/// How a range is written: the last byte included.
-pub(super) fn range_text((start, end): &(u64, u64)) -> String {
-    format!("{start}-{}", end.saturating_sub(1))
 }
 
 fn ended(mut text: String) -> String {
@@ -322,8 +318,8 @@ struct Selection<'a> {
 }
 
 impl<'a> Selection<'a> {
-    fn choose(pieces: &'a [Piece<'a>], weighed: &Weighed, size: u64, path: &str, share: usize) -> Selection<'a> {
-        let gap_cost = gap_cost(size, path);
+    fn choose(pieces: &'a [Piece<'a>], weighed: &Weighed, size: u64, share: usize) -> Selection<'a> {
+        let gap_cost = gap_cost(size);
         let mut selection = Selection { pieces, size, chosen: vec![false; pieces.len()], cost: gap_cost, gap_cost };
         let head = share * HEAD_PERCENT / 100;
         for at in 0..pieces.len() {
@@ -419,8 +415,8 @@ impl<'a> Selection<'a> {
         self.chosen.get(at) == Some(&true)
     }
 
-    /// The text with its omissions, and the ranges shown.
-    fn text(&self, path: &str) -> (String, Vec<(u64, u64)>) {
+    /// Returns the text with its omissions, and whether there are any.
+    fn text(&self) -> (String, bool) {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         let mut runs: Vec<Run> = Vec::new();
         for piece in self.shown() {
@@ -437,19 +433,21 @@ impl<'a> Selection<'a> {
                 }
             }
         }
-        let mut text = String::new();
+        let (mut text, mut has_offsets) = (String::new(), false);
         let mut shown_to = 0;
-        for ((start, end), run) in ranges.iter().zip(runs) {
-            if *start > shown_to {
-                text.push_str(&omission(start - shown_to, shown_to, *start, path));
+        let mut omit = |text: &mut String, start: u64, end: u64| {
+            if start < end {
+                text.push_str(&omission(end - start, start, end - 1));
+                has_offsets = true;
             }
+        };
+        for ((start, end), run) in ranges.iter().zip(runs) {
+            omit(&mut text, shown_to, *start);
             text.push_str(&ended(run.text()));
             shown_to = *end;
         }
-        if shown_to < self.size {
-            text.push_str(&omission(self.size - shown_to, shown_to, self.size, path));
-        }
-        (text, ranges)
+        omit(&mut text, shown_to, self.size);
+        (text, has_offsets)
     }
 }
 
@@ -476,6 +474,8 @@ impl Run {
     }
 }
 
-fn omission(bytes: u64, start: u64, end: u64, path: &str) -> String {
-    format!("[... {bytes} B omitted: bytes {} of {path} ...]\n", range_text(&(start, end)))
+/// Returns the line that says that `bytes` bytes are left out, from the offset `first` to `last`. The section line above
+/// names the file.
+fn omission(bytes: u64, first: u64, last: u64) -> String {
+    format!("[... {bytes} B omitted: bytes {first}-{last} ...]\n")
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use super::super::shares::Claim;
 use super::Written;
 use super::admit::{Admitted, Room, need_of};
-use super::excerpt::{Excerpt, LINE_LEAST, Seen, WHOLE_EXTRA, WHOLE_MAX, excerpt, length, range_text};
+use super::excerpt::{Excerpt, LINE_LEAST, NOT_UTF8, Seen, WHOLE_MAX, excerpt, length};
 use crate::model::Outcome;
 use crate::render::clean::{TAG, one_line, removed, tag_of};
 use crate::render::fragments::GoOn;
@@ -35,8 +35,8 @@ const SPARE: usize = 1_000;
 pub(super) struct Section {
     /// Its path, safe to print.
     pub(super) path: String,
-    /// The path of the file that the offsets of its omissions are for, safe to print.
-    pub(super) source: String,
+    /// The file that the offsets of its omissions are for, safe to print; `None` if that is the file at `path`.
+    pub(super) source: Option<String>,
     /// Where there is not room for all, this one is heard as the so manieth.
     pub(super) turn: usize,
     /// How the call ended; `None` for a file that is no call.
@@ -221,7 +221,8 @@ impl Content<'_> {
     /// Returns the most bytes that a section takes beside its excerpt.
     pub(super) fn overhead(&self, section: &Section, input: bool, says_hidden: bool) -> usize {
         let hidden = if says_hidden { hidden_note(length(section.bytes)).len() } else { 0 };
-        self.section_line(section, None, "", input).len() + TAG + note_max(section.bytes) + 2 + hidden
+        let offsets = section.source.as_deref().map_or(0, |source| offsets_note(source).len());
+        self.section_line(section, None, "", input).len() + TAG + note_max(section.bytes) + offsets + hidden
     }
 
     /// Chooses which sections are shown and fills them. The second value is the room left for the list of others.
@@ -300,9 +301,9 @@ impl Content<'_> {
         }
         let read = (self.open)(number).and_then(|file| {
             let is_failed = self.is_failed(number);
-            let (source, mut before) = (section.source.clone(), std::mem::take(seen));
+            let mut before = std::mem::take(seen);
             let cut = move |go_on: GoOn<'_>| {
-                let made = excerpt(&*file, &source, share, is_failed, &mut before, go_on);
+                let made = excerpt(&*file, share, is_failed, &mut before, go_on);
                 made.map(|made| (made, before)).map_err(|error| error.to_string())
             };
             let (made, after) = (self.cut)(number, Box::new(cut))?;
@@ -379,12 +380,10 @@ impl Content<'_> {
         if let Some(hidden) = excerpt.map(|excerpt| excerpt.hidden).filter(|hidden| *hidden > 0) {
             line.push_str(&hidden_note(hidden));
         }
-        line.push(')');
-        if let Some(excerpt) = excerpt.filter(|excerpt| !excerpt.ranges.is_empty()) {
-            let ranges: Vec<String> = excerpt.ranges.iter().map(range_text).collect();
-            line.push_str(&format!(", bytes {}", ranges.join(", ")));
+        if let Some(source) = section.source.as_deref().filter(|_| excerpt.is_some_and(|excerpt| excerpt.has_offsets)) {
+            line.push_str(&offsets_note(source));
         }
-        line.push_str(&format!(": {tag}\n"));
+        line.push_str(&format!("): {tag}\n"));
         if let Some(input) = section.input.as_ref().filter(|_| input) {
             line.push_str(&format!("$ {}\n", one_line(input, INPUT_MAX)));
         }
@@ -459,11 +458,16 @@ fn header_line(text: &str) -> Option<&str> {
     text.strip_prefix(BEGIN)?.lines().nth(1)
 }
 
-/// The longest note on the section line of an output of `bytes` bytes that is not known before that is read, with its
-/// ranges or what it may take beyond its share, in bytes.
+/// Returns the length of the longest note on the section line of an output of `bytes` bytes that is not known before that
+/// is read.
 fn note_max(bytes: u64) -> usize {
-    let note = if bytes > WHOLE_MAX { ", searched to byte 18446744073709551615" } else { ", not UTF-8" };
-    note.len() + ", bytes ".len().max(WHOLE_EXTRA)
+    let note = if bytes > WHOLE_MAX { "searched to byte 18446744073709551615" } else { NOT_UTF8 };
+    ", ".len() + note.len()
+}
+
+/// Returns what a section line says of the file that offsets are for.
+fn offsets_note(source: &str) -> String {
+    format!(", offsets in {source}")
 }
 
 /// Returns what a section line says of invisible characters that were removed.
@@ -498,7 +502,7 @@ mod tests {
             store.write(&path, odd.repeat(length));
             let section = Section {
                 path: "a".into(),
-                source: "a".into(),
+                source: None,
                 turn: 0,
                 outcome: None,
                 exit_code: None,
