@@ -7,7 +7,7 @@ use crate::model::Outcome;
 use crate::render::clean::TAG;
 
 /// The least excerpt of a section, in bytes; one that cannot have it is only listed. The first failed one may have less.
-const LEAST: usize = 540;
+const LEAST: usize = 480;
 /// The part of the budget that is kept for the list of what does not fit, in percent.
 const LISTING_PERCENT: usize = 8;
 

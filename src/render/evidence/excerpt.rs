@@ -123,10 +123,11 @@ pub(super) fn excerpt(
         let selection = Selection::choose(&pieces, &weighed, size, share.saturating_sub(slack));
         let (text, has_offsets) = selection.text();
         let cost = text.len();
-        if cost <= share || selection.is_empty() {
-            if cost > share {
-                return Ok(Excerpt { note, bytes, ..Excerpt::default() });
-            }
+        if selection.is_empty() {
+            // An omission alone says no more than a line of the list, and takes more room.
+            return Ok(Excerpt { note, bytes, ..Excerpt::default() });
+        }
+        if cost <= share {
             selection.shown().for_each(|piece| seen.add(piece));
             let hidden = selection.shown().map(|piece| piece.hidden).sum();
             // A line that is shown once for many is left out without offsets.

@@ -264,7 +264,7 @@ impl Content<'_> {
             }
             let allotted = share + overheads.get(number).copied().unwrap_or(0);
             if !one.excerpt.whole && one.excerpt.text.is_empty() {
-                // Not even an omission fits its share: it is listed, and the rest of what it was dealt goes on.
+                // Nothing of it fits its share: it is listed, and the rest of what it was dealt goes on.
                 carry = allotted.saturating_sub(listing + self.listed_line(number).len());
                 listing = 0;
                 continue;
