@@ -20,7 +20,6 @@ mod parsers;
 mod paths;
 mod races;
 mod renames;
-mod times;
 pub mod views;
 
 use std::collections::BTreeMap;

@@ -26,7 +26,7 @@ pub struct Stamp {
     /// Under this is kept what was made of the files: the key, unless a change since this was seen could leave the same
     /// key. Then nothing that is seen later has the same version.
     pub version: [u8; 16],
-    /// The newest write of any file; see [`Meta::last_write`].
+    /// The newest change of bytes, as their writers tell it.
     pub newest: Time,
     /// The newest change of any kind, as the file system tells it: nobody can set that time.
     pub newest_change: Time,
@@ -252,7 +252,7 @@ impl<'a> Walk<'a> {
         let stamp = Stamp {
             key: [0; 16],
             version: [0; 16],
-            newest: own.last_write(),
+            newest: own.mtime,
             newest_change: own.ctime,
             files: 0,
             bytes: 0,
@@ -345,7 +345,7 @@ impl<'a> Walk<'a> {
                     self.hash.update(&number.to_le_bytes());
                 }
                 self.recent |= !self.moment.is_past(meta.ctime);
-                self.stamp.newest = self.stamp.newest.max(meta.last_write());
+                self.stamp.newest = self.stamp.newest.max(meta.mtime);
                 self.stamp.newest_change = self.stamp.newest_change.max(meta.ctime);
                 self.stamp.access = self.stamp.access.quoting(meta);
             }
