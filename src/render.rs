@@ -152,7 +152,7 @@ pub struct Rendered {
     pub access: Access,
     /// Whether everything was read that it is made of; if not, the file says so.
     pub complete: bool,
-    /// What there was no time for; the first line says so, or a field of JSON.
+    /// The parts that there was no time for; the first line says so, or a field of JSON.
     pub missing: Option<Missing>,
 }
 

@@ -30,7 +30,7 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 struct Set {
     /// Sorted ranges, both ends included.
     ranges: Vec<(char, char)>,
-    /// Whether any character is in the set of those that share all but their lowest byte: most scripts have none.
+    /// True if any character is in the set of those that share all but their lowest byte: most scripts have none.
     pages: Vec<bool>,
 }
 

@@ -37,7 +37,7 @@ const SEAL: usize = 36;
 /// A folder of entries, of this user alone.
 pub struct DiskCache {
     folder: OwnedFd,
-    /// Whether results are cached however quickly they could be computed again.
+    /// True if results are cached however quickly they could be computed again.
     eager: bool,
     /// None once no more is to be written.
     waiting: Option<SyncSender<Entry>>,

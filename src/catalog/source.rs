@@ -21,7 +21,7 @@ pub struct Source {
     pub(super) format: Box<dyn Format>,
     /// Whether hard links are known not to lead from one owner to another.
     hard_links: bool,
-    /// Whether files with several hard links are hidden: the store is read for one owner.
+    /// True if files with several hard links are hidden: the store is read for one owner.
     hides_links: bool,
     /// Whether nobody but this machine changes what it holds, once that was asked.
     local: OnceLock<bool>,

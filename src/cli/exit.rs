@@ -37,13 +37,8 @@ pub(super) fn code(result: anyhow::Result<ExitCode>) -> ExitCode {
     ExitCode::from(FAILED)
 }
 
-/// The exit code for what did not happen in time.
+/// Returns the exit code for what did not happen, or an answer that is not complete, in the time that was given.
 pub(super) fn timed_out() -> ExitCode {
-    ExitCode::from(TIMED_OUT)
-}
-
-/// Returns the exit code for an answer that is incomplete for lack of time.
-pub(super) fn incomplete() -> ExitCode {
     ExitCode::from(TIMED_OUT)
 }
 

@@ -22,7 +22,7 @@ use crate::view::View;
 /// How often the line of progress is written anew, and how long a command runs without one.
 const INTERVAL: Duration = Duration::from_millis(300);
 
-/// How long a command may read.
+/// Options that limit how long a command may read.
 #[derive(Debug, Args)]
 pub(super) struct TimeArgs {
     /// Stop reading after this time and answer with what was read until then: 10s, 2m, or whole seconds [default: read everything]
@@ -85,7 +85,7 @@ impl Reading {
 
     /// Returns the exit code of a command that did what it could and would end with `code`.
     pub(super) fn end(&self, code: ExitCode) -> ExitCode {
-        if code == ExitCode::SUCCESS && self.is_incomplete() { exit::incomplete() } else { code }
+        if code == ExitCode::SUCCESS && self.is_incomplete() { exit::timed_out() } else { code }
     }
 }
 

@@ -16,7 +16,7 @@ const FUSE: &str = "/dev/fuse";
 /// The line of fdinfo that names the connection; Linux has it since 6.16.
 const CONNECTION: &str = "fuse_connection:";
 
-/// Where the kernel tells of each connection, if that is mounted.
+/// Folder in which the kernel lists FUSE connections, if it is mounted.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
 /// Returns true if requests to the mount of `device` wait for their answers, or the kernel does not tell.

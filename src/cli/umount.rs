@@ -17,9 +17,9 @@ use super::say::{shown, typed};
 use super::servers::{Server, has_requests};
 use super::take_down::{How, is_gone, take_down};
 
-/// How long the kernel may take to remove a mount, and its process to end.
+/// Time that the kernel may take to remove a mount, and its process to end.
 const LIMIT: Duration = Duration::from_secs(10);
-/// How long requests that are under way may keep a mount busy: a generated file is answered within seconds.
+/// Time for which requests that are under way may keep a mount busy: a generated file is answered within seconds.
 const BUSY: Duration = Duration::from_secs(4);
 const RETRY: Duration = Duration::from_millis(50);
 

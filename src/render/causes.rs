@@ -66,7 +66,7 @@ pub(super) struct Group<'a> {
     pub(super) cause: &'a str,
 }
 
-/// How causes are grouped.
+/// Rule by which causes are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Grouping {
     /// Two causes are one if they are the same but for times. Other numbers often are the whole difference: a host, a

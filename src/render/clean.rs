@@ -19,9 +19,9 @@ const PARSED_AT_ONCE: usize = 4 << 10;
 pub(super) struct Cleaned<'a> {
     /// The text.
     pub(super) text: Cow<'a, str>,
-    /// Whether all of it was UTF-8; the rest became U+FFFD.
+    /// True if all of it was UTF-8; the rest became U+FFFD.
     pub(super) is_utf8: bool,
-    /// How many invisible characters were removed or escaped, but those of ordinary writing.
+    /// Number of invisible characters that were removed or escaped, but those of ordinary writing.
     pub(super) hidden: usize,
 }
 
@@ -228,7 +228,7 @@ pub(super) fn one_line(text: &str, max: usize) -> String {
     line
 }
 
-/// How long a tag is, in bytes: a `#` and 48 bits in hexadecimal.
+/// Length of a tag in bytes: a `#` and 48 bits in hexadecimal.
 pub(super) const TAG: usize = 13;
 
 /// Returns a tag that does not occur in `content`, in whatever case and with invisible characters in it or not: at the end

@@ -95,7 +95,7 @@ pub(super) struct Fragment {
     pub(super) checks: Vec<Check>,
     /// Whether all was read that there is; else another look may tell more.
     pub(super) whole: bool,
-    /// Whether there was no time to read all of it.
+    /// True if there was no time to read all of it.
     pub(super) late: bool,
     /// Whether it was made of nothing but the worker's folder, whose state it is kept under.
     pub(super) is_of_its_folder: bool,

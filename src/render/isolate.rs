@@ -20,7 +20,7 @@ use crate::watchdog::{OVERDUE, Unfinished};
 /// Time that a part of an answer may take to return once its time is over.
 pub(super) const GRACE_OF_PART: Duration = Duration::from_millis(500);
 
-/// What work is about, of which one piece after the other is given up.
+/// The subject of a piece of work: while one piece is left behind, no other is started on it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Subject {
     /// The files of the worker with this name.

@@ -13,7 +13,7 @@ pub const DEADLINE: Duration = Duration::from_secs(2);
 /// Longer than any render takes: a hundred years.
 const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// How long a render may take to show what it has found in any case.
+/// Time that a render may take to show what it has found in any case.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// What can be set of generated files.

@@ -12,7 +12,7 @@ use serde_json::{Map, Number, Value};
 
 use super::value::{shortened, string};
 
-/// How many values are kept of one document.
+/// Number of values that are kept of one document.
 const VALUES_MAX: usize = 20_000;
 /// The longest text that is kept whole, in bytes.
 const TEXT_MAX: usize = 64 << 10;
@@ -36,7 +36,7 @@ const ANYTHING: [&str; 2] = ["args", "arguments"];
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) value: Value,
-    /// Whether it held no more values than are kept.
+    /// True if it held no more values than are kept.
     whole: bool,
     /// True if it says twice whose it is, in the same place, and not the same.
     pub(super) has_two_owners: bool,
@@ -116,10 +116,10 @@ impl<'de> Deserialize<'de> for Known {
 struct Keep<'a> {
     /// For how many values there is room; none if there were more.
     room: &'a Cell<Option<usize>>,
-    /// Whether two owners were met in one place.
+    /// True if two owners were met in one place.
     differ: &'a Cell<bool>,
     level: Level,
-    /// Whether fields of any name are kept.
+    /// True if fields of any name are kept.
     anything: bool,
 }
 

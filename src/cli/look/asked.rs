@@ -27,7 +27,7 @@ pub(super) trait Answered {
     /// Whether anything was found.
     fn has_found(&self) -> bool;
 
-    /// Whether it was no question, or nothing was found where not all could be read.
+    /// Returns true if it was no question, or if nothing was found where not all could be read.
     fn is_trouble(&self) -> bool;
 }
 
@@ -71,7 +71,7 @@ pub(super) fn run<A: Answered, O: Serialize>(
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
             _ => Ok(match (trouble, found) {
                 (true, _) => ExitCode::from(TROUBLE),
-                _ if look.is_incomplete() => exit::incomplete(),
+                _ if look.is_incomplete() => exit::timed_out(),
                 (false, true) => ExitCode::SUCCESS,
                 (false, false) => ExitCode::FAILURE,
             }),

@@ -101,7 +101,7 @@ fn compare(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
 fn code(answer: &Answer) -> ExitCode {
     match (&answer.error, answer.differs) {
         (Some(_), _) => ExitCode::from(TROUBLE),
-        _ if answer.missing.is_some() => exit::incomplete(),
+        _ if answer.missing.is_some() => exit::timed_out(),
         (None, true) => ExitCode::FAILURE,
         (None, false) if answer.is_whole => ExitCode::SUCCESS,
         (None, false) => ExitCode::from(TROUBLE),
@@ -125,7 +125,7 @@ struct Object {
     query: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// Whether nothing is missing for lack of time, and what is.
+    /// False if something is missing for lack of time; `incomplete` names it.
     complete: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<String>,

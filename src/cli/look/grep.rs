@@ -118,7 +118,7 @@ struct Object {
     query: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// Whether nothing is missing for lack of time, and what is.
+    /// False if something is missing for lack of time; `incomplete` names it.
     complete: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<String>,

@@ -151,7 +151,7 @@ pub(super) struct Compared<'a> {
     left: std::cell::Cell<u64>,
     /// What failed that another time perhaps goes well.
     pub(super) is_whole: std::cell::Cell<bool>,
-    /// Whether something was left out for lack of time.
+    /// True if something was left out for lack of time.
     pub(super) is_late: std::cell::Cell<bool>,
 }
 

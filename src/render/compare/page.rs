@@ -59,7 +59,7 @@ pub struct Answer {
     pub differs: bool,
     /// Whether all was compared.
     pub is_whole: bool,
-    /// What there was no time for, as the first line says it.
+    /// The parts that there was no time for, as the first line says it.
     pub missing: Option<Missing>,
     /// All of it as text.
     pub text: String,
@@ -79,7 +79,7 @@ pub(super) struct Page<'a> {
     pub(super) held: usize,
     /// Whether nothing bears on the aspect.
     pub(super) is_beside: bool,
-    /// What there was no time for.
+    /// The parts that there was no time for.
     pub(super) missing: Option<Missing>,
 }
 

@@ -16,9 +16,9 @@ const LISTING_PERCENT: usize = 8;
 pub(super) struct Room {
     /// Its size in bytes.
     pub(super) bytes: usize,
-    /// Whether every section line may have to say how many invisible characters were removed.
+    /// True if every section line may have to say how many invisible characters were removed.
     pub(super) says_hidden: bool,
-    /// Whether nothing but failed calls is shown.
+    /// True if nothing but failed calls is shown.
     pub(super) only_failed: bool,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Admitted {
     pub(super) overheads: Vec<usize>,
     /// The bytes kept for the list of the others.
     pub(super) listing: usize,
-    /// Whether there was no room for the input of the only one.
+    /// True if there was no room for the input of the only one.
     pub(super) brief: bool,
 }
 

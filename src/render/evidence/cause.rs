@@ -18,7 +18,7 @@ pub(in crate::render) const NO_MESSAGE: &str = "no error message found";
 const CAUSE_MAX: usize = 320;
 /// How much of an output is looked at, from its end, in bytes.
 const TAIL: usize = 256 << 10;
-/// How much of its beginning tells whether it is JSON, in bytes.
+/// Length of the beginning that tells whether an output is JSON, in bytes.
 const PROBE: usize = 64;
 /// How many lines of it are quoted, and how much of each, in bytes.
 const QUOTED: usize = 3;
@@ -27,7 +27,7 @@ const QUOTE_MAX: usize = 160;
 const SHORT: usize = 20;
 /// So many equal signs of punctuation in a row make a line a heading.
 const RULER: usize = 5;
-/// How many calls or files are searched for a last line, or for a message.
+/// Number of calls or files that are searched for a last line, or for a message.
 const SEARCHED: usize = 4;
 /// The folder of the logs of a worker that records no calls.
 const LOGS: &[u8] = b"logs";
@@ -86,7 +86,7 @@ fn unexplained(last: &str) -> String {
     format!("{NO_MESSAGE}; last output: {last}")
 }
 
-/// What an output says of a failure.
+/// Result of searching an output for a failure.
 #[derive(Default)]
 enum Found {
     /// Lines that bear a sign of failure, the most telling first.
@@ -99,7 +99,7 @@ enum Found {
     Unreadable,
 }
 
-/// How text is written in an output.
+/// Form of the text in an output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Plain,

@@ -56,13 +56,13 @@ pub(in crate::render) struct Excerpt {
     pub(super) text: String,
     /// Whether nothing was left out.
     pub(super) whole: bool,
-    /// Whether the text names the offsets of what was left out.
+    /// True if the text names the offsets of what was left out.
     pub(super) has_offsets: bool,
     /// What else is to be said of it on its section line.
     pub(super) note: Option<String>,
     /// The size of the output in bytes, as found; `None` if it was not read.
     pub(super) bytes: Option<u64>,
-    /// How many invisible characters were removed from what is shown.
+    /// Number of invisible characters that were removed from what is shown.
     pub(super) hidden: usize,
 }
 

@@ -68,7 +68,7 @@ pub(super) struct Content<'a> {
     /// Returns a line that tells of the first failure, in at most so many bytes, for where its section has no room; empty
     /// if even that is too little.
     pub(super) failure: &'a dyn Fn(usize) -> String,
-    /// Whether the lines tell of the failures already.
+    /// True if the lines tell of the failures already.
     pub(super) lines_tell_failures: bool,
     /// The sections.
     pub(super) sections: Vec<Section>,
@@ -88,7 +88,7 @@ pub(super) struct Content<'a> {
 struct Shown {
     number: usize,
     excerpt: Excerpt,
-    /// Whether its input is shown, too.
+    /// True if its input is shown, too.
     input: bool,
 }
 

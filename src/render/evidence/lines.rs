@@ -27,7 +27,7 @@ pub(super) struct Piece<'a> {
     pub(super) red: bool,
     /// How often more its line follows, within the same bytes.
     pub(super) again: usize,
-    /// How many invisible characters were removed from it.
+    /// Number of invisible characters that were removed from it.
     pub(super) hidden: usize,
 }
 

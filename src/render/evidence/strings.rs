@@ -10,7 +10,7 @@ use crate::trace::python_texts;
 /// The longest key that is put before its text, in bytes.
 const KEY_MAX: usize = 40;
 
-/// How many of the keys above a text are looked at, the innermost first.
+/// Number of keys above a text that are looked at, the innermost first.
 const KEYS_MAX: usize = 8;
 
 /// Returns the strings in `raw`, each on lines of its own, if `raw` is nothing but JSON values or a Python dictionary.

@@ -12,7 +12,7 @@ use crate::render::{Budget, Missing, own};
 use crate::store::File;
 use crate::view::{Member, View};
 
-/// How workers are read when their turn comes.
+/// Functions that read workers when their turn comes.
 pub(in crate::render) struct Reading<'a> {
     /// Opens their outputs.
     pub(in crate::render) view: &'a View,

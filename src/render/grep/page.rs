@@ -66,7 +66,7 @@ pub struct ShownLine {
     pub matches: bool,
     /// Its text, cleaned, and cut around the match where it is long.
     pub text: String,
-    /// How many invisible characters were removed from it.
+    /// Number of invisible characters that were removed from it.
     pub hidden: usize,
 }
 
@@ -149,7 +149,7 @@ pub struct Answer {
     pub shown: Vec<Shown>,
     /// All of it as text.
     pub text: String,
-    /// What there was no time for, as the first line says it.
+    /// The parts that there was no time for, as the first line says it.
     pub missing: Option<Missing>,
     /// How large that may be.
     budget: Budget,

@@ -91,7 +91,7 @@ pub struct Answer {
     pub same: u64,
     /// All of it as text.
     pub text: String,
-    /// What there was no time for, as the first line says it.
+    /// The parts that there was no time for, as the first line says it.
     pub missing: Option<Missing>,
 }
 

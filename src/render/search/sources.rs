@@ -28,7 +28,7 @@ pub(super) struct Sources<'a> {
     /// What was read: most of it is wanted several times.
     texts: RefCell<HashMap<Passage, Option<Rc<str>>>>,
     outcomes: RefCell<HashMap<usize, HashMap<RelPath, Outcome>>>,
-    /// Whether there was no time to read how some calls ended.
+    /// True if there was no time to read how some calls ended.
     late: Cell<bool>,
 }
 

@@ -23,7 +23,7 @@ const WEIGHTS: [f64; LEVELS] = [1.0, 0.5, 0.5, 1.2];
 const LEVELS: usize = NEAR.len() + 2;
 /// The file's place among the levels.
 const FILE: usize = LEVELS - 1;
-/// How many times its score a passage gains that holds all words of the question together with its neighbors, and how fast
+/// Factor by which the score of a passage grows that holds all words of the question together with its neighbors, and how fast
 /// that falls with the words that are not there: many repeats of one word must not outweigh all words together.
 const COVERAGE: f64 = 3.0;
 const COVERAGE_POWER: i32 = 24;
