@@ -74,6 +74,20 @@ pub struct Meta {
     pub ctime: Time,
 }
 
+impl Meta {
+    /// Returns when the bytes were last written. Anybody may set an mtime, also to a time to come; only the kernel sets
+    /// ctime. So an mtime that is later than ctime counts as ctime, and no worker is the newest by its own word. An
+    /// earlier mtime is believed: copies keep it. A file system without ctime gives 1970 for all files.
+    pub fn last_write(&self) -> Time {
+        earlier(self.mtime, self.ctime)
+    }
+}
+
+/// Returns the earlier of an mtime and a ctime, or the mtime where the file system has no ctime.
+pub(crate) fn earlier(mtime: Time, ctime: Time) -> Time {
+    if ctime == Time::default() { mtime } else { mtime.min(ctime) }
+}
+
 /// Device, inode number and time of birth at the source. A file system gives an inode number again once its file is
 /// gone; the time of birth tells the new file from the old one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -45,7 +45,7 @@ pub struct Glance {
     pub identity: Identity,
     /// Changes whenever [`Format::worker`] could tell something else.
     pub key: [u8; 16],
-    /// The newest change of bytes among the things that were looked at, as their writers tell it.
+    /// The newest write among the files that were looked at; see [`Meta::last_write`](crate::store::Meta::last_write).
     pub newest: Time,
     /// The newest change of any kind among them, as the file system tells it.
     pub newest_change: Time,

@@ -337,7 +337,7 @@ impl View {
     /// everything; to others its time would tell of workers that are not theirs.
     pub fn newest(&self, visible: &Visible) -> Result<Time> {
         let whole = self.filter == Filter::default();
-        Ok(if whole { visible.newest.max(self.root_meta()?.mtime) } else { visible.newest })
+        Ok(if whole { visible.newest.max(self.root_meta()?.last_write()) } else { visible.newest })
     }
 
     fn shared_store(&self, place: &Shared) -> &dyn store::Store {

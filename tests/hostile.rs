@@ -20,6 +20,7 @@ mod parsers;
 mod paths;
 mod races;
 mod renames;
+mod times;
 pub mod views;
 
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@ use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::model::Skipped;
 use crate::name::RelPath;
-use crate::store::{Kind, Meta, Store, Time};
+use crate::store::{Kind, Meta, Store, Time, earlier};
 
 /// Deeper folders are not walked into.
 const DEPTH_MAX: usize = 64;
@@ -26,9 +26,9 @@ pub struct Stamp {
     /// Under this is kept what was made of the files: the key, unless a change since this was seen could leave the same
     /// key. Then nothing that is seen later has the same version.
     pub version: [u8; 16],
-    /// The newest change of bytes, as their writers tell it.
+    /// The newest mtime. Whoever writes a file can set it to any time; to compare workers, use [`Stamp::last_write`].
     pub newest: Time,
-    /// The newest change of any kind, as the file system tells it: nobody can set that time.
+    /// The newest ctime, which only the kernel sets.
     pub newest_change: Time,
     /// How many files there are; of a folder that is made of others, 0 unless they were listed.
     pub files: u64,
@@ -38,6 +38,13 @@ pub struct Stamp {
     pub skipped: Skipped,
     /// Who may read something made out of all of them.
     pub access: Access,
+}
+
+impl Stamp {
+    /// Returns when the worker last wrote, never later than the kernel saw a change; see [`Meta::last_write`].
+    pub fn last_write(&self) -> Time {
+        earlier(self.newest, self.newest_change)
+    }
 }
 
 impl Stamp {

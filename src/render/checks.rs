@@ -48,7 +48,8 @@ pub(super) const SILENT_NAME: &str = "silent";
 /// The name of the check that finds what there was no time to read.
 pub(super) const LATE_NAME: &str = "not_read_in_time";
 
-/// For how long a worker of this status that wrote last at `last` has been silent, where `newest` is the newest time of all.
+/// Returns for how long a worker of this status that wrote last at `last` has been silent, measured against `newest`, the
+/// last write of any worker. `None` if it is not silent.
 pub(super) fn silent(status: Status, last: Time, newest: Time) -> Option<Duration> {
     let since = Duration::from_secs(u64::try_from(newest.secs.saturating_sub(last.secs)).unwrap_or_default());
     (!status.is_finished() && status != Status::Unknown && since >= SILENT).then_some(since)

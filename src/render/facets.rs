@@ -304,14 +304,14 @@ impl Renderer {
         decoded_alone
     }
 
-    /// The newest change of the workers of a selection. Of very many it is what listing tells: all that are unfinished would
-    /// be looked at again each time that somebody asks for the folder.
-    pub fn newest_of_selected(&self, selection: &Selection) -> Time {
+    /// Returns the last write of any worker of a selection. Of more than `MANY` it is what listing tells: all that are
+    /// unfinished would be looked at again each time that somebody asks for the folder.
+    pub fn last_write_of(&self, selection: &Selection) -> Time {
         let selected = self.selected(selection);
         let newest = if selected.len() > MANY {
             selected.iter().map(|member| member.entry.newest()).max()
         } else {
-            self.newest_of(&selected).into_iter().flatten().max()
+            self.last_writes(&selected).into_iter().flatten().max()
         };
         newest.unwrap_or_default()
     }

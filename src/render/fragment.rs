@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::checks::{self, Check, INVISIBLE_CHARACTERS, NO_FINAL_WORDS};
 use super::claims;
@@ -10,6 +11,7 @@ use super::evidence::{self, Account};
 use crate::catalog::Stamp;
 use crate::error::Error;
 use crate::model::{Outcome, Output, Record, Status, Tokens, Worker};
+use crate::store::Time;
 use crate::view::{Member, View};
 
 /// Name of the check of a worker whose record cannot be read at all.
@@ -58,6 +60,11 @@ impl Row<'_> {
         self.fragment.as_ref().map_or(ran_out, |fragment| fragment.late)
     }
 
+    /// Returns for how long the worker has been silent, or `None` if it is not. `latest` is what [`latest_write`] returned.
+    pub(super) fn silent(&self, latest: Time) -> Option<Duration> {
+        checks::silent(self.status(), self.stamp.as_ref()?.last_write(), latest)
+    }
+
     /// The names of the checks that a worker which claims success does not pass.
     pub(super) fn doubt(&self) -> Option<String> {
         // Saying nothing at the end is no claim, and invisible characters say nothing of one; in a list of many these
@@ -68,6 +75,11 @@ impl Row<'_> {
         let claims = self.status() == Status::Completed && !names.is_empty();
         claims.then(|| names.into_iter().collect::<Vec<_>>().join(", "))
     }
+}
+
+/// Returns the last write of any of the workers, which silence is measured against.
+pub(super) fn latest_write(rows: &[Row<'_>]) -> Time {
+    rows.iter().filter_map(|row| Some(row.stamp.as_ref()?.last_write())).max().unwrap_or_default()
 }
 
 /// What is kept of a worker.

@@ -112,12 +112,12 @@ pub(super) fn swarm(
     let head = SwarmHead { complete: missing.is_none(), incomplete: missing.map(|missing| missing.to_string()) };
     let head = json(serde_json::to_string(&head));
     let mut out = format!("{},\"workers\":[", head.strip_suffix('}').unwrap_or("{"));
+    let latest = fragment::latest_write(rows);
     for (at, one) in rows.iter().enumerate() {
         out.push_str(if at == 0 { "\n" } else { ",\n" });
         let worker = one.worker();
         let mut row = row(one.member, &worker, one.fragment.as_deref(), one.stamp.as_deref());
-        let last = one.stamp.as_ref().map_or(newest, |stamp| stamp.newest);
-        row.checks.extend(checks::silent(worker.status, last, newest).map(|_| checks::SILENT_NAME));
+        row.checks.extend(one.silent(latest).map(|_| checks::SILENT_NAME));
         out.push_str(&json(serde_json::to_string(&row)));
     }
     let active = rows.iter().filter(|row| {

@@ -11,15 +11,15 @@ use crate::store::Time;
 use crate::view::Member;
 
 impl Renderer {
-    /// The newest change of any file of each; of those for whom there was no time, what listing tells. `None` of those whose
-    /// files cannot be looked at.
-    pub fn newest_of(&self, members: &[Arc<Member>]) -> Vec<Option<Time>> {
-        let newest = |(member, stamp): (Arc<Member>, Result<Arc<Stamp>>)| match stamp {
-            Ok(stamp) => Some(stamp.newest),
+    /// Returns when each worker last wrote; where there was no time to look, what listing tells. `None` for those whose files
+    /// cannot be looked at.
+    pub fn last_writes(&self, members: &[Arc<Member>]) -> Vec<Option<Time>> {
+        let last_write = |(member, stamp): (Arc<Member>, Result<Arc<Stamp>>)| match stamp {
+            Ok(stamp) => Some(stamp.last_write()),
             Err(Error::Late) => Some(member.entry.newest()),
             Err(_) => None,
         };
-        self.stamps_in_time(members).0.into_iter().map(newest).collect()
+        self.stamps_in_time(members).0.into_iter().map(last_write).collect()
     }
 
     /// The state of the files of each. Where there is no time to look at all of them again, the state in which some were

@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::causes::{self, Failing, Grouping};
-use super::fragment::{Fragment, Row};
+use super::fragment::{Fragment, Row, latest_write};
+use super::marker;
 use super::text::{block, count, duration, one_line, utc, when};
-use super::{checks, marker};
 use crate::catalog::Stamp;
 use crate::model::{Outcome, Record, Status, Tokens, ToolCall, Trace, Worker};
 use crate::name::Name;
@@ -217,7 +217,8 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>
     out.push_str(&format!("outputs  {} of {}\n", format_args!("{bytes} B"), count(calls, "call")));
     out.push_str(&totals(rows));
     let failed: Vec<&Row<'_>> = of(Some(Outcome::Failed)).collect();
-    failures(&mut out, &failed, newest);
+    let latest = latest_write(rows);
+    failures(&mut out, &failed, latest);
     // A worker is listed once: below are those that are in neither of these two lists.
     let has_failed = |row: &Row<'_>| row.fragment.as_ref().is_some_and(|f| f.outcome == Outcome::Failed);
     let others = || rows.iter().filter(|row| !has_failed(row) && row.unreadable().is_none());
@@ -226,8 +227,8 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>
     let doubtful = others().filter_map(|row| Some((row.member, row.doubt()?)));
     list(&mut out, "claim success, with checks", doubtful.collect());
     let mut moving: Vec<&Row<'_>> = others().filter(|row| !row.status().is_finished()).collect();
-    moving.sort_by_key(|row| Reverse(last_write(row)));
-    let moving = moving.into_iter().map(|row| (row.member, progress(row, newest)));
+    moving.sort_by_key(|row| Reverse(row.stamp.as_ref().map(|stamp| stamp.last_write())));
+    let moving = moving.into_iter().map(|row| (row.member, progress(row, latest)));
     list(&mut out, "not finished, by last write", moving.collect());
     if run.is_none() {
         out.push_str(&not_shown(visible));
@@ -253,20 +254,15 @@ fn totals(rows: &[Row<'_>]) -> String {
     out
 }
 
-fn last_write(row: &Row<'_>) -> Time {
-    row.stamp.as_ref().map(|stamp| stamp.newest).unwrap_or_default()
-}
-
 /// Returns how far a worker is that has not finished.
-fn progress(row: &Row<'_>, newest: Time) -> String {
-    let last = last_write(row);
-    let silent = checks::silent(row.status(), last, newest);
-    let silent = silent.map(|since| format!(", silent for {}", duration(since.as_millis() as u64)));
-    format!("{}, last write {}{}", row.status(), utc(last), silent.unwrap_or_default())
+fn progress(row: &Row<'_>, latest: Time) -> String {
+    let last = row.stamp.as_ref().map_or("unknown".into(), |stamp| utc(stamp.newest));
+    let silent = row.silent(latest).map(|since| format!(", silent for {}", duration(since.as_millis() as u64)));
+    format!("{}, last write {last}{}", row.status(), silent.unwrap_or_default())
 }
 
 /// Lists the workers that failed, those of one cause together, with what else is to be known of each.
-fn failures(out: &mut String, failed: &[&Row<'_>], newest: Time) {
+fn failures(out: &mut String, failed: &[&Row<'_>], latest: Time) {
     if failed.is_empty() {
         return;
     }
@@ -279,7 +275,7 @@ fn failures(out: &mut String, failed: &[&Row<'_>], newest: Time) {
     for group in groups.iter().take(NAMED_MAX) {
         let cause = one_line(group.cause, CAUSE_MAX);
         let rows: Vec<&Row<'_>> = group.members.iter().filter_map(|member| rows.get(&member.name)).copied().collect();
-        out.push_str(&format!("  {}: {cause}{}\n", group.who(NAMES_MAX), besides(&rows, newest)));
+        out.push_str(&format!("  {}: {cause}{}\n", group.who(NAMES_MAX), besides(&rows, latest)));
     }
     let rest = groups.get(NAMED_MAX..).unwrap_or_default();
     let workers: usize = rest.iter().map(|group| group.members.len()).sum();
@@ -293,10 +289,10 @@ fn failures(out: &mut String, failed: &[&Row<'_>], newest: Time) {
 }
 
 /// Returns what a line about workers that failed adds where they claim success or have not finished.
-fn besides(rows: &[&Row<'_>], newest: Time) -> String {
+fn besides(rows: &[&Row<'_>], latest: Time) -> String {
     if let [row] = rows {
         let doubt = row.doubt().map(|doubt| format!(" (claims success, with checks: {doubt})"));
-        let moving = || (!row.status().is_finished()).then(|| format!(" (not finished: {})", progress(row, newest)));
+        let moving = || (!row.status().is_finished()).then(|| format!(" (not finished: {})", progress(row, latest)));
         return doubt.or_else(moving).unwrap_or_default();
     }
     let claiming = rows.iter().filter(|row| row.doubt().is_some()).count();

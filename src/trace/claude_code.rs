@@ -123,7 +123,7 @@ impl Format for ClaudeCode {
         hash.update(path.as_bytes());
         hash.update(&[0]);
         metas.iter().for_each(|meta| hash_meta(&mut hash, Some(meta)));
-        let newest = metas.iter().fold(own.mtime, |newest, meta| newest.max(meta.mtime));
+        let newest = metas.iter().fold(own.last_write(), |newest, meta| newest.max(meta.last_write()));
         let newest_change = metas.iter().fold(own.ctime, |newest, meta| newest.max(meta.ctime));
         Ok(Some(Glance { identity: own.identity, key: digest(&hash), newest, newest_change }))
     }

@@ -73,11 +73,11 @@ impl Format for Swarmlet {
         // A worker is known by its folder's name, and not every rename shows in what stat tells of the folder.
         hash.update(path.as_bytes());
         hash.update(&[0]);
-        let (mut newest, mut newest_change) = (own.mtime, own.ctime);
+        let (mut newest, mut newest_change) = (own.last_write(), own.ctime);
         for meta in [Some(own), metadata, calls, task] {
             hash_meta(&mut hash, meta.as_ref());
             if let Some(meta) = meta {
-                (newest, newest_change) = (newest.max(meta.mtime), newest_change.max(meta.ctime));
+                (newest, newest_change) = (newest.max(meta.last_write()), newest_change.max(meta.ctime));
             }
         }
         let said = self.index.lock().get(path);

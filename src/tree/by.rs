@@ -77,7 +77,7 @@ impl Namespace {
         let root = view.root_meta()?;
         match by {
             By::Selection(selection) if !selection.is_all() => {
-                Ok(Attr::of_folder(&root, self.renderer().newest_of_selected(selection)))
+                Ok(Attr::of_folder(&root, self.renderer().last_write_of(selection)))
             }
             By::Selection(_) | By::Facet(..) | By::Limit(_) => {
                 Ok(Attr::of_folder(&root, view.newest(&view.visible())?))

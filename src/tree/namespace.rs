@@ -350,7 +350,7 @@ impl Namespace {
                 let in_runs =
                     visible.runs.iter().flat_map(|(name, run)| run.members.iter().map(move |one| (name, one.clone())));
                 let (runs, members): (Vec<&Name>, Vec<Arc<Member>>) = in_runs.unzip();
-                let latest = self.renderer.newest_of(&members).into_iter().zip(runs).max();
+                let latest = self.renderer.last_writes(&members).into_iter().zip(runs).max();
                 latest.map(|(_, run)| run.as_bytes().to_vec()).ok_or(Error::NotFound)
             }
             Node::By(by) => by_target(by),
@@ -393,7 +393,7 @@ impl Namespace {
     fn run_newest(&self, run: &Name) -> Result<Time> {
         let visible = self.view().visible();
         let run = visible.runs.get(run).ok_or(Error::NotFound)?;
-        Ok(self.renderer.newest_of(&run.members).into_iter().flatten().max().unwrap_or_default())
+        Ok(self.renderer.last_writes(&run.members).into_iter().flatten().max().unwrap_or_default())
     }
 }
 
