@@ -21,24 +21,24 @@ RUNNING_EVERY = 3  # of the workers that are made, the first of three is still r
 OUTCOMES_READ = re.compile(rb'"total_workers":(\d+),"active_workers":\d+,"outcomes_read":(\d+)')
 
 COLD, WARM, LIST, INDEX, WHOLE, WARM_INDEX, OWN, BY, RSS, EACH, PEAK = MEASURES = (
-    "to mount, cache folder empty, s",
-    "to mount, cache folder filled, s",
+    "mount, empty cache, s",
+    "mount, filled cache, s",
     "first `ls workers`, s",
     "first `cat index.json`, s",
-    "from mounting until index.json tells every outcome, s",
-    "first `cat index.json`, cache folder filled, s",
-    "until a change shows in the worker's index.json, s",
-    "until it shows in `ls by/status/completed`, s",
+    "from mounting until index.json has every outcome, s",
+    "first `cat index.json`, filled cache, s",
+    "until a change appears in the worker's index.json, s",
+    "until it appears in `ls by/status/completed`, s",
     "RSS after mounting, MiB",
-    "a worker, above an empty store, KiB",
-    "peak RSS in the end, MiB",
+    "per worker, above an empty store, KiB",
+    "peak RSS at the end, MiB",
 )
 NOTE = """\
-Workers of five files, an output of about 300 bytes among them; a third is running. The median (smallest-largest) of
-the rounds, each of which begins with an empty cache folder. The store's files are in memory at every size: what a disk
-takes is not in it. A change is the metadata.json of a running worker that is written over. It is looked for every
-{poll} ms, from some time before it is made; a look takes what it takes. A mount of an empty store has an RSS of {empty}
-MiB.
+Workers of five files, including an output of about 300 bytes; a third are running. Each cell is the median
+(smallest-largest) of the rounds, and each round begins with an empty cache. The store's files are in memory at every
+size, so disk time is not included. A change overwrites the metadata.json of a running worker. The benchmark checks for
+it every {poll} ms, from some time before the change, and the duration of a check is included. A mount of an empty store
+has an RSS of {empty} MiB.
 """
 DIGITS = {RSS: 1, EACH: 2, PEAK: 1}
 # What is drawn, each in a colour that can be told on white.

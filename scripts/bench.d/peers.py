@@ -14,7 +14,7 @@ from statistics import median
 import table
 from place import Wrong
 
-TITLE = "Beside other file systems"
+TITLE = "Compared with other file systems"
 ROUNDS = 5
 NATIVE, SMALL = "native", "open, read, close of each output"
 MIB = 1 << 20
@@ -28,21 +28,22 @@ PEERS = {
     "mergerfs": ["mergerfs", "-f", "-o", "ro", "STORE"],
     "fuse-overlayfs": ["fuse-overlayfs", "-f", "-o", "ro,lowerdir=STORE"],
 }
-FLOOR = "a folder in memory"
+FLOOR = "in-memory directory"
 NOTE = """\
-{workers:,} workers of {files} files, their outputs of about {bytes:,} bytes, a third of the workers running; one file
-of {large:,} MiB. Native: milliseconds. Others: times the native of the same round. The median (smallest-largest) of
-the rounds, after one that is not counted; upcalls: the median. A round goes operation by operation, the settings in
-shuffled order; so what a setting forgets after a second it has mostly forgotten. The first four are over
-`workers/worker-*/tool_calls`, named one by one; the large file is read once more, untimed, before each time that it is
-timed; the time of the random reads is that of the reads alone. Each of the 64 clients does {turns} things, of 95 on
-average 60 lookups and stats, 25 reads and 10 listings of a worker's folder, and checks the answers. "{floor}" is the
-least that any of these can do: `examples/floor`, which read the store once and serves it through the library, with the
-number of threads and the lifetimes of swarmletfs; it asks nothing of the disk and sees no change.
+{workers:,} workers of {files} files with outputs of about {bytes:,} bytes, a third of the workers running; one file
+of {large:,} MiB. Native: milliseconds. Others: multiples of the native time of the same round. Each cell is the median
+(smallest-largest) of the rounds, after one uncounted round; upcalls are medians. A round runs one operation after the
+other, with the settings in shuffled order, so each setting has mostly forgotten what it forgets after a second. The
+first four operations run over `workers/worker-*/tool_calls`, named one by one. The large file is read once untimed
+before each timed read. The time of the random reads is that of the reads alone. Each of the 64 clients does {turns}
+operations and checks the answers: of 95 on average, 60 lookups and stats, 25 reads, and 10 listings of a worker's
+directory. "{floor}" is the least that any of these can do: `examples/floor` reads the store once and serves
+it through the same library, with the number of threads and the lifetimes of swarmletfs. It never reads the disk and
+sees no change.
 """
 AFTER = """
-The reader of small files is a loop in Python: of the {native:.1f} µs that a file takes it in the native folder, at most
-{reader:.1f} are its own (so long does it take for /dev/null). The others are mounted by
+The reader of small files is a loop in Python. Of the {native:.1f} µs per file in the native directory, at most
+{reader:.1f} are its own (that is its time for /dev/null). The other file systems are mounted with
 
 ```
 {commands}
@@ -136,9 +137,9 @@ def operations(place, store, asked):
         "`grep -rc`": Command(["grep", "-rc", "connection refused", *folders]),
         "`rg -c`": Command(["rg", "--no-config", "-uu", "-c", "connection refused", *folders]),
         "`cat` of the large file": Sequential(),
-        f"{READS:,} random reads of it, 4 KiB": Random(),
+        f"{READS:,} random 4 KiB reads of it": Random(),
         SMALL: Small(1, paths),
-        "the same by four readers": Small(4, paths),
+        "open, read, close by four readers": Small(4, paths),
         "64 clients": Crowd(place, asked),
     }
 

@@ -26,9 +26,9 @@ class Upcalls:
 
     def how(self):
         if self.traced:
-            return "Upcalls are answers to the kernel, counted by its tracepoint fuse:fuse_request_end."
-        return ("Upcalls are calls of the process that write (syscw), for want of the kernel's tracepoint: answers that"
-                " are spliced, as fuse-overlayfs gives them to reads, are missing.")
+            return "Upcalls are replies to the kernel, counted by its tracepoint fuse:fuse_request_end."
+        return ("Upcalls are write calls of the process (syscw), because the kernel's tracepoint is not available."
+                " Spliced replies are missing, such as those of fuse-overlayfs to reads.")
 
     def of(self, pid, connection):
         """A counter for a mount."""

@@ -11,12 +11,12 @@ import table
 TITLE = "The whole mount"
 ROUNDS = 5
 SMALL = {"calls": 16, "size": 4096}  # with four files more: 20 files a worker
-HEADS = ["", "folder, ms", "first, ms", "again, ms", "upcalls first", "again", "peak RSS, MiB"]
+HEADS = ["", "directory, ms", "first, ms", "again, ms", "upcalls first", "again", "peak RSS, MiB"]
 NOTE = """\
-Milliseconds, the median (smallest-largest) of the rounds. "first" is the first time in a mount that was made for it,
-with an empty cache folder; "again" is once more, at once. In the folder the same command runs where there is one, over
-the store's own files alone; they were just written, so they are in memory. The peak is that of the mount that was asked
-this and nothing else. Starting a command is in every time: `true` takes {nothing} ms.
+Milliseconds, the median (smallest-largest) of the rounds. "first" is the first run in a new mount with an empty cache;
+"again" repeats it at once. The column "directory" runs the same command, where there is one, over the store's own
+files alone; they were just written, so they are in memory. The peak is that of a mount that ran only this command. All
+times include starting a command: `true` takes {nothing} ms.
 """
 
 
@@ -76,7 +76,7 @@ def section(place, store, title, rows, rounds):
         mounting += mounted
         cells.append([row.name, table.ms(native) if row.folder else "", table.ms(first), table.ms(again),
                       table.whole(asked), table.whole(asked_again), table.spread([one / 1024 for one in peak], 1)])
-    print(table.markdown(HEADS, [["to mount it", "", table.ms(mounting), "", "", "", ""], *cells]) + "\n", flush=True)
+    print(table.markdown(HEADS, [["mount", "", table.ms(mounting), "", "", "", ""], *cells]) + "\n", flush=True)
 
 
 def swarm(place, asked):
@@ -91,8 +91,8 @@ def swarm(place, asked):
         same("`grep -rc` over everything", ["grep", "-rc", "connection refused", "."]),
         Row("`index.json`", ["cat", "index.json"]),
         Row("`summary`", ["cat", "summary"]),
-        Row("`evidence.txt` of all", ["cat", "evidence.txt"]),
-        Row("`evidence.txt` of each", ["cat", *(f"workers/{worker}/evidence.txt" for worker in workers)]),
+        Row("`evidence.txt` of the swarm", ["cat", "evidence.txt"]),
+        Row("`evidence.txt` of each worker", ["cat", *(f"workers/{worker}/evidence.txt" for worker in workers)]),
         Row("`ls by/status/completed`", ["ls", "by/status/completed"]),
     ]
     section(place, store, f"{asked.workers:,} workers of 20 files", rows, asked.rounds)
@@ -102,8 +102,8 @@ def swarm(place, asked):
     found = [len(place.ask(["find", "."], folder).splitlines()) for folder in (mount.point, store)]
     index = (mount.point / "index.json").stat().st_size
     end, peak = (mount.memory(key) / 1024 for key in ("VmRSS", "VmHWM"))
-    print(f"`find .` names {found[0]:,} files and folders in the mount and {found[1]:,} in the folder; index.json has"
-          f" {index:,} bytes. One mount that was asked all of this: RSS {end:.1f} MiB in the end, {peak:.1f} MiB at its"
+    print(f"`find .` names {found[0]:,} files and directories in the mount and {found[1]:,} in the directory;"
+          f" index.json has {index:,} bytes. One mount that ran all of this: RSS {end:.1f} MiB at the end, {peak:.1f} MiB at its"
           " peak.\n")
     mount.end()
     shutil.rmtree(store)
@@ -142,15 +142,15 @@ def questions(place, asked):
     rows = [
         regex("`grep/`: no line matches", "no such word"),
         regex("`grep/`: many match", "connection refused"),
-        regex("`grep/`: many match, with a class before", r"\w+ion [a-z]+ed"),
-        words("`search/`: when nothing was read", "refused quota"),
-        words("`search/`: rare words, all is read", "refused quota", all_read),
-        words("`search/`: common words, all is read", "connection error test", all_read),
+        regex("`grep/`: many match, after a character class", r"\w+ion [a-z]+ed"),
+        words("`search/`: nothing indexed yet", "refused quota"),
+        words("`search/`: rare words, all indexed", "refused quota", all_read),
+        words("`search/`: common words, all indexed", "connection error test", all_read),
     ]
     size = asked.workers * 5 * 20_480 / 1e6
-    section(place, store, f"Questions over {size:.0f} MB of {asked.workers:,} workers", rows, asked.rounds)
-    print("In the folder it is ripgrep. It prints all lines, and of several words looks for the first; `grep/` and"
-          " `search/` deal 28,000 bytes.\n")
+    section(place, store, f"Queries over {size:.0f} MB of {asked.workers:,} workers", rows, asked.rounds)
+    print("In the directory, ripgrep runs. It prints all lines, and of several words it searches for the first; `grep/`"
+          " and `search/` answer within 28,000 bytes.\n")
     shutil.rmtree(store)
 
 
