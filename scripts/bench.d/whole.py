@@ -103,8 +103,8 @@ def swarm(place, asked):
     index = (mount.point / "index.json").stat().st_size
     end, peak = (mount.memory(key) / 1024 for key in ("VmRSS", "VmHWM"))
     print(f"`find .` names {found[0]:,} files and directories in the mount and {found[1]:,} in the directory;"
-          f" index.json has {index:,} bytes. One mount that ran all of this: RSS {end:.1f} MiB at the end, {peak:.1f} MiB at its"
-          " peak.\n")
+          f" index.json has {index:,} bytes. One mount that ran all of this: RSS {end:.1f} MiB at the end,"
+          f" {peak:.1f} MiB at its peak.\n")
     mount.end()
     shutil.rmtree(store)
 
