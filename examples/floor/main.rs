@@ -1,7 +1,9 @@
-//! The least that a file system in user space does: a folder that is read into memory once, and served from there by the
-//! library, the number of threads and the lifetimes that a mount of swarmletfs has. It asks nothing of the disk, knows
-//! nothing of rights and sees no change. scripts/bench measures it beside the others: what a mount takes up to there is
-//! the kernel's and the library's, and what it takes beyond is its own.
+//! The least that a user-space file system can do: it reads a directory into memory once and serves
+//! it, with the library, thread count and cache lifetimes of a swarmletfs mount.
+//!
+//! It never reads the disk again, checks no permissions and sees no change. scripts/bench compares it
+//! with the others: this time belongs to the kernel and the library, and any further time of a mount
+//! is swarmletfs itself.
 //!
 //! Usage: `floor FOLDER MOUNTPOINT`. It ends when it is unmounted.
 

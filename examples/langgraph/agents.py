@@ -1,4 +1,4 @@
-"""The loop that supervisor and workers share: call the model, run the tools it asks for, until it asks for none."""
+"""The loop that supervisor and workers share: call the model and run the tools it requests, until it requests none."""
 
 from collections.abc import Sequence
 from typing import Any

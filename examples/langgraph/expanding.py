@@ -1,11 +1,11 @@
-"""A chat model that reads the evidence behind its workers' markers, and never keeps it.
+"""A chat model that reads the evidence for its workers' markers, and never keeps it.
 
     model = ExpandingModel(ChatAnything(…), store="/data/swarmlet", run="48", budget="16k").bind_tools(tools)
     model.invoke(messages)
 
-Before each call, every `[EVIDENCE:run_id=…,job_id=…,worker_id=…]` in the tools' messages gets the worker's evidence
-behind it, by the command `swarmletfs expand`. The messages given are not changed: a graph's state, and its
-checkpoints, hold the marker alone.
+Before each call, `swarmletfs expand` inserts the worker's evidence after every marker
+`[EVIDENCE:run_id=…,job_id=…,worker_id=…]` in tool messages. The original messages do not change, so a
+graph's state and its checkpoints hold only the marker.
 """
 
 import asyncio

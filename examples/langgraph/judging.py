@@ -1,4 +1,4 @@
-"""What the supervisor's scripted model thinks: rules on the text it sees, and on nothing else."""
+"""The rules of the supervisor's scripted model, which depend only on the text it sees."""
 
 import re
 

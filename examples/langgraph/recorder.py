@@ -1,15 +1,15 @@
-"""Records a LangChain or LangGraph worker as a folder that swarmletfs reads.
+"""Records a LangChain or LangGraph worker as a directory that swarmletfs reads.
 
     recorder = WorkerRecorder(store, new_worker_id(task), task, run_id="48", job_id="1")
     agent.invoke({"messages": [("user", task)]}, {"callbacks": [recorder]})
-    recorder.marker  # what stands for the worker's evidence in a text
+    recorder.marker  # stands for the worker's evidence in a text
 
 <store>/workers/<worker_id>/
-    metadata.json              who it is and how far it is; replaced as a whole
-    task.txt, result.txt       its task, and its final words if it came to an end
-    thread.jsonl               its messages; of a tool's message only where its output lies
-    metrics.jsonl              how long each call took, and how it ended where that is known
-    tool_calls/NNN_<tool>.txt  what each call returned, as it is
+    metadata.json              identity and status; replaced as a whole
+    task.txt, result.txt       the task, and the final words if the worker has ended
+    thread.jsonl               the messages; a tool message holds only the place of its output
+    metrics.jsonl              the duration of each call, and its outcome if known
+    tool_calls/NNN_<tool>.txt  the unchanged output of each call
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A chat model without a model: a function of the messages it is given stands for the LLM."""
+"""A chat model without an LLM: a function of the messages gives the answer."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""A supervisor that sends out three workers and finds out who of them told the truth. See README.md."""
+"""A supervisor that starts three workers and finds out which of them told the truth. See README.md."""
 
 import argparse
 import itertools

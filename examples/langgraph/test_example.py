@@ -1,4 +1,4 @@
-"""What the example promises. Run with `python -m unittest`; needs swarmletfs on PATH, or its path in $SWARMLETFS."""
+"""Tests of the example. Run with `python -m unittest`; needs swarmletfs on PATH, or its path in $SWARMLETFS."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The three workers of the story. Their tools know only what is written here, so that each run is the same."""
+"""The three workers of the example. Their tools return fixed data, so that every run is the same."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-//! One reader of the mount: chooses what to do, does it, and judges the answer.
+//! One reader of the mount: chooses an operation, runs it and checks the answer.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! What the process that serves the mount uses while it works: memory, descriptors, threads.
+//! Samples the memory, descriptors and threads of the process that serves the mount.
 
 use std::fs;
 use std::ops::RangeInclusive;

@@ -1,4 +1,4 @@
-//! The other side of the mount: changing the swarm on disk as its workers would, and checking what became of it.
+//! The disk side of the mount: changes the swarm as its workers would, and verifies the result.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

@@ -1,9 +1,10 @@
-//! A made-up swarm on disk, a writer that keeps changing it, and clients that read it through a mount and know what
-//! is right: the load of scripts/bench, scripts/soak and scripts/chaos.
+//! The load of scripts/bench, scripts/soak and scripts/chaos: a made-up swarm on disk, a writer that
+//! keeps changing it, and clients that read it through a mount and check every answer.
 //!
-//! It knows the program only through the kernel. A run begins in calm weather, when nothing but right answers is
-//! allowed. On stdin it is told what to expect: `storm ERRNO…` allows these errors from then on, `calm` takes that
-//! back; each line is repeated on stdout once it holds. The end of stdin, or `--seconds`, ends the run.
+//! It knows the program only through the kernel. A run begins in calm weather, in which every answer
+//! must be correct. Lines on stdin change that: `storm ERRNO…` allows these errors, and `calm` forbids
+//! them again. Each line is echoed on stdout once it is in force. The end of stdin, or `--seconds`,
+//! ends the run.
 
 mod client;
 mod daemon;

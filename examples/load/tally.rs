@@ -1,4 +1,4 @@
-//! What the clients did, how long it took and how it went.
+//! Counts the operations of the clients, with their durations and results.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

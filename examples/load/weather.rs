@@ -1,4 +1,4 @@
-//! What may go wrong just now: in calm weather nothing, in a storm the errors that belong to it.
+//! The errors that are allowed at the moment: none in calm weather, a given list in a storm.
 
 use std::io;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-"""The mount of ever larger swarms, and how soon a change shows."""
+"""Mounts larger and larger swarms, and measures how soon a change appears."""
 import json
 import os
 import random

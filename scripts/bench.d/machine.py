@@ -1,4 +1,4 @@
-"""The machine, and the programs that are measured and measure."""
+"""Describes the machine, and installs and builds the programs of a benchmark."""
 import json
 import os
 import platform

@@ -1,7 +1,7 @@
-"""A worker's own files alone, beside the native folder and file systems that show a folder again.
+"""Compares workers' own files in a mount with the native directory and with other file systems.
 
-All settings show one store, mounted once and read by the same commands with the same paths. A round runs one operation
-in every setting, in an order that is dealt anew, and then the next operation.
+All settings show one store, mounted once, and run the same commands on the same paths. A round runs
+one operation in every setting, in a new random order, and then the next operation.
 """
 import json
 import os

@@ -1,7 +1,7 @@
-"""The one folder in which everything lives: what is made, the commands that are measured, the mounts, and its end.
+"""A temporary directory with the stores, mounts and processes of a benchmark, and their cleanup.
 
-Nothing waits for ever: whatever takes too long, the processes that serve mounts are killed, so that the kernel answers
-whoever waits for them, and then the command itself.
+Nothing waits forever. If something takes too long, the serving processes are killed, so that the kernel
+answers the waiting requests, and then the command itself.
 """
 import os
 import re

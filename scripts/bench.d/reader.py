@@ -1,6 +1,6 @@
-"""Opens, reads and closes each file of a list, by so many processes at once. Prints the seconds and the bytes as JSON.
+"""Opens, reads and closes each file of a list with several processes. Prints seconds and bytes as JSON.
 
-python3 reader.py READERS LIST, where LIST holds paths that end in a NUL. The time of starting Python is not in it.
+Usage: python3 reader.py READERS LIST, where LIST holds NUL-terminated paths. The time excludes starting Python.
 """
 import json
 import multiprocessing

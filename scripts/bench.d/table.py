@@ -1,4 +1,4 @@
-"""Figures as text."""
+"""Formats figures and Markdown tables."""
 from statistics import median
 
 

@@ -1,8 +1,8 @@
-"""Counts what the kernel asked of a mount's process and was answered.
+"""Counts the requests of the kernel that a mount's process answered.
 
-The kernel's tracepoint fuse:fuse_request_end fires once an answer, whoever it is from and however it was handed over;
-only root may use it. Elsewhere the calls of the process that write are counted (syscw in /proc/PID/io), which misses
-answers that are spliced and adds what is written elsewhere. Forgetting an inode has no answer and is in neither.
+The kernel's tracepoint fuse:fuse_request_end fires once per answer, however the answer was delivered; only
+root may use it. Without it, write calls of the process are counted (syscw in /proc/PID/io). That count misses
+spliced answers and includes writes to other files. Forgetting an inode has no answer, so neither counts it.
 """
 import os
 import re

@@ -1,6 +1,6 @@
-"""Everything that a mount shows, the first time and again, beside the folder where the same can be asked there.
+"""Reads everything that a mount shows, twice, and compares with the store's directory where possible.
 
-"first" is the first time in a mount that was made for it, with an empty cache folder; "again" is once more at once.
+"first" is the first run in a new mount with an empty cache; "again" repeats it at once.
 """
 import shutil
 from dataclasses import dataclass
