@@ -14,10 +14,10 @@ from place import Wrong
 
 TITLE = "Growth"
 ROUNDS = 3
-POLL = 0.005  # seconds between two looks for a change
-LOOKED = 1.5  # and at most so many it is looked for before it is made
-CHANGES = 3  # of each kind in a round
-RUNNING_EVERY = 3  # of the workers that are made, the first of three is still running
+POLL = 0.005  # seconds between two checks for a change
+LOOKED = 1.5  # longest time of checking before the change, in seconds
+CHANGES = 3  # changes of each kind in a round
+RUNNING_EVERY = 3  # the first of every three workers is still running
 OUTCOMES_READ = re.compile(rb'"total_workers":(\d+),"active_workers":\d+,"outcomes_read":(\d+)')
 
 COLD, WARM, LIST, INDEX, WHOLE, WARM_INDEX, OWN, BY, RSS, EACH, PEAK = MEASURES = (
@@ -41,7 +41,7 @@ it every {poll} ms, from some time before the change, and the duration of a chec
 has an RSS of {empty} MiB.
 """
 DIGITS = {RSS: 1, EACH: 2, PEAK: 1}
-# What is drawn, each in a colour that can be told on white.
+# Plotted measures, in colors that are distinct on white.
 PLOTTED = {
     COLD: "#1f4e9c",
     WARM: "#56a0e0",
@@ -55,7 +55,7 @@ PLOTTED = {
 
 def options(parser, _, counts):
     parser.add_argument("--sizes", type=counts, default=[1000, 10_000, 100_000], help="numbers of workers: 1000,10000")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="an SVG of it")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw an SVG")
 
 
 def programs(asked):
@@ -63,7 +63,7 @@ def programs(asked):
 
 
 def one_round(place, store, size, number, empty):
-    """All measures of a store once, a list each. `empty` is the memory of a mount of an empty store, in KiB."""
+    """Takes every measure of a store once, a list each. `empty` is the memory of an empty mount, in KiB."""
     cache, figures = place.new("cache"), {}
     mount = place.swarmletfs(store, cache)
     rss, began = mount.memory("VmRSS"), time.perf_counter()
@@ -85,7 +85,7 @@ def one_round(place, store, size, number, empty):
 
 
 def changes(place, store, mount, number):
-    """Two running workers complete: seconds until one shows so in its index, and until the other is listed so."""
+    """Completes two workers. Returns the seconds until one's index shows it, and until the other is listed."""
     first, second = (f"worker-{RUNNING_EVERY * (2 * number + one):05}" for one in (0, 1))
     own, listed = mount.point / "workers" / first / "index.json", mount.point / "by/status/completed"
     return (change(place, store, first, lambda: json.loads(own.read_bytes())["status"] == "completed"),
@@ -93,12 +93,12 @@ def changes(place, store, mount, number):
 
 
 def change(place, store, worker, shows):
-    """Completes a running worker, and looks until it shows. Returns the seconds."""
-    # It is looked for some time already, or the first look would always be a fresh one.
+    """Completes a running worker, and checks until it appears. Returns the seconds."""
+    # Checking starts before the change; otherwise the first check would always rescan.
     end = time.monotonic() + random.uniform(0, LOOKED)
     place.until(f"the time to change {worker}", lambda: shows() or time.monotonic() > end, POLL)
     if shows():
-        raise Wrong(f"{worker} has completed before it was told so")
+        raise Wrong(f"{worker} was shown as completed before the change")
     complete(store / "workers" / worker / "metadata.json")
     began = time.perf_counter()
     place.until(f"the change of {worker} to show", shows, POLL)
@@ -109,20 +109,20 @@ def complete(path):
     """Rewrites the record of a running worker, in place, as programs do."""
     record = json.loads(path.read_bytes())
     if record["status"] != "running":
-        raise Wrong(f"{path} is of no running worker")
+        raise Wrong(f"{path} is not of a running worker")
     path.write_text(json.dumps(record | {"status": "completed", "finished_at": record["started_at"]}), encoding="utf-8")
 
 
 def told(place, point, size):
-    """Whether index.json tells the outcome of all workers."""
+    """Returns True if index.json has the outcome of all workers."""
     found = OUTCOMES_READ.search(place.ask(["tail", "-c", "1000", "index.json"], point))
     if not found or int(found[1]) != size:
-        raise Wrong(f"index.json does not tell of {size} workers")
+        raise Wrong(f"index.json does not have {size} workers")
     return found[1] == found[2]
 
 
 def memory_of_nothing(place):
-    """What a mount of an empty store takes, in KiB."""
+    """Returns the memory of a mount of an empty store, in KiB."""
     store = place.new("store")
     store.mkdir()
     mount = place.swarmletfs(store)
@@ -132,11 +132,11 @@ def memory_of_nothing(place):
 
 
 def measure_size(place, size, rounds, empty):
-    """All rounds of a size: measure to figures."""
+    """Runs all rounds of a size. Maps each measure to its figures."""
     store = place.make(size, 1, 300)
     if size < RUNNING_EVERY * 2 * CHANGES * rounds:
         raise Wrong(f"{size} workers are too few for {rounds} rounds of changes")
-    # Once, so that all of it is in memory.
+    # Reads everything once, so that it is in memory.
     place.run(["grep", "-rc", "nothing of it", "."], store, place.output, fine=(1,))
     done = [one_round(place, store, size, number, empty) for number in range(rounds)]
     shutil.rmtree(store)
@@ -186,5 +186,5 @@ plot {', '.join(lines)}
 
 
 def quoted(text):
-    """As gnuplot reads it."""
+    """Quotes text for gnuplot."""
     return "'" + text.replace("'", "''") + "'"

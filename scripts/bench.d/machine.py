@@ -11,7 +11,7 @@ from place import Wrong
 
 
 def need(programs):
-    """Installs what is missing if it can. Programs are pairs of a command and its Debian package."""
+    """Installs missing programs if possible. Programs are pairs of a command and its Debian package."""
     missing = sorted({package for command, package in programs if not shutil.which(command)})
     if not missing:
         return
@@ -26,7 +26,7 @@ def need(programs):
 
 
 def build():
-    """Builds the program and the load, and returns the folder they are in."""
+    """Builds the program and the load, and returns their directory."""
     command = ["cargo", "build", "--release", "--bin", "swarmletfs", "--example", "load", "--example", "floor"]
     done = subprocess.run(command + ["--message-format", "json-render-diagnostics"], stdout=subprocess.PIPE,
                           timeout=3600, check=False)
@@ -38,7 +38,7 @@ def build():
 
 
 def describe(place, programs):
-    """What a figure depends on, in two sentences."""
+    """Describes the machine and the versions of the programs, in two lines."""
     commands = [place.program, *(command for command, _ in programs)]
     versions = ", ".join(version(place, command) for command in commands)
     kind = place.ask(["df", "--output=fstype", "."]).decode().split()[-1]
@@ -49,7 +49,7 @@ def describe(place, programs):
 
 
 def processor():
-    """The name of the processor."""
+    """Returns the name of the processor."""
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -57,7 +57,7 @@ def processor():
 
 
 def version(place, command):
-    """The line in which a program says its version: the first that names it, else the first of all."""
+    """Returns a program's version line: the first line that names the program, otherwise the first."""
     done = subprocess.run([command, "--version"], cwd=place.folder, capture_output=True, text=True, timeout=20,
                           check=False)
     lines = done.stdout.splitlines()

@@ -19,8 +19,8 @@ ROUNDS = 5
 NATIVE, SMALL = "native", "open, read, close of each output"
 MIB = 1 << 20
 READS = 20_000
-TURNS = 500  # of each of 64 clients
-OTHER_FILES = 4  # of each worker that is made, beside its outputs
+TURNS = 500  # operations of each of 64 clients
+OTHER_FILES = 4  # files of each worker besides its outputs
 READER = Path(__file__).with_name("reader.py")
 LARGE = Path("workers/large/tool_calls/001_run_command.txt")
 PEERS = {
@@ -64,13 +64,13 @@ def programs(_):
 
 
 class Command:
-    """A command whose output must be the same in every setting, line by line or at least in how many there are."""
+    """A command whose output must be equal in every setting: the lines, or at least their number."""
 
     before = None
 
     def __init__(self, words, same=sorted):
         self.words, self.same = words, same
-        self.fine = (0, 1) if words[0] in ("grep", "rg") else (0,)  # with 1 they end where nothing is found
+        self.fine = (0, 1) if words[0] in ("grep", "rg") else (0,)  # they exit with 1 if nothing is found
 
     def __call__(self, place, folder):
         took = place.run(self.words, folder, place.output, self.fine)
@@ -78,7 +78,7 @@ class Command:
 
 
 class Sequential:
-    """The large file by cat, into nothing. It is read just before: what is idle may be taken from memory."""
+    """Reads the large file with cat. An untimed read comes first, since idle pages may leave memory."""
 
     before = ["cat", LARGE]
 
@@ -87,7 +87,7 @@ class Sequential:
 
 
 class Random:
-    """Random reads of the large file by fio. The time is that of the reads alone, as fio measures each."""
+    """Random reads of the large file with fio. The time is that of the reads alone."""
 
     before = ["cat", LARGE]
     words = ["fio", "--name=read", f"--filename={LARGE}", "--readonly", "--rw=randread", "--bs=4k", "--ioengine=psync",
@@ -100,7 +100,7 @@ class Random:
 
 
 class Small:
-    """Every output opened, read and closed by so many processes."""
+    """Opens, reads and closes every output with several processes."""
 
     before = None
 
@@ -113,7 +113,7 @@ class Small:
 
 
 class Crowd:
-    """Lookups, stats, reads and listings by 64 clients at once, checked against what the store was made of."""
+    """Lookups, stats, reads and listings by 64 clients at once, checked against the made-up swarm."""
 
     before = None
 
@@ -126,7 +126,7 @@ class Crowd:
 
 
 def operations(place, store, asked):
-    """What is measured, by the name it has in the table."""
+    """Returns the operations by their names in the table."""
     folders = sorted(str(path.relative_to(store)) for path in store.glob("workers/worker-*/tool_calls"))
     paths = place.new("paths")
     files = sorted(path.relative_to(store) for path in store.glob("workers/worker-*/tool_calls/*"))
@@ -145,9 +145,9 @@ def operations(place, store, asked):
 
 
 def make(place, asked):
-    """The store: workers of so many files, and one with a large output of random bytes."""
+    """Creates the store: workers of so many files, and one with a large output of random bytes."""
     if asked.files <= OTHER_FILES:
-        raise Wrong(f"--files {asked.files}: four of them are no outputs, so give at least {OTHER_FILES + 1}")
+        raise Wrong(f"--files {asked.files}: four files are not outputs, so give at least {OTHER_FILES + 1}")
     store = place.make(asked.workers, asked.files - OTHER_FILES, asked.bytes)
     large = store / LARGE
     large.parent.mkdir(parents=True)
@@ -161,7 +161,7 @@ def make(place, asked):
 
 
 def mount(place, store):
-    """Mounts the store in every way."""
+    """Mounts the store in every setting."""
     mounts = [place.swarmletfs(store), place.mount(FLOOR, [place.floor, store])]
     for name, words in PEERS.items():
         mounts.append(place.mount(name, [word.replace("STORE", str(store)) for word in words]))
@@ -171,7 +171,7 @@ def mount(place, store):
 
 
 def one_round(place, store, mounts, doing):
-    """Every operation once in every setting. Returns seconds and upcalls by the operation and the setting."""
+    """Runs every operation once in every setting. Returns seconds and upcalls by operation and setting."""
     figures = {}
     for name, operation in doing.items():
         answers = {}
@@ -185,12 +185,12 @@ def one_round(place, store, mounts, doing):
             figures[name, setting] = took, one.counter.since() if one else 0
         for setting, answer in answers.items():
             if answer != answers[NATIVE]:
-                raise Wrong(f"{name}: {setting} does not answer what the native folder does")
+                raise Wrong(f"{name}: the output of {setting} differs from that of the native directory")
     return figures
 
 
 def row(name, settings, rounds):
-    """The row of an operation: native times, then a ratio and the upcalls of each setting."""
+    """Returns the row of an operation: native times, then a ratio and the upcalls of each setting."""
     native = [figures[name, NATIVE][0] for figures in rounds]
     cells = [name, table.ms(native)]
     for setting in settings:
@@ -200,7 +200,7 @@ def row(name, settings, rounds):
 
 
 def overhead(place, files):
-    """What the reader of small files takes by itself at most, in seconds a file."""
+    """Returns the most time per file, in seconds, that the reader of small files itself takes."""
     nothing = place.new("nothing")
     nothing.write_bytes(b"/dev/null\0" * files)
     return Small(1, nothing)(place, place.folder)[0] / files

@@ -17,19 +17,19 @@ from pathlib import Path
 
 import upcalls
 
-WITHIN = 600.0  # seconds; so long may a command take
-MOUNTED_WITHIN = 120.0  # and so long a mount
-ENDED_WITHIN = 20.0  # and so long a process whose mount is gone
-READY = "mounted on"  # what swarmletfs says when its mount answers
+WITHIN = 600.0  # longest time of a command, in seconds
+MOUNTED_WITHIN = 120.0  # longest time to mount, in seconds
+ENDED_WITHIN = 20.0  # longest time for a process to end after its mount is gone, in seconds
+READY = "mounted on"  # printed by swarmletfs when its mount answers
 TROUBLE = re.compile(" WARN | ERROR |panicked")
 
 
 class Wrong(Exception):
-    """A command that failed or took too long, or an answer that cannot be right."""
+    """A command that failed or took too long, or a wrong answer."""
 
 
 class Place:
-    """A folder in $TMPDIR, and all that was started in it."""
+    """A directory in $TMPDIR, and everything that was started in it."""
 
     def __init__(self, built):
         self.program = built / "swarmletfs"
@@ -40,19 +40,19 @@ class Place:
         self.upcalls = upcalls.Upcalls(self.folder / "tracing")
 
     def new(self, name):
-        """A path in the folder that was never used."""
+        """Returns an unused path in the directory."""
         self.made += 1
         return self.folder / f"{self.made}-{name.replace(' ', '-')}"
 
     def make(self, workers, calls, size):
-        """A made-up swarm: its store, each output of about so many bytes."""
+        """Creates a made-up swarm with outputs of about so many bytes. Returns its store."""
         store = self.new("store")
         self.run([self.load, "make", "--workers", workers, "--calls", calls, "--bytes", size, store])
         return store
 
     @contextmanager
     def in_time(self, seconds, what):
-        """Fails what takes longer."""
+        """Fails if its body takes longer."""
         late = threading.Event()
 
         def give_up():
@@ -76,7 +76,7 @@ class Place:
             raise Wrong(f"not within {seconds:g} s: {what}")
 
     def run(self, command, cwd=None, output=None, fine=(0,), within=WITHIN):
-        """Runs a command in a folder, its output into a file or nowhere. Returns how many seconds it took."""
+        """Runs a command in a directory, with its output to a file or nowhere. Returns the seconds."""
         words = [str(word) for word in command]
         shown = " ".join(words[:12]) + (f" … ({len(words)} words)" if len(words) > 12 else "")
         errors = self.folder / "errors"
@@ -94,32 +94,32 @@ class Place:
                     process.wait()
                 self.commands.remove(process)
         said = errors.read_text(encoding="utf-8", errors="replace")
-        # A tool that could not read something may end well all the same, or as if nothing had been found.
+        # A tool that could not read something may still exit with success, or as if nothing had been found.
         if process.returncode not in fine or said:
             raise Wrong(f"{shown}: exit code {process.returncode}: {said}")
         return took
 
     def ask(self, command, cwd=None, fine=(0,)):
-        """Runs a command and returns what it writes."""
+        """Runs a command and returns its output."""
         self.run(command, cwd, self.output, fine)
         return self.output.read_bytes()
 
     def until(self, what, shows, pause=0.0):
-        """Looks until it shows."""
+        """Checks until the condition holds."""
         with self.in_time(WITHIN, f"waiting for {what}"):
             while not shows():
                 time.sleep(pause)
 
     def mount(self, name, command, cache=None, ready=None):
-        """Mounts by a command that stays in the foreground; the mountpoint is added to it."""
+        """Mounts with a command that stays in the foreground, followed by the mountpoint."""
         return Mount(self, name, command, cache or self.new("cache"), ready)
 
     def swarmletfs(self, store, cache=None):
-        """Mounts a store; without a cache folder with a new, empty one."""
+        """Mounts a store; without a cache directory, with a new, empty one."""
         return self.mount("swarmletfs", [self.program, "mount", "--foreground", "--store", store], cache, READY)
 
     def end(self):
-        """Leaves no process and no mount; the folder only if something is still mounted in it."""
+        """Ends all processes and mounts, and removes the directory unless something is still mounted in it."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         for mount in list(self.mounts):
@@ -153,18 +153,18 @@ class Mount:
         self.counter = place.upcalls.of(self.process.pid, mounts()[str(self.point)])
 
     def answers(self, ready):
-        """Whether it is mounted, and has said so if it says so."""
+        """Returns True if it is mounted and has reported that, if it does."""
         return (ready is None or ready in self.said()) and str(self.point) in mounts()
 
     def said(self):
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def memory(self, key):
-        """VmRSS or VmHWM of the process, in KiB."""
+        """Returns VmRSS or VmHWM of the process, in KiB."""
         return status(self.process.pid, key)
 
     def end(self):
-        """Unmounts, and waits for the end of the process, which must have had no trouble."""
+        """Unmounts, and waits for the process to end. It must have reported no trouble."""
         self.counter.end()
         self.place.run([*unmounter(), self.point], within=ENDED_WITHIN)
         try:
@@ -177,7 +177,7 @@ class Mount:
             raise Wrong(f"{self.name}: exit code {code}: {' '.join(trouble) or self.said()}")
 
     def give_up(self):
-        """Ends it whatever is going on."""
+        """Ends the process and its mount by force."""
         self.process.kill()
         try:
             if str(self.point) in mounts():
@@ -188,19 +188,19 @@ class Mount:
 
 
 def unmounter(lazily=False):
-    """The command that unmounts."""
+    """Returns the command that unmounts."""
     if os.geteuid() == 0:
         return ["umount", "-l"] if lazily else ["umount"]
     return ["fusermount3", "-uz" if lazily else "-u"]
 
 
 def mounts():
-    """What is mounted: mountpoint to the minor number of its device, which is that of a FUSE connection."""
+    """Maps each mountpoint to the minor device number, which is the number of the FUSE connection."""
     table = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     return {line.split()[4]: line.split()[2].partition(":")[2] for line in table}
 
 
 def status(pid, key):
-    """A figure of a process in KiB."""
+    """Returns a figure of a process, in KiB."""
     text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     return int(re.search(rf"^{key}:\s+(\d+) kB$", text, re.MULTILINE)[1])

@@ -11,11 +11,11 @@ from pathlib import Path
 
 READERS = int(sys.argv[1])
 PATHS = [os.fsdecode(path) for path in Path(sys.argv[2]).read_bytes().split(b"\0") if path]
-BUFFER = [bytearray(1 << 17)]  # as cat reads
+BUFFER = [bytearray(1 << 17)]  # the chunk size of cat
 
 
 def read(number):
-    """Reads every so manieth file, each by one call. Returns the bytes."""
+    """Reads every n-th file, each with one call. Returns the bytes."""
     total = 0
     for path in PATHS[number::READERS]:
         descriptor = os.open(path, os.O_RDONLY)

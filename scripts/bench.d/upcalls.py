@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 
 EVENT = "events/fuse/fuse_request_end"
-SETTLED = 0.02  # seconds without an answer: a file's release is answered after its reader has gone on
+SETTLED = 0.02  # seconds without an answer; the release of a file is answered after its reader continues
 
 
 class Upcalls:
-    """The kernel's trace of file systems, if there is one."""
+    """The kernel's trace of file systems, if available."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -31,11 +31,11 @@ class Upcalls:
                 " Spliced replies are missing, such as those of fuse-overlayfs to reads.")
 
     def of(self, pid, connection):
-        """A counter for a mount."""
+        """Returns a counter for a mount."""
         return Traced(self.folder, connection) if self.traced else Written(pid)
 
     def end(self):
-        """Leaves no ring in the kernel, whatever has become of its mount."""
+        """Removes all rings from the kernel, even if a mount is gone."""
         if self.traced:
             for ring in self.folder.glob(f"instances/{ring_name('*')}"):
                 ring.rmdir()
@@ -48,12 +48,12 @@ def ring_name(connection):
 
 
 def run(command):
-    """Whether a command succeeds."""
+    """Returns True if a command succeeds."""
     return subprocess.run(command, capture_output=True, timeout=10, check=False).returncode == 0
 
 
 class Counter:
-    """How many answers there were since a reading."""
+    """Counts the answers since a reading."""
 
     def __init__(self):
         self.before = 0
@@ -65,7 +65,7 @@ class Counter:
         return self.settled() - self.before
 
     def settled(self):
-        """The count once nothing is added to it any more, or as it is after a second."""
+        """Returns the count once it is stable, or after a second."""
         count, end = self.count(), time.monotonic() + 1
         while time.monotonic() < end:
             time.sleep(SETTLED)
@@ -82,7 +82,7 @@ class Counter:
 
 
 class Traced(Counter):
-    """A ring of the kernel into which only the answers of one mount go. It says how many it held and overwrote."""
+    """A trace ring that holds only the answers of one mount, and counts those it held and overwrote."""
 
     def __init__(self, folder, connection):
         super().__init__()
@@ -100,7 +100,7 @@ class Traced(Counter):
 
 
 class Written(Counter):
-    """How often a process wrote."""
+    """Counts the write calls of a process."""
 
     def __init__(self, pid):
         super().__init__()

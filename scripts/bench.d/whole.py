@@ -10,7 +10,7 @@ import table
 
 TITLE = "The whole mount"
 ROUNDS = 5
-SMALL = {"calls": 16, "size": 4096}  # with four files more: 20 files a worker
+SMALL = {"calls": 16, "size": 4096}  # with four more files: 20 files per worker
 HEADS = ["", "directory, ms", "first, ms", "again, ms", "upcalls first", "again", "peak RSS, MiB"]
 NOTE = """\
 Milliseconds, the median (smallest-largest) of the rounds. "first" is the first run in a new mount with an empty cache;
@@ -31,12 +31,12 @@ def programs(_):
 
 @dataclass
 class Row:
-    """A command in the mount, and what is equal to it in the folder: the same, another command, or nothing."""
+    """A command in the mount and its equivalent in the directory: the same, another one, or none."""
 
     name: str
     mount: list
     folder: list | None = None
-    before: object = None  # what is to be done in a mount before the first time
+    before: object = None  # action in the mount before the first run
 
 
 def same(name, words):
@@ -44,14 +44,14 @@ def same(name, words):
 
 
 def timed(place, command, folder):
-    """The seconds of a command."""
-    # grep stops at the first match when its output is thrown away; grep and rg end with 1 where nothing is found.
+    """Runs a command. Returns the seconds."""
+    # grep stops at the first match if its output is discarded; grep and rg exit with 1 if nothing is found.
     output = place.output if command[0] == "grep" else None
     return place.run(command, folder, output, fine=(0, 1) if command[0] in ("grep", "rg") else (0,))
 
 
 def one_round(place, store, row):
-    """A row once: seconds in the folder, the first time and again, upcalls of both, and the peak of memory in KiB."""
+    """Measures a row once: seconds in the directory, first and again, their upcalls, and peak memory in KiB."""
     native = timed(place, row.folder, store) if row.folder else None
     mount = place.swarmletfs(store)
     if row.before:
@@ -80,7 +80,7 @@ def section(place, store, title, rows, rounds):
 
 
 def swarm(place, asked):
-    """All of a swarm of 20 files a worker; then the same memory is told of one mount that was asked everything."""
+    """Reads a whole swarm of 20 files per worker; then measures the memory of one mount that ran everything."""
     store = place.make(asked.workers, **SMALL)
     workers = sorted(path.name for path in (store / "workers").glob("worker-*"))
     rows = [
@@ -110,7 +110,7 @@ def swarm(place, asked):
 
 
 def lists(place, asked):
-    """What lists the workers of a large swarm."""
+    """Lists the workers of a large swarm in several ways."""
     store = place.make(asked.many, 1, 300)
     workers = sorted(f"workers/{path.name}" for path in (store / "workers").glob("worker-*"))
     listed = ["by/status/completed", "by/type", "by/outcome/failed"]
@@ -126,9 +126,9 @@ def lists(place, asked):
 
 
 def questions(place, asked):
-    """Regexes and words over outputs of 20 KiB, five a worker; ripgrep answers in the folder."""
+    """Searches for regexes and words in outputs of 20 KiB, five per worker; in the directory, ripgrep does."""
     store = place.make(asked.workers, 5, 20_480)
-    # Once, so that the folder is in memory.
+    # Reads everything once, so that it is in memory.
     place.run(["grep", "-rc", "nothing of it", "."], store, place.output, fine=(1,))
 
     ripgrep = ["rg", "--no-config", "-n", "--no-heading"]
@@ -155,12 +155,12 @@ def questions(place, asked):
 
 
 def all_read(place, point):
-    """Searches until the answer tells no more that not all was read."""
+    """Searches until the answer is complete."""
     place.until("search/ to read all", lambda: b"lack of time" not in place.ask(["cat", "search/nothing yet"], point))
 
 
 def evidence(place, asked):
-    """What is made of a single worker."""
+    """Reads the generated files of a single worker."""
     worker = Path("workers/worker-00000")
     shapes = {"A worker of 20 calls of 20 KiB": (20, 20_480), "A worker of one call of 66 MB": (1, 66_000_000)}
     for title, (calls, size) in shapes.items():
