@@ -4,16 +4,16 @@
 //! for readers is shaped in [`crate::render`]. Nothing here is invented: what a trace does not say is `None` or
 //! unknown.
 
-mod passed;
-mod words;
+mod intern;
+mod skipped;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use jiff::Timestamp;
 
-pub use passed::{EXAMPLES, PassedOver, Reason, Several, Skipped};
-pub use words::{Word, Words};
+pub use intern::{Interner, SharedStr};
+pub use skipped::{EXAMPLES_MAX, SkipReason, SkipReport, Skipped, SkippedEntries};
 
 use crate::name::{Name, RelPath};
 
@@ -30,7 +30,7 @@ impl WorkerId {
 
 /// Whose a worker is. Numbers and strings in metadata are the same owner if they are written the same.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Owner(pub Word);
+pub struct Owner(pub SharedStr);
 
 /// How far a worker says it is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -101,22 +101,22 @@ impl fmt::Display for Outcome {
 
 /// A time as a trace gives it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum When {
+pub enum TraceTime {
     /// Not said.
     #[default]
     Absent,
     /// A point in time.
     At(Timestamp),
     /// Said in a form that is not understood; the source's own words.
-    Odd(String),
+    Unparsed(String),
 }
 
-impl When {
+impl TraceTime {
     /// The point in time, where there is one.
     pub fn timestamp(&self) -> Option<Timestamp> {
         match self {
-            When::At(time) => Some(*time),
-            When::Absent | When::Odd(_) => None,
+            TraceTime::At(time) => Some(*time),
+            TraceTime::Absent | TraceTime::Unparsed(_) => None,
         }
     }
 }
@@ -131,12 +131,12 @@ pub enum Flaw {
         /// Why.
         reason: String,
         /// Whether an earlier good record is shown in its place.
-        kept: bool,
+        last_good_shown: bool,
     },
     /// metadata.json claims the id of another folder.
-    OtherId(String),
+    IdMismatch(String),
     /// metadata.json names two different owners, so it has none.
-    TwoOwners,
+    ConflictingOwners,
     /// The store's index says another status.
     IndexDisagrees(String),
     /// Its transcript cannot be read: the reason.
@@ -155,31 +155,31 @@ pub struct Worker {
     /// Whose it is, if it says.
     pub owner: Option<Owner>,
     /// The run it belongs to, if it says.
-    pub run: Option<Word>,
+    pub run: Option<SharedStr>,
     /// The job within the run.
-    pub job: Option<Word>,
+    pub job: Option<SharedStr>,
     /// The thread or worker that started it.
-    pub parent: Option<Word>,
+    pub parent: Option<SharedStr>,
     /// How far it is.
     pub status: Status,
     /// The word its source used for the status.
-    pub status_source: Option<Word>,
+    pub status_source: Option<SharedStr>,
     /// The task it was given, cut at [`TASK_MAX`] bytes.
     pub task: String,
     /// The kind of task.
-    pub task_type: Option<Word>,
+    pub task_type: Option<SharedStr>,
     /// Tags, as the store's index or the metadata has them.
-    pub tags: Vec<Word>,
+    pub tags: Vec<SharedStr>,
     /// The model it ran on.
-    pub model: Option<Word>,
+    pub model: Option<SharedStr>,
     /// The folder it worked in, as it says.
-    pub cwd: Option<Word>,
+    pub cwd: Option<SharedStr>,
     /// When it was set up.
-    pub created_at: When,
+    pub created_at: TraceTime,
     /// When it began.
-    pub started_at: When,
+    pub started_at: TraceTime,
     /// When it ended.
-    pub finished_at: When,
+    pub finished_at: TraceTime,
     /// How long it took, in milliseconds, as it says itself.
     pub duration_ms: Option<u64>,
     /// The error it ended with.
@@ -190,12 +190,12 @@ pub struct Worker {
     pub flaws: Vec<Flaw>,
     /// Whether all was read that this is made of. If not, another time it perhaps can be, though nothing changes that
     /// stat tells of; what was read and is torn stays so until something does.
-    pub whole: bool,
+    pub is_complete: bool,
 }
 
 impl Worker {
     /// A worker of which nothing is known but where it lies.
-    pub fn named(name: Name, root: RelPath) -> Worker {
+    pub fn new(name: Name, root: RelPath) -> Worker {
         Worker {
             id: WorkerId(name),
             root,
@@ -210,14 +210,14 @@ impl Worker {
             tags: Vec::new(),
             model: None,
             cwd: None,
-            created_at: When::Absent,
-            started_at: When::Absent,
-            finished_at: When::Absent,
+            created_at: TraceTime::Absent,
+            started_at: TraceTime::Absent,
+            finished_at: TraceTime::Absent,
             duration_ms: None,
             error: None,
             summary: None,
             flaws: Vec::new(),
-            whole: true,
+            is_complete: true,
         }
     }
 
@@ -228,7 +228,10 @@ impl Worker {
 
     /// Whether this, or what it was before its metadata was torn, was read from metadata.
     pub fn has_record(&self) -> bool {
-        !self.flaws.iter().any(|flaw| matches!(flaw, Flaw::NoMetadata | Flaw::BadMetadata { kept: false, .. }))
+        !self
+            .flaws
+            .iter()
+            .any(|flaw| matches!(flaw, Flaw::NoMetadata | Flaw::BadMetadata { last_good_shown: false, .. }))
     }
 }
 
@@ -278,7 +281,7 @@ pub enum Output {
     /// In the call's own file.
     InPlace,
     /// In the folder of stored-out outputs beside the store, at this path.
-    StoredOut(RelPath),
+    OutOfBand(RelPath),
     /// Nowhere: no result has come.
     Pending,
     /// Nowhere that can be read: the reason, as a part of a sentence.
@@ -307,13 +310,13 @@ pub struct Record {
 
 impl Record {
     /// Whether all was read that there is; else another look may tell more.
-    pub fn is_whole(&self) -> bool {
-        !self.is_late() && self.trace.unreadable.is_empty() && self.worker.whole
+    pub fn is_complete(&self) -> bool {
+        !self.timed_out() && self.trace.unreadable.is_empty() && self.worker.is_complete
     }
 
     /// Returns true if there was no time to read all of it.
-    pub fn is_late(&self) -> bool {
-        self.unread > 0 || self.trace.partly.iter().any(|(_, partly)| partly.late)
+    pub fn timed_out(&self) -> bool {
+        self.unread > 0 || self.trace.partial_reads.iter().any(|(_, read)| read.timed_out)
     }
 
     /// How the worker ended; see [`Trace::outcome`].
@@ -338,13 +341,13 @@ pub struct Trace {
     /// The worker's own last words; none if it left an empty or a placeholder result.
     pub final_words: Option<String>,
     /// Whether there are none in its own record because it said them to its parent, in whose record they are.
-    pub words_with_parent: bool,
+    pub final_words_in_parent: bool,
     /// Calls that the thread mentions and that left no output.
-    pub unanswered: Unanswered,
+    pub unanswered: UnansweredCalls,
     /// Lines of JSONL files that could not be read, by file.
     pub bad_lines: Vec<(&'static str, u64)>,
     /// Files that were not read to their end.
-    pub partly: Vec<(&'static str, Partly)>,
+    pub partial_reads: Vec<(&'static str, PartialRead)>,
     /// Files that are there and could not be read, with the reason; next time they perhaps can.
     pub unreadable: Vec<(RelPath, String)>,
     /// The tokens it took, where its source counts them.
@@ -387,55 +390,55 @@ pub struct Unused {
     /// Lines of kinds that are not known, by kind.
     pub kinds: BTreeMap<String, u64>,
     /// Results of calls that were never made.
-    pub stray_results: u64,
+    pub orphan_results: u64,
     /// Calls that are too many.
-    pub more_calls: u64,
+    pub excess_calls: u64,
     /// Lines of subagents that are too many.
-    pub more_agents: u64,
+    pub excess_agent_lines: u64,
 }
 
 /// Calls without an output.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Unanswered {
+pub struct UnansweredCalls {
     /// How many, by tool.
     pub tools: BTreeMap<String, u64>,
     /// How many more there are, of further tools.
-    pub more: u64,
+    pub other_tools: u64,
 }
 
 /// How many tools are told apart among the calls without an output.
 const TOOLS_MAX: usize = 1_000;
 
-impl Unanswered {
+impl UnansweredCalls {
     /// Counts a call of `tool`.
     pub fn add(&mut self, tool: String) {
         if self.tools.len() < TOOLS_MAX || self.tools.contains_key(&tool) {
             *self.tools.entry(tool).or_default() += 1;
         } else {
-            self.more += 1;
+            self.other_tools += 1;
         }
     }
 
     /// How many calls there are.
     pub fn total(&self) -> u64 {
-        self.tools.values().sum::<u64>() + self.more
+        self.tools.values().sum::<u64>() + self.other_tools
     }
 }
 
 /// How far a file was read that is longer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Partly {
+pub struct PartialRead {
     /// How much of it was read, in bytes.
     pub bytes: u64,
     /// Whether there was no time for the rest; else more of it is never read.
-    pub late: bool,
+    pub timed_out: bool,
 }
 
 impl Trace {
     /// How the worker ended: failed if it says so or the last call that was carried out failed; ok if it completed, at
     /// least one call is known to be ok and no failed call is left without a later success of the same tool; else unknown.
     pub fn outcome(&self, status: Status) -> Outcome {
-        if status == Status::Failed || self.last_failed().is_some() {
+        if status == Status::Failed || self.failed_last_call().is_some() {
             Outcome::Failed
         } else if status == Status::Completed
             && self.calls.iter().any(|call| call.outcome == Outcome::Ok)
@@ -448,7 +451,7 @@ impl Trace {
     }
 
     /// The last call that was carried out, if it failed.
-    pub fn last_failed(&self) -> Option<&ToolCall> {
+    pub fn failed_last_call(&self) -> Option<&ToolCall> {
         self.calls.iter().rfind(|call| !call.cancelled).filter(|call| call.is_failure())
     }
 
@@ -459,13 +462,13 @@ impl Trace {
 
     /// Failed calls that no later call of the same tool made good.
     pub fn unrecovered(&self) -> impl Iterator<Item = &ToolCall> {
-        let mut made_good: HashSet<&str> = HashSet::new();
+        let mut recovered: HashSet<&str> = HashSet::new();
         let mut found = Vec::new();
         // From the end, so that one pass tells which tools succeed later.
         for call in self.calls.iter().rev() {
             if call.outcome == Outcome::Ok {
-                made_good.insert(&call.tool);
-            } else if call.is_failure() && !made_good.contains(call.tool.as_str()) {
+                recovered.insert(&call.tool);
+            } else if call.is_failure() && !recovered.contains(call.tool.as_str()) {
                 found.push(call);
             }
         }
@@ -473,7 +476,7 @@ impl Trace {
     }
 
     /// How many lines could not be read, of all files.
-    pub fn all_bad_lines(&self) -> u64 {
+    pub fn total_bad_lines(&self) -> u64 {
         self.bad_lines.iter().map(|(_, lines)| lines).sum()
     }
 
@@ -521,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_that_were_never_made_good_are_found_in_one_pass() {
+    fn failures_that_were_never_recovered_are_found_in_one_pass() {
         let begun = std::time::Instant::now();
         let calls = (0..100_000).map(|_| call("a", Outcome::Failed)).collect();
         let trace = Trace { calls, ..Trace::default() };
@@ -531,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_made_good_by_a_later_call_of_its_tool_alone() {
+    fn a_failure_is_recovered_by_a_later_call_of_its_tool_alone() {
         use Outcome::{Failed, Ok, Unknown};
         let calls = [("a", Ok), ("a", Failed), ("b", Failed), ("a", Unknown), ("b", Ok), ("b", Failed)];
         let calls = calls.iter().map(|(tool, outcome)| call(tool, *outcome)).collect();

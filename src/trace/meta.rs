@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::store::{Kind, Meta};
 
 /// Turns "is not there" into `None`; other errors stay.
-pub(super) fn found(meta: Result<Meta>) -> Result<Option<Meta>> {
+pub(super) fn if_exists(meta: Result<Meta>) -> Result<Option<Meta>> {
     match meta {
         Ok(meta) => Ok(Some(meta)),
         Err(error) if error.is_nowhere() => Ok(None),
@@ -13,8 +13,8 @@ pub(super) fn found(meta: Result<Meta>) -> Result<Option<Meta>> {
 }
 
 /// The same for what is read: a link or a special file in the place is not there either.
-pub(super) fn present(meta: Result<Meta>) -> Result<Option<Meta>> {
-    Ok(found(meta)?.filter(|meta| matches!(meta.kind, Kind::File | Kind::Folder)))
+pub(super) fn if_file_or_folder(meta: Result<Meta>) -> Result<Option<Meta>> {
+    Ok(if_exists(meta)?.filter(|meta| matches!(meta.kind, Kind::File | Kind::Folder)))
 }
 
 /// Adds to `hash` what tells one state of a file from another, and what decides who is shown it: its kind as the view's

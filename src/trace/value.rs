@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::model::{Status, When};
+use crate::model::{Status, TraceTime};
 
 /// The longest id or word that is taken, in bytes.
 const WORD_MAX: usize = 1_500;
@@ -14,7 +14,7 @@ const TAGS_MAX: usize = 32;
 const TAG_MAX: usize = 200;
 
 /// A string or a number as text; nothing else, and nothing empty.
-pub(super) fn string(value: Option<&Value>) -> Option<String> {
+pub(super) fn scalar_text(value: Option<&Value>) -> Option<String> {
     match value? {
         Value::String(text) if !text.is_empty() => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
@@ -23,13 +23,13 @@ pub(super) fn string(value: Option<&Value>) -> Option<String> {
 }
 
 /// A word of hostile length is cut and ends in a hash of the whole, so that different ones stay different.
-pub(super) fn short_word(word: String) -> String {
-    shortened(&word, WORD_MAX)
+pub(super) fn shorten_word(word: String) -> String {
+    shorten(&word, WORD_MAX)
 }
 
 /// Returns at most `max` bytes of `text`. What is longer is cut and ends in a hash of the whole, and so does what only
 /// looks like that: different texts stay different.
-pub(super) fn shortened(text: &str, max: usize) -> String {
+pub(super) fn shorten(text: &str, max: usize) -> String {
     if text.len() <= max && !looks_shortened(text, max) {
         return text.to_owned();
     }
@@ -47,13 +47,13 @@ fn looks_shortened(text: &str, max: usize) -> bool {
 }
 
 /// A list of strings or numbers as text; what is neither is left out.
-pub(super) fn strings(value: Option<&Value>) -> Vec<String> {
+pub(super) fn text_list(value: Option<&Value>) -> Vec<String> {
     let list = value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    list.iter().filter_map(|item| string(Some(item))).map(|tag| shortened(&tag, TAG_MAX)).take(TAGS_MAX).collect()
+    list.iter().filter_map(|item| scalar_text(Some(item))).map(|tag| shorten(&tag, TAG_MAX)).take(TAGS_MAX).collect()
 }
 
 /// The words that are known for a status.
-pub(super) fn status_of(word: &str) -> Status {
+pub(super) fn parse_status(word: &str) -> Status {
     match word.to_ascii_lowercase().as_str() {
         "created" => Status::Created,
         "running" => Status::Running,
@@ -64,26 +64,26 @@ pub(super) fn status_of(word: &str) -> Status {
 }
 
 /// RFC 3339 in all its forms; a time without an offset is UTC, as the first implementation meant it.
-pub(super) fn when(text: Option<String>) -> When {
-    let Some(text) = text else { return When::Absent };
+pub(super) fn parse_time(text: Option<String>) -> TraceTime {
+    let Some(text) = text else { return TraceTime::Absent };
     let civil = |text: &str| {
         let civil = text.parse::<jiff::civil::DateTime>().ok()?;
         civil.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
     };
     let time = Some(text.as_str()).filter(|text| text.len() <= TIME_MAX);
-    match time.and_then(|time| timestamp(time).or_else(|| civil(time))) {
-        Some(time) => When::At(time),
-        None => When::Odd(cut(text, 64)),
+    match time.and_then(|time| parse_timestamp(time).or_else(|| civil(time))) {
+        Some(time) => TraceTime::At(time),
+        None => TraceTime::Unparsed(truncate(text, 64)),
     }
 }
 
 /// Parses a time with its offset, as RFC 3339 has it.
-pub(super) fn timestamp(text: &str) -> Option<Timestamp> {
+pub(super) fn parse_timestamp(text: &str) -> Option<Timestamp> {
     if text.len() <= TIME_MAX { text.parse().ok() } else { None }
 }
 
 /// At most `max` bytes of `text`, cut at a character.
-pub(super) fn cut(mut text: String, max: usize) -> String {
+pub(super) fn truncate(mut text: String, max: usize) -> String {
     text.truncate(text.floor_char_boundary(max));
     text.shrink_to_fit();
     text
@@ -98,7 +98,7 @@ mod tests {
         let whole = ["x".repeat(300), "é".repeat(150), format!("x{}", "é".repeat(150)), "x".repeat(200)];
         let (mut seen, mut texts) = (std::collections::HashMap::new(), whole.to_vec());
         for _ in 0..3 {
-            let short: Vec<String> = texts.iter().map(|text| shortened(text, TAG_MAX)).collect();
+            let short: Vec<String> = texts.iter().map(|text| shorten(text, TAG_MAX)).collect();
             for (text, short) in texts.iter().zip(&short) {
                 assert!(short.len() <= TAG_MAX);
                 let other = seen.insert(short.clone(), text.clone());
@@ -107,37 +107,37 @@ mod tests {
             // What was made of a text is a text that somebody else may write.
             texts.extend(short);
         }
-        assert_eq!(shortened(&"x".repeat(200), TAG_MAX), "x".repeat(200));
+        assert_eq!(shorten(&"x".repeat(200), TAG_MAX), "x".repeat(200));
     }
 
     #[test]
     fn all_forms_of_time_are_read() {
-        let at = when(Some("2026-01-20T10:00:00Z".into()));
-        assert!(matches!(at, When::At(_)));
+        let at = parse_time(Some("2026-01-20T10:00:00Z".into()));
+        assert!(matches!(at, TraceTime::At(_)));
         for same in [
             "2026-01-20T10:00:00+00:00",
             "2026-01-20T10:00:00.000000+00:00",
             "2026-01-20T11:00:00+01:00",
             "2026-01-20T10:00:00",
         ] {
-            assert_eq!(when(Some(same.into())), at, "{same}");
+            assert_eq!(parse_time(Some(same.into())), at, "{same}");
         }
-        assert_eq!(when(Some("yesterday".into())), When::Odd("yesterday".into()));
-        assert_eq!(when(None), When::Absent);
+        assert_eq!(parse_time(Some("yesterday".into())), TraceTime::Unparsed("yesterday".into()));
+        assert_eq!(parse_time(None), TraceTime::Absent);
     }
 
     #[test]
     fn statuses_are_known_words_only() {
-        assert_eq!(status_of("success"), Status::Completed);
-        assert_eq!(status_of("completed"), Status::Completed);
-        assert_eq!(status_of("succeeded?"), Status::Unknown);
+        assert_eq!(parse_status("success"), Status::Completed);
+        assert_eq!(parse_status("completed"), Status::Completed);
+        assert_eq!(parse_status("succeeded?"), Status::Unknown);
     }
 
     #[test]
     fn owners_are_numbers_or_strings() {
-        assert_eq!(string(Some(&Value::from(1))), Some("1".into()));
-        assert_eq!(string(Some(&Value::from("1"))), Some("1".into()));
-        assert_eq!(string(Some(&Value::Bool(true))), None);
-        assert_eq!(string(Some(&Value::from(""))), None);
+        assert_eq!(scalar_text(Some(&Value::from(1))), Some("1".into()));
+        assert_eq!(scalar_text(Some(&Value::from("1"))), Some("1".into()));
+        assert_eq!(scalar_text(Some(&Value::Bool(true))), None);
+        assert_eq!(scalar_text(Some(&Value::from(""))), None);
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use swarmletfs::catalog::{Source, SourceError};
-use swarmletfs::model::Reason;
+use swarmletfs::model::SkipReason;
 use swarmletfs::tree::Tree;
 
 use super::{CANARY, holds_canary, make_fifo, walk};
@@ -212,7 +212,7 @@ fn a_workers_folder_that_is_a_link_holds_no_worker() {
     assert!(holds_canary(&fs::read(store.at("workers/inner/metadata.json")).unwrap()), "the control");
     // With nothing else in it, it is no store.
     let Err(SourceError::NoWorkers { passed, .. }) = Source::open(&store.path()) else { panic!("it is a store") };
-    assert_eq!(passed.of(Reason::Link).count, 1);
+    assert_eq!(passed.entries(SkipReason::Link).count, 1);
     store.write("beside/metadata.json", json!({"owner_id": "A"}).to_string());
     for tree in [store.tree(), store.tree_of_owner("A")] {
         check_no_canary(&tree);

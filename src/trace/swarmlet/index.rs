@@ -12,9 +12,9 @@ use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Deserializer, Map, Value};
 
-use super::super::known::Known;
-use super::super::meta::{found, hash_meta};
-use super::super::value::{cut, short_word, string, strings};
+use super::super::bounded::BoundedValue;
+use super::super::meta::{hash_meta, if_exists};
+use super::super::value::{scalar_text, shorten_word, text_list, truncate};
 use super::layout::path;
 
 use crate::digest::digest;
@@ -30,7 +30,7 @@ const SIZE_MAX: u64 = 64 << 20;
 /// So many owners may say something of the same id.
 const OWNERS_MAX: usize = 16;
 /// Of more folders that there are not it is not known which they are.
-const OTHERS_MAX: usize = 10_000;
+const UNLISTED_MAX: usize = 10_000;
 
 /// What an index says of one worker.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -49,28 +49,28 @@ pub(super) struct IndexEntry {
 impl IndexEntry {
     /// Whether it may be about a worker of `owner`: an id is another's too, where two layouts meet in one store.
     pub(super) fn is_about(&self, owner: Option<&Owner>) -> bool {
-        !matches!((&self.owner, owner), (Some(said), Some(owner)) if **said != *owner.0)
+        !matches!((&self.owner, owner), (Some(contents), Some(owner)) if **contents != *owner.0)
     }
 }
 
 /// What one index file says.
 #[derive(Debug, Clone, Default)]
-struct Listing {
+struct IndexFile {
     /// The state of the file that this was read from; when that was first seen, and whether it lasts: within a tick the
     /// file may be written once more, and nothing would tell.
     key: [u8; 16],
-    since: Option<Instant>,
-    lasts: bool,
+    first_seen: Option<Instant>,
+    is_settled: bool,
     entries: Arc<Entries>,
     /// The sum of the hashes of the folders that it was read for.
-    of_folders: u64,
-    others: Others,
+    folders_hash: u64,
+    unlisted: UnlistedFolders,
 }
 
 /// The folders of which an index says something and which there were not, by their hashes; `None` where they are too many.
-type Others = Option<Arc<HashSet<u64>>>;
+type UnlistedFolders = Option<Arc<HashSet<u64>>>;
 
-fn hash_of(folder: &RelPath) -> u64 {
+fn hash_folder(folder: &RelPath) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(folder)
 }
 
@@ -108,21 +108,21 @@ impl FolderEntries {
 
 /// What all index files say.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Index([Listing; FILES.len()]);
+pub(super) struct Index([IndexFile; FILES.len()]);
 
 impl Index {
     /// All entries of this worker's folder.
     pub(super) fn get(&self, folder: &RelPath) -> FolderEntries {
-        self.0.iter().find_map(|listing| listing.entries.get(folder)).cloned().unwrap_or_default()
+        self.0.iter().find_map(|index_file| index_file.entries.get(folder)).cloned().unwrap_or_default()
     }
 
     /// The index as it is now, of these folders. A file that is unchanged, or torn just now, says what it said before;
     /// whatever is in the place of one, the other is read.
     pub(super) fn refresh(mut self, store: &dyn Store, folders: &[RelPath]) -> Index {
         // In no order, since a listing has none.
-        let of_folders = folders.iter().map(hash_of).fold(0, u64::wrapping_add);
-        for (file, listing) in FILES.iter().zip(&mut self.0) {
-            listing.refresh(store, &path(file), folders, of_folders);
+        let folders_hash = folders.iter().map(hash_folder).fold(0, u64::wrapping_add);
+        for (file, index_file) in FILES.iter().zip(&mut self.0) {
+            index_file.refresh(store, &path(file), folders, folders_hash);
         }
         self
     }
@@ -131,10 +131,10 @@ impl Index {
 /// The key that no state of a file has: the next look reads again.
 const UNREAD: [u8; 16] = [0; 16];
 
-impl Listing {
-    fn refresh(&mut self, store: &dyn Store, file: &RelPath, folders: &[RelPath], of_folders: u64) {
+impl IndexFile {
+    fn refresh(&mut self, store: &dyn Store, file: &RelPath, folders: &[RelPath], folders_hash: u64) {
         let (now, began) = (Instant::now(), SystemTime::now());
-        let meta = match found(store.stat(file)) {
+        let meta = match if_exists(store.stat(file)) {
             Ok(meta) => meta.filter(|meta| meta.kind == Kind::File),
             // What was read before stays until it can be told.
             Err(_) => return self.key = UNREAD,
@@ -143,49 +143,49 @@ impl Listing {
         hash_meta(&mut hash, meta.as_ref());
         let key = digest(&hash);
         if key != self.key {
-            self.since = Some(now);
-        } else if self.lasts && (of_folders == self.of_folders || self.says_nothing_more_of(folders)) {
-            return self.of_folders = of_folders;
+            self.first_seen = Some(now);
+        } else if self.is_settled && (folders_hash == self.folders_hash || self.names_none_of_the_new(folders)) {
+            return self.folders_hash = folders_hash;
         }
         let is_past = meta.is_none_or(|meta| meta.ctime.was_at_rest(began));
-        self.lasts = is_past || self.since.is_some_and(|since| now >= since + TICK_MAX);
-        let read = if meta.is_some() { read(store, file, folders) } else { Ok(Some(Said::default())) };
-        (self.key, self.of_folders) = (if read.is_ok() { key } else { UNREAD }, of_folders);
+        self.is_settled = is_past || self.first_seen.is_some_and(|first_seen| now >= first_seen + TICK_MAX);
+        let read = if meta.is_some() { read_index(store, file, folders) } else { Ok(Some(IndexContents::default())) };
+        (self.key, self.folders_hash) = (if read.is_ok() { key } else { UNREAD }, folders_hash);
         // Rewritten in place: half a file now is a whole one soon, and its stat will differ.
-        if let Ok(Some(said)) = read {
-            let others = Some(said.others).filter(|others| others.len() < OTHERS_MAX);
-            (self.entries, self.others) = (Arc::new(said.entries), others.map(Arc::new));
+        if let Ok(Some(contents)) = read {
+            let unlisted = Some(contents.unlisted).filter(|unlisted| unlisted.len() < UNLISTED_MAX);
+            (self.entries, self.unlisted) = (Arc::new(contents.entries), unlisted.map(Arc::new));
         }
     }
 
     /// Whether these folders are those that it was read for and others that the file does not name.
-    fn says_nothing_more_of(&self, folders: &[RelPath]) -> bool {
-        let names = |others: &HashSet<u64>| folders.iter().any(|folder| others.contains(&hash_of(folder)));
-        self.others.as_ref().is_some_and(|others| others.is_empty() || !names(others))
+    fn names_none_of_the_new(&self, folders: &[RelPath]) -> bool {
+        let is_named = |unlisted: &HashSet<u64>| folders.iter().any(|folder| unlisted.contains(&hash_folder(folder)));
+        self.unlisted.as_ref().is_some_and(|unlisted| unlisted.is_empty() || !is_named(unlisted))
     }
 }
 
 /// What was read of an index.
 #[derive(Default)]
-struct Said {
+struct IndexContents {
     entries: Entries,
     owners: Owners,
-    /// The hashes of folders that are not wanted, no more than [`OTHERS_MAX`].
-    others: HashSet<u64>,
+    /// The hashes of folders that are not wanted, no more than [`UNLISTED_MAX`].
+    unlisted: HashSet<u64>,
 }
 
 /// What the index `file` says of these folders; `None` if it is torn. Errors: it cannot be read.
-fn read(store: &dyn Store, file: &RelPath, folders: &[RelPath]) -> Result<Option<Said>> {
+fn read_index(store: &dyn Store, file: &RelPath, folders: &[RelPath]) -> Result<Option<IndexContents>> {
     let open = store.open(file)?;
-    let mut said = Said::default();
+    let mut contents = IndexContents::default();
     if open.glimpse()?.size > SIZE_MAX {
-        return Ok(Some(said));
+        return Ok(Some(contents));
     }
     let wanted = folders.iter().collect();
-    let items = Items { folder: &file.parent(), wanted: &wanted, said: &mut said };
+    let items = IndexVisitor { folder: &file.parent(), wanted: &wanted, contents: &mut contents };
     let mut json = Deserializer::from_reader(BufReader::new(Stream::new(&*open).take(SIZE_MAX)));
     match items.deserialize(&mut json).and_then(|()| json.end()) {
-        Ok(()) => Ok(Some(said)),
+        Ok(()) => Ok(Some(contents)),
         Err(error) if error.is_io() => Err(Error::Io(Errno::IO)),
         Err(_) => Ok(None),
     }
@@ -193,18 +193,18 @@ fn read(store: &dyn Store, file: &RelPath, folders: &[RelPath]) -> Result<Option
 
 /// What an index file lists: a bare list, or an object with the list under `workers`. Anything else lists nothing. Read
 /// item by item, so that a large index costs no more memory than what is kept of it.
-struct Items<'a> {
+struct IndexVisitor<'a> {
     /// The folder that the index lies in.
     folder: &'a RelPath,
     /// The folders of which anything is kept.
     wanted: &'a HashSet<&'a RelPath>,
-    said: &'a mut Said,
+    contents: &'a mut IndexContents,
 }
 
 /// Of folders with several entries, the owners that each has one for.
 type Owners = HashMap<RelPath, Vec<Option<String>>>;
 
-impl Said {
+impl IndexContents {
     /// Adds what is said of a folder; the first of an owner counts.
     fn add(&mut self, folder: &RelPath, entry: IndexEntry) {
         let Some(packed) = self.entries.get_mut(folder) else {
@@ -219,14 +219,14 @@ impl Said {
         }
     }
 
-    fn add_other(&mut self, folder: &RelPath) {
-        if self.others.len() < OTHERS_MAX {
-            self.others.insert(hash_of(folder));
+    fn add_unlisted(&mut self, folder: &RelPath) {
+        if self.unlisted.len() < UNLISTED_MAX {
+            self.unlisted.insert(hash_folder(folder));
         }
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Items<'_> {
+impl<'de> DeserializeSeed<'de> for IndexVisitor<'_> {
     type Value = ();
 
     fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -234,7 +234,7 @@ impl<'de> DeserializeSeed<'de> for Items<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Items<'_> {
+impl<'de> Visitor<'de> for IndexVisitor<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -242,26 +242,26 @@ impl<'de> Visitor<'de> for Items<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while let Some(item) = list.next_element::<Known>()? {
+        while let Some(item) = list.next_element::<BoundedValue>()? {
             // What is of two owners is meant for neither.
-            let Known { value: Value::Object(item), has_two_owners: false, .. } = item else { continue };
-            let id = string(item.get("id")).or_else(|| string(item.get("worker_id")));
+            let BoundedValue { value: Value::Object(item), has_conflicting_owners: false, .. } = item else { continue };
+            let id = scalar_text(item.get("id")).or_else(|| scalar_text(item.get("worker_id")));
             let Some(folder) = id.and_then(|id| Name::new(id).ok()).map(|id| self.folder.join(&id)) else { continue };
             match self.wanted.get(&folder) {
-                Some(folder) => self.said.add(folder, entry(&item)),
-                None => self.said.add_other(&folder),
+                Some(folder) => self.contents.add(folder, parse_entry(&item)),
+                None => self.contents.add_unlisted(&folder),
             }
         }
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Items { folder, wanted, said } = self;
+        let IndexVisitor { folder, wanted, contents } = self;
         while let Some(key) = map.next_key::<String>()? {
             if key == "workers" {
                 // Said twice, the last counts.
-                *said = Said::default();
-                map.next_value_seed(Items { folder, wanted, said: &mut *said })?;
+                *contents = IndexContents::default();
+                map.next_value_seed(IndexVisitor { folder, wanted, contents: &mut *contents })?;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -270,17 +270,18 @@ impl<'de> Visitor<'de> for Items<'_> {
     }
 }
 
-fn entry(item: &Map<String, Value>) -> IndexEntry {
+fn parse_entry(item: &Map<String, Value>) -> IndexEntry {
     let config = item.get("config");
-    let text = |key: &str| string(item.get(key)).map(|text| cut(text, TASK_MAX));
-    let owner = string(item.get("owner_id")).or_else(|| string(config.and_then(|config| config.get("owner_id"))));
+    let text = |key: &str| scalar_text(item.get(key)).map(|text| truncate(text, TASK_MAX));
+    let owner =
+        scalar_text(item.get("owner_id")).or_else(|| scalar_text(config.and_then(|config| config.get("owner_id"))));
     IndexEntry {
-        owner: owner.map(short_word),
+        owner: owner.map(shorten_word),
         task: text("task"),
-        task_type: string(item.get("task_type")).map(short_word),
-        tags: strings(item.get("tags")),
+        task_type: scalar_text(item.get("task_type")).map(shorten_word),
+        tags: text_list(item.get("tags")),
         summary: text("summary"),
-        status: string(item.get("status")).map(short_word),
+        status: scalar_text(item.get("status")).map(shorten_word),
         created_at: text("created_at"),
     }
 }
@@ -295,8 +296,8 @@ mod tests {
     }
 
     /// As if it had been read long ago.
-    fn lasting(mut index: Index) -> Index {
-        index.0.iter_mut().for_each(|listing| listing.lasts = true);
+    fn settled(mut index: Index) -> Index {
+        index.0.iter_mut().for_each(|index_file| index_file.is_settled = true);
         index
     }
 
@@ -308,16 +309,16 @@ mod tests {
     fn an_index_is_read_again_only_for_folders_that_it_names() {
         let store = Memory::new();
         store.write(&path(FILES[0]), r#"[{"id": "a", "task": "A"}, {"id": "b", "task": "B"}]"#);
-        let one = lasting(Index::default().refresh(&store, &folders(&["a"])));
+        let one = settled(Index::default().refresh(&store, &folders(&["a"])));
         assert_eq!((tasks(&one, "a"), tasks(&one, "b")), (vec![Some("A".into())], vec![]));
         let two = one.clone().refresh(&store, &folders(&["a", "new"]));
         assert!(Arc::ptr_eq(&one.0[0].entries, &two.0[0].entries), "it does not name the new one");
         let three = two.refresh(&store, &folders(&["a", "b", "new"]));
         assert_eq!((tasks(&three, "a"), tasks(&three, "b")), (vec![Some("A".into())], vec![Some("B".into())]));
         // Where it names more than are kept in mind, it may name any.
-        let many: Vec<Value> = (0..=OTHERS_MAX).map(|id| serde_json::json!({"id": format!("gone-{id}")})).collect();
+        let many: Vec<Value> = (0..=UNLISTED_MAX).map(|id| serde_json::json!({"id": format!("gone-{id}")})).collect();
         store.write(&path(FILES[0]), serde_json::to_vec(&many).unwrap());
-        let one = lasting(three.refresh(&store, &folders(&["a"])));
+        let one = settled(three.refresh(&store, &folders(&["a"])));
         let two = one.clone().refresh(&store, &folders(&["a", "new"]));
         assert!(!Arc::ptr_eq(&one.0[0].entries, &two.0[0].entries));
         assert_eq!(tasks(&two, "a"), []);

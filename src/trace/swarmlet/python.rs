@@ -6,7 +6,7 @@
 
 use logos::{Lexer, Logos};
 
-use super::literal::{Fields, Literal};
+use super::literal::{Literal, OutcomeFields};
 
 /// Maximum number of brackets open at once; the same as CPython's.
 const DEPTH_MAX: usize = 200;
@@ -17,25 +17,25 @@ const ESCAPE_DIGITS: [(u8, usize); 3] = [(b'x', 2), (b'u', 4), (b'U', 8)];
 
 /// Reads a dictionary. Returns `None` if `text` is something else.
 pub(super) fn dictionary(text: &[u8]) -> Option<Literal> {
-    read(text, HEAD_MAX, &mut |_, _| {})
+    parse(text, HEAD_MAX, &mut |_, _| {})
 }
 
-/// Reads a dictionary and calls `each` with every string in it that is a value, in their order, and the keys above it, the
+/// Reads a dictionary and calls `on_string` with every string in it that is a value, in their order, and the keys above it, the
 /// innermost last. Returns `None` if `text` is something else; what was read until that is known was passed on.
-pub(crate) fn texts(text: &[u8], each: &mut dyn FnMut(&[&str], &str)) -> Option<()> {
-    read(text, usize::MAX, each).map(drop)
+pub(crate) fn strings(text: &[u8], on_string: &mut dyn FnMut(&[&str], &str)) -> Option<()> {
+    parse(text, usize::MAX, on_string).map(drop)
 }
 
 /// Reads a dictionary, of whose strings at most `head` bytes are kept each.
-fn read(text: &[u8], head: usize, each: &mut dyn FnMut(&[&str], &str)) -> Option<Literal> {
+fn parse(text: &[u8], head: usize, on_string: &mut dyn FnMut(&[&str], &str)) -> Option<Literal> {
     // CPython refuses a NUL anywhere, even in a comment.
     let text = std::str::from_utf8(text).ok().filter(|_| memchr::memchr(0, text).is_none())?;
-    let mut reader = Reader { frames: Vec::new(), done: None, steps_left: text.len(), each };
+    let mut parser = Parser { frames: Vec::new(), result: None, steps_left: text.len(), on_string };
     for token in Token::lexer_with_extras(text, head) {
-        reader.steps_left = reader.steps_left.checked_sub(1)?;
-        reader.take(token.ok()?)?;
+        parser.steps_left = parser.steps_left.checked_sub(1)?;
+        parser.push_token(token.ok()?)?;
     }
-    reader.done
+    parser.result
 }
 
 #[derive(Debug, Logos)]
@@ -66,23 +66,23 @@ enum Token {
     #[token("None", |_| Literal::Null)]
     #[token("True", |_| Literal::Bool(true))]
     #[token("False", |_| Literal::Bool(false))]
-    #[token("...", |_| Literal::Filled(true))]
+    #[token("...", |_| Literal::Truthy(true))]
     Constant(Literal),
     /// `set()`, the only call that is a literal.
     #[regex(r"set[ \t\x0c\r\n]*\([ \t\x0c\r\n]*\)")]
     EmptySet,
-    #[regex(r"0(?:_?0)*|[1-9](?:_?[0-9])*", |lex| real(lex.slice()))]
-    #[regex(r"0[xX](?:_?[0-9a-fA-F])+", |lex| integer(lex.slice(), 16))]
-    #[regex(r"0[oO](?:_?[0-7])+", |lex| integer(lex.slice(), 8))]
-    #[regex(r"0[bB](?:_?[01])+", |lex| integer(lex.slice(), 2))]
-    #[regex(r"(?&float)", |lex| real(lex.slice()))]
+    #[regex(r"0(?:_?0)*|[1-9](?:_?[0-9])*", |lex| parse_decimal(lex.slice()))]
+    #[regex(r"0[xX](?:_?[0-9a-fA-F])+", |lex| parse_prefixed(lex.slice(), 16))]
+    #[regex(r"0[oO](?:_?[0-7])+", |lex| parse_prefixed(lex.slice(), 8))]
+    #[regex(r"0[bB](?:_?[01])+", |lex| parse_prefixed(lex.slice(), 2))]
+    #[regex(r"(?&float)", |lex| parse_decimal(lex.slice()))]
     #[token("inf", |_| f64::INFINITY)]
     #[token("nan", |_| f64::NAN)]
     Real(f64),
-    #[regex(r"(?:(?&digits)|(?&float)|inf|nan)[jJ]", |lex| real(lex.slice().trim_end_matches(['j', 'J'])))]
+    #[regex(r"(?:(?&digits)|(?&float)|inf|nan)[jJ]", |lex| parse_decimal(lex.slice().trim_end_matches(['j', 'J'])))]
     Imaginary(f64),
-    #[regex(r#"(?:[rRuUbB]|[bB][rR]|[rR][bB])?(?:'''|"""|'|")"#, string)]
-    Text(Text),
+    #[regex(r#"(?:[rRuUbB]|[bB][rR]|[rR][bB])?(?:'''|"""|'|")"#, lex_string)]
+    Str(StringLiteral),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,12 +93,12 @@ enum Bracket {
 }
 
 /// Parses a decimal number. One that is too large is infinite, so it is neither 0 nor an exit code.
-fn real(digits: &str) -> Option<f64> {
+fn parse_decimal(digits: &str) -> Option<f64> {
     if digits.contains('_') { digits.replace('_', "").parse().ok() } else { digits.parse().ok() }
 }
 
 /// Parses a whole number with a prefix, such as `0x1f`.
-fn integer(text: &str, radix: u32) -> Option<f64> {
+fn parse_prefixed(text: &str, radix: u32) -> Option<f64> {
     let digits = text.get(2..)?.replace('_', "");
     let is_number = digits.chars().all(|digit| digit.is_digit(radix));
     is_number.then(|| u64::from_str_radix(&digits, radix).map_or(f64::INFINITY, |number| number as f64))
@@ -106,17 +106,17 @@ fn integer(text: &str, radix: u32) -> Option<f64> {
 
 /// A string, or several that stand next to each other.
 #[derive(Debug, Default)]
-struct Text {
+struct StringLiteral {
     is_bytes: bool,
     is_empty: bool,
     /// The beginning of what it stands for, at most `head_max` bytes and a character.
     head: String,
     head_max: usize,
     /// True if a string that follows directly is a part of it.
-    goes_on: bool,
+    is_joinable: bool,
 }
 
-impl Text {
+impl StringLiteral {
     fn push(&mut self, c: char) {
         self.is_empty = false;
         if self.head.len() <= self.head_max {
@@ -125,8 +125,8 @@ impl Text {
     }
 
     /// Appends the string behind it. Returns `None` if the two cannot be joined.
-    fn join(mut self, next: &Text) -> Option<Text> {
-        if !self.goes_on || self.is_bytes != next.is_bytes {
+    fn join(mut self, next: &StringLiteral) -> Option<StringLiteral> {
+        if !self.is_joinable || self.is_bytes != next.is_bytes {
             return None;
         }
         next.head.chars().for_each(|c| self.push(c));
@@ -137,19 +137,19 @@ impl Text {
 
 /// Reads the rest of a string whose prefix and opening quotes were read. Returns `None` if it has no end or holds an
 /// escape that Python refuses.
-fn string(lexer: &mut Lexer<'_, Token>) -> Option<Text> {
+fn lex_string(lexer: &mut Lexer<'_, Token>) -> Option<StringLiteral> {
     let prefix = lexer.slice().trim_end_matches(['\'', '"']);
     let quotes = lexer.slice().get(prefix.len()..)?.as_bytes();
     let (is_raw, is_bytes) = (prefix.contains(['r', 'R']), prefix.contains(['b', 'B']));
     let rest = lexer.remainder();
-    let length = length(rest.as_bytes(), quotes)?;
+    let length = body_length(rest.as_bytes(), quotes)?;
     let body = rest.get(..length)?;
     lexer.bump(length + quotes.len());
     if is_bytes && !body.is_ascii() {
         return None;
     }
     let head_max = lexer.extras;
-    let mut text = Text { is_bytes, is_empty: true, head: String::new(), head_max, goes_on: true };
+    let mut text = StringLiteral { is_bytes, is_empty: true, head: String::new(), head_max, is_joinable: true };
     let mut rest = body;
     while !rest.is_empty() {
         let plain = if is_raw { rest.len() } else { memchr::memchr(b'\\', rest.as_bytes()).unwrap_or(rest.len()) };
@@ -165,7 +165,7 @@ fn string(lexer: &mut Lexer<'_, Token>) -> Option<Text> {
 }
 
 /// Returns the length of a string's body, in bytes: up to the quotes that end it.
-fn length(rest: &[u8], quotes: &[u8]) -> Option<usize> {
+fn body_length(rest: &[u8], quotes: &[u8]) -> Option<usize> {
     let quote = *quotes.first()?;
     let mut at = 0;
     loop {
@@ -182,7 +182,7 @@ fn length(rest: &[u8], quotes: &[u8]) -> Option<usize> {
 }
 
 /// Reads what stands behind a backslash and returns what follows it.
-fn unescape<'a>(escape: &'a str, text: &mut Text) -> Option<&'a str> {
+fn unescape<'a>(escape: &'a str, text: &mut StringLiteral) -> Option<&'a str> {
     let first = escape.chars().next()?;
     let rest = escape.get(first.len_utf8()..)?;
     match first {
@@ -229,31 +229,31 @@ fn unescape<'a>(escape: &'a str, text: &mut Text) -> Option<&'a str> {
 }
 
 /// A value that was read to its end.
-struct Value {
+struct Parsed {
     literal: Literal,
-    kind: Kind,
+    kind: ValueKind,
 }
 
 /// How a value may go on, and where it may stand.
-enum Kind {
+enum ValueKind {
     /// A number, which may have a sign before it.
     Real,
     Imaginary,
     /// A number with its sign, which may be the first part of a complex one.
     Signed,
-    Text(Text),
+    Text(StringLiteral),
     /// Anything else that may be a key.
     Hashable,
     Unhashable,
 }
 
-impl Value {
-    fn new(literal: Literal, kind: Kind) -> Value {
-        Value { literal, kind }
+impl Parsed {
+    fn new(literal: Literal, kind: ValueKind) -> Parsed {
+        Parsed { literal, kind }
     }
 
     fn is_hashable(&self) -> bool {
-        !matches!(self.kind, Kind::Unhashable)
+        !matches!(self.kind, ValueKind::Unhashable)
     }
 }
 
@@ -262,26 +262,28 @@ enum Slot {
     Empty,
     /// A sign; true if it is a minus.
     Sign(bool),
-    Value(Value),
+    Value(Parsed),
     /// The first part of a complex number, and the sign behind it; true if the part is not 0.
     Sum(bool),
 }
 
 impl Slot {
     /// Puts a value behind what is there. Returns `None` if it cannot follow that.
-    fn put(self, value: Value) -> Option<Slot> {
+    fn put(self, value: Parsed) -> Option<Slot> {
         let value = match (self, value) {
             (Slot::Empty, value) => value,
-            (Slot::Sign(minus), Value { literal: Literal::Number(number), kind: Kind::Real }) => {
-                Value::new(Literal::Number(if minus { -number } else { number }), Kind::Signed)
+            (Slot::Sign(minus), Parsed { literal: Literal::Number(number), kind: ValueKind::Real }) => {
+                Parsed::new(Literal::Number(if minus { -number } else { number }), ValueKind::Signed)
             }
-            (Slot::Sign(_), Value { literal, kind: Kind::Imaginary }) => Value::new(literal, Kind::Hashable),
-            (Slot::Sum(any), Value { literal, kind: Kind::Imaginary }) => {
-                Value::new(Literal::Filled(any || !literal.is_falsy()), Kind::Hashable)
+            (Slot::Sign(_), Parsed { literal, kind: ValueKind::Imaginary }) => {
+                Parsed::new(literal, ValueKind::Hashable)
             }
-            (Slot::Value(Value { kind: Kind::Text(first), .. }), Value { kind: Kind::Text(next), .. }) => {
+            (Slot::Sum(any), Parsed { literal, kind: ValueKind::Imaginary }) => {
+                Parsed::new(Literal::Truthy(any || !literal.is_falsy()), ValueKind::Hashable)
+            }
+            (Slot::Value(Parsed { kind: ValueKind::Text(first), .. }), Parsed { kind: ValueKind::Text(next), .. }) => {
                 let text = first.join(&next)?;
-                Value::new(Literal::Filled(!text.is_empty), Kind::Text(text))
+                Parsed::new(Literal::Truthy(!text.is_empty), ValueKind::Text(text))
             }
             _ => return None,
         };
@@ -302,7 +304,7 @@ struct Frame {
     /// The key whose value is expected.
     key: Option<String>,
     /// The fields that are kept; `None` where none are.
-    fields: Option<Fields>,
+    fields: Option<OutcomeFields>,
 }
 
 impl Frame {
@@ -315,11 +317,11 @@ impl Frame {
             hashable: true,
             is_dict: false,
             key: None,
-            fields: keeps.then(Fields::default),
+            fields: keeps.then(OutcomeFields::default),
         }
     }
 
-    fn value(&mut self) -> Option<Value> {
+    fn value(&mut self) -> Option<Parsed> {
         match std::mem::replace(&mut self.slot, Slot::Empty) {
             Slot::Value(value) => Some(value),
             _ => None,
@@ -349,22 +351,22 @@ impl Frame {
         if !may_be_dict || self.key.is_some() {
             return None;
         }
-        let value = self.value().filter(Value::is_hashable)?;
+        let value = self.value().filter(Parsed::is_hashable)?;
         self.is_dict = true;
         self.key = Some(match value.kind {
-            Kind::Text(text) if !text.is_bytes => text.head,
+            ValueKind::Text(text) if !text.is_bytes => text.head,
             _ => String::new(),
         });
         Some(())
     }
 
     /// Returns what the brackets hold once they are closed.
-    fn end(mut self) -> Option<Value> {
+    fn end(mut self) -> Option<Parsed> {
         let is_pending = !matches!(self.slot, Slot::Empty);
         if self.bracket == Bracket::Round && !self.has_comma && is_pending {
             let mut value = self.value()?;
-            if let Kind::Text(text) = &mut value.kind {
-                text.goes_on = false;
+            if let ValueKind::Text(text) = &mut value.kind {
+                text.is_joinable = false;
             }
             return Some(value);
         }
@@ -376,37 +378,37 @@ impl Frame {
         }
         Some(match self.bracket {
             Bracket::Round => {
-                let kind = if self.hashable { Kind::Hashable } else { Kind::Unhashable };
-                Value::new(Literal::Filled(self.any), kind)
+                let kind = if self.hashable { ValueKind::Hashable } else { ValueKind::Unhashable };
+                Parsed::new(Literal::Truthy(self.any), kind)
             }
             Bracket::Curly if self.is_dict || !self.any => {
                 let fields = self.fields.unwrap_or_default();
-                Value::new(Literal::Object(fields.with_any(self.any)), Kind::Unhashable)
+                Parsed::new(Literal::Object(fields.with_is_non_empty(self.any)), ValueKind::Unhashable)
             }
-            Bracket::Square | Bracket::Curly => Value::new(Literal::Filled(self.any), Kind::Unhashable),
+            Bracket::Square | Bracket::Curly => Parsed::new(Literal::Truthy(self.any), ValueKind::Unhashable),
         })
     }
 }
 
 /// Reads tokens, one after the other.
-struct Reader<'a> {
+struct Parser<'a> {
     frames: Vec<Frame>,
     /// The dictionary, once it was read to its end.
-    done: Option<Literal>,
+    result: Option<Literal>,
     /// Number of further tokens that are read: as many as there are bytes, so that time stays proportional to the text.
     steps_left: usize,
     /// Called with each string that is a value, and the keys above it.
-    each: &'a mut dyn FnMut(&[&str], &str),
+    on_string: &'a mut dyn FnMut(&[&str], &str),
 }
 
-impl Reader<'_> {
+impl Parser<'_> {
     /// Takes the next token. Returns `None` if it cannot stand here.
-    fn take(&mut self, token: Token) -> Option<()> {
+    fn push_token(&mut self, token: Token) -> Option<()> {
         match token {
             Token::Open(bracket) => self.open(bracket),
             Token::Close(bracket) => self.close(bracket),
             Token::Comma => {
-                self.pass_on();
+                self.emit_string();
                 let frame = self.frames.last_mut()?;
                 frame.end_value()?;
                 frame.has_comma = true;
@@ -417,31 +419,33 @@ impl Reader<'_> {
                 let slot = &mut self.frames.last_mut()?.slot;
                 *slot = match slot {
                     Slot::Empty => Slot::Sign(minus),
-                    Slot::Value(Value { literal, kind: Kind::Real | Kind::Signed }) => Slot::Sum(!literal.is_falsy()),
+                    Slot::Value(Parsed { literal, kind: ValueKind::Real | ValueKind::Signed }) => {
+                        Slot::Sum(!literal.is_falsy())
+                    }
                     _ => return None,
                 };
                 Some(())
             }
-            Token::Constant(literal) => self.put(Value::new(literal, Kind::Hashable)),
-            Token::EmptySet => self.put(Value::new(Literal::Filled(false), Kind::Unhashable)),
-            Token::Real(number) => self.put(Value::new(Literal::Number(number), Kind::Real)),
-            Token::Imaginary(number) => self.put(Value::new(Literal::Filled(number != 0.0), Kind::Imaginary)),
-            Token::Text(text) => self.put(Value::new(Literal::Filled(!text.is_empty), Kind::Text(text))),
+            Token::Constant(literal) => self.put(Parsed::new(literal, ValueKind::Hashable)),
+            Token::EmptySet => self.put(Parsed::new(Literal::Truthy(false), ValueKind::Unhashable)),
+            Token::Real(number) => self.put(Parsed::new(Literal::Number(number), ValueKind::Real)),
+            Token::Imaginary(number) => self.put(Parsed::new(Literal::Truthy(number != 0.0), ValueKind::Imaginary)),
+            Token::Str(text) => self.put(Parsed::new(Literal::Truthy(!text.is_empty), ValueKind::Text(text))),
         }
     }
 
     /// Passes on the string that ends a value here, if one does.
-    fn pass_on(&mut self) {
+    fn emit_string(&mut self) {
         let Some(frame) = self.frames.last() else { return };
-        if let Slot::Value(Value { kind: Kind::Text(text), .. }) = &frame.slot
+        if let Slot::Value(Parsed { kind: ValueKind::Text(text), .. }) = &frame.slot
             && !text.is_bytes
         {
             let keys: Vec<&str> = self.frames.iter().filter_map(|frame| frame.key.as_deref()).collect();
-            (self.each)(&keys, &text.head);
+            (self.on_string)(&keys, &text.head);
         }
     }
 
-    fn put(&mut self, value: Value) -> Option<()> {
+    fn put(&mut self, value: Parsed) -> Option<()> {
         let slot = &mut self.frames.last_mut()?.slot;
         *slot = std::mem::replace(slot, Slot::Empty).put(value)?;
         Some(())
@@ -449,7 +453,7 @@ impl Reader<'_> {
 
     fn open(&mut self, bracket: Bracket) -> Option<()> {
         let keeps = match self.frames.last() {
-            None => self.done.is_none() && bracket == Bracket::Curly,
+            None => self.result.is_none() && bracket == Bracket::Curly,
             Some(frame) => {
                 let may_open = match frame.slot {
                     Slot::Empty => true,
@@ -474,15 +478,15 @@ impl Reader<'_> {
     fn close(&mut self, bracket: Bracket) -> Option<()> {
         // A string in parentheses without a comma is the value of what is around them.
         if self.frames.last().is_some_and(|frame| frame.bracket != Bracket::Round || frame.has_comma) {
-            self.pass_on();
+            self.emit_string();
         }
         let frame = self.frames.pop().filter(|frame| frame.bracket == bracket)?;
         let value = frame.end()?;
         if !self.frames.is_empty() {
             return self.put(value);
         }
-        self.done = Some(value.literal).filter(|literal| matches!(literal, Literal::Object(_)));
-        self.done.is_some().then_some(())
+        self.result = Some(value.literal).filter(|literal| matches!(literal, Literal::Object(_)));
+        self.result.is_some().then_some(())
     }
 }
 
@@ -498,10 +502,10 @@ mod tests {
     fn strings_are_passed_on_with_the_keys_above_them() {
         let mut found = Vec::new();
         let text = r#"{'a': 'it\'s', 'b': ['x' 'y', b'z', ('w')], 'c': {'error': ("v",), 1: 'u'}, 't': 0}"#;
-        texts(text.as_bytes(), &mut |keys, text| found.push((keys.join("."), text.to_owned()))).unwrap();
+        strings(text.as_bytes(), &mut |keys, text| found.push((keys.join("."), text.to_owned()))).unwrap();
         let wanted = [("a", "it's"), ("b", "xy"), ("b", "w"), ("c.error", "v"), ("c.", "u")];
         assert_eq!(found, wanted.map(|(keys, text)| (keys.to_owned(), text.to_owned())));
-        assert_eq!(texts(b"['a']", &mut |_, _| panic!("a list")), None);
+        assert_eq!(strings(b"['a']", &mut |_, _| panic!("a list")), None);
     }
 
     #[test]
@@ -670,7 +674,7 @@ mod tests {
         let exit_code = |text: &str| {
             let Some(Literal::Object(fields)) = dictionary(text.as_bytes()) else { panic!("{text}") };
             match fields.data.as_deref() {
-                Some(Literal::Object(data)) => data.exit_code.as_deref().and_then(Literal::whole),
+                Some(Literal::Object(data)) => data.exit_code.as_deref().and_then(Literal::as_integer),
                 _ => None,
             }
         };

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::super::input::{Inputs, one_line, tool_key};
-use super::super::jsonl::{self, Lines};
-use super::super::known;
-use super::super::value::cut;
+use super::super::bounded;
+use super::super::input::{InputBudget, one_line, tool_key};
+use super::super::jsonl::{self, LineStats};
+use super::super::value::truncate;
 use super::layout::path;
 use crate::error::Result;
-use crate::model::Unanswered;
+use crate::model::UnansweredCalls;
 use crate::store::Store;
 
 /// The file's name.
@@ -26,12 +26,12 @@ pub(super) struct Thread {
     /// Inputs of each tool's calls, in order: the n-th belongs to the tool's n-th file. Of no more than there are files.
     pub(super) inputs: HashMap<String, Vec<Option<String>>>,
     /// Calls for which there is no file.
-    pub(super) unanswered: Unanswered,
+    pub(super) unanswered: UnansweredCalls,
     /// The last thing the assistant said.
     pub(super) last_words: Option<String>,
     /// How the lines could be read.
-    pub(super) lines: Lines,
-    kept: Inputs,
+    pub(super) lines: LineStats,
+    input_budget: InputBudget,
 }
 
 /// Reads the thread in `folder` until `go_on` says no. `files` says how many files each tool has.
@@ -39,9 +39,9 @@ pub(super) fn read(folder: &dyn Store, files: &HashMap<String, usize>, go_on: &d
     let mut thread = Thread::default();
     let file = folder.open(&path(FILE))?;
     let lines = jsonl::for_each(&*file, go_on, |line| {
-        let Ok(message) = known::object(line) else { return false };
+        let Ok(message) = bounded::parse_object(line) else { return false };
         if message.get("role").is_some_and(|role| role == "assistant") {
-            thread.take(message.get("content"), message.get("tool_calls"), files);
+            thread.add_assistant_message(message.get("content"), message.get("tool_calls"), files);
         }
         true
     })?;
@@ -51,15 +51,20 @@ pub(super) fn read(folder: &dyn Store, files: &HashMap<String, usize>, go_on: &d
 
 impl Thread {
     /// Takes what the assistant said and called.
-    fn take(&mut self, content: Option<&Value>, calls: Option<&Value>, files: &HashMap<String, usize>) {
+    fn add_assistant_message(
+        &mut self,
+        content: Option<&Value>,
+        calls: Option<&Value>,
+        files: &HashMap<String, usize>,
+    ) {
         if let Some(words) = content.and_then(Value::as_str).map(str::trim).filter(|words| !words.is_empty()) {
-            self.last_words = Some(cut(words.to_owned(), WORDS_MAX));
+            self.last_words = Some(truncate(words.to_owned(), WORDS_MAX));
         }
         for call in calls.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default() {
             // Beside {name, args} there is the form of the chat APIs: {function: {name, arguments}}.
             let body = call.get("function").unwrap_or(call);
             let Some(name) = body.get("name").and_then(Value::as_str) else { continue };
-            let name = cut(name.to_owned(), NAME_MAX);
+            let name = truncate(name.to_owned(), NAME_MAX);
             let key = tool_key(&name);
             let answered = self.inputs.get(&key).map_or(0, Vec::len);
             if files.get(&key).is_none_or(|files| answered >= *files) {
@@ -67,7 +72,7 @@ impl Thread {
                 continue;
             }
             let arguments = body.get("args").or_else(|| body.get("arguments")).unwrap_or(&Value::Null);
-            let input = one_line(arguments).map(|line| self.kept.keep(line));
+            let input = one_line(arguments).map(|line| self.input_budget.truncate_input(line));
             self.inputs.entry(key).or_default().push(input);
         }
     }

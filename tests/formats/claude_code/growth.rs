@@ -11,7 +11,7 @@ use swarmletfs::cache::DiskCache;
 use swarmletfs::model::{Outcome, Record, Worker};
 use swarmletfs::name::RelPath;
 use swarmletfs::store::{File, Kind, Meta, Store, read_range};
-use swarmletfs::trace::{ClaudeCode, Format, Place};
+use swarmletfs::trace::{ClaudeCode, Format, RecordSource};
 
 use super::*;
 use crate::support::dose;
@@ -33,14 +33,14 @@ impl Shown {
 
 /// All that a format shows of a store, by path.
 fn look(format: &ClaudeCode, store: &dyn Store) -> BTreeMap<RelPath, Shown> {
-    let mut paths = format.find(store).unwrap().folders;
+    let mut paths = format.find_workers(store).unwrap().folders;
     paths.sort();
     let of = |path: &RelPath| {
         let folder = format.enter(store, path).unwrap();
-        format.glance(&*folder, path).unwrap()?;
-        let worker = format.worker(&*folder, path, None);
-        let place = Place { folder: &*folder, outputs: None };
-        let record = format.record(place, &worker, &|| true).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+        format.folder_state(&*folder, path).unwrap()?;
+        let worker = format.read_worker(&*folder, path, None);
+        let place = RecordSource { folder: &*folder, outputs: None };
+        let record = format.read_record(place, &worker, &|| true).unwrap_or_else(|error| panic!("{path:?}: {error}"));
         let mut files = BTreeMap::new();
         see(&*folder, &RelPath::root(), &mut files);
         Some(Shown { worker, record, files })
@@ -231,7 +231,7 @@ impl Restarted {
 
     /// A format that remembers nothing but what is kept. What it read is kept once it is dropped.
     fn format(&self) -> ClaudeCode {
-        ClaudeCode::keeping(Arc::new(DiskCache::open(&self.0.path().join("cache"), 1 << 30).unwrap()), 1)
+        ClaudeCode::with_cache(Arc::new(DiskCache::open(&self.0.path().join("cache"), 1 << 30).unwrap()), 1)
     }
 }
 
@@ -309,8 +309,8 @@ fn a_line_longer_than_is_read_counts_once_however_it_comes() {
 fn look_lightly(format: &ClaudeCode, store: &dyn Store) -> Record {
     let path = place("s");
     let folder = format.enter(store, &path).unwrap();
-    let worker = format.worker(&*folder, &path, None);
-    let record = format.record(Place { folder: &*folder, outputs: None }, &worker, &|| true).unwrap();
+    let worker = format.read_worker(&*folder, &path, None);
+    let record = format.read_record(RecordSource { folder: &*folder, outputs: None }, &worker, &|| true).unwrap();
     assert_eq!(worker.status, record.worker.status, "what is listed is what is told");
     record
 }

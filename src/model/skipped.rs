@@ -27,7 +27,7 @@ impl Skipped {
 
 /// Why something among the workers of a store is not shown.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Reason {
+pub enum SkipReason {
     /// A symbolic link, which is never followed.
     Link,
     /// A FIFO, socket or device, which is never opened.
@@ -42,33 +42,33 @@ pub enum Reason {
 
 /// What lies among the workers of a store and is not shown: how much for each reason, and the first few by name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct PassedOver(BTreeMap<Reason, Several>);
+pub struct SkipReport(BTreeMap<SkipReason, SkippedEntries>);
 
 /// How many there are for one reason, and which.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Several {
+pub struct SkippedEntries {
     /// How many.
     pub count: u64,
-    /// The first [`EXAMPLES`] by path, from the store's root, each with the error that was met, if any was.
-    pub first: BTreeMap<RelPath, Option<Error>>,
+    /// The first [`EXAMPLES_MAX`] by path, from the store's root, each with the error that was met, if any was.
+    pub examples: BTreeMap<RelPath, Option<Error>>,
 }
 
 /// How many are remembered by name.
-pub const EXAMPLES: usize = 3;
+pub const EXAMPLES_MAX: usize = 3;
 
-impl PassedOver {
+impl SkipReport {
     /// Adds one that is passed over.
-    pub fn add(&mut self, path: RelPath, reason: Reason, error: Option<Error>) {
-        let several = self.0.entry(reason).or_default();
-        several.count += 1;
-        several.first.insert(path, error);
-        if several.first.len() > EXAMPLES {
-            several.first.pop_last();
+    pub fn add(&mut self, path: RelPath, reason: SkipReason, error: Option<Error>) {
+        let skipped = self.0.entry(reason).or_default();
+        skipped.count += 1;
+        skipped.examples.insert(path, error);
+        if skipped.examples.len() > EXAMPLES_MAX {
+            skipped.examples.pop_last();
         }
     }
 
     /// What is passed over for this reason.
-    pub fn of(&self, reason: Reason) -> Several {
+    pub fn entries(&self, reason: SkipReason) -> SkippedEntries {
         self.0.get(&reason).cloned().unwrap_or_default()
     }
 
@@ -78,12 +78,12 @@ impl PassedOver {
     }
 }
 
-impl std::ops::AddAssign<&PassedOver> for Skipped {
-    fn add_assign(&mut self, passed: &PassedOver) {
-        let count = |reason| passed.0.get(&reason).map_or(0, |several| several.count);
-        self.links += count(Reason::Link);
-        self.special += count(Reason::Special) + count(Reason::ForeignMount);
-        self.not_workers += count(Reason::NotAWorker);
-        self.unreadable += count(Reason::Unreadable);
+impl std::ops::AddAssign<&SkipReport> for Skipped {
+    fn add_assign(&mut self, report: &SkipReport) {
+        let count = |reason| report.0.get(&reason).map_or(0, |skipped| skipped.count);
+        self.links += count(SkipReason::Link);
+        self.special += count(SkipReason::Special) + count(SkipReason::ForeignMount);
+        self.not_workers += count(SkipReason::NotAWorker);
+        self.unreadable += count(SkipReason::Unreadable);
     }
 }

@@ -4,20 +4,20 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Something short that many workers say alike.
-pub type Word = Arc<str>;
+pub type SharedStr = Arc<str>;
 
 /// Words that were said so far.
 #[derive(Default)]
-pub struct Words(HashSet<Word>);
+pub struct Interner(HashSet<SharedStr>);
 
-impl Words {
+impl Interner {
     /// The same word as it was said before, if it was.
-    pub fn share(&mut self, word: Word) -> Word {
-        match self.0.get(&word) {
-            Some(before) => before.clone(),
+    pub fn intern(&mut self, text: SharedStr) -> SharedStr {
+        match self.0.get(&text) {
+            Some(known) => known.clone(),
             None => {
-                self.0.insert(word.clone());
-                word
+                self.0.insert(text.clone());
+                text
             }
         }
     }
@@ -28,9 +28,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_two_workers_say_alike_is_held_once() {
-        let mut words = Words::default();
-        let [one, again, other] = ["1", "1", "2"].map(|said| words.share(said.into()));
+    fn equal_strings_share_one_allocation() {
+        let mut interner = Interner::default();
+        let [one, again, other] = ["1", "1", "2"].map(|said| interner.intern(said.into()));
         assert!(Arc::ptr_eq(&one, &again));
         assert_eq!([&*one, &*other], ["1", "2"]);
     }

@@ -10,7 +10,7 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, M
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
-use super::value::{shortened, string};
+use super::value::{scalar_text, shorten};
 
 /// Number of values that are kept of one document.
 const VALUES_MAX: usize = 20_000;
@@ -25,32 +25,32 @@ const FIELDS: [&str; 32] = [
     "tool", "tool_calls", "tools", "worker_id",
 ];
 /// Fields that are ids: a number stays as it is written, however large it is.
-const IDS: [&str; 7] = ["id", "job_id", "owner_id", "parent_id", "parent_thread_id", "run_id", "worker_id"];
+const ID_FIELDS: [&str; 7] = ["id", "job_id", "owner_id", "parent_id", "parent_thread_id", "run_id", "worker_id"];
 /// Where it stands whose a document is: at the top, or within the second.
-const OWNER: &str = "owner_id";
-const CONFIG: &str = "config";
+const OWNER_FIELD: &str = "owner_id";
+const CONFIG_FIELD: &str = "config";
 /// Fields in which anything is read.
-const ANYTHING: [&str; 2] = ["args", "arguments"];
+const UNFILTERED_FIELDS: [&str; 2] = ["args", "arguments"];
 
 /// A document of which only so much is kept.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct BoundedValue {
     pub(super) value: Value,
     /// True if it held no more values than are kept.
-    whole: bool,
+    is_complete: bool,
     /// True if it says twice whose it is, in the same place, and not the same.
-    pub(super) has_two_owners: bool,
+    pub(super) has_conflicting_owners: bool,
 }
 
 /// An object, and whether it says twice whose it is.
-pub(super) struct Owned {
+pub(super) struct MetadataObject {
     pub(super) object: Map<String, Value>,
-    pub(super) has_two_owners: bool,
+    pub(super) has_conflicting_owners: bool,
 }
 
 /// Why a document is not taken, as a part of a sentence.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Fault {
+pub(super) enum ParseError {
     #[error("not JSON: {0}")]
     NotJson(#[from] serde_json::Error),
     #[error("not a JSON object")]
@@ -60,67 +60,77 @@ pub(super) enum Fault {
 }
 
 /// The object that `bytes` are.
-pub(super) fn object(bytes: &[u8]) -> Result<Map<String, Value>, Fault> {
-    owned(bytes).map(|owned| owned.object)
+pub(super) fn parse_object(bytes: &[u8]) -> Result<Map<String, Value>, ParseError> {
+    parse_metadata(bytes).map(|metadata| metadata.object)
 }
 
 /// Reads the object that `bytes` are. What says twice whose it is says it not at all.
-pub(super) fn owned(bytes: &[u8]) -> Result<Owned, Fault> {
-    let (mut object, has_two_owners) = match serde_json::from_slice(bytes)? {
-        Known { whole: false, .. } => return Err(Fault::TooLarge),
-        Known { value: Value::Object(object), has_two_owners, .. } => (object, has_two_owners),
-        Known { .. } => return Err(Fault::NotAnObject),
+pub(super) fn parse_metadata(bytes: &[u8]) -> Result<MetadataObject, ParseError> {
+    let (mut object, has_conflicting_owners) = match serde_json::from_slice(bytes)? {
+        BoundedValue { is_complete: false, .. } => return Err(ParseError::TooLarge),
+        BoundedValue { value: Value::Object(object), has_conflicting_owners, .. } => (object, has_conflicting_owners),
+        BoundedValue { .. } => return Err(ParseError::NotAnObject),
     };
-    if has_two_owners {
-        object.shift_remove(OWNER);
-        if let Some(Value::Object(config)) = object.get_mut(CONFIG) {
-            config.shift_remove(OWNER);
+    if has_conflicting_owners {
+        object.shift_remove(OWNER_FIELD);
+        if let Some(Value::Object(config)) = object.get_mut(CONFIG_FIELD) {
+            config.shift_remove(OWNER_FIELD);
         }
     }
-    Ok(Owned { object, has_two_owners })
+    Ok(MetadataObject { object, has_conflicting_owners })
 }
 
 /// Reads JSON of any shape: no more values of it than are kept of a document. Returns `None` if it is no JSON.
-pub(super) fn anything(text: &str) -> Option<Value> {
-    let (room, differ) = (Cell::new(Some(VALUES_MAX)), Cell::new(false));
-    let keep = Keep { room: &room, differ: &differ, level: Level::Inner, anything: true };
+pub(super) fn parse_any(text: &str) -> Option<Value> {
+    let (values_left, owners_differ) = (Cell::new(Some(VALUES_MAX)), Cell::new(false));
+    let seed =
+        BoundedSeed { values_left: &values_left, owners_differ: &owners_differ, level: Level::Inner, keep_all: true };
     let mut json = serde_json::Deserializer::from_str(text);
-    let value = keep.deserialize(&mut json).ok()?;
+    let value = seed.deserialize(&mut json).ok()?;
     json.end().ok().map(|()| value)
 }
 
 /// Returns an id as it is written, or a string; of anything else, that there is none.
-fn id(raw: &RawValue) -> serde_json::Result<Value> {
+fn parse_id(raw: &RawValue) -> serde_json::Result<Value> {
     let text = raw.get();
     match text.as_bytes().first() {
-        Some(b'"') => serde_json::from_str(text).map(|id: String| shortened(&id, TEXT_MAX).into()),
+        Some(b'"') => serde_json::from_str(text).map(|id: String| shorten(&id, TEXT_MAX).into()),
         Some(b'-' | b'0'..=b'9') => {
             let is_whole = text.bytes().all(|byte| byte == b'-' || byte.is_ascii_digit());
-            if is_whole { Ok(shortened(text, TEXT_MAX).into()) } else { serde_json::from_str(text) }
+            if is_whole { Ok(shorten(text, TEXT_MAX).into()) } else { serde_json::from_str(text) }
         }
         _ => Ok(Value::Null),
     }
 }
 
-impl<'de> Deserialize<'de> for Known {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Known, D::Error> {
-        let (room, differ) = (Cell::new(Some(VALUES_MAX)), Cell::new(false));
-        let keep = Keep { room: &room, differ: &differ, level: Level::Top, anything: false };
-        let value = keep.deserialize(deserializer)?;
-        Ok(Known { value, whole: room.get().is_some(), has_two_owners: differ.get() })
+impl<'de> Deserialize<'de> for BoundedValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BoundedValue, D::Error> {
+        let (values_left, owners_differ) = (Cell::new(Some(VALUES_MAX)), Cell::new(false));
+        let seed = BoundedSeed {
+            values_left: &values_left,
+            owners_differ: &owners_differ,
+            level: Level::Top,
+            keep_all: false,
+        };
+        let value = seed.deserialize(deserializer)?;
+        Ok(BoundedValue {
+            value,
+            is_complete: values_left.get().is_some(),
+            has_conflicting_owners: owners_differ.get(),
+        })
     }
 }
 
 /// Keeps a value while there is room.
 #[derive(Clone, Copy)]
-struct Keep<'a> {
+struct BoundedSeed<'a> {
     /// For how many values there is room; none if there were more.
-    room: &'a Cell<Option<usize>>,
+    values_left: &'a Cell<Option<usize>>,
     /// True if two owners were met in one place.
-    differ: &'a Cell<bool>,
+    owners_differ: &'a Cell<bool>,
     level: Level,
     /// True if fields of any name are kept.
-    anything: bool,
+    keep_all: bool,
 }
 
 /// Where in a document a value stands.
@@ -134,42 +144,42 @@ enum Level {
     Inner,
 }
 
-impl Keep<'_> {
+impl BoundedSeed<'_> {
     /// Takes the room of a value. Returns false if there is none.
-    fn take_room(&self) -> bool {
-        self.room.set(self.room.get().and_then(|room| room.checked_sub(1)));
-        self.room.get().is_some()
+    fn take_value(&self) -> bool {
+        self.values_left.set(self.values_left.get().and_then(|values_left| values_left.checked_sub(1)));
+        self.values_left.get().is_some()
     }
 
     /// Returns how values of the field `name` are kept.
-    fn of_field(self, name: &str) -> Self {
-        let level = if self.level == Level::Top && name == CONFIG { Level::Config } else { Level::Inner };
-        Keep { level, anything: self.anything || ANYTHING.contains(&name), ..self }
+    fn for_field(self, name: &str) -> Self {
+        let level = if self.level == Level::Top && name == CONFIG_FIELD { Level::Config } else { Level::Inner };
+        BoundedSeed { level, keep_all: self.keep_all || UNFILTERED_FIELDS.contains(&name), ..self }
     }
 
     /// Notes whether a field that stands twice in an object says two times whose it is, and not the same.
-    fn compare(&self, name: &str, before: &Value, value: &Value) {
-        let differ = match (self.level, name) {
-            (Level::Top | Level::Config, OWNER) => string(Some(before)) != string(Some(value)),
-            (Level::Top, CONFIG) => string(before.get(OWNER)) != string(value.get(OWNER)),
+    fn note_owner_conflict(&self, name: &str, before: &Value, value: &Value) {
+        let owners_differ = match (self.level, name) {
+            (Level::Top | Level::Config, OWNER_FIELD) => scalar_text(Some(before)) != scalar_text(Some(value)),
+            (Level::Top, CONFIG_FIELD) => scalar_text(before.get(OWNER_FIELD)) != scalar_text(value.get(OWNER_FIELD)),
             _ => false,
         };
-        self.differ.set(self.differ.get() || differ);
+        self.owners_differ.set(self.owners_differ.get() || owners_differ);
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Keep<'_> {
+impl<'de> DeserializeSeed<'de> for BoundedSeed<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        match self.take_room().then_some(()) {
+        match self.take_value().then_some(()) {
             Some(()) => deserializer.deserialize_any(self),
             None => deserializer.deserialize_ignored_any(IgnoredAny).map(|_| Value::Null),
         }
     }
 }
 
-impl<'de> Visitor<'de> for Keep<'_> {
+impl<'de> Visitor<'de> for BoundedSeed<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -197,13 +207,13 @@ impl<'de> Visitor<'de> for Keep<'_> {
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(shortened(value, TEXT_MAX).into())
+        Ok(shorten(value, TEXT_MAX).into())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
-        while self.room.get().is_some() {
-            match list.next_element_seed(Keep { level: Level::Inner, ..self })? {
+        while self.values_left.get().is_some() {
+            match list.next_element_seed(BoundedSeed { level: Level::Inner, ..self })? {
                 Some(item) => items.push(item),
                 None => return Ok(items.into()),
             }
@@ -215,18 +225,18 @@ impl<'de> Visitor<'de> for Keep<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut fields = Map::new();
         while let Some(name) = map.next_key::<String>()? {
-            if !self.anything && !FIELDS.contains(&name.as_str()) {
+            if !self.keep_all && !FIELDS.contains(&name.as_str()) {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             }
-            let value = if !self.anything && IDS.contains(&name.as_str()) {
+            let value = if !self.keep_all && ID_FIELDS.contains(&name.as_str()) {
                 let raw: Box<RawValue> = map.next_value()?;
-                if self.take_room() { id(&raw).map_err(A::Error::custom)? } else { Value::Null }
+                if self.take_value() { parse_id(&raw).map_err(A::Error::custom)? } else { Value::Null }
             } else {
-                map.next_value_seed(self.of_field(&name))?
+                map.next_value_seed(self.for_field(&name))?
             };
             if let Some(before) = fields.get(&name) {
-                self.compare(&name, before, &value);
+                self.note_owner_conflict(&name, before, &value);
             }
             fields.insert(name, value);
         }
@@ -243,52 +253,52 @@ mod tests {
     fn what_is_read_is_kept_and_the_rest_is_passed_over() {
         let text = r#"{"status": "ok", "x": [1, {"y": 2}], "config": {"owner_id": 7, "z": 1}, "args": {"z": [null]}}"#;
         let wanted = json!({"status": "ok", "config": {"owner_id": "7"}, "args": {"z": [null]}});
-        assert_eq!(Value::Object(object(text.as_bytes()).unwrap()), wanted);
+        assert_eq!(Value::Object(parse_object(text.as_bytes()).unwrap()), wanted);
     }
 
     #[test]
     fn what_is_no_object_is_told_from_what_is_no_json() {
         for text in ["4", "[]", "null", "true", "\"x\"", "1e300", "-1"] {
-            assert!(matches!(object(text.as_bytes()), Err(Fault::NotAnObject)), "{text}");
+            assert!(matches!(parse_object(text.as_bytes()), Err(ParseError::NotAnObject)), "{text}");
         }
         for text in ["", "{", "{\"a\": 1", "{} {}", "{'a': 1}"] {
-            assert!(matches!(object(text.as_bytes()), Err(Fault::NotJson(_))), "{text}");
+            assert!(matches!(parse_object(text.as_bytes()), Err(ParseError::NotJson(_))), "{text}");
         }
     }
 
     #[test]
     fn more_values_than_are_kept_are_read_to_their_end_and_not_taken() {
         let many = |n: usize| format!("{{\"tags\": [{}0], \"status\": \"ok\"}}", "0,".repeat(n));
-        assert_eq!(object(many(VALUES_MAX - 5).as_bytes()).unwrap()["status"], "ok");
-        assert!(matches!(object(many(VALUES_MAX).as_bytes()), Err(Fault::TooLarge)));
-        let known: Known = serde_json::from_str(&many(3 * VALUES_MAX)).unwrap();
-        assert_eq!(known.value["tags"].as_array().unwrap().len(), VALUES_MAX - 1);
+        assert_eq!(parse_object(many(VALUES_MAX - 5).as_bytes()).unwrap()["status"], "ok");
+        assert!(matches!(parse_object(many(VALUES_MAX).as_bytes()), Err(ParseError::TooLarge)));
+        let bounded: BoundedValue = serde_json::from_str(&many(3 * VALUES_MAX)).unwrap();
+        assert_eq!(bounded.value["tags"].as_array().unwrap().len(), VALUES_MAX - 1);
         let torn = many(3 * VALUES_MAX).replace('}', "");
-        assert!(matches!(object(torn.as_bytes()), Err(Fault::NotJson(_))));
+        assert!(matches!(parse_object(torn.as_bytes()), Err(ParseError::NotJson(_))));
     }
 
     #[test]
     fn ids_keep_their_digits_and_what_is_no_id_is_none() {
         for digits in ["18446744073709551616", "-9223372036854775809", "123456789012345678901234567890", "7", "-1"] {
             for text in [format!("{{\"id\": {digits}}}"), format!("{{\"config\": {{\"id\": \"{digits}\"}}}}")] {
-                let object = object(text.as_bytes()).unwrap();
+                let object = parse_object(text.as_bytes()).unwrap();
                 let id = object.get("id").or_else(|| object["config"].get("id"));
-                assert_eq!(string(id).as_deref(), Some(digits), "{text}");
+                assert_eq!(scalar_text(id).as_deref(), Some(digits), "{text}");
             }
         }
         for other in ["null", "true", "[1]", "{\"id\": 1}"] {
-            assert_eq!(object(format!("{{\"id\": {other}}}").as_bytes()).unwrap()["id"], Value::Null, "{other}");
+            assert_eq!(parse_object(format!("{{\"id\": {other}}}").as_bytes()).unwrap()["id"], Value::Null, "{other}");
         }
-        assert_eq!(string(object(b"{\"id\": 1.5}").unwrap().get("id")).as_deref(), Some("1.5"));
-        assert!(matches!(object(b"{\"id\": \"\\ud800\"}"), Err(Fault::NotJson(_))));
+        assert_eq!(scalar_text(parse_object(b"{\"id\": 1.5}").unwrap().get("id")).as_deref(), Some("1.5"));
+        assert!(matches!(parse_object(b"{\"id\": \"\\ud800\"}"), Err(ParseError::NotJson(_))));
     }
 
     #[test]
     fn what_says_twice_whose_it_is_and_not_the_same_is_nobody_s() {
         let owner = |text: &str| {
-            let Owned { object, has_two_owners } = owned(text.as_bytes()).unwrap();
+            let MetadataObject { object, has_conflicting_owners } = parse_metadata(text.as_bytes()).unwrap();
             let inner = object.get("config").and_then(|config| config.get("owner_id"));
-            (string(object.get("owner_id")).or_else(|| string(inner)), has_two_owners)
+            (scalar_text(object.get("owner_id")).or_else(|| scalar_text(inner)), has_conflicting_owners)
         };
         for text in [
             r#"{"owner_id": 1, "owner_id": 2}"#,
@@ -314,19 +324,19 @@ mod tests {
     #[test]
     fn of_anything_no_more_is_kept_than_of_a_document() {
         let many = format!("[{}0]", "[0],".repeat(5 * VALUES_MAX));
-        let kept = anything(&many).unwrap();
+        let kept = parse_any(&many).unwrap();
         assert!(kept.as_array().unwrap().len() <= VALUES_MAX);
         assert_eq!(
-            anything(r#"{"x": {"owner_id": [1, {"y": "z"}]}}"#),
+            parse_any(r#"{"x": {"owner_id": [1, {"y": "z"}]}}"#),
             Some(json!({"x": {"owner_id": [1, {"y": "z"}]}}))
         );
-        assert_eq!(anything("{} {}"), None);
+        assert_eq!(parse_any("{} {}"), None);
     }
 
     #[test]
     fn long_texts_are_cut_and_stay_different() {
         let text = |last: char| json!({"task": "é".repeat(TEXT_MAX) + &last.to_string()}).to_string();
-        let task = |text: String| object(text.as_bytes()).unwrap()["task"].as_str().unwrap().to_owned();
+        let task = |text: String| parse_object(text.as_bytes()).unwrap()["task"].as_str().unwrap().to_owned();
         let (one, other) = (task(text('a')), task(text('b')));
         assert!(one.len() <= TEXT_MAX && one.starts_with("éé") && one != other);
     }

@@ -1,0 +1,201 @@
+//! Open files that are made out of a transcript: a text that stays, and lines that grow.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::index::{Conversation, LineEntry, Span, TranscriptIndex};
+use super::layout::WorkerLocation;
+use super::parser::{read_on, shorten_id};
+use super::schema::{Turn, decode};
+use super::thread;
+use crate::error::{Error, Result};
+use crate::name::Name;
+use crate::store::{File, Meta, read_range};
+
+/// Reads the line at `span` and calls `on_turn` with what is said there.
+pub(super) fn with_turn_at<T>(file: &dyn File, span: Span, on_turn: impl FnOnce(&Turn<'_>) -> T) -> Result<T> {
+    let bytes = read_range(file, span.offset, span.len)?;
+    let mut result = None;
+    decode(&bytes, |line| result = line.turn().map(|turn| on_turn(&turn)));
+    // It was read as such, and is none by now: the file was written over.
+    result.ok_or(Error::Stale)
+}
+
+/// A text that is made once and stays.
+pub(super) struct StaticFile {
+    meta: Meta,
+    bytes: Vec<u8>,
+}
+
+impl StaticFile {
+    pub(super) fn new(meta: Meta, bytes: Vec<u8>) -> StaticFile {
+        StaticFile { meta, bytes }
+    }
+}
+
+impl File for StaticFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        Ok(copy(self.bytes.get(offset..).unwrap_or_default(), buffer))
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        Ok(self.meta)
+    }
+}
+
+fn copy(from: &[u8], to: &mut [u8]) -> usize {
+    let length = from.len().min(to.len());
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = *from;
+    }
+    length
+}
+
+/// Which of the two.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum LineFile {
+    /// The lines themselves.
+    Source,
+    /// What they are in the thread.
+    Thread,
+}
+
+/// A file that is made line by line and grows with its transcript.
+pub(super) struct GrowingFile {
+    file: Box<dyn File>,
+    location: WorkerLocation,
+    kind: LineFile,
+    meta: Meta,
+    known: Mutex<Arc<FileIndex>>,
+    /// The line that was made last: who reads a long one does so in pieces.
+    line: Mutex<Option<RenderedLine>>,
+}
+
+/// What was made of a line of a transcript as it was.
+#[derive(Clone)]
+struct RenderedLine {
+    span: Span,
+    transcript: Meta,
+    bytes: Arc<[u8]>,
+}
+
+/// What a transcript told when it was last looked at, and of the conversation which call has which id.
+struct FileIndex {
+    index: Arc<TranscriptIndex>,
+    call_numbers: HashMap<String, usize>,
+}
+
+impl FileIndex {
+    fn new(index: Arc<TranscriptIndex>, agent: Option<&Name>, kind: LineFile) -> FileIndex {
+        let conversation = index.conversation(agent).filter(|_| kind == LineFile::Thread);
+        let calls = conversation.map(|conversation| conversation.calls.iter().enumerate()).into_iter().flatten();
+        let call_numbers = calls.map(|(at, call)| (call.id.clone(), at)).collect();
+        FileIndex { index, call_numbers }
+    }
+}
+
+impl GrowingFile {
+    /// The file of `kind`, made of the transcript `file` of `location` that tells `index`; `made` is what stat tells of it.
+    pub(super) fn new(
+        file: Box<dyn File>,
+        location: WorkerLocation,
+        kind: LineFile,
+        meta: Meta,
+        index: Arc<TranscriptIndex>,
+    ) -> GrowingFile {
+        let known = Arc::new(FileIndex::new(index, location.agent.as_ref(), kind));
+        GrowingFile { file, location, kind, meta, known: Mutex::new(known), line: Mutex::new(None) }
+    }
+
+    /// What the transcript tells by now.
+    fn current_index(&self) -> Result<(Arc<FileIndex>, Meta)> {
+        let transcript = self.file.meta()?;
+        let held = self.known.lock().clone();
+        if transcript.size <= held.index.bytes_read || held.index.too_long {
+            return Ok((held, transcript));
+        }
+        // Side chains are told apart by what was read before.
+        let before = if held.index.has_side_chains { TranscriptIndex::default() } else { (*held.index).clone() };
+        let (index, _) = read_on(&*self.file, self.location.kind, before, &|| true)?;
+        let known = Arc::new(FileIndex::new(Arc::new(index), self.location.agent.as_ref(), self.kind));
+        *self.known.lock() = known.clone();
+        Ok((known, transcript))
+    }
+
+    fn end(&self, entry: &LineEntry) -> u64 {
+        if self.kind == LineFile::Source { entry.source_end } else { entry.thread_end }
+    }
+
+    /// The same as [`GrowingFile::made`], if need be made anew: of a transcript that changed all may be.
+    fn rendered_line(
+        &self,
+        known: &FileIndex,
+        conversation: &Conversation,
+        entry: &LineEntry,
+        transcript: &Meta,
+    ) -> Result<Arc<[u8]>> {
+        let held = self.line.lock().clone();
+        if let Some(held) = held.filter(|made| made.span == entry.span && made.transcript == *transcript) {
+            return Ok(held.bytes);
+        }
+        let bytes: Arc<[u8]> = self.render_line(known, conversation, entry)?.into();
+        *self.line.lock() = Some(RenderedLine { span: entry.span, transcript: *transcript, bytes: bytes.clone() });
+        Ok(bytes)
+    }
+
+    /// What is made of a line.
+    fn render_line(&self, known: &FileIndex, conversation: &Conversation, entry: &LineEntry) -> Result<Vec<u8>> {
+        if self.kind == LineFile::Source {
+            return read_range(&*self.file, entry.span.offset, entry.span.len);
+        }
+        with_turn_at(&*self.file, entry.span, |turn| {
+            let find = |id: &str| {
+                let at = *known.call_numbers.get(&shorten_id(id))?;
+                let call = conversation.calls.get(at).filter(|call| call.line_offset <= entry.span.offset)?;
+                Some((at, call))
+            };
+            let mut out = Vec::new();
+            // Writing into memory cannot fail.
+            let _ = thread::write_turn(&mut out, turn, &find);
+            out
+        })
+    }
+}
+
+impl File for GrowingFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let (known, transcript) = self.current_index()?;
+        let conversation = known.index.conversation(self.location.agent.as_ref()).ok_or(Error::Stale)?;
+        let first = conversation.lines.partition_point(|entry| self.end(entry) <= offset);
+        let mut begin =
+            first.checked_sub(1).and_then(|at| conversation.lines.get(at)).map_or(0, |entry| self.end(entry));
+        let mut filled = 0;
+        for entry in conversation.lines.iter().skip(first) {
+            let end = self.end(entry);
+            if end > begin {
+                let bytes = self.rendered_line(&known, conversation, entry, &transcript)?;
+                if bytes.len() as u64 != end - begin {
+                    return Err(Error::Stale);
+                }
+                let skip = usize::try_from(offset.saturating_sub(begin)).unwrap_or(usize::MAX);
+                filled += copy(bytes.get(skip..).unwrap_or_default(), buffer.get_mut(filled..).unwrap_or_default());
+            }
+            begin = end;
+            if filled == buffer.len() {
+                break;
+            }
+        }
+        Ok(filled)
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        let (known, transcript) = self.current_index()?;
+        let conversation = known.index.conversation(self.location.agent.as_ref()).ok_or(Error::Stale)?;
+        let size =
+            if self.kind == LineFile::Source { conversation.source_bytes() } else { conversation.thread_bytes() };
+        Ok(Meta { size, mtime: transcript.mtime, ctime: transcript.ctime, ..self.meta })
+    }
+}
