@@ -1,8 +1,8 @@
-//! Formats: how a tool writes down what its agents did, and how that is read.
+//! Trace formats: how tools record the work of their agents, and how to read it.
 //!
-//! A [`Format`] turns the bytes of a [`Store`] into [`Worker`]s and [`Record`]s. It is found by looking at the store.
-//! Input is read as it is found: torn, half-written, of another version, hostile. A format knows nothing of views:
-//! whose a worker is, it only reports.
+//! A [`Format`] turns the bytes of a [`Store`] into [`Worker`]s and [`Record`]s. It is detected
+//! from the contents of the store. Input may be torn, half-written, from another version, or
+//! hostile. A format knows nothing of views: it reports a worker's owner but enforces nothing.
 
 mod bounded;
 mod claude_code;
@@ -25,109 +25,123 @@ use crate::model::{Record, SkipReport, Worker};
 use crate::name::{Name, RelPath};
 use crate::store::{Identity, Store, Time};
 
-/// Whether a store is of a format.
+/// The result of [`Format::detect`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detection {
-    /// It holds at least one worker.
+    /// The store holds at least one worker.
     Workers,
-    /// It could become one: an empty folder, or one prepared for workers.
+    /// The store may become one: an empty folder, or one prepared for workers.
     Empty,
-    /// It is one worker, not a store of them.
+    /// The folder is a single worker, not a store.
     OneWorker,
-    /// It holds something else.
+    /// The store holds something else.
     Other,
 }
 
-/// What a look at a folder tells, cheap enough to be taken of every worker again and again.
+/// The state of a worker's folder, cheap enough to compute for every worker repeatedly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FolderState {
-    /// The folder itself.
+    /// Identity of the folder itself.
     pub identity: Identity,
-    /// Changes whenever [`Format::worker`] could tell something else.
+    /// Changes whenever the result of [`Format::read_worker`] may change.
     pub key: [u8; 16],
-    /// The newest write among the files that were looked at; see [`Meta::last_write`](crate::store::Meta::last_write).
+    /// The newest write to the checked files; see
+    /// [`Meta::last_write`](crate::store::Meta::last_write).
     pub newest_write: Time,
-    /// The newest change of any kind among them, as the file system tells it.
+    /// The newest ctime of the checked files.
     pub newest_change: Time,
 }
 
-/// Folders that may be workers, and what was passed over on the way.
+/// Folders that may be workers, and entries that were skipped.
 #[derive(Debug, Default, Clone)]
 pub struct Candidates {
-    /// Paths from the store's root.
+    /// Paths of the folders from the store's root.
     pub folders: Vec<RelPath>,
-    /// What lies among them and is no such folder.
+    /// Skipped entries.
     pub skipped: SkipReport,
-    /// Those of the folders of which not all was read yet: in them there may be more.
+    /// Members of `folders` that were not read to the end; they may contain more workers.
     pub incomplete: Vec<RelPath>,
 }
 
-/// The bytes a worker's record is read from.
+/// The stores that a worker's record is read from.
 #[derive(Clone, Copy)]
 pub struct RecordSource<'a> {
     /// The worker's own folder, entered.
     pub folder: &'a dyn Store,
-    /// Where outputs that were stored out of band lie, if anywhere.
+    /// The store of out-of-band outputs, if any.
     pub outputs: Option<&'a dyn Store>,
 }
 
-/// One way of writing traces down. An instance belongs to one store and may remember what it read there.
+/// A trace format. An instance belongs to one store and may cache what it read there.
 pub trait Format: Send + Sync {
-    /// The name it is asked for by.
+    /// Returns the identifier of the format.
     fn name(&self) -> &'static str;
 
-    /// What a folder holds that is a worker, for people.
+    /// Describes the contents that make a folder a worker, for error messages.
     fn worker_description(&self) -> &'static str;
 
-    /// Whether `store` is of this format.
+    /// Detects whether `store` has this format.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be listed.
     fn detect(&self, store: &dyn Store) -> Result<Detection>;
 
-    /// The folders that may be workers.
+    /// Finds the folders that may be workers.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be listed.
     fn find_workers(&self, store: &dyn Store) -> Result<Candidates>;
 
-    /// Enters one of them: as it is on disk, or as a folder made of what is on disk.
+    /// Enters a worker's folder: as it is on disk, or a virtual folder generated from other files.
     fn enter(&self, store: &dyn Store, path: &RelPath) -> Result<Box<dyn Store>> {
         store.enter(path)
     }
 
-    /// Looks at one of them, entered as `folder`, which lies at `path` in its store; `None` if it is no worker.
+    /// Returns the state of the folder at `path`, entered as `folder`. Returns `None` if it is not
+    /// a worker.
     fn folder_state(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<FolderState>>;
 
-    /// Reads what listing and metadata tell. `last_good` is what was read of the same folder before; it is kept
-    /// where the metadata is torn just now. Never fails: what is wrong stands in the worker's flaws.
+    /// Reads the worker from its listing and metadata. `last_good` is the previous value for this
+    /// folder, which is kept while the metadata is torn. Never fails: defects are in
+    /// [`Worker::flaws`].
     fn read_worker(&self, folder: &dyn Store, path: &RelPath, last_good: Option<&Worker>) -> Worker;
 
-    /// Reads a worker anew and looks into its files. `last_good` is what was read of it before; it is kept where the
-    /// metadata is torn just now. Stops looking into outputs when `go_on` says no.
+    /// Reads the worker again, and its files. `last_good` is the previous value, which is kept
+    /// while the metadata is torn. Skips the remaining outputs once `go_on` returns false.
     fn read_record(&self, source: RecordSource<'_>, last_good: &Worker, go_on: &dyn Fn() -> bool) -> Result<Record>;
 
-    /// Reads what lies at `path`, which [`Candidates::unread`] named, for the workers inside it, until `go_on` returns false.
+    /// Reads the file at `path`, a member of [`Candidates::incomplete`], to find the workers inside
+    /// it. Stops when `go_on` returns false.
     fn find_nested_workers(&self, _store: &dyn Store, _path: &RelPath, _go_on: &dyn Fn() -> bool) {}
 
-    /// Whether no more is to be expected of a worker that says it has finished.
+    /// Returns true if a worker that reports to be finished does not change any more.
     fn finished_is_final(&self) -> bool {
         true
     }
 
-    /// Whether [`Format::glance`] and [`Format::worker`] look at what is called so in a worker's folder.
+    /// Returns true if [`Format::folder_state`] or [`Format::read_worker`] reads the file `_name`
+    /// in a worker's folder.
     fn affects_listing(&self, _name: &Name) -> bool {
         true
     }
 
-    /// Whether the workers' folders are made of something else when they are looked into, which takes time.
+    /// Returns true if worker folders are generated when they are read, which takes time.
     fn has_virtual_folders(&self) -> bool {
         false
     }
 
-    /// From now on, what takes long to read is kept in `cache`, too. Nothing was read before.
+    /// Sets a disk cache for results that are expensive to compute. Must be called before anything
+    /// is read.
     fn set_disk_cache(&mut self, _cache: Arc<DiskCache>) {}
 
-    /// The folder of the supervisor's own notes, where the format has one.
+    /// Returns the folder of the supervisor's notes, if the format has one.
     fn supervisor_folder(&self) -> Option<RelPath> {
         None
     }
 
-    /// Files that list all workers and so belong to nobody's view but the one of everything.
+    /// Returns the files that list all workers. Only an unrestricted view may show them.
     fn index_files(&self) -> Vec<RelPath> {
         Vec::new()
     }

@@ -1,17 +1,17 @@
-//! What many workers say alike, held in memory once.
+//! Interned strings: equal strings of many workers share one allocation.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Something short that many workers say alike.
+/// A short string that many workers may share.
 pub type SharedStr = Arc<str>;
 
-/// Words that were said so far.
+/// A set of interned strings.
 #[derive(Default)]
 pub struct Interner(HashSet<SharedStr>);
 
 impl Interner {
-    /// The same word as it was said before, if it was.
+    /// Returns the interned copy of `text`, adding `text` if there is none.
     pub fn intern(&mut self, text: SharedStr) -> SharedStr {
         match self.0.get(&text) {
             Some(known) => known.clone(),

@@ -1,31 +1,32 @@
-//! What lies in a store and is not shown, and why.
+//! Entries of a store that are not shown, and the reasons.
 
 use std::collections::BTreeMap;
 
 use crate::error::Error;
 use crate::name::RelPath;
 
-/// What a store holds that is not shown, by reason.
+/// Number of entries of a store that are not shown, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Skipped {
-    /// Symbolic links, which are never followed; in the view of one owner also files with more than one hard link.
+    /// Symbolic links, which are never followed. In a view limited to one owner, also files with
+    /// more than one hard link.
     pub links: u64,
     /// FIFOs, sockets and devices, which are never opened, and foreign mounts.
     pub special: u64,
-    /// Folders among the workers that are none.
+    /// Folders that are not workers.
     pub not_workers: u64,
     /// Folders that could not be read.
     pub unreadable: u64,
 }
 
 impl Skipped {
-    /// Whether nothing was skipped.
+    /// Returns true if nothing was skipped.
     pub fn is_empty(&self) -> bool {
         *self == Skipped::default()
     }
 }
 
-/// Why something among the workers of a store is not shown.
+/// The reason why an entry of a store is not shown.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum SkipReason {
     /// A symbolic link, which is never followed.
@@ -34,30 +35,31 @@ pub enum SkipReason {
     Special,
     /// A folder with another file system mounted on it, which is never entered.
     ForeignMount,
-    /// A folder that is no worker.
+    /// A folder that is not a worker.
     NotAWorker,
     /// A folder that could not be read.
     Unreadable,
 }
 
-/// What lies among the workers of a store and is not shown: how much for each reason, and the first few by name.
+/// The skipped entries of a store, by reason.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SkipReport(BTreeMap<SkipReason, SkippedEntries>);
 
-/// How many there are for one reason, and which.
+/// The skipped entries for one reason.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SkippedEntries {
-    /// How many.
+    /// Number of entries.
     pub count: u64,
-    /// The first [`EXAMPLES_MAX`] by path, from the store's root, each with the error that was met, if any was.
+    /// The first [`EXAMPLES_MAX`] entries by path from the store's root, each with its error, if
+    /// any.
     pub examples: BTreeMap<RelPath, Option<Error>>,
 }
 
-/// How many are remembered by name.
+/// Maximum number of skipped entries kept by path, for each reason.
 pub const EXAMPLES_MAX: usize = 3;
 
 impl SkipReport {
-    /// Adds one that is passed over.
+    /// Adds a skipped entry.
     pub fn add(&mut self, path: RelPath, reason: SkipReason, error: Option<Error>) {
         let skipped = self.0.entry(reason).or_default();
         skipped.count += 1;
@@ -67,12 +69,12 @@ impl SkipReport {
         }
     }
 
-    /// What is passed over for this reason.
+    /// Returns the entries skipped for `reason`.
     pub fn entries(&self, reason: SkipReason) -> SkippedEntries {
         self.0.get(&reason).cloned().unwrap_or_default()
     }
 
-    /// Whether nothing is.
+    /// Returns true if nothing was skipped.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,7 +1,8 @@
-//! JSON that anybody may have written, decoded within bounds: of an object only the fields that this format reads, of a
-//! long text only its beginning, and no more values than an honest record has.
+//! Decodes untrusted JSON within bounds. Of an object only the fields that a format reads are kept,
+//! of a long text only its beginning, and of a document only a limited number of values.
 //!
-//! What is passed over is not built, so that a hostile document costs no more memory than an honest one of its size.
+//! Skipped values are not built, so a hostile document costs no more memory than an honest one of
+//! the same size.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,11 +13,11 @@ use serde_json::{Map, Number, Value};
 
 use super::value::{scalar_text, shorten};
 
-/// Number of values that are kept of one document.
+/// Maximum number of values kept from one document.
 const VALUES_MAX: usize = 20_000;
-/// The longest text that is kept whole, in bytes.
+/// Maximum length of a text that is kept whole, in bytes.
 const TEXT_MAX: usize = 64 << 10;
-/// The fields that are read, in whatever document and at whatever depth.
+/// The fields that are read, in any document and at any depth.
 #[rustfmt::skip]
 const FIELDS: [&str; 32] = [
     "args", "arguments", "completion_time_ms", "config", "content", "created_at", "duration_ms", "error", "event",
@@ -24,31 +25,32 @@ const FIELDS: [&str; 32] = [
     "parent_thread_id", "role", "run_id", "started_at", "status", "success", "summary", "tags", "task", "task_type",
     "tool", "tool_calls", "tools", "worker_id",
 ];
-/// Fields that are ids: a number stays as it is written, however large it is.
+/// Fields that hold IDs. A number keeps all its digits.
 const ID_FIELDS: [&str; 7] = ["id", "job_id", "owner_id", "parent_id", "parent_thread_id", "run_id", "worker_id"];
-/// Where it stands whose a document is: at the top, or within the second.
+/// The field that names the owner, at the top level or inside [`CONFIG_FIELD`].
 const OWNER_FIELD: &str = "owner_id";
+/// The object that may hold fields instead of the top level.
 const CONFIG_FIELD: &str = "config";
-/// Fields in which anything is read.
+/// Fields inside which all fields are kept.
 const UNFILTERED_FIELDS: [&str; 2] = ["args", "arguments"];
 
-/// A document of which only so much is kept.
+/// A document reduced to the fields and sizes that are kept.
 #[derive(Debug)]
 pub(super) struct BoundedValue {
     pub(super) value: Value,
-    /// True if it held no more values than are kept.
+    /// False if the document had more than [`VALUES_MAX`] values.
     is_complete: bool,
-    /// True if it says twice whose it is, in the same place, and not the same.
+    /// True if one object names two different owners.
     pub(super) has_conflicting_owners: bool,
 }
 
-/// An object, and whether it says twice whose it is.
+/// An object that may name conflicting owners.
 pub(super) struct MetadataObject {
     pub(super) object: Map<String, Value>,
     pub(super) has_conflicting_owners: bool,
 }
 
-/// Why a document is not taken, as a part of a sentence.
+/// The reason why a document is rejected, as part of a sentence.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ParseError {
     #[error("not JSON: {0}")]
@@ -59,12 +61,20 @@ pub(super) enum ParseError {
     TooLarge,
 }
 
-/// The object that `bytes` are.
+/// Parses a JSON object.
+///
+/// # Errors
+///
+/// Fails if `bytes` are not JSON, not an object, or hold too many values.
 pub(super) fn parse_object(bytes: &[u8]) -> Result<Map<String, Value>, ParseError> {
     parse_metadata(bytes).map(|metadata| metadata.object)
 }
 
-/// Reads the object that `bytes` are. What says twice whose it is says it not at all.
+/// Parses a metadata object. Removes the owner if the object names two different ones.
+///
+/// # Errors
+///
+/// Fails if `bytes` are not JSON, not an object, or hold too many values.
 pub(super) fn parse_metadata(bytes: &[u8]) -> Result<MetadataObject, ParseError> {
     let (mut object, has_conflicting_owners) = match serde_json::from_slice(bytes)? {
         BoundedValue { is_complete: false, .. } => return Err(ParseError::TooLarge),
@@ -80,7 +90,8 @@ pub(super) fn parse_metadata(bytes: &[u8]) -> Result<MetadataObject, ParseError>
     Ok(MetadataObject { object, has_conflicting_owners })
 }
 
-/// Reads JSON of any shape: no more values of it than are kept of a document. Returns `None` if it is no JSON.
+/// Parses any JSON value and keeps all of its fields, but at most [`VALUES_MAX`] values. Returns
+/// `None` if `text` is not JSON.
 pub(super) fn parse_any(text: &str) -> Option<Value> {
     let (values_left, owners_differ) = (Cell::new(Some(VALUES_MAX)), Cell::new(false));
     let seed =
@@ -90,7 +101,7 @@ pub(super) fn parse_any(text: &str) -> Option<Value> {
     json.end().ok().map(|()| value)
 }
 
-/// Returns an id as it is written, or a string; of anything else, that there is none.
+/// Returns an ID as text, with the digits of a number as written. Returns null for other types.
 fn parse_id(raw: &RawValue) -> serde_json::Result<Value> {
     let text = raw.get();
     match text.as_bytes().first() {
@@ -121,43 +132,43 @@ impl<'de> Deserialize<'de> for BoundedValue {
     }
 }
 
-/// Keeps a value while there is room.
+/// Deserializes a value while the limit of values is not reached.
 #[derive(Clone, Copy)]
 struct BoundedSeed<'a> {
-    /// For how many values there is room; none if there were more.
+    /// Number of values that may still be kept; `None` once the document has more.
     values_left: &'a Cell<Option<usize>>,
-    /// True if two owners were met in one place.
+    /// Set to true when an object names two different owners.
     owners_differ: &'a Cell<bool>,
     level: Level,
     /// True if fields of any name are kept.
     keep_all: bool,
 }
 
-/// Where in a document a value stands.
+/// The position of a value in its document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
-    /// It is the document.
+    /// The document itself.
     Top,
-    /// It is the document's `config`.
+    /// The document's `config`.
     Config,
-    /// Somewhere else.
+    /// Any other value.
     Inner,
 }
 
 impl BoundedSeed<'_> {
-    /// Takes the room of a value. Returns false if there is none.
+    /// Counts one value. Returns false if the limit is exceeded.
     fn take_value(&self) -> bool {
         self.values_left.set(self.values_left.get().and_then(|values_left| values_left.checked_sub(1)));
         self.values_left.get().is_some()
     }
 
-    /// Returns how values of the field `name` are kept.
+    /// Returns the seed for the value of field `name`.
     fn for_field(self, name: &str) -> Self {
         let level = if self.level == Level::Top && name == CONFIG_FIELD { Level::Config } else { Level::Inner };
         BoundedSeed { level, keep_all: self.keep_all || UNFILTERED_FIELDS.contains(&name), ..self }
     }
 
-    /// Notes whether a field that stands twice in an object says two times whose it is, and not the same.
+    /// Notes a conflict if a repeated field names a different owner than before.
     fn note_owner_conflict(&self, name: &str, before: &Value, value: &Value) {
         let owners_differ = match (self.level, name) {
             (Level::Top | Level::Config, OWNER_FIELD) => scalar_text(Some(before)) != scalar_text(Some(value)),

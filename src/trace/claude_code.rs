@@ -1,8 +1,8 @@
-//! The transcripts of Claude Code: a file of JSON lines for each session, and for each subagent one of its own or lines
-//! in its session's.
+//! The format of Claude Code transcripts. Each session is a file of JSON lines. A subagent has a
+//! file of its own, or lines in its session's file.
 //!
-//! Every conversation is a worker, and its folder is made out of its transcript when it is looked into: nothing is
-//! written anywhere. What is known of a transcript is kept, and gone on from when it grows.
+//! Every conversation is a worker. Its folder is generated from its transcript when it is read, and
+//! nothing is written. The index of a transcript is cached and extended when the transcript grows.
 
 mod cache;
 mod index;
@@ -35,16 +35,16 @@ use crate::model::{Record, Worker};
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, Meta, Store};
 
-/// How much of the transcripts is read to find the subagents that are told inside of them, in bytes: when a store is
-/// listed for the first time, and each time after that.
+/// Number of bytes of transcripts read to find subagents when a store is first listed.
 const FIRST_SCAN_BYTES: u64 = 32 << 20;
+/// Number of bytes of transcripts read to find subagents each time a store is listed again.
 const LATER_SCAN_BYTES: u64 = 16 << 20;
-/// Of transcripts that are smaller than this nothing is kept on disk: in bytes.
+/// Minimum size of a transcript whose index is cached on disk, in bytes.
 const CACHED_SIZE_MIN: u64 = 64 << 10;
-/// So many folders of projects are held open.
+/// Maximum number of project folders held open.
 const PROJECTS_MAX: usize = 256;
 
-/// The format of Claude Code's transcripts, for one store.
+/// The format of Claude Code transcripts, for one store.
 pub struct ClaudeCode {
     transcripts: Arc<TranscriptCache>,
     projects: ProjectFolders,
@@ -59,7 +59,8 @@ impl Default for ClaudeCode {
 }
 
 impl ClaudeCode {
-    /// The same, which keeps in `cache` what it read of transcripts of at least `min_size` bytes.
+    /// Creates a format that stores the indexes of transcripts of at least `min_size` bytes in
+    /// `cache`.
     pub fn with_cache(cache: Arc<DiskCache>, min_size: u64) -> ClaudeCode {
         ClaudeCode::with(Some(IndexStore { cache, min_size }))
     }
@@ -97,7 +98,8 @@ impl Format for ClaudeCode {
             let agents = self.transcripts.agents(path);
             agents.iter().map(|agent| path.join(agent)).collect::<Vec<_>>()
         });
-        // Some versions told of a subagent in its session and gave it a transcript of its own besides, which is all of it.
+        // Some versions record a subagent in its session and also in a transcript of its own. The
+        // transcript is complete, so it wins.
         let own: HashSet<(RelPath, Option<Name>, Name)> = found.folders.iter().filter_map(agent_identity).collect();
         let is_twice = |path: &RelPath| {
             let (project, session, name) = agent_identity(path)?;
@@ -132,7 +134,7 @@ impl Format for ClaudeCode {
     fn read_worker(&self, folder: &dyn Store, path: &RelPath, last_good: Option<&Worker>) -> Worker {
         match as_virtual_dir(folder).and_then(|folder| worker::read_listing(folder, path)) {
             Ok(worker) => worker,
-            // Another time it perhaps can be read.
+            // A later attempt may succeed.
             Err(error) => match last_good {
                 Some(last_good) => Worker { is_complete: false, ..last_good.clone() },
                 None => worker::unreadable_worker(path, &error),
@@ -150,14 +152,14 @@ impl Format for ClaudeCode {
     }
 
     fn find_nested_workers(&self, store: &dyn Store, path: &RelPath, go_on: &dyn Fn() -> bool) {
-        // Whoever looks into it is told why it cannot be read.
+        // A reader of the folder gets the error.
         if let Ok(folder) = self.virtual_dir(store, path) {
             let _ = folder.index(go_on);
         }
     }
 
     fn finished_is_final(&self) -> bool {
-        // Who sends another message goes on with a session, whenever that is.
+        // A user can resume a session at any time.
         false
     }
 
@@ -178,8 +180,8 @@ impl ClaudeCode {
         Ok(VirtualDir::new(project, location, self.transcripts.clone()))
     }
 
-    /// Reads what is new in the transcripts, the newest first: about `left` bytes at once, the rest behind the reader's
-    /// back. Which are left.
+    /// Indexes new contents of the transcripts, newest first, until about `left` bytes are read.
+    /// Reads the rest on a background thread if `behind` is set. Returns the transcripts left.
     fn index_newest(&self, store: &dyn Store, paths: &[RelPath], mut left: u64, behind: bool) -> Vec<RelPath> {
         let of_session = |path: &&RelPath| {
             WorkerLocation::from_path(path).is_some_and(|location| location.kind == parser::TranscriptKind::Session)
@@ -195,7 +197,7 @@ impl ClaudeCode {
         let (mut later, mut unread_yet) = (Vec::new(), Vec::new());
         for (path, meta) in unread {
             let new = meta.size.saturating_sub(self.transcripts.bytes_read(&path));
-            // Whoever looks into it is told why it cannot be read.
+            // A reader of the folder gets the error.
             let Ok(folder) = self.virtual_dir(store, &path) else { continue };
             if new <= left {
                 left -= new;
@@ -215,11 +217,12 @@ impl ClaudeCode {
     }
 }
 
-/// Reads transcripts while nobody waits for them. The thread ends when there is nothing left to read. It is started by
-/// one that serves, never by the one that opened the store, and so may do no more than those may.
+/// Indexes transcripts on a background thread, which ends when the queue is empty. A serving thread
+/// starts it, never the thread that opened the store, so it inherits the restrictions of the
+/// former.
 #[derive(Default)]
 struct Background {
-    /// The next one last.
+    /// Transcripts to read; the last one is next.
     queue: Mutex<Vec<VirtualDir>>,
     running: AtomicBool,
 }
@@ -232,7 +235,7 @@ impl Background {
         }
         let running = RunningGuard(Arc::downgrade(self));
         let read = move || {
-            // Whose format is gone, nobody reads for.
+            // Stop once the format is dropped.
             let next = || running.0.upgrade().and_then(|background| background.queue.lock().pop());
             while let Some(folder) = next() {
                 let _ = folder.index(&|| true);
@@ -244,7 +247,7 @@ impl Background {
     }
 }
 
-/// Held by the thread that reads; another may be started once it is dropped, for whatever reason that is.
+/// Clears [`Background::running`] when the thread ends for any reason, so that another can start.
 struct RunningGuard(Weak<Background>);
 
 impl Drop for RunningGuard {
@@ -255,7 +258,7 @@ impl Drop for RunningGuard {
     }
 }
 
-/// The folders of projects, entered once and kept: every look at a worker goes through one.
+/// Project folders, entered once and reused by every access to a worker.
 #[derive(Default)]
 struct ProjectFolders(Mutex<HashMap<RelPath, Arc<dyn Store>>>);
 
@@ -268,7 +271,7 @@ impl ProjectFolders {
         }
     }
 
-    /// Enters those anew whose place another folder has taken, and forgets those that are gone.
+    /// Reopens folders that were replaced, and drops those that are gone.
     fn refresh(&self, store: &dyn Store, transcripts: &[RelPath]) {
         let wanted: HashSet<RelPath> =
             transcripts.iter().filter_map(WorkerLocation::from_path).map(|location| location.project).collect();
@@ -284,7 +287,7 @@ impl ProjectFolders {
     }
 }
 
-/// Of the place of a subagent: its project, its session where its place tells that, and its name.
+/// Returns the project, the session if its path names one, and the name of the subagent at `path`.
 fn agent_identity(path: &RelPath) -> Option<(RelPath, Option<Name>, Name)> {
     let location = WorkerLocation::from_path(path)
         .filter(|location| location.kind == parser::TranscriptKind::Agent || location.agent.is_some())?;
@@ -292,7 +295,7 @@ fn agent_identity(path: &RelPath) -> Option<(RelPath, Option<Name>, Name)> {
     Some((location.project, location.session, name))
 }
 
-/// The folder as this format made it.
+/// Returns `store` as the virtual folder that this format created.
 fn as_virtual_dir(store: &dyn Store) -> Result<&VirtualDir> {
     let any: &dyn Any = store;
     any.downcast_ref().ok_or(Error::NotFound)

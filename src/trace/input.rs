@@ -1,21 +1,22 @@
-//! What a call was made with, as one line a reader can take in.
+//! The arguments of a call as one readable line.
 
 use serde_json::Value;
 
 use super::value::truncate;
 
-/// The longest input that is kept, in bytes.
+/// Maximum length of an input, in bytes.
 pub(super) const INPUT_MAX: usize = 2_000;
-/// Once the inputs of a file's calls together are larger, only so much of each further one is kept, both in bytes.
+/// Total size of a file's inputs from which on further ones are truncated, in bytes.
 const INPUTS_TOTAL_MAX: usize = 4 << 20;
+/// Maximum length of an input once the total is reached, in bytes.
 const SHORT_INPUT_MAX: usize = 120;
 
-/// How large the inputs are together that are kept of a file's calls, in bytes.
+/// Total size of the inputs kept from one file, in bytes.
 #[derive(Debug, Default)]
 pub(super) struct InputBudget(pub(super) usize);
 
 impl InputBudget {
-    /// As much of one more as is kept.
+    /// Truncates one more input if the budget is spent, and counts it.
     pub(super) fn truncate_input(&mut self, line: String) -> String {
         let input = if self.0 < INPUTS_TOTAL_MAX { line } else { truncate(line, SHORT_INPUT_MAX) };
         self.0 += input.len();
@@ -23,7 +24,8 @@ impl InputBudget {
     }
 }
 
-/// The arguments of a call as one line: a lone argument stands for itself, several are `name=value`.
+/// Formats the arguments of a call as one line: a single argument as its value, several as
+/// `name=value`.
 pub(super) fn one_line(arguments: &Value) -> Option<String> {
     let line = match arguments {
         Value::Null => return None,
@@ -53,7 +55,8 @@ fn value_text(value: &Value) -> String {
     }
 }
 
-/// The form in which a tool's name is compared: file names may have replaced what a name cannot hold.
+/// Returns the form in which tool names are compared. File names may have replaced characters of
+/// the tool's name.
 pub(super) fn tool_key(tool: &str) -> String {
     tool.chars().map(|c| if c.is_alphanumeric() || matches!(c, '-' | '.') { c } else { '_' }).collect()
 }

@@ -1,5 +1,5 @@
-//! Lines of JSON, read in pieces: the last line may be torn, a line may be huge, a line may be junk, and there may be
-//! more of them than there is time for.
+//! Reads files of JSON lines in chunks. The last line may be torn, a line may be huge or invalid,
+//! and there may be more lines than time.
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -8,48 +8,53 @@ use crate::error::{Error, Result};
 use crate::model::PartialRead;
 use crate::store::{File, capacity_for, read_range};
 
-/// Read at once, in bytes.
+/// Size of one read, in bytes.
 const CHUNK: usize = 1 << 20;
-/// A longer line is skipped and counted, in bytes.
+/// Maximum length of a line, in bytes. A longer line is skipped and counted.
 const LINE_MAX: usize = 16 << 20;
-/// What lies behind this is not read, in bytes.
+/// Maximum number of bytes read from a file.
 const FILE_MAX: u64 = 256 << 20;
 
-/// What came of reading a file.
+/// Statistics of reading a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct LineStats {
-    /// How many lines could not be decoded.
+    /// Number of lines that could not be decoded.
     pub(super) bad: u64,
-    /// How many of them were not tried, since they are too long.
+    /// Number of those lines that were skipped because of their length.
     pub(super) too_long: u64,
-    /// How much was read, if that is not all.
+    /// The extent of the read, if the file was not read to the end.
     pub(super) partial: Option<PartialRead>,
 }
 
-/// The last line of a file.
+/// The state of a file's last line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) enum LastLine {
-    /// Its end is there, or nothing is.
+    /// The file is empty or ends with a newline.
     #[default]
     Complete,
-    /// Its end is missing, but it was decoded: more may still be written to it.
+    /// The line has no newline but was decoded; more bytes may follow.
     Unterminated,
-    /// Its end is missing, and it could not be decoded.
+    /// The line has no newline and could not be decoded.
     Torn,
-    /// Its end is missing, and it is too long already.
+    /// The line has no newline and already exceeds the limit.
     TooLong,
 }
 
 /// One line of a file.
 pub(super) struct RawLine<'a> {
-    /// Where it begins, in bytes.
+    /// Offset of the line in its file, in bytes.
     pub(super) offset: u64,
-    /// All of it, with its newline if it has one.
+    /// The whole line, with its newline if there is one.
     pub(super) bytes: &'a [u8],
 }
 
-/// Calls `decode` with every line of `file` until `go_on` says no, and counts those of which it says that they could
-/// not be decoded. Empty lines do not count, and a last line without its newline is tried and, if torn, not counted.
+/// Calls `decode` with every line of `file` until `go_on` returns false. Counts the lines for which
+/// `decode` returns false. Empty lines are skipped. A last line without a newline is decoded; if
+/// that fails, it is not counted.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read or memory runs out.
 pub(super) fn for_each(
     file: &dyn File,
     go_on: &dyn Fn() -> bool,
@@ -58,8 +63,13 @@ pub(super) fn for_each(
     for_each_from(file, 0, go_on, |line| decode(line.bytes)).map(|(lines, ..)| lines)
 }
 
-/// The same from byte `start` on, where a line begins. Also where to go on another time, at the end of what was read,
-/// less a last line that is torn; and what became of that.
+/// Reads lines from offset `start`, which must be the beginning of a line; see [`for_each`]. Also
+/// returns the offset at which to resume, and the state of the last line. A torn last line is read
+/// again after resuming.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read or memory runs out.
 pub(super) fn for_each_from(
     file: &dyn File,
     start: u64,
@@ -85,7 +95,7 @@ pub(super) fn for_each_from(
             rest = after;
             offset += part.len() as u64;
             too_long |= line.len() + part.len() > LINE_MAX;
-            // A line that lies in one piece is decoded where it is.
+            // A line inside one chunk is decoded without a copy.
             if part.ends_with(b"\n") && line.is_empty() && !too_long {
                 lines.bad +=
                     u64::from(!(part.trim_ascii().is_empty() || decode(RawLine { offset: line_start, bytes: part })));
@@ -191,7 +201,7 @@ mod tests {
             let partial = Some(PartialRead { bytes: (most * CHUNK) as u64, timed_out: true });
             assert_eq!(few(most), (most * CHUNK / 2, LineStats { partial, ..LineStats::default() }));
         }
-        // All of it; the empty rest is no line.
+        // All of the file; the trailing empty line is not a line.
         assert_eq!(few(3), (CHUNK, LineStats::default()));
     }
 }

@@ -1,5 +1,5 @@
-//! Shapes that take what they know out of JSON and pass over what is of another kind, so that one odd field does not
-//! cost the line it stands in. Nothing is kept of what is passed over.
+//! JSON shapes that ignore values of an unexpected type, so that one odd field does not cost the
+//! whole line. Ignored values are not built.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -8,19 +8,19 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
-/// A string.
+/// A string, or `None` for any other type.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MaybeStr<'a>(pub(super) Option<Cow<'a, str>>);
 
-/// `true` or `false`.
+/// A boolean, or `None` for any other type.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct MaybeBool(pub(super) Option<bool>);
 
-/// A whole number that is not negative.
+/// A non-negative integer, or `None` for any other type.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct MaybeU64(pub(super) Option<u64>);
 
-/// An object of the shape `T`.
+/// An object of shape `T`, or `None` for any other type.
 #[derive(Debug, Clone)]
 pub(super) struct MaybeObject<T>(pub(super) Option<T>);
 
@@ -31,25 +31,25 @@ impl<T> Default for MaybeObject<T> {
 }
 
 impl MaybeStr<'_> {
-    /// The string, empty where there is none.
+    /// Returns the string, or an empty one.
     pub(super) fn as_str(&self) -> &str {
         self.0.as_deref().unwrap_or_default()
     }
 
-    /// The string as one's own, unless there is none or it is empty.
+    /// Returns the string if it is not empty.
     pub(super) fn non_empty(&self) -> Option<String> {
         self.0.as_deref().filter(|text| !text.is_empty()).map(str::to_owned)
     }
 }
 
 impl MaybeBool {
-    /// Whether it is there and `true`.
+    /// Returns true if the value is `true`.
     pub(super) fn is_set(self) -> bool {
         self.0 == Some(true)
     }
 }
 
-/// In a visitor: of the kinds that are named here it makes its default, and so nothing of what they hold.
+/// Adds `Visitor` methods that return the default value for the listed types.
 macro_rules! ignore_kinds {
     (@kind number) => {
         ignore_kinds!(@value visit_i64(i64));

@@ -1,8 +1,8 @@
-//! The worker artifact store: a folder a worker, in `workers/` (as specified) or directly in the store (as the first
-//! implementation writes it).
+//! The format of the worker artifact store: one folder per worker, in `workers/` (as specified) or
+//! in the store's root (as the first implementation writes it).
 //!
-//! The folders are the truth: a missing, corrupt or contradicting index.json hides no worker. It only adds what the
-//! metadata leaves out.
+//! The folders are authoritative. A missing, corrupt or contradicting index.json hides no worker;
+//! it only supplies values that the metadata lacks.
 
 mod index;
 mod layout;
@@ -30,9 +30,9 @@ use crate::store::{Kind, Store};
 /// The format of the worker artifact store, for one store.
 #[derive(Default)]
 pub struct Swarmlet {
-    /// What the store's index.json files said when last read.
+    /// Contents of the store's index.json files when they were last read.
     index: Mutex<index::Index>,
-    /// The folders that were found last.
+    /// The folders found by the last search.
     cached: Mutex<Option<layout::CachedCandidates>>,
 }
 
@@ -61,16 +61,17 @@ impl Format for Swarmlet {
 
     fn folder_state(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<FolderState>> {
         let own = folder.glimpse(&RelPath::root())?;
-        // Whatever bears the name makes the folder a worker: a link or a FIFO there is a flaw, not an absence.
+        // A link or FIFO of this name is a defect of a worker, so the folder still counts as one.
         let metadata = if_exists(folder.glimpse(&layout::path(layout::METADATA)))?;
         let calls = if_file_or_folder(folder.glimpse(&layout::path(layout::CALLS)))?;
         if metadata.is_none() && calls.is_none_or(|calls| calls.kind != Kind::Folder) {
             return Ok(None);
         }
-        // A layout without `task` in its metadata has it in a file of its own.
+        // One layout stores the task in a file of its own.
         let task = if_file_or_folder(folder.glimpse(&layout::path(layout::TASK)))?;
         let mut hash = blake3::Hasher::new();
-        // A worker is known by its folder's name, and not every rename shows in what stat tells of the folder.
+        // The folder's name identifies the worker, and not every rename changes the folder's
+        // metadata.
         hash.update(path.as_bytes());
         hash.update(&[0]);
         let (mut newest_write, mut newest_change) = (own.last_write(), own.ctime);

@@ -1,7 +1,8 @@
-//! What is known of the transcripts of a store, kept as far as memory goes and brought up to date when asked for.
+//! A memory cache of transcript indexes, updated on request.
 //!
-//! Locks: one of `read_locks` is held while a transcript is read, so that who asks for the same one at the same time waits
-//! for that instead of reading it too; `agents` for a moment. No other lock is taken meanwhile.
+//! Locks: one of `read_locks` is held while a transcript is read, so that concurrent readers of one
+//! transcript wait instead of reading it again. `agents` is held briefly. No other lock is taken
+//! while either is held.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -19,13 +20,13 @@ use crate::error::Result;
 use crate::name::{Name, RelPath};
 use crate::store::{File, Meta, read_range};
 
-/// How much is kept in memory, in bytes.
+/// Capacity of the cache, in bytes.
 const CACHE_BYTES: u64 = 64 << 20;
-/// About how many transcripts that is.
+/// Expected number of cached transcripts.
 const EXPECTED_ENTRIES: usize = 10_000;
-/// How much of both ends of what was read is looked at to see whether it still is the same, in bytes.
+/// Number of bytes at each end of the read part that are hashed to detect changes.
 const HASHED_END_BYTES: u64 = 4_096;
-/// How many transcripts are read at the same time.
+/// Maximum number of transcripts read concurrently.
 const PARALLEL_READS: usize = 16;
 
 pub(super) struct TranscriptCache {
@@ -33,41 +34,41 @@ pub(super) struct TranscriptCache {
     read_locks: [Mutex<()>; PARALLEL_READS],
     hasher: RandomState,
     agents: Mutex<HashMap<RelPath, AgentList>>,
-    /// Where it is kept beyond the end of the process, if anywhere.
+    /// Storage that outlives the process, if configured.
     disk: Option<IndexStore>,
 }
 
-/// The subagents that are told inside of a transcript, as far as it was read.
+/// The subagents found inside a transcript.
 struct AgentList {
-    /// What the transcript was when all of it was read.
+    /// The version of the transcript at which it was read completely.
     version: Option<TranscriptVersion>,
     agents: Arc<[Name]>,
 }
 
-/// A transcript as it was when it was read.
+/// The index of a transcript at one version.
 pub(super) struct CachedTranscript {
     pub(super) version: TranscriptVersion,
-    /// A hash of both ends of what was read.
+    /// Hash of both ends of the indexed part.
     pub(super) ends_hash: [u8; 32],
     pub(super) index: Arc<TranscriptIndex>,
-    /// Whether all of it was read that was there.
+    /// True if the transcript was read to its end.
     pub(super) is_complete: bool,
-    /// How much of it is kept on disk, in bytes.
+    /// Number of transcript bytes that the index stored on disk covers.
     pub(super) bytes_on_disk: u64,
 }
 
-/// What stat tells of a transcript.
+/// The metadata that identifies a version of a transcript.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct TranscriptVersion(Meta);
 
 impl TranscriptVersion {
-    /// The same for every meta of a file that did not change.
+    /// Creates the version of a file with this metadata. It is equal for an unchanged file.
     pub(super) fn new(meta: Meta) -> TranscriptVersion {
-        // Who may read it, and under how many names it stands, changes nothing in it.
+        // Permissions, owners and link counts do not affect the contents.
         TranscriptVersion(Meta { mode: 0, uid: 0, gid: 0, nlink: 0, ..meta })
     }
 
-    /// As it was taken, but for what changes nothing.
+    /// Returns the metadata, without permissions, owners and link count.
     pub(super) fn meta(self) -> Meta {
         self.0
     }
@@ -93,8 +94,12 @@ impl TranscriptCache {
         }
     }
 
-    /// What `file` tells, which lies at `path` in the store. What was read before is gone on from, until `go_on` says
-    /// no; the rest is then read another time. Whether that was all.
+    /// Returns the index of `file`, which lies at `path` in the store, and true if it is complete.
+    /// Extends the cached index until `go_on` returns false; a later call reads the rest.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read.
     pub(super) fn index(
         &self,
         path: &RelPath,
@@ -111,7 +116,7 @@ impl TranscriptCache {
         }
         let slot = self.hasher.hash_one(path) as usize % PARALLEL_READS;
         let _alone = self.read_locks.get(slot).map(Mutex::lock);
-        // Before it is read: what comes meanwhile changes it again.
+        // Taken before the read: later writes change it again.
         let version = TranscriptVersion::new(file.meta()?);
         if let Some(known) = fresh(version) {
             return Ok((known.index.clone(), true));
@@ -127,7 +132,7 @@ impl TranscriptCache {
         let (index, is_complete) = read_on(file, kind, before, go_on)?;
         let index = Arc::new(index);
         let agents = index.agents.iter().map(super::index::Conversation::worker_name).collect();
-        // What was read in part may hold more of them.
+        // An incomplete index may miss some agents.
         self.set_agents(path, AgentList { version: is_complete.then_some(version), agents });
         let mut known = CachedTranscript {
             version,
@@ -147,12 +152,13 @@ impl TranscriptCache {
         self.agents.lock().insert(path.clone(), list);
     }
 
-    /// The subagents that are known to be told inside of a transcript.
+    /// Returns the subagents found inside a transcript so far.
     pub(super) fn agents(&self, path: &RelPath) -> Arc<[Name]> {
         self.agents.lock().get(path).map(|list| list.agents.clone()).unwrap_or_default()
     }
 
-    /// Whether the transcript was read as it is now, by this process or before it.
+    /// Returns true if this process or an earlier one indexed the current version of the
+    /// transcript.
     pub(super) fn is_indexed(&self, path: &RelPath, now: TranscriptVersion) -> bool {
         if self.agents.lock().get(path).is_some_and(|list| list.version == Some(now)) {
             return true;
@@ -161,19 +167,19 @@ impl TranscriptCache {
         agents.map(|agents| self.set_agents(path, AgentList { version: Some(now), agents: agents.into() })).is_some()
     }
 
-    /// How much of the transcript was read, in bytes, and need not be read again to go on.
+    /// Returns the number of bytes of the transcript that are indexed already.
     pub(super) fn bytes_read(&self, path: &RelPath) -> u64 {
         self.entries.get(path).map_or(0, |known| known.index.bytes_read)
     }
 
-    /// Forgets transcripts that are not in the store any more.
+    /// Drops transcripts that are no longer in the store.
     pub(super) fn retain(&self, there: &dyn Fn(&RelPath) -> bool) {
         self.agents.lock().retain(|path, _| there(path));
     }
 }
 
 impl CachedTranscript {
-    /// Whether what was read may still stand at the beginning of the file as it is `now`.
+    /// Returns true if the indexed part may still be the beginning of the file at version `now`.
     pub(super) fn may_be_prefix_of(&self, now: TranscriptVersion) -> bool {
         let same = now == self.version && self.is_complete;
         let (before, now) = (self.version.0, now.0);
@@ -182,7 +188,7 @@ impl CachedTranscript {
     }
 }
 
-/// A hash of both ends of the first `length` bytes.
+/// Returns a hash of both ends of the first `length` bytes.
 fn hash_ends(file: &dyn File, length: u64) -> Result<[u8; 32]> {
     let most = HASHED_END_BYTES.min(length);
     let mut hash = blake3::Hasher::new();

@@ -1,5 +1,5 @@
-//! What is known of a transcript once it was read: everything but the texts, which stay where they are. Plain values,
-//! so that they can be kept and gone on from when the transcript has grown.
+//! The index of a transcript: everything except its texts, which stay in the file. Plain values, so
+//! that an index can be stored and extended when the transcript grows.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,80 +9,83 @@ use super::super::jsonl::LastLine;
 use crate::model::Tokens;
 use crate::name::{Name, to_file_name};
 
-/// Where a line stands in the file, in bytes.
+/// The position of a line in its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Span {
     pub(super) offset: u64,
     pub(super) len: usize,
 }
 
-/// What a file tells, as far as it was read.
+/// The index of a transcript, as far as it was read.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct TranscriptIndex {
-    /// How much was read, in bytes: up to the end of a line.
+    /// Number of bytes read, up to the end of a line.
     pub(super) bytes_read: u64,
-    /// How many lines that is, the empty ones left out.
+    /// Number of non-empty lines read.
     pub(super) line_count: u64,
-    /// Whether the last of them may still be written to.
+    /// State of the last line.
     pub(super) last_line: LastLine,
-    /// Lines that are no JSON object.
+    /// Number of lines that are not a JSON object.
     pub(super) bad_lines: u64,
-    /// Lines of types that are not known, by type.
+    /// Number of lines of each unrecognized type.
     pub(super) unknown_types: BTreeMap<String, u64>,
-    /// Whether there is more that is never read, since the file is too long.
+    /// True if the file exceeds the size limit, so that its end is never read.
     pub(super) too_long: bool,
-    /// The session that the lines name.
+    /// The session ID stated in the lines.
     pub(super) session: Option<String>,
     pub(super) cwd: Option<String>,
     pub(super) branch: Option<String>,
-    /// A title that somebody gave it.
+    /// The title from the last summary line.
     pub(super) title: Option<String>,
     /// The conversation of the file itself.
     pub(super) main: Conversation,
-    /// Those of subagents that are told inside of it.
+    /// Conversations of subagents inside the file.
     pub(super) agents: Vec<Conversation>,
-    /// Which of them has which name as a worker.
+    /// Indexes into `agents`, by the name of the worker.
     #[serde(skip)]
     pub(super) agents_by_name: HashMap<Name, usize>,
-    /// Lines of subagents beyond [`super::parser::AGENTS_MAX`], or of a subagent's own.
+    /// Number of lines of subagents beyond [`super::parser::AGENTS_MAX`], or of a subagent's own
+    /// subagents.
     pub(super) excess_agent_lines: u64,
-    /// Whether some are side chains, which are told apart by what was read before.
+    /// True if there are side chains, whose lines can only be assigned by reading all lines before
+    /// them.
     pub(super) has_side_chains: bool,
 }
 
 /// One conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Conversation {
-    /// The subagent whose it is; empty for the file's own.
+    /// The ID of the subagent; empty for the file's own conversation.
     pub(super) agent: String,
-    /// The first thing it was told.
+    /// The first message of the user.
     pub(super) task: Option<TextRef>,
-    /// What it was told before that, which only stands for a task where there is none.
+    /// The first message written by the program, used if there is no task.
     pub(super) fallback_task: Option<TextRef>,
-    /// The last thing it said.
+    /// The last text of the assistant.
     pub(super) last_text: Option<TextRef>,
-    /// How it ended, as far as it was read.
+    /// How the conversation ended, as far as it was read.
     pub(super) ending: Ending,
-    /// What its parent was told about its end.
+    /// The final status that was reported to the parent.
     pub(super) reported_status: Option<String>,
-    /// Of its first and last line, in milliseconds since 1970.
+    /// Time of the first message, in milliseconds since 1970.
     pub(super) first_ms: Option<i64>,
+    /// Time of the last message, in milliseconds since 1970.
     pub(super) last_ms: Option<i64>,
     pub(super) model: Option<String>,
-    /// Tokens of all its messages but the last.
+    /// Tokens of all messages except the last.
     #[serde(with = "TokensDef")]
     pub(super) tokens: Tokens,
     pub(super) last_message: Option<LastMessage>,
     pub(super) calls: Vec<CallEntry>,
-    /// Calls beyond [`super::parser::CALLS_MAX`].
+    /// Number of calls beyond [`super::parser::CALLS_MAX`].
     pub(super) excess_calls: u64,
-    /// Results of calls that were never made.
+    /// Number of results without a matching call.
     pub(super) orphan_results: u64,
-    /// Its lines, each with where it ends in the thread and in the source that are made of them.
+    /// The lines of the conversation, in order.
     pub(super) lines: Vec<LineEntry>,
 }
 
-/// The last message of a conversation with its tokens, which stand in each of its lines.
+/// The ID and tokens of a conversation's last message. Each line of a message repeats its tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LastMessage {
     pub(super) id: String,
@@ -90,7 +93,7 @@ pub(super) struct LastMessage {
     pub(super) tokens: Tokens,
 }
 
-/// How tokens are written down.
+/// The serialized form of [`Tokens`].
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Tokens")]
 struct TokensDef {
@@ -100,7 +103,7 @@ struct TokensDef {
     cache_creation: u64,
 }
 
-/// A line and the ends of what is made of it, in bytes from the beginning of that.
+/// A line, with the offsets at which it ends in the generated thread and source files, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LineEntry {
     pub(super) span: Span,
@@ -108,46 +111,46 @@ pub(super) struct LineEntry {
     pub(super) source_end: u64,
 }
 
-/// A text, where it stands and how it begins.
+/// A reference to a text in the transcript.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct TextRef {
     pub(super) span: Span,
-    /// How long it is, in bytes.
+    /// Length of the text in bytes.
     pub(super) bytes: u64,
-    /// A hash of all of it.
+    /// Hash of the whole text.
     pub(super) hash: u64,
-    /// Its beginning, at most [`super::parser::HEAD_MAX`] bytes.
+    /// The beginning of the text, at most [`super::parser::HEAD_MAX`] bytes.
     pub(super) head: String,
 }
 
-/// How a conversation ended.
+/// The last event of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) enum Ending {
-    /// Nothing was said yet.
+    /// No message yet.
     #[default]
     Empty,
-    /// It is to answer: a user spoke, a result came, it thinks.
+    /// The assistant's turn: a user's message, a result or a thought came last.
     AwaitingReply,
-    /// It called a tool.
+    /// A tool call.
     CalledTool,
-    /// It said something, and no more.
+    /// A text of the assistant.
     Answered,
-    /// Its user stopped it.
+    /// The user interrupted the assistant.
     Interrupted,
-    /// The model could not be asked: what was said instead.
+    /// The API returned an error; holds its text.
     ApiError(String),
 }
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CallEntry {
     pub(super) id: String,
     pub(super) tool: String,
-    /// Where the line stands that made it, in bytes.
+    /// Offset of the line that made the call, in bytes.
     pub(super) line_offset: u64,
-    /// When it was made, in milliseconds since 1970.
+    /// Time of the call, in milliseconds since 1970.
     pub(super) at_ms: Option<i64>,
-    /// What it was made with, as one line.
+    /// The arguments as one line.
     pub(super) input: Option<String>,
     pub(super) result: Option<CallResult>,
 }
@@ -156,24 +159,24 @@ pub(super) struct CallEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CallResult {
     pub(super) span: Span,
-    /// When it came, in milliseconds since 1970.
+    /// Time of the result, in milliseconds since 1970.
     pub(super) at_ms: Option<i64>,
-    /// How long the text is that stands there, in bytes.
+    /// Length of the result's text in bytes.
     pub(super) bytes: u64,
-    /// A hash of it.
+    /// Hash of the text.
     pub(super) hash: u64,
     pub(super) failed: bool,
-    /// Whether it says that the call was never carried out.
+    /// True if the text states that the call was never executed.
     pub(super) cancelled: bool,
     pub(super) exit_code: Option<i64>,
-    /// Whether all of it lies in a file of its own.
+    /// True if the whole output is in a file of its own.
     pub(super) spilled: bool,
-    /// Whether the text itself says that some of it was left out.
+    /// True if the text states that a part was omitted.
     pub(super) truncated: bool,
 }
 
 impl TranscriptIndex {
-    /// The conversation of this subagent, or for none the file's own.
+    /// Returns the conversation of `agent`, or the file's own for `None`.
     pub(super) fn conversation(&self, agent: Option<&Name>) -> Option<&Conversation> {
         match agent {
             None => Some(&self.main),
@@ -181,12 +184,12 @@ impl TranscriptIndex {
         }
     }
 
-    /// The bytes that [`TranscriptIndex::decode`] makes the same of.
+    /// Serializes the index; see [`TranscriptIndex::decode`].
     pub(super) fn encode(&self) -> Option<Vec<u8>> {
         postcard::to_stdvec(self).ok()
     }
 
-    /// What was encoded; none if it is something else.
+    /// Deserializes an index. Returns `None` if `bytes` are invalid.
     pub(super) fn decode(bytes: &[u8]) -> Option<TranscriptIndex> {
         let mut index: TranscriptIndex = postcard::from_bytes(bytes).ok()?;
         index.agents_by_name =
@@ -194,7 +197,7 @@ impl TranscriptIndex {
         Some(index)
     }
 
-    /// About how much memory this takes, in bytes.
+    /// Returns the approximate memory use, in bytes.
     pub(super) fn weight(&self) -> u64 {
         let conversations = self.agents.iter().chain([&self.main]);
         let of = |conversation: &Conversation| {
@@ -207,32 +210,32 @@ impl TranscriptIndex {
 }
 
 impl Conversation {
-    /// Its name as a worker.
+    /// Returns the name of the worker.
     pub(super) fn worker_name(&self) -> Name {
         to_file_name(&self.agent, &[])
     }
 
-    /// How long the thread is that is made of it, in bytes.
+    /// Returns the length of the generated thread, in bytes.
     pub(super) fn thread_bytes(&self) -> u64 {
         self.lines.last().map_or(0, |line| line.thread_end)
     }
 
-    /// How long its lines are together, in bytes.
+    /// Returns the total length of the lines, in bytes.
     pub(super) fn source_bytes(&self) -> u64 {
         self.lines.last().map_or(0, |line| line.source_end)
     }
 
-    /// Its task, if it was given one.
+    /// Returns the task, if there is one.
     pub(super) fn task(&self) -> Option<&TextRef> {
         self.task.as_ref().or(self.fallback_task.as_ref())
     }
 
-    /// Its last words, if it has ended with words.
+    /// Returns the last text, if the conversation ended with it.
     pub(super) fn final_words(&self) -> Option<&TextRef> {
         self.last_text.as_ref().filter(|_| self.ending == Ending::Answered)
     }
 
-    /// All its tokens, if any were counted.
+    /// Returns the total of all tokens, if any were counted.
     pub(super) fn all_tokens(&self) -> Option<Tokens> {
         let mut all = self.tokens;
         all += self.last_message.as_ref()?.tokens;
@@ -241,13 +244,13 @@ impl Conversation {
 }
 
 impl CallEntry {
-    /// The name of its file; `at` is its place among the calls.
+    /// Returns the name of the call's file. `at` is the call's index, from 0.
     pub(super) fn file_name(&self, at: usize) -> Name {
         let name = to_file_name(&format!("{:03}_{}.txt", at + 1, self.tool), &[]);
         if name.as_bytes().ends_with(b".txt") {
             return name;
         }
-        // A tool's name that was too long was cut, and the ending with it.
+        // A long tool name was truncated, and the extension with it.
         let whole = [name.as_bytes(), b".txt"].concat();
         Name::new(whole).unwrap_or(name)
     }

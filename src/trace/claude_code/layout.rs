@@ -1,7 +1,7 @@
-//! Where transcripts lie beneath a store's root, and what each of them is.
+//! The layout of transcripts beneath a store's root.
 //!
-//! A store is the program's own folder, its `projects`, or the folder of one project. What is not a transcript there is
-//! no business of this format and not mentioned.
+//! A store is the program's own folder, its `projects` folder, or the folder of one project. Other
+//! files in them are ignored.
 
 use super::super::{Candidates, Detection};
 use super::parser::TranscriptKind;
@@ -11,46 +11,47 @@ use crate::model::SkipReason;
 use crate::name::{Name, RelPath};
 use crate::store::{Entry, Kind, Store, read_range};
 
-/// In the program's own folder: the projects.
+/// The folder of projects, in the program's own folder.
 const PROJECTS: &str = "projects";
-/// In a session's folder: the transcripts of its subagents.
+/// The folder of subagents' transcripts, in a session's folder.
 const SUBAGENTS: &str = "subagents";
-/// In there: those of workflows, a folder for each.
+/// The folder of workflows, in [`SUBAGENTS`]. Each workflow is a folder of transcripts.
 const WORKFLOWS: &str = "workflows";
-/// In a session's folder: results too large for the transcript.
+/// The folder of results too large for the transcript, in a session's folder.
 const RESULTS: &str = "tool-results";
 const TRANSCRIPT_SUFFIX: &[u8] = b".jsonl";
 const AGENT_PREFIX: &[u8] = b"agent-";
-/// Of how many transcripts the beginning is looked at before a store is said to hold none, and how much of it in bytes.
+/// Maximum number of transcripts that are probed to detect a store.
 const PROBED_TRANSCRIPTS_MAX: usize = 100;
+/// Number of bytes read from a probed transcript.
 const PROBED_BYTES: usize = 256 << 10;
-/// Types of lines by which a transcript is recognised.
+/// Line types by which a transcript is recognized.
 const KNOWN_LINE_TYPES: [&str; 6] = ["user", "assistant", "summary", "system", "file-history-snapshot", "progress"];
 
-/// A worker: a transcript, or a conversation in one.
+/// The location of a worker: a transcript, or a conversation inside one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WorkerLocation {
-    /// The folder of the project, from the store's root.
+    /// Path of the project's folder from the store's root.
     pub(super) project: RelPath,
-    /// The transcript, from there.
+    /// Path of the transcript from the project's folder.
     pub(super) transcript: RelPath,
-    /// Whose the transcript is.
+    /// Kind of the transcript.
     pub(super) kind: TranscriptKind,
-    /// The session that its place names, as it is written there.
+    /// The session named by the path.
     pub(super) session: Option<Name>,
-    /// The subagent told inside of the transcript whose conversation this is; none for the transcript's own.
+    /// The subagent inside the transcript, or `None` for the transcript's own conversation.
     pub(super) agent: Option<Name>,
 }
 
 impl WorkerLocation {
-    /// The place that stands for the worker `path`: that of a transcript, or of something beneath one.
+    /// Parses the path of a worker: a transcript, or a name beneath one.
     pub(super) fn from_path(path: &RelPath) -> Option<WorkerLocation> {
         let names: Vec<Name> = path.names().collect();
         let at = names.iter().position(is_transcript)?;
         let (before, rest) = names.split_at(at);
         let (file, inside) = rest.split_first()?;
         let is_agent = file.as_bytes().starts_with(AGENT_PREFIX);
-        // Beneath the project: <session>/subagents/… for a subagent, else the transcript alone.
+        // Beneath the project: <session>/subagents/… for a subagent, else only the transcript.
         let below = match before.iter().rposition(|name| name.as_bytes() == SUBAGENTS.as_bytes()) {
             Some(subagents) if is_agent && subagents > 0 => subagents - 1,
             _ => before.len(),
@@ -66,7 +67,7 @@ impl WorkerLocation {
         })
     }
 
-    /// The name that its worker has by its place.
+    /// Returns the name of the worker, derived from its path.
     pub(super) fn worker_name(&self) -> Option<Name> {
         let stem = || {
             let stem = stem(&self.transcript.file_name()?)?;
@@ -78,7 +79,7 @@ impl WorkerLocation {
         self.agent.clone().or_else(stem)
     }
 
-    /// Where the whole of a result lies that is too large for the transcript, from the project's folder.
+    /// Returns the path of a result too large for the transcript, from the project's folder.
     pub(super) fn spilled_result(&self, session: Option<&str>, call: &str) -> Option<RelPath> {
         let named = session.and_then(|session| Name::new(session).ok());
         let session = self.session.clone().or(named)?;
@@ -86,7 +87,7 @@ impl WorkerLocation {
         Some(RelPath::from(session).join(&Name::new(RESULTS).ok()?).join(&file))
     }
 
-    /// What its program says about a subagent beside its transcript, from the project's folder.
+    /// Returns the path of a subagent's metadata file, from the project's folder.
     pub(super) fn agent_metadata(&self) -> Option<RelPath> {
         let stem = stem(&self.transcript.file_name()?).filter(|_| self.kind == TranscriptKind::Agent)?;
         let file = Name::new([stem.as_bytes(), b".meta.json"].concat()).ok()?;
@@ -102,7 +103,11 @@ fn stem(file: &Name) -> Option<Name> {
     Name::new(file.as_bytes().strip_suffix(TRANSCRIPT_SUFFIX)?).ok()
 }
 
-/// The transcripts of a store.
+/// Finds the transcripts of a store.
+///
+/// # Errors
+///
+/// Fails if a folder cannot be listed, except for lack of permission.
 pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
     let mut found = Candidates::default();
     let entries = store.list(&RelPath::root())?;
@@ -154,7 +159,8 @@ fn add_project(store: &dyn Store, project: &RelPath, entries: &[Entry], found: &
     Ok(())
 }
 
-/// Those in one folder. Beneath subagents only those of agents are any: a journal tells nothing new.
+/// Adds the transcripts of one folder. In subagent folders only agents' files count, because a
+/// journal adds nothing.
 fn add_transcripts(folder: &RelPath, entries: &[Entry], found: &mut Candidates) {
     let only_agents = folder.names().any(|name| name.as_bytes() == SUBAGENTS.as_bytes());
     for Entry { name, kind } in entries {
@@ -170,7 +176,7 @@ fn add_transcripts(folder: &RelPath, entries: &[Entry], found: &mut Candidates) 
     }
 }
 
-/// The entries of a folder; `None` if it is not there, or cannot be read, which is told.
+/// Lists a folder. Returns `None` if it is missing, or skipped because it is unreadable or a link.
 fn list_if_present(store: &dyn Store, folder: &RelPath, found: &mut Candidates) -> Result<Option<Vec<Entry>>> {
     match store.list(folder) {
         Ok(entries) => Ok(Some(entries)),
@@ -183,12 +189,16 @@ fn list_if_present(store: &dyn Store, folder: &RelPath, found: &mut Candidates) 
             found.skipped.add(folder.clone(), SkipReason::Unreadable, Some(error));
             Ok(None)
         }
-        // What cannot be listed for a moment has not lost its transcripts.
+        // A store that cannot be listed for a moment has not lost its transcripts.
         Err(error) => Err(error),
     }
 }
 
-/// Looks whether `store` holds transcripts.
+/// Detects whether `store` holds transcripts.
+///
+/// # Errors
+///
+/// Fails if a folder cannot be listed.
 pub(super) fn detect(store: &dyn Store) -> Result<Detection> {
     let found = find_workers(store)?;
     if found.folders.iter().take(PROBED_TRANSCRIPTS_MAX).any(|path| looks_like_transcript(store, path).unwrap_or(false))
@@ -201,8 +211,9 @@ pub(super) fn detect(store: &dyn Store) -> Result<Detection> {
     Ok(if prepared { Detection::Empty } else { Detection::Other })
 }
 
-/// Whether the beginning of a file is that of a transcript: its first line that can be decoded is of a type by which one
-/// is recognised, or a later one, which must also say whose it is. Types that are not known may come first.
+/// Returns true if the beginning of a file looks like a transcript. One of its lines must have a
+/// known type and name a session, agent or line ID. The first decodable line need not name an ID
+/// unless its type is `user`. Lines of unknown types may come first.
 fn looks_like_transcript(store: &dyn Store, path: &RelPath) -> Result<bool> {
     let file = store.open(path)?;
     let head = read_range(&*file, 0, PROBED_BYTES)?;
@@ -226,6 +237,6 @@ fn is_folder(entry: &Entry, name: &str) -> bool {
 }
 
 fn path(text: &str) -> RelPath {
-    // Constants of this format.
+    // Constants of this format, which always parse.
     RelPath::parse(text).unwrap_or_default()
 }

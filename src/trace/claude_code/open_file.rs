@@ -1,4 +1,4 @@
-//! Open files that are made out of a transcript: a text that stays, and lines that grow.
+//! Open files generated from a transcript: fixed texts, and lines that grow with it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::{File, Meta, read_range};
 
-/// Reads the line at `span` and calls `on_turn` with what is said there.
+/// Parses the line at `span` and calls `on_turn` with its message.
 pub(super) fn with_turn_at<T>(file: &dyn File, span: Span, on_turn: impl FnOnce(&Turn<'_>) -> T) -> Result<T> {
     let bytes = read_range(file, span.offset, span.len)?;
     let mut result = None;
     decode(&bytes, |line| result = line.turn().map(|turn| on_turn(&turn)));
-    // It was read as such, and is none by now: the file was written over.
+    // The line held a message when it was indexed, so the file was overwritten.
     result.ok_or(Error::Stale)
 }
 
-/// A text that is made once and stays.
+/// A generated file with fixed contents.
 pub(super) struct StaticFile {
     meta: Meta,
     bytes: Vec<u8>,
@@ -54,27 +54,27 @@ fn copy(from: &[u8], to: &mut [u8]) -> usize {
     length
 }
 
-/// Which of the two.
+/// The two files that are generated line by line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineFile {
-    /// The lines themselves.
+    /// The transcript's own lines.
     Source,
-    /// What they are in the thread.
+    /// The lines in the format of the thread.
     Thread,
 }
 
-/// A file that is made line by line and grows with its transcript.
+/// A file that is generated line by line and grows with its transcript.
 pub(super) struct GrowingFile {
     file: Box<dyn File>,
     location: WorkerLocation,
     kind: LineFile,
     meta: Meta,
     known: Mutex<Arc<FileIndex>>,
-    /// The line that was made last: who reads a long one does so in pieces.
+    /// The line generated last, because a long one is read in several calls.
     line: Mutex<Option<RenderedLine>>,
 }
 
-/// What was made of a line of a transcript as it was.
+/// A generated line, valid for one version of the transcript.
 #[derive(Clone)]
 struct RenderedLine {
     span: Span,
@@ -82,7 +82,7 @@ struct RenderedLine {
     bytes: Arc<[u8]>,
 }
 
-/// What a transcript told when it was last looked at, and of the conversation which call has which id.
+/// An index with the numbers of the conversation's calls, by ID.
 struct FileIndex {
     index: Arc<TranscriptIndex>,
     call_numbers: HashMap<String, usize>,
@@ -98,7 +98,8 @@ impl FileIndex {
 }
 
 impl GrowingFile {
-    /// The file of `kind`, made of the transcript `file` of `location` that tells `index`; `made` is what stat tells of it.
+    /// Creates the file `kind` from the transcript `file`, with its index and with the metadata
+    /// `meta`.
     pub(super) fn new(
         file: Box<dyn File>,
         location: WorkerLocation,
@@ -110,14 +111,14 @@ impl GrowingFile {
         GrowingFile { file, location, kind, meta, known: Mutex::new(known), line: Mutex::new(None) }
     }
 
-    /// What the transcript tells by now.
+    /// Returns the current index, extended if the transcript has grown.
     fn current_index(&self) -> Result<(Arc<FileIndex>, Meta)> {
         let transcript = self.file.meta()?;
         let held = self.known.lock().clone();
         if transcript.size <= held.index.bytes_read || held.index.too_long {
             return Ok((held, transcript));
         }
-        // Side chains are told apart by what was read before.
+        // Side chains depend on lines before them, so the file is read from its start.
         let before = if held.index.has_side_chains { TranscriptIndex::default() } else { (*held.index).clone() };
         let (index, _) = read_on(&*self.file, self.location.kind, before, &|| true)?;
         let known = Arc::new(FileIndex::new(Arc::new(index), self.location.agent.as_ref(), self.kind));
@@ -129,7 +130,7 @@ impl GrowingFile {
         if self.kind == LineFile::Source { entry.source_end } else { entry.thread_end }
     }
 
-    /// The same as [`GrowingFile::made`], if need be made anew: of a transcript that changed all may be.
+    /// Returns a generated line. Generates it again if the transcript has changed in any way.
     fn rendered_line(
         &self,
         known: &FileIndex,
@@ -146,7 +147,7 @@ impl GrowingFile {
         Ok(bytes)
     }
 
-    /// What is made of a line.
+    /// Generates a line.
     fn render_line(&self, known: &FileIndex, conversation: &Conversation, entry: &LineEntry) -> Result<Vec<u8>> {
         if self.kind == LineFile::Source {
             return read_range(&*self.file, entry.span.offset, entry.span.len);

@@ -1,4 +1,4 @@
-//! From lines to facts. What was read before is gone on from where it ended.
+//! Parses transcript lines into an index. Resumes where the last read ended.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,24 +21,25 @@ use crate::error::Result;
 use crate::model::Tokens;
 use crate::store::{File, read_range};
 
-/// So many subagents are told apart in one file; lines of further ones are counted.
+/// Maximum number of subagents in one file; lines of further ones are counted.
 pub(super) const AGENTS_MAX: usize = 10_000;
-/// So many calls of a conversation are kept; further ones are counted.
+/// Maximum number of calls in a conversation; further ones are counted.
 pub(super) const CALLS_MAX: usize = 100_000;
-/// How much of a task or of last words is kept, in bytes.
+/// Maximum length of the kept beginning of a text, in bytes.
 pub(super) const HEAD_MAX: usize = 8_192;
-/// How many types of lines that are not known are told apart, and the longest name of one in bytes.
+/// Maximum number of unrecognized line types that are counted separately.
 const UNKNOWN_TYPES_MAX: usize = 50;
+/// Maximum length of the name of an unrecognized line type, in bytes.
 const TYPE_MAX: usize = 64;
-/// The longest name of a tool, id or word that is kept, in bytes.
+/// Maximum length of a tool name, ID or other short value, in bytes.
 const WORD_MAX: usize = 300;
-/// The arguments that tell most of what a call does.
+/// The most informative arguments of a call, best first.
 const KEY_ARGUMENTS: [&str; 9] =
     ["command", "file_path", "notebook_path", "path", "pattern", "query", "url", "description", "prompt"];
-/// How far an exit code is looked for, in bytes.
+/// Number of bytes in which an exit code is searched.
 const EXIT_CODE_MAX: usize = 40;
 
-/// Types of lines that tell nothing that is shown.
+/// Line types that hold nothing to show.
 const IGNORED_TYPES: [&str; 12] = [
     "system",
     "file-history-snapshot",
@@ -53,37 +54,43 @@ const IGNORED_TYPES: [&str; 12] = [
     "tag",
     "mode",
 ];
-/// What a user's message begins with that the program wrote, not the user.
+/// Prefixes of user messages that the program wrote.
 const PROGRAM_TEXT_PREFIXES: [&str; 4] =
     ["<command-", "<local-command-", "Caveat: The messages below", "<system-reminder>"];
+/// The prefix of the message that records an interruption by the user.
 const INTERRUPTED_PREFIX: &str = "[Request interrupted by user";
-/// What the result of a call begins with that was never carried out: another one failed that was made with it, or its user
-/// said no.
+/// Prefixes of the result of a call that was never executed, because a parallel call failed or the
+/// user rejected it.
 const CANCELLED_PREFIXES: [&str; 4] = [
     "Sibling tool call errored",
     "Cancelled: parallel tool call",
     "The user doesn't want to proceed",
     INTERRUPTED_PREFIX,
 ];
-/// What a result is wrapped in that the program wrote, not the tool.
+/// A tag that the program puts around a result.
 const TOOL_USE_ERROR_TAG: &str = "<tool_use_error>";
-/// What a result begins with that lies in a file of its own.
+/// The prefix of a result that is stored in a file of its own.
 const SPILLED_PREFIX: &str = "<persisted-output>";
-/// What a tool writes where it left something out.
+/// The note of a tool that omitted a part of its output.
 const TRUNCATION_NOTE: &str = " truncated]";
-/// Models that are none.
+/// The model name of messages that no model wrote.
 const SYNTHETIC_MODEL: &str = "<synthetic>";
 
-/// Whose file is read.
+/// The owner of a transcript file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TranscriptKind {
-    /// A session's, in which side chains are those of others.
+    /// A session, which may contain the side chains of subagents.
     Session,
-    /// A subagent's own.
+    /// A single subagent.
     Agent,
 }
 
-/// Reads on in `file` from where `index` end until `go_on` says no. Whether that was all.
+/// Extends `index` with the new lines of `file`, until `go_on` returns false. Returns the index,
+/// and true if it is complete.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read.
 pub(super) fn read_on(
     file: &dyn File,
     kind: TranscriptKind,
@@ -109,8 +116,9 @@ pub(super) fn read_on(
     Ok((index, !lines.partial.is_some_and(|partial| partial.timed_out)))
 }
 
-/// The same facts as if the last line had not been met, where it is going to be met again. If it was taken though its
-/// end was missing, that is all of it in nearly every case; where more comes, it was another line than was thought.
+/// Removes the last line from the counts if it will be read again. An unterminated line that was
+/// decoded is complete in nearly every case. If more bytes follow it, it was misread, and indexing
+/// starts over.
 fn without_last_line(file: &dyn File, index: TranscriptIndex) -> Result<TranscriptIndex> {
     let (lines, bad) = match index.last_line {
         LastLine::Complete => return Ok(index),
@@ -125,14 +133,14 @@ fn without_last_line(file: &dyn File, index: TranscriptIndex) -> Result<Transcri
     Ok(TranscriptIndex { line_count, bad_lines, last_line: LastLine::Complete, ..index })
 }
 
-/// Takes one line after the other.
+/// Adds lines to an index, one at a time.
 pub(super) struct TranscriptParser {
     pub(super) index: TranscriptIndex,
     kind: TranscriptKind,
     agents: HashMap<String, usize>,
-    /// Of each conversation, the file's own first: which call has which id.
+    /// For each conversation, the file's own first: indexes of its calls, by ID.
     calls: Vec<HashMap<String, usize>>,
-    /// Lines of side chains by their id, and the conversation that they belong to.
+    /// The conversation of each side chain line, by the line's ID.
     side_chain_lines: HashMap<String, usize>,
     inputs: InputBudget,
 }
@@ -160,7 +168,7 @@ impl TranscriptParser {
         }
     }
 
-    /// Takes the line that stands at `span`; false if it is no JSON object.
+    /// Adds the line at `span`. Returns false if it is not a JSON object.
     pub(super) fn parse_line(&mut self, span: Span, bytes: &[u8]) -> bool {
         decode(bytes, |line| self.add_line(span, &line))
     }
@@ -205,7 +213,7 @@ impl TranscriptParser {
         *known.entry(kind).or_default() += 1;
     }
 
-    /// The conversation that a line of the file belongs to, by number; the file's own is 0.
+    /// Returns the number of the conversation that a line belongs to; the file's own is 0.
     fn conversation_of_line(&mut self, line: &TranscriptLine<'_>) -> Option<usize> {
         if self.kind == TranscriptKind::Agent || !line.is_sidechain.is_set() {
             return Some(0);
@@ -213,7 +221,7 @@ impl TranscriptParser {
         if let Some(agent) = line.agent_id.0.as_deref().filter(|agent| !agent.is_empty()) {
             return self.agent_conversation(agent);
         }
-        // The oldest form: a side chain is named by nothing but its first line.
+        // The oldest form: only the first line identifies a side chain.
         self.index.has_side_chains = true;
         let uuid = shorten_id(line.uuid.as_str());
         let parent = self.side_chain_lines.get(&shorten_id(line.parent_uuid.as_str())).copied();
@@ -226,9 +234,9 @@ impl TranscriptParser {
         Some(conversation)
     }
 
-    /// The conversation of a subagent that is told inside of the file.
+    /// Returns the number of a subagent's conversation inside the file, adding it if necessary.
     fn agent_conversation(&mut self, agent: &str) -> Option<usize> {
-        // What a subagent tells of its own subagents is not looked for when a store is listed.
+        // Listing a store does not search for subagents of subagents.
         if self.kind == TranscriptKind::Agent {
             self.index.excess_agent_lines += 1;
             return None;
@@ -250,7 +258,7 @@ impl TranscriptParser {
         }
     }
 
-    /// What a parent was told about the end of a subagent.
+    /// Notes the final status of a subagent, as reported to its parent.
     fn set_reported_status(&mut self, agent: &str, status: &str) {
         if agent.is_empty() || status.is_empty() {
             return;
@@ -324,7 +332,7 @@ fn add_call(
     block: &ContentBlock<'_>,
 ) {
     let id = shorten_id(block.id.as_str());
-    // A line that is told twice is one call.
+    // A repeated line does not repeat its calls.
     if ids.contains_key(&id) {
         return;
     }
@@ -339,11 +347,12 @@ fn add_call(
     conversation.calls.push(CallEntry { id, tool, line_offset: span.offset, at_ms: at, input, result: None });
 }
 
-/// The input of a call as one line, that argument first, and without its name, which tells most of what is done.
+/// Returns the arguments of a call as one line. The most informative one comes first, without its
+/// name.
 fn input_line(mut arguments: Value) -> Option<String> {
     let fields = arguments.as_object_mut()?;
     let first = KEY_ARGUMENTS.iter().find_map(|name| fields.shift_remove(*name)).and_then(|value| one_line(&value));
-    // A lone one would stand without its name.
+    // `one_line` omits the name of a single argument, so names are added here.
     let named = fields.iter().filter_map(|(name, value)| Some(format!("{name}={}", one_line(value)?)));
     let rest = one_line(&Value::String(named.collect::<Vec<_>>().join(" ")));
     let parts: Vec<String> = [first, rest].into_iter().flatten().collect();
@@ -360,7 +369,7 @@ fn add_user_turn(
         conversation.ending = Ending::AwaitingReply;
         let known = ids.get(&shorten_id(block.tool_use_id.as_str()));
         match known.and_then(|at| conversation.calls.get_mut(*at)) {
-            // Of two results the first is the one that was acted on.
+            // The assistant acted on the first of two results.
             Some(call) if call.result.is_some() => {}
             Some(call) => call.result = Some(call_result(span, turn.at_ms, block)),
             None => conversation.orphan_results += 1,
@@ -406,19 +415,19 @@ fn is_cancelled(text: &str) -> bool {
     CANCELLED_PREFIXES.iter().any(|head| said.starts_with(head))
 }
 
-/// An id as it is kept: of hostile length it is cut, and stays different from others.
+/// Shortens an ID of excessive length. Different IDs stay different.
 pub(super) fn shorten_id(id: &str) -> String {
     shorten(id, WORD_MAX)
 }
 
-/// `Exit code N` at the beginning.
+/// Parses `Exit code N` at the beginning of a result.
 fn exit_code(text: &str) -> Option<i64> {
     let rest = text.strip_prefix("Exit code ")?;
     let head = rest.get(..rest.floor_char_boundary(EXIT_CODE_MAX)).unwrap_or_default();
     head.split(|c: char| !(c.is_ascii_digit() || c == '-')).next()?.parse().ok()
 }
 
-/// Counts the tokens of a message, which stand again in each of its lines.
+/// Counts the tokens of a message. Each line of a message repeats them.
 fn count_tokens(conversation: &mut Conversation, id: &str, usage: &Usage) {
     let number = |number: super::super::lenient::MaybeU64| number.0.unwrap_or_default();
     let tokens = Tokens {
@@ -440,12 +449,12 @@ fn text_ref(span: Span, text: &str) -> TextRef {
     TextRef { span, bytes: text.len() as u64, hash: text_hash(text), head: head.to_owned() }
 }
 
-/// What tells a text from another one that takes its place, with the same length and at the same time as its record says.
+/// Returns a hash that tells a text from a replacement with equal length and time.
 fn text_hash(text: &str) -> u64 {
     u64::from_le_bytes(digest(blake3::Hasher::new().update(text.as_bytes())))
 }
 
-/// Counts what is written.
+/// A writer that counts bytes.
 struct ByteCounter(u64);
 
 impl io::Write for ByteCounter {

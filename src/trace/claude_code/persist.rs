@@ -1,8 +1,8 @@
-//! What was read of transcripts, kept in a folder for the next start.
+//! Disk storage for transcript indexes, so that the next process need not read them again.
 //!
-//! An entry is known by the transcript's path and inode number. Its head tells when it may be used: what stat told of the
-//! transcript, and a hash of both ends of what was read. Who may read a transcript has opened it before anything of it is
-//! looked for here.
+//! An entry is found by the transcript's path and inode number. Its header decides whether it is
+//! valid: it holds the metadata of the transcript and a hash of both ends of the part that was
+//! read. A reader must have opened the transcript before its entry is looked up here.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::cache::{DiskCache, Key, key};
 use crate::name::{Name, RelPath};
 use crate::store::{Identity, Kind, Meta, Time};
 
-/// Where it is kept, and of which transcripts.
+/// A disk cache of transcript indexes.
 pub(super) struct IndexStore {
     pub(super) cache: Arc<DiskCache>,
-    /// The smallest that are worth it, in bytes: others are read again as fast.
+    /// Minimum size of a cached transcript, in bytes; smaller ones are read again as quickly.
     pub(super) min_size: u64,
 }
 
-/// What is read without the facts themselves.
+/// The part of an entry that is read without the index.
 #[derive(Serialize, Deserialize)]
 struct EntryHeader {
     size: u64,
@@ -30,12 +30,13 @@ struct EntryHeader {
     born: (i64, u32),
     bytes_read: u64,
     ends_hash: [u8; 32],
-    /// The names of the subagents that are told inside of it.
+    /// Names of the subagents inside the transcript.
     agents: Vec<Vec<u8>>,
 }
 
 impl EntryHeader {
-    /// The mark it had; `now` is what stat tells of the same file today, whose device may have another number.
+    /// Returns the stored version. The device number comes from `now`, because it can differ after
+    /// a restart.
     fn version(&self, now: Meta) -> TranscriptVersion {
         let time = |(secs, nanos)| Time { secs, nanos };
         let identity = Identity { born: time(self.born), ..now.identity };
@@ -50,7 +51,7 @@ impl EntryHeader {
 }
 
 impl IndexStore {
-    /// The subagents that are told inside of a transcript, if it was read as it is `now`.
+    /// Returns the subagents inside a transcript, if the stored version equals `now`.
     pub(super) fn agents(&self, path: &RelPath, now: TranscriptVersion) -> Option<Vec<Name>> {
         let kept = self.cache.get(self.key(path, now)?)?;
         let head: EntryHeader = postcard::from_bytes(&kept.head).ok()?;
@@ -58,7 +59,7 @@ impl IndexStore {
         if head.version(now.meta()) == now { names.collect::<Result<_, _>>().ok() } else { None }
     }
 
-    /// A transcript as it was read, if it may still begin so.
+    /// Returns the cached transcript, if it may be a prefix of the current version.
     pub(super) fn get(&self, path: &RelPath, now: TranscriptVersion) -> Option<CachedTranscript> {
         let kept = self.cache.get(self.key(path, now)?)?;
         let head: EntryHeader = postcard::from_bytes(&kept.head).ok()?;
@@ -75,12 +76,12 @@ impl IndexStore {
         }
         let index = TranscriptIndex::decode(&kept.body()?).filter(|index| index.bytes_read == head.bytes_read)?;
         let known = CachedTranscript { index: Arc::new(index), ..known };
-        // By now it is known what is told inside of it, too.
+        // Only the decoded index shows if the transcript has side chains.
         known.may_be_prefix_of(now).then_some(known)
     }
 
-    /// Keeps what was read, unless hardly more of it is new than what is kept already. How much of it is kept then, in
-    /// bytes.
+    /// Stores an index unless it is hardly larger than the stored one. Returns the number of
+    /// transcript bytes that the stored index covers.
     pub(super) fn put(&self, path: &RelPath, known: &CachedTranscript) -> u64 {
         let (bytes_read, meta) = (known.index.bytes_read, known.version.meta());
         if bytes_read.saturating_sub(known.bytes_on_disk) < self.min_size.max(known.bytes_on_disk / 4) {
@@ -102,7 +103,7 @@ impl IndexStore {
         bytes_read
     }
 
-    /// Returns `None` for a transcript that is too small to be kept, or that this view may not open.
+    /// Returns `None` if the transcript is too small, or not a regular file in this view.
     fn key(&self, path: &RelPath, version: TranscriptVersion) -> Option<Key> {
         let meta = Some(version.meta()).filter(|meta| meta.kind == Kind::File && meta.size >= self.min_size)?;
         let ino = meta.identity.ino.to_le_bytes();

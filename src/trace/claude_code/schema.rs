@@ -1,4 +1,4 @@
-//! The shape of a line of a transcript, and how it is decoded.
+//! The schema of transcript lines, and their decoder.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::super::lenient::{MaybeBool, MaybeObject, MaybeStr, MaybeU64, ignore_kinds};
 use super::super::value::parse_timestamp;
 
-/// One line. Fields of another kind than expected count as absent.
+/// A line of a transcript. Fields of an unexpected type count as absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct TranscriptLine<'a> {
@@ -50,7 +50,7 @@ pub(super) struct TranscriptLine<'a> {
     pub(super) tool_use_result: MaybeObject<ToolUseResult<'a>>,
 }
 
-/// What a subagent did, told by the session that waits for it.
+/// Progress of a subagent, reported by the session that waits for it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Progress<'a> {
@@ -63,7 +63,7 @@ pub(super) struct Progress<'a> {
     pub(super) message: MaybeObject<AgentLine<'a>>,
 }
 
-/// A subagent's own line inside of a session's.
+/// A subagent's line inside a session's line.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct AgentLine<'a> {
@@ -75,7 +75,7 @@ pub(super) struct AgentLine<'a> {
     pub(super) message: MaybeObject<Message<'a>>,
 }
 
-/// What was said.
+/// A message of a user or an assistant.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Message<'a> {
@@ -88,7 +88,7 @@ pub(super) struct Message<'a> {
     pub(super) usage: MaybeObject<Usage>,
 }
 
-/// Tokens, as the source counts them.
+/// Token counts, as stated by the source.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 pub(super) struct Usage {
@@ -98,7 +98,7 @@ pub(super) struct Usage {
     pub(super) cache_creation_input_tokens: MaybeU64,
 }
 
-/// What is said of a tool's result beside it. It is a plain string for some tools.
+/// Details of a tool's result. Some tools write a plain string instead.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ToolUseResult<'a> {
@@ -108,7 +108,7 @@ pub(super) struct ToolUseResult<'a> {
     pub(super) status: MaybeStr<'a>,
 }
 
-/// A text or blocks.
+/// A text or a list of blocks.
 #[derive(Debug, Default)]
 pub(super) enum MessageContent<'a> {
     #[default]
@@ -142,7 +142,7 @@ pub(super) struct ContentBlock<'a> {
     pub(super) source: MaybeObject<Media<'a>>,
 }
 
-/// What an image or a document is.
+/// The source of an image or a document.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Media<'a> {
@@ -180,8 +180,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for MessageContent<'a> {
     }
 }
 
-/// Calls `on_line` with the line; false if it is not one JSON object. Bytes that are no UTF-8 are replaced, and so are
-/// halves of characters.
+/// Decodes a line and calls `on_line` with it. Returns false if the line is not a JSON object.
+/// Replaces invalid UTF-8 and lone surrogates.
 pub(super) fn decode(bytes: &[u8], on_line: impl FnOnce(TranscriptLine<'_>)) -> bool {
     let text = std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed);
     let text = replace_lone_surrogates(text);
@@ -194,8 +194,8 @@ pub(super) fn decode(bytes: &[u8], on_line: impl FnOnce(TranscriptLine<'_>)) -> 
     }
 }
 
-/// JSON in which every escape stands for a character. JavaScript cuts texts between the two halves of one and writes down
-/// what is left as `\ud83d`, which no text here can hold; nothing else in the text moves.
+/// Replaces escapes of lone surrogates, keeping all offsets. JavaScript can truncate a text inside
+/// a surrogate pair and then writes `\ud83d`, which Rust strings cannot hold.
 fn replace_lone_surrogates(text: Cow<'_, str>) -> Cow<'_, str> {
     let has = |needle: &[u8]| memmem::find(text.as_bytes(), needle).is_some();
     if !has(b"\\ud") && !has(b"\\uD") {
@@ -220,23 +220,23 @@ fn replace_lone_surrogates(text: Cow<'_, str>) -> Cow<'_, str> {
             _ => 2,
         };
     }
-    // ASCII took the place of ASCII.
+    // ASCII replaced ASCII, so the text is still UTF-8.
     Cow::Owned(String::from_utf8(bytes).unwrap_or_default())
 }
 
-/// Something that was said at some time, by whomever a line is about.
+/// A message with its time and speaker.
 pub(super) struct Turn<'a> {
     /// `user` or `assistant`.
     pub(super) kind: &'a str,
-    /// When, in milliseconds since 1970.
+    /// Time in milliseconds since 1970.
     pub(super) at_ms: Option<i64>,
     pub(super) message: &'a Message<'a>,
-    /// The subagent that said it or was told it, where a session tells of that as progress.
+    /// The subagent that this progress report is about, if the line is one.
     pub(super) agent_id: Option<&'a str>,
 }
 
 impl TranscriptLine<'_> {
-    /// What was said, if the line is about that.
+    /// Returns the message, if the line holds one.
     pub(super) fn turn(&self) -> Option<Turn<'_>> {
         let at_ms = parse_millis(self.timestamp.as_str());
         let is_message = |kind: &str| matches!(kind, "user" | "assistant");
@@ -263,7 +263,7 @@ fn parse_millis(text: &str) -> Option<i64> {
 }
 
 impl<'a> MessageContent<'a> {
-    /// The blocks; a text is one.
+    /// Returns the blocks. Returns none if the content is a plain text.
     pub(super) fn blocks(&self) -> &[ContentBlock<'a>] {
         match self {
             MessageContent::Blocks(blocks) => blocks,
@@ -271,7 +271,7 @@ impl<'a> MessageContent<'a> {
         }
     }
 
-    /// All that is text in it, one part to a line; what is no text is named.
+    /// Returns the text of all blocks, one block per line. Other media are named in brackets.
     pub(super) fn text(&self) -> Cow<'_, str> {
         match self {
             MessageContent::None => Cow::Borrowed(""),
@@ -288,12 +288,13 @@ impl<'a> MessageContent<'a> {
 }
 
 impl ContentBlock<'_> {
-    /// What a reader of the conversation sees of it; `None` for calls, results and thoughts.
+    /// Returns the text that a reader of the conversation sees. Returns `None` for calls, results
+    /// and thoughts.
     fn visible_text(&self) -> Option<Cow<'_, str>> {
         match self.kind.as_str() {
             "text" => self.text.0.as_deref().map(Cow::Borrowed),
             "tool_use" | "tool_result" | "thinking" | "redacted_thinking" => None,
-            // An image, a document, or what later versions bring.
+            // An image, a document, or a type from a later version.
             kind => {
                 let media = self.source.0.as_ref();
                 let media_type =

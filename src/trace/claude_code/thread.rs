@@ -1,4 +1,5 @@
-//! thread.jsonl: the conversation in the form that all formats share, a line for what was said and for each result.
+//! Generates thread.jsonl: the conversation in the common format of all traces, with one line per
+//! message and per result.
 
 use std::borrow::Cow;
 use std::io;
@@ -11,10 +12,10 @@ use super::index::CallEntry;
 use super::schema::Turn;
 use super::virtual_dir::CALLS;
 
-/// Arguments that are nested deeper are left out.
+/// Maximum nesting depth of arguments; deeper ones are omitted.
 const DEPTH_MAX: usize = 100;
 
-/// Something that was said.
+/// A message.
 #[derive(Serialize)]
 struct MessageLine<'a> {
     role: &'a str,
@@ -29,7 +30,7 @@ struct MessageLine<'a> {
     tool_calls: Vec<ThreadCall<'a>>,
 }
 
-/// A call that was made.
+/// A tool call in a message.
 #[derive(Serialize)]
 struct ThreadCall<'a> {
     id: &'a str,
@@ -39,7 +40,7 @@ struct ThreadCall<'a> {
     file: Option<String>,
 }
 
-/// A result that came; the text of it is in the call's file.
+/// A result. Its text is in the call's own file.
 #[derive(Serialize)]
 struct ResultLine<'a> {
     role: &'static str,
@@ -53,8 +54,12 @@ struct ResultLine<'a> {
     file: Option<String>,
 }
 
-/// Writes what a line of a transcript is in the thread: nothing, one line or several. `find` knows the calls that
-/// were made up to there.
+/// Writes the thread lines of one message: none, one or several. `find` returns an earlier call by
+/// its ID.
+///
+/// # Errors
+///
+/// Fails if `out` cannot be written.
 pub(super) fn write_turn<'c>(
     out: &mut dyn io::Write,
     turn: &Turn<'_>,
@@ -93,7 +98,7 @@ pub(super) fn write_turn<'c>(
     write_line(out, &MessageLine { role, time: time(), model, content, thinking, tool_calls })
 }
 
-/// Whether something is nested so deeply that who reads the thread may not be able to.
+/// Returns true if the JSON is nested too deeply for common parsers.
 fn is_deep(json: &RawValue) -> bool {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     json.get().bytes().any(|byte| {

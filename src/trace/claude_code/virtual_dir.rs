@@ -1,4 +1,5 @@
-//! A conversation as a worker's folder: files that are made out of its transcript, and the transcript itself.
+//! The virtual folder of a conversation: files generated from its transcript, and the transcript
+//! itself.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -17,26 +18,26 @@ use crate::store::{Entry, File, Identity, Kind, Meta, Store, Time};
 
 /// The folder of the calls' outputs.
 pub(super) const CALLS: &str = "tool_calls";
-/// The transcript, byte for byte; of a subagent told inside of one, its lines.
+/// The transcript, byte for byte; for a subagent inside a session, its lines.
 pub(super) const SOURCE: &str = "source.jsonl";
-/// What the program says about a subagent beside its transcript.
+/// The metadata of a subagent that lies beside its transcript.
 const AGENT_METADATA: &str = "source.meta.json";
 const THREAD: &str = "thread.jsonl";
 const TASK: &str = "task.txt";
 const RESULT: &str = "result.txt";
-/// So many results in files of their own are looked at for changes.
+/// Maximum number of result files that are checked for changes.
 const RESULTS_MAX: usize = 10_000;
 
-/// The folder of a worker.
+/// The virtual folder of a worker.
 pub(super) struct VirtualDir {
     project: Arc<dyn Store>,
     location: WorkerLocation,
-    /// The transcript, from the store's root.
+    /// Path of the transcript from the store's root.
     path: RelPath,
     transcripts: Arc<TranscriptCache>,
 }
 
-/// What a path in the folder is.
+/// A file or folder in the virtual folder.
 enum VirtualNode {
     Root,
     Source,
@@ -48,7 +49,7 @@ enum VirtualNode {
 }
 
 impl VirtualDir {
-    /// The folder of the worker at `location`, whose project is entered already.
+    /// Creates the folder of the worker at `location` in the entered folder `project`.
     pub(super) fn new(
         project: Arc<dyn Store>,
         location: WorkerLocation,
@@ -62,29 +63,30 @@ impl VirtualDir {
         &self.location
     }
 
-    /// What stat tells of the transcript.
+    /// Returns the metadata of the transcript.
     pub(super) fn transcript_meta(&self) -> Result<Meta> {
         self.project.stat(&self.location.transcript)
     }
 
-    /// The transcript.
+    /// Opens the transcript.
     pub(super) fn open_transcript(&self) -> Result<Box<dyn File>> {
         self.project.open(&self.location.transcript)
     }
 
-    /// What the program says about the subagent, if it does.
+    /// Returns the path of the subagent's metadata file, if it exists.
     pub(super) fn agent_metadata_path(&self) -> Option<RelPath> {
         let about = self.location.agent_metadata().filter(|_| self.location.agent.is_none())?;
         let there = self.project.stat(&about).is_ok_and(|meta| meta.kind == Kind::File);
         there.then_some(about)
     }
 
-    /// Opens something that lies in the project's folder.
+    /// Opens a file in the project's folder.
     pub(super) fn open_sibling(&self, path: &RelPath) -> Result<Box<dyn File>> {
         self.project.open(path)
     }
 
-    /// What the transcript tells, until `go_on` says no. Whether that was all.
+    /// Returns the index of the transcript, read until `go_on` returns false, and true if it is
+    /// complete.
     pub(super) fn index(&self, go_on: &dyn Fn() -> bool) -> Result<(Arc<TranscriptIndex>, bool)> {
         self.read_index(&*self.open_transcript()?, go_on)
     }
@@ -93,7 +95,8 @@ impl VirtualDir {
         self.transcripts.index(&self.path, transcript, self.location.kind, go_on)
     }
 
-    /// The file of a result that is too large for the transcript, with its size; `None` if it is not there.
+    /// Returns the file of a result that is too large for the transcript, with its metadata.
+    /// Returns `None` if it does not exist.
     pub(super) fn spilled_result(
         &self,
         index: &TranscriptIndex,
@@ -111,12 +114,13 @@ impl VirtualDir {
         }
     }
 
-    /// The folder of the results that are too large for the transcript, where its place tells which that is.
+    /// Returns the folder of results too large for the transcript, if the location determines it.
     fn results_folder(&self) -> Option<RelPath> {
         self.location.spilled_result(None, "x").map(|file| file.parent())
     }
 
-    /// What stat tells of all that the worker is made of, but for each of its results.
+    /// Returns the metadata of all files that the worker is generated from, except individual
+    /// results.
     pub(super) fn source_metas(&self) -> Result<Vec<Meta>> {
         let mut metas = vec![self.transcript_meta()?];
         for path in self.results_folder().into_iter().chain(self.location.agent_metadata()) {
@@ -168,7 +172,8 @@ impl VirtualDir {
         }
     }
 
-    /// A file of `size` bytes that is made of the transcript; another `version` is another file.
+    /// Returns the metadata of a generated file of `size` bytes. Another `version` gets another
+    /// inode number.
     fn file_meta(&self, transcript: &Meta, name: &[u8], version: u64, size: u64, mtime: Option<i64>) -> Meta {
         let mut hash = blake3::Hasher::new();
         hash.update(&transcript.identity.ino.to_le_bytes());
@@ -187,7 +192,7 @@ impl VirtualDir {
             nlink: 1,
             identity: Identity { ino: u64::from_le_bytes(digest(&hash)), ..transcript.identity },
             mtime: mtime.unwrap_or(transcript.mtime),
-            // A result is as old as it says, though the transcript it stands in grows.
+            // The time of a result stays, though its transcript grows.
             ctime: mtime.unwrap_or(transcript.ctime),
             ..*transcript
         }
@@ -195,7 +200,7 @@ impl VirtualDir {
 
     fn folder_meta(&self, transcript: &Meta, name: &[u8]) -> Meta {
         let meta = self.file_meta(transcript, name, 0, 0, None);
-        // Who may read the transcript may enter what is made of it.
+        // Read permission on the transcript grants permission to enter generated folders.
         Meta { kind: Kind::Folder, mode: meta.mode | (meta.mode & 0o444) >> 2, ..meta }
     }
 
@@ -249,7 +254,7 @@ impl Store for VirtualDir {
         }
         let name = path.as_bytes();
         match self.resolve(path, &|| self.full_index())? {
-            // Another transcript under the name is another worker.
+            // A replaced transcript is another worker.
             VirtualNode::Root => Ok(Meta { identity: transcript.identity, ..self.folder_meta(&transcript, b"") }),
             VirtualNode::Source if self.location.agent.is_none() => Ok(transcript),
             VirtualNode::Source => {
@@ -299,7 +304,8 @@ impl Store for VirtualDir {
             VirtualNode::AgentMetadata(about) => self.project.open(&about),
             node @ (VirtualNode::Source | VirtualNode::Thread) => {
                 let file = self.open_transcript()?;
-                // Of this very file, whatever takes its place meanwhile.
+                // The index must describe this open file, even if another one replaces it
+                // meanwhile.
                 let (index, _) = self.read_index(&*file, &|| true)?;
                 let made = self.file_meta(&file.meta()?, path.as_bytes(), 0, 0, None);
                 let (location, kind) = (
@@ -328,7 +334,7 @@ impl Store for VirtualDir {
     }
 
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
-        // Nothing but tool_calls lies deeper, and nobody is let into a part of a worker.
+        // The only folder inside is tool_calls, and parts of a worker cannot be entered.
         if !path.is_root() {
             return Err(Error::NotFound);
         }
@@ -340,7 +346,8 @@ impl Store for VirtualDir {
             let mut metas = self.source_metas()?;
             let results = self.results_folder().map(|folder| (self.project.list(&folder).unwrap_or_default(), folder));
             let (entries, folder) = results.unwrap_or_default();
-            // What changes in one of them, and who may read it, its folder does not tell.
+            // The folder's metadata does not reveal changes to the contents or permissions of a
+            // file in it.
             let files = entries.iter().filter(|entry| entry.kind == Kind::File).take(RESULTS_MAX);
             metas.extend(files.filter_map(|entry| self.project.stat(&folder.join(&entry.name)).ok()));
             Ok(metas)
@@ -349,8 +356,8 @@ impl Store for VirtualDir {
     }
 }
 
-/// Whether what lies beside a transcript is as good as not there. Its name may be made of anything that stands in the
-/// transcript, and no such name may cost the rest.
+/// Returns true if a file beside a transcript counts as missing. Its name may come from the
+/// transcript, and a bad name must not make the rest unreadable.
 fn is_unreachable(error: &Error) -> bool {
     error.is_nowhere() || matches!(error, Error::NameTooLong | Error::Io(Errno::ACCESS | Errno::PERM))
 }

@@ -1,4 +1,5 @@
-//! A conversation as a worker: from both ends of its transcript what listing tells, from all of it the record.
+//! Builds workers from conversations. A listing reads both ends of a transcript, a record reads all
+//! of it.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -15,14 +16,15 @@ use crate::model::{
 use crate::name::{Name, RelPath, to_file_name};
 use crate::store::{File, read_range};
 
-/// How much of each end of a transcript is read to tell what is listed, in bytes: at first, and at most where that does
-/// not suffice. What is not larger than the first of both together is read whole.
+/// Number of bytes read at each end of a transcript for a listing, at first. A file of at most
+/// twice this size is read whole.
 const END_BYTES: u64 = 16 << 10;
+/// Number of bytes read at each end of a transcript for a listing, at most.
 const END_BYTES_MAX: u64 = 4 << 20;
-/// The longest word that is kept, in bytes.
+/// Maximum length of a short value, in bytes.
 const WORD_MAX: usize = 200;
 
-/// What a program says about a subagent beside its transcript.
+/// The metadata file of a subagent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct AgentMetadata<'a> {
@@ -32,13 +34,13 @@ struct AgentMetadata<'a> {
     description: MaybeStr<'a>,
 }
 
-/// Both ends of a conversation.
+/// Indexes of both ends of a transcript.
 struct HeadAndTail {
     head: TranscriptIndex,
     tail: TranscriptIndex,
 }
 
-/// What listing tells of the worker `folder`, which lies at `path` in its store.
+/// Reads the listing of the worker `folder`, which lies at `path` in its store.
 pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker> {
     if folder.location().agent.is_some() {
         let (index, whole) = folder.index(&|| true)?;
@@ -52,15 +54,15 @@ pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker
     Ok(Worker { is_complete: whole, ..build_worker(folder, path, &index, &index.main, &index.main) })
 }
 
-/// A worker whose transcript cannot be read just now.
+/// Creates a worker whose transcript cannot be read.
 pub(super) fn unreadable_worker(path: &RelPath, error: &Error) -> Worker {
     let name = super::layout::WorkerLocation::from_path(path).and_then(|location| location.worker_name());
     let flaws = vec![Flaw::BadTranscript(error.to_string())];
     Worker { flaws, is_complete: false, ..Worker::new(name.unwrap_or_else(|| to_file_name("", &[])), path.clone()) }
 }
 
-/// Reads both ends, each until it tells what is wanted; `None` where the last does not tell how it ended, as when it is
-/// one huge line.
+/// Reads both ends of a transcript, and more of them until they contain the task and the ending.
+/// Returns `None` if the tail never shows how the conversation ended, for example in one huge line.
 fn read_ends(file: &dyn File, kind: TranscriptKind) -> Result<Option<HeadAndTail>> {
     let size = file.glimpse()?.size;
     let mut length = END_BYTES;
@@ -78,7 +80,7 @@ fn read_ends(file: &dyn File, kind: TranscriptKind) -> Result<Option<HeadAndTail
     }
 }
 
-/// What the whole lines in a part of a transcript tell.
+/// Indexes the complete lines in a part of a transcript.
 fn index_range(file: &dyn File, kind: TranscriptKind, from: u64, length: u64) -> Result<TranscriptIndex> {
     let bytes = read_range(file, from, usize::try_from(length).unwrap_or(usize::MAX))?;
     let mut parser = TranscriptParser::new(TranscriptIndex::default(), kind);
@@ -86,7 +88,7 @@ fn index_range(file: &dyn File, kind: TranscriptKind, from: u64, length: u64) ->
     for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
         let span = Span { offset: at, len: line.len() };
         at += line.len() as u64;
-        // The first of a later part begins somewhere before it.
+        // The first line of a later part is incomplete.
         if (from == 0 || number > 0) && !line.trim_ascii().is_empty() {
             parser.index.line_count += 1;
             parser.index.bad_lines += u64::from(!parser.parse_line(span, line) && line.ends_with(b"\n"));
@@ -95,7 +97,7 @@ fn index_range(file: &dyn File, kind: TranscriptKind, from: u64, length: u64) ->
     Ok(parser.index)
 }
 
-/// The worker that `index` tell of: how it began stands in `first`, how it ended in `last`.
+/// Builds a worker. `first` holds the beginning of the conversation, `last` its end.
 fn build_worker(
     folder: &VirtualDir,
     path: &RelPath,
@@ -148,7 +150,8 @@ fn build_worker(
     worker
 }
 
-/// How far a conversation is. Its program writes no status: who has answered has finished, until it is asked again.
+/// Derives the status of a conversation. The program records none: an assistant that has answered
+/// is finished until the next message.
 fn status(conversation: &Conversation) -> (Status, Option<SharedStr>) {
     let reported = conversation.reported_status.as_deref();
     match (&conversation.ending, reported) {
@@ -161,7 +164,7 @@ fn status(conversation: &Conversation) -> (Status, Option<SharedStr>) {
     }
 }
 
-/// What kind of subagent it is, and what its parent calls its task.
+/// Returns the type of a subagent and the parent's description of its task.
 fn read_agent_metadata(folder: &VirtualDir) -> Option<(Option<String>, Option<String>)> {
     let file = folder.open_sibling(&folder.agent_metadata_path()?).ok()?;
     let bytes = read_range(&*file, 0, END_BYTES as usize).ok()?;
@@ -174,7 +177,7 @@ fn trace_time(at: Option<i64>) -> TraceTime {
     at.and_then(|at| Timestamp::from_millisecond(at).ok()).map_or(TraceTime::Absent, TraceTime::At)
 }
 
-/// The record of the worker `folder`, read until `go_on` says no.
+/// Reads the record of the worker `folder`, until `go_on` returns false.
 pub(super) fn read_record(folder: &VirtualDir, path: &RelPath, go_on: &dyn Fn() -> bool) -> Result<Record> {
     let (index, whole) = folder.index(go_on)?;
     let conversation = index.conversation(folder.location().agent.as_ref()).ok_or(Error::NotFound)?;

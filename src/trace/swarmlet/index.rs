@@ -1,4 +1,5 @@
-//! The store's index.json: an object with `workers`, or a bare array of metadata copies. It only fills gaps.
+//! The store's index.json: an object with `workers`, or a plain list of metadata copies. It only
+//! supplies missing values.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -23,67 +24,70 @@ use crate::model::{Owner, TASK_MAX};
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, Store, Stream, TICK_MAX};
 
-/// Where an index can lie, from the store's root. It speaks of the workers in its own folder.
+/// Paths of the index files from the store's root. Each describes the workers in its own folder.
 pub(super) const FILES: [&str; 2] = ["workers/index.json", "index.json"];
-/// A larger one is not read, in bytes.
+/// Maximum size of an index file that is read, in bytes.
 const SIZE_MAX: u64 = 64 << 20;
-/// So many owners may say something of the same id.
+/// Maximum number of owners with entries for one ID.
 const OWNERS_MAX: usize = 16;
-/// Of more folders that there are not it is not known which they are.
+/// Maximum number of unlisted folders that are remembered.
 const UNLISTED_MAX: usize = 10_000;
 
-/// What an index says of one worker.
+/// An entry of an index.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct IndexEntry {
-    /// Whose worker it speaks of, if it says.
+    /// The owner of the described worker, if stated.
     owner: Option<String>,
     pub(super) task: Option<String>,
     pub(super) task_type: Option<String>,
     pub(super) tags: Vec<String>,
     pub(super) summary: Option<String>,
-    /// The word it uses for the status.
+    /// The status as spelled in the index.
     pub(super) status: Option<String>,
     pub(super) created_at: Option<String>,
 }
 
 impl IndexEntry {
-    /// Whether it may be about a worker of `owner`: an id is another's too, where two layouts meet in one store.
+    /// Returns true if the entry may describe a worker of `owner`. Two layouts in one store can use
+    /// an ID for different owners.
     pub(super) fn is_about(&self, owner: Option<&Owner>) -> bool {
         !matches!((&self.owner, owner), (Some(contents), Some(owner)) if **contents != *owner.0)
     }
 }
 
-/// What one index file says.
+/// The contents of one index file.
 #[derive(Debug, Clone, Default)]
 struct IndexFile {
-    /// The state of the file that this was read from; when that was first seen, and whether it lasts: within a tick the
-    /// file may be written once more, and nothing would tell.
+    /// Fingerprint of the file that the contents were read from.
     key: [u8; 16],
+    /// Time at which this fingerprint was first seen.
     first_seen: Option<Instant>,
+    /// True if no later write can leave the same fingerprint. A second write within one clock tick
+    /// does not change it.
     is_settled: bool,
     entries: Arc<Entries>,
-    /// The sum of the hashes of the folders that it was read for.
+    /// Sum of the hashes of the folders that the file was read for.
     folders_hash: u64,
     unlisted: UnlistedFolders,
 }
 
-/// The folders of which an index says something and which there were not, by their hashes; `None` where they are too many.
+/// Hashes of the folders that an index names but that did not exist; `None` if there are too many.
 type UnlistedFolders = Option<Arc<HashSet<u64>>>;
 
 fn hash_folder(folder: &RelPath) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(folder)
 }
 
-/// By the worker's folder.
+/// Entries by the worker's folder.
 type Entries = HashMap<RelPath, FolderEntries>;
 
-/// The entries of one folder, in the order of the index, encoded one behind the other: there is one for each worker, and
-/// it is looked into only when that worker's metadata is read.
+/// The entries of one folder, encoded in the order of the index. Decoded only when that worker's
+/// metadata is read, to save memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FolderEntries(Box<[u8]>);
 
 impl FolderEntries {
-    /// Changes with anything that is said.
+    /// Returns the encoded entries, which change whenever an entry does.
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -106,20 +110,20 @@ impl FolderEntries {
     }
 }
 
-/// What all index files say.
+/// The contents of all index files.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Index([IndexFile; FILES.len()]);
 
 impl Index {
-    /// All entries of this worker's folder.
+    /// Returns all entries of a worker's folder.
     pub(super) fn get(&self, folder: &RelPath) -> FolderEntries {
         self.0.iter().find_map(|index_file| index_file.entries.get(folder)).cloned().unwrap_or_default()
     }
 
-    /// The index as it is now, of these folders. A file that is unchanged, or torn just now, says what it said before;
-    /// whatever is in the place of one, the other is read.
+    /// Reads the index files again for `folders`. An unchanged or torn file keeps its contents.
+    /// Each file is read regardless of the state of the other.
     pub(super) fn refresh(mut self, store: &dyn Store, folders: &[RelPath]) -> Index {
-        // In no order, since a listing has none.
+        // Independent of order, because a listing has none.
         let folders_hash = folders.iter().map(hash_folder).fold(0, u64::wrapping_add);
         for (file, index_file) in FILES.iter().zip(&mut self.0) {
             index_file.refresh(store, &path(file), folders, folders_hash);
@@ -128,7 +132,7 @@ impl Index {
     }
 }
 
-/// The key that no state of a file has: the next look reads again.
+/// A key that matches no file, so the next refresh reads again.
 const UNREAD: [u8; 16] = [0; 16];
 
 impl IndexFile {
@@ -136,7 +140,7 @@ impl IndexFile {
         let (now, began) = (Instant::now(), SystemTime::now());
         let meta = match if_exists(store.stat(file)) {
             Ok(meta) => meta.filter(|meta| meta.kind == Kind::File),
-            // What was read before stays until it can be told.
+            // The contents stay until the file can be checked again.
             Err(_) => return self.key = UNREAD,
         };
         let mut hash = blake3::Hasher::new();
@@ -151,30 +155,34 @@ impl IndexFile {
         self.is_settled = is_past || self.first_seen.is_some_and(|first_seen| now >= first_seen + TICK_MAX);
         let read = if meta.is_some() { read_index(store, file, folders) } else { Ok(Some(IndexContents::default())) };
         (self.key, self.folders_hash) = (if read.is_ok() { key } else { UNREAD }, folders_hash);
-        // Rewritten in place: half a file now is a whole one soon, and its stat will differ.
+        // A file that is torn while being rewritten will change its metadata soon.
         if let Ok(Some(contents)) = read {
             let unlisted = Some(contents.unlisted).filter(|unlisted| unlisted.len() < UNLISTED_MAX);
             (self.entries, self.unlisted) = (Arc::new(contents.entries), unlisted.map(Arc::new));
         }
     }
 
-    /// Whether these folders are those that it was read for and others that the file does not name.
+    /// Returns true if the file names none of the folders that are new since it was read.
     fn names_none_of_the_new(&self, folders: &[RelPath]) -> bool {
         let is_named = |unlisted: &HashSet<u64>| folders.iter().any(|folder| unlisted.contains(&hash_folder(folder)));
         self.unlisted.as_ref().is_some_and(|unlisted| unlisted.is_empty() || !is_named(unlisted))
     }
 }
 
-/// What was read of an index.
+/// The result of reading an index file.
 #[derive(Default)]
 struct IndexContents {
     entries: Entries,
     owners: Owners,
-    /// The hashes of folders that are not wanted, no more than [`UNLISTED_MAX`].
+    /// Hashes of named folders that are not wanted, at most [`UNLISTED_MAX`].
     unlisted: HashSet<u64>,
 }
 
-/// What the index `file` says of these folders; `None` if it is torn. Errors: it cannot be read.
+/// Reads the entries of `folders` from the index `file`. Returns `None` if it is torn.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read.
 fn read_index(store: &dyn Store, file: &RelPath, folders: &[RelPath]) -> Result<Option<IndexContents>> {
     let open = store.open(file)?;
     let mut contents = IndexContents::default();
@@ -191,21 +199,22 @@ fn read_index(store: &dyn Store, file: &RelPath, folders: &[RelPath]) -> Result<
     }
 }
 
-/// What an index file lists: a bare list, or an object with the list under `workers`. Anything else lists nothing. Read
-/// item by item, so that a large index costs no more memory than what is kept of it.
+/// Visits an index: a plain list, or an object with a list under `workers`. Any other value is an
+/// empty list. Reads one item at a time, so that a large index costs only the memory of the kept
+/// entries.
 struct IndexVisitor<'a> {
-    /// The folder that the index lies in.
+    /// The folder of the index file.
     folder: &'a RelPath,
-    /// The folders of which anything is kept.
+    /// The folders whose entries are kept.
     wanted: &'a HashSet<&'a RelPath>,
     contents: &'a mut IndexContents,
 }
 
-/// Of folders with several entries, the owners that each has one for.
+/// The owners of the entries of each folder that has several.
 type Owners = HashMap<RelPath, Vec<Option<String>>>;
 
 impl IndexContents {
-    /// Adds what is said of a folder; the first of an owner counts.
+    /// Adds an entry of a folder. The first entry of each owner wins.
     fn add(&mut self, folder: &RelPath, entry: IndexEntry) {
         let Some(packed) = self.entries.get_mut(folder) else {
             self.entries.entry(folder.clone()).or_default().add(&entry);
@@ -243,7 +252,7 @@ impl<'de> Visitor<'de> for IndexVisitor<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         while let Some(item) = list.next_element::<BoundedValue>()? {
-            // What is of two owners is meant for neither.
+            // An entry with conflicting owners describes neither's worker.
             let BoundedValue { value: Value::Object(item), has_conflicting_owners: false, .. } = item else { continue };
             let id = scalar_text(item.get("id")).or_else(|| scalar_text(item.get("worker_id")));
             let Some(folder) = id.and_then(|id| Name::new(id).ok()).map(|id| self.folder.join(&id)) else { continue };
@@ -259,7 +268,7 @@ impl<'de> Visitor<'de> for IndexVisitor<'_> {
         let IndexVisitor { folder, wanted, contents } = self;
         while let Some(key) = map.next_key::<String>()? {
             if key == "workers" {
-                // Said twice, the last counts.
+                // The last of several `workers` fields wins.
                 *contents = IndexContents::default();
                 map.next_value_seed(IndexVisitor { folder, wanted, contents: &mut *contents })?;
             } else {
@@ -295,7 +304,7 @@ mod tests {
         ids.iter().map(|id| path(&format!("workers/{id}"))).collect()
     }
 
-    /// As if it had been read long ago.
+    /// Returns the index as if it had been read long ago.
     fn settled(mut index: Index) -> Index {
         index.0.iter_mut().for_each(|index_file| index_file.is_settled = true);
         index
@@ -315,7 +324,7 @@ mod tests {
         assert!(Arc::ptr_eq(&one.0[0].entries, &two.0[0].entries), "it does not name the new one");
         let three = two.refresh(&store, &folders(&["a", "b", "new"]));
         assert_eq!((tasks(&three, "a"), tasks(&three, "b")), (vec![Some("A".into())], vec![Some("B".into())]));
-        // Where it names more than are kept in mind, it may name any.
+        // An index that names more folders than are remembered may name any folder.
         let many: Vec<Value> = (0..=UNLISTED_MAX).map(|id| serde_json::json!({"id": format!("gone-{id}")})).collect();
         store.write(&path(FILES[0]), serde_json::to_vec(&many).unwrap());
         let one = settled(three.refresh(&store, &folders(&["a"])));

@@ -1,4 +1,4 @@
-//! Where things lie in a store, and whether a folder is such a store at all.
+//! The layout of a worker artifact store, and its detection.
 
 use super::super::meta::{hash_meta, if_exists, if_file_or_folder};
 use super::super::{Candidates, Detection};
@@ -9,29 +9,32 @@ use crate::model::SkipReason;
 use crate::name::{Name, RelPath};
 use crate::store::{Entry, Kind, Store};
 
-/// The folder of the workers, where they have one of their own.
+/// The folder of the workers, if they have one.
 const WORKERS: &str = "workers";
-/// The supervisor's notes.
+/// The folder of the supervisor's notes.
 pub(super) const SUPERVISOR: &str = "supervisor";
-/// Who a worker is and how far it is.
+/// The metadata file of a worker.
 pub(super) const METADATA: &str = "metadata.json";
-/// Its task, in the layout whose metadata has none.
+/// The task file, in the layout whose metadata has no task.
 pub(super) const TASK: &str = "task.txt";
-/// The folder of its tool calls' outputs.
+/// The folder of the tool calls' outputs.
 pub(super) const CALLS: &str = "tool_calls";
-/// Outputs stored out of band; beside the workers.
+/// The folder of out-of-band outputs, beside the workers.
 const TOOL_OUTPUTS: &str = "tool_outputs";
-/// How many folders are looked into before a store is said to hold no worker.
+/// Maximum number of folders that are probed to detect a store.
 const PROBED_FOLDERS_MAX: usize = 1_000;
 
-/// One of this format's own paths, such as `logs/errors.log`.
+/// Parses one of this format's own paths, such as `logs/errors.log`.
 pub(super) fn path(text: &str) -> RelPath {
-    // Constants of this format; one that is no path would name the folder itself, which is no file.
+    // Constants of this format, which always parse.
     RelPath::parse(text).unwrap_or_default()
 }
 
-/// Lists the folders that may be workers, in both layouts. A store whose root cannot be listed is an error; a
-/// `workers` that is not there is none.
+/// Lists the folders that may be workers, in both layouts.
+///
+/// # Errors
+///
+/// Fails if the root cannot be listed. A missing `workers` is not an error.
 pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
     let mut found = Candidates::default();
     let root = RelPath::root();
@@ -50,17 +53,21 @@ pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
     Ok(found)
 }
 
-/// What was found, and the state of the folders in which it was.
+/// A search result, with the state of the listed folders.
 pub(super) struct CachedCandidates {
     state: [Key; 2],
     found: Candidates,
 }
 
-/// What tells one state of a folder from another.
+/// A fingerprint of a folder.
 type Key = [u8; 16];
 
-/// The same as [`find`] without listing anything, where the folders are as they were then. Also what is to be kept for the
-/// next time.
+/// Returns the cached result if the folders are unchanged, else that of [`find_workers`]. Also
+/// returns the value to cache.
+///
+/// # Errors
+///
+/// Fails if [`find_workers`] fails.
 pub(super) fn find_cached(
     store: &dyn Store,
     held: Option<CachedCandidates>,
@@ -74,7 +81,8 @@ pub(super) fn find_cached(
     Ok((found.clone(), state.map(|state| CachedCandidates { state, found })))
 }
 
-/// The state of the folders that are listed; `None` while it cannot be told from the next one.
+/// Returns the fingerprints of the listed folders. Returns `None` if a later change could leave
+/// them equal.
 fn folder_keys(store: &dyn Store) -> Option<[Key; 2]> {
     let state = |path: &RelPath| {
         let meta = if_exists(store.glimpse(path)).ok()?;
@@ -91,7 +99,7 @@ fn add_entries(found: &mut Candidates, folder: &RelPath, entries: Vec<Entry>, ex
         let path = folder.join(&name);
         match kind {
             Kind::Folder if excluded.iter().any(|other| other.as_bytes() == name.as_bytes()) => {
-                // In `workers/` such a folder is out of its place, and told.
+                // A folder of this name is misplaced in `workers/` and so is reported.
                 if !folder.is_root() {
                     found.skipped.add(path, SkipReason::NotAWorker, None);
                 }
@@ -104,7 +112,11 @@ fn add_entries(found: &mut Candidates, folder: &RelPath, entries: Vec<Entry>, ex
     }
 }
 
-/// Looks whether `store` is one of this format.
+/// Detects whether `store` has this format.
+///
+/// # Errors
+///
+/// Fails if the store cannot be listed.
 pub(super) fn detect(store: &dyn Store) -> Result<Detection> {
     let root = RelPath::root();
     let found = find_workers(store)?;
@@ -116,7 +128,7 @@ pub(super) fn detect(store: &dyn Store) -> Result<Detection> {
     if is_worker(store, &root)? {
         return Ok(Detection::OneWorker);
     }
-    // A link in the place leads to workers that are not read: that is no store that could fill.
+    // A link of this name leads to workers that are not read, so the store will not fill.
     let prepared = [(WORKERS, Kind::Folder), ("index.json", Kind::File)]
         .iter()
         .any(|(name, kind)| store.stat(&path(name)).is_ok_and(|meta| meta.kind == *kind));

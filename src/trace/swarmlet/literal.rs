@@ -1,22 +1,22 @@
-//! What tells the outcome in an output that is a JSON object or a Python literal; the rest of it is passed over, so that
-//! an output of millions of values costs no memory.
+//! A value in an output, reduced to the fields that decide its outcome. Other values are skipped,
+//! so an output of millions of values costs no memory.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// A value, of which only so much is kept as outcomes are read from.
+/// A value, reduced to the parts that outcomes are derived from.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Literal {
     Null,
     Bool(bool),
     Number(f64),
-    /// Text or a list; whether there is anything in it.
+    /// Any other value; true if Python considers it true.
     Truthy(bool),
     Object(OutcomeFields),
 }
 
-/// The fields of an object that outcomes are read from.
+/// The fields of an object that outcomes are derived from.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct OutcomeFields {
     pub(super) ok: Option<Box<Literal>>,
@@ -27,7 +27,7 @@ pub(super) struct OutcomeFields {
 }
 
 impl OutcomeFields {
-    /// Returns the place of the field `key`, if outcomes are read from it.
+    /// Returns the slot of the field `key`, if outcomes are derived from it.
     pub(super) fn slot(&mut self, key: &str) -> Option<&mut Option<Box<Literal>>> {
         self.is_non_empty = true;
         match key {
@@ -39,15 +39,15 @@ impl OutcomeFields {
         }
     }
 
-    /// Returns the same fields of an object that has any field, or none.
+    /// Sets whether the object has any field.
     pub(super) fn with_is_non_empty(self, is_non_empty: bool) -> OutcomeFields {
         OutcomeFields { is_non_empty, ..self }
     }
 }
 
 impl Literal {
-    /// A whole number; a fraction counts as the next one away from zero, so that 0.5 is not 0. What is larger than any
-    /// exit code or status is no number.
+    /// Returns a number, rounded away from zero so that 0.5 is not 0. Returns `None` for a number
+    /// beyond any exit code or status.
     pub(super) fn as_integer(&self) -> Option<i64> {
         match self {
             Literal::Number(n) if n.abs() < 9e15 => Some(if *n > 0.0 { n.ceil() } else { n.floor() } as i64),
@@ -55,12 +55,12 @@ impl Literal {
         }
     }
 
-    /// Whether something stands here that should be a number and is none.
+    /// Returns true for any value that is neither null nor an integer in range.
     pub(super) fn is_not_a_number(&self) -> bool {
         !matches!(self, Literal::Null) && self.as_integer().is_none()
     }
 
-    /// What Python takes for false.
+    /// Returns true if Python considers the value false.
     pub(super) fn is_falsy(&self) -> bool {
         match self {
             Literal::Null | Literal::Bool(false) | Literal::Truthy(false) => true,

@@ -1,4 +1,4 @@
-//! metadata.json: who a worker is and how far it is. Rewritten in place by its writer, so it can be met half-written.
+//! Reads metadata.json. Its writer rewrites it in place, so it can be torn.
 
 use serde_json::{Map, Value};
 
@@ -11,13 +11,13 @@ use crate::model::{Flaw, Owner, SharedStr, Status, TASK_MAX, Worker, WorkerId};
 use crate::name::{Name, RelPath};
 use crate::store::{Store, read_range, read_whole};
 
-/// A larger one is not read, in bytes.
+/// Maximum size of a metadata file that is read, in bytes.
 pub(super) const SIZE_MAX: u64 = 2 << 20;
 
-/// Reads the worker whose folder, entered, is `folder` and lies at `root` in its store, and gives the metadata as read
-/// with it; empty where it is absent or torn. What the worker's own files do not say is taken from the store's index,
-/// but never the owner: only a worker's own metadata says whose it is. Where the metadata is torn, the last good record
-/// stays as it was read.
+/// Reads the worker in `folder`, which lies at `root` in its store. Also returns its metadata,
+/// which is empty if absent or torn. The store's index supplies missing values, but never the
+/// owner: only a worker's own metadata can state it. If the metadata is torn, the last good record
+/// stays unchanged.
 pub(super) fn read_worker(
     folder: &dyn Store,
     root: &RelPath,
@@ -107,7 +107,8 @@ fn status(
         (Some(word), indexed) => {
             let status = parse_status(&word);
             if let Some((other, other_word)) = indexed.filter(|(other, _)| *other != status) {
-                // An index lags behind while a worker goes on; only two different ends contradict each other.
+                // An index lags behind a running worker; only two different final statuses
+                // contradict each other.
                 if other.is_finished() {
                     flaws.push(Flaw::IndexDisagrees(other_word));
                 }
@@ -121,14 +122,18 @@ fn status(
 
 enum MetadataError {
     Absent,
-    /// `read`: it is bad for all that can be read; else another time it perhaps is not.
+    /// `is_permanent` is true if the content is bad, and false if a later read may succeed.
     Bad {
         reason: String,
         is_permanent: bool,
     },
 }
 
-/// The whole object, or why there is none.
+/// Reads the metadata object.
+///
+/// # Errors
+///
+/// Fails if the file is missing, unreadable, too large or not a JSON object.
 fn read_metadata(folder: &dyn Store) -> Result<MetadataObject, MetadataError> {
     let bad = |reason: String| MetadataError::Bad { reason, is_permanent: true };
     let bytes = match read_whole(folder, &path(METADATA), SIZE_MAX) {
@@ -143,19 +148,23 @@ fn read_metadata(folder: &dyn Store) -> Result<MetadataObject, MetadataError> {
     bounded::parse_metadata(&bytes).map_err(|fault| bad(fault.to_string()))
 }
 
-/// The task as metadata has it.
+/// Returns the task stated in the metadata.
 pub(super) fn task(metadata: &Map<String, Value>) -> Option<String> {
     MetadataFields(metadata).text("task")
 }
 
-/// The task in a file of its own, at least `min_bytes` bytes of it if it has them.
+/// Reads the task file, at least `min_bytes` bytes of it if it is that long.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read.
 pub(super) fn task_file(folder: &dyn Store, min_bytes: usize) -> Result<Option<String>> {
     let file = folder.open(&path(TASK))?;
     let bytes = read_range(&*file, 0, min_bytes + 4)?;
     Ok(Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()).filter(|task| !task.is_empty()))
 }
 
-/// Fields at the top level, else inside `config`.
+/// Access to metadata fields at the top level, else inside `config`.
 struct MetadataFields<'a>(&'a Map<String, Value>);
 
 impl MetadataFields<'_> {
@@ -169,7 +178,7 @@ impl MetadataFields<'_> {
         top.or(config)
     }
 
-    /// An id or a word: short, whatever the source made of it.
+    /// Returns a short value, shortened if it is too long.
     fn word(&self, key: &str) -> Option<SharedStr> {
         self.text(key).map(|text| shorten_word(text).into())
     }

@@ -1,4 +1,4 @@
-//! metrics.jsonl, and `tool_calls` in metadata.json: what the program recorded about each call.
+//! Call records in metrics.jsonl, and in `tool_calls` of metadata.json.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,9 @@ use crate::error::Result;
 use crate::model::Outcome;
 use crate::store::Store;
 
-/// The file's name.
 pub(super) const FILE: &str = "metrics.jsonl";
 
-/// What was recorded about one call.
+/// The record of one call.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CallRecord {
     pub(super) success: Option<bool>,
@@ -24,7 +23,7 @@ pub(super) struct CallRecord {
 }
 
 impl CallRecord {
-    /// The outcome this record settles, if it does.
+    /// Returns the recorded outcome, if there is one.
     pub(super) fn outcome(&self) -> Option<Outcome> {
         match (self.success, self.exit_code) {
             (Some(false), _) => Some(Outcome::Failed),
@@ -43,11 +42,16 @@ impl CallRecord {
     }
 }
 
-/// The records of each tool, in order: the n-th belongs to the tool's n-th file. Of no more than there are files.
+/// The records of each tool, in order: the n-th belongs to the tool's n-th file. There are at most
+/// as many records as files.
 pub(super) type CallRecords = HashMap<String, Vec<CallRecord>>;
 
-/// Reads metrics.jsonl until `go_on` says no. `files` says how many files each tool has. Also how the lines could be
-/// read.
+/// Reads metrics.jsonl until `go_on` returns false. `files` is the number of files of each tool.
+/// Also returns statistics of the lines.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read.
 pub(super) fn read(
     folder: &dyn Store,
     files: &HashMap<String, usize>,
@@ -65,7 +69,7 @@ pub(super) fn read(
     Ok((by_tool, lines))
 }
 
-/// Fills the gaps with what the metadata says of its calls.
+/// Fills gaps from the calls in the metadata.
 pub(super) fn with_metadata(
     mut by_tool: CallRecords,
     metadata: &Map<String, Value>,

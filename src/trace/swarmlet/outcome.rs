@@ -1,7 +1,7 @@
-//! How a call ended, read from its output alone (the rules of the format, in their order).
+//! Derives the outcome of a call from its output, by the rules of the format in their order.
 //!
-//! What a program recorded about a call elsewhere wins over all of this; see [`super::record`]. Nothing is ok only
-//! because nothing was recognised.
+//! A record that the program made of a call overrides these rules; see [`super::record`]. An
+//! unrecognized output is never ok.
 
 use std::sync::LazyLock;
 
@@ -11,12 +11,13 @@ use super::literal::Literal;
 use super::python;
 use crate::model::Outcome;
 
-/// A larger output is judged by its beginning only, in bytes.
+/// Maximum size of an output that is judged as a whole, in bytes. A larger one is judged by its
+/// head.
 pub(super) const WHOLE_MAX: u64 = 16 << 20;
-/// How much of a large output is looked at, in bytes.
+/// Size of the head of an output, in bytes.
 pub(super) const HEAD_BYTES: usize = 64 << 10;
 
-/// What an output tells.
+/// The outcome of an output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) outcome: Outcome,
@@ -24,12 +25,12 @@ pub(super) struct Verdict {
     pub(super) stub: Option<Stub>,
 }
 
-/// A note in place of an output that was stored out of band.
+/// A note in place of an out-of-band output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stub {
-    /// 32 hexadecimal digits.
+    /// Artifact ID: 32 hexadecimal digits.
     pub(super) artifact: String,
-    /// Size of the output in bytes, as the note says.
+    /// Size of the output in bytes, as stated in the note.
     pub(super) bytes: u64,
 }
 
@@ -43,12 +44,12 @@ impl Verdict {
     }
 }
 
-/// Whether the first bytes of an output call for the whole of it.
+/// Returns true if an output with this head must be read whole.
 pub(super) fn needs_whole_output(head: &[u8]) -> bool {
     head.trim_ascii_start().first() == Some(&b'{')
 }
 
-/// Judges an output; `bytes` is all of it, or its head where it is larger than [`WHOLE_MAX`].
+/// Judges an output. `bytes` is the whole output, or the head of one larger than [`WHOLE_MAX`].
 pub(super) fn judge(bytes: &[u8]) -> Verdict {
     let text = bytes.trim_ascii();
     if text.first() == Some(&b'{') {
@@ -84,7 +85,7 @@ fn judge_object(object: &Literal) -> Verdict {
     let status_code = inner.and_then(|inner| inner.status_code.as_deref()?.as_integer());
     let status_code = status_code.or_else(|| fields.status_code.as_deref()?.as_integer());
     let ok = fields.ok.as_deref();
-    // An exit code that cannot be read is not known to be 0.
+    // An unreadable exit code might not be 0.
     let codes = [inner.and_then(|inner| inner.exit_code.as_deref()), fields.exit_code.as_deref()];
     let has_unreadable_code = codes.into_iter().flatten().any(Literal::is_not_a_number);
     let failed = ok.is_some_and(Literal::is_falsy)

@@ -1,4 +1,5 @@
-//! Outputs stored out of band: `<data>/tool_outputs/<owner>/<id>.txt`, named by a stub in the call's own file.
+//! Out-of-band outputs: `<data>/tool_outputs/<owner>/<id>.txt`, named by a stub in the call's own
+//! file.
 
 use super::super::RecordSource;
 use super::super::bounded;
@@ -9,11 +10,15 @@ use crate::model::Worker;
 use crate::name::{Name, RelPath};
 use crate::store::read_whole;
 
-/// A larger description is not read, in bytes.
+/// Maximum size of a description that is read, in bytes.
 const DESCRIPTION_MAX: u64 = 1 << 20;
 
-/// Where the output behind `stub` lies, and its size in bytes. `None` unless its description says that it belongs to
-/// the worker's own owner, whatever else is the case. Errors: it is there and cannot be read.
+/// Returns the path of the output behind `stub`, and its size in bytes. Returns `None` unless its
+/// description names the worker's own owner.
+///
+/// # Errors
+///
+/// Fails if the output exists but cannot be read.
 pub(super) fn find_output(source: RecordSource<'_>, worker: &Worker, stub: &Stub) -> Result<Option<(RelPath, u64)>> {
     let (Some(outputs), Some(owner)) = (source.outputs, &worker.owner) else { return Ok(None) };
     let file = |suffix: &str| -> Result<RelPath> {

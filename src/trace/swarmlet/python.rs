@@ -1,32 +1,34 @@
-//! Python literals, as programs print them with `repr()`: which fields of a dictionary tell the outcome of a call.
+//! Parses Python literals, as printed by `repr()`, for the fields that decide a call's outcome.
 //!
-//! Accepts what CPython's `ast.literal_eval` accepts, and `inf` and `nan`, which `repr()` writes and it refuses. One pass
-//! over the tokens, without recursion: every token is at least a byte long and is looked at once, open brackets are
-//! limited, and nothing is kept but the fields that outcomes are read from.
+//! Accepts the input of CPython's `ast.literal_eval`, and also `inf` and `nan`, which `repr()`
+//! writes but `literal_eval` refuses. Makes one pass over the tokens, without recursion. Every
+//! token has at least one byte and is visited once, open brackets are limited, and only the fields
+//! that outcomes need are kept.
 
 use logos::{Lexer, Logos};
 
 use super::literal::{Literal, OutcomeFields};
 
-/// Maximum number of brackets open at once; the same as CPython's.
+/// Maximum number of open brackets, as in CPython.
 const DEPTH_MAX: usize = 200;
-/// Maximum length of the kept beginning of a string, in bytes: no field has a longer name.
+/// Maximum length of the kept beginning of a string, in bytes. All field names are shorter.
 const HEAD_MAX: usize = 16;
 /// Number of digits of an escape, by its letter.
 const ESCAPE_DIGITS: [(u8, usize); 3] = [(b'x', 2), (b'u', 4), (b'U', 8)];
 
-/// Reads a dictionary. Returns `None` if `text` is something else.
+/// Parses a dictionary. Returns `None` if `text` is something else.
 pub(super) fn dictionary(text: &[u8]) -> Option<Literal> {
     parse(text, HEAD_MAX, &mut |_, _| {})
 }
 
-/// Reads a dictionary and calls `on_string` with every string in it that is a value, in their order, and the keys above it, the
-/// innermost last. Returns `None` if `text` is something else; what was read until that is known was passed on.
+/// Parses a dictionary and calls `on_string` with each string value, in order, and the keys above
+/// it, innermost last. Returns `None` if `text` is not a dictionary; strings before the error were
+/// passed on.
 pub(crate) fn strings(text: &[u8], on_string: &mut dyn FnMut(&[&str], &str)) -> Option<()> {
     parse(text, usize::MAX, on_string).map(drop)
 }
 
-/// Reads a dictionary, of whose strings at most `head` bytes are kept each.
+/// Parses a dictionary and keeps at most `head` bytes of each string.
 fn parse(text: &[u8], head: usize, on_string: &mut dyn FnMut(&[&str], &str)) -> Option<Literal> {
     // CPython refuses a NUL anywhere, even in a comment.
     let text = std::str::from_utf8(text).ok().filter(|_| memchr::memchr(0, text).is_none())?;
@@ -59,7 +61,7 @@ enum Token {
     Comma,
     #[token(":")]
     Colon,
-    /// A sign; true if it is a minus.
+    /// A sign; true for minus.
     #[token("+", |_| false)]
     #[token("-", |_| true)]
     Sign(bool),
@@ -97,22 +99,22 @@ fn parse_decimal(digits: &str) -> Option<f64> {
     if digits.contains('_') { digits.replace('_', "").parse().ok() } else { digits.parse().ok() }
 }
 
-/// Parses a whole number with a prefix, such as `0x1f`.
+/// Parses an integer with a prefix, such as `0x1f`.
 fn parse_prefixed(text: &str, radix: u32) -> Option<f64> {
     let digits = text.get(2..)?.replace('_', "");
     let is_number = digits.chars().all(|digit| digit.is_digit(radix));
     is_number.then(|| u64::from_str_radix(&digits, radix).map_or(f64::INFINITY, |number| number as f64))
 }
 
-/// A string, or several that stand next to each other.
+/// A string, or several adjacent ones.
 #[derive(Debug, Default)]
 struct StringLiteral {
     is_bytes: bool,
     is_empty: bool,
-    /// The beginning of what it stands for, at most `head_max` bytes and a character.
+    /// The beginning of the string's value, at most `head_max` bytes and one character.
     head: String,
     head_max: usize,
-    /// True if a string that follows directly is a part of it.
+    /// True if an adjacent string belongs to it.
     is_joinable: bool,
 }
 
@@ -124,7 +126,7 @@ impl StringLiteral {
         }
     }
 
-    /// Appends the string behind it. Returns `None` if the two cannot be joined.
+    /// Appends the adjacent string. Returns `None` if the two cannot be joined.
     fn join(mut self, next: &StringLiteral) -> Option<StringLiteral> {
         if !self.is_joinable || self.is_bytes != next.is_bytes {
             return None;
@@ -135,8 +137,8 @@ impl StringLiteral {
     }
 }
 
-/// Reads the rest of a string whose prefix and opening quotes were read. Returns `None` if it has no end or holds an
-/// escape that Python refuses.
+/// Reads the rest of a string after its prefix and opening quotes. Returns `None` if it is
+/// unterminated or holds an escape that Python refuses.
 fn lex_string(lexer: &mut Lexer<'_, Token>) -> Option<StringLiteral> {
     let prefix = lexer.slice().trim_end_matches(['\'', '"']);
     let quotes = lexer.slice().get(prefix.len()..)?.as_bytes();
@@ -164,7 +166,7 @@ fn lex_string(lexer: &mut Lexer<'_, Token>) -> Option<StringLiteral> {
     Some(text)
 }
 
-/// Returns the length of a string's body, in bytes: up to the quotes that end it.
+/// Returns the length of a string's body before the closing quotes, in bytes.
 fn body_length(rest: &[u8], quotes: &[u8]) -> Option<usize> {
     let quote = *quotes.first()?;
     let mut at = 0;
@@ -181,7 +183,7 @@ fn body_length(rest: &[u8], quotes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Reads what stands behind a backslash and returns what follows it.
+/// Decodes an escape after its backslash, and returns the text that follows it.
 fn unescape<'a>(escape: &'a str, text: &mut StringLiteral) -> Option<&'a str> {
     let first = escape.chars().next()?;
     let rest = escape.get(first.len_utf8()..)?;
@@ -195,7 +197,7 @@ fn unescape<'a>(escape: &'a str, text: &mut StringLiteral) -> Option<&'a str> {
             return escape.get(digits..);
         }
         'N' if !text.is_bytes => {
-            // The names of characters are not known here; no field is written with one.
+            // Character names are not resolved; no field name contains one.
             let (name, after) = rest.strip_prefix('{')?.split_once('}')?;
             text.push(char::REPLACEMENT_CHARACTER);
             return (!name.is_empty()).then_some(after);
@@ -206,7 +208,7 @@ fn unescape<'a>(escape: &'a str, text: &mut StringLiteral) -> Option<&'a str> {
     if let Some((_, digits)) = digits.filter(|(letter, _)| !text.is_bytes || *letter == b'x') {
         let code = rest.get(..*digits).filter(|code| code.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
         let code = u32::from_str_radix(code, 16).ok().filter(|code| *code <= u32::from(char::MAX))?;
-        // Half of a character is one of its own in Python.
+        // Python keeps a lone surrogate as a character of its own.
         text.push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
         return rest.get(*digits..);
     }
@@ -228,21 +230,21 @@ fn unescape<'a>(escape: &'a str, text: &mut StringLiteral) -> Option<&'a str> {
     Some(rest)
 }
 
-/// A value that was read to its end.
+/// A complete value.
 struct Parsed {
     literal: Literal,
     kind: ValueKind,
 }
 
-/// How a value may go on, and where it may stand.
+/// The syntactic role of a value: what may follow it, and where it may stand.
 enum ValueKind {
-    /// A number, which may have a sign before it.
+    /// A number without a sign, which may follow one.
     Real,
     Imaginary,
-    /// A number with its sign, which may be the first part of a complex one.
+    /// A number with its sign, which may start a complex number.
     Signed,
     Text(StringLiteral),
-    /// Anything else that may be a key.
+    /// Any other value that may be a key.
     Hashable,
     Unhashable,
 }
@@ -257,18 +259,18 @@ impl Parsed {
     }
 }
 
-/// What was read so far where a value is expected.
+/// The input read so far where a value is expected.
 enum Slot {
     Empty,
-    /// A sign; true if it is a minus.
+    /// A sign; true for minus.
     Sign(bool),
     Value(Parsed),
-    /// The first part of a complex number, and the sign behind it; true if the part is not 0.
+    /// The first part of a complex number and the following sign; true if the part is not 0.
     Sum(bool),
 }
 
 impl Slot {
-    /// Puts a value behind what is there. Returns `None` if it cannot follow that.
+    /// Appends a value. Returns `None` if it cannot follow.
     fn put(self, value: Parsed) -> Option<Slot> {
         let value = match (self, value) {
             (Slot::Empty, value) => value,
@@ -291,11 +293,11 @@ impl Slot {
     }
 }
 
-/// Brackets that are open.
+/// An open bracket.
 struct Frame {
     bracket: Bracket,
     slot: Slot,
-    /// True if something in the brackets was read to its end.
+    /// True if the bracket contains a complete value.
     any: bool,
     has_comma: bool,
     /// True if all values in it are hashable.
@@ -303,7 +305,7 @@ struct Frame {
     is_dict: bool,
     /// The key whose value is expected.
     key: Option<String>,
-    /// The fields that are kept; `None` where none are.
+    /// The fields that are kept, if any.
     fields: Option<OutcomeFields>,
 }
 
@@ -328,7 +330,7 @@ impl Frame {
         }
     }
 
-    /// Ends a value in the brackets.
+    /// Ends a value inside the bracket.
     fn end_value(&mut self) -> Option<()> {
         let value = self.value()?;
         match self.bracket {
@@ -360,7 +362,7 @@ impl Frame {
         Some(())
     }
 
-    /// Returns what the brackets hold once they are closed.
+    /// Closes the bracket and returns its value.
     fn end(mut self) -> Option<Parsed> {
         let is_pending = !matches!(self.slot, Slot::Empty);
         if self.bracket == Bracket::Round && !self.has_comma && is_pending {
@@ -390,19 +392,20 @@ impl Frame {
     }
 }
 
-/// Reads tokens, one after the other.
+/// A parser that receives one token at a time.
 struct Parser<'a> {
     frames: Vec<Frame>,
-    /// The dictionary, once it was read to its end.
+    /// The dictionary, once complete.
     result: Option<Literal>,
-    /// Number of further tokens that are read: as many as there are bytes, so that time stays proportional to the text.
+    /// Number of tokens that may still be read: at most one per byte, so that time stays
+    /// proportional to the text.
     steps_left: usize,
-    /// Called with each string that is a value, and the keys above it.
+    /// Callback for each string value and the keys above it.
     on_string: &'a mut dyn FnMut(&[&str], &str),
 }
 
 impl Parser<'_> {
-    /// Takes the next token. Returns `None` if it cannot stand here.
+    /// Adds a token. Returns `None` if it is not allowed here.
     fn push_token(&mut self, token: Token) -> Option<()> {
         match token {
             Token::Open(bracket) => self.open(bracket),
@@ -434,7 +437,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Passes on the string that ends a value here, if one does.
+    /// Passes a string value that ends here to `on_string`.
     fn emit_string(&mut self) {
         let Some(frame) = self.frames.last() else { return };
         if let Slot::Value(Parsed { kind: ValueKind::Text(text), .. }) = &frame.slot
@@ -463,7 +466,8 @@ impl Parser<'_> {
                 if !may_open {
                     return None;
                 }
-                // Beside the fields of the dictionary itself only those under its `data` are read, perhaps within parentheses.
+                // Only the fields of the dictionary and of its `data` are kept, even inside
+                // parentheses.
                 let is_data = self.frames.len() == 1 && frame.key.as_deref() == Some("data");
                 is_data || frame.bracket == Bracket::Round && frame.fields.is_some()
             }
@@ -476,7 +480,7 @@ impl Parser<'_> {
     }
 
     fn close(&mut self, bracket: Bracket) -> Option<()> {
-        // A string in parentheses without a comma is the value of what is around them.
+        // A string in parentheses without a comma belongs to the enclosing bracket.
         if self.frames.last().is_some_and(|frame| frame.bracket != Bracket::Round || frame.has_comma) {
             self.emit_string();
         }

@@ -1,5 +1,5 @@
-//! A worker's record, put together from its files: calls with outcomes, inputs and durations, last words, and what
-//! stands for the calls in the layout that has none.
+//! Builds a worker's record from its files: calls with outcomes, inputs and durations, the last
+//! message, and substitutes in the layout without calls.
 
 use std::collections::HashMap;
 
@@ -19,24 +19,24 @@ use crate::model::{LooseFile, Outcome, Output, Record, ToolCall, Trace, Worker};
 use crate::name::{Name, RelPath};
 use crate::store::{Entry, Kind, Store, read_range, read_whole};
 
-/// The worker's own final result.
+/// The worker's final result.
 const RESULT: &str = "result.txt";
-/// Results that say that there is none.
+/// Placeholders for a missing result.
 const NO_RESULT: [&str; 3] = ["(No result generated)", "(Critical error)", "(No output)"];
-/// What stands for calls where none are recorded, most telling first; between the first and the second, other logs.
+/// Files to show if no calls are recorded, most informative first. Other logs follow the first.
 const LOOSE: [&str; 4] = ["logs/errors.log", "result.txt", "outputs/report.md", "outputs/data.json"];
 const LOGS: &str = "logs";
 /// Folders in which a worker keeps files of its own.
 const OWN_FOLDERS: [&str; 3] = ["outputs", LOGS, "context"];
-/// The names of the tools, where calls are not recorded.
+/// The list of tool names, in the layout without calls.
 const TOOLS_USED: &str = "tools_used.json";
-/// The longest task that a generated file quotes, in bytes.
+/// Maximum length of the task in a generated file, in bytes.
 const TASK_MAX: usize = 8_192;
-/// How many tools are named.
+/// Maximum number of tool names.
 const TOOLS_MAX: usize = 200;
 
-/// Looks into the files of `worker`, whose metadata.json is `metadata`. A file that is there and cannot be read costs
-/// what it would have told, and is named; the others are read all the same.
+/// Reads the files of `worker`, whose metadata.json is `metadata`. A file that cannot be read is
+/// noted, and the others are still read.
 pub(super) fn read_record(
     source: RecordSource<'_>,
     worker: Worker,
@@ -47,7 +47,7 @@ pub(super) fn read_record(
     let mut read_errors = ReadErrors::default();
     let listed = read_errors.ok_or_note(CALLS, call_files(folder));
     let mut trace = Trace { records_calls: listed.is_some(), own_folders: &OWN_FOLDERS, ..Trace::default() };
-    // Each file with its tool's key, and which of the tool's files it is.
+    // Each file with its tool's key, and its number among the tool's files.
     let mut files: HashMap<String, usize> = HashMap::new();
     let numbered: Vec<(CallFile, String, usize)> = listed
         .unwrap_or_default()
@@ -62,7 +62,7 @@ pub(super) fn read_record(
     let (recorded, metrics) =
         read_errors.ok_or_note(metrics::FILE, metrics::read(folder, &files, go_on)).unwrap_or_default();
     let recorded = metrics::with_metadata(recorded, metadata, &files);
-    // The outputs before the thread: how the calls ended matters more than what they were made with.
+    // Outputs come before the thread, because outcomes matter more than inputs.
     let mut unread = 0;
     let mut nths = Vec::with_capacity(numbered.len());
     for (file, key, nth) in numbered {
@@ -81,11 +81,11 @@ pub(super) fn read_record(
         trace.tools_used = read_errors.ok_or_note(TOOLS_USED, read_tools_used(folder)).unwrap_or_default();
     }
     let words = read_errors.ok_or_note(RESULT, read_result(folder));
-    // The last of a thread that was read in part only is not its last.
+    // The last message of a partly read thread may not be the last one.
     let last_words = thread.last_words.filter(|_| worker.status.is_finished() && thread.lines.partial.is_none());
     trace.final_words = words.unwrap_or(last_words);
     let in_file = || read_errors.ok_or_note(TASK, metadata::task_file(folder, TASK_MAX)).flatten();
-    // While the metadata is torn, the file says more only of the task that was read before.
+    // While the metadata is torn, the file can only extend the task that was read before.
     let is_kept = |task: &String| !worker.is_torn() || !worker.task.is_empty() && task.starts_with(&worker.task);
     let task = metadata::task(metadata).or_else(in_file).filter(is_kept);
     trace.task = task.map(|task| truncate(task, TASK_MAX));
@@ -97,12 +97,13 @@ pub(super) fn read_record(
     Record { worker, trace, unread }
 }
 
-/// Files that are there and could not be read.
+/// Files that exist but could not be read, with the reason.
 #[derive(Default)]
 struct ReadErrors(Vec<(RelPath, String)>);
 
 impl ReadErrors {
-    /// What was read of `file`; `None` if it is not there, or there and unreadable, which is noted.
+    /// Returns the value read from `file`. Returns `None` on an error, which is noted unless the
+    /// file is missing.
     fn ok_or_note<T>(&mut self, file: &str, result: Result<T>) -> Option<T> {
         self.ok_or_note_path(&path(file), result)
     }
@@ -120,7 +121,7 @@ impl ReadErrors {
     }
 }
 
-/// A file in `tool_calls/` that is named like a call's output.
+/// A file in `tool_calls/` with the name of a call's output.
 struct CallFile {
     seq: u64,
     tool: String,
@@ -128,14 +129,14 @@ struct CallFile {
     kind: Kind,
 }
 
-/// The calls' files by number.
+/// Lists the calls' files by number.
 fn call_files(folder: &dyn Store) -> Result<Vec<CallFile>> {
     let mut files: Vec<CallFile> = folder.list(&path(CALLS))?.into_iter().filter_map(parse_call_file).collect();
     files.sort_by(|a, b| a.seq.cmp(&b.seq).then_with(|| a.name.cmp(&b.name)));
     Ok(files)
 }
 
-/// `NNN_<tool>.txt`: a number, the tool's name (which may hold `_`), always `.txt`.
+/// Parses `NNN_<tool>.txt`: a number, the tool's name (which may contain `_`), always `.txt`.
 fn parse_call_file(entry: Entry) -> Option<CallFile> {
     let text = entry.name.to_text().into_owned();
     let (number, tool) = text.strip_suffix(".txt")?.split_once('_')?;
@@ -201,7 +202,8 @@ fn build_call(
     }
 }
 
-/// Judges an output by its beginning, or by all of it where that could tell more. Also its size in bytes.
+/// Judges an output by its head, or as a whole if that may tell more. Also returns its size in
+/// bytes.
 fn judge_file(store: &dyn Store, path: &RelPath) -> Result<(Verdict, u64)> {
     let file = store.open(path)?;
     let size = file.glimpse()?.size;
@@ -214,7 +216,7 @@ fn judge_file(store: &dyn Store, path: &RelPath) -> Result<(Verdict, u64)> {
     Ok((outcome::judge(&head), size))
 }
 
-/// What the stub says stands; where it says nothing, the output behind it is judged.
+/// Judges the out-of-band output if its stub states no outcome.
 fn judge_out_of_band(source: RecordSource<'_>, stub: Verdict, output: &Output) -> Result<Verdict> {
     match (output, source.outputs) {
         (Output::OutOfBand(path), Some(store)) if stub.outcome == Outcome::Unknown => {
@@ -224,12 +226,12 @@ fn judge_out_of_band(source: RecordSource<'_>, stub: Verdict, output: &Output) -
     }
 }
 
-/// The worker's own result; `None` if the file says that there is none.
+/// Reads the worker's result. Returns `None` if the file is empty or holds a placeholder.
 fn read_result(folder: &dyn Store) -> Result<Option<String>> {
     let file = folder.open(&path(RESULT))?;
     let bytes = read_range(&*file, 0, thread::WORDS_MAX + 4)?;
     let text = String::from_utf8_lossy(&bytes);
-    // A character torn by the end of what was read is no part of the words.
+    // A character truncated by the read is dropped.
     let torn = bytes.len() == thread::WORDS_MAX + 4;
     let text = if torn { text.trim_end_matches(char::REPLACEMENT_CHARACTER).trim() } else { text.trim() };
     let empty = text.is_empty() || NO_RESULT.contains(&text);
@@ -255,7 +257,8 @@ fn loose_files(folder: &dyn Store, read_errors: &mut ReadErrors) -> Vec<LooseFil
     found.collect()
 }
 
-/// Names of tools: a list of strings or of objects with `tool` or `name`, bare or under `tools`.
+/// Reads tool names: a list of strings or of objects with `tool` or `name`, at the top or under
+/// `tools`.
 fn read_tools_used(folder: &dyn Store) -> Result<Vec<String>> {
     let bytes = read_whole(folder, &path(TOOLS_USED), metadata::SIZE_MAX)?;
     let known: Option<BoundedValue> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());

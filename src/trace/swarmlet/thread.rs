@@ -1,4 +1,4 @@
-//! thread.jsonl: the messages. Only what the calls were made with is taken from it, and the last words.
+//! Reads thread.jsonl, the messages of a worker: the inputs of its calls and its last message.
 
 use std::collections::HashMap;
 
@@ -13,28 +13,33 @@ use crate::error::Result;
 use crate::model::UnansweredCalls;
 use crate::store::Store;
 
-/// The file's name.
 pub(super) const FILE: &str = "thread.jsonl";
-/// The longest last words that are kept, in bytes.
+/// Maximum length of the last message, in bytes.
 pub(super) const WORDS_MAX: usize = 4_096;
-/// The longest name of a tool, in bytes; no file's name is longer.
+/// Maximum length of a tool name, in bytes; file names are no longer.
 const NAME_MAX: usize = 255;
 
-/// What a thread tells.
+/// The contents of a thread.
 #[derive(Debug, Default)]
 pub(super) struct Thread {
-    /// Inputs of each tool's calls, in order: the n-th belongs to the tool's n-th file. Of no more than there are files.
+    /// Inputs of each tool's calls, in order: the n-th belongs to the tool's n-th file. There are
+    /// at most as many inputs as files.
     pub(super) inputs: HashMap<String, Vec<Option<String>>>,
-    /// Calls for which there is no file.
+    /// Calls without a file.
     pub(super) unanswered: UnansweredCalls,
-    /// The last thing the assistant said.
+    /// The last text of the assistant.
     pub(super) last_words: Option<String>,
-    /// How the lines could be read.
+    /// Statistics of the lines.
     pub(super) lines: LineStats,
     input_budget: InputBudget,
 }
 
-/// Reads the thread in `folder` until `go_on` says no. `files` says how many files each tool has.
+/// Reads the thread in `folder` until `go_on` returns false. `files` is the number of files of each
+/// tool.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read.
 pub(super) fn read(folder: &dyn Store, files: &HashMap<String, usize>, go_on: &dyn Fn() -> bool) -> Result<Thread> {
     let mut thread = Thread::default();
     let file = folder.open(&path(FILE))?;
@@ -50,7 +55,7 @@ pub(super) fn read(folder: &dyn Store, files: &HashMap<String, usize>, go_on: &d
 }
 
 impl Thread {
-    /// Takes what the assistant said and called.
+    /// Adds the text and the calls of an assistant's message.
     fn add_assistant_message(
         &mut self,
         content: Option<&Value>,
@@ -61,7 +66,8 @@ impl Thread {
             self.last_words = Some(truncate(words.to_owned(), WORDS_MAX));
         }
         for call in calls.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default() {
-            // Beside {name, args} there is the form of the chat APIs: {function: {name, arguments}}.
+            // Besides {name, args}, accept the form of the chat APIs: {function: {name,
+            // arguments}}.
             let body = call.get("function").unwrap_or(call);
             let Some(name) = body.get("name").and_then(Value::as_str) else { continue };
             let name = truncate(name.to_owned(), NAME_MAX);
