@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_that_were_never_recovered_are_found_in_one_pass() {
+    fn unrecovered_failures_are_found_in_linear_time() {
         let begun = std::time::Instant::now();
         let calls = (0..100_000).map(|_| call("a", Outcome::Failed)).collect();
         let trace = Trace { calls, ..Trace::default() };
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_recovered_by_a_later_call_of_its_tool_alone() {
+    fn only_a_later_call_of_the_same_tool_recovers_a_failure() {
         use Outcome::{Failed, Ok, Unknown};
         let calls = [("a", Ok), ("a", Failed), ("b", Failed), ("a", Unknown), ("b", Ok), ("b", Failed)];
         let calls = calls.iter().map(|(tool, outcome)| call(tool, *outcome)).collect();

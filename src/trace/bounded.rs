@@ -261,14 +261,14 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_read_is_kept_and_the_rest_is_passed_over() {
+    fn known_fields_are_kept_and_others_are_skipped() {
         let text = r#"{"status": "ok", "x": [1, {"y": 2}], "config": {"owner_id": 7, "z": 1}, "args": {"z": [null]}}"#;
         let wanted = json!({"status": "ok", "config": {"owner_id": "7"}, "args": {"z": [null]}});
         assert_eq!(Value::Object(parse_object(text.as_bytes()).unwrap()), wanted);
     }
 
     #[test]
-    fn what_is_no_object_is_told_from_what_is_no_json() {
+    fn non_objects_and_non_json_give_different_errors() {
         for text in ["4", "[]", "null", "true", "\"x\"", "1e300", "-1"] {
             assert!(matches!(parse_object(text.as_bytes()), Err(ParseError::NotAnObject)), "{text}");
         }
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn more_values_than_are_kept_are_read_to_their_end_and_not_taken() {
+    fn documents_with_too_many_values_are_rejected() {
         let many = |n: usize| format!("{{\"tags\": [{}0], \"status\": \"ok\"}}", "0,".repeat(n));
         assert_eq!(parse_object(many(VALUES_MAX - 5).as_bytes()).unwrap()["status"], "ok");
         assert!(matches!(parse_object(many(VALUES_MAX).as_bytes()), Err(ParseError::TooLarge)));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_keep_their_digits_and_what_is_no_id_is_none() {
+    fn ids_keep_their_digits_and_other_types_are_null() {
         for digits in ["18446744073709551616", "-9223372036854775809", "123456789012345678901234567890", "7", "-1"] {
             for text in [format!("{{\"id\": {digits}}}"), format!("{{\"config\": {{\"id\": \"{digits}\"}}}}")] {
                 let object = parse_object(text.as_bytes()).unwrap();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_twice_whose_it_is_and_not_the_same_is_nobody_s() {
+    fn conflicting_owners_leave_no_owner() {
         let owner = |text: &str| {
             let MetadataObject { object, has_conflicting_owners } = parse_metadata(text.as_bytes()).unwrap();
             let inner = object.get("config").and_then(|config| config.get("owner_id"));
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn of_anything_no_more_is_kept_than_of_a_document() {
+    fn parse_any_limits_the_number_of_values() {
         let many = format!("[{}0]", "[0],".repeat(5 * VALUES_MAX));
         let kept = parse_any(&many).unwrap();
         assert!(kept.as_array().unwrap().len() <= VALUES_MAX);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut_and_stay_different() {
+    fn long_texts_are_shortened_and_stay_different() {
         let text = |last: char| json!({"task": "é".repeat(TEXT_MAX) + &last.to_string()}).to_string();
         let task = |text: String| parse_object(text.as_bytes()).unwrap()["task"].as_str().unwrap().to_owned();
         let (one, other) = (task(text('a')), task(text('b')));

@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 
 use self::cache::{TranscriptCache, TranscriptVersion};
 use self::layout::WorkerLocation;
+use self::parser::TranscriptKind;
 use self::persist::IndexStore;
 use self::virtual_dir::VirtualDir;
 use super::meta::hash_meta;
@@ -54,7 +55,7 @@ pub struct ClaudeCode {
 
 impl Default for ClaudeCode {
     fn default() -> ClaudeCode {
-        ClaudeCode::with(None)
+        ClaudeCode::new(None)
     }
 }
 
@@ -62,12 +63,12 @@ impl ClaudeCode {
     /// Creates a format that stores the indexes of transcripts of at least `min_size` bytes in
     /// `cache`.
     pub fn with_cache(cache: Arc<DiskCache>, min_size: u64) -> ClaudeCode {
-        ClaudeCode::with(Some(IndexStore { cache, min_size }))
+        ClaudeCode::new(Some(IndexStore { cache, min_size }))
     }
 
-    fn with(kept: Option<IndexStore>) -> ClaudeCode {
+    fn new(disk: Option<IndexStore>) -> ClaudeCode {
         ClaudeCode {
-            transcripts: Arc::new(TranscriptCache::new(kept)),
+            transcripts: Arc::new(TranscriptCache::new(disk)),
             projects: ProjectFolders::default(),
             background: Arc::default(),
             listed: AtomicBool::new(false),
@@ -92,22 +93,22 @@ impl Format for ClaudeCode {
         let mut found = layout::find_workers(store)?;
         self.projects.refresh(store, &found.folders);
         let again = self.listed.swap(true, Ordering::Relaxed);
-        let left = if again { LATER_SCAN_BYTES } else { FIRST_SCAN_BYTES };
-        found.incomplete = self.index_newest(store, &found.folders, left, again);
-        let inside = found.folders.iter().flat_map(|path| {
+        let budget = if again { LATER_SCAN_BYTES } else { FIRST_SCAN_BYTES };
+        found.incomplete = self.index_newest(store, &found.folders, budget, again);
+        let nested = found.folders.iter().flat_map(|path| {
             let agents = self.transcripts.agents(path);
             agents.iter().map(|agent| path.join(agent)).collect::<Vec<_>>()
         });
         // Some versions record a subagent in its session and also in a transcript of its own. The
         // transcript is complete, so it wins.
-        let own: HashSet<(RelPath, Option<Name>, Name)> = found.folders.iter().filter_map(agent_identity).collect();
-        let is_twice = |path: &RelPath| {
-            let (project, session, name) = agent_identity(path)?;
-            let of = |session| own.contains(&(project.clone(), session, name.clone()));
-            Some(of(session) || of(None))
+        let separate: HashSet<(RelPath, Option<Name>, Name)> =
+            found.folders.iter().filter_map(agent_identity).collect();
+        let has_separate_transcript = |path: &RelPath| {
+            let Some((project, session, name)) = agent_identity(path) else { return false };
+            [session, None].into_iter().any(|session| separate.contains(&(project.clone(), session, name.clone())))
         };
-        let inside: Vec<RelPath> = inside.filter(|path| is_twice(path) != Some(true)).collect();
-        found.folders.extend(inside);
+        let nested: Vec<RelPath> = nested.filter(|path| !has_separate_transcript(path)).collect();
+        found.folders.extend(nested);
         Ok(found)
     }
 
@@ -125,9 +126,8 @@ impl Format for ClaudeCode {
         hash.update(path.as_bytes());
         hash.update(&[0]);
         metas.iter().for_each(|meta| hash_meta(&mut hash, Some(meta)));
-        let newest_write =
-            metas.iter().fold(own.last_write(), |newest_write, meta| newest_write.max(meta.last_write()));
-        let newest_change = metas.iter().fold(own.ctime, |newest_write, meta| newest_write.max(meta.ctime));
+        let newest_write = metas.iter().fold(own.last_write(), |newest, meta| newest.max(meta.last_write()));
+        let newest_change = metas.iter().fold(own.ctime, |newest, meta| newest.max(meta.ctime));
         Ok(Some(FolderState { identity: own.identity, key: digest(&hash), newest_write, newest_change }))
     }
 
@@ -180,40 +180,37 @@ impl ClaudeCode {
         Ok(VirtualDir::new(project, location, self.transcripts.clone()))
     }
 
-    /// Indexes new contents of the transcripts, newest first, until about `left` bytes are read.
-    /// Reads the rest on a background thread if `behind` is set. Returns the transcripts left.
-    fn index_newest(&self, store: &dyn Store, paths: &[RelPath], mut left: u64, behind: bool) -> Vec<RelPath> {
-        let of_session = |path: &&RelPath| {
-            WorkerLocation::from_path(path).is_some_and(|location| location.kind == parser::TranscriptKind::Session)
-        };
-        let stat = |path: &RelPath| store.stat(path).ok().map(|meta: Meta| (path.clone(), meta));
+    /// Indexes new contents of the sessions in `paths`, newest first, within a budget in bytes.
+    /// Reads the rest on a background thread if `in_background` is set. Returns the sessions that
+    /// exceeded the budget.
+    fn index_newest(&self, store: &dyn Store, paths: &[RelPath], mut budget: u64, in_background: bool) -> Vec<RelPath> {
         let mut unread: Vec<(RelPath, Meta)> = paths
             .iter()
-            .filter(of_session)
-            .filter_map(stat)
+            .filter(|path| is_session(path))
+            .filter_map(|path| Some((path.clone(), store.stat(path).ok()?)))
             .filter(|(path, meta)| !self.transcripts.is_indexed(path, TranscriptVersion::new(*meta)))
             .collect();
         unread.sort_by(|(a, a_meta), (b, b_meta)| b_meta.mtime.cmp(&a_meta.mtime).then_with(|| a.cmp(b)));
-        let (mut later, mut unread_yet) = (Vec::new(), Vec::new());
+        let (mut queue, mut incomplete) = (Vec::new(), Vec::new());
         for (path, meta) in unread {
             let new = meta.size.saturating_sub(self.transcripts.bytes_read(&path));
             // A reader of the folder gets the error.
             let Ok(folder) = self.virtual_dir(store, &path) else { continue };
-            if new <= left {
-                left -= new;
+            if new <= budget {
+                budget -= new;
                 let _ = folder.index(&|| true);
             } else {
-                later.push(folder);
-                unread_yet.push(path);
+                queue.push(folder);
+                incomplete.push(path);
             }
         }
-        let there: HashSet<&RelPath> = paths.iter().collect();
-        self.transcripts.retain(&|path| there.contains(path));
-        if behind && !later.is_empty() {
-            later.reverse();
-            self.background.read(later);
+        let present: HashSet<&RelPath> = paths.iter().collect();
+        self.transcripts.retain(&|path| present.contains(path));
+        if in_background && !queue.is_empty() {
+            queue.reverse();
+            self.background.read(queue);
         }
-        unread_yet
+        incomplete
     }
 }
 
@@ -242,7 +239,7 @@ impl Background {
             }
         };
         if let Err(error) = std::thread::Builder::new().name("transcripts".into()).spawn(read) {
-            tracing::warn!("transcripts cannot be read in the background: {error}");
+            tracing::warn!("cannot read transcripts in the background: {error}");
         }
     }
 }
@@ -277,9 +274,10 @@ impl ProjectFolders {
             transcripts.iter().filter_map(WorkerLocation::from_path).map(|location| location.project).collect();
         let held = self.0.lock().clone();
         let fresh = wanted.into_iter().take(PROJECTS_MAX).filter_map(|path| {
-            let is = |meta: Result<Meta>| meta.ok().map(|meta| meta.identity);
-            let now = is(store.stat(&path))?;
-            let held = held.get(&path).filter(|held| is(held.stat(&RelPath::root())) == Some(now)).cloned();
+            let current = store.stat(&path).ok()?.identity;
+            let is_current =
+                |held: &&Arc<dyn Store>| held.stat(&RelPath::root()).is_ok_and(|meta| meta.identity == current);
+            let held = held.get(&path).filter(is_current).cloned();
             let entered = held.or_else(|| store.enter(&path).ok().map(Into::into))?;
             Some((path, entered))
         });
@@ -287,10 +285,15 @@ impl ProjectFolders {
     }
 }
 
+/// Returns true if `path` is the transcript of a session, not of a subagent.
+fn is_session(path: &RelPath) -> bool {
+    WorkerLocation::from_path(path).is_some_and(|location| location.kind == TranscriptKind::Session)
+}
+
 /// Returns the project, the session if its path names one, and the name of the subagent at `path`.
 fn agent_identity(path: &RelPath) -> Option<(RelPath, Option<Name>, Name)> {
     let location = WorkerLocation::from_path(path)
-        .filter(|location| location.kind == parser::TranscriptKind::Agent || location.agent.is_some())?;
+        .filter(|location| location.kind == TranscriptKind::Agent || location.agent.is_some())?;
     let name = location.worker_name()?;
     Some((location.project, location.session, name))
 }

@@ -60,7 +60,7 @@ pub(super) fn for_each(
     go_on: &dyn Fn() -> bool,
     mut decode: impl FnMut(&[u8]) -> bool,
 ) -> Result<LineStats> {
-    for_each_from(file, 0, go_on, |line| decode(line.bytes)).map(|(lines, ..)| lines)
+    for_each_from(file, 0, go_on, |line| decode(line.bytes)).map(|(stats, ..)| stats)
 }
 
 /// Reads lines from offset `start`, which must be the beginning of a line; see [`for_each`]. Also
@@ -76,7 +76,7 @@ pub(super) fn for_each_from(
     go_on: &dyn Fn() -> bool,
     mut decode: impl FnMut(RawLine<'_>) -> bool,
 ) -> Result<(LineStats, u64, LastLine)> {
-    let mut lines = LineStats::default();
+    let mut stats = LineStats::default();
     let mut line: Vec<u8> = Vec::new();
     let mut too_long = false;
     let (mut offset, mut line_start) = (start, start);
@@ -84,7 +84,7 @@ pub(super) fn for_each_from(
         let at_limit = offset >= FILE_MAX;
         if at_limit || !go_on() {
             let more = !read_range(file, offset, 1)?.is_empty();
-            lines.partial = more.then_some(PartialRead { bytes: offset, timed_out: !at_limit });
+            stats.partial = more.then_some(PartialRead { bytes: offset, timed_out: !at_limit });
             break;
         }
         let chunk = read_range(file, offset, CHUNK)?;
@@ -97,7 +97,7 @@ pub(super) fn for_each_from(
             too_long |= line.len() + part.len() > LINE_MAX;
             // A line inside one chunk is decoded without a copy.
             if part.ends_with(b"\n") && line.is_empty() && !too_long {
-                lines.bad +=
+                stats.bad +=
                     u64::from(!(part.trim_ascii().is_empty() || decode(RawLine { offset: line_start, bytes: part })));
                 line_start = offset;
                 continue;
@@ -110,9 +110,9 @@ pub(super) fn for_each_from(
                 line.extend_from_slice(part);
             }
             if part.ends_with(b"\n") {
-                let empty = line.trim_ascii().is_empty();
-                lines.bad += u64::from(too_long || !(empty || decode(RawLine { offset: line_start, bytes: &line })));
-                lines.too_long += u64::from(too_long);
+                let is_empty = line.trim_ascii().is_empty();
+                stats.bad += u64::from(too_long || !(is_empty || decode(RawLine { offset: line_start, bytes: &line })));
+                stats.too_long += u64::from(too_long);
                 line_start = offset;
                 line.clear();
                 too_long = false;
@@ -122,20 +122,20 @@ pub(super) fn for_each_from(
             break;
         }
     }
-    if lines.partial.is_some() {
-        return Ok((lines, line_start, LastLine::Complete));
+    if stats.partial.is_some() {
+        return Ok((stats, line_start, LastLine::Complete));
     }
     let last = match too_long {
         true => {
-            lines.bad += 1;
-            lines.too_long += 1;
+            stats.bad += 1;
+            stats.too_long += 1;
             LastLine::TooLong
         }
         false if line.trim_ascii().is_empty() => LastLine::Complete,
         false if decode(RawLine { offset: line_start, bytes: &line }) => LastLine::Unterminated,
         false => LastLine::Torn,
     };
-    Ok((lines, if last == LastLine::Unterminated { offset } else { line_start }, last))
+    Ok((stats, if last == LastLine::Unterminated { offset } else { line_start }, last))
 }
 
 #[cfg(test)]
@@ -154,7 +154,7 @@ mod tests {
         }
 
         fn meta(&self) -> Result<Meta> {
-            unreachable!("only bytes are asked for")
+            unreachable!("tests read only bytes")
         }
     }
 
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_longer_than_a_piece_are_read_and_endless_ones_are_counted() {
+    fn lines_longer_than_a_chunk_are_read_and_excessive_ones_are_counted() {
         let mut text = vec![b' '; CHUNK + 7];
         text.extend_from_slice(b"5\n6\n");
         assert_eq!(numbers(&text), (vec![5, 6], 0));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn how_much_was_read_in_time_is_told_and_a_line_that_it_tears_is_none() {
+    fn a_read_that_times_out_reports_its_extent_and_skips_the_cut_line() {
         let text = [b"1\n".repeat(CHUNK), b"\n".to_vec()].concat();
         let looks = std::cell::Cell::new(0);
         let few = |most: usize| {

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_another_kind_is_ignored_alone() {
+    fn a_field_of_an_unexpected_type_does_not_affect_the_others() {
         let right = r#"{"text":"a","flag":true,"number":7,"inner":{"raw":[1, {"b":2}]}}"#;
         let shape: Shape<'_> = serde_json::from_str(right).unwrap();
         assert_eq!((shape.text.as_str(), shape.flag.is_set(), shape.number.0), ("a", true, Some(7)));

@@ -50,12 +50,12 @@ impl Format for Swarmlet {
     }
 
     fn find_workers(&self, store: &dyn Store) -> Result<Candidates> {
-        let held = self.cached.lock().take();
-        let (found, listing) = layout::find_cached(store, held)?;
-        *self.cached.lock() = listing;
-        let known = self.index.lock().clone();
-        let fresh = known.refresh(store, &found.folders);
-        *self.index.lock() = fresh;
+        let cached = self.cached.lock().take();
+        let (found, cached) = layout::find_cached(store, cached)?;
+        *self.cached.lock() = cached;
+        let index = self.index.lock().clone();
+        let index = index.refresh(store, &found.folders);
+        *self.index.lock() = index;
         Ok(found)
     }
 
@@ -91,12 +91,14 @@ impl Format for Swarmlet {
     }
 
     fn read_worker(&self, folder: &dyn Store, path: &RelPath, last_good: Option<&Worker>) -> Worker {
+        // Decoded without the lock.
         let indexed = self.index.lock().get(path);
         let entries = indexed.entries();
         metadata::read_worker(folder, path, &entries, last_good).0
     }
 
     fn read_record(&self, source: RecordSource<'_>, last_good: &Worker, go_on: &dyn Fn() -> bool) -> Result<Record> {
+        // Decoded without the lock.
         let indexed = self.index.lock().get(&last_good.root);
         let entries = indexed.entries();
         let (worker, metadata) = metadata::read_worker(source.folder, &last_good.root, &entries, Some(last_good));

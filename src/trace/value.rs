@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_are_known_words_only() {
+    fn unrecognized_status_words_are_unknown() {
         assert_eq!(parse_status("success"), Status::Completed);
         assert_eq!(parse_status("completed"), Status::Completed);
         assert_eq!(parse_status("succeeded?"), Status::Unknown);

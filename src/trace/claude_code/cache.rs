@@ -29,6 +29,7 @@ const HASHED_END_BYTES: u64 = 4_096;
 /// Maximum number of transcripts read concurrently.
 const PARALLEL_READS: usize = 16;
 
+/// Indexes of the transcripts of one store.
 pub(super) struct TranscriptCache {
     entries: Cache<RelPath, Arc<CachedTranscript>, IndexWeighter>,
     read_locks: [Mutex<()>; PARALLEL_READS],
@@ -78,8 +79,8 @@ impl TranscriptVersion {
 struct IndexWeighter;
 
 impl Weighter<RelPath, Arc<CachedTranscript>> for IndexWeighter {
-    fn weight(&self, _: &RelPath, known: &Arc<CachedTranscript>) -> u64 {
-        known.index.weight()
+    fn weight(&self, _: &RelPath, cached: &Arc<CachedTranscript>) -> u64 {
+        cached.index.weight()
     }
 }
 
@@ -107,18 +108,18 @@ impl TranscriptCache {
         kind: TranscriptKind,
         go_on: &dyn Fn() -> bool,
     ) -> Result<(Arc<TranscriptIndex>, bool)> {
-        let fresh = |version: TranscriptVersion| {
+        let cached_at = |version: TranscriptVersion| {
             self.entries.get(path).filter(|known| known.is_complete && known.version == version)
         };
         let version = TranscriptVersion::new(file.meta()?);
-        if let Some(known) = fresh(version) {
+        if let Some(known) = cached_at(version) {
             return Ok((known.index.clone(), true));
         }
         let slot = self.hasher.hash_one(path) as usize % PARALLEL_READS;
-        let _alone = self.read_locks.get(slot).map(Mutex::lock);
+        let _lock = self.read_locks.get(slot).map(Mutex::lock);
         // Taken before the read: later writes change it again.
         let version = TranscriptVersion::new(file.meta()?);
-        if let Some(known) = fresh(version) {
+        if let Some(known) = cached_at(version) {
             return Ok((known.index.clone(), true));
         }
         let known = self.entries.get(path).filter(|known| known.may_be_prefix_of(version));
@@ -173,27 +174,27 @@ impl TranscriptCache {
     }
 
     /// Drops transcripts that are no longer in the store.
-    pub(super) fn retain(&self, there: &dyn Fn(&RelPath) -> bool) {
-        self.agents.lock().retain(|path, _| there(path));
+    pub(super) fn retain(&self, is_present: &dyn Fn(&RelPath) -> bool) {
+        self.agents.lock().retain(|path, _| is_present(path));
     }
 }
 
 impl CachedTranscript {
     /// Returns true if the indexed part may still be the beginning of the file at version `now`.
     pub(super) fn may_be_prefix_of(&self, now: TranscriptVersion) -> bool {
-        let same = now == self.version && self.is_complete;
+        let is_unchanged = now == self.version && self.is_complete;
         let (before, now) = (self.version.0, now.0);
-        let grown = now.size > before.size || self.version == TranscriptVersion(now);
-        same || now.identity == before.identity && grown && !self.index.has_side_chains
+        let has_grown = now.size > before.size || self.version == TranscriptVersion(now);
+        is_unchanged || now.identity == before.identity && has_grown && !self.index.has_side_chains
     }
 }
 
 /// Returns a hash of both ends of the first `length` bytes.
 fn hash_ends(file: &dyn File, length: u64) -> Result<[u8; 32]> {
-    let most = HASHED_END_BYTES.min(length);
+    let length_hashed = HASHED_END_BYTES.min(length);
     let mut hash = blake3::Hasher::new();
-    for from in [0, length - most] {
-        hash.update(&read_range(file, from, usize::try_from(most).unwrap_or_default())?);
+    for from in [0, length - length_hashed] {
+        hash.update(&read_range(file, from, usize::try_from(length_hashed).unwrap_or_default())?);
     }
     Ok(hash.finalize().into())
 }

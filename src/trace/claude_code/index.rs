@@ -200,16 +200,17 @@ impl TranscriptIndex {
     /// Returns the approximate memory use, in bytes.
     pub(super) fn weight(&self) -> u64 {
         let conversations = self.agents.iter().chain([&self.main]);
-        let of = |conversation: &Conversation| {
-            let calls: usize =
-                conversation.calls.iter().map(|call| 400 + call.input.as_ref().map_or(0, String::len)).sum();
-            1_000 + calls + conversation.lines.len() * size_of::<LineEntry>()
-        };
-        conversations.map(|conversation| of(conversation) as u64).sum::<u64>() + 1_000
+        conversations.map(|conversation| conversation.weight() as u64).sum::<u64>() + 1_000
     }
 }
 
 impl Conversation {
+    /// Returns the approximate memory use, in bytes.
+    fn weight(&self) -> usize {
+        let calls: usize = self.calls.iter().map(|call| 400 + call.input.as_ref().map_or(0, String::len)).sum();
+        1_000 + calls + self.lines.len() * size_of::<LineEntry>()
+    }
+
     /// Returns the name of the worker.
     pub(super) fn worker_name(&self) -> Name {
         to_file_name(&self.agent, &[])

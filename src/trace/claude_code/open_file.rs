@@ -69,7 +69,7 @@ pub(super) struct GrowingFile {
     location: WorkerLocation,
     kind: LineFile,
     meta: Meta,
-    known: Mutex<Arc<FileIndex>>,
+    index: Mutex<Arc<FileIndex>>,
     /// The line generated last, because a long one is read in several calls.
     line: Mutex<Option<RenderedLine>>,
 }
@@ -107,23 +107,23 @@ impl GrowingFile {
         meta: Meta,
         index: Arc<TranscriptIndex>,
     ) -> GrowingFile {
-        let known = Arc::new(FileIndex::new(index, location.agent.as_ref(), kind));
-        GrowingFile { file, location, kind, meta, known: Mutex::new(known), line: Mutex::new(None) }
+        let index = Arc::new(FileIndex::new(index, location.agent.as_ref(), kind));
+        GrowingFile { file, location, kind, meta, index: Mutex::new(index), line: Mutex::new(None) }
     }
 
     /// Returns the current index, extended if the transcript has grown.
     fn current_index(&self) -> Result<(Arc<FileIndex>, Meta)> {
         let transcript = self.file.meta()?;
-        let held = self.known.lock().clone();
+        let held = self.index.lock().clone();
         if transcript.size <= held.index.bytes_read || held.index.too_long {
             return Ok((held, transcript));
         }
         // Side chains depend on lines before them, so the file is read from its start.
         let before = if held.index.has_side_chains { TranscriptIndex::default() } else { (*held.index).clone() };
         let (index, _) = read_on(&*self.file, self.location.kind, before, &|| true)?;
-        let known = Arc::new(FileIndex::new(Arc::new(index), self.location.agent.as_ref(), self.kind));
-        *self.known.lock() = known.clone();
-        Ok((known, transcript))
+        let current = Arc::new(FileIndex::new(Arc::new(index), self.location.agent.as_ref(), self.kind));
+        *self.index.lock() = current.clone();
+        Ok((current, transcript))
     }
 
     fn end(&self, entry: &LineEntry) -> u64 {
@@ -133,28 +133,28 @@ impl GrowingFile {
     /// Returns a generated line. Generates it again if the transcript has changed in any way.
     fn rendered_line(
         &self,
-        known: &FileIndex,
+        current: &FileIndex,
         conversation: &Conversation,
         entry: &LineEntry,
         transcript: &Meta,
     ) -> Result<Arc<[u8]>> {
         let held = self.line.lock().clone();
-        if let Some(held) = held.filter(|made| made.span == entry.span && made.transcript == *transcript) {
+        if let Some(held) = held.filter(|held| held.span == entry.span && held.transcript == *transcript) {
             return Ok(held.bytes);
         }
-        let bytes: Arc<[u8]> = self.render_line(known, conversation, entry)?.into();
+        let bytes: Arc<[u8]> = self.render_line(current, conversation, entry)?.into();
         *self.line.lock() = Some(RenderedLine { span: entry.span, transcript: *transcript, bytes: bytes.clone() });
         Ok(bytes)
     }
 
     /// Generates a line.
-    fn render_line(&self, known: &FileIndex, conversation: &Conversation, entry: &LineEntry) -> Result<Vec<u8>> {
+    fn render_line(&self, current: &FileIndex, conversation: &Conversation, entry: &LineEntry) -> Result<Vec<u8>> {
         if self.kind == LineFile::Source {
             return read_range(&*self.file, entry.span.offset, entry.span.len);
         }
         with_turn_at(&*self.file, entry.span, |turn| {
             let find = |id: &str| {
-                let at = *known.call_numbers.get(&shorten_id(id))?;
+                let at = *current.call_numbers.get(&shorten_id(id))?;
                 let call = conversation.calls.get(at).filter(|call| call.line_offset <= entry.span.offset)?;
                 Some((at, call))
             };
@@ -168,8 +168,8 @@ impl GrowingFile {
 
 impl File for GrowingFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let (known, transcript) = self.current_index()?;
-        let conversation = known.index.conversation(self.location.agent.as_ref()).ok_or(Error::Stale)?;
+        let (current, transcript) = self.current_index()?;
+        let conversation = current.index.conversation(self.location.agent.as_ref()).ok_or(Error::Stale)?;
         let first = conversation.lines.partition_point(|entry| self.end(entry) <= offset);
         let mut begin =
             first.checked_sub(1).and_then(|at| conversation.lines.get(at)).map_or(0, |entry| self.end(entry));
@@ -177,7 +177,7 @@ impl File for GrowingFile {
         for entry in conversation.lines.iter().skip(first) {
             let end = self.end(entry);
             if end > begin {
-                let bytes = self.rendered_line(&known, conversation, entry, &transcript)?;
+                let bytes = self.rendered_line(&current, conversation, entry, &transcript)?;
                 if bytes.len() as u64 != end - begin {
                     return Err(Error::Stale);
                 }
@@ -193,8 +193,8 @@ impl File for GrowingFile {
     }
 
     fn meta(&self) -> Result<Meta> {
-        let (known, transcript) = self.current_index()?;
-        let conversation = known.index.conversation(self.location.agent.as_ref()).ok_or(Error::Stale)?;
+        let (current, transcript) = self.current_index()?;
+        let conversation = current.index.conversation(self.location.agent.as_ref()).ok_or(Error::Stale)?;
         let size =
             if self.kind == LineFile::Source { conversation.source_bytes() } else { conversation.thread_bytes() };
         Ok(Meta { size, mtime: transcript.mtime, ctime: transcript.ctime, ..self.meta })

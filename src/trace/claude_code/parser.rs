@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::super::bounded;
 use super::super::input::{INPUT_MAX, InputBudget, one_line};
 use super::super::jsonl::{self, LastLine};
+use super::super::lenient::MaybeU64;
 use super::super::value::{shorten, shorten_word, truncate};
 use super::index::{
     CallEntry, CallResult, Conversation, Ending, LastMessage, LineEntry, Span, TextRef, TranscriptIndex,
@@ -147,9 +148,6 @@ pub(super) struct TranscriptParser {
 
 impl TranscriptParser {
     pub(super) fn new(index: TranscriptIndex, kind: TranscriptKind) -> TranscriptParser {
-        let ids = |conversation: &Conversation| {
-            conversation.calls.iter().enumerate().map(|(at, call)| (call.id.clone(), at)).collect()
-        };
         let conversations = || [&index.main].into_iter().chain(&index.agents);
         let inputs =
             conversations().flat_map(|conversation| &conversation.calls).filter_map(|call| call.input.as_ref());
@@ -161,7 +159,7 @@ impl TranscriptParser {
                 .enumerate()
                 .map(|(at, conversation)| (conversation.agent.clone(), at + 1))
                 .collect(),
-            calls: conversations().map(ids).collect(),
+            calls: conversations().map(call_numbers).collect(),
             side_chain_lines: HashMap::new(),
             inputs: InputBudget(inputs.map(String::len).sum()),
             index,
@@ -175,11 +173,11 @@ impl TranscriptParser {
 
     fn add_line(&mut self, span: Span, line: &TranscriptLine<'_>) {
         let index = &mut self.index;
-        for (known, said) in
+        for (field, value) in
             [(&mut index.session, &line.session_id), (&mut index.cwd, &line.cwd), (&mut index.branch, &line.git_branch)]
         {
-            if known.is_none() {
-                *known = said.non_empty().map(shorten_word);
+            if field.is_none() {
+                *field = value.non_empty().map(shorten_word);
             }
         }
         if let Some(turn) = line.turn() {
@@ -207,10 +205,11 @@ impl TranscriptParser {
     }
 
     fn count_unknown_type(&mut self, kind: &str) {
-        let known = &mut self.index.unknown_types;
+        let counts = &mut self.index.unknown_types;
         let kind = shorten(kind, TYPE_MAX);
-        let kind = if known.len() < UNKNOWN_TYPES_MAX || known.contains_key(&kind) { kind } else { "(others)".into() };
-        *known.entry(kind).or_default() += 1;
+        let kind =
+            if counts.len() < UNKNOWN_TYPES_MAX || counts.contains_key(&kind) { kind } else { "(others)".into() };
+        *counts.entry(kind).or_default() += 1;
     }
 
     /// Returns the number of the conversation that a line belongs to; the file's own is 0.
@@ -295,6 +294,11 @@ impl TranscriptParser {
     }
 }
 
+/// Returns the indexes of a conversation's calls, by ID.
+fn call_numbers(conversation: &Conversation) -> HashMap<String, usize> {
+    conversation.calls.iter().enumerate().map(|(at, call)| (call.id.clone(), at)).collect()
+}
+
 fn add_assistant_turn(
     conversation: &mut Conversation,
     ids: &mut HashMap<String, usize>,
@@ -367,8 +371,8 @@ fn add_user_turn(
 ) {
     for block in turn.message.content.blocks().iter().filter(|block| block.kind.as_str() == "tool_result") {
         conversation.ending = Ending::AwaitingReply;
-        let known = ids.get(&shorten_id(block.tool_use_id.as_str()));
-        match known.and_then(|at| conversation.calls.get_mut(*at)) {
+        let number = ids.get(&shorten_id(block.tool_use_id.as_str()));
+        match number.and_then(|at| conversation.calls.get_mut(*at)) {
             // The assistant acted on the first of two results.
             Some(call) if call.result.is_some() => {}
             Some(call) => call.result = Some(call_result(span, turn.at_ms, block)),
@@ -376,16 +380,16 @@ fn add_user_turn(
         }
     }
     let text = turn.message.content.text();
-    let words = text.trim();
-    if words.is_empty() || line.is_meta.is_set() {
+    let trimmed = text.trim();
+    if trimmed.is_empty() || line.is_meta.is_set() {
         return;
     }
-    if words.starts_with(INTERRUPTED_PREFIX) {
+    if trimmed.starts_with(INTERRUPTED_PREFIX) {
         conversation.ending = Ending::Interrupted;
         return;
     }
     conversation.ending = Ending::AwaitingReply;
-    if line.is_compact_summary.is_set() || PROGRAM_TEXT_PREFIXES.iter().any(|not| words.starts_with(not)) {
+    if line.is_compact_summary.is_set() || PROGRAM_TEXT_PREFIXES.iter().any(|prefix| trimmed.starts_with(prefix)) {
         if conversation.fallback_task.is_none() {
             conversation.fallback_task = Some(text_ref(span, &text));
         }
@@ -411,8 +415,8 @@ fn call_result(span: Span, at: Option<i64>, block: &ContentBlock<'_>) -> CallRes
 }
 
 fn is_cancelled(text: &str) -> bool {
-    let said = text.strip_prefix(TOOL_USE_ERROR_TAG).unwrap_or(text);
-    CANCELLED_PREFIXES.iter().any(|head| said.starts_with(head))
+    let text = text.strip_prefix(TOOL_USE_ERROR_TAG).unwrap_or(text);
+    CANCELLED_PREFIXES.iter().any(|prefix| text.starts_with(prefix))
 }
 
 /// Shortens an ID of excessive length. Different IDs stay different.
@@ -429,7 +433,7 @@ fn exit_code(text: &str) -> Option<i64> {
 
 /// Counts the tokens of a message. Each line of a message repeats them.
 fn count_tokens(conversation: &mut Conversation, id: &str, usage: &Usage) {
-    let number = |number: super::super::lenient::MaybeU64| number.0.unwrap_or_default();
+    let number = |number: MaybeU64| number.0.unwrap_or_default();
     let tokens = Tokens {
         input: number(usage.input_tokens),
         output: number(usage.output_tokens),

@@ -53,53 +53,54 @@ impl EntryHeader {
 impl IndexStore {
     /// Returns the subagents inside a transcript, if the stored version equals `now`.
     pub(super) fn agents(&self, path: &RelPath, now: TranscriptVersion) -> Option<Vec<Name>> {
-        let kept = self.cache.get(self.key(path, now)?)?;
-        let head: EntryHeader = postcard::from_bytes(&kept.head).ok()?;
-        let names = head.agents.iter().map(Name::new);
-        if head.version(now.meta()) == now { names.collect::<Result<_, _>>().ok() } else { None }
+        let entry = self.cache.get(self.key(path, now)?)?;
+        let header: EntryHeader = postcard::from_bytes(&entry.head).ok()?;
+        let names = header.agents.iter().map(Name::new);
+        if header.version(now.meta()) == now { names.collect::<Result<_, _>>().ok() } else { None }
     }
 
     /// Returns the cached transcript, if it may be a prefix of the current version.
     pub(super) fn get(&self, path: &RelPath, now: TranscriptVersion) -> Option<CachedTranscript> {
-        let kept = self.cache.get(self.key(path, now)?)?;
-        let head: EntryHeader = postcard::from_bytes(&kept.head).ok()?;
-        let empty = Arc::new(TranscriptIndex::default());
-        let known = CachedTranscript {
-            version: head.version(now.meta()),
-            ends_hash: head.ends_hash,
-            bytes_on_disk: head.bytes_read,
-            index: empty,
+        let entry = self.cache.get(self.key(path, now)?)?;
+        let header: EntryHeader = postcard::from_bytes(&entry.head).ok()?;
+        let cached = CachedTranscript {
+            version: header.version(now.meta()),
+            ends_hash: header.ends_hash,
+            bytes_on_disk: header.bytes_read,
+            index: Arc::new(TranscriptIndex::default()),
             is_complete: true,
         };
-        if !known.may_be_prefix_of(now) {
+        if !cached.may_be_prefix_of(now) {
             return None;
         }
-        let index = TranscriptIndex::decode(&kept.body()?).filter(|index| index.bytes_read == head.bytes_read)?;
-        let known = CachedTranscript { index: Arc::new(index), ..known };
+        let index = TranscriptIndex::decode(&entry.body()?).filter(|index| index.bytes_read == header.bytes_read)?;
+        let cached = CachedTranscript { index: Arc::new(index), ..cached };
         // Only the decoded index shows if the transcript has side chains.
-        known.may_be_prefix_of(now).then_some(known)
+        cached.may_be_prefix_of(now).then_some(cached)
     }
 
     /// Stores an index unless it is hardly larger than the stored one. Returns the number of
     /// transcript bytes that the stored index covers.
-    pub(super) fn put(&self, path: &RelPath, known: &CachedTranscript) -> u64 {
-        let (bytes_read, meta) = (known.index.bytes_read, known.version.meta());
-        if bytes_read.saturating_sub(known.bytes_on_disk) < self.min_size.max(known.bytes_on_disk / 4) {
-            return known.bytes_on_disk;
+    pub(super) fn put(&self, path: &RelPath, cached: &CachedTranscript) -> u64 {
+        let (bytes_read, meta) = (cached.index.bytes_read, cached.version.meta());
+        if bytes_read.saturating_sub(cached.bytes_on_disk) < self.min_size.max(cached.bytes_on_disk / 4) {
+            return cached.bytes_on_disk;
         }
         let time = |time: Time| (time.secs, time.nanos);
-        let head = EntryHeader {
+        let header = EntryHeader {
             size: meta.size,
             mtime: time(meta.mtime),
             ctime: time(meta.ctime),
             born: time(meta.identity.born),
             bytes_read,
-            ends_hash: known.ends_hash,
-            agents: known.index.agents.iter().map(|agent| agent.worker_name().as_bytes().to_vec()).collect(),
+            ends_hash: cached.ends_hash,
+            agents: cached.index.agents.iter().map(|agent| agent.worker_name().as_bytes().to_vec()).collect(),
         };
-        let encoded = postcard::to_stdvec(&head).ok().zip(known.index.encode());
-        let Some(((head, body), key)) = encoded.zip(self.key(path, known.version)) else { return known.bytes_on_disk };
-        self.cache.put(key, head, body);
+        let encoded = postcard::to_stdvec(&header).ok().zip(cached.index.encode());
+        let Some(((header, body), key)) = encoded.zip(self.key(path, cached.version)) else {
+            return cached.bytes_on_disk;
+        };
+        self.cache.put(key, header, body);
         bytes_read
     }
 

@@ -263,7 +263,7 @@ fn parse_millis(text: &str) -> Option<i64> {
 }
 
 impl<'a> MessageContent<'a> {
-    /// Returns the blocks. Returns none if the content is a plain text.
+    /// Returns the blocks, or an empty slice for a plain text.
     pub(super) fn blocks(&self) -> &[ContentBlock<'a>] {
         match self {
             MessageContent::Blocks(blocks) => blocks,

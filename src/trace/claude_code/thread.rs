@@ -81,16 +81,15 @@ pub(super) fn write_turn<'c>(
     }
     let content = message.content.text();
     let thinking: Vec<&str> = blocks().filter_map(|block| block.thinking.0.as_deref()).collect();
-    let calls = blocks().filter(|block| block.kind.as_str() == "tool_use").map(|block| {
-        let id = block.id.as_str();
-        ThreadCall {
-            id,
+    let tool_calls: Vec<ThreadCall<'_>> = blocks()
+        .filter(|block| block.kind.as_str() == "tool_use")
+        .map(|block| ThreadCall {
+            id: block.id.as_str(),
             name: block.name.as_str(),
             args: block.input.filter(|args| !is_deep(args)),
-            file: file(find(id)),
-        }
-    });
-    let tool_calls: Vec<ThreadCall<'_>> = calls.collect();
+            file: file(find(block.id.as_str())),
+        })
+        .collect();
     if content.is_empty() && thinking.is_empty() && tool_calls.is_empty() {
         return Ok(());
     }
@@ -98,7 +97,7 @@ pub(super) fn write_turn<'c>(
     write_line(out, &MessageLine { role, time: time(), model, content, thinking, tool_calls })
 }
 
-/// Returns true if the JSON is nested too deeply for common parsers.
+/// Returns true if the JSON is nested too deeply for some parsers.
 fn is_deep(json: &RawValue) -> bool {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     json.get().bytes().any(|byte| {

@@ -75,9 +75,9 @@ impl VirtualDir {
 
     /// Returns the path of the subagent's metadata file, if it exists.
     pub(super) fn agent_metadata_path(&self) -> Option<RelPath> {
-        let about = self.location.agent_metadata().filter(|_| self.location.agent.is_none())?;
-        let there = self.project.stat(&about).is_ok_and(|meta| meta.kind == Kind::File);
-        there.then_some(about)
+        let metadata = self.location.agent_metadata().filter(|_| self.location.agent.is_none())?;
+        let exists = self.project.stat(&metadata).is_ok_and(|meta| meta.kind == Kind::File);
+        exists.then_some(metadata)
     }
 
     /// Opens a file in the project's folder.
@@ -133,6 +133,18 @@ impl VirtualDir {
         Ok(metas)
     }
 
+    fn source_and_result_metas(&self) -> Result<Vec<Meta>> {
+        let mut metas = self.source_metas()?;
+        if let Some(folder) = self.results_folder() {
+            let entries = self.project.list(&folder).unwrap_or_default();
+            // The folder's metadata does not reveal changes to the contents or permissions of a
+            // file in it.
+            let files = entries.iter().filter(|entry| entry.kind == Kind::File).take(RESULTS_MAX);
+            metas.extend(files.filter_map(|entry| self.project.stat(&folder.join(&entry.name)).ok()));
+        }
+        Ok(metas)
+    }
+
     fn full_index(&self) -> Result<Arc<TranscriptIndex>> {
         self.index(&|| true).map(|(index, _)| index)
     }
@@ -144,9 +156,9 @@ impl VirtualDir {
     fn resolve(&self, path: &RelPath, index: &dyn Fn() -> Result<Arc<TranscriptIndex>>) -> Result<VirtualNode> {
         let names: Vec<Name> = path.names().collect();
         let texts: Vec<&[u8]> = names.iter().map(Name::as_bytes).collect();
-        let text_node = |which: fn(&Conversation) -> Option<&TextRef>| {
+        let text_node = |text: fn(&Conversation) -> Option<&TextRef>| {
             let index = index()?;
-            which(self.conversation(&index)?).cloned().map(VirtualNode::Text).ok_or(Error::NotFound)
+            text(self.conversation(&index)?).cloned().map(VirtualNode::Text).ok_or(Error::NotFound)
         };
         match texts.as_slice() {
             [] => Ok(VirtualNode::Root),
@@ -165,7 +177,7 @@ impl VirtualDir {
                 let call = self.conversation(&index)?.calls.get(at).ok_or(Error::NotFound)?;
                 if call.file_name(at).as_bytes() == *file { Ok(VirtualNode::Call(at)) } else { Err(Error::NotFound) }
             }
-            [file, ..] if [SOURCE, THREAD, TASK, RESULT].iter().any(|known| known.as_bytes() == *file) => {
+            [file, ..] if [SOURCE, THREAD, TASK, RESULT].iter().any(|name| name.as_bytes() == *file) => {
                 Err(Error::NotADirectory)
             }
             _ => Err(Error::NotFound),
@@ -260,7 +272,7 @@ impl Store for VirtualDir {
             VirtualNode::Source => {
                 Ok(self.file_meta(&transcript, name, 0, self.conversation(&*self.full_index()?)?.source_bytes(), None))
             }
-            VirtualNode::AgentMetadata(about) => self.project.stat(&about),
+            VirtualNode::AgentMetadata(path) => self.project.stat(&path),
             VirtualNode::Thread => {
                 Ok(self.file_meta(&transcript, name, 0, self.conversation(&*self.full_index()?)?.thread_bytes(), None))
             }
@@ -301,18 +313,15 @@ impl Store for VirtualDir {
         match self.resolve(path, &|| self.full_index())? {
             VirtualNode::Root | VirtualNode::Calls => Err(Error::IsADirectory),
             VirtualNode::Source if self.location.agent.is_none() => self.open_transcript(),
-            VirtualNode::AgentMetadata(about) => self.project.open(&about),
+            VirtualNode::AgentMetadata(path) => self.project.open(&path),
             node @ (VirtualNode::Source | VirtualNode::Thread) => {
                 let file = self.open_transcript()?;
                 // The index must describe this open file, even if another one replaces it
                 // meanwhile.
                 let (index, _) = self.read_index(&*file, &|| true)?;
-                let made = self.file_meta(&file.meta()?, path.as_bytes(), 0, 0, None);
-                let (location, kind) = (
-                    self.location.clone(),
-                    if matches!(node, VirtualNode::Source) { LineFile::Source } else { LineFile::Thread },
-                );
-                Ok(Box::new(GrowingFile::new(file, location, kind, made, index)))
+                let meta = self.file_meta(&file.meta()?, path.as_bytes(), 0, 0, None);
+                let kind = if matches!(node, VirtualNode::Source) { LineFile::Source } else { LineFile::Thread };
+                Ok(Box::new(GrowingFile::new(file, self.location.clone(), kind, meta, index)))
             }
             VirtualNode::Text(text) => {
                 let meta = self.file_meta(&self.transcript_meta()?, path.as_bytes(), text.hash, text.bytes, None);
@@ -342,17 +351,7 @@ impl Store for VirtualDir {
     }
 
     fn made_of(&self) -> Option<Result<Vec<Meta>>> {
-        let all = || {
-            let mut metas = self.source_metas()?;
-            let results = self.results_folder().map(|folder| (self.project.list(&folder).unwrap_or_default(), folder));
-            let (entries, folder) = results.unwrap_or_default();
-            // The folder's metadata does not reveal changes to the contents or permissions of a
-            // file in it.
-            let files = entries.iter().filter(|entry| entry.kind == Kind::File).take(RESULTS_MAX);
-            metas.extend(files.filter_map(|entry| self.project.stat(&folder.join(&entry.name)).ok()));
-            Ok(metas)
-        };
-        Some(all())
+        Some(self.source_and_result_metas())
     }
 }
 

@@ -43,15 +43,15 @@ struct HeadAndTail {
 /// Reads the listing of the worker `folder`, which lies at `path` in its store.
 pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker> {
     if folder.location().agent.is_some() {
-        let (index, whole) = folder.index(&|| true)?;
+        let (index, is_complete) = folder.index(&|| true)?;
         let conversation = index.conversation(folder.location().agent.as_ref()).ok_or(Error::NotFound)?;
-        return Ok(Worker { is_complete: whole, ..build_worker(folder, path, &index, conversation, conversation) });
+        return Ok(Worker { is_complete, ..build_worker(folder, path, &index, conversation, conversation) });
     }
     if let Some(ends) = read_ends(&*folder.open_transcript()?, folder.location().kind)? {
         return Ok(build_worker(folder, path, &ends.head, &ends.head.main, &ends.tail.main));
     }
-    let (index, whole) = folder.index(&|| true)?;
-    Ok(Worker { is_complete: whole, ..build_worker(folder, path, &index, &index.main, &index.main) })
+    let (index, is_complete) = folder.index(&|| true)?;
+    Ok(Worker { is_complete, ..build_worker(folder, path, &index, &index.main, &index.main) })
 }
 
 /// Creates a worker whose transcript cannot be read.
@@ -117,8 +117,8 @@ fn build_worker(
         worker.run = session.map(SharedStr::from);
         worker.parent.clone_from(&worker.run);
     }
-    let about = if is_session { None } else { read_agent_metadata(folder) };
-    let (agent_type, description) = about.unwrap_or_default();
+    let metadata = if is_session { None } else { read_agent_metadata(folder) };
+    let (agent_type, description) = metadata.unwrap_or_default();
     worker.task_type =
         Some(agent_type.map_or_else(|| if is_session { "session".into() } else { "agent".into() }, SharedStr::from));
     worker.summary = if is_session { index.title.clone() } else { description };
@@ -143,7 +143,7 @@ fn build_worker(
         worker.duration_ms = took.and_then(|took| u64::try_from(took).ok());
     }
     if index.line_count > 0 && index.line_count == index.bad_lines {
-        worker.flaws.push(Flaw::BadTranscript("no line of it could be read".into()));
+        worker.flaws.push(Flaw::BadTranscript("no line could be parsed".into()));
     } else if index.line_count > 0 && first.lines.is_empty() && last.lines.is_empty() {
         worker.flaws.push(Flaw::NoMessages);
     }
@@ -168,9 +168,9 @@ fn status(conversation: &Conversation) -> (Status, Option<SharedStr>) {
 fn read_agent_metadata(folder: &VirtualDir) -> Option<(Option<String>, Option<String>)> {
     let file = folder.open_sibling(&folder.agent_metadata_path()?).ok()?;
     let bytes = read_range(&*file, 0, END_BYTES as usize).ok()?;
-    let about: AgentMetadata<'_> = serde_json::from_slice(&bytes).ok()?;
+    let metadata: AgentMetadata<'_> = serde_json::from_slice(&bytes).ok()?;
     let word = |text: &MaybeStr<'_>| text.non_empty().map(|text| shorten(&text, WORD_MAX));
-    Some((word(&about.agent_type), about.description.non_empty().map(|text| truncate(text, TASK_MAX))))
+    Some((word(&metadata.agent_type), metadata.description.non_empty().map(|text| truncate(text, TASK_MAX))))
 }
 
 fn trace_time(at: Option<i64>) -> TraceTime {
@@ -179,9 +179,9 @@ fn trace_time(at: Option<i64>) -> TraceTime {
 
 /// Reads the record of the worker `folder`, until `go_on` returns false.
 pub(super) fn read_record(folder: &VirtualDir, path: &RelPath, go_on: &dyn Fn() -> bool) -> Result<Record> {
-    let (index, whole) = folder.index(go_on)?;
+    let (index, is_complete) = folder.index(go_on)?;
     let conversation = index.conversation(folder.location().agent.as_ref()).ok_or(Error::NotFound)?;
-    let mut worker = if whole {
+    let mut worker = if is_complete {
         build_worker(folder, path, &index, conversation, conversation)
     } else {
         read_listing(folder, path)?
@@ -189,11 +189,12 @@ pub(super) fn read_record(folder: &VirtualDir, path: &RelPath, go_on: &dyn Fn() 
     worker.is_complete = true;
     let mut trace = Trace { records_calls: true, tokens: conversation.all_tokens(), ..Trace::default() };
     for (at, call) in conversation.calls.iter().enumerate() {
-        let made = tool_call(folder, &index, at, call, &mut trace)?;
-        trace.calls.push(made);
+        let call = tool_call(folder, &index, at, call, &mut trace)?;
+        trace.calls.push(call);
     }
-    let pending = conversation.calls.iter().filter(|call| call.result.is_none());
-    pending.for_each(|call| trace.unanswered.add(call.tool.clone()));
+    for call in conversation.calls.iter().filter(|call| call.result.is_none()) {
+        trace.unanswered.add(call.tool.clone());
+    }
     trace.task = conversation.task().map(|text| text.head.trim().to_owned()).filter(|task| !task.is_empty());
     trace.final_words = conversation.final_words().map(|text| text.head.trim().to_owned());
     trace.final_words_in_parent =
@@ -208,8 +209,8 @@ pub(super) fn read_record(folder: &VirtualDir, path: &RelPath, go_on: &dyn Fn() 
     }
     trace.unused.orphan_results = conversation.orphan_results;
     trace.unused.excess_calls = conversation.excess_calls;
-    if !whole || index.too_long {
-        trace.partial_reads.push((SOURCE, PartialRead { bytes: index.bytes_read, timed_out: !whole }));
+    if !is_complete || index.too_long {
+        trace.partial_reads.push((SOURCE, PartialRead { bytes: index.bytes_read, timed_out: !is_complete }));
     }
     Ok(Record { worker, trace, unread: 0 })
 }
@@ -223,7 +224,7 @@ fn tool_call(
 ) -> Result<ToolCall> {
     let name = call.file_name(at);
     let path = RelPath::from(Name::new(CALLS)?).join(&name);
-    let mut made = ToolCall {
+    let mut tool_call = ToolCall {
         seq: at as u64 + 1,
         tool: call.tool.clone(),
         path: path.clone(),
@@ -235,16 +236,17 @@ fn tool_call(
         bytes: 0,
         input: call.input.clone(),
     };
-    let Some(result) = &call.result else { return Ok(made) };
-    made.output = Output::InPlace;
-    made.outcome = if result.failed { Outcome::Failed } else { Outcome::Ok };
-    made.cancelled = result.cancelled;
-    made.exit_code = result.exit_code;
-    made.duration_ms = call.at_ms.zip(result.at_ms).and_then(|(from, to)| u64::try_from(to.checked_sub(from)?).ok());
+    let Some(result) = &call.result else { return Ok(tool_call) };
+    tool_call.output = Output::InPlace;
+    tool_call.outcome = if result.failed { Outcome::Failed } else { Outcome::Ok };
+    tool_call.cancelled = result.cancelled;
+    tool_call.exit_code = result.exit_code;
+    tool_call.duration_ms =
+        call.at_ms.zip(result.at_ms).and_then(|(from, to)| u64::try_from(to.checked_sub(from)?).ok());
     let spilled = folder.spilled_result(index, call, result)?;
-    made.bytes = spilled.as_ref().map_or(result.bytes, |(_, meta)| meta.size);
+    tool_call.bytes = spilled.as_ref().map_or(result.bytes, |(_, meta)| meta.size);
     if result.truncated || result.spilled && spilled.is_none() {
         trace.truncated.push(path);
     }
-    Ok(made)
+    Ok(tool_call)
 }

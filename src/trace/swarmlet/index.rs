@@ -51,7 +51,7 @@ impl IndexEntry {
     /// Returns true if the entry may describe a worker of `owner`. Two layouts in one store can use
     /// an ID for different owners.
     pub(super) fn is_about(&self, owner: Option<&Owner>) -> bool {
-        !matches!((&self.owner, owner), (Some(contents), Some(owner)) if **contents != *owner.0)
+        !matches!((&self.owner, owner), (Some(stated), Some(owner)) if **stated != *owner.0)
     }
 }
 
@@ -148,11 +148,11 @@ impl IndexFile {
         let key = digest(&hash);
         if key != self.key {
             self.first_seen = Some(now);
-        } else if self.is_settled && (folders_hash == self.folders_hash || self.names_none_of_the_new(folders)) {
+        } else if self.is_settled && (folders_hash == self.folders_hash || !self.may_name_new_folder(folders)) {
             return self.folders_hash = folders_hash;
         }
-        let is_past = meta.is_none_or(|meta| meta.ctime.was_at_rest(began));
-        self.is_settled = is_past || self.first_seen.is_some_and(|first_seen| now >= first_seen + TICK_MAX);
+        let is_at_rest = meta.is_none_or(|meta| meta.ctime.was_at_rest(began));
+        self.is_settled = is_at_rest || self.first_seen.is_some_and(|first_seen| now >= first_seen + TICK_MAX);
         let read = if meta.is_some() { read_index(store, file, folders) } else { Ok(Some(IndexContents::default())) };
         (self.key, self.folders_hash) = (if read.is_ok() { key } else { UNREAD }, folders_hash);
         // A file that is torn while being rewritten will change its metadata soon.
@@ -162,10 +162,13 @@ impl IndexFile {
         }
     }
 
-    /// Returns true if the file names none of the folders that are new since it was read.
-    fn names_none_of_the_new(&self, folders: &[RelPath]) -> bool {
-        let is_named = |unlisted: &HashSet<u64>| folders.iter().any(|folder| unlisted.contains(&hash_folder(folder)));
-        self.unlisted.as_ref().is_some_and(|unlisted| unlisted.is_empty() || !is_named(unlisted))
+    /// Returns true if the file names a folder that is new since it was read, or may name one.
+    fn may_name_new_folder(&self, folders: &[RelPath]) -> bool {
+        match &self.unlisted {
+            Some(unlisted) if unlisted.is_empty() => false,
+            Some(unlisted) => folders.iter().any(|folder| unlisted.contains(&hash_folder(folder))),
+            None => true,
+        }
     }
 }
 
@@ -184,15 +187,15 @@ struct IndexContents {
 ///
 /// Fails if the file cannot be read.
 fn read_index(store: &dyn Store, file: &RelPath, folders: &[RelPath]) -> Result<Option<IndexContents>> {
-    let open = store.open(file)?;
+    let opened = store.open(file)?;
     let mut contents = IndexContents::default();
-    if open.glimpse()?.size > SIZE_MAX {
+    if opened.glimpse()?.size > SIZE_MAX {
         return Ok(Some(contents));
     }
     let wanted = folders.iter().collect();
-    let items = IndexVisitor { folder: &file.parent(), wanted: &wanted, contents: &mut contents };
-    let mut json = Deserializer::from_reader(BufReader::new(Stream::new(&*open).take(SIZE_MAX)));
-    match items.deserialize(&mut json).and_then(|()| json.end()) {
+    let visitor = IndexVisitor { folder: &file.parent(), wanted: &wanted, contents: &mut contents };
+    let mut json = Deserializer::from_reader(BufReader::new(Stream::new(&*opened).take(SIZE_MAX)));
+    match visitor.deserialize(&mut json).and_then(|()| json.end()) {
         Ok(()) => Ok(Some(contents)),
         Err(error) if error.is_io() => Err(Error::Io(Errno::IO)),
         Err(_) => Ok(None),
@@ -220,8 +223,10 @@ impl IndexContents {
             self.entries.entry(folder.clone()).or_default().add(&entry);
             return;
         };
-        let of_known = || packed.entries().into_iter().map(|entry| entry.owner).collect();
-        let owners = self.owners.entry(folder.clone()).or_insert_with(of_known);
+        let owners = self
+            .owners
+            .entry(folder.clone())
+            .or_insert_with(|| packed.entries().into_iter().map(|entry| entry.owner).collect());
         if owners.len() < OWNERS_MAX && !owners.contains(&entry.owner) {
             packed.add(&entry);
             owners.push(entry.owner);
@@ -315,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_read_again_only_for_folders_that_it_names() {
+    fn an_index_is_read_again_only_for_new_folders_that_it_names() {
         let store = Memory::new();
         store.write(&path(FILES[0]), r#"[{"id": "a", "task": "A"}, {"id": "b", "task": "B"}]"#);
         let one = settled(Index::default().refresh(&store, &folders(&["a"])));

@@ -39,8 +39,8 @@ pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
     let mut found = Candidates::default();
     let root = RelPath::root();
     let entries = store.list(&root)?;
-    let is_workers = |entry: &Entry| entry.kind == Kind::Folder && entry.name.as_bytes() == WORKERS.as_bytes();
-    let has_workers = entries.iter().any(is_workers);
+    let has_workers =
+        entries.iter().any(|entry| entry.kind == Kind::Folder && entry.name.as_bytes() == WORKERS.as_bytes());
     add_entries(&mut found, &root, entries, &[WORKERS, SUPERVISOR, TOOL_OUTPUTS]);
     let workers = path(WORKERS);
     match store.list(&workers) {
@@ -70,11 +70,11 @@ type Key = [u8; 16];
 /// Fails if [`find_workers`] fails.
 pub(super) fn find_cached(
     store: &dyn Store,
-    held: Option<CachedCandidates>,
+    cached: Option<CachedCandidates>,
 ) -> Result<(Candidates, Option<CachedCandidates>)> {
     let state = folder_keys(store);
-    if let Some(held) = held.filter(|held| state == Some(held.state)) {
-        return Ok((held.found.clone(), Some(held)));
+    if let Some(cached) = cached.filter(|cached| state == Some(cached.state)) {
+        return Ok((cached.found.clone(), Some(cached)));
     }
     let mut found = find_workers(store)?;
     found.folders.shrink_to_fit();

@@ -145,7 +145,7 @@ fn read_metadata(folder: &dyn Store) -> Result<MetadataObject, MetadataError> {
     if bytes.trim_ascii().is_empty() {
         return Err(bad("empty".into()));
     }
-    bounded::parse_metadata(&bytes).map_err(|fault| bad(fault.to_string()))
+    bounded::parse_metadata(&bytes).map_err(|error| bad(error.to_string()))
 }
 
 /// Returns the task stated in the metadata.

@@ -58,20 +58,20 @@ pub(super) fn read(
     go_on: &dyn Fn() -> bool,
 ) -> Result<(CallRecords, LineStats)> {
     let file = folder.open(&path(FILE))?;
-    let mut by_tool = CallRecords::new();
+    let mut records_by_tool = CallRecords::new();
     let lines = jsonl::for_each(&*file, go_on, |line| {
         let Ok(line) = bounded::parse_object(line) else { return false };
         if line.get("event").is_some_and(|event| event == "tool_call") {
-            add_record(&mut by_tool, &line, files);
+            add_record(&mut records_by_tool, &line, files);
         }
         true
     })?;
-    Ok((by_tool, lines))
+    Ok((records_by_tool, lines))
 }
 
 /// Fills gaps from the calls in the metadata.
 pub(super) fn with_metadata(
-    mut by_tool: CallRecords,
+    mut records_by_tool: CallRecords,
     metadata: &Map<String, Value>,
     files: &HashMap<String, usize>,
 ) -> CallRecords {
@@ -79,22 +79,22 @@ pub(super) fn with_metadata(
     let calls = metadata.get("tool_calls").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     calls.iter().filter_map(Value::as_object).for_each(|call| add_record(&mut listed, call, files));
     for (tool, records) in listed {
-        let known = by_tool.entry(tool).or_default();
+        let existing = records_by_tool.entry(tool).or_default();
         for (at, record) in records.into_iter().enumerate() {
-            match known.get_mut(at) {
+            match existing.get_mut(at) {
                 Some(first) => *first = first.clone().or(record),
-                None => known.push(record),
+                None => existing.push(record),
             }
         }
     }
-    by_tool
+    records_by_tool
 }
 
-fn add_record(by_tool: &mut CallRecords, fields: &Map<String, Value>, files: &HashMap<String, usize>) {
+fn add_record(records_by_tool: &mut CallRecords, fields: &Map<String, Value>, files: &HashMap<String, usize>) {
     let Some(tool) = fields.get("tool").or_else(|| fields.get("name")).and_then(Value::as_str) else { return };
     let key = tool_key(tool);
     let Some(files) = files.get(&key) else { return };
-    let records = by_tool.entry(key).or_default();
+    let records = records_by_tool.entry(key).or_default();
     if records.len() < *files {
         records.push(CallRecord {
             success: fields.get("success").and_then(Value::as_bool),

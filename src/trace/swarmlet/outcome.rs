@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn python_literals_are_judged_the_same() {
+    fn python_literals_are_judged_like_json() {
         assert_eq!(judge_text("{'ok': False, 'error': None}"), (Outcome::Failed, None));
         assert_eq!(judge_text("{'ok': True, 'data': {'exit_code': 0, 'stdout': 'it\\'s'}}"), (Outcome::Ok, Some(0)));
         assert_eq!(judge_text("{'ok': True, 'data': {'exit_code': 2}}"), (Outcome::Failed, Some(2)));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_no_exit_code_settle_nothing() {
+    fn invalid_exit_codes_leave_the_outcome_unknown() {
         for code in ["1e300", "inf", "nan", "10000000000000000000000", "0x10000000000000000", "1j", "'1'"] {
             assert_eq!(judge_text(&format!("{{'ok': True, 'exit_code': {code}}}")), (Outcome::Unknown, None), "{code}");
         }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn stubs_are_recognised() {
+    fn stubs_are_recognized() {
         let id = "0123456789abcdef0123456789abcdef";
         let verdict = judge(format!("[TOOL_OUTPUT:artifact_id={id},tool=ssh_exec,bytes=12]").as_bytes());
         assert_eq!(verdict.stub, Some(Stub { artifact: id.into(), bytes: 12 }));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn valid_json_that_is_no_object_is_plain_text() {
+    fn json_other_than_objects_is_plain_text() {
         for text in ["4", "[]", "null", "true", "\"x\"", "", "{", "{}", "{1, 2}"] {
             assert_eq!(judge_text(text), (Outcome::Unknown, None), "{text}");
         }

@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_passed_on_with_the_keys_above_them() {
+    fn strings_are_reported_with_the_keys_above_them() {
         let mut found = Vec::new();
         let text = r#"{'a': 'it\'s', 'b': ['x' 'y', b'z', ('w')], 'c': {'error': ("v",), 1: 'u'}, 't': 0}"#;
         strings(text.as_bytes(), &mut |keys, text| found.push((keys.join("."), text.to_owned()))).unwrap();
@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_literal_is_refused() {
+    fn invalid_literals_are_rejected() {
         for value in [
             "",
             "nope",

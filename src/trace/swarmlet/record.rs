@@ -59,20 +59,20 @@ pub(super) fn read_record(
             (file, key, *count - 1)
         })
         .collect();
-    let (recorded, metrics) =
+    let (records, metrics) =
         read_errors.ok_or_note(metrics::FILE, metrics::read(folder, &files, go_on)).unwrap_or_default();
-    let recorded = metrics::with_metadata(recorded, metadata, &files);
+    let records = metrics::with_metadata(records, metadata, &files);
     // Outputs come before the thread, because outcomes matter more than inputs.
     let mut unread = 0;
-    let mut nths = Vec::with_capacity(numbered.len());
+    let mut positions = Vec::with_capacity(numbered.len());
     for (file, key, nth) in numbered {
         let in_time = go_on();
         unread += u64::from(!in_time);
-        trace.calls.push(build_call(source, &worker, file, (&recorded, &key, nth), in_time, &mut read_errors));
-        nths.push((key, nth));
+        trace.calls.push(build_call(source, &worker, file, (&records, &key, nth), in_time, &mut read_errors));
+        positions.push((key, nth));
     }
     let mut thread = read_errors.ok_or_note(thread::FILE, thread::read(folder, &files, go_on)).unwrap_or_default();
-    for (call, (key, nth)) in trace.calls.iter_mut().zip(nths) {
+    for (call, (key, nth)) in trace.calls.iter_mut().zip(positions) {
         call.input = thread.inputs.get_mut(&key).and_then(|inputs| inputs.get_mut(nth)).and_then(Option::take);
     }
     trace.unanswered = thread.unanswered;
@@ -80,14 +80,14 @@ pub(super) fn read_record(
         trace.loose = loose_files(folder, &mut read_errors);
         trace.tools_used = read_errors.ok_or_note(TOOLS_USED, read_tools_used(folder)).unwrap_or_default();
     }
-    let words = read_errors.ok_or_note(RESULT, read_result(folder));
+    let result = read_errors.ok_or_note(RESULT, read_result(folder));
     // The last message of a partly read thread may not be the last one.
     let last_words = thread.last_words.filter(|_| worker.status.is_finished() && thread.lines.partial.is_none());
-    trace.final_words = words.unwrap_or(last_words);
-    let in_file = || read_errors.ok_or_note(TASK, metadata::task_file(folder, TASK_MAX)).flatten();
-    // While the metadata is torn, the file can only extend the task that was read before.
-    let is_kept = |task: &String| !worker.is_torn() || !worker.task.is_empty() && task.starts_with(&worker.task);
-    let task = metadata::task(metadata).or_else(in_file).filter(is_kept);
+    trace.final_words = result.unwrap_or(last_words);
+    let task = metadata::task(metadata)
+        .or_else(|| read_errors.ok_or_note(TASK, metadata::task_file(folder, TASK_MAX)).flatten())
+        // While the metadata is torn, the file can only extend the task that was read before.
+        .filter(|task| !worker.is_torn() || !worker.task.is_empty() && task.starts_with(&worker.task));
     trace.task = task.map(|task| truncate(task, TASK_MAX));
     for (file, lines) in [(metrics::FILE, metrics), (thread::FILE, thread.lines)] {
         trace.bad_lines.extend((lines.bad > 0).then_some((file, lines.bad)));
@@ -150,7 +150,7 @@ fn build_call(
     source: RecordSource<'_>,
     worker: &Worker,
     file: CallFile,
-    (recorded, key, nth): (&CallRecords, &str, usize),
+    (records, key, nth): (&CallRecords, &str, usize),
     in_time: bool,
     read_errors: &mut ReadErrors,
 ) -> ToolCall {
@@ -187,7 +187,7 @@ fn build_call(
             (Verdict::new(Outcome::Unknown), Output::Unreadable("a special file, which is not opened".into()), 0)
         }
     };
-    let record = recorded.get(key).and_then(|records| records.get(nth)).cloned().unwrap_or_default();
+    let record = records.get(key).and_then(|of_tool| of_tool.get(nth)).cloned().unwrap_or_default();
     ToolCall {
         seq: file.seq,
         tool: file.tool,
@@ -208,8 +208,8 @@ fn judge_file(store: &dyn Store, path: &RelPath) -> Result<(Verdict, u64)> {
     let file = store.open(path)?;
     let size = file.glimpse()?.size;
     let head = read_range(&*file, 0, outcome::HEAD_BYTES)?;
-    let whole = size > head.len() as u64 && size <= outcome::WHOLE_MAX && outcome::needs_whole_output(&head);
-    if whole {
+    let is_read_whole = size > head.len() as u64 && size <= outcome::WHOLE_MAX && outcome::needs_whole_output(&head);
+    if is_read_whole {
         let all = read_range(&*file, 0, usize::try_from(size).unwrap_or(outcome::HEAD_BYTES))?;
         return Ok((outcome::judge(&all), size));
     }
@@ -232,10 +232,10 @@ fn read_result(folder: &dyn Store) -> Result<Option<String>> {
     let bytes = read_range(&*file, 0, thread::WORDS_MAX + 4)?;
     let text = String::from_utf8_lossy(&bytes);
     // A character truncated by the read is dropped.
-    let torn = bytes.len() == thread::WORDS_MAX + 4;
-    let text = if torn { text.trim_end_matches(char::REPLACEMENT_CHARACTER).trim() } else { text.trim() };
-    let empty = text.is_empty() || NO_RESULT.contains(&text);
-    Ok((!empty).then(|| truncate(text.to_owned(), thread::WORDS_MAX)))
+    let is_cut = bytes.len() == thread::WORDS_MAX + 4;
+    let text = if is_cut { text.trim_end_matches(char::REPLACEMENT_CHARACTER).trim() } else { text.trim() };
+    let is_empty = text.is_empty() || NO_RESULT.contains(&text);
+    Ok((!is_empty).then(|| truncate(text.to_owned(), thread::WORDS_MAX)))
 }
 
 fn loose_files(folder: &dyn Store, read_errors: &mut ReadErrors) -> Vec<LooseFile> {
