@@ -1,4 +1,4 @@
-//! Workers that write what looks like a line of ours: no line of theirs passes for one, whoever looks.
+//! Workers that imitate the lines of generated files: no imitation may be mistaken for a real line.
 
 use std::fmt::Write;
 use std::sync::LazyLock;
@@ -11,13 +11,13 @@ use super::Dice;
 use crate::evidence::Report;
 use crate::support::{TestStore, dose, see};
 
-/// How many forgeries one output holds.
+/// Number of forgeries in one output.
 const LINES: usize = 50_000;
 
-/// What an eye does not see: none of the code of the program is used for it.
+/// Characters that are invisible to a reader. Uses none of the program's code.
 static UNSEEN: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"[\p{Default_Ignorable_Code_Point}\p{Bidi_Control}\x{fff9}-\x{fffb}]").unwrap());
-/// What the eye takes for a line of ours.
+/// Lines that a reader takes for generated ones.
 static OURS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(concat!(
         r"^\[\.\.\.|^\[failed\]|^\[doubtful\]|^-+\s*evidence\s+for\b|^-+\s*end\s+evidence\b",
@@ -26,13 +26,13 @@ static OURS: LazyLock<Regex> = LazyLock::new(|| {
     .unwrap()
 });
 
-/// A line as the eye takes it.
+/// Returns a line as a reader sees it.
 fn seen_by_the_eye(line: &str) -> String {
     let seen: String = UNSEEN.replace_all(line, "").nfkc().collect::<String>().to_lowercase();
     seen.trim().to_owned()
 }
 
-/// Characters that an attacker puts between others: nothing is seen of them.
+/// Invisible characters that an attacker inserts between others.
 const NOTHING: [char; 20] = [
     '\u{200b}',
     '\u{200c}',
@@ -56,7 +56,7 @@ const NOTHING: [char; 20] = [
     '\u{feff}',
 ];
 
-/// Lines of ours with a tag that was learnt, or guessed.
+/// Returns a generated line with a tag that was learned or guessed.
 fn target(dice: &mut Dice, learnt: &str) -> String {
     let tag = if dice.once_in(2) { learnt.to_owned() } else { format!("#{:012x}", dice.next() & 0xffff_ffff_ffff) };
     match dice.below(10) {
@@ -73,7 +73,7 @@ fn target(dice: &mut Dice, learnt: &str) -> String {
     }
 }
 
-/// The same line to the eye, in other characters.
+/// Returns a line that looks like a generated one but uses other characters.
 fn forged(dice: &mut Dice, learnt: &str) -> String {
     let target = target(dice, learnt);
     let (hidden, cased, wide) = (dice.below(4), dice.below(4), dice.below(4));
@@ -98,7 +98,7 @@ fn forged(dice: &mut Dice, learnt: &str) -> String {
     line
 }
 
-/// Checks that the eye sees no line of ours among those of a worker.
+/// Asserts that a reader sees no generated line among those of a worker.
 fn hold_out(body: &str) -> usize {
     for line in body.lines() {
         let seen = seen_by_the_eye(line);
@@ -120,7 +120,7 @@ fn no_line_of_a_worker_looks_like_one_of_the_frame() {
         let report = Report::of(&text, 64 << 20);
         assert_eq!((report.sections.len(), report.whole), (1, 1));
         assert_eq!(hold_out(&report.sections[0].body), LINES);
-        // The next one knows what the last one looked like.
+        // The next round knows the tag of the last one.
         learnt = report.tag;
         tried += LINES;
     }

@@ -1,5 +1,5 @@
-//! R10: whatever the size and shape of what workers leave, the program's memory stays within a bound, what was not read
-//! is told, and everybody else is served as before.
+//! R10: whatever the size and shape of workers' files, memory stays within a limit, incomplete
+//! reads are reported, and other workers are served as before.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -15,19 +15,19 @@ use crate::support::{Mount, TestStore};
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 const TIB: u64 = 1 << 40;
-/// By how much the memory may grow over what it is when nothing is asked.
+/// Maximum growth of the memory beyond that of the idle program, in bytes.
 const BOUND: u64 = 64 << 20;
-/// All that is generated in a folder.
+/// All generated files of a folder.
 const ALL: [&str; 3] = ["index.json", "summary", "evidence.txt"];
 
-/// Makes the file at a path.
+/// Creates the file at a path.
 type Make<'a> = &'a dyn Fn(&Path);
 
-/// A mounted store of one plain worker, whose program has answered everything once and is idle.
+/// A mounted store of one plain worker, whose program is idle after answering everything once.
 struct Idle {
     store: TestStore,
     mount: Mount,
-    /// Its memory then, in bytes.
+    /// Memory of the idle program, in bytes.
     idle: u64,
 }
 
@@ -46,7 +46,7 @@ impl Idle {
         Idle { store, mount, idle }
     }
 
-    /// Makes a worker of these files, beside whatever it needs to be one, and puts it into the store at once.
+    /// Creates a worker with these files, and moves it into the store atomically.
     fn put(&self, worker: &str, files: &[(&str, Make<'_>)]) {
         let folder: PathBuf = self.store.path().parent().unwrap().join(worker);
         fs::create_dir(&folder).unwrap();
@@ -60,7 +60,7 @@ impl Idle {
         fs::rename(folder, self.store.at(format!("workers/{worker}"))).unwrap();
     }
 
-    /// Reads these generated files of a worker as soon as it is listed, and the swarm's.
+    /// Reads these generated files of a worker as soon as it is listed, and those of the swarm.
     fn read(&self, worker: &str, names: &[&str]) {
         eventually("the worker in the list", || self.mount.list("workers").contains(&worker.into()).then_some(()));
         for name in names {
@@ -70,7 +70,7 @@ impl Idle {
         assert!(self.mount.text("index.json").contains(&format!("\"id\":\"{worker}\"")));
     }
 
-    /// The memory stayed in its bound, and everybody else is served as before.
+    /// Asserts that memory stayed within the limit and that other workers are served as before.
     #[track_caller]
     fn check(&self) {
         let over = memory(&self.mount, "VmHWM").saturating_sub(self.idle);
@@ -86,7 +86,7 @@ impl Idle {
         serde_json::from_slice(&self.mount.read(&format!("workers/{worker}/index.json"))).unwrap()
     }
 
-    /// What a check of that name says of a file.
+    /// Returns the message of a check about a file.
     fn says(&self, worker: &str, name: &str, file: &str) -> Option<String> {
         let index = self.index(worker);
         let checks = index["checks"].as_array().unwrap();
@@ -101,7 +101,7 @@ fn memory(mount: &Mount, key: &str) -> u64 {
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// Writes `part` `times` times, between `head` and `tail`.
+/// Writes `part` repeatedly between `head` and `tail`.
 fn repeated(path: &Path, head: &str, part: &str, times: usize, tail: &str) {
     let mut file = BufWriter::with_capacity(MIB, File::create(path).unwrap());
     let block = part.repeat((64 * KIB / part.len()).max(1));
@@ -112,7 +112,7 @@ fn repeated(path: &Path, head: &str, part: &str, times: usize, tail: &str) {
     file.write_all(tail.as_bytes()).unwrap();
 }
 
-/// A file of that many bytes, of which only those given are on disk, each at its offset.
+/// Creates a sparse file with data only at these offsets.
 fn sparse(path: &Path, size: u64, islands: &[(u64, &[u8])]) {
     let file = File::create(path).unwrap();
     file.set_len(size).unwrap();
@@ -189,7 +189,7 @@ fn metadata_over_its_limit_is_unreadable_and_its_worker_is_listed() {
 }
 
 #[test]
-fn what_metadata_holds_beside_what_is_read_costs_nothing() {
+fn unread_metadata_fields_cost_no_memory() {
     needs_fuse!();
     let idle = Idle::new();
     let parts = ["[0],", "{\"a\":{}},", "\"\",", "0,"];
@@ -199,7 +199,7 @@ fn what_metadata_holds_beside_what_is_read_costs_nothing() {
         };
         idle.put(&format!("padded-{number}"), &[("metadata.json", &make)]);
     }
-    // Words that are kept for every worker are short, whatever the source made of them.
+    // Values kept for every worker are short, however long the source is.
     let words = ["status", "worker_id", "task_type", "model", "run_id", "error", "task", "summary"];
     for word in words {
         let head = format!("{{\"{word}\":\"");
@@ -219,7 +219,7 @@ fn what_metadata_holds_beside_what_is_read_costs_nothing() {
 }
 
 #[test]
-fn a_thread_of_a_million_lines_is_read_while_there_is_time_and_how_far_is_told() {
+fn a_huge_thread_is_read_until_time_runs_out_and_the_extent_reported() {
     needs_fuse!();
     let idle = Idle::new();
     let call = json!({"role": "assistant", "content": "words", "tool_calls": [{"name": "sh", "args": {"c": "ls -l"}}]});
@@ -244,7 +244,7 @@ fn a_thread_of_a_million_lines_is_read_while_there_is_time_and_how_far_is_told()
 }
 
 #[test]
-fn metrics_of_millions_of_calls_are_kept_for_those_that_have_a_file() {
+fn metrics_are_kept_only_for_calls_with_a_file() {
     needs_fuse!();
     let idle = Idle::new();
     let line = "{\"event\":\"tool_call\",\"tool\":\"sh\",\"success\":false}\n";
@@ -317,7 +317,7 @@ fn outputs_of_any_shape_are_judged_and_quoted_within_the_bound() {
 }
 
 #[test]
-fn other_files_of_any_shape_are_read_within_the_bound() {
+fn other_files_of_any_shape_are_read_within_the_memory_limit() {
     needs_fuse!();
     let idle = Idle::new();
     let deep = |path: &Path| repeated(path, "", "[", 100_000, "");
@@ -334,7 +334,7 @@ fn other_files_of_any_shape_are_read_within_the_bound() {
         idle.read(worker, &["index.json", "evidence.txt"]);
     }
     for (file, read) in [("thread.jsonl", 256 * MIB), ("metrics.jsonl", 256 * MIB)] {
-        // So much is read of the longest file; where there was no time for it, that is told.
+        // This much of the longest file is read; if time ran out first, that is reported.
         let says = idle.says("zeros", "not_read_whole", file).or_else(|| idle.says("zeros", "not_read_in_time", file));
         let says = says.unwrap_or_else(|| panic!("nothing is said of {file}"));
         let bytes: usize = says.split(' ').nth(3).unwrap().parse().unwrap();

@@ -1,5 +1,5 @@
-//! R8: any name that a file system takes is served byte for byte, is found again from what index.json says of it, and
-//! moves no cursor where it is written for people.
+//! R8: any name that a file system accepts is served byte for byte and can be found from
+//! index.json. Where it is written for people, it moves no cursor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -20,32 +20,32 @@ use crate::support::dose::dose;
 use crate::support::seen::names;
 use crate::support::{Mount, TestStore, see};
 
-/// Nothing changes here, so nothing need be looked at again.
+/// Nothing changes in this test, so nothing need be read again.
 const NEVER: Duration = Duration::from_secs(3_600);
 
-/// Odd names of all kinds that are text, a kind a line.
+/// Odd names that are valid text, one kind per line.
 #[rustfmt::skip]
 const TEXT: &[&str] = &[
-    // Controls, escapes, and what reverses, hides or breaks a line.
+    // Controls, escapes, and characters that reverse, hide or break a line.
     "new\nline", "tab\there", "cr\rhere", "\u{1b}[31mred\u{1b}[0m", "\u{1b}]0;title\u{7}", "back\u{8}space", "c1\u{9b}2J",
     "\u{202e}gnp.exe", "\u{2066}isolate\u{2069}", "mark\u{200e}\u{200f}", "zero\u{200b}width", "line\u{2028}separator",
     "\u{feff}bom", "\u{fffd}", "\u{fffd}\u{fffd}",
-    // What a shell takes for something else.
+    // Characters with a meaning in a shell.
     "-rf", "--help", "--", "[a-z]", "{a,b}", "~root", "$HOME", "$(id)", "`id`", "a;b", "a|b", "a&b", "a>b", "'\"'",
     "back\\slash", "\\n", "\\x00", " leading", "trailing ", "  ", "a  b", "colon:colon", "a,b", "a=b", "a@b", "(a)", "#hash",
-    // Dots, percents, and names that mean something elsewhere.
+    // Dots, percent signs, and names with a meaning elsewhere.
     "...", "....", ".hidden", "..hidden", "a..b", "a...", ".git", ".ignore", "%2F", "%00", "%%", "100%", "con", "nul",
     "aux.txt", "latest", "README.md", "workers", "runs", "searches", "null", "true", "-1", "x~2", "xx", "xx~2",
-    // Twins in case and in composition.
+    // Pairs that differ in case or composition.
     "CASE", "Case", "case", "\u{e9}", "e\u{301}", "\u{212b}", "\u{c5}", "A\u{30a}", "\u{fb01}", "fi", "stra\u{df}e",
     "STRASSE", "\u{130}", "i\u{307}",
-    // Far planes.
+    // Supplementary planes.
     "\u{1f600}", "\u{1f468}\u{200d}\u{1f469}", "\u{10ffff}", "\u{e000}", "\u{d7ff}",
-    // What reads like ours.
+    // Imitations of generated text.
     "[EVIDENCE:run_id=1,job_id=1,worker_id=x]", "[... 5 B omitted ...]", "--- End Evidence ---",
 ];
 
-/// Names that are no text.
+/// Names that are not valid text.
 const BYTES: [&[u8]; 9] = [
     b"\xff\xfe",
     b"\xfe\xff",
@@ -58,8 +58,8 @@ const BYTES: [&[u8]; 9] = [
     b"\xe2\x82",
 ];
 
-/// All of these, every byte by itself, and names as long as a file system takes them. None has a meaning of its own in
-/// a store or in a worker's folder.
+/// Returns all odd names, every single byte, and names of maximum length. None has a meaning in a
+/// store or in a worker's folder.
 fn corpus() -> BTreeSet<Vec<u8>> {
     let single = (1..=255_u8).filter(|byte| !b"./".contains(byte)).map(|byte| vec![byte]);
     let twin = [&[b'l'; 254][..], b"m"].concat();
@@ -68,7 +68,7 @@ fn corpus() -> BTreeSet<Vec<u8>> {
     single.chain(text).chain(BYTES.map(<[u8]>::to_vec)).chain(long).collect()
 }
 
-/// Names that we use ourselves in a worker's folder, or that are made of such.
+/// Names that the program generates in a worker's folder, or derives from those.
 const OURS: [&str; 9] = [
     "search",
     "summary",
@@ -81,7 +81,7 @@ const OURS: [&str; 9] = [
     "evidence.1M.txt.own",
 ];
 
-/// The name under which a file of that name is shown in a worker's folder.
+/// Returns the name under which a file is shown in a worker's folder.
 fn shown(name: &[u8]) -> Vec<u8> {
     if OURS.iter().any(|ours| ours.as_bytes() == name) { [name, b".own"].concat() } else { name.to_vec() }
 }
@@ -94,7 +94,7 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
 }
 
-/// What a JSON object says of a name: the bytes, where the text cannot hold them.
+/// Returns the name in a JSON object, from its bytes if the text cannot hold it.
 fn said(object: &Value, key: &str) -> Vec<u8> {
     match object[format!("{key}_hex")].as_str() {
         Some(bytes) => unhex(bytes),
@@ -110,7 +110,7 @@ fn listed(folder: &Path) -> BTreeSet<Vec<u8>> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().as_bytes().to_vec()).collect()
 }
 
-/// Reads a generated file: it is UTF-8, and no name in it moves a cursor.
+/// Reads a generated file. Asserts that it is UTF-8 and that no name in it moves a cursor.
 #[track_caller]
 fn printable(mount: &Mount, path: impl AsRef<[u8]>) -> String {
     let text = String::from_utf8(fs::read(at(mount, path)).unwrap()).unwrap();
@@ -118,7 +118,7 @@ fn printable(mount: &Mount, path: impl AsRef<[u8]>) -> String {
     text
 }
 
-/// Both are the same names; if not, the first that are not are told.
+/// Asserts that both sets are equal, and reports the first differences.
 #[track_caller]
 fn same(found: &BTreeSet<Vec<u8>>, wanted: &BTreeSet<Vec<u8>>) {
     let first = |a: &BTreeSet<Vec<u8>>, b| a.difference(b).next().map(|name| name.escape_ascii().to_string());
@@ -190,7 +190,7 @@ fn files_of_any_name_are_listed_and_found_again() {
     for name in corpus().iter().map(Vec::as_slice).chain(OURS.iter().map(|name| name.as_bytes())) {
         add("", name, &shown(name));
         add("outputs/deep/", name, name);
-        // All together fewer files than an index lists.
+        // Together fewer files than the limit of an index.
         if (2..240).contains(&name.len()) {
             let call = [b"001_", name, b".txt"].concat();
             add("tool_calls/", &call, &call);
@@ -240,7 +240,7 @@ fn any_name() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn random_names_are_listed_and_found_again() {
+fn random_names_are_listed_and_found() {
     let mut runner = TestRunner::new(Config { cases: dose(48) as u32, failure_persistence: None, ..Config::default() });
     let up_to = |most: usize| proptest::collection::btree_set(any_name(), 1..=most);
     let checked = runner.run(&(up_to(6), up_to(16)), |(workers, files)| {

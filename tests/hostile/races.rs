@@ -1,5 +1,6 @@
-//! R3: while one process exchanges what lies under a name, no reader gets what the name must not lead to: a folder and
-//! a link, a file and a FIFO, a worker's folder and another owner's. Each has a control that loses the same race.
+//! R3: while a process exchanges the files under a name, no reader gets what the name must not lead
+//! to. It exchanges a folder and a link, a file and a FIFO, a worker's folder and another owner's.
+//! Each test has a control that loses the same race.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -26,21 +27,23 @@ use crate::needs_fuse;
 use crate::support::dose::{dose, times};
 use crate::support::{Mount, TestStore};
 
-/// How often the readers open: through the disk store, through an owner's tree that believes for a second what it was
-/// told, through one that believes nothing, and through a mount.
+/// Number of opens through the disk store.
 const DISK_OPENS: usize = 150_000;
+/// Number of opens through an owner's tree that caches its view for a second.
 const TREE_OPENS: usize = 48_000;
+/// Number of opens through an owner's tree that caches nothing.
 const FRESH_TREE_OPENS: usize = 2_000;
+/// Number of opens through a mount.
 const MOUNT_OPENS: usize = 20_000;
-/// How many read at once.
+/// Number of concurrent readers.
 const READERS: usize = 4;
-/// After this long without an end something hangs.
+/// A test that runs longer hangs.
 const WATCHDOG: Duration = Duration::from_secs(100);
-/// How often a control tries before it counts as broken.
+/// Number of tries after which a control counts as broken.
 const TRIES: usize = 3_000_000;
 
-/// A store in which, all the time, `sub` and `file` of A's worker `steady` are exchanged for a link to the canary's
-/// folder and a FIFO, and A's worker `ours` for B's worker `theirs`.
+/// A store with continuous exchanges. `sub` and `file` of A's worker `steady` are exchanged for a
+/// link to the canary's folder and a FIFO, and A's worker `ours` for B's worker `theirs`.
 struct Arena {
     store: TestStore,
     stop: Arc<AtomicBool>,
@@ -48,7 +51,7 @@ struct Arena {
 }
 
 impl Arena {
-    /// Exchanges these pairs, given from the store's `workers`.
+    /// Exchanges these pairs of paths in the store's `workers`.
     fn exchanging(pairs: &[(&str, &str)]) -> Arena {
         let store = TestStore::new();
         for (worker, owner, text) in [("steady", "A", "own"), ("ours", "A", "own"), ("theirs", "B", CANARY)] {
@@ -61,7 +64,7 @@ impl Arena {
         let outside = store.path().parent().unwrap().join("outside");
         fs::create_dir(&outside).unwrap();
         fs::write(outside.join("f"), CANARY).unwrap();
-        // Relative: an absolute one is refused by NO_XDEV alone.
+        // Relative, because NO_XDEV alone refuses an absolute one.
         symlink("../../../outside", store.at("workers/steady/sub.x")).unwrap();
         make_fifo(&store.at("workers/steady/file.x"));
         let stop = Arc::new(AtomicBool::new(false));
@@ -96,7 +99,7 @@ impl Drop for Arena {
     }
 }
 
-/// Runs `work` in a thread of its own, and fails if it does not end.
+/// Runs `work` on a thread, and fails if it does not end.
 fn watched<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     let worker = thread::spawn(move || sender.send(work()));
@@ -110,14 +113,15 @@ fn watched<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     }
 }
 
-/// How often something was read rightly, and how often refused.
+/// Number of correct reads and of refusals.
 #[derive(Debug, Default, Clone, Copy)]
 struct Met {
     right: usize,
     refused: usize,
 }
 
-/// Has several read at once, `opens` times together: `read` gives right bytes, or `None` for a refusal.
+/// Runs `opens` reads on concurrent threads. `read` returns the correct bytes, or `None` for a
+/// refusal.
 #[track_caller]
 fn read_at_once(opens: usize, read: impl Fn(usize) -> Option<Vec<u8>> + Send + Sync + 'static) -> Met {
     let met = watched(move || {
@@ -180,8 +184,8 @@ fn no_exchange_of_a_workers_folder_with_another_owners_leads_into_it() {
     for (opens, fresh) in [(TREE_OPENS, Freshness::default().unfinished), (FRESH_TREE_OPENS, never)] {
         let arena = Arena::exchanging(&[WORKER]);
         let filter = Filter { owner: Some("A".into()), run: None };
-        // A first look that met the other owner's folder under both names shows nobody for as long as it holds, in which
-        // all can be asked in vain.
+        // If the first look met the other owner's folder under both names, the view shows nobody
+        // until it is refreshed, and all reads would fail.
         let tree = eventually("a view that shows the worker", || {
             let tree = Tree::new(arena.store.view(fresh, filter.clone()), Settings::default());
             let names = [&b"ours"[..], b"theirs"];
@@ -192,7 +196,7 @@ fn no_exchange_of_a_workers_folder_with_another_owners_leads_into_it() {
             [&[b"result.txt"], &[b"tool_calls", b"001_sh.txt"], &[b"evidence.txt"], &[b"summary"]];
         read_at_once(dose(opens), move |turn| {
             let worker: &[u8] = [&b"ours"[..], b"theirs"][turn / READERS % 2];
-            // What is generated takes longer, and is asked for less often.
+            // Generated files take longer, so they are read less often.
             let file = FILES[if turn / READERS % 64 < 60 { turn / READERS / 2 % 2 } else { 2 + turn / READERS % 2 }];
             let path = [&b"workers"[..], worker].into_iter().chain(file.iter().copied());
             read_at(&tree, path).ok()
@@ -268,14 +272,14 @@ fn loses(mut read: impl FnMut() -> Option<Vec<u8>> + Send + 'static) {
 }
 
 #[test]
-fn control_who_resolves_checks_and_then_opens_loses_the_race() {
+fn control_resolve_check_open_loses_the_race() {
     let arena = Arena::exchanging(&[SUB]);
     let (root, path) = (arena.store.path().canonicalize().unwrap(), arena.store.at("workers/steady/sub/f"));
     loses(move || resolve_check_open(&root, &path));
 }
 
 #[test]
-fn control_who_reads_whose_a_worker_is_and_then_its_files_by_name_loses_the_race() {
+fn control_reading_owner_then_files_by_name_loses_the_race() {
     let arena = Arena::exchanging(&[WORKER]);
     let worker = arena.store.at("workers/ours");
     loses(move || {
@@ -285,7 +289,7 @@ fn control_who_reads_whose_a_worker_is_and_then_its_files_by_name_loses_the_race
 }
 
 #[test]
-fn control_who_looks_whether_it_is_a_file_and_then_opens_waits_for_a_pipe() {
+fn control_stat_then_open_waits_for_a_pipe() {
     let arena = Arena::exchanging(&[FILE]);
     let file = arena.store.at("workers/steady/file");
     let waits = Arc::new(AtomicBool::new(false));
@@ -297,7 +301,8 @@ fn control_who_looks_whether_it_is_a_file_and_then_opens_waits_for_a_pipe() {
             }
         }
     });
-    // A pipe can be opened for writing without waiting only while somebody waits to read from it, who then goes on.
+    // A nonblocking open for writing succeeds only while a reader waits for the pipe, and it
+    // releases the reader.
     let to_write = || -> Result<bool, Errno> {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW;
         let fd = rustix::fs::open(&file, flags, Mode::empty())?;
@@ -305,7 +310,7 @@ fn control_who_looks_whether_it_is_a_file_and_then_opens_waits_for_a_pipe() {
     };
     let met = (0..TRIES).any(|_| to_write().unwrap_or(false));
     waits.store(true, Ordering::Relaxed);
-    // Whoever waits now is let go as well.
+    // Release a reader that waits now, too.
     while !reader.is_finished() {
         let _ = to_write();
     }

@@ -1,7 +1,8 @@
-//! Transcripts while they are written: cut anywhere, grown in pieces of any size, written over.
+//! Tests of transcripts while they are written: truncated anywhere, grown in pieces of any size,
+//! overwritten.
 //!
-//! What a format shows that was there all the while is held against what one shows that sees the store for the first
-//! time. Both are asked at the format, which is fast enough for every byte.
+//! Compares a format that follows the store with one that reads the store for the first time. Both
+//! are called directly, which is fast enough to test every byte.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use super::*;
 use crate::support::dose;
 use crate::support::transcript::{PROJECT, path};
 
-/// A worker as it is shown.
+/// A worker as a format reads it.
 #[derive(Debug, Clone, PartialEq)]
 struct Shown {
     worker: Worker,
@@ -31,7 +32,7 @@ impl Shown {
     }
 }
 
-/// All that a format shows of a store, by path.
+/// Reads everything that a format shows of a store, by path.
 fn look(format: &ClaudeCode, store: &dyn Store) -> BTreeMap<RelPath, Shown> {
     let mut paths = format.find_workers(store).unwrap().folders;
     paths.sort();
@@ -68,7 +69,7 @@ fn whole(file: &dyn File) -> Vec<u8> {
     read_range(file, 0, 1 << 20).unwrap()
 }
 
-/// What differs, in few words.
+/// Asserts that both are equal, and describes the differences briefly.
 #[track_caller]
 fn same(live: &BTreeMap<RelPath, Shown>, fresh: &BTreeMap<RelPath, Shown>, when: &str) {
     assert_eq!(live.keys().collect::<Vec<_>>(), fresh.keys().collect::<Vec<_>>(), "{when}");
@@ -85,7 +86,7 @@ fn same(live: &BTreeMap<RelPath, Shown>, fresh: &BTreeMap<RelPath, Shown>, when:
     }
 }
 
-/// A little of everything.
+/// Creates a transcript with lines of every kind.
 fn rich() -> Transcript {
     let mut t = Transcript::lean("s");
     t.line(json!({"type": "summary", "summary": "Before", "leafUuid": "x"}));
@@ -106,13 +107,13 @@ fn rich() -> Transcript {
     t.progress("p", "user", json!({"content": [{"type": "tool_result", "tool_use_id": "pa", "content": "hit"}]}));
     t.call("a", "Bash", json!({"command": "again"}));
     t.result("b", json!({"content": "<persisted-output>\nsaved"}));
-    // Two writers at once.
+    // Two concurrent writers.
     t.raw("{\"type\":\"user\",\"uuid\":\"g\",\"message\":{\"content\":\"glued\"}}{\"type\":\"system\"}\n");
     t.says("Done.").user("[Request interrupted by user]");
     t
 }
 
-/// Subagents of the oldest form, which only what was said before tells apart.
+/// Creates subagents of the oldest form, which can only be told apart by earlier lines.
 fn oldest() -> Transcript {
     let mut t = Transcript::lean("s");
     t.user("look around");
@@ -125,7 +126,8 @@ fn oldest() -> Transcript {
     t
 }
 
-/// Where a transcript is cut: at every byte around the ends of its lines, and in between at every byte with a larger dose.
+/// Returns offsets at which a transcript is truncated: every byte around the ends of lines, and
+/// more in between at a larger scale.
 fn cuts(bytes: &[u8]) -> Vec<usize> {
     let near = |at: usize| bytes[at.saturating_sub(2)..(at + 3).min(bytes.len())].contains(&b'\n');
     let step = if dose(1) > 1 { 1 } else { 29 };
@@ -145,7 +147,7 @@ fn a_transcript_cut_at_any_byte_shows_a_part_of_what_the_whole_shows() {
             for (path, part) in &part {
                 let all = all.get(path).unwrap_or_else(|| panic!("cut at {end}: {path:?} is not in the whole"));
                 if end > 0 && bytes[end - 1] == b'}' {
-                    // A line without its end may be taken for one that more was glued to.
+                    // A line without its end may look like one that was glued to another.
                     continue;
                 }
                 for file in ["source.jsonl", "thread.jsonl"] {
@@ -172,7 +174,7 @@ fn a_transcript_cut_at_any_byte_shows_a_part_of_what_the_whole_shows() {
 }
 
 #[test]
-fn a_transcript_cut_anywhere_leaves_the_tree_whole() {
+fn a_truncated_transcript_leaves_the_tree_consistent() {
     let bytes = rich().bytes();
     let lines = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').flat_map(|(at, _)| [at, at + 1]);
     let ends: Vec<usize> = lines.chain((0..bytes.len()).step_by(997)).collect();
@@ -190,7 +192,7 @@ fn a_transcript_cut_anywhere_leaves_the_tree_whole() {
     }
 }
 
-/// Files that are held open all the while.
+/// Files that stay open during the test.
 struct Held {
     files: Vec<(RelPath, &'static str, Box<dyn File>)>,
 }
@@ -200,7 +202,7 @@ impl Held {
         Held { files: Vec::new() }
     }
 
-    /// Opens the two files that grow of every worker that is new.
+    /// Opens both growing files of every new worker.
     fn open(&mut self, format: &ClaudeCode, store: &dyn Store, shown: &BTreeMap<RelPath, Shown>) {
         for worker in shown.keys() {
             for name in ["source.jsonl", "thread.jsonl"] {
@@ -221,7 +223,7 @@ impl Held {
     }
 }
 
-/// A folder in which a format keeps what it read, asked by one after the other.
+/// The cache folder of a format that is restarted repeatedly.
 struct Restarted(tempfile::TempDir);
 
 impl Restarted {
@@ -229,13 +231,13 @@ impl Restarted {
         Restarted(tempfile::tempdir().unwrap())
     }
 
-    /// A format that remembers nothing but what is kept. What it read is kept once it is dropped.
+    /// Creates a format that knows only the cached data. Its own data is cached when it is dropped.
     fn format(&self) -> ClaudeCode {
         ClaudeCode::with_cache(Arc::new(DiskCache::open(&self.0.path().join("cache"), 1 << 30).unwrap()), 1)
     }
 }
 
-/// Grows a transcript in pieces of the sizes that `next` gives.
+/// Grows a transcript in pieces of the sizes that `next` returns.
 fn grow(transcript: &Transcript, what: &str, mut next: impl FnMut() -> usize) {
     let bytes = transcript.bytes();
     let (store, of_session) = (store(), place("s"));
@@ -249,7 +251,7 @@ fn grow(transcript: &Transcript, what: &str, mut next: impl FnMut() -> usize) {
         end = (end + next()).min(bytes.len());
         store.write(&of_session, &bytes[..end]);
         if compared.binary_search(&end).is_err() {
-            // Looked at all the same, since that is what is gone on from.
+            // Read anyway, because the next read resumes from here.
             look_lightly(&live, &*store);
             continue;
         }
@@ -272,7 +274,7 @@ fn a_transcript_that_grows_shows_what_one_that_is_read_anew_shows() {
             let mut rng = Rng::with_seed(seed);
             grow(&transcript, &format!("{name} with seed {seed}"), || rng.usize(1..900));
         }
-        // Whole lines, and a line's end by itself.
+        // Whole lines, and the end of a line by itself.
         let bytes = transcript.bytes();
         let mut ends = bytes.split_inclusive(|byte| *byte == b'\n').flat_map(|line| [line.len() - 1, 1]);
         grow(&transcript, &format!("{name} by lines"), || ends.next().unwrap());
@@ -280,7 +282,7 @@ fn a_transcript_that_grows_shows_what_one_that_is_read_anew_shows() {
 }
 
 #[test]
-fn a_line_longer_than_is_read_counts_once_however_it_comes() {
+fn an_overlong_line_counts_once_however_it_is_written() {
     let huge = [b"{\"a\":\"".to_vec(), b"x".repeat(17 << 20), b"\"}\n".to_vec()].concat();
     let mut transcript = begun();
     transcript.says("before");
@@ -300,12 +302,12 @@ fn a_line_longer_than_is_read_counts_once_however_it_comes() {
     }
     let last = look_lightly(&live, &*store);
     assert_eq!((last.trace.unused.lines, last.trace.bad_lines), (4, vec![("source.jsonl", 1)]));
-    // Alone it is a transcript of which nothing could be read.
+    // Alone, it is a transcript without readable lines.
     store.write(&of_session, huge);
     assert!(!look_lightly(&live, &*store).worker.flaws.is_empty());
 }
 
-/// The record of the session alone.
+/// Reads the record of the session only.
 fn look_lightly(format: &ClaudeCode, store: &dyn Store) -> Record {
     let path = place("s");
     let folder = format.enter(store, &path).unwrap();
@@ -316,7 +318,7 @@ fn look_lightly(format: &ClaudeCode, store: &dyn Store) -> Record {
 }
 
 #[test]
-fn what_is_listed_of_a_long_transcript_is_what_is_told_of_it() {
+fn the_listing_of_a_long_transcript_agrees_with_its_record() {
     let store = store();
     let long = "x".repeat(5 << 20);
     let mut transcript = begun();
@@ -331,7 +333,7 @@ fn what_is_listed_of_a_long_transcript_is_what_is_told_of_it() {
 }
 
 #[test]
-fn a_transcript_that_is_written_over_shows_what_one_that_is_read_anew_shows() {
+fn an_overwritten_transcript_is_read_again() {
     let pieces: Vec<Vec<u8>> = [rich(), oldest()]
         .iter()
         .flat_map(|t| t.bytes().split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect::<Vec<_>>())
