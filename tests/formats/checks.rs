@@ -9,7 +9,7 @@ const OK: &str = "{\"ok\": true}";
 const BAD: &str = "{\"ok\": false, \"stderr\": \"no\"}";
 
 /// Creates a worker `w` with these contents, beside a worker without any finding.
-fn with(metadata: Value, words: &str, calls: &[(&str, &str)]) -> TestStore {
+fn store_with(metadata: Value, words: &str, calls: &[(&str, &str)]) -> TestStore {
     let store = TestStore::new();
     for (id, metadata) in [("w", metadata), ("fine", json!({"run_id": "r"}))] {
         store.worker(id, metadata);
@@ -23,7 +23,7 @@ fn with(metadata: Value, words: &str, calls: &[(&str, &str)]) -> TestStore {
 }
 
 fn done(words: &str, calls: &[(&str, &str)]) -> TestStore {
-    with(json!({"run_id": "r"}), words, calls)
+    store_with(json!({"run_id": "r"}), words, calls)
 }
 
 /// Writes the thread of a worker that calls `sh` with these commands.
@@ -119,7 +119,7 @@ fn a_missing_file_named_in_the_final_message() {
     store.write("workers/w/outputs/report.md", "# it");
     assert!(!found(&store, name));
     // A failed worker makes no claim.
-    let failed = with(json!({"run_id": "r", "status": "failed"}), "See outputs/report.md", &[("sh", BAD)]);
+    let failed = store_with(json!({"run_id": "r", "status": "failed"}), "See outputs/report.md", &[("sh", BAD)]);
     failed.write("workers/w/outputs/data.json", "{}");
     assert!(!found(&failed, name));
 }
@@ -135,7 +135,7 @@ fn an_index_with_another_status() {
 
 #[test]
 fn a_worker_that_is_silent_while_others_write() {
-    let store = with(json!({"run_id": "r", "status": "running"}), "", &[("sh", OK)]);
+    let store = store_with(json!({"run_id": "r", "status": "running"}), "", &[("sh", OK)]);
     let at = |minutes: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(1_768_900_000 + minutes * 60);
     let touch = |id: &str, minutes| {
         let folder = store.at(format!("workers/{id}"));

@@ -29,11 +29,11 @@ fn generated_files_stay_within_the_budget() {
 }
 
 /// Creates a file or folder at a path of a store.
-type Make = fn(&TestStore, &str);
+type CreateEntry = fn(&TestStore, &str);
 
 #[test]
 fn one_odd_file_loses_nothing_of_the_rest() {
-    let odd: [(&str, Make); 14] = [
+    let odd: [(&str, CreateEntry); 14] = [
         ("4", |store, path| drop(store.write(path, "4"))),
         ("[]", |store, path| drop(store.write(path, "[]"))),
         ("null", |store, path| drop(store.write(path, "null"))),

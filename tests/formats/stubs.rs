@@ -112,7 +112,7 @@ fn an_output_without_a_matching_owner_or_description_is_never_shown() {
         assert!(!index.to_string().contains(BODY.trim()), "{case}");
         all.push((evidence, call(&index, 1).to_string()));
     }
-    assert!(all.iter().all(|one| *one == all[0]), "absent and not-yours are one answer: {all:#?}");
+    assert!(all.iter().all(|one| *one == all[0]), "a missing and a foreign output must give equal answers: {all:#?}");
 }
 
 #[test]
@@ -142,10 +142,10 @@ fn an_owner_name_cannot_leave_the_outputs_folder() {
 fn a_stub_that_reports_an_error_failed_even_without_its_output() {
     let stub = format!("{}\nTool error detected: connection refused", stub());
     let store = store_with(&stub);
-    let of = |store: &TestStore| call(&index(&store.tree(), "w"), 1)["outcome"].clone();
-    assert_eq!(of(&store), "failed");
+    let outcome = |store: &TestStore| call(&index(&store.tree(), "w"), 1)["outcome"].clone();
+    assert_eq!(outcome(&store), "failed");
     put(beside(&store), "7", json!(7), r#"{"ok": true}"#);
-    assert_eq!(of(&store), "failed");
+    assert_eq!(outcome(&store), "failed");
 }
 
 #[test]

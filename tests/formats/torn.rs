@@ -59,8 +59,8 @@ const KEPT: [&str; 8] = ["id", "status", "task", "owner_id", "run_id", "job_id",
 /// Returns the values kept for a worker with torn metadata, from its own index and from the
 /// swarm's.
 fn kept(tree: &Tree) -> [Value; 2] {
-    let of = |index: Value| KEPT.iter().map(|key| index[key].clone()).collect();
-    [of(index(tree, "w")), of(rows(tree).remove("w").unwrap())]
+    let kept = |index: Value| KEPT.iter().map(|key| index[key].clone()).collect();
+    [kept(index(tree, "w")), kept(rows(tree).remove("w").unwrap())]
 }
 
 fn other(tree: &Tree) -> BTreeMap<Vec<u8>, Seen> {

@@ -31,7 +31,7 @@ fn stamp(view: &View) -> Arc<Stamp> {
 }
 
 /// Looks at a worker until it is at rest, and then once more.
-fn rested(view: &View) -> Arc<Stamp> {
+fn stamp_at_rest(view: &View) -> Arc<Stamp> {
     let at_rest = || stamp(view).newest_change.was_at_rest(SystemTime::now()).then_some(());
     eventually("a store at rest", at_rest);
     // Continue from the first look that began at rest.
@@ -55,7 +55,7 @@ fn who_is_kept_out_by_a_list_of_access_stays_out() {
     let view = view(&store);
     let first = stamp(&view);
     assert_eq!(first.access.mode & 0o004, 0);
-    assert_eq!((rested(&view).key, rested(&view).access), (first.key, first.access));
+    assert_eq!((stamp_at_rest(&view).key, stamp_at_rest(&view).access), (first.key, first.access));
     // The permissions from a stat without ACL would admit everybody.
     let disk = Disk::open(&store.path()).unwrap();
     let folder = disk.enter(&at("workers/w/a")).unwrap();
@@ -79,7 +79,7 @@ fn what_is_mounted_in_a_worker_is_not_looked_into() {
     }
     let (view, disk) = (view(&store), Disk::open(&store.path()).unwrap());
     let folder = disk.enter(&at("workers/w")).unwrap();
-    let before = rested(&view);
+    let before = stamp_at_rest(&view);
     for (place, from) in [("a", "foreign"), ("b.txt", "foreign/one.txt")] {
         let over = |path: &Path| Bound::new(&other.at(from), path);
         let Some(bound) = over(&store.at(format!("workers/w/{place}"))) else { return };
@@ -98,13 +98,13 @@ fn what_is_mounted_in_a_worker_is_not_looked_into() {
 /// A store that moves the folder `a` into the folder of another worker, whose owner writes there,
 /// when it is listed.
 #[derive(Clone)]
-struct Moving {
+struct MovingStore {
     workers: PathBuf,
     in_a: bool,
     moved: Arc<AtomicBool>,
 }
 
-impl Between for Moving {
+impl Between for MovingStore {
     fn list(&self, store: &dyn Store, path: &RelPath) -> Result<Vec<Entry>> {
         let moves = self.in_a && !self.moved.load(Ordering::Relaxed);
         if moves {
@@ -119,8 +119,8 @@ impl Between for Moving {
         Ok(entries)
     }
 
-    fn enter(&self, path: &RelPath) -> Result<Moving> {
-        Ok(Moving { in_a: *path == at("a"), ..self.clone() })
+    fn enter(&self, path: &RelPath) -> Result<MovingStore> {
+        Ok(MovingStore { in_a: *path == at("a"), ..self.clone() })
     }
 }
 
@@ -131,7 +131,7 @@ fn a_folder_that_is_moved_into_another_workers_tells_nothing_of_it() {
     store.worker("other", json!({}));
     store.write("workers/w/a/file.txt", "x");
     let moved = Arc::new(AtomicBool::new(false));
-    let moving = Moving { workers: store.at("workers"), in_a: false, moved: moved.clone() };
+    let moving = MovingStore { workers: store.at("workers"), in_a: false, moved: moved.clone() };
     let moving = Through::new(moving, Arc::new(Disk::open(&store.path()).unwrap()));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     let view = View::over(vec![Source::over(Arc::new(moving), None)], fresh, Filter::default()).unwrap();

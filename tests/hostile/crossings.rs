@@ -44,22 +44,22 @@ const PLACES: [(&str, &str, Option<&str>); 18] = [
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum LinkKind {
     HardLink,
     SymbolicLink,
     BindMount,
 }
-use Way::{BindMount, HardLink, SymbolicLink};
+use LinkKind::{BindMount, HardLink, SymbolicLink};
 
 /// Workers of owner A beside those of owner B, whose files hold the canary in every form that a
 /// reader parses.
-struct Ground {
+struct CrossingStore {
     store: TestStore,
     _bound: Vec<Bound>,
 }
 
-impl Ground {
-    fn new() -> Ground {
+impl CrossingStore {
+    fn new() -> CrossingStore {
         let store = TestStore::new();
         let of_a = json!({"owner_id": "A", "status": "completed"}).to_string();
         for id in ["workers/thief", "workers/loose", "bare"] {
@@ -79,14 +79,14 @@ impl Ground {
         ] {
             store.write(format!("workers/victim/{name}"), text);
         }
-        Ground { store, _bound: Vec::new() }
+        CrossingStore { store, _bound: Vec::new() }
     }
 
     /// Brings one of B's files to a path of A's. Returns false if that is impossible.
-    fn plant(&mut self, way: Way, place: &str, loot: &str) -> bool {
+    fn plant(&mut self, kind: LinkKind, place: &str, loot: &str) -> bool {
         let (from, to) = (self.store.at(format!("workers/victim/{loot}")), self.store.at(place));
         fs::create_dir_all(to.parent().unwrap()).unwrap();
-        match way {
+        match kind {
             HardLink => fs::hard_link(from, to).unwrap(),
             SymbolicLink => symlink(from, to).unwrap(),
             BindMount => {
@@ -108,7 +108,7 @@ impl Ground {
     }
 
     /// Opens the tree of owner A with hard links allowed.
-    fn admitting(&self) -> Tree {
+    fn tree_with_hard_links(&self) -> Tree {
         let source = Source::open(&self.store.path()).unwrap().admitting_hard_links();
         let filter = Filter { owner: Some("A".into()), run: None };
         Tree::new(View::over(vec![source], Freshness::default(), filter).unwrap(), Settings::default())
@@ -116,7 +116,7 @@ impl Ground {
 }
 
 /// Returns the path of a place in the mount.
-fn in_mount(place: &str, name: &str) -> String {
+fn mount_path(place: &str, name: &str) -> String {
     let worker = place.trim_start_matches("workers/").split('/').next().unwrap();
     format!("workers/{worker}/{name}")
 }
@@ -146,24 +146,28 @@ fn shows_canary(tree: &Tree) -> bool {
 fn no_way_into_another_owners_files_is_taken_at_any_place() {
     for way in [HardLink, SymbolicLink, BindMount] {
         for (place, loot, name) in PLACES {
-            let mut ground = Ground::new();
-            if !ground.plant(way, place, loot) {
+            let mut fixture = CrossingStore::new();
+            if !fixture.plant(way, place, loot) {
                 return;
             }
             let case = format!("{way:?} at {place}");
-            let at_source = fs::read(ground.store.at(place)).unwrap();
+            let at_source = fs::read(fixture.store.at(place)).unwrap();
             assert!(holds_canary(&at_source) || loot == "description.json", "{case}: the control");
-            let tree = ground.store.tree_of_owner("A");
+            let tree = fixture.store.tree_of_owner("A");
             assert!(!shows_canary(&tree), "{case}");
             if let Some(name) = name {
-                let error = see(&tree, in_mount(place, name)).unwrap_err();
+                let error = see(&tree, mount_path(place, name)).unwrap_err();
                 assert_eq!(error.errno(), Errno::NOENT, "{case}: {error:?}");
             }
             // Control: an unrestricted view shows a hard link, and so does an owner's view if hard
             // links are allowed.
-            let seen_by_all = shows_canary(&ground.store.tree());
+            let seen_by_all = shows_canary(&fixture.store.tree());
             assert_eq!(seen_by_all, way == HardLink, "{case}: in the view of everything");
-            assert_eq!(shows_canary(&ground.admitting()), way == HardLink, "{case}: with hard links admitted");
+            assert_eq!(
+                shows_canary(&fixture.tree_with_hard_links()),
+                way == HardLink,
+                "{case}: with hard links admitted"
+            );
         }
     }
 }
@@ -172,18 +176,18 @@ fn no_way_into_another_owners_files_is_taken_at_any_place() {
 fn no_way_into_another_owners_files_is_taken_through_a_mount() {
     needs_fuse!();
     for way in [HardLink, SymbolicLink, BindMount] {
-        let mut ground = Ground::new();
+        let mut fixture = CrossingStore::new();
         for (place, loot, _) in PLACES.iter().filter(|(place, ..)| !place.ends_with(&format!("{ARTIFACT}.json"))) {
-            if !ground.plant(way, place, loot) {
+            if !fixture.plant(way, place, loot) {
                 return;
             }
         }
-        let mut mount = Mount::with(&ground.store.path(), &["--owner", "A"]);
+        let mut mount = Mount::with(&fixture.store.path(), &["--owner", "A"]);
         mount.expect_warning("lookup: a link or a way out of the store");
         let out = mount.shell(r#"cd "$M" && ls -R . && find . -type f -exec cat {} +; cat workers/*/evidence.4k.txt"#);
         assert!(out.stdout.len() > 1_000 && !holds_canary(&out.stdout), "{way:?}: {}", out.stdout.escape_ascii());
         for (place, _, name) in PLACES {
-            let Some(path) = name.map(|name| in_mount(place, name)) else { continue };
+            let Some(path) = name.map(|name| mount_path(place, name)) else { continue };
             let error = fs::symlink_metadata(mount.at(&path)).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(Errno::NOENT.raw_os_error()), "{way:?}: {path}");
         }
@@ -203,19 +207,19 @@ fn a_bind_mount_of_another_owners_folder_is_not_entered() {
         return;
     }
     for place in ["workers/thief/inside", "workers/thief/tool_calls", "workers/bound", "bound"] {
-        let ground = Ground::new();
-        fs::write(ground.store.at("workers/victim/001_sh.txt"), CANARY).unwrap();
+        let fixture = CrossingStore::new();
+        fs::write(fixture.store.at("workers/victim/001_sh.txt"), CANARY).unwrap();
         // The folder claims to be A's, but its location decides.
-        fs::write(ground.store.at("workers/victim/metadata.json"), json!({"owner_id": "A"}).to_string()).unwrap();
-        let victim: PathBuf = ground.store.path().parent().unwrap().join("victim");
-        fs::rename(ground.store.at("workers/victim"), &victim).unwrap();
-        fs::create_dir_all(ground.store.at(place)).unwrap();
-        let Some(_bound) = Bound::new(&victim, &ground.store.at(place)) else { return };
-        assert!(holds_canary(&fs::read(ground.store.at(place).join("001_sh.txt")).unwrap()), "{place}: the control");
-        for tree in [ground.store.tree_of_owner("A"), ground.store.tree(), ground.admitting()] {
+        fs::write(fixture.store.at("workers/victim/metadata.json"), json!({"owner_id": "A"}).to_string()).unwrap();
+        let victim: PathBuf = fixture.store.path().parent().unwrap().join("victim");
+        fs::rename(fixture.store.at("workers/victim"), &victim).unwrap();
+        fs::create_dir_all(fixture.store.at(place)).unwrap();
+        let Some(_bound) = Bound::new(&victim, &fixture.store.at(place)) else { return };
+        assert!(holds_canary(&fs::read(fixture.store.at(place).join("001_sh.txt")).unwrap()), "{place}: the control");
+        for tree in [fixture.store.tree_of_owner("A"), fixture.store.tree(), fixture.tree_with_hard_links()] {
             assert!(!shows_canary(&tree), "{place}");
             for name in ["", "/secret.txt", "/001_sh.txt"] {
-                let path = in_mount(place, place.rsplit_once("thief/").map_or("", |(_, inner)| inner)) + name;
+                let path = mount_path(place, place.rsplit_once("thief/").map_or("", |(_, inner)| inner)) + name;
                 assert_eq!(see(&tree, &path).unwrap_err().errno(), Errno::NOENT, "{path}");
             }
         }
@@ -224,8 +228,8 @@ fn a_bind_mount_of_another_owners_folder_is_not_entered() {
 
 #[test]
 fn control_the_walk_finds_a_visible_canary() {
-    let ground = Ground::new();
-    assert!(!shows_canary(&ground.store.tree()));
-    ground.store.write("workers/thief/a/b/c", CANARY);
-    assert!(shows_canary(&ground.store.tree_of_owner("A")));
+    let fixture = CrossingStore::new();
+    assert!(!shows_canary(&fixture.store.tree()));
+    fixture.store.write("workers/thief/a/b/c", CANARY);
+    assert!(shows_canary(&fixture.store.tree_of_owner("A")));
 }

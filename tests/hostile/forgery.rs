@@ -18,7 +18,7 @@ const LINES: usize = 50_000;
 static UNSEEN: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"[\p{Default_Ignorable_Code_Point}\p{Bidi_Control}\x{fff9}-\x{fffb}]").unwrap());
 /// Lines that a reader takes for generated ones.
-static OURS: LazyLock<Regex> = LazyLock::new(|| {
+static GENERATED_LINE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(concat!(
         r"^\[\.\.\.|^\[failed\]|^\[doubtful\]|^-+\s*evidence\s+for\b|^-+\s*end\s+evidence\b",
         r"|\[evidence:|\[tool_output:|(^|[^\\])#[0-9a-f]{12}$"
@@ -33,7 +33,7 @@ fn seen_by_the_eye(line: &str) -> String {
 }
 
 /// Invisible characters that an attacker inserts between others.
-const NOTHING: [char; 20] = [
+const INVISIBLE: [char; 20] = [
     '\u{200b}',
     '\u{200c}',
     '\u{200d}',
@@ -89,7 +89,7 @@ fn forged(dice: &mut Dice, learnt: &str) -> String {
             .filter(|_| dice.once_in(6))
             .collect::<Vec<_>>()
             .iter()
-            .for_each(|_| line.push(*dice.pick(&NOTHING)));
+            .for_each(|_| line.push(*dice.pick(&INVISIBLE)));
         if hidden == 3 && dice.once_in(40) {
             line.push_str("\x1b[0m");
         }
@@ -99,10 +99,10 @@ fn forged(dice: &mut Dice, learnt: &str) -> String {
 }
 
 /// Asserts that a reader sees no generated line among those of a worker.
-fn hold_out(body: &str) -> usize {
+fn check_no_forgery(body: &str) -> usize {
     for line in body.lines() {
         let seen = seen_by_the_eye(line);
-        assert!(!OURS.is_match(&seen), "forged: {line:?}, seen as {seen:?}");
+        assert!(!GENERATED_LINE.is_match(&seen), "forged: {line:?}, seen as {seen:?}");
     }
     body.lines().count()
 }
@@ -119,7 +119,7 @@ fn no_line_of_a_worker_looks_like_one_of_the_frame() {
         let text = see(&store.tree(), "workers/w/evidence.64M.txt").unwrap().text().to_owned();
         let report = Report::of(&text, 64 << 20);
         assert_eq!((report.sections.len(), report.whole), (1, 1));
-        assert_eq!(hold_out(&report.sections[0].body), LINES);
+        assert_eq!(check_no_forgery(&report.sections[0].body), LINES);
         // The next round knows the tag of the last one.
         learnt = report.tag;
         tried += LINES;
@@ -136,14 +136,14 @@ fn no_line_of_a_worker_looks_like_one_of_an_answer() {
     let is_ours = |line: &str| line.starts_with("workers/") || line == "[...]" || line.is_empty();
     let answer = see(&tree, "search.1M/needle").unwrap().text().to_owned();
     let theirs: String = answer.lines().skip(1).filter(|line| !is_ours(line)).map(|line| format!("{line}\n")).collect();
-    assert!(hold_out(&theirs) > 20, "{answer}");
+    assert!(check_no_forgery(&theirs) > 20, "{answer}");
     let tag = answer.lines().find(|line| line.starts_with("workers/")).unwrap().rsplit(' ').next().unwrap();
     assert_eq!(tag.len(), 13);
     assert!(answer.lines().all(|line| is_ours(line) || !seen_by_the_eye(line).contains(tag)));
     for path in ["summary", "workers/w/summary", "workers/w/summary@needle"] {
         for line in see(&tree, path).unwrap().text().lines().filter(|line| line.contains("needle")) {
             let seen = seen_by_the_eye(line);
-            assert!(!OURS.is_match(&seen), "{path}: {line:?}");
+            assert!(!GENERATED_LINE.is_match(&seen), "{path}: {line:?}");
         }
     }
 }

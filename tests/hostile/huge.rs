@@ -21,18 +21,18 @@ const BOUND: u64 = 64 << 20;
 const ALL: [&str; 3] = ["index.json", "summary", "evidence.txt"];
 
 /// Creates the file at a path.
-type Make<'a> = &'a dyn Fn(&Path);
+type CreateFile<'a> = &'a dyn Fn(&Path);
 
 /// A mounted store of one plain worker, whose program is idle after answering everything once.
-struct Idle {
+struct IdleMount {
     store: TestStore,
     mount: Mount,
     /// Memory of the idle program, in bytes.
     idle: u64,
 }
 
-impl Idle {
-    fn new() -> Idle {
+impl IdleMount {
+    fn new() -> IdleMount {
         let store = TestStore::new();
         store.worker("plain", json!({"owner_id": "A", "status": "failed"}));
         store.call("plain", 1, "sh", "fine\n").call("plain", 2, "sh", "Error: not fine\n");
@@ -43,11 +43,11 @@ impl Idle {
         }
         let idle = memory(&mount, "VmRSS");
         fs::write(format!("/proc/{}/clear_refs", mount.pid()), "5").unwrap();
-        Idle { store, mount, idle }
+        IdleMount { store, mount, idle }
     }
 
     /// Creates a worker with these files, and moves it into the store atomically.
-    fn put(&self, worker: &str, files: &[(&str, Make<'_>)]) {
+    fn put(&self, worker: &str, files: &[(&str, CreateFile<'_>)]) {
         let folder: PathBuf = self.store.path().parent().unwrap().join(worker);
         fs::create_dir(&folder).unwrap();
         fs::write(folder.join("metadata.json"), json!({"owner_id": "A", "status": "completed"}).to_string()).unwrap();
@@ -87,7 +87,7 @@ impl Idle {
     }
 
     /// Returns the message of a check about a file.
-    fn says(&self, worker: &str, name: &str, file: &str) -> Option<String> {
+    fn check_message(&self, worker: &str, name: &str, file: &str) -> Option<String> {
         let index = self.index(worker);
         let checks = index["checks"].as_array().unwrap();
         let found = checks.iter().find(|check| check["name"] == name && check["file"] == file);
@@ -122,7 +122,7 @@ fn sparse(path: &Path, size: u64, islands: &[(u64, &[u8])]) {
 #[test]
 fn offsets_around_every_power_of_two_are_exact() {
     needs_fuse!();
-    let idle = Idle::new();
+    let idle = IdleMount::new();
     let text: Vec<u8> = (0..=255).collect();
     let middles = [1_u64 << 31, 1 << 32, TIB / 2, TIB];
     let islands: Vec<(u64, &[u8])> = middles.iter().map(|middle| (middle - 128, &text[..])).collect();
@@ -147,7 +147,7 @@ fn offsets_around_every_power_of_two_are_exact() {
 #[test]
 fn endless_logs_are_searched_while_there_is_time_and_how_far_is_told() {
     needs_fuse!();
-    let idle = Idle::new();
+    let idle = IdleMount::new();
     let line = vec![b'x'; 64 * KIB];
     idle.put(
         "huge",
@@ -169,8 +169,8 @@ fn endless_logs_are_searched_while_there_is_time_and_how_far_is_told() {
 #[test]
 fn metadata_over_its_limit_is_unreadable_and_its_worker_is_listed() {
     needs_fuse!();
-    let idle = Idle::new();
-    let hostile: [(&str, Make<'_>, &str); 5] = [
+    let idle = IdleMount::new();
+    let hostile: [(&str, CreateFile<'_>, &str); 5] = [
         ("zeros", &|path| sparse(path, 200_000_000, &[]), "larger than 2097152 bytes"),
         ("text", &|path| repeated(path, "{\"task\": \"", "a task\\n", 25_000_000, "\"}"), "larger than 2097152 bytes"),
         ("lists", &|path| repeated(path, "{\"tags\":[", "[0],", MIB / 2 - 10, "0]}"), "larger than 20000 values"),
@@ -182,7 +182,7 @@ fn metadata_over_its_limit_is_unreadable_and_its_worker_is_listed() {
     }
     for (worker, _, says) in hostile {
         idle.read(worker, &ALL);
-        let said = idle.says(worker, "bad_metadata", "metadata.json").unwrap();
+        let said = idle.check_message(worker, "bad_metadata", "metadata.json").unwrap();
         assert!(said.contains(says), "{worker}: {said}");
     }
     idle.check();
@@ -191,7 +191,7 @@ fn metadata_over_its_limit_is_unreadable_and_its_worker_is_listed() {
 #[test]
 fn unread_metadata_fields_cost_no_memory() {
     needs_fuse!();
-    let idle = Idle::new();
+    let idle = IdleMount::new();
     let parts = ["[0],", "{\"a\":{}},", "\"\",", "0,"];
     for (number, part) in parts.iter().enumerate() {
         let make = |path: &Path| {
@@ -221,7 +221,7 @@ fn unread_metadata_fields_cost_no_memory() {
 #[test]
 fn a_huge_thread_is_read_until_time_runs_out_and_the_extent_reported() {
     needs_fuse!();
-    let idle = Idle::new();
+    let idle = IdleMount::new();
     let call = json!({"role": "assistant", "content": "words", "tool_calls": [{"name": "sh", "args": {"c": "ls -l"}}]});
     idle.put(
         "huge",
@@ -234,11 +234,13 @@ fn a_huge_thread_is_read_until_time_runs_out_and_the_extent_reported() {
     let index = idle.index("huge");
     assert_eq!(index["tool_calls"][0]["outcome"], "failed", "what decides is read before the thread");
     assert_eq!(index["tool_calls"][0]["input"], "ls -l");
-    match idle.says("huge", "not_read_in_time", "thread.jsonl") {
+    match idle.check_message("huge", "not_read_in_time", "thread.jsonl") {
         Some(says) => {
             assert!(says.starts_with("only its first ") && says.ends_with(" bytes were read in time"), "{says}")
         }
-        None => assert!(idle.says("huge", "call_without_result", "thread.jsonl").unwrap().contains("sh (999999)")),
+        None => {
+            assert!(idle.check_message("huge", "call_without_result", "thread.jsonl").unwrap().contains("sh (999999)"))
+        }
     }
     idle.check();
 }
@@ -246,7 +248,7 @@ fn a_huge_thread_is_read_until_time_runs_out_and_the_extent_reported() {
 #[test]
 fn metrics_are_kept_only_for_calls_with_a_file() {
     needs_fuse!();
-    let idle = Idle::new();
+    let idle = IdleMount::new();
     let line = "{\"event\":\"tool_call\",\"tool\":\"sh\",\"success\":false}\n";
     idle.put(
         "huge",
@@ -263,7 +265,7 @@ fn metrics_are_kept_only_for_calls_with_a_file() {
 #[test]
 fn lines_that_are_huge_or_deep_or_of_many_values_are_counted_and_the_others_are_read() {
     needs_fuse!();
-    let idle = Idle::new();
+    let idle = IdleMount::new();
     let last = "{\"role\":\"assistant\",\"content\":\"the last words\"}\n";
     let lines: [(&str, &str, &str, usize); 4] = [
         ("values", "{\"role\":\"assistant\",\"content\":[", "[0],", MIB),
@@ -278,13 +280,13 @@ fn lines_that_are_huge_or_deep_or_of_many_values_are_counted_and_the_others_are_
     for (worker, ..) in lines {
         idle.read(worker, &["index.json"]);
         assert_eq!(
-            idle.says(worker, "bad_lines", "thread.jsonl").as_deref(),
+            idle.check_message(worker, "bad_lines", "thread.jsonl").as_deref(),
             Some("1 lines could not be read"),
             "{worker}"
         );
         assert_eq!(idle.index(worker)["final_words"], "the last words", "{worker}");
         idle.read(&format!("m-{worker}"), &["index.json"]);
-        assert!(idle.says(&format!("m-{worker}"), "bad_lines", "metrics.jsonl").is_some(), "{worker}");
+        assert!(idle.check_message(&format!("m-{worker}"), "bad_lines", "metrics.jsonl").is_some(), "{worker}");
     }
     idle.check();
 }
@@ -292,7 +294,7 @@ fn lines_that_are_huge_or_deep_or_of_many_values_are_counted_and_the_others_are_
 #[test]
 fn outputs_of_any_shape_are_judged_and_quoted_within_the_bound() {
     needs_fuse!();
-    let idle = Idle::new();
+    let idle = IdleMount::new();
     let shapes: [(&str, &str, &str, usize, &str); 9] = [
         ("newlines", "", "\n", MIB, ""),
         ("short-lines", "", "a\n", MIB, ""),
@@ -319,7 +321,7 @@ fn outputs_of_any_shape_are_judged_and_quoted_within_the_bound() {
 #[test]
 fn other_files_of_any_shape_are_read_within_the_memory_limit() {
     needs_fuse!();
-    let idle = Idle::new();
+    let idle = IdleMount::new();
     let deep = |path: &Path| repeated(path, "", "[", 100_000, "");
     let many = |path: &Path| repeated(path, "[", "{\"tool\":\"a\"},", MIB / 7, "\"b\"]");
     let zeros = |path: &Path| sparse(path, TIB, &[]);
@@ -327,15 +329,17 @@ fn other_files_of_any_shape_are_read_within_the_memory_limit() {
     idle.put("many", &[("tools_used.json", &many)]);
     let loose =
         ["result.txt", "task.txt", "logs/errors.log", "logs/other.log", "outputs/report.md", "outputs/data.json"];
-    let mut all: Vec<(&str, Make<'_>)> = loose.iter().map(|name| (*name, &zeros as Make<'_>)).collect();
-    all.extend([("tools_used.json", &zeros as Make<'_>), ("thread.jsonl", &zeros), ("metrics.jsonl", &zeros)]);
+    let mut all: Vec<(&str, CreateFile<'_>)> = loose.iter().map(|name| (*name, &zeros as CreateFile<'_>)).collect();
+    all.extend([("tools_used.json", &zeros as CreateFile<'_>), ("thread.jsonl", &zeros), ("metrics.jsonl", &zeros)]);
     idle.put("zeros", &all);
     for worker in ["deep", "many", "zeros"] {
         idle.read(worker, &["index.json", "evidence.txt"]);
     }
     for (file, read) in [("thread.jsonl", 256 * MIB), ("metrics.jsonl", 256 * MIB)] {
         // This much of the longest file is read; if time ran out first, that is reported.
-        let says = idle.says("zeros", "not_read_whole", file).or_else(|| idle.says("zeros", "not_read_in_time", file));
+        let says = idle
+            .check_message("zeros", "not_read_whole", file)
+            .or_else(|| idle.check_message("zeros", "not_read_in_time", file));
         let says = says.unwrap_or_else(|| panic!("nothing is said of {file}"));
         let bytes: usize = says.split(' ').nth(3).unwrap().parse().unwrap();
         assert!(bytes <= read, "{file}: {says}");
@@ -347,7 +351,7 @@ fn other_files_of_any_shape_are_read_within_the_memory_limit() {
 fn an_index_of_any_shape_hides_nobody_and_is_kept_for_those_who_are_there() {
     needs_fuse!();
     for path in ["workers/index.json", "index.json"] {
-        let idle = Idle::new();
+        let idle = IdleMount::new();
         if path == "index.json" {
             idle.store.write("bare/metadata.json", json!({"owner_id": "A"}).to_string());
         }

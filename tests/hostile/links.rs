@@ -259,7 +259,7 @@ fn a_foreign_mount_in_the_store_is_not_entered_and_is_counted() {
 }
 
 /// Creates a store with one call whose output is out of band. Returns it with the output's path.
-fn stored_out() -> (TestStore, PathBuf) {
+fn store_with_out_of_band_output() -> (TestStore, PathBuf) {
     let store = TestStore::new();
     let outside = outside(&store);
     store.worker("w1", json!({"owner_id": "A"})).call("w1", 1, "sh", stub());
@@ -275,7 +275,7 @@ fn a_folder_of_stored_out_outputs_that_is_a_link_is_not_followed() {
         |store| store.at(format!("tool_outputs/A/{ARTIFACT}.txt")),
     ];
     for (kind, at) in at.iter().enumerate() {
-        let (store, outputs) = stored_out();
+        let (store, outputs) = store_with_out_of_band_output();
         let (link, target) = match kind {
             0 | 1 => (at(&store), outputs.clone()),
             2 => (at(&store), outputs.join("A")),
@@ -298,7 +298,7 @@ fn a_folder_of_stored_out_outputs_that_is_a_link_is_not_followed() {
 #[test]
 fn control_out_of_band_outputs_in_a_real_folder_are_shown() {
     for beside in [false, true] {
-        let (store, outputs) = stored_out();
+        let (store, outputs) = store_with_out_of_band_output();
         let folder = if beside { store.path().parent().unwrap().to_path_buf() } else { store.path() };
         fs::rename(outputs, folder.join("tool_outputs")).unwrap();
         let tree = store.tree_of_owner("A");

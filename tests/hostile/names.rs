@@ -69,7 +69,7 @@ fn corpus() -> BTreeSet<Vec<u8>> {
 }
 
 /// Names that the program generates in a worker's folder, or derives from those.
-const OURS: [&str; 9] = [
+const GENERATED: [&str; 9] = [
     "search",
     "summary",
     "index.json",
@@ -83,7 +83,7 @@ const OURS: [&str; 9] = [
 
 /// Returns the name under which a file is shown in a worker's folder.
 fn shown(name: &[u8]) -> Vec<u8> {
-    if OURS.iter().any(|ours| ours.as_bytes() == name) { [name, b".own"].concat() } else { name.to_vec() }
+    if GENERATED.iter().any(|ours| ours.as_bytes() == name) { [name, b".own"].concat() } else { name.to_vec() }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -95,7 +95,7 @@ fn unhex(text: &str) -> Vec<u8> {
 }
 
 /// Returns the name in a JSON object, from its bytes if the text cannot hold it.
-fn said(object: &Value, key: &str) -> Vec<u8> {
+fn name_in_json(object: &Value, key: &str) -> Vec<u8> {
     match object[format!("{key}_hex")].as_str() {
         Some(bytes) => unhex(bytes),
         None => object[key].as_str().unwrap().as_bytes().to_vec(),
@@ -120,7 +120,7 @@ fn printable(mount: &Mount, path: impl AsRef<[u8]>) -> String {
 
 /// Asserts that both sets are equal, and reports the first differences.
 #[track_caller]
-fn same(found: &BTreeSet<Vec<u8>>, wanted: &BTreeSet<Vec<u8>>) {
+fn assert_same(found: &BTreeSet<Vec<u8>>, wanted: &BTreeSet<Vec<u8>>) {
     let first = |a: &BTreeSet<Vec<u8>>, b| a.difference(b).next().map(|name| name.escape_ascii().to_string());
     let (absent, odd) = (first(wanted, found), first(found, wanted));
     assert!(absent.is_none() && odd.is_none(), "absent: {absent:?}; and there instead: {odd:?}");
@@ -147,9 +147,9 @@ fn workers_of_any_name_are_listed_and_found_again() {
     }
     let mount = Mount::with(&store.path(), &["--owner", "A"]);
     let mut wanted: BTreeSet<Vec<u8>> = all.values().cloned().collect();
-    same(&listed(&at(&mount, "runs/r/workers")), &wanted);
+    assert_same(&listed(&at(&mount, "runs/r/workers")), &wanted);
     wanted.insert(b"index.json".to_vec());
-    same(&listed(&at(&mount, "workers")), &wanted);
+    assert_same(&listed(&at(&mount, "workers")), &wanted);
     for (name, shown) in &all {
         for folder in [&b"workers/"[..], b"runs/r/workers/"] {
             let path = [folder, shown, b"/result.txt"].concat();
@@ -159,15 +159,15 @@ fn workers_of_any_name_are_listed_and_found_again() {
             printable(&mount, [b"workers/", shown.as_slice(), b"/", file.as_bytes()].concat());
         }
         let own = parsed(&mount, [b"workers/", shown.as_slice(), b"/index.json"].concat());
-        assert_eq!(said(&own, "id"), *name);
+        assert_eq!(name_in_json(&own, "id"), *name);
         assert!(own["marker"].as_str().unwrap().is_ascii());
     }
     for index in ["index.json", "workers/index.json", "runs/r/index.json"] {
         let index = parsed(&mount, index);
         let rows = index["workers"].as_array().unwrap();
-        let pairs = rows.iter().map(|row| [&said(row, "id"), &b"\0"[..], &said(row, "path")].concat());
+        let pairs = rows.iter().map(|row| [&name_in_json(row, "id"), &b"\0"[..], &name_in_json(row, "path")].concat());
         let wanted = all.iter().map(|(name, shown)| [name, &b"\0workers/"[..], shown].concat());
-        same(&pairs.collect(), &wanted.collect());
+        assert_same(&pairs.collect(), &wanted.collect());
         assert_eq!(rows.len(), all.len());
     }
     for file in ["summary", "evidence.txt", "evidence.1M.txt", "README.md", "runs/r/summary", "runs/r/evidence.txt"] {
@@ -187,7 +187,7 @@ fn files_of_any_name_are_listed_and_found_again() {
         store.write([b"workers/w/", path.as_slice()].concat(), hex(&path));
         contents.insert([folder.as_bytes(), shown].concat(), hex(&path).into_bytes());
     };
-    for name in corpus().iter().map(Vec::as_slice).chain(OURS.iter().map(|name| name.as_bytes())) {
+    for name in corpus().iter().map(Vec::as_slice).chain(GENERATED.iter().map(|name| name.as_bytes())) {
         add("", name, &shown(name));
         add("outputs/deep/", name, name);
         // Together fewer files than the limit of an index.
@@ -208,7 +208,7 @@ fn files_of_any_name_are_listed_and_found_again() {
     ] {
         let mut wanted = in_folder(folder);
         wanted.extend(more.iter().map(|name| name.as_bytes().to_vec()));
-        same(&listed(&at(&mount, format!("workers/w/{folder}"))), &wanted);
+        assert_same(&listed(&at(&mount, format!("workers/w/{folder}"))), &wanted);
     }
     for (path, bytes) in &contents {
         assert_eq!(
@@ -220,12 +220,12 @@ fn files_of_any_name_are_listed_and_found_again() {
     }
     let index = parsed(&mount, "workers/w/index.json");
     let mut files: BTreeSet<Vec<u8>> =
-        index["files"].as_array().unwrap().iter().map(|file| said(file, "path")).collect();
+        index["files"].as_array().unwrap().iter().map(|file| name_in_json(file, "path")).collect();
     assert!(files.remove(&b"metadata.json"[..]));
-    same(&files, &contents.keys().cloned().collect());
+    assert_same(&files, &contents.keys().cloned().collect());
     let calls: BTreeSet<Vec<u8>> =
-        index["tool_calls"].as_array().unwrap().iter().map(|call| said(call, "file")).collect();
-    same(&calls, &contents.keys().filter(|path| path.starts_with(b"tool_calls/")).cloned().collect());
+        index["tool_calls"].as_array().unwrap().iter().map(|call| name_in_json(call, "file")).collect();
+    assert_same(&calls, &contents.keys().filter(|path| path.starts_with(b"tool_calls/")).cloned().collect());
     for file in ["summary", "evidence.txt", "workers/w/summary", "workers/w/evidence.txt", "workers/w/evidence.1M.txt"]
     {
         printable(&mount, file);
@@ -253,7 +253,8 @@ fn random_names_are_listed_and_found() {
         }
         let tree = Tree::new(store.view(NEVER, Filter::default()), Settings::default());
         let index: Value = serde_json::from_slice(see(&tree, "index.json").unwrap().bytes()).unwrap();
-        let rows: BTreeSet<Vec<u8>> = index["workers"].as_array().unwrap().iter().map(|row| said(row, "id")).collect();
+        let rows: BTreeSet<Vec<u8>> =
+            index["workers"].as_array().unwrap().iter().map(|row| name_in_json(row, "id")).collect();
         prop_assert_eq!(&rows, &workers);
         let listed: BTreeSet<Vec<u8>> = names(&tree, "workers").unwrap().into_iter().collect();
         prop_assert!(listed.is_superset(&workers));

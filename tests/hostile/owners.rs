@@ -29,7 +29,7 @@ const CLIENTS: usize = 8;
 /// Number of operations of all clients together.
 const OPS: usize = 20_000;
 /// Maximum number of open handles of a client.
-const HELD: usize = 40;
+const OPEN_MAX: usize = 40;
 /// Size of a file that is large enough for the kernel to read itself, in bytes.
 const LARGE: usize = 140_000;
 
@@ -96,7 +96,7 @@ const SHARED: [&str; 16] = [
 ];
 
 /// Returns a path inside a worker.
-fn of_worker(dice: &mut Dice, id: &str, token: &str) -> String {
+fn worker_path(dice: &mut Dice, id: &str, token: &str) -> String {
     match dice.below(12) {
         0 => format!("workers/{id}"),
         1 => format!("workers/{id}/outputs"),
@@ -158,7 +158,7 @@ impl Client {
             Op::Stat => rustix::fs::lstat(path).map(|stat| format!("{} bytes", stat.st_size).into_bytes()),
             Op::Open => {
                 self.held.push_back(open(OFlags::RDONLY)?.into());
-                if self.held.len() > HELD {
+                if self.held.len() > OPEN_MAX {
                     self.held.pop_front();
                 }
                 Ok(Vec::new())
@@ -203,7 +203,7 @@ impl Client {
     }
 
     /// Reads an open handle from its start.
-    fn read_held(&mut self) -> Vec<u8> {
+    fn read_open_handle(&mut self) -> Vec<u8> {
         let at = self.dice.below(self.held.len().max(1));
         let Some(file) = self.held.get(at) else { return Vec::new() };
         let mut bytes = vec![0; 5_000];
@@ -225,21 +225,21 @@ impl Drop for Client {
 }
 
 /// Returns the owners, other than `mine`, whose tokens an answer holds.
-fn foreign(answer: &[u8], tokens: &[String], mine: usize) -> Vec<usize> {
+fn foreign_owners(answer: &[u8], tokens: &[String], mine: usize) -> Vec<usize> {
     let holds = |token: &String| memchr::memmem::find(answer, token.as_bytes()).is_some();
     (0..tokens.len()).filter(|owner| *owner != mine && holds(&tokens[*owner])).collect()
 }
 
 /// Lets a client of each mount use own and foreign paths. Returns what was revealed of others, by
 /// operation and path; it should be nothing.
-fn ask(mounts: &[Mount], tokens: &[String], seed: usize, ops: usize) -> Vec<(Op, String)> {
+fn run_clients(mounts: &[Mount], tokens: &[String], seed: usize, ops: usize) -> Vec<(Op, String)> {
     let mut clients: Vec<Client> = (0..mounts.len()).map(|owner| Client::new(seed * 100 + owner, tokens)).collect();
     let mut dice = Dice::new(seed as u64);
     let mut leaks = Vec::new();
     for number in 0..ops / 3 {
         let (mine, theirs) = (dice.below(OWNERS), dice.below(OWNERS));
         let worker = id(theirs, dice.below(WORKERS));
-        let path = of_worker(&mut dice, &worker, &tokens[theirs]);
+        let path = worker_path(&mut dice, &worker, &tokens[theirs]);
         let (op, again) = (*dice.pick(&OPS_OF_ALL), *dice.pick(&OPS_OF_ALL));
         // Its owner comes first or last, so that the kernel has it cached or not.
         let order = if dice.once_in(2) { [theirs, mine] } else { [mine, theirs] };
@@ -247,7 +247,7 @@ fn ask(mounts: &[Mount], tokens: &[String], seed: usize, ops: usize) -> Vec<(Op,
             let found = clients[owner].call(op, &mounts[owner].at(&path));
             let is_his = owner == theirs;
             match &found {
-                Ok(answer) if !foreign(answer, tokens, owner).is_empty() => leaks.push((op, path.clone())),
+                Ok(answer) if !foreign_owners(answer, tokens, owner).is_empty() => leaks.push((op, path.clone())),
                 Err(errno) if is_his => {
                     let other_kind = [Errno::NOTDIR, Errno::ISDIR, Errno::INVAL, Errno::NOTSUP, Errno::NODATA];
                     assert!(other_kind.contains(errno) || *errno == Errno::NODEV, "{op:?} of his own {path}: {errno}");
@@ -266,8 +266,8 @@ fn ask(mounts: &[Mount], tokens: &[String], seed: usize, ops: usize) -> Vec<(Op,
         let shared = *dice.pick(&SHARED);
         let op = *dice.pick(&[Op::Read, Op::Read, Op::List, Op::Map, Op::Open, Op::Stat]);
         let client = &mut clients[mine];
-        let answers = [client.call(op, &mounts[mine].at(shared)).unwrap_or_default(), client.read_held()];
-        if answers.iter().any(|answer| !foreign(answer, tokens, mine).is_empty()) {
+        let answers = [client.call(op, &mounts[mine].at(shared)).unwrap_or_default(), client.read_open_handle()];
+        if answers.iter().any(|answer| !foreign_owners(answer, tokens, mine).is_empty()) {
             leaks.push((op, shared.to_owned()));
         }
         if number % 500 == 499 {
@@ -296,7 +296,7 @@ fn no_owner_sees_anything_of_another_in_any_order_of_operations() {
         for seed in 0..CLIENTS {
             let (mounts, tokens) = (&mounts, &tokens);
             scope.spawn(move || {
-                let leaks = ask(mounts, tokens, seed, dose(OPS) / CLIENTS);
+                let leaks = run_clients(mounts, tokens, seed, dose(OPS) / CLIENTS);
                 assert!(leaks.is_empty(), "{} leaks, the first: {:?}", leaks.len(), leaks[0]);
             });
         }
@@ -310,7 +310,7 @@ fn control_clients_find_foreign_data_in_unrestricted_mounts() {
     let store = store();
     let tokens: Vec<String> = (0..OWNERS).map(token).collect();
     let mounts: Vec<Mount> = iter::repeat_with(|| Mount::new(&store.path())).take(OWNERS).collect();
-    let leaks = ask(&mounts, &tokens, 1, 3_000);
+    let leaks = run_clients(&mounts, &tokens, 1, 3_000);
     for op in [Op::Lookup, Op::Stat, Op::Open, Op::Read, Op::Map, Op::List] {
         assert!(leaks.iter().any(|(by, _)| *by == op), "nothing leaked by {op:?}, of {} leaks", leaks.len());
     }

@@ -72,7 +72,7 @@ impl Scene {
             }
         };
         for _ in 0..dice.below(4) {
-            path = bent(dice, path);
+            path = distort(dice, path);
         }
         path
     }
@@ -125,7 +125,7 @@ const PARTS: [&str; 33] = [
 ];
 
 /// Makes a path worse in one of many ways.
-fn bent(dice: &mut Dice, path: Vec<u8>) -> Vec<u8> {
+fn distort(dice: &mut Dice, path: Vec<u8>) -> Vec<u8> {
     let join = |parts: &[&[u8]]| parts.concat();
     let at = dice.below(path.len() + 1);
     match dice.below(16) {

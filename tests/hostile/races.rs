@@ -44,15 +44,15 @@ const TRIES: usize = 3_000_000;
 
 /// A store with continuous exchanges. `sub` and `file` of A's worker `steady` are exchanged for a
 /// link to the canary's folder and a FIFO, and A's worker `ours` for B's worker `theirs`.
-struct Arena {
+struct RaceStore {
     store: TestStore,
     stop: Arc<AtomicBool>,
     exchangers: Vec<thread::JoinHandle<u64>>,
 }
 
-impl Arena {
+impl RaceStore {
     /// Exchanges these pairs of paths in the store's `workers`.
-    fn exchanging(pairs: &[(&str, &str)]) -> Arena {
+    fn exchanging(pairs: &[(&str, &str)]) -> RaceStore {
         let store = TestStore::new();
         for (worker, owner, text) in [("steady", "A", "own"), ("ours", "A", "own"), ("theirs", "B", CANARY)] {
             store.worker(worker, json!({"owner_id": owner}));
@@ -81,7 +81,7 @@ impl Arena {
             })
         });
         let exchangers = exchangers.collect();
-        Arena { store, stop, exchangers }
+        RaceStore { store, stop, exchangers }
     }
 }
 
@@ -89,7 +89,7 @@ const SUB: (&str, &str) = ("steady/sub", "steady/sub.x");
 const FILE: (&str, &str) = ("steady/file", "steady/file.x");
 const WORKER: (&str, &str) = ("ours", "theirs");
 
-impl Drop for Arena {
+impl Drop for RaceStore {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for exchanger in self.exchangers.drain(..) {
@@ -115,7 +115,7 @@ fn watched<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
 
 /// Number of correct reads and of refusals.
 #[derive(Debug, Default, Clone, Copy)]
-struct Met {
+struct ReadCounts {
     right: usize,
     refused: usize,
 }
@@ -123,13 +123,13 @@ struct Met {
 /// Runs `opens` reads on concurrent threads. `read` returns the correct bytes, or `None` for a
 /// refusal.
 #[track_caller]
-fn read_at_once(opens: usize, read: impl Fn(usize) -> Option<Vec<u8>> + Send + Sync + 'static) -> Met {
+fn read_at_once(opens: usize, read: impl Fn(usize) -> Option<Vec<u8>> + Send + Sync + 'static) -> ReadCounts {
     let met = watched(move || {
         thread::scope(|scope| {
             let reader = |number: usize| {
                 let read = &read;
                 scope.spawn(move || {
-                    let mut met = Met::default();
+                    let mut met = ReadCounts::default();
                     for turn in (number..opens).step_by(READERS) {
                         match read(turn) {
                             Some(bytes) => {
@@ -143,9 +143,8 @@ fn read_at_once(opens: usize, read: impl Fn(usize) -> Option<Vec<u8>> + Send + S
                 })
             };
             let readers: Vec<_> = (0..READERS).map(reader).collect();
-            readers.into_iter().map(|reader| reader.join().unwrap()).fold(Met::default(), |all, met| Met {
-                right: all.right + met.right,
-                refused: all.refused + met.refused,
+            readers.into_iter().map(|reader| reader.join().unwrap()).fold(ReadCounts::default(), |all, met| {
+                ReadCounts { right: all.right + met.right, refused: all.refused + met.refused }
             })
         })
     });
@@ -157,8 +156,8 @@ fn read_at_once(opens: usize, read: impl Fn(usize) -> Option<Vec<u8>> + Send + S
 
 #[test]
 fn no_exchange_of_a_folder_with_a_link_or_a_file_with_a_pipe_leads_out() {
-    let arena = Arena::exchanging(&[SUB, FILE]);
-    let disk = Disk::open(&arena.store.path()).unwrap();
+    let race = RaceStore::exchanging(&[SUB, FILE]);
+    let disk = Disk::open(&race.store.path()).unwrap();
     read_at_once(dose(DISK_OPENS), move |turn| {
         if turn % 64 == 0 {
             match disk.list(&RelPath::parse("workers/steady/sub").unwrap()) {
@@ -182,12 +181,12 @@ fn no_exchange_of_a_folder_with_a_link_or_a_file_with_a_pipe_leads_out() {
 fn no_exchange_of_a_workers_folder_with_another_owners_leads_into_it() {
     let never = Duration::ZERO;
     for (opens, fresh) in [(TREE_OPENS, Freshness::default().unfinished), (FRESH_TREE_OPENS, never)] {
-        let arena = Arena::exchanging(&[WORKER]);
+        let race = RaceStore::exchanging(&[WORKER]);
         let filter = Filter { owner: Some("A".into()), run: None };
         // If the first look met the other owner's folder under both names, the view shows nobody
         // until it is refreshed, and all reads would fail.
         let tree = eventually("a view that shows the worker", || {
-            let tree = Tree::new(arena.store.view(fresh, filter.clone()), Settings::default());
+            let tree = Tree::new(race.store.view(fresh, filter.clone()), Settings::default());
             let names = [&b"ours"[..], b"theirs"];
             let shown = |name| read_at(&tree, [&b"workers"[..], name, b"result.txt"].into_iter()).is_ok();
             names.into_iter().any(shown).then_some(tree)
@@ -225,8 +224,8 @@ fn read_at<'a>(tree: &Tree, path: impl Iterator<Item = &'a [u8]>) -> Result<Vec<
 #[test]
 fn no_exchange_leads_out_through_a_mount() {
     needs_fuse!();
-    let arena = Arena::exchanging(&[SUB, FILE, WORKER]);
-    let mut mount = Mount::with(&arena.store.path(), &["--owner", "A"]);
+    let race = RaceStore::exchanging(&[SUB, FILE, WORKER]);
+    let mut mount = Mount::with(&race.store.path(), &["--owner", "A"]);
     for warned in ["a link or a way out of the store", "not a regular file"] {
         mount.expect_warning(warned);
     }
@@ -254,7 +253,7 @@ fn no_exchange_leads_out_through_a_mount() {
     });
 }
 
-/// What most file servers do: resolve, compare with the root, open.
+/// Opens a file like most file servers: resolve, compare with the root, open.
 fn resolve_check_open(root: &Path, path: &Path) -> Option<Vec<u8>> {
     let real: PathBuf = path.canonicalize().ok()?;
     if !real.starts_with(root) {
@@ -266,23 +265,23 @@ fn resolve_check_open(root: &Path, path: &Path) -> Option<Vec<u8>> {
 }
 
 #[track_caller]
-fn loses(mut read: impl FnMut() -> Option<Vec<u8>> + Send + 'static) {
+fn assert_loses_race(mut read: impl FnMut() -> Option<Vec<u8>> + Send + 'static) {
     let escaped = watched(move || (0..TRIES).any(|_| read().is_some_and(|bytes| holds_canary(&bytes))));
     assert!(escaped, "not one escape in {TRIES} tries: the exchange does not race");
 }
 
 #[test]
 fn control_resolve_check_open_loses_the_race() {
-    let arena = Arena::exchanging(&[SUB]);
-    let (root, path) = (arena.store.path().canonicalize().unwrap(), arena.store.at("workers/steady/sub/f"));
-    loses(move || resolve_check_open(&root, &path));
+    let race = RaceStore::exchanging(&[SUB]);
+    let (root, path) = (race.store.path().canonicalize().unwrap(), race.store.at("workers/steady/sub/f"));
+    assert_loses_race(move || resolve_check_open(&root, &path));
 }
 
 #[test]
 fn control_reading_owner_then_files_by_name_loses_the_race() {
-    let arena = Arena::exchanging(&[WORKER]);
-    let worker = arena.store.at("workers/ours");
-    loses(move || {
+    let race = RaceStore::exchanging(&[WORKER]);
+    let worker = race.store.at("workers/ours");
+    assert_loses_race(move || {
         let metadata: Value = serde_json::from_slice(&fs::read(worker.join("metadata.json")).ok()?).ok()?;
         if metadata["owner_id"] == "A" { fs::read(worker.join("result.txt")).ok() } else { None }
     });
@@ -290,8 +289,8 @@ fn control_reading_owner_then_files_by_name_loses_the_race() {
 
 #[test]
 fn control_stat_then_open_waits_for_a_pipe() {
-    let arena = Arena::exchanging(&[FILE]);
-    let file = arena.store.at("workers/steady/file");
+    let race = RaceStore::exchanging(&[FILE]);
+    let file = race.store.at("workers/steady/file");
     let waits = Arc::new(AtomicBool::new(false));
     let (looked_at, seen) = (file.clone(), waits.clone());
     let reader = thread::spawn(move || {

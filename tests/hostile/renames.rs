@@ -27,7 +27,7 @@ fn store() -> TestStore {
     store
 }
 
-fn of_a(store: &TestStore) -> Mount {
+fn mount_of_a(store: &TestStore) -> Mount {
     let mut mount = Mount::with(&store.path(), &["--owner", "A"]);
     mount.expect_warning("this version is gone");
     mount
@@ -59,16 +59,16 @@ fn read_until(mount: &Mount, wanted: &[&str]) {
 }
 
 /// Open handles of a worker: a file, a generated file, and the folder itself.
-struct Held {
+struct OpenHandles {
     file: File,
     generated: File,
     folder: rustix::fd::OwnedFd,
 }
 
-impl Held {
-    fn of(mount: &Mount, worker: &str) -> Held {
+impl OpenHandles {
+    fn of(mount: &Mount, worker: &str) -> OpenHandles {
         let at = |name: &str| mount.at(&format!("workers/{worker}/{name}"));
-        Held {
+        OpenHandles {
             file: File::open(at("result.txt")).unwrap(),
             generated: File::open(at("evidence.txt")).unwrap(),
             folder: rustix::fs::open(at(""), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap(),
@@ -102,8 +102,8 @@ impl Held {
 fn another_owners_folder_under_a_visible_name_is_absent() {
     needs_fuse!();
     let store = store();
-    let mount = of_a(&store);
-    let held = Held::of(&mount, "one");
+    let mount = mount_of_a(&store);
+    let held = OpenHandles::of(&mount, "one");
     fs::rename(store.at("workers/one"), store.path().parent().unwrap().join("elsewhere")).unwrap();
     rename(&store, "theirs", "one");
     read_until(&mount, &["index.json", "two"]);
@@ -114,8 +114,8 @@ fn another_owners_folder_under_a_visible_name_is_absent() {
 fn exchanged_folders_of_two_owners_stay_with_their_owners() {
     needs_fuse!();
     let store = store();
-    let mount = of_a(&store);
-    let held = Held::of(&mount, "one");
+    let mount = mount_of_a(&store);
+    let held = OpenHandles::of(&mount, "one");
     exchange(&store.at("workers/one"), &store.at("workers/theirs"));
     read_until(&mount, &["index.json", "theirs", "two"]);
     held.check("one");
@@ -127,8 +127,8 @@ fn exchanged_folders_of_two_owners_stay_with_their_owners() {
 fn exchanged_folders_of_one_owner_are_not_mixed_up() {
     needs_fuse!();
     let store = store();
-    let mount = of_a(&store);
-    let held = Held::of(&mount, "one");
+    let mount = mount_of_a(&store);
+    let held = OpenHandles::of(&mount, "one");
     exchange(&store.at("workers/one"), &store.at("workers/two"));
     eventually("the other worker", || (mount.text("workers/one/evidence.txt").contains("\ntwo\n")).then_some(()));
     assert_eq!(mount.text("workers/one/result.txt"), "two");
@@ -141,8 +141,8 @@ fn exchanged_folders_of_one_owner_are_not_mixed_up() {
 fn a_renamed_folder_is_another_worker() {
     needs_fuse!();
     let store = store();
-    let mount = of_a(&store);
-    let held = Held::of(&mount, "one");
+    let mount = mount_of_a(&store);
+    let held = OpenHandles::of(&mount, "one");
     rename(&store, "one", "new");
     read_until(&mount, &["index.json", "new", "two"]);
     held.check("one");
@@ -153,7 +153,7 @@ fn a_renamed_folder_is_another_worker() {
 fn another_owners_folder_is_absent_under_any_name() {
     needs_fuse!();
     let store = store();
-    let mount = of_a(&store);
+    let mount = mount_of_a(&store);
     rename(&store, "theirs", "new");
     store.worker("one-more", json!({"owner_id": "A"}));
     read_until(&mount, &["index.json", "one", "one-more", "two"]);
@@ -163,8 +163,8 @@ fn another_owners_folder_is_absent_under_any_name() {
 fn a_worker_that_is_given_to_another_owner_goes_and_comes_with_its_owner() {
     needs_fuse!();
     let store = store();
-    let mount = of_a(&store);
-    let held = Held::of(&mount, "one");
+    let mount = mount_of_a(&store);
+    let held = OpenHandles::of(&mount, "one");
     store.worker("one", json!({"owner_id": "B", "status": "running"}));
     store.write("workers/one/result.txt", "one");
     read_until(&mount, &["index.json", "two"]);
@@ -179,7 +179,7 @@ fn a_worker_that_is_given_to_another_owner_goes_and_comes_with_its_owner() {
 fn exchanged_metadata_of_two_owners_moves_the_folders() {
     needs_fuse!();
     let store = store();
-    let mount = of_a(&store);
+    let mount = mount_of_a(&store);
     exchange(&store.at("workers/one/metadata.json"), &store.at("workers/two/metadata.json"));
     let says = "other_id: metadata.json says it is two";
     eventually("the claim", || mount.text("workers/one/summary").contains(says).then_some(()));

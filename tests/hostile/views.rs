@@ -34,7 +34,7 @@ const MINE: &str = "A";
 
 /// A worker to write.
 #[derive(Debug)]
-struct Made {
+struct WorkerSpec {
     folder: String,
     /// The owner, as far as its metadata is valid.
     owner: Option<&'static str>,
@@ -48,8 +48,8 @@ struct Made {
 
 /// A store to write.
 #[derive(Debug)]
-struct MadeStore {
-    workers: Vec<Made>,
+struct StoreSpec {
+    workers: Vec<WorkerSpec>,
     /// The path of the store's index, and true if it is an object.
     index: Option<(&'static str, bool)>,
     /// Out-of-band outputs: owner, number, text, and the owner in the description.
@@ -63,18 +63,18 @@ fn artifact(number: usize) -> String {
     format!("{number:032x}")
 }
 
-fn make(seed: u64) -> MadeStore {
+fn random_spec(seed: u64) -> StoreSpec {
     let mut dice = Dice::new(seed);
     let object = dice.once_in(2);
     let index = (!dice.once_in(3)).then(|| (*dice.pick(&["index.json", "workers/index.json"]), object));
-    let mut workers: Vec<Made> = Vec::new();
+    let mut workers: Vec<WorkerSpec> = Vec::new();
     let count = 2 + dice.below(5);
     for number in 0..count {
         let made = worker(&mut dice, number, object, &workers);
         workers.push(made);
     }
     // A worker of somebody else always exists, or the control would be useless.
-    workers.push(foreign(count));
+    workers.push(foreign_worker(count));
     let outputs = (0..dice.below(6))
         .map(|number| {
             let owner = *dice.pick(&OWNERS[..3]);
@@ -82,7 +82,7 @@ fn make(seed: u64) -> MadeStore {
             (owner, number, format!("output {number} of {owner}\n").repeat(1 + dice.below(30)), claimed)
         })
         .collect();
-    MadeStore {
+    StoreSpec {
         workers,
         index,
         outputs,
@@ -92,11 +92,11 @@ fn make(seed: u64) -> MadeStore {
     }
 }
 
-fn foreign(number: usize) -> Made {
+fn foreign_worker(number: usize) -> WorkerSpec {
     let metadata = json!({"worker_id": "foreign", "config": {"owner_id": "B"}, "task": CANARY, "status": "failed",
         "run_id": RUNS[number % RUNS.len()], "error": CANARY});
     let files = [("metadata.json", metadata.to_string()), ("tool_calls/001_sh.txt", format!("Error: {CANARY}"))];
-    Made {
+    WorkerSpec {
         folder: format!("workers/foreign-{number}"),
         owner: Some("B"),
         run: Some(RUNS[number % RUNS.len()]),
@@ -107,7 +107,7 @@ fn foreign(number: usize) -> Made {
     }
 }
 
-fn worker(dice: &mut Dice, number: usize, object: bool, before: &[Made]) -> Made {
+fn worker(dice: &mut Dice, number: usize, object: bool, before: &[WorkerSpec]) -> WorkerSpec {
     let mut nested = dice.once_in(2);
     let mut id = format!("{}{number}", dice.pick(&["w", "worker-", "2026-01-20T10-00-00_x_", "W w", "ü"]));
     let mut owner = (!dice.once_in(6)).then(|| *dice.pick(&[MINE, MINE, "B", "7", "A "]));
@@ -120,7 +120,7 @@ fn worker(dice: &mut Dice, number: usize, object: bool, before: &[Made]) -> Made
     }
     let folder = if nested { format!("workers/{id}") } else { id.clone() };
     if before.iter().any(|made| made.folder == folder) {
-        return foreign(100 + number);
+        return foreign_worker(100 + number);
     }
     let run = (!dice.once_in(3)).then(|| *dice.pick(&RUNS));
     let mut metadata = json!({"worker_id": id, "created_at": format!("2026-01-2{}T10:00:00Z", dice.below(9))});
@@ -190,7 +190,7 @@ fn worker(dice: &mut Dice, number: usize, object: bool, before: &[Made]) -> Made
     if dice.once_in(3) {
         links.push("tool_calls/009_link.txt".to_owned());
     }
-    Made { folder, owner: believed, run, files, links, pipe: dice.once_in(4), entry: Some(entry) }
+    WorkerSpec { folder, owner: believed, run, files, links, pipe: dice.once_in(4), entry: Some(entry) }
 }
 
 fn output(dice: &mut Dice) -> Vec<u8> {
@@ -228,7 +228,7 @@ fn stamp_all(folder: &Path, root: &Path) {
 
 /// Writes the workers for which `keep` returns true. With `whole`, also writes files that belong to
 /// nobody.
-fn write(made: &MadeStore, whole: bool, keep: impl Fn(&Made) -> bool) -> TestStore {
+fn write(made: &StoreSpec, whole: bool, keep: impl Fn(&WorkerSpec) -> bool) -> TestStore {
     let store = TestStore::new();
     let root = store.path();
     fs::create_dir(root.join("workers")).unwrap();
@@ -281,7 +281,7 @@ fn write(made: &MadeStore, whole: bool, keep: impl Fn(&Made) -> bool) -> TestSto
 
 /// Returns a random store, the filter of a random view of it, and the IDs of all workers.
 pub fn random_store(seed: u64) -> (TestStore, Filter, Vec<String>) {
-    let (made, mut dice) = (make(seed), Dice::new(!seed));
+    let (made, mut dice) = (random_spec(seed), Dice::new(!seed));
     let owner = (!dice.once_in(3)).then(|| (*dice.pick(&OWNERS)).to_owned());
     let run = dice.once_in(3).then(|| (*dice.pick(&RUNS)).to_owned());
     let ids = made.workers.iter().map(|made| made.folder.rsplit('/').next().unwrap().to_owned());
@@ -291,7 +291,7 @@ pub fn random_store(seed: u64) -> (TestStore, Filter, Vec<String>) {
 /// Returns a random store in which some files are hard links to another worker's. Also returns
 /// filters: everything, two owners, an owner's run and a run.
 pub fn random_linked_store(seed: u64) -> (TestStore, [Filter; 5]) {
-    let (made, mut dice) = (make(seed), Dice::new(!seed));
+    let (made, mut dice) = (random_spec(seed), Dice::new(!seed));
     let store = write(&made, true, |_| true);
     for _ in 0..dice.below(6) {
         let (from, to) = (dice.pick(&made.workers), dice.pick(&made.workers));
@@ -369,17 +369,17 @@ pub fn everything(tree: &Tree) -> BTreeMap<Vec<u8>, Result<Seen, Error>> {
     all
 }
 
-fn in_run(made: &Made, filter: &Filter) -> bool {
+fn in_run(made: &WorkerSpec, filter: &Filter) -> bool {
     filter.run.as_deref().is_none_or(|run| made.run == Some(run))
 }
 
 /// Compares both trees of one random store. Returns true if the control saw a difference.
 fn compare(seed: u64) -> bool {
-    let made = make(seed);
+    let made = random_spec(seed);
     let mut dice = Dice::new(!seed);
     let run = dice.once_in(2).then(|| (*dice.pick(&RUNS)).to_owned());
     let filter = Filter { owner: Some(MINE.into()), run };
-    let mine = |made: &Made| made.owner == Some(MINE) && in_run(made, &filter);
+    let mine = |made: &WorkerSpec| made.owner == Some(MINE) && in_run(made, &filter);
     let (whole, alone) = (write(&made, true, |_| true), write(&made, false, mine));
     let (in_whole, in_alone) = (tree(&whole, &filter), tree(&alone, &filter));
     let (seen, wanted) = (everything(&in_whole), everything(&in_alone));

@@ -63,7 +63,7 @@ pub(super) struct Conversation {
     pub(super) fallback_task: Option<TextRef>,
     /// The last text of the assistant.
     pub(super) last_text: Option<TextRef>,
-    /// How the conversation ended, as far as it was read.
+    /// The last event of the conversation, as far as it was read.
     pub(super) ending: Ending,
     /// The final status that was reported to the parent.
     pub(super) reported_status: Option<String>,

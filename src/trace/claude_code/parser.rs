@@ -139,7 +139,7 @@ pub(super) struct TranscriptParser {
     pub(super) index: TranscriptIndex,
     kind: TranscriptKind,
     agents: HashMap<String, usize>,
-    /// For each conversation, the file's own first: indexes of its calls, by ID.
+    /// Indexes of the calls by ID, for each conversation; the file's own comes first.
     calls: Vec<HashMap<String, usize>>,
     /// The conversation of each side chain line, by the line's ID.
     side_chain_lines: HashMap<String, usize>,

@@ -20,33 +20,33 @@ use crate::support::transcript::{PROJECT, path};
 
 /// A worker as a format reads it.
 #[derive(Debug, Clone, PartialEq)]
-struct Shown {
+struct WorkerView {
     worker: Worker,
     record: Record,
     files: BTreeMap<RelPath, (Meta, Vec<u8>)>,
 }
 
-impl Shown {
+impl WorkerView {
     fn bytes(&self, file: &str) -> &[u8] {
         &self.files[&path(file)].1
     }
 }
 
 /// Reads everything that a format shows of a store, by path.
-fn look(format: &ClaudeCode, store: &dyn Store) -> BTreeMap<RelPath, Shown> {
+fn read_all(format: &ClaudeCode, store: &dyn Store) -> BTreeMap<RelPath, WorkerView> {
     let mut paths = format.find_workers(store).unwrap().folders;
     paths.sort();
-    let of = |path: &RelPath| {
+    let view = |path: &RelPath| {
         let folder = format.enter(store, path).unwrap();
         format.folder_state(&*folder, path).unwrap()?;
         let worker = format.read_worker(&*folder, path, None);
-        let place = RecordSource { folder: &*folder, outputs: None };
-        let record = format.read_record(place, &worker, &|| true).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+        let source = RecordSource { folder: &*folder, outputs: None };
+        let record = format.read_record(source, &worker, &|| true).unwrap_or_else(|error| panic!("{path:?}: {error}"));
         let mut files = BTreeMap::new();
         see(&*folder, &RelPath::root(), &mut files);
-        Some(Shown { worker, record, files })
+        Some(WorkerView { worker, record, files })
     };
-    paths.iter().filter_map(|path| Some((path.clone(), of(path)?))).collect()
+    paths.iter().filter_map(|path| Some((path.clone(), view(path)?))).collect()
 }
 
 fn see(folder: &dyn Store, at: &RelPath, files: &mut BTreeMap<RelPath, (Meta, Vec<u8>)>) {
@@ -71,7 +71,7 @@ fn whole(file: &dyn File) -> Vec<u8> {
 
 /// Asserts that both are equal, and describes the differences briefly.
 #[track_caller]
-fn same(live: &BTreeMap<RelPath, Shown>, fresh: &BTreeMap<RelPath, Shown>, when: &str) {
+fn assert_same(live: &BTreeMap<RelPath, WorkerView>, fresh: &BTreeMap<RelPath, WorkerView>, when: &str) {
     assert_eq!(live.keys().collect::<Vec<_>>(), fresh.keys().collect::<Vec<_>>(), "{when}");
     for (path, fresh) in fresh {
         let live = &live[path];
@@ -87,7 +87,7 @@ fn same(live: &BTreeMap<RelPath, Shown>, fresh: &BTreeMap<RelPath, Shown>, when:
 }
 
 /// Creates a transcript with lines of every kind.
-fn rich() -> Transcript {
+fn transcript_with_every_line_type() -> Transcript {
     let mut t = Transcript::lean("s");
     t.line(json!({"type": "summary", "summary": "Before", "leafUuid": "x"}));
     t.line(json!({"type": "user", "isMeta": true, "message": {"content": "Caveat"}}));
@@ -114,7 +114,7 @@ fn rich() -> Transcript {
 }
 
 /// Creates subagents of the oldest form, which can only be told apart by earlier lines.
-fn oldest() -> Transcript {
+fn transcript_with_oldest_subagents() -> Transcript {
     let mut t = Transcript::lean("s");
     t.user("look around");
     let side = |uuid: &str, parent: &str, kind: &str, content: &str| json!({"type": kind, "isSidechain": true, "uuid": uuid, "parentUuid": parent, "message": {"content": texts(&[content])}});
@@ -136,14 +136,14 @@ fn cuts(bytes: &[u8]) -> Vec<usize> {
 
 #[test]
 fn a_transcript_cut_at_any_byte_shows_a_part_of_what_the_whole_shows() {
-    for transcript in [rich(), oldest()] {
+    for transcript in [transcript_with_every_line_type(), transcript_with_oldest_subagents()] {
         let bytes = transcript.bytes();
         let (store, of_session) = (store(), place("s"));
         store.write(&of_session, bytes.clone());
-        let all = look(&ClaudeCode::default(), &*store);
+        let all = read_all(&ClaudeCode::default(), &*store);
         for end in cuts(&bytes) {
             store.write(&of_session, &bytes[..end]);
-            let part = look(&ClaudeCode::default(), &*store);
+            let part = read_all(&ClaudeCode::default(), &*store);
             for (path, part) in &part {
                 let all = all.get(path).unwrap_or_else(|| panic!("cut at {end}: {path:?} is not in the whole"));
                 if end > 0 && bytes[end - 1] == b'}' {
@@ -175,7 +175,7 @@ fn a_transcript_cut_at_any_byte_shows_a_part_of_what_the_whole_shows() {
 
 #[test]
 fn a_truncated_transcript_leaves_the_tree_consistent() {
-    let bytes = rich().bytes();
+    let bytes = transcript_with_every_line_type().bytes();
     let lines = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').flat_map(|(at, _)| [at, at + 1]);
     let ends: Vec<usize> = lines.chain((0..bytes.len()).step_by(997)).collect();
     let (store, of_session) = (store(), place("s"));
@@ -193,17 +193,17 @@ fn a_truncated_transcript_leaves_the_tree_consistent() {
 }
 
 /// Files that stay open during the test.
-struct Held {
+struct OpenFiles {
     files: Vec<(RelPath, &'static str, Box<dyn File>)>,
 }
 
-impl Held {
-    fn new() -> Held {
-        Held { files: Vec::new() }
+impl OpenFiles {
+    fn new() -> OpenFiles {
+        OpenFiles { files: Vec::new() }
     }
 
     /// Opens both growing files of every new worker.
-    fn open(&mut self, format: &ClaudeCode, store: &dyn Store, shown: &BTreeMap<RelPath, Shown>) {
+    fn open(&mut self, format: &ClaudeCode, store: &dyn Store, shown: &BTreeMap<RelPath, WorkerView>) {
         for worker in shown.keys() {
             for name in ["source.jsonl", "thread.jsonl"] {
                 if !self.files.iter().any(|(path, held, _)| path == worker && *held == name) {
@@ -214,7 +214,7 @@ impl Held {
         }
     }
 
-    fn check(&self, shown: &BTreeMap<RelPath, Shown>, when: &str) {
+    fn check(&self, shown: &BTreeMap<RelPath, WorkerView>, when: &str) {
         for (worker, name, file) in &self.files {
             let now = &shown[worker];
             assert_eq!(whole(&**file), now.bytes(name), "{when}: {name} of {worker:?}, held open");
@@ -224,11 +224,11 @@ impl Held {
 }
 
 /// The cache folder of a format that is restarted repeatedly.
-struct Restarted(tempfile::TempDir);
+struct CacheFolder(tempfile::TempDir);
 
-impl Restarted {
-    fn new() -> Restarted {
-        Restarted(tempfile::tempdir().unwrap())
+impl CacheFolder {
+    fn new() -> CacheFolder {
+        CacheFolder(tempfile::tempdir().unwrap())
     }
 
     /// Creates a format that knows only the cached data. Its own data is cached when it is dropped.
@@ -243,8 +243,8 @@ fn grow(transcript: &Transcript, what: &str, mut next: impl FnMut() -> usize) {
     let (store, of_session) = (store(), place("s"));
     store.write(&path(format!("{PROJECT}/s/tool-results/b.txt")), "all of it\n");
     store.write(&of_session, "");
-    let (live, restarted) = (ClaudeCode::default(), Restarted::new());
-    let mut held = Held::new();
+    let (live, cache_folder) = (ClaudeCode::default(), CacheFolder::new());
+    let mut held = OpenFiles::new();
     let (mut end, mut compared) = (0, cuts(&bytes));
     compared.push(bytes.len());
     while end < bytes.len() {
@@ -252,13 +252,13 @@ fn grow(transcript: &Transcript, what: &str, mut next: impl FnMut() -> usize) {
         store.write(&of_session, &bytes[..end]);
         if compared.binary_search(&end).is_err() {
             // Read anyway, because the next read resumes from here.
-            look_lightly(&live, &*store);
+            read_session(&live, &*store);
             continue;
         }
-        let fresh = look(&ClaudeCode::default(), &*store);
+        let fresh = read_all(&ClaudeCode::default(), &*store);
         let when = format!("{what}, {end} bytes");
-        same(&look(&live, &*store), &fresh, &when);
-        same(&look(&restarted.format(), &*store), &fresh, &format!("{when}, restarted"));
+        assert_same(&read_all(&live, &*store), &fresh, &when);
+        assert_same(&read_all(&cache_folder.format(), &*store), &fresh, &format!("{when}, cache_folder"));
         held.check(&fresh, &when);
         held.open(&live, &*store, &fresh);
     }
@@ -266,7 +266,9 @@ fn grow(transcript: &Transcript, what: &str, mut next: impl FnMut() -> usize) {
 
 #[test]
 fn a_transcript_that_grows_shows_what_one_that_is_read_anew_shows() {
-    for (name, transcript) in [("rich", rich()), ("oldest", oldest())] {
+    for (name, transcript) in
+        [("rich", transcript_with_every_line_type()), ("oldest", transcript_with_oldest_subagents())]
+    {
         for step in [1, 7, 100] {
             grow(&transcript, &format!("{name} by {step}"), || step);
         }
@@ -295,20 +297,20 @@ fn an_overlong_line_counts_once_however_it_is_written() {
     for end in [before.len(), before.len() + (9 << 20), all.len() - after.bytes().len() - 1, all.len() - 20, all.len()]
     {
         store.write(&of_session, &all[..end]);
-        let fresh = look_lightly(&ClaudeCode::default(), &*store);
-        let live = look_lightly(&live, &*store);
+        let fresh = read_session(&ClaudeCode::default(), &*store);
+        let live = read_session(&live, &*store);
         assert_eq!(live, fresh, "{end} bytes");
         assert!(fresh.trace.unused.lines >= fresh.trace.bad_lines.iter().map(|(_, lines)| lines).sum::<u64>());
     }
-    let last = look_lightly(&live, &*store);
+    let last = read_session(&live, &*store);
     assert_eq!((last.trace.unused.lines, last.trace.bad_lines), (4, vec![("source.jsonl", 1)]));
     // Alone, it is a transcript without readable lines.
     store.write(&of_session, huge);
-    assert!(!look_lightly(&live, &*store).worker.flaws.is_empty());
+    assert!(!read_session(&live, &*store).worker.flaws.is_empty());
 }
 
 /// Reads the record of the session only.
-fn look_lightly(format: &ClaudeCode, store: &dyn Store) -> Record {
+fn read_session(format: &ClaudeCode, store: &dyn Store) -> Record {
     let path = place("s");
     let folder = format.enter(store, &path).unwrap();
     let worker = format.read_worker(&*folder, &path, None);
@@ -328,20 +330,20 @@ fn the_listing_of_a_long_transcript_agrees_with_its_record() {
     let ends: Vec<usize> = memchr::memchr_iter(b'\n', &bytes).map(|at| at + 1).collect();
     for end in ends {
         store.write(&place("s"), &bytes[..end]);
-        look_lightly(&ClaudeCode::default(), &*store);
+        read_session(&ClaudeCode::default(), &*store);
     }
 }
 
 #[test]
 fn an_overwritten_transcript_is_read_again() {
-    let pieces: Vec<Vec<u8>> = [rich(), oldest()]
+    let pieces: Vec<Vec<u8>> = [transcript_with_every_line_type(), transcript_with_oldest_subagents()]
         .iter()
         .flat_map(|t| t.bytes().split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect::<Vec<_>>())
         .collect();
     for seed in 0..dose(10) as u64 {
         let mut rng = Rng::with_seed(seed);
         let (store, of_session) = (store(), place("s"));
-        let (live, restarted) = (ClaudeCode::default(), Restarted::new());
+        let (live, cache_folder) = (ClaudeCode::default(), CacheFolder::new());
         let mut bytes: Vec<u8> = Vec::new();
         for step in 0..30 {
             let what = rng.u8(..10);
@@ -370,9 +372,9 @@ fn an_overwritten_transcript_is_read_again() {
                 _ => store.write(&of_session, bytes.clone()),
             }
             let when = format!("seed {seed}, step {step}, change {what}");
-            let fresh = look(&ClaudeCode::default(), &*store);
-            same(&look(&live, &*store), &fresh, &when);
-            same(&look(&restarted.format(), &*store), &fresh, &format!("{when}, restarted"));
+            let fresh = read_all(&ClaudeCode::default(), &*store);
+            assert_same(&read_all(&live, &*store), &fresh, &when);
+            assert_same(&read_all(&cache_folder.format(), &*store), &fresh, &format!("{when}, cache_folder"));
         }
     }
 }
