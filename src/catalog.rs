@@ -33,11 +33,11 @@ pub use watched::Changed;
 
 use crate::cache::{DiskCache, Key, key};
 use crate::error::{Error, Result};
-use crate::model::{PassedOver, Record, Skipped};
+use crate::model::{Record, SkipReport, Skipped};
 use crate::name::{Name, RelPath};
 use crate::spread::spread;
 use crate::store::{Kind, Store};
-use crate::trace::Place;
+use crate::trace::RecordSource;
 use scan::{Pass, Which};
 use watched::Watched;
 
@@ -86,7 +86,7 @@ pub struct Snapshot {
     /// What the stores hold that is not shown, all together.
     pub skipped: Skipped,
     /// The same of each store, with a few names.
-    pub passed: Vec<PassedOver>,
+    pub passed: Vec<SkipReport>,
     /// What went wrong when a store was listed, one sentence each.
     pub troubles: Vec<String>,
     /// The workers of which not all was read yet: in them there may be more. Each by its store and where it lies there.
@@ -154,7 +154,8 @@ impl Catalog {
     /// they are of those that were believed not to change; `None` once `end` is readable or closed.
     pub fn changes(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<HashSet<Changed>>> {
         let Some(watched) = self.watched.get() else { return Ok(None) };
-        let lists = |number: usize, name: &Name| self.sources.get(number).is_some_and(|one| one.format.lists(name));
+        let lists =
+            |number: usize, name: &Name| self.sources.get(number).is_some_and(|one| one.format.affects_listing(name));
         // As long as that took, others look at the catalog.
         let limit = self.await_some(watched).map_or(limit, |took| Some(limit.map_or(took, |limit| limit.min(took))));
         watched.wait(end, limit, lists)
@@ -175,7 +176,7 @@ impl Catalog {
 
     /// Whether workers' folders may take time to be looked into.
     pub fn makes_folders(&self) -> bool {
-        self.sources.iter().any(|source| source.format.makes_folders())
+        self.sources.iter().any(|source| source.format.has_virtual_folders())
     }
 
     /// The folders on disk beneath which all stores lie.
@@ -219,7 +220,7 @@ impl Catalog {
     pub fn read_on(&self, sessions: &[(usize, RelPath)], go_on: &(dyn Fn() -> bool + Sync), done: &(dyn Fn() + Sync)) {
         spread(sessions, |(number, path)| {
             if let Some(source) = self.sources.get(*number).filter(|_| go_on()) {
-                source.format.read_on(&*source.store, path, go_on);
+                source.format.find_nested_workers(&*source.store, path, go_on);
             }
             done();
         });
@@ -351,8 +352,8 @@ impl Catalog {
         match self.sources.get(entry.source) {
             Some(source) => {
                 let folder = self.folder(entry)?;
-                let place = Place { folder: &*folder, outputs: source.outputs.as_deref() };
-                source.format.record(place, &entry.worker(), go_on)
+                let place = RecordSource { folder: &*folder, outputs: source.outputs.as_deref() };
+                source.format.read_record(place, &entry.worker(), go_on)
             }
             None => Err(Error::NotFound),
         }
@@ -382,7 +383,7 @@ impl Catalog {
     /// The supervisor's notes: the first store that has such a folder, and its path there.
     pub fn supervisor(&self) -> Result<Option<(usize, RelPath)>> {
         for (number, source) in self.sources.iter().enumerate() {
-            let Some(path) = source.format.supervisor() else { continue };
+            let Some(path) = source.format.supervisor_folder() else { continue };
             if is(&*source.store, &path, Kind::Folder)? {
                 return Ok(Some((number, path)));
             }

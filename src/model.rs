@@ -1,59 +1,59 @@
-//! What a swarm is made of: workers, runs, tool calls, and what is known of them.
+//! The data model of a swarm: workers, runs, tool calls and their outcomes.
 //!
-//! Plain values. No I/O and no serialisation: what is read from disk is decoded in [`crate::trace`], what is written
-//! for readers is shaped in [`crate::render`]. Nothing here is invented: what a trace does not say is `None` or
-//! unknown.
+//! Plain values, without I/O or serialization. [`crate::trace`] decodes input into these types, and
+//! [`crate::render`] formats them for readers. The model invents nothing: what a trace does not
+//! state is `None` or unknown.
 
-mod passed;
-mod words;
+mod intern;
+mod skipped;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use jiff::Timestamp;
 
-pub use passed::{EXAMPLES, PassedOver, Reason, Several, Skipped};
-pub use words::{Word, Words};
+pub use intern::{Interner, SharedStr};
+pub use skipped::{EXAMPLES_MAX, SkipReason, SkipReport, Skipped, SkippedEntries};
 
 use crate::name::{Name, RelPath};
 
-/// A worker's id: the name of its folder in `workers/`.
+/// A worker's ID: the name of its folder in `workers/`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct WorkerId(pub Name);
 
 impl WorkerId {
-    /// The id as text: invalid UTF-8 is replaced.
+    /// Returns the ID as text, with invalid UTF-8 replaced.
     pub fn to_text(&self) -> std::borrow::Cow<'_, str> {
         self.0.to_text()
     }
 }
 
-/// Whose a worker is. Numbers and strings in metadata are the same owner if they are written the same.
+/// The owner of a worker. A number and a string in metadata are equal if they are spelled alike.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Owner(pub Word);
+pub struct Owner(pub SharedStr);
 
-/// How far a worker says it is.
+/// The progress that a worker reports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Status {
-    /// Set up, not begun.
+    /// Set up but not started.
     Created,
-    /// At work.
+    /// Running.
     Running,
-    /// Finished, and says it succeeded.
+    /// Finished, and reports success.
     Completed,
-    /// Finished, and says it failed.
+    /// Finished, and reports failure.
     Failed,
-    /// Not said, or said in a word that is not known.
+    /// Not stated, or stated in an unrecognized word.
     Unknown,
 }
 
 impl Status {
-    /// Whether more is to be expected from the worker.
+    /// Returns true if the worker has completed or failed.
     pub fn is_finished(self) -> bool {
         matches!(self, Status::Completed | Status::Failed)
     }
 
-    /// The word that generated files use.
+    /// Returns the status as generated files spell it.
     pub fn as_str(self) -> &'static str {
         match self {
             Status::Created => "created",
@@ -71,19 +71,19 @@ impl fmt::Display for Status {
     }
 }
 
-/// How a call or a worker ended, as far as the record shows. Unknown is never shown as ok.
+/// The result of a call or a worker, as far as the record shows. Unknown is never shown as ok.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum Outcome {
-    /// The record says it failed.
+    /// The record states a failure.
     Failed,
-    /// The record does not say.
+    /// The record states neither success nor failure.
     Unknown,
-    /// The record says it went well.
+    /// The record states success.
     Ok,
 }
 
 impl Outcome {
-    /// The word that generated files use.
+    /// Returns the outcome as generated files spell it.
     pub fn as_str(self) -> &'static str {
         match self {
             Outcome::Failed => "failed",
@@ -99,103 +99,105 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// A time as a trace gives it.
+/// A time as stated in a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum When {
-    /// Not said.
+pub enum TraceTime {
+    /// Not stated.
     #[default]
     Absent,
     /// A point in time.
     At(Timestamp),
-    /// Said in a form that is not understood; the source's own words.
-    Odd(String),
+    /// The source's text, which cannot be parsed.
+    Unparsed(String),
 }
 
-impl When {
-    /// The point in time, where there is one.
+impl TraceTime {
+    /// Returns the point in time, if there is one.
     pub fn timestamp(&self) -> Option<Timestamp> {
         match self {
-            When::At(time) => Some(*time),
-            When::Absent | When::Odd(_) => None,
+            TraceTime::At(time) => Some(*time),
+            TraceTime::Absent | TraceTime::Unparsed(_) => None,
         }
     }
 }
 
-/// What is wrong with a worker's record, found while reading it.
+/// A defect in a worker's record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Flaw {
     /// There is no metadata.json.
     NoMetadata,
-    /// metadata.json cannot be read, or not as JSON; what is shown is from before, or nothing. The reason.
+    /// metadata.json cannot be read, or is not valid JSON. The last good record or nothing is
+    /// shown.
     BadMetadata {
-        /// Why.
+        /// The error, as part of a sentence.
         reason: String,
-        /// Whether an earlier good record is shown in its place.
-        kept: bool,
+        /// True if the last good record is shown instead.
+        last_good_shown: bool,
     },
-    /// metadata.json claims the id of another folder.
-    OtherId(String),
-    /// metadata.json names two different owners, so it has none.
-    TwoOwners,
-    /// The store's index says another status.
+    /// metadata.json states this ID, which is not the name of its folder.
+    IdMismatch(String),
+    /// metadata.json names two different owners, so the worker has none.
+    ConflictingOwners,
+    /// The store's index states this different status.
     IndexDisagrees(String),
-    /// Its transcript cannot be read: the reason.
+    /// The transcript cannot be read, for this reason.
     BadTranscript(String),
-    /// Its transcript holds nothing that was said.
+    /// The transcript holds no messages.
     NoMessages,
 }
 
-/// A worker as listing and metadata tell.
+/// A worker, as described by its listing and its metadata.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Worker {
-    /// The folder's name in the store.
+    /// The name of its folder in the store.
     pub id: WorkerId,
-    /// The folder, from its store's root.
+    /// Path of its folder from the store's root.
     pub root: RelPath,
-    /// Whose it is, if it says.
+    /// The owner, if stated.
     pub owner: Option<Owner>,
-    /// The run it belongs to, if it says.
-    pub run: Option<Word>,
+    /// The run that it belongs to, if stated.
+    pub run: Option<SharedStr>,
     /// The job within the run.
-    pub job: Option<Word>,
+    pub job: Option<SharedStr>,
     /// The thread or worker that started it.
-    pub parent: Option<Word>,
-    /// How far it is.
+    pub parent: Option<SharedStr>,
+    /// Its progress.
     pub status: Status,
-    /// The word its source used for the status.
-    pub status_source: Option<Word>,
-    /// The task it was given, cut at [`TASK_MAX`] bytes.
+    /// The status as its source spells it.
+    pub status_source: Option<SharedStr>,
+    /// The task that it was given, truncated to [`TASK_MAX`] bytes.
     pub task: String,
     /// The kind of task.
-    pub task_type: Option<Word>,
-    /// Tags, as the store's index or the metadata has them.
-    pub tags: Vec<Word>,
-    /// The model it ran on.
-    pub model: Option<Word>,
-    /// The folder it worked in, as it says.
-    pub cwd: Option<Word>,
-    /// When it was set up.
-    pub created_at: When,
-    /// When it began.
-    pub started_at: When,
-    /// When it ended.
-    pub finished_at: When,
-    /// How long it took, in milliseconds, as it says itself.
+    pub task_type: Option<SharedStr>,
+    /// Tags from the metadata, else from the store's index.
+    pub tags: Vec<SharedStr>,
+    /// The language model that it ran on.
+    pub model: Option<SharedStr>,
+    /// Its working directory, if stated.
+    pub cwd: Option<SharedStr>,
+    /// Creation time.
+    pub created_at: TraceTime,
+    /// Start time.
+    pub started_at: TraceTime,
+    /// End time.
+    pub finished_at: TraceTime,
+    /// Stated duration, in milliseconds.
     pub duration_ms: Option<u64>,
-    /// The error it ended with.
+    /// The error that it ended with.
     pub error: Option<String>,
-    /// A summary somebody wrote of it.
+    /// A summary of the worker, from its metadata, its transcript or the store's index.
     pub summary: Option<String>,
-    /// What is wrong with its record.
+    /// Defects in its record.
     pub flaws: Vec<Flaw>,
-    /// Whether all was read that this is made of. If not, another time it perhaps can be, though nothing changes that
-    /// stat tells of; what was read and is torn stays so until something does.
-    pub whole: bool,
+    /// True if every source of this value could be read. If false, a later attempt may succeed
+    /// although no fingerprint changes. A source that was read and is torn does not count: it stays
+    /// so until its fingerprint changes.
+    pub is_complete: bool,
 }
 
 impl Worker {
-    /// A worker of which nothing is known but where it lies.
-    pub fn named(name: Name, root: RelPath) -> Worker {
+    /// Creates a worker of which only the location is known.
+    pub fn new(name: Name, root: RelPath) -> Worker {
         Worker {
             id: WorkerId(name),
             root,
@@ -210,163 +212,168 @@ impl Worker {
             tags: Vec::new(),
             model: None,
             cwd: None,
-            created_at: When::Absent,
-            started_at: When::Absent,
-            finished_at: When::Absent,
+            created_at: TraceTime::Absent,
+            started_at: TraceTime::Absent,
+            finished_at: TraceTime::Absent,
             duration_ms: None,
             error: None,
             summary: None,
             flaws: Vec::new(),
-            whole: true,
+            is_complete: true,
         }
     }
 
-    /// Whether its metadata could not be read, or not as JSON.
+    /// Returns true if its metadata cannot be read or is not valid JSON.
     pub fn is_torn(&self) -> bool {
         is_torn(&self.flaws)
     }
 
-    /// Whether this, or what it was before its metadata was torn, was read from metadata.
+    /// Returns true if this record, or the last good one that replaces it, comes from metadata.
     pub fn has_record(&self) -> bool {
-        !self.flaws.iter().any(|flaw| matches!(flaw, Flaw::NoMetadata | Flaw::BadMetadata { kept: false, .. }))
+        !self
+            .flaws
+            .iter()
+            .any(|flaw| matches!(flaw, Flaw::NoMetadata | Flaw::BadMetadata { last_good_shown: false, .. }))
     }
 }
 
-/// Whether a worker with these flaws is one whose metadata could not be read, or not as JSON.
+/// Returns true if `flaws` say that metadata cannot be read or is not valid JSON.
 pub fn is_torn(flaws: &[Flaw]) -> bool {
     flaws.iter().any(|flaw| matches!(flaw, Flaw::BadMetadata { .. }))
 }
 
-/// The longest task, summary or error, in bytes, that is kept for every worker.
+/// Maximum length of a task, summary or error of a listed worker, in bytes.
 pub const TASK_MAX: usize = 600;
 
-/// One tool call of a worker.
+/// A tool call of a worker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ToolCall {
-    /// Its number, as its file says; calls count from 1.
+    /// The number of the call, from its file name, starting at 1.
     pub seq: u64,
-    /// The tool's name.
+    /// Name of the tool.
     pub tool: String,
-    /// Its file, from the worker's folder.
+    /// Path of its file from the worker's folder.
     pub path: RelPath,
-    /// Where the output lies.
+    /// Location of the output.
     pub output: Output,
-    /// How it ended.
+    /// Outcome of the call.
     pub outcome: Outcome,
-    /// Whether it was never carried out, since another call failed or its user said no, though it is marked as failed.
+    /// True if the call was marked as failed but never executed, because another call failed or the
+    /// user rejected it.
     pub cancelled: bool,
-    /// The exit code, where one is known.
+    /// The exit code, if known.
     pub exit_code: Option<i64>,
-    /// How long it took, in milliseconds.
+    /// Duration in milliseconds.
     pub duration_ms: Option<u64>,
     /// Size of the output in bytes.
     pub bytes: u64,
-    /// What it was called with, as one line.
+    /// The arguments of the call, as one line.
     pub input: Option<String>,
 }
 
 impl ToolCall {
-    /// Whether it was carried out and failed.
+    /// Returns true if the call was executed and failed.
     pub fn is_failure(&self) -> bool {
         self.outcome == Outcome::Failed && !self.cancelled
     }
 }
 
-/// Where the output of a call lies.
+/// The location of a call's output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
-    /// In the call's own file.
+    /// The call's own file.
     InPlace,
-    /// In the folder of stored-out outputs beside the store, at this path.
-    StoredOut(RelPath),
-    /// Nowhere: no result has come.
+    /// This path in the folder of out-of-band outputs beside the store.
+    OutOfBand(RelPath),
+    /// None, because no result has arrived.
     Pending,
-    /// Nowhere that can be read: the reason, as a part of a sentence.
+    /// Unreadable; holds the reason as part of a sentence.
     Unreadable(String),
 }
 
-/// A file of a worker that is evidence though it is no tool call (a log, a report).
+/// A file of a worker that serves as evidence but belongs to no tool call, such as a log or a
+/// report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LooseFile {
-    /// The file, from the worker's folder.
+    /// Path of the file from the worker's folder.
     pub path: RelPath,
     /// Size in bytes.
     pub bytes: u64,
 }
 
-/// A worker together with its trace, both read in one go: what they tell is of one moment.
+/// A worker and its trace, both read in one pass so that they describe the same moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// What listing and metadata told at that moment.
+    /// The worker at that moment.
     pub worker: Worker,
-    /// What its files told.
+    /// The contents of its files.
     pub trace: Trace,
-    /// How many calls there was no time to look into; their outcome is unknown.
+    /// Number of calls whose outputs were not read in time; their outcome is unknown.
     pub unread: u64,
 }
 
 impl Record {
-    /// Whether all was read that there is; else another look may tell more.
-    pub fn is_whole(&self) -> bool {
-        !self.is_late() && self.trace.unreadable.is_empty() && self.worker.whole
+    /// Returns true if everything was read. If false, a later read may find more.
+    pub fn is_complete(&self) -> bool {
+        !self.timed_out() && self.trace.unreadable.is_empty() && self.worker.is_complete
     }
 
-    /// Returns true if there was no time to read all of it.
-    pub fn is_late(&self) -> bool {
-        self.unread > 0 || self.trace.partly.iter().any(|(_, partly)| partly.late)
+    /// Returns true if time ran out before everything was read.
+    pub fn timed_out(&self) -> bool {
+        self.unread > 0 || self.trace.partial_reads.iter().any(|(_, read)| read.timed_out)
     }
 
-    /// How the worker ended; see [`Trace::outcome`].
+    /// Returns the outcome of the worker; see [`Trace::outcome`].
     pub fn outcome(&self) -> Outcome {
         self.trace.outcome(self.worker.status)
     }
 }
 
-/// What a look into a worker's files tells: read when asked for, never kept for all workers.
+/// The contents of a worker's files. Read on request, and never kept for all workers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Trace {
     /// The calls, by number.
     pub calls: Vec<ToolCall>,
-    /// Whether the worker's layout records tool calls at all.
+    /// True if the worker's layout records tool calls at all.
     pub records_calls: bool,
-    /// Where there are no calls: what to show instead, most telling first.
+    /// Files to show if there are no calls, most informative first.
     pub loose: Vec<LooseFile>,
-    /// Tools it says it used, where only their names are recorded.
+    /// Tools that the worker reports to have used, if only their names are recorded.
     pub tools_used: Vec<String>,
-    /// The task as a whole, up to the limit of a generated file.
+    /// The whole task, up to the limit of a generated file.
     pub task: Option<String>,
-    /// The worker's own last words; none if it left an empty or a placeholder result.
+    /// The worker's last message. `None` if its result is empty or a placeholder.
     pub final_words: Option<String>,
-    /// Whether there are none in its own record because it said them to its parent, in whose record they are.
-    pub words_with_parent: bool,
-    /// Calls that the thread mentions and that left no output.
-    pub unanswered: Unanswered,
-    /// Lines of JSONL files that could not be read, by file.
+    /// True if the last message is in the parent's record and not in the worker's own.
+    pub final_words_in_parent: bool,
+    /// Calls that appear in the thread but left no output.
+    pub unanswered: UnansweredCalls,
+    /// Number of lines that could not be parsed, by JSONL file.
     pub bad_lines: Vec<(&'static str, u64)>,
     /// Files that were not read to their end.
-    pub partly: Vec<(&'static str, Partly)>,
-    /// Files that are there and could not be read, with the reason; next time they perhaps can.
+    pub partial_reads: Vec<(&'static str, PartialRead)>,
+    /// Existing files that could not be read, with the reason; a later attempt may succeed.
     pub unreadable: Vec<(RelPath, String)>,
-    /// The tokens it took, where its source counts them.
+    /// Tokens used, if the source counts them.
     pub tokens: Option<Tokens>,
-    /// Outputs that were cut before they were written down.
+    /// Outputs that were truncated before they were recorded.
     pub truncated: Vec<RelPath>,
-    /// What of a transcript could not be shown anywhere else.
+    /// Parts of a transcript that are shown nowhere.
     pub unused: Unused,
     /// Folders in which the worker's layout keeps its own files, whether or not they exist.
     pub own_folders: &'static [&'static str],
 }
 
-/// Tokens, as the source counts them.
+/// Token counts, as stated by the source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tokens {
-    /// Read by the model, less those out of its cache.
+    /// Tokens read by the model, without those from its cache.
     pub input: u64,
-    /// Written by it.
+    /// Tokens written by the model.
     pub output: u64,
-    /// Read out of its cache.
+    /// Tokens read from the model's cache.
     pub cache_read: u64,
-    /// Put into its cache.
+    /// Tokens written to the model's cache.
     pub cache_creation: u64,
 }
 
@@ -379,63 +386,67 @@ impl std::ops::AddAssign for Tokens {
     }
 }
 
-/// What a transcript holds that is not shown.
+/// Counts of transcript parts that are not shown.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Unused {
-    /// How many lines it has, of which these are some.
+    /// Total number of lines in the transcript.
     pub lines: u64,
-    /// Lines of kinds that are not known, by kind.
+    /// Number of lines of each unrecognized type.
     pub kinds: BTreeMap<String, u64>,
-    /// Results of calls that were never made.
-    pub stray_results: u64,
-    /// Calls that are too many.
-    pub more_calls: u64,
-    /// Lines of subagents that are too many.
-    pub more_agents: u64,
+    /// Number of results without a matching call.
+    pub orphan_results: u64,
+    /// Number of calls beyond the limit.
+    pub excess_calls: u64,
+    /// Number of lines of subagents beyond the limit.
+    pub excess_agent_lines: u64,
 }
 
 /// Calls without an output.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Unanswered {
-    /// How many, by tool.
+pub struct UnansweredCalls {
+    /// Number of calls, by tool.
     pub tools: BTreeMap<String, u64>,
-    /// How many more there are, of further tools.
-    pub more: u64,
+    /// Number of calls of tools beyond the limit.
+    pub other_tools: u64,
 }
 
-/// How many tools are told apart among the calls without an output.
+/// Maximum number of tools that are counted separately among unanswered calls.
 const TOOLS_MAX: usize = 1_000;
 
-impl Unanswered {
+impl UnansweredCalls {
     /// Counts a call of `tool`.
     pub fn add(&mut self, tool: String) {
         if self.tools.len() < TOOLS_MAX || self.tools.contains_key(&tool) {
             *self.tools.entry(tool).or_default() += 1;
         } else {
-            self.more += 1;
+            self.other_tools += 1;
         }
     }
 
-    /// How many calls there are.
+    /// Returns the number of calls.
     pub fn total(&self) -> u64 {
-        self.tools.values().sum::<u64>() + self.more
+        self.tools.values().sum::<u64>() + self.other_tools
     }
 }
 
-/// How far a file was read that is longer.
+/// The extent of an incomplete read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Partly {
-    /// How much of it was read, in bytes.
+pub struct PartialRead {
+    /// Number of bytes read.
     pub bytes: u64,
-    /// Whether there was no time for the rest; else more of it is never read.
-    pub late: bool,
+    /// True if time ran out. If false, the rest is never read.
+    pub timed_out: bool,
 }
 
 impl Trace {
-    /// How the worker ended: failed if it says so or the last call that was carried out failed; ok if it completed, at
-    /// least one call is known to be ok and no failed call is left without a later success of the same tool; else unknown.
+    /// Returns the outcome of the worker.
+    ///
+    /// - Failed if `status` is failed or if the last executed call failed.
+    /// - Ok if it completed, at least one call is ok, and every failed call is followed by a
+    ///   successful call of that tool.
+    /// - Unknown otherwise.
     pub fn outcome(&self, status: Status) -> Outcome {
-        if status == Status::Failed || self.last_failed().is_some() {
+        if status == Status::Failed || self.failed_last_call().is_some() {
             Outcome::Failed
         } else if status == Status::Completed
             && self.calls.iter().any(|call| call.outcome == Outcome::Ok)
@@ -447,37 +458,37 @@ impl Trace {
         }
     }
 
-    /// The last call that was carried out, if it failed.
-    pub fn last_failed(&self) -> Option<&ToolCall> {
+    /// Returns the last executed call if it failed.
+    pub fn failed_last_call(&self) -> Option<&ToolCall> {
         self.calls.iter().rfind(|call| !call.cancelled).filter(|call| call.is_failure())
     }
 
-    /// How each call ended, by its file.
+    /// Returns the outcome of each call, by its file.
     pub fn outcomes(&self) -> impl Iterator<Item = (RelPath, Outcome)> {
         self.calls.iter().map(|call| (call.path.clone(), call.outcome))
     }
 
-    /// Failed calls that no later call of the same tool made good.
+    /// Returns the failed calls without a later successful call of that tool.
     pub fn unrecovered(&self) -> impl Iterator<Item = &ToolCall> {
-        let mut made_good: HashSet<&str> = HashSet::new();
+        let mut recovered: HashSet<&str> = HashSet::new();
         let mut found = Vec::new();
-        // From the end, so that one pass tells which tools succeed later.
+        // Iterating backward shows in one pass which tools succeed later.
         for call in self.calls.iter().rev() {
             if call.outcome == Outcome::Ok {
-                made_good.insert(&call.tool);
-            } else if call.is_failure() && !made_good.contains(call.tool.as_str()) {
+                recovered.insert(&call.tool);
+            } else if call.is_failure() && !recovered.contains(call.tool.as_str()) {
                 found.push(call);
             }
         }
         found.into_iter().rev()
     }
 
-    /// How many lines could not be read, of all files.
-    pub fn all_bad_lines(&self) -> u64 {
+    /// Returns the number of unparsable lines in all files.
+    pub fn total_bad_lines(&self) -> u64 {
         self.bad_lines.iter().map(|(_, lines)| lines).sum()
     }
 
-    /// How many calls ended so.
+    /// Returns the number of calls with this outcome.
     pub fn count(&self, outcome: Outcome) -> usize {
         self.calls.iter().filter(|call| call.outcome == outcome).count()
     }
@@ -521,17 +532,17 @@ mod tests {
     }
 
     #[test]
-    fn failures_that_were_never_made_good_are_found_in_one_pass() {
+    fn unrecovered_failures_are_found_in_linear_time() {
         let begun = std::time::Instant::now();
         let calls = (0..100_000).map(|_| call("a", Outcome::Failed)).collect();
         let trace = Trace { calls, ..Trace::default() };
-        // Each call held against each later one takes minutes; the bound only guards against that.
+        // A quadratic scan takes minutes; the time limit only guards against that.
         let counted = trace.unrecovered().take_while(|_| begun.elapsed().as_secs() < 20).count();
         assert_eq!(counted, 100_000);
     }
 
     #[test]
-    fn a_failure_is_made_good_by_a_later_call_of_its_tool_alone() {
+    fn only_a_later_call_of_the_same_tool_recovers_a_failure() {
         use Outcome::{Failed, Ok, Unknown};
         let calls = [("a", Ok), ("a", Failed), ("b", Failed), ("a", Unknown), ("b", Ok), ("b", Failed)];
         let calls = calls.iter().map(|(tool, outcome)| call(tool, *outcome)).collect();

@@ -386,10 +386,10 @@ impl Renderer {
                     told.borrow_mut().push((row.member, stamp.key));
                     let (member, _) = stamped.iter().find(|(member, _)| std::ptr::eq(&**member, account.member))?;
                     let record = self.record(member, stamp, GRACE_OF_PART, &go_on);
-                    let is_late = record.as_ref().map_or_else(Error::is_late, |record| record.is_late());
+                    let is_late = record.as_ref().map_or_else(Error::is_late, |record| record.timed_out());
                     records_late.set(records_late.get() || is_late);
                     let record = record.ok();
-                    read.set(read.get() && record.as_ref().is_some_and(|record| record.is_whole()));
+                    read.set(read.get() && record.as_ref().is_some_and(|record| record.is_complete()));
                     record
                 };
                 let cut = |member: &Member, cut: Cut| self.cut(member, cut, &go_on);

@@ -1,13 +1,13 @@
-//! Formats: how a tool writes down what its agents did, and how that is read.
+//! Trace formats: how tools record the work of their agents, and how to read it.
 //!
-//! A [`Format`] turns the bytes of a [`Store`] into [`Worker`]s and [`Record`]s. It is found by looking at the store.
-//! Input is read as it is found: torn, half-written, of another version, hostile. A format knows nothing of views:
-//! whose a worker is, it only reports.
+//! A [`Format`] turns the bytes of a [`Store`] into [`Worker`]s and [`Record`]s. It is detected
+//! from the contents of the store. Input may be torn, half-written, from another version, or
+//! hostile. A format knows nothing of views: it reports a worker's owner but enforces nothing.
 
+mod bounded;
 mod claude_code;
 mod input;
 mod jsonl;
-mod known;
 mod lenient;
 mod meta;
 mod swarmlet;
@@ -15,119 +15,133 @@ mod value;
 
 pub use claude_code::ClaudeCode;
 pub use swarmlet::Swarmlet;
-pub(crate) use swarmlet::python_texts;
+pub(crate) use swarmlet::python_strings;
 
 use std::sync::Arc;
 
 use crate::cache::DiskCache;
 use crate::error::Result;
-use crate::model::{PassedOver, Record, Worker};
+use crate::model::{Record, SkipReport, Worker};
 use crate::name::{Name, RelPath};
 use crate::store::{Identity, Store, Time};
 
-/// Whether a store is of a format.
+/// The result of [`Format::detect`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fit {
-    /// It holds at least one worker.
+pub enum Detection {
+    /// The store holds at least one worker.
     Workers,
-    /// It could become one: an empty folder, or one prepared for workers.
+    /// The store may become one: an empty folder, or one prepared for workers.
     Empty,
-    /// It is one worker, not a store of them.
+    /// The folder is a single worker, not a store.
     OneWorker,
-    /// It holds something else.
-    No,
+    /// The store holds something else.
+    Other,
 }
 
-/// What a look at a folder tells, cheap enough to be taken of every worker again and again.
+/// The state of a worker's folder, cheap enough to compute for every worker repeatedly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Glance {
-    /// The folder itself.
+pub struct FolderState {
+    /// Identity of the folder itself.
     pub identity: Identity,
-    /// Changes whenever [`Format::worker`] could tell something else.
+    /// Changes whenever the result of [`Format::read_worker`] may change.
     pub key: [u8; 16],
-    /// The newest write among the files that were looked at; see [`Meta::last_write`](crate::store::Meta::last_write).
-    pub newest: Time,
-    /// The newest change of any kind among them, as the file system tells it.
+    /// The newest write to the checked files; see
+    /// [`Meta::last_write`](crate::store::Meta::last_write).
+    pub newest_write: Time,
+    /// The newest ctime of the checked files.
     pub newest_change: Time,
 }
 
-/// Folders that may be workers, and what was passed over on the way.
+/// Folders that may be workers, and entries that were skipped.
 #[derive(Debug, Default, Clone)]
-pub struct Found {
-    /// Paths from the store's root.
+pub struct Candidates {
+    /// Paths of the folders from the store's root.
     pub folders: Vec<RelPath>,
-    /// What lies among them and is no such folder.
-    pub passed: PassedOver,
-    /// Those of the folders of which not all was read yet: in them there may be more.
-    pub unread: Vec<RelPath>,
+    /// Skipped entries.
+    pub skipped: SkipReport,
+    /// Members of `folders` that were not read to the end; they may contain more workers.
+    pub incomplete: Vec<RelPath>,
 }
 
-/// The bytes a worker's record is read from.
+/// The stores that a worker's record is read from.
 #[derive(Clone, Copy)]
-pub struct Place<'a> {
+pub struct RecordSource<'a> {
     /// The worker's own folder, entered.
     pub folder: &'a dyn Store,
-    /// Where outputs that were stored out of band lie, if anywhere.
+    /// The store of out-of-band outputs, if any.
     pub outputs: Option<&'a dyn Store>,
 }
 
-/// One way of writing traces down. An instance belongs to one store and may remember what it read there.
+/// A trace format. An instance belongs to one store and may cache what it read there.
 pub trait Format: Send + Sync {
-    /// The name it is asked for by.
+    /// Returns the identifier of the format.
     fn name(&self) -> &'static str;
 
-    /// What a folder holds that is a worker, for people.
-    fn sign(&self) -> &'static str;
+    /// Describes the contents that make a folder a worker, for error messages.
+    fn worker_description(&self) -> &'static str;
 
-    /// Whether `store` is of this format.
-    fn fit(&self, store: &dyn Store) -> Result<Fit>;
+    /// Detects whether `store` has this format.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be listed.
+    fn detect(&self, store: &dyn Store) -> Result<Detection>;
 
-    /// The folders that may be workers.
-    fn find(&self, store: &dyn Store) -> Result<Found>;
+    /// Finds the folders that may be workers.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be listed.
+    fn find_workers(&self, store: &dyn Store) -> Result<Candidates>;
 
-    /// Enters one of them: as it is on disk, or as a folder made of what is on disk.
+    /// Enters a worker's folder: as it is on disk, or a virtual folder generated from other files.
     fn enter(&self, store: &dyn Store, path: &RelPath) -> Result<Box<dyn Store>> {
         store.enter(path)
     }
 
-    /// Looks at one of them, entered as `folder`, which lies at `path` in its store; `None` if it is no worker.
-    fn glance(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<Glance>>;
+    /// Returns the state of the folder at `path`, entered as `folder`. Returns `None` if it is not
+    /// a worker.
+    fn folder_state(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<FolderState>>;
 
-    /// Reads what listing and metadata tell. `last_good` is what was read of the same folder before; it is kept
-    /// where the metadata is torn just now. Never fails: what is wrong stands in the worker's flaws.
-    fn worker(&self, folder: &dyn Store, path: &RelPath, last_good: Option<&Worker>) -> Worker;
+    /// Reads the worker from its listing and metadata. `last_good` is the previous value for this
+    /// folder, which is kept while the metadata is torn. Never fails: defects are in
+    /// [`Worker::flaws`].
+    fn read_worker(&self, folder: &dyn Store, path: &RelPath, last_good: Option<&Worker>) -> Worker;
 
-    /// Reads a worker anew and looks into its files. `last_good` is what was read of it before; it is kept where the
-    /// metadata is torn just now. Stops looking into outputs when `go_on` says no.
-    fn record(&self, place: Place<'_>, last_good: &Worker, go_on: &dyn Fn() -> bool) -> Result<Record>;
+    /// Reads the worker again, and its files. `last_good` is the previous value, which is kept
+    /// while the metadata is torn. Skips the remaining outputs once `go_on` returns false.
+    fn read_record(&self, source: RecordSource<'_>, last_good: &Worker, go_on: &dyn Fn() -> bool) -> Result<Record>;
 
-    /// Reads what lies at `path`, which [`Found::unread`] named, for the workers inside it, until `go_on` returns false.
-    fn read_on(&self, _store: &dyn Store, _path: &RelPath, _go_on: &dyn Fn() -> bool) {}
+    /// Reads the file at `path`, a member of [`Candidates::incomplete`], to find the workers inside
+    /// it. Stops when `go_on` returns false.
+    fn find_nested_workers(&self, _store: &dyn Store, _path: &RelPath, _go_on: &dyn Fn() -> bool) {}
 
-    /// Whether no more is to be expected of a worker that says it has finished.
-    fn finishes(&self) -> bool {
+    /// Returns true if a worker that reports to be finished does not change any more.
+    fn finished_is_final(&self) -> bool {
         true
     }
 
-    /// Whether [`Format::glance`] and [`Format::worker`] look at what is called so in a worker's folder.
-    fn lists(&self, _name: &Name) -> bool {
+    /// Returns true if [`Format::folder_state`] or [`Format::read_worker`] reads the file `_name`
+    /// in a worker's folder.
+    fn affects_listing(&self, _name: &Name) -> bool {
         true
     }
 
-    /// Whether the workers' folders are made of something else when they are looked into, which takes time.
-    fn makes_folders(&self) -> bool {
+    /// Returns true if worker folders are generated when they are read, which takes time.
+    fn has_virtual_folders(&self) -> bool {
         false
     }
 
-    /// From now on, what takes long to read is kept in `cache`, too. Nothing was read before.
-    fn keep_in(&mut self, _cache: Arc<DiskCache>) {}
+    /// Sets a disk cache for results that are expensive to compute. Must be called before anything
+    /// is read.
+    fn set_disk_cache(&mut self, _cache: Arc<DiskCache>) {}
 
-    /// The folder of the supervisor's own notes, where the format has one.
-    fn supervisor(&self) -> Option<RelPath> {
+    /// Returns the folder of the supervisor's notes, if the format has one.
+    fn supervisor_folder(&self) -> Option<RelPath> {
         None
     }
 
-    /// Files that list all workers and so belong to nobody's view but the one of everything.
+    /// Returns the files that list all workers. Only an unrestricted view may show them.
     fn index_files(&self) -> Vec<RelPath> {
         Vec::new()
     }

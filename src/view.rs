@@ -213,7 +213,7 @@ impl View {
     pub fn open_output(&self, member: &Member, call: &ToolCall) -> Result<Option<Box<dyn File>>> {
         match &call.output {
             Output::InPlace => self.open(member, &call.path).map(Some),
-            Output::StoredOut(path) => match self.catalog.outputs(&member.entry) {
+            Output::OutOfBand(path) => match self.catalog.outputs(&member.entry) {
                 Some(outputs) => outputs.open(path).map(Some),
                 None => Ok(None),
             },
@@ -291,7 +291,7 @@ impl View {
             return Err(Error::NotFound);
         }
         let record = Arc::new(record);
-        if record.is_whole() {
+        if record.is_complete() {
             self.records.insert((stamp.version, member.entry.key()), record.clone());
         }
         Ok(record)

@@ -1,10 +1,10 @@
-//! Every rule of the worker artifact store (docs/FORMATS.md), through the core: a store on disk, read as the tree.
+//! Tests of the rules in docs/FORMATS.md, end to end: a store on disk, read through the tree.
 
 mod black_box;
 mod calls;
 mod checks;
 mod claude_code;
-mod contrary;
+mod first_implementation;
 mod layouts;
 mod literals;
 mod metadata;
@@ -21,48 +21,48 @@ use swarmletfs::tree::Tree;
 use crate::support::seen::names;
 use crate::support::{TestStore, see};
 
-/// A generated JSON file.
+/// Parses a generated JSON file.
 pub fn json_at(tree: &Tree, path: impl AsRef<[u8]>) -> Value {
     let path = path.as_ref();
     let seen = see(tree, path).unwrap_or_else(|error| panic!("{}: {error}", String::from_utf8_lossy(path)));
     serde_json::from_slice(seen.bytes()).unwrap()
 }
 
-/// index.json of a worker.
+/// Returns the index.json of a worker.
 pub fn index(tree: &Tree, id: &str) -> Value {
     json_at(tree, format!("workers/{id}/index.json"))
 }
 
-/// A text file of a worker.
+/// Returns a text file of a worker.
 pub fn text(tree: &Tree, id: &str, file: &str) -> String {
     see(tree, format!("workers/{id}/{file}")).unwrap().text().to_owned()
 }
 
-/// The rows of the swarm's index.json by id.
+/// Returns the rows of the swarm's index.json, by ID.
 pub fn rows(tree: &Tree) -> BTreeMap<String, Value> {
     let index = json_at(tree, "index.json");
     let rows = index["workers"].as_array().unwrap().iter();
     rows.map(|row| (row["id"].as_str().unwrap().to_owned(), row.clone())).collect()
 }
 
-/// The names of the folders of workers.
+/// Returns the names of the workers' folders.
 pub fn listed(tree: &Tree) -> Vec<String> {
     let names = names(tree, "workers").unwrap().into_iter().map(|name| String::from_utf8(name).unwrap());
     names.filter(|name| !name.starts_with("index.json")).collect()
 }
 
-/// The names of the checks of a worker.
+/// Returns the names of a worker's checks.
 pub fn checks(index: &Value) -> Vec<&str> {
     index["checks"].as_array().unwrap().iter().map(|check| check["name"].as_str().unwrap()).collect()
 }
 
-/// A call of a worker by its number.
+/// Returns a worker's call by its number.
 pub fn call(index: &Value, seq: u64) -> Value {
     let calls = index["tool_calls"].as_array().unwrap();
     calls.iter().find(|call| call["seq"] == seq).unwrap_or_else(|| panic!("no call {seq} in {index:#}")).clone()
 }
 
-/// Outcome and exit code of each text, read as the output of a call of its own.
+/// Returns the outcome and exit code of each text as the output of a call.
 pub fn outcomes<'a>(outputs: impl IntoIterator<Item = &'a str>) -> Vec<(String, Option<i64>)> {
     let store = TestStore::new();
     store.worker("w", json!({}));
@@ -72,14 +72,14 @@ pub fn outcomes<'a>(outputs: impl IntoIterator<Item = &'a str>) -> Vec<(String, 
         count = at as u64 + 1;
     }
     let index = index(&store.tree(), "w");
-    let of = |seq| {
+    let outcome = |seq| {
         let call = call(&index, seq);
         (call["outcome"].as_str().unwrap().to_owned(), call["exit_code"].as_i64())
     };
-    (1..=count).map(of).collect()
+    (1..=count).map(outcome).collect()
 }
 
-/// Makes a FIFO, which must never be opened: nobody ever writes into it.
+/// Makes a FIFO. It has no writer, so opening it hangs.
 pub fn fifo(path: &Path) {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();

@@ -1,7 +1,9 @@
-//! What is hostile and must be harmless: paths, planted links, races, claims of owners, odd places to mount on.
+//! Tests of hostile input that must be harmless: paths, planted links, races, claims of ownership,
+//! odd mountpoints.
 //!
-//! A canary is planted wherever nobody may look, and every reply is searched for it. Each attack has a control: the
-//! same harness against a resolver as they are commonly written must reach the canary, or the test proves nothing.
+//! A canary is planted in every forbidden place, and every reply is searched for it. Each attack
+//! has a control: in the same harness, a typical resolver must reach the canary, or the test proves
+//! nothing.
 
 mod again;
 mod caches;
@@ -30,20 +32,21 @@ use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode};
 
-/// What nobody may ever be shown.
+/// Text that no view may ever show.
 pub const CANARY: &str = "canary-5f1d2c9be04a7736";
 
-/// Whether a reply holds the canary.
+/// Returns true if a reply contains the canary.
 pub fn holds_canary(reply: &[u8]) -> bool {
     memchr::memmem::find(reply, CANARY.as_bytes()).is_some()
 }
 
-/// Makes a FIFO. Nobody ever writes into it: whoever opens it without care hangs.
+/// Makes a FIFO. It has no writer, so a careless open hangs.
 pub fn make_fifo(path: &Path) {
     rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
 }
 
-/// Everything below a folder as the kernel gives it, links not followed: a file's bytes, a link's target.
+/// Returns everything below a folder without following links: the bytes of files and the targets of
+/// links.
 pub fn walk(folder: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut all = BTreeMap::new();
     let mut open = vec![folder.to_path_buf()];
@@ -65,12 +68,12 @@ pub fn walk(folder: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     all
 }
 
-/// What `$SWARMLETFS_SEED` says, 1 if it is not set.
+/// Returns `$SWARMLETFS_SEED`, or 1 if it is not set.
 fn seed() -> u64 {
     std::env::var("SWARMLETFS_SEED").map_or(1, |seed| seed.parse().unwrap())
 }
 
-/// Numbers that look random and are the same in every run.
+/// A deterministic generator of pseudorandom numbers.
 pub struct Dice(u64);
 
 impl Dice {
@@ -86,17 +89,17 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`.
+    /// Returns a number below `n`.
     pub fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
 
-    /// True once in `n` times.
+    /// Returns true once in `n` times on average.
     pub fn once_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
-    /// One of several.
+    /// Returns a random element.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
     }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::packed::Packed;
 use super::state::Surveyed;
 use super::survey::Stamp;
-use crate::model::{Flaw, Owner, Status, Word, Words, Worker, WorkerId, is_torn};
+use crate::model::{Flaw, Interner, Owner, SharedStr, Status, Worker, WorkerId, is_torn};
 use crate::name::RelPath;
 use crate::store::{Identity, Time};
 
@@ -23,9 +23,9 @@ pub struct Entry {
     /// Whose it is, if it says.
     pub owner: Option<Owner>,
     /// The run it belongs to, if it says.
-    pub run: Option<Word>,
+    pub run: Option<SharedStr>,
     /// The thread or worker that started it.
-    pub parent: Option<Word>,
+    pub parent: Option<SharedStr>,
     /// When it was set up, if it says so that it is understood.
     pub created_at: Option<Timestamp>,
     /// How far it is.
@@ -83,7 +83,7 @@ impl Entry {
             parent: worker.parent,
             created_at: worker.created_at.timestamp(),
             status: worker.status,
-            whole: worker.whole,
+            whole: worker.is_complete,
             flaws: worker.flaws.into(),
             rest,
             source,
@@ -103,8 +103,8 @@ impl Entry {
             parent: self.parent.clone(),
             status: self.status,
             flaws: self.flaws.to_vec(),
-            whole: self.whole,
-            ..Worker::named(self.id.0.clone(), self.root.clone())
+            is_complete: self.whole,
+            ..Worker::new(self.id.0.clone(), self.root.clone())
         };
         let told = self.rest.unpack(&mut worker);
         debug_assert!(told.is_some(), "what was packed here is unpacked");
@@ -142,9 +142,9 @@ impl Entry {
     }
 
     /// Has `words` hold what this one says.
-    pub(super) fn teach(&self, words: &mut Words) {
+    pub(super) fn teach(&self, words: &mut Interner) {
         let said = [self.owner.as_ref().map(|owner| &owner.0), self.run.as_ref(), self.parent.as_ref()];
-        said.into_iter().flatten().for_each(|word| drop(words.share(word.clone())));
+        said.into_iter().flatten().for_each(|word| drop(words.intern(word.clone())));
     }
 
     /// Whether more is to be expected of it.

@@ -16,7 +16,7 @@ use super::packed::Packed;
 use super::source::ReadScope;
 use super::{Entry, Source};
 use crate::cache::{DiskCache, Key, key};
-use crate::model::{Owner, Status, Word, Worker};
+use crate::model::{Owner, SharedStr, Status, Worker};
 use crate::name::{Name, RelPath};
 
 /// For fewer that are new nothing is written.
@@ -37,9 +37,9 @@ struct Written<'a> {
     root: Cow<'a, [u8]>,
     /// Its id where that is not the name of its folder: formats name workers by their own rules.
     id: Option<Cow<'a, [u8]>>,
-    owner: Option<Word>,
-    run: Option<Word>,
-    parent: Option<Word>,
+    owner: Option<SharedStr>,
+    run: Option<SharedStr>,
+    parent: Option<SharedStr>,
     status: u8,
     rest: Cow<'a, Packed>,
 }
@@ -137,7 +137,7 @@ impl<'a> Written<'a> {
             run: self.run,
             parent: self.parent,
             status: *STATUS.get(usize::from(self.status))?,
-            ..Worker::named(name, root.clone())
+            ..Worker::new(name, root.clone())
         };
         self.rest.unpack(&mut worker)?;
         Some(worker)

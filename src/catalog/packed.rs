@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{When, Word, Worker};
+use crate::model::{SharedStr, TraceTime, Worker};
 
 /// That of one worker.
 #[derive(Clone, Serialize, Deserialize)]
@@ -60,12 +60,13 @@ impl Packed {
         let rest: Rest<'_> = postcard::from_bytes(&self.0).ok()?;
         let [created_at, started_at, finished_at] = rest.times.map(Time::when);
         let (created_at, started_at, finished_at) = (created_at?, started_at?, finished_at?);
-        let (word, text) = (|said: Option<&str>| said.map(Word::from), |said: Option<&str>| said.map(str::to_owned));
+        let (word, text) =
+            (|said: Option<&str>| said.map(SharedStr::from), |said: Option<&str>| said.map(str::to_owned));
         (worker.created_at, worker.started_at, worker.finished_at) = (created_at, started_at, finished_at);
         (worker.job, worker.status_source, worker.task_type) =
             (word(rest.job), word(rest.status_source), word(rest.task_type));
         (worker.model, worker.cwd) = (word(rest.model), word(rest.cwd));
-        worker.tags = rest.tags.into_iter().map(Word::from).collect();
+        worker.tags = rest.tags.into_iter().map(SharedStr::from).collect();
         worker.duration_ms = rest.duration_ms;
         worker.task = rest.task.to_owned();
         (worker.error, worker.summary) = (text(rest.error), text(rest.summary));
@@ -74,20 +75,20 @@ impl Packed {
 }
 
 impl Time<'_> {
-    fn of(when: &When) -> Time<'_> {
+    fn of(when: &TraceTime) -> Time<'_> {
         match when {
-            When::Absent => Time::Absent,
-            When::At(time) => Time::At(time.as_nanosecond()),
-            When::Odd(words) => Time::Odd(words),
+            TraceTime::Absent => Time::Absent,
+            TraceTime::At(time) => Time::At(time.as_nanosecond()),
+            TraceTime::Unparsed(words) => Time::Odd(words),
         }
     }
 
     /// `None` where there is no such time.
-    fn when(self) -> Option<When> {
+    fn when(self) -> Option<TraceTime> {
         match self {
-            Time::Absent => Some(When::Absent),
-            Time::At(nanos) => Timestamp::from_nanosecond(nanos).ok().map(When::At),
-            Time::Odd(words) => Some(When::Odd(words.to_owned())),
+            Time::Absent => Some(TraceTime::Absent),
+            Time::At(nanos) => Timestamp::from_nanosecond(nanos).ok().map(TraceTime::At),
+            Time::Odd(words) => Some(TraceTime::Unparsed(words.to_owned())),
         }
     }
 }
@@ -99,7 +100,7 @@ mod tests {
 
     #[test]
     fn what_is_packed_is_told_again_whole() {
-        let bare = || Worker::named(Name::new("w").unwrap(), RelPath::parse("workers/w").unwrap());
+        let bare = || Worker::new(Name::new("w").unwrap(), RelPath::parse("workers/w").unwrap());
         let full = Worker {
             job: Some("7".into()),
             status_source: Some("success".into()),
@@ -108,9 +109,9 @@ mod tests {
             tags: vec!["night".into(), "".into()],
             model: Some("large".into()),
             cwd: Some("/srv".into()),
-            created_at: When::At(Timestamp::MIN),
-            started_at: When::At(Timestamp::MAX),
-            finished_at: When::Odd("yesterday".into()),
+            created_at: TraceTime::At(Timestamp::MIN),
+            started_at: TraceTime::At(Timestamp::MAX),
+            finished_at: TraceTime::Unparsed("yesterday".into()),
             duration_ms: Some(u64::MAX),
             error: Some("none".into()),
             summary: Some(String::new()),
@@ -125,7 +126,7 @@ mod tests {
 
     #[test]
     fn what_was_not_packed_here_changes_nothing() {
-        let worker = Worker { task: "a".into(), ..Worker::named(Name::new("w").unwrap(), RelPath::root()) };
+        let worker = Worker { task: "a".into(), ..Worker::new(Name::new("w").unwrap(), RelPath::root()) };
         let packed = Packed::of(&worker);
         let torn = packed.0.get(..packed.0.len() - 1).unwrap();
         for bytes in [&[][..], &[0xff; 9], torn] {

@@ -14,11 +14,11 @@ use super::watched::Watched;
 use super::{Change, Entry, Freshness, Snapshot, Source, Taken};
 use crate::digest::digest;
 use crate::error::{Error, Result};
-use crate::model::{PassedOver, Reason, Skipped, Words, Worker};
+use crate::model::{Interner, SkipReason, SkipReport, Skipped, Worker};
 use crate::name::RelPath;
 use crate::spread::spread;
 use crate::store::{Store, TICK_MAX};
-use crate::trace::Glance;
+use crate::trace::FolderState;
 
 /// A pass, and the first error that kept a store from being listed.
 pub(super) struct Scanned {
@@ -43,7 +43,7 @@ pub(super) struct Pass<'a> {
     /// Where changes can be awaited.
     watched: Option<&'a Watched>,
     /// What was read so far.
-    words: Mutex<Words>,
+    words: Mutex<Interner>,
 }
 
 impl<'a> Pass<'a> {
@@ -56,7 +56,7 @@ impl<'a> Pass<'a> {
         let mut words = self.words.lock();
         before.iter().for_each(|before| before.teach(&mut words));
         let said = [worker.owner.as_mut().map(|owner| &mut owner.0), worker.run.as_mut(), worker.parent.as_mut()];
-        said.into_iter().flatten().for_each(|word| *word = words.share(word.clone()));
+        said.into_iter().flatten().for_each(|word| *word = words.intern(word.clone()));
     }
 }
 
@@ -94,7 +94,7 @@ fn scan_from(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness
     let (mut all_passed, mut troubles, mut unread, mut first_error) = (Vec::new(), Vec::new(), Vec::new(), None);
     for (number, source) in sources.iter().enumerate() {
         let asked = Instant::now();
-        let found = source.format.find(&*source.store);
+        let found = source.format.find_workers(&*source.store);
         listing += asked.elapsed();
         let found = match found {
             Ok(found) => found,
@@ -104,7 +104,7 @@ fn scan_from(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness
                 troubles.push(format!("a store could not be listed: {error}"));
                 entries.extend(before_of(number).cloned());
                 first_error.get_or_insert(error);
-                all_passed.push(PassedOver::default());
+                all_passed.push(SkipReport::default());
                 continue;
             }
         };
@@ -112,8 +112,8 @@ fn scan_from(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness
         if source.store.stat(&RelPath::root()).is_ok_and(|root| root.nlink == 0) {
             troubles.push("the folder of a store was removed".into());
         }
-        unread.extend(found.unread.into_iter().map(|root| (number, root)));
-        let mut passed = found.passed;
+        unread.extend(found.incomplete.into_iter().map(|root| (number, root)));
+        let mut passed = found.skipped;
         let known = known(&found.folders, before_of(number).collect());
         let looked = spread(&known, |&(folder, old)| {
             let held = old.filter(|old| {
@@ -129,16 +129,16 @@ fn scan_from(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness
                     came += usize::from(old.is_none());
                     entries.push(entry);
                 }
-                Ok(None) => passed.add(folder.clone(), Reason::NotAWorker, None),
+                Ok(None) => passed.add(folder.clone(), SkipReason::NotAWorker, None),
                 Err(Error::NotFound | Error::NotADirectory) => {}
                 // A foreign mount: like a link, not followed but counted.
-                Err(Error::Escape) => passed.add(folder.clone(), Reason::ForeignMount, None),
+                Err(Error::Escape) => passed.add(folder.clone(), SkipReason::ForeignMount, None),
                 Err(error) => match old {
                     Some(old) => entries.push(Arc::clone(old)),
                     None => {
                         // Not by name: the log of a narrowed view is the log of this.
                         warn!("a folder of a store cannot be looked at: {error}");
-                        passed.add(folder.clone(), Reason::Unreadable, Some(error));
+                        passed.add(folder.clone(), SkipReason::Unreadable, Some(error));
                     }
                 },
             }
@@ -245,7 +245,7 @@ fn see(
     pass: &Pass<'_>,
 ) -> Result<Option<Arc<Entry>>> {
     let (now, began) = (Instant::now(), SystemTime::now());
-    let Some(glance) = source.format.glance(folder, path)? else { return Ok(None) };
+    let Some(glance) = source.format.folder_state(folder, path)? else { return Ok(None) };
     let same = old.filter(|old| old.glanced.key == glance.key);
     let at_rest = glance.newest_change.was_at_rest(began) || same.is_some_and(|old| now >= old.glanced.seen + TICK_MAX);
     if let Some(old) = same.filter(|old| old.whole && old.is_at_rest()) {
@@ -256,14 +256,14 @@ fn see(
     let same_folder = old.filter(|old| old.glanced.identity == glance.identity);
     let last_good = same_folder.map(|old| old.worker());
     let kept = pass.kept.get(number).and_then(|kept| kept.take(path, glance.key));
-    let mut worker = kept.unwrap_or_else(|| source.format.worker(folder, path, last_good.as_ref()));
+    let mut worker = kept.unwrap_or_else(|| source.format.read_worker(folder, path, last_good.as_ref()));
     if let Some(old) = same.filter(|_| last_good.is_some_and(|known| known == worker)) {
         old.at_rest.store(at_rest, Ordering::Relaxed);
         old.check(now);
         return Ok(Some(Arc::clone(old)));
     }
     let key = key(&glance, same.is_none(), &worker);
-    let glanced = Glanced { identity: glance.identity, key: glance.key, newest: glance.newest, seen: now };
+    let glanced = Glanced { identity: glance.identity, key: glance.key, newest: glance.newest_write, seen: now };
     // What has changed lately may go on to.
     let stirred = old.and_then(|old| old.looked.lock().stirred);
     let looked = Looked { checked: Some(now), stirred, surveyed: None };
@@ -273,8 +273,8 @@ fn see(
 
 /// Changes with everything that a worker tells. What was read as a whole follows from what was glanced at, if that is `new`;
 /// else it also follows from what was read before, and from what could be read just now.
-fn key(glance: &Glance, new: bool, worker: &Worker) -> [u8; 16] {
-    if new && worker.whole && !worker.is_torn() {
+fn key(glance: &FolderState, new: bool, worker: &Worker) -> [u8; 16] {
+    if new && worker.is_complete && !worker.is_torn() {
         return glance.key;
     }
     let mut hash = blake3::Hasher::new();

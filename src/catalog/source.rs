@@ -7,10 +7,10 @@ use std::sync::{Arc, OnceLock};
 use super::watched::most_believed;
 use crate::cache::{DiskCache, Key, key};
 use crate::error::{Error, Result};
-use crate::model::{PassedOver, Reason};
+use crate::model::{SkipReason, SkipReport};
 use crate::name::{RelPath, printable};
 use crate::store::{Disk, Entry, File, Meta, Store, Time, Unshared, Watch, is_local};
-use crate::trace::{ClaudeCode, Fit, Format, Swarmlet};
+use crate::trace::{ClaudeCode, Detection, Format, Swarmlet};
 
 /// A store and how to read it.
 pub struct Source {
@@ -54,7 +54,7 @@ pub enum SourceError {
         /// The folder.
         path: PathBuf,
         /// What lies there and is no worker.
-        passed: PassedOver,
+        passed: SkipReport,
     },
 }
 
@@ -71,12 +71,13 @@ fn reason(error: &Error) -> String {
 }
 
 /// What may lead to the workers that are missed, in parentheses.
-fn not_followed(passed: &PassedOver) -> String {
+fn not_followed(passed: &SkipReport) -> String {
     let named = |reason, what| {
-        let names: Vec<String> = passed.of(reason).first.keys().map(RelPath::display).collect();
+        let names: Vec<String> = passed.entries(reason).examples.keys().map(RelPath::display).collect();
         if names.is_empty() { String::new() } else { format!(" ({what}: {})", names.join(", ")) }
     };
-    named(Reason::Link, "links are not followed") + &named(Reason::ForeignMount, "other file systems are not entered")
+    named(SkipReason::Link, "links are not followed")
+        + &named(SkipReason::ForeignMount, "other file systems are not entered")
 }
 
 /// Where outputs lie that were stored out of band: in the store, or beside it.
@@ -93,17 +94,17 @@ impl Source {
         }
         let mut chosen = None;
         for format in formats() {
-            match format.fit(&store).map_err(failed)? {
-                Fit::Workers | Fit::Empty => {
+            match format.detect(&store).map_err(failed)? {
+                Detection::Workers | Detection::Empty => {
                     chosen = Some(format);
                     break;
                 }
-                Fit::OneWorker => return Err(SourceError::OneWorker(path.to_path_buf())),
-                Fit::No => {}
+                Detection::OneWorker => return Err(SourceError::OneWorker(path.to_path_buf())),
+                Detection::Other => {}
             }
         }
         let Some(format) = chosen else {
-            let passed = Swarmlet::default().find(&store).map_err(failed)?.passed;
+            let passed = Swarmlet::default().find_workers(&store).map_err(failed)?.skipped;
             return Err(SourceError::NoWorkers { path: path.to_path_buf(), passed });
         };
         // A root of its own: the store's root never reaches beyond itself.
@@ -144,7 +145,7 @@ impl Source {
 
     /// The same store, of which nothing was read yet; what takes long to read of it is kept in `cache`.
     pub fn keeping_in(mut self, cache: Arc<DiskCache>) -> Source {
-        self.format.keep_in(cache.clone());
+        self.format.set_disk_cache(cache.clone());
         Source { cache: Some(cache), ..self }
     }
 
@@ -190,7 +191,7 @@ impl Source {
 
     /// Whether no more is to be expected of a worker.
     pub(super) fn is_settled(&self, entry: &super::Entry, freshness: super::Freshness) -> bool {
-        self.format.finishes() && !entry.is_moving() && !entry.is_stirred(freshness.finished)
+        self.format.finished_is_final() && !entry.is_moving() && !entry.is_stirred(freshness.finished)
     }
 
     /// The folders on disk beneath which all of it lies that is read.
@@ -207,7 +208,7 @@ impl Source {
 
     /// Whether changes of a worker's folder can be told, and tell of the worker.
     pub(super) fn tells(&self) -> bool {
-        self.format.finishes() && self.is_local()
+        self.format.finished_is_final() && self.is_local()
     }
 
     /// Whether nobody but this machine changes what it holds: all of it lies on one mount.
@@ -295,7 +296,8 @@ pub fn looks_like_sessions(path: &Path) -> bool {
 }
 
 fn holds_workers(path: &Path, format: &dyn Format) -> bool {
-    Disk::open(path).is_ok_and(|store| !store.is_in_own_mount() && matches!(format.fit(&store), Ok(Fit::Workers)))
+    Disk::open(path)
+        .is_ok_and(|store| !store.is_in_own_mount() && matches!(format.detect(&store), Ok(Detection::Workers)))
 }
 
 /// Stands where no store is: holds nothing.

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::text::{count, one_line};
 use crate::catalog::Stamp;
-use crate::model::{Flaw, Outcome, Output, Record, Status, Trace, Unanswered, Unused};
+use crate::model::{Flaw, Outcome, Output, Record, Status, Trace, UnansweredCalls, Unused};
 use crate::store::Time;
 use crate::unicode::count_hidden;
 
@@ -63,7 +63,7 @@ pub(super) fn of(record: &Record, stamp: &Stamp, missing: &dyn Fn(&str) -> Vec<S
     if finished && trace.records_calls && trace.calls.is_empty() {
         checks.push(Check::new("no_tool_call", "it finished without any tool call".into(), "tool_calls"));
     }
-    if worker.status == Status::Completed && trace.final_words.is_none() && !trace.words_with_parent {
+    if worker.status == Status::Completed && trace.final_words.is_none() && !trace.final_words_in_parent {
         checks.push(Check::new(NO_FINAL_WORDS, "it finished without a word of its own".into(), "result.txt"));
     }
     if worker.status == Status::Completed {
@@ -90,8 +90,8 @@ pub(super) fn of(record: &Record, stamp: &Stamp, missing: &dyn Fn(&str) -> Vec<S
     for (file, lines) in &trace.bad_lines {
         checks.push(Check::new("bad_lines", format!("{lines} lines could not be read"), *file));
     }
-    for (file, partly) in &trace.partly {
-        let (name, why) = if partly.late { (LATE_NAME, " in time") } else { ("not_read_whole", "") };
+    for (file, partly) in &trace.partial_reads {
+        let (name, why) = if partly.timed_out { (LATE_NAME, " in time") } else { ("not_read_whole", "") };
         checks.push(Check::new(name, format!("only its first {} bytes were read{why}", partly.bytes), *file));
     }
     if let Some(file) = trace.truncated.first() {
@@ -144,12 +144,14 @@ fn flaw(flaw: &Flaw) -> Check {
             return Check::new("no_message", "nothing was said in its transcript".into(), "source.jsonl");
         }
         Flaw::NoMetadata => ("no_metadata", "there is no metadata.json".into()),
-        Flaw::BadMetadata { reason, kept: true, .. } => {
+        Flaw::BadMetadata { reason, last_good_shown: true, .. } => {
             ("bad_metadata", format!("metadata.json is {reason}; what was read of it before is shown"))
         }
-        Flaw::BadMetadata { reason, kept: false, .. } => ("bad_metadata", format!("metadata.json is {reason}")),
-        Flaw::OtherId(id) => ("other_id", format!("metadata.json says it is {}", one_line(id, QUOTE_MAX))),
-        Flaw::TwoOwners => ("two_owners", "metadata.json names two owners, so it has none".into()),
+        Flaw::BadMetadata { reason, last_good_shown: false, .. } => {
+            ("bad_metadata", format!("metadata.json is {reason}"))
+        }
+        Flaw::IdMismatch(id) => ("other_id", format!("metadata.json says it is {}", one_line(id, QUOTE_MAX))),
+        Flaw::ConflictingOwners => ("two_owners", "metadata.json names two owners, so it has none".into()),
         Flaw::IndexDisagrees(word) => {
             ("index_disagrees", format!("the store's index.json says {}", one_line(word, QUOTE_MAX)))
         }
@@ -159,7 +161,7 @@ fn flaw(flaw: &Flaw) -> Check {
 
 /// The status says success; does the record?
 fn success(trace: &Trace, checks: &mut Vec<Check>) {
-    if let Some(last) = trace.last_failed() {
+    if let Some(last) = trace.failed_last_call() {
         let says = "its status says success, but its last call failed".into();
         checks.push(Check::new("success_but_last_call_failed", says, last.path.display()));
     } else if let Some(call) = trace.unrecovered().last() {
@@ -179,9 +181,9 @@ fn unused(unused: &Unused, checks: &mut Vec<Check>) {
     let kinds = unused.kinds.keys().take(TOOLS_SHOWN).map(|kind| one_line(kind, QUOTE_MAX)).collect::<Vec<_>>();
     let what = format!("lines are of kinds that are not known: {}", kinds.join(", "));
     say("unknown_records", unused.kinds.values().sum(), &what);
-    say("results_without_calls", unused.stray_results, "results are of calls that were never made");
-    say("calls_not_shown", unused.more_calls, "further calls are too many to be shown");
-    say("workers_not_shown", unused.more_agents, "lines are of subagents that are not shown");
+    say("results_without_calls", unused.orphan_results, "results are of calls that were never made");
+    say("calls_not_shown", unused.excess_calls, "further calls are too many to be shown");
+    say("workers_not_shown", unused.excess_agent_lines, "lines are of subagents that are not shown");
 }
 
 fn repeated(trace: &Trace, checks: &mut Vec<Check>) {
@@ -210,12 +212,12 @@ fn repeated(trace: &Trace, checks: &mut Vec<Check>) {
 }
 
 /// The first tools by name, those of several calls with their number; the calls of the others are counted.
-fn quoted(unanswered: &Unanswered) -> String {
+fn quoted(unanswered: &UnansweredCalls) -> String {
     let name = |(tool, calls): (&String, &u64)| {
         let tool = one_line(tool, QUOTE_MAX);
         if *calls > 1 { format!("{tool} ({calls})") } else { tool }
     };
     let shown = unanswered.tools.iter().take(TOOLS_SHOWN).map(name).collect::<Vec<_>>().join(", ");
-    let more = unanswered.tools.values().skip(TOOLS_SHOWN).sum::<u64>() + unanswered.more;
+    let more = unanswered.tools.values().skip(TOOLS_SHOWN).sum::<u64>() + unanswered.other_tools;
     if more > 0 { format!("{shown} and {more} more") } else { shown }
 }

@@ -152,14 +152,14 @@ impl Renderer {
         let differs = !sections.is_empty() || !unheard.is_empty();
         let places = compared.ones.iter().map(|one| one.place.clone()).collect();
         let is_late = |(one, made): &(&One, &Found)| {
-            let late = one.record.as_ref().map_or_else(Error::is_late, |record| record.is_late());
+            let late = one.record.as_ref().map_or_else(Error::is_late, |record| record.timed_out());
             late || made.fragment().is_some_and(|fragment| fragment.late)
         };
         let late = compared.ones.iter().zip(&fragments).filter(is_late).count();
         let missing = Missing { workers: (late, compared.ones.len()), ..Missing::default() };
         let missing = missing.if_any(compared.is_late.get() || clock.ran_out());
         let page = Page { query, places, facts: &facts, items: &items, sections, unheard, held, is_beside, missing };
-        let records = compared.ones.iter().all(|one| one.record.as_ref().is_ok_and(|record| record.is_whole()));
+        let records = compared.ones.iter().all(|one| one.record.as_ref().is_ok_and(|record| record.is_complete()));
         let known = fragments.iter().all(|made| made.fragment().is_some_and(|fragment| fragment.whole));
         let mut answer = Answer {
             workers: compared.ones.iter().map(|one| one.name().clone()).collect(),

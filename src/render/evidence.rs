@@ -168,7 +168,7 @@ fn section(call: &ToolCall, prefix: &str, turn: usize) -> Section {
         path: defuse(&format!("{prefix}{}", call.path.display())),
         source: match &call.output {
             // Its call's own file holds only the stub, so the offsets are for a file beside the store.
-            Output::StoredOut(file) => Some(format!("the store's tool_outputs/{}", defuse(&file.display()))),
+            Output::OutOfBand(file) => Some(format!("the store's tool_outputs/{}", defuse(&file.display()))),
             Output::InPlace | Output::Pending | Output::Unreadable(_) => None,
         },
         turn,
@@ -179,7 +179,7 @@ fn section(call: &ToolCall, prefix: &str, turn: usize) -> Section {
         unreadable: match &call.output {
             Output::Unreadable(reason) => Some(reason.clone()),
             Output::Pending => Some(super::index::NO_RESULT.into()),
-            Output::InPlace | Output::StoredOut(_) => None,
+            Output::InPlace | Output::OutOfBand(_) => None,
         },
     }
 }

@@ -17,7 +17,7 @@ use super::fragment::Fragment;
 use super::fragments::Found;
 use crate::catalog::Entry;
 use crate::error::{Error, Result};
-use crate::model::{When, Word, Worker};
+use crate::model::{SharedStr, TraceTime, Worker};
 use crate::name::{Name, to_file_name};
 use crate::store::Time;
 use crate::view::{Member, Visible};
@@ -99,7 +99,7 @@ impl Facet {
 
     /// What a worker has of it. `fragment` is what is known of one that must be looked into.
     fn of<'a>(self, entry: &'a Entry, fragment: Option<&'a Fragment>) -> Vec<Cow<'a, str>> {
-        let all = |words: &[Word]| words.iter().map(|word| Cow::Owned(word.to_string())).collect();
+        let all = |words: &[SharedStr]| words.iter().map(|word| Cow::Owned(word.to_string())).collect();
         match self {
             Facet::Status => vec![Cow::Borrowed(entry.status.as_str())],
             Facet::Run => entry.run.iter().map(|run| Cow::Borrowed(&**run)).collect(),
@@ -116,7 +116,7 @@ impl Facet {
     }
 
     /// The word of its own for it, which answers and is not listed.
-    fn word(self, entry: &Entry) -> Option<Word> {
+    fn word(self, entry: &Entry) -> Option<SharedStr> {
         if self == Facet::Status { entry.worker().status_source } else { None }
     }
 
@@ -143,7 +143,7 @@ impl Facet {
 
 fn day(worker: &Worker) -> Option<String> {
     let times = [&worker.created_at, &worker.started_at, &worker.finished_at];
-    let time = times.into_iter().find_map(When::timestamp)?;
+    let time = times.into_iter().find_map(TraceTime::timestamp)?;
     Some(time.to_zoned(TimeZone::UTC).date().to_string())
 }
 

@@ -130,8 +130,8 @@ impl Fragment {
             tokens: trace.tokens,
             cause,
             checks: checks::of(record, stamp, &|words| claims::missing(view, member, trace.own_folders, words)),
-            late: record.is_late(),
-            whole: read && record.is_whole() && stamp.skipped.unreadable == 0,
+            late: record.timed_out(),
+            whole: read && record.is_complete() && stamp.skipped.unreadable == 0,
             is_of_its_folder: trace.calls.iter().all(|call| matches!(call.output, Output::InPlace | Output::Pending)),
         }
     }

@@ -71,11 +71,11 @@ fn source(trace: &Trace) -> Option<Source> {
     let unused = &trace.unused;
     (unused.lines > 0).then(|| Source {
         lines: unused.lines,
-        unparsable_lines: trace.all_bad_lines(),
+        unparsable_lines: trace.total_bad_lines(),
         unknown_records: unused.kinds.clone(),
-        results_without_calls: unused.stray_results,
+        results_without_calls: unused.orphan_results,
         calls_without_results: trace.unanswered.total(),
-        calls_not_shown: unused.more_calls,
+        calls_not_shown: unused.excess_calls,
         truncated_outputs: trace.truncated.iter().map(|path| path.to_text().into_owned()).collect(),
     })
 }
@@ -94,7 +94,7 @@ fn call(call: &crate::model::ToolCall) -> Call {
         unreadable: match &call.output {
             Output::Unreadable(reason) => Some(reason.clone()),
             Output::Pending => Some(NO_RESULT.into()),
-            Output::InPlace | Output::StoredOut(_) => None,
+            Output::InPlace | Output::OutOfBand(_) => None,
         },
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::checks::Check;
-use crate::model::{self, Skipped, Word};
+use crate::model::{self, SharedStr, Skipped};
 use crate::name::is_unprintable;
 
 /// index.json of a worker.
@@ -95,7 +95,7 @@ pub(super) struct Row<'a> {
     pub(super) duration_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) last_write: Option<String>,
-    pub(super) tags: &'a [Word],
+    pub(super) tags: &'a [SharedStr],
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) task_type: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -53,7 +53,7 @@ impl Renderer {
         let missing = match &call.output {
             Output::Unreadable(reason) => Some(reason.clone()),
             Output::Pending => Some(super::index::NO_RESULT.into()),
-            Output::InPlace | Output::StoredOut(_) => file.is_none().then(|| "stored out of band".into()),
+            Output::InPlace | Output::OutOfBand(_) => file.is_none().then(|| "stored out of band".into()),
         };
         Ok((Place { worker: worker.clone(), path: call.path.clone(), missing }, file))
     }

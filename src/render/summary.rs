@@ -56,7 +56,9 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Recor
             out.push_str("\nfinal words (its own, not verified):\n");
             out.push_str(&block(words, WORDS_MAX, "  "));
         }
-        None if trace.words_with_parent => out.push_str("\nfinal words: in its parent's call, not in its own record\n"),
+        None if trace.final_words_in_parent => {
+            out.push_str("\nfinal words: in its parent's call, not in its own record\n")
+        }
         None => out.push_str("\nfinal words: none\n"),
     }
     let checks = &fragment.checks;

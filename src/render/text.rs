@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::When;
+use crate::model::TraceTime;
 use crate::store::Time;
 
 pub(super) use super::clean::{cleaned, one_line};
@@ -15,11 +15,11 @@ pub fn utc(time: Time) -> String {
 }
 
 /// A time of a trace as UTC in RFC 3339, or its own words where they are not understood.
-pub(super) fn when(when: &When) -> Option<String> {
+pub(super) fn when(when: &TraceTime) -> Option<String> {
     match when {
-        When::Absent => None,
-        When::At(time) => Some(time.to_string()),
-        When::Odd(words) => Some(one_line(words, 64)),
+        TraceTime::Absent => None,
+        TraceTime::At(time) => Some(time.to_string()),
+        TraceTime::Unparsed(words) => Some(one_line(words, 64)),
     }
 }
 

@@ -57,7 +57,7 @@ impl Renderer {
         loop {
             let record = self.view.record(&member, &stamp, &go_on)?;
             let (bytes, read, missing) = self.worker_bytes(&member, &stamp, &record, file, clock)?;
-            let whole = read && record.is_whole() && stamp.skipped.unreadable == 0;
+            let whole = read && record.is_complete() && stamp.skipped.unreadable == 0;
             let now = self.view.stamp_now(&member)?;
             let settled = now.key == stamp.key;
             // Only what is of the state that was asked for is kept as that state's file.
@@ -83,7 +83,7 @@ impl Renderer {
     ) -> Result<(Vec<u8>, bool, Option<Missing>)> {
         let missing = || {
             let missing = Missing { outputs: record.unread, ..Missing::default() };
-            missing.if_any(record.is_late() || clock.ran_out())
+            missing.if_any(record.timed_out() || clock.ran_out())
         };
         let (bytes, read) = match file {
             Generated::Index => index::worker(&self.view, member, stamp, record, missing())?,

@@ -1,18 +1,18 @@
-//! The transcripts of Claude Code: a file of JSON lines for each session, and for each subagent one of its own or lines
-//! in its session's.
+//! The format of Claude Code transcripts. Each session is a file of JSON lines. A subagent has a
+//! file of its own, or lines in its session's file.
 //!
-//! Every conversation is a worker, and its folder is made out of its transcript when it is looked into: nothing is
-//! written anywhere. What is known of a transcript is kept, and gone on from when it grows.
+//! Every conversation is a worker. Its folder is generated from its transcript when it is read, and
+//! nothing is written. The index of a transcript is cached and extended when the transcript grows.
 
-mod facts;
-mod folder;
-mod kept;
+mod cache;
+mod index;
 mod layout;
-mod line;
-mod lines;
-mod read;
+mod open_file;
+mod parser;
+mod persist;
+mod schema;
 mod thread;
-mod transcripts;
+mod virtual_dir;
 mod worker;
 
 use std::any::Any;
@@ -22,12 +22,13 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use self::folder::Folder;
-use self::kept::Kept;
-use self::layout::Place;
-use self::transcripts::{Mark, Transcripts};
+use self::cache::{TranscriptCache, TranscriptVersion};
+use self::layout::WorkerLocation;
+use self::parser::TranscriptKind;
+use self::persist::IndexStore;
+use self::virtual_dir::VirtualDir;
 use super::meta::hash_meta;
-use super::{Fit, Format, Found, Glance};
+use super::{Candidates, Detection, FolderState, Format};
 use crate::cache::DiskCache;
 use crate::digest::digest;
 use crate::error::{Error, Result};
@@ -35,39 +36,40 @@ use crate::model::{Record, Worker};
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, Meta, Store};
 
-/// How much of the transcripts is read to find the subagents that are told inside of them, in bytes: when a store is
-/// listed for the first time, and each time after that.
-const READ_FIRST: u64 = 32 << 20;
-const READ_LATER: u64 = 16 << 20;
-/// Of transcripts that are smaller than this nothing is kept on disk: in bytes.
-const WORTH_KEEPING: u64 = 64 << 10;
-/// So many folders of projects are held open.
+/// Number of bytes of transcripts read to find subagents when a store is first listed.
+const FIRST_SCAN_BYTES: u64 = 32 << 20;
+/// Number of bytes of transcripts read to find subagents each time a store is listed again.
+const LATER_SCAN_BYTES: u64 = 16 << 20;
+/// Minimum size of a transcript whose index is cached on disk, in bytes.
+const CACHED_SIZE_MIN: u64 = 64 << 10;
+/// Maximum number of project folders held open.
 const PROJECTS_MAX: usize = 256;
 
-/// The format of Claude Code's transcripts, for one store.
+/// The format of Claude Code transcripts, for one store.
 pub struct ClaudeCode {
-    transcripts: Arc<Transcripts>,
-    projects: Projects,
+    transcripts: Arc<TranscriptCache>,
+    projects: ProjectFolders,
     background: Arc<Background>,
     listed: AtomicBool,
 }
 
 impl Default for ClaudeCode {
     fn default() -> ClaudeCode {
-        ClaudeCode::with(None)
+        ClaudeCode::new(None)
     }
 }
 
 impl ClaudeCode {
-    /// The same, which keeps in `cache` what it read of transcripts of at least `least` bytes.
-    pub fn keeping(cache: Arc<DiskCache>, least: u64) -> ClaudeCode {
-        ClaudeCode::with(Some(Kept { cache, least }))
+    /// Creates a format that stores the indexes of transcripts of at least `min_size` bytes in
+    /// `cache`.
+    pub fn with_cache(cache: Arc<DiskCache>, min_size: u64) -> ClaudeCode {
+        ClaudeCode::new(Some(IndexStore { cache, min_size }))
     }
 
-    fn with(kept: Option<Kept>) -> ClaudeCode {
+    fn new(disk: Option<IndexStore>) -> ClaudeCode {
         ClaudeCode {
-            transcripts: Arc::new(Transcripts::new(kept)),
-            projects: Projects::default(),
+            transcripts: Arc::new(TranscriptCache::new(disk)),
+            projects: ProjectFolders::default(),
             background: Arc::default(),
             listed: AtomicBool::new(false),
         }
@@ -79,42 +81,43 @@ impl Format for ClaudeCode {
         "claude-code"
     }
 
-    fn sign(&self) -> &'static str {
+    fn worker_description(&self) -> &'static str {
         "a transcript"
     }
 
-    fn fit(&self, store: &dyn Store) -> Result<Fit> {
-        layout::fit(store)
+    fn detect(&self, store: &dyn Store) -> Result<Detection> {
+        layout::detect(store)
     }
 
-    fn find(&self, store: &dyn Store) -> Result<Found> {
-        let mut found = layout::find(store)?;
+    fn find_workers(&self, store: &dyn Store) -> Result<Candidates> {
+        let mut found = layout::find_workers(store)?;
         self.projects.refresh(store, &found.folders);
         let again = self.listed.swap(true, Ordering::Relaxed);
-        let left = if again { READ_LATER } else { READ_FIRST };
-        found.unread = self.read_some(store, &found.folders, left, again);
-        let inside = found.folders.iter().flat_map(|path| {
+        let budget = if again { LATER_SCAN_BYTES } else { FIRST_SCAN_BYTES };
+        found.incomplete = self.index_newest(store, &found.folders, budget, again);
+        let nested = found.folders.iter().flat_map(|path| {
             let agents = self.transcripts.agents(path);
             agents.iter().map(|agent| path.join(agent)).collect::<Vec<_>>()
         });
-        // Some versions told of a subagent in its session and gave it a transcript of its own besides, which is all of it.
-        let own: HashSet<(RelPath, Option<Name>, Name)> = found.folders.iter().filter_map(agent).collect();
-        let is_twice = |path: &RelPath| {
-            let (project, session, name) = agent(path)?;
-            let of = |session| own.contains(&(project.clone(), session, name.clone()));
-            Some(of(session) || of(None))
+        // Some versions record a subagent in its session and also in a transcript of its own. The
+        // transcript is complete, so it wins.
+        let separate: HashSet<(RelPath, Option<Name>, Name)> =
+            found.folders.iter().filter_map(agent_identity).collect();
+        let has_separate_transcript = |path: &RelPath| {
+            let Some((project, session, name)) = agent_identity(path) else { return false };
+            [session, None].into_iter().any(|session| separate.contains(&(project.clone(), session, name.clone())))
         };
-        let inside: Vec<RelPath> = inside.filter(|path| is_twice(path) != Some(true)).collect();
-        found.folders.extend(inside);
+        let nested: Vec<RelPath> = nested.filter(|path| !has_separate_transcript(path)).collect();
+        found.folders.extend(nested);
         Ok(found)
     }
 
     fn enter(&self, store: &dyn Store, path: &RelPath) -> Result<Box<dyn Store>> {
-        Ok(Box::new(self.folder(store, path)?))
+        Ok(Box::new(self.virtual_dir(store, path)?))
     }
 
-    fn glance(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<Glance>> {
-        let metas = match self::folder(folder)?.sources() {
+    fn folder_state(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<FolderState>> {
+        let metas = match as_virtual_dir(folder)?.source_metas() {
             Err(error) if error.is_nowhere() => return Ok(None),
             metas => metas?,
         };
@@ -123,123 +126,128 @@ impl Format for ClaudeCode {
         hash.update(path.as_bytes());
         hash.update(&[0]);
         metas.iter().for_each(|meta| hash_meta(&mut hash, Some(meta)));
-        let newest = metas.iter().fold(own.last_write(), |newest, meta| newest.max(meta.last_write()));
+        let newest_write = metas.iter().fold(own.last_write(), |newest, meta| newest.max(meta.last_write()));
         let newest_change = metas.iter().fold(own.ctime, |newest, meta| newest.max(meta.ctime));
-        Ok(Some(Glance { identity: own.identity, key: digest(&hash), newest, newest_change }))
+        Ok(Some(FolderState { identity: own.identity, key: digest(&hash), newest_write, newest_change }))
     }
 
-    fn worker(&self, folder: &dyn Store, path: &RelPath, last_good: Option<&Worker>) -> Worker {
-        match self::folder(folder).and_then(|folder| worker::listed(folder, path)) {
+    fn read_worker(&self, folder: &dyn Store, path: &RelPath, last_good: Option<&Worker>) -> Worker {
+        match as_virtual_dir(folder).and_then(|folder| worker::read_listing(folder, path)) {
             Ok(worker) => worker,
-            // Another time it perhaps can be read.
+            // A later attempt may succeed.
             Err(error) => match last_good {
-                Some(last_good) => Worker { whole: false, ..last_good.clone() },
-                None => worker::unread(path, &error),
+                Some(last_good) => Worker { is_complete: false, ..last_good.clone() },
+                None => worker::unreadable_worker(path, &error),
             },
         }
     }
 
-    fn record(&self, place: super::Place<'_>, last_good: &Worker, go_on: &dyn Fn() -> bool) -> Result<Record> {
-        worker::record(folder(place.folder)?, &last_good.root, go_on)
+    fn read_record(
+        &self,
+        source: super::RecordSource<'_>,
+        last_good: &Worker,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Record> {
+        worker::read_record(as_virtual_dir(source.folder)?, &last_good.root, go_on)
     }
 
-    fn read_on(&self, store: &dyn Store, path: &RelPath, go_on: &dyn Fn() -> bool) {
-        // Whoever looks into it is told why it cannot be read.
-        if let Ok(folder) = self.folder(store, path) {
-            let _ = folder.facts(go_on);
+    fn find_nested_workers(&self, store: &dyn Store, path: &RelPath, go_on: &dyn Fn() -> bool) {
+        // A reader of the folder gets the error.
+        if let Ok(folder) = self.virtual_dir(store, path) {
+            let _ = folder.index(go_on);
         }
     }
 
-    fn finishes(&self) -> bool {
-        // Who sends another message goes on with a session, whenever that is.
+    fn finished_is_final(&self) -> bool {
+        // A user can resume a session at any time.
         false
     }
 
-    fn makes_folders(&self) -> bool {
+    fn has_virtual_folders(&self) -> bool {
         true
     }
 
-    fn keep_in(&mut self, cache: Arc<DiskCache>) {
-        let least = cache.worth(WORTH_KEEPING);
-        *self = ClaudeCode::keeping(cache, least);
+    fn set_disk_cache(&mut self, cache: Arc<DiskCache>) {
+        let min_size = cache.worth(CACHED_SIZE_MIN);
+        *self = ClaudeCode::with_cache(cache, min_size);
     }
 }
 
 impl ClaudeCode {
-    fn folder(&self, store: &dyn Store, path: &RelPath) -> Result<Folder> {
-        let place = Place::of(path).ok_or(Error::NotFound)?;
-        let project = self.projects.enter(store, &place.project)?;
-        Ok(Folder::of(project, place, self.transcripts.clone()))
+    fn virtual_dir(&self, store: &dyn Store, path: &RelPath) -> Result<VirtualDir> {
+        let location = WorkerLocation::from_path(path).ok_or(Error::NotFound)?;
+        let project = self.projects.enter(store, &location.project)?;
+        Ok(VirtualDir::new(project, location, self.transcripts.clone()))
     }
 
-    /// Reads what is new in the transcripts, the newest first: about `left` bytes at once, the rest behind the reader's
-    /// back. Which are left.
-    fn read_some(&self, store: &dyn Store, paths: &[RelPath], mut left: u64, behind: bool) -> Vec<RelPath> {
-        let of_session = |path: &&RelPath| Place::of(path).is_some_and(|place| place.whose == read::Whose::Session);
-        let stat = |path: &RelPath| store.stat(path).ok().map(|meta: Meta| (path.clone(), meta));
+    /// Indexes new contents of the sessions in `paths`, newest first, within a budget in bytes.
+    /// Reads the rest on a background thread if `in_background` is set. Returns the sessions that
+    /// exceeded the budget.
+    fn index_newest(&self, store: &dyn Store, paths: &[RelPath], mut budget: u64, in_background: bool) -> Vec<RelPath> {
         let mut unread: Vec<(RelPath, Meta)> = paths
             .iter()
-            .filter(of_session)
-            .filter_map(stat)
-            .filter(|(path, meta)| !self.transcripts.was_read(path, Mark::of(*meta)))
+            .filter(|path| is_session(path))
+            .filter_map(|path| Some((path.clone(), store.stat(path).ok()?)))
+            .filter(|(path, meta)| !self.transcripts.is_indexed(path, TranscriptVersion::new(*meta)))
             .collect();
         unread.sort_by(|(a, a_meta), (b, b_meta)| b_meta.mtime.cmp(&a_meta.mtime).then_with(|| a.cmp(b)));
-        let (mut later, mut unread_yet) = (Vec::new(), Vec::new());
+        let (mut queue, mut incomplete) = (Vec::new(), Vec::new());
         for (path, meta) in unread {
-            let new = meta.size.saturating_sub(self.transcripts.read_of(&path));
-            // Whoever looks into it is told why it cannot be read.
-            let Ok(folder) = self.folder(store, &path) else { continue };
-            if new <= left {
-                left -= new;
-                let _ = folder.facts(&|| true);
+            let new = meta.size.saturating_sub(self.transcripts.bytes_read(&path));
+            // A reader of the folder gets the error.
+            let Ok(folder) = self.virtual_dir(store, &path) else { continue };
+            if new <= budget {
+                budget -= new;
+                let _ = folder.index(&|| true);
             } else {
-                later.push(folder);
-                unread_yet.push(path);
+                queue.push(folder);
+                incomplete.push(path);
             }
         }
-        let there: HashSet<&RelPath> = paths.iter().collect();
-        self.transcripts.keep(&|path| there.contains(path));
-        if behind && !later.is_empty() {
-            later.reverse();
-            self.background.read(later);
+        let present: HashSet<&RelPath> = paths.iter().collect();
+        self.transcripts.retain(&|path| present.contains(path));
+        if in_background && !queue.is_empty() {
+            queue.reverse();
+            self.background.read(queue);
         }
-        unread_yet
+        incomplete
     }
 }
 
-/// Reads transcripts while nobody waits for them. The thread ends when there is nothing left to read. It is started by
-/// one that serves, never by the one that opened the store, and so may do no more than those may.
+/// Indexes transcripts on a background thread, which ends when the queue is empty. A serving thread
+/// starts it, never the thread that opened the store, so it inherits the restrictions of the
+/// former.
 #[derive(Default)]
 struct Background {
-    /// The next one last.
-    queue: Mutex<Vec<Folder>>,
+    /// Transcripts to read; the last one is next.
+    queue: Mutex<Vec<VirtualDir>>,
     running: AtomicBool,
 }
 
 impl Background {
-    fn read(self: &Arc<Background>, folders: Vec<Folder>) {
+    fn read(self: &Arc<Background>, folders: Vec<VirtualDir>) {
         *self.queue.lock() = folders;
         if self.running.swap(true, Ordering::AcqRel) {
             return;
         }
-        let running = Running(Arc::downgrade(self));
+        let running = RunningGuard(Arc::downgrade(self));
         let read = move || {
-            // Whose format is gone, nobody reads for.
+            // Stop once the format is dropped.
             let next = || running.0.upgrade().and_then(|background| background.queue.lock().pop());
             while let Some(folder) = next() {
-                let _ = folder.facts(&|| true);
+                let _ = folder.index(&|| true);
             }
         };
         if let Err(error) = std::thread::Builder::new().name("transcripts".into()).spawn(read) {
-            tracing::warn!("transcripts cannot be read in the background: {error}");
+            tracing::warn!("cannot read transcripts in the background: {error}");
         }
     }
 }
 
-/// Held by the thread that reads; another may be started once it is dropped, for whatever reason that is.
-struct Running(Weak<Background>);
+/// Clears [`Background::running`] when the thread ends for any reason, so that another can start.
+struct RunningGuard(Weak<Background>);
 
-impl Drop for Running {
+impl Drop for RunningGuard {
     fn drop(&mut self) {
         if let Some(background) = self.0.upgrade() {
             background.running.store(false, Ordering::Release);
@@ -247,11 +255,11 @@ impl Drop for Running {
     }
 }
 
-/// The folders of projects, entered once and kept: every look at a worker goes through one.
+/// Project folders, entered once and reused by every access to a worker.
 #[derive(Default)]
-struct Projects(Mutex<HashMap<RelPath, Arc<dyn Store>>>);
+struct ProjectFolders(Mutex<HashMap<RelPath, Arc<dyn Store>>>);
 
-impl Projects {
+impl ProjectFolders {
     fn enter(&self, store: &dyn Store, project: &RelPath) -> Result<Arc<dyn Store>> {
         let held = self.0.lock().get(project).cloned();
         match held {
@@ -260,14 +268,16 @@ impl Projects {
         }
     }
 
-    /// Enters those anew whose place another folder has taken, and forgets those that are gone.
+    /// Reopens folders that were replaced, and drops those that are gone.
     fn refresh(&self, store: &dyn Store, transcripts: &[RelPath]) {
-        let wanted: HashSet<RelPath> = transcripts.iter().filter_map(Place::of).map(|place| place.project).collect();
+        let wanted: HashSet<RelPath> =
+            transcripts.iter().filter_map(WorkerLocation::from_path).map(|location| location.project).collect();
         let held = self.0.lock().clone();
         let fresh = wanted.into_iter().take(PROJECTS_MAX).filter_map(|path| {
-            let is = |meta: Result<Meta>| meta.ok().map(|meta| meta.identity);
-            let now = is(store.stat(&path))?;
-            let held = held.get(&path).filter(|held| is(held.stat(&RelPath::root())) == Some(now)).cloned();
+            let current = store.stat(&path).ok()?.identity;
+            let is_current =
+                |held: &&Arc<dyn Store>| held.stat(&RelPath::root()).is_ok_and(|meta| meta.identity == current);
+            let held = held.get(&path).filter(is_current).cloned();
             let entered = held.or_else(|| store.enter(&path).ok().map(Into::into))?;
             Some((path, entered))
         });
@@ -275,15 +285,21 @@ impl Projects {
     }
 }
 
-/// Of the place of a subagent: its project, its session where its place tells that, and its name.
-fn agent(path: &RelPath) -> Option<(RelPath, Option<Name>, Name)> {
-    let place = Place::of(path).filter(|place| place.whose == read::Whose::Agent || place.agent.is_some())?;
-    let name = place.name()?;
-    Some((place.project, place.session, name))
+/// Returns true if `path` is the transcript of a session, not of a subagent.
+fn is_session(path: &RelPath) -> bool {
+    WorkerLocation::from_path(path).is_some_and(|location| location.kind == TranscriptKind::Session)
 }
 
-/// The folder as this format made it.
-fn folder(store: &dyn Store) -> Result<&Folder> {
+/// Returns the project, the session if its path names one, and the name of the subagent at `path`.
+fn agent_identity(path: &RelPath) -> Option<(RelPath, Option<Name>, Name)> {
+    let location = WorkerLocation::from_path(path)
+        .filter(|location| location.kind == TranscriptKind::Agent || location.agent.is_some())?;
+    let name = location.worker_name()?;
+    Some((location.project, location.session, name))
+}
+
+/// Returns `store` as the virtual folder that this format created.
+fn as_virtual_dir(store: &dyn Store) -> Result<&VirtualDir> {
     let any: &dyn Any = store;
     any.downcast_ref().ok_or(Error::NotFound)
 }

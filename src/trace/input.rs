@@ -1,29 +1,31 @@
-//! What a call was made with, as one line a reader can take in.
+//! The arguments of a call as one readable line.
 
 use serde_json::Value;
 
-use super::value::cut;
+use super::value::truncate;
 
-/// The longest input that is kept, in bytes.
+/// Maximum length of an input, in bytes.
 pub(super) const INPUT_MAX: usize = 2_000;
-/// Once the inputs of a file's calls together are larger, only so much of each further one is kept, both in bytes.
-const INPUTS_MAX: usize = 4 << 20;
-const SHORT_INPUT: usize = 120;
+/// Total size of a file's inputs from which on further ones are truncated, in bytes.
+const INPUTS_TOTAL_MAX: usize = 4 << 20;
+/// Maximum length of an input once the total is reached, in bytes.
+const SHORT_INPUT_MAX: usize = 120;
 
-/// How large the inputs are together that are kept of a file's calls, in bytes.
+/// Total size of the inputs kept from one file, in bytes.
 #[derive(Debug, Default)]
-pub(super) struct Inputs(pub(super) usize);
+pub(super) struct InputBudget(pub(super) usize);
 
-impl Inputs {
-    /// As much of one more as is kept.
-    pub(super) fn keep(&mut self, line: String) -> String {
-        let kept = if self.0 < INPUTS_MAX { line } else { cut(line, SHORT_INPUT) };
-        self.0 += kept.len();
-        kept
+impl InputBudget {
+    /// Truncates one more input if the budget is spent, and counts it.
+    pub(super) fn truncate_input(&mut self, line: String) -> String {
+        let input = if self.0 < INPUTS_TOTAL_MAX { line } else { truncate(line, SHORT_INPUT_MAX) };
+        self.0 += input.len();
+        input
     }
 }
 
-/// The arguments of a call as one line: a lone argument stands for itself, several are `name=value`.
+/// Formats the arguments of a call as one line: a single argument as its value, several as
+/// `name=value`.
 pub(super) fn one_line(arguments: &Value) -> Option<String> {
     let line = match arguments {
         Value::Null => return None,
@@ -32,27 +34,29 @@ pub(super) fn one_line(arguments: &Value) -> Option<String> {
             Ok(inner @ Value::Object(_)) => return one_line(&inner),
             _ => text.clone(),
         },
-        Value::Object(fields) if fields.len() == 1 => fields.values().next().map(plain).unwrap_or_default(),
+        Value::Object(fields) if fields.len() == 1 => fields.values().next().map(value_text).unwrap_or_default(),
         Value::Object(fields) => {
-            let parts: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={}", plain(value))).collect();
+            let parts: Vec<String> =
+                fields.iter().map(|(name, value)| format!("{name}={}", value_text(value))).collect();
             parts.join(" ")
         }
         other => other.to_string(),
     };
     // Invisible characters stay: they are counted where the line is shown.
     let line = line.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
-    let line = cut(line.collect::<Vec<_>>().join(" "), INPUT_MAX);
+    let line = truncate(line.collect::<Vec<_>>().join(" "), INPUT_MAX);
     (!line.is_empty()).then_some(line)
 }
 
-fn plain(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     }
 }
 
-/// The form in which a tool's name is compared: file names may have replaced what a name cannot hold.
+/// Returns the form in which tool names are compared. File names may have replaced characters of
+/// the tool's name.
 pub(super) fn tool_key(tool: &str) -> String {
     tool.chars().map(|c| if c.is_alphanumeric() || matches!(c, '-' | '.') { c } else { '_' }).collect()
 }

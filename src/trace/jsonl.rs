@@ -1,94 +1,105 @@
-//! Lines of JSON, read in pieces: the last line may be torn, a line may be huge, a line may be junk, and there may be
-//! more of them than there is time for.
+//! Reads files of JSON lines in chunks. The last line may be torn, a line may be huge or invalid,
+//! and there may be more lines than time.
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::model::Partly;
+use crate::model::PartialRead;
 use crate::store::{File, capacity_for, read_range};
 
-/// Read at once, in bytes.
-const PIECE: usize = 1 << 20;
-/// A longer line is skipped and counted, in bytes.
+/// Size of one read, in bytes.
+const CHUNK: usize = 1 << 20;
+/// Maximum length of a line, in bytes. A longer line is skipped and counted.
 const LINE_MAX: usize = 16 << 20;
-/// What lies behind this is not read, in bytes.
+/// Maximum number of bytes read from a file.
 const FILE_MAX: u64 = 256 << 20;
 
-/// What came of reading a file.
+/// Statistics of reading a file.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Lines {
-    /// How many lines could not be decoded.
+pub(super) struct LineStats {
+    /// Number of lines that could not be decoded.
     pub(super) bad: u64,
-    /// How many of them were not tried, since they are too long.
+    /// Number of those lines that were skipped because of their length.
     pub(super) too_long: u64,
-    /// How much was read, if that is not all.
-    pub(super) partly: Option<Partly>,
+    /// The extent of the read, if the file was not read to the end.
+    pub(super) partial: Option<PartialRead>,
 }
 
-/// The last line of a file.
+/// The state of a file's last line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) enum Last {
-    /// Its end is there, or nothing is.
+pub(super) enum LastLine {
+    /// The file is empty or ends with a newline.
     #[default]
-    Whole,
-    /// Its end is missing, but it was decoded: more may still be written to it.
-    Taken,
-    /// Its end is missing, and it could not be decoded.
+    Complete,
+    /// The line has no newline but was decoded; more bytes may follow.
+    Unterminated,
+    /// The line has no newline and could not be decoded.
     Torn,
-    /// Its end is missing, and it is too long already.
+    /// The line has no newline and already exceeds the limit.
     TooLong,
 }
 
 /// One line of a file.
-pub(super) struct Line<'a> {
-    /// Where it begins, in bytes.
-    pub(super) at: u64,
-    /// All of it, with its newline if it has one.
+pub(super) struct RawLine<'a> {
+    /// Offset of the line in its file, in bytes.
+    pub(super) offset: u64,
+    /// The whole line, with its newline if there is one.
     pub(super) bytes: &'a [u8],
 }
 
-/// Calls `decode` with every line of `file` until `go_on` says no, and counts those of which it says that they could
-/// not be decoded. Empty lines do not count, and a last line without its newline is tried and, if torn, not counted.
+/// Calls `decode` with every line of `file` until `go_on` returns false. Counts the lines for which
+/// `decode` returns false. Empty lines are skipped. A last line without a newline is decoded; if
+/// that fails, it is not counted.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read or memory runs out.
 pub(super) fn for_each(
     file: &dyn File,
     go_on: &dyn Fn() -> bool,
     mut decode: impl FnMut(&[u8]) -> bool,
-) -> Result<Lines> {
-    from(file, 0, go_on, |line| decode(line.bytes)).map(|(lines, ..)| lines)
+) -> Result<LineStats> {
+    for_each_from(file, 0, go_on, |line| decode(line.bytes)).map(|(stats, ..)| stats)
 }
 
-/// The same from byte `start` on, where a line begins. Also where to go on another time, at the end of what was read,
-/// less a last line that is torn; and what became of that.
-pub(super) fn from(
+/// Reads lines from offset `start`, which must be the beginning of a line; see [`for_each`]. Also
+/// returns the offset at which to resume, and the state of the last line. A torn last line is read
+/// again after resuming.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read or memory runs out.
+pub(super) fn for_each_from(
     file: &dyn File,
     start: u64,
     go_on: &dyn Fn() -> bool,
-    mut decode: impl FnMut(Line<'_>) -> bool,
-) -> Result<(Lines, u64, Last)> {
-    let mut lines = Lines::default();
+    mut decode: impl FnMut(RawLine<'_>) -> bool,
+) -> Result<(LineStats, u64, LastLine)> {
+    let mut stats = LineStats::default();
     let mut line: Vec<u8> = Vec::new();
     let mut too_long = false;
-    let (mut offset, mut begins) = (start, start);
+    let (mut offset, mut line_start) = (start, start);
     loop {
-        let enough = offset >= FILE_MAX;
-        if enough || !go_on() {
+        let at_limit = offset >= FILE_MAX;
+        if at_limit || !go_on() {
             let more = !read_range(file, offset, 1)?.is_empty();
-            lines.partly = more.then_some(Partly { bytes: offset, late: !enough });
+            stats.partial = more.then_some(PartialRead { bytes: offset, timed_out: !at_limit });
             break;
         }
-        let piece = read_range(file, offset, PIECE)?;
-        let is_last = piece.len() < PIECE;
-        let mut rest = piece.as_slice();
+        let chunk = read_range(file, offset, CHUNK)?;
+        let is_last = chunk.len() < CHUNK;
+        let mut rest = chunk.as_slice();
         while !rest.is_empty() {
             let (part, after) = rest.split_at(memchr::memchr(b'\n', rest).map_or(rest.len(), |at| at + 1));
             rest = after;
             offset += part.len() as u64;
             too_long |= line.len() + part.len() > LINE_MAX;
-            // A line that lies in one piece is decoded where it is.
+            // A line inside one chunk is decoded without a copy.
             if part.ends_with(b"\n") && line.is_empty() && !too_long {
-                lines.bad += u64::from(!(part.trim_ascii().is_empty() || decode(Line { at: begins, bytes: part })));
-                begins = offset;
+                stats.bad +=
+                    u64::from(!(part.trim_ascii().is_empty() || decode(RawLine { offset: line_start, bytes: part })));
+                line_start = offset;
                 continue;
             }
             if !too_long {
@@ -99,10 +110,10 @@ pub(super) fn from(
                 line.extend_from_slice(part);
             }
             if part.ends_with(b"\n") {
-                let empty = line.trim_ascii().is_empty();
-                lines.bad += u64::from(too_long || !(empty || decode(Line { at: begins, bytes: &line })));
-                lines.too_long += u64::from(too_long);
-                begins = offset;
+                let is_empty = line.trim_ascii().is_empty();
+                stats.bad += u64::from(too_long || !(is_empty || decode(RawLine { offset: line_start, bytes: &line })));
+                stats.too_long += u64::from(too_long);
+                line_start = offset;
                 line.clear();
                 too_long = false;
             }
@@ -111,20 +122,20 @@ pub(super) fn from(
             break;
         }
     }
-    if lines.partly.is_some() {
-        return Ok((lines, begins, Last::Whole));
+    if stats.partial.is_some() {
+        return Ok((stats, line_start, LastLine::Complete));
     }
     let last = match too_long {
         true => {
-            lines.bad += 1;
-            lines.too_long += 1;
-            Last::TooLong
+            stats.bad += 1;
+            stats.too_long += 1;
+            LastLine::TooLong
         }
-        false if line.trim_ascii().is_empty() => Last::Whole,
-        false if decode(Line { at: begins, bytes: &line }) => Last::Taken,
-        false => Last::Torn,
+        false if line.trim_ascii().is_empty() => LastLine::Complete,
+        false if decode(RawLine { offset: line_start, bytes: &line }) => LastLine::Unterminated,
+        false => LastLine::Torn,
     };
-    Ok((lines, if last == Last::Taken { offset } else { begins }, last))
+    Ok((stats, if last == LastLine::Unterminated { offset } else { line_start }, last))
 }
 
 #[cfg(test)]
@@ -143,7 +154,7 @@ mod tests {
         }
 
         fn meta(&self) -> Result<Meta> {
-            unreachable!("only bytes are asked for")
+            unreachable!("tests read only bytes")
         }
     }
 
@@ -151,7 +162,7 @@ mod tests {
         let mut seen = Vec::new();
         let decode = |line: &[u8]| serde_json::from_slice(line).map(|n: u64| seen.push(n)).is_ok();
         let lines = for_each(&Bytes(text.to_vec()), &|| true, decode).unwrap();
-        assert_eq!(lines.partly, None);
+        assert_eq!(lines.partial, None);
         (seen, lines.bad)
     }
 
@@ -163,18 +174,18 @@ mod tests {
     }
 
     #[test]
-    fn lines_longer_than_a_piece_are_read_and_endless_ones_are_counted() {
-        let mut text = vec![b' '; PIECE + 7];
+    fn lines_longer_than_a_chunk_are_read_and_excessive_ones_are_counted() {
+        let mut text = vec![b' '; CHUNK + 7];
         text.extend_from_slice(b"5\n6\n");
         assert_eq!(numbers(&text), (vec![5, 6], 0));
-        let mut text = vec![b'7'; LINE_MAX + PIECE];
+        let mut text = vec![b'7'; LINE_MAX + CHUNK];
         text.extend_from_slice(b"\n8\n");
         assert_eq!(numbers(&text), (vec![8], 1));
     }
 
     #[test]
-    fn how_much_was_read_in_time_is_told_and_a_line_that_it_tears_is_none() {
-        let text = [b"1\n".repeat(PIECE), b"\n".to_vec()].concat();
+    fn a_read_that_times_out_reports_its_extent_and_skips_the_cut_line() {
+        let text = [b"1\n".repeat(CHUNK), b"\n".to_vec()].concat();
         let looks = std::cell::Cell::new(0);
         let few = |most: usize| {
             looks.set(0);
@@ -187,10 +198,10 @@ mod tests {
             (seen, lines.unwrap())
         };
         for most in 0..3 {
-            let partly = Some(Partly { bytes: (most * PIECE) as u64, late: true });
-            assert_eq!(few(most), (most * PIECE / 2, Lines { partly, ..Lines::default() }));
+            let partial = Some(PartialRead { bytes: (most * CHUNK) as u64, timed_out: true });
+            assert_eq!(few(most), (most * CHUNK / 2, LineStats { partial, ..LineStats::default() }));
         }
-        // All of it; the empty rest is no line.
-        assert_eq!(few(3), (PIECE, Lines::default()));
+        // All of the file; the trailing empty line is not a line.
+        assert_eq!(few(3), (CHUNK, LineStats::default()));
     }
 }

@@ -1,5 +1,5 @@
-//! Shapes that take what they know out of JSON and pass over what is of another kind, so that one odd field does not
-//! cost the line it stands in. Nothing is kept of what is passed over.
+//! JSON shapes that ignore values of an unexpected type, so that one odd field does not cost the
+//! whole line. Ignored values are not built.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -8,61 +8,61 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
-/// A string.
+/// A string, or `None` for any other type.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Text<'a>(pub(super) Option<Cow<'a, str>>);
+pub(super) struct MaybeStr<'a>(pub(super) Option<Cow<'a, str>>);
 
-/// `true` or `false`.
+/// A boolean, or `None` for any other type.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Flag(pub(super) Option<bool>);
+pub(super) struct MaybeBool(pub(super) Option<bool>);
 
-/// A whole number that is not negative.
+/// A non-negative integer, or `None` for any other type.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Number(pub(super) Option<u64>);
+pub(super) struct MaybeU64(pub(super) Option<u64>);
 
-/// An object of the shape `T`.
+/// An object of shape `T`, or `None` for any other type.
 #[derive(Debug, Clone)]
-pub(super) struct Object<T>(pub(super) Option<T>);
+pub(super) struct MaybeObject<T>(pub(super) Option<T>);
 
-impl<T> Default for Object<T> {
-    fn default() -> Object<T> {
-        Object(None)
+impl<T> Default for MaybeObject<T> {
+    fn default() -> MaybeObject<T> {
+        MaybeObject(None)
     }
 }
 
-impl Text<'_> {
-    /// The string, empty where there is none.
+impl MaybeStr<'_> {
+    /// Returns the string, or an empty one.
     pub(super) fn as_str(&self) -> &str {
         self.0.as_deref().unwrap_or_default()
     }
 
-    /// The string as one's own, unless there is none or it is empty.
-    pub(super) fn some(&self) -> Option<String> {
+    /// Returns the string if it is not empty.
+    pub(super) fn non_empty(&self) -> Option<String> {
         self.0.as_deref().filter(|text| !text.is_empty()).map(str::to_owned)
     }
 }
 
-impl Flag {
-    /// Whether it is there and `true`.
+impl MaybeBool {
+    /// Returns true if the value is `true`.
     pub(super) fn is_set(self) -> bool {
         self.0 == Some(true)
     }
 }
 
-/// In a visitor: of the kinds that are named here it makes its default, and so nothing of what they hold.
-macro_rules! pass_over {
+/// Adds `Visitor` methods that return the default value for the listed types.
+macro_rules! ignore_kinds {
     (@kind number) => {
-        pass_over!(@value visit_i64(i64));
-        pass_over!(@kind unsigned);
-        pass_over!(@value visit_f64(f64));
+        ignore_kinds!(@value visit_i64(i64));
+        ignore_kinds!(@kind unsigned);
+        ignore_kinds!(@value visit_f64(f64));
     };
     (@kind signed) => {
-        pass_over!(@value visit_i64(i64));
-        pass_over!(@value visit_f64(f64));
+        ignore_kinds!(@value visit_i64(i64));
+        ignore_kinds!(@value visit_f64(f64));
     };
-    (@kind unsigned) => { pass_over!(@value visit_u64(u64)); };
-    (@kind bool) => { pass_over!(@value visit_bool(bool)); };
-    (@kind str) => { pass_over!(@value visit_str(&str)); };
+    (@kind unsigned) => { ignore_kinds!(@value visit_u64(u64)); };
+    (@kind bool) => { ignore_kinds!(@value visit_bool(bool)); };
+    (@kind str) => { ignore_kinds!(@value visit_str(&str)); };
     (@kind unit) => {
         fn visit_unit<E: ::serde::de::Error>(self) -> Result<Self::Value, E> {
             Ok(Self::Value::default())
@@ -89,70 +89,70 @@ macro_rules! pass_over {
         fn expecting(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
             f.write_str("anything")
         }
-        $(pass_over!(@kind $kind);)*
+        $(ignore_kinds!(@kind $kind);)*
     };
 }
-pub(super) use pass_over;
+pub(super) use ignore_kinds;
 
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text<'a>, D::Error> {
-        struct Take<'a>(PhantomData<&'a ()>);
-        impl<'de: 'a, 'a> Visitor<'de> for Take<'a> {
-            type Value = Text<'a>;
-            fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<Text<'a>, E> {
-                Ok(Text(Some(Cow::Borrowed(text))))
+impl<'de: 'a, 'a> Deserialize<'de> for MaybeStr<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MaybeStr<'a>, D::Error> {
+        struct Visit<'a>(PhantomData<&'a ()>);
+        impl<'de: 'a, 'a> Visitor<'de> for Visit<'a> {
+            type Value = MaybeStr<'a>;
+            fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<MaybeStr<'a>, E> {
+                Ok(MaybeStr(Some(Cow::Borrowed(text))))
             }
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Text<'a>, E> {
-                Ok(Text(Some(Cow::Owned(text.to_owned()))))
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<MaybeStr<'a>, E> {
+                Ok(MaybeStr(Some(Cow::Owned(text.to_owned()))))
             }
-            fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Text<'a>, E> {
-                Ok(Text(Some(Cow::Owned(text))))
+            fn visit_string<E: serde::de::Error>(self, text: String) -> Result<MaybeStr<'a>, E> {
+                Ok(MaybeStr(Some(Cow::Owned(text))))
             }
-            pass_over!(bool number unit seq map);
+            ignore_kinds!(bool number unit seq map);
         }
-        deserializer.deserialize_any(Take(PhantomData))
+        deserializer.deserialize_any(Visit(PhantomData))
     }
 }
 
-impl<'de> Deserialize<'de> for Flag {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Flag, D::Error> {
-        struct Take;
-        impl<'de> Visitor<'de> for Take {
-            type Value = Flag;
-            fn visit_bool<E: serde::de::Error>(self, flag: bool) -> Result<Flag, E> {
-                Ok(Flag(Some(flag)))
+impl<'de> Deserialize<'de> for MaybeBool {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MaybeBool, D::Error> {
+        struct Visit;
+        impl<'de> Visitor<'de> for Visit {
+            type Value = MaybeBool;
+            fn visit_bool<E: serde::de::Error>(self, flag: bool) -> Result<MaybeBool, E> {
+                Ok(MaybeBool(Some(flag)))
             }
-            pass_over!(str number unit seq map);
+            ignore_kinds!(str number unit seq map);
         }
-        deserializer.deserialize_any(Take)
+        deserializer.deserialize_any(Visit)
     }
 }
 
-impl<'de> Deserialize<'de> for Number {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Number, D::Error> {
-        struct Take;
-        impl<'de> Visitor<'de> for Take {
-            type Value = Number;
-            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Number, E> {
-                Ok(Number(Some(number)))
+impl<'de> Deserialize<'de> for MaybeU64 {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MaybeU64, D::Error> {
+        struct Visit;
+        impl<'de> Visitor<'de> for Visit {
+            type Value = MaybeU64;
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<MaybeU64, E> {
+                Ok(MaybeU64(Some(number)))
             }
-            pass_over!(str bool signed unit seq map);
+            ignore_kinds!(str bool signed unit seq map);
         }
-        deserializer.deserialize_any(Take)
+        deserializer.deserialize_any(Visit)
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Object<T>, D::Error> {
-        struct Take<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Take<T> {
-            type Value = Object<T>;
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(|object| Object(Some(object)))
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for MaybeObject<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MaybeObject<T>, D::Error> {
+        struct Visit<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Visit<T> {
+            type Value = MaybeObject<T>;
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<MaybeObject<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(|object| MaybeObject(Some(object)))
             }
-            pass_over!(str bool number unit seq);
+            ignore_kinds!(str bool number unit seq);
         }
-        deserializer.deserialize_any(Take(PhantomData))
+        deserializer.deserialize_any(Visit(PhantomData))
     }
 }
 
@@ -165,11 +165,11 @@ mod tests {
     #[serde(default)]
     struct Shape<'a> {
         #[serde(borrow)]
-        text: Text<'a>,
-        flag: Flag,
-        number: Number,
+        text: MaybeStr<'a>,
+        flag: MaybeBool,
+        number: MaybeU64,
         #[serde(borrow)]
-        inner: Object<Inner<'a>>,
+        inner: MaybeObject<Inner<'a>>,
     }
 
     #[derive(Deserialize, Default)]
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_another_kind_costs_only_itself() {
+    fn a_field_of_an_unexpected_type_does_not_affect_the_others() {
         let right = r#"{"text":"a","flag":true,"number":7,"inner":{"raw":[1, {"b":2}]}}"#;
         let shape: Shape<'_> = serde_json::from_str(right).unwrap();
         assert_eq!((shape.text.as_str(), shape.flag.is_set(), shape.number.0), ("a", true, Some(7)));

@@ -1,10 +1,14 @@
-//! What stat tells, as formats ask for it: is it there, and has it changed.
+//! Helpers for file metadata: existence checks and hashes that detect changes.
 
 use crate::error::Result;
 use crate::store::{Kind, Meta};
 
-/// Turns "is not there" into `None`; other errors stay.
-pub(super) fn found(meta: Result<Meta>) -> Result<Option<Meta>> {
+/// Turns the error of a missing file into `None`.
+///
+/// # Errors
+///
+/// Returns all other errors unchanged.
+pub(super) fn if_exists(meta: Result<Meta>) -> Result<Option<Meta>> {
     match meta {
         Ok(meta) => Ok(Some(meta)),
         Err(error) if error.is_nowhere() => Ok(None),
@@ -12,13 +16,17 @@ pub(super) fn found(meta: Result<Meta>) -> Result<Option<Meta>> {
     }
 }
 
-/// The same for what is read: a link or a special file in the place is not there either.
-pub(super) fn present(meta: Result<Meta>) -> Result<Option<Meta>> {
-    Ok(found(meta)?.filter(|meta| matches!(meta.kind, Kind::File | Kind::Folder)))
+/// Returns the metadata of a regular file or folder. Treats symlinks and special files as missing.
+///
+/// # Errors
+///
+/// Fails if the file exists but its metadata cannot be read.
+pub(super) fn if_file_or_folder(meta: Result<Meta>) -> Result<Option<Meta>> {
+    Ok(if_exists(meta)?.filter(|meta| matches!(meta.kind, Kind::File | Kind::Folder)))
 }
 
-/// Adds to `hash` what tells one state of a file from another, and what decides who is shown it: its kind as the view's
-/// store presents it, its links and its rights.
+/// Adds to `hash` everything that identifies a state of a file and its visibility: its type as the
+/// store reports it, its links and its permissions.
 pub(super) fn hash_meta(hash: &mut blake3::Hasher, meta: Option<&Meta>) {
     let Some(meta) = meta else {
         hash.update(&[0]);

@@ -1,8 +1,8 @@
-//! The worker artifact store: a folder a worker, in `workers/` (as specified) or directly in the store (as the first
-//! implementation writes it).
+//! The format of the worker artifact store: one folder per worker, in `workers/` (as specified) or
+//! in the store's root (as the first implementation writes it).
 //!
-//! The folders are the truth: a missing, corrupt or contradicting index.json hides no worker. It only adds what the
-//! metadata leaves out.
+//! The folders are authoritative. A missing, corrupt or contradicting index.json hides no worker;
+//! it only supplies values that the metadata lacks.
 
 mod index;
 mod layout;
@@ -15,12 +15,12 @@ mod python;
 mod record;
 mod thread;
 
-pub(crate) use python::texts as python_texts;
+pub(crate) use python::strings as python_strings;
 
 use parking_lot::Mutex;
 
-use super::meta::{found, hash_meta, present};
-use super::{Fit, Format, Found, Glance, Place};
+use super::meta::{hash_meta, if_exists, if_file_or_folder};
+use super::{Candidates, Detection, FolderState, Format, RecordSource};
 use crate::digest::digest;
 use crate::error::Result;
 use crate::model::{Record, Worker};
@@ -30,10 +30,10 @@ use crate::store::{Kind, Store};
 /// The format of the worker artifact store, for one store.
 #[derive(Default)]
 pub struct Swarmlet {
-    /// What the store's index.json files said when last read.
+    /// Contents of the store's index.json files when they were last read.
     index: Mutex<index::Index>,
-    /// The folders that were found last.
-    found: Mutex<Option<layout::Listing>>,
+    /// The folders found by the last search.
+    cached: Mutex<Option<layout::CachedCandidates>>,
 }
 
 impl Format for Swarmlet {
@@ -41,68 +41,71 @@ impl Format for Swarmlet {
         "swarmlet"
     }
 
-    fn sign(&self) -> &'static str {
+    fn worker_description(&self) -> &'static str {
         "a metadata.json or a tool_calls/"
     }
 
-    fn fit(&self, store: &dyn Store) -> Result<Fit> {
-        layout::fit(store)
+    fn detect(&self, store: &dyn Store) -> Result<Detection> {
+        layout::detect(store)
     }
 
-    fn find(&self, store: &dyn Store) -> Result<Found> {
-        let held = self.found.lock().take();
-        let (found, listing) = layout::find_again(store, held)?;
-        *self.found.lock() = listing;
-        let known = self.index.lock().clone();
-        let fresh = known.refresh(store, &found.folders);
-        *self.index.lock() = fresh;
+    fn find_workers(&self, store: &dyn Store) -> Result<Candidates> {
+        let cached = self.cached.lock().take();
+        let (found, cached) = layout::find_cached(store, cached)?;
+        *self.cached.lock() = cached;
+        let index = self.index.lock().clone();
+        let index = index.refresh(store, &found.folders);
+        *self.index.lock() = index;
         Ok(found)
     }
 
-    fn glance(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<Glance>> {
+    fn folder_state(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<FolderState>> {
         let own = folder.glimpse(&RelPath::root())?;
-        // Whatever bears the name makes the folder a worker: a link or a FIFO there is a flaw, not an absence.
-        let metadata = found(folder.glimpse(&layout::path(layout::METADATA)))?;
-        let calls = present(folder.glimpse(&layout::path(layout::CALLS)))?;
+        // A link or FIFO of this name is a defect of a worker, so the folder still counts as one.
+        let metadata = if_exists(folder.glimpse(&layout::path(layout::METADATA)))?;
+        let calls = if_file_or_folder(folder.glimpse(&layout::path(layout::CALLS)))?;
         if metadata.is_none() && calls.is_none_or(|calls| calls.kind != Kind::Folder) {
             return Ok(None);
         }
-        // A layout without `task` in its metadata has it in a file of its own.
-        let task = present(folder.glimpse(&layout::path(layout::TASK)))?;
+        // One layout stores the task in a file of its own.
+        let task = if_file_or_folder(folder.glimpse(&layout::path(layout::TASK)))?;
         let mut hash = blake3::Hasher::new();
-        // A worker is known by its folder's name, and not every rename shows in what stat tells of the folder.
+        // The folder's name identifies the worker, and not every rename changes the folder's
+        // metadata.
         hash.update(path.as_bytes());
         hash.update(&[0]);
-        let (mut newest, mut newest_change) = (own.last_write(), own.ctime);
+        let (mut newest_write, mut newest_change) = (own.last_write(), own.ctime);
         for meta in [Some(own), metadata, calls, task] {
             hash_meta(&mut hash, meta.as_ref());
             if let Some(meta) = meta {
-                (newest, newest_change) = (newest.max(meta.last_write()), newest_change.max(meta.ctime));
+                (newest_write, newest_change) = (newest_write.max(meta.last_write()), newest_change.max(meta.ctime));
             }
         }
-        let said = self.index.lock().get(path);
-        hash.update(said.as_bytes());
-        Ok(Some(Glance { identity: own.identity, key: digest(&hash), newest, newest_change }))
+        let indexed = self.index.lock().get(path);
+        hash.update(indexed.as_bytes());
+        Ok(Some(FolderState { identity: own.identity, key: digest(&hash), newest_write, newest_change }))
     }
 
-    fn lists(&self, name: &Name) -> bool {
+    fn affects_listing(&self, name: &Name) -> bool {
         [layout::METADATA, layout::CALLS, layout::TASK].iter().any(|file| file.as_bytes() == name.as_bytes())
     }
 
-    fn worker(&self, folder: &dyn Store, path: &RelPath, last_good: Option<&Worker>) -> Worker {
-        let said = self.index.lock().get(path);
-        let entries = said.entries();
-        metadata::worker(folder, path, &entries, last_good).0
+    fn read_worker(&self, folder: &dyn Store, path: &RelPath, last_good: Option<&Worker>) -> Worker {
+        // Decoded without the lock.
+        let indexed = self.index.lock().get(path);
+        let entries = indexed.entries();
+        metadata::read_worker(folder, path, &entries, last_good).0
     }
 
-    fn record(&self, place: Place<'_>, last_good: &Worker, go_on: &dyn Fn() -> bool) -> Result<Record> {
-        let said = self.index.lock().get(&last_good.root);
-        let entries = said.entries();
-        let (worker, metadata) = metadata::worker(place.folder, &last_good.root, &entries, Some(last_good));
-        Ok(record::record(place, worker, &metadata, go_on))
+    fn read_record(&self, source: RecordSource<'_>, last_good: &Worker, go_on: &dyn Fn() -> bool) -> Result<Record> {
+        // Decoded without the lock.
+        let indexed = self.index.lock().get(&last_good.root);
+        let entries = indexed.entries();
+        let (worker, metadata) = metadata::read_worker(source.folder, &last_good.root, &entries, Some(last_good));
+        Ok(record::read_record(source, worker, &metadata, go_on))
     }
 
-    fn supervisor(&self) -> Option<RelPath> {
+    fn supervisor_folder(&self) -> Option<RelPath> {
         RelPath::parse(layout::SUPERVISOR).ok()
     }
 

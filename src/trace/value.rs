@@ -1,20 +1,21 @@
-//! Values out of JSON that anybody may have written: text, words, times, statuses.
+//! Conversion of untrusted JSON values to text, times and statuses.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::model::{Status, When};
+use crate::model::{Status, TraceTime};
 
-/// The longest id or word that is taken, in bytes.
+/// Maximum length of an ID or other short value, in bytes.
 const WORD_MAX: usize = 1_500;
-/// Maximum length of a time, in bytes: a longer text is none.
+/// Maximum length of a time, in bytes. A longer text is not parsed.
 const TIME_MAX: usize = 100;
-/// How many tags are kept, and how much of each, in bytes.
+/// Maximum number of tags.
 const TAGS_MAX: usize = 32;
+/// Maximum length of a tag, in bytes.
 const TAG_MAX: usize = 200;
 
-/// A string or a number as text; nothing else, and nothing empty.
-pub(super) fn string(value: Option<&Value>) -> Option<String> {
+/// Returns a non-empty string, or a number as text. Returns `None` for any other value.
+pub(super) fn scalar_text(value: Option<&Value>) -> Option<String> {
     match value? {
         Value::String(text) if !text.is_empty() => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
@@ -22,14 +23,14 @@ pub(super) fn string(value: Option<&Value>) -> Option<String> {
     }
 }
 
-/// A word of hostile length is cut and ends in a hash of the whole, so that different ones stay different.
-pub(super) fn short_word(word: String) -> String {
-    shortened(&word, WORD_MAX)
+/// Shortens a word of excessive length. Different words stay different.
+pub(super) fn shorten_word(word: String) -> String {
+    shorten(&word, WORD_MAX)
 }
 
-/// Returns at most `max` bytes of `text`. What is longer is cut and ends in a hash of the whole, and so does what only
-/// looks like that: different texts stay different.
-pub(super) fn shortened(text: &str, max: usize) -> String {
+/// Shortens `text` to at most `max` bytes. A longer text is truncated and ends in a hash of the
+/// whole. So does a text that looks shortened already, so that different texts stay different.
+pub(super) fn shorten(text: &str, max: usize) -> String {
     if text.len() <= max && !looks_shortened(text, max) {
         return text.to_owned();
     }
@@ -38,22 +39,22 @@ pub(super) fn shortened(text: &str, max: usize) -> String {
     text.get(..end).unwrap_or_default().to_owned() + &hash
 }
 
-/// Returns true if a text that was cut to `max` bytes could be this one.
+/// Returns true if `text` could be the result of shortening to `max` bytes.
 fn looks_shortened(text: &str, max: usize) -> bool {
     let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    // The cut is at a character, of which the longest has four bytes.
+    // Truncation happens at a character boundary, and a character has at most four bytes.
     let could_be = text.len() + 3 >= max;
     could_be && text.as_bytes().last_chunk::<{ 2 * blake3::OUT_LEN }>().is_some_and(|end| end.iter().all(is_hex))
 }
 
-/// A list of strings or numbers as text; what is neither is left out.
-pub(super) fn strings(value: Option<&Value>) -> Vec<String> {
+/// Returns the strings and numbers of a list as text. Skips all other items.
+pub(super) fn text_list(value: Option<&Value>) -> Vec<String> {
     let list = value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    list.iter().filter_map(|item| string(Some(item))).map(|tag| shortened(&tag, TAG_MAX)).take(TAGS_MAX).collect()
+    list.iter().filter_map(|item| scalar_text(Some(item))).map(|tag| shorten(&tag, TAG_MAX)).take(TAGS_MAX).collect()
 }
 
-/// The words that are known for a status.
-pub(super) fn status_of(word: &str) -> Status {
+/// Parses a status word.
+pub(super) fn parse_status(word: &str) -> Status {
     match word.to_ascii_lowercase().as_str() {
         "created" => Status::Created,
         "running" => Status::Running,
@@ -63,27 +64,28 @@ pub(super) fn status_of(word: &str) -> Status {
     }
 }
 
-/// RFC 3339 in all its forms; a time without an offset is UTC, as the first implementation meant it.
-pub(super) fn when(text: Option<String>) -> When {
-    let Some(text) = text else { return When::Absent };
+/// Parses a time in any RFC 3339 form. A time without an offset is UTC, as the first implementation
+/// meant it.
+pub(super) fn parse_time(text: Option<String>) -> TraceTime {
+    let Some(text) = text else { return TraceTime::Absent };
     let civil = |text: &str| {
         let civil = text.parse::<jiff::civil::DateTime>().ok()?;
         civil.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
     };
     let time = Some(text.as_str()).filter(|text| text.len() <= TIME_MAX);
-    match time.and_then(|time| timestamp(time).or_else(|| civil(time))) {
-        Some(time) => When::At(time),
-        None => When::Odd(cut(text, 64)),
+    match time.and_then(|time| parse_timestamp(time).or_else(|| civil(time))) {
+        Some(time) => TraceTime::At(time),
+        None => TraceTime::Unparsed(truncate(text, 64)),
     }
 }
 
-/// Parses a time with its offset, as RFC 3339 has it.
-pub(super) fn timestamp(text: &str) -> Option<Timestamp> {
+/// Parses a time with an offset, in RFC 3339 form.
+pub(super) fn parse_timestamp(text: &str) -> Option<Timestamp> {
     if text.len() <= TIME_MAX { text.parse().ok() } else { None }
 }
 
-/// At most `max` bytes of `text`, cut at a character.
-pub(super) fn cut(mut text: String, max: usize) -> String {
+/// Truncates `text` to at most `max` bytes, at a character boundary.
+pub(super) fn truncate(mut text: String, max: usize) -> String {
     text.truncate(text.floor_char_boundary(max));
     text.shrink_to_fit();
     text
@@ -98,46 +100,46 @@ mod tests {
         let whole = ["x".repeat(300), "é".repeat(150), format!("x{}", "é".repeat(150)), "x".repeat(200)];
         let (mut seen, mut texts) = (std::collections::HashMap::new(), whole.to_vec());
         for _ in 0..3 {
-            let short: Vec<String> = texts.iter().map(|text| shortened(text, TAG_MAX)).collect();
+            let short: Vec<String> = texts.iter().map(|text| shorten(text, TAG_MAX)).collect();
             for (text, short) in texts.iter().zip(&short) {
                 assert!(short.len() <= TAG_MAX);
                 let other = seen.insert(short.clone(), text.clone());
                 assert!(other.is_none_or(|other| other == *text), "{short} is of two texts");
             }
-            // What was made of a text is a text that somebody else may write.
+            // Somebody may write a text that equals a shortened one.
             texts.extend(short);
         }
-        assert_eq!(shortened(&"x".repeat(200), TAG_MAX), "x".repeat(200));
+        assert_eq!(shorten(&"x".repeat(200), TAG_MAX), "x".repeat(200));
     }
 
     #[test]
     fn all_forms_of_time_are_read() {
-        let at = when(Some("2026-01-20T10:00:00Z".into()));
-        assert!(matches!(at, When::At(_)));
+        let at = parse_time(Some("2026-01-20T10:00:00Z".into()));
+        assert!(matches!(at, TraceTime::At(_)));
         for same in [
             "2026-01-20T10:00:00+00:00",
             "2026-01-20T10:00:00.000000+00:00",
             "2026-01-20T11:00:00+01:00",
             "2026-01-20T10:00:00",
         ] {
-            assert_eq!(when(Some(same.into())), at, "{same}");
+            assert_eq!(parse_time(Some(same.into())), at, "{same}");
         }
-        assert_eq!(when(Some("yesterday".into())), When::Odd("yesterday".into()));
-        assert_eq!(when(None), When::Absent);
+        assert_eq!(parse_time(Some("yesterday".into())), TraceTime::Unparsed("yesterday".into()));
+        assert_eq!(parse_time(None), TraceTime::Absent);
     }
 
     #[test]
-    fn statuses_are_known_words_only() {
-        assert_eq!(status_of("success"), Status::Completed);
-        assert_eq!(status_of("completed"), Status::Completed);
-        assert_eq!(status_of("succeeded?"), Status::Unknown);
+    fn unrecognized_status_words_are_unknown() {
+        assert_eq!(parse_status("success"), Status::Completed);
+        assert_eq!(parse_status("completed"), Status::Completed);
+        assert_eq!(parse_status("succeeded?"), Status::Unknown);
     }
 
     #[test]
     fn owners_are_numbers_or_strings() {
-        assert_eq!(string(Some(&Value::from(1))), Some("1".into()));
-        assert_eq!(string(Some(&Value::from("1"))), Some("1".into()));
-        assert_eq!(string(Some(&Value::Bool(true))), None);
-        assert_eq!(string(Some(&Value::from(""))), None);
+        assert_eq!(scalar_text(Some(&Value::from(1))), Some("1".into()));
+        assert_eq!(scalar_text(Some(&Value::from("1"))), Some("1".into()));
+        assert_eq!(scalar_text(Some(&Value::Bool(true))), None);
+        assert_eq!(scalar_text(Some(&Value::from(""))), None);
     }
 }

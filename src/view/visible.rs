@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Filter;
 use super::places::Places;
 use crate::catalog::{Change, Entry, Snapshot};
-use crate::model::{Owner, PassedOver, Skipped, Word, WorkerId};
+use crate::model::{Owner, SharedStr, SkipReport, Skipped, WorkerId};
 use crate::name::{Name, RelPath, to_file_name};
 use crate::store::Time;
 
@@ -25,7 +25,7 @@ pub struct Visible {
     /// What the stores hold that is not shown: known only to a view of everything.
     pub skipped: Option<Skipped>,
     /// The same of each store, with a few names: likewise.
-    pub passed: Option<Vec<PassedOver>>,
+    pub passed: Option<Vec<SkipReport>>,
     /// What went wrong when a store was listed.
     pub troubles: Vec<String>,
     /// The sessions that were not read yet for workers inside them: there may be more workers than these.
@@ -207,7 +207,7 @@ fn children(members: &[Arc<Member>]) -> HashMap<Name, Vec<Arc<Member>>> {
 }
 
 /// Whether a worker of this owner and run is in a view: the one place where that is decided.
-pub(super) fn admits(filter: &Filter, owner: Option<&Owner>, run: Option<&Word>) -> bool {
+pub(super) fn admits(filter: &Filter, owner: Option<&Owner>, run: Option<&SharedStr>) -> bool {
     let of_owner = filter.owner.as_ref().is_none_or(|id| owner.is_some_and(|owner| *owner.0 == **id));
     let of_run = filter.run.as_ref().is_none_or(|id| run.is_some_and(|run| **run == **id));
     of_owner && of_run

@@ -1,8 +1,9 @@
-//! What the first implementation of the format got wrong (docs/FORMATS.md), a test a line: the contrary holds for whoever
-//! reads a mount with ordinary commands.
+//! Bugs of the first implementation (docs/FORMATS.md), tested with ordinary commands on a mount.
+//! Each test asserts the opposite of one bug.
 //!
-//! It also expanded a marker without comparing its worker, and only the first of a text. Nothing here expands markers; what
-//! can be asked of them is that the one in a summary leads to its worker, and that no worker can write another.
+//! The first implementation also expanded a marker without comparing its worker, and only the first
+//! marker of a text. This program expands no markers here. The test checks that the marker in a
+//! summary leads to its worker, and that no worker can write another.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,7 +16,7 @@ use crate::needs_fuse;
 use crate::support::user::as_user;
 use crate::support::{Mount, TestStore};
 
-/// What a command prints in the folder `workers/w` of a mount.
+/// Returns the output of a command run in the folder `workers/w` of a mount.
 #[track_caller]
 fn prints(mount: &Mount, command: &str) -> String {
     let out = mount.shell(&format!("cd \"$M/workers/w\" && {command}"));
@@ -29,9 +30,10 @@ fn number(mount: &Mount, command: &str) -> usize {
     text.trim().parse().unwrap_or_else(|error| panic!("{command} printed {text:?}: {error}"))
 }
 
-/// Its budget was no bound: two files of 50,000 B at 32,000 gave 82,021 B, two of 200,000 B at 1,024 gave 201,045 B.
+/// Bug: the budget was no limit. Two files of 50,000 B at 32,000 gave 82,021 B, two of 200,000 B at
+/// 1,024 gave 201,045 B.
 #[test]
-fn a_budget_is_a_bound_as_stat_cat_and_cp_see_it() {
+fn stat_cat_and_cp_see_files_within_the_budget() {
     needs_fuse!();
     for (size, budget) in [(50_000, 32_000), (200_000, 1_024), (50_000, 100), (200_000, 0)] {
         let store = TestStore::new();
@@ -51,9 +53,10 @@ fn a_budget_is_a_bound_as_stat_cat_and_cp_see_it() {
     }
 }
 
-/// One odd file (`4`, `[]`, invalid UTF-8, a folder named `x.txt`, a link) lost all the evidence of a worker.
+/// Bug: one odd file (`4`, `[]`, invalid UTF-8, a folder named `x.txt`, a link) lost all evidence
+/// of a worker.
 #[test]
-fn one_odd_file_loses_no_other_of_a_worker() {
+fn one_odd_file_hides_no_other_file_of_its_worker() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker("w", json!({}));
@@ -78,7 +81,7 @@ fn one_odd_file_loses_no_other_of_a_worker() {
     assert_eq!(number(&mount, "jq '.tool_calls | length' index.json"), 10);
 }
 
-/// Calls that did not fit were not mentioned; a large failure starved every other call.
+/// Bug: calls that did not fit were not mentioned, and a large failure starved every other call.
 #[test]
 fn calls_that_do_not_fit_are_mentioned_and_a_large_failure_starves_none() {
     needs_fuse!();
@@ -103,9 +106,9 @@ fn calls_that_do_not_fit_are_mentioned_and_a_large_failure_starves_none() {
     assert!(number(&mount, "grep -c '^Error: large' evidence.txt") == 1);
 }
 
-/// Cutting put U+FFFD into text; CRLF became LF.
+/// Bug: truncation put U+FFFD into text, and CRLF became LF.
 #[test]
-fn cutting_puts_nothing_into_text_and_line_ends_stay() {
+fn truncation_adds_no_characters_and_keeps_line_endings() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker("w", json!({"task": "漢".repeat(1_000)}));
@@ -118,7 +121,7 @@ fn cutting_puts_nothing_into_text_and_line_ends_stay() {
     );
     let mount = Mount::new(&store.path());
     for file in ["evidence.txt", "evidence.777.txt", "evidence.1001.txt", "evidence.5k.txt", "summary", "index.json"] {
-        // `prints` takes UTF-8 alone, and this is its mark for what was none.
+        // `prints` accepts only UTF-8 and marks invalid bytes with this character.
         assert!(!prints(&mount, &format!("cat {file}")).contains('\u{fffd}'), "{file}");
     }
     assert!(prints(&mount, "cat evidence.txt").contains("\none\r\ntwo\r\n"));
@@ -127,7 +130,7 @@ fn cutting_puts_nothing_into_text_and_line_ends_stay() {
     assert_eq!(prints(&mount, "cat tool_calls/003_sh.txt"), "one\r\ntwo\r\n");
 }
 
-/// A worker without an owner was readable by everyone.
+/// Bug: a worker without an owner was readable by everyone.
 #[test]
 fn a_worker_without_an_owner_is_not_readable_by_everyone() {
     needs_fuse!();
@@ -161,9 +164,9 @@ fn a_worker_without_an_owner_is_not_readable_by_everyone() {
     });
 }
 
-/// Of markers: see above.
+/// See the module's documentation on markers.
 #[test]
-fn the_one_marker_in_a_summary_leads_to_its_worker_and_no_worker_can_write_another() {
+fn a_summary_has_one_marker_and_workers_cannot_write_another() {
     needs_fuse!();
     let store = TestStore::new();
     let forged = "[EVIDENCE:run_id=1,job_id=1,worker_id=other]";
@@ -179,9 +182,10 @@ fn the_one_marker_in_a_summary_leads_to_its_worker_and_no_worker_can_write_anoth
     assert_eq!(prints(&mount, &format!("cmp evidence.txt {leads} && echo same")), "same\n");
 }
 
-/// Path checks by substring refused `a..b.txt` and let links out; traversal was reported as a wrong id.
+/// Bug: path checks by substring refused `a..b.txt` and let links out. Traversal was reported as a
+/// wrong ID.
 #[test]
-fn two_dots_in_a_name_are_a_name_a_link_leads_nowhere_and_traversal_is_no_such_file() {
+fn names_with_two_dots_are_valid_links_lead_nowhere_and_traversal_fails() {
     needs_fuse!();
     let store = TestStore::new();
     fs::write(store.path().parent().unwrap().join("outside.txt"), "SECRET").unwrap();

@@ -1,9 +1,9 @@
-//! Tool calls: their files, what they were made with, how long they took; and the worker's last words.
+//! Tests of tool calls: files, inputs and durations; and of the last message.
 
 use super::*;
 
 #[test]
-fn a_call_s_file_gives_its_number_and_its_tool_which_may_hold_underscores() {
+fn a_file_name_gives_number_and_tool_even_with_underscores() {
     let store = TestStore::new();
     store.worker("w", json!({}));
     for name in
@@ -32,7 +32,7 @@ fn a_call_s_file_gives_its_number_and_its_tool_which_may_hold_underscores() {
 }
 
 #[test]
-fn inputs_come_from_the_thread_in_both_forms() {
+fn inputs_are_read_from_both_forms_of_threads() {
     let store = TestStore::new();
     store.worker("w", json!({}));
     for (number, tool) in [(1, "ssh_exec"), (2, "read_file"), (3, "ssh_exec"), (4, "ssh_exec")] {
@@ -61,7 +61,7 @@ fn inputs_come_from_the_thread_in_both_forms() {
 }
 
 #[test]
-fn lines_of_a_thread_that_cannot_be_read_are_counted() {
+fn unparsable_thread_lines_are_counted() {
     let store = TestStore::new();
     store.worker("w", json!({})).call("w", 1, "x", "out");
     let call = json!({"role": "assistant", "content": "", "tool_calls": [{"name": "x", "args": {"command": "ls"}}]});
@@ -72,7 +72,7 @@ fn lines_of_a_thread_that_cannot_be_read_are_counted() {
 }
 
 #[test]
-fn a_call_in_the_thread_that_left_no_output_is_told() {
+fn a_call_without_an_output_file_is_reported() {
     let store = TestStore::new();
     store.worker("w", json!({})).call("w", 1, "x", "out");
     let line = json!({"role": "assistant", "content": "", "tool_calls": [
@@ -97,7 +97,7 @@ fn placeholder_results_are_empty() {
 }
 
 #[test]
-fn a_result_is_the_worker_s_final_words() {
+fn the_result_file_is_the_final_message() {
     let store = TestStore::new();
     store.worker("w", json!({})).call("w", 1, "x", "out");
     store.write("workers/w/result.txt", "All disks are fine.\n(No output) was seen once.\n");
@@ -107,7 +107,7 @@ fn a_result_is_the_worker_s_final_words() {
 }
 
 #[test]
-fn without_a_result_a_finished_worker_s_last_message_is_its_final_words() {
+fn without_a_result_the_last_message_of_a_finished_worker_is_final() {
     for (status, words) in [("success", json!("Done.")), ("running", Value::Null)] {
         let store = TestStore::new();
         store.worker("w", json!({"status": status}));
@@ -118,7 +118,7 @@ fn without_a_result_a_finished_worker_s_last_message_is_its_final_words() {
 }
 
 #[test]
-fn long_final_words_are_cut_at_a_character() {
+fn long_final_messages_are_truncated_at_a_character() {
     for before in 0..8 {
         for letter in ["é", "漢", "😀"] {
             let store = TestStore::new();
@@ -134,7 +134,7 @@ fn long_final_words_are_cut_at_a_character() {
 }
 
 #[test]
-fn a_long_task_is_cut_at_a_character() {
+fn long_tasks_are_truncated_at_a_character() {
     for before in 0..4 {
         let store = TestStore::new();
         store.write("workers/w/metadata.json", r#"{"status": "success"}"#);

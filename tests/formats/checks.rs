@@ -1,4 +1,4 @@
-//! The checks: each found where it is to be found, in every file that tells of it, and not where it is not.
+//! Tests of the checks: each appears in every file that reports checks, and only where it applies.
 
 use std::fs::{File, FileTimes};
 use std::time::{Duration, SystemTime};
@@ -8,8 +8,8 @@ use super::*;
 const OK: &str = "{\"ok\": true}";
 const BAD: &str = "{\"ok\": false, \"stderr\": \"no\"}";
 
-/// A worker `w` with what `make` gives it, beside one of whom there is nothing to say.
-fn with(metadata: Value, words: &str, calls: &[(&str, &str)]) -> TestStore {
+/// Creates a worker `w` with these contents, beside a worker without any finding.
+fn store_with(metadata: Value, words: &str, calls: &[(&str, &str)]) -> TestStore {
     let store = TestStore::new();
     for (id, metadata) in [("w", metadata), ("fine", json!({"run_id": "r"}))] {
         store.worker(id, metadata);
@@ -23,10 +23,10 @@ fn with(metadata: Value, words: &str, calls: &[(&str, &str)]) -> TestStore {
 }
 
 fn done(words: &str, calls: &[(&str, &str)]) -> TestStore {
-    with(json!({"run_id": "r"}), words, calls)
+    store_with(json!({"run_id": "r"}), words, calls)
 }
 
-/// The thread of a worker that calls `sh` with these commands.
+/// Writes the thread of a worker that calls `sh` with these commands.
 fn thread(store: &TestStore, commands: &[&str]) {
     let call = |command| json!({"name": "sh", "args": {"command": command}});
     let calls: Vec<Value> = commands.iter().map(call).collect();
@@ -34,7 +34,7 @@ fn thread(store: &TestStore, commands: &[&str]) {
     store.write("workers/w/thread.jsonl", format!("{line}\n"));
 }
 
-/// Whether the check `name` is found of `w`; in all files that tell of it, or in none.
+/// Returns true if `w` has the check `name`, and asserts that all files agree.
 fn found(store: &TestStore, name: &str) -> bool {
     let tree = store.tree();
     assert!(checks(&index(&tree, "fine")).is_empty(), "{:#}", index(&tree, "fine"));
@@ -46,14 +46,14 @@ fn found(store: &TestStore, name: &str) -> bool {
         let names = row.get("check_names").and_then(Value::as_array).cloned().unwrap_or_default();
         assert_eq!(names.contains(&json!(name)), says, "{path}: {row:#}");
     }
-    // Who says nothing at its end claims nothing.
+    // A worker without last words makes no claim.
     let told = says && name != "no_final_words" && index(&tree, "w")["status"] == "completed";
     for folder in ["", "runs/r/"] {
         let summary = see(&tree, format!("{folder}summary")).unwrap().text().to_owned();
         assert_eq!(summary.contains(name), told, "{summary}");
         let evidence = see(&tree, format!("{folder}evidence.txt")).unwrap().text().to_owned();
         let line = evidence.lines().find_map(|line| line.strip_prefix("[DOUBTFUL] w: "));
-        // Who failed is told as such.
+        // A failed worker is reported as failed instead.
         let told = told && index(&tree, "w")["outcome"] != "failed";
         assert_eq!(line.is_some_and(|line| line.contains(name)), told, "{evidence}");
     }
@@ -68,14 +68,14 @@ fn a_success_whose_last_call_failed() {
 }
 
 #[test]
-fn a_failure_that_was_never_made_good() {
+fn an_unrecovered_failure() {
     let name = "failure_never_made_good";
     assert!(found(&done("done", &[("ssh", BAD), ("sh", OK)]), name));
     assert!(!found(&done("done", &[("ssh", BAD), ("ssh", OK), ("sh", OK)]), name));
 }
 
 #[test]
-fn no_call_and_no_words() {
+fn no_call_and_no_final_message() {
     let silent = done("", &[]);
     silent.write("workers/w/tool_calls/.keep", "");
     assert!(found(&silent, "no_tool_call") && found(&silent, "no_final_words"));
@@ -93,7 +93,7 @@ fn a_call_without_a_result() {
 }
 
 #[test]
-fn the_same_call_that_failed_again_and_again_unless_it_went_well_in_the_end() {
+fn a_repeated_failing_call_unless_it_succeeds_in_the_end() {
     let store = done("done", &[("sh", BAD), ("sh", BAD), ("sh", BAD), ("sh", OK)]);
     thread(&store, &["make", "make", "make", "ls"]);
     assert!(found(&store, "same_call_failed_again"));
@@ -104,7 +104,7 @@ fn the_same_call_that_failed_again_and_again_unless_it_went_well_in_the_end() {
 }
 
 #[test]
-fn a_file_that_the_final_words_name_and_that_is_not_there() {
+fn a_missing_file_named_in_the_final_message() {
     let name = "claimed_file_missing";
     let elsewhere = done("See src/main.rs and reports/final.md.", &[("sh", OK)]);
     assert!(!found(&elsewhere, name), "a folder that no worker has is in another place, such as a repository");
@@ -118,14 +118,14 @@ fn a_file_that_the_final_words_name_and_that_is_not_there() {
     assert_eq!(missing.iter().map(|check| &check["file"]).collect::<Vec<_>>(), ["outputs/report.md"], "{index:#}");
     store.write("workers/w/outputs/report.md", "# it");
     assert!(!found(&store, name));
-    // Who failed claims nothing.
-    let failed = with(json!({"run_id": "r", "status": "failed"}), "See outputs/report.md", &[("sh", BAD)]);
+    // A failed worker makes no claim.
+    let failed = store_with(json!({"run_id": "r", "status": "failed"}), "See outputs/report.md", &[("sh", BAD)]);
     failed.write("workers/w/outputs/data.json", "{}");
     assert!(!found(&failed, name));
 }
 
 #[test]
-fn an_index_that_says_another_status() {
+fn an_index_with_another_status() {
     let store = done("done", &[("sh", OK)]);
     store.write("workers/index.json", json!({"workers": [{"id": "w", "status": "failed"}]}).to_string());
     assert!(found(&store, "index_disagrees"));
@@ -135,7 +135,7 @@ fn an_index_that_says_another_status() {
 
 #[test]
 fn a_worker_that_is_silent_while_others_write() {
-    let store = with(json!({"run_id": "r", "status": "running"}), "", &[("sh", OK)]);
+    let store = store_with(json!({"run_id": "r", "status": "running"}), "", &[("sh", OK)]);
     let at = |minutes: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(1_768_900_000 + minutes * 60);
     let touch = |id: &str, minutes| {
         let folder = store.at(format!("workers/{id}"));
@@ -155,7 +155,7 @@ fn a_worker_that_is_silent_while_others_write() {
             assert_eq!(summary.contains("silent for"), silent.is_some(), "{summary}");
             assert!(silent.is_none_or(|since| summary.contains(since)), "{summary}");
         }
-        // No file of one worker depends on another, or on the clock.
+        // A worker's own files depend neither on other workers nor on the clock.
         assert!(!checks(&index(&tree, "w")).contains(&"silent"));
     };
     touch("w", 0);

@@ -1,6 +1,6 @@
-//! Transcripts of Claude Code, through the core: stores in memory and on disk, read as the tree.
+//! Tests of Claude Code transcripts, in stores in memory and on disk, read through the tree.
 //!
-//! Whatever is looked at as a whole is held against what must hold of every tree; see [`Checked`].
+//! A tree that is read as a whole must satisfy the invariants of every tree; see [`Checked`].
 
 mod growth;
 mod hostile;
@@ -14,12 +14,12 @@ use swarmletfs::store::Memory;
 
 use crate::support::transcript::{Checked, Transcript, place, store, tree};
 
-/// What is shown of one session, `s`, whose transcript is this.
+/// Reads a store with this transcript as its only session, `s`.
 fn shown(transcript: &Transcript) -> Checked {
     shown_bytes(&transcript.bytes())
 }
 
-/// The same of these bytes.
+/// Reads a store with these bytes as the transcript of its only session, `s`.
 fn shown_bytes(bytes: &[u8]) -> Checked {
     let store = store();
     store.write(&place("s"), bytes);
@@ -28,24 +28,24 @@ fn shown_bytes(bytes: &[u8]) -> Checked {
     checked
 }
 
-/// Puts the transcript of a session where it belongs.
+/// Writes the transcript of a session to its path.
 fn put(store: &Memory, session: &str, transcript: &Transcript) {
     store.write(&place(session), transcript.bytes());
 }
 
-/// A call as the index has it.
+/// Returns a call from the index.
 fn call(index: &Value, seq: usize) -> Value {
     index["tool_calls"][seq - 1].clone()
 }
 
-/// A transcript with the task `look around`.
+/// Creates a transcript with the task `look around`.
 fn begun() -> Transcript {
     let mut transcript = Transcript::new("s");
     transcript.user("look around");
     transcript
 }
 
-/// Blocks of text.
+/// Creates text blocks.
 fn texts(all: &[&str]) -> Value {
     all.iter().map(|text| json!({"type": "text", "text": text})).collect()
 }

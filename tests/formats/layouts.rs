@@ -1,11 +1,12 @@
-//! Where workers lie, what they are called, and what an index may say of them: the folders are the truth.
+//! Tests of where workers lie, how they are named, and what an index may say of them. The folders
+//! are authoritative.
 
 use std::fs;
 
 use super::*;
 use swarmletfs::view::Filter;
 
-/// Every form of id that is found.
+/// Every form of ID.
 const IDS: [&str; 10] = [
     "2026-01-20T10-00-00_check-disk-space-on-all-server_a1b2c3",
     "2026-01-20T10-00-00_check-disk-space-on-all-server",
@@ -121,7 +122,7 @@ fn a_missing_or_corrupt_index_hides_nobody() {
 }
 
 #[test]
-fn an_index_that_is_no_file_hides_nobody() {
+fn an_index_that_is_not_a_file_hides_no_worker() {
     let store = TestStore::new();
     store.worker("a", json!({}));
     fifo(&store.at("index.json"));
@@ -135,7 +136,7 @@ fn an_index_that_is_no_file_hides_nobody() {
 }
 
 #[test]
-fn an_index_of_metadata_copies_in_a_bare_array_fills_what_metadata_lacks() {
+fn an_index_in_a_plain_list_supplies_missing_metadata() {
     let store = TestStore::new();
     store.write("a/metadata.json", r#"{"worker_id": "a", "status": "success"}"#);
     store.write("b/metadata.json", r#"{"worker_id": "b", "status": "success", "task": "own"}"#);
@@ -159,7 +160,7 @@ fn an_index_of_metadata_copies_in_a_bare_array_fills_what_metadata_lacks() {
 }
 
 #[test]
-fn an_index_as_an_object_fills_what_metadata_lacks() {
+fn an_index_in_an_object_supplies_missing_metadata() {
     let store = TestStore::new();
     store.write("workers/a/metadata.json", r#"{"worker_id": "a"}"#);
     store.write(
@@ -202,7 +203,7 @@ fn an_index_makes_nobody_an_owner() {
 }
 
 #[test]
-fn an_index_makes_nobody_a_member_of_a_run() {
+fn an_index_adds_no_worker_to_a_run() {
     let store = TestStore::new();
     store.worker("a", json!({}));
     store
@@ -212,7 +213,7 @@ fn an_index_makes_nobody_a_member_of_a_run() {
 }
 
 #[test]
-fn an_index_that_contradicts_a_worker_is_told() {
+fn a_contradicting_index_is_reported() {
     let store = TestStore::new();
     store.worker("a", json!({"status": "failed"})).call("a", 1, "x", "out");
     store.write("workers/index.json", json!([{"worker_id": "a", "status": "success"}]).to_string());
@@ -222,7 +223,7 @@ fn an_index_that_contradicts_a_worker_is_told() {
 }
 
 #[test]
-fn an_index_torn_just_now_still_fills_what_it_filled() {
+fn a_torn_index_keeps_its_last_contents() {
     let store = TestStore::new();
     store.write("a/metadata.json", r#"{"status": "running"}"#);
     let whole = json!([{"worker_id": "a", "tags": ["disk"]}]).to_string();
@@ -231,14 +232,14 @@ fn an_index_torn_just_now_still_fills_what_it_filled() {
     assert_eq!(index(&tree, "a")["tags"], json!(["disk"]));
     for length in 0..whole.len() {
         store.write("index.json", &whole[..length]);
-        // A change of the worker itself makes the catalog look at everything again.
+        // A change of the worker itself makes the catalog scan everything again.
         store.write("a/metadata.json", format!("{{\"status\": \"running\"{}}}", " ".repeat(length + 1)));
         assert_eq!(index(&tree, "a")["tags"], json!(["disk"]), "torn at {length}");
     }
 }
 
 #[test]
-fn a_link_among_the_workers_is_no_worker() {
+fn a_link_is_not_a_worker() {
     let store = TestStore::new();
     store.worker("a", json!({}));
     std::os::unix::fs::symlink(store.at("workers/a"), store.at("workers/link")).unwrap();

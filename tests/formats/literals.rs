@@ -1,5 +1,5 @@
-//! Python literals, held against CPython's own reader: where that accepts one the outcome is the same, and what it refuses
-//! is plain text.
+//! Compares the Python literal parser with CPython's own. Where CPython accepts a literal, the
+//! outcome is equal; what CPython refuses is plain text.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,8 +7,9 @@ use std::process::Command;
 use super::*;
 use crate::support::python::any_python;
 
-/// How many texts are made, and how many of them are outputs of one worker.
+/// Number of generated texts.
 const TEXTS: usize = 6_000;
+/// Number of texts that are outputs of one worker.
 const CALLS: usize = 200;
 
 #[test]

@@ -1,10 +1,10 @@
-//! metadata.json: whose a worker is, when it was, how far it is; also while it is being written.
+//! Tests of metadata.json: owner, times and status, also while it is being written.
 
 use std::fs;
 
 use super::*;
 
-/// The index of a worker with this metadata alone.
+/// Returns the index of a worker with only this metadata.
 fn index_of(metadata: Value) -> Value {
     let store = TestStore::new();
     store.write("workers/w/metadata.json", metadata.to_string());
@@ -32,7 +32,7 @@ fn the_owner_is_a_number_or_a_string_inside_config_or_at_the_top() {
 }
 
 #[test]
-fn a_worker_without_an_owner_is_nobody_s() {
+fn a_worker_without_an_owner_belongs_to_nobody() {
     for metadata in [
         json!({}),
         json!({"config": {}}),
@@ -54,7 +54,7 @@ fn a_worker_without_an_owner_is_nobody_s() {
 }
 
 #[test]
-fn a_worker_with_two_owners_is_nobody_s_and_that_is_told() {
+fn a_worker_with_two_owners_belongs_to_nobody_and_is_reported() {
     let store = TestStore::new();
     store.worker("w", json!({"owner_id": 7, "config": {"owner_id": 8}}));
     for owner in ["7", "8"] {
@@ -63,7 +63,7 @@ fn a_worker_with_two_owners_is_nobody_s_and_that_is_told() {
     assert!(checks(&index(&store.tree(), "w")).contains(&"two_owners"));
 }
 
-/// Whoever reads the first, and whoever reads the last of them, could give the worker to somebody else.
+/// A reader of the first owner and a reader of the last one would assign the worker differently.
 #[test]
 fn a_worker_whose_metadata_names_two_owners_under_one_key_is_nobodys() {
     let store = TestStore::new();
@@ -100,7 +100,7 @@ fn an_id_is_shown_digit_for_digit_however_long_it_is() {
 }
 
 #[test]
-fn run_and_job_stand_at_the_top_or_in_config_as_number_or_string() {
+fn run_and_job_are_read_from_the_top_level_or_config() {
     for metadata in [
         json!({"run_id": 48, "job_id": 123}),
         json!({"run_id": "48", "job_id": "123"}),
@@ -122,7 +122,7 @@ fn run_and_job_stand_at_the_top_or_in_config_as_number_or_string() {
 }
 
 #[test]
-fn all_forms_of_time_are_understood() {
+fn all_forms_of_time_are_parsed() {
     for (written, shown) in [
         ("2026-01-20T10:00:00.123456+00:00", "2026-01-20T10:00:00.123456Z"),
         ("2026-01-20T10:00:00+00:00", "2026-01-20T10:00:00Z"),
@@ -140,7 +140,7 @@ fn all_forms_of_time_are_understood() {
 }
 
 #[test]
-fn a_time_that_is_not_understood_is_shown_in_its_own_words() {
+fn an_unparsable_time_is_shown_as_written() {
     let index = index_of(json!({"created_at": "yesterday \u{1b}[31mat noon", "started_at": null, "finished_at": []}));
     assert_eq!(index["created_at"], "yesterday at noon");
     assert!(index.get("started_at").is_none() && index.get("finished_at").is_none());
@@ -176,7 +176,7 @@ fn statuses_of_both_programs_are_known_and_others_are_unknown() {
 }
 
 #[test]
-fn what_config_holds_is_found() {
+fn fields_inside_config_are_found() {
     let index = index_of(json!({"config": {"model": "some-model", "reasoning_effort": "high"},
         "summary": "done", "summary_meta": {"version": 1}, "error": "timeout", "parent_thread_id": "t-1",
         "task_type": "ops", "tags": ["a", 1]}));
@@ -187,7 +187,7 @@ fn what_config_holds_is_found() {
 }
 
 #[test]
-fn the_task_may_stand_in_a_file_of_its_own() {
+fn the_task_may_be_in_a_file_of_its_own() {
     let store = TestStore::new();
     store.write("workers/w/metadata.json", r#"{"worker_id": "w", "status": "completed"}"#);
     store.write("workers/w/task.txt", "Check the disks.\n");
@@ -197,9 +197,9 @@ fn the_task_may_stand_in_a_file_of_its_own() {
 }
 
 #[test]
-fn metadata_as_the_first_program_writes_it_is_read_whole() {
+fn metadata_of_the_first_implementation_is_read_completely() {
     let store = TestStore::new();
-    // ASCII-escaped, indent 2, no newline at the end.
+    // ASCII-escaped, indented by 2, without a newline at the end.
     let written = concat!(
         "{\n  \"worker_id\": \"w\",\n  \"task\": \"Gr\\u00f6\\u00dfe \\ud83d\\ude00\",\n  \"config\": {\n",
         "    \"owner_id\": 7\n  },\n  \"status\": \"success\",\n  \"error\": null\n}"
@@ -220,7 +220,7 @@ fn torn_metadata_keeps_the_last_good_record_at_every_length_and_says_so() {
     let good = index(&tree, "w");
     assert!(!checks(&good).contains(&"bad_metadata"));
     for length in 0..whole.len() {
-        // Truncate and write, as its writer does.
+        // Truncate and write, as the first implementation does.
         fs::write(&path, &whole[..length]).unwrap();
         let torn = index(&tree, "w");
         for key in ["status", "task", "owner_id", "run_id", "created_at", "marker"] {
@@ -251,7 +251,7 @@ fn a_worker_first_met_torn_is_listed_at_every_length_and_belongs_to_nobody() {
 }
 
 #[test]
-fn metadata_that_is_no_object_is_torn_too() {
+fn metadata_other_than_an_object_counts_as_torn() {
     for odd in ["4", "[]", "null", "true", "\"x\"", " \n", "\u{feff}", "nonsense"] {
         let store = TestStore::new();
         store.worker("w", json!({"status": "running"}));
@@ -265,7 +265,7 @@ fn metadata_that_is_no_object_is_torn_too() {
 }
 
 #[test]
-fn metadata_that_is_no_file_is_a_flaw_and_never_followed() {
+fn metadata_that_is_not_a_file_is_reported_and_never_followed() {
     let store = TestStore::new();
     let outside = store.path().parent().unwrap().join("outside.json");
     fs::write(&outside, r#"{"status": "success", "owner_id": 7, "task": "SECRET"}"#).unwrap();
@@ -288,7 +288,7 @@ fn metadata_that_is_no_file_is_a_flaw_and_never_followed() {
 }
 
 #[test]
-fn another_folder_under_an_old_name_inherits_nothing() {
+fn a_new_folder_under_an_old_name_inherits_nothing() {
     let store = TestStore::new();
     store.worker("w", json!({"status": "running", "config": {"owner_id": 7}}));
     let tree = store.tree_of_owner("7");

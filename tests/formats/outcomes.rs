@@ -1,8 +1,8 @@
-//! How a call ended, rule by rule and in the order of the rules.
+//! Tests of the rules for a call's outcome, in their order.
 
 use super::*;
 
-/// Asserts outcome and exit code of many outputs at once.
+/// Asserts the outcomes and exit codes of many outputs at once.
 fn assert_all(table: &[(&str, &str, Option<i64>)]) {
     let found = outcomes(table.iter().map(|(output, ..)| *output));
     for ((output, outcome, exit_code), found) in table.iter().zip(found) {
@@ -10,7 +10,7 @@ fn assert_all(table: &[(&str, &str, Option<i64>)]) {
     }
 }
 
-/// The outcome of the one call of a worker with this output, and what is recorded about it.
+/// Returns the outcome of a worker's only call, with this output and these records.
 fn recorded(output: &str, metrics: Option<Value>, metadata: Option<Value>) -> (String, Option<i64>) {
     let store = TestStore::new();
     store.worker("w", metadata.map_or(json!({}), |call| json!({"tool_calls": [call]})));
@@ -50,7 +50,7 @@ fn rule_0_what_was_recorded_wins_over_anything_in_the_text() {
 }
 
 #[test]
-fn rule_0_says_nothing_where_nothing_was_recorded() {
+fn rule_0_does_not_apply_without_a_record() {
     for record in [json!({}), json!({"success": null}), json!({"success": "yes"}), json!({"duration_ms": 5})] {
         let mut metrics = record.clone();
         metrics["event"] = json!("tool_call");
@@ -100,7 +100,7 @@ fn rule_1_else_the_exit_code_decides() {
 }
 
 #[test]
-fn rule_2_python_literals_are_read_the_same() {
+fn rule_2_python_literals_are_judged_like_json() {
     assert_all(&[
         ("{'ok': False}", "failed", None),
         ("{'ok': False, 'error': None, 'data': None}", "failed", None),
@@ -159,7 +159,7 @@ fn rule_6_nothing_is_ok_only_because_nothing_was_recognised() {
 }
 
 #[test]
-fn valid_json_that_is_no_object_is_plain_text() {
+fn json_other_than_objects_is_plain_text() {
     let texts = ["4", "0", "-1", "[]", "[{\"ok\": false}]", "null", "true", "false", "\"x\"", "\"Error: x\""];
     let table: Vec<(&str, &str, Option<i64>)> = texts.iter().map(|text| (*text, "unknown", None)).collect();
     assert_all(&table);
@@ -175,7 +175,7 @@ fn valid_json_that_is_no_object_is_plain_text() {
 }
 
 #[test]
-fn an_object_larger_than_the_part_looked_at_first_is_judged_by_all_of_it() {
+fn an_object_larger_than_the_head_is_judged_as_a_whole() {
     let large = format!(r#"{{"stdout": "{}", "exit_code": 7}}"#, "x".repeat(300_000));
     assert_eq!(outcomes([large.as_str()]), [("failed".to_owned(), Some(7))]);
 }

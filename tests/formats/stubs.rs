@@ -1,4 +1,5 @@
-//! Outputs stored out of band: reached by their owner alone, and said to lie elsewhere to all others.
+//! Tests of out-of-band outputs: only their owner can read them, and all others see that they are
+//! stored elsewhere.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,14 +14,15 @@ fn stub() -> String {
     format!("[TOOL_OUTPUT:artifact_id={ID},tool=ssh_exec,bytes={}]", BODY.len())
 }
 
-/// A store with one worker of owner 7 whose only call is a stub.
+/// Creates a store with one worker of owner 7, whose only call is a stub.
 fn store_with(stub: &str) -> TestStore {
     let store = TestStore::new();
     store.worker("w", json!({"config": {"owner_id": 7}})).call("w", 1, "ssh_exec", stub);
     store
 }
 
-/// Writes the output and its description into the folder of `owner`, described as belonging to `described`.
+/// Writes an output and its description into the folder of `owner`. The description names the owner
+/// `described`.
 fn put(folder: PathBuf, owner: &str, described: Value, body: &str) {
     let folder = folder.join(owner);
     fs::create_dir_all(&folder).unwrap();
@@ -35,7 +37,7 @@ fn beside(store: &TestStore) -> PathBuf {
 }
 
 #[test]
-fn a_stored_out_output_of_the_same_owner_is_the_body() {
+fn an_out_of_band_output_of_the_owner_is_shown() {
     for place in ["inside", "beside"] {
         for described in [json!(7), json!("7")] {
             let store = store_with(&stub());
@@ -52,7 +54,7 @@ fn a_stored_out_output_of_the_same_owner_is_the_body() {
 }
 
 #[test]
-fn a_stored_out_output_is_judged_as_if_it_were_in_place() {
+fn an_out_of_band_output_is_judged_like_any_other() {
     for (body, outcome, exit_code) in [
         (r#"{"ok": true, "data": {"exit_code": 3}}"#, "failed", Some(3)),
         (r#"{"ok": true}"#, "ok", None),
@@ -70,7 +72,7 @@ fn a_stored_out_output_is_judged_as_if_it_were_in_place() {
 type Prepare = fn(&TestStore);
 
 #[test]
-fn an_output_of_another_owner_or_of_none_or_without_description_is_never_reached() {
+fn an_output_without_a_matching_owner_or_description_is_never_shown() {
     let cases: [(&str, Prepare); 8] = [
         ("missing", |_| {}),
         ("in the folder of another", |store| put(beside(store), "8", json!(8), BODY)),
@@ -110,11 +112,11 @@ fn an_output_of_another_owner_or_of_none_or_without_description_is_never_reached
         assert!(!index.to_string().contains(BODY.trim()), "{case}");
         all.push((evidence, call(&index, 1).to_string()));
     }
-    assert!(all.iter().all(|one| *one == all[0]), "absent and not-yours are one answer: {all:#?}");
+    assert!(all.iter().all(|one| *one == all[0]), "a missing and a foreign output must give equal answers: {all:#?}");
 }
 
 #[test]
-fn a_worker_without_an_owner_reaches_no_stored_out_output() {
+fn a_worker_without_an_owner_has_no_out_of_band_outputs() {
     let store = TestStore::new();
     store.worker("w", json!({})).call("w", 1, "ssh_exec", stub());
     for owner in ["7", "null", "None", "-"] {
@@ -125,7 +127,7 @@ fn a_worker_without_an_owner_reaches_no_stored_out_output() {
 }
 
 #[test]
-fn an_owner_cannot_climb_out_of_the_outputs() {
+fn an_owner_name_cannot_leave_the_outputs_folder() {
     for owner in ["..", ".", "../7", "a/b", "7/../7"] {
         let store = TestStore::new();
         store.worker("w", json!({"owner_id": owner})).call("w", 1, "ssh_exec", stub());
@@ -137,17 +139,17 @@ fn an_owner_cannot_climb_out_of_the_outputs() {
 }
 
 #[test]
-fn a_stub_that_tells_of_an_error_failed_whether_its_output_can_be_reached_or_not() {
+fn a_stub_that_reports_an_error_failed_even_without_its_output() {
     let stub = format!("{}\nTool error detected: connection refused", stub());
     let store = store_with(&stub);
-    let of = |store: &TestStore| call(&index(&store.tree(), "w"), 1)["outcome"].clone();
-    assert_eq!(of(&store), "failed");
+    let outcome = |store: &TestStore| call(&index(&store.tree(), "w"), 1)["outcome"].clone();
+    assert_eq!(outcome(&store), "failed");
     put(beside(&store), "7", json!(7), r#"{"ok": true}"#);
-    assert_eq!(of(&store), "failed");
+    assert_eq!(outcome(&store), "failed");
 }
 
 #[test]
-fn what_only_looks_like_a_stub_is_plain_text() {
+fn text_that_only_looks_like_a_stub_is_plain_text() {
     for text_of_call in [
         "[TOOL_OUTPUT:artifact_id=../../../etc/passwd,tool=x,bytes=5]".to_owned(),
         "[TOOL_OUTPUT:artifact_id=0123,tool=x,bytes=5]".to_owned(),
@@ -163,7 +165,7 @@ fn what_only_looks_like_a_stub_is_plain_text() {
 }
 
 #[test]
-fn omissions_in_a_stored_out_output_name_no_file_in_which_their_offsets_are_wrong() {
+fn omissions_in_an_out_of_band_output_name_no_wrong_file() {
     let store = store_with(&stub());
     let numbered = |line: u32| format!("line {line} of the real output\nand another\n");
     let body: String = (0..20_000).map(numbered).collect();
@@ -189,7 +191,7 @@ fn omissions_in_a_stored_out_output_name_no_file_in_which_their_offsets_are_wron
 }
 
 #[test]
-fn a_stored_out_output_that_is_shown_whole_names_no_file_for_offsets() {
+fn an_out_of_band_output_shown_whole_names_no_file() {
     let store = store_with(&stub());
     put(beside(&store), "7", json!(7), BODY);
     let evidence = text(&store.tree(), "w", "evidence.txt");

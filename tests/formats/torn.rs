@@ -1,5 +1,5 @@
-//! R14: metadata that is torn or damaged does no harm. Its worker stays, as it was last read; others are untouched;
-//! and what cannot have become whole is not read again.
+//! R14: torn or damaged metadata does no harm. Its worker stays as it was last read, others are
+//! unaffected, and a file that cannot have become valid is not read again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn path(text: &str) -> RelPath {
     RelPath::parse(text).unwrap()
 }
 
-/// A running worker and another one, both of owner 7.
+/// Creates a running worker and another one, both of owner 7.
 fn store() -> (Arc<Memory>, Vec<u8>) {
     let store = Arc::new(Memory::new());
     let metadata = |id: &str| {
@@ -39,7 +39,7 @@ fn store() -> (Arc<Memory>, Vec<u8>) {
     (store, metadata("w"))
 }
 
-/// The tree of everything, or of one owner; what is opened for it goes into `log`.
+/// Opens the tree of everything, or of one owner, and logs opened files to `log`.
 fn tree_of(store: &Arc<Memory>, log: &Arc<Log>, owner: Option<&str>) -> Tree {
     let source = Source::over(Arc::new(Through::new(Counted(log.clone()), store.clone())), None);
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
@@ -47,7 +47,7 @@ fn tree_of(store: &Arc<Memory>, log: &Arc<Log>, owner: Option<&str>) -> Tree {
     Tree::new(View::over(vec![source], fresh, filter).unwrap(), Settings::default())
 }
 
-/// A tree, and what is opened for it.
+/// Opens a tree, with a log of opened files.
 fn watched(store: &Arc<Memory>) -> (Arc<Log>, Tree) {
     let log = Arc::default();
     let tree = tree_of(store, &log, None);
@@ -56,18 +56,19 @@ fn watched(store: &Arc<Memory>) -> (Arc<Log>, Tree) {
 
 const KEPT: [&str; 8] = ["id", "status", "task", "owner_id", "run_id", "job_id", "created_at", "marker"];
 
-/// What is kept of a worker whose metadata is torn, in its own index and in that of all.
+/// Returns the values kept for a worker with torn metadata, from its own index and from the
+/// swarm's.
 fn kept(tree: &Tree) -> [Value; 2] {
-    let of = |index: Value| KEPT.iter().map(|key| index[key].clone()).collect();
-    [of(index(tree, "w")), of(rows(tree).remove("w").unwrap())]
+    let kept = |index: Value| KEPT.iter().map(|key| index[key].clone()).collect();
+    [kept(index(tree, "w")), kept(rows(tree).remove("w").unwrap())]
 }
 
 fn other(tree: &Tree) -> BTreeMap<Vec<u8>, Seen> {
     see_folder(tree, "workers/other").unwrap()
 }
 
-/// Damages the metadata in each of the given ways while the worker runs, in sight of everyone and of its owner.
-/// Returns how many of them left JSON that says something else.
+/// Damages the metadata in each of these ways while the worker runs, and checks the view of
+/// everyone and of its owner. Returns how many of them left JSON with other contents.
 fn damage(ways: impl Fn(&[u8]) -> Vec<(String, Vec<u8>)>) -> usize {
     let (store, whole) = store();
     let trees = [None, Some("7")].map(|owner| tree_of(&store, &Arc::default(), owner));
@@ -115,7 +116,7 @@ fn metadata_cut_at_any_byte_keeps_its_worker_as_it_was_and_touches_no_other() {
 }
 
 #[test]
-fn metadata_with_any_byte_changed_says_what_it_says_or_keeps_its_worker_as_it_was() {
+fn metadata_with_a_changed_byte_is_valid_or_keeps_the_last_good_record() {
     let flip = |whole: &[u8]| {
         let masks = [0x01_u8, 0x20, 0x80, 0xff];
         let ways = (0..whole.len()).flat_map(|at| masks.map(|mask| (at, mask)));
@@ -130,7 +131,7 @@ fn metadata_with_any_byte_changed_says_what_it_says_or_keeps_its_worker_as_it_wa
     assert!(changed > 100, "only {changed} of all changes left JSON");
 }
 
-/// Looks at all workers, many times.
+/// Reads all workers many times.
 fn look_often(tree: &Tree) {
     for _ in 0..20 {
         assert_eq!(listed(tree), ["other", "w"]);
@@ -140,7 +141,7 @@ fn look_often(tree: &Tree) {
 }
 
 #[test]
-fn torn_metadata_is_read_once_however_often_it_is_looked_at() {
+fn torn_metadata_is_read_only_once() {
     let (store, whole) = store();
     let (log, tree) = watched(&store);
     look_often(&tree);
@@ -156,7 +157,7 @@ fn torn_metadata_is_read_once_however_often_it_is_looked_at() {
 }
 
 #[test]
-fn what_is_no_file_is_not_tried_again() {
+fn metadata_that_is_not_a_file_is_not_opened_again() {
     for kind in [Kind::Folder, Kind::Link, Kind::Special] {
         let (store, _) = store();
         let (log, tree) = watched(&store);
@@ -173,7 +174,7 @@ fn what_is_no_file_is_not_tried_again() {
 }
 
 #[test]
-fn a_torn_index_is_read_once_however_often_it_is_looked_at() {
+fn a_torn_index_is_read_only_once() {
     let (store, _) = store();
     store.write(&path("workers/index.json"), json!([{"id": "w", "tags": ["a"]}]).to_string());
     let (log, tree) = watched(&store);

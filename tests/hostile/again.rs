@@ -1,5 +1,5 @@
-//! What was looked at before is looked at less closely while nothing changes, and is told the same: who may read
-//! it, and what is mounted in it.
+//! Unchanged files are checked less thoroughly on later looks, with equal results: permissions and
+//! mounts are respected.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -30,11 +30,11 @@ fn stamp(view: &View) -> Arc<Stamp> {
     view.stamp_now(&member).unwrap()
 }
 
-/// Looks at a worker until it is known to be at rest, and then once more.
-fn rested(view: &View) -> Arc<Stamp> {
+/// Looks at a worker until it is at rest, and then once more.
+fn stamp_at_rest(view: &View) -> Arc<Stamp> {
     let at_rest = || stamp(view).newest_change.was_at_rest(SystemTime::now()).then_some(());
     eventually("a store at rest", at_rest);
-    // From the first look on that began at rest.
+    // Continue from the first look that began at rest.
     stamp(view);
     stamp(view)
 }
@@ -55,13 +55,13 @@ fn who_is_kept_out_by_a_list_of_access_stays_out() {
     let view = view(&store);
     let first = stamp(&view);
     assert_eq!(first.access.mode & 0o004, 0);
-    assert_eq!((rested(&view).key, rested(&view).access), (first.key, first.access));
-    // What is told of the file itself when it is only glimpsed would let everybody in.
+    assert_eq!((stamp_at_rest(&view).key, stamp_at_rest(&view).access), (first.key, first.access));
+    // The permissions from a stat without ACL would admit everybody.
     let disk = Disk::open(&store.path()).unwrap();
     let folder = disk.enter(&at("workers/w/a")).unwrap();
     assert_eq!(folder.glimpse(&at("secret.txt")).unwrap().mode & 0o004, 0o004);
     assert_eq!(folder.stat(&at("secret.txt")).unwrap().mode & 0o004, 0);
-    // A list that goes is a change.
+    // Removing an ACL is a change.
     rustix::fs::removexattr(&secret, "system.posix_acl_access").unwrap();
     fs::set_permissions(&secret, Permissions::from_mode(0o644)).unwrap();
     assert_eq!(stamp(&view).access.mode & 0o004, 0o004);
@@ -79,7 +79,7 @@ fn what_is_mounted_in_a_worker_is_not_looked_into() {
     }
     let (view, disk) = (view(&store), Disk::open(&store.path()).unwrap());
     let folder = disk.enter(&at("workers/w")).unwrap();
-    let before = rested(&view);
+    let before = stamp_at_rest(&view);
     for (place, from) in [("a", "foreign"), ("b.txt", "foreign/one.txt")] {
         let over = |path: &Path| Bound::new(&other.at(from), path);
         let Some(bound) = over(&store.at(format!("workers/w/{place}"))) else { return };
@@ -95,15 +95,16 @@ fn what_is_mounted_in_a_worker_is_not_looked_into() {
     }
 }
 
-/// Moves the folder `a` of a store into another worker's, who writes there, when it is listed.
+/// A store that moves the folder `a` into the folder of another worker, whose owner writes there,
+/// when it is listed.
 #[derive(Clone)]
-struct Moving {
+struct MovingStore {
     workers: PathBuf,
     in_a: bool,
     moved: Arc<AtomicBool>,
 }
 
-impl Between for Moving {
+impl Between for MovingStore {
     fn list(&self, store: &dyn Store, path: &RelPath) -> Result<Vec<Entry>> {
         let moves = self.in_a && !self.moved.load(Ordering::Relaxed);
         if moves {
@@ -118,8 +119,8 @@ impl Between for Moving {
         Ok(entries)
     }
 
-    fn enter(&self, path: &RelPath) -> Result<Moving> {
-        Ok(Moving { in_a: *path == at("a"), ..self.clone() })
+    fn enter(&self, path: &RelPath) -> Result<MovingStore> {
+        Ok(MovingStore { in_a: *path == at("a"), ..self.clone() })
     }
 }
 
@@ -130,7 +131,7 @@ fn a_folder_that_is_moved_into_another_workers_tells_nothing_of_it() {
     store.worker("other", json!({}));
     store.write("workers/w/a/file.txt", "x");
     let moved = Arc::new(AtomicBool::new(false));
-    let moving = Moving { workers: store.at("workers"), in_a: false, moved: moved.clone() };
+    let moving = MovingStore { workers: store.at("workers"), in_a: false, moved: moved.clone() };
     let moving = Through::new(moving, Arc::new(Disk::open(&store.path()).unwrap()));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     let view = View::over(vec![Source::over(Arc::new(moving), None)], fresh, Filter::default()).unwrap();
@@ -142,7 +143,7 @@ fn a_folder_that_is_moved_into_another_workers_tells_nothing_of_it() {
 }
 
 #[test]
-fn a_name_by_itself_is_what_a_path_to_it_is() {
+fn a_single_name_is_resolved_like_a_path() {
     let store = TestStore::new();
     store.write("folder/file", "bytes");
     std::os::unix::fs::symlink("file", store.at("folder/link")).unwrap();

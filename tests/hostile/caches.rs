@@ -1,8 +1,8 @@
-//! R38: what a view shows is the same whatever its cache folder holds.
+//! R38: a view shows the same contents whatever its cache folder holds.
 //!
-//! The cache folder belongs to a user and is shared by all views that the user mounts. Each random store is read by
-//! several views without a cache, with an empty one, with one that the other views filled, and with one that the same
-//! view filled.
+//! The cache folder belongs to a user and is shared by all views that the user mounts. Several
+//! views read each random store: without a cache, with an empty one, with one filled by the other
+//! views, and with one filled by the same view.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,16 +22,16 @@ use super::{CANARY, holds_canary};
 use crate::support::seen::names;
 use crate::support::{Seen, TestStore, dose, see};
 
-/// How many random stores are tried, in two tests of half of them.
+/// Number of random stores, split over two tests.
 const STORES: usize = 200;
-/// How many views of each store are compared, in turn out of six.
+/// Number of views compared for each store, chosen in turn out of six.
 const EACH: usize = 4;
-/// How many stores exist at a time.
+/// Number of stores that exist at a time.
 const BATCH: usize = 50;
-/// Nothing changes here, so nothing need be looked at again.
+/// Nothing changes in this test, so nothing need be read again.
 const NEVER: Duration = Duration::from_secs(3_600);
 
-/// How a store is read.
+/// One way to read a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Reading {
     filter: Filter,
@@ -39,7 +39,8 @@ struct Reading {
 }
 
 impl Reading {
-    /// Opens the tree, with the caches in a folder if there is one. They are written when the tree is dropped.
+    /// Opens the tree, with caches in a folder if there is one. They are written when the tree is
+    /// dropped.
     fn tree(&self, store: &TestStore, caches: Option<&Path>) -> Tree {
         let mut source = Source::open(&store.path()).unwrap();
         if let Some(folder) = caches {
@@ -50,7 +51,7 @@ impl Reading {
             source = source.admitting_hard_links();
         }
         let fresh = Freshness { unfinished: NEVER, finished: NEVER };
-        // However slow the machine is, no file is made of a part only.
+        // On a slow machine, no file may be generated from partial data.
         let settings = Settings { deadline: NEVER, ..Settings::default() };
         Tree::new(View::over(vec![source], fresh, self.filter.clone()).unwrap(), settings)
     }
@@ -60,7 +61,7 @@ impl Reading {
     }
 }
 
-/// Returns a file's text, or whatever else is there.
+/// Returns a file's text, or a description of anything else.
 fn shown(seen: Option<&Result<Seen, Error>>) -> String {
     match seen {
         Some(Ok(Seen::File { attr, mtime, bytes })) => {
@@ -70,12 +71,13 @@ fn shown(seen: Option<&Result<Seen, Error>>) -> String {
     }
 }
 
-/// Compares all readings of one random store. Returns whether anything was cached.
+/// Compares all readings of one random store. Returns true if anything was cached.
 fn compare(seed: usize, store: &TestStore, filters: &[Filter]) -> bool {
     let reading = |filter: &Filter| Reading { filter: filter.clone(), admits_hard_links: false };
     let mut readings: Vec<Reading> = filters.iter().map(reading).collect();
     readings.push(Reading { admits_hard_links: true, ..reading(&filters[1]) });
-    // Another one comes first and finds the cache empty, and another one last, when all others have filled it.
+    // One reading comes first and finds the cache empty; one comes last, when all others have
+    // filled it.
     let count = readings.len();
     readings.rotate_left(seed % count);
     readings.truncate(EACH);
@@ -104,7 +106,8 @@ fn compare_all(seeds: impl Iterator<Item = usize>) {
     for batch in seeds.chunks(BATCH) {
         let stores: Vec<_> = batch.iter().map(|seed| (*seed, random_linked_store(*seed as u64))).collect();
         stores.last().unwrap().1.0.rest();
-        // The control: views without a worker leave nothing in the cache, and few stores are seen by such views alone.
+        // Control: views without a worker leave nothing in the cache, and few stores have only such
+        // views.
         let cached = stores.iter().filter(|(seed, (store, filters))| compare(*seed, store, filters)).count();
         assert!(2 * cached > stores.len(), "only {cached} of {} stores left anything in the cache", stores.len());
     }
@@ -120,7 +123,8 @@ fn a_view_shows_the_same_whatever_its_cache_holds_odd_seeds() {
     compare_all((1..dose(STORES)).step_by(2));
 }
 
-/// The victim's metadata as the thief's, by a hard link: the view of everything reads it, the thief's must not.
+/// The thief's worker holds a hard link to the victim's metadata. The view of everything reads it,
+/// and the thief's view must not.
 #[test]
 fn a_cache_that_a_view_of_everything_filled_shows_an_owner_nothing_of_another() {
     let store = TestStore::new();

@@ -1,4 +1,4 @@
-//! R5: metadata and ids that claim what is another's never widen a view.
+//! R5: metadata and IDs that claim another owner's data never widen a view.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ fn a_worker_that_claims_anothers_id_shows_its_own_files_and_is_told() {
 }
 
 #[test]
-fn owners_are_the_same_only_if_they_are_written_the_same() {
+fn owners_are_equal_only_if_spelled_alike() {
     let store = TestStore::new();
     let odd = [
         json!(" 7"),
@@ -119,7 +119,7 @@ fn one_id_in_two_stores_is_two_workers_each_to_its_owner() {
 }
 
 #[test]
-fn an_index_entry_of_another_owner_under_the_same_id_fills_no_gap() {
+fn an_index_entry_of_another_owner_with_an_equal_id_is_ignored() {
     for path in ["index.json", "workers/index.json"] {
         let store = TestStore::new();
         store.write("workers/x/metadata.json", json!({"worker_id": "x", "owner_id": "A"}).to_string());
@@ -128,7 +128,7 @@ fn an_index_entry_of_another_owner_under_the_same_id_fills_no_gap() {
             |owner: &str| json!([{"worker_id": "x", "config": {"owner_id": owner}, "task": CANARY}]).to_string();
         store.write(path, said_of("B"));
         assert!(!shows_canary(&store.tree_of_owner("A")), "{path}");
-        // The control: what is said of the owner's own worker does fill the gap.
+        // Control: an entry for the owner's own worker does fill the gap.
         let own = if path == "index.json" { "B" } else { "A" };
         store.write(path, said_of(own));
         assert!(shows_canary(&store.tree_of_owner(own)), "{path}");
@@ -136,7 +136,7 @@ fn an_index_entry_of_another_owner_under_the_same_id_fills_no_gap() {
 }
 
 #[test]
-fn an_owner_named_like_a_path_reaches_no_output_but_its_own() {
+fn an_owner_named_like_a_path_reads_only_its_own_outputs() {
     let artifact = "0123456789abcdef0123456789abcdef";
     for owner in ["..", ".", "../B", "B/../B", "/", "A/", "B\u{0}"] {
         let store = TestStore::new();

@@ -1,6 +1,6 @@
-//! The threads that serve can read the stores and do nothing else, whatever code runs in them (R7).
+//! R7: serving threads can read the stores and do nothing else, whatever code runs in them.
 //!
-//! A store that misbehaves stands for such code: asked for what a file is, it tries what an intruder would.
+//! A malicious store stands for such code: a stat makes it try what an intruder would.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,7 @@ use crate::needs_fuse;
 use crate::support::TestStore;
 use crate::support::through::{Between, Through};
 
-/// What each attempt came to, by the name of the thread and of the attempt.
+/// The result of each attempt, by the names of the thread and the attempt.
 type Attempts = Arc<Mutex<BTreeMap<(String, &'static str), Option<io::ErrorKind>>>>;
 
 /// A folder in which an intruder tries things, and a port to connect to.
@@ -89,7 +89,7 @@ fn the_threads_that_serve_can_do_nothing_but_read_the_stores() {
         let _ = fs::remove_dir(store.at("workers/w1/folder"));
     };
 
-    // The control: what is tried works for a thread that is not confined.
+    // Control: the attempts succeed on an unconfined thread.
     refill();
     intruder.try_everything();
     for ((_, what), came_to) in std::mem::take(&mut *intruder.attempts.lock()) {
@@ -101,13 +101,13 @@ fn the_threads_that_serve_can_do_nothing_but_read_the_stores() {
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     let view = View::over(vec![Source::over(Arc::new(disk), None)], fresh, Filter::default()).unwrap();
     let tree = Tree::new(view, Settings::default());
-    // So far nothing was confined.
+    // Nothing is confined yet.
     refill();
     intruder.attempts.lock().clear();
     let before = super::walk(&store.path());
     let point = tempfile::tempdir().unwrap();
     let session = fuse::mount(tree, point.path(), Access::Mounter).unwrap();
-    // One is answered by a thread that asks the kernel, the other by one that renders.
+    // A thread that stats files answers the first, a thread that renders answers the second.
     let own = fs::read(point.path().join("workers/w1/task.txt"));
     let generated = fs::read(point.path().join("workers/w1/index.json"));
     rustix::mount::unmount(point.path(), rustix::mount::UnmountFlags::DETACH).unwrap();

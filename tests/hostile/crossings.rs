@@ -1,5 +1,5 @@
-//! R5: ways out of one owner's folders into another's files, at every place a reader looks: hard links, symbolic
-//! links and bind mounts of single files. None widens a view.
+//! R5: hard links, symbolic links and bind mounts from one owner's folders to another's files, at
+//! every place a reader opens. None widens a view.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -17,11 +17,11 @@ use crate::needs_fuse;
 use crate::support::seen::names;
 use crate::support::{Mount, Seen, TestStore, see};
 
-/// Under this name an output is stored out of band.
+/// The ID of an out-of-band output.
 const ARTIFACT: &str = "0123456789abcdef0123456789abcdef";
 
-/// Where a reader of owner A's workers looks, which of B's files is brought there, and under what name it would be
-/// seen; none where only what is generated would tell.
+/// A path of owner A that a reader opens, the file of owner B brought there, and its name in the
+/// mount; `None` if only generated files would reveal it.
 const PLACES: [(&str, &str, Option<&str>); 18] = [
     ("workers/thief/loot.txt", "secret.txt", Some("loot.txt")),
     ("workers/thief/a/b/loot.txt", "secret.txt", Some("a/b/loot.txt")),
@@ -44,21 +44,22 @@ const PLACES: [(&str, &str, Option<&str>); 18] = [
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum LinkKind {
     HardLink,
     SymbolicLink,
     BindMount,
 }
-use Way::{BindMount, HardLink, SymbolicLink};
+use LinkKind::{BindMount, HardLink, SymbolicLink};
 
-/// A's workers beside B's, whose files hold the canary in every form that a reader understands.
-struct Ground {
+/// Workers of owner A beside those of owner B, whose files hold the canary in every form that a
+/// reader parses.
+struct CrossingStore {
     store: TestStore,
     _bound: Vec<Bound>,
 }
 
-impl Ground {
-    fn new() -> Ground {
+impl CrossingStore {
+    fn new() -> CrossingStore {
         let store = TestStore::new();
         let of_a = json!({"owner_id": "A", "status": "completed"}).to_string();
         for id in ["workers/thief", "workers/loose", "bare"] {
@@ -78,14 +79,14 @@ impl Ground {
         ] {
             store.write(format!("workers/victim/{name}"), text);
         }
-        Ground { store, _bound: Vec::new() }
+        CrossingStore { store, _bound: Vec::new() }
     }
 
-    /// Brings one of B's files to a place of A's. Says whether that could be done.
-    fn plant(&mut self, way: Way, place: &str, loot: &str) -> bool {
+    /// Brings one of B's files to a path of A's. Returns false if that is impossible.
+    fn plant(&mut self, kind: LinkKind, place: &str, loot: &str) -> bool {
         let (from, to) = (self.store.at(format!("workers/victim/{loot}")), self.store.at(place));
         fs::create_dir_all(to.parent().unwrap()).unwrap();
-        match way {
+        match kind {
             HardLink => fs::hard_link(from, to).unwrap(),
             SymbolicLink => symlink(from, to).unwrap(),
             BindMount => {
@@ -94,7 +95,8 @@ impl Ground {
                 self._bound.push(bound);
             }
         }
-        // An output stored out of band is its text and its description: what is not planted is A's own.
+        // An out-of-band output consists of its text and its description. The part that is not
+        // planted is A's own.
         let other = place.strip_suffix(".txt").filter(|place| place.starts_with("tool_outputs/"));
         if let Some(description) = other.map(|place| self.store.at(format!("{place}.json"))) {
             fs::write(description, json!({"owner_id": "A"}).to_string()).unwrap();
@@ -105,21 +107,21 @@ impl Ground {
         true
     }
 
-    /// The tree of owner A where hard links are admitted.
-    fn admitting(&self) -> Tree {
+    /// Opens the tree of owner A with hard links allowed.
+    fn tree_with_hard_links(&self) -> Tree {
         let source = Source::open(&self.store.path()).unwrap().admitting_hard_links();
         let filter = Filter { owner: Some("A".into()), run: None };
         Tree::new(View::over(vec![source], Freshness::default(), filter).unwrap(), Settings::default())
     }
 }
 
-/// Where a place is in the mount.
-fn in_mount(place: &str, name: &str) -> String {
+/// Returns the path of a place in the mount.
+fn mount_path(place: &str, name: &str) -> String {
     let worker = place.trim_start_matches("workers/").split('/').next().unwrap();
     format!("workers/{worker}/{name}")
 }
 
-/// Whether the canary is in anything that is listed or asked, B's own worker aside.
+/// Returns true if any listing or answer contains the canary, except B's own worker.
 fn shows_canary(tree: &Tree) -> bool {
     let mut open: Vec<Vec<u8>> = vec![Vec::new()];
     while let Some(folder) = open.pop() {
@@ -132,7 +134,7 @@ fn shows_canary(tree: &Tree) -> bool {
             match see(tree, &path) {
                 Ok(Seen::Folder { .. }) => open.push(path),
                 Ok(Seen::File { bytes, .. } | Seen::Link(bytes)) if holds_canary(&bytes) => return true,
-                // What is mounted on a file is listed by the file's name, and is not there.
+                // A mounted file is listed by its name but cannot be opened.
                 Ok(_) | Err(_) => {}
             }
         }
@@ -144,23 +146,28 @@ fn shows_canary(tree: &Tree) -> bool {
 fn no_way_into_another_owners_files_is_taken_at_any_place() {
     for way in [HardLink, SymbolicLink, BindMount] {
         for (place, loot, name) in PLACES {
-            let mut ground = Ground::new();
-            if !ground.plant(way, place, loot) {
+            let mut fixture = CrossingStore::new();
+            if !fixture.plant(way, place, loot) {
                 return;
             }
             let case = format!("{way:?} at {place}");
-            let at_source = fs::read(ground.store.at(place)).unwrap();
+            let at_source = fs::read(fixture.store.at(place)).unwrap();
             assert!(holds_canary(&at_source) || loot == "description.json", "{case}: the control");
-            let tree = ground.store.tree_of_owner("A");
+            let tree = fixture.store.tree_of_owner("A");
             assert!(!shows_canary(&tree), "{case}");
             if let Some(name) = name {
-                let error = see(&tree, in_mount(place, name)).unwrap_err();
+                let error = see(&tree, mount_path(place, name)).unwrap_err();
                 assert_eq!(error.errno(), Errno::NOENT, "{case}: {error:?}");
             }
-            // The control: whoever sees everything does see a hard link, and so does an owner if they are admitted.
-            let seen_by_all = shows_canary(&ground.store.tree());
+            // Control: an unrestricted view shows a hard link, and so does an owner's view if hard
+            // links are allowed.
+            let seen_by_all = shows_canary(&fixture.store.tree());
             assert_eq!(seen_by_all, way == HardLink, "{case}: in the view of everything");
-            assert_eq!(shows_canary(&ground.admitting()), way == HardLink, "{case}: with hard links admitted");
+            assert_eq!(
+                shows_canary(&fixture.tree_with_hard_links()),
+                way == HardLink,
+                "{case}: with hard links admitted"
+            );
         }
     }
 }
@@ -169,18 +176,18 @@ fn no_way_into_another_owners_files_is_taken_at_any_place() {
 fn no_way_into_another_owners_files_is_taken_through_a_mount() {
     needs_fuse!();
     for way in [HardLink, SymbolicLink, BindMount] {
-        let mut ground = Ground::new();
+        let mut fixture = CrossingStore::new();
         for (place, loot, _) in PLACES.iter().filter(|(place, ..)| !place.ends_with(&format!("{ARTIFACT}.json"))) {
-            if !ground.plant(way, place, loot) {
+            if !fixture.plant(way, place, loot) {
                 return;
             }
         }
-        let mut mount = Mount::with(&ground.store.path(), &["--owner", "A"]);
+        let mut mount = Mount::with(&fixture.store.path(), &["--owner", "A"]);
         mount.expect_warning("lookup: a link or a way out of the store");
         let out = mount.shell(r#"cd "$M" && ls -R . && find . -type f -exec cat {} +; cat workers/*/evidence.4k.txt"#);
         assert!(out.stdout.len() > 1_000 && !holds_canary(&out.stdout), "{way:?}: {}", out.stdout.escape_ascii());
         for (place, _, name) in PLACES {
-            let Some(path) = name.map(|name| in_mount(place, name)) else { continue };
+            let Some(path) = name.map(|name| mount_path(place, name)) else { continue };
             let error = fs::symlink_metadata(mount.at(&path)).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(Errno::NOENT.raw_os_error()), "{way:?}: {path}");
         }
@@ -195,24 +202,24 @@ fn no_way_into_another_owners_files_is_taken_through_a_mount() {
 }
 
 #[test]
-fn a_folder_of_another_owner_bound_into_ones_own_is_not_entered() {
+fn a_bind_mount_of_another_owners_folder_is_not_entered() {
     if !is_root() {
         return;
     }
     for place in ["workers/thief/inside", "workers/thief/tool_calls", "workers/bound", "bound"] {
-        let ground = Ground::new();
-        fs::write(ground.store.at("workers/victim/001_sh.txt"), CANARY).unwrap();
-        // The folder says it is A's: it is where it lies that counts.
-        fs::write(ground.store.at("workers/victim/metadata.json"), json!({"owner_id": "A"}).to_string()).unwrap();
-        let victim: PathBuf = ground.store.path().parent().unwrap().join("victim");
-        fs::rename(ground.store.at("workers/victim"), &victim).unwrap();
-        fs::create_dir_all(ground.store.at(place)).unwrap();
-        let Some(_bound) = Bound::new(&victim, &ground.store.at(place)) else { return };
-        assert!(holds_canary(&fs::read(ground.store.at(place).join("001_sh.txt")).unwrap()), "{place}: the control");
-        for tree in [ground.store.tree_of_owner("A"), ground.store.tree(), ground.admitting()] {
+        let fixture = CrossingStore::new();
+        fs::write(fixture.store.at("workers/victim/001_sh.txt"), CANARY).unwrap();
+        // The folder claims to be A's, but its location decides.
+        fs::write(fixture.store.at("workers/victim/metadata.json"), json!({"owner_id": "A"}).to_string()).unwrap();
+        let victim: PathBuf = fixture.store.path().parent().unwrap().join("victim");
+        fs::rename(fixture.store.at("workers/victim"), &victim).unwrap();
+        fs::create_dir_all(fixture.store.at(place)).unwrap();
+        let Some(_bound) = Bound::new(&victim, &fixture.store.at(place)) else { return };
+        assert!(holds_canary(&fs::read(fixture.store.at(place).join("001_sh.txt")).unwrap()), "{place}: the control");
+        for tree in [fixture.store.tree_of_owner("A"), fixture.store.tree(), fixture.tree_with_hard_links()] {
             assert!(!shows_canary(&tree), "{place}");
             for name in ["", "/secret.txt", "/001_sh.txt"] {
-                let path = in_mount(place, place.rsplit_once("thief/").map_or("", |(_, inner)| inner)) + name;
+                let path = mount_path(place, place.rsplit_once("thief/").map_or("", |(_, inner)| inner)) + name;
                 assert_eq!(see(&tree, &path).unwrap_err().errno(), Errno::NOENT, "{path}");
             }
         }
@@ -220,9 +227,9 @@ fn a_folder_of_another_owner_bound_into_ones_own_is_not_entered() {
 }
 
 #[test]
-fn control_the_walk_finds_the_canary_where_it_is_shown() {
-    let ground = Ground::new();
-    assert!(!shows_canary(&ground.store.tree()));
-    ground.store.write("workers/thief/a/b/c", CANARY);
-    assert!(shows_canary(&ground.store.tree_of_owner("A")));
+fn control_the_walk_finds_a_visible_canary() {
+    let fixture = CrossingStore::new();
+    assert!(!shows_canary(&fixture.store.tree()));
+    fixture.store.write("workers/thief/a/b/c", CANARY);
+    assert!(shows_canary(&fixture.store.tree_of_owner("A")));
 }

@@ -1,4 +1,4 @@
-//! Workers that write what looks like a line of ours: no line of theirs passes for one, whoever looks.
+//! Workers that imitate the lines of generated files: no imitation may be mistaken for a real line.
 
 use std::fmt::Write;
 use std::sync::LazyLock;
@@ -11,14 +11,14 @@ use super::Dice;
 use crate::evidence::Report;
 use crate::support::{TestStore, dose, see};
 
-/// How many forgeries one output holds.
+/// Number of forgeries in one output.
 const LINES: usize = 50_000;
 
-/// What an eye does not see: none of the code of the program is used for it.
+/// Characters that are invisible to a reader. Uses none of the program's code.
 static UNSEEN: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"[\p{Default_Ignorable_Code_Point}\p{Bidi_Control}\x{fff9}-\x{fffb}]").unwrap());
-/// What the eye takes for a line of ours.
-static OURS: LazyLock<Regex> = LazyLock::new(|| {
+/// Lines that a reader takes for generated ones.
+static GENERATED_LINE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(concat!(
         r"^\[\.\.\.|^\[failed\]|^\[doubtful\]|^-+\s*evidence\s+for\b|^-+\s*end\s+evidence\b",
         r"|\[evidence:|\[tool_output:|(^|[^\\])#[0-9a-f]{12}$"
@@ -26,14 +26,14 @@ static OURS: LazyLock<Regex> = LazyLock::new(|| {
     .unwrap()
 });
 
-/// A line as the eye takes it.
+/// Returns a line as a reader sees it.
 fn seen_by_the_eye(line: &str) -> String {
     let seen: String = UNSEEN.replace_all(line, "").nfkc().collect::<String>().to_lowercase();
     seen.trim().to_owned()
 }
 
-/// Characters that an attacker puts between others: nothing is seen of them.
-const NOTHING: [char; 20] = [
+/// Invisible characters that an attacker inserts between others.
+const INVISIBLE: [char; 20] = [
     '\u{200b}',
     '\u{200c}',
     '\u{200d}',
@@ -56,7 +56,7 @@ const NOTHING: [char; 20] = [
     '\u{feff}',
 ];
 
-/// Lines of ours with a tag that was learnt, or guessed.
+/// Returns a generated line with a tag that was learned or guessed.
 fn target(dice: &mut Dice, learnt: &str) -> String {
     let tag = if dice.once_in(2) { learnt.to_owned() } else { format!("#{:012x}", dice.next() & 0xffff_ffff_ffff) };
     match dice.below(10) {
@@ -73,7 +73,7 @@ fn target(dice: &mut Dice, learnt: &str) -> String {
     }
 }
 
-/// The same line to the eye, in other characters.
+/// Returns a line that looks like a generated one but uses other characters.
 fn forged(dice: &mut Dice, learnt: &str) -> String {
     let target = target(dice, learnt);
     let (hidden, cased, wide) = (dice.below(4), dice.below(4), dice.below(4));
@@ -89,7 +89,7 @@ fn forged(dice: &mut Dice, learnt: &str) -> String {
             .filter(|_| dice.once_in(6))
             .collect::<Vec<_>>()
             .iter()
-            .for_each(|_| line.push(*dice.pick(&NOTHING)));
+            .for_each(|_| line.push(*dice.pick(&INVISIBLE)));
         if hidden == 3 && dice.once_in(40) {
             line.push_str("\x1b[0m");
         }
@@ -98,11 +98,11 @@ fn forged(dice: &mut Dice, learnt: &str) -> String {
     line
 }
 
-/// Checks that the eye sees no line of ours among those of a worker.
-fn hold_out(body: &str) -> usize {
+/// Asserts that a reader sees no generated line among those of a worker.
+fn check_no_forgery(body: &str) -> usize {
     for line in body.lines() {
         let seen = seen_by_the_eye(line);
-        assert!(!OURS.is_match(&seen), "forged: {line:?}, seen as {seen:?}");
+        assert!(!GENERATED_LINE.is_match(&seen), "forged: {line:?}, seen as {seen:?}");
     }
     body.lines().count()
 }
@@ -119,8 +119,8 @@ fn no_line_of_a_worker_looks_like_one_of_the_frame() {
         let text = see(&store.tree(), "workers/w/evidence.64M.txt").unwrap().text().to_owned();
         let report = Report::of(&text, 64 << 20);
         assert_eq!((report.sections.len(), report.whole), (1, 1));
-        assert_eq!(hold_out(&report.sections[0].body), LINES);
-        // The next one knows what the last one looked like.
+        assert_eq!(check_no_forgery(&report.sections[0].body), LINES);
+        // The next round knows the tag of the last one.
         learnt = report.tag;
         tried += LINES;
     }
@@ -136,14 +136,14 @@ fn no_line_of_a_worker_looks_like_one_of_an_answer() {
     let is_ours = |line: &str| line.starts_with("workers/") || line == "[...]" || line.is_empty();
     let answer = see(&tree, "search.1M/needle").unwrap().text().to_owned();
     let theirs: String = answer.lines().skip(1).filter(|line| !is_ours(line)).map(|line| format!("{line}\n")).collect();
-    assert!(hold_out(&theirs) > 20, "{answer}");
+    assert!(check_no_forgery(&theirs) > 20, "{answer}");
     let tag = answer.lines().find(|line| line.starts_with("workers/")).unwrap().rsplit(' ').next().unwrap();
     assert_eq!(tag.len(), 13);
     assert!(answer.lines().all(|line| is_ours(line) || !seen_by_the_eye(line).contains(tag)));
     for path in ["summary", "workers/w/summary", "workers/w/summary@needle"] {
         for line in see(&tree, path).unwrap().text().lines().filter(|line| line.contains("needle")) {
             let seen = seen_by_the_eye(line);
-            assert!(!OURS.is_match(&seen), "{path}: {line:?}");
+            assert!(!GENERATED_LINE.is_match(&seen), "{path}: {line:?}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Hard links, as users of `--owner` meet them: what a further link does to a file while it is mounted, what is told
-//! of it, and how they are admitted.
+//! Hard links as users of `--owner` meet them: the effect of a new link to a file while it is
+//! mounted, its reporting, and how links are allowed.
 
 use std::fs::{self, File, hard_link};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
@@ -14,7 +14,7 @@ use crate::needs_fuse;
 use crate::support::user::as_user;
 use crate::support::{Mount, TestStore};
 
-/// What a lookup of a hard link is logged as.
+/// The log text of a lookup that met a hard link.
 const REFUSED: &str = "lookup: a link or a way out of the store";
 
 fn store() -> TestStore {
@@ -36,7 +36,7 @@ fn check(mount: &Mount, name: &str) -> Option<String> {
 }
 
 #[test]
-fn a_file_goes_when_it_is_linked_and_comes_back_when_the_link_is_gone() {
+fn a_hard_linked_file_disappears_until_the_link_is_removed() {
     needs_fuse!();
     let store = store();
     let mut mount = Mount::with(&store.path(), &["--owner", "A"]);
@@ -54,7 +54,7 @@ fn a_file_goes_when_it_is_linked_and_comes_back_when_the_link_is_gone() {
         });
         let says = eventually("word of it", || check(&mount, "not_shown"));
         assert!(says.contains(": 1 links, 0 special"), "{says}");
-        // Who had it open before has it still.
+        // A descriptor opened earlier stays readable.
         let mut buffer = [0; 6];
         held.read_exact_at(&mut buffer, 0).unwrap();
         assert_eq!(&buffer, b"notes\n", "turn {turn}");
@@ -66,7 +66,7 @@ fn a_file_goes_when_it_is_linked_and_comes_back_when_the_link_is_gone() {
 }
 
 #[test]
-fn an_output_that_is_linked_is_named_and_not_quoted_until_the_link_is_gone() {
+fn a_hard_linked_output_is_named_but_not_quoted() {
     needs_fuse!();
     let store = store();
     let mount = Mount::with(&store.path(), &["--owner", "A"]);
@@ -86,7 +86,7 @@ fn an_output_that_is_linked_is_named_and_not_quoted_until_the_link_is_gone() {
 }
 
 #[test]
-fn metadata_that_is_linked_is_not_read_and_what_was_read_before_is_shown_and_marked() {
+fn hard_linked_metadata_keeps_the_last_good_record_marked() {
     needs_fuse!();
     let store = store();
     let mount = Mount::with(&store.path(), &["--owner", "A"]);
@@ -94,7 +94,7 @@ fn metadata_that_is_linked_is_not_read_and_what_was_read_before_is_shown_and_mar
     hard_link(store.at("workers/w/metadata.json"), outside(&store)).unwrap();
     let says = eventually("word of it", || check(&mount, "bad_metadata"));
     assert!(says.contains("what was read of it before is shown"), "{says}");
-    // Whoever comes now has read nothing before: the worker has no owner.
+    // A new mount has read nothing before, so the worker has no owner.
     let later = Mount::with(&store.path(), &["--owner", "A"]);
     assert_eq!(later.list("workers"), ["index.json"]);
     assert_eq!(Mount::new(&store.path()).list("workers"), ["index.json", "w"]);
@@ -103,7 +103,7 @@ fn metadata_that_is_linked_is_not_read_and_what_was_read_before_is_shown_and_mar
     eventually("the worker", || later.list("workers").contains(&"w".into()).then_some(()));
 }
 
-/// Nothing tells which of two links is the file and which was made of it.
+/// Nothing tells which of two links is the original file.
 #[test]
 fn a_file_that_another_owner_links_is_hidden_from_both_and_both_are_told() {
     needs_fuse!();
@@ -122,9 +122,10 @@ fn a_file_that_another_owner_links_is_hidden_from_both_and_both_are_told() {
     assert_eq!(whole.text("workers/w/loot.txt"), CANARY);
 }
 
-/// A link that is left as the only one cannot be told from a file of the folder's own; the file's own mode holds.
+/// A link that remains as the only one looks like a file of its folder; the file's mode still
+/// applies.
 #[test]
-fn a_link_that_outlives_the_other_owners_name_is_read_by_nobody_who_could_not_read_the_file() {
+fn a_surviving_hard_link_keeps_the_permissions_of_its_file() {
     needs_fuse!();
     if !is_root() {
         return;
@@ -150,7 +151,7 @@ fn a_link_that_outlives_the_other_owners_name_is_read_by_nobody_who_could_not_re
     for name in ["tool_calls/003_sh.txt", "evidence.txt", "summary", "index.json", "evidence.4k.txt"] {
         assert_eq!(read(THIEF, name), Err(std::io::ErrorKind::PermissionDenied), "{name}");
     }
-    // The control: he may read what is his, and the canary is in what is made of both.
+    // Control: the thief can read his own files, and generated files contain the canary.
     assert_eq!(read(THIEF, "tool_calls/001_sh.txt").as_deref(), Ok(&b"first output\n"[..]));
     assert!(holds_canary(&mount.read("workers/w/evidence.txt")));
 }
@@ -192,7 +193,7 @@ fn the_number_of_links_is_never_told() {
     }
 }
 
-/// Not even for a look: what opens it could wait for a lease, or fetch it from far away.
+/// Not even a stat opens it: an open may wait for a lease or fetch the file from far away.
 #[test]
 fn a_hard_link_is_never_opened() {
     needs_fuse!();

@@ -1,5 +1,5 @@
-//! Invisible and bidirectional characters in every field that a worker fills: none gets into anything generated, and what
-//! is removed is counted.
+//! Invisible and bidirectional characters in every field that a worker fills. None appears in
+//! generated files, and removed ones are counted.
 
 use std::sync::LazyLock;
 
@@ -13,27 +13,28 @@ use crate::evidence::{Report, evidence};
 use crate::mcp::Client;
 use crate::support::{TestStore, see};
 
-/// So many code points are in one field: all of them have room where a field is cut.
+/// Number of code points in one field, few enough that a truncated field holds all of them.
 const BATCH: usize = 80;
 
-/// Everything that may not be shown: by Unicode's properties, and the ones beside them that hide as well.
+/// Characters that may not be shown: those with certain Unicode properties, and some others that
+/// hide as well.
 static UNSEEN: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"[\p{Default_Ignorable_Code_Point}\p{Bidi_Control}\x{fff9}-\x{fffb}]").unwrap());
 
-/// Every character that may not be shown.
+/// Returns every character that may not be shown.
 fn unseen() -> Vec<char> {
     let all: Vec<char> = ('\0'..=char::MAX).filter(|c| UNSEEN.is_match(c.encode_utf8(&mut [0; 4]))).collect();
     assert!(all.len() > 4_000, "{}", all.len());
     all
 }
 
-/// `word` with the characters between its letters.
+/// Inserts the characters between the letters of `word`.
 fn hiding(word: &str, hidden: &[char]) -> String {
     let (head, tail) = word.split_at(1);
     format!("{head}{}{tail}", hidden.iter().collect::<String>())
 }
 
-/// Fails if a text that was generated holds what is not seen.
+/// Fails if a generated text holds a hidden character.
 #[track_caller]
 fn check(path: &str, text: &str) {
     if let Some(found) = UNSEEN.find(text) {
@@ -42,8 +43,8 @@ fn check(path: &str, text: &str) {
     }
 }
 
-/// Fails if a decoded string of a JSON value holds what is not seen, but under `exact` keys, of which programs need the
-/// very bytes.
+/// Fails if a decoded string of a JSON value holds a hidden character, except under `exact` keys,
+/// whose bytes programs need.
 fn check_values(path: &str, value: &Value, exact: &[&str]) {
     match value {
         Value::String(text) => check(path, text),
@@ -56,7 +57,7 @@ fn check_values(path: &str, value: &Value, exact: &[&str]) {
     }
 }
 
-/// Names and words that programs compare: JSON escapes them.
+/// Names and values that programs compare; JSON escapes hidden characters in them.
 const EXACT: [&str; 16] = [
     "id",
     "path",
@@ -76,7 +77,8 @@ const EXACT: [&str; 16] = [
     "started_at",
 ];
 
-/// A store in which every field of a worker hides a part of all characters, and how many workers it has.
+/// Creates a store whose workers hide all characters in every field. Returns it with the number of
+/// workers.
 fn store(all: &[char]) -> (TestStore, usize) {
     let store = TestStore::new();
     let mut workers = 0;
@@ -97,7 +99,7 @@ fn store(all: &[char]) -> (TestStore, usize) {
         store.call(&id, 1, "sh", format!("{}\n", word("Error: needle gone")));
         store.write(format!("workers/{id}/logs/errors.log"), format!("{}\n", word("needle in a log")));
         store.write(format!("workers/{id}/outputs/data.json"), json!({"key": word("needle")}).to_string());
-        // Names hold as many as 255 bytes do.
+        // A name holds at most 255 bytes.
         for (number, name) in part.chunks(28).map(|part| part.iter().collect::<String>()).enumerate() {
             store.write(format!("workers/{id}/tool_calls/{:03}_x{name}.txt", number + 2), "Error: needle\n");
             store.write(format!("workers/{id}/outputs/{name}{number}.md"), "needle\n");
@@ -111,7 +113,7 @@ fn store(all: &[char]) -> (TestStore, usize) {
     (store, workers)
 }
 
-/// Every generated file of the swarm, of a run and of some workers.
+/// Returns the paths of every generated file of the swarm, of a run and of some workers.
 fn generated(tree: &Tree, workers: &[String]) -> Vec<String> {
     let first =
         ["summary", "evidence.txt", "evidence.1M.txt", "evidence.2000.txt", "evidence.500tok.txt", "index.json"];
@@ -143,7 +145,7 @@ fn no_invisible_or_bidirectional_character_is_in_anything_generated() {
     let mut workers = names(&tree, "workers");
     workers.retain(|name| name != "index.json");
     assert!(workers.len() > 3 * count, "{}", workers.len());
-    // One of those whose own names hide something, and all others.
+    // One worker whose own name hides something, and all others.
     let odd = workers.iter().find(|name| name.starts_with("n0010")).unwrap().clone();
     workers.retain(|name| name.starts_with('w'));
     workers.push(odd);
@@ -154,7 +156,7 @@ fn no_invisible_or_bidirectional_character_is_in_anything_generated() {
             check_values(&path, &serde_json::from_slice(seen.bytes()).unwrap(), &EXACT);
         }
     }
-    // Names that are made here, in listings.
+    // Generated names in listings.
     for folder in ["runs", "by", "by/tag", "by/type", "by/job", "by/run", "by/tool"] {
         let names = names(&tree, folder);
         names.iter().for_each(|name| check(folder, name));
@@ -204,7 +206,7 @@ fn what_tools_answer_holds_no_invisible_character() {
     for resource in listed["result"]["resources"].as_array().unwrap() {
         check_values("resources", resource, &[]);
     }
-    // A worker's own file stays as it is.
+    // A worker's own file stays unchanged.
     let own = client.text("read_file", json!({"path": "workers/w001/result.txt"}));
     assert!(UNSEEN.is_match(&own));
 }
@@ -230,7 +232,7 @@ fn removed_characters_are_counted_where_they_were() {
     let index: Value = serde_json::from_str(&text(&tree, "workers/w/index.json")).unwrap();
     let checks = index["checks"].as_array().unwrap();
     assert!(checks.iter().any(|check| check["name"] == "invisible_characters"), "{index:#}");
-    // It says nothing of a claim.
+    // It does not report a claim.
     assert!(!text(&tree, "summary").contains("invisible_characters"));
 }
 

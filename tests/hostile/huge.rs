@@ -1,5 +1,5 @@
-//! R10: whatever the size and shape of what workers leave, the program's memory stays within a bound, what was not read
-//! is told, and everybody else is served as before.
+//! R10: whatever the size and shape of workers' files, memory stays within a limit, incomplete
+//! reads are reported, and other workers are served as before.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -15,24 +15,24 @@ use crate::support::{Mount, TestStore};
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 const TIB: u64 = 1 << 40;
-/// By how much the memory may grow over what it is when nothing is asked.
+/// Maximum growth of the memory beyond that of the idle program, in bytes.
 const BOUND: u64 = 64 << 20;
-/// All that is generated in a folder.
+/// All generated files of a folder.
 const ALL: [&str; 3] = ["index.json", "summary", "evidence.txt"];
 
-/// Makes the file at a path.
-type Make<'a> = &'a dyn Fn(&Path);
+/// Creates the file at a path.
+type CreateFile<'a> = &'a dyn Fn(&Path);
 
-/// A mounted store of one plain worker, whose program has answered everything once and is idle.
-struct Idle {
+/// A mounted store of one plain worker, whose program is idle after answering everything once.
+struct IdleMount {
     store: TestStore,
     mount: Mount,
-    /// Its memory then, in bytes.
+    /// Memory of the idle program, in bytes.
     idle: u64,
 }
 
-impl Idle {
-    fn new() -> Idle {
+impl IdleMount {
+    fn new() -> IdleMount {
         let store = TestStore::new();
         store.worker("plain", json!({"owner_id": "A", "status": "failed"}));
         store.call("plain", 1, "sh", "fine\n").call("plain", 2, "sh", "Error: not fine\n");
@@ -43,11 +43,11 @@ impl Idle {
         }
         let idle = memory(&mount, "VmRSS");
         fs::write(format!("/proc/{}/clear_refs", mount.pid()), "5").unwrap();
-        Idle { store, mount, idle }
+        IdleMount { store, mount, idle }
     }
 
-    /// Makes a worker of these files, beside whatever it needs to be one, and puts it into the store at once.
-    fn put(&self, worker: &str, files: &[(&str, Make<'_>)]) {
+    /// Creates a worker with these files, and moves it into the store atomically.
+    fn put(&self, worker: &str, files: &[(&str, CreateFile<'_>)]) {
         let folder: PathBuf = self.store.path().parent().unwrap().join(worker);
         fs::create_dir(&folder).unwrap();
         fs::write(folder.join("metadata.json"), json!({"owner_id": "A", "status": "completed"}).to_string()).unwrap();
@@ -60,7 +60,7 @@ impl Idle {
         fs::rename(folder, self.store.at(format!("workers/{worker}"))).unwrap();
     }
 
-    /// Reads these generated files of a worker as soon as it is listed, and the swarm's.
+    /// Reads these generated files of a worker as soon as it is listed, and those of the swarm.
     fn read(&self, worker: &str, names: &[&str]) {
         eventually("the worker in the list", || self.mount.list("workers").contains(&worker.into()).then_some(()));
         for name in names {
@@ -70,7 +70,7 @@ impl Idle {
         assert!(self.mount.text("index.json").contains(&format!("\"id\":\"{worker}\"")));
     }
 
-    /// The memory stayed in its bound, and everybody else is served as before.
+    /// Asserts that memory stayed within the limit and that other workers are served as before.
     #[track_caller]
     fn check(&self) {
         let over = memory(&self.mount, "VmHWM").saturating_sub(self.idle);
@@ -86,8 +86,8 @@ impl Idle {
         serde_json::from_slice(&self.mount.read(&format!("workers/{worker}/index.json"))).unwrap()
     }
 
-    /// What a check of that name says of a file.
-    fn says(&self, worker: &str, name: &str, file: &str) -> Option<String> {
+    /// Returns the message of a check about a file.
+    fn check_message(&self, worker: &str, name: &str, file: &str) -> Option<String> {
         let index = self.index(worker);
         let checks = index["checks"].as_array().unwrap();
         let found = checks.iter().find(|check| check["name"] == name && check["file"] == file);
@@ -101,7 +101,7 @@ fn memory(mount: &Mount, key: &str) -> u64 {
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// Writes `part` `times` times, between `head` and `tail`.
+/// Writes `part` repeatedly between `head` and `tail`.
 fn repeated(path: &Path, head: &str, part: &str, times: usize, tail: &str) {
     let mut file = BufWriter::with_capacity(MIB, File::create(path).unwrap());
     let block = part.repeat((64 * KIB / part.len()).max(1));
@@ -112,7 +112,7 @@ fn repeated(path: &Path, head: &str, part: &str, times: usize, tail: &str) {
     file.write_all(tail.as_bytes()).unwrap();
 }
 
-/// A file of that many bytes, of which only those given are on disk, each at its offset.
+/// Creates a sparse file with data only at these offsets.
 fn sparse(path: &Path, size: u64, islands: &[(u64, &[u8])]) {
     let file = File::create(path).unwrap();
     file.set_len(size).unwrap();
@@ -122,7 +122,7 @@ fn sparse(path: &Path, size: u64, islands: &[(u64, &[u8])]) {
 #[test]
 fn offsets_around_every_power_of_two_are_exact() {
     needs_fuse!();
-    let idle = Idle::new();
+    let idle = IdleMount::new();
     let text: Vec<u8> = (0..=255).collect();
     let middles = [1_u64 << 31, 1 << 32, TIB / 2, TIB];
     let islands: Vec<(u64, &[u8])> = middles.iter().map(|middle| (middle - 128, &text[..])).collect();
@@ -147,7 +147,7 @@ fn offsets_around_every_power_of_two_are_exact() {
 #[test]
 fn endless_logs_are_searched_while_there_is_time_and_how_far_is_told() {
     needs_fuse!();
-    let idle = Idle::new();
+    let idle = IdleMount::new();
     let line = vec![b'x'; 64 * KIB];
     idle.put(
         "huge",
@@ -169,8 +169,8 @@ fn endless_logs_are_searched_while_there_is_time_and_how_far_is_told() {
 #[test]
 fn metadata_over_its_limit_is_unreadable_and_its_worker_is_listed() {
     needs_fuse!();
-    let idle = Idle::new();
-    let hostile: [(&str, Make<'_>, &str); 5] = [
+    let idle = IdleMount::new();
+    let hostile: [(&str, CreateFile<'_>, &str); 5] = [
         ("zeros", &|path| sparse(path, 200_000_000, &[]), "larger than 2097152 bytes"),
         ("text", &|path| repeated(path, "{\"task\": \"", "a task\\n", 25_000_000, "\"}"), "larger than 2097152 bytes"),
         ("lists", &|path| repeated(path, "{\"tags\":[", "[0],", MIB / 2 - 10, "0]}"), "larger than 20000 values"),
@@ -182,16 +182,16 @@ fn metadata_over_its_limit_is_unreadable_and_its_worker_is_listed() {
     }
     for (worker, _, says) in hostile {
         idle.read(worker, &ALL);
-        let said = idle.says(worker, "bad_metadata", "metadata.json").unwrap();
+        let said = idle.check_message(worker, "bad_metadata", "metadata.json").unwrap();
         assert!(said.contains(says), "{worker}: {said}");
     }
     idle.check();
 }
 
 #[test]
-fn what_metadata_holds_beside_what_is_read_costs_nothing() {
+fn unread_metadata_fields_cost_no_memory() {
     needs_fuse!();
-    let idle = Idle::new();
+    let idle = IdleMount::new();
     let parts = ["[0],", "{\"a\":{}},", "\"\",", "0,"];
     for (number, part) in parts.iter().enumerate() {
         let make = |path: &Path| {
@@ -199,7 +199,7 @@ fn what_metadata_holds_beside_what_is_read_costs_nothing() {
         };
         idle.put(&format!("padded-{number}"), &[("metadata.json", &make)]);
     }
-    // Words that are kept for every worker are short, whatever the source made of them.
+    // Values kept for every worker are short, however long the source is.
     let words = ["status", "worker_id", "task_type", "model", "run_id", "error", "task", "summary"];
     for word in words {
         let head = format!("{{\"{word}\":\"");
@@ -219,9 +219,9 @@ fn what_metadata_holds_beside_what_is_read_costs_nothing() {
 }
 
 #[test]
-fn a_thread_of_a_million_lines_is_read_while_there_is_time_and_how_far_is_told() {
+fn a_huge_thread_is_read_until_time_runs_out_and_the_extent_reported() {
     needs_fuse!();
-    let idle = Idle::new();
+    let idle = IdleMount::new();
     let call = json!({"role": "assistant", "content": "words", "tool_calls": [{"name": "sh", "args": {"c": "ls -l"}}]});
     idle.put(
         "huge",
@@ -234,19 +234,21 @@ fn a_thread_of_a_million_lines_is_read_while_there_is_time_and_how_far_is_told()
     let index = idle.index("huge");
     assert_eq!(index["tool_calls"][0]["outcome"], "failed", "what decides is read before the thread");
     assert_eq!(index["tool_calls"][0]["input"], "ls -l");
-    match idle.says("huge", "not_read_in_time", "thread.jsonl") {
+    match idle.check_message("huge", "not_read_in_time", "thread.jsonl") {
         Some(says) => {
             assert!(says.starts_with("only its first ") && says.ends_with(" bytes were read in time"), "{says}")
         }
-        None => assert!(idle.says("huge", "call_without_result", "thread.jsonl").unwrap().contains("sh (999999)")),
+        None => {
+            assert!(idle.check_message("huge", "call_without_result", "thread.jsonl").unwrap().contains("sh (999999)"))
+        }
     }
     idle.check();
 }
 
 #[test]
-fn metrics_of_millions_of_calls_are_kept_for_those_that_have_a_file() {
+fn metrics_are_kept_only_for_calls_with_a_file() {
     needs_fuse!();
-    let idle = Idle::new();
+    let idle = IdleMount::new();
     let line = "{\"event\":\"tool_call\",\"tool\":\"sh\",\"success\":false}\n";
     idle.put(
         "huge",
@@ -263,7 +265,7 @@ fn metrics_of_millions_of_calls_are_kept_for_those_that_have_a_file() {
 #[test]
 fn lines_that_are_huge_or_deep_or_of_many_values_are_counted_and_the_others_are_read() {
     needs_fuse!();
-    let idle = Idle::new();
+    let idle = IdleMount::new();
     let last = "{\"role\":\"assistant\",\"content\":\"the last words\"}\n";
     let lines: [(&str, &str, &str, usize); 4] = [
         ("values", "{\"role\":\"assistant\",\"content\":[", "[0],", MIB),
@@ -278,13 +280,13 @@ fn lines_that_are_huge_or_deep_or_of_many_values_are_counted_and_the_others_are_
     for (worker, ..) in lines {
         idle.read(worker, &["index.json"]);
         assert_eq!(
-            idle.says(worker, "bad_lines", "thread.jsonl").as_deref(),
+            idle.check_message(worker, "bad_lines", "thread.jsonl").as_deref(),
             Some("1 lines could not be read"),
             "{worker}"
         );
         assert_eq!(idle.index(worker)["final_words"], "the last words", "{worker}");
         idle.read(&format!("m-{worker}"), &["index.json"]);
-        assert!(idle.says(&format!("m-{worker}"), "bad_lines", "metrics.jsonl").is_some(), "{worker}");
+        assert!(idle.check_message(&format!("m-{worker}"), "bad_lines", "metrics.jsonl").is_some(), "{worker}");
     }
     idle.check();
 }
@@ -292,7 +294,7 @@ fn lines_that_are_huge_or_deep_or_of_many_values_are_counted_and_the_others_are_
 #[test]
 fn outputs_of_any_shape_are_judged_and_quoted_within_the_bound() {
     needs_fuse!();
-    let idle = Idle::new();
+    let idle = IdleMount::new();
     let shapes: [(&str, &str, &str, usize, &str); 9] = [
         ("newlines", "", "\n", MIB, ""),
         ("short-lines", "", "a\n", MIB, ""),
@@ -317,9 +319,9 @@ fn outputs_of_any_shape_are_judged_and_quoted_within_the_bound() {
 }
 
 #[test]
-fn other_files_of_any_shape_are_read_within_the_bound() {
+fn other_files_of_any_shape_are_read_within_the_memory_limit() {
     needs_fuse!();
-    let idle = Idle::new();
+    let idle = IdleMount::new();
     let deep = |path: &Path| repeated(path, "", "[", 100_000, "");
     let many = |path: &Path| repeated(path, "[", "{\"tool\":\"a\"},", MIB / 7, "\"b\"]");
     let zeros = |path: &Path| sparse(path, TIB, &[]);
@@ -327,15 +329,17 @@ fn other_files_of_any_shape_are_read_within_the_bound() {
     idle.put("many", &[("tools_used.json", &many)]);
     let loose =
         ["result.txt", "task.txt", "logs/errors.log", "logs/other.log", "outputs/report.md", "outputs/data.json"];
-    let mut all: Vec<(&str, Make<'_>)> = loose.iter().map(|name| (*name, &zeros as Make<'_>)).collect();
-    all.extend([("tools_used.json", &zeros as Make<'_>), ("thread.jsonl", &zeros), ("metrics.jsonl", &zeros)]);
+    let mut all: Vec<(&str, CreateFile<'_>)> = loose.iter().map(|name| (*name, &zeros as CreateFile<'_>)).collect();
+    all.extend([("tools_used.json", &zeros as CreateFile<'_>), ("thread.jsonl", &zeros), ("metrics.jsonl", &zeros)]);
     idle.put("zeros", &all);
     for worker in ["deep", "many", "zeros"] {
         idle.read(worker, &["index.json", "evidence.txt"]);
     }
     for (file, read) in [("thread.jsonl", 256 * MIB), ("metrics.jsonl", 256 * MIB)] {
-        // So much is read of the longest file; where there was no time for it, that is told.
-        let says = idle.says("zeros", "not_read_whole", file).or_else(|| idle.says("zeros", "not_read_in_time", file));
+        // This much of the longest file is read; if time ran out first, that is reported.
+        let says = idle
+            .check_message("zeros", "not_read_whole", file)
+            .or_else(|| idle.check_message("zeros", "not_read_in_time", file));
         let says = says.unwrap_or_else(|| panic!("nothing is said of {file}"));
         let bytes: usize = says.split(' ').nth(3).unwrap().parse().unwrap();
         assert!(bytes <= read, "{file}: {says}");
@@ -347,7 +351,7 @@ fn other_files_of_any_shape_are_read_within_the_bound() {
 fn an_index_of_any_shape_hides_nobody_and_is_kept_for_those_who_are_there() {
     needs_fuse!();
     for path in ["workers/index.json", "index.json"] {
-        let idle = Idle::new();
+        let idle = IdleMount::new();
         if path == "index.json" {
             idle.store.write("bare/metadata.json", json!({"owner_id": "A"}).to_string());
         }

@@ -1,4 +1,5 @@
-//! R2: a planted link is not followed, not shown, and counted, wherever it stands and wherever it leads.
+//! R2: a planted link is counted, but neither followed nor shown, wherever it lies and wherever it
+//! leads.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use swarmletfs::catalog::{Source, SourceError};
-use swarmletfs::model::Reason;
+use swarmletfs::model::SkipReason;
 use swarmletfs::tree::Tree;
 
 use super::{CANARY, holds_canary, make_fifo, walk};
@@ -16,23 +17,23 @@ use crate::cli::program::Bound;
 use crate::needs_fuse;
 use crate::support::{Mount, Seen, TestStore, see, see_folder};
 
-/// Under this name an output is stored out of band.
+/// The ID of an out-of-band output.
 const ARTIFACT: &str = "0123456789abcdef0123456789abcdef";
 
-/// Another owner's file, which holds the canary by right.
+/// A file of another owner that legitimately holds the canary.
 const SECRET: &str = "workers/other/secret.txt";
 
-/// A store with links planted in it, and what the attacker wants: files outside with the canary in them.
+/// A store with planted links, and the files outside that the attacker wants.
 struct Planted {
     store: TestStore,
-    /// Links, by their path in the mount. None may be there.
+    /// Paths of links in the mount. None may exist there.
     links: Vec<String>,
-    /// Files in the store that whoever follows links reads the canary from.
+    /// Files in the store through which links lead to the canary.
     reached: Vec<PathBuf>,
     _open: fs::File,
 }
 
-/// The folder outside: it looks like everything a reader could take it for.
+/// Creates a folder outside that looks like anything a reader expects.
 fn outside(store: &TestStore) -> PathBuf {
     let folder = store.path().parent().unwrap().join("outside");
     let write = |path: &str, text: String| {
@@ -60,7 +61,7 @@ fn stub() -> String {
     format!("[TOOL_OUTPUT:artifact_id={ARTIFACT},tool=sh,bytes=23]")
 }
 
-/// Every kind of link, in and around the worker `w1` of owner A.
+/// Plants every kind of link, in and around the worker `w1` of owner A.
 fn planted() -> Planted {
     let store = TestStore::new();
     let outside = outside(&store);
@@ -100,7 +101,7 @@ fn planted() -> Planted {
     }
     plant("workers/w1/chain/41", &canary, Some(""));
     plant("workers/w1/tool_calls/002_link.txt", &canary, Some(""));
-    // What the reader looks for by name.
+    // Names that the reader opens.
     plant("workers/w2/result.txt", &canary, Some(""));
     plant("workers/w2/task.txt", &canary, Some(""));
     plant("workers/w2/thread.jsonl", &outside.join("lines.jsonl"), Some(""));
@@ -117,7 +118,7 @@ fn planted() -> Planted {
     planted
 }
 
-/// What stands in the mount under names that the links have, and is ours.
+/// Returns true if the mount generates a file with the name of the link.
 fn is_generated(link: &str) -> bool {
     matches!(link, "index.json" | "workers/index.json" | "bare")
 }
@@ -166,7 +167,7 @@ fn no_planted_link_is_followed_or_shown_and_all_are_counted() {
         let says = not_shown(&json_of(&tree, &format!("workers/{id}/index.json")));
         assert!(says.contains(&format!(": {} links, 0 special", in_folder(id))), "{id}: {says}");
     }
-    // `whole`, `bare`, `supervisor` and both of the index, which lie in the store's own folders.
+    // `whole`, `bare`, `supervisor` and both index files, which lie in the store's own folders.
     assert_eq!(json_of(&tree, "index.json")["skipped"]["links"], 5);
     let unread = json_of(&tree, "workers/w1/index.json")["tool_calls"][1]["unreadable"].clone();
     assert_eq!(unread, "a link, which is not read");
@@ -194,7 +195,7 @@ fn no_planted_link_is_followed_or_shown_through_a_mount() {
 }
 
 #[test]
-fn control_who_follows_links_reaches_the_canary() {
+fn control_following_links_reaches_the_canary() {
     let planted = planted();
     assert!(planted.reached.len() >= 20);
     for path in &planted.reached {
@@ -210,9 +211,9 @@ fn a_workers_folder_that_is_a_link_holds_no_worker() {
     let outside = outside(&store);
     symlink(outside.join("workers"), store.at("workers")).unwrap();
     assert!(holds_canary(&fs::read(store.at("workers/inner/metadata.json")).unwrap()), "the control");
-    // With nothing else in it, it is no store.
+    // With nothing else in it, the folder is not a store.
     let Err(SourceError::NoWorkers { passed, .. }) = Source::open(&store.path()) else { panic!("it is a store") };
-    assert_eq!(passed.of(Reason::Link).count, 1);
+    assert_eq!(passed.entries(SkipReason::Link).count, 1);
     store.write("beside/metadata.json", json!({"owner_id": "A"}).to_string());
     for tree in [store.tree(), store.tree_of_owner("A")] {
         check_no_canary(&tree);
@@ -230,7 +231,7 @@ fn a_foreign_mount_in_the_store_is_not_entered_and_is_counted() {
         store.worker("w1", json!({"owner_id": "A"}));
         store.write("plain/metadata.json", json!({"owner_id": "A"}).to_string());
         fs::create_dir_all(store.at(inside)).unwrap();
-        // What is mounted is a worker, holds a worker, and has the canary in it.
+        // The mounted folder is a worker, contains a worker, and holds the canary.
         fs::rename(outside.join("workers/inner"), outside.join("worker/inner")).unwrap();
         let Some(_bound) = Bound::new(&outside.join("worker"), &store.at(inside)) else { return };
         assert!(holds_canary(&fs::read(store.at(format!("{inside}/result.txt"))).unwrap()), "the control");
@@ -257,8 +258,8 @@ fn a_foreign_mount_in_the_store_is_not_entered_and_is_counted() {
     }
 }
 
-/// A store whose one call says that its output is stored out of band, and where that would be.
-fn stored_out() -> (TestStore, PathBuf) {
+/// Creates a store with one call whose output is out of band. Returns it with the output's path.
+fn store_with_out_of_band_output() -> (TestStore, PathBuf) {
     let store = TestStore::new();
     let outside = outside(&store);
     store.worker("w1", json!({"owner_id": "A"})).call("w1", 1, "sh", stub());
@@ -274,7 +275,7 @@ fn a_folder_of_stored_out_outputs_that_is_a_link_is_not_followed() {
         |store| store.at(format!("tool_outputs/A/{ARTIFACT}.txt")),
     ];
     for (kind, at) in at.iter().enumerate() {
-        let (store, outputs) = stored_out();
+        let (store, outputs) = store_with_out_of_band_output();
         let (link, target) = match kind {
             0 | 1 => (at(&store), outputs.clone()),
             2 => (at(&store), outputs.join("A")),
@@ -295,9 +296,9 @@ fn a_folder_of_stored_out_outputs_that_is_a_link_is_not_followed() {
 }
 
 #[test]
-fn control_stored_out_outputs_in_a_real_folder_are_shown() {
+fn control_out_of_band_outputs_in_a_real_folder_are_shown() {
     for beside in [false, true] {
-        let (store, outputs) = stored_out();
+        let (store, outputs) = store_with_out_of_band_output();
         let folder = if beside { store.path().parent().unwrap().to_path_buf() } else { store.path() };
         fs::rename(outputs, folder.join("tool_outputs")).unwrap();
         let tree = store.tree_of_owner("A");

@@ -1,4 +1,4 @@
-//! R24: odd places to mount on are served, or refused with a sentence that names them. Never a hang.
+//! R24: odd mountpoints are served, or refused with a message that names them. They never hang.
 
 use std::fs;
 use std::io::Read;
@@ -19,7 +19,7 @@ fn shown(path: &Path) -> &str {
 #[track_caller]
 fn check_nothing_serves(point: &Path) {
     assert_eq!(ours_at(point), 0);
-    // A process may end a moment after its mount.
+    // A process may outlive its mount for a moment.
     wait_until("the end of the server", || servers(|at| at == point).is_empty());
 }
 
@@ -51,20 +51,20 @@ fn a_mount_of_ours_is_no_store() {
         command.arg(&folder);
         assert!(run(command).err.contains(&refusal));
     }
-    // Where nobody names a store, it is passed over, and that is said.
+    // If no store is named, the mount is skipped and reported.
     let mut command = typed(["ls"]);
     command.current_dir(first.join("workers"));
     let done = run(command);
     assert!(!done.err.contains(&format!("the store is {}", shown(&first))), "{done:#?}");
     assert!(done.err.contains(&format!("{} is passed over: it is a swarmletfs mount", shown(&first))), "{done:#?}");
     umount(&first, &[]).fine();
-    // The control.
+    // Control.
     mount(&store.path(), &second, &[]).fine();
     umount(&second, &[]).fine();
 }
 
 #[test]
-fn the_store_itself_is_no_mountpoint() {
+fn the_store_itself_is_refused_as_a_mountpoint() {
     needs_fuse!();
     let store = small_store();
     mount(&store.path(), &store.path(), &[]).refused(1, &[shown(&store.path()), "the store itself"]);
@@ -85,7 +85,7 @@ fn a_mountpoint_that_holds_the_store_is_refused() {
 }
 
 #[test]
-fn the_root_of_the_machine_as_a_store_is_refused_because_it_holds_every_mountpoint() {
+fn the_root_directory_is_refused_as_a_store() {
     needs_fuse!();
     let yard = Yard::new();
     let point = yard.folder("mnt");
@@ -95,7 +95,7 @@ fn the_root_of_the_machine_as_a_store_is_refused_because_it_holds_every_mountpoi
 }
 
 #[test]
-fn links_to_the_store_and_into_it_are_seen_through() {
+fn links_to_and_into_the_store_are_resolved() {
     needs_fuse!();
     let (store, yard) = (small_store(), Yard::new());
     let inside = store.at("workers/mnt");
@@ -112,7 +112,7 @@ fn links_to_the_store_and_into_it_are_seen_through() {
         mount(&from, &at, &[]).refused(1, &[shown(&inside), "inside the store"]);
     }
     check_nothing_serves(&inside);
-    // A link to a good place is as good as the place.
+    // A link to a good mountpoint works like the mountpoint.
     let point = yard.folder("mnt");
     symlink(&point, yard.at("link")).unwrap();
     mount(&yard.at("store"), &yard.at("link"), &[]).fine();
@@ -122,7 +122,7 @@ fn links_to_the_store_and_into_it_are_seen_through() {
 }
 
 #[test]
-fn bind_mounts_of_the_store_are_seen_through_and_served() {
+fn bind_mounts_of_the_store_are_recognized_and_served() {
     needs_fuse!();
     let (store, yard) = (small_store(), Yard::new());
     fs::create_dir(store.at("workers/mnt")).unwrap();
@@ -135,7 +135,7 @@ fn bind_mounts_of_the_store_are_seen_through_and_served() {
     }
     mount(&whole, &store.at("workers/mnt"), &[]).refused(1, &["inside the store"]);
     mount(&whole, &store.path(), &[]).refused(1, &["the store itself"]);
-    // The bind mount as a store, and a store of which a part is bound elsewhere, are stores like any other.
+    // A bind mount as a store, and a store with a part bound elsewhere, are ordinary stores.
     let point = yard.folder("mnt");
     mount(&whole, &point, &[]).fine();
     assert_eq!(fs::read(point.join("workers/w1/result.txt")).unwrap(), b"done");
@@ -170,7 +170,7 @@ fn mountpoints_with_odd_names_are_served_and_unmounted_by_name() {
         assert_eq!(ours_at(&point), 1, "{}", name.escape_ascii());
         assert_eq!(fs::read(point.join("workers/w1/result.txt")).unwrap(), b"done");
         mount(&store.path(), &point, &[]).refused(1, &["already mounted"]);
-        // The command that was named for the end works as it is, pasted into a shell.
+        // The printed unmount command works when pasted into a shell.
         let command = done.err.split('`').nth(1).filter(|_| !name.contains(&b'`'));
         if let Some(arguments) = command.and_then(|command| command.strip_prefix("swarmletfs ")) {
             let program = crate::support::mount::PROGRAM;
@@ -183,7 +183,7 @@ fn mountpoints_with_odd_names_are_served_and_unmounted_by_name() {
 }
 
 #[test]
-fn a_name_relative_to_the_current_folder_is_taken() {
+fn a_relative_mountpoint_is_accepted() {
     needs_fuse!();
     let (store, yard) = (small_store(), Yard::new());
     let point = yard.folder("mnt");
@@ -212,7 +212,7 @@ fn a_second_mount_on_the_same_place_is_refused_and_on_another_is_served() {
 }
 
 #[test]
-fn of_two_that_mount_on_one_place_at_once_one_wins() {
+fn one_of_two_concurrent_mounts_on_one_mountpoint_wins() {
     needs_fuse!();
     let (store, yard) = (small_store(), Yard::new());
     let point = yard.folder("mnt");
@@ -248,7 +248,7 @@ fn a_mount_in_use_is_not_taken_away_unless_that_is_asked_for() {
 }
 
 #[test]
-fn a_place_that_is_missing_not_empty_or_no_folder_is_refused_by_name() {
+fn a_missing_nonempty_or_non_folder_mountpoint_is_refused_by_name() {
     needs_fuse!();
     let (store, yard) = (small_store(), Yard::new());
     let missing = yard.at("missing/one");
@@ -274,7 +274,7 @@ fn a_place_that_is_missing_not_empty_or_no_folder_is_refused_by_name() {
 }
 
 #[test]
-fn a_mount_of_another_kind_is_mounted_over_if_it_is_empty_and_survives() {
+fn an_empty_mount_of_another_kind_is_mounted_over_and_survives() {
     needs_fuse!();
     let (store, yard) = (small_store(), Yard::new());
     let point = yard.folder("mnt");
@@ -302,14 +302,15 @@ fn a_place_inside_a_mount_of_ours_never_hangs() {
     } else {
         done.refused(1, &[shown(&inner)]);
     }
-    // The mount as a store of its own mountpoint.
+    // Use the mount as a store of its own mountpoint.
     mount(&point, &inner, &[]).refused(1, &[shown(&inner), "inside the store"]);
     umount(&point, &[]).fine();
 }
 
-/// For a second the kernel answers out of its memory for a file system that hangs: a stat says nothing of it.
+/// For a second the kernel answers from its cache for a file system that hangs, so a stat does not
+/// reveal the hang.
 #[test]
-fn a_store_that_hangs_is_refused_even_while_the_kernel_remembers_it() {
+fn a_hanging_store_is_refused_even_while_the_kernel_caches_it() {
     needs_fuse!();
     let (store, yard) = (small_store(), Yard::new());
     let (hung, point) = (yard.folder("hung"), yard.folder("mnt"));

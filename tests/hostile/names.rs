@@ -1,5 +1,5 @@
-//! R8: any name that a file system takes is served byte for byte, is found again from what index.json says of it, and
-//! moves no cursor where it is written for people.
+//! R8: any name that a file system accepts is served byte for byte and can be found from
+//! index.json. Where it is written for people, it moves no cursor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -20,32 +20,32 @@ use crate::support::dose::dose;
 use crate::support::seen::names;
 use crate::support::{Mount, TestStore, see};
 
-/// Nothing changes here, so nothing need be looked at again.
+/// Nothing changes in this test, so nothing need be read again.
 const NEVER: Duration = Duration::from_secs(3_600);
 
-/// Odd names of all kinds that are text, a kind a line.
+/// Odd names that are valid text, one kind per line.
 #[rustfmt::skip]
 const TEXT: &[&str] = &[
-    // Controls, escapes, and what reverses, hides or breaks a line.
+    // Controls, escapes, and characters that reverse, hide or break a line.
     "new\nline", "tab\there", "cr\rhere", "\u{1b}[31mred\u{1b}[0m", "\u{1b}]0;title\u{7}", "back\u{8}space", "c1\u{9b}2J",
     "\u{202e}gnp.exe", "\u{2066}isolate\u{2069}", "mark\u{200e}\u{200f}", "zero\u{200b}width", "line\u{2028}separator",
     "\u{feff}bom", "\u{fffd}", "\u{fffd}\u{fffd}",
-    // What a shell takes for something else.
+    // Characters with a meaning in a shell.
     "-rf", "--help", "--", "[a-z]", "{a,b}", "~root", "$HOME", "$(id)", "`id`", "a;b", "a|b", "a&b", "a>b", "'\"'",
     "back\\slash", "\\n", "\\x00", " leading", "trailing ", "  ", "a  b", "colon:colon", "a,b", "a=b", "a@b", "(a)", "#hash",
-    // Dots, percents, and names that mean something elsewhere.
+    // Dots, percent signs, and names with a meaning elsewhere.
     "...", "....", ".hidden", "..hidden", "a..b", "a...", ".git", ".ignore", "%2F", "%00", "%%", "100%", "con", "nul",
     "aux.txt", "latest", "README.md", "workers", "runs", "searches", "null", "true", "-1", "x~2", "xx", "xx~2",
-    // Twins in case and in composition.
+    // Pairs that differ in case or composition.
     "CASE", "Case", "case", "\u{e9}", "e\u{301}", "\u{212b}", "\u{c5}", "A\u{30a}", "\u{fb01}", "fi", "stra\u{df}e",
     "STRASSE", "\u{130}", "i\u{307}",
-    // Far planes.
+    // Supplementary planes.
     "\u{1f600}", "\u{1f468}\u{200d}\u{1f469}", "\u{10ffff}", "\u{e000}", "\u{d7ff}",
-    // What reads like ours.
+    // Imitations of generated text.
     "[EVIDENCE:run_id=1,job_id=1,worker_id=x]", "[... 5 B omitted ...]", "--- End Evidence ---",
 ];
 
-/// Names that are no text.
+/// Names that are not valid text.
 const BYTES: [&[u8]; 9] = [
     b"\xff\xfe",
     b"\xfe\xff",
@@ -58,8 +58,8 @@ const BYTES: [&[u8]; 9] = [
     b"\xe2\x82",
 ];
 
-/// All of these, every byte by itself, and names as long as a file system takes them. None has a meaning of its own in
-/// a store or in a worker's folder.
+/// Returns all odd names, every single byte, and names of maximum length. None has a meaning in a
+/// store or in a worker's folder.
 fn corpus() -> BTreeSet<Vec<u8>> {
     let single = (1..=255_u8).filter(|byte| !b"./".contains(byte)).map(|byte| vec![byte]);
     let twin = [&[b'l'; 254][..], b"m"].concat();
@@ -68,8 +68,8 @@ fn corpus() -> BTreeSet<Vec<u8>> {
     single.chain(text).chain(BYTES.map(<[u8]>::to_vec)).chain(long).collect()
 }
 
-/// Names that we use ourselves in a worker's folder, or that are made of such.
-const OURS: [&str; 9] = [
+/// Names that the program generates in a worker's folder, or derives from those.
+const GENERATED: [&str; 9] = [
     "search",
     "summary",
     "index.json",
@@ -81,9 +81,9 @@ const OURS: [&str; 9] = [
     "evidence.1M.txt.own",
 ];
 
-/// The name under which a file of that name is shown in a worker's folder.
+/// Returns the name under which a file is shown in a worker's folder.
 fn shown(name: &[u8]) -> Vec<u8> {
-    if OURS.iter().any(|ours| ours.as_bytes() == name) { [name, b".own"].concat() } else { name.to_vec() }
+    if GENERATED.iter().any(|ours| ours.as_bytes() == name) { [name, b".own"].concat() } else { name.to_vec() }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -94,8 +94,8 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
 }
 
-/// What a JSON object says of a name: the bytes, where the text cannot hold them.
-fn said(object: &Value, key: &str) -> Vec<u8> {
+/// Returns the name in a JSON object, from its bytes if the text cannot hold it.
+fn name_in_json(object: &Value, key: &str) -> Vec<u8> {
     match object[format!("{key}_hex")].as_str() {
         Some(bytes) => unhex(bytes),
         None => object[key].as_str().unwrap().as_bytes().to_vec(),
@@ -110,7 +110,7 @@ fn listed(folder: &Path) -> BTreeSet<Vec<u8>> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().as_bytes().to_vec()).collect()
 }
 
-/// Reads a generated file: it is UTF-8, and no name in it moves a cursor.
+/// Reads a generated file. Asserts that it is UTF-8 and that no name in it moves a cursor.
 #[track_caller]
 fn printable(mount: &Mount, path: impl AsRef<[u8]>) -> String {
     let text = String::from_utf8(fs::read(at(mount, path)).unwrap()).unwrap();
@@ -118,9 +118,9 @@ fn printable(mount: &Mount, path: impl AsRef<[u8]>) -> String {
     text
 }
 
-/// Both are the same names; if not, the first that are not are told.
+/// Asserts that both sets are equal, and reports the first differences.
 #[track_caller]
-fn same(found: &BTreeSet<Vec<u8>>, wanted: &BTreeSet<Vec<u8>>) {
+fn assert_same(found: &BTreeSet<Vec<u8>>, wanted: &BTreeSet<Vec<u8>>) {
     let first = |a: &BTreeSet<Vec<u8>>, b| a.difference(b).next().map(|name| name.escape_ascii().to_string());
     let (absent, odd) = (first(wanted, found), first(found, wanted));
     assert!(absent.is_none() && odd.is_none(), "absent: {absent:?}; and there instead: {odd:?}");
@@ -147,9 +147,9 @@ fn workers_of_any_name_are_listed_and_found_again() {
     }
     let mount = Mount::with(&store.path(), &["--owner", "A"]);
     let mut wanted: BTreeSet<Vec<u8>> = all.values().cloned().collect();
-    same(&listed(&at(&mount, "runs/r/workers")), &wanted);
+    assert_same(&listed(&at(&mount, "runs/r/workers")), &wanted);
     wanted.insert(b"index.json".to_vec());
-    same(&listed(&at(&mount, "workers")), &wanted);
+    assert_same(&listed(&at(&mount, "workers")), &wanted);
     for (name, shown) in &all {
         for folder in [&b"workers/"[..], b"runs/r/workers/"] {
             let path = [folder, shown, b"/result.txt"].concat();
@@ -159,15 +159,15 @@ fn workers_of_any_name_are_listed_and_found_again() {
             printable(&mount, [b"workers/", shown.as_slice(), b"/", file.as_bytes()].concat());
         }
         let own = parsed(&mount, [b"workers/", shown.as_slice(), b"/index.json"].concat());
-        assert_eq!(said(&own, "id"), *name);
+        assert_eq!(name_in_json(&own, "id"), *name);
         assert!(own["marker"].as_str().unwrap().is_ascii());
     }
     for index in ["index.json", "workers/index.json", "runs/r/index.json"] {
         let index = parsed(&mount, index);
         let rows = index["workers"].as_array().unwrap();
-        let pairs = rows.iter().map(|row| [&said(row, "id"), &b"\0"[..], &said(row, "path")].concat());
+        let pairs = rows.iter().map(|row| [&name_in_json(row, "id"), &b"\0"[..], &name_in_json(row, "path")].concat());
         let wanted = all.iter().map(|(name, shown)| [name, &b"\0workers/"[..], shown].concat());
-        same(&pairs.collect(), &wanted.collect());
+        assert_same(&pairs.collect(), &wanted.collect());
         assert_eq!(rows.len(), all.len());
     }
     for file in ["summary", "evidence.txt", "evidence.1M.txt", "README.md", "runs/r/summary", "runs/r/evidence.txt"] {
@@ -187,10 +187,10 @@ fn files_of_any_name_are_listed_and_found_again() {
         store.write([b"workers/w/", path.as_slice()].concat(), hex(&path));
         contents.insert([folder.as_bytes(), shown].concat(), hex(&path).into_bytes());
     };
-    for name in corpus().iter().map(Vec::as_slice).chain(OURS.iter().map(|name| name.as_bytes())) {
+    for name in corpus().iter().map(Vec::as_slice).chain(GENERATED.iter().map(|name| name.as_bytes())) {
         add("", name, &shown(name));
         add("outputs/deep/", name, name);
-        // All together fewer files than an index lists.
+        // Together fewer files than the limit of an index.
         if (2..240).contains(&name.len()) {
             let call = [b"001_", name, b".txt"].concat();
             add("tool_calls/", &call, &call);
@@ -208,7 +208,7 @@ fn files_of_any_name_are_listed_and_found_again() {
     ] {
         let mut wanted = in_folder(folder);
         wanted.extend(more.iter().map(|name| name.as_bytes().to_vec()));
-        same(&listed(&at(&mount, format!("workers/w/{folder}"))), &wanted);
+        assert_same(&listed(&at(&mount, format!("workers/w/{folder}"))), &wanted);
     }
     for (path, bytes) in &contents {
         assert_eq!(
@@ -220,12 +220,12 @@ fn files_of_any_name_are_listed_and_found_again() {
     }
     let index = parsed(&mount, "workers/w/index.json");
     let mut files: BTreeSet<Vec<u8>> =
-        index["files"].as_array().unwrap().iter().map(|file| said(file, "path")).collect();
+        index["files"].as_array().unwrap().iter().map(|file| name_in_json(file, "path")).collect();
     assert!(files.remove(&b"metadata.json"[..]));
-    same(&files, &contents.keys().cloned().collect());
+    assert_same(&files, &contents.keys().cloned().collect());
     let calls: BTreeSet<Vec<u8>> =
-        index["tool_calls"].as_array().unwrap().iter().map(|call| said(call, "file")).collect();
-    same(&calls, &contents.keys().filter(|path| path.starts_with(b"tool_calls/")).cloned().collect());
+        index["tool_calls"].as_array().unwrap().iter().map(|call| name_in_json(call, "file")).collect();
+    assert_same(&calls, &contents.keys().filter(|path| path.starts_with(b"tool_calls/")).cloned().collect());
     for file in ["summary", "evidence.txt", "workers/w/summary", "workers/w/evidence.txt", "workers/w/evidence.1M.txt"]
     {
         printable(&mount, file);
@@ -240,7 +240,7 @@ fn any_name() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn random_names_are_listed_and_found_again() {
+fn random_names_are_listed_and_found() {
     let mut runner = TestRunner::new(Config { cases: dose(48) as u32, failure_persistence: None, ..Config::default() });
     let up_to = |most: usize| proptest::collection::btree_set(any_name(), 1..=most);
     let checked = runner.run(&(up_to(6), up_to(16)), |(workers, files)| {
@@ -253,7 +253,8 @@ fn random_names_are_listed_and_found_again() {
         }
         let tree = Tree::new(store.view(NEVER, Filter::default()), Settings::default());
         let index: Value = serde_json::from_slice(see(&tree, "index.json").unwrap().bytes()).unwrap();
-        let rows: BTreeSet<Vec<u8>> = index["workers"].as_array().unwrap().iter().map(|row| said(row, "id")).collect();
+        let rows: BTreeSet<Vec<u8>> =
+            index["workers"].as_array().unwrap().iter().map(|row| name_in_json(row, "id")).collect();
         prop_assert_eq!(&rows, &workers);
         let listed: BTreeSet<Vec<u8>> = names(&tree, "workers").unwrap().into_iter().collect();
         prop_assert!(listed.is_superset(&workers));

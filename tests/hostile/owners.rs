@@ -1,9 +1,9 @@
-//! Nothing leaks from one owner to another through the caches of the kernel (R4): eight owners of one store, each with a
-//! mount of his own, and clients of all of them that do the same to the same paths at once, own and foreign, in any
-//! order, with handles held open.
+//! R4: nothing leaks from one owner to another through the kernel's caches. Eight owners share a
+//! store, and each has a mount. Clients of all of them use the same paths at once, own and foreign,
+//! in any order, with open handles.
 //!
-//! Every owner has a token, which is in the names, the bytes and the metadata of all that is his. No answer in another
-//! owner's mount may hold it, and what is foreign fails as what never was.
+//! Each owner has a token in the names, the bytes and the metadata of all his files. No answer in
+//! another owner's mount may hold it, and foreign paths fail like missing ones.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
@@ -23,18 +23,18 @@ use crate::needs_fuse;
 use crate::support::{Mount, TestStore, dose};
 
 const OWNERS: usize = 8;
-/// Workers of each owner.
+/// Number of workers of each owner.
 const WORKERS: usize = 25;
 const CLIENTS: usize = 8;
-/// How much is asked by all clients together.
+/// Number of operations of all clients together.
 const OPS: usize = 20_000;
-/// Handles that a client holds open at most.
-const HELD: usize = 40;
-/// In a file that is large enough to be read by the kernel itself, where it may.
+/// Maximum number of open handles of a client.
+const OPEN_MAX: usize = 40;
+/// Size of a file that is large enough for the kernel to read itself, in bytes.
 const LARGE: usize = 140_000;
 
-/// Maps whole files into memory. Reads their paths, and answers each with the number of an error, or with the size and
-/// which of its arguments it found.
+/// A script that maps whole files into memory. It reads paths, and answers each with an error
+/// number, or with the size and the arguments that it found.
 const MAPPER: &str = r#"
 import mmap, os, sys
 for line in sys.stdin:
@@ -53,7 +53,7 @@ fn token(owner: usize) -> String {
     format!("{:016x}", Dice::new(owner as u64 + 1_000).next())
 }
 
-/// A worker's id; there is none of number [`WORKERS`].
+/// Returns a worker's ID. The number [`WORKERS`] has no worker.
 fn id(owner: usize, number: usize) -> String {
     format!("w{number:02}-{}", token(owner))
 }
@@ -68,14 +68,14 @@ fn store() -> TestStore {
         store.call(&id, 1, "sh", format!("output of {token}\n"));
         store.call(&id, 2, "sh", format!("Error: no such file: /home/{token}\n"));
         store.write(format!("workers/{id}/outputs/{token}.txt"), format!("small of {token}\n"));
-        // Every owner's are of another size.
+        // Each owner's files have a different size.
         let line = format!("large of {token}\n");
         store.write(format!("workers/{id}/outputs/large"), line.repeat(LARGE / line.len() + owner));
     }
     store
 }
 
-/// What there is beside what is somebody's: lists of all workers, and what is made of all.
+/// Paths that belong to no single owner: lists of all workers, and files generated from all.
 const SHARED: [&str; 16] = [
     "",
     "workers",
@@ -95,8 +95,8 @@ const SHARED: [&str; 16] = [
     "README.md",
 ];
 
-/// Something of a worker.
-fn of_worker(dice: &mut Dice, id: &str, token: &str) -> String {
+/// Returns a path inside a worker.
+fn worker_path(dice: &mut Dice, id: &str, token: &str) -> String {
     match dice.below(12) {
         0 => format!("workers/{id}"),
         1 => format!("workers/{id}/outputs"),
@@ -129,7 +129,7 @@ enum Op {
 const OPS_OF_ALL: [Op; 9] =
     [Op::Lookup, Op::Stat, Op::Open, Op::Read, Op::Map, Op::List, Op::ListXattr, Op::GetXattr, Op::ReadLink];
 
-/// What one client works with.
+/// The state of one client.
 struct Client {
     dice: Dice,
     mapper: Child,
@@ -148,7 +148,8 @@ impl Client {
         Client { dice, mapper, paths, answers: BufReader::new(answers), held: VecDeque::new() }
     }
 
-    /// Does something to a path: all that is told, names and bytes and sizes, or the error.
+    /// Applies an operation to a path. Returns everything in the answer (names, bytes and sizes),
+    /// or the error.
     fn call(&mut self, op: Op, path: &Path) -> Result<Vec<u8>, Errno> {
         let open = |flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
         let system = |error: io::Error| Errno::from_raw_os_error(error.raw_os_error().unwrap());
@@ -157,7 +158,7 @@ impl Client {
             Op::Stat => rustix::fs::lstat(path).map(|stat| format!("{} bytes", stat.st_size).into_bytes()),
             Op::Open => {
                 self.held.push_back(open(OFlags::RDONLY)?.into());
-                if self.held.len() > HELD {
+                if self.held.len() > OPEN_MAX {
                     self.held.pop_front();
                 }
                 Ok(Vec::new())
@@ -201,12 +202,12 @@ impl Client {
         }
     }
 
-    /// What is held open, read from its start.
-    fn read_held(&mut self) -> Vec<u8> {
+    /// Reads an open handle from its start.
+    fn read_open_handle(&mut self) -> Vec<u8> {
         let at = self.dice.below(self.held.len().max(1));
         let Some(file) = self.held.get(at) else { return Vec::new() };
         let mut bytes = vec![0; 5_000];
-        // A folder is not read, and what is a file is read whatever happened to its name.
+        // A folder cannot be read; an open file can, whatever happened to its name.
         let read = rustix::io::pread(file, &mut bytes, 0).unwrap_or_else(|errno| {
             assert_eq!(errno, Errno::ISDIR, "through a handle");
             0
@@ -223,30 +224,30 @@ impl Drop for Client {
     }
 }
 
-/// Whose tokens an answer holds, beside those of `mine`.
-fn foreign(answer: &[u8], tokens: &[String], mine: usize) -> Vec<usize> {
+/// Returns the owners, other than `mine`, whose tokens an answer holds.
+fn foreign_owners(answer: &[u8], tokens: &[String], mine: usize) -> Vec<usize> {
     let holds = |token: &String| memchr::memmem::find(answer, token.as_bytes()).is_some();
     (0..tokens.len()).filter(|owner| *owner != mine && holds(&tokens[*owner])).collect()
 }
 
-/// Has a client of each owner's mount ask for what is his and what is not. What was told of others, each by what op and
-/// path; that is to be nothing.
-fn ask(mounts: &[Mount], tokens: &[String], seed: usize, ops: usize) -> Vec<(Op, String)> {
+/// Lets a client of each mount use own and foreign paths. Returns what was revealed of others, by
+/// operation and path; it should be nothing.
+fn run_clients(mounts: &[Mount], tokens: &[String], seed: usize, ops: usize) -> Vec<(Op, String)> {
     let mut clients: Vec<Client> = (0..mounts.len()).map(|owner| Client::new(seed * 100 + owner, tokens)).collect();
     let mut dice = Dice::new(seed as u64);
     let mut leaks = Vec::new();
     for number in 0..ops / 3 {
         let (mine, theirs) = (dice.below(OWNERS), dice.below(OWNERS));
         let worker = id(theirs, dice.below(WORKERS));
-        let path = of_worker(&mut dice, &worker, &tokens[theirs]);
+        let path = worker_path(&mut dice, &worker, &tokens[theirs]);
         let (op, again) = (*dice.pick(&OPS_OF_ALL), *dice.pick(&OPS_OF_ALL));
-        // Its owner asks first or last, so that the kernel knows it or does not.
+        // Its owner comes first or last, so that the kernel has it cached or not.
         let order = if dice.once_in(2) { [theirs, mine] } else { [mine, theirs] };
         for (owner, op) in order.into_iter().zip([op, again]) {
             let found = clients[owner].call(op, &mounts[owner].at(&path));
             let is_his = owner == theirs;
             match &found {
-                Ok(answer) if !foreign(answer, tokens, owner).is_empty() => leaks.push((op, path.clone())),
+                Ok(answer) if !foreign_owners(answer, tokens, owner).is_empty() => leaks.push((op, path.clone())),
                 Err(errno) if is_his => {
                     let other_kind = [Errno::NOTDIR, Errno::ISDIR, Errno::INVAL, Errno::NOTSUP, Errno::NODATA];
                     assert!(other_kind.contains(errno) || *errno == Errno::NODEV, "{op:?} of his own {path}: {errno}");
@@ -254,7 +255,7 @@ fn ask(mounts: &[Mount], tokens: &[String], seed: usize, ops: usize) -> Vec<(Op,
                 _ => {}
             }
             if !is_his {
-                // The same of a worker that never was.
+                // A worker that never existed must give an equal answer.
                 let absent = path.replace(&worker, &id(theirs, WORKERS));
                 let never = clients[owner].call(op, &mounts[owner].at(&absent));
                 if found.as_ref().err() != never.as_ref().err() {
@@ -265,8 +266,8 @@ fn ask(mounts: &[Mount], tokens: &[String], seed: usize, ops: usize) -> Vec<(Op,
         let shared = *dice.pick(&SHARED);
         let op = *dice.pick(&[Op::Read, Op::Read, Op::List, Op::Map, Op::Open, Op::Stat]);
         let client = &mut clients[mine];
-        let answers = [client.call(op, &mounts[mine].at(shared)).unwrap_or_default(), client.read_held()];
-        if answers.iter().any(|answer| !foreign(answer, tokens, mine).is_empty()) {
+        let answers = [client.call(op, &mounts[mine].at(shared)).unwrap_or_default(), client.read_open_handle()];
+        if answers.iter().any(|answer| !foreign_owners(answer, tokens, mine).is_empty()) {
             leaks.push((op, shared.to_owned()));
         }
         if number % 500 == 499 {
@@ -277,7 +278,7 @@ fn ask(mounts: &[Mount], tokens: &[String], seed: usize, ops: usize) -> Vec<(Op,
 }
 
 #[test]
-fn nothing_of_an_owner_is_told_in_the_mount_of_another_in_any_order() {
+fn no_owner_sees_anything_of_another_in_any_order_of_operations() {
     needs_fuse!();
     let store = store();
     let tokens: Vec<String> = (0..OWNERS).map(token).collect();
@@ -295,21 +296,21 @@ fn nothing_of_an_owner_is_told_in_the_mount_of_another_in_any_order() {
         for seed in 0..CLIENTS {
             let (mounts, tokens) = (&mounts, &tokens);
             scope.spawn(move || {
-                let leaks = ask(mounts, tokens, seed, dose(OPS) / CLIENTS);
+                let leaks = run_clients(mounts, tokens, seed, dose(OPS) / CLIENTS);
                 assert!(leaks.is_empty(), "{} leaks, the first: {:?}", leaks.len(), leaks[0]);
             });
         }
     });
 }
 
-/// The same clients in mounts of which each is everybody's: they must find what is not theirs, by every kind of call.
+/// In unrestricted mounts, the same clients must find foreign data with every kind of call.
 #[test]
-fn control_the_clients_find_what_is_foreign_where_it_is_shown() {
+fn control_clients_find_foreign_data_in_unrestricted_mounts() {
     needs_fuse!();
     let store = store();
     let tokens: Vec<String> = (0..OWNERS).map(token).collect();
     let mounts: Vec<Mount> = iter::repeat_with(|| Mount::new(&store.path())).take(OWNERS).collect();
-    let leaks = ask(&mounts, &tokens, 1, 3_000);
+    let leaks = run_clients(&mounts, &tokens, 1, 3_000);
     for op in [Op::Lookup, Op::Stat, Op::Open, Op::Read, Op::Map, Op::List] {
         assert!(leaks.iter().any(|(by, _)| *by == op), "nothing leaked by {op:?}, of {} leaks", leaks.len());
     }

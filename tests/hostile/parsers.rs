@@ -1,8 +1,9 @@
-//! R36: any parser of worker content takes time proportional to its input.
+//! R36: every parser of worker content takes time proportional to its input.
 //!
-//! Random structures that are nested, cut off or repeated are read in every way in which a worker's content reaches a
-//! parser. What counts is the work of the thread, so a busy machine fails nothing; a debug build has the deadline of a
-//! page and a second more, which is what a reader may have to wait, and an optimized one what the fuzz target allows.
+//! Random structures that are nested, truncated or repeated are read in every way in which content
+//! reaches a parser. The CPU time of the thread counts, so a busy machine fails nothing. A debug
+//! build may take the deadline of a page and one second more, which is what a reader may have to
+//! wait. An optimized build may take what the fuzz target allows.
 
 use std::fs;
 use std::path::Path;
@@ -14,16 +15,17 @@ use super::Dice;
 use crate::support::content::{WAYS, Way, allowed, read};
 use crate::support::{TestStore, dose, see};
 
-/// How many structures are read in each way.
+/// Number of structures read in each way.
 const STRUCTURES: usize = 2_000;
-/// A page stops looking into outputs after two seconds; it is answered a second later at the latest.
+/// Maximum time for a page: outputs are read for two seconds, and the answer follows within one
+/// more.
 const PAGE: Duration = Duration::from_secs(3);
-/// The longest structure, in bytes.
+/// Maximum length of a structure, in bytes.
 const LONGEST: usize = 64 << 10;
 /// The seeds of the fuzz target.
 const SEEDS: &str = "fuzz/seeds/content";
 
-/// Parts that open something, and what closes each.
+/// Opening tokens, each with its closing token.
 const JSON: &[(&str, &str)] = &[
     ("{\"a\":", "}"),
     ("{\"data\":", "}"),
@@ -139,7 +141,7 @@ const TERMINAL: &[(&str, &str)] = &[
     ("漢😀", "é"),
 ];
 
-/// The words that content of this way is made of.
+/// Returns the tokens of content read in this way.
 fn words(way: Way, dice: &mut Dice) -> &'static [(&'static str, &'static str)] {
     let all: &[&[(&str, &str)]] = match way {
         Way::Output => &[JSON, PYTHON, PYTHON, TERMINAL],
@@ -153,9 +155,9 @@ fn words(way: Way, dice: &mut Dice) -> &'static [(&'static str, &'static str)] {
     dice.pick::<&[(&str, &str)]>(all)
 }
 
-/// A structure that is nested, cut off, repeated, or several of these.
+/// Creates a structure that is nested, truncated, repeated, or several of these.
 fn structure(way: Way, dice: &mut Dice) -> Vec<u8> {
-    // Small ones find as much, and most of them are small.
+    // Small structures find as many bugs, so most are small.
     let length = (LONGEST >> dice.below(12)).max(16);
     let words = words(way, dice);
     let mut text = Vec::new();
@@ -192,7 +194,7 @@ fn structure(way: Way, dice: &mut Dice) -> Vec<u8> {
     text
 }
 
-/// Reads content and holds each page against the time that it may take.
+/// Reads content and asserts the time limit for each page.
 #[track_caller]
 fn check(way: Way, content: &[u8]) {
     for (page, took) in read(way, content) {
@@ -202,7 +204,7 @@ fn check(way: Way, content: &[u8]) {
     }
 }
 
-/// Reads structures in one way.
+/// Reads random structures in one way.
 fn check_all(way: Way) {
     let mut dice = Dice::new(36 + WAYS.iter().position(|other| *other == way).unwrap() as u64);
     for _ in 0..dose(STRUCTURES) {
@@ -251,7 +253,7 @@ fn no_text_with_markers_takes_longer_than_its_size_allows() {
 }
 
 #[test]
-fn the_seeds_of_the_fuzz_target_take_no_longer_than_their_size_allows() {
+fn fuzz_seeds_take_no_longer_than_their_size_allows() {
     let mut count = 0;
     for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(SEEDS)).unwrap() {
         let seed = fs::read(entry.unwrap().path()).unwrap();
@@ -262,7 +264,8 @@ fn the_seeds_of_the_fuzz_target_take_no_longer_than_their_size_allows() {
     assert!(count >= WAYS.len());
 }
 
-/// Outcome of one call with this output, as `failed`, and what it took, as a test of [`Way::Output`] does.
+/// Returns `failed`, the outcome of a call with this output, and its time, measured as for
+/// [`Way::Output`].
 fn outcome(output: &str) -> Value {
     check(Way::Output, output.as_bytes());
     let store = TestStore::new();
@@ -271,7 +274,7 @@ fn outcome(output: &str) -> Value {
     index["tool_calls"][0]["outcome"].clone()
 }
 
-/// It took a page 3.7 seconds, and twice as long with every level.
+/// This output took a page 3.7 seconds, and twice as long with every level.
 #[test]
 fn an_output_of_121_bytes_does_not_hang_its_page() {
     let output = format!("{}1{}", "{'a':".repeat(20), "}".repeat(20));

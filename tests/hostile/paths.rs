@@ -1,4 +1,4 @@
-//! R1: no path escapes, whatever is written into it, at the names, the disk store, the tree and the mount.
+//! R1: no path escapes, whatever it contains: at names, the disk store, the tree and the mount.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -20,17 +20,17 @@ use super::{CANARY, Dice, holds_canary};
 use crate::needs_fuse;
 use crate::support::{Mount, TestStore};
 
-/// How many paths are tried without a mount.
+/// Number of paths tried without a mount.
 const PATHS: usize = 20_000;
-/// How many through one.
+/// Number of paths tried through a mount.
 const PATHS_MOUNTED: usize = 2_000;
-/// Nothing changes here, so nothing need be looked at again.
+/// Nothing changes in this test, so nothing need be read again.
 const NEVER: Duration = Duration::from_secs(3_600);
 
-/// Other owners' workers, whose names are as like that of the one who is shown as can be.
+/// Other owners' workers, with names as similar as possible to that of the visible worker.
 const SIBLINGS: [&str; 5] = ["w1-evil", "W1", "w1.", "w1~2", "w"];
 
-/// A store where `workers/w1` is the reader's own, and canaries lie everywhere else.
+/// A store where `workers/w1` is the reader's own and canaries lie everywhere else.
 struct Scene {
     store: TestStore,
 }
@@ -55,7 +55,7 @@ impl Scene {
         self.store.at("workers/w1")
     }
 
-    /// A path as nobody means it well. Written for the folder `own`, or for the root of the mount.
+    /// Returns a hostile path, relative to the folder `own` or to the root of the mount.
     fn path(&self, dice: &mut Dice) -> Vec<u8> {
         let outside = self.store.path().parent().unwrap().join("canary.txt");
         let mut path = match dice.below(9) {
@@ -72,7 +72,7 @@ impl Scene {
             }
         };
         for _ in 0..dice.below(4) {
-            path = bent(dice, path);
+            path = distort(dice, path);
         }
         path
     }
@@ -124,8 +124,8 @@ const PARTS: [&str; 33] = [
     "compare@..%2F..",
 ];
 
-/// The path made worse in one of many ways.
-fn bent(dice: &mut Dice, path: Vec<u8>) -> Vec<u8> {
+/// Makes a path worse in one of many ways.
+fn distort(dice: &mut Dice, path: Vec<u8>) -> Vec<u8> {
     let join = |parts: &[&[u8]]| parts.concat();
     let at = dice.below(path.len() + 1);
     match dice.below(16) {
@@ -215,7 +215,7 @@ fn check_reply(reply: Result<Vec<u8>>, path: &[u8]) -> bool {
 }
 
 #[test]
-fn no_hostile_path_is_taken_for_a_name_or_leaves_the_disk_store() {
+fn no_hostile_path_is_a_valid_name_or_leaves_the_disk_store() {
     let scene = Scene::new();
     let disk = Disk::open(&scene.own()).unwrap();
     let mut dice = Dice::new(1);
@@ -257,7 +257,7 @@ fn no_hostile_path_is_taken_for_a_name_or_leaves_the_disk_store() {
     assert!(parsed > 1_000 && read > 100, "the paths are not all refused for their form: {parsed} {read}");
 }
 
-/// What is at the end of `path`, one lookup a part, as a careless kernel would ask.
+/// Reads `path` with one lookup per part, as a careless kernel would.
 fn ask(tree: &Tree, from: Ino, path: &[u8]) -> Result<Vec<u8>> {
     let mut held = Vec::new();
     let mut last = (from, NodeKind::Folder);
@@ -306,7 +306,7 @@ fn no_hostile_path_leaves_the_view_of_an_owner() {
         let path = scene.path(&mut dice);
         for from in [ROOT, workers, own] {
             read += usize::from(check_reply(ask(&tree, from, &path), &path));
-            // The whole path as one name: nothing that holds a `/` is one.
+            // The whole path as one name: a name with a `/` is invalid.
             let whole = tree.lookup(from, &path);
             assert!(!path.contains(&b'/') || whole.is_err(), "{} is a name", path.escape_ascii());
             if let Ok(found) = whole {
@@ -336,7 +336,7 @@ fn control_common_resolvers_reach_the_canary() {
         if clear != plain {
             decoded.extend(reach(&clear).as_deref().and_then(place));
         }
-        // As so many servers do it: resolved, and then compared as text.
+        // Many servers do this: resolve the path, then compare it as text.
         if let Ok(real) = plain.canonicalize()
             && real.to_string_lossy().starts_with(&prefix)
         {
@@ -365,7 +365,8 @@ fn no_hostile_path_leaves_the_mount() {
     for turn in 0..PATHS_MOUNTED {
         let path = scene.path(&mut dice);
         let root = &roots[turn % 2];
-        // A `..` that leaves the mount is the reader's own walk; all that the mount answers must keep it inside.
+        // A `..` that leaves the mount is the reader's own step; all answers of the mount must stay
+        // inside.
         let climbs = path.starts_with(b"/") || path.split(|b| *b == b'/').any(|part| part == b"..");
         let resolve = if climbs { ResolveFlags::BENEATH } else { ResolveFlags::empty() };
         let opened = rustix::fs::openat2(root, OsStr::from_bytes(&path), flags, Mode::empty(), resolve);

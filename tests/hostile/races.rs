@@ -1,5 +1,6 @@
-//! R3: while one process exchanges what lies under a name, no reader gets what the name must not lead to: a folder and
-//! a link, a file and a FIFO, a worker's folder and another owner's. Each has a control that loses the same race.
+//! R3: while a process exchanges the files under a name, no reader gets what the name must not lead
+//! to. It exchanges a folder and a link, a file and a FIFO, a worker's folder and another owner's.
+//! Each test has a control that loses the same race.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -26,30 +27,32 @@ use crate::needs_fuse;
 use crate::support::dose::{dose, times};
 use crate::support::{Mount, TestStore};
 
-/// How often the readers open: through the disk store, through an owner's tree that believes for a second what it was
-/// told, through one that believes nothing, and through a mount.
+/// Number of opens through the disk store.
 const DISK_OPENS: usize = 150_000;
+/// Number of opens through an owner's tree that caches its view for a second.
 const TREE_OPENS: usize = 48_000;
+/// Number of opens through an owner's tree that caches nothing.
 const FRESH_TREE_OPENS: usize = 2_000;
+/// Number of opens through a mount.
 const MOUNT_OPENS: usize = 20_000;
-/// How many read at once.
+/// Number of concurrent readers.
 const READERS: usize = 4;
-/// After this long without an end something hangs.
+/// A test that runs longer hangs.
 const WATCHDOG: Duration = Duration::from_secs(100);
-/// How often a control tries before it counts as broken.
+/// Number of tries after which a control counts as broken.
 const TRIES: usize = 3_000_000;
 
-/// A store in which, all the time, `sub` and `file` of A's worker `steady` are exchanged for a link to the canary's
-/// folder and a FIFO, and A's worker `ours` for B's worker `theirs`.
-struct Arena {
+/// A store with continuous exchanges. `sub` and `file` of A's worker `steady` are exchanged for a
+/// link to the canary's folder and a FIFO, and A's worker `ours` for B's worker `theirs`.
+struct RaceStore {
     store: TestStore,
     stop: Arc<AtomicBool>,
     exchangers: Vec<thread::JoinHandle<u64>>,
 }
 
-impl Arena {
-    /// Exchanges these pairs, given from the store's `workers`.
-    fn exchanging(pairs: &[(&str, &str)]) -> Arena {
+impl RaceStore {
+    /// Exchanges these pairs of paths in the store's `workers`.
+    fn exchanging(pairs: &[(&str, &str)]) -> RaceStore {
         let store = TestStore::new();
         for (worker, owner, text) in [("steady", "A", "own"), ("ours", "A", "own"), ("theirs", "B", CANARY)] {
             store.worker(worker, json!({"owner_id": owner}));
@@ -61,7 +64,7 @@ impl Arena {
         let outside = store.path().parent().unwrap().join("outside");
         fs::create_dir(&outside).unwrap();
         fs::write(outside.join("f"), CANARY).unwrap();
-        // Relative: an absolute one is refused by NO_XDEV alone.
+        // Relative, because NO_XDEV alone refuses an absolute one.
         symlink("../../../outside", store.at("workers/steady/sub.x")).unwrap();
         make_fifo(&store.at("workers/steady/file.x"));
         let stop = Arc::new(AtomicBool::new(false));
@@ -78,7 +81,7 @@ impl Arena {
             })
         });
         let exchangers = exchangers.collect();
-        Arena { store, stop, exchangers }
+        RaceStore { store, stop, exchangers }
     }
 }
 
@@ -86,7 +89,7 @@ const SUB: (&str, &str) = ("steady/sub", "steady/sub.x");
 const FILE: (&str, &str) = ("steady/file", "steady/file.x");
 const WORKER: (&str, &str) = ("ours", "theirs");
 
-impl Drop for Arena {
+impl Drop for RaceStore {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for exchanger in self.exchangers.drain(..) {
@@ -96,7 +99,7 @@ impl Drop for Arena {
     }
 }
 
-/// Runs `work` in a thread of its own, and fails if it does not end.
+/// Runs `work` on a thread, and fails if it does not end.
 fn watched<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     let worker = thread::spawn(move || sender.send(work()));
@@ -110,22 +113,23 @@ fn watched<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     }
 }
 
-/// How often something was read rightly, and how often refused.
+/// Number of correct reads and of refusals.
 #[derive(Debug, Default, Clone, Copy)]
-struct Met {
+struct ReadCounts {
     right: usize,
     refused: usize,
 }
 
-/// Has several read at once, `opens` times together: `read` gives right bytes, or `None` for a refusal.
+/// Runs `opens` reads on concurrent threads. `read` returns the correct bytes, or `None` for a
+/// refusal.
 #[track_caller]
-fn read_at_once(opens: usize, read: impl Fn(usize) -> Option<Vec<u8>> + Send + Sync + 'static) -> Met {
+fn read_at_once(opens: usize, read: impl Fn(usize) -> Option<Vec<u8>> + Send + Sync + 'static) -> ReadCounts {
     let met = watched(move || {
         thread::scope(|scope| {
             let reader = |number: usize| {
                 let read = &read;
                 scope.spawn(move || {
-                    let mut met = Met::default();
+                    let mut met = ReadCounts::default();
                     for turn in (number..opens).step_by(READERS) {
                         match read(turn) {
                             Some(bytes) => {
@@ -139,9 +143,8 @@ fn read_at_once(opens: usize, read: impl Fn(usize) -> Option<Vec<u8>> + Send + S
                 })
             };
             let readers: Vec<_> = (0..READERS).map(reader).collect();
-            readers.into_iter().map(|reader| reader.join().unwrap()).fold(Met::default(), |all, met| Met {
-                right: all.right + met.right,
-                refused: all.refused + met.refused,
+            readers.into_iter().map(|reader| reader.join().unwrap()).fold(ReadCounts::default(), |all, met| {
+                ReadCounts { right: all.right + met.right, refused: all.refused + met.refused }
             })
         })
     });
@@ -153,8 +156,8 @@ fn read_at_once(opens: usize, read: impl Fn(usize) -> Option<Vec<u8>> + Send + S
 
 #[test]
 fn no_exchange_of_a_folder_with_a_link_or_a_file_with_a_pipe_leads_out() {
-    let arena = Arena::exchanging(&[SUB, FILE]);
-    let disk = Disk::open(&arena.store.path()).unwrap();
+    let race = RaceStore::exchanging(&[SUB, FILE]);
+    let disk = Disk::open(&race.store.path()).unwrap();
     read_at_once(dose(DISK_OPENS), move |turn| {
         if turn % 64 == 0 {
             match disk.list(&RelPath::parse("workers/steady/sub").unwrap()) {
@@ -178,12 +181,12 @@ fn no_exchange_of_a_folder_with_a_link_or_a_file_with_a_pipe_leads_out() {
 fn no_exchange_of_a_workers_folder_with_another_owners_leads_into_it() {
     let never = Duration::ZERO;
     for (opens, fresh) in [(TREE_OPENS, Freshness::default().unfinished), (FRESH_TREE_OPENS, never)] {
-        let arena = Arena::exchanging(&[WORKER]);
+        let race = RaceStore::exchanging(&[WORKER]);
         let filter = Filter { owner: Some("A".into()), run: None };
-        // A first look that met the other owner's folder under both names shows nobody for as long as it holds, in which
-        // all can be asked in vain.
+        // If the first look met the other owner's folder under both names, the view shows nobody
+        // until it is refreshed, and all reads would fail.
         let tree = eventually("a view that shows the worker", || {
-            let tree = Tree::new(arena.store.view(fresh, filter.clone()), Settings::default());
+            let tree = Tree::new(race.store.view(fresh, filter.clone()), Settings::default());
             let names = [&b"ours"[..], b"theirs"];
             let shown = |name| read_at(&tree, [&b"workers"[..], name, b"result.txt"].into_iter()).is_ok();
             names.into_iter().any(shown).then_some(tree)
@@ -192,7 +195,7 @@ fn no_exchange_of_a_workers_folder_with_another_owners_leads_into_it() {
             [&[b"result.txt"], &[b"tool_calls", b"001_sh.txt"], &[b"evidence.txt"], &[b"summary"]];
         read_at_once(dose(opens), move |turn| {
             let worker: &[u8] = [&b"ours"[..], b"theirs"][turn / READERS % 2];
-            // What is generated takes longer, and is asked for less often.
+            // Generated files take longer, so they are read less often.
             let file = FILES[if turn / READERS % 64 < 60 { turn / READERS / 2 % 2 } else { 2 + turn / READERS % 2 }];
             let path = [&b"workers"[..], worker].into_iter().chain(file.iter().copied());
             read_at(&tree, path).ok()
@@ -221,8 +224,8 @@ fn read_at<'a>(tree: &Tree, path: impl Iterator<Item = &'a [u8]>) -> Result<Vec<
 #[test]
 fn no_exchange_leads_out_through_a_mount() {
     needs_fuse!();
-    let arena = Arena::exchanging(&[SUB, FILE, WORKER]);
-    let mut mount = Mount::with(&arena.store.path(), &["--owner", "A"]);
+    let race = RaceStore::exchanging(&[SUB, FILE, WORKER]);
+    let mut mount = Mount::with(&race.store.path(), &["--owner", "A"]);
     for warned in ["a link or a way out of the store", "not a regular file"] {
         mount.expect_warning(warned);
     }
@@ -250,7 +253,7 @@ fn no_exchange_leads_out_through_a_mount() {
     });
 }
 
-/// What most file servers do: resolve, compare with the root, open.
+/// Opens a file like most file servers: resolve, compare with the root, open.
 fn resolve_check_open(root: &Path, path: &Path) -> Option<Vec<u8>> {
     let real: PathBuf = path.canonicalize().ok()?;
     if !real.starts_with(root) {
@@ -262,32 +265,32 @@ fn resolve_check_open(root: &Path, path: &Path) -> Option<Vec<u8>> {
 }
 
 #[track_caller]
-fn loses(mut read: impl FnMut() -> Option<Vec<u8>> + Send + 'static) {
+fn assert_loses_race(mut read: impl FnMut() -> Option<Vec<u8>> + Send + 'static) {
     let escaped = watched(move || (0..TRIES).any(|_| read().is_some_and(|bytes| holds_canary(&bytes))));
     assert!(escaped, "not one escape in {TRIES} tries: the exchange does not race");
 }
 
 #[test]
-fn control_who_resolves_checks_and_then_opens_loses_the_race() {
-    let arena = Arena::exchanging(&[SUB]);
-    let (root, path) = (arena.store.path().canonicalize().unwrap(), arena.store.at("workers/steady/sub/f"));
-    loses(move || resolve_check_open(&root, &path));
+fn control_resolve_check_open_loses_the_race() {
+    let race = RaceStore::exchanging(&[SUB]);
+    let (root, path) = (race.store.path().canonicalize().unwrap(), race.store.at("workers/steady/sub/f"));
+    assert_loses_race(move || resolve_check_open(&root, &path));
 }
 
 #[test]
-fn control_who_reads_whose_a_worker_is_and_then_its_files_by_name_loses_the_race() {
-    let arena = Arena::exchanging(&[WORKER]);
-    let worker = arena.store.at("workers/ours");
-    loses(move || {
+fn control_reading_owner_then_files_by_name_loses_the_race() {
+    let race = RaceStore::exchanging(&[WORKER]);
+    let worker = race.store.at("workers/ours");
+    assert_loses_race(move || {
         let metadata: Value = serde_json::from_slice(&fs::read(worker.join("metadata.json")).ok()?).ok()?;
         if metadata["owner_id"] == "A" { fs::read(worker.join("result.txt")).ok() } else { None }
     });
 }
 
 #[test]
-fn control_who_looks_whether_it_is_a_file_and_then_opens_waits_for_a_pipe() {
-    let arena = Arena::exchanging(&[FILE]);
-    let file = arena.store.at("workers/steady/file");
+fn control_stat_then_open_waits_for_a_pipe() {
+    let race = RaceStore::exchanging(&[FILE]);
+    let file = race.store.at("workers/steady/file");
     let waits = Arc::new(AtomicBool::new(false));
     let (looked_at, seen) = (file.clone(), waits.clone());
     let reader = thread::spawn(move || {
@@ -297,7 +300,8 @@ fn control_who_looks_whether_it_is_a_file_and_then_opens_waits_for_a_pipe() {
             }
         }
     });
-    // A pipe can be opened for writing without waiting only while somebody waits to read from it, who then goes on.
+    // A nonblocking open for writing succeeds only while a reader waits for the pipe, and it
+    // releases the reader.
     let to_write = || -> Result<bool, Errno> {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW;
         let fd = rustix::fs::open(&file, flags, Mode::empty())?;
@@ -305,7 +309,7 @@ fn control_who_looks_whether_it_is_a_file_and_then_opens_waits_for_a_pipe() {
     };
     let met = (0..TRIES).any(|_| to_write().unwrap_or(false));
     waits.store(true, Ordering::Relaxed);
-    // Whoever waits now is let go as well.
+    // Release a reader that waits now, too.
     while !reader.is_finished() {
         let _ = to_write();
     }

@@ -1,5 +1,5 @@
-//! R5: folders that change their name or their owner while they are mounted. What is seen under a name is of the
-//! view's own owner at every moment, and who holds something of another folder open is led nowhere new by it.
+//! R5: folders that change their name or owner while they are mounted. A name always shows the
+//! view's own owner, and an open handle never leads to another folder.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,7 +15,8 @@ use crate::mount::eventually;
 use crate::needs_fuse;
 use crate::support::{Mount, TestStore};
 
-/// A's workers `one` and `two` beside B's `theirs`, which holds the canary under every name of A's files.
+/// Creates A's workers `one` and `two` beside B's `theirs`, which holds the canary under every name
+/// of A's files.
 fn store() -> TestStore {
     let store = TestStore::new();
     for (worker, owner, text) in [("one", "A", "one"), ("two", "A", "two"), ("theirs", "B", CANARY)] {
@@ -26,7 +27,7 @@ fn store() -> TestStore {
     store
 }
 
-fn of_a(store: &TestStore) -> Mount {
+fn mount_of_a(store: &TestStore) -> Mount {
     let mut mount = Mount::with(&store.path(), &["--owner", "A"]);
     mount.expect_warning("this version is gone");
     mount
@@ -40,7 +41,7 @@ fn exchange(a: &Path, b: &Path) {
     rustix::fs::renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE).unwrap();
 }
 
-/// What the files at a worker's name are read as, until the list of workers is `wanted`.
+/// Reads the files of workers until the list of workers is `wanted`.
 #[track_caller]
 fn read_until(mount: &Mount, wanted: &[&str]) {
     eventually("the new list of workers", || {
@@ -57,24 +58,25 @@ fn read_until(mount: &Mount, wanted: &[&str]) {
     assert!(!walk(&mount.path()).values().any(|bytes| holds_canary(bytes)));
 }
 
-/// What is held open of a worker: a file, a generated file, and the folder itself.
-struct Held {
+/// Open handles of a worker: a file, a generated file, and the folder itself.
+struct OpenHandles {
     file: File,
     generated: File,
     folder: rustix::fd::OwnedFd,
 }
 
-impl Held {
-    fn of(mount: &Mount, worker: &str) -> Held {
+impl OpenHandles {
+    fn of(mount: &Mount, worker: &str) -> OpenHandles {
         let at = |name: &str| mount.at(&format!("workers/{worker}/{name}"));
-        Held {
+        OpenHandles {
             file: File::open(at("result.txt")).unwrap(),
             generated: File::open(at("evidence.txt")).unwrap(),
             folder: rustix::fs::open(at(""), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap(),
         }
     }
 
-    /// What was open is what it was. Through the folder nothing of another is reached: it is gone, or still the old.
+    /// Asserts that open files keep their contents. The folder handle must show nothing of another
+    /// folder: it is stale, or still the old one.
     #[track_caller]
     fn check(&self, text: &str) {
         for (file, whole) in [(&self.file, true), (&self.generated, false)] {
@@ -97,11 +99,11 @@ impl Held {
 }
 
 #[test]
-fn another_owners_folder_under_an_own_name_is_absent() {
+fn another_owners_folder_under_a_visible_name_is_absent() {
     needs_fuse!();
     let store = store();
-    let mount = of_a(&store);
-    let held = Held::of(&mount, "one");
+    let mount = mount_of_a(&store);
+    let held = OpenHandles::of(&mount, "one");
     fs::rename(store.at("workers/one"), store.path().parent().unwrap().join("elsewhere")).unwrap();
     rename(&store, "theirs", "one");
     read_until(&mount, &["index.json", "two"]);
@@ -109,11 +111,11 @@ fn another_owners_folder_under_an_own_name_is_absent() {
 }
 
 #[test]
-fn folders_of_two_owners_that_change_places_are_followed_by_their_owners() {
+fn exchanged_folders_of_two_owners_stay_with_their_owners() {
     needs_fuse!();
     let store = store();
-    let mount = of_a(&store);
-    let held = Held::of(&mount, "one");
+    let mount = mount_of_a(&store);
+    let held = OpenHandles::of(&mount, "one");
     exchange(&store.at("workers/one"), &store.at("workers/theirs"));
     read_until(&mount, &["index.json", "theirs", "two"]);
     held.check("one");
@@ -122,11 +124,11 @@ fn folders_of_two_owners_that_change_places_are_followed_by_their_owners() {
 }
 
 #[test]
-fn folders_of_one_owner_that_change_places_are_not_mixed() {
+fn exchanged_folders_of_one_owner_are_not_mixed_up() {
     needs_fuse!();
     let store = store();
-    let mount = of_a(&store);
-    let held = Held::of(&mount, "one");
+    let mount = mount_of_a(&store);
+    let held = OpenHandles::of(&mount, "one");
     exchange(&store.at("workers/one"), &store.at("workers/two"));
     eventually("the other worker", || (mount.text("workers/one/evidence.txt").contains("\ntwo\n")).then_some(()));
     assert_eq!(mount.text("workers/one/result.txt"), "two");
@@ -136,11 +138,11 @@ fn folders_of_one_owner_that_change_places_are_not_mixed() {
 }
 
 #[test]
-fn an_own_folder_under_another_name_is_another_worker() {
+fn a_renamed_folder_is_another_worker() {
     needs_fuse!();
     let store = store();
-    let mount = of_a(&store);
-    let held = Held::of(&mount, "one");
+    let mount = mount_of_a(&store);
+    let held = OpenHandles::of(&mount, "one");
     rename(&store, "one", "new");
     read_until(&mount, &["index.json", "new", "two"]);
     held.check("one");
@@ -151,7 +153,7 @@ fn an_own_folder_under_another_name_is_another_worker() {
 fn another_owners_folder_is_absent_under_any_name() {
     needs_fuse!();
     let store = store();
-    let mount = of_a(&store);
+    let mount = mount_of_a(&store);
     rename(&store, "theirs", "new");
     store.worker("one-more", json!({"owner_id": "A"}));
     read_until(&mount, &["index.json", "one", "one-more", "two"]);
@@ -161,8 +163,8 @@ fn another_owners_folder_is_absent_under_any_name() {
 fn a_worker_that_is_given_to_another_owner_goes_and_comes_with_its_owner() {
     needs_fuse!();
     let store = store();
-    let mount = of_a(&store);
-    let held = Held::of(&mount, "one");
+    let mount = mount_of_a(&store);
+    let held = OpenHandles::of(&mount, "one");
     store.worker("one", json!({"owner_id": "B", "status": "running"}));
     store.write("workers/one/result.txt", "one");
     read_until(&mount, &["index.json", "two"]);
@@ -172,12 +174,12 @@ fn a_worker_that_is_given_to_another_owner_goes_and_comes_with_its_owner() {
     assert_eq!(mount.text("workers/one/result.txt"), "one");
 }
 
-/// What one owner's metadata says does not speak for files of another that are moved beside it.
+/// One owner's metadata must not apply to files of another that are moved beside it.
 #[test]
-fn metadata_of_two_owners_that_change_places_takes_each_folder_along() {
+fn exchanged_metadata_of_two_owners_moves_the_folders() {
     needs_fuse!();
     let store = store();
-    let mount = of_a(&store);
+    let mount = mount_of_a(&store);
     exchange(&store.at("workers/one/metadata.json"), &store.at("workers/two/metadata.json"));
     let says = "other_id: metadata.json says it is two";
     eventually("the claim", || mount.text("workers/one/summary").contains(says).then_some(()));

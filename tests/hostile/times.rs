@@ -1,4 +1,4 @@
-//! Times that a worker claims: it may set the mtime of its files to any time, also to one to come.
+//! Times that a worker claims: it may set the mtime of its files to any time, even in the future.
 
 use std::fs::File;
 use std::time::{Duration, SystemTime};
@@ -8,7 +8,7 @@ use swarmletfs::tree::Tree;
 
 use crate::support::{Seen, TestStore, see};
 
-/// A day, in seconds.
+/// Seconds in a day.
 const DAY: u64 = 24 * 60 * 60;
 
 fn set_mtime(store: &TestStore, path: &str, time: SystemTime) {
@@ -22,14 +22,14 @@ fn latest(tree: &Tree) -> String {
     }
 }
 
-/// A run of a liar, whose file is from the year 2255, and then an honest run.
+/// Creates a run whose file is dated to the year 2255, and then an honest run.
 fn store() -> (TestStore, SystemTime) {
     let store = TestStore::new();
     store.worker("liar", json!({"run_id": "old", "status": "running"})).call("liar", 1, "sh", "x\n");
     let to_come = SystemTime::UNIX_EPOCH + Duration::from_secs(9_000_000_000);
     set_mtime(&store, "workers/liar/tool_calls/001_sh.txt", to_come);
     store.worker("honest", json!({"run_id": "new", "status": "running"})).call("honest", 1, "sh", "x\n");
-    // The system's clock gives both runs one time otherwise.
+    // Otherwise the system's clock could give both runs equal times.
     store.rest();
     store.call("honest", 2, "sh", "y\n");
     (store, to_come)
@@ -47,7 +47,7 @@ fn a_time_to_come_makes_nobody_the_newest() {
     let summary = String::from_utf8(see(&tree, "summary").unwrap().bytes().to_vec()).unwrap();
     assert!(summary.contains("running, last write 2255-"), "{summary}");
     assert!(!summary.contains("silent"), "{summary}");
-    // The workers and what is made of them, like the files themselves, keep the time as it is recorded.
+    // Workers and their generated files keep the recorded time, like the files themselves.
     let mtime = |path: &str| match see(&tree, path).unwrap() {
         Seen::File { mtime, .. } | Seen::Folder { mtime, .. } => mtime,
         other => panic!("no time: {other:?}"),
@@ -58,7 +58,7 @@ fn a_time_to_come_makes_nobody_the_newest() {
     }
 }
 
-/// A copy that keeps times is as old as what it is a copy of.
+/// A copy that preserves times is as old as its source.
 #[test]
 fn a_time_that_is_past_is_believed() {
     let store = TestStore::new();

@@ -1,8 +1,9 @@
-//! R6: a view over a store is byte for byte the view over a store that holds only what it may see.
+//! R6: a view of a store equals, byte for byte, a view of a store that holds only what the view may
+//! see.
 //!
-//! Each random store is written twice, once whole and once with one owner's workers alone; the two trees of that
-//! owner must be the same in names, bytes, sizes, modes and times. What other workers' coming and going does to the
-//! store's own folders (their times) differs between the two, as it would.
+//! Each random store is written twice: whole, and with one owner's workers alone. Both trees of
+//! that owner must have equal names, bytes, sizes, modes and times. Other workers change the times
+//! of the store's own folders, so those may differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,37 +22,37 @@ use crate::needs_fuse;
 use crate::support::seen::names;
 use crate::support::{Seen, TestStore, see, see_folder};
 
-/// How many random stores are tried, in two tests of half of them.
+/// Number of random stores, split over two tests.
 const STORES: u64 = 256;
-/// Nothing changes here, so nothing need be looked at again.
+/// Nothing changes in this test, so nothing need be read again.
 const NEVER: Duration = Duration::from_secs(3_600);
 
 const OWNERS: [&str; 4] = ["A", "B", "7", "A "];
 const RUNS: [&str; 5] = ["48", "49", "latest", "a/b", ".."];
-/// Whose view is compared.
+/// The owner whose view is compared.
 const MINE: &str = "A";
 
-/// A worker to be written.
+/// A worker to write.
 #[derive(Debug)]
-struct Made {
+struct WorkerSpec {
     folder: String,
-    /// Whose it is, as far as its metadata can be believed.
+    /// The owner, as far as its metadata is valid.
     owner: Option<&'static str>,
     run: Option<&'static str>,
     files: BTreeMap<Vec<u8>, (Vec<u8>, u32)>,
     links: Vec<String>,
     pipe: bool,
-    /// What the store's index has of it.
+    /// Its entry in the store's index.
     entry: Option<Value>,
 }
 
-/// A store to be written.
+/// A store to write.
 #[derive(Debug)]
-struct MadeStore {
-    workers: Vec<Made>,
-    /// Where the store's index lies, and whether it is an object.
+struct StoreSpec {
+    workers: Vec<WorkerSpec>,
+    /// The path of the store's index, and true if it is an object.
     index: Option<(&'static str, bool)>,
-    /// Outputs stored out of band: owner, number, text, and whose they say they are.
+    /// Out-of-band outputs: owner, number, text, and the owner in the description.
     outputs: Vec<(&'static str, usize, String, &'static str)>,
     outputs_beside: bool,
     notes: bool,
@@ -62,18 +63,18 @@ fn artifact(number: usize) -> String {
     format!("{number:032x}")
 }
 
-fn make(seed: u64) -> MadeStore {
+fn random_spec(seed: u64) -> StoreSpec {
     let mut dice = Dice::new(seed);
     let object = dice.once_in(2);
     let index = (!dice.once_in(3)).then(|| (*dice.pick(&["index.json", "workers/index.json"]), object));
-    let mut workers: Vec<Made> = Vec::new();
+    let mut workers: Vec<WorkerSpec> = Vec::new();
     let count = 2 + dice.below(5);
     for number in 0..count {
         let made = worker(&mut dice, number, object, &workers);
         workers.push(made);
     }
-    // Somebody else's worker is always there, or the control could not tell.
-    workers.push(foreign(count));
+    // A worker of somebody else always exists, or the control would be useless.
+    workers.push(foreign_worker(count));
     let outputs = (0..dice.below(6))
         .map(|number| {
             let owner = *dice.pick(&OWNERS[..3]);
@@ -81,7 +82,7 @@ fn make(seed: u64) -> MadeStore {
             (owner, number, format!("output {number} of {owner}\n").repeat(1 + dice.below(30)), claimed)
         })
         .collect();
-    MadeStore {
+    StoreSpec {
         workers,
         index,
         outputs,
@@ -91,11 +92,11 @@ fn make(seed: u64) -> MadeStore {
     }
 }
 
-fn foreign(number: usize) -> Made {
+fn foreign_worker(number: usize) -> WorkerSpec {
     let metadata = json!({"worker_id": "foreign", "config": {"owner_id": "B"}, "task": CANARY, "status": "failed",
         "run_id": RUNS[number % RUNS.len()], "error": CANARY});
     let files = [("metadata.json", metadata.to_string()), ("tool_calls/001_sh.txt", format!("Error: {CANARY}"))];
-    Made {
+    WorkerSpec {
         folder: format!("workers/foreign-{number}"),
         owner: Some("B"),
         run: Some(RUNS[number % RUNS.len()]),
@@ -106,19 +107,20 @@ fn foreign(number: usize) -> Made {
     }
 }
 
-fn worker(dice: &mut Dice, number: usize, object: bool, before: &[Made]) -> Made {
+fn worker(dice: &mut Dice, number: usize, object: bool, before: &[WorkerSpec]) -> WorkerSpec {
     let mut nested = dice.once_in(2);
     let mut id = format!("{}{number}", dice.pick(&["w", "worker-", "2026-01-20T10-00-00_x_", "W w", "ü"]));
     let mut owner = (!dice.once_in(6)).then(|| *dice.pick(&[MINE, MINE, "B", "7", "A "]));
     if let Some(twin) = before.iter().find(|made| made.owner.is_some()).filter(|_| !object && dice.once_in(3)) {
-        // The same id in the other layout, another owner's: an index that names no owner could not tell them apart.
+        // Another owner's worker with an equal ID in the other layout: an index without owners
+        // could not tell them apart.
         nested = !twin.folder.starts_with("workers/");
         id = twin.folder.rsplit('/').next().unwrap().to_owned();
         owner = Some(if twin.owner == Some(MINE) { "B" } else { MINE });
     }
     let folder = if nested { format!("workers/{id}") } else { id.clone() };
     if before.iter().any(|made| made.folder == folder) {
-        return foreign(100 + number);
+        return foreign_worker(100 + number);
     }
     let run = (!dice.once_in(3)).then(|| *dice.pick(&RUNS));
     let mut metadata = json!({"worker_id": id, "created_at": format!("2026-01-2{}T10:00:00Z", dice.below(9))});
@@ -188,7 +190,7 @@ fn worker(dice: &mut Dice, number: usize, object: bool, before: &[Made]) -> Made
     if dice.once_in(3) {
         links.push("tool_calls/009_link.txt".to_owned());
     }
-    Made { folder, owner: believed, run, files, links, pipe: dice.once_in(4), entry: Some(entry) }
+    WorkerSpec { folder, owner: believed, run, files, links, pipe: dice.once_in(4), entry: Some(entry) }
 }
 
 fn output(dice: &mut Dice) -> Vec<u8> {
@@ -210,7 +212,7 @@ fn stamp(path: &Path, root: &Path) {
     fs::File::open(path).unwrap().set_modified(time).unwrap();
 }
 
-/// Gives everything in a worker's folder a time that depends on its path alone.
+/// Gives everything in a worker's folder a time that depends only on its path.
 fn stamp_all(folder: &Path, root: &Path) {
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
@@ -224,8 +226,9 @@ fn stamp_all(folder: &Path, root: &Path) {
     stamp(folder, root);
 }
 
-/// Writes the workers for which `keep` holds; with `whole`, also what belongs to nobody.
-fn write(made: &MadeStore, whole: bool, keep: impl Fn(&Made) -> bool) -> TestStore {
+/// Writes the workers for which `keep` returns true. With `whole`, also writes files that belong to
+/// nobody.
+fn write(made: &StoreSpec, whole: bool, keep: impl Fn(&WorkerSpec) -> bool) -> TestStore {
     let store = TestStore::new();
     let root = store.path();
     fs::create_dir(root.join("workers")).unwrap();
@@ -276,19 +279,19 @@ fn write(made: &MadeStore, whole: bool, keep: impl Fn(&Made) -> bool) -> TestSto
     store
 }
 
-/// A random store as it lies for everybody, the filter of a random view of it, and the ids of all of its workers.
+/// Returns a random store, the filter of a random view of it, and the IDs of all workers.
 pub fn random_store(seed: u64) -> (TestStore, Filter, Vec<String>) {
-    let (made, mut dice) = (make(seed), Dice::new(!seed));
+    let (made, mut dice) = (random_spec(seed), Dice::new(!seed));
     let owner = (!dice.once_in(3)).then(|| (*dice.pick(&OWNERS)).to_owned());
     let run = dice.once_in(3).then(|| (*dice.pick(&RUNS)).to_owned());
     let ids = made.workers.iter().map(|made| made.folder.rsplit('/').next().unwrap().to_owned());
     (write(&made, true, |_| true), Filter { owner, run }, ids.collect())
 }
 
-/// A random store in which some files are hard links to another worker's, and the filters of views of it: everything,
-/// two owners, an owner's run and a run.
+/// Returns a random store in which some files are hard links to another worker's. Also returns
+/// filters: everything, two owners, an owner's run and a run.
 pub fn random_linked_store(seed: u64) -> (TestStore, [Filter; 5]) {
-    let (made, mut dice) = (make(seed), Dice::new(!seed));
+    let (made, mut dice) = (random_spec(seed), Dice::new(!seed));
     let store = write(&made, true, |_| true);
     for _ in 0..dice.below(6) {
         let (from, to) = (dice.pick(&made.workers), dice.pick(&made.workers));
@@ -319,7 +322,7 @@ fn tree(store: &TestStore, filter: &Filter) -> Tree {
     Tree::new(store.view(NEVER, filter.clone()), Settings::default())
 }
 
-/// Names of workers as they are asked for in `compare/`.
+/// Returns the names of workers for paths in `compare/`.
 fn listed_workers(tree: &Tree) -> Vec<String> {
     let text = |name: Vec<u8>| String::from_utf8(name).ok();
     let names = names(tree, "workers").unwrap().into_iter().filter_map(text);
@@ -327,7 +330,7 @@ fn listed_workers(tree: &Tree) -> Vec<String> {
     names.filter(is_one).map(|name| name.replace('%', "%25")).collect()
 }
 
-/// All there is to see, asked names too.
+/// Returns everything visible, including query results.
 pub fn everything(tree: &Tree) -> BTreeMap<Vec<u8>, Result<Seen, Error>> {
     let listed = see_folder(tree, "").unwrap();
     let mut all: BTreeMap<Vec<u8>, Result<Seen, Error>> = BTreeMap::new();
@@ -366,17 +369,17 @@ pub fn everything(tree: &Tree) -> BTreeMap<Vec<u8>, Result<Seen, Error>> {
     all
 }
 
-fn in_run(made: &Made, filter: &Filter) -> bool {
+fn in_run(made: &WorkerSpec, filter: &Filter) -> bool {
     filter.run.as_deref().is_none_or(|run| made.run == Some(run))
 }
 
-/// Compares the two trees of one random store. Returns whether the control saw a difference.
+/// Compares both trees of one random store. Returns true if the control saw a difference.
 fn compare(seed: u64) -> bool {
-    let made = make(seed);
+    let made = random_spec(seed);
     let mut dice = Dice::new(!seed);
     let run = dice.once_in(2).then(|| (*dice.pick(&RUNS)).to_owned());
     let filter = Filter { owner: Some(MINE.into()), run };
-    let mine = |made: &Made| made.owner == Some(MINE) && in_run(made, &filter);
+    let mine = |made: &WorkerSpec| made.owner == Some(MINE) && in_run(made, &filter);
     let (whole, alone) = (write(&made, true, |_| true), write(&made, false, mine));
     let (in_whole, in_alone) = (tree(&whole, &filter), tree(&alone, &filter));
     let (seen, wanted) = (everything(&in_whole), everything(&in_alone));
@@ -384,7 +387,7 @@ fn compare(seed: u64) -> bool {
         let (a, b) = (seen.get(path), wanted.get(path));
         assert!(a == b, "store {seed}, {}:\nin the whole store {a:#?}\nalone {b:#?}", path.escape_ascii());
     }
-    // What is not in the view is absent, and nothing else.
+    // Everything outside the view is absent, and nothing else.
     for made in &made.workers {
         let id = made.folder.rsplit('/').next().unwrap();
         for path in [format!("workers/{id}"), format!("workers/{id}~2"), format!("workers/{id}/metadata.json")] {
@@ -399,13 +402,13 @@ fn compare(seed: u64) -> bool {
     {
         assert_eq!(see(&in_whole, path).err(), see(&in_alone, path).err(), "store {seed}: {path}");
     }
-    // The control: without the owner in the filter the same comparison must fail.
+    // Control: without the owner in the filter, the comparison must fail.
     let unfiltered = everything(&tree(&whole, &Filter { owner: None, run: filter.run.clone() }));
     unfiltered != wanted
         || !made.workers.iter().any(|made| made.owner.is_some_and(|id| id != MINE) && in_run(made, &filter))
 }
 
-/// No log tells what is not in the view, as far as nothing goes wrong with it.
+/// Logs name nothing outside the view, as long as it causes no error.
 #[test]
 fn an_owners_log_names_no_worker_of_another() {
     needs_fuse!();

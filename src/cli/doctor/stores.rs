@@ -20,7 +20,7 @@ use crate::catalog::{Freshness, Source, SourceError, is_own_mount, looks_like_st
 use crate::cli::refusal::Refusal;
 use crate::cli::say::{shown, typed, without_controls};
 use crate::cli::{DoctorArgs, discover, mountpoint, probe};
-use crate::model::Reason;
+use crate::model::SkipReason;
 use crate::name::RelPath;
 use crate::render::count;
 use crate::view::{Filter, Member, View, Visible};
@@ -166,9 +166,9 @@ fn refusal(error: &SourceError) -> Refusal {
         SourceError::OwnMount(_) => "`swarmletfs doctor STORE` looks at the store behind it".into(),
         SourceError::Open { path, .. } => format!("`ls -ld {}` tells what is there and who may read it", typed(path)),
         SourceError::NoWorkers { path, passed } => {
-            let first = |reason| passed.of(reason).first.into_keys().next();
+            let first = |reason| passed.entries(reason).examples.into_keys().next();
             let inside = |path_inside: RelPath| typed(&path.join(path_inside.as_os_str()));
-            match (first(Reason::Link), first(Reason::ForeignMount)) {
+            match (first(SkipReason::Link), first(SkipReason::ForeignMount)) {
                 (Some(link), _) => format!("`readlink -f {}` tells where it leads: name that folder", inside(link)),
                 (None, Some(mount)) => format!("`swarmletfs doctor {}` looks at the other", inside(mount)),
                 (None, None) => format!("`find {} -maxdepth 3` tells what is there instead", typed(path)),
@@ -181,8 +181,9 @@ fn refusal(error: &SourceError) -> Refusal {
 impl Stores {
     /// Reads the stores that could be opened, each with its place in the list.
     fn read(&mut self, sources: Vec<(usize, PathBuf, Source)>, arguments: &DoctorArgs) {
-        let of_format =
-            |source: &Source| (source.format().name(), source.format().sign(), source.format().makes_folders());
+        let of_format = |source: &Source| {
+            (source.format().name(), source.format().worker_description(), source.format().has_virtual_folders())
+        };
         let of_source = |source: &Source| (of_format(source), source.watchable());
         let (places, sources): (Vec<_>, Vec<Source>) =
             sources.into_iter().map(|(place, path, source)| ((place, path, of_source(&source)), source)).unzip();

@@ -39,19 +39,19 @@ impl Transcripts {
         for member in visible.members.iter().filter(|member| member.entry.source() == number) {
             all.workers += 1;
             let record = || view.record(member, &*view.stamp(member, false)?, &go_on);
-            let Some(record) = go_on().then(record).and_then(Result::ok).filter(|record| record.is_whole()) else {
+            let Some(record) = go_on().then(record).and_then(Result::ok).filter(|record| record.is_complete()) else {
                 continue;
             };
             let trace = &record.trace;
             all.read += 1;
             all.lines += trace.unused.lines;
-            all.unparsable_lines += trace.all_bad_lines();
+            all.unparsable_lines += trace.total_bad_lines();
             for (kind, lines) in &trace.unused.kinds {
                 *all.unknown_records.entry(without_controls(kind)).or_default() += lines;
             }
-            all.results_without_calls += trace.unused.stray_results;
+            all.results_without_calls += trace.unused.orphan_results;
             all.calls_without_results += trace.unanswered.total();
-            all.calls_not_shown += trace.unused.more_calls;
+            all.calls_not_shown += trace.unused.excess_calls;
             all.truncated_outputs += trace.truncated.len() as u64;
         }
         all

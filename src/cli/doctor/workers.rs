@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::finding::Finding;
 use crate::cli::refusal::Refusal;
 use crate::cli::say::{typed, without_controls};
-use crate::model::{EXAMPLES, Flaw, PassedOver, Reason, Several};
+use crate::model::{EXAMPLES_MAX, Flaw, SkipReason, SkipReport, SkippedEntries};
 use crate::name::RelPath;
 use crate::render::count;
 use crate::view::{Member, Visible};
@@ -90,14 +90,14 @@ enum NotShown {
 impl Few {
     fn add(&mut self, name: String, path: &RelPath, why: Option<String>) {
         self.count += 1;
-        if self.examples.len() < EXAMPLES {
+        if self.examples.len() < EXAMPLES_MAX {
             self.examples.push(Example { name, path: path.clone(), why });
         }
     }
 
-    fn of(several: &Several) -> Few {
+    fn of(several: &SkippedEntries) -> Few {
         let mut few = Few::default();
-        for (path, error) in &several.first {
+        for (path, error) in &several.examples {
             few.add(path.display(), path, error.as_ref().map(ToString::to_string));
         }
         few.count = several.count;
@@ -164,8 +164,8 @@ impl Workers {
                     let wrong = if worker.whole { Wrong::BadMetadata } else { Wrong::UnreadableMetadata };
                     add(wrong, Some(without_controls(reason)));
                 }
-                Flaw::OtherId(_) => add(Wrong::OtherId, None),
-                Flaw::TwoOwners => add(Wrong::TwoOwners, None),
+                Flaw::IdMismatch(_) => add(Wrong::OtherId, None),
+                Flaw::ConflictingOwners => add(Wrong::TwoOwners, None),
                 Flaw::IndexDisagrees(_) => add(Wrong::IndexDisagrees, None),
                 Flaw::BadTranscript(reason) => add(Wrong::BadTranscript, Some(without_controls(reason))),
                 Flaw::NoMessages => add(Wrong::NoMessage, None),
@@ -233,16 +233,16 @@ fn folder(path: &RelPath) -> String {
     if path.is_root() { ".".into() } else { path.display() }
 }
 
-fn not_shown(passed: &PassedOver) -> BTreeMap<NotShown, Few> {
+fn not_shown(passed: &SkipReport) -> BTreeMap<NotShown, Few> {
     let all = [
-        (NotShown::Unreadable, Reason::Unreadable),
-        (NotShown::Links, Reason::Link),
-        (NotShown::ForeignMounts, Reason::ForeignMount),
-        (NotShown::Special, Reason::Special),
-        (NotShown::NotWorkers, Reason::NotAWorker),
+        (NotShown::Unreadable, SkipReason::Unreadable),
+        (NotShown::Links, SkipReason::Link),
+        (NotShown::ForeignMounts, SkipReason::ForeignMount),
+        (NotShown::Special, SkipReason::Special),
+        (NotShown::NotWorkers, SkipReason::NotAWorker),
     ];
     all.into_iter()
-        .map(|(not_shown, reason)| (not_shown, Few::of(&passed.of(reason))))
+        .map(|(not_shown, reason)| (not_shown, Few::of(&passed.entries(reason))))
         .filter(|(_, few)| few.count > 0)
         .collect()
 }

@@ -21,7 +21,7 @@ pub(super) fn unreadable(call: &ToolCall) -> String {
     match &call.output {
         Output::Unreadable(reason) => reason.clone(),
         Output::Pending => "no result has come".into(),
-        Output::InPlace | Output::StoredOut(_) => "stored out of band".into(),
+        Output::InPlace | Output::OutOfBand(_) => "stored out of band".into(),
     }
 }
 

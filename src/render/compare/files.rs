@@ -413,7 +413,7 @@ impl One {
     fn call(&self, call: &ToolCall) -> Place {
         let path = match &call.output {
             // Its call's own file holds only the stub.
-            Output::StoredOut(file) => format!("{} (the store's tool_outputs/{})", self.place, defuse(&file.display())),
+            Output::OutOfBand(file) => format!("{} (the store's tool_outputs/{})", self.place, defuse(&file.display())),
             _ => format!("{}/{}", self.place, name_of(&call.path)),
         };
         Place { path, source: Source::Call(Box::new(call.clone())) }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::signs::{self, Sign};
-use crate::trace::python_texts;
+use crate::trace::python_strings;
 
 /// The longest key that is put before its text, in bytes.
 const KEY_MAX: usize = 40;
@@ -20,7 +20,7 @@ pub(super) fn text_of(raw: &[u8]) -> Option<String> {
     let text = json_text(raw).or_else(|| {
         let mut text = String::new();
         let raw = Some(raw.trim_ascii()).filter(|raw| raw.starts_with(b"{"))?;
-        python_texts(raw, &mut |keys, value| {
+        python_strings(raw, &mut |keys, value| {
             let key = keys.iter().rev().take(KEYS_MAX).find(|key| tells(key));
             add(&mut text, key.unwrap_or(&""), value);
         })?;

@@ -74,7 +74,7 @@ impl<'a> Sources<'a> {
         let mut outcomes = self.outcomes.borrow_mut();
         let calls = outcomes.entry(worker).or_insert_with(|| {
             let record = self.renderer.record(member, stamp, GRACE_OF_PART, go_on);
-            self.late.set(self.late.get() || record.as_ref().map_or_else(Error::is_late, |record| record.is_late()));
+            self.late.set(self.late.get() || record.as_ref().map_or_else(Error::is_late, |record| record.timed_out()));
             record.iter().flat_map(|record| record.trace.outcomes()).collect()
         });
         calls.get(path).copied()

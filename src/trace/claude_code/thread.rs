@@ -1,4 +1,5 @@
-//! thread.jsonl: the conversation in the form that all formats share, a line for what was said and for each result.
+//! Generates thread.jsonl: the conversation in the common format of all traces, with one line per
+//! message and per result.
 
 use std::borrow::Cow;
 use std::io;
@@ -7,16 +8,16 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::facts::Call;
-use super::folder::CALLS;
-use super::line::Turn;
+use super::index::CallEntry;
+use super::schema::Turn;
+use super::virtual_dir::CALLS;
 
-/// Arguments that are nested deeper are left out.
+/// Maximum nesting depth of arguments; deeper ones are omitted.
 const DEPTH_MAX: usize = 100;
 
-/// Something that was said.
+/// A message.
 #[derive(Serialize)]
-struct Words<'a> {
+struct MessageLine<'a> {
     role: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<String>,
@@ -26,12 +27,12 @@ struct Words<'a> {
     #[serde(skip_serializing_if = "String::is_empty")]
     thinking: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tool_calls: Vec<Made<'a>>,
+    tool_calls: Vec<ThreadCall<'a>>,
 }
 
-/// A call that was made.
+/// A tool call in a message.
 #[derive(Serialize)]
-struct Made<'a> {
+struct ThreadCall<'a> {
     id: &'a str,
     name: &'a str,
     args: Option<&'a RawValue>,
@@ -39,9 +40,9 @@ struct Made<'a> {
     file: Option<String>,
 }
 
-/// A result that came; the text of it is in the call's file.
+/// A result. Its text is in the call's own file.
 #[derive(Serialize)]
-struct Came<'a> {
+struct ResultLine<'a> {
     role: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<String>,
@@ -53,41 +54,50 @@ struct Came<'a> {
     file: Option<String>,
 }
 
-/// Writes what a line of a transcript is in the thread: nothing, one line or several. `find` knows the calls that
-/// were made up to there.
-pub(super) fn write<'c>(
+/// Writes the thread lines of one message: none, one or several. `find` returns an earlier call by
+/// its ID.
+///
+/// # Errors
+///
+/// Fails if `out` cannot be written.
+pub(super) fn write_turn<'c>(
     out: &mut dyn io::Write,
     turn: &Turn<'_>,
-    find: &dyn Fn(&str) -> Option<(usize, &'c Call)>,
+    find: &dyn Fn(&str) -> Option<(usize, &'c CallEntry)>,
 ) -> io::Result<()> {
     let (role, message) = (turn.kind, turn.message);
-    let time = || Some(Timestamp::from_millisecond(turn.at?).ok()?.to_string());
+    let time = || Some(Timestamp::from_millisecond(turn.at_ms?).ok()?.to_string());
     let blocks = || message.content.blocks().iter();
-    let file =
-        |found: Option<(usize, &Call)>| found.map(|(at, call)| format!("{CALLS}/{}", call.file_name(at).to_text()));
+    let file = |found: Option<(usize, &CallEntry)>| {
+        found.map(|(at, call)| format!("{CALLS}/{}", call.file_name(at).to_text()))
+    };
     for block in blocks().filter(|block| role == "user" && block.kind.as_str() == "tool_result") {
         let id = block.tool_use_id.as_str();
         let found = find(id);
         let name = found.map(|(_, call)| call.tool.as_str()).unwrap_or_default();
         let outcome = if block.is_error.is_set() { "failed" } else { "ok" };
-        let line = Came { role: "tool", time: time(), tool_call_id: id, name, outcome, file: file(found) };
-        line_of(out, &line)?;
+        let line = ResultLine { role: "tool", time: time(), tool_call_id: id, name, outcome, file: file(found) };
+        write_line(out, &line)?;
     }
     let content = message.content.text();
     let thinking: Vec<&str> = blocks().filter_map(|block| block.thinking.0.as_deref()).collect();
-    let calls = blocks().filter(|block| block.kind.as_str() == "tool_use").map(|block| {
-        let id = block.id.as_str();
-        Made { id, name: block.name.as_str(), args: block.input.filter(|args| !is_deep(args)), file: file(find(id)) }
-    });
-    let tool_calls: Vec<Made<'_>> = calls.collect();
+    let tool_calls: Vec<ThreadCall<'_>> = blocks()
+        .filter(|block| block.kind.as_str() == "tool_use")
+        .map(|block| ThreadCall {
+            id: block.id.as_str(),
+            name: block.name.as_str(),
+            args: block.input.filter(|args| !is_deep(args)),
+            file: file(find(block.id.as_str())),
+        })
+        .collect();
     if content.is_empty() && thinking.is_empty() && tool_calls.is_empty() {
         return Ok(());
     }
     let (model, thinking) = (message.model.as_str(), thinking.join("\n"));
-    line_of(out, &Words { role, time: time(), model, content, thinking, tool_calls })
+    write_line(out, &MessageLine { role, time: time(), model, content, thinking, tool_calls })
 }
 
-/// Whether something is nested so deeply that who reads the thread may not be able to.
+/// Returns true if the JSON is nested too deeply for some parsers.
 fn is_deep(json: &RawValue) -> bool {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     json.get().bytes().any(|byte| {
@@ -103,7 +113,7 @@ fn is_deep(json: &RawValue) -> bool {
     })
 }
 
-fn line_of(out: &mut dyn io::Write, line: &impl Serialize) -> io::Result<()> {
+fn write_line(out: &mut dyn io::Write, line: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, line)?;
     out.write_all(b"\n")
 }

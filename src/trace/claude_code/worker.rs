@@ -1,207 +1,230 @@
-//! A conversation as a worker: from both ends of its transcript what listing tells, from all of it the record.
+//! Builds workers from conversations. A listing reads both ends of a transcript, a record reads all
+//! of it.
 
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::super::lenient::Text;
-use super::super::value::{cut, shortened};
-use super::facts::{Call, Chain, End, Facts, Span};
-use super::folder::{CALLS, Folder, SOURCE};
-use super::read::{Reader, Whose};
+use super::super::lenient::MaybeStr;
+use super::super::value::{shorten, truncate};
+use super::index::{CallEntry, Conversation, Ending, Span, TranscriptIndex};
+use super::parser::{TranscriptKind, TranscriptParser};
+use super::virtual_dir::{CALLS, SOURCE, VirtualDir};
 use crate::error::{Error, Result};
-use crate::model::{Flaw, Outcome, Output, Partly, Record, Status, TASK_MAX, ToolCall, Trace, When, Word, Worker};
+use crate::model::{
+    Flaw, Outcome, Output, PartialRead, Record, SharedStr, Status, TASK_MAX, ToolCall, Trace, TraceTime, Worker,
+};
 use crate::name::{Name, RelPath, to_file_name};
 use crate::store::{File, read_range};
 
-/// How much of each end of a transcript is read to tell what is listed, in bytes: at first, and at most where that does
-/// not suffice. What is not larger than the first of both together is read whole.
-const END: u64 = 16 << 10;
-const END_MAX: u64 = 4 << 20;
-/// The longest word that is kept, in bytes.
+/// Number of bytes read at each end of a transcript for a listing, at first. A file of at most
+/// twice this size is read whole.
+const END_BYTES: u64 = 16 << 10;
+/// Number of bytes read at each end of a transcript for a listing, at most.
+const END_BYTES_MAX: u64 = 4 << 20;
+/// Maximum length of a short value, in bytes.
 const WORD_MAX: usize = 200;
 
-/// What a program says about a subagent beside its transcript.
+/// The metadata file of a subagent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct About<'a> {
+struct AgentMetadata<'a> {
     #[serde(borrow, rename = "agentType")]
-    agent_type: Text<'a>,
+    agent_type: MaybeStr<'a>,
     #[serde(borrow)]
-    description: Text<'a>,
+    description: MaybeStr<'a>,
 }
 
-/// Both ends of a conversation.
-struct Ends {
-    head: Facts,
-    tail: Facts,
+/// Indexes of both ends of a transcript.
+struct HeadAndTail {
+    head: TranscriptIndex,
+    tail: TranscriptIndex,
 }
 
-/// What listing tells of the worker `folder`, which lies at `path` in its store.
-pub(super) fn listed(folder: &Folder, path: &RelPath) -> Result<Worker> {
-    if folder.place().agent.is_some() {
-        let (facts, whole) = folder.facts(&|| true)?;
-        let chain = facts.chain(folder.place().agent.as_ref()).ok_or(Error::NotFound)?;
-        return Ok(Worker { whole, ..worker(folder, path, &facts, chain, chain) });
+/// Reads the listing of the worker `folder`, which lies at `path` in its store.
+pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker> {
+    if folder.location().agent.is_some() {
+        let (index, is_complete) = folder.index(&|| true)?;
+        let conversation = index.conversation(folder.location().agent.as_ref()).ok_or(Error::NotFound)?;
+        return Ok(Worker { is_complete, ..build_worker(folder, path, &index, conversation, conversation) });
     }
-    if let Some(ends) = ends(&*folder.open_transcript()?, folder.place().whose)? {
-        return Ok(worker(folder, path, &ends.head, &ends.head.own, &ends.tail.own));
+    if let Some(ends) = read_ends(&*folder.open_transcript()?, folder.location().kind)? {
+        return Ok(build_worker(folder, path, &ends.head, &ends.head.main, &ends.tail.main));
     }
-    let (facts, whole) = folder.facts(&|| true)?;
-    Ok(Worker { whole, ..worker(folder, path, &facts, &facts.own, &facts.own) })
+    let (index, is_complete) = folder.index(&|| true)?;
+    Ok(Worker { is_complete, ..build_worker(folder, path, &index, &index.main, &index.main) })
 }
 
-/// A worker whose transcript cannot be read just now.
-pub(super) fn unread(path: &RelPath, error: &Error) -> Worker {
-    let name = super::layout::Place::of(path).and_then(|place| place.name());
+/// Creates a worker whose transcript cannot be read.
+pub(super) fn unreadable_worker(path: &RelPath, error: &Error) -> Worker {
+    let name = super::layout::WorkerLocation::from_path(path).and_then(|location| location.worker_name());
     let flaws = vec![Flaw::BadTranscript(error.to_string())];
-    Worker { flaws, whole: false, ..Worker::named(name.unwrap_or_else(|| to_file_name("", &[])), path.clone()) }
+    Worker { flaws, is_complete: false, ..Worker::new(name.unwrap_or_else(|| to_file_name("", &[])), path.clone()) }
 }
 
-/// Reads both ends, each until it tells what is wanted; `None` where the last does not tell how it ended, as when it is
-/// one huge line.
-fn ends(file: &dyn File, whose: Whose) -> Result<Option<Ends>> {
+/// Reads both ends of a transcript, and more of them until they contain the task and the ending.
+/// Returns `None` if the tail never shows how the conversation ended, for example in one huge line.
+fn read_ends(file: &dyn File, kind: TranscriptKind) -> Result<Option<HeadAndTail>> {
     let size = file.glimpse()?.size;
-    let mut length = END;
+    let mut length = END_BYTES;
     loop {
         if size <= 2 * length {
-            let all = lines(file, whose, 0, size)?;
-            return Ok(Some(Ends { head: all.clone(), tail: all }));
+            let all = index_range(file, kind, 0, size)?;
+            return Ok(Some(HeadAndTail { head: all.clone(), tail: all }));
         }
-        let (head, tail) = (lines(file, whose, 0, length)?, lines(file, whose, size - length, length)?);
-        let ended = tail.own.end != End::Nothing;
-        if ended && head.own.task.is_some() || length >= END_MAX {
-            return Ok(ended.then_some(Ends { head, tail }));
+        let (head, tail) = (index_range(file, kind, 0, length)?, index_range(file, kind, size - length, length)?);
+        let ended = tail.main.ending != Ending::Empty;
+        if ended && head.main.task.is_some() || length >= END_BYTES_MAX {
+            return Ok(ended.then_some(HeadAndTail { head, tail }));
         }
         length *= 4;
     }
 }
 
-/// What the whole lines in a part of a transcript tell.
-fn lines(file: &dyn File, whose: Whose, from: u64, length: u64) -> Result<Facts> {
+/// Indexes the complete lines in a part of a transcript.
+fn index_range(file: &dyn File, kind: TranscriptKind, from: u64, length: u64) -> Result<TranscriptIndex> {
     let bytes = read_range(file, from, usize::try_from(length).unwrap_or(usize::MAX))?;
-    let mut reader = Reader::new(Facts::default(), whose);
+    let mut parser = TranscriptParser::new(TranscriptIndex::default(), kind);
     let mut at = from;
     for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
-        let span = Span { at, len: line.len() };
+        let span = Span { offset: at, len: line.len() };
         at += line.len() as u64;
-        // The first of a later part begins somewhere before it.
+        // The first line of a later part is incomplete.
         if (from == 0 || number > 0) && !line.trim_ascii().is_empty() {
-            reader.facts.lines += 1;
-            reader.facts.bad += u64::from(!reader.take(span, line) && line.ends_with(b"\n"));
+            parser.index.line_count += 1;
+            parser.index.bad_lines += u64::from(!parser.parse_line(span, line) && line.ends_with(b"\n"));
         }
     }
-    Ok(reader.facts)
+    Ok(parser.index)
 }
 
-/// The worker that `facts` tell of: how it began stands in `first`, how it ended in `last`.
-fn worker(folder: &Folder, path: &RelPath, facts: &Facts, first: &Chain, last: &Chain) -> Worker {
-    let place = folder.place();
-    let name = place.name().unwrap_or_else(|| to_file_name("", &[]));
-    let mut worker = Worker::named(name.clone(), path.clone());
-    let session = place.session.as_ref().map(|session| session.to_text().into_owned());
-    let session = session.or_else(|| facts.session.clone());
-    let is_session = place.whose == Whose::Session && place.agent.is_none();
+/// Builds a worker. `first` holds the beginning of the conversation, `last` its end.
+fn build_worker(
+    folder: &VirtualDir,
+    path: &RelPath,
+    index: &TranscriptIndex,
+    first: &Conversation,
+    last: &Conversation,
+) -> Worker {
+    let location = folder.location();
+    let name = location.worker_name().unwrap_or_else(|| to_file_name("", &[]));
+    let mut worker = Worker::new(name.clone(), path.clone());
+    let session = location.session.as_ref().map(|session| session.to_text().into_owned());
+    let session = session.or_else(|| index.session.clone());
+    let is_session = location.kind == TranscriptKind::Session && location.agent.is_none();
     if is_session {
         worker.run = Some(name.to_text().into());
     } else {
-        worker.run = session.map(Word::from);
+        worker.run = session.map(SharedStr::from);
         worker.parent.clone_from(&worker.run);
     }
-    let about = if is_session { None } else { about(folder) };
-    let (agent_type, description) = about.unwrap_or_default();
+    let metadata = if is_session { None } else { read_agent_metadata(folder) };
+    let (agent_type, description) = metadata.unwrap_or_default();
     worker.task_type =
-        Some(agent_type.map_or_else(|| if is_session { "session".into() } else { "agent".into() }, Word::from));
-    worker.summary = if is_session { facts.title.clone() } else { description };
-    worker.cwd = facts.cwd.as_deref().map(Word::from);
-    worker.tags = facts
+        Some(agent_type.map_or_else(|| if is_session { "session".into() } else { "agent".into() }, SharedStr::from));
+    worker.summary = if is_session { index.title.clone() } else { description };
+    worker.cwd = index.cwd.as_deref().map(SharedStr::from);
+    worker.tags = index
         .branch
         .iter()
         .filter(|branch| !branch.is_empty())
-        .map(|branch| shortened(branch, WORD_MAX).into())
+        .map(|branch| shorten(branch, WORD_MAX).into())
         .collect();
-    worker.task = first.task().map(|said| cut(said.head.trim().to_owned(), TASK_MAX)).unwrap_or_default();
-    worker.model = last.model.as_deref().or(first.model.as_deref()).map(Word::from);
-    worker.created_at = when(first.first);
-    worker.started_at = when(first.first);
+    worker.task = first.task().map(|text| truncate(text.head.trim().to_owned(), TASK_MAX)).unwrap_or_default();
+    worker.model = last.model.as_deref().or(first.model.as_deref()).map(SharedStr::from);
+    worker.created_at = trace_time(first.first_ms);
+    worker.started_at = trace_time(first.first_ms);
     (worker.status, worker.status_source) = status(last);
-    if let End::Failed(text) = &last.end {
-        worker.error = Some(cut(text.trim().to_owned(), TASK_MAX));
+    if let Ending::ApiError(text) = &last.ending {
+        worker.error = Some(truncate(text.trim().to_owned(), TASK_MAX));
     }
     if worker.status.is_finished() {
-        worker.finished_at = when(last.last);
-        let took = first.first.zip(last.last).and_then(|(from, to)| to.checked_sub(from));
+        worker.finished_at = trace_time(last.last_ms);
+        let took = first.first_ms.zip(last.last_ms).and_then(|(from, to)| to.checked_sub(from));
         worker.duration_ms = took.and_then(|took| u64::try_from(took).ok());
     }
-    if facts.lines > 0 && facts.lines == facts.bad {
-        worker.flaws.push(Flaw::BadTranscript("no line of it could be read".into()));
-    } else if facts.lines > 0 && first.lines.is_empty() && last.lines.is_empty() {
+    if index.line_count > 0 && index.line_count == index.bad_lines {
+        worker.flaws.push(Flaw::BadTranscript("no line could be parsed".into()));
+    } else if index.line_count > 0 && first.lines.is_empty() && last.lines.is_empty() {
         worker.flaws.push(Flaw::NoMessages);
     }
     worker
 }
 
-/// How far a conversation is. Its program writes no status: who has answered has finished, until it is asked again.
-fn status(chain: &Chain) -> (Status, Option<Word>) {
-    let reported = chain.reported.as_deref();
-    match (&chain.end, reported) {
+/// Derives the status of a conversation. The program records none: an assistant that has answered
+/// is finished until the next message.
+fn status(conversation: &Conversation) -> (Status, Option<SharedStr>) {
+    let reported = conversation.reported_status.as_deref();
+    match (&conversation.ending, reported) {
         (_, Some(word @ ("failed" | "error"))) => (Status::Failed, Some(word.into())),
-        (_, Some("completed")) | (End::Said, _) => (Status::Completed, None),
-        (End::Failed(_), _) => (Status::Failed, Some("api error".into())),
-        (End::Interrupted, _) => (Status::Unknown, Some("interrupted".into())),
-        (End::Asked | End::Called, _) => (Status::Running, None),
-        (End::Nothing, _) => (Status::Created, None),
+        (_, Some("completed")) | (Ending::Answered, _) => (Status::Completed, None),
+        (Ending::ApiError(_), _) => (Status::Failed, Some("api error".into())),
+        (Ending::Interrupted, _) => (Status::Unknown, Some("interrupted".into())),
+        (Ending::AwaitingReply | Ending::CalledTool, _) => (Status::Running, None),
+        (Ending::Empty, _) => (Status::Created, None),
     }
 }
 
-/// What kind of subagent it is, and what its parent calls its task.
-fn about(folder: &Folder) -> Option<(Option<String>, Option<String>)> {
-    let file = folder.beside(&folder.about()?).ok()?;
-    let bytes = read_range(&*file, 0, END as usize).ok()?;
-    let about: About<'_> = serde_json::from_slice(&bytes).ok()?;
-    let word = |text: &Text<'_>| text.some().map(|text| shortened(&text, WORD_MAX));
-    Some((word(&about.agent_type), about.description.some().map(|text| cut(text, TASK_MAX))))
+/// Returns the type of a subagent and the parent's description of its task.
+fn read_agent_metadata(folder: &VirtualDir) -> Option<(Option<String>, Option<String>)> {
+    let file = folder.open_sibling(&folder.agent_metadata_path()?).ok()?;
+    let bytes = read_range(&*file, 0, END_BYTES as usize).ok()?;
+    let metadata: AgentMetadata<'_> = serde_json::from_slice(&bytes).ok()?;
+    let word = |text: &MaybeStr<'_>| text.non_empty().map(|text| shorten(&text, WORD_MAX));
+    Some((word(&metadata.agent_type), metadata.description.non_empty().map(|text| truncate(text, TASK_MAX))))
 }
 
-fn when(at: Option<i64>) -> When {
-    at.and_then(|at| Timestamp::from_millisecond(at).ok()).map_or(When::Absent, When::At)
+fn trace_time(at: Option<i64>) -> TraceTime {
+    at.and_then(|at| Timestamp::from_millisecond(at).ok()).map_or(TraceTime::Absent, TraceTime::At)
 }
 
-/// The record of the worker `folder`, read until `go_on` says no.
-pub(super) fn record(folder: &Folder, path: &RelPath, go_on: &dyn Fn() -> bool) -> Result<Record> {
-    let (facts, whole) = folder.facts(go_on)?;
-    let chain = facts.chain(folder.place().agent.as_ref()).ok_or(Error::NotFound)?;
-    let mut worker = if whole { worker(folder, path, &facts, chain, chain) } else { listed(folder, path)? };
-    worker.whole = true;
-    let mut trace = Trace { records_calls: true, tokens: chain.all_tokens(), ..Trace::default() };
-    for (at, call) in chain.calls.iter().enumerate() {
-        let made = tool_call(folder, &facts, at, call, &mut trace)?;
-        trace.calls.push(made);
-    }
-    let pending = chain.calls.iter().filter(|call| call.done.is_none());
-    pending.for_each(|call| trace.unanswered.add(call.tool.clone()));
-    trace.task = chain.task().map(|said| said.head.trim().to_owned()).filter(|task| !task.is_empty());
-    trace.final_words = chain.final_words().map(|said| said.head.trim().to_owned());
-    trace.words_with_parent = folder.place().agent.is_some() && trace.final_words.is_none() && chain.reported.is_some();
-    if folder.place().agent.is_none() {
-        trace.bad_lines.extend((facts.bad > 0).then_some((SOURCE, facts.bad)));
-        trace.unused.lines = facts.lines;
-        trace.unused.kinds.clone_from(&facts.unknown);
-        trace.unused.more_agents = facts.more_agents;
+/// Reads the record of the worker `folder`, until `go_on` returns false.
+pub(super) fn read_record(folder: &VirtualDir, path: &RelPath, go_on: &dyn Fn() -> bool) -> Result<Record> {
+    let (index, is_complete) = folder.index(go_on)?;
+    let conversation = index.conversation(folder.location().agent.as_ref()).ok_or(Error::NotFound)?;
+    let mut worker = if is_complete {
+        build_worker(folder, path, &index, conversation, conversation)
     } else {
-        trace.unused.lines = chain.lines.len() as u64;
+        read_listing(folder, path)?
+    };
+    worker.is_complete = true;
+    let mut trace = Trace { records_calls: true, tokens: conversation.all_tokens(), ..Trace::default() };
+    for (at, call) in conversation.calls.iter().enumerate() {
+        let call = tool_call(folder, &index, at, call, &mut trace)?;
+        trace.calls.push(call);
     }
-    trace.unused.stray_results = chain.stray_results;
-    trace.unused.more_calls = chain.more_calls;
-    if !whole || facts.too_long {
-        trace.partly.push((SOURCE, Partly { bytes: facts.read, late: !whole }));
+    for call in conversation.calls.iter().filter(|call| call.result.is_none()) {
+        trace.unanswered.add(call.tool.clone());
+    }
+    trace.task = conversation.task().map(|text| text.head.trim().to_owned()).filter(|task| !task.is_empty());
+    trace.final_words = conversation.final_words().map(|text| text.head.trim().to_owned());
+    trace.final_words_in_parent =
+        folder.location().agent.is_some() && trace.final_words.is_none() && conversation.reported_status.is_some();
+    if folder.location().agent.is_none() {
+        trace.bad_lines.extend((index.bad_lines > 0).then_some((SOURCE, index.bad_lines)));
+        trace.unused.lines = index.line_count;
+        trace.unused.kinds.clone_from(&index.unknown_types);
+        trace.unused.excess_agent_lines = index.excess_agent_lines;
+    } else {
+        trace.unused.lines = conversation.lines.len() as u64;
+    }
+    trace.unused.orphan_results = conversation.orphan_results;
+    trace.unused.excess_calls = conversation.excess_calls;
+    if !is_complete || index.too_long {
+        trace.partial_reads.push((SOURCE, PartialRead { bytes: index.bytes_read, timed_out: !is_complete }));
     }
     Ok(Record { worker, trace, unread: 0 })
 }
 
-fn tool_call(folder: &Folder, facts: &Facts, at: usize, call: &Call, trace: &mut Trace) -> Result<ToolCall> {
+fn tool_call(
+    folder: &VirtualDir,
+    index: &TranscriptIndex,
+    at: usize,
+    call: &CallEntry,
+    trace: &mut Trace,
+) -> Result<ToolCall> {
     let name = call.file_name(at);
     let path = RelPath::from(Name::new(CALLS)?).join(&name);
-    let mut made = ToolCall {
+    let mut tool_call = ToolCall {
         seq: at as u64 + 1,
         tool: call.tool.clone(),
         path: path.clone(),
@@ -213,16 +236,17 @@ fn tool_call(folder: &Folder, facts: &Facts, at: usize, call: &Call, trace: &mut
         bytes: 0,
         input: call.input.clone(),
     };
-    let Some(done) = &call.done else { return Ok(made) };
-    made.output = Output::InPlace;
-    made.outcome = if done.failed { Outcome::Failed } else { Outcome::Ok };
-    made.cancelled = done.cancelled;
-    made.exit_code = done.exit_code;
-    made.duration_ms = call.at.zip(done.at).and_then(|(from, to)| u64::try_from(to.checked_sub(from)?).ok());
-    let spilled = folder.spilled(facts, call, done)?;
-    made.bytes = spilled.as_ref().map_or(done.bytes, |(_, meta)| meta.size);
-    if done.truncated || done.spilled && spilled.is_none() {
+    let Some(result) = &call.result else { return Ok(tool_call) };
+    tool_call.output = Output::InPlace;
+    tool_call.outcome = if result.failed { Outcome::Failed } else { Outcome::Ok };
+    tool_call.cancelled = result.cancelled;
+    tool_call.exit_code = result.exit_code;
+    tool_call.duration_ms =
+        call.at_ms.zip(result.at_ms).and_then(|(from, to)| u64::try_from(to.checked_sub(from)?).ok());
+    let spilled = folder.spilled_result(index, call, result)?;
+    tool_call.bytes = spilled.as_ref().map_or(result.bytes, |(_, meta)| meta.size);
+    if result.truncated || result.spilled && spilled.is_none() {
         trace.truncated.push(path);
     }
-    Ok(made)
+    Ok(tool_call)
 }

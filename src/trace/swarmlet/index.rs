@@ -1,4 +1,5 @@
-//! The store's index.json: an object with `workers`, or a bare array of metadata copies. It only fills gaps.
+//! The store's index.json: an object with `workers`, or a plain list of metadata copies. It only
+//! supplies missing values.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -12,9 +13,9 @@ use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Deserializer, Map, Value};
 
-use super::super::known::Known;
-use super::super::meta::{found, hash_meta};
-use super::super::value::{cut, short_word, string, strings};
+use super::super::bounded::BoundedValue;
+use super::super::meta::{hash_meta, if_exists};
+use super::super::value::{scalar_text, shorten_word, text_list, truncate};
 use super::layout::path;
 
 use crate::digest::digest;
@@ -23,67 +24,70 @@ use crate::model::{Owner, TASK_MAX};
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, Store, Stream, TICK_MAX};
 
-/// Where an index can lie, from the store's root. It speaks of the workers in its own folder.
+/// Paths of the index files from the store's root. Each describes the workers in its own folder.
 pub(super) const FILES: [&str; 2] = ["workers/index.json", "index.json"];
-/// A larger one is not read, in bytes.
+/// Maximum size of an index file that is read, in bytes.
 const SIZE_MAX: u64 = 64 << 20;
-/// So many owners may say something of the same id.
+/// Maximum number of owners with entries for one ID.
 const OWNERS_MAX: usize = 16;
-/// Of more folders that there are not it is not known which they are.
-const OTHERS_MAX: usize = 10_000;
+/// Maximum number of unlisted folders that are remembered.
+const UNLISTED_MAX: usize = 10_000;
 
-/// What an index says of one worker.
+/// An entry of an index.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct IndexEntry {
-    /// Whose worker it speaks of, if it says.
+    /// The owner of the described worker, if stated.
     owner: Option<String>,
     pub(super) task: Option<String>,
     pub(super) task_type: Option<String>,
     pub(super) tags: Vec<String>,
     pub(super) summary: Option<String>,
-    /// The word it uses for the status.
+    /// The status as spelled in the index.
     pub(super) status: Option<String>,
     pub(super) created_at: Option<String>,
 }
 
 impl IndexEntry {
-    /// Whether it may be about a worker of `owner`: an id is another's too, where two layouts meet in one store.
+    /// Returns true if the entry may describe a worker of `owner`. Two layouts in one store can use
+    /// an ID for different owners.
     pub(super) fn is_about(&self, owner: Option<&Owner>) -> bool {
-        !matches!((&self.owner, owner), (Some(said), Some(owner)) if **said != *owner.0)
+        !matches!((&self.owner, owner), (Some(stated), Some(owner)) if **stated != *owner.0)
     }
 }
 
-/// What one index file says.
+/// The contents of one index file.
 #[derive(Debug, Clone, Default)]
-struct Listing {
-    /// The state of the file that this was read from; when that was first seen, and whether it lasts: within a tick the
-    /// file may be written once more, and nothing would tell.
+struct IndexFile {
+    /// Fingerprint of the file that the contents were read from.
     key: [u8; 16],
-    since: Option<Instant>,
-    lasts: bool,
+    /// Time at which this fingerprint was first seen.
+    first_seen: Option<Instant>,
+    /// True if no later write can leave the same fingerprint. A second write within one clock tick
+    /// does not change it.
+    is_settled: bool,
     entries: Arc<Entries>,
-    /// The sum of the hashes of the folders that it was read for.
-    of_folders: u64,
-    others: Others,
+    /// Sum of the hashes of the folders that the file was read for.
+    folders_hash: u64,
+    unlisted: UnlistedFolders,
 }
 
-/// The folders of which an index says something and which there were not, by their hashes; `None` where they are too many.
-type Others = Option<Arc<HashSet<u64>>>;
+/// Hashes of the folders that an index names but that did not exist; `None` if there are too many.
+type UnlistedFolders = Option<Arc<HashSet<u64>>>;
 
-fn hash_of(folder: &RelPath) -> u64 {
+fn hash_folder(folder: &RelPath) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(folder)
 }
 
-/// By the worker's folder.
+/// Entries by the worker's folder.
 type Entries = HashMap<RelPath, FolderEntries>;
 
-/// The entries of one folder, in the order of the index, encoded one behind the other: there is one for each worker, and
-/// it is looked into only when that worker's metadata is read.
+/// The entries of one folder, encoded in the order of the index. Decoded only when that worker's
+/// metadata is read, to save memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FolderEntries(Box<[u8]>);
 
 impl FolderEntries {
-    /// Changes with anything that is said.
+    /// Returns the encoded entries, which change whenever an entry does.
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -106,127 +110,137 @@ impl FolderEntries {
     }
 }
 
-/// What all index files say.
+/// The contents of all index files.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Index([Listing; FILES.len()]);
+pub(super) struct Index([IndexFile; FILES.len()]);
 
 impl Index {
-    /// All entries of this worker's folder.
+    /// Returns all entries of a worker's folder.
     pub(super) fn get(&self, folder: &RelPath) -> FolderEntries {
-        self.0.iter().find_map(|listing| listing.entries.get(folder)).cloned().unwrap_or_default()
+        self.0.iter().find_map(|index_file| index_file.entries.get(folder)).cloned().unwrap_or_default()
     }
 
-    /// The index as it is now, of these folders. A file that is unchanged, or torn just now, says what it said before;
-    /// whatever is in the place of one, the other is read.
+    /// Reads the index files again for `folders`. An unchanged or torn file keeps its contents.
+    /// Each file is read regardless of the state of the other.
     pub(super) fn refresh(mut self, store: &dyn Store, folders: &[RelPath]) -> Index {
-        // In no order, since a listing has none.
-        let of_folders = folders.iter().map(hash_of).fold(0, u64::wrapping_add);
-        for (file, listing) in FILES.iter().zip(&mut self.0) {
-            listing.refresh(store, &path(file), folders, of_folders);
+        // Independent of order, because a listing has none.
+        let folders_hash = folders.iter().map(hash_folder).fold(0, u64::wrapping_add);
+        for (file, index_file) in FILES.iter().zip(&mut self.0) {
+            index_file.refresh(store, &path(file), folders, folders_hash);
         }
         self
     }
 }
 
-/// The key that no state of a file has: the next look reads again.
+/// A key that matches no file, so the next refresh reads again.
 const UNREAD: [u8; 16] = [0; 16];
 
-impl Listing {
-    fn refresh(&mut self, store: &dyn Store, file: &RelPath, folders: &[RelPath], of_folders: u64) {
+impl IndexFile {
+    fn refresh(&mut self, store: &dyn Store, file: &RelPath, folders: &[RelPath], folders_hash: u64) {
         let (now, began) = (Instant::now(), SystemTime::now());
-        let meta = match found(store.stat(file)) {
+        let meta = match if_exists(store.stat(file)) {
             Ok(meta) => meta.filter(|meta| meta.kind == Kind::File),
-            // What was read before stays until it can be told.
+            // The contents stay until the file can be checked again.
             Err(_) => return self.key = UNREAD,
         };
         let mut hash = blake3::Hasher::new();
         hash_meta(&mut hash, meta.as_ref());
         let key = digest(&hash);
         if key != self.key {
-            self.since = Some(now);
-        } else if self.lasts && (of_folders == self.of_folders || self.says_nothing_more_of(folders)) {
-            return self.of_folders = of_folders;
+            self.first_seen = Some(now);
+        } else if self.is_settled && (folders_hash == self.folders_hash || !self.may_name_new_folder(folders)) {
+            return self.folders_hash = folders_hash;
         }
-        let is_past = meta.is_none_or(|meta| meta.ctime.was_at_rest(began));
-        self.lasts = is_past || self.since.is_some_and(|since| now >= since + TICK_MAX);
-        let read = if meta.is_some() { read(store, file, folders) } else { Ok(Some(Said::default())) };
-        (self.key, self.of_folders) = (if read.is_ok() { key } else { UNREAD }, of_folders);
-        // Rewritten in place: half a file now is a whole one soon, and its stat will differ.
-        if let Ok(Some(said)) = read {
-            let others = Some(said.others).filter(|others| others.len() < OTHERS_MAX);
-            (self.entries, self.others) = (Arc::new(said.entries), others.map(Arc::new));
+        let is_at_rest = meta.is_none_or(|meta| meta.ctime.was_at_rest(began));
+        self.is_settled = is_at_rest || self.first_seen.is_some_and(|first_seen| now >= first_seen + TICK_MAX);
+        let read = if meta.is_some() { read_index(store, file, folders) } else { Ok(Some(IndexContents::default())) };
+        (self.key, self.folders_hash) = (if read.is_ok() { key } else { UNREAD }, folders_hash);
+        // A file that is torn while being rewritten will change its metadata soon.
+        if let Ok(Some(contents)) = read {
+            let unlisted = Some(contents.unlisted).filter(|unlisted| unlisted.len() < UNLISTED_MAX);
+            (self.entries, self.unlisted) = (Arc::new(contents.entries), unlisted.map(Arc::new));
         }
     }
 
-    /// Whether these folders are those that it was read for and others that the file does not name.
-    fn says_nothing_more_of(&self, folders: &[RelPath]) -> bool {
-        let names = |others: &HashSet<u64>| folders.iter().any(|folder| others.contains(&hash_of(folder)));
-        self.others.as_ref().is_some_and(|others| others.is_empty() || !names(others))
+    /// Returns true if the file names a folder that is new since it was read, or may name one.
+    fn may_name_new_folder(&self, folders: &[RelPath]) -> bool {
+        match &self.unlisted {
+            Some(unlisted) if unlisted.is_empty() => false,
+            Some(unlisted) => folders.iter().any(|folder| unlisted.contains(&hash_folder(folder))),
+            None => true,
+        }
     }
 }
 
-/// What was read of an index.
+/// The result of reading an index file.
 #[derive(Default)]
-struct Said {
+struct IndexContents {
     entries: Entries,
     owners: Owners,
-    /// The hashes of folders that are not wanted, no more than [`OTHERS_MAX`].
-    others: HashSet<u64>,
+    /// Hashes of named folders that are not wanted, at most [`UNLISTED_MAX`].
+    unlisted: HashSet<u64>,
 }
 
-/// What the index `file` says of these folders; `None` if it is torn. Errors: it cannot be read.
-fn read(store: &dyn Store, file: &RelPath, folders: &[RelPath]) -> Result<Option<Said>> {
-    let open = store.open(file)?;
-    let mut said = Said::default();
-    if open.glimpse()?.size > SIZE_MAX {
-        return Ok(Some(said));
+/// Reads the entries of `folders` from the index `file`. Returns `None` if it is torn.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read.
+fn read_index(store: &dyn Store, file: &RelPath, folders: &[RelPath]) -> Result<Option<IndexContents>> {
+    let opened = store.open(file)?;
+    let mut contents = IndexContents::default();
+    if opened.glimpse()?.size > SIZE_MAX {
+        return Ok(Some(contents));
     }
     let wanted = folders.iter().collect();
-    let items = Items { folder: &file.parent(), wanted: &wanted, said: &mut said };
-    let mut json = Deserializer::from_reader(BufReader::new(Stream::new(&*open).take(SIZE_MAX)));
-    match items.deserialize(&mut json).and_then(|()| json.end()) {
-        Ok(()) => Ok(Some(said)),
+    let visitor = IndexVisitor { folder: &file.parent(), wanted: &wanted, contents: &mut contents };
+    let mut json = Deserializer::from_reader(BufReader::new(Stream::new(&*opened).take(SIZE_MAX)));
+    match visitor.deserialize(&mut json).and_then(|()| json.end()) {
+        Ok(()) => Ok(Some(contents)),
         Err(error) if error.is_io() => Err(Error::Io(Errno::IO)),
         Err(_) => Ok(None),
     }
 }
 
-/// What an index file lists: a bare list, or an object with the list under `workers`. Anything else lists nothing. Read
-/// item by item, so that a large index costs no more memory than what is kept of it.
-struct Items<'a> {
-    /// The folder that the index lies in.
+/// Visits an index: a plain list, or an object with a list under `workers`. Any other value is an
+/// empty list. Reads one item at a time, so that a large index costs only the memory of the kept
+/// entries.
+struct IndexVisitor<'a> {
+    /// The folder of the index file.
     folder: &'a RelPath,
-    /// The folders of which anything is kept.
+    /// The folders whose entries are kept.
     wanted: &'a HashSet<&'a RelPath>,
-    said: &'a mut Said,
+    contents: &'a mut IndexContents,
 }
 
-/// Of folders with several entries, the owners that each has one for.
+/// The owners of the entries of each folder that has several.
 type Owners = HashMap<RelPath, Vec<Option<String>>>;
 
-impl Said {
-    /// Adds what is said of a folder; the first of an owner counts.
+impl IndexContents {
+    /// Adds an entry of a folder. The first entry of each owner wins.
     fn add(&mut self, folder: &RelPath, entry: IndexEntry) {
         let Some(packed) = self.entries.get_mut(folder) else {
             self.entries.entry(folder.clone()).or_default().add(&entry);
             return;
         };
-        let of_known = || packed.entries().into_iter().map(|entry| entry.owner).collect();
-        let owners = self.owners.entry(folder.clone()).or_insert_with(of_known);
+        let owners = self
+            .owners
+            .entry(folder.clone())
+            .or_insert_with(|| packed.entries().into_iter().map(|entry| entry.owner).collect());
         if owners.len() < OWNERS_MAX && !owners.contains(&entry.owner) {
             packed.add(&entry);
             owners.push(entry.owner);
         }
     }
 
-    fn add_other(&mut self, folder: &RelPath) {
-        if self.others.len() < OTHERS_MAX {
-            self.others.insert(hash_of(folder));
+    fn add_unlisted(&mut self, folder: &RelPath) {
+        if self.unlisted.len() < UNLISTED_MAX {
+            self.unlisted.insert(hash_folder(folder));
         }
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Items<'_> {
+impl<'de> DeserializeSeed<'de> for IndexVisitor<'_> {
     type Value = ();
 
     fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -234,7 +248,7 @@ impl<'de> DeserializeSeed<'de> for Items<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Items<'_> {
+impl<'de> Visitor<'de> for IndexVisitor<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -242,26 +256,26 @@ impl<'de> Visitor<'de> for Items<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while let Some(item) = list.next_element::<Known>()? {
-            // What is of two owners is meant for neither.
-            let Known { value: Value::Object(item), has_two_owners: false, .. } = item else { continue };
-            let id = string(item.get("id")).or_else(|| string(item.get("worker_id")));
+        while let Some(item) = list.next_element::<BoundedValue>()? {
+            // An entry with conflicting owners describes neither's worker.
+            let BoundedValue { value: Value::Object(item), has_conflicting_owners: false, .. } = item else { continue };
+            let id = scalar_text(item.get("id")).or_else(|| scalar_text(item.get("worker_id")));
             let Some(folder) = id.and_then(|id| Name::new(id).ok()).map(|id| self.folder.join(&id)) else { continue };
             match self.wanted.get(&folder) {
-                Some(folder) => self.said.add(folder, entry(&item)),
-                None => self.said.add_other(&folder),
+                Some(folder) => self.contents.add(folder, parse_entry(&item)),
+                None => self.contents.add_unlisted(&folder),
             }
         }
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Items { folder, wanted, said } = self;
+        let IndexVisitor { folder, wanted, contents } = self;
         while let Some(key) = map.next_key::<String>()? {
             if key == "workers" {
-                // Said twice, the last counts.
-                *said = Said::default();
-                map.next_value_seed(Items { folder, wanted, said: &mut *said })?;
+                // The last of several `workers` fields wins.
+                *contents = IndexContents::default();
+                map.next_value_seed(IndexVisitor { folder, wanted, contents: &mut *contents })?;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -270,17 +284,18 @@ impl<'de> Visitor<'de> for Items<'_> {
     }
 }
 
-fn entry(item: &Map<String, Value>) -> IndexEntry {
+fn parse_entry(item: &Map<String, Value>) -> IndexEntry {
     let config = item.get("config");
-    let text = |key: &str| string(item.get(key)).map(|text| cut(text, TASK_MAX));
-    let owner = string(item.get("owner_id")).or_else(|| string(config.and_then(|config| config.get("owner_id"))));
+    let text = |key: &str| scalar_text(item.get(key)).map(|text| truncate(text, TASK_MAX));
+    let owner =
+        scalar_text(item.get("owner_id")).or_else(|| scalar_text(config.and_then(|config| config.get("owner_id"))));
     IndexEntry {
-        owner: owner.map(short_word),
+        owner: owner.map(shorten_word),
         task: text("task"),
-        task_type: string(item.get("task_type")).map(short_word),
-        tags: strings(item.get("tags")),
+        task_type: scalar_text(item.get("task_type")).map(shorten_word),
+        tags: text_list(item.get("tags")),
         summary: text("summary"),
-        status: string(item.get("status")).map(short_word),
+        status: scalar_text(item.get("status")).map(shorten_word),
         created_at: text("created_at"),
     }
 }
@@ -294,9 +309,9 @@ mod tests {
         ids.iter().map(|id| path(&format!("workers/{id}"))).collect()
     }
 
-    /// As if it had been read long ago.
-    fn lasting(mut index: Index) -> Index {
-        index.0.iter_mut().for_each(|listing| listing.lasts = true);
+    /// Returns the index as if it had been read long ago.
+    fn settled(mut index: Index) -> Index {
+        index.0.iter_mut().for_each(|index_file| index_file.is_settled = true);
         index
     }
 
@@ -305,19 +320,19 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_read_again_only_for_folders_that_it_names() {
+    fn an_index_is_read_again_only_for_new_folders_that_it_names() {
         let store = Memory::new();
         store.write(&path(FILES[0]), r#"[{"id": "a", "task": "A"}, {"id": "b", "task": "B"}]"#);
-        let one = lasting(Index::default().refresh(&store, &folders(&["a"])));
+        let one = settled(Index::default().refresh(&store, &folders(&["a"])));
         assert_eq!((tasks(&one, "a"), tasks(&one, "b")), (vec![Some("A".into())], vec![]));
         let two = one.clone().refresh(&store, &folders(&["a", "new"]));
         assert!(Arc::ptr_eq(&one.0[0].entries, &two.0[0].entries), "it does not name the new one");
         let three = two.refresh(&store, &folders(&["a", "b", "new"]));
         assert_eq!((tasks(&three, "a"), tasks(&three, "b")), (vec![Some("A".into())], vec![Some("B".into())]));
-        // Where it names more than are kept in mind, it may name any.
-        let many: Vec<Value> = (0..=OTHERS_MAX).map(|id| serde_json::json!({"id": format!("gone-{id}")})).collect();
+        // An index that names more folders than are remembered may name any folder.
+        let many: Vec<Value> = (0..=UNLISTED_MAX).map(|id| serde_json::json!({"id": format!("gone-{id}")})).collect();
         store.write(&path(FILES[0]), serde_json::to_vec(&many).unwrap());
-        let one = lasting(three.refresh(&store, &folders(&["a"])));
+        let one = settled(three.refresh(&store, &folders(&["a"])));
         let two = one.clone().refresh(&store, &folders(&["a", "new"]));
         assert!(!Arc::ptr_eq(&one.0[0].entries, &two.0[0].entries));
         assert_eq!(tasks(&two, "a"), []);

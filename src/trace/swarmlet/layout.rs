@@ -1,80 +1,91 @@
-//! Where things lie in a store, and whether a folder is such a store at all.
+//! The layout of a worker artifact store, and its detection.
 
-use super::super::meta::{found, hash_meta, present};
-use super::super::{Fit, Found};
+use super::super::meta::{hash_meta, if_exists, if_file_or_folder};
+use super::super::{Candidates, Detection};
 
 use crate::digest::digest;
 use crate::error::{Error, Result};
-use crate::model::Reason;
+use crate::model::SkipReason;
 use crate::name::{Name, RelPath};
 use crate::store::{Entry, Kind, Store};
 
-/// The folder of the workers, where they have one of their own.
+/// The folder of the workers, if they have one.
 const WORKERS: &str = "workers";
-/// The supervisor's notes.
+/// The folder of the supervisor's notes.
 pub(super) const SUPERVISOR: &str = "supervisor";
-/// Who a worker is and how far it is.
+/// The metadata file of a worker.
 pub(super) const METADATA: &str = "metadata.json";
-/// Its task, in the layout whose metadata has none.
+/// The task file, in the layout whose metadata has no task.
 pub(super) const TASK: &str = "task.txt";
-/// The folder of its tool calls' outputs.
+/// The folder of the tool calls' outputs.
 pub(super) const CALLS: &str = "tool_calls";
-/// Outputs stored out of band; beside the workers.
+/// The folder of out-of-band outputs, beside the workers.
 const TOOL_OUTPUTS: &str = "tool_outputs";
-/// How many folders are looked into before a store is said to hold no worker.
-const LOOKED_AT: usize = 1_000;
+/// Maximum number of folders that are probed to detect a store.
+const PROBED_FOLDERS_MAX: usize = 1_000;
 
-/// One of this format's own paths, such as `logs/errors.log`.
+/// Parses one of this format's own paths, such as `logs/errors.log`.
 pub(super) fn path(text: &str) -> RelPath {
-    // Constants of this format; one that is no path would name the folder itself, which is no file.
+    // Constants of this format, which always parse.
     RelPath::parse(text).unwrap_or_default()
 }
 
-/// Lists the folders that may be workers, in both layouts. A store whose root cannot be listed is an error; a
-/// `workers` that is not there is none.
-pub(super) fn find(store: &dyn Store) -> Result<Found> {
-    let mut found = Found::default();
+/// Lists the folders that may be workers, in both layouts.
+///
+/// # Errors
+///
+/// Fails if the root cannot be listed. A missing `workers` is not an error.
+pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
+    let mut found = Candidates::default();
     let root = RelPath::root();
     let entries = store.list(&root)?;
-    let is_workers = |entry: &Entry| entry.kind == Kind::Folder && entry.name.as_bytes() == WORKERS.as_bytes();
-    let has_workers = entries.iter().any(is_workers);
-    add(&mut found, &root, entries, &[WORKERS, SUPERVISOR, TOOL_OUTPUTS]);
+    let has_workers =
+        entries.iter().any(|entry| entry.kind == Kind::Folder && entry.name.as_bytes() == WORKERS.as_bytes());
+    add_entries(&mut found, &root, entries, &[WORKERS, SUPERVISOR, TOOL_OUTPUTS]);
     let workers = path(WORKERS);
     match store.list(&workers) {
-        Ok(entries) => add(&mut found, &workers, entries, &[SUPERVISOR, TOOL_OUTPUTS]),
+        Ok(entries) => add_entries(&mut found, &workers, entries, &[SUPERVISOR, TOOL_OUTPUTS]),
         // A folder that leads out of the store is a foreign mount.
-        Err(Error::Escape) if has_workers => found.passed.add(workers, Reason::ForeignMount, None),
+        Err(Error::Escape) if has_workers => found.skipped.add(workers, SkipReason::ForeignMount, None),
         Err(Error::NotFound | Error::NotADirectory | Error::Escape | Error::Special) => {}
         Err(error) => return Err(error),
     }
     Ok(found)
 }
 
-/// What was found, and the state of the folders in which it was.
-pub(super) struct Listing {
+/// A search result, with the state of the listed folders.
+pub(super) struct CachedCandidates {
     state: [Key; 2],
-    found: Found,
+    found: Candidates,
 }
 
-/// What tells one state of a folder from another.
+/// A fingerprint of a folder.
 type Key = [u8; 16];
 
-/// The same as [`find`] without listing anything, where the folders are as they were then. Also what is to be kept for the
-/// next time.
-pub(super) fn find_again(store: &dyn Store, held: Option<Listing>) -> Result<(Found, Option<Listing>)> {
-    let state = state(store);
-    if let Some(held) = held.filter(|held| state == Some(held.state)) {
-        return Ok((held.found.clone(), Some(held)));
+/// Returns the cached result if the folders are unchanged, else that of [`find_workers`]. Also
+/// returns the value to cache.
+///
+/// # Errors
+///
+/// Fails if [`find_workers`] fails.
+pub(super) fn find_cached(
+    store: &dyn Store,
+    cached: Option<CachedCandidates>,
+) -> Result<(Candidates, Option<CachedCandidates>)> {
+    let state = folder_keys(store);
+    if let Some(cached) = cached.filter(|cached| state == Some(cached.state)) {
+        return Ok((cached.found.clone(), Some(cached)));
     }
-    let mut found = find(store)?;
+    let mut found = find_workers(store)?;
     found.folders.shrink_to_fit();
-    Ok((found.clone(), state.map(|state| Listing { state, found })))
+    Ok((found.clone(), state.map(|state| CachedCandidates { state, found })))
 }
 
-/// The state of the folders that are listed; `None` while it cannot be told from the next one.
-fn state(store: &dyn Store) -> Option<[Key; 2]> {
+/// Returns the fingerprints of the listed folders. Returns `None` if a later change could leave
+/// them equal.
+fn folder_keys(store: &dyn Store) -> Option<[Key; 2]> {
     let state = |path: &RelPath| {
-        let meta = found(store.glimpse(path)).ok()?;
+        let meta = if_exists(store.glimpse(path)).ok()?;
         let at_rest = meta.is_none_or(|meta| meta.ctime.is_at_rest());
         let mut hash = blake3::Hasher::new();
         hash_meta(&mut hash, meta.as_ref());
@@ -83,47 +94,51 @@ fn state(store: &dyn Store) -> Option<[Key; 2]> {
     Some([state(&RelPath::root())?, state(&path(WORKERS))?])
 }
 
-fn add(found: &mut Found, folder: &RelPath, entries: Vec<Entry>, not: &[&str]) {
+fn add_entries(found: &mut Candidates, folder: &RelPath, entries: Vec<Entry>, excluded: &[&str]) {
     for Entry { name, kind } in entries {
         let path = folder.join(&name);
         match kind {
-            Kind::Folder if not.iter().any(|other| other.as_bytes() == name.as_bytes()) => {
-                // In `workers/` such a folder is out of its place, and told.
+            Kind::Folder if excluded.iter().any(|other| other.as_bytes() == name.as_bytes()) => {
+                // A folder of this name is misplaced in `workers/` and so is reported.
                 if !folder.is_root() {
-                    found.passed.add(path, Reason::NotAWorker, None);
+                    found.skipped.add(path, SkipReason::NotAWorker, None);
                 }
             }
             Kind::Folder => found.folders.push(path),
-            Kind::Link => found.passed.add(path, Reason::Link, None),
-            Kind::Special => found.passed.add(path, Reason::Special, None),
+            Kind::Link => found.skipped.add(path, SkipReason::Link, None),
+            Kind::Special => found.skipped.add(path, SkipReason::Special, None),
             Kind::File => {}
         }
     }
 }
 
-/// Looks whether `store` is one of this format.
-pub(super) fn fit(store: &dyn Store) -> Result<Fit> {
+/// Detects whether `store` has this format.
+///
+/// # Errors
+///
+/// Fails if the store cannot be listed.
+pub(super) fn detect(store: &dyn Store) -> Result<Detection> {
     let root = RelPath::root();
-    let found = find(store)?;
-    for folder in found.folders.iter().take(LOOKED_AT) {
+    let found = find_workers(store)?;
+    for folder in found.folders.iter().take(PROBED_FOLDERS_MAX) {
         if is_worker(store, folder).unwrap_or(false) {
-            return Ok(Fit::Workers);
+            return Ok(Detection::Workers);
         }
     }
     if is_worker(store, &root)? {
-        return Ok(Fit::OneWorker);
+        return Ok(Detection::OneWorker);
     }
-    // A link in the place leads to workers that are not read: that is no store that could fill.
+    // A link of this name leads to workers that are not read, so the store will not fill.
     let prepared = [(WORKERS, Kind::Folder), ("index.json", Kind::File)]
         .iter()
         .any(|(name, kind)| store.stat(&path(name)).is_ok_and(|meta| meta.kind == *kind));
-    let empty = found.passed.is_empty() && store.list(&root)?.iter().all(|entry| is_hidden(&entry.name));
-    Ok(if prepared || empty { Fit::Empty } else { Fit::No })
+    let empty = found.skipped.is_empty() && store.list(&root)?.iter().all(|entry| is_hidden(&entry.name));
+    Ok(if prepared || empty { Detection::Empty } else { Detection::Other })
 }
 
 fn is_worker(store: &dyn Store, folder: &RelPath) -> Result<bool> {
-    let metadata = found(store.glimpse(&folder.join_path(&path(METADATA))))?;
-    let calls = present(store.glimpse(&folder.join_path(&path(CALLS))))?;
+    let metadata = if_exists(store.glimpse(&folder.join_path(&path(METADATA))))?;
+    let calls = if_file_or_folder(store.glimpse(&folder.join_path(&path(CALLS))))?;
     Ok(metadata.is_some() || calls.is_some_and(|meta| meta.kind == Kind::Folder))
 }
 

@@ -1,35 +1,35 @@
-//! What tells the outcome in an output that is a JSON object or a Python literal; the rest of it is passed over, so that
-//! an output of millions of values costs no memory.
+//! A value in an output, reduced to the fields that decide its outcome. Other values are skipped,
+//! so an output of millions of values costs no memory.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// A value, of which only so much is kept as outcomes are read from.
+/// A value, reduced to the parts that outcomes are derived from.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Literal {
     Null,
     Bool(bool),
     Number(f64),
-    /// Text or a list; whether there is anything in it.
-    Filled(bool),
-    Object(Fields),
+    /// Any other value; true if Python considers it true.
+    Truthy(bool),
+    Object(OutcomeFields),
 }
 
-/// The fields of an object that outcomes are read from.
+/// The fields of an object that outcomes are derived from.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Fields {
+pub(super) struct OutcomeFields {
     pub(super) ok: Option<Box<Literal>>,
     pub(super) exit_code: Option<Box<Literal>>,
     pub(super) status_code: Option<Box<Literal>>,
     pub(super) data: Option<Box<Literal>>,
-    any: bool,
+    is_non_empty: bool,
 }
 
-impl Fields {
-    /// Returns the place of the field `key`, if outcomes are read from it.
+impl OutcomeFields {
+    /// Returns the slot of the field `key`, if outcomes are derived from it.
     pub(super) fn slot(&mut self, key: &str) -> Option<&mut Option<Box<Literal>>> {
-        self.any = true;
+        self.is_non_empty = true;
         match key {
             "ok" => Some(&mut self.ok),
             "exit_code" => Some(&mut self.exit_code),
@@ -39,47 +39,47 @@ impl Fields {
         }
     }
 
-    /// Returns the same fields of an object that has any field, or none.
-    pub(super) fn with_any(self, any: bool) -> Fields {
-        Fields { any, ..self }
+    /// Sets whether the object has any field.
+    pub(super) fn with_is_non_empty(self, is_non_empty: bool) -> OutcomeFields {
+        OutcomeFields { is_non_empty, ..self }
     }
 }
 
 impl Literal {
-    /// A whole number; a fraction counts as the next one away from zero, so that 0.5 is not 0. What is larger than any
-    /// exit code or status is no number.
-    pub(super) fn whole(&self) -> Option<i64> {
+    /// Returns a number, rounded away from zero so that 0.5 is not 0. Returns `None` for a number
+    /// beyond any exit code or status.
+    pub(super) fn as_integer(&self) -> Option<i64> {
         match self {
             Literal::Number(n) if n.abs() < 9e15 => Some(if *n > 0.0 { n.ceil() } else { n.floor() } as i64),
             _ => None,
         }
     }
 
-    /// Whether something stands here that should be a number and is none.
-    pub(super) fn is_odd_number(&self) -> bool {
-        !matches!(self, Literal::Null) && self.whole().is_none()
+    /// Returns true for any value that is neither null nor an integer in range.
+    pub(super) fn is_not_a_number(&self) -> bool {
+        !matches!(self, Literal::Null) && self.as_integer().is_none()
     }
 
-    /// What Python takes for false.
+    /// Returns true if Python considers the value false.
     pub(super) fn is_falsy(&self) -> bool {
         match self {
-            Literal::Null | Literal::Bool(false) | Literal::Filled(false) => true,
-            Literal::Bool(true) | Literal::Filled(true) => false,
+            Literal::Null | Literal::Bool(false) | Literal::Truthy(false) => true,
+            Literal::Bool(true) | Literal::Truthy(true) => false,
             Literal::Number(n) => *n == 0.0,
-            Literal::Object(fields) => !fields.any,
+            Literal::Object(fields) => !fields.is_non_empty,
         }
     }
 }
 
 impl<'de> Deserialize<'de> for Literal {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Literal, D::Error> {
-        deserializer.deserialize_any(Keep)
+        deserializer.deserialize_any(LiteralVisitor)
     }
 }
 
-struct Keep;
+struct LiteralVisitor;
 
-impl<'de> Visitor<'de> for Keep {
+impl<'de> Visitor<'de> for LiteralVisitor {
     type Value = Literal;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -107,7 +107,7 @@ impl<'de> Visitor<'de> for Keep {
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Literal, E> {
-        Ok(Literal::Filled(!value.is_empty()))
+        Ok(Literal::Truthy(!value.is_empty()))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Literal, A::Error> {
@@ -115,11 +115,11 @@ impl<'de> Visitor<'de> for Keep {
         while list.next_element::<IgnoredAny>()?.is_some() {
             any = true;
         }
-        Ok(Literal::Filled(any))
+        Ok(Literal::Truthy(any))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Literal, A::Error> {
-        let mut fields = Fields::default();
+        let mut fields = OutcomeFields::default();
         while let Some(key) = map.next_key::<String>()? {
             match fields.slot(&key) {
                 Some(slot) => *slot = Some(Box::new(map.next_value()?)),

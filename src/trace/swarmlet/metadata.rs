@@ -1,68 +1,68 @@
-//! metadata.json: who a worker is and how far it is. Rewritten in place by its writer, so it can be met half-written.
+//! Reads metadata.json. Its writer rewrites it in place, so it can be torn.
 
 use serde_json::{Map, Value};
 
-use super::super::known::{self, Owned};
-use super::super::value::{cut, short_word, status_of, string, strings, when};
+use super::super::bounded::{self, MetadataObject};
+use super::super::value::{parse_status, parse_time, scalar_text, shorten_word, text_list, truncate};
 use super::index::IndexEntry;
 use super::layout::{METADATA, TASK, path};
 use crate::error::{Error, Result};
-use crate::model::{Flaw, Owner, Status, TASK_MAX, Word, Worker, WorkerId};
+use crate::model::{Flaw, Owner, SharedStr, Status, TASK_MAX, Worker, WorkerId};
 use crate::name::{Name, RelPath};
 use crate::store::{Store, read_range, read_whole};
 
-/// A larger one is not read, in bytes.
+/// Maximum size of a metadata file that is read, in bytes.
 pub(super) const SIZE_MAX: u64 = 2 << 20;
 
-/// Reads the worker whose folder, entered, is `folder` and lies at `root` in its store, and gives the metadata as read
-/// with it; empty where it is absent or torn. What the worker's own files do not say is taken from the store's index,
-/// but never the owner: only a worker's own metadata says whose it is. Where the metadata is torn, the last good record
-/// stays as it was read.
-pub(super) fn worker(
+/// Reads the worker in `folder`, which lies at `root` in its store. Also returns its metadata,
+/// which is empty if absent or torn. The store's index supplies missing values, but never the
+/// owner: only a worker's own metadata can state it. If the metadata is torn, the last good record
+/// stays unchanged.
+pub(super) fn read_worker(
     folder: &dyn Store,
     root: &RelPath,
     index: &[IndexEntry],
     last_good: Option<&Worker>,
 ) -> (Worker, Map<String, Value>) {
-    let mut whole = true;
-    let (object, mut flaws) = match read(folder) {
-        Ok(Owned { object, has_two_owners: true }) => (object, vec![Flaw::TwoOwners]),
-        Ok(Owned { object, .. }) => (object, Vec::new()),
-        Err(Failure::Absent) => (Map::new(), vec![Flaw::NoMetadata]),
-        Err(Failure::Bad { reason, read }) => {
+    let mut is_complete = true;
+    let (object, mut flaws) = match read_metadata(folder) {
+        Ok(MetadataObject { object, has_conflicting_owners: true }) => (object, vec![Flaw::ConflictingOwners]),
+        Ok(MetadataObject { object, .. }) => (object, Vec::new()),
+        Err(MetadataError::Absent) => (Map::new(), vec![Flaw::NoMetadata]),
+        Err(MetadataError::Bad { reason, is_permanent }) => {
             if let Some(last_good) = last_good.filter(|worker| worker.has_record()) {
-                let mut worker = Worker { whole: read, ..last_good.clone() };
+                let mut worker = Worker { is_complete: is_permanent, ..last_good.clone() };
                 worker.flaws.retain(|flaw| !matches!(flaw, Flaw::BadMetadata { .. }));
-                worker.flaws.push(Flaw::BadMetadata { reason, kept: true });
+                worker.flaws.push(Flaw::BadMetadata { reason, last_good_shown: true });
                 return (worker, Map::new());
             }
-            whole = read;
-            (Map::new(), vec![Flaw::BadMetadata { reason, kept: false }])
+            is_complete = is_permanent;
+            (Map::new(), vec![Flaw::BadMetadata { reason, last_good_shown: false }])
         }
     };
-    let fields = Fields(&object);
-    let id = root.file_name().map_or_else(|| WorkerId(placeholder()), WorkerId);
+    let fields = MetadataFields(&object);
+    let id = root.file_name().map_or_else(|| WorkerId(placeholder_name()), WorkerId);
     if let Some(claimed) = fields.text("worker_id").filter(|claimed| claimed.as_bytes() != id.0.as_bytes()) {
-        flaws.push(Flaw::OtherId(short_word(claimed)));
+        flaws.push(Flaw::IdMismatch(shorten_word(claimed)));
     }
     let owner = match fields.both("owner_id") {
         (Some(a), Some(b)) if a != b => {
-            flaws.push(Flaw::TwoOwners);
+            flaws.push(Flaw::ConflictingOwners);
             None
         }
-        (a, b) => a.or(b).map(short_word).map(|id| Owner(id.into())),
+        (a, b) => a.or(b).map(shorten_word).map(|id| Owner(id.into())),
     };
     let index = index.iter().find(|entry| entry.is_about(owner.as_ref()));
     let (status, status_source) = status(&fields, index, &mut flaws);
     let task = fields.text("task").or_else(|| {
         task_file(folder, TASK_MAX).unwrap_or_else(|error| {
-            whole &= error.is_absence();
+            is_complete &= error.is_absence();
             None
         })
     });
     let task = task.or_else(|| index.and_then(|entry| entry.task.clone())).unwrap_or_default();
     let worker = Worker {
-        task: cut(task, TASK_MAX),
+        task: truncate(task, TASK_MAX),
         id,
         root: root.clone(),
         owner,
@@ -73,37 +73,42 @@ pub(super) fn worker(
         status_source,
         task_type: fields
             .word("task_type")
-            .or_else(|| index.and_then(|entry| entry.task_type.as_deref().map(Word::from))),
+            .or_else(|| index.and_then(|entry| entry.task_type.as_deref().map(SharedStr::from))),
         tags: Some(fields.list("tags"))
             .filter(|tags| !tags.is_empty())
             .unwrap_or_else(|| index.map(|entry| entry.tags.clone()).unwrap_or_default())
             .into_iter()
-            .map(Word::from)
+            .map(SharedStr::from)
             .collect(),
         model: fields.word("model"),
         cwd: fields.word("cwd"),
-        created_at: when(fields.text("created_at").or_else(|| index.and_then(|entry| entry.created_at.clone()))),
-        started_at: when(fields.text("started_at")),
-        finished_at: when(fields.text("finished_at")),
+        created_at: parse_time(fields.text("created_at").or_else(|| index.and_then(|entry| entry.created_at.clone()))),
+        started_at: parse_time(fields.text("started_at")),
+        finished_at: parse_time(fields.text("finished_at")),
         duration_ms: fields.number("duration_ms").or_else(|| fields.number("completion_time_ms")),
-        error: fields.text("error").map(|text| cut(text, TASK_MAX)),
+        error: fields.text("error").map(|text| truncate(text, TASK_MAX)),
         summary: fields
             .text("summary")
             .or_else(|| index.and_then(|entry| entry.summary.clone()))
-            .map(|text| cut(text, TASK_MAX)),
+            .map(|text| truncate(text, TASK_MAX)),
         flaws,
-        whole,
+        is_complete,
     };
     (worker, object)
 }
 
-fn status(fields: &Fields<'_>, index: Option<&IndexEntry>, flaws: &mut Vec<Flaw>) -> (Status, Option<Word>) {
-    let indexed = index.and_then(|entry| entry.status.clone()).map(|word| (status_of(&word), word));
+fn status(
+    fields: &MetadataFields<'_>,
+    index: Option<&IndexEntry>,
+    flaws: &mut Vec<Flaw>,
+) -> (Status, Option<SharedStr>) {
+    let indexed = index.and_then(|entry| entry.status.clone()).map(|word| (parse_status(&word), word));
     match (fields.word("status"), indexed) {
         (Some(word), indexed) => {
-            let status = status_of(&word);
+            let status = parse_status(&word);
             if let Some((other, other_word)) = indexed.filter(|(other, _)| *other != status) {
-                // An index lags behind while a worker goes on; only two different ends contradict each other.
+                // An index lags behind a running worker; only two different final statuses
+                // contradict each other.
                 if other.is_finished() {
                     flaws.push(Flaw::IndexDisagrees(other_word));
                 }
@@ -115,49 +120,57 @@ fn status(fields: &Fields<'_>, index: Option<&IndexEntry>, flaws: &mut Vec<Flaw>
     }
 }
 
-enum Failure {
+enum MetadataError {
     Absent,
-    /// `read`: it is bad for all that can be read; else another time it perhaps is not.
+    /// `is_permanent` is true if the content is bad, and false if a later read may succeed.
     Bad {
         reason: String,
-        read: bool,
+        is_permanent: bool,
     },
 }
 
-/// The whole object, or why there is none.
-fn read(folder: &dyn Store) -> Result<Owned, Failure> {
-    let bad = |reason: String| Failure::Bad { reason, read: true };
+/// Reads the metadata object.
+///
+/// # Errors
+///
+/// Fails if the file is missing, unreadable, too large or not a JSON object.
+fn read_metadata(folder: &dyn Store) -> Result<MetadataObject, MetadataError> {
+    let bad = |reason: String| MetadataError::Bad { reason, is_permanent: true };
     let bytes = match read_whole(folder, &path(METADATA), SIZE_MAX) {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Err(bad(format!("larger than {SIZE_MAX} bytes"))),
-        Err(Error::NotFound) => return Err(Failure::Absent),
-        Err(error) => return Err(Failure::Bad { reason: error.to_string(), read: error.is_absence() }),
+        Err(Error::NotFound) => return Err(MetadataError::Absent),
+        Err(error) => return Err(MetadataError::Bad { reason: error.to_string(), is_permanent: error.is_absence() }),
     };
     if bytes.trim_ascii().is_empty() {
         return Err(bad("empty".into()));
     }
-    known::owned(&bytes).map_err(|fault| bad(fault.to_string()))
+    bounded::parse_metadata(&bytes).map_err(|error| bad(error.to_string()))
 }
 
-/// The task as metadata has it.
+/// Returns the task stated in the metadata.
 pub(super) fn task(metadata: &Map<String, Value>) -> Option<String> {
-    Fields(metadata).text("task")
+    MetadataFields(metadata).text("task")
 }
 
-/// The task in a file of its own, at least `most` bytes of it if it has them.
-pub(super) fn task_file(folder: &dyn Store, most: usize) -> Result<Option<String>> {
+/// Reads the task file, at least `min_bytes` bytes of it if it is that long.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read.
+pub(super) fn task_file(folder: &dyn Store, min_bytes: usize) -> Result<Option<String>> {
     let file = folder.open(&path(TASK))?;
-    let bytes = read_range(&*file, 0, most + 4)?;
+    let bytes = read_range(&*file, 0, min_bytes + 4)?;
     Ok(Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()).filter(|task| !task.is_empty()))
 }
 
-/// Fields at the top level, else inside `config`.
-struct Fields<'a>(&'a Map<String, Value>);
+/// Access to metadata fields at the top level, else inside `config`.
+struct MetadataFields<'a>(&'a Map<String, Value>);
 
-impl Fields<'_> {
+impl MetadataFields<'_> {
     fn both(&self, key: &str) -> (Option<String>, Option<String>) {
         let config = self.0.get("config");
-        (string(self.0.get(key)), string(config.and_then(|config| config.get(key))))
+        (scalar_text(self.0.get(key)), scalar_text(config.and_then(|config| config.get(key))))
     }
 
     fn text(&self, key: &str) -> Option<String> {
@@ -165,13 +178,13 @@ impl Fields<'_> {
         top.or(config)
     }
 
-    /// An id or a word: short, whatever the source made of it.
-    fn word(&self, key: &str) -> Option<Word> {
-        self.text(key).map(|text| short_word(text).into())
+    /// Returns a short value, shortened if it is too long.
+    fn word(&self, key: &str) -> Option<SharedStr> {
+        self.text(key).map(|text| shorten_word(text).into())
     }
 
     fn list(&self, key: &str) -> Vec<String> {
-        strings(self.0.get(key))
+        text_list(self.0.get(key))
     }
 
     fn number(&self, key: &str) -> Option<u64> {
@@ -180,6 +193,6 @@ impl Fields<'_> {
     }
 }
 
-fn placeholder() -> Name {
+fn placeholder_name() -> Name {
     crate::name::to_file_name("worker", &[])
 }

@@ -1,30 +1,29 @@
-//! metrics.jsonl, and `tool_calls` in metadata.json: what the program recorded about each call.
+//! Call records in metrics.jsonl, and in `tool_calls` of metadata.json.
 
 use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
+use super::super::bounded;
 use super::super::input::tool_key;
-use super::super::jsonl::{self, Lines};
-use super::super::known;
+use super::super::jsonl::{self, LineStats};
 use super::layout::path;
 use crate::error::Result;
 use crate::model::Outcome;
 use crate::store::Store;
 
-/// The file's name.
 pub(super) const FILE: &str = "metrics.jsonl";
 
-/// What was recorded about one call.
+/// The record of one call.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Recorded {
+pub(super) struct CallRecord {
     pub(super) success: Option<bool>,
     pub(super) exit_code: Option<i64>,
     pub(super) duration_ms: Option<u64>,
 }
 
-impl Recorded {
-    /// The outcome this record settles, if it does.
+impl CallRecord {
+    /// Returns the recorded outcome, if there is one.
     pub(super) fn outcome(&self) -> Option<Outcome> {
         match (self.success, self.exit_code) {
             (Some(false), _) => Some(Outcome::Failed),
@@ -34,8 +33,8 @@ impl Recorded {
         }
     }
 
-    fn or(self, other: Recorded) -> Recorded {
-        Recorded {
+    fn or(self, other: CallRecord) -> CallRecord {
+        CallRecord {
             success: self.success.or(other.success),
             exit_code: self.exit_code.or(other.exit_code),
             duration_ms: self.duration_ms.or(other.duration_ms),
@@ -43,56 +42,61 @@ impl Recorded {
     }
 }
 
-/// The records of each tool, in order: the n-th belongs to the tool's n-th file. Of no more than there are files.
-pub(super) type ByTool = HashMap<String, Vec<Recorded>>;
+/// The records of each tool, in order: the n-th belongs to the tool's n-th file. There are at most
+/// as many records as files.
+pub(super) type CallRecords = HashMap<String, Vec<CallRecord>>;
 
-/// Reads metrics.jsonl until `go_on` says no. `files` says how many files each tool has. Also how the lines could be
-/// read.
+/// Reads metrics.jsonl until `go_on` returns false. `files` is the number of files of each tool.
+/// Also returns statistics of the lines.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read.
 pub(super) fn read(
     folder: &dyn Store,
     files: &HashMap<String, usize>,
     go_on: &dyn Fn() -> bool,
-) -> Result<(ByTool, Lines)> {
+) -> Result<(CallRecords, LineStats)> {
     let file = folder.open(&path(FILE))?;
-    let mut by_tool = ByTool::new();
+    let mut records_by_tool = CallRecords::new();
     let lines = jsonl::for_each(&*file, go_on, |line| {
-        let Ok(line) = known::object(line) else { return false };
+        let Ok(line) = bounded::parse_object(line) else { return false };
         if line.get("event").is_some_and(|event| event == "tool_call") {
-            add(&mut by_tool, &line, files);
+            add_record(&mut records_by_tool, &line, files);
         }
         true
     })?;
-    Ok((by_tool, lines))
+    Ok((records_by_tool, lines))
 }
 
-/// Fills the gaps with what the metadata says of its calls.
+/// Fills gaps from the calls in the metadata.
 pub(super) fn with_metadata(
-    mut by_tool: ByTool,
+    mut records_by_tool: CallRecords,
     metadata: &Map<String, Value>,
     files: &HashMap<String, usize>,
-) -> ByTool {
-    let mut listed = ByTool::new();
+) -> CallRecords {
+    let mut listed = CallRecords::new();
     let calls = metadata.get("tool_calls").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    calls.iter().filter_map(Value::as_object).for_each(|call| add(&mut listed, call, files));
+    calls.iter().filter_map(Value::as_object).for_each(|call| add_record(&mut listed, call, files));
     for (tool, records) in listed {
-        let known = by_tool.entry(tool).or_default();
+        let existing = records_by_tool.entry(tool).or_default();
         for (at, record) in records.into_iter().enumerate() {
-            match known.get_mut(at) {
+            match existing.get_mut(at) {
                 Some(first) => *first = first.clone().or(record),
-                None => known.push(record),
+                None => existing.push(record),
             }
         }
     }
-    by_tool
+    records_by_tool
 }
 
-fn add(by_tool: &mut ByTool, fields: &Map<String, Value>, files: &HashMap<String, usize>) {
+fn add_record(records_by_tool: &mut CallRecords, fields: &Map<String, Value>, files: &HashMap<String, usize>) {
     let Some(tool) = fields.get("tool").or_else(|| fields.get("name")).and_then(Value::as_str) else { return };
     let key = tool_key(tool);
     let Some(files) = files.get(&key) else { return };
-    let records = by_tool.entry(key).or_default();
+    let records = records_by_tool.entry(key).or_default();
     if records.len() < *files {
-        records.push(Recorded {
+        records.push(CallRecord {
             success: fields.get("success").and_then(Value::as_bool),
             exit_code: fields.get("exit_code").and_then(Value::as_i64),
             duration_ms: fields.get("duration_ms").and_then(Value::as_f64).filter(|ms| *ms >= 0.0).map(|ms| ms as u64),

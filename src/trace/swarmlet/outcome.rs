@@ -1,7 +1,7 @@
-//! How a call ended, read from its output alone (the rules of the format, in their order).
+//! Derives the outcome of a call from its output, by the rules of the format in their order.
 //!
-//! What a program recorded about a call elsewhere wins over all of this; see [`super::record`]. Nothing is ok only
-//! because nothing was recognised.
+//! A record that the program made of a call overrides these rules; see [`super::record`]. An
+//! unrecognized output is never ok.
 
 use std::sync::LazyLock;
 
@@ -11,25 +11,26 @@ use super::literal::Literal;
 use super::python;
 use crate::model::Outcome;
 
-/// A larger output is judged by its beginning only, in bytes.
+/// Maximum size of an output that is judged as a whole, in bytes. A larger one is judged by its
+/// head.
 pub(super) const WHOLE_MAX: u64 = 16 << 20;
-/// How much of a large output is looked at, in bytes.
-pub(super) const HEAD: usize = 64 << 10;
+/// Size of the head of an output, in bytes.
+pub(super) const HEAD_BYTES: usize = 64 << 10;
 
-/// What an output tells.
+/// The outcome of an output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Judged {
+pub(super) struct Verdict {
     pub(super) outcome: Outcome,
     pub(super) exit_code: Option<i64>,
     pub(super) stub: Option<Stub>,
 }
 
-/// A note in place of an output that was stored out of band.
+/// A note in place of an out-of-band output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stub {
-    /// 32 hexadecimal digits.
+    /// Artifact ID: 32 hexadecimal digits.
     pub(super) artifact: String,
-    /// Size of the output in bytes, as the note says.
+    /// Size of the output in bytes, as stated in the note.
     pub(super) bytes: u64,
 }
 
@@ -37,31 +38,31 @@ static STUB: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r"^\s*\[TOOL_OUTPUT:artifact_id=([0-9a-fA-F]{32}),(?:tool=[^\]]*?,)?bytes=([0-9]{1,18})\]").ok()
 });
 
-impl Judged {
-    fn of(outcome: Outcome) -> Judged {
-        Judged { outcome, exit_code: None, stub: None }
+impl Verdict {
+    pub(super) fn new(outcome: Outcome) -> Verdict {
+        Verdict { outcome, exit_code: None, stub: None }
     }
 }
 
-/// Whether the first bytes of an output call for the whole of it.
-pub(super) fn wants_whole(head: &[u8]) -> bool {
+/// Returns true if an output with this head must be read whole.
+pub(super) fn needs_whole_output(head: &[u8]) -> bool {
     head.trim_ascii_start().first() == Some(&b'{')
 }
 
-/// Judges an output; `bytes` is all of it, or its head where it is larger than [`WHOLE_MAX`].
-pub(super) fn judge(bytes: &[u8]) -> Judged {
+/// Judges an output. `bytes` is the whole output, or the head of one larger than [`WHOLE_MAX`].
+pub(super) fn judge(bytes: &[u8]) -> Verdict {
     let text = bytes.trim_ascii();
     if text.first() == Some(&b'{') {
         let object = serde_json::from_slice::<Literal>(text).ok().or_else(|| python::dictionary(text));
-        return object.as_ref().map_or(Judged::of(Outcome::Unknown), judge_object);
+        return object.as_ref().map_or(Verdict::new(Outcome::Unknown), judge_object);
     }
     if text.starts_with(b"<tool-error>") || text.starts_with(b"Error:") {
-        return Judged::of(Outcome::Failed);
+        return Verdict::new(Outcome::Failed);
     }
     if let Some(found) = STUB.as_ref().and_then(|stub| stub.captures(text)) {
         let part = |i| found.get(i).map(|part| String::from_utf8_lossy(part.as_bytes()).into_owned());
         let failed = memchr::memmem::find(text, b"Tool error detected:").is_some();
-        return Judged {
+        return Verdict {
             outcome: if failed { Outcome::Failed } else { Outcome::Unknown },
             exit_code: None,
             stub: part(1).map(|artifact| Stub {
@@ -70,102 +71,102 @@ pub(super) fn judge(bytes: &[u8]) -> Judged {
             }),
         };
     }
-    Judged::of(Outcome::Unknown)
+    Verdict::new(Outcome::Unknown)
 }
 
-fn judge_object(object: &Literal) -> Judged {
-    let Literal::Object(fields) = object else { return Judged::of(Outcome::Unknown) };
+fn judge_object(object: &Literal) -> Verdict {
+    let Literal::Object(fields) = object else { return Verdict::new(Outcome::Unknown) };
     let inner = match fields.data.as_deref() {
         Some(Literal::Object(inner)) => Some(inner),
         _ => None,
     };
-    let exit_code = inner.and_then(|inner| inner.exit_code.as_deref()?.whole());
-    let exit_code = exit_code.or_else(|| fields.exit_code.as_deref()?.whole());
-    let status_code = inner.and_then(|inner| inner.status_code.as_deref()?.whole());
-    let status_code = status_code.or_else(|| fields.status_code.as_deref()?.whole());
+    let exit_code = inner.and_then(|inner| inner.exit_code.as_deref()?.as_integer());
+    let exit_code = exit_code.or_else(|| fields.exit_code.as_deref()?.as_integer());
+    let status_code = inner.and_then(|inner| inner.status_code.as_deref()?.as_integer());
+    let status_code = status_code.or_else(|| fields.status_code.as_deref()?.as_integer());
     let ok = fields.ok.as_deref();
-    // An exit code that cannot be read is not known to be 0.
+    // An unreadable exit code might not be 0.
     let codes = [inner.and_then(|inner| inner.exit_code.as_deref()), fields.exit_code.as_deref()];
-    let odd = codes.into_iter().flatten().any(Literal::is_odd_number);
+    let has_unreadable_code = codes.into_iter().flatten().any(Literal::is_not_a_number);
     let failed = ok.is_some_and(Literal::is_falsy)
         || exit_code.is_some_and(|code| code != 0)
         || status_code.is_some_and(|code| code == 0 || code >= 400);
     let outcome = if failed {
         Outcome::Failed
-    } else if odd {
+    } else if has_unreadable_code {
         Outcome::Unknown
     } else if ok == Some(&Literal::Bool(true)) || exit_code == Some(0) {
         Outcome::Ok
     } else {
         Outcome::Unknown
     };
-    Judged { outcome, exit_code, stub: None }
+    Verdict { outcome, exit_code, stub: None }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> (Outcome, Option<i64>) {
-        let judged = judge(text.as_bytes());
-        (judged.outcome, judged.exit_code)
+    fn judge_text(text: &str) -> (Outcome, Option<i64>) {
+        let verdict = judge(text.as_bytes());
+        (verdict.outcome, verdict.exit_code)
     }
 
     #[test]
     fn json_objects_are_judged_by_ok_then_by_exit_code() {
-        assert_eq!(of(r#"{"ok": true, "data": {"exit_code": 0}}"#), (Outcome::Ok, Some(0)));
-        assert_eq!(of(r#"{"ok": true, "data": {"exit_code": 1}}"#), (Outcome::Failed, Some(1)));
-        assert_eq!(of(r#"{"ok": true, "exit_code": 1}"#), (Outcome::Failed, Some(1)));
-        assert_eq!(of(r#"{"ok": false, "data": {"exit_code": 0}}"#), (Outcome::Failed, Some(0)));
-        assert_eq!(of(r#"{"ok": true, "data": {"exit_code": "1"}}"#), (Outcome::Unknown, None));
-        assert_eq!(of(r#"{"ok": true, "exit_code": 1e300}"#), (Outcome::Unknown, None));
-        assert_eq!(of(r#"{"ok": true, "exit_code": null}"#), (Outcome::Ok, None));
-        assert_eq!(of(r#"{"exit_code": -1}"#), (Outcome::Failed, Some(-1)));
-        assert_eq!(of(r#"{"exit_code": 0}"#), (Outcome::Ok, Some(0)));
-        assert_eq!(of(r#"{"ok": true}"#), (Outcome::Ok, None));
+        assert_eq!(judge_text(r#"{"ok": true, "data": {"exit_code": 0}}"#), (Outcome::Ok, Some(0)));
+        assert_eq!(judge_text(r#"{"ok": true, "data": {"exit_code": 1}}"#), (Outcome::Failed, Some(1)));
+        assert_eq!(judge_text(r#"{"ok": true, "exit_code": 1}"#), (Outcome::Failed, Some(1)));
+        assert_eq!(judge_text(r#"{"ok": false, "data": {"exit_code": 0}}"#), (Outcome::Failed, Some(0)));
+        assert_eq!(judge_text(r#"{"ok": true, "data": {"exit_code": "1"}}"#), (Outcome::Unknown, None));
+        assert_eq!(judge_text(r#"{"ok": true, "exit_code": 1e300}"#), (Outcome::Unknown, None));
+        assert_eq!(judge_text(r#"{"ok": true, "exit_code": null}"#), (Outcome::Ok, None));
+        assert_eq!(judge_text(r#"{"exit_code": -1}"#), (Outcome::Failed, Some(-1)));
+        assert_eq!(judge_text(r#"{"exit_code": 0}"#), (Outcome::Ok, Some(0)));
+        assert_eq!(judge_text(r#"{"ok": true}"#), (Outcome::Ok, None));
         for falsy in ["false", "0", "null", "\"\"", "[]", "{}"] {
-            assert_eq!(of(&format!("{{\"ok\": {falsy}}}")).0, Outcome::Failed, "{falsy}");
+            assert_eq!(judge_text(&format!("{{\"ok\": {falsy}}}")).0, Outcome::Failed, "{falsy}");
         }
-        assert_eq!(of(r#"{"ok": true, "data": "text"}"#), (Outcome::Ok, None));
+        assert_eq!(judge_text(r#"{"ok": true, "data": "text"}"#), (Outcome::Ok, None));
     }
 
     #[test]
-    fn python_literals_are_judged_the_same() {
-        assert_eq!(of("{'ok': False, 'error': None}"), (Outcome::Failed, None));
-        assert_eq!(of("{'ok': True, 'data': {'exit_code': 0, 'stdout': 'it\\'s'}}"), (Outcome::Ok, Some(0)));
-        assert_eq!(of("{'ok': True, 'data': {'exit_code': 2}}"), (Outcome::Failed, Some(2)));
+    fn python_literals_are_judged_like_json() {
+        assert_eq!(judge_text("{'ok': False, 'error': None}"), (Outcome::Failed, None));
+        assert_eq!(judge_text("{'ok': True, 'data': {'exit_code': 0, 'stdout': 'it\\'s'}}"), (Outcome::Ok, Some(0)));
+        assert_eq!(judge_text("{'ok': True, 'data': {'exit_code': 2}}"), (Outcome::Failed, Some(2)));
     }
 
     #[test]
     fn deep_literals_are_plain_text() {
         let deep = format!("{{'a': {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
-        assert_eq!(of(&deep).0, Outcome::Unknown);
+        assert_eq!(judge_text(&deep).0, Outcome::Unknown);
         let deep = format!("{{\"a\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
-        assert_eq!(of(&deep).0, Outcome::Unknown);
+        assert_eq!(judge_text(&deep).0, Outcome::Unknown);
     }
 
     #[test]
     fn python_literals_of_any_number_of_values_are_read() {
         let list = |n: usize| format!("{{'ok': False, 'a': [{}]}}", "0,".repeat(n));
-        assert_eq!(of(&list(500_000)).0, Outcome::Failed);
+        assert_eq!(judge_text(&list(500_000)).0, Outcome::Failed);
         let text = |part: &str| format!("{{'ok': False, 'a': '{}'}}", part.repeat(100_000));
-        assert_eq!(of(&text(r#"[a, b: \' " {c}] "#)).0, Outcome::Failed);
-        assert_eq!(of("{'ok': False, 'a': '''0,'''}").0, Outcome::Failed);
+        assert_eq!(judge_text(&text(r#"[a, b: \' " {c}] "#)).0, Outcome::Failed);
+        assert_eq!(judge_text("{'ok': False, 'a': '''0,'''}").0, Outcome::Failed);
     }
 
     #[test]
-    fn numbers_that_are_no_exit_code_settle_nothing() {
+    fn invalid_exit_codes_leave_the_outcome_unknown() {
         for code in ["1e300", "inf", "nan", "10000000000000000000000", "0x10000000000000000", "1j", "'1'"] {
-            assert_eq!(of(&format!("{{'ok': True, 'exit_code': {code}}}")), (Outcome::Unknown, None), "{code}");
+            assert_eq!(judge_text(&format!("{{'ok': True, 'exit_code': {code}}}")), (Outcome::Unknown, None), "{code}");
         }
-        assert_eq!(of("{'ok': True, 'exit_code': 0x1_0}"), (Outcome::Failed, Some(16)));
+        assert_eq!(judge_text("{'ok': True, 'exit_code': 0x1_0}"), (Outcome::Failed, Some(16)));
     }
 
     #[test]
     fn error_texts_fail_without_an_exit_code() {
-        assert_eq!(of("<tool-error>no route</tool-error>"), (Outcome::Failed, None));
-        assert_eq!(of("Error: no such host"), (Outcome::Failed, None));
-        assert_eq!(of("no Error: here"), (Outcome::Unknown, None));
+        assert_eq!(judge_text("<tool-error>no route</tool-error>"), (Outcome::Failed, None));
+        assert_eq!(judge_text("Error: no such host"), (Outcome::Failed, None));
+        assert_eq!(judge_text("no Error: here"), (Outcome::Unknown, None));
     }
 
     #[test]
@@ -173,29 +174,29 @@ mod tests {
         for (code, outcome) in
             [(0, Outcome::Failed), (404, Outcome::Failed), (500, Outcome::Failed), (200, Outcome::Unknown)]
         {
-            assert_eq!(of(&format!("{{\"status_code\": {code}}}")).0, outcome, "{code}");
+            assert_eq!(judge_text(&format!("{{\"status_code\": {code}}}")).0, outcome, "{code}");
         }
-        assert_eq!(of(r#"{"ok": true, "data": {"status_code": 503}}"#).0, Outcome::Failed);
-        assert_eq!(of(r#"{"exit_code": 0, "status_code": 500}"#).0, Outcome::Failed);
-        assert_eq!(of(r#"{"ok": true, "data": {"status_code": 200}}"#).0, Outcome::Ok);
+        assert_eq!(judge_text(r#"{"ok": true, "data": {"status_code": 503}}"#).0, Outcome::Failed);
+        assert_eq!(judge_text(r#"{"exit_code": 0, "status_code": 500}"#).0, Outcome::Failed);
+        assert_eq!(judge_text(r#"{"ok": true, "data": {"status_code": 200}}"#).0, Outcome::Ok);
     }
 
     #[test]
-    fn stubs_are_recognised() {
+    fn stubs_are_recognized() {
         let id = "0123456789abcdef0123456789abcdef";
-        let judged = judge(format!("[TOOL_OUTPUT:artifact_id={id},tool=ssh_exec,bytes=12]").as_bytes());
-        assert_eq!(judged.stub, Some(Stub { artifact: id.into(), bytes: 12 }));
-        assert_eq!(judged.outcome, Outcome::Unknown);
-        let judged =
+        let verdict = judge(format!("[TOOL_OUTPUT:artifact_id={id},tool=ssh_exec,bytes=12]").as_bytes());
+        assert_eq!(verdict.stub, Some(Stub { artifact: id.into(), bytes: 12 }));
+        assert_eq!(verdict.outcome, Outcome::Unknown);
+        let verdict =
             judge(format!("[TOOL_OUTPUT:artifact_id={id},tool=x,bytes=12]\nTool error detected: no").as_bytes());
-        assert_eq!(judged.outcome, Outcome::Failed);
+        assert_eq!(verdict.outcome, Outcome::Failed);
         assert_eq!(judge(b"[TOOL_OUTPUT:artifact_id=../../etc,tool=x,bytes=1]").stub, None);
     }
 
     #[test]
-    fn valid_json_that_is_no_object_is_plain_text() {
+    fn json_other_than_objects_is_plain_text() {
         for text in ["4", "[]", "null", "true", "\"x\"", "", "{", "{}", "{1, 2}"] {
-            assert_eq!(of(text), (Outcome::Unknown, None), "{text}");
+            assert_eq!(judge_text(text), (Outcome::Unknown, None), "{text}");
         }
     }
 }

@@ -1,41 +1,43 @@
-//! Python literals, as programs print them with `repr()`: which fields of a dictionary tell the outcome of a call.
+//! Parses Python literals, as printed by `repr()`, for the fields that decide a call's outcome.
 //!
-//! Accepts what CPython's `ast.literal_eval` accepts, and `inf` and `nan`, which `repr()` writes and it refuses. One pass
-//! over the tokens, without recursion: every token is at least a byte long and is looked at once, open brackets are
-//! limited, and nothing is kept but the fields that outcomes are read from.
+//! Accepts the input of CPython's `ast.literal_eval`, and also `inf` and `nan`, which `repr()`
+//! writes but `literal_eval` refuses. Makes one pass over the tokens, without recursion. Every
+//! token has at least one byte and is visited once, open brackets are limited, and only the fields
+//! that outcomes need are kept.
 
 use logos::{Lexer, Logos};
 
-use super::literal::{Fields, Literal};
+use super::literal::{Literal, OutcomeFields};
 
-/// Maximum number of brackets open at once; the same as CPython's.
+/// Maximum number of open brackets, as in CPython.
 const DEPTH_MAX: usize = 200;
-/// Maximum length of the kept beginning of a string, in bytes: no field has a longer name.
+/// Maximum length of the kept beginning of a string, in bytes. All field names are shorter.
 const HEAD_MAX: usize = 16;
 /// Number of digits of an escape, by its letter.
 const ESCAPE_DIGITS: [(u8, usize); 3] = [(b'x', 2), (b'u', 4), (b'U', 8)];
 
-/// Reads a dictionary. Returns `None` if `text` is something else.
+/// Parses a dictionary. Returns `None` if `text` is something else.
 pub(super) fn dictionary(text: &[u8]) -> Option<Literal> {
-    read(text, HEAD_MAX, &mut |_, _| {})
+    parse(text, HEAD_MAX, &mut |_, _| {})
 }
 
-/// Reads a dictionary and calls `each` with every string in it that is a value, in their order, and the keys above it, the
-/// innermost last. Returns `None` if `text` is something else; what was read until that is known was passed on.
-pub(crate) fn texts(text: &[u8], each: &mut dyn FnMut(&[&str], &str)) -> Option<()> {
-    read(text, usize::MAX, each).map(drop)
+/// Parses a dictionary and calls `on_string` with each string value, in order, and the keys above
+/// it, innermost last. Returns `None` if `text` is not a dictionary; strings before the error were
+/// passed on.
+pub(crate) fn strings(text: &[u8], on_string: &mut dyn FnMut(&[&str], &str)) -> Option<()> {
+    parse(text, usize::MAX, on_string).map(drop)
 }
 
-/// Reads a dictionary, of whose strings at most `head` bytes are kept each.
-fn read(text: &[u8], head: usize, each: &mut dyn FnMut(&[&str], &str)) -> Option<Literal> {
+/// Parses a dictionary and keeps at most `head` bytes of each string.
+fn parse(text: &[u8], head: usize, on_string: &mut dyn FnMut(&[&str], &str)) -> Option<Literal> {
     // CPython refuses a NUL anywhere, even in a comment.
     let text = std::str::from_utf8(text).ok().filter(|_| memchr::memchr(0, text).is_none())?;
-    let mut reader = Reader { frames: Vec::new(), done: None, steps_left: text.len(), each };
+    let mut parser = Parser { frames: Vec::new(), result: None, steps_left: text.len(), on_string };
     for token in Token::lexer_with_extras(text, head) {
-        reader.steps_left = reader.steps_left.checked_sub(1)?;
-        reader.take(token.ok()?)?;
+        parser.steps_left = parser.steps_left.checked_sub(1)?;
+        parser.push_token(token.ok()?)?;
     }
-    reader.done
+    parser.result
 }
 
 #[derive(Debug, Logos)]
@@ -59,30 +61,30 @@ enum Token {
     Comma,
     #[token(":")]
     Colon,
-    /// A sign; true if it is a minus.
+    /// A sign; true for minus.
     #[token("+", |_| false)]
     #[token("-", |_| true)]
     Sign(bool),
     #[token("None", |_| Literal::Null)]
     #[token("True", |_| Literal::Bool(true))]
     #[token("False", |_| Literal::Bool(false))]
-    #[token("...", |_| Literal::Filled(true))]
+    #[token("...", |_| Literal::Truthy(true))]
     Constant(Literal),
     /// `set()`, the only call that is a literal.
     #[regex(r"set[ \t\x0c\r\n]*\([ \t\x0c\r\n]*\)")]
     EmptySet,
-    #[regex(r"0(?:_?0)*|[1-9](?:_?[0-9])*", |lex| real(lex.slice()))]
-    #[regex(r"0[xX](?:_?[0-9a-fA-F])+", |lex| integer(lex.slice(), 16))]
-    #[regex(r"0[oO](?:_?[0-7])+", |lex| integer(lex.slice(), 8))]
-    #[regex(r"0[bB](?:_?[01])+", |lex| integer(lex.slice(), 2))]
-    #[regex(r"(?&float)", |lex| real(lex.slice()))]
+    #[regex(r"0(?:_?0)*|[1-9](?:_?[0-9])*", |lex| parse_decimal(lex.slice()))]
+    #[regex(r"0[xX](?:_?[0-9a-fA-F])+", |lex| parse_prefixed(lex.slice(), 16))]
+    #[regex(r"0[oO](?:_?[0-7])+", |lex| parse_prefixed(lex.slice(), 8))]
+    #[regex(r"0[bB](?:_?[01])+", |lex| parse_prefixed(lex.slice(), 2))]
+    #[regex(r"(?&float)", |lex| parse_decimal(lex.slice()))]
     #[token("inf", |_| f64::INFINITY)]
     #[token("nan", |_| f64::NAN)]
     Real(f64),
-    #[regex(r"(?:(?&digits)|(?&float)|inf|nan)[jJ]", |lex| real(lex.slice().trim_end_matches(['j', 'J'])))]
+    #[regex(r"(?:(?&digits)|(?&float)|inf|nan)[jJ]", |lex| parse_decimal(lex.slice().trim_end_matches(['j', 'J'])))]
     Imaginary(f64),
-    #[regex(r#"(?:[rRuUbB]|[bB][rR]|[rR][bB])?(?:'''|"""|'|")"#, string)]
-    Text(Text),
+    #[regex(r#"(?:[rRuUbB]|[bB][rR]|[rR][bB])?(?:'''|"""|'|")"#, lex_string)]
+    Str(StringLiteral),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,30 +95,30 @@ enum Bracket {
 }
 
 /// Parses a decimal number. One that is too large is infinite, so it is neither 0 nor an exit code.
-fn real(digits: &str) -> Option<f64> {
+fn parse_decimal(digits: &str) -> Option<f64> {
     if digits.contains('_') { digits.replace('_', "").parse().ok() } else { digits.parse().ok() }
 }
 
-/// Parses a whole number with a prefix, such as `0x1f`.
-fn integer(text: &str, radix: u32) -> Option<f64> {
+/// Parses an integer with a prefix, such as `0x1f`.
+fn parse_prefixed(text: &str, radix: u32) -> Option<f64> {
     let digits = text.get(2..)?.replace('_', "");
     let is_number = digits.chars().all(|digit| digit.is_digit(radix));
     is_number.then(|| u64::from_str_radix(&digits, radix).map_or(f64::INFINITY, |number| number as f64))
 }
 
-/// A string, or several that stand next to each other.
+/// A string, or several adjacent ones.
 #[derive(Debug, Default)]
-struct Text {
+struct StringLiteral {
     is_bytes: bool,
     is_empty: bool,
-    /// The beginning of what it stands for, at most `head_max` bytes and a character.
+    /// The beginning of the string's value, at most `head_max` bytes and one character.
     head: String,
     head_max: usize,
-    /// True if a string that follows directly is a part of it.
-    goes_on: bool,
+    /// True if an adjacent string belongs to it.
+    is_joinable: bool,
 }
 
-impl Text {
+impl StringLiteral {
     fn push(&mut self, c: char) {
         self.is_empty = false;
         if self.head.len() <= self.head_max {
@@ -124,9 +126,9 @@ impl Text {
         }
     }
 
-    /// Appends the string behind it. Returns `None` if the two cannot be joined.
-    fn join(mut self, next: &Text) -> Option<Text> {
-        if !self.goes_on || self.is_bytes != next.is_bytes {
+    /// Appends the adjacent string. Returns `None` if the two cannot be joined.
+    fn join(mut self, next: &StringLiteral) -> Option<StringLiteral> {
+        if !self.is_joinable || self.is_bytes != next.is_bytes {
             return None;
         }
         next.head.chars().for_each(|c| self.push(c));
@@ -135,21 +137,21 @@ impl Text {
     }
 }
 
-/// Reads the rest of a string whose prefix and opening quotes were read. Returns `None` if it has no end or holds an
-/// escape that Python refuses.
-fn string(lexer: &mut Lexer<'_, Token>) -> Option<Text> {
+/// Reads the rest of a string after its prefix and opening quotes. Returns `None` if it is
+/// unterminated or holds an escape that Python refuses.
+fn lex_string(lexer: &mut Lexer<'_, Token>) -> Option<StringLiteral> {
     let prefix = lexer.slice().trim_end_matches(['\'', '"']);
     let quotes = lexer.slice().get(prefix.len()..)?.as_bytes();
     let (is_raw, is_bytes) = (prefix.contains(['r', 'R']), prefix.contains(['b', 'B']));
     let rest = lexer.remainder();
-    let length = length(rest.as_bytes(), quotes)?;
+    let length = body_length(rest.as_bytes(), quotes)?;
     let body = rest.get(..length)?;
     lexer.bump(length + quotes.len());
     if is_bytes && !body.is_ascii() {
         return None;
     }
     let head_max = lexer.extras;
-    let mut text = Text { is_bytes, is_empty: true, head: String::new(), head_max, goes_on: true };
+    let mut text = StringLiteral { is_bytes, is_empty: true, head: String::new(), head_max, is_joinable: true };
     let mut rest = body;
     while !rest.is_empty() {
         let plain = if is_raw { rest.len() } else { memchr::memchr(b'\\', rest.as_bytes()).unwrap_or(rest.len()) };
@@ -164,8 +166,8 @@ fn string(lexer: &mut Lexer<'_, Token>) -> Option<Text> {
     Some(text)
 }
 
-/// Returns the length of a string's body, in bytes: up to the quotes that end it.
-fn length(rest: &[u8], quotes: &[u8]) -> Option<usize> {
+/// Returns the length of a string's body before the closing quotes, in bytes.
+fn body_length(rest: &[u8], quotes: &[u8]) -> Option<usize> {
     let quote = *quotes.first()?;
     let mut at = 0;
     loop {
@@ -181,8 +183,8 @@ fn length(rest: &[u8], quotes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Reads what stands behind a backslash and returns what follows it.
-fn unescape<'a>(escape: &'a str, text: &mut Text) -> Option<&'a str> {
+/// Decodes an escape after its backslash, and returns the text that follows it.
+fn unescape<'a>(escape: &'a str, text: &mut StringLiteral) -> Option<&'a str> {
     let first = escape.chars().next()?;
     let rest = escape.get(first.len_utf8()..)?;
     match first {
@@ -195,7 +197,7 @@ fn unescape<'a>(escape: &'a str, text: &mut Text) -> Option<&'a str> {
             return escape.get(digits..);
         }
         'N' if !text.is_bytes => {
-            // The names of characters are not known here; no field is written with one.
+            // Character names are not resolved; no field name contains one.
             let (name, after) = rest.strip_prefix('{')?.split_once('}')?;
             text.push(char::REPLACEMENT_CHARACTER);
             return (!name.is_empty()).then_some(after);
@@ -206,7 +208,7 @@ fn unescape<'a>(escape: &'a str, text: &mut Text) -> Option<&'a str> {
     if let Some((_, digits)) = digits.filter(|(letter, _)| !text.is_bytes || *letter == b'x') {
         let code = rest.get(..*digits).filter(|code| code.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
         let code = u32::from_str_radix(code, 16).ok().filter(|code| *code <= u32::from(char::MAX))?;
-        // Half of a character is one of its own in Python.
+        // Python keeps a lone surrogate as a character of its own.
         text.push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
         return rest.get(*digits..);
     }
@@ -228,60 +230,62 @@ fn unescape<'a>(escape: &'a str, text: &mut Text) -> Option<&'a str> {
     Some(rest)
 }
 
-/// A value that was read to its end.
-struct Value {
+/// A complete value.
+struct Parsed {
     literal: Literal,
-    kind: Kind,
+    kind: ValueKind,
 }
 
-/// How a value may go on, and where it may stand.
-enum Kind {
-    /// A number, which may have a sign before it.
+/// The syntactic role of a value: what may follow it, and where it may stand.
+enum ValueKind {
+    /// A number without a sign, which may follow one.
     Real,
     Imaginary,
-    /// A number with its sign, which may be the first part of a complex one.
+    /// A number with its sign, which may start a complex number.
     Signed,
-    Text(Text),
-    /// Anything else that may be a key.
+    Text(StringLiteral),
+    /// Any other value that may be a key.
     Hashable,
     Unhashable,
 }
 
-impl Value {
-    fn new(literal: Literal, kind: Kind) -> Value {
-        Value { literal, kind }
+impl Parsed {
+    fn new(literal: Literal, kind: ValueKind) -> Parsed {
+        Parsed { literal, kind }
     }
 
     fn is_hashable(&self) -> bool {
-        !matches!(self.kind, Kind::Unhashable)
+        !matches!(self.kind, ValueKind::Unhashable)
     }
 }
 
-/// What was read so far where a value is expected.
+/// The input read so far where a value is expected.
 enum Slot {
     Empty,
-    /// A sign; true if it is a minus.
+    /// A sign; true for minus.
     Sign(bool),
-    Value(Value),
-    /// The first part of a complex number, and the sign behind it; true if the part is not 0.
+    Value(Parsed),
+    /// The first part of a complex number and the following sign; true if the part is not 0.
     Sum(bool),
 }
 
 impl Slot {
-    /// Puts a value behind what is there. Returns `None` if it cannot follow that.
-    fn put(self, value: Value) -> Option<Slot> {
+    /// Appends a value. Returns `None` if it cannot follow.
+    fn put(self, value: Parsed) -> Option<Slot> {
         let value = match (self, value) {
             (Slot::Empty, value) => value,
-            (Slot::Sign(minus), Value { literal: Literal::Number(number), kind: Kind::Real }) => {
-                Value::new(Literal::Number(if minus { -number } else { number }), Kind::Signed)
+            (Slot::Sign(minus), Parsed { literal: Literal::Number(number), kind: ValueKind::Real }) => {
+                Parsed::new(Literal::Number(if minus { -number } else { number }), ValueKind::Signed)
             }
-            (Slot::Sign(_), Value { literal, kind: Kind::Imaginary }) => Value::new(literal, Kind::Hashable),
-            (Slot::Sum(any), Value { literal, kind: Kind::Imaginary }) => {
-                Value::new(Literal::Filled(any || !literal.is_falsy()), Kind::Hashable)
+            (Slot::Sign(_), Parsed { literal, kind: ValueKind::Imaginary }) => {
+                Parsed::new(literal, ValueKind::Hashable)
             }
-            (Slot::Value(Value { kind: Kind::Text(first), .. }), Value { kind: Kind::Text(next), .. }) => {
+            (Slot::Sum(any), Parsed { literal, kind: ValueKind::Imaginary }) => {
+                Parsed::new(Literal::Truthy(any || !literal.is_falsy()), ValueKind::Hashable)
+            }
+            (Slot::Value(Parsed { kind: ValueKind::Text(first), .. }), Parsed { kind: ValueKind::Text(next), .. }) => {
                 let text = first.join(&next)?;
-                Value::new(Literal::Filled(!text.is_empty), Kind::Text(text))
+                Parsed::new(Literal::Truthy(!text.is_empty), ValueKind::Text(text))
             }
             _ => return None,
         };
@@ -289,11 +293,11 @@ impl Slot {
     }
 }
 
-/// Brackets that are open.
+/// An open bracket.
 struct Frame {
     bracket: Bracket,
     slot: Slot,
-    /// True if something in the brackets was read to its end.
+    /// True if the bracket contains a complete value.
     any: bool,
     has_comma: bool,
     /// True if all values in it are hashable.
@@ -301,8 +305,8 @@ struct Frame {
     is_dict: bool,
     /// The key whose value is expected.
     key: Option<String>,
-    /// The fields that are kept; `None` where none are.
-    fields: Option<Fields>,
+    /// The fields that are kept, if any.
+    fields: Option<OutcomeFields>,
 }
 
 impl Frame {
@@ -315,18 +319,18 @@ impl Frame {
             hashable: true,
             is_dict: false,
             key: None,
-            fields: keeps.then(Fields::default),
+            fields: keeps.then(OutcomeFields::default),
         }
     }
 
-    fn value(&mut self) -> Option<Value> {
+    fn value(&mut self) -> Option<Parsed> {
         match std::mem::replace(&mut self.slot, Slot::Empty) {
             Slot::Value(value) => Some(value),
             _ => None,
         }
     }
 
-    /// Ends a value in the brackets.
+    /// Ends a value inside the bracket.
     fn end_value(&mut self) -> Option<()> {
         let value = self.value()?;
         match self.bracket {
@@ -349,22 +353,22 @@ impl Frame {
         if !may_be_dict || self.key.is_some() {
             return None;
         }
-        let value = self.value().filter(Value::is_hashable)?;
+        let value = self.value().filter(Parsed::is_hashable)?;
         self.is_dict = true;
         self.key = Some(match value.kind {
-            Kind::Text(text) if !text.is_bytes => text.head,
+            ValueKind::Text(text) if !text.is_bytes => text.head,
             _ => String::new(),
         });
         Some(())
     }
 
-    /// Returns what the brackets hold once they are closed.
-    fn end(mut self) -> Option<Value> {
+    /// Closes the bracket and returns its value.
+    fn end(mut self) -> Option<Parsed> {
         let is_pending = !matches!(self.slot, Slot::Empty);
         if self.bracket == Bracket::Round && !self.has_comma && is_pending {
             let mut value = self.value()?;
-            if let Kind::Text(text) = &mut value.kind {
-                text.goes_on = false;
+            if let ValueKind::Text(text) = &mut value.kind {
+                text.is_joinable = false;
             }
             return Some(value);
         }
@@ -376,37 +380,38 @@ impl Frame {
         }
         Some(match self.bracket {
             Bracket::Round => {
-                let kind = if self.hashable { Kind::Hashable } else { Kind::Unhashable };
-                Value::new(Literal::Filled(self.any), kind)
+                let kind = if self.hashable { ValueKind::Hashable } else { ValueKind::Unhashable };
+                Parsed::new(Literal::Truthy(self.any), kind)
             }
             Bracket::Curly if self.is_dict || !self.any => {
                 let fields = self.fields.unwrap_or_default();
-                Value::new(Literal::Object(fields.with_any(self.any)), Kind::Unhashable)
+                Parsed::new(Literal::Object(fields.with_is_non_empty(self.any)), ValueKind::Unhashable)
             }
-            Bracket::Square | Bracket::Curly => Value::new(Literal::Filled(self.any), Kind::Unhashable),
+            Bracket::Square | Bracket::Curly => Parsed::new(Literal::Truthy(self.any), ValueKind::Unhashable),
         })
     }
 }
 
-/// Reads tokens, one after the other.
-struct Reader<'a> {
+/// A parser that receives one token at a time.
+struct Parser<'a> {
     frames: Vec<Frame>,
-    /// The dictionary, once it was read to its end.
-    done: Option<Literal>,
-    /// Number of further tokens that are read: as many as there are bytes, so that time stays proportional to the text.
+    /// The dictionary, once complete.
+    result: Option<Literal>,
+    /// Number of tokens that may still be read: at most one per byte, so that time stays
+    /// proportional to the text.
     steps_left: usize,
-    /// Called with each string that is a value, and the keys above it.
-    each: &'a mut dyn FnMut(&[&str], &str),
+    /// Callback for each string value and the keys above it.
+    on_string: &'a mut dyn FnMut(&[&str], &str),
 }
 
-impl Reader<'_> {
-    /// Takes the next token. Returns `None` if it cannot stand here.
-    fn take(&mut self, token: Token) -> Option<()> {
+impl Parser<'_> {
+    /// Adds a token. Returns `None` if it is not allowed here.
+    fn push_token(&mut self, token: Token) -> Option<()> {
         match token {
             Token::Open(bracket) => self.open(bracket),
             Token::Close(bracket) => self.close(bracket),
             Token::Comma => {
-                self.pass_on();
+                self.emit_string();
                 let frame = self.frames.last_mut()?;
                 frame.end_value()?;
                 frame.has_comma = true;
@@ -417,31 +422,33 @@ impl Reader<'_> {
                 let slot = &mut self.frames.last_mut()?.slot;
                 *slot = match slot {
                     Slot::Empty => Slot::Sign(minus),
-                    Slot::Value(Value { literal, kind: Kind::Real | Kind::Signed }) => Slot::Sum(!literal.is_falsy()),
+                    Slot::Value(Parsed { literal, kind: ValueKind::Real | ValueKind::Signed }) => {
+                        Slot::Sum(!literal.is_falsy())
+                    }
                     _ => return None,
                 };
                 Some(())
             }
-            Token::Constant(literal) => self.put(Value::new(literal, Kind::Hashable)),
-            Token::EmptySet => self.put(Value::new(Literal::Filled(false), Kind::Unhashable)),
-            Token::Real(number) => self.put(Value::new(Literal::Number(number), Kind::Real)),
-            Token::Imaginary(number) => self.put(Value::new(Literal::Filled(number != 0.0), Kind::Imaginary)),
-            Token::Text(text) => self.put(Value::new(Literal::Filled(!text.is_empty), Kind::Text(text))),
+            Token::Constant(literal) => self.put(Parsed::new(literal, ValueKind::Hashable)),
+            Token::EmptySet => self.put(Parsed::new(Literal::Truthy(false), ValueKind::Unhashable)),
+            Token::Real(number) => self.put(Parsed::new(Literal::Number(number), ValueKind::Real)),
+            Token::Imaginary(number) => self.put(Parsed::new(Literal::Truthy(number != 0.0), ValueKind::Imaginary)),
+            Token::Str(text) => self.put(Parsed::new(Literal::Truthy(!text.is_empty), ValueKind::Text(text))),
         }
     }
 
-    /// Passes on the string that ends a value here, if one does.
-    fn pass_on(&mut self) {
+    /// Passes a string value that ends here to `on_string`.
+    fn emit_string(&mut self) {
         let Some(frame) = self.frames.last() else { return };
-        if let Slot::Value(Value { kind: Kind::Text(text), .. }) = &frame.slot
+        if let Slot::Value(Parsed { kind: ValueKind::Text(text), .. }) = &frame.slot
             && !text.is_bytes
         {
             let keys: Vec<&str> = self.frames.iter().filter_map(|frame| frame.key.as_deref()).collect();
-            (self.each)(&keys, &text.head);
+            (self.on_string)(&keys, &text.head);
         }
     }
 
-    fn put(&mut self, value: Value) -> Option<()> {
+    fn put(&mut self, value: Parsed) -> Option<()> {
         let slot = &mut self.frames.last_mut()?.slot;
         *slot = std::mem::replace(slot, Slot::Empty).put(value)?;
         Some(())
@@ -449,7 +456,7 @@ impl Reader<'_> {
 
     fn open(&mut self, bracket: Bracket) -> Option<()> {
         let keeps = match self.frames.last() {
-            None => self.done.is_none() && bracket == Bracket::Curly,
+            None => self.result.is_none() && bracket == Bracket::Curly,
             Some(frame) => {
                 let may_open = match frame.slot {
                     Slot::Empty => true,
@@ -459,7 +466,8 @@ impl Reader<'_> {
                 if !may_open {
                     return None;
                 }
-                // Beside the fields of the dictionary itself only those under its `data` are read, perhaps within parentheses.
+                // Only the fields of the dictionary and of its `data` are kept, even inside
+                // parentheses.
                 let is_data = self.frames.len() == 1 && frame.key.as_deref() == Some("data");
                 is_data || frame.bracket == Bracket::Round && frame.fields.is_some()
             }
@@ -472,17 +480,17 @@ impl Reader<'_> {
     }
 
     fn close(&mut self, bracket: Bracket) -> Option<()> {
-        // A string in parentheses without a comma is the value of what is around them.
+        // A string in parentheses without a comma belongs to the enclosing bracket.
         if self.frames.last().is_some_and(|frame| frame.bracket != Bracket::Round || frame.has_comma) {
-            self.pass_on();
+            self.emit_string();
         }
         let frame = self.frames.pop().filter(|frame| frame.bracket == bracket)?;
         let value = frame.end()?;
         if !self.frames.is_empty() {
             return self.put(value);
         }
-        self.done = Some(value.literal).filter(|literal| matches!(literal, Literal::Object(_)));
-        self.done.is_some().then_some(())
+        self.result = Some(value.literal).filter(|literal| matches!(literal, Literal::Object(_)));
+        self.result.is_some().then_some(())
     }
 }
 
@@ -495,13 +503,13 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_passed_on_with_the_keys_above_them() {
+    fn strings_are_reported_with_the_keys_above_them() {
         let mut found = Vec::new();
         let text = r#"{'a': 'it\'s', 'b': ['x' 'y', b'z', ('w')], 'c': {'error': ("v",), 1: 'u'}, 't': 0}"#;
-        texts(text.as_bytes(), &mut |keys, text| found.push((keys.join("."), text.to_owned()))).unwrap();
+        strings(text.as_bytes(), &mut |keys, text| found.push((keys.join("."), text.to_owned()))).unwrap();
         let wanted = [("a", "it's"), ("b", "xy"), ("b", "w"), ("c.error", "v"), ("c.", "u")];
         assert_eq!(found, wanted.map(|(keys, text)| (keys.to_owned(), text.to_owned())));
-        assert_eq!(texts(b"['a']", &mut |_, _| panic!("a list")), None);
+        assert_eq!(strings(b"['a']", &mut |_, _| panic!("a list")), None);
     }
 
     #[test]
@@ -573,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_literal_is_refused() {
+    fn invalid_literals_are_rejected() {
         for value in [
             "",
             "nope",
@@ -670,7 +678,7 @@ mod tests {
         let exit_code = |text: &str| {
             let Some(Literal::Object(fields)) = dictionary(text.as_bytes()) else { panic!("{text}") };
             match fields.data.as_deref() {
-                Some(Literal::Object(data)) => data.exit_code.as_deref().and_then(Literal::whole),
+                Some(Literal::Object(data)) => data.exit_code.as_deref().and_then(Literal::as_integer),
                 _ => None,
             }
         };

@@ -1,53 +1,53 @@
-//! A worker's record, put together from its files: calls with outcomes, inputs and durations, last words, and what
-//! stands for the calls in the layout that has none.
+//! Builds a worker's record from its files: calls with outcomes, inputs and durations, the last
+//! message, and substitutes in the layout without calls.
 
 use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::super::Place;
+use super::super::RecordSource;
+use super::super::bounded::BoundedValue;
 use super::super::input::tool_key;
-use super::super::known::Known;
-use super::super::value::{cut, string};
+use super::super::value::{scalar_text, truncate};
 use super::layout::{CALLS, TASK, path};
 use super::metadata;
-use super::metrics::{self, ByTool};
-use super::outcome::{self, Judged};
+use super::metrics::{self, CallRecords};
+use super::outcome::{self, Verdict};
 use super::{outputs, thread};
 use crate::error::Result;
 use crate::model::{LooseFile, Outcome, Output, Record, ToolCall, Trace, Worker};
 use crate::name::{Name, RelPath};
 use crate::store::{Entry, Kind, Store, read_range, read_whole};
 
-/// The worker's own final result.
+/// The worker's final result.
 const RESULT: &str = "result.txt";
-/// Results that say that there is none.
+/// Placeholders for a missing result.
 const NO_RESULT: [&str; 3] = ["(No result generated)", "(Critical error)", "(No output)"];
-/// What stands for calls where none are recorded, most telling first; between the first and the second, other logs.
+/// Files to show if no calls are recorded, most informative first. Other logs follow the first.
 const LOOSE: [&str; 4] = ["logs/errors.log", "result.txt", "outputs/report.md", "outputs/data.json"];
 const LOGS: &str = "logs";
 /// Folders in which a worker keeps files of its own.
 const OWN_FOLDERS: [&str; 3] = ["outputs", LOGS, "context"];
-/// The names of the tools, where calls are not recorded.
+/// The list of tool names, in the layout without calls.
 const TOOLS_USED: &str = "tools_used.json";
-/// The longest task that a generated file quotes, in bytes.
+/// Maximum length of the task in a generated file, in bytes.
 const TASK_MAX: usize = 8_192;
-/// How many tools are named.
+/// Maximum number of tool names.
 const TOOLS_MAX: usize = 200;
 
-/// Looks into the files of `worker`, whose metadata.json is `metadata`. A file that is there and cannot be read costs
-/// what it would have told, and is named; the others are read all the same.
-pub(super) fn record(
-    place: Place<'_>,
+/// Reads the files of `worker`, whose metadata.json is `metadata`. A file that cannot be read is
+/// noted, and the others are still read.
+pub(super) fn read_record(
+    source: RecordSource<'_>,
     worker: Worker,
     metadata: &Map<String, Value>,
     go_on: &dyn Fn() -> bool,
 ) -> Record {
-    let folder = place.folder;
-    let mut unreadable = Unreadable::default();
-    let listed = unreadable.of(CALLS, call_files(folder));
+    let folder = source.folder;
+    let mut read_errors = ReadErrors::default();
+    let listed = read_errors.ok_or_note(CALLS, call_files(folder));
     let mut trace = Trace { records_calls: listed.is_some(), own_folders: &OWN_FOLDERS, ..Trace::default() };
-    // Each file with its tool's key, and which of the tool's files it is.
+    // Each file with its tool's key, and its number among the tool's files.
     let mut files: HashMap<String, usize> = HashMap::new();
     let numbered: Vec<(CallFile, String, usize)> = listed
         .unwrap_or_default()
@@ -59,54 +59,56 @@ pub(super) fn record(
             (file, key, *count - 1)
         })
         .collect();
-    let (recorded, metrics) = unreadable.of(metrics::FILE, metrics::read(folder, &files, go_on)).unwrap_or_default();
-    let recorded = metrics::with_metadata(recorded, metadata, &files);
-    // The outputs before the thread: how the calls ended matters more than what they were made with.
+    let (records, metrics) =
+        read_errors.ok_or_note(metrics::FILE, metrics::read(folder, &files, go_on)).unwrap_or_default();
+    let records = metrics::with_metadata(records, metadata, &files);
+    // Outputs come before the thread, because outcomes matter more than inputs.
     let mut unread = 0;
-    let mut nths = Vec::with_capacity(numbered.len());
+    let mut positions = Vec::with_capacity(numbered.len());
     for (file, key, nth) in numbered {
-        let look = go_on();
-        unread += u64::from(!look);
-        trace.calls.push(call(place, &worker, file, (&recorded, &key, nth), look, &mut unreadable));
-        nths.push((key, nth));
+        let in_time = go_on();
+        unread += u64::from(!in_time);
+        trace.calls.push(build_call(source, &worker, file, (&records, &key, nth), in_time, &mut read_errors));
+        positions.push((key, nth));
     }
-    let mut thread = unreadable.of(thread::FILE, thread::read(folder, &files, go_on)).unwrap_or_default();
-    for (call, (key, nth)) in trace.calls.iter_mut().zip(nths) {
+    let mut thread = read_errors.ok_or_note(thread::FILE, thread::read(folder, &files, go_on)).unwrap_or_default();
+    for (call, (key, nth)) in trace.calls.iter_mut().zip(positions) {
         call.input = thread.inputs.get_mut(&key).and_then(|inputs| inputs.get_mut(nth)).and_then(Option::take);
     }
     trace.unanswered = thread.unanswered;
     if trace.calls.is_empty() {
-        trace.loose = loose_files(folder, &mut unreadable);
-        trace.tools_used = unreadable.of(TOOLS_USED, tools_used(folder)).unwrap_or_default();
+        trace.loose = loose_files(folder, &mut read_errors);
+        trace.tools_used = read_errors.ok_or_note(TOOLS_USED, read_tools_used(folder)).unwrap_or_default();
     }
-    let words = unreadable.of(RESULT, result(folder));
-    // The last of a thread that was read in part only is not its last.
-    let last_words = thread.last_words.filter(|_| worker.status.is_finished() && thread.lines.partly.is_none());
-    trace.final_words = words.unwrap_or(last_words);
-    let in_file = || unreadable.of(TASK, metadata::task_file(folder, TASK_MAX)).flatten();
-    // While the metadata is torn, the file says more only of the task that was read before.
-    let is_kept = |task: &String| !worker.is_torn() || !worker.task.is_empty() && task.starts_with(&worker.task);
-    let task = metadata::task(metadata).or_else(in_file).filter(is_kept);
-    trace.task = task.map(|task| cut(task, TASK_MAX));
+    let result = read_errors.ok_or_note(RESULT, read_result(folder));
+    // The last message of a partly read thread may not be the last one.
+    let last_words = thread.last_words.filter(|_| worker.status.is_finished() && thread.lines.partial.is_none());
+    trace.final_words = result.unwrap_or(last_words);
+    let task = metadata::task(metadata)
+        .or_else(|| read_errors.ok_or_note(TASK, metadata::task_file(folder, TASK_MAX)).flatten())
+        // While the metadata is torn, the file can only extend the task that was read before.
+        .filter(|task| !worker.is_torn() || !worker.task.is_empty() && task.starts_with(&worker.task));
+    trace.task = task.map(|task| truncate(task, TASK_MAX));
     for (file, lines) in [(metrics::FILE, metrics), (thread::FILE, thread.lines)] {
         trace.bad_lines.extend((lines.bad > 0).then_some((file, lines.bad)));
-        trace.partly.extend(lines.partly.map(|partly| (file, partly)));
+        trace.partial_reads.extend(lines.partial.map(|partial| (file, partial)));
     }
-    trace.unreadable = unreadable.0;
+    trace.unreadable = read_errors.0;
     Record { worker, trace, unread }
 }
 
-/// Files that are there and could not be read.
+/// Files that exist but could not be read, with the reason.
 #[derive(Default)]
-struct Unreadable(Vec<(RelPath, String)>);
+struct ReadErrors(Vec<(RelPath, String)>);
 
-impl Unreadable {
-    /// What was read of `file`; `None` if it is not there, or there and unreadable, which is noted.
-    fn of<T>(&mut self, file: &str, result: Result<T>) -> Option<T> {
-        self.at(&path(file), result)
+impl ReadErrors {
+    /// Returns the value read from `file`. Returns `None` on an error, which is noted unless the
+    /// file is missing.
+    fn ok_or_note<T>(&mut self, file: &str, result: Result<T>) -> Option<T> {
+        self.ok_or_note_path(&path(file), result)
     }
 
-    fn at<T>(&mut self, file: &RelPath, result: Result<T>) -> Option<T> {
+    fn ok_or_note_path<T>(&mut self, file: &RelPath, result: Result<T>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
             Err(error) => {
@@ -119,7 +121,7 @@ impl Unreadable {
     }
 }
 
-/// A file in `tool_calls/` that is named like a call's output.
+/// A file in `tool_calls/` with the name of a call's output.
 struct CallFile {
     seq: u64,
     tool: String,
@@ -127,15 +129,15 @@ struct CallFile {
     kind: Kind,
 }
 
-/// The calls' files by number.
+/// Lists the calls' files by number.
 fn call_files(folder: &dyn Store) -> Result<Vec<CallFile>> {
-    let mut files: Vec<CallFile> = folder.list(&path(CALLS))?.into_iter().filter_map(call_file).collect();
+    let mut files: Vec<CallFile> = folder.list(&path(CALLS))?.into_iter().filter_map(parse_call_file).collect();
     files.sort_by(|a, b| a.seq.cmp(&b.seq).then_with(|| a.name.cmp(&b.name)));
     Ok(files)
 }
 
-/// `NNN_<tool>.txt`: a number, the tool's name (which may hold `_`), always `.txt`.
-fn call_file(entry: Entry) -> Option<CallFile> {
+/// Parses `NNN_<tool>.txt`: a number, the tool's name (which may contain `_`), always `.txt`.
+fn parse_call_file(entry: Entry) -> Option<CallFile> {
     let text = entry.name.to_text().into_owned();
     let (number, tool) = text.strip_suffix(".txt")?.split_once('_')?;
     if number.is_empty() || number.len() > 18 || !number.bytes().all(|b| b.is_ascii_digit()) {
@@ -144,98 +146,102 @@ fn call_file(entry: Entry) -> Option<CallFile> {
     Some(CallFile { seq: number.parse().ok()?, tool: tool.to_owned(), name: entry.name, kind: entry.kind })
 }
 
-fn call(
-    place: Place<'_>,
+fn build_call(
+    source: RecordSource<'_>,
     worker: &Worker,
     file: CallFile,
-    (recorded, key, nth): (&ByTool, &str, usize),
-    look: bool,
-    unreadable: &mut Unreadable,
+    (records, key, nth): (&CallRecords, &str, usize),
+    in_time: bool,
+    read_errors: &mut ReadErrors,
 ) -> ToolCall {
     let path = path(CALLS).join(&file.name);
-    let (judged, output, bytes) = match file.kind {
-        Kind::File if look => match read(place.folder, &path) {
-            Ok((judged, bytes)) => match &judged.stub {
+    let (verdict, output, bytes) = match file.kind {
+        Kind::File if in_time => match judge_file(source.folder, &path) {
+            Ok((verdict, bytes)) => match &verdict.stub {
                 Some(stub) => {
-                    let found = unreadable.at(&path, outputs::find(place, worker, stub)).flatten();
+                    let found =
+                        read_errors.ok_or_note_path(&path, outputs::find_output(source, worker, stub)).flatten();
                     let (output, bytes) = match found {
-                        Some((path, bytes)) => (Output::StoredOut(path), bytes),
+                        Some((path, bytes)) => (Output::OutOfBand(path), bytes),
                         None => (Output::Unreadable("stored out of band".into()), stub.bytes),
                     };
-                    let judged = unreadable.at(&path, stored_out(place, judged.clone(), &output)).unwrap_or(judged);
-                    (judged, output, bytes)
+                    let verdict = read_errors
+                        .ok_or_note_path(&path, judge_out_of_band(source, verdict.clone(), &output))
+                        .unwrap_or(verdict);
+                    (verdict, output, bytes)
                 }
-                None => (judged, Output::InPlace, bytes),
+                None => (verdict, Output::InPlace, bytes),
             },
             Err(error) => {
                 let reason = error.to_string();
-                unreadable.at::<()>(&path, Err(error));
-                (unknown(), Output::Unreadable(reason), 0)
+                read_errors.ok_or_note_path::<()>(&path, Err(error));
+                (Verdict::new(Outcome::Unknown), Output::Unreadable(reason), 0)
             }
         },
-        Kind::File => (unknown(), Output::InPlace, place.folder.stat(&path).map_or(0, |meta| meta.size)),
-        Kind::Folder => (unknown(), Output::Unreadable("a folder, not a file".into()), 0),
-        Kind::Link => (unknown(), Output::Unreadable("a link, which is not read".into()), 0),
-        Kind::Special => (unknown(), Output::Unreadable("a special file, which is not opened".into()), 0),
+        Kind::File => {
+            (Verdict::new(Outcome::Unknown), Output::InPlace, source.folder.stat(&path).map_or(0, |meta| meta.size))
+        }
+        Kind::Folder => (Verdict::new(Outcome::Unknown), Output::Unreadable("a folder, not a file".into()), 0),
+        Kind::Link => (Verdict::new(Outcome::Unknown), Output::Unreadable("a link, which is not read".into()), 0),
+        Kind::Special => {
+            (Verdict::new(Outcome::Unknown), Output::Unreadable("a special file, which is not opened".into()), 0)
+        }
     };
-    let record = recorded.get(key).and_then(|records| records.get(nth)).cloned().unwrap_or_default();
+    let record = records.get(key).and_then(|of_tool| of_tool.get(nth)).cloned().unwrap_or_default();
     ToolCall {
         seq: file.seq,
         tool: file.tool,
         path,
         output,
-        outcome: record.outcome().unwrap_or(judged.outcome),
+        outcome: record.outcome().unwrap_or(verdict.outcome),
         cancelled: false,
-        exit_code: record.exit_code.or(judged.exit_code),
+        exit_code: record.exit_code.or(verdict.exit_code),
         duration_ms: record.duration_ms,
         bytes,
         input: None,
     }
 }
 
-fn unknown() -> Judged {
-    Judged { outcome: Outcome::Unknown, exit_code: None, stub: None }
-}
-
-/// Judges an output by its beginning, or by all of it where that could tell more. Also its size in bytes.
-fn read(store: &dyn Store, path: &RelPath) -> Result<(Judged, u64)> {
+/// Judges an output by its head, or as a whole if that may tell more. Also returns its size in
+/// bytes.
+fn judge_file(store: &dyn Store, path: &RelPath) -> Result<(Verdict, u64)> {
     let file = store.open(path)?;
     let size = file.glimpse()?.size;
-    let head = read_range(&*file, 0, outcome::HEAD)?;
-    let whole = size > head.len() as u64 && size <= outcome::WHOLE_MAX && outcome::wants_whole(&head);
-    if whole {
-        let all = read_range(&*file, 0, usize::try_from(size).unwrap_or(outcome::HEAD))?;
+    let head = read_range(&*file, 0, outcome::HEAD_BYTES)?;
+    let is_read_whole = size > head.len() as u64 && size <= outcome::WHOLE_MAX && outcome::needs_whole_output(&head);
+    if is_read_whole {
+        let all = read_range(&*file, 0, usize::try_from(size).unwrap_or(outcome::HEAD_BYTES))?;
         return Ok((outcome::judge(&all), size));
     }
     Ok((outcome::judge(&head), size))
 }
 
-/// What the stub says stands; where it says nothing, the output behind it is judged.
-fn stored_out(place: Place<'_>, stub: Judged, output: &Output) -> Result<Judged> {
-    match (output, place.outputs) {
-        (Output::StoredOut(path), Some(store)) if stub.outcome == Outcome::Unknown => {
-            read(store, path).map(|(judged, _)| Judged { stub: None, ..judged })
+/// Judges the out-of-band output if its stub states no outcome.
+fn judge_out_of_band(source: RecordSource<'_>, stub: Verdict, output: &Output) -> Result<Verdict> {
+    match (output, source.outputs) {
+        (Output::OutOfBand(path), Some(store)) if stub.outcome == Outcome::Unknown => {
+            judge_file(store, path).map(|(verdict, _)| Verdict { stub: None, ..verdict })
         }
         _ => Ok(stub),
     }
 }
 
-/// The worker's own result; `None` if the file says that there is none.
-fn result(folder: &dyn Store) -> Result<Option<String>> {
+/// Reads the worker's result. Returns `None` if the file is empty or holds a placeholder.
+fn read_result(folder: &dyn Store) -> Result<Option<String>> {
     let file = folder.open(&path(RESULT))?;
     let bytes = read_range(&*file, 0, thread::WORDS_MAX + 4)?;
     let text = String::from_utf8_lossy(&bytes);
-    // A character torn by the end of what was read is no part of the words.
-    let torn = bytes.len() == thread::WORDS_MAX + 4;
-    let text = if torn { text.trim_end_matches(char::REPLACEMENT_CHARACTER).trim() } else { text.trim() };
-    let empty = text.is_empty() || NO_RESULT.contains(&text);
-    Ok((!empty).then(|| cut(text.to_owned(), thread::WORDS_MAX)))
+    // A character truncated by the read is dropped.
+    let is_cut = bytes.len() == thread::WORDS_MAX + 4;
+    let text = if is_cut { text.trim_end_matches(char::REPLACEMENT_CHARACTER).trim() } else { text.trim() };
+    let is_empty = text.is_empty() || NO_RESULT.contains(&text);
+    Ok((!is_empty).then(|| truncate(text.to_owned(), thread::WORDS_MAX)))
 }
 
-fn loose_files(folder: &dyn Store, unreadable: &mut Unreadable) -> Vec<LooseFile> {
+fn loose_files(folder: &dyn Store, read_errors: &mut ReadErrors) -> Vec<LooseFile> {
     let mut paths: Vec<RelPath> = LOOSE.iter().map(|file| path(file)).collect();
-    let mut logs: Vec<RelPath> = unreadable
-        .of(LOGS, folder.list(&path(LOGS)))
+    let mut logs: Vec<RelPath> = read_errors
+        .ok_or_note(LOGS, folder.list(&path(LOGS)))
         .unwrap_or_default()
         .into_iter()
         .filter(|entry| entry.kind == Kind::File)
@@ -245,20 +251,22 @@ fn loose_files(folder: &dyn Store, unreadable: &mut Unreadable) -> Vec<LooseFile
     logs.sort();
     let rest = paths.split_off(1);
     let found = paths.into_iter().chain(logs).chain(rest).filter_map(|path| {
-        let meta = unreadable.at(&path, folder.stat(&path))?;
+        let meta = read_errors.ok_or_note_path(&path, folder.stat(&path))?;
         (meta.kind == Kind::File && meta.size > 0).then_some(LooseFile { path, bytes: meta.size })
     });
     found.collect()
 }
 
-/// Names of tools: a list of strings or of objects with `tool` or `name`, bare or under `tools`.
-fn tools_used(folder: &dyn Store) -> Result<Vec<String>> {
+/// Reads tool names: a list of strings or of objects with `tool` or `name`, at the top or under
+/// `tools`.
+fn read_tools_used(folder: &dyn Store) -> Result<Vec<String>> {
     let bytes = read_whole(folder, &path(TOOLS_USED), metadata::SIZE_MAX)?;
-    let known: Option<Known> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let known: Option<BoundedValue> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     let value = known.map(|known| known.value);
     let list = value.as_ref().and_then(|value| value.as_array().or_else(|| value.get("tools")?.as_array()));
-    let name =
-        |item: &Value| string(Some(item)).or_else(|| string(item.get("tool"))).or_else(|| string(item.get("name")));
+    let name = |item: &Value| {
+        scalar_text(Some(item)).or_else(|| scalar_text(item.get("tool"))).or_else(|| scalar_text(item.get("name")))
+    };
     let names = list.map(Vec::as_slice).unwrap_or_default().iter().filter_map(name);
-    Ok(names.map(|name| cut(name, 200)).take(TOOLS_MAX).collect())
+    Ok(names.map(|name| truncate(name, 200)).take(TOOLS_MAX).collect())
 }

@@ -1,47 +1,52 @@
-//! thread.jsonl: the messages. Only what the calls were made with is taken from it, and the last words.
+//! Reads thread.jsonl, the messages of a worker: the inputs of its calls and its last message.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::super::input::{Inputs, one_line, tool_key};
-use super::super::jsonl::{self, Lines};
-use super::super::known;
-use super::super::value::cut;
+use super::super::bounded;
+use super::super::input::{InputBudget, one_line, tool_key};
+use super::super::jsonl::{self, LineStats};
+use super::super::value::truncate;
 use super::layout::path;
 use crate::error::Result;
-use crate::model::Unanswered;
+use crate::model::UnansweredCalls;
 use crate::store::Store;
 
-/// The file's name.
 pub(super) const FILE: &str = "thread.jsonl";
-/// The longest last words that are kept, in bytes.
+/// Maximum length of the last message, in bytes.
 pub(super) const WORDS_MAX: usize = 4_096;
-/// The longest name of a tool, in bytes; no file's name is longer.
+/// Maximum length of a tool name, in bytes; file names are no longer.
 const NAME_MAX: usize = 255;
 
-/// What a thread tells.
+/// The contents of a thread.
 #[derive(Debug, Default)]
 pub(super) struct Thread {
-    /// Inputs of each tool's calls, in order: the n-th belongs to the tool's n-th file. Of no more than there are files.
+    /// Inputs of each tool's calls, in order: the n-th belongs to the tool's n-th file. There are
+    /// at most as many inputs as files.
     pub(super) inputs: HashMap<String, Vec<Option<String>>>,
-    /// Calls for which there is no file.
-    pub(super) unanswered: Unanswered,
-    /// The last thing the assistant said.
+    /// Calls without a file.
+    pub(super) unanswered: UnansweredCalls,
+    /// The last text of the assistant.
     pub(super) last_words: Option<String>,
-    /// How the lines could be read.
-    pub(super) lines: Lines,
-    kept: Inputs,
+    /// Statistics of the lines.
+    pub(super) lines: LineStats,
+    input_budget: InputBudget,
 }
 
-/// Reads the thread in `folder` until `go_on` says no. `files` says how many files each tool has.
+/// Reads the thread in `folder` until `go_on` returns false. `files` is the number of files of each
+/// tool.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read.
 pub(super) fn read(folder: &dyn Store, files: &HashMap<String, usize>, go_on: &dyn Fn() -> bool) -> Result<Thread> {
     let mut thread = Thread::default();
     let file = folder.open(&path(FILE))?;
     let lines = jsonl::for_each(&*file, go_on, |line| {
-        let Ok(message) = known::object(line) else { return false };
+        let Ok(message) = bounded::parse_object(line) else { return false };
         if message.get("role").is_some_and(|role| role == "assistant") {
-            thread.take(message.get("content"), message.get("tool_calls"), files);
+            thread.add_assistant_message(message.get("content"), message.get("tool_calls"), files);
         }
         true
     })?;
@@ -50,16 +55,22 @@ pub(super) fn read(folder: &dyn Store, files: &HashMap<String, usize>, go_on: &d
 }
 
 impl Thread {
-    /// Takes what the assistant said and called.
-    fn take(&mut self, content: Option<&Value>, calls: Option<&Value>, files: &HashMap<String, usize>) {
+    /// Adds the text and the calls of an assistant's message.
+    fn add_assistant_message(
+        &mut self,
+        content: Option<&Value>,
+        calls: Option<&Value>,
+        files: &HashMap<String, usize>,
+    ) {
         if let Some(words) = content.and_then(Value::as_str).map(str::trim).filter(|words| !words.is_empty()) {
-            self.last_words = Some(cut(words.to_owned(), WORDS_MAX));
+            self.last_words = Some(truncate(words.to_owned(), WORDS_MAX));
         }
         for call in calls.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default() {
-            // Beside {name, args} there is the form of the chat APIs: {function: {name, arguments}}.
+            // Besides {name, args}, accept the form of the chat APIs: {function: {name,
+            // arguments}}.
             let body = call.get("function").unwrap_or(call);
             let Some(name) = body.get("name").and_then(Value::as_str) else { continue };
-            let name = cut(name.to_owned(), NAME_MAX);
+            let name = truncate(name.to_owned(), NAME_MAX);
             let key = tool_key(&name);
             let answered = self.inputs.get(&key).map_or(0, Vec::len);
             if files.get(&key).is_none_or(|files| answered >= *files) {
@@ -67,7 +78,7 @@ impl Thread {
                 continue;
             }
             let arguments = body.get("args").or_else(|| body.get("arguments")).unwrap_or(&Value::Null);
-            let input = one_line(arguments).map(|line| self.kept.keep(line));
+            let input = one_line(arguments).map(|line| self.input_budget.truncate_input(line));
             self.inputs.entry(key).or_default().push(input);
         }
     }

@@ -376,5 +376,5 @@ fn what_transcripts_hold_that_is_not_shown_is_counted() {
     });
     assert_eq!(told["stores"][0]["transcripts"], expected, "{told:#}");
     finding(&told, "transcripts", "note", &["2 of 2", "2 lines cannot be parsed", "(new)", "1 calls have no result"]);
-    finding(&told, "bad_transcript", "problem", &["junk", "no line of it could be read"]);
+    finding(&told, "bad_transcript", "problem", &["junk", "no line could be parsed"]);
 }

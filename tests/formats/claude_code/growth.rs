@@ -1,7 +1,8 @@
-//! Transcripts while they are written: cut anywhere, grown in pieces of any size, written over.
+//! Tests of transcripts while they are written: truncated anywhere, grown in pieces of any size,
+//! overwritten.
 //!
-//! What a format shows that was there all the while is held against what one shows that sees the store for the first
-//! time. Both are asked at the format, which is fast enough for every byte.
+//! Compares a format that follows the store with one that reads the store for the first time. Both
+//! are called directly, which is fast enough to test every byte.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,41 +12,41 @@ use swarmletfs::cache::DiskCache;
 use swarmletfs::model::{Outcome, Record, Worker};
 use swarmletfs::name::RelPath;
 use swarmletfs::store::{File, Kind, Meta, Store, read_range};
-use swarmletfs::trace::{ClaudeCode, Format, Place};
+use swarmletfs::trace::{ClaudeCode, Format, RecordSource};
 
 use super::*;
 use crate::support::dose;
 use crate::support::transcript::{PROJECT, path};
 
-/// A worker as it is shown.
+/// A worker as a format reads it.
 #[derive(Debug, Clone, PartialEq)]
-struct Shown {
+struct WorkerView {
     worker: Worker,
     record: Record,
     files: BTreeMap<RelPath, (Meta, Vec<u8>)>,
 }
 
-impl Shown {
+impl WorkerView {
     fn bytes(&self, file: &str) -> &[u8] {
         &self.files[&path(file)].1
     }
 }
 
-/// All that a format shows of a store, by path.
-fn look(format: &ClaudeCode, store: &dyn Store) -> BTreeMap<RelPath, Shown> {
-    let mut paths = format.find(store).unwrap().folders;
+/// Reads everything that a format shows of a store, by path.
+fn read_all(format: &ClaudeCode, store: &dyn Store) -> BTreeMap<RelPath, WorkerView> {
+    let mut paths = format.find_workers(store).unwrap().folders;
     paths.sort();
-    let of = |path: &RelPath| {
+    let view = |path: &RelPath| {
         let folder = format.enter(store, path).unwrap();
-        format.glance(&*folder, path).unwrap()?;
-        let worker = format.worker(&*folder, path, None);
-        let place = Place { folder: &*folder, outputs: None };
-        let record = format.record(place, &worker, &|| true).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+        format.folder_state(&*folder, path).unwrap()?;
+        let worker = format.read_worker(&*folder, path, None);
+        let source = RecordSource { folder: &*folder, outputs: None };
+        let record = format.read_record(source, &worker, &|| true).unwrap_or_else(|error| panic!("{path:?}: {error}"));
         let mut files = BTreeMap::new();
         see(&*folder, &RelPath::root(), &mut files);
-        Some(Shown { worker, record, files })
+        Some(WorkerView { worker, record, files })
     };
-    paths.iter().filter_map(|path| Some((path.clone(), of(path)?))).collect()
+    paths.iter().filter_map(|path| Some((path.clone(), view(path)?))).collect()
 }
 
 fn see(folder: &dyn Store, at: &RelPath, files: &mut BTreeMap<RelPath, (Meta, Vec<u8>)>) {
@@ -68,9 +69,9 @@ fn whole(file: &dyn File) -> Vec<u8> {
     read_range(file, 0, 1 << 20).unwrap()
 }
 
-/// What differs, in few words.
+/// Asserts that both are equal, and describes the differences briefly.
 #[track_caller]
-fn same(live: &BTreeMap<RelPath, Shown>, fresh: &BTreeMap<RelPath, Shown>, when: &str) {
+fn assert_same(live: &BTreeMap<RelPath, WorkerView>, fresh: &BTreeMap<RelPath, WorkerView>, when: &str) {
     assert_eq!(live.keys().collect::<Vec<_>>(), fresh.keys().collect::<Vec<_>>(), "{when}");
     for (path, fresh) in fresh {
         let live = &live[path];
@@ -85,8 +86,8 @@ fn same(live: &BTreeMap<RelPath, Shown>, fresh: &BTreeMap<RelPath, Shown>, when:
     }
 }
 
-/// A little of everything.
-fn rich() -> Transcript {
+/// Creates a transcript with lines of every kind.
+fn transcript_with_every_line_type() -> Transcript {
     let mut t = Transcript::lean("s");
     t.line(json!({"type": "summary", "summary": "Before", "leafUuid": "x"}));
     t.line(json!({"type": "user", "isMeta": true, "message": {"content": "Caveat"}}));
@@ -106,14 +107,14 @@ fn rich() -> Transcript {
     t.progress("p", "user", json!({"content": [{"type": "tool_result", "tool_use_id": "pa", "content": "hit"}]}));
     t.call("a", "Bash", json!({"command": "again"}));
     t.result("b", json!({"content": "<persisted-output>\nsaved"}));
-    // Two writers at once.
+    // Two concurrent writers.
     t.raw("{\"type\":\"user\",\"uuid\":\"g\",\"message\":{\"content\":\"glued\"}}{\"type\":\"system\"}\n");
     t.says("Done.").user("[Request interrupted by user]");
     t
 }
 
-/// Subagents of the oldest form, which only what was said before tells apart.
-fn oldest() -> Transcript {
+/// Creates subagents of the oldest form, which can only be told apart by earlier lines.
+fn transcript_with_oldest_subagents() -> Transcript {
     let mut t = Transcript::lean("s");
     t.user("look around");
     let side = |uuid: &str, parent: &str, kind: &str, content: &str| json!({"type": kind, "isSidechain": true, "uuid": uuid, "parentUuid": parent, "message": {"content": texts(&[content])}});
@@ -125,7 +126,8 @@ fn oldest() -> Transcript {
     t
 }
 
-/// Where a transcript is cut: at every byte around the ends of its lines, and in between at every byte with a larger dose.
+/// Returns offsets at which a transcript is truncated: every byte around the ends of lines, and
+/// more in between at a larger scale.
 fn cuts(bytes: &[u8]) -> Vec<usize> {
     let near = |at: usize| bytes[at.saturating_sub(2)..(at + 3).min(bytes.len())].contains(&b'\n');
     let step = if dose(1) > 1 { 1 } else { 29 };
@@ -134,18 +136,18 @@ fn cuts(bytes: &[u8]) -> Vec<usize> {
 
 #[test]
 fn a_transcript_cut_at_any_byte_shows_a_part_of_what_the_whole_shows() {
-    for transcript in [rich(), oldest()] {
+    for transcript in [transcript_with_every_line_type(), transcript_with_oldest_subagents()] {
         let bytes = transcript.bytes();
         let (store, of_session) = (store(), place("s"));
         store.write(&of_session, bytes.clone());
-        let all = look(&ClaudeCode::default(), &*store);
+        let all = read_all(&ClaudeCode::default(), &*store);
         for end in cuts(&bytes) {
             store.write(&of_session, &bytes[..end]);
-            let part = look(&ClaudeCode::default(), &*store);
+            let part = read_all(&ClaudeCode::default(), &*store);
             for (path, part) in &part {
                 let all = all.get(path).unwrap_or_else(|| panic!("cut at {end}: {path:?} is not in the whole"));
                 if end > 0 && bytes[end - 1] == b'}' {
-                    // A line without its end may be taken for one that more was glued to.
+                    // A line without its end may look like one that was glued to another.
                     continue;
                 }
                 for file in ["source.jsonl", "thread.jsonl"] {
@@ -172,8 +174,8 @@ fn a_transcript_cut_at_any_byte_shows_a_part_of_what_the_whole_shows() {
 }
 
 #[test]
-fn a_transcript_cut_anywhere_leaves_the_tree_whole() {
-    let bytes = rich().bytes();
+fn a_truncated_transcript_leaves_the_tree_consistent() {
+    let bytes = transcript_with_every_line_type().bytes();
     let lines = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').flat_map(|(at, _)| [at, at + 1]);
     let ends: Vec<usize> = lines.chain((0..bytes.len()).step_by(997)).collect();
     let (store, of_session) = (store(), place("s"));
@@ -190,18 +192,18 @@ fn a_transcript_cut_anywhere_leaves_the_tree_whole() {
     }
 }
 
-/// Files that are held open all the while.
-struct Held {
+/// Files that stay open during the test.
+struct OpenFiles {
     files: Vec<(RelPath, &'static str, Box<dyn File>)>,
 }
 
-impl Held {
-    fn new() -> Held {
-        Held { files: Vec::new() }
+impl OpenFiles {
+    fn new() -> OpenFiles {
+        OpenFiles { files: Vec::new() }
     }
 
-    /// Opens the two files that grow of every worker that is new.
-    fn open(&mut self, format: &ClaudeCode, store: &dyn Store, shown: &BTreeMap<RelPath, Shown>) {
+    /// Opens both growing files of every new worker.
+    fn open(&mut self, format: &ClaudeCode, store: &dyn Store, shown: &BTreeMap<RelPath, WorkerView>) {
         for worker in shown.keys() {
             for name in ["source.jsonl", "thread.jsonl"] {
                 if !self.files.iter().any(|(path, held, _)| path == worker && *held == name) {
@@ -212,7 +214,7 @@ impl Held {
         }
     }
 
-    fn check(&self, shown: &BTreeMap<RelPath, Shown>, when: &str) {
+    fn check(&self, shown: &BTreeMap<RelPath, WorkerView>, when: &str) {
         for (worker, name, file) in &self.files {
             let now = &shown[worker];
             assert_eq!(whole(&**file), now.bytes(name), "{when}: {name} of {worker:?}, held open");
@@ -221,42 +223,42 @@ impl Held {
     }
 }
 
-/// A folder in which a format keeps what it read, asked by one after the other.
-struct Restarted(tempfile::TempDir);
+/// The cache folder of a format that is restarted repeatedly.
+struct CacheFolder(tempfile::TempDir);
 
-impl Restarted {
-    fn new() -> Restarted {
-        Restarted(tempfile::tempdir().unwrap())
+impl CacheFolder {
+    fn new() -> CacheFolder {
+        CacheFolder(tempfile::tempdir().unwrap())
     }
 
-    /// A format that remembers nothing but what is kept. What it read is kept once it is dropped.
+    /// Creates a format that knows only the cached data. Its own data is cached when it is dropped.
     fn format(&self) -> ClaudeCode {
-        ClaudeCode::keeping(Arc::new(DiskCache::open(&self.0.path().join("cache"), 1 << 30).unwrap()), 1)
+        ClaudeCode::with_cache(Arc::new(DiskCache::open(&self.0.path().join("cache"), 1 << 30).unwrap()), 1)
     }
 }
 
-/// Grows a transcript in pieces of the sizes that `next` gives.
+/// Grows a transcript in pieces of the sizes that `next` returns.
 fn grow(transcript: &Transcript, what: &str, mut next: impl FnMut() -> usize) {
     let bytes = transcript.bytes();
     let (store, of_session) = (store(), place("s"));
     store.write(&path(format!("{PROJECT}/s/tool-results/b.txt")), "all of it\n");
     store.write(&of_session, "");
-    let (live, restarted) = (ClaudeCode::default(), Restarted::new());
-    let mut held = Held::new();
+    let (live, cache_folder) = (ClaudeCode::default(), CacheFolder::new());
+    let mut held = OpenFiles::new();
     let (mut end, mut compared) = (0, cuts(&bytes));
     compared.push(bytes.len());
     while end < bytes.len() {
         end = (end + next()).min(bytes.len());
         store.write(&of_session, &bytes[..end]);
         if compared.binary_search(&end).is_err() {
-            // Looked at all the same, since that is what is gone on from.
-            look_lightly(&live, &*store);
+            // Read anyway, because the next read resumes from here.
+            read_session(&live, &*store);
             continue;
         }
-        let fresh = look(&ClaudeCode::default(), &*store);
+        let fresh = read_all(&ClaudeCode::default(), &*store);
         let when = format!("{what}, {end} bytes");
-        same(&look(&live, &*store), &fresh, &when);
-        same(&look(&restarted.format(), &*store), &fresh, &format!("{when}, restarted"));
+        assert_same(&read_all(&live, &*store), &fresh, &when);
+        assert_same(&read_all(&cache_folder.format(), &*store), &fresh, &format!("{when}, cache_folder"));
         held.check(&fresh, &when);
         held.open(&live, &*store, &fresh);
     }
@@ -264,7 +266,9 @@ fn grow(transcript: &Transcript, what: &str, mut next: impl FnMut() -> usize) {
 
 #[test]
 fn a_transcript_that_grows_shows_what_one_that_is_read_anew_shows() {
-    for (name, transcript) in [("rich", rich()), ("oldest", oldest())] {
+    for (name, transcript) in
+        [("rich", transcript_with_every_line_type()), ("oldest", transcript_with_oldest_subagents())]
+    {
         for step in [1, 7, 100] {
             grow(&transcript, &format!("{name} by {step}"), || step);
         }
@@ -272,7 +276,7 @@ fn a_transcript_that_grows_shows_what_one_that_is_read_anew_shows() {
             let mut rng = Rng::with_seed(seed);
             grow(&transcript, &format!("{name} with seed {seed}"), || rng.usize(1..900));
         }
-        // Whole lines, and a line's end by itself.
+        // Whole lines, and the end of a line by itself.
         let bytes = transcript.bytes();
         let mut ends = bytes.split_inclusive(|byte| *byte == b'\n').flat_map(|line| [line.len() - 1, 1]);
         grow(&transcript, &format!("{name} by lines"), || ends.next().unwrap());
@@ -280,7 +284,7 @@ fn a_transcript_that_grows_shows_what_one_that_is_read_anew_shows() {
 }
 
 #[test]
-fn a_line_longer_than_is_read_counts_once_however_it_comes() {
+fn an_overlong_line_counts_once_however_it_is_written() {
     let huge = [b"{\"a\":\"".to_vec(), b"x".repeat(17 << 20), b"\"}\n".to_vec()].concat();
     let mut transcript = begun();
     transcript.says("before");
@@ -293,30 +297,30 @@ fn a_line_longer_than_is_read_counts_once_however_it_comes() {
     for end in [before.len(), before.len() + (9 << 20), all.len() - after.bytes().len() - 1, all.len() - 20, all.len()]
     {
         store.write(&of_session, &all[..end]);
-        let fresh = look_lightly(&ClaudeCode::default(), &*store);
-        let live = look_lightly(&live, &*store);
+        let fresh = read_session(&ClaudeCode::default(), &*store);
+        let live = read_session(&live, &*store);
         assert_eq!(live, fresh, "{end} bytes");
         assert!(fresh.trace.unused.lines >= fresh.trace.bad_lines.iter().map(|(_, lines)| lines).sum::<u64>());
     }
-    let last = look_lightly(&live, &*store);
+    let last = read_session(&live, &*store);
     assert_eq!((last.trace.unused.lines, last.trace.bad_lines), (4, vec![("source.jsonl", 1)]));
-    // Alone it is a transcript of which nothing could be read.
+    // Alone, it is a transcript without readable lines.
     store.write(&of_session, huge);
-    assert!(!look_lightly(&live, &*store).worker.flaws.is_empty());
+    assert!(!read_session(&live, &*store).worker.flaws.is_empty());
 }
 
-/// The record of the session alone.
-fn look_lightly(format: &ClaudeCode, store: &dyn Store) -> Record {
+/// Reads the record of the session only.
+fn read_session(format: &ClaudeCode, store: &dyn Store) -> Record {
     let path = place("s");
     let folder = format.enter(store, &path).unwrap();
-    let worker = format.worker(&*folder, &path, None);
-    let record = format.record(Place { folder: &*folder, outputs: None }, &worker, &|| true).unwrap();
+    let worker = format.read_worker(&*folder, &path, None);
+    let record = format.read_record(RecordSource { folder: &*folder, outputs: None }, &worker, &|| true).unwrap();
     assert_eq!(worker.status, record.worker.status, "what is listed is what is told");
     record
 }
 
 #[test]
-fn what_is_listed_of_a_long_transcript_is_what_is_told_of_it() {
+fn the_listing_of_a_long_transcript_agrees_with_its_record() {
     let store = store();
     let long = "x".repeat(5 << 20);
     let mut transcript = begun();
@@ -326,20 +330,20 @@ fn what_is_listed_of_a_long_transcript_is_what_is_told_of_it() {
     let ends: Vec<usize> = memchr::memchr_iter(b'\n', &bytes).map(|at| at + 1).collect();
     for end in ends {
         store.write(&place("s"), &bytes[..end]);
-        look_lightly(&ClaudeCode::default(), &*store);
+        read_session(&ClaudeCode::default(), &*store);
     }
 }
 
 #[test]
-fn a_transcript_that_is_written_over_shows_what_one_that_is_read_anew_shows() {
-    let pieces: Vec<Vec<u8>> = [rich(), oldest()]
+fn an_overwritten_transcript_is_read_again() {
+    let pieces: Vec<Vec<u8>> = [transcript_with_every_line_type(), transcript_with_oldest_subagents()]
         .iter()
         .flat_map(|t| t.bytes().split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect::<Vec<_>>())
         .collect();
     for seed in 0..dose(10) as u64 {
         let mut rng = Rng::with_seed(seed);
         let (store, of_session) = (store(), place("s"));
-        let (live, restarted) = (ClaudeCode::default(), Restarted::new());
+        let (live, cache_folder) = (ClaudeCode::default(), CacheFolder::new());
         let mut bytes: Vec<u8> = Vec::new();
         for step in 0..30 {
             let what = rng.u8(..10);
@@ -368,9 +372,9 @@ fn a_transcript_that_is_written_over_shows_what_one_that_is_read_anew_shows() {
                 _ => store.write(&of_session, bytes.clone()),
             }
             let when = format!("seed {seed}, step {step}, change {what}");
-            let fresh = look(&ClaudeCode::default(), &*store);
-            same(&look(&live, &*store), &fresh, &when);
-            same(&look(&restarted.format(), &*store), &fresh, &format!("{when}, restarted"));
+            let fresh = read_all(&ClaudeCode::default(), &*store);
+            assert_same(&read_all(&live, &*store), &fresh, &when);
+            assert_same(&read_all(&cache_folder.format(), &*store), &fresh, &format!("{when}, cache_folder"));
         }
     }
 }

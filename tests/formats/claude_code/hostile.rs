@@ -1,4 +1,4 @@
-//! Transcripts that were made to do harm: names, ids, sizes and depths that no program writes.
+//! Tests of malicious transcripts: names, IDs, sizes and depths that no program writes.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::support::dose::times;
 use crate::support::see;
 use crate::support::transcript::{PROJECT, path};
 
-/// Names and ids of every kind that could mean something else.
+/// Names and IDs that may be misinterpreted.
 fn names() -> Vec<String> {
     let mut names: Vec<String> = [
         "a/b",
@@ -48,12 +48,12 @@ fn names() -> Vec<String> {
 }
 
 #[test]
-fn names_and_ids_of_any_kind_are_shown_and_found_again() {
+fn names_and_ids_of_any_kind_are_shown_and_found() {
     let mut transcript = begun();
     for name in names() {
         let id = format!("id of {name}");
         transcript.call(&id, &name, json!({"command": name, name.clone(): name})).result(&id, json!({"content": name}));
-        // And as an id.
+        // Use it as an ID, too.
         transcript.call(&name, "Read", json!({})).result(&name, json!({"content": "<persisted-output>"}));
         transcript.line(json!({"type": name, "uuid": name, "parentUuid": name, "cwd": name, "gitBranch": name}));
     }
@@ -67,7 +67,7 @@ fn names_and_ids_of_any_kind_are_shown_and_found_again() {
         assert_eq!(seen.text("s", file), name);
         assert!(!file.chars().any(|c| c.is_control() || c == '\u{202e}'), "{file:?}");
     }
-    // What is generated is text that no name broke.
+    // No name breaks the generated text.
     for file in ["summary", "evidence.txt", "index.json"] {
         let text = seen.text("s", file);
         assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'), "{file}: {text}");
@@ -76,7 +76,7 @@ fn names_and_ids_of_any_kind_are_shown_and_found_again() {
 }
 
 #[test]
-fn subagents_of_any_name_are_workers_each_with_a_name_of_its_own() {
+fn subagents_of_any_name_get_distinct_worker_names() {
     let mut transcript = begun();
     for name in names() {
         transcript.progress(&name, "user", json!({"content": format!("task of {}", name.len())}));
@@ -95,7 +95,7 @@ fn subagents_of_any_name_are_workers_each_with_a_name_of_its_own() {
 }
 
 #[test]
-fn subagents_that_bear_the_names_of_sessions_are_others() {
+fn subagents_named_like_sessions_are_separate_workers() {
     let store = store();
     let mut first = Transcript::new("one");
     first.user("the task of one").progress("two", "user", json!({"content": "a subagent called two"}));
@@ -114,7 +114,7 @@ fn subagents_that_bear_the_names_of_sessions_are_others() {
 }
 
 #[test]
-fn a_session_is_what_its_file_is_called_whatever_its_lines_say() {
+fn a_session_is_named_by_its_file_whatever_its_lines_say() {
     let store = store();
     for other in ["another", "../../x", "", "x\0", &"y".repeat(3_000)] {
         let mut transcript = Transcript::new(other);
@@ -129,7 +129,7 @@ fn a_session_is_what_its_file_is_called_whatever_its_lines_say() {
         assert_eq!((&seen.index("s")["run_id"], &seen.index("a")["parent_id"]), (&json!("s"), &json!("s")));
         assert_eq!(seen.text("s", "tool_calls/001_Bash.txt"), "<persisted-output>");
     }
-    // Of an old subagent only its lines say whose it is, and they may say anything.
+    // For an old subagent, only its lines name it, and they may hold anything.
     for other in ["../../x", "", "x\0", &"y".repeat(3_000), "\u{202e}"] {
         let mut agent = Transcript::of_agent(other, "old");
         agent.call("t", "Bash", json!({"command": "x"})).result("t", json!({"content": "<persisted-output>"}));
@@ -140,7 +140,7 @@ fn a_session_is_what_its_file_is_called_whatever_its_lines_say() {
 }
 
 #[test]
-fn folders_that_are_called_like_transcripts_lead_nowhere() {
+fn folders_named_like_transcripts_are_skipped() {
     let store = store();
     let transcript = begun();
     for at in [
@@ -186,7 +186,7 @@ fn lines_of_megabytes_are_read_and_larger_ones_are_counted() {
 }
 
 #[test]
-fn what_is_nested_deeply_costs_a_line_and_no_stack() {
+fn deep_nesting_costs_one_line_and_no_stack() {
     for (head, unit, tail) in [
         (r#"{"type":"user","uuid":"u","message":{"content":"#, "[", ""),
         (r#"{"type":"user","uuid":"u","message":{"content":"#, r#"[{"type":"tool_result","content":"#, ""),
@@ -222,7 +222,7 @@ fn what_is_nested_deeply_costs_a_line_and_no_stack() {
     }
 }
 
-/// Fails if that took unreasonably long, as what grows with the square of its input does.
+/// Fails if `work` takes unreasonably long, as quadratic algorithms do.
 fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
     let result = work();
@@ -252,7 +252,7 @@ fn calls_beyond_the_hundred_thousandth_are_counted() {
     assert_eq!(index["calls"]["total"], 100_000);
     let source = &index["source"];
     assert_eq!(source["calls_not_shown"], 100_000);
-    // Half of the results are those of calls that are not shown.
+    // Half of the results belong to calls that are not shown.
     assert_eq!((&source["results_without_calls"], &source["calls_without_results"]), (&json!(1_000), &json!(99_000)));
     let thread = in_time("the thread", || see(&tree, "workers/s/thread.jsonl").unwrap());
     assert_eq!(thread.text().lines().count(), 1 + 2_000 + 2_000);

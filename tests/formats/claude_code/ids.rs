@@ -1,4 +1,5 @@
-//! R40: names of workers, paths and markers follow from the store alone, and not from what a cache holds.
+//! R40: names of workers, paths and markers depend only on the store, not on the contents of a
+//! cache.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,11 +18,12 @@ use crate::support::see;
 use crate::support::seen::names;
 use crate::support::transcript::{Transcript, place, store};
 
-/// How many subagents are told inside of sessions, and in how many sessions each of them is.
+/// Number of subagents inside sessions.
 const AGENTS: usize = 4;
+/// Number of sessions that each subagent is in.
 const EACH: usize = 2;
 
-/// A name as a session has it that is not named by a UUID.
+/// Returns the name of a session that is not a UUID.
 fn session(number: usize) -> String {
     format!("{:012x}-{}", number * 0x9e37_79b9, number % 10)
 }
@@ -40,7 +42,7 @@ fn transcripts(count: usize) -> Arc<Memory> {
     store
 }
 
-/// Opens the tree, with a cache in a folder if there is one; `eager` if small transcripts are cached, too.
+/// Opens the tree, with a cache in a folder if there is one. `eager` caches small transcripts, too.
 fn tree(store: &Arc<Memory>, cache: Option<(&Path, bool)>) -> Tree {
     let mut source = Source::over(store.clone(), None).read_as(Box::new(ClaudeCode::default()));
     if let Some((folder, eager)) = cache {
@@ -49,12 +51,13 @@ fn tree(store: &Arc<Memory>, cache: Option<(&Path, bool)>) -> Tree {
     }
     let hour = Duration::from_secs(3_600);
     let fresh = Freshness { unfinished: hour, finished: hour };
-    // However slow the machine is, no file is made of a part only.
+    // On a slow machine, no file may be generated from partial data.
     let settings = Settings { deadline: hour, ..Settings::default() };
     Tree::new(View::over(vec![source], fresh, Filter::default()).unwrap(), settings)
 }
 
-/// Returns what names workers: the listings, the links of a run, and each worker's summary with its marker.
+/// Returns everything that names workers: the listings, the links of a run, and each worker's
+/// summary with its marker.
 fn named(tree: &Tree) -> BTreeMap<String, Vec<Vec<u8>>> {
     let mut all = BTreeMap::new();
     for folder in ["workers", "runs", "by/type/session", "by/type/agent"] {

@@ -1,4 +1,4 @@
-//! Transcripts that were damaged at random: whatever comes of them is whole, and nothing panics.
+//! Tests of randomly damaged transcripts: the tree stays consistent and nothing panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,10 +8,10 @@ use super::*;
 use crate::support::dose;
 use crate::support::transcript::{PROJECT, path};
 
-/// How many are tried.
+/// Number of damaged transcripts.
 const TRIED: usize = 60;
 
-/// Pieces that mean something to whoever reads a transcript.
+/// Tokens with a meaning in a transcript.
 const TOKENS: [&str; 44] = [
     "\"type\":\"user\"",
     "\"type\":\"assistant\"",
@@ -91,7 +91,7 @@ fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
             *bytes = lines.concat();
         }
         5 => {
-            // A value for another one.
+            // Replace one value with another.
             let values: Vec<usize> = memchr::memchr_iter(b':', bytes).collect();
             if let Some(from) = rng.choice(&values) {
                 let end = memchr::memchr2(b',', b'}', &bytes[*from..]).map_or(bytes.len(), |end| from + end);
@@ -107,7 +107,7 @@ fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
 }
 
 #[test]
-fn a_transcript_that_is_damaged_anyhow_is_shown_as_far_as_it_can_be_read() {
+fn a_damaged_transcript_is_shown_as_far_as_it_is_readable() {
     for seed in 0..dose(TRIED) as u64 {
         let mut rng = Rng::with_seed(seed);
         let mut bytes = whole();

@@ -1,10 +1,11 @@
-//! What stands in a transcript: every form of a line that was ever met, and what never should be.
+//! Tests of the contents of transcripts: every form of line seen in practice, and forms that should
+//! never occur.
 
 use super::*;
 use crate::formats::checks;
 
 #[test]
-fn a_session_is_told_by_its_lines() {
+fn a_session_is_described_by_its_lines() {
     let mut transcript = begun();
     transcript.bash("toolu_1", "ls -l", "a\nb\n").says("Two files.");
     let seen = shown(&transcript);
@@ -111,12 +112,12 @@ fn a_call_that_was_never_carried_out_stands_behind_those_that_failed() {
         transcript.result("b", never.clone());
         let seen = shown(&transcript);
         assert_eq!(call(&seen.index("s"), 3)["outcome"], "failed", "{said}");
-        // What came last is what ended it, and it is not this.
+        // The last event decides the outcome, and this call is not the last one.
         assert_eq!(seen.index("s")["outcome"], "failed", "{said}");
         let evidence = seen.text("s", "evidence.txt");
         let [real, other] = ["no rule", "003_Read.txt"].map(|text| evidence.find(text).unwrap());
         assert!(real < other, "{evidence}");
-        // Nor is it one that would have to be made good.
+        // It need not be recovered, either.
         let mut transcript = begun();
         transcript.bash("ok", "ls", "a").call("b", "Read", json!({"file_path": "/b"})).result("b", never);
         transcript.says("Done.");
@@ -124,7 +125,7 @@ fn a_call_that_was_never_carried_out_stands_behind_those_that_failed() {
         assert_eq!((&index["status"], &index["outcome"]), (&json!("completed"), &json!("ok")), "{said}");
         assert_eq!(checks(&index), Vec::<&str>::new(), "{said}");
     }
-    // A program may say the same.
+    // A program may print this text.
     let mut transcript = begun();
     transcript.bash("ok", "ls", "a").call("b", "Bash", json!({"command": "cat log"}));
     transcript.result("b", json!({"content": "log: Sibling tool call errored", "is_error": true})).says("Done.");
@@ -132,7 +133,7 @@ fn a_call_that_was_never_carried_out_stands_behind_those_that_failed() {
 }
 
 #[test]
-fn what_stands_beside_a_result_costs_nothing() {
+fn odd_fields_beside_a_result_are_ignored() {
     for beside in [
         json!("Error: a string"),
         json!({"stdout": "x", "stderr": "", "interrupted": false}),
@@ -167,7 +168,7 @@ fn a_call_without_a_result_is_pending_and_a_result_without_a_call_is_counted() {
     assert_eq!(seen.text("s", "tool_calls/001_Bash.txt"), "");
     assert!(checks(&index).contains(&"results_without_calls"), "{index:#}");
     assert_eq!(seen.thread("s").last().unwrap()["tool_call_id"], "b");
-    // Nothing that was said before a result can have been its call.
+    // Nothing before a result can be its call.
     let mut transcript = begun();
     transcript.result("a", json!({"content": "early"})).call("a", "Bash", json!({"command": "late"}));
     let index = shown(&transcript).index("s");
@@ -182,12 +183,12 @@ fn a_call_that_is_told_twice_is_one_call() {
     let mut transcript = begun();
     transcript.bash("a", "first", "one").bash("b", "second", "two");
     let lines = transcript.bytes();
-    // A session that is resumed may hold its lines again.
+    // A resumed session may repeat its lines.
     let again = [lines.clone(), lines.clone()].concat();
     let (once, twice) = (shown(&transcript), shown_bytes(&again));
     assert_eq!(once.index("s")["tool_calls"], twice.index("s")["tool_calls"]);
     assert_eq!(twice.text("s", "tool_calls/001_Bash.txt"), "one");
-    // Of two results the first is the one that was acted on.
+    // The assistant acted on the first of two results.
     transcript.result("a", json!({"content": "another", "is_error": true}));
     let seen = shown(&transcript);
     assert_eq!((seen.calls("s").len(), seen.text("s", "tool_calls/001_Bash.txt")), (2, "one"));
@@ -232,7 +233,7 @@ fn tokens_of_a_message_are_counted_once() {
         "cache_creation_input_tokens": 1_000, "service_tier": "standard"})
     };
     let mut transcript = begun();
-    // Each line of a message has what was counted up to there.
+    // Each line of a message counts the tokens up to that point.
     transcript.message("m1", json!([{"type": "thinking", "thinking": "hm"}]), usage(1));
     transcript.message("m1", json!([{"type": "tool_use", "id": "a", "name": "Read", "input": {}}]), usage(5));
     transcript.result("a", json!({"content": "x"}));
@@ -240,7 +241,7 @@ fn tokens_of_a_message_are_counted_once() {
     transcript.message("m2", texts(&["done"]), usage(20));
     let tokens = shown(&transcript).index("s")["tokens"].clone();
     assert_eq!(tokens, json!({"input": 20, "output": 29, "cache_read": 200, "cache_creation": 2_000}));
-    // What cannot be added up is no reason to fail.
+    // An overflow must not fail.
     transcript.message("m3", texts(&["more"]), json!({"input_tokens": u64::MAX, "output_tokens": -1}));
     transcript.message("m4", texts(&["more"]), json!("many"));
     assert_eq!(shown(&transcript).index("s")["tokens"]["input"], u64::MAX);
@@ -262,7 +263,7 @@ fn what_a_transcript_holds_that_is_not_shown_is_counted() {
     assert_eq!(source["unknown_records"], json!({"(none)": 2, "telepathy": 2}));
     let checks = checks(&index);
     assert!(checks.contains(&"unknown_records") && checks.contains(&"bad_lines"), "{checks:?}");
-    // However many there are.
+    // Any number of them.
     let mut transcript = begun();
     for n in 0..200 {
         transcript.line(json!({"type": format!("{}{n}", "x".repeat(2_000))}));
@@ -299,7 +300,7 @@ fn junk_among_the_lines_costs_no_other_line() {
             junk[..4.min(junk.len())].escape_ascii()
         );
     }
-    // The same with the line ends of Windows.
+    // Repeat with Windows line endings.
     let windows = String::from_utf8(good).unwrap().replace('\n', "\r\n");
     let seen = shown_bytes(windows.as_bytes());
     assert_eq!((seen.text("s", "tool_calls/001_Bash.txt"), seen.text("s", "task.txt")), ("out", "look around"));
@@ -307,7 +308,7 @@ fn junk_among_the_lines_costs_no_other_line() {
 }
 
 #[test]
-fn bytes_that_are_no_text_and_halves_of_characters_cost_no_line() {
+fn invalid_utf8_and_lone_surrogates_cost_no_line() {
     let mut transcript = begun();
     transcript.call("a", "Bash", json!({"command": "x"}));
     let result = |content: &[u8]| {
@@ -316,7 +317,7 @@ fn bytes_that_are_no_text_and_halves_of_characters_cost_no_line() {
     };
     for (content, text) in [
         (&b"caf\xe9"[..], "caf\u{fffd}"),
-        // Half a character, as JavaScript writes what it cut in the middle of one.
+        // Lone surrogates, as JavaScript writes when it truncates a character.
         (br"cut \ud83d", "cut \u{fffd}"),
         (br"\ude00 cut", "\u{fffd} cut"),
         (br"\ud83d\ud83d\ude00.", "\u{fffd}😀."),
@@ -331,7 +332,7 @@ fn bytes_that_are_no_text_and_halves_of_characters_cost_no_line() {
         assert_eq!(seen.text("s", "tool_calls/001_Bash.txt"), text, "{}", content.escape_ascii());
         assert_eq!(seen.index("s")["source"]["unparsable_lines"], 0);
     }
-    // In the input of a call, which is shown again in the thread.
+    // In the input of a call, which appears again in the thread.
     let mut transcript = begun();
     transcript.raw(
         r#"{"type":"assistant","uuid":"u","message":{"content":[{"type":"tool_use","id":"a","name":"Bash","input":{"command":"echo \ud83d"}}]}}
@@ -384,7 +385,7 @@ fn one_odd_field_costs_no_line() {
         transcript.line(json!({"type": value}));
         assert_eq!(shown(&transcript).index("s")["source"]["unparsable_lines"], 0, "{value}");
     }
-    // What no program writes is no line: a field that stands twice, a number that no number can be.
+    // No program writes such lines: repeated fields, numbers out of range.
     for line in [
         r#"{"type":"user","type":"user","uuid":"u","message":{"content":"look"}}"#,
         r#"{"type":"user","uuid":"u","timestamp":1e999,"message":{"content":"look"}}"#,
@@ -395,7 +396,7 @@ fn one_odd_field_costs_no_line() {
 }
 
 #[test]
-fn a_task_is_what_somebody_wrote() {
+fn a_task_is_a_message_of_the_user() {
     let with = |lines: &[Value]| {
         let mut transcript = Transcript::new("s");
         for line in lines {
@@ -419,7 +420,7 @@ fn a_task_is_what_somebody_wrote() {
 }
 
 #[test]
-fn a_conversation_has_finished_when_it_was_answered() {
+fn a_conversation_is_finished_once_it_is_answered() {
     let status = |transcript: &Transcript| {
         let seen = shown(transcript);
         let (index, row) = (seen.index("s"), seen.row("s"));
@@ -451,7 +452,7 @@ fn a_conversation_has_finished_when_it_was_answered() {
 }
 
 #[test]
-fn transcripts_that_say_nothing_are_workers_that_say_so() {
+fn transcripts_without_messages_are_workers_with_a_check() {
     for (bytes, check) in [
         (&b""[..], None),
         (b"\n\n", None),
@@ -470,7 +471,7 @@ fn transcripts_that_say_nothing_are_workers_that_say_so() {
 }
 
 #[test]
-fn a_subagent_whose_words_are_with_its_parent_is_not_said_to_have_none() {
+fn a_subagent_with_its_final_message_in_its_parent_gets_no_check() {
     let mut transcript = Transcript::lean("s");
     transcript.user("look").call("task", "Task", json!({"prompt": "x"}));
     transcript.progress("p", "user", json!({"content": "go"}));

@@ -1,4 +1,4 @@
-//! Where transcripts lie, whose they are, and what lies beside them.
+//! Tests of where transcripts lie, whose they are, and which files lie beside them.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -23,17 +23,17 @@ fn every_session_and_every_subagent_is_a_worker_however_it_was_written_down() {
     let store = store();
     let mut session = begun();
     session.call("toolu_task", "Task", json!({"prompt": "look", "subagent_type": "Explore"}));
-    // Told as progress.
+    // Reported as progress.
     let uses = json!([{"type": "tool_use", "id": "p1", "name": "Grep", "input": {"pattern": "x"}}]);
     let result = json!([{"type": "tool_result", "tool_use_id": "p1", "content": "found"}]);
     session.progress("prog", "user", json!({"role": "user", "content": texts(&["search it"])}));
     session.progress("prog", "assistant", json!({"id": "m", "model": "claude-small", "content": uses}));
     session.progress("prog", "user", json!({"role": "user", "content": result}));
-    // A side chain that says whose it is.
+    // A side chain that names its agent.
     session.line(json!({"type": "user", "isSidechain": true, "agentId": "side", "message": {"content": "go aside"}}));
     let words = json!({"id": "m9", "content": texts(&["I went."])});
     session.line(json!({"type": "assistant", "isSidechain": true, "agentId": "side", "message": words}));
-    // Two that do not, told apart by what they answer.
+    // Two that do not; their parent lines tell them apart.
     let old = |uuid: &str, parent: Value, kind: &str, content: Value| json!({"type": kind, "isSidechain": true, "uuid": uuid, "parentUuid": parent, "message": {"content": content}});
     session.line(old("old1", json!(null), "user", json!("the first of old")));
     session.line(old("old2", json!(null), "user", json!("the second of old")));
@@ -81,7 +81,7 @@ fn every_session_and_every_subagent_is_a_worker_however_it_was_written_down() {
     let own = seen.index("own");
     assert_eq!((&own["task_type"], &own["summary"]), (&json!("Explore"), &json!("Looks around")));
     assert_eq!(seen.bytes("own", "source.meta.json"), meta.to_string().as_bytes());
-    // A subagent told inside of a session is shown with its lines, byte for byte.
+    // A subagent inside a session is shown with its lines, byte for byte.
     let whole = session.bytes();
     let lines: Vec<&[u8]> = whole.split_inclusive(|byte| *byte == b'\n').collect();
     for (worker, numbers) in
@@ -100,7 +100,7 @@ fn every_session_and_every_subagent_is_a_worker_however_it_was_written_down() {
     assert_eq!(seen.0[&b"runs/latest"[..]], crate::support::Seen::Link(b"s".to_vec()));
 }
 
-/// Some versions wrote a subagent down twice: in a file of its own, and as progress of its session.
+/// Some versions record a subagent twice: in a file of its own, and as progress of its session.
 #[test]
 fn a_subagent_that_is_written_down_twice_is_one_worker() {
     for own in ["s/subagents/agent-a1.jsonl", "s/subagents/workflows/w/agent-a1.jsonl", "agent-a1.jsonl"] {
@@ -109,7 +109,7 @@ fn a_subagent_that_is_written_down_twice_is_one_worker() {
         session.progress("a1", "user", json!({"role": "user", "content": "told in short"}));
         session.progress("a2", "user", json!({"role": "user", "content": "told here alone"}));
         put(&store, "s", &session);
-        // Of another session, which is another one.
+        // An agent of another session is a different agent.
         let mut other = Transcript::new("other");
         other.user("look").progress("a1", "user", json!({"role": "user", "content": "another a1"}));
         put(&store, "other", &other);
@@ -117,7 +117,7 @@ fn a_subagent_that_is_written_down_twice_is_one_worker() {
         let seen = Checked::of(&tree(&store));
         let mut workers = vec!["a1", "a1~2", "a2", "other", "s"];
         if own == "agent-a1.jsonl" {
-            // Which session it is of, nothing says but its lines.
+            // Only its lines name its session.
             workers.remove(1);
         }
         assert_eq!(seen.workers(), workers, "{own}");
@@ -167,12 +167,12 @@ fn a_store_is_the_programs_folder_its_projects_or_one_project() {
 }
 
 #[test]
-fn a_transcript_is_known_by_any_of_its_first_lines() {
+fn a_transcript_is_recognized_by_any_of_its_first_lines() {
     for (first, ours) in [
         (r#"{"type":"user","uuid":"u","sessionId":"s","message":{"content":"x"}}"#, true),
         (r#"{"type":"summary","summary":"x","leafUuid":"u"}"#, true),
         (r#"{"type":"file-history-snapshot","messageId":"m","snapshot":{}}"#, true),
-        // What a session without a terminal begins with.
+        // The first lines of a session without a terminal.
         (
             r#"{"type":"queue-operation","operation":"enqueue","sessionId":"s","timestamp":"2026-02-01T10:00:00Z"}"#,
             true,
@@ -219,7 +219,7 @@ fn a_result_in_a_file_of_its_own_is_shown_whole_where_that_can_be_read() {
     let seen = see_disk(&disk);
     assert_eq!(seen.text("s", "tool_calls/001_Bash.txt"), large);
     assert_eq!(seen.index("s")["source"]["truncated_outputs"], json!([]));
-    // Anything else is not followed, and costs neither the worker nor another call.
+    // Nothing else is followed, and it affects neither the worker nor other calls.
     let outside = disk.path().parent().unwrap().join("secret");
     fs::write(&outside, "SECRET").unwrap();
     let results = disk.at("p/s/tool-results");
@@ -301,7 +301,7 @@ fn no_id_of_a_call_leads_out_of_the_folder_of_results() {
         assert!(text.starts_with("<persisted-output>"), "{id:?}: {text}");
         assert_eq!(seen.text("s", "tool_calls/002_Bash.txt"), "small", "{id:?}");
     }
-    // The control: a file of that very name is there.
+    // Control: a file with that exact name exists.
     for id in ["...", "a b", "é", "\u{202e}", &"x".repeat(200)] {
         let (disk, _) = spilled(id);
         disk.write(format!("p/s/tool-results/{id}.txt"), "all of it");
@@ -344,7 +344,7 @@ fn links_among_the_transcripts_are_not_followed_and_are_counted() {
 }
 
 #[test]
-fn what_is_said_beside_a_subagent_may_be_anything() {
+fn the_metadata_file_of_a_subagent_may_hold_anything() {
     for meta in ["", "junk", "[]", "{\"agentType\": 7, \"description\": []}", "{\"agentType\": \"\"}"] {
         let store = store();
         store.write(&path(format!("{PROJECT}/s/subagents/agent-a.jsonl")), agent("s", "a").bytes());
@@ -356,7 +356,7 @@ fn what_is_said_beside_a_subagent_may_be_anything() {
 }
 
 #[test]
-fn a_quotation_of_a_result_in_its_own_file_is_for_those_who_may_read_that() {
+fn a_quoted_result_file_is_shown_only_to_its_readers() {
     use std::os::unix::fs::PermissionsExt;
     let (disk, _) = spilled("toolu_1");
     let file = disk.write("p/s/tool-results/toolu_1.txt", "Error: a secret of few\n");
@@ -369,7 +369,7 @@ fn a_quotation_of_a_result_in_its_own_file_is_for_those_who_may_read_that() {
 }
 
 #[test]
-fn a_result_in_its_own_file_may_change_there() {
+fn a_result_file_may_change() {
     let (disk, _) = spilled("toolu_1");
     disk.write("p/s/tool-results/toolu_1.txt", "short\n");
     let tree = disk.tree();
@@ -387,14 +387,14 @@ fn what_is_not_read_yet_of_a_session_is_told_to_who_sees_it() {
     let put = |session: &str| store.write(format!("{PROJECT}/{session}.jsonl"), begun().says("Done.").bytes());
     put("short");
     let long = File::options().write(true).open(put("long")).unwrap();
-    // More than is read before anybody is answered.
+    // Longer than the part that is read before the first answer.
     long.set_len(64 << 20).unwrap();
     let told = |run: Option<&str>| {
         let filter = Filter { owner: None, run: run.map(str::to_owned) };
         store.view(Duration::from_secs(3_600), filter).visible().unread.len()
     };
     assert_eq!([told(None), told(Some("long")), told(Some("short"))], [1, 1, 0]);
-    // What was seen when the stores were opened is told, whatever is read meanwhile.
+    // The view reports the state from when the stores were opened, whatever is read meanwhile.
     let view = store.view(Duration::from_secs(3_600), Filter::default());
     let tree = Tree::new(view, Settings::default());
     for path in ["summary", "evidence.txt", "runs/long/summary"] {

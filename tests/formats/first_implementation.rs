@@ -1,4 +1,4 @@
-//! What the first implementation got wrong, each as a test of the contrary.
+//! Bugs of the first implementation. Each test asserts the opposite of one bug.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use super::*;
 
 #[test]
-fn the_budget_is_a_bound() {
+fn generated_files_stay_within_the_budget() {
     for (sizes, budgets) in [
         (vec![50_000, 50_000], vec![32_000, 16_000, 1_000]),
         (vec![200_000, 200_000], vec![1_024, 500, 100, 10, 0]),
@@ -28,12 +28,12 @@ fn the_budget_is_a_bound() {
     }
 }
 
-/// Makes something at a path of a store.
-type Make = fn(&TestStore, &str);
+/// Creates a file or folder at a path of a store.
+type CreateEntry = fn(&TestStore, &str);
 
 #[test]
 fn one_odd_file_loses_nothing_of_the_rest() {
-    let odd: [(&str, Make); 14] = [
+    let odd: [(&str, CreateEntry); 14] = [
         ("4", |store, path| drop(store.write(path, "4"))),
         ("[]", |store, path| drop(store.write(path, "[]"))),
         ("null", |store, path| drop(store.write(path, "null"))),
@@ -74,7 +74,7 @@ fn one_odd_file_loses_nothing_of_the_rest() {
 }
 
 #[test]
-fn what_cannot_be_read_as_an_output_is_told_with_its_reason() {
+fn an_unreadable_output_is_reported_with_its_reason() {
     let store = TestStore::new();
     store.worker("w", json!({})).call("w", 1, "a", "fine");
     fs::create_dir(store.at("workers/w/tool_calls/002_d.txt")).unwrap();
@@ -91,7 +91,7 @@ fn what_cannot_be_read_as_an_output_is_told_with_its_reason() {
 }
 
 #[test]
-fn all_odd_files_at_once_lose_nothing_of_the_rest() {
+fn many_odd_files_at_once_hide_no_other_file() {
     let store = TestStore::new();
     store.worker("w", json!({}));
     for (number, output) in [&b"4"[..], b"[]", b"\xff\xfe", b"\0\0", b"", b"{'"].iter().enumerate() {
@@ -113,7 +113,7 @@ fn all_odd_files_at_once_lose_nothing_of_the_rest() {
 }
 
 #[test]
-fn calls_that_did_not_fit_are_mentioned() {
+fn calls_that_do_not_fit_are_mentioned() {
     let store = TestStore::new();
     store.worker("w", json!({}));
     for number in 1..=400 {
@@ -150,7 +150,7 @@ fn a_large_failure_starves_no_other_call() {
 }
 
 #[test]
-fn cutting_puts_no_replacement_character_into_text() {
+fn truncation_adds_no_replacement_character() {
     let store = TestStore::new();
     store.worker("w", json!({"task": "漢".repeat(1_000), "error": "é".repeat(1_000)}));
     store.call("w", 1, "lines", "ä漢😀é\n".repeat(3_000));

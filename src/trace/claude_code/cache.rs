@@ -1,0 +1,200 @@
+//! A memory cache of transcript indexes, updated on request.
+//!
+//! Locks: one of `read_locks` is held while a transcript is read, so that concurrent readers of one
+//! transcript wait instead of reading it again. `agents` is held briefly. No other lock is taken
+//! while either is held.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::index::TranscriptIndex;
+use super::parser::{TranscriptKind, read_on};
+use super::persist::IndexStore;
+use crate::cache::undivided;
+use crate::error::Result;
+use crate::name::{Name, RelPath};
+use crate::store::{File, Meta, read_range};
+
+/// Capacity of the cache, in bytes.
+const CACHE_BYTES: u64 = 64 << 20;
+/// Expected number of cached transcripts.
+const EXPECTED_ENTRIES: usize = 10_000;
+/// Number of bytes at each end of the read part that are hashed to detect changes.
+const HASHED_END_BYTES: u64 = 4_096;
+/// Maximum number of transcripts read concurrently.
+const PARALLEL_READS: usize = 16;
+
+/// Indexes of the transcripts of one store.
+pub(super) struct TranscriptCache {
+    entries: Cache<RelPath, Arc<CachedTranscript>, IndexWeighter>,
+    read_locks: [Mutex<()>; PARALLEL_READS],
+    hasher: RandomState,
+    agents: Mutex<HashMap<RelPath, AgentList>>,
+    /// Storage that outlives the process, if configured.
+    disk: Option<IndexStore>,
+}
+
+/// The subagents found inside a transcript.
+struct AgentList {
+    /// The version of the transcript at which it was read completely.
+    version: Option<TranscriptVersion>,
+    agents: Arc<[Name]>,
+}
+
+/// The index of a transcript at one version.
+pub(super) struct CachedTranscript {
+    pub(super) version: TranscriptVersion,
+    /// Hash of both ends of the indexed part.
+    pub(super) ends_hash: [u8; 32],
+    pub(super) index: Arc<TranscriptIndex>,
+    /// True if the transcript was read to its end.
+    pub(super) is_complete: bool,
+    /// Number of transcript bytes that the index stored on disk covers.
+    pub(super) bytes_on_disk: u64,
+}
+
+/// The metadata that identifies a version of a transcript.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct TranscriptVersion(Meta);
+
+impl TranscriptVersion {
+    /// Creates the version of a file with this metadata. It is equal for an unchanged file.
+    pub(super) fn new(meta: Meta) -> TranscriptVersion {
+        // Permissions, owners and link counts do not affect the contents.
+        TranscriptVersion(Meta { mode: 0, uid: 0, gid: 0, nlink: 0, ..meta })
+    }
+
+    /// Returns the metadata, without permissions, owners and link count.
+    pub(super) fn meta(self) -> Meta {
+        self.0
+    }
+}
+
+#[derive(Clone)]
+struct IndexWeighter;
+
+impl Weighter<RelPath, Arc<CachedTranscript>> for IndexWeighter {
+    fn weight(&self, _: &RelPath, cached: &Arc<CachedTranscript>) -> u64 {
+        cached.index.weight()
+    }
+}
+
+impl TranscriptCache {
+    pub(super) fn new(disk: Option<IndexStore>) -> TranscriptCache {
+        TranscriptCache {
+            entries: undivided(EXPECTED_ENTRIES, CACHE_BYTES, IndexWeighter),
+            read_locks: std::array::from_fn(|_| Mutex::new(())),
+            hasher: RandomState::new(),
+            agents: Mutex::new(HashMap::new()),
+            disk,
+        }
+    }
+
+    /// Returns the index of `file`, which lies at `path` in the store, and true if it is complete.
+    /// Extends the cached index until `go_on` returns false; a later call reads the rest.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read.
+    pub(super) fn index(
+        &self,
+        path: &RelPath,
+        file: &dyn File,
+        kind: TranscriptKind,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<(Arc<TranscriptIndex>, bool)> {
+        let cached_at = |version: TranscriptVersion| {
+            self.entries.get(path).filter(|known| known.is_complete && known.version == version)
+        };
+        let version = TranscriptVersion::new(file.meta()?);
+        if let Some(known) = cached_at(version) {
+            return Ok((known.index.clone(), true));
+        }
+        let slot = self.hasher.hash_one(path) as usize % PARALLEL_READS;
+        let _lock = self.read_locks.get(slot).map(Mutex::lock);
+        // Taken before the read: later writes change it again.
+        let version = TranscriptVersion::new(file.meta()?);
+        if let Some(known) = cached_at(version) {
+            return Ok((known.index.clone(), true));
+        }
+        let known = self.entries.get(path).filter(|known| known.may_be_prefix_of(version));
+        let known = known.or_else(|| self.disk.as_ref()?.get(path, version).map(Arc::new));
+        let (before, bytes_on_disk) = match known {
+            Some(known) if hash_ends(file, known.index.bytes_read)? == known.ends_hash => {
+                ((*known.index).clone(), known.bytes_on_disk)
+            }
+            _ => (TranscriptIndex::default(), 0),
+        };
+        let (index, is_complete) = read_on(file, kind, before, go_on)?;
+        let index = Arc::new(index);
+        let agents = index.agents.iter().map(super::index::Conversation::worker_name).collect();
+        // An incomplete index may miss some agents.
+        self.set_agents(path, AgentList { version: is_complete.then_some(version), agents });
+        let mut known = CachedTranscript {
+            version,
+            ends_hash: hash_ends(file, index.bytes_read)?,
+            index: index.clone(),
+            is_complete,
+            bytes_on_disk,
+        };
+        if let Some(disk) = self.disk.as_ref().filter(|_| is_complete) {
+            known.bytes_on_disk = disk.put(path, &known);
+        }
+        self.entries.insert(path.clone(), Arc::new(known));
+        Ok((index, is_complete))
+    }
+
+    fn set_agents(&self, path: &RelPath, list: AgentList) {
+        self.agents.lock().insert(path.clone(), list);
+    }
+
+    /// Returns the subagents found inside a transcript so far.
+    pub(super) fn agents(&self, path: &RelPath) -> Arc<[Name]> {
+        self.agents.lock().get(path).map(|list| list.agents.clone()).unwrap_or_default()
+    }
+
+    /// Returns true if this process or an earlier one indexed the current version of the
+    /// transcript.
+    pub(super) fn is_indexed(&self, path: &RelPath, now: TranscriptVersion) -> bool {
+        if self.agents.lock().get(path).is_some_and(|list| list.version == Some(now)) {
+            return true;
+        }
+        let agents = self.disk.as_ref().and_then(|disk| disk.agents(path, now));
+        agents.map(|agents| self.set_agents(path, AgentList { version: Some(now), agents: agents.into() })).is_some()
+    }
+
+    /// Returns the number of bytes of the transcript that are indexed already.
+    pub(super) fn bytes_read(&self, path: &RelPath) -> u64 {
+        self.entries.get(path).map_or(0, |known| known.index.bytes_read)
+    }
+
+    /// Drops transcripts that are no longer in the store.
+    pub(super) fn retain(&self, is_present: &dyn Fn(&RelPath) -> bool) {
+        self.agents.lock().retain(|path, _| is_present(path));
+    }
+}
+
+impl CachedTranscript {
+    /// Returns true if the indexed part may still be the beginning of the file at version `now`.
+    pub(super) fn may_be_prefix_of(&self, now: TranscriptVersion) -> bool {
+        let is_unchanged = now == self.version && self.is_complete;
+        let (before, now) = (self.version.0, now.0);
+        let has_grown = now.size > before.size || self.version == TranscriptVersion(now);
+        is_unchanged || now.identity == before.identity && has_grown && !self.index.has_side_chains
+    }
+}
+
+/// Returns a hash of both ends of the first `length` bytes.
+fn hash_ends(file: &dyn File, length: u64) -> Result<[u8; 32]> {
+    let length_hashed = HASHED_END_BYTES.min(length);
+    let mut hash = blake3::Hasher::new();
+    for from in [0, length - length_hashed] {
+        hash.update(&read_range(file, from, usize::try_from(length_hashed).unwrap_or_default())?);
+    }
+    Ok(hash.finalize().into())
+}

@@ -1,0 +1,362 @@
+//! The virtual folder of a conversation: files generated from its transcript, and the transcript
+//! itself.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::cache::TranscriptCache;
+use super::index::{CallEntry, CallResult, Conversation, TextRef, TranscriptIndex};
+use super::layout::WorkerLocation;
+use super::open_file::{GrowingFile, LineFile, StaticFile, with_turn_at};
+use super::parser::shorten_id;
+use crate::digest::digest;
+use crate::error::{Error, Result};
+use crate::name::{Name, RelPath};
+use crate::store::{Entry, File, Identity, Kind, Meta, Store, Time};
+
+/// The folder of the calls' outputs.
+pub(super) const CALLS: &str = "tool_calls";
+/// The transcript, byte for byte; for a subagent inside a session, its lines.
+pub(super) const SOURCE: &str = "source.jsonl";
+/// The metadata of a subagent that lies beside its transcript.
+const AGENT_METADATA: &str = "source.meta.json";
+const THREAD: &str = "thread.jsonl";
+const TASK: &str = "task.txt";
+const RESULT: &str = "result.txt";
+/// Maximum number of result files that are checked for changes.
+const RESULTS_MAX: usize = 10_000;
+
+/// The virtual folder of a worker.
+pub(super) struct VirtualDir {
+    project: Arc<dyn Store>,
+    location: WorkerLocation,
+    /// Path of the transcript from the store's root.
+    path: RelPath,
+    transcripts: Arc<TranscriptCache>,
+}
+
+/// A file or folder in the virtual folder.
+enum VirtualNode {
+    Root,
+    Source,
+    AgentMetadata(RelPath),
+    Thread,
+    Text(TextRef),
+    Calls,
+    Call(usize),
+}
+
+impl VirtualDir {
+    /// Creates the folder of the worker at `location` in the entered folder `project`.
+    pub(super) fn new(
+        project: Arc<dyn Store>,
+        location: WorkerLocation,
+        transcripts: Arc<TranscriptCache>,
+    ) -> VirtualDir {
+        let path = location.project.join_path(&location.transcript);
+        VirtualDir { project, location, path, transcripts }
+    }
+
+    pub(super) fn location(&self) -> &WorkerLocation {
+        &self.location
+    }
+
+    /// Returns the metadata of the transcript.
+    pub(super) fn transcript_meta(&self) -> Result<Meta> {
+        self.project.stat(&self.location.transcript)
+    }
+
+    /// Opens the transcript.
+    pub(super) fn open_transcript(&self) -> Result<Box<dyn File>> {
+        self.project.open(&self.location.transcript)
+    }
+
+    /// Returns the path of the subagent's metadata file, if it exists.
+    pub(super) fn agent_metadata_path(&self) -> Option<RelPath> {
+        let metadata = self.location.agent_metadata().filter(|_| self.location.agent.is_none())?;
+        let exists = self.project.stat(&metadata).is_ok_and(|meta| meta.kind == Kind::File);
+        exists.then_some(metadata)
+    }
+
+    /// Opens a file in the project's folder.
+    pub(super) fn open_sibling(&self, path: &RelPath) -> Result<Box<dyn File>> {
+        self.project.open(path)
+    }
+
+    /// Returns the index of the transcript, read until `go_on` returns false, and true if it is
+    /// complete.
+    pub(super) fn index(&self, go_on: &dyn Fn() -> bool) -> Result<(Arc<TranscriptIndex>, bool)> {
+        self.read_index(&*self.open_transcript()?, go_on)
+    }
+
+    fn read_index(&self, transcript: &dyn File, go_on: &dyn Fn() -> bool) -> Result<(Arc<TranscriptIndex>, bool)> {
+        self.transcripts.index(&self.path, transcript, self.location.kind, go_on)
+    }
+
+    /// Returns the file of a result that is too large for the transcript, with its metadata.
+    /// Returns `None` if it does not exist.
+    pub(super) fn spilled_result(
+        &self,
+        index: &TranscriptIndex,
+        call: &CallEntry,
+        result: &CallResult,
+    ) -> Result<Option<(RelPath, Meta)>> {
+        let Some(path) = self.location.spilled_result(index.session.as_deref(), &call.id).filter(|_| result.spilled)
+        else {
+            return Ok(None);
+        };
+        match self.project.stat(&path) {
+            Ok(meta) => Ok((meta.kind == Kind::File).then_some((path, meta))),
+            Err(error) if is_unreachable(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the folder of results too large for the transcript, if the location determines it.
+    fn results_folder(&self) -> Option<RelPath> {
+        self.location.spilled_result(None, "x").map(|file| file.parent())
+    }
+
+    /// Returns the metadata of all files that the worker is generated from, except individual
+    /// results.
+    pub(super) fn source_metas(&self) -> Result<Vec<Meta>> {
+        let mut metas = vec![self.transcript_meta()?];
+        for path in self.results_folder().into_iter().chain(self.location.agent_metadata()) {
+            match self.project.stat(&path) {
+                Ok(meta) => metas.push(meta),
+                Err(error) if is_unreachable(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(metas)
+    }
+
+    fn source_and_result_metas(&self) -> Result<Vec<Meta>> {
+        let mut metas = self.source_metas()?;
+        if let Some(folder) = self.results_folder() {
+            let entries = self.project.list(&folder).unwrap_or_default();
+            // The folder's metadata does not reveal changes to the contents or permissions of a
+            // file in it.
+            let files = entries.iter().filter(|entry| entry.kind == Kind::File).take(RESULTS_MAX);
+            metas.extend(files.filter_map(|entry| self.project.stat(&folder.join(&entry.name)).ok()));
+        }
+        Ok(metas)
+    }
+
+    fn full_index(&self) -> Result<Arc<TranscriptIndex>> {
+        self.index(&|| true).map(|(index, _)| index)
+    }
+
+    fn conversation<'a>(&self, index: &'a TranscriptIndex) -> Result<&'a Conversation> {
+        index.conversation(self.location.agent.as_ref()).ok_or(Error::NotFound)
+    }
+
+    fn resolve(&self, path: &RelPath, index: &dyn Fn() -> Result<Arc<TranscriptIndex>>) -> Result<VirtualNode> {
+        let names: Vec<Name> = path.names().collect();
+        let texts: Vec<&[u8]> = names.iter().map(Name::as_bytes).collect();
+        let text_node = |text: fn(&Conversation) -> Option<&TextRef>| {
+            let index = index()?;
+            text(self.conversation(&index)?).cloned().map(VirtualNode::Text).ok_or(Error::NotFound)
+        };
+        match texts.as_slice() {
+            [] => Ok(VirtualNode::Root),
+            [name] if *name == SOURCE.as_bytes() => Ok(VirtualNode::Source),
+            [name] if *name == AGENT_METADATA.as_bytes() => {
+                self.agent_metadata_path().map(VirtualNode::AgentMetadata).ok_or(Error::NotFound)
+            }
+            [name] if *name == THREAD.as_bytes() => Ok(VirtualNode::Thread),
+            [name] if *name == TASK.as_bytes() => text_node(Conversation::task),
+            [name] if *name == RESULT.as_bytes() => text_node(Conversation::final_words),
+            [name] if *name == CALLS.as_bytes() => Ok(VirtualNode::Calls),
+            [folder, file] if *folder == CALLS.as_bytes() => {
+                let index = index()?;
+                let number = file.split(|byte| *byte == b'_').next().and_then(|text| std::str::from_utf8(text).ok());
+                let at = number.and_then(|text| text.parse::<usize>().ok()?.checked_sub(1)).ok_or(Error::NotFound)?;
+                let call = self.conversation(&index)?.calls.get(at).ok_or(Error::NotFound)?;
+                if call.file_name(at).as_bytes() == *file { Ok(VirtualNode::Call(at)) } else { Err(Error::NotFound) }
+            }
+            [file, ..] if [SOURCE, THREAD, TASK, RESULT].iter().any(|name| name.as_bytes() == *file) => {
+                Err(Error::NotADirectory)
+            }
+            _ => Err(Error::NotFound),
+        }
+    }
+
+    /// Returns the metadata of a generated file of `size` bytes. Another `version` gets another
+    /// inode number.
+    fn file_meta(&self, transcript: &Meta, name: &[u8], version: u64, size: u64, mtime: Option<i64>) -> Meta {
+        let mut hash = blake3::Hasher::new();
+        hash.update(&transcript.identity.ino.to_le_bytes());
+        hash.update(&version.to_le_bytes());
+        for part in [self.location.agent.as_ref().map(Name::as_bytes).unwrap_or_default(), name] {
+            hash.update(&(part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        let mtime = mtime.map(|at| Time {
+            secs: at.div_euclid(1_000),
+            nanos: u32::try_from(at.rem_euclid(1_000)).unwrap_or_default() * 1_000_000,
+        });
+        Meta {
+            kind: Kind::File,
+            size,
+            nlink: 1,
+            identity: Identity { ino: u64::from_le_bytes(digest(&hash)), ..transcript.identity },
+            mtime: mtime.unwrap_or(transcript.mtime),
+            // The time of a result stays, though its transcript grows.
+            ctime: mtime.unwrap_or(transcript.ctime),
+            ..*transcript
+        }
+    }
+
+    fn folder_meta(&self, transcript: &Meta, name: &[u8]) -> Meta {
+        let meta = self.file_meta(transcript, name, 0, 0, None);
+        // Read permission on the transcript grants permission to enter generated folders.
+        Meta { kind: Kind::Folder, mode: meta.mode | (meta.mode & 0o444) >> 2, ..meta }
+    }
+
+    fn call_meta(&self, transcript: &Meta, index: &TranscriptIndex, at: usize) -> Result<Meta> {
+        let call = self.conversation(index)?.calls.get(at).ok_or(Error::NotFound)?;
+        let name = call.file_name(at);
+        let Some(result) = &call.result else {
+            return Ok(self.file_meta(transcript, name.as_bytes(), 0, 0, call.at_ms));
+        };
+        if let Some((_, meta)) = self.spilled_result(index, call, result)? {
+            return Ok(meta);
+        }
+        let mtime = result.at_ms.or(call.at_ms);
+        Ok(self.file_meta(transcript, name.as_bytes(), result.hash, result.bytes, mtime))
+    }
+
+    fn read_output(&self, call: &CallEntry, result: &CallResult) -> Result<Vec<u8>> {
+        let file = self.open_transcript()?;
+        let text = with_turn_at(&*file, result.span, |turn| {
+            let mut results = turn.message.content.blocks().iter().filter(|block| block.kind.as_str() == "tool_result");
+            let block = results.find(|block| shorten_id(block.tool_use_id.as_str()) == call.id);
+            block.map(|block| block.content.text().into_owned().into_bytes())
+        })?;
+        text.filter(|text| text.len() as u64 == result.bytes).ok_or(Error::Stale)
+    }
+
+    fn read_text(&self, text_ref: &TextRef) -> Result<Vec<u8>> {
+        let file = self.open_transcript()?;
+        let text = with_turn_at(&*file, text_ref.span, |turn| turn.message.content.text().into_owned().into_bytes())?;
+        if text.len() as u64 == text_ref.bytes { Ok(text) } else { Err(Error::Stale) }
+    }
+}
+
+impl Store for VirtualDir {
+    fn describe(&self) -> String {
+        format!("{}/{}", self.project.describe(), self.location.transcript.display())
+    }
+
+    fn root(&self) -> Option<BorrowedFd<'_>> {
+        self.project.root()
+    }
+
+    fn is_replaced(&self) -> bool {
+        false
+    }
+
+    fn stat(&self, path: &RelPath) -> Result<Meta> {
+        let transcript = self.transcript_meta()?;
+        if transcript.kind != Kind::File {
+            return Err(Error::NotFound);
+        }
+        let name = path.as_bytes();
+        match self.resolve(path, &|| self.full_index())? {
+            // A replaced transcript is another worker.
+            VirtualNode::Root => Ok(Meta { identity: transcript.identity, ..self.folder_meta(&transcript, b"") }),
+            VirtualNode::Source if self.location.agent.is_none() => Ok(transcript),
+            VirtualNode::Source => {
+                Ok(self.file_meta(&transcript, name, 0, self.conversation(&*self.full_index()?)?.source_bytes(), None))
+            }
+            VirtualNode::AgentMetadata(path) => self.project.stat(&path),
+            VirtualNode::Thread => {
+                Ok(self.file_meta(&transcript, name, 0, self.conversation(&*self.full_index()?)?.thread_bytes(), None))
+            }
+            VirtualNode::Text(text) => Ok(self.file_meta(&transcript, name, text.hash, text.bytes, None)),
+            VirtualNode::Calls => Ok(self.folder_meta(&transcript, name)),
+            VirtualNode::Call(at) => self.call_meta(&transcript, &*self.full_index()?, at),
+        }
+    }
+
+    fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
+        let index = self.full_index()?;
+        let conversation = self.conversation(&index)?;
+        let file = |name: &str| Name::new(name).map(|name| Entry { name, kind: Kind::File });
+        match self.resolve(path, &|| Ok(index.clone()))? {
+            VirtualNode::Root => {
+                let mut entries = vec![file(SOURCE)?, file(THREAD)?];
+                if self.agent_metadata_path().is_some() {
+                    entries.push(file(AGENT_METADATA)?);
+                }
+                if conversation.task().is_some() {
+                    entries.push(file(TASK)?);
+                }
+                if conversation.final_words().is_some() {
+                    entries.push(file(RESULT)?);
+                }
+                entries.push(Entry { name: Name::new(CALLS)?, kind: Kind::Folder });
+                Ok(entries)
+            }
+            VirtualNode::Calls => {
+                let names = conversation.calls.iter().enumerate().map(|(at, call)| call.file_name(at));
+                Ok(names.map(|name| Entry { name, kind: Kind::File }).collect())
+            }
+            _ => Err(Error::NotADirectory),
+        }
+    }
+
+    fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
+        match self.resolve(path, &|| self.full_index())? {
+            VirtualNode::Root | VirtualNode::Calls => Err(Error::IsADirectory),
+            VirtualNode::Source if self.location.agent.is_none() => self.open_transcript(),
+            VirtualNode::AgentMetadata(path) => self.project.open(&path),
+            node @ (VirtualNode::Source | VirtualNode::Thread) => {
+                let file = self.open_transcript()?;
+                // The index must describe this open file, even if another one replaces it
+                // meanwhile.
+                let (index, _) = self.read_index(&*file, &|| true)?;
+                let meta = self.file_meta(&file.meta()?, path.as_bytes(), 0, 0, None);
+                let kind = if matches!(node, VirtualNode::Source) { LineFile::Source } else { LineFile::Thread };
+                Ok(Box::new(GrowingFile::new(file, self.location.clone(), kind, meta, index)))
+            }
+            VirtualNode::Text(text) => {
+                let meta = self.file_meta(&self.transcript_meta()?, path.as_bytes(), text.hash, text.bytes, None);
+                Ok(Box::new(StaticFile::new(meta, self.read_text(&text)?)))
+            }
+            VirtualNode::Call(at) => {
+                let index = self.full_index()?;
+                let call = self.conversation(&index)?.calls.get(at).ok_or(Error::NotFound)?;
+                let spilled =
+                    call.result.as_ref().map_or(Ok(None), |result| self.spilled_result(&index, call, result))?;
+                if let Some((path, _)) = spilled {
+                    return self.project.open(&path);
+                }
+                let meta = self.call_meta(&self.transcript_meta()?, &index, at)?;
+                let output = call.result.as_ref().map_or(Ok(Vec::new()), |result| self.read_output(call, result))?;
+                Ok(Box::new(StaticFile::new(meta, output)))
+            }
+        }
+    }
+
+    fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
+        // The only folder inside is tool_calls, and parts of a worker cannot be entered.
+        if !path.is_root() {
+            return Err(Error::NotFound);
+        }
+        Ok(Box::new(VirtualDir::new(self.project.clone(), self.location.clone(), self.transcripts.clone())))
+    }
+
+    fn made_of(&self) -> Option<Result<Vec<Meta>>> {
+        Some(self.source_and_result_metas())
+    }
+}
+
+/// Returns true if a file beside a transcript counts as missing. Its name may come from the
+/// transcript, and a bad name must not make the rest unreadable.
+fn is_unreachable(error: &Error) -> bool {
+    error.is_nowhere() || matches!(error, Error::NameTooLong | Error::Io(Errno::ACCESS | Errno::PERM))
+}
