@@ -29,14 +29,15 @@ pub(super) struct Check {
     /// Its name, the same in all files.
     pub(super) name: Cow<'static, str>,
     /// What was found, as a sentence.
-    pub(super) says: String,
+    #[serde(rename = "says")]
+    pub(super) message: String,
     /// The file that shows it, from the worker's folder.
     pub(super) file: String,
 }
 
 impl Check {
-    pub(super) fn new(name: &'static str, says: String, file: impl Into<String>) -> Check {
-        Check { name: name.into(), says, file: file.into() }
+    pub(super) fn new(name: &'static str, message: String, file: impl Into<String>) -> Check {
+        Check { name: name.into(), message, file: file.into() }
     }
 }
 
@@ -56,7 +57,7 @@ pub(super) fn silent(status: Status, last: Time, newest: Time) -> Option<Duratio
 }
 
 /// All checks that found something. `missing` tells which files that it names in its final words are not there.
-pub(super) fn of(record: &Record, stamp: &Stamp, missing: &dyn Fn(&str) -> Vec<String>) -> Vec<Check> {
+pub(super) fn run(record: &Record, stamp: &Stamp, missing: &dyn Fn(&str) -> Vec<String>) -> Vec<Check> {
     let Record { worker, trace, unread } = record;
     let mut checks: Vec<Check> = worker.flaws.iter().map(flaw).collect();
     let finished = worker.status.is_finished();

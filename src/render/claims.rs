@@ -17,7 +17,7 @@ const NAME_MAX: usize = 120;
 ///
 /// A folder is the worker's if it exists, or if it is one of `own_folders`, where its layout keeps its files: a report
 /// that was never written leaves no folder either. Other paths, such as those of a repository, cannot be looked up here.
-pub(super) fn missing(view: &View, member: &Member, own_folders: &[&str], words: &str) -> Vec<String> {
+pub(super) fn missing_files(view: &View, member: &Member, own_folders: &[&str], words: &str) -> Vec<String> {
     let is_folder = |name: &Name| {
         let is_own = own_folders.iter().any(|folder| folder.as_bytes() == name.as_bytes());
         is_own || view.stat(member, &RelPath::root().join(name)).is_ok_and(|meta| meta.kind == Kind::Folder)

@@ -6,8 +6,7 @@ use std::time::Duration;
 use tracing::warn;
 
 use super::evidence::{Cut, CutResult};
-use super::fragments::GoOn;
-use super::settings::Control;
+use super::settings::{Control, Deadline};
 use super::{Key, Rendered, Renderer, Scope};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
@@ -39,22 +38,22 @@ impl From<Unfinished> for Error {
 }
 
 impl Renderer {
-    /// Runs `work` on a thread that can be left behind, which stops when `go_on` or whoever controls renders says so, and
+    /// Runs `work` on a thread that can be left behind, which stops when `has_time` or whoever controls renders says so, and
     /// returns within `grace` after that.
-    pub(super) fn run<R: Send + 'static>(
+    pub(super) fn run_isolated<R: Send + 'static>(
         &self,
         subject: &Subject,
         grace: Duration,
-        go_on: GoOn<'_>,
-        work: impl FnOnce(GoOn<'_>) -> R + Send + 'static,
+        has_time: Deadline<'_>,
+        work: impl FnOnce(Deadline<'_>) -> R + Send + 'static,
     ) -> Result<R, Unfinished> {
-        self.watchdog.wait(subject, go_on)?;
+        self.watchdog.wait(subject, has_time)?;
         let control = self.settings.control.clone();
         self.watchdog
-            .run(subject, grace, go_on, move |in_time| work(&|| in_time() && Control::lets_go_on(control.as_ref())))
+            .run(subject, grace, has_time, move |in_time| work(&|| in_time() && Control::permits(control.as_ref())))
     }
 
-    /// Returns the record of a worker as of `stamp`, read while `go_on` returns true.
+    /// Returns the record of a worker as of `stamp`, read while `has_time` returns true.
     ///
     /// # Errors
     /// [`Error::Late`] or [`Error::GivenUp`] if reading it does not end; those of [`crate::view::View::record`].
@@ -63,52 +62,52 @@ impl Renderer {
         member: &Arc<Member>,
         stamp: &Arc<Stamp>,
         grace: Duration,
-        go_on: GoOn<'_>,
+        has_time: Deadline<'_>,
     ) -> Result<Arc<Record>> {
         if let Some(record) = self.view.cached_record(member, stamp) {
             return Ok(record);
         }
         let subject = Subject::Worker(member.name.clone());
         let (view, member, stamp) = (self.view.clone(), member.clone(), stamp.clone());
-        self.run(&subject, grace, go_on, move |in_time| view.record(&member, &stamp, in_time))?
+        self.run_isolated(&subject, grace, has_time, move |in_time| view.record(&member, &stamp, in_time))?
     }
 
     /// Makes an excerpt of a worker's output with `cut`.
     ///
     /// # Errors
     /// A sentence on why it cannot be read.
-    pub(super) fn cut(&self, member: &Member, cut: Cut, go_on: GoOn<'_>) -> CutResult {
-        let made = self.run(&Subject::Worker(member.name.clone()), GRACE_OF_PART, go_on, cut);
+    pub(super) fn run_cut(&self, member: &Member, cut: Cut, has_time: Deadline<'_>) -> CutResult {
+        let made = self.run_isolated(&Subject::Worker(member.name.clone()), GRACE_OF_PART, has_time, cut);
         made.unwrap_or_else(|unfinished| Err(Error::from(unfinished).to_string()))
     }
 
-    /// Returns what there is of a worker's words as of `stamp`, read while `go_on` returns true where it is not known.
+    /// Returns what there is of a worker's words as of `stamp`, read while `has_time` returns true where it is not known.
     ///
     /// # Errors
     /// [`Error::Late`] or [`Error::GivenUp`] if reading it does not end; those of [`crate::search::ranked::Index::read`].
-    pub(super) fn words(&self, member: &Arc<Member>, stamp: &Arc<Stamp>, go_on: GoOn<'_>) -> Result<Indexed> {
+    pub(super) fn indexed(&self, member: &Arc<Member>, stamp: &Arc<Stamp>, has_time: Deadline<'_>) -> Result<Indexed> {
         if let Some(words) = self.index.cached(member, stamp) {
             return Ok(words);
         }
         let subject = Subject::Worker(member.name.clone());
         let (renderer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
-        let read = move |in_time: GoOn<'_>| renderer.index.read(&renderer.view, &member, &stamp, in_time);
-        self.run(&subject, GRACE_OF_PART, go_on, read)?
+        let read = move |in_time: Deadline<'_>| renderer.index.read(&renderer.view, &member, &stamp, in_time);
+        self.run_isolated(&subject, GRACE_OF_PART, has_time, read)?
     }
 
     /// Renders an answer about many workers with `render`.
     ///
     /// # Errors
     /// [`Error::Late`] or [`Error::GivenUp`] if that does not end.
-    pub(super) fn answer(
+    pub(super) fn render_isolated(
         &self,
         key: Key,
         scope: &Scope,
-        go_on: GoOn<'_>,
+        has_time: Deadline<'_>,
         render: impl FnOnce(&Renderer, &Scope) -> Result<Rendered> + Send + 'static,
     ) -> Result<Rendered> {
         let (renderer, scope) = (self.clone(), scope.clone());
-        self.run(&Subject::Answer(key), OVERDUE, go_on, move |_| render(&renderer, &scope))?
+        self.run_isolated(&Subject::Answer(key), OVERDUE, has_time, move |_| render(&renderer, &scope))?
     }
 
     /// Logs each subject whose work was given up and still has not ended, once.

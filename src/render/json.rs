@@ -19,7 +19,7 @@ pub(super) struct WorkerIndex<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) incomplete: Option<String>,
     #[serde(flatten)]
-    pub(super) worker: Row<'a>,
+    pub(super) worker: IndexRow<'a>,
     pub(super) tool_calls: Vec<Call>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) tools_used: Vec<String>,
@@ -72,7 +72,7 @@ pub(super) struct Source {
 
 /// One worker, as it stands in every index.json.
 #[derive(Serialize)]
-pub(super) struct Row<'a> {
+pub(super) struct IndexRow<'a> {
     pub(super) id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id_hex: Option<String>,

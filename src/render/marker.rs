@@ -25,7 +25,7 @@ static GRAMMAR: LazyLock<Option<Regex>> = LazyLock::new(|| {
 });
 
 /// The marker of a worker.
-pub(super) fn of(member: &Member, worker: &Worker) -> String {
+pub(super) fn format(member: &Member, worker: &Worker) -> String {
     let plain = |b: &u8| b.is_ascii_alphanumeric() || b"._:-".contains(b);
     let id = |id: Option<&str>| match id {
         Some(id) if !id.is_empty() && id.bytes().all(|b| plain(&b)) => id.to_owned(),

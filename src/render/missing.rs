@@ -51,14 +51,14 @@ impl fmt::Display for Missing {
 
 impl Renderer {
     /// Tells whoever controls renders if something is `missing` in an answer.
-    pub(super) fn note(&self, missing: Option<&Missing>) {
+    pub(super) fn report_missing(&self, missing: Option<&Missing>) {
         if missing.is_some() {
             self.settings.note_incomplete();
         }
     }
 
     /// Returns how many sessions were not read yet for the workers inside them, of which some may belong to `scope`.
-    pub(super) fn undiscovered(visible: &Visible, scope: &Scope) -> usize {
+    pub(super) fn unread_sessions(visible: &Visible, scope: &Scope) -> usize {
         match scope {
             Scope::Swarm | Scope::Selected(_) => visible.unread.len(),
             Scope::Run(name) => visible
@@ -71,7 +71,7 @@ impl Renderer {
 }
 
 /// Puts a line that says what is missing in front of `text`.
-pub(super) fn noted(missing: Option<&Missing>, text: String) -> Vec<u8> {
+pub(super) fn prepend_notice(missing: Option<&Missing>, text: String) -> Vec<u8> {
     match missing {
         Some(missing) => format!("{missing}\n{text}").into_bytes(),
         None => text.into_bytes(),

@@ -10,7 +10,7 @@ use crate::watchdog::OVERDUE;
 
 /// Which call is meant.
 #[derive(Debug, Clone, Copy)]
-pub enum Asked<'a> {
+pub enum CallSelector<'a> {
     /// The one of this number, as index.json tells it.
     Number(&'a Name, u64),
     /// The one whose output is this file: its name, or its path in the worker's folder.
@@ -21,7 +21,7 @@ pub enum Asked<'a> {
 
 /// Where an output is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct OutputLocation {
     /// The worker.
     pub worker: Name,
     /// The call's file, in the worker's folder.
@@ -32,22 +32,26 @@ pub struct Place {
 
 impl Renderer {
     /// The output of a call, opened where it can be read. [`Error::NotFound`] if there is no such call in the view.
-    pub fn output(&self, call: &Asked<'_>) -> Result<(Place, Option<Box<dyn File>>)> {
+    pub fn output(&self, call: &CallSelector<'_>) -> Result<(OutputLocation, Option<Box<dyn File>>)> {
         match call {
-            Asked::Number(worker, number) => self.output_of(worker, |call| call.seq == *number),
-            Asked::File(worker, file) => {
+            CallSelector::Number(worker, number) => self.output_of(worker, |call| call.seq == *number),
+            CallSelector::File(worker, file) => {
                 let is_named = |path: &RelPath| path.file_name().is_some_and(|name| name.as_bytes() == file.as_bytes());
                 self.output_of(worker, |call| is_named(&call.path) || call.path.as_bytes() == file.as_bytes())
             }
-            Asked::Artifact(id) => self.artifact(id),
+            CallSelector::Artifact(id) => self.artifact(id),
         }
     }
 
-    fn output_of(&self, worker: &Name, is_meant: impl Fn(&ToolCall) -> bool) -> Result<(Place, Option<Box<dyn File>>)> {
+    fn output_of(
+        &self,
+        worker: &Name,
+        is_meant: impl Fn(&ToolCall) -> bool,
+    ) -> Result<(OutputLocation, Option<Box<dyn File>>)> {
         let clock = self.settings.clock(10);
         let member = self.view.worker(worker)?;
         let stamp = self.view.stamp(&member, true)?;
-        let record = self.record(&member, &stamp, OVERDUE, &|| clock.may_go_on())?;
+        let record = self.record(&member, &stamp, OVERDUE, &|| clock.has_time())?;
         let call = record.trace.calls.iter().find(|call| is_meant(call)).ok_or(Error::NotFound)?;
         let file = self.view.open_output(&member, call)?;
         let missing = match &call.output {
@@ -55,11 +59,11 @@ impl Renderer {
             Output::Pending => Some(super::index::NO_RESULT.into()),
             Output::InPlace | Output::StoredOut(_) => file.is_none().then(|| "stored out of band".into()),
         };
-        Ok((Place { worker: worker.clone(), path: call.path.clone(), missing }, file))
+        Ok((OutputLocation { worker: worker.clone(), path: call.path.clone(), missing }, file))
     }
 
     /// The output that a stub in the view stands for: who cannot see the stub cannot read it.
-    fn artifact(&self, id: &str) -> Result<(Place, Option<Box<dyn File>>)> {
+    fn artifact(&self, id: &str) -> Result<(OutputLocation, Option<Box<dyn File>>)> {
         if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(Error::NotFound);
         }

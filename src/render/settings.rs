@@ -16,6 +16,9 @@ const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// Time that a render may take to show what it has found in any case.
 const GRACE: Duration = Duration::from_millis(500);
 
+/// Returns true while there is time left.
+pub(super) type Deadline<'a> = &'a (dyn Fn() -> bool + Sync);
+
 /// What can be set of generated files.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -29,12 +32,12 @@ pub struct Settings {
 
 impl Settings {
     /// Returns settings under which renders have no deadline of their own: only `control` stops them.
-    pub fn unhurried(control: Arc<Control>) -> Settings {
+    pub fn without_deadline(control: Arc<Control>) -> Settings {
         Settings { budget: None, deadline: UNLIMITED, control: Some(control) }
     }
 
     /// How large a file about `scope` may be, for which one may have `asked`.
-    pub(super) fn budget_of(&self, scope: &Scope, asked: Option<Budget>) -> Budget {
+    pub(super) fn budget_for_scope(&self, scope: &Scope, asked: Option<Budget>) -> Budget {
         self.budget_or(if matches!(scope, Scope::Worker(_)) { Budget::WORKER } else { Budget::SWARM }, asked)
     }
 
@@ -94,7 +97,7 @@ impl Default for Settings {
 
 /// Stops renders from outside, and follows how far they are.
 pub struct Control {
-    may_go_on: Box<dyn Fn() -> bool + Send + Sync>,
+    may_continue: Box<dyn Fn() -> bool + Send + Sync>,
     end: Option<Instant>,
     incomplete: AtomicBool,
     done: AtomicU64,
@@ -102,10 +105,10 @@ pub struct Control {
 }
 
 impl Control {
-    /// Creates a control under which renders stop once `may_go_on` returns false.
-    pub fn new(may_go_on: impl Fn() -> bool + Send + Sync + 'static) -> Control {
+    /// Creates a control under which renders stop once `may_continue` returns false.
+    pub fn new(may_continue: impl Fn() -> bool + Send + Sync + 'static) -> Control {
         let (incomplete, done, total) = Default::default();
-        Control { may_go_on: Box::new(may_go_on), end: None, incomplete, done, total }
+        Control { may_continue: Box::new(may_continue), end: None, incomplete, done, total }
     }
 
     /// Creates a control under which renders stop at `end`, if there is one.
@@ -114,13 +117,13 @@ impl Control {
     }
 
     /// Returns true while there is time left.
-    pub fn may_go_on(&self) -> bool {
-        (self.may_go_on)()
+    pub fn may_continue(&self) -> bool {
+        (self.may_continue)()
     }
 
     /// Returns true unless there is a `control` under which renders are to stop.
-    pub(super) fn lets_go_on(control: Option<&Arc<Control>>) -> bool {
-        control.is_none_or(|control| control.may_go_on())
+    pub(super) fn permits(control: Option<&Arc<Control>>) -> bool {
+        control.is_none_or(|control| control.may_continue())
     }
 
     /// Returns true if an answer was given that is incomplete for lack of time.
@@ -161,16 +164,16 @@ impl fmt::Debug for Control {
 pub(super) struct Clock<'a> {
     end: Instant,
     control: Option<&'a Control>,
-    /// Until then it may go on in any case.
+    /// WaitCondition then it may go on in any case.
     grace: Option<Instant>,
     ran_out: AtomicBool,
 }
 
 impl Clock<'_> {
     /// Returns true while there is time left. Whoever gets a false leaves something out.
-    pub(super) fn may_go_on(&self) -> bool {
+    pub(super) fn has_time(&self) -> bool {
         let now = Instant::now();
-        let is_in_time = now < self.end && self.control.is_none_or(Control::may_go_on);
+        let is_in_time = now < self.end && self.control.is_none_or(Control::may_continue);
         let may = is_in_time || self.grace.is_some_and(|grace| now < grace);
         if !may {
             self.ran_out.store(true, Ordering::Relaxed);

@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::causes::{self, Failing, Grouping};
-use super::fragment::{Fragment, Row, latest_write};
 use super::marker;
 use super::text::{block, count, duration, one_line, utc, when};
+use super::worker_digest::{WorkerDigest, WorkerRow, latest_write};
 use crate::catalog::Stamp;
 use crate::model::{Outcome, Record, Status, Tokens, ToolCall, Trace, Worker};
 use crate::name::Name;
@@ -29,7 +29,7 @@ const CAUSE_MAX: usize = 160;
 /// The summary of one worker, and whether all was read.
 pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Record) -> (String, bool) {
     let Record { worker, trace, unread } = record;
-    let fragment = Fragment::of(view, member, stamp, record);
+    let digest = WorkerDigest::new(view, member, stamp, record);
     let mut out = String::new();
     let mut line = |label: &str, text: &str| {
         if !text.is_empty() {
@@ -39,7 +39,7 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Recor
     line("worker", &one_line(&member.name.display(), 300));
     line("status", &status(worker, stamp));
     line("outcome", &outcome(worker, trace));
-    line("cause", &fragment.cause);
+    line("cause", &digest.cause);
     line("time", &times(worker));
     line("tokens", &tokens(worker, trace));
     line("task", &one_line(trace.task.as_deref().unwrap_or(&worker.task), TASK_MAX));
@@ -59,7 +59,7 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Recor
         None if trace.words_with_parent => out.push_str("\nfinal words: in its parent's call, not in its own record\n"),
         None => out.push_str("\nfinal words: none\n"),
     }
-    let checks = &fragment.checks;
+    let checks = &digest.checks;
     if checks.is_empty() {
         out.push_str("\nchecks: nothing found\n");
     } else {
@@ -68,7 +68,7 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Recor
             out.push_str(&format!(
                 "  ! {}: {} [{}]\n",
                 check.name,
-                one_line(&check.says, 400),
+                one_line(&check.message, 400),
                 one_line(&check.file, 300)
             ));
         }
@@ -76,8 +76,8 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Recor
             out.push_str(&format!("  and {more} more in index.json\n"));
         }
     }
-    out.push_str(&format!("\n{}\n", marker::of(member, worker)));
-    (out, fragment.whole)
+    out.push_str(&format!("\n{}\n", marker::format(member, worker)));
+    (out, digest.whole)
 }
 
 fn status(worker: &Worker, stamp: &Stamp) -> String {
@@ -182,9 +182,8 @@ fn call_row(call: &ToolCall) -> String {
 }
 
 /// The summary of a run or the swarm.
-pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>], newest: Time) -> String {
-    let of =
-        |wanted: Option<Outcome>| rows.iter().filter(move |row| row.fragment.as_ref().map(|f| f.outcome) == wanted);
+pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[WorkerRow<'_>], newest: Time) -> String {
+    let of = |wanted: Option<Outcome>| rows.iter().filter(move |row| row.digest.as_ref().map(|f| f.outcome) == wanted);
     let mut out = match run {
         Some(run) => format!("run      {}\n", one_line(&run.id, 300)),
         None if visible.runs.is_empty() => String::new(),
@@ -212,21 +211,21 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>
         of(Some(Outcome::Ok)).count()
     ));
     out.push_str(&format!("newest   {}\n", if rows.is_empty() { "-".into() } else { utc(newest) }));
-    let bytes: u64 = rows.iter().filter_map(|row| row.fragment.as_ref()).map(|f| f.output_bytes).sum();
-    let calls: usize = rows.iter().filter_map(|row| row.fragment.as_ref()).map(|f| f.calls).sum();
+    let bytes: u64 = rows.iter().filter_map(|row| row.digest.as_ref()).map(|f| f.output_bytes).sum();
+    let calls: usize = rows.iter().filter_map(|row| row.digest.as_ref()).map(|f| f.calls).sum();
     out.push_str(&format!("outputs  {} of {}\n", format_args!("{bytes} B"), count(calls, "call")));
     out.push_str(&totals(rows));
-    let failed: Vec<&Row<'_>> = of(Some(Outcome::Failed)).collect();
+    let failed: Vec<&WorkerRow<'_>> = of(Some(Outcome::Failed)).collect();
     let latest = latest_write(rows);
     failures(&mut out, &failed, latest);
     // A worker is listed once: below are those that are in neither of these two lists.
-    let has_failed = |row: &Row<'_>| row.fragment.as_ref().is_some_and(|f| f.outcome == Outcome::Failed);
+    let has_failed = |row: &WorkerRow<'_>| row.digest.as_ref().is_some_and(|f| f.outcome == Outcome::Failed);
     let others = || rows.iter().filter(|row| !has_failed(row) && row.unreadable().is_none());
     let unreadable = rows.iter().filter_map(|row| Some((row.member, row.unreadable()?.to_owned())));
     list(&mut out, "could not be looked into", unreadable.collect());
     let doubtful = others().filter_map(|row| Some((row.member, row.doubt()?)));
     list(&mut out, "claim success, with checks", doubtful.collect());
-    let mut moving: Vec<&Row<'_>> = others().filter(|row| !row.status().is_finished()).collect();
+    let mut moving: Vec<&WorkerRow<'_>> = others().filter(|row| !row.status().is_finished()).collect();
     moving.sort_by_key(|row| Reverse(row.stamp.as_ref().map(|stamp| stamp.last_write())));
     let moving = moving.into_iter().map(|row| (row.member, progress(row, latest)));
     list(&mut out, "not finished, by last write", moving.collect());
@@ -238,14 +237,14 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>
 }
 
 /// How long the workers took and what they spent, as far as that is recorded.
-fn totals(rows: &[Row<'_>]) -> String {
+fn totals(rows: &[WorkerRow<'_>]) -> String {
     let mut out = String::new();
     let timed: Vec<u64> = rows.iter().filter_map(|row| row.worker().duration_ms).collect();
     if !timed.is_empty() {
         let all = timed.iter().copied().fold(0, u64::saturating_add);
         out.push_str(&format!("time     {} of {}\n", duration(all), count(timed.len(), "worker")));
     }
-    let spent: Vec<Tokens> = rows.iter().filter_map(|row| row.fragment.as_ref()?.tokens).collect();
+    let spent: Vec<Tokens> = rows.iter().filter_map(|row| row.digest.as_ref()?.tokens).collect();
     if !spent.is_empty() {
         let mut all = Tokens::default();
         spent.iter().for_each(|tokens| all += *tokens);
@@ -255,26 +254,27 @@ fn totals(rows: &[Row<'_>]) -> String {
 }
 
 /// Returns how far a worker is that has not finished.
-fn progress(row: &Row<'_>, latest: Time) -> String {
+fn progress(row: &WorkerRow<'_>, latest: Time) -> String {
     let last = row.stamp.as_ref().map_or("unknown".into(), |stamp| utc(stamp.newest));
     let silent = row.silent(latest).map(|since| format!(", silent for {}", duration(since.as_millis() as u64)));
     format!("{}, last write {last}{}", row.status(), silent.unwrap_or_default())
 }
 
 /// Lists the workers that failed, those of one cause together, with what else is to be known of each.
-fn failures(out: &mut String, failed: &[&Row<'_>], latest: Time) {
+fn failures(out: &mut String, failed: &[&WorkerRow<'_>], latest: Time) {
     if failed.is_empty() {
         return;
     }
-    let cause = |row: &Row<'_>| row.fragment.as_ref().map(|f| f.cause.clone()).unwrap_or_default();
+    let cause = |row: &WorkerRow<'_>| row.digest.as_ref().map(|f| f.cause.clone()).unwrap_or_default();
     let causes: Vec<(&Member, String)> = failed.iter().map(|row| (row.member, cause(row))).collect();
     let failing: Vec<Failing<'_>> = causes.iter().map(|(member, cause)| Failing { member, cause }).collect();
-    let rows: HashMap<&Name, &Row<'_>> = failed.iter().map(|row| (&row.member.name, *row)).collect();
+    let rows: HashMap<&Name, &WorkerRow<'_>> = failed.iter().map(|row| (&row.member.name, *row)).collect();
     let groups = causes::groups(&failing, Grouping::Text);
     out.push_str(&format!("\nfailed ({}), by cause:\n", failed.len()));
     for group in groups.iter().take(NAMED_MAX) {
         let cause = one_line(group.cause, CAUSE_MAX);
-        let rows: Vec<&Row<'_>> = group.members.iter().filter_map(|member| rows.get(&member.name)).copied().collect();
+        let rows: Vec<&WorkerRow<'_>> =
+            group.members.iter().filter_map(|member| rows.get(&member.name)).copied().collect();
         out.push_str(&format!("  {}: {cause}{}\n", group.who(NAMES_MAX), besides(&rows, latest)));
     }
     let rest = groups.get(NAMED_MAX..).unwrap_or_default();
@@ -289,7 +289,7 @@ fn failures(out: &mut String, failed: &[&Row<'_>], latest: Time) {
 }
 
 /// Returns what a line about workers that failed adds where they claim success or have not finished.
-fn besides(rows: &[&Row<'_>], latest: Time) -> String {
+fn besides(rows: &[&WorkerRow<'_>], latest: Time) -> String {
     if let [row] = rows {
         let doubt = row.doubt().map(|doubt| format!(" (claims success, with checks: {doubt})"));
         let moving = || (!row.status().is_finished()).then(|| format!(" (not finished: {})", progress(row, latest)));

@@ -1,4 +1,4 @@
-//! Fragments kept for the next start: how each worker ended and why need not be found out again where nothing changed.
+//! DigestCache kept for the next start: how each worker ended and why need not be found out again where nothing changed.
 //!
 //! All of a view are one entry of the cache folder, under a key of the program's source, of the stores and of whose the
 //! view is. Each is used only for the very state of its worker's files that it was made of.
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Key;
 use super::checks::Check;
-use super::fragment::Fragment;
+use super::worker_digest::WorkerDigest;
 use crate::cache::{DiskCache, key};
 use crate::model::{Outcome, Tokens};
 use crate::name::Name;
@@ -20,23 +20,23 @@ use crate::name::Name;
 const FEW: u64 = 32;
 const PAUSE: Duration = Duration::from_secs(300);
 
-/// What a fragment is known by: the state of its worker's files, and what the catalog has.
-pub(super) type Of = (Key, Key);
+/// What a digest is known by: the state of its worker's files, and what the catalog has.
+pub(super) type DigestKey = (Key, Key);
 
-/// Where the fragments of a view are kept.
-pub(super) struct Shelf {
+/// Where the digests of a view are kept.
+pub(super) struct DigestStore {
     cache: Arc<DiskCache>,
     key: Key,
     /// How many were made since anything was written, and when that was.
     fresh: Mutex<(usize, Option<Instant>)>,
 }
 
-/// A fragment as it is written.
+/// A digest as it is written.
 #[derive(Serialize, Deserialize)]
 struct Written {
     /// The worker's name.
     name: Vec<u8>,
-    of: Of,
+    of: DigestKey,
     outcome: u8,
     calls: usize,
     failed: usize,
@@ -48,14 +48,14 @@ struct Written {
     checks: Vec<(String, String, String)>,
 }
 
-impl Shelf {
+impl DigestStore {
     /// Returns the shelf in `cache` of the view that `scope` stands for.
-    pub(super) fn new(cache: Arc<DiskCache>, scope: &Key) -> Shelf {
-        Shelf { cache, key: key("fragments", &[scope]), fresh: Mutex::new((0, None)) }
+    pub(super) fn new(cache: Arc<DiskCache>, scope: &Key) -> DigestStore {
+        DigestStore { cache, key: key("fragments", &[scope]), fresh: Mutex::new((0, None)) }
     }
 
     /// All that are kept.
-    pub(super) fn all(&self) -> Vec<(Name, Of, Fragment)> {
+    pub(super) fn all(&self) -> Vec<(Name, DigestKey, WorkerDigest)> {
         let body = self.cache.get(self.key).and_then(|kept| kept.body()).unwrap_or_default();
         let all: Vec<Written> = postcard::from_bytes(&body).unwrap_or_default();
         all.into_iter().filter_map(Written::read).collect()
@@ -73,9 +73,8 @@ impl Shelf {
     }
 
     /// Keeps these and no others.
-    pub(super) fn keep(&self, all: &[(Name, Of, Arc<Fragment>)]) {
-        let all: Vec<Written> =
-            all.iter().filter_map(|(name, of, fragment)| Written::of(name, *of, fragment)).collect();
+    pub(super) fn keep(&self, all: &[(Name, DigestKey, Arc<WorkerDigest>)]) {
+        let all: Vec<Written> = all.iter().filter_map(|(name, of, digest)| Written::new(name, *of, digest)).collect();
         if let Ok(body) = postcard::to_stdvec(&all) {
             self.cache.put(self.key, Vec::new(), body);
         }
@@ -84,37 +83,37 @@ impl Shelf {
 
 impl Written {
     /// `None` for one that may not outlive the process.
-    fn of(name: &Name, of: Of, fragment: &Fragment) -> Option<Written> {
+    fn new(name: &Name, of: DigestKey, digest: &WorkerDigest) -> Option<Written> {
         // What its metadata tells of it now is no part of its state then.
-        if !fragment.whole || !fragment.is_of_its_folder || fragment.worker.is_some() {
+        if !digest.whole || !digest.is_self_contained || digest.worker.is_some() {
             return None;
         }
-        let outcome = match fragment.outcome {
+        let outcome = match digest.outcome {
             Outcome::Ok => 0,
             Outcome::Failed => 1,
             Outcome::Unknown => 2,
         };
-        let tokens = fragment.tokens.map(|tokens| {
+        let tokens = digest.tokens.map(|tokens| {
             let Tokens { input, output, cache_read, cache_creation } = tokens;
             [input, output, cache_read, cache_creation]
         });
-        let check = |check: &Check| (check.name.to_string(), check.says.clone(), check.file.clone());
+        let check = |check: &Check| (check.name.to_string(), check.message.clone(), check.file.clone());
         Some(Written {
             name: name.as_bytes().to_vec(),
             of,
             outcome,
-            calls: fragment.calls,
-            failed: fragment.failed,
-            unknown: fragment.unknown,
-            output_bytes: fragment.output_bytes,
-            tools: fragment.tools.clone(),
+            calls: digest.calls,
+            failed: digest.failed,
+            unknown: digest.unknown,
+            output_bytes: digest.output_bytes,
+            tools: digest.tools.clone(),
             tokens,
-            cause: fragment.cause.clone(),
-            checks: fragment.checks.iter().map(check).collect(),
+            cause: digest.cause.clone(),
+            checks: digest.checks.iter().map(check).collect(),
         })
     }
 
-    fn read(self) -> Option<(Name, Of, Fragment)> {
+    fn read(self) -> Option<(Name, DigestKey, WorkerDigest)> {
         let outcome = match self.outcome {
             0 => Outcome::Ok,
             1 => Outcome::Failed,
@@ -126,8 +125,8 @@ impl Written {
             cache_read,
             cache_creation,
         });
-        let check = |(name, says, file): (String, String, String)| Check { name: name.into(), says, file };
-        let fragment = Fragment {
+        let check = |(name, message, file): (String, String, String)| Check { name: name.into(), message, file };
+        let digest = WorkerDigest {
             worker: None,
             outcome,
             calls: self.calls,
@@ -140,8 +139,8 @@ impl Written {
             checks: self.checks.into_iter().map(check).collect(),
             whole: true,
             late: false,
-            is_of_its_folder: true,
+            is_self_contained: true,
         };
-        Some((Name::new(self.name).ok()?, self.of, fragment))
+        Some((Name::new(self.name).ok()?, self.of, digest))
     }
 }

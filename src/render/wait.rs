@@ -16,7 +16,7 @@ const NAME_MAX: usize = 120;
 
 /// What can be waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
+pub enum WaitCondition {
     /// All workers have finished, and there is one.
     Finished,
     /// A worker has failed.
@@ -25,27 +25,27 @@ pub enum Until {
     Any,
 }
 
-impl Until {
+impl WaitCondition {
     /// Whether it can have come about, as far as the statuses tell.
-    pub fn may_be(self, visible: &Visible) -> bool {
+    pub fn may_hold(self, visible: &Visible) -> bool {
         self.holds(visible.members.iter())
     }
 
     /// Whether it has come about. `given` is the cursor that somebody came with, and `begun` that, or the one of the
     /// moment the waiting began.
-    pub fn is(self, look: &Look, given: Option<Cursor>, begun: Cursor) -> bool {
+    pub fn is_met(self, look: &Look, given: Option<Cursor>, begun: Cursor) -> bool {
         match (self, given) {
-            (Until::Any, _) => look.tells(begun),
-            (Until::Failed, Some(cursor)) => self.holds(look.changed(cursor)),
-            (Until::Failed | Until::Finished, _) => self.holds(look.workers()),
+            (WaitCondition::Any, _) => look.tells(begun),
+            (WaitCondition::Failed, Some(cursor)) => self.holds(look.changed(cursor)),
+            (WaitCondition::Failed | WaitCondition::Finished, _) => self.holds(look.workers()),
         }
     }
 
     fn holds<'a>(self, mut workers: impl Iterator<Item = &'a Arc<Member>>) -> bool {
         match self {
-            Until::Any => true,
-            Until::Failed => workers.any(|member| status(member) == Status::Failed),
-            Until::Finished => {
+            WaitCondition::Any => true,
+            WaitCondition::Failed => workers.any(|member| status(member) == Status::Failed),
+            WaitCondition::Finished => {
                 let mut workers = workers.peekable();
                 workers.peek().is_some() && workers.all(|member| status(member).is_finished())
             }
@@ -53,11 +53,11 @@ impl Until {
     }
 
     /// What is waited for, and how far it is.
-    pub fn awaited(self, visible: &Visible) -> String {
+    pub fn progress_line(self, visible: &Visible) -> String {
         let what = match self {
-            Until::Finished => "waiting until all workers have finished",
-            Until::Failed => "waiting until a worker fails",
-            Until::Any => "waiting until something changes",
+            WaitCondition::Finished => "waiting until all workers have finished",
+            WaitCondition::Failed => "waiting until a worker fails",
+            WaitCondition::Any => "waiting until something changes",
         };
         let finished = visible.members.iter().filter(|member| status(member).is_finished()).count();
         match visible.members.len() {
@@ -68,7 +68,7 @@ impl Until {
 }
 
 /// A line that says how the workers stand: what comes before the changes.
-pub fn standing(look: &Look) -> String {
+pub fn status_line(look: &Look) -> String {
     let of = |wanted: Status| look.workers().filter(move |member| status(member) == wanted);
     let words = [Status::Completed, Status::Failed, Status::Running, Status::Created, Status::Unknown]
         .map(|word| (of(word).count(), word))
@@ -90,7 +90,7 @@ pub fn standing(look: &Look) -> String {
 
 /// What is still to be expected, when the time is over: a line each, and as the last line `cursor`, so that nothing is
 /// lost until the next wait.
-pub fn missed(view: &View, visible: &Visible, cursor: Cursor) -> String {
+pub fn timeout_report(view: &View, visible: &Visible, cursor: Cursor) -> String {
     let open: Vec<&Arc<Member>> = visible.members.iter().filter(|member| !status(member).is_finished()).collect();
     let head = match (visible.members.len(), open.len()) {
         (0, _) => "There is no worker.\n".into(),

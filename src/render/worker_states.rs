@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use super::Renderer;
-use super::fragments::Stamped;
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::spread::spread;
 use crate::store::Time;
 use crate::view::Member;
+
+/// Workers, each with the state of its files or the reason why that is unknown.
+pub(super) type WorkerStates = Vec<(Arc<Member>, Result<Arc<Stamp>>)>;
 
 impl Renderer {
     /// Returns when each worker last wrote; where there was no time to look, what listing tells. `None` for those whose files
@@ -19,23 +21,23 @@ impl Renderer {
             Err(Error::Late) => Some(member.entry.newest()),
             Err(_) => None,
         };
-        self.stamps_in_time(members).0.into_iter().map(last_write).collect()
+        self.states_in_time(members).0.into_iter().map(last_write).collect()
     }
 
     /// The state of the files of each. Where there is no time to look at all of them again, the state in which some were
     /// seen last, or none; the rest is then looked at behind the requests that wait.
-    pub(super) fn stamps(&self, members: &[Arc<Member>]) -> Stamped {
-        let (stamped, is_all) = self.stamps_in_time(members);
+    pub(super) fn states(&self, members: &[Arc<Member>]) -> WorkerStates {
+        let (states, is_all) = self.states_in_time(members);
         if !is_all {
-            self.fragments.fall_behind();
+            self.digests.mark_incomplete();
         }
-        stamped
+        states
     }
 
     /// The same, and whether there was time for all of them; nobody looks at the rest.
-    fn stamps_in_time(&self, members: &[Arc<Member>]) -> (Stamped, bool) {
+    fn states_in_time(&self, members: &[Arc<Member>]) -> (WorkerStates, bool) {
         let clock = self.settings.clock(5);
-        let in_time = || clock.may_go_on();
+        let in_time = || clock.has_time();
         // Those of whom nothing is known yet come first.
         let mut order: Vec<(usize, &Arc<Member>)> = members.iter().enumerate().collect();
         order.sort_by_cached_key(|(_, member)| self.view.last_stamp(member).is_some());
@@ -44,15 +46,15 @@ impl Renderer {
             false => self.view.last_stamp(member).ok_or(Error::Late),
         });
         let is_all = in_time();
-        let mut stamped: Vec<_> = order.into_iter().zip(stamps).collect();
-        stamped.sort_unstable_by_key(|((at, _), _)| *at);
-        (stamped.into_iter().map(|((_, member), stamp)| (member.clone(), stamp)).collect(), is_all)
+        let mut states: Vec<_> = order.into_iter().zip(stamps).collect();
+        states.sort_unstable_by_key(|((at, _), _)| *at);
+        (states.into_iter().map(|((_, member), stamp)| (member.clone(), stamp)).collect(), is_all)
     }
 }
 
 /// Takes the workers, and the state of their files, into a key.
-pub(super) fn hash_all(hash: &mut blake3::Hasher, stamped: &Stamped) {
-    for (member, stamp) in stamped {
+pub(super) fn hash_all(hash: &mut blake3::Hasher, states: &WorkerStates) {
+    for (member, stamp) in states {
         hash.update(member.name.as_bytes());
         hash.update(&[0]);
         hash.update(&member.entry.key());

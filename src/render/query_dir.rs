@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use percent_encoding::percent_decode;
 
-use super::own::OWN;
+use super::name_collision::OWN_SUFFIX;
 use super::{Budget, Generated, compare, grep, search};
 use crate::name::Name;
 
 /// Files without a dot in front that tools look for in any folder that they come to: git, whether it is a bare repository.
-pub(super) const LOOKED_FOR: [&[u8]; 1] = [b"HEAD"];
+pub(super) const PROBED_NAMES: [&[u8]; 1] = [b"HEAD"];
 
 /// What can be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum QueryKind {
     /// `grep/<regex>`: the lines that match.
     Grep,
     /// `search/<words>`: the passages that bear on the words.
@@ -25,46 +25,46 @@ pub enum Kind {
     Compare,
 }
 
-impl Kind {
+impl QueryKind {
     /// All of them.
-    pub const ALL: [Kind; 3] = [Kind::Grep, Kind::Search, Kind::Compare];
+    pub const ALL: [QueryKind; 3] = [QueryKind::Grep, QueryKind::Search, QueryKind::Compare];
 
     /// The folder's name, without options.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Grep => grep::FOLDER,
-            Kind::Search => search::FOLDER,
-            Kind::Compare => compare::FOLDER,
+            QueryKind::Grep => grep::FOLDER,
+            QueryKind::Search => search::FOLDER,
+            QueryKind::Compare => compare::FOLDER,
         }
     }
 
     /// How to ask: what README.md in the folder says.
     pub(super) fn readme(self) -> &'static str {
         match self {
-            Kind::Grep => include_str!("grep/README.md"),
-            Kind::Search => include_str!("search/README.md"),
-            Kind::Compare => include_str!("compare/README.md"),
+            QueryKind::Grep => include_str!("grep/README.md"),
+            QueryKind::Search => include_str!("search/README.md"),
+            QueryKind::Compare => include_str!("compare/README.md"),
         }
     }
 
     /// The folder without options.
-    pub fn plain(self) -> Ask {
+    pub fn default_dir(self) -> QueryDir {
         match self {
-            Kind::Grep => Ask::Grep(grep::Options::default()),
-            Kind::Search => Ask::Search(search::Options::default()),
-            Kind::Compare => Ask::Compare(compare::Options::default()),
+            QueryKind::Grep => QueryDir::Grep(grep::Options::default()),
+            QueryKind::Search => QueryDir::Search(search::Options::default()),
+            QueryKind::Compare => QueryDir::Compare(compare::Options::default()),
         }
     }
 
     /// Whether it is asked at the root and nowhere else.
-    fn is_of_the_root_alone(self) -> bool {
-        self == Kind::Compare
+    fn is_root_only(self) -> bool {
+        self == QueryKind::Compare
     }
 }
 
 /// A folder in which something is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Ask {
+pub enum QueryDir {
     /// A regex.
     Grep(grep::Options),
     /// Words.
@@ -73,77 +73,78 @@ pub enum Ask {
     Compare(compare::Options),
 }
 
-impl Ask {
+impl QueryDir {
     /// What a folder's name asks for wherever something can be asked; `None` if it is no name of ours there.
-    pub fn named(name: &Name) -> Option<Ask> {
-        Ask::at_root(name).filter(|ask| !ask.kind().is_of_the_root_alone())
+    pub fn parse(name: &Name) -> Option<QueryDir> {
+        QueryDir::parse_at_root(name).filter(|ask| !ask.kind().is_root_only())
     }
 
     /// What a folder's name asks for at the root; `None` if it is no name of ours.
-    pub fn at_root(name: &Name) -> Option<Ask> {
-        let folder = Folder::read(name)?;
-        match Kind::ALL.into_iter().find(|kind| kind.name() == folder.word)? {
-            Kind::Grep => grep::Options::of(&folder).map(Ask::Grep),
-            Kind::Search => search::Options::of(&folder).map(Ask::Search),
-            Kind::Compare => compare::Options::of(&folder).map(Ask::Compare),
+    pub fn parse_at_root(name: &Name) -> Option<QueryDir> {
+        let folder = ParsedName::parse(name)?;
+        match QueryKind::ALL.into_iter().find(|kind| kind.name() == folder.word)? {
+            QueryKind::Grep => grep::Options::of(&folder).map(QueryDir::Grep),
+            QueryKind::Search => search::Options::of(&folder).map(QueryDir::Search),
+            QueryKind::Compare => compare::Options::of(&folder).map(QueryDir::Compare),
         }
     }
 
     /// What is asked in it.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> QueryKind {
         match self {
-            Ask::Grep(_) => Kind::Grep,
-            Ask::Search(_) => Kind::Search,
-            Ask::Compare(_) => Kind::Compare,
+            QueryDir::Grep(_) => QueryKind::Grep,
+            QueryDir::Search(_) => QueryKind::Search,
+            QueryDir::Compare(_) => QueryKind::Compare,
         }
     }
 
-    /// The file of this name in it; `None` for a name that is no question.
+    /// The file of this name in it; `None` for a name that is no decode_lossy.
     pub fn file(&self, name: &Name) -> Option<Generated> {
         if name.as_bytes() == b"README.md" {
-            return Some(Generated::HowTo(self.kind()));
+            return Some(Generated::QueryReadme(self.kind()));
         }
         match self {
-            Ask::Grep(options) => options.ask(name).map(|query| Generated::Grep(Arc::new(query))),
-            Ask::Search(options) => options.ask(name).map(|query| Generated::Search(Arc::new(query))),
-            Ask::Compare(options) => options.ask(name).map(|query| Generated::Compare(Arc::new(query))),
+            QueryDir::Grep(options) => options.ask(name).map(|query| Generated::Grep(Arc::new(query))),
+            QueryDir::Search(options) => options.ask(name).map(|query| Generated::Search(Arc::new(query))),
+            QueryDir::Compare(options) => options.ask(name).map(|query| Generated::Compare(Arc::new(query))),
         }
     }
 }
 
 /// A folder's name, taken apart.
-pub(super) struct Folder<'a> {
+pub(super) struct ParsedName<'a> {
     /// What stands before the first dot or `@`.
     pub(super) word: &'a str,
     /// The options.
     pub(super) options: Vec<&'a str>,
     /// What stands behind the `@`, decoded; never empty.
-    pub(super) of: Option<String>,
+    pub(super) target: Option<String>,
 }
 
-impl<'a> Folder<'a> {
+impl<'a> ParsedName<'a> {
     /// `None` of a name that is of a file whose name we use, or has nothing behind its `@`.
-    pub(super) fn read(name: &'a Name) -> Option<Folder<'a>> {
+    pub(super) fn parse(name: &'a Name) -> Option<ParsedName<'a>> {
         // With that ending a name is that of a file whose name we use.
-        let text = std::str::from_utf8(name.as_bytes()).ok().filter(|text| !text.ends_with(OWN))?;
-        let (words, mut of) = match text.split_once('@') {
-            Some((words, of)) => (words, Some(of)),
+        let text = std::str::from_utf8(name.as_bytes()).ok().filter(|text| !text.ends_with(OWN_SUFFIX))?;
+        let (words, mut target) = match text.split_once('@') {
+            Some((words, target)) => (words, Some(target)),
             None => (text, None),
         };
         let mut words = words.split('.');
         let word = words.next()?;
         let mut options: Vec<&str> = words.collect();
         // Of options at the end only those are taken that no file name ends in.
-        while let Some((before, option)) = of.and_then(|of| of.rsplit_once('.')).filter(|(_, word)| ends_no_name(word))
+        while let Some((before, option)) =
+            target.and_then(|target| target.rsplit_once('.')).filter(|(_, word)| is_option(word))
         {
             options.push(option);
-            of = Some(before);
+            target = Some(before);
         }
-        let of = match of {
-            Some(of) => Some(decoded(of).filter(|of| !of.is_empty())?),
+        let target = match target {
+            Some(target) => Some(decode(target).filter(|target| !target.is_empty())?),
             None => None,
         };
-        Some(Folder { word, options, of })
+        Some(ParsedName { word, options, target })
     }
 
     /// The one option among them that is a size, and the others; `None` if there are several sizes.
@@ -162,28 +163,28 @@ impl<'a> Folder<'a> {
 }
 
 /// Whether `word` at the end of a folder's name is an option: lines of context, or a size with a unit.
-fn ends_no_name(word: &str) -> bool {
+fn is_option(word: &str) -> bool {
     let is_context = word.strip_prefix("ctx").is_some_and(|lines| lines.bytes().all(|byte| byte.is_ascii_digit()));
     is_context || (!word.bytes().all(|byte| byte.is_ascii_digit()) && Budget::parse(word).is_ok())
 }
 
 /// `text` with every `%XX` decoded; `None` if that is no UTF-8.
-fn decoded(text: &str) -> Option<String> {
+fn decode(text: &str) -> Option<String> {
     String::from_utf8(percent_decode(text.as_bytes()).collect()).ok()
 }
 
 /// What a name says, with every `%XX` decoded; what is no UTF-8 becomes U+FFFD.
-pub(super) fn question(name: &Name) -> String {
+pub(super) fn decode_lossy(name: &Name) -> String {
     let raw: Vec<u8> = percent_decode(name.as_bytes()).collect();
     String::from_utf8_lossy(&raw).into_owned()
 }
 
 /// Whether there is anything to look for in `text`.
-pub fn holds_a_word(text: &str) -> bool {
+pub fn has_word(text: &str) -> bool {
     text.chars().any(char::is_alphanumeric)
 }
 
 /// `text` with what cannot stand in a name as it is, encoded.
-pub(super) fn escaped(text: &str) -> String {
+pub(super) fn encode(text: &str) -> String {
     text.replace('%', "%25").replace('/', "%2F")
 }

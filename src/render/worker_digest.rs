@@ -18,46 +18,46 @@ use crate::view::{Member, View};
 const UNREADABLE: &str = "unreadable";
 
 /// A worker among many.
-pub(super) struct Row<'a> {
+pub(super) struct WorkerRow<'a> {
     /// The worker.
     pub(super) member: &'a Member,
     /// What is known of it; `None` where there was no time to look into it, or it vanished.
-    pub(super) fragment: Option<Arc<Fragment>>,
+    pub(super) digest: Option<Arc<WorkerDigest>>,
     /// The state of its files; `None` if it vanished.
     pub(super) stamp: Option<Arc<Stamp>>,
 }
 
-impl Row<'_> {
+impl WorkerRow<'_> {
     /// What its metadata tells, of the same moment as the rest.
     pub(super) fn worker(&self) -> Cow<'_, Worker> {
-        self.later().map_or_else(|| Cow::Owned(self.member.entry.worker()), Cow::Borrowed)
+        self.newer_metadata().map_or_else(|| Cow::Owned(self.member.entry.worker()), Cow::Borrowed)
     }
 
     /// How far it is, likewise.
     pub(super) fn status(&self) -> Status {
-        self.later().map_or(self.member.entry.status, |worker| worker.status)
+        self.newer_metadata().map_or(self.member.entry.status, |worker| worker.status)
     }
 
-    fn later(&self) -> Option<&Worker> {
-        self.fragment.as_ref()?.worker.as_deref()
+    fn newer_metadata(&self) -> Option<&Worker> {
+        self.digest.as_ref()?.worker.as_deref()
     }
 
     /// What the evidence of many workers needs of this one.
     pub(super) fn account(&self) -> Account<'_> {
-        let end = self.fragment.as_deref().map(|fragment| (fragment.outcome, fragment.cause.as_str()));
+        let end = self.digest.as_deref().map(|digest| (digest.outcome, digest.cause.as_str()));
         Account { member: self.member, end, doubt: self.doubt() }
     }
 
     /// Returns why the worker's record could not be read at all, if it could not.
     pub(super) fn unreadable(&self) -> Option<&str> {
-        let checks = &self.fragment.as_ref()?.checks;
-        checks.iter().find(|check| check.name == UNREADABLE).map(|check| check.says.as_str())
+        let checks = &self.digest.as_ref()?.checks;
+        checks.iter().find(|check| check.name == UNREADABLE).map(|check| check.message.as_str())
     }
 
     /// Returns true if there was no time to read all that is known of it. `ran_out` tells whether any time ran out, since a
     /// worker can also be unread because it cannot be read.
     pub(super) fn is_late(&self, ran_out: bool) -> bool {
-        self.fragment.as_ref().map_or(ran_out, |fragment| fragment.late)
+        self.digest.as_ref().map_or(ran_out, |digest| digest.late)
     }
 
     /// Returns for how long the worker has been silent, or `None` if it is not. `latest` is what [`latest_write`] returned.
@@ -69,7 +69,7 @@ impl Row<'_> {
     pub(super) fn doubt(&self) -> Option<String> {
         // Saying nothing at the end is no claim, and invisible characters say nothing of one; in a list of many these
         // would bury those who claim too much. What was not read in time is no fault of the worker's.
-        let checks = self.fragment.as_ref()?.checks.iter().map(|check| &*check.name);
+        let checks = self.digest.as_ref()?.checks.iter().map(|check| &*check.name);
         let is_doubt = |name: &&str| ![NO_FINAL_WORDS, INVISIBLE_CHARACTERS, checks::LATE_NAME].contains(name);
         let names: BTreeSet<&str> = checks.filter(is_doubt).collect();
         let claims = self.status() == Status::Completed && !names.is_empty();
@@ -78,13 +78,13 @@ impl Row<'_> {
 }
 
 /// Returns the last write of any of the workers, which silence is measured against.
-pub(super) fn latest_write(rows: &[Row<'_>]) -> Time {
+pub(super) fn latest_write(rows: &[WorkerRow<'_>]) -> Time {
     rows.iter().filter_map(|row| Some(row.stamp.as_ref()?.last_write())).max().unwrap_or_default()
 }
 
 /// What is kept of a worker.
 #[derive(Debug)]
-pub(super) struct Fragment {
+pub(super) struct WorkerDigest {
     /// What its metadata tells, where that is not what the catalog knew of it.
     pub(super) worker: Option<Box<Worker>>,
     /// How it ended.
@@ -110,16 +110,16 @@ pub(super) struct Fragment {
     /// True if there was no time to read all of it.
     pub(super) late: bool,
     /// Whether it was made of nothing but the worker's folder, whose state it is kept under.
-    pub(super) is_of_its_folder: bool,
+    pub(super) is_self_contained: bool,
 }
 
-impl Fragment {
-    pub(super) fn of(view: &View, member: &Member, stamp: &Stamp, record: &Record) -> Fragment {
+impl WorkerDigest {
+    pub(super) fn new(view: &View, member: &Member, stamp: &Stamp, record: &Record) -> WorkerDigest {
         let trace = &record.trace;
         let outcome = record.outcome();
         let failed = (outcome == Outcome::Failed).then(|| evidence::cause(view, member, record));
         let (cause, read) = failed.unwrap_or_else(|| (String::new(), true));
-        Fragment {
+        WorkerDigest {
             worker: (record.worker != member.entry.worker()).then(|| Box::new(record.worker.clone())),
             outcome,
             calls: trace.calls.len(),
@@ -129,16 +129,16 @@ impl Fragment {
             tools: tools(record),
             tokens: trace.tokens,
             cause,
-            checks: checks::of(record, stamp, &|words| claims::missing(view, member, trace.own_folders, words)),
+            checks: checks::run(record, stamp, &|words| claims::missing_files(view, member, trace.own_folders, words)),
             late: record.is_late(),
             whole: read && record.is_whole() && stamp.skipped.unreadable == 0,
-            is_of_its_folder: trace.calls.iter().all(|call| matches!(call.output, Output::InPlace | Output::Pending)),
+            is_self_contained: trace.calls.iter().all(|call| matches!(call.output, Output::InPlace | Output::Pending)),
         }
     }
 
     /// A worker whose record cannot be read at all.
-    pub(super) fn unreadable(error: &Error) -> Fragment {
-        Fragment {
+    pub(super) fn unreadable(error: &Error) -> WorkerDigest {
+        WorkerDigest {
             worker: None,
             outcome: Outcome::Unknown,
             calls: 0,
@@ -151,7 +151,7 @@ impl Fragment {
             checks: vec![Check::new(UNREADABLE, format!("its record cannot be read: {error}"), "tool_calls")],
             whole: false,
             late: error.is_late(),
-            is_of_its_folder: false,
+            is_self_contained: false,
         }
     }
 }

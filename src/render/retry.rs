@@ -9,16 +9,16 @@ const FEW: u32 = 5;
 const MANY: u32 = 40;
 
 /// The attempts at one thing.
-pub(super) struct Attempts {
+pub(super) struct RetryBudget {
     begun: Instant,
     patience: Duration,
     made: u32,
 }
 
-impl Attempts {
+impl RetryBudget {
     /// None yet; a few in any case, and more for as long as `patience`.
-    pub(super) fn new(patience: Duration) -> Attempts {
-        Attempts { begun: Instant::now(), patience, made: 0 }
+    pub(super) fn new(patience: Duration) -> RetryBudget {
+        RetryBudget { begun: Instant::now(), patience, made: 0 }
     }
 
     /// Counts an attempt that came to nothing. Whether another one is worth it.

@@ -1,77 +1,77 @@
 //! The names under which a worker's own files, and workers, are shown: their own, but for those that we use ourselves.
 //!
-//! Where a file on disk bears a name that we generate or answer, ours has the name and theirs is `<name>.own`. What is
+//! Where a file on disk bears a name that we generate or answer, is_reserved has the name and theirs is `<name>.own`. What is
 //! said of a file in a generated file says where it is found, so both the tree and what is generated go by this.
 
 use super::Generated;
-use super::ask::Ask;
 use super::clean::defuse;
+use super::query_dir::QueryDir;
 use crate::name::{Name, RelPath};
 
-/// The file in `workers/` that is ours.
+/// The file in `workers/` that is is_reserved.
 pub const INDEX: &str = "index.json";
 /// The folder in which workers are.
 const WORKERS: &str = "workers/";
 /// The folder in a worker's that holds links to its children.
 pub const CHILDREN: &str = "children";
 /// Behind the name of a file whose name we use ourselves.
-pub(super) const OWN: &str = ".own";
+pub(super) const OWN_SUFFIX: &str = ".own";
 
-/// Whether a name is ours in a worker's folder.
+/// Whether a name is is_reserved in a worker's folder.
 pub fn is_generated(name: &Name) -> bool {
-    Generated::asked(name).is_some() || name.as_bytes() == CHILDREN.as_bytes() || Ask::named(name).is_some()
+    Generated::from_name(name).is_some() || name.as_bytes() == CHILDREN.as_bytes() || QueryDir::parse(name).is_some()
 }
 
-/// Whether a name is ours in `workers/`.
+/// Whether a name is is_reserved in `workers/`.
 pub fn is_index(name: &Name) -> bool {
     name.as_bytes() == INDEX.as_bytes()
 }
 
-/// The name under which a file called `name` on disk is shown: with `.own` behind it, if it is derived from ours.
-pub fn shown(name: &Name, ours: fn(&Name) -> bool) -> Name {
-    if !derived(name, ours) {
+/// The name under which a file called `name` on disk is shown: with `.own` behind it, if it is derived from is_reserved.
+pub fn shown_name(name: &Name, is_reserved: fn(&Name) -> bool) -> Name {
+    if !collides(name, is_reserved) {
         return name.clone();
     }
-    Name::new([name.as_bytes(), OWN.as_bytes()].concat()).unwrap_or_else(|_| name.clone())
+    Name::new([name.as_bytes(), OWN_SUFFIX.as_bytes()].concat()).unwrap_or_else(|_| name.clone())
 }
 
-/// The name on disk of what is shown as `name`; none if that is a name of ours.
-pub fn behind(name: &Name, ours: fn(&Name) -> bool) -> Option<Name> {
-    if !derived(name, ours) {
+/// The name on disk of what is shown as `name`; none if that is a name of is_reserved.
+pub fn stored_name(name: &Name, is_reserved: fn(&Name) -> bool) -> Option<Name> {
+    if !collides(name, is_reserved) {
         return Some(name.clone());
     }
-    Name::new(name.as_bytes().strip_suffix(OWN.as_bytes())?).ok()
+    Name::new(name.as_bytes().strip_suffix(OWN_SUFFIX.as_bytes())?).ok()
 }
 
-/// Whether `name` is one of ours, or one of ours with `.own` behind it any number of times.
-fn derived(name: &Name, ours: fn(&Name) -> bool) -> bool {
+/// Whether `name` is one of is_reserved, or one of is_reserved with `.own` behind it any number of times.
+fn collides(name: &Name, is_reserved: fn(&Name) -> bool) -> bool {
     let mut bytes = name.as_bytes();
-    while let Some(rest) = bytes.strip_suffix(OWN.as_bytes()) {
+    while let Some(rest) = bytes.strip_suffix(OWN_SUFFIX.as_bytes()) {
         bytes = rest;
     }
-    Name::new(bytes).is_ok_and(|name| ours(&name))
+    Name::new(bytes).is_ok_and(|name| is_reserved(&name))
 }
 
 /// Where the file `path` of a worker is shown in the worker's folder.
 pub(super) fn shown_path(path: &RelPath) -> RelPath {
     let mut names = path.names();
-    let first = names.next().map_or_else(RelPath::root, |first| shown(&first, is_generated).into());
+    let first = names.next().map_or_else(RelPath::root, |first| shown_name(&first, is_generated).into());
     names.fold(first, |path, name| path.join(&name))
 }
 
 /// Where a worker is shown in the tree.
-pub(super) fn place(worker: &Name) -> RelPath {
-    let name = shown(worker, is_index);
+pub(super) fn worker_path(worker: &Name) -> RelPath {
+    let name = shown_name(worker, is_index);
     RelPath::parse([WORKERS.as_bytes(), name.as_bytes()].concat()).unwrap_or_else(|_| name.into())
 }
 
 /// Where the file `path` of the worker at `place` is shown, as it is written in an answer.
-pub(super) fn at_in_text(place: &RelPath, path: &RelPath) -> String {
+pub(super) fn display_path(place: &RelPath, path: &RelPath) -> String {
     defuse(&place.join_path(&shown_path(path)).display())
 }
 
 /// Whether a file at the top of a worker's folder tells of everything once more: its metadata and its transcripts.
-pub(super) fn holds_everything(path: &RelPath) -> bool {
+pub(super) fn is_raw_record(path: &RelPath) -> bool {
     let name = path.as_bytes();
     !name.contains(&b'/') && (name.ends_with(b".jsonl") || name.ends_with(b".json"))
 }
@@ -96,11 +96,11 @@ mod tests {
             "grep.i@*.md",
         ] {
             let name = Name::new(text).unwrap();
-            let shown = shown(&name, is_generated);
-            assert!(!is_generated(&shown), "{text} is shown as one of ours");
-            assert_eq!(behind(&shown, is_generated), Some(name), "{text}");
+            let shown = shown_name(&name, is_generated);
+            assert!(!is_generated(&shown), "{text} is shown as one of is_reserved");
+            assert_eq!(stored_name(&shown, is_generated), Some(name), "{text}");
         }
-        assert_eq!(behind(&Name::new("summary").unwrap(), is_generated), None);
+        assert_eq!(stored_name(&Name::new("summary").unwrap(), is_generated), None);
     }
 
     #[test]
