@@ -328,7 +328,7 @@ impl Renderer {
         loop {
             let (rendered, settled) = self.render_workers_once(scope, visible, &states, file, clock)?;
             let complete = rendered.complete && attempts.is_first();
-            if settled || !has_time() || !attempts.another() {
+            if settled || !has_time() || !attempts.try_again() {
                 return Ok(Rendered { complete, ..rendered });
             }
             states = self.states_in(visible, scope)?;

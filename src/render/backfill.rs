@@ -1,37 +1,37 @@
-//! What was not read in time is read on behind the requests that wait.
+//! Reads in the background what requests had no time to read.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Renderer;
 
 impl Renderer {
-    /// Whether a file about many workers waits for [`Renderer::catch_up`], to be called until it has caught up. Says so
-    /// to one, until that is so.
+    /// Claims the pending backfill. Returns true for one caller only, until
+    /// [`Renderer::backfill`] returns false.
     pub fn claim_backfill(&self) -> bool {
-        // Both are asked: each takes note of it.
+        // No short circuit: each call also updates its own backlog.
         (self.digests.has_backlog() | self.index.is_behind()) && !self.is_backfilling.swap(true, Ordering::AcqRel)
     }
 
-    /// Reads for a moment what files about many workers are made of, and their words where somebody searched for some;
-    /// each worker once. Whether there is more of it.
+    /// Reads workers from the backlog for a short time, and words for the search index if a search
+    /// left some unread. Reads each worker once. Returns true if there is more to read.
     pub fn backfill(&self) -> bool {
-        let mut step = Step { is_backfilling: &self.is_backfilling, more: false };
+        let mut step = BackfillStep { is_backfilling: &self.is_backfilling, more: false };
         step.more = self.digests.backfill(&self.view)
             || self.index.catch_up(&self.view, &|member, stamp, has_time| self.indexed(member, stamp, has_time));
         let more = step.more;
         drop(step);
-        // Who fell behind just before that was told that somebody reads on.
+        // A request that added to the backlog just before the drop saw a backfill in progress.
         more || self.claim_backfill()
     }
 }
 
-/// A moment of reading on. Where it is the last, or ends by a panic, somebody else may begin.
-struct Step<'a> {
+/// One step of the backfill. Dropping the last step, also in a panic, releases the claim.
+struct BackfillStep<'a> {
     is_backfilling: &'a AtomicBool,
     more: bool,
 }
 
-impl Drop for Step<'_> {
+impl Drop for BackfillStep<'_> {
     fn drop(&mut self) {
         self.is_backfilling.store(self.more, Ordering::Release);
     }
@@ -49,21 +49,21 @@ mod tests {
     use crate::view::{Filter, View};
 
     #[test]
-    fn one_reads_on_at_a_time_and_another_where_it_has_ended() {
+    fn one_caller_claims_the_backfill_until_it_ends_or_panics() {
         let source = Source::over(Arc::new(Memory::new()), None);
         let view = View::over(vec![source], Freshness::default(), Filter::default()).unwrap();
         let renderer = Renderer::new(view, Settings::default());
         assert!(!renderer.claim_backfill());
         renderer.digests.mark_incomplete();
         assert!(renderer.claim_backfill());
-        // The one who reads on does this, too.
+        // The caller that holds the claim reads this backlog too.
         renderer.digests.mark_incomplete();
         assert!(!renderer.claim_backfill());
         assert!(!renderer.backfill());
         renderer.digests.mark_incomplete();
         assert!(renderer.claim_backfill());
         let panics = || {
-            let _step = Step { is_backfilling: &renderer.is_backfilling, more: false };
+            let _step = BackfillStep { is_backfilling: &renderer.is_backfilling, more: false };
             panic!("on purpose");
         };
         assert!(catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());

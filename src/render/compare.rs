@@ -117,7 +117,7 @@ impl Renderer {
                 stamp.as_ref().is_ok_and(|stamp| self.view.is_now(member, stamp))
             };
             let settled = stamped.iter().all(is_now);
-            if settled || !go_on() || !attempts.another() {
+            if settled || !go_on() || !attempts.try_again() {
                 let complete = answer.is_whole && settled && attempts.is_first() && go_on();
                 return Ok((answer, stamped, complete));
             }

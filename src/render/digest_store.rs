@@ -1,7 +1,8 @@
-//! DigestCache kept for the next start: how each worker ended and why need not be found out again where nothing changed.
+//! Digests on disk: a restart need not find out again why unchanged workers failed.
 //!
-//! All of a view are one entry of the cache folder, under a key of the program's source, of the stores and of whose the
-//! view is. Each is used only for the very state of its worker's files that it was made of.
+//! All digests of a view are one entry in the cache directory. Its key covers the program's source,
+//! the stores and the view's owner. A digest is used only for the exact state of the worker's files
+//! that it describes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,27 +17,28 @@ use crate::cache::{DiskCache, key};
 use crate::model::{Outcome, Tokens};
 use crate::name::Name;
 
-/// For fewer new ones nothing is written, and not sooner than so long after the last time.
-const FEW: u64 = 32;
-const PAUSE: Duration = Duration::from_secs(300);
+/// Minimum number of new digests that is worth a write.
+const MIN_NEW: u64 = 32;
+/// Minimum time between two writes.
+const WRITE_INTERVAL: Duration = Duration::from_secs(300);
 
-/// What a digest is known by: the state of its worker's files, and what the catalog has.
+/// Identifies a digest: the state of the worker's files, and the key of its catalog entry.
 pub(super) type DigestKey = (Key, Key);
 
-/// Where the digests of a view are kept.
+/// Stores the digests of a view on disk.
 pub(super) struct DigestStore {
     cache: Arc<DiskCache>,
     key: Key,
-    /// How many were made since anything was written, and when that was.
-    fresh: Mutex<(usize, Option<Instant>)>,
+    /// Number of digests computed since the last write, and the time of that write.
+    unsaved: Mutex<(usize, Option<Instant>)>,
 }
 
-/// A digest as it is written.
+/// The serialized form of a digest.
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct StoredDigest {
     /// The worker's name.
     name: Vec<u8>,
-    of: DigestKey,
+    key: DigestKey,
     outcome: u8,
     calls: usize,
     failed: usize,
@@ -49,42 +51,44 @@ struct Written {
 }
 
 impl DigestStore {
-    /// Returns the shelf in `cache` of the view that `scope` stands for.
+    /// Returns the store in `cache` for the view identified by `scope`.
     pub(super) fn new(cache: Arc<DiskCache>, scope: &Key) -> DigestStore {
-        DigestStore { cache, key: key("fragments", &[scope]), fresh: Mutex::new((0, None)) }
+        DigestStore { cache, key: key("fragments", &[scope]), unsaved: Mutex::new((0, None)) }
     }
 
-    /// All that are kept.
-    pub(super) fn all(&self) -> Vec<(Name, DigestKey, WorkerDigest)> {
-        let body = self.cache.get(self.key).and_then(|kept| kept.body()).unwrap_or_default();
-        let all: Vec<Written> = postcard::from_bytes(&body).unwrap_or_default();
-        all.into_iter().filter_map(Written::read).collect()
+    /// Reads all stored digests.
+    pub(super) fn load(&self) -> Vec<(Name, DigestKey, WorkerDigest)> {
+        let body = self.cache.get(self.key).and_then(|entry| entry.body()).unwrap_or_default();
+        let all: Vec<StoredDigest> = postcard::from_bytes(&body).unwrap_or_default();
+        all.into_iter().filter_map(StoredDigest::into_digest).collect()
     }
 
-    /// Whether it is time to keep what there is, now that so many more were made.
-    pub(super) fn is_due(&self, made: usize) -> bool {
-        let mut fresh = self.fresh.lock();
-        fresh.0 += made;
-        let due = fresh.0 as u64 >= self.cache.worth(FEW) && fresh.1.is_none_or(|at| at.elapsed() >= PAUSE);
+    /// Counts `computed` new digests. Returns true if it is time to write, and resets the count.
+    pub(super) fn is_due(&self, computed: usize) -> bool {
+        let mut unsaved = self.unsaved.lock();
+        unsaved.0 += computed;
+        let due = unsaved.0 as u64 >= self.cache.worth(MIN_NEW)
+            && unsaved.1.is_none_or(|written| written.elapsed() >= WRITE_INTERVAL);
         if due {
-            *fresh = (0, Some(Instant::now()));
+            *unsaved = (0, Some(Instant::now()));
         }
         due
     }
 
-    /// Keeps these and no others.
-    pub(super) fn keep(&self, all: &[(Name, DigestKey, Arc<WorkerDigest>)]) {
-        let all: Vec<Written> = all.iter().filter_map(|(name, of, digest)| Written::new(name, *of, digest)).collect();
+    /// Replaces the stored digests.
+    pub(super) fn save(&self, all: &[(Name, DigestKey, Arc<WorkerDigest>)]) {
+        let all: Vec<StoredDigest> =
+            all.iter().filter_map(|(name, key, digest)| StoredDigest::new(name, *key, digest)).collect();
         if let Ok(body) = postcard::to_stdvec(&all) {
             self.cache.put(self.key, Vec::new(), body);
         }
     }
 }
 
-impl Written {
-    /// `None` for one that may not outlive the process.
-    fn new(name: &Name, of: DigestKey, digest: &WorkerDigest) -> Option<Written> {
-        // What its metadata tells of it now is no part of its state then.
+impl StoredDigest {
+    /// Serializes a digest. Returns `None` for a digest that must not outlive the process.
+    fn new(name: &Name, key: DigestKey, digest: &WorkerDigest) -> Option<StoredDigest> {
+        // Newer metadata than the catalog's, or files elsewhere, are not part of the key.
         if !digest.whole || !digest.is_self_contained || digest.worker.is_some() {
             return None;
         }
@@ -98,9 +102,9 @@ impl Written {
             [input, output, cache_read, cache_creation]
         });
         let check = |check: &Check| (check.name.to_string(), check.message.clone(), check.file.clone());
-        Some(Written {
+        Some(StoredDigest {
             name: name.as_bytes().to_vec(),
-            of,
+            key,
             outcome,
             calls: digest.calls,
             failed: digest.failed,
@@ -113,7 +117,7 @@ impl Written {
         })
     }
 
-    fn read(self) -> Option<(Name, DigestKey, WorkerDigest)> {
+    fn into_digest(self) -> Option<(Name, DigestKey, WorkerDigest)> {
         let outcome = match self.outcome {
             0 => Outcome::Ok,
             1 => Outcome::Failed,
@@ -141,6 +145,6 @@ impl Written {
             late: false,
             is_self_contained: true,
         };
-        Some((Name::new(self.name).ok()?, self.of, digest))
+        Some((Name::new(self.name).ok()?, self.key, digest))
     }
 }

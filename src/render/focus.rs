@@ -1,4 +1,4 @@
-//! `summary@<words>` of a worker: its summary, and the passages of its files that bear on the words.
+//! `summary@<words>` of a worker: its summary, followed by the passages relevant to the words.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::view::Visible;
 
-/// The listed file that it is an addition to.
+/// Name of the listed file that this one extends.
 const SUMMARY: &str = "summary";
 
-/// What a name asks for: the words behind `summary@`, and with a size as in `summary.8k@` how large the passages may be.
+/// Parses `summary@<words>`. A size as in `summary.8k@` bounds the passages.
 pub(super) fn parse_name(name: &Name) -> Option<search::Query> {
     let name = ParsedName::parse(name).filter(|name| name.word == SUMMARY)?;
     let (budget, others) = name.budget()?;
@@ -23,7 +23,7 @@ pub(super) fn parse_name(name: &Name) -> Option<search::Query> {
 }
 
 impl Renderer {
-    /// The summary of a worker with what bears on `query`.
+    /// Renders the summary of a worker with the passages relevant to `query`.
     pub(super) fn focus_file(
         &self,
         scope: &Scope,
@@ -35,7 +35,7 @@ impl Renderer {
         let [(member, Ok(stamp))] = states.as_slice() else { return Err(Error::NotFound) };
         let summary = self.render_worker(Arc::clone(member), stamp.clone(), &Generated::Summary, clock)?;
         let passages = self.search_file(scope, visible, states, query)?;
-        // The summary says in its own first line what it lacks.
+        // An incomplete summary already begins with such a line.
         let line = match (&summary.missing, &passages.missing) {
             (None, Some(missing)) => format!("{missing}\n"),
             _ => String::new(),

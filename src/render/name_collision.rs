@@ -1,33 +1,34 @@
-//! The names under which a worker's own files, and workers, are shown: their own, but for those that we use ourselves.
+//! Resolves collisions between generated names and the names of workers and their files.
 //!
-//! Where a file on disk bears a name that we generate or answer, is_reserved has the name and theirs is `<name>.own`. What is
-//! said of a file in a generated file says where it is found, so both the tree and what is generated go by this.
+//! A generated or answered name takes precedence: a file on disk with that name is shown as
+//! `<name>.own`. Both the tree and the paths in generated files follow this rule.
 
 use super::Generated;
 use super::clean::defuse;
 use super::query_dir::QueryDir;
 use crate::name::{Name, RelPath};
 
-/// The file in `workers/` that is is_reserved.
+/// Name of the generated file in `workers/`.
 pub const INDEX: &str = "index.json";
-/// The folder in which workers are.
+/// The directory of the workers.
 const WORKERS: &str = "workers/";
-/// The folder in a worker's that holds links to its children.
+/// Name of the directory in a worker's directory that holds links to its children.
 pub const CHILDREN: &str = "children";
-/// Behind the name of a file whose name we use ourselves.
+/// Suffix of a file whose name collides with a generated name.
 pub(super) const OWN_SUFFIX: &str = ".own";
 
-/// Whether a name is is_reserved in a worker's folder.
+/// Returns true if `name` is generated or answered in a worker's directory.
 pub fn is_generated(name: &Name) -> bool {
     Generated::from_name(name).is_some() || name.as_bytes() == CHILDREN.as_bytes() || QueryDir::parse(name).is_some()
 }
 
-/// Whether a name is is_reserved in `workers/`.
+/// Returns true if `name` is generated in `workers/`.
 pub fn is_index(name: &Name) -> bool {
     name.as_bytes() == INDEX.as_bytes()
 }
 
-/// The name under which a file called `name` on disk is shown: with `.own` behind it, if it is derived from is_reserved.
+/// Returns the name under which the file `name` on disk is shown: with `.own` appended if it
+/// collides with a reserved name.
 pub fn shown_name(name: &Name, is_reserved: fn(&Name) -> bool) -> Name {
     if !collides(name, is_reserved) {
         return name.clone();
@@ -35,7 +36,7 @@ pub fn shown_name(name: &Name, is_reserved: fn(&Name) -> bool) -> Name {
     Name::new([name.as_bytes(), OWN_SUFFIX.as_bytes()].concat()).unwrap_or_else(|_| name.clone())
 }
 
-/// The name on disk of what is shown as `name`; none if that is a name of is_reserved.
+/// Returns the name on disk of the file shown as `name`, or `None` if `name` is reserved.
 pub fn stored_name(name: &Name, is_reserved: fn(&Name) -> bool) -> Option<Name> {
     if !collides(name, is_reserved) {
         return Some(name.clone());
@@ -43,7 +44,7 @@ pub fn stored_name(name: &Name, is_reserved: fn(&Name) -> bool) -> Option<Name> 
     Name::new(name.as_bytes().strip_suffix(OWN_SUFFIX.as_bytes())?).ok()
 }
 
-/// Whether `name` is one of is_reserved, or one of is_reserved with `.own` behind it any number of times.
+/// Returns true if `name` is reserved, or reserved with `.own` appended any number of times.
 fn collides(name: &Name, is_reserved: fn(&Name) -> bool) -> bool {
     let mut bytes = name.as_bytes();
     while let Some(rest) = bytes.strip_suffix(OWN_SUFFIX.as_bytes()) {
@@ -52,25 +53,26 @@ fn collides(name: &Name, is_reserved: fn(&Name) -> bool) -> bool {
     Name::new(bytes).is_ok_and(|name| is_reserved(&name))
 }
 
-/// Where the file `path` of a worker is shown in the worker's folder.
+/// Returns the path at which the file `path` is shown, relative to the worker's directory.
 pub(super) fn shown_path(path: &RelPath) -> RelPath {
     let mut names = path.names();
     let first = names.next().map_or_else(RelPath::root, |first| shown_name(&first, is_generated).into());
     names.fold(first, |path, name| path.join(&name))
 }
 
-/// Where a worker is shown in the tree.
+/// Returns the path at which a worker is shown in the tree.
 pub(super) fn worker_path(worker: &Name) -> RelPath {
     let name = shown_name(worker, is_index);
     RelPath::parse([WORKERS.as_bytes(), name.as_bytes()].concat()).unwrap_or_else(|_| name.into())
 }
 
-/// Where the file `path` of the worker at `place` is shown, as it is written in an answer.
-pub(super) fn display_path(place: &RelPath, path: &RelPath) -> String {
-    defuse(&place.join_path(&shown_path(path)).display())
+/// Returns the path of the file `path` of the worker at `worker_path`, escaped for an answer.
+pub(super) fn display_path(worker_path: &RelPath, path: &RelPath) -> String {
+    defuse(&worker_path.join_path(&shown_path(path)).display())
 }
 
-/// Whether a file at the top of a worker's folder tells of everything once more: its metadata and its transcripts.
+/// Returns true for metadata and transcripts at the top of a worker's directory, which repeat the
+/// text of other files.
 pub(super) fn is_raw_record(path: &RelPath) -> bool {
     let name = path.as_bytes();
     !name.contains(&b'/') && (name.ends_with(b".jsonl") || name.ends_with(b".json"))
@@ -81,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_names_come_back_as_they_were() {
+    fn stored_name_inverts_shown_name() {
         for text in [
             "a",
             "summary",
@@ -97,14 +99,14 @@ mod tests {
         ] {
             let name = Name::new(text).unwrap();
             let shown = shown_name(&name, is_generated);
-            assert!(!is_generated(&shown), "{text} is shown as one of is_reserved");
+            assert!(!is_generated(&shown), "{text} is shown under a reserved name");
             assert_eq!(stored_name(&shown, is_generated), Some(name), "{text}");
         }
         assert_eq!(stored_name(&Name::new("summary").unwrap(), is_generated), None);
     }
 
     #[test]
-    fn what_lies_directly_in_a_workers_folder_is_renamed_and_nothing_deeper() {
+    fn only_the_first_component_of_a_path_is_renamed() {
         for (on_disk, at) in [
             ("summary", "summary.own"),
             ("summary/index.json", "summary.own/index.json"),

@@ -1,4 +1,4 @@
-//! The output of one call, wherever it lies: in its file, or stored outside of the worker's folder.
+//! Finds and opens the output of a tool call, in the worker's directory or stored elsewhere.
 
 use super::grep::{self, Options};
 use super::{Renderer, Scope};
@@ -8,30 +8,33 @@ use crate::name::{Name, RelPath};
 use crate::store::File;
 use crate::watchdog::OVERDUE;
 
-/// Which call is meant.
+/// Identifies a tool call.
 #[derive(Debug, Clone, Copy)]
 pub enum CallSelector<'a> {
-    /// The one of this number, as index.json tells it.
+    /// A worker and the call's number in index.json.
     Number(&'a Name, u64),
-    /// The one whose output is this file: its name, or its path in the worker's folder.
+    /// A worker and the call's output file: its name, or its path in the worker's directory.
     File(&'a Name, &'a str),
-    /// The one whose output was stored under this id.
+    /// The id under which the output was stored.
     Artifact(&'a str),
 }
 
-/// Where an output is.
+/// The location of an output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutputLocation {
-    /// The worker.
+    /// The worker that made the call.
     pub worker: Name,
-    /// The call's file, in the worker's folder.
+    /// The call's file, relative to the worker's directory.
     pub path: RelPath,
-    /// Why it cannot be read, if it cannot.
+    /// The reason why the output cannot be read, if it cannot.
     pub missing: Option<String>,
 }
 
 impl Renderer {
-    /// The output of a call, opened where it can be read. [`Error::NotFound`] if there is no such call in the view.
+    /// Finds the output of a call and opens it if it can be read.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is no such call in the view; those of reading the worker.
     pub fn output(&self, call: &CallSelector<'_>) -> Result<(OutputLocation, Option<Box<dyn File>>)> {
         match call {
             CallSelector::Number(worker, number) => self.output_of(worker, |call| call.seq == *number),
@@ -62,7 +65,8 @@ impl Renderer {
         Ok((OutputLocation { worker: worker.clone(), path: call.path.clone(), missing }, file))
     }
 
-    /// The output that a stub in the view stands for: who cannot see the stub cannot read it.
+    /// Finds an output by its artifact id. Searches only stubs in the view: a caller that cannot see
+    /// the stub must not read the output.
     fn artifact(&self, id: &str) -> Result<(OutputLocation, Option<Box<dyn File>>)> {
         if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(Error::NotFound);

@@ -1,7 +1,9 @@
-//! Folders in which something is asked: the folder's name says how, a file's name in it says what.
+//! Directories whose files are answers to queries: `grep/<regex>`, `search/<words>`,
+//! `compare/<a>..<b>`.
 //!
-//! Options stand behind dots in the folder's name and what they apply to behind `@`, in any order: `grep.i.4k@*.md`. What
-//! the words mean is the business of each kind.
+//! The directory's name holds the options, and the name of a file in it holds the query. Options
+//! follow dots and a target follows `@`, in any order: `grep.i.4k@*.md`. Each kind of query
+//! interprets its own options.
 
 use std::sync::Arc;
 
@@ -11,25 +13,26 @@ use super::name_collision::OWN_SUFFIX;
 use super::{Budget, Generated, compare, grep, search};
 use crate::name::Name;
 
-/// Files without a dot in front that tools look for in any folder that they come to: git, whether it is a bare repository.
+/// Names without a leading dot that tools probe in every directory. Git probes `HEAD` to detect a
+/// bare repository.
 pub(super) const PROBED_NAMES: [&[u8]; 1] = [b"HEAD"];
 
-/// What can be asked.
+/// A kind of query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum QueryKind {
     /// `grep/<regex>`: the lines that match.
     Grep,
-    /// `search/<words>`: the passages that bear on the words.
+    /// `search/<words>`: the passages relevant to the words.
     Search,
     /// `compare/<a>..<b>`: what workers share and where they differ. At the root only.
     Compare,
 }
 
 impl QueryKind {
-    /// All of them.
+    /// All kinds, in the order in which they are listed.
     pub const ALL: [QueryKind; 3] = [QueryKind::Grep, QueryKind::Search, QueryKind::Compare];
 
-    /// The folder's name, without options.
+    /// Returns the directory's name, without options.
     pub fn name(self) -> &'static str {
         match self {
             QueryKind::Grep => grep::FOLDER,
@@ -38,7 +41,7 @@ impl QueryKind {
         }
     }
 
-    /// How to ask: what README.md in the folder says.
+    /// Returns the text of README.md in the directory, which explains the queries.
     pub(super) fn readme(self) -> &'static str {
         match self {
             QueryKind::Grep => include_str!("grep/README.md"),
@@ -47,7 +50,7 @@ impl QueryKind {
         }
     }
 
-    /// The folder without options.
+    /// Returns the directory without options.
     pub fn default_dir(self) -> QueryDir {
         match self {
             QueryKind::Grep => QueryDir::Grep(grep::Options::default()),
@@ -56,40 +59,39 @@ impl QueryKind {
         }
     }
 
-    /// Whether it is asked at the root and nowhere else.
     fn is_root_only(self) -> bool {
         self == QueryKind::Compare
     }
 }
 
-/// A folder in which something is asked.
+/// A directory of queries, with its options.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum QueryDir {
-    /// A regex.
+    /// Takes a regex.
     Grep(grep::Options),
-    /// Words.
+    /// Takes words.
     Search(search::Options),
-    /// Workers to be compared.
+    /// Takes the names of the workers to compare.
     Compare(compare::Options),
 }
 
 impl QueryDir {
-    /// What a folder's name asks for wherever something can be asked; `None` if it is no name of ours there.
+    /// Parses the name of a query directory outside the root. Returns `None` for any other name.
     pub fn parse(name: &Name) -> Option<QueryDir> {
-        QueryDir::parse_at_root(name).filter(|ask| !ask.kind().is_root_only())
+        QueryDir::parse_at_root(name).filter(|dir| !dir.kind().is_root_only())
     }
 
-    /// What a folder's name asks for at the root; `None` if it is no name of ours.
+    /// Parses the name of a query directory at the root. Returns `None` for any other name.
     pub fn parse_at_root(name: &Name) -> Option<QueryDir> {
-        let folder = ParsedName::parse(name)?;
-        match QueryKind::ALL.into_iter().find(|kind| kind.name() == folder.word)? {
-            QueryKind::Grep => grep::Options::of(&folder).map(QueryDir::Grep),
-            QueryKind::Search => search::Options::of(&folder).map(QueryDir::Search),
-            QueryKind::Compare => compare::Options::of(&folder).map(QueryDir::Compare),
+        let parsed = ParsedName::parse(name)?;
+        match QueryKind::ALL.into_iter().find(|kind| kind.name() == parsed.word)? {
+            QueryKind::Grep => grep::Options::of(&parsed).map(QueryDir::Grep),
+            QueryKind::Search => search::Options::of(&parsed).map(QueryDir::Search),
+            QueryKind::Compare => compare::Options::of(&parsed).map(QueryDir::Compare),
         }
     }
 
-    /// What is asked in it.
+    /// Returns the kind of query that the directory takes.
     pub fn kind(&self) -> QueryKind {
         match self {
             QueryDir::Grep(_) => QueryKind::Grep,
@@ -98,7 +100,7 @@ impl QueryDir {
         }
     }
 
-    /// The file of this name in it; `None` for a name that is no decode_lossy.
+    /// Returns the file called `name` in the directory, or `None` if `name` is no valid query.
     pub fn file(&self, name: &Name) -> Option<Generated> {
         if name.as_bytes() == b"README.md" {
             return Some(Generated::QueryReadme(self.kind()));
@@ -111,20 +113,21 @@ impl QueryDir {
     }
 }
 
-/// A folder's name, taken apart.
+/// The parts of a name such as `grep.i.4k@*.md`.
 pub(super) struct ParsedName<'a> {
-    /// What stands before the first dot or `@`.
+    /// The text before the first dot or `@`.
     pub(super) word: &'a str,
     /// The options.
     pub(super) options: Vec<&'a str>,
-    /// What stands behind the `@`, decoded; never empty.
+    /// The text after `@`, decoded and never empty.
     pub(super) target: Option<String>,
 }
 
 impl<'a> ParsedName<'a> {
-    /// `None` of a name that is of a file whose name we use, or has nothing behind its `@`.
+    /// Splits a name into its parts. Returns `None` for a name that ends in `.own`, has nothing
+    /// after its `@`, or is not UTF-8.
     pub(super) fn parse(name: &'a Name) -> Option<ParsedName<'a>> {
-        // With that ending a name is that of a file whose name we use.
+        // A worker's own file whose name collides with ours ends in this suffix.
         let text = std::str::from_utf8(name.as_bytes()).ok().filter(|text| !text.ends_with(OWN_SUFFIX))?;
         let (words, mut target) = match text.split_once('@') {
             Some((words, target)) => (words, Some(target)),
@@ -133,7 +136,7 @@ impl<'a> ParsedName<'a> {
         let mut words = words.split('.');
         let word = words.next()?;
         let mut options: Vec<&str> = words.collect();
-        // Of options at the end only those are taken that no file name ends in.
+        // After the target, only options that cannot be a file extension are accepted.
         while let Some((before, option)) =
             target.and_then(|target| target.rsplit_once('.')).filter(|(_, word)| is_option(word))
         {
@@ -147,7 +150,8 @@ impl<'a> ParsedName<'a> {
         Some(ParsedName { word, options, target })
     }
 
-    /// The one option among them that is a size, and the others; `None` if there are several sizes.
+    /// Returns the option that is a size, if there is one, and all other options. Returns `None` if
+    /// there are several sizes.
     pub(super) fn budget(&self) -> Option<(Option<Budget>, Vec<&'a str>)> {
         let mut budget = None;
         let mut others = Vec::new();
@@ -162,29 +166,30 @@ impl<'a> ParsedName<'a> {
     }
 }
 
-/// Whether `word` at the end of a folder's name is an option: lines of context, or a size with a unit.
+/// Returns true if `word` at the end of a name is an option: lines of context or a size with a
+/// unit.
 fn is_option(word: &str) -> bool {
     let is_context = word.strip_prefix("ctx").is_some_and(|lines| lines.bytes().all(|byte| byte.is_ascii_digit()));
     is_context || (!word.bytes().all(|byte| byte.is_ascii_digit()) && Budget::parse(word).is_ok())
 }
 
-/// `text` with every `%XX` decoded; `None` if that is no UTF-8.
+/// Decodes every `%XX` in `text`. Returns `None` if the result is not UTF-8.
 fn decode(text: &str) -> Option<String> {
     String::from_utf8(percent_decode(text.as_bytes()).collect()).ok()
 }
 
-/// What a name says, with every `%XX` decoded; what is no UTF-8 becomes U+FFFD.
+/// Decodes every `%XX` in `name`. Bytes that are not UTF-8 become U+FFFD.
 pub(super) fn decode_lossy(name: &Name) -> String {
     let raw: Vec<u8> = percent_decode(name.as_bytes()).collect();
     String::from_utf8_lossy(&raw).into_owned()
 }
 
-/// Whether there is anything to look for in `text`.
+/// Returns true if `text` has a letter or digit to search for.
 pub fn has_word(text: &str) -> bool {
     text.chars().any(char::is_alphanumeric)
 }
 
-/// `text` with what cannot stand in a name as it is, encoded.
+/// Encodes `%` and `/` in `text`, so that it can be part of a name.
 pub(super) fn encode(text: &str) -> String {
     text.replace('%', "%25").replace('/', "%2F")
 }

@@ -1,34 +1,34 @@
-//! How often something is made again because the files that it is made of changed meanwhile.
+//! A limit on how often a file is rendered again because its inputs changed meanwhile.
 
 use std::time::{Duration, Instant};
 
-/// So often in any case,
-const FEW: u32 = 5;
-/// and so often at the most, as long as it has not taken too long: a mix of two moments must be next to impossible, and
-/// what grows all the time must not be made for as long as anybody waits.
-const MANY: u32 = 40;
+/// Attempts allowed even when patience has run out.
+const MIN_ATTEMPTS: u32 = 5;
+/// Attempts allowed while there is patience left. The number is large because a mix of two states
+/// must be next to impossible, and finite because inputs may change all the time.
+const MAX_ATTEMPTS: u32 = 40;
 
-/// The attempts at one thing.
+/// Counts the attempts to render one consistent file.
 pub(super) struct RetryBudget {
-    begun: Instant,
+    started: Instant,
     patience: Duration,
-    made: u32,
+    failed: u32,
 }
 
 impl RetryBudget {
-    /// None yet; a few in any case, and more for as long as `patience`.
+    /// Allows a few attempts in any case, and more until `patience` has passed.
     pub(super) fn new(patience: Duration) -> RetryBudget {
-        RetryBudget { begun: Instant::now(), patience, made: 0 }
+        RetryBudget { started: Instant::now(), patience, failed: 0 }
     }
 
-    /// Counts an attempt that came to nothing. Whether another one is worth it.
-    pub(super) fn another(&mut self) -> bool {
-        self.made += 1;
-        self.made < FEW || self.made < MANY && self.begun.elapsed() < self.patience
+    /// Counts a failed attempt. Returns true if another attempt is allowed.
+    pub(super) fn try_again(&mut self) -> bool {
+        self.failed += 1;
+        self.failed < MIN_ATTEMPTS || self.failed < MAX_ATTEMPTS && self.started.elapsed() < self.patience
     }
 
-    /// Whether no attempt has come to nothing.
+    /// Returns true if no attempt has failed.
     pub(super) fn is_first(&self) -> bool {
-        self.made == 0
+        self.failed == 0
     }
 }

@@ -61,7 +61,7 @@ impl Renderer {
             let settled = now.key == stamp.key;
             // Only what is of the state that was asked for is kept as that state's file.
             let complete = attempts.is_first() && settled && whole && has_time();
-            if settled || !has_time() || !attempts.another() {
+            if settled || !has_time() || !attempts.try_again() {
                 let (newest, access) = (stamp.newest, stamp.access);
                 return Ok(Rendered { bytes: bytes.into(), newest, access, complete, missing });
             }

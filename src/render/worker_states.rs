@@ -1,4 +1,4 @@
-//! The state of the files of many workers, as far as there is time to look at all.
+//! The states of the files of many workers, read within a time limit.
 
 use std::sync::Arc;
 
@@ -13,46 +13,48 @@ use crate::view::Member;
 pub(super) type WorkerStates = Vec<(Arc<Member>, Result<Arc<Stamp>>)>;
 
 impl Renderer {
-    /// Returns when each worker last wrote; where there was no time to look, what listing tells. `None` for those whose files
-    /// cannot be looked at.
+    /// Returns the time of each worker's last write, or `None` if its files cannot be read. When time
+    /// runs out, the catalog's listing supplies the time.
     pub fn last_writes(&self, members: &[Arc<Member>]) -> Vec<Option<Time>> {
-        let last_write = |(member, stamp): (Arc<Member>, Result<Arc<Stamp>>)| match stamp {
+        let (states, _) = self.states_in_time(members);
+        let last_writes = states.into_iter().map(|(member, stamp)| match stamp {
             Ok(stamp) => Some(stamp.last_write()),
             Err(Error::Late) => Some(member.entry.newest()),
             Err(_) => None,
-        };
-        self.states_in_time(members).0.into_iter().map(last_write).collect()
+        });
+        last_writes.collect()
     }
 
-    /// The state of the files of each. Where there is no time to look at all of them again, the state in which some were
-    /// seen last, or none; the rest is then looked at behind the requests that wait.
+    /// Returns the state of each worker's files. When time runs out, the rest have their last known
+    /// state or [`Error::Late`], and the backfill reads them.
     pub(super) fn states(&self, members: &[Arc<Member>]) -> WorkerStates {
-        let (states, is_all) = self.states_in_time(members);
-        if !is_all {
+        let (states, is_complete) = self.states_in_time(members);
+        if !is_complete {
             self.digests.mark_incomplete();
         }
         states
     }
 
-    /// The same, and whether there was time for all of them; nobody looks at the rest.
+    /// Returns the state of each worker's files, and true if there was time to read all of them.
+    /// Does not schedule a backfill.
     fn states_in_time(&self, members: &[Arc<Member>]) -> (WorkerStates, bool) {
         let clock = self.settings.clock(5);
         let in_time = || clock.has_time();
-        // Those of whom nothing is known yet come first.
+        // Workers without a known state come first.
         let mut order: Vec<(usize, &Arc<Member>)> = members.iter().enumerate().collect();
         order.sort_by_cached_key(|(_, member)| self.view.last_stamp(member).is_some());
         let stamps = spread(&order, |(_, member)| match in_time() {
             true => self.view.stamp(member, false),
             false => self.view.last_stamp(member).ok_or(Error::Late),
         });
-        let is_all = in_time();
+        let is_complete = in_time();
         let mut states: Vec<_> = order.into_iter().zip(stamps).collect();
         states.sort_unstable_by_key(|((at, _), _)| *at);
-        (states.into_iter().map(|((_, member), stamp)| (member.clone(), stamp)).collect(), is_all)
+        (states.into_iter().map(|((_, member), stamp)| (member.clone(), stamp)).collect(), is_complete)
     }
 }
 
-/// Takes the workers, and the state of their files, into a key.
+/// Hashes the workers and the states of their files.
 pub(super) fn hash_all(hash: &mut blake3::Hasher, states: &WorkerStates) {
     for (member, stamp) in states {
         hash.update(member.name.as_bytes());
