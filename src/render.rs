@@ -1,8 +1,9 @@
-//! Generated files: what a view says about a worker, a run or the swarm, as bytes.
+//! Renders the generated files about a worker, a run or the swarm.
 //!
-//! A generated file is a function of what its view shows: the same record gives the same bytes, and [`Renderer::state`]
-//! tells cheaply whether anything it is made of has changed. Files about many workers are put together from a
-//! digest per worker, so a change of one worker costs one digest. Nothing here knows inodes or a kernel.
+//! A generated file is a function of its view: equal records give equal bytes. [`Renderer::state`]
+//! detects cheaply whether its inputs have changed. A file about many workers is assembled from one
+//! digest per worker, so a change of one worker recomputes one digest. This module knows nothing
+//! about inodes or the kernel.
 
 mod backfill;
 mod budget;
@@ -75,10 +76,10 @@ use since::{Cursor, Look};
 use worker_digest::WorkerRow;
 use worker_states::{WorkerStates, hash_all};
 
-/// What the root's README.md says, and a prompt may.
+/// Text of README.md at the root. It can also be part of a prompt.
 const README: &str = include_str!("../docs/AGENTS.md");
 
-/// What a generated file is about.
+/// The subject of a generated file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// All workers of the view.
@@ -87,44 +88,44 @@ pub enum Scope {
     Run(Name),
     /// The worker under this name in `workers/`.
     Worker(Name),
-    /// The workers of a folder in `by/`: they are only searched.
+    /// The workers of a directory in `by/`. Only `grep` and `search` apply to them.
     Selected(Selection),
-    /// The workers under these names in `workers/`: likewise.
+    /// The workers under these names in `workers/`. Only `grep` and `search` apply to them.
     Workers(Arc<[Name]>),
 }
 
-/// The generated files.
+/// A kind of generated file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Generated {
-    /// README.md: how to read the tree. RenderInput the swarm only.
+    /// README.md: how to read the tree. Swarm only.
     Readme,
-    /// index.json, for programs.
+    /// index.json: the facts, for programs.
     Index,
-    /// summary, for a quick look.
+    /// summary: an overview on one screen.
     Summary,
-    /// evidence.txt, for the proof; `None` is the default budget.
+    /// evidence.txt: excerpts of outputs. `None` selects the default budget.
     Evidence(Option<Budget>),
-    /// `since/CURSOR`: what changed, and the next cursor. RenderInput the swarm only.
+    /// `since/CURSOR`: the changes since a cursor, and the next cursor. Swarm only.
     Since(Cursor),
-    /// README.md in a folder in which something is asked: how to ask. RenderInput the swarm only.
+    /// README.md in a query directory: how to write queries. Swarm only.
     QueryReadme(query_dir::QueryKind),
     /// `grep/<regex>`: the lines that match.
     Grep(Arc<grep::Query>),
-    /// `search/<words>`: the passages that bear on the words.
+    /// `search/<words>`: the passages relevant to the words.
     Search(Arc<search::Query>),
-    /// `summary@<words>`: the summary with the passages that bear on the words. RenderInput a worker only.
+    /// `summary@<words>`: the summary with the passages relevant to the words. Worker only.
     Focus(Arc<search::Query>),
-    /// `compare/<a>..<b>`: what workers share and where they differ. RenderInput the swarm only.
+    /// `compare/<a>..<b>`: what workers share and where they differ. Swarm only.
     Compare(Arc<compare::Query>),
 }
 
-/// The names of the generated files that are listed, beside README.md.
+/// Generated files that appear in listings, with their names. README.md is not among them.
 pub const LISTED: [(&str, Generated); 3] =
     [("evidence.txt", Generated::Evidence(None)), ("index.json", Generated::Index), ("summary", Generated::Summary)];
 
 impl Generated {
-    /// The generated file that a name asks for in a folder that stands for something: one that is listed,
-    /// `evidence.<size>.txt`, or of a worker `summary@<words>`.
+    /// Returns the generated file called `name`: a listed one, `evidence.<size>.txt` or
+    /// `summary@<words>`.
     pub fn from_name(name: &Name) -> Option<Generated> {
         let text = std::str::from_utf8(name.as_bytes()).ok()?;
         if let Some((_, file)) = LISTED.iter().find(|(listed, _)| *listed == text) {
@@ -138,27 +139,27 @@ impl Generated {
     }
 }
 
-/// Changes whenever a generated file could.
+/// A hash of the inputs of a generated file.
 pub type Key = [u8; 16];
 
 /// A generated file.
 #[derive(Debug, Clone)]
 pub struct Rendered {
-    /// Its bytes.
+    /// The content.
     pub bytes: Arc<[u8]>,
-    /// The newest change of what it is made of.
+    /// The newest modification time of its inputs.
     pub newest: Time,
-    /// Who may read it: nobody who may not read all that it is made of.
+    /// The permission to read it: only readers of all inputs have it.
     pub access: Access,
-    /// Whether everything was read that it is made of; if not, the file says so.
+    /// True if all inputs were read. If not, the content says so.
     pub complete: bool,
-    /// The parts that there was no time for; the first line says so, or a field of JSON.
+    /// The parts that are missing because time ran out. The first line or a JSON field lists them.
     pub missing: Option<Missing>,
 }
 
-/// What a generated file is made from, at one moment.
+/// The inputs of a generated file at one moment.
 pub struct State {
-    /// Changes whenever the file could.
+    /// A hash of the inputs. The file cannot change unless this does.
     pub key: Key,
     input: RenderInput,
 }
@@ -170,7 +171,7 @@ enum RenderInput {
     Snapshot { look: Look, cursor: Cursor },
 }
 
-/// Makes the generated files of a view. Clones share everything.
+/// Renders the generated files of a view. Clones share all state.
 #[derive(Clone)]
 pub struct Renderer {
     view: Arc<View>,
@@ -178,33 +179,37 @@ pub struct Renderer {
     digests: Arc<DigestCache>,
     facet_indexes: Arc<FacetIndexes>,
     index: Arc<Index>,
-    /// Whether somebody reads on for these two.
+    /// True while a caller runs the backfill of `digests` and `index`.
     is_backfilling: Arc<AtomicBool>,
     watchdog: Watchdog<Subject>,
 }
 
 impl Renderer {
-    /// A renderer for `view`.
+    /// Creates a renderer for `view`.
     pub fn new(view: View, settings: Settings) -> Renderer {
         let watchdog = Watchdog::new();
-        let shelf = view.shelf().map(|(cache, scope)| DigestStore::new(cache, &scope));
-        let digests = Arc::new(DigestCache::new(settings.patience(), shelf, watchdog.clone()));
+        let store = view.shelf().map(|(cache, scope)| DigestStore::new(cache, &scope));
+        let digests = Arc::new(DigestCache::new(settings.patience(), store, watchdog.clone()));
         let index = Arc::new(Index::new(view.index()));
         let (view, facet_indexes, is_backfilling) = (Arc::new(view), Arc::default(), Arc::default());
         Renderer { view, settings, digests, facet_indexes, index, is_backfilling, watchdog }
     }
 
-    /// What is set of its files.
+    /// Returns the settings of the renderer.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The view.
+    /// Returns the view whose files are rendered.
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// What a file would be made from now; [`Error::NotFound`] where its scope is not in the view.
+    /// Returns the current inputs of a file.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if the scope is not in the view or has no such file; those of reading the
+    /// view.
     pub fn state(&self, scope: &Scope, file: &Generated) -> Result<State> {
         let mut hash = blake3::Hasher::new();
         hash.update(format!("{file:?}\0{scope:?}\0").as_bytes());
@@ -259,7 +264,7 @@ impl Renderer {
         Ok(State { key: digest(&hash), input })
     }
 
-    /// What a comparison would be made from: the workers compared alone, or a sentence on why there are none.
+    /// Returns the inputs of a comparison: the compared workers, or the text of a refusal.
     fn state_of_compared(&self, query: &compare::Query, hash: &mut blake3::Hasher) -> Result<RenderInput> {
         let (visible, root) = (self.view.visible(), self.view.root_meta()?);
         hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
@@ -276,7 +281,11 @@ impl Renderer {
         }
     }
 
-    /// Makes the file from `state`.
+    /// Renders a file from `state`.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if the scope has no such file or its workers vanished; those of reading
+    /// them.
     pub fn render(&self, scope: &Scope, file: &Generated, state: State) -> Result<Rendered> {
         let clock = self.settings.clock(10);
         let has_time = || clock.has_time();
@@ -307,14 +316,14 @@ impl Renderer {
         rendered.inspect(|rendered| self.report_missing(rendered.missing.as_ref()))
     }
 
-    /// The answer to `cursor`, of what `look` saw: the bytes of `since/CURSOR`.
+    /// Renders `since/CURSOR` from `look`.
     pub fn since(&self, look: &Look, cursor: Cursor) -> Result<Arc<[u8]>> {
         let rendered = since::answer(&self.view, look, cursor)?;
         self.report_missing(rendered.missing.as_ref());
         Ok(rendered.bytes)
     }
 
-    /// Makes a file of many workers, and again if what it shows of them changed meanwhile.
+    /// Renders a file about many workers, again if their files change meanwhile.
     fn render_workers(
         &self,
         scope: &Scope,
@@ -335,7 +344,8 @@ impl Renderer {
         }
     }
 
-    /// Makes a file of many workers. Says whether all that it shows of one of them is of one moment.
+    /// Renders a file about many workers. Also returns true if all that it shows of each worker is
+    /// from one state of the worker's files.
     fn render_workers_once(
         &self,
         scope: &Scope,
@@ -345,14 +355,14 @@ impl Renderer {
         clock: &Clock<'_>,
     ) -> Result<(Rendered, bool)> {
         let has_time = || clock.has_time();
-        let found = self.digests.get_all(&self.view, states, *scope == Scope::Swarm, &self.settings, &has_time);
-        // Only what is of the state that was asked for is kept as that state's file.
-        let mut whole = found.iter().zip(states).all(|(found, (_, asked))| found.matches(asked));
+        let digests = self.digests.get_all(&self.view, states, *scope == Scope::Swarm, &self.settings, &has_time);
+        // A file is complete only if all digests match the requested states.
+        let mut whole = digests.iter().zip(states).all(|(result, (_, requested))| result.matches(requested));
         let mut rows: Vec<WorkerRow<'_>> = Vec::with_capacity(states.len());
-        for (found, (member, asked)) in found.into_iter().zip(states) {
-            rows.push(match found {
+        for (result, (member, requested)) in digests.into_iter().zip(states) {
+            rows.push(match result {
                 DigestResult::Ready(digest, stamp) => WorkerRow { member, digest: Some(digest), stamp: Some(stamp) },
-                DigestResult::Unread => WorkerRow { member, digest: None, stamp: asked.as_ref().ok().cloned() },
+                DigestResult::Unread => WorkerRow { member, digest: None, stamp: requested.as_ref().ok().cloned() },
                 DigestResult::Gone => continue,
             });
         }
@@ -363,10 +373,9 @@ impl Renderer {
             Scope::Run(name) => visible.runs.get(name).map(|run| &**run),
             Scope::Swarm | Scope::Worker(_) | Scope::Selected(_) | Scope::Workers(_) => None,
         };
-        let told = RefCell::new(Vec::new());
+        let shown = RefCell::new(Vec::new());
         let records_late = Cell::new(false);
-        let is_late = |(_, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| stamp.as_ref().err() == Some(&Error::Late);
-        let stamps_late = states.iter().any(is_late);
+        let stamps_late = any_late(states);
         let missing = || {
             let ran_out = clock.ran_out() || stamps_late || records_late.get();
             let late = rows.iter().filter(|row| row.is_late(ran_out)).count();
@@ -383,7 +392,7 @@ impl Renderer {
                 let record = |account: &Account<'_>| {
                     let row = rows.iter().find(|row| std::ptr::eq(row.member, account.member))?;
                     let stamp = row.stamp.as_ref()?;
-                    told.borrow_mut().push((row.member, stamp.key));
+                    shown.borrow_mut().push((row.member, stamp.key));
                     let (member, _) = states.iter().find(|(member, _)| std::ptr::eq(&**member, account.member))?;
                     let record = self.record(member, stamp, GRACE_OF_PART, &has_time);
                     let is_late = record.as_ref().map_or_else(Error::is_late, |record| record.is_late());
@@ -411,13 +420,14 @@ impl Renderer {
             }
         };
         let missing = missing();
-        let is_now = |(member, key): &(&Member, Key)| self.view.stamp_now(member).is_ok_and(|now| now.key == *key);
-        let settled = told.borrow().iter().all(is_now);
+        let is_unchanged =
+            |(member, key): &(&Member, Key)| self.view.stamp_now(member).is_ok_and(|now| now.key == *key);
+        let settled = shown.borrow().iter().all(is_unchanged);
         let complete = whole && settled && has_time();
         Ok((Rendered { bytes: bytes.into(), newest, access, complete, missing }, settled))
     }
 
-    /// The members of a scope with the state of their files.
+    /// Returns the workers of a scope with the states of their files.
     fn states_in(&self, visible: &Visible, scope: &Scope) -> Result<WorkerStates> {
         let members = match scope {
             Scope::Swarm => &visible.members,
@@ -436,7 +446,8 @@ impl Renderer {
         Ok(self.states(members))
     }
 
-    /// The newest change of what a file is made of, and who may read it: only the owner until that is known of all.
+    /// Returns the newest modification time of a file's inputs, and the permission to read it. Only the
+    /// owner may read it while the permissions of some inputs are unknown.
     fn newest_and_access<'a, I: Iterator<Item = &'a Stamp>>(
         &self,
         visible: &Visible,
@@ -449,13 +460,13 @@ impl Renderer {
             None => self.view.newest(visible)?,
         };
         let mut access = stamps().fold(Access::of(&root), |access, stamp| access.within(&stamp.access));
-        if states.iter().any(|(_, stamp)| stamp.as_ref().err() == Some(&Error::Late)) {
+        if any_late(states) {
             access.mode &= 0o400;
         }
         Ok((newest, access))
     }
 
-    /// The file whose text answers a question about `states`.
+    /// Returns the file with the answer to a query about the workers in `states`.
     fn rendered_answer(
         &self,
         visible: &Visible,
@@ -466,4 +477,9 @@ impl Renderer {
         let (newest, access) = self.newest_and_access(visible, states, stamps)?;
         Ok(Rendered { bytes: text.into_bytes().into(), newest, access, complete, missing })
     }
+}
+
+/// Returns true if there was no time to read the state of some worker's files.
+fn any_late(states: &WorkerStates) -> bool {
+    states.iter().any(|(_, stamp)| stamp.as_ref().err() == Some(&Error::Late))
 }
