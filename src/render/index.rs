@@ -1,7 +1,9 @@
 //! index.json: what programs read. Of a worker in full; of a run or the swarm a line for each worker.
 
 use super::checks;
-use super::json::{Call, CallCounts, FileRow, IndexRow, Source, SwarmHead, SwarmTail, WorkerIndex, hex, printable};
+use super::json::{
+    CallCounts, CallRow, FileRow, IndexRow, SwarmHead, SwarmTail, TranscriptStats, WorkerIndex, hex, printable,
+};
 use super::marker;
 use super::missing::Missing;
 use super::name_collision;
@@ -67,9 +69,9 @@ pub(super) fn worker(
     Ok(((printable(&text) + "\n").into_bytes(), whole))
 }
 
-fn source(trace: &Trace) -> Option<Source> {
+fn source(trace: &Trace) -> Option<TranscriptStats> {
     let unused = &trace.unused;
-    (unused.lines > 0).then(|| Source {
+    (unused.lines > 0).then(|| TranscriptStats {
         lines: unused.lines,
         unparsable_lines: trace.all_bad_lines(),
         unknown_records: unused.kinds.clone(),
@@ -80,8 +82,8 @@ fn source(trace: &Trace) -> Option<Source> {
     })
 }
 
-fn call(call: &crate::model::ToolCall) -> Call {
-    Call {
+fn call(call: &crate::model::ToolCall) -> CallRow {
+    CallRow {
         seq: call.seq,
         tool: call.tool.clone(),
         file: call.path.to_text().into_owned(),

@@ -1,4 +1,5 @@
-//! Reads and renders what workers wrote on threads that can be given up, so that no worker holds up answers about others.
+//! Reads and renders workers on threads that can be abandoned, so that no worker delays answers
+//! about others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +17,10 @@ use crate::search::ranked::Indexed;
 use crate::view::Member;
 use crate::watchdog::{OVERDUE, Unfinished};
 
-/// Time that a part of an answer may take to return once its time is over.
+/// Time that a part of an answer may take to return after its deadline.
 pub(super) const GRACE_OF_PART: Duration = Duration::from_millis(500);
 
-/// The subject of a piece of work: while one piece is left behind, no other is started on it.
+/// The subject of a task. While an abandoned task runs, no other starts on its subject.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Subject {
     /// The files of the worker with this name.
@@ -38,8 +39,11 @@ impl From<Unfinished> for Error {
 }
 
 impl Renderer {
-    /// Runs `work` on a thread that can be left behind, which stops when `has_time` or whoever controls renders says so, and
-    /// returns within `grace` after that.
+    /// Runs `work` on a thread that can be abandoned. `work` should stop when `has_time` or the
+    /// control of renders returns false; this function returns within `grace` after that.
+    ///
+    /// # Errors
+    /// [`Unfinished`] if `work` does not stop in time or an abandoned task holds the subject.
     pub(super) fn run_isolated<R: Send + 'static>(
         &self,
         subject: &Subject,
@@ -56,7 +60,8 @@ impl Renderer {
     /// Returns the record of a worker as of `stamp`, read while `has_time` returns true.
     ///
     /// # Errors
-    /// [`Error::Late`] or [`Error::GivenUp`] if reading it does not end; those of [`crate::view::View::record`].
+    /// [`Error::Late`] or [`Error::GivenUp`] if reading does not end; those of
+    /// [`crate::view::View::record`].
     pub(super) fn record(
         &self,
         member: &Arc<Member>,
@@ -72,22 +77,24 @@ impl Renderer {
         self.run_isolated(&subject, grace, has_time, move |in_time| view.record(&member, &stamp, in_time))?
     }
 
-    /// Makes an excerpt of a worker's output with `cut`.
+    /// Runs `cut`, which makes an excerpt of a worker's output.
     ///
     /// # Errors
-    /// A sentence on why it cannot be read.
+    /// A sentence that says why the output cannot be read.
     pub(super) fn run_cut(&self, member: &Member, cut: Cut, has_time: Deadline<'_>) -> CutResult {
-        let made = self.run_isolated(&Subject::Worker(member.name.clone()), GRACE_OF_PART, has_time, cut);
-        made.unwrap_or_else(|unfinished| Err(Error::from(unfinished).to_string()))
+        let result = self.run_isolated(&Subject::Worker(member.name.clone()), GRACE_OF_PART, has_time, cut);
+        result.unwrap_or_else(|unfinished| Err(Error::from(unfinished).to_string()))
     }
 
-    /// Returns what there is of a worker's words as of `stamp`, read while `has_time` returns true where it is not known.
+    /// Returns the search index of a worker as of `stamp`. If it is not cached, reads the worker's
+    /// files while `has_time` returns true.
     ///
     /// # Errors
-    /// [`Error::Late`] or [`Error::GivenUp`] if reading it does not end; those of [`crate::search::ranked::Index::read`].
+    /// [`Error::Late`] or [`Error::GivenUp`] if reading does not end; those of
+    /// [`crate::search::ranked::Index::read`].
     pub(super) fn indexed(&self, member: &Arc<Member>, stamp: &Arc<Stamp>, has_time: Deadline<'_>) -> Result<Indexed> {
-        if let Some(words) = self.index.cached(member, stamp) {
-            return Ok(words);
+        if let Some(indexed) = self.index.cached(member, stamp) {
+            return Ok(indexed);
         }
         let subject = Subject::Worker(member.name.clone());
         let (renderer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
@@ -98,7 +105,7 @@ impl Renderer {
     /// Renders an answer about many workers with `render`.
     ///
     /// # Errors
-    /// [`Error::Late`] or [`Error::GivenUp`] if that does not end.
+    /// [`Error::Late`] or [`Error::GivenUp`] if `render` does not end; those of `render`.
     pub(super) fn render_isolated(
         &self,
         key: Key,
@@ -110,14 +117,14 @@ impl Renderer {
         self.run_isolated(&Subject::Answer(key), OVERDUE, has_time, move |_| render(&renderer, &scope))?
     }
 
-    /// Logs each subject whose work was given up and still has not ended, once.
+    /// Logs each subject whose task was abandoned and still runs, once.
     pub(super) fn log_overdue(&self) {
         for subject in self.watchdog.overdue() {
-            let what = match subject {
+            let subject = match subject {
                 Subject::Worker(name) => format!("the files of worker {}", printable(name.as_bytes())),
                 Subject::Answer(_) => "an answer about many workers".into(),
             };
-            warn!("reading {what} does not end; it was given up, and answers without it say so");
+            warn!("reading {subject} does not end; the thread was abandoned, and answers without it say so");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Files about one worker.
+//! Renders the files about one worker.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::view::Member;
 use crate::watchdog::OVERDUE;
 
 impl Renderer {
-    /// Renders `file` of a worker. If that does not end, renders it of the worker's metadata alone, with a line that says
-    /// so.
+    /// Renders a file about a worker. If reading the worker does not end, renders the file from its
+    /// metadata alone, with a line that says so.
     pub(super) fn worker_file(
         &self,
         member: &Arc<Member>,
@@ -33,7 +33,7 @@ impl Renderer {
             Ok(rendered) => return rendered,
             Err(unfinished) => unfinished.into(),
         };
-        // Another subject: nothing that the worker's files hold takes part in it.
+        // A subject of its own: this render reads no files of the worker, so it need not wait.
         let subject = Subject::Answer(stamp.key);
         let (renderer, member, stamp, file) = (self.clone(), member.clone(), stamp.clone(), file.clone());
         self.run_isolated(&subject, OVERDUE, &|| false, move |_| {
@@ -43,7 +43,7 @@ impl Renderer {
         })?
     }
 
-    /// Makes a file of one worker, of one state of its files: if they changed meanwhile, it is made again.
+    /// Renders a file about a worker from one state of its files, again if they change meanwhile.
     pub(super) fn render_worker(
         &self,
         mut member: Arc<Member>,
@@ -59,7 +59,7 @@ impl Renderer {
             let whole = read && record.is_whole() && stamp.skipped.unreadable == 0;
             let now = self.view.stamp_now(&member)?;
             let settled = now.key == stamp.key;
-            // Only what is of the state that was asked for is kept as that state's file.
+            // A file is complete only if it shows the requested state.
             let complete = attempts.is_first() && settled && whole && has_time();
             if settled || !has_time() || !attempts.try_again() {
                 let (newest, access) = (stamp.newest, stamp.access);
@@ -70,8 +70,8 @@ impl Renderer {
         }
     }
 
-    /// Renders a file of one worker from its record. Also returns false if something that it shows could not be read, and
-    /// what is missing for lack of time.
+    /// Renders a file about a worker from its record. Also returns true if all that it shows could be
+    /// read, and the parts that are missing because time ran out.
     fn worker_bytes(
         &self,
         member: &Member,
@@ -108,7 +108,7 @@ impl Renderer {
     }
 }
 
-/// The record of a worker of whose files nothing could be read.
+/// Returns the record of a worker whose files could not be read.
 fn unread_record(member: &Member, error: &Error) -> Record {
     let unreadable = vec![(RelPath::root(), error.to_string())];
     Record { worker: member.entry.worker(), trace: Trace { unreadable, ..Trace::default() }, unread: 0 }
