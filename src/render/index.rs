@@ -1,4 +1,4 @@
-//! index.json: what programs read. Of a worker in full; of a run or the swarm a line for each worker.
+//! index.json: a worker in full, or a line for each worker of a run or the swarm, for programs.
 
 use super::checks;
 use super::json::{
@@ -16,16 +16,20 @@ use crate::store::Time;
 use crate::unicode::visible;
 use crate::view::{Member, RunMembers, View, Visible};
 
-/// The longest task in the index of many workers, in bytes.
+/// Maximum length of a task in the index of many workers, in bytes.
 const TASK_MAX: usize = 200;
-/// What is said of a call that has no output yet.
+/// The reason given for a call without output.
 pub(super) const NO_RESULT: &str = "no result has come";
-/// The longest cause there, in bytes.
+/// Maximum length of a cause in the index of many workers, in bytes.
 const CAUSE_MAX: usize = 200;
-/// How many files of a worker are listed; the others are counted.
+/// Maximum number of files listed for a worker. Others are only counted.
 const FILES_MAX: usize = 1_000;
 
-/// index.json of a worker, and whether it is of the state `stamp` and all was read.
+/// Renders index.json of a worker. Also returns true if it shows the state `stamp` and everything was
+/// read.
+///
+/// # Errors
+/// Those of listing the worker's files.
 pub(super) fn worker(
     view: &View,
     member: &Member,
@@ -69,6 +73,7 @@ pub(super) fn worker(
     Ok(((printable(&text) + "\n").into_bytes(), whole))
 }
 
+/// Returns the statistics of a transcript, if the worker has one.
 fn source(trace: &Trace) -> Option<TranscriptStats> {
     let unused = &trace.unused;
     (unused.lines > 0).then(|| TranscriptStats {
@@ -101,7 +106,8 @@ fn call(call: &crate::model::ToolCall) -> CallRow {
     }
 }
 
-/// index.json of a run or the swarm: one JSON object, every worker on a line of its own so that grep finds whole ones.
+/// Renders index.json of a run or the swarm: one JSON object with each worker on a line of its own, so
+/// that `grep` returns whole workers.
 pub(super) fn swarm(
     visible: &Visible,
     run: Option<&RunMembers>,
@@ -109,17 +115,18 @@ pub(super) fn swarm(
     newest: Time,
     missing: Option<Missing>,
 ) -> Vec<u8> {
-    // Plain structs of strings and numbers always serialise.
+    // Plain structs of strings and numbers always serialize.
     let json = |text: serde_json::Result<String>| printable(&text.unwrap_or_else(|_| "{}".into()));
     let head = SwarmHead { complete: missing.is_none(), incomplete: missing.map(|missing| missing.to_string()) };
     let head = json(serde_json::to_string(&head));
     let mut out = format!("{},\"workers\":[", head.strip_suffix('}').unwrap_or("{"));
     let latest = worker_digest::latest_write(rows);
-    for (at, one) in rows.iter().enumerate() {
+    for (at, worker_row) in rows.iter().enumerate() {
         out.push_str(if at == 0 { "\n" } else { ",\n" });
-        let worker = one.worker();
-        let mut row = row(one.member, &worker, one.digest.as_deref(), one.stamp.as_deref());
-        row.checks.extend(one.silent(latest).map(|_| checks::SILENT_NAME));
+        let worker = worker_row.worker();
+        let (digest, stamp) = (worker_row.digest.as_deref(), worker_row.stamp.as_deref());
+        let mut row = row(worker_row.member, &worker, digest, stamp);
+        row.checks.extend(worker_row.silent(latest).map(|_| checks::SILENT_NAME));
         out.push_str(&json(serde_json::to_string(&row)));
     }
     let active = rows.iter().filter(|row| {

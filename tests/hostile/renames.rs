@@ -118,7 +118,7 @@ fn folders_of_two_owners_that_change_places_are_followed_by_their_owners() {
     read_until(&mount, &["index.json", "theirs", "two"]);
     held.check("one");
     assert_eq!(mount.text("workers/theirs/result.txt"), "one");
-    assert!(mount.text("workers/theirs/summary").contains("other_id: metadata.json says it is one"));
+    assert!(mount.text("workers/theirs/summary").contains("other_id: metadata.json has another id: one"));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn metadata_of_two_owners_that_change_places_takes_each_folder_along() {
     let store = store();
     let mount = of_a(&store);
     exchange(&store.at("workers/one/metadata.json"), &store.at("workers/two/metadata.json"));
-    let says = "other_id: metadata.json says it is two";
+    let says = "other_id: metadata.json has another id: two";
     eventually("the claim", || mount.text("workers/one/summary").contains(says).then_some(()));
     assert_eq!(mount.text("workers/one/result.txt"), "one");
     assert_eq!(mount.list("workers"), ["index.json", "one", "two"]);
