@@ -68,7 +68,7 @@ use digest_cache::{DigestCache, DigestResult};
 use digest_store::DigestStore;
 use evidence::{Account, Cut, Reading};
 use facets::{FacetIndexes, Selection};
-use isolate::{GRACE_OF_PART, Subject};
+use isolate::{PART_GRACE, Subject};
 use missing::prepend_notice;
 use retry::RetryBudget;
 use settings::Clock;
@@ -208,8 +208,8 @@ impl Renderer {
     /// Returns the current inputs of a file.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if the scope is not in the view or has no such file; those of reading the
-    /// view.
+    /// [`Error::NotFound`] if the scope is not in the view or has no such file; those of reading
+    /// the view.
     pub fn state(&self, scope: &Scope, file: &Generated) -> Result<State> {
         let mut hash = blake3::Hasher::new();
         hash.update(format!("{file:?}\0{scope:?}\0").as_bytes());
@@ -394,7 +394,7 @@ impl Renderer {
                     let stamp = row.stamp.as_ref()?;
                     shown.borrow_mut().push((row.member, stamp.key));
                     let (member, _) = states.iter().find(|(member, _)| std::ptr::eq(&**member, account.member))?;
-                    let record = self.record(member, stamp, GRACE_OF_PART, &has_time);
+                    let record = self.record(member, stamp, PART_GRACE, &has_time);
                     let is_late = record.as_ref().map_or_else(Error::is_late, |record| record.is_late());
                     records_late.set(records_late.get() || is_late);
                     let record = record.ok();
@@ -446,8 +446,8 @@ impl Renderer {
         Ok(self.states(members))
     }
 
-    /// Returns the newest modification time of a file's inputs, and the permission to read it. Only the
-    /// owner may read it while the permissions of some inputs are unknown.
+    /// Returns the newest modification time of a file's inputs, and the permission to read it. Only
+    /// the owner may read it while the permissions of some inputs are unknown.
     fn newest_and_access<'a, I: Iterator<Item = &'a Stamp>>(
         &self,
         visible: &Visible,

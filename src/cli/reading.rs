@@ -60,7 +60,7 @@ impl Reading {
         }
         let view = wanted.view(Freshness::default())?;
         let control = &self.control;
-        let expect = |sessions| control.expect(sessions as u64);
+        let expect = |sessions| control.start_stage(sessions as u64);
         view.read_sessions(&|| control.may_continue(), &expect, &|| control.count_one());
         Ok(view)
     }

@@ -1,4 +1,5 @@
-//! Checks a worker's claims against its record. Each finding has a name and the file that proves it.
+//! Checks a worker's claims against its record. Each finding has a name and the file that proves
+//! it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -41,11 +42,11 @@ impl Check {
     }
 }
 
-/// Time without a write, while others write, after which an unfinished worker counts as silent. Tools
-/// commonly limit a call to ten minutes.
+/// Time without a write, while others write, after which an unfinished worker counts as silent.
+/// Tools commonly limit a call to ten minutes.
 const SILENT: Duration = Duration::from_secs(15 * 60);
-/// Name of the check that finds silent workers. It applies only to files about many workers: silence
-/// is measured against the writes of others, not against the clock.
+/// Name of the check that finds silent workers. It applies only to files about many workers:
+/// silence is measured against the writes of others, not against the clock.
 pub(super) const SILENT_NAME: &str = "silent";
 /// Name of the check that reports what there was no time to read.
 pub(super) const LATE_NAME: &str = "not_read_in_time";
@@ -57,8 +58,8 @@ pub(super) fn silent(status: Status, last: Time, newest: Time) -> Option<Duratio
     (!status.is_finished() && status != Status::Unknown && silence >= SILENT).then_some(silence)
 }
 
-/// Runs all checks and returns their findings. `missing` returns the files that final words name and
-/// that do not exist.
+/// Runs all checks and returns their findings. `missing` returns the files that final words name
+/// and that do not exist.
 pub(super) fn run(record: &Record, stamp: &Stamp, missing: &dyn Fn(&str) -> Vec<String>) -> Vec<Check> {
     let Record { worker, trace, unread } = record;
     let mut checks: Vec<Check> = worker.flaws.iter().map(flaw).collect();

@@ -32,7 +32,7 @@ pub use page::{Answer, Told};
 use section::Section;
 
 use super::digest_cache::DigestResult;
-use super::isolate::GRACE_OF_PART;
+use super::isolate::PART_GRACE;
 use super::retry::RetryBudget;
 use super::settings::Clock;
 use super::worker_states::WorkerStates;
@@ -132,7 +132,7 @@ impl Renderer {
         let mut ones = Vec::with_capacity(stamped.len());
         for (member, stamp) in stamped {
             let record = stamp.as_ref().map_err(|error| error.clone());
-            let record = record.and_then(|stamp| self.record(member, stamp, GRACE_OF_PART, &go_on));
+            let record = record.and_then(|stamp| self.record(member, stamp, PART_GRACE, &go_on));
             // It says by now that it is another's.
             if record.as_ref().err() == Some(&Error::NotFound) {
                 return Err(Error::NotFound);

@@ -1,7 +1,7 @@
 //! A cache of worker digests.
 //!
-//! Digests from an earlier process are loaded at the first use. Missing ones are computed on several
-//! threads.
+//! Digests from an earlier process are loaded at the first use. Missing ones are computed on
+//! several threads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
 use super::digest_store::{DigestKey, DigestStore};
-use super::isolate::{GRACE_OF_PART, Subject};
+use super::isolate::{PART_GRACE, Subject};
 use super::retry::RetryBudget;
 use super::settings::{Control, Deadline, Settings};
 use super::worker_digest::WorkerDigest;
@@ -188,7 +188,7 @@ impl DigestCache {
         }
         // Small workers first, so that a large one does not use up the time of all others.
         missing.sort_unstable_by_key(|(cost, at, ..)| (*cost, *at));
-        settings.expect(missing.len());
+        settings.start_stage(missing.len());
         let computed = spread(&missing, |(_, _, member, stamp)| {
             let result = self.get_or_compute(view, member, stamp, settings.control.as_ref(), has_time);
             settings.count_one();
@@ -235,7 +235,7 @@ impl DigestCache {
                 cache.compute(&view, &member, stamp, &|| in_time() && Control::permits(control.as_ref()))
             }
         };
-        match waited.and_then(|()| self.watchdog.run(&subject, GRACE_OF_PART, &in_time, compute)) {
+        match waited.and_then(|()| self.watchdog.run(&subject, PART_GRACE, &in_time, compute)) {
             Ok(result) => result,
             Err(Unfinished::Late) => DigestResult::Unread,
             Err(Unfinished::GivenUp) => {

@@ -1,7 +1,7 @@
 //! The facets of `by/`, and selections of workers by the values of facets.
 //!
-//! The catalog has most facets. A worker's outcome and tools come from its digest, as in files about
-//! many workers. If there was no time to compute it, the value is `FacetValue::Unread`.
+//! The catalog has most facets. A worker's outcome and tools come from its digest, as in files
+//! about many workers. If there was no time to compute it, the value is `FacetValue::Unread`.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -46,8 +46,8 @@ pub enum Facet {
     Job,
     /// The run.
     Run,
-    /// The day in UTC on which the worker was created. If that is unknown, the day on which it started,
-    /// or else finished.
+    /// The day in UTC on which the worker was created. If that is unknown, the day on which it
+    /// started, or else finished.
     Day,
 }
 
@@ -241,8 +241,8 @@ impl FacetIndexes {
 }
 
 impl Renderer {
-    /// Returns the workers of a selection, ordered by creation time, then id. A limited selection is
-    /// ordered latest first.
+    /// Returns the workers of a selection, ordered by creation time, then id. A limited selection
+    /// is ordered latest first.
     pub fn selected(&self, selection: &Selection) -> Vec<Arc<Member>> {
         self.matching(selection, None).into_iter().map(|(member, _)| member).collect()
     }
@@ -256,8 +256,8 @@ impl Renderer {
         self.with_digests(member, selection.needs_digest()).iter().any(|worker| selection.matches(worker))
     }
 
-    /// Returns the values of a facet that workers of a selection have: the names of their directories,
-    /// with the narrowed selections.
+    /// Returns the values of a facet that workers of a selection have: the names of their
+    /// directories, with the narrowed selections.
     pub fn facet_values(&self, selection: &Selection, facet: Facet) -> BTreeMap<Name, Selection> {
         let mut values = BTreeSet::new();
         for (member, digest) in self.matching(selection, Some(facet)) {
@@ -300,7 +300,8 @@ impl Renderer {
         for (member, digest) in self.matching(&Selection::default(), Some(facet)) {
             for text in facet.values(&member.entry, digest.as_deref()) {
                 let value = FacetValue::Text(text.as_ref().into());
-                // A value listed under the name takes precedence over one that the name encodes otherwise.
+                // A value listed under the name takes precedence over one that the name encodes
+                // otherwise.
                 if facet.file_name(&value) == *name {
                     return Some(value);
                 }
@@ -324,7 +325,8 @@ impl Renderer {
         newest.unwrap_or_default()
     }
 
-    /// Returns the workers of a selection, with their digests if the selection or `facet` needs them.
+    /// Returns the workers of a selection, with their digests if the selection or `facet` needs
+    /// them.
     fn matching(&self, selection: &Selection, facet: Option<Facet>) -> Vec<MemberDigest> {
         let needs_digests = selection.needs_digest() || facet.is_some_and(Facet::needs_digest);
         let mut workers = self.with_digests(self.candidates(selection), needs_digests);
@@ -351,7 +353,8 @@ impl Renderer {
         rarest.unwrap_or_else(|| visible.members.clone())
     }
 
-    /// Pairs workers with their digests if `needs_digests` is true. Leaves out workers that vanished.
+    /// Pairs workers with their digests if `needs_digests` is true. Leaves out workers that
+    /// vanished.
     fn with_digests(&self, members: Vec<Arc<Member>>, needs_digests: bool) -> Vec<MemberDigest> {
         if !needs_digests {
             return members.into_iter().map(|member| (member, None)).collect();

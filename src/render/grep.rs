@@ -20,7 +20,7 @@ pub(super) use page::clip;
 pub use page::{Answer, Searched, Shown, ShownLine};
 
 use super::digest_cache::DigestResult;
-use super::isolate::GRACE_OF_PART;
+use super::isolate::PART_GRACE;
 use super::name_collision::{display_path, is_raw_record, shown_path, worker_path};
 use super::settings::Deadline;
 use super::shares::{Claim, deal};
@@ -95,7 +95,7 @@ impl Renderer {
         let mut members: Vec<(&Arc<Member>, &Result<Arc<Stamp>>)> = stamped.iter().map(|(m, s)| (m, s)).collect();
         // Where there is not time for all, those are searched of which it is known that they failed.
         members.sort_by_key(|(member, _)| member.entry.status != Status::Failed);
-        self.settings.expect(members.len());
+        self.settings.start_stage(members.len());
         let found = spread(&members, |(member, stamp)| {
             let found = self.found(member, stamp, &pattern, &|| searching.has_time());
             self.settings.count_one();
@@ -179,7 +179,7 @@ impl Renderer {
             calls.entry(file.turn).or_insert_with(|| {
                 let record = of
                     .get(file.turn)
-                    .and_then(|(member, stamp)| self.record(member, stamp.as_ref().ok()?, GRACE_OF_PART, go_on).ok());
+                    .and_then(|(member, stamp)| self.record(member, stamp.as_ref().ok()?, PART_GRACE, go_on).ok());
                 record.iter().flat_map(|record| record.trace.outcomes()).collect()
             });
         }

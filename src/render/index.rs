@@ -25,8 +25,8 @@ const CAUSE_MAX: usize = 200;
 /// Maximum number of files listed for a worker. Others are only counted.
 const FILES_MAX: usize = 1_000;
 
-/// Renders index.json of a worker. Also returns true if it shows the state `stamp` and everything was
-/// read.
+/// Renders index.json of a worker. Also returns true if it shows the state `stamp` and everything
+/// was read.
 ///
 /// # Errors
 /// Those of listing the worker's files.
@@ -106,8 +106,8 @@ fn call(call: &crate::model::ToolCall) -> CallRow {
     }
 }
 
-/// Renders index.json of a run or the swarm: one JSON object with each worker on a line of its own, so
-/// that `grep` returns whole workers.
+/// Renders index.json of a run or the swarm: one JSON object with each worker on a line of its own,
+/// so that `grep` returns whole workers.
 pub(super) fn swarm(
     visible: &Visible,
     run: Option<&RunMembers>,

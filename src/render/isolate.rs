@@ -18,7 +18,7 @@ use crate::view::Member;
 use crate::watchdog::{OVERDUE, Unfinished};
 
 /// Time that a part of an answer may take to return after its deadline.
-pub(super) const GRACE_OF_PART: Duration = Duration::from_millis(500);
+pub(super) const PART_GRACE: Duration = Duration::from_millis(500);
 
 /// The subject of a task. While an abandoned task runs, no other starts on its subject.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -82,7 +82,7 @@ impl Renderer {
     /// # Errors
     /// A sentence that says why the output cannot be read.
     pub(super) fn run_cut(&self, member: &Member, cut: Cut, has_time: Deadline<'_>) -> CutResult {
-        let result = self.run_isolated(&Subject::Worker(member.name.clone()), GRACE_OF_PART, has_time, cut);
+        let result = self.run_isolated(&Subject::Worker(member.name.clone()), PART_GRACE, has_time, cut);
         result.unwrap_or_else(|unfinished| Err(Error::from(unfinished).to_string()))
     }
 
@@ -99,7 +99,7 @@ impl Renderer {
         let subject = Subject::Worker(member.name.clone());
         let (renderer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
         let read = move |in_time: Deadline<'_>| renderer.index.read(&renderer.view, &member, &stamp, in_time);
-        self.run_isolated(&subject, GRACE_OF_PART, has_time, read)?
+        self.run_isolated(&subject, PART_GRACE, has_time, read)?
     }
 
     /// Renders an answer about many workers with `render`.

@@ -1,7 +1,7 @@
 //! The structs behind index.json. They exist so that the model need not be serializable.
 //!
-//! Names and paths are those in the mount. If one is not UTF-8, its text holds U+FFFD for the invalid
-//! bytes, and a second key with the suffix `_hex` holds all bytes in hexadecimal.
+//! Names and paths are those in the mount. If one is not UTF-8, its text holds U+FFFD for the
+//! invalid bytes, and a second key with the suffix `_hex` holds all bytes in hexadecimal.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

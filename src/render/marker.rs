@@ -2,8 +2,8 @@
 //! evidence from any text.
 //!
 //! Run and job match `[A-Za-z0-9._:-]+`, and are `-` if unknown. The worker's id alone selects the
-//! worker. It may hold anything but `]` and control characters; a marker that this module writes has
-//! `%XX` for every other byte than those of run and job.
+//! worker. It may hold anything but `]` and control characters; a marker that this module writes
+//! has `%XX` for every other byte than those of run and job.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;

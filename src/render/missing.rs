@@ -27,8 +27,8 @@ impl Missing {
 }
 
 impl fmt::Display for Missing {
-    /// Writes one line without its end, such as `incomplete: 3 of 84 workers not read; reading again
-    /// continues`.
+    /// Writes one line without its end, such as `incomplete: 3 of 84 workers not read; reading
+    /// again continues`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if let (some @ 1.., all) = self.workers {
@@ -58,7 +58,8 @@ impl Renderer {
         }
     }
 
-    /// Returns the number of sessions not yet read for workers inside them that may belong to `scope`.
+    /// Returns the number of sessions not yet read for workers inside them that may belong to
+    /// `scope`.
     pub(super) fn unread_sessions(visible: &Visible, scope: &Scope) -> usize {
         match scope {
             Scope::Swarm | Scope::Selected(_) => visible.unread.len(),

@@ -65,8 +65,8 @@ impl Renderer {
         Ok((OutputLocation { worker: worker.clone(), path: call.path.clone(), missing }, file))
     }
 
-    /// Finds an output by its artifact id. Searches only stubs in the view: a caller that cannot see
-    /// the stub must not read the output.
+    /// Finds an output by its artifact id. Searches only stubs in the view: a caller that cannot
+    /// see the stub must not read the output.
     fn artifact(&self, id: &str) -> Result<(OutputLocation, Option<Box<dyn File>>)> {
         if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(Error::NotFound);

@@ -117,7 +117,7 @@ impl Renderer {
     ) -> (Known<'a>, Vec<Matched>, Searched) {
         let mut members: Vec<&(Arc<Member>, Result<Arc<Stamp>>)> = stamped.iter().collect();
         members.sort_by_key(|(member, _)| &member.name);
-        self.settings.expect(members.len());
+        self.settings.start_stage(members.len());
         let found = spread(&members, |(member, stamp)| {
             let stamp = stamp.as_ref().map_err(Clone::clone)?;
             let words = self.indexed(member, stamp, go_on);

@@ -59,7 +59,8 @@ impl Settings {
         Clock { end, control: self.control.as_deref(), grace: None, ran_out: AtomicBool::new(false) }
     }
 
-    /// Returns a clock that has run out, so that a render leaves out all that it would have to read.
+    /// Returns a clock that has run out, so that a render leaves out all that it would have to
+    /// read.
     pub(super) fn expired_clock(&self) -> Clock<'_> {
         Clock { ran_out: AtomicBool::new(true), ..self.clock(0) }
     }
@@ -70,9 +71,9 @@ impl Settings {
     }
 
     /// Begins a stage in which `total` workers are read, for the control's progress.
-    pub(super) fn expect(&self, total: usize) {
+    pub(super) fn start_stage(&self, total: usize) {
         if let Some(control) = &self.control {
-            control.expect(total as u64);
+            control.start_stage(total as u64);
         }
     }
 
@@ -139,7 +140,7 @@ impl Control {
     }
 
     /// Begins a stage in which `total` workers are read.
-    pub fn expect(&self, total: u64) {
+    pub fn start_stage(&self, total: u64) {
         self.done.store(0, Ordering::Relaxed);
         self.total.store(total, Ordering::Relaxed);
     }

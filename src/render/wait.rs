@@ -31,8 +31,8 @@ impl WaitCondition {
         self.is_met_by(visible.members.iter())
     }
 
-    /// Returns true if the condition is met. `given` is the caller's cursor, if any. `start` is that
-    /// cursor, or the cursor of the moment the wait began.
+    /// Returns true if the condition is met. `given` is the caller's cursor, if any. `start` is
+    /// that cursor, or the cursor of the moment the wait began.
     pub fn is_met(self, look: &Look, given: Option<Cursor>, start: Cursor) -> bool {
         match (self, given) {
             (WaitCondition::Any, _) => look.tells(start),
@@ -90,8 +90,8 @@ pub fn status_line(look: &Look) -> String {
     format!("Of {}: {counts}{names}\n", count(look.workers().count(), "worker"))
 }
 
-/// Returns the unfinished workers, a line each, for a wait that timed out. The last line is `cursor`,
-/// so that the next wait misses nothing.
+/// Returns the unfinished workers, a line each, for a wait that timed out. The last line is
+/// `cursor`, so that the next wait misses nothing.
 pub fn timeout_report(view: &View, visible: &Visible, cursor: Cursor) -> String {
     let open: Vec<&Arc<Member>> = visible.members.iter().filter(|member| !status(member).is_finished()).collect();
     let mut out = match (visible.members.len(), open.len()) {

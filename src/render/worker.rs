@@ -70,8 +70,8 @@ impl Renderer {
         }
     }
 
-    /// Renders a file about a worker from its record. Also returns true if all that it shows could be
-    /// read, and the parts that are missing because time ran out.
+    /// Renders a file about a worker from its record. Also returns true if all that it shows could
+    /// be read, and the parts that are missing because time ran out.
     fn worker_bytes(
         &self,
         member: &Member,

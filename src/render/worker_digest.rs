@@ -55,8 +55,8 @@ impl WorkerRow<'_> {
         checks.iter().find(|check| check.name == UNREADABLE).map(|check| check.message.as_str())
     }
 
-    /// Returns true if there was no time to read the whole record. `ran_out` is true if the render ran
-    /// out of time; otherwise a worker without a digest could not be read.
+    /// Returns true if there was no time to read the whole record. `ran_out` is true if the render
+    /// ran out of time; otherwise a worker without a digest could not be read.
     pub(super) fn is_late(&self, ran_out: bool) -> bool {
         self.digest.as_ref().map_or(ran_out, |digest| digest.late)
     }
@@ -67,11 +67,11 @@ impl WorkerRow<'_> {
         checks::silent(self.status(), self.stamp.as_ref()?.last_write(), latest)
     }
 
-    /// Returns the names of the checks that cast doubt on a claim of success, or `None` if the worker
-    /// claims none or no check does.
+    /// Returns the names of the checks that cast doubt on a claim of success, or `None` if the
+    /// worker claims none or no check does.
     pub(super) fn doubt(&self) -> Option<String> {
-        // These three do not contradict a claim of success, and would bury the workers that overclaim.
-        // An unfinished read is no fault of the worker.
+        // These three do not contradict a claim of success, and would bury the workers that
+        // overclaim. An unfinished read is no fault of the worker.
         let checks = self.digest.as_ref()?.checks.iter().map(|check| &*check.name);
         let is_doubt = |name: &&str| ![NO_FINAL_WORDS, INVISIBLE_CHARACTERS, checks::LATE_NAME].contains(name);
         let names: BTreeSet<&str> = checks.filter(is_doubt).collect();

@@ -13,8 +13,8 @@ use crate::view::Member;
 pub(super) type WorkerStates = Vec<(Arc<Member>, Result<Arc<Stamp>>)>;
 
 impl Renderer {
-    /// Returns the time of each worker's last write, or `None` if its files cannot be read. When time
-    /// runs out, the catalog's listing supplies the time.
+    /// Returns the time of each worker's last write, or `None` if its files cannot be read. When
+    /// time runs out, the catalog's listing supplies the time.
     pub fn last_writes(&self, members: &[Arc<Member>]) -> Vec<Option<Time>> {
         let (states, _) = self.states_in_time(members);
         let last_writes = states.into_iter().map(|(member, stamp)| match stamp {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::super::Renderer;
-use super::super::isolate::GRACE_OF_PART;
+use super::super::isolate::PART_GRACE;
 use super::super::name_collision::{display_path, worker_path};
 use super::super::settings::Deadline;
 use crate::catalog::Stamp;
@@ -73,7 +73,7 @@ impl<'a> Sources<'a> {
         let (member, stamp) = self.of.get(worker)?;
         let mut outcomes = self.outcomes.borrow_mut();
         let calls = outcomes.entry(worker).or_insert_with(|| {
-            let record = self.renderer.record(member, stamp, GRACE_OF_PART, go_on);
+            let record = self.renderer.record(member, stamp, PART_GRACE, go_on);
             self.late.set(self.late.get() || record.as_ref().map_or_else(Error::is_late, |record| record.is_late()));
             record.iter().flat_map(|record| record.trace.outcomes()).collect()
         });
