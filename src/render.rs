@@ -1,44 +1,45 @@
-//! Generated files: what a view says about a worker, a run or the swarm, as bytes.
+//! Renders the generated files about a worker, a run or the swarm.
 //!
-//! A generated file is a function of what its view shows: the same record gives the same bytes, and [`Renderer::state`]
-//! tells cheaply whether anything it is made of has changed. Files about many workers are put together from a
-//! fragment per worker, so a change of one worker costs one fragment. Nothing here knows inodes or a kernel.
+//! A generated file is a function of its view: equal records give equal bytes. [`Renderer::state`]
+//! detects cheaply whether its inputs have changed. A file about many workers is assembled from one
+//! digest per worker, so a change of one worker recomputes one digest. This module knows nothing
+//! about inodes or the kernel.
 
-pub mod ask;
-mod attempts;
-mod behind;
+mod backfill;
 mod budget;
 mod causes;
 mod checks;
 mod claims;
 mod clean;
 pub mod compare;
+mod digest_cache;
+mod digest_store;
 mod evidence;
 pub mod expand;
 pub mod facets;
 mod focus;
-mod fragment;
-mod fragments;
 pub mod grep;
 mod index;
 mod isolate;
 mod json;
 mod marker;
 mod missing;
+pub mod name_collision;
 pub mod output;
-pub mod own;
+pub mod query_dir;
+mod retry;
 pub mod search;
 mod settings;
 mod shares;
-mod shelf;
 pub mod since;
-mod stamps;
 mod summary;
 mod text;
 mod times;
 mod tokens;
-pub mod until;
+pub mod wait;
 mod worker;
+mod worker_digest;
+mod worker_states;
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -62,23 +63,23 @@ use crate::search::ranked::Index;
 use crate::store::Time;
 use crate::view::{Member, View, Visible};
 use crate::watchdog::Watchdog;
-use attempts::Attempts;
 use compare::Asked;
+use digest_cache::{DigestCache, DigestResult};
+use digest_store::DigestStore;
 use evidence::{Account, Cut, Reading};
-use facets::{Grouped, Selection};
-use fragment::Row;
-use fragments::{Found, Fragments, Stamped};
-use isolate::{GRACE_OF_PART, Subject};
-use missing::noted;
+use facets::{FacetIndexes, Selection};
+use isolate::{PART_GRACE, Subject};
+use missing::prepend_notice;
+use retry::RetryBudget;
 use settings::Clock;
-use shelf::Shelf;
 use since::{Cursor, Look};
-use stamps::hash_all;
+use worker_digest::WorkerRow;
+use worker_states::{WorkerStates, hash_all};
 
-/// What the root's README.md says, and a prompt may.
+/// Text of README.md at the root. It can also be part of a prompt.
 const README: &str = include_str!("../docs/AGENTS.md");
 
-/// What a generated file is about.
+/// The subject of a generated file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// All workers of the view.
@@ -87,134 +88,138 @@ pub enum Scope {
     Run(Name),
     /// The worker under this name in `workers/`.
     Worker(Name),
-    /// The workers of a folder in `by/`: they are only searched.
+    /// The workers of a directory in `by/`. Only `grep` and `search` apply to them.
     Selected(Selection),
-    /// The workers under these names in `workers/`: likewise.
+    /// The workers under these names in `workers/`. Only `grep` and `search` apply to them.
     Workers(Arc<[Name]>),
 }
 
-/// The generated files.
+/// A kind of generated file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Generated {
-    /// README.md: how to read the tree. Of the swarm only.
+    /// README.md: how to read the tree. Swarm only.
     Readme,
-    /// index.json, for programs.
+    /// index.json: the facts, for programs.
     Index,
-    /// summary, for a quick look.
+    /// summary: an overview on one screen.
     Summary,
-    /// evidence.txt, for the proof; `None` is the default budget.
+    /// evidence.txt: excerpts of outputs. `None` selects the default budget.
     Evidence(Option<Budget>),
-    /// `since/CURSOR`: what changed, and the next cursor. Of the swarm only.
+    /// `since/CURSOR`: the changes since a cursor, and the next cursor. Swarm only.
     Since(Cursor),
-    /// README.md in a folder in which something is asked: how to ask. Of the swarm only.
-    HowTo(ask::Kind),
+    /// README.md in a query directory: how to write queries. Swarm only.
+    QueryReadme(query_dir::QueryKind),
     /// `grep/<regex>`: the lines that match.
     Grep(Arc<grep::Query>),
-    /// `search/<words>`: the passages that bear on the words.
+    /// `search/<words>`: the passages relevant to the words.
     Search(Arc<search::Query>),
-    /// `summary@<words>`: the summary with the passages that bear on the words. Of a worker only.
+    /// `summary@<words>`: the summary with the passages relevant to the words. Worker only.
     Focus(Arc<search::Query>),
-    /// `compare/<a>..<b>`: what workers share and where they differ. Of the swarm only.
+    /// `compare/<a>..<b>`: what workers share and where they differ. Swarm only.
     Compare(Arc<compare::Query>),
 }
 
-/// The names of the generated files that are listed, beside README.md.
+/// Generated files that appear in listings, with their names. README.md is not among them.
 pub const LISTED: [(&str, Generated); 3] =
     [("evidence.txt", Generated::Evidence(None)), ("index.json", Generated::Index), ("summary", Generated::Summary)];
 
 impl Generated {
-    /// The generated file that a name asks for in a folder that stands for something: one that is listed,
-    /// `evidence.<size>.txt`, or of a worker `summary@<words>`.
-    pub fn asked(asked: &Name) -> Option<Generated> {
-        let name = std::str::from_utf8(asked.as_bytes()).ok()?;
-        if let Some((_, file)) = LISTED.iter().find(|(listed, _)| *listed == name) {
+    /// Returns the generated file called `name`: a listed one, `evidence.<size>.txt` or
+    /// `summary@<words>`.
+    pub fn from_name(name: &Name) -> Option<Generated> {
+        let text = std::str::from_utf8(name.as_bytes()).ok()?;
+        if let Some((_, file)) = LISTED.iter().find(|(listed, _)| *listed == text) {
             return Some(file.clone());
         }
-        if let Some(query) = focus::asked(asked) {
+        if let Some(query) = focus::parse_name(name) {
             return Some(Generated::Focus(Arc::new(query)));
         }
-        let size = name.strip_prefix("evidence.")?.strip_suffix(".txt")?;
+        let size = text.strip_prefix("evidence.")?.strip_suffix(".txt")?;
         Budget::parse(size).ok().map(|budget| Generated::Evidence(Some(budget)))
     }
 }
 
-/// Changes whenever a generated file could.
+/// A hash of the inputs of a generated file.
 pub type Key = [u8; 16];
 
 /// A generated file.
 #[derive(Debug, Clone)]
 pub struct Rendered {
-    /// Its bytes.
+    /// The content.
     pub bytes: Arc<[u8]>,
-    /// The newest change of what it is made of.
+    /// The newest modification time of its inputs.
     pub newest: Time,
-    /// Who may read it: nobody who may not read all that it is made of.
+    /// The permission to read it: only readers of all inputs have it.
     pub access: Access,
-    /// Whether everything was read that it is made of; if not, the file says so.
+    /// True if all inputs were read. If not, the content says so.
     pub complete: bool,
-    /// The parts that there was no time for; the first line says so, or a field of JSON.
+    /// The parts that are missing because time ran out. The first line or a JSON field lists them.
     pub missing: Option<Missing>,
 }
 
-/// What a generated file is made from, at one moment.
+/// The inputs of a generated file at one moment.
 pub struct State {
-    /// Changes whenever the file could.
+    /// A hash of the inputs. The file cannot change unless this does.
     pub key: Key,
-    of: Of,
+    input: RenderInput,
 }
 
-enum Of {
+enum RenderInput {
     Text { text: Cow<'static, str>, newest: Time, access: Access },
     Worker { member: Arc<Member>, stamp: Arc<Stamp> },
-    Members { visible: Arc<Visible>, stamped: Stamped },
-    Look { look: Look, cursor: Cursor },
+    Workers { visible: Arc<Visible>, states: WorkerStates },
+    Snapshot { look: Look, cursor: Cursor },
 }
 
-/// Makes the generated files of a view. Clones share everything.
+/// Renders the generated files of a view. Clones share all state.
 #[derive(Clone)]
 pub struct Renderer {
     view: Arc<View>,
     settings: Settings,
-    fragments: Arc<Fragments>,
-    grouped: Arc<Grouped>,
+    digests: Arc<DigestCache>,
+    facet_indexes: Arc<FacetIndexes>,
     index: Arc<Index>,
-    /// Whether somebody reads on for these two.
-    catching_up: Arc<AtomicBool>,
+    /// True while a caller runs the backfill of `digests` and `index`.
+    is_backfilling: Arc<AtomicBool>,
     watchdog: Watchdog<Subject>,
 }
 
 impl Renderer {
-    /// A renderer for `view`.
+    /// Creates a renderer for `view`.
     pub fn new(view: View, settings: Settings) -> Renderer {
         let watchdog = Watchdog::new();
-        let shelf = view.shelf().map(|(cache, scope)| Shelf::new(cache, &scope));
-        let fragments = Arc::new(Fragments::new(settings.patience(), shelf, watchdog.clone()));
+        let store = view.shelf().map(|(cache, scope)| DigestStore::new(cache, &scope));
+        let digests = Arc::new(DigestCache::new(settings.patience(), store, watchdog.clone()));
         let index = Arc::new(Index::new(view.index()));
-        let (view, grouped, catching_up) = (Arc::new(view), Arc::default(), Arc::default());
-        Renderer { view, settings, fragments, grouped, index, catching_up, watchdog }
+        let (view, facet_indexes, is_backfilling) = (Arc::new(view), Arc::default(), Arc::default());
+        Renderer { view, settings, digests, facet_indexes, index, is_backfilling, watchdog }
     }
 
-    /// What is set of its files.
+    /// Returns the settings of the renderer.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The view.
+    /// Returns the view whose files are rendered.
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// What a file would be made from now; [`Error::NotFound`] where its scope is not in the view.
+    /// Returns the current inputs of a file.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if the scope is not in the view or has no such file; those of reading
+    /// the view.
     pub fn state(&self, scope: &Scope, file: &Generated) -> Result<State> {
         let mut hash = blake3::Hasher::new();
         hash.update(format!("{file:?}\0{scope:?}\0").as_bytes());
-        let of = match (scope, file) {
-            (_, Generated::Readme | Generated::HowTo(_)) => {
-                let text = if let Generated::HowTo(kind) = file { kind.readme() } else { README };
+        let input = match (scope, file) {
+            (_, Generated::Readme | Generated::QueryReadme(_)) => {
+                let text = if let Generated::QueryReadme(kind) = file { kind.readme() } else { README };
                 let root = self.view.root_meta()?;
                 let newest = self.view.newest(&self.view.visible())?;
                 hash.update(format!("{:?}", (newest, root.mode, root.uid, root.gid)).as_bytes());
-                Of::Text { text: text.into(), newest, access: Access::of(&root) }
+                RenderInput::Text { text: text.into(), newest, access: Access::of(&root) }
             }
             (Scope::Run(_) | Scope::Worker(_), Generated::Since(_) | Generated::Compare(_)) => {
                 return Err(Error::NotFound);
@@ -229,180 +234,184 @@ impl Renderer {
                 let (look, root) = (Look::at(&self.view), self.view.root_meta()?);
                 hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
                 look.hash(&mut hash);
-                Of::Look { look, cursor: *cursor }
+                RenderInput::Snapshot { look, cursor: *cursor }
             }
             (Scope::Worker(name), Generated::Index | Generated::Summary | Generated::Evidence(_)) => {
                 let member = self.view.worker(name)?;
                 let stamp = self.view.stamp(&member, true)?;
                 hash.update(&member.entry.key());
                 hash.update(&stamp.version);
-                Of::Worker { member, stamp }
+                RenderInput::Worker { member, stamp }
             }
             (Scope::Swarm, Generated::Compare(query)) => self.state_of_compared(query, &mut hash)?,
             (_, Generated::Grep(_) | Generated::Search(_) | Generated::Focus(_))
             | (Scope::Swarm | Scope::Run(_) | Scope::Selected(_) | Scope::Workers(_), _) => {
                 let visible = self.view.visible();
-                let stamped = self.stamped(&visible, scope)?;
+                let states = self.states_in(&visible, scope)?;
                 let root = self.view.root_meta()?;
                 hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
-                if stamped.is_empty() {
+                if states.is_empty() {
                     hash.update(format!("{:?}", self.view.newest(&visible)?).as_bytes());
                 }
                 if *scope == Scope::Swarm {
                     hash.update(format!("{:?}", (visible.skipped, &visible.troubles)).as_bytes());
                 }
-                hash.update(&Self::undiscovered(&visible, scope).to_le_bytes());
-                hash_all(&mut hash, &stamped);
-                Of::Members { visible, stamped }
+                hash.update(&Self::unread_sessions(&visible, scope).to_le_bytes());
+                hash_all(&mut hash, &states);
+                RenderInput::Workers { visible, states }
             }
         };
-        Ok(State { key: digest(&hash), of })
+        Ok(State { key: digest(&hash), input })
     }
 
-    /// What a comparison would be made from: the workers compared alone, or a sentence on why there are none.
-    fn state_of_compared(&self, query: &compare::Query, hash: &mut blake3::Hasher) -> Result<Of> {
+    /// Returns the inputs of a comparison: the compared workers, or the text of a refusal.
+    fn state_of_compared(&self, query: &compare::Query, hash: &mut blake3::Hasher) -> Result<RenderInput> {
         let (visible, root) = (self.view.visible(), self.view.root_meta()?);
         hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
         match self.compared(query, &visible)? {
-            Asked::Workers(stamped) => {
-                hash_all(hash, &stamped);
-                Ok(Of::Members { visible, stamped })
+            Asked::Workers(states) => {
+                hash_all(hash, &states);
+                Ok(RenderInput::Workers { visible, states })
             }
             Asked::Refused(answer) => {
                 let newest = self.view.newest(&visible)?;
                 hash.update(format!("{newest:?}{}", answer.text).as_bytes());
-                Ok(Of::Text { text: answer.text.into(), newest, access: Access::of(&root) })
+                Ok(RenderInput::Text { text: answer.text.into(), newest, access: Access::of(&root) })
             }
         }
     }
 
-    /// Makes the file from `state`.
+    /// Renders a file from `state`.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if the scope has no such file or its workers vanished; those of reading
+    /// them.
     pub fn render(&self, scope: &Scope, file: &Generated, state: State) -> Result<Rendered> {
         let clock = self.settings.clock(10);
-        let go_on = || clock.may_go_on();
+        let has_time = || clock.has_time();
         self.log_overdue();
         let key = state.key;
-        let rendered = match state.of {
-            Of::Text { text, newest, access } => {
+        let rendered = match state.input {
+            RenderInput::Text { text, newest, access } => {
                 Ok(Rendered { bytes: text.as_bytes().into(), newest, access, complete: true, missing: None })
             }
-            Of::Worker { member, stamp } => self.worker_file(&member, &stamp, file, &go_on),
-            Of::Members { visible, stamped } => match file.clone() {
-                Generated::Grep(query) => self.answer(key, scope, &go_on, move |renderer, scope| {
-                    renderer.grep_file(scope, &visible, &stamped, &query)
+            RenderInput::Worker { member, stamp } => self.worker_file(&member, &stamp, file, &has_time),
+            RenderInput::Workers { visible, states } => match file.clone() {
+                Generated::Grep(query) => self.render_isolated(key, scope, &has_time, move |renderer, scope| {
+                    renderer.grep_file(scope, &visible, &states, &query)
                 }),
-                Generated::Search(query) => self.answer(key, scope, &go_on, move |renderer, scope| {
-                    renderer.search_file(scope, &visible, &stamped, &query)
+                Generated::Search(query) => self.render_isolated(key, scope, &has_time, move |renderer, scope| {
+                    renderer.search_file(scope, &visible, &states, &query)
                 }),
-                Generated::Focus(query) => self.answer(key, scope, &go_on, move |renderer, scope| {
-                    renderer.focus_file(scope, &visible, &stamped, &query, &renderer.settings.clock(10))
+                Generated::Focus(query) => self.render_isolated(key, scope, &has_time, move |renderer, scope| {
+                    renderer.focus_file(scope, &visible, &states, &query, &renderer.settings.clock(10))
                 }),
-                Generated::Compare(query) => {
-                    self.answer(key, scope, &go_on, move |renderer, _| renderer.compare_file(&visible, stamped, &query))
-                }
-                _ => self.members(scope, &visible, stamped, file, &clock),
+                Generated::Compare(query) => self.render_isolated(key, scope, &has_time, move |renderer, _| {
+                    renderer.compare_file(&visible, states, &query)
+                }),
+                _ => self.render_workers(scope, &visible, states, file, &clock),
             },
-            Of::Look { look, cursor } => since::answer(&self.view, &look, cursor),
+            RenderInput::Snapshot { look, cursor } => since::answer(&self.view, &look, cursor),
         };
-        rendered.inspect(|rendered| self.note(rendered.missing.as_ref()))
+        rendered.inspect(|rendered| self.report_missing(rendered.missing.as_ref()))
     }
 
-    /// The answer to `cursor`, of what `look` saw: the bytes of `since/CURSOR`.
+    /// Renders `since/CURSOR` from `look`.
     pub fn since(&self, look: &Look, cursor: Cursor) -> Result<Arc<[u8]>> {
         let rendered = since::answer(&self.view, look, cursor)?;
-        self.note(rendered.missing.as_ref());
+        self.report_missing(rendered.missing.as_ref());
         Ok(rendered.bytes)
     }
 
-    /// Makes a file of many workers, and again if what it shows of them changed meanwhile.
-    fn members(
+    /// Renders a file about many workers, again if their files change meanwhile.
+    fn render_workers(
         &self,
         scope: &Scope,
         visible: &Visible,
-        mut stamped: Stamped,
+        mut states: WorkerStates,
         file: &Generated,
         clock: &Clock<'_>,
     ) -> Result<Rendered> {
-        let mut attempts = Attempts::new(self.settings.patience());
-        let go_on = || clock.may_go_on();
+        let mut attempts = RetryBudget::new(self.settings.patience());
+        let has_time = || clock.has_time();
         loop {
-            let (rendered, settled) = self.swarm(scope, visible, &stamped, file, clock)?;
+            let (rendered, settled) = self.render_workers_once(scope, visible, &states, file, clock)?;
             let complete = rendered.complete && attempts.is_first();
-            if settled || !go_on() || !attempts.another() {
+            if settled || !has_time() || !attempts.try_again() {
                 return Ok(Rendered { complete, ..rendered });
             }
-            stamped = self.stamped(visible, scope)?;
+            states = self.states_in(visible, scope)?;
         }
     }
 
-    /// Makes a file of many workers. Says whether all that it shows of one of them is of one moment.
-    fn swarm(
+    /// Renders a file about many workers. Also returns true if all that it shows of each worker is
+    /// from one state of the worker's files.
+    fn render_workers_once(
         &self,
         scope: &Scope,
         visible: &Visible,
-        stamped: &Stamped,
+        states: &WorkerStates,
         file: &Generated,
         clock: &Clock<'_>,
     ) -> Result<(Rendered, bool)> {
-        let go_on = || clock.may_go_on();
-        let found = self.fragments.of(&self.view, stamped, *scope == Scope::Swarm, &self.settings, &go_on);
-        // Only what is of the state that was asked for is kept as that state's file.
-        let mut whole = found.iter().zip(stamped).all(|(found, (_, asked))| found.is_of(asked));
-        let mut rows: Vec<Row<'_>> = Vec::with_capacity(stamped.len());
-        for (found, (member, asked)) in found.into_iter().zip(stamped) {
-            rows.push(match found {
-                Found::Made(fragment, stamp) => Row { member, fragment: Some(fragment), stamp: Some(stamp) },
-                Found::Unread => Row { member, fragment: None, stamp: asked.as_ref().ok().cloned() },
-                Found::Gone => continue,
+        let has_time = || clock.has_time();
+        let digests = self.digests.get_all(&self.view, states, *scope == Scope::Swarm, &self.settings, &has_time);
+        // A file is complete only if all digests match the requested states.
+        let mut whole = digests.iter().zip(states).all(|(result, (_, requested))| result.matches(requested));
+        let mut rows: Vec<WorkerRow<'_>> = Vec::with_capacity(states.len());
+        for (result, (member, requested)) in digests.into_iter().zip(states) {
+            rows.push(match result {
+                DigestResult::Ready(digest, stamp) => WorkerRow { member, digest: Some(digest), stamp: Some(stamp) },
+                DigestResult::Unread => WorkerRow { member, digest: None, stamp: requested.as_ref().ok().cloned() },
+                DigestResult::Gone => continue,
             });
         }
-        whole &= rows.iter().all(|row| row.fragment.as_ref().is_some_and(|fragment| fragment.whole));
+        whole &= rows.iter().all(|row| row.digest.as_ref().is_some_and(|digest| digest.whole));
         let stamps = || rows.iter().filter_map(|row| row.stamp.as_deref());
-        let (newest, access) = self.made_of(visible, stamped, stamps)?;
+        let (newest, access) = self.newest_and_access(visible, states, stamps)?;
         let run = match scope {
             Scope::Run(name) => visible.runs.get(name).map(|run| &**run),
             Scope::Swarm | Scope::Worker(_) | Scope::Selected(_) | Scope::Workers(_) => None,
         };
-        let told = RefCell::new(Vec::new());
+        let shown = RefCell::new(Vec::new());
         let records_late = Cell::new(false);
-        let is_late = |(_, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| stamp.as_ref().err() == Some(&Error::Late);
-        let stamps_late = stamped.iter().any(is_late);
+        let stamps_late = any_late(states);
         let missing = || {
             let ran_out = clock.ran_out() || stamps_late || records_late.get();
             let late = rows.iter().filter(|row| row.is_late(ran_out)).count();
-            let sessions = Self::undiscovered(visible, scope);
+            let sessions = Self::unread_sessions(visible, scope);
             Missing { workers: (late, rows.len()), sessions, ..Missing::default() }.if_any(ran_out)
         };
         let bytes = match file {
             Generated::Index => index::swarm(visible, run, &rows, newest, missing()),
-            Generated::Summary => noted(missing().as_ref(), summary::swarm(visible, run, &rows, newest)),
+            Generated::Summary => prepend_notice(missing().as_ref(), summary::swarm(visible, run, &rows, newest)),
             Generated::Evidence(budget) => {
-                let budget = self.settings.budget_of(scope, *budget);
+                let budget = self.settings.budget_for_scope(scope, *budget);
                 let title = run.map_or("Swarm".into(), |run| format!("Run {}", text::one_line(&run.id, 200)));
                 let read = Cell::new(true);
                 let record = |account: &Account<'_>| {
                     let row = rows.iter().find(|row| std::ptr::eq(row.member, account.member))?;
                     let stamp = row.stamp.as_ref()?;
-                    told.borrow_mut().push((row.member, stamp.key));
-                    let (member, _) = stamped.iter().find(|(member, _)| std::ptr::eq(&**member, account.member))?;
-                    let record = self.record(member, stamp, GRACE_OF_PART, &go_on);
+                    shown.borrow_mut().push((row.member, stamp.key));
+                    let (member, _) = states.iter().find(|(member, _)| std::ptr::eq(&**member, account.member))?;
+                    let record = self.record(member, stamp, PART_GRACE, &has_time);
                     let is_late = record.as_ref().map_or_else(Error::is_late, |record| record.timed_out());
                     records_late.set(records_late.get() || is_late);
                     let record = record.ok();
                     read.set(read.get() && record.as_ref().is_some_and(|record| record.is_complete()));
                     record
                 };
-                let cut = |member: &Member, cut: Cut| self.cut(member, cut, &go_on);
-                let accounts: Vec<Account<'_>> = rows.iter().map(Row::account).collect();
+                let cut = |member: &Member, cut: Cut| self.run_cut(member, cut, &has_time);
+                let accounts: Vec<Account<'_>> = rows.iter().map(WorkerRow::account).collect();
                 let reading =
-                    Reading { view: &self.view, record: &record, cut: &cut, go_on: &go_on, missing: &missing };
+                    Reading { view: &self.view, record: &record, cut: &cut, go_on: &has_time, missing: &missing };
                 let written = evidence::swarm(&reading, title, &accounts, budget);
                 whole &= written.whole && read.get();
                 written.bytes
             }
             Generated::Readme
             | Generated::Since(_)
-            | Generated::HowTo(_)
+            | Generated::QueryReadme(_)
             | Generated::Grep(_)
             | Generated::Search(_)
             | Generated::Focus(_)
@@ -411,21 +420,22 @@ impl Renderer {
             }
         };
         let missing = missing();
-        let is_now = |(member, key): &(&Member, Key)| self.view.stamp_now(member).is_ok_and(|now| now.key == *key);
-        let settled = told.borrow().iter().all(is_now);
-        let complete = whole && settled && go_on();
+        let is_unchanged =
+            |(member, key): &(&Member, Key)| self.view.stamp_now(member).is_ok_and(|now| now.key == *key);
+        let settled = shown.borrow().iter().all(is_unchanged);
+        let complete = whole && settled && has_time();
         Ok((Rendered { bytes: bytes.into(), newest, access, complete, missing }, settled))
     }
 
-    /// The members of a scope with the state of their files.
-    fn stamped(&self, visible: &Visible, scope: &Scope) -> Result<Stamped> {
+    /// Returns the workers of a scope with the states of their files.
+    fn states_in(&self, visible: &Visible, scope: &Scope) -> Result<WorkerStates> {
         let members = match scope {
             Scope::Swarm => &visible.members,
             Scope::Run(name) => &visible.runs.get(name).ok_or(Error::NotFound)?.members,
-            Scope::Selected(selection) => return Ok(self.stamps(&self.selected(selection))),
+            Scope::Selected(selection) => return Ok(self.states(&self.selected(selection))),
             Scope::Workers(names) => {
                 let members = names.iter().map(|name| self.view.worker(name)).collect::<Result<Vec<_>>>()?;
-                return Ok(self.stamps(&members));
+                return Ok(self.states(&members));
             }
             Scope::Worker(name) => {
                 let member = self.view.worker(name)?;
@@ -433,14 +443,15 @@ impl Renderer {
                 return Ok(vec![(member, Ok(stamp))]);
             }
         };
-        Ok(self.stamps(members))
+        Ok(self.states(members))
     }
 
-    /// The newest change of what a file is made of, and who may read it: only the owner until that is known of all.
-    fn made_of<'a, I: Iterator<Item = &'a Stamp>>(
+    /// Returns the newest modification time of a file's inputs, and the permission to read it. Only
+    /// the owner may read it while the permissions of some inputs are unknown.
+    fn newest_and_access<'a, I: Iterator<Item = &'a Stamp>>(
         &self,
         visible: &Visible,
-        stamped: &Stamped,
+        states: &WorkerStates,
         stamps: impl Fn() -> I,
     ) -> Result<(Time, Access)> {
         let root = self.view.root_meta()?;
@@ -449,21 +460,26 @@ impl Renderer {
             None => self.view.newest(visible)?,
         };
         let mut access = stamps().fold(Access::of(&root), |access, stamp| access.within(&stamp.access));
-        if stamped.iter().any(|(_, stamp)| stamp.as_ref().err() == Some(&Error::Late)) {
+        if any_late(states) {
             access.mode &= 0o400;
         }
         Ok((newest, access))
     }
 
-    /// The file whose text answers a question about `stamped`.
-    fn answered(
+    /// Returns the file with the answer to a query about the workers in `states`.
+    fn rendered_answer(
         &self,
         visible: &Visible,
-        stamped: &Stamped,
+        states: &WorkerStates,
         (text, complete, missing): (String, bool, Option<Missing>),
     ) -> Result<Rendered> {
-        let stamps = || stamped.iter().filter_map(|(_, stamp)| stamp.as_deref().ok());
-        let (newest, access) = self.made_of(visible, stamped, stamps)?;
+        let stamps = || states.iter().filter_map(|(_, stamp)| stamp.as_deref().ok());
+        let (newest, access) = self.newest_and_access(visible, states, stamps)?;
         Ok(Rendered { bytes: text.into_bytes().into(), newest, access, complete, missing })
     }
+}
+
+/// Returns true if there was no time to read the state of some worker's files.
+fn any_late(states: &WorkerStates) -> bool {
+    states.iter().any(|(_, stamp)| stamp.as_ref().err() == Some(&Error::Late))
 }

@@ -270,7 +270,7 @@ impl Tree {
     }
 
     /// Opens the output of a call, wherever it lies.
-    pub fn open_output(&self, call: &output::Asked<'_>) -> Result<(output::Place, Option<Fh>)> {
+    pub fn open_output(&self, call: &output::CallSelector<'_>) -> Result<(output::OutputLocation, Option<Fh>)> {
         let (place, file) = self.namespace.renderer().output(call)?;
         // It was opened by no inode.
         Ok((place, file.map(|file| self.handles.lock().add(Handle::File(0, file.into())))))

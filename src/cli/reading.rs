@@ -46,7 +46,7 @@ impl Reading {
 
     /// Returns settings under which renders read until the time is over.
     pub(super) fn settings(&self, budget: Option<Budget>) -> Settings {
-        Settings { budget, ..Settings::unhurried(self.control.clone()) }
+        Settings { budget, ..Settings::without_deadline(self.control.clone()) }
     }
 
     /// Opens the stores, and reads the sessions that may hold more workers.
@@ -60,8 +60,8 @@ impl Reading {
         }
         let view = wanted.view(Freshness::default())?;
         let control = &self.control;
-        let expect = |sessions| control.expect(sessions as u64);
-        view.read_sessions(&|| control.may_go_on(), &expect, &|| control.count_one());
+        let expect = |sessions| control.start_stage(sessions as u64);
+        view.read_sessions(&|| control.may_continue(), &expect, &|| control.count_one());
         Ok(view)
     }
 

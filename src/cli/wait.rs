@@ -18,7 +18,7 @@ use super::say::say;
 use super::{WaitArgs, exit, since};
 use crate::catalog::Freshness;
 use crate::render::since::{Cursor, Look, glance};
-use crate::render::until::{Until, missed, standing};
+use crate::render::wait::{WaitCondition, status_line, timeout_report};
 use crate::render::{Renderer, Settings};
 
 /// How often it is looked, at most.
@@ -39,12 +39,12 @@ pub(super) enum Asked {
     Any,
 }
 
-impl From<Asked> for Until {
-    fn from(asked: Asked) -> Until {
+impl From<Asked> for WaitCondition {
+    fn from(asked: Asked) -> WaitCondition {
         match asked {
-            Asked::Finished => Until::Finished,
-            Asked::Failed => Until::Failed,
-            Asked::Any => Until::Any,
+            Asked::Finished => WaitCondition::Finished,
+            Asked::Failed => WaitCondition::Failed,
+            Asked::Any => WaitCondition::Any,
         }
     }
 }
@@ -58,15 +58,15 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
     let freshness = Freshness { unfinished: INTERVAL, ..Freshness::default() };
     let open = || Ok::<_, anyhow::Error>(Renderer::new(wanted.view(freshness)?, Settings::default()));
     let mut renderer = open()?;
-    let until = Until::from(arguments.until);
+    let until = WaitCondition::from(arguments.until);
     let given = arguments.since.filter(|cursor| *cursor != Cursor::Now);
     // Looked at before the cursor is made: what changes in between is another state.
     let state = glance(renderer.view(), true);
     let (cursor, mut seen) = match given {
         Some(cursor) => (cursor, None),
-        None => (Look::at(renderer.view()).cursor(), (until == Until::Any).then_some(state)),
+        None => (Look::at(renderer.view()).cursor(), (until == WaitCondition::Any).then_some(state)),
     };
-    say(&until.awaited(&renderer.view().visible()));
+    say(&until.progress_line(&renderer.view().visible()));
     let (mut cost, mut closely_at) = (Duration::ZERO, Instant::now());
     loop {
         let looked = Instant::now();
@@ -79,7 +79,7 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
         }
         if may_be(until, &renderer, given, &mut seen, closely) {
             let look = Look::at(renderer.view());
-            if until.is(&look, given, cursor) {
+            if until.is_met(&look, given, cursor) {
                 return happened(&renderer, until, &look, cursor);
             }
         }
@@ -87,7 +87,7 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
         let left = end.map(|end| end.saturating_duration_since(now));
         if left.is_some_and(|left| left.is_zero()) {
             let view = renderer.view();
-            let missed = missed(view, &view.visible(), cursor);
+            let missed = timeout_report(view, &view.visible(), cursor);
             say("the time is over, and it has not happened");
             let printed = since::print(missed.as_bytes());
             return Ok(if printed == ExitCode::SUCCESS { exit::timed_out() } else { printed });
@@ -103,19 +103,25 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Whether it is worth to look at everything.
-fn may_be(until: Until, renderer: &Renderer, given: Option<Cursor>, seen: &mut Option<u64>, closely: bool) -> bool {
-    if !until.may_be(&renderer.view().visible()) {
+fn may_be(
+    until: WaitCondition,
+    renderer: &Renderer,
+    given: Option<Cursor>,
+    seen: &mut Option<u64>,
+    closely: bool,
+) -> bool {
+    if !until.may_hold(&renderer.view().visible()) {
         return false;
     }
-    if until == Until::Any || given.is_some() {
+    if until == WaitCondition::Any || given.is_some() {
         let state = Some(glance(renderer.view(), closely));
         return std::mem::replace(seen, state) != state;
     }
     true
 }
 
-fn happened(renderer: &Renderer, until: Until, look: &Look, cursor: Cursor) -> anyhow::Result<ExitCode> {
-    let head = if until == Until::Any { String::new() } else { standing(look) };
+fn happened(renderer: &Renderer, until: WaitCondition, look: &Look, cursor: Cursor) -> anyhow::Result<ExitCode> {
+    let head = if until == WaitCondition::Any { String::new() } else { status_line(look) };
     let answer = renderer.since(look, cursor).context("cannot read the store")?;
     Ok(since::print(&[head.as_bytes(), &answer].concat()))
 }

@@ -1,4 +1,5 @@
-//! A worker's claims held against its record: no model, no guess, each with a name and the file that shows it.
+//! Checks a worker's claims against its record. Each finding has a name and the file that proves
+//! it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,51 +13,54 @@ use crate::model::{Flaw, Outcome, Output, Record, Status, Trace, UnansweredCalls
 use crate::store::Time;
 use crate::unicode::count_hidden;
 
-/// A worker that completed without a word of its own.
+/// Name of the check that finds a completed worker without final words.
 pub(super) const NO_FINAL_WORDS: &str = "no_final_words";
-/// A worker whose record hides text from whoever reads it.
+/// Name of the check that finds a record with hidden text.
 pub(super) const INVISIBLE_CHARACTERS: &str = "invisible_characters";
-/// How often the same call must fail to be told.
-const REPEATED: usize = 3;
-/// How many tools are named in a check.
+/// Number of failures of one call from which they are reported.
+const MIN_REPEATED: usize = 3;
+/// Maximum number of tools named in a check.
 const TOOLS_SHOWN: usize = 5;
-/// The longest name out of a trace in a check, in bytes.
+/// Maximum length of a name quoted from a trace, in bytes.
 const QUOTE_MAX: usize = 80;
 
-/// Something a worker's record does not bear out.
+/// A finding about a worker's record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Check {
-    /// Its name, the same in all files.
+    /// The name of the check, equal in all files.
     pub(super) name: Cow<'static, str>,
-    /// What was found, as a sentence.
-    pub(super) says: String,
-    /// The file that shows it, from the worker's folder.
+    /// The finding, as a sentence.
+    #[serde(rename = "says")]
+    pub(super) message: String,
+    /// The file that proves it, relative to the worker's directory.
     pub(super) file: String,
 }
 
 impl Check {
-    pub(super) fn new(name: &'static str, says: String, file: impl Into<String>) -> Check {
-        Check { name: name.into(), says, file: file.into() }
+    pub(super) fn new(name: &'static str, message: String, file: impl Into<String>) -> Check {
+        Check { name: name.into(), message, file: file.into() }
     }
 }
 
-/// A worker that is not finished, and wrote nothing for this long while others did, is silent. Tools commonly give a call
-/// ten minutes at most.
+/// Time without a write, while others write, after which an unfinished worker counts as silent.
+/// Tools commonly limit a call to ten minutes.
 const SILENT: Duration = Duration::from_secs(15 * 60);
-/// Its name. It is found among many workers alone: of one, there is nothing to measure it against but a clock.
+/// Name of the check that finds silent workers. It applies only to files about many workers:
+/// silence is measured against the writes of others, not against the clock.
 pub(super) const SILENT_NAME: &str = "silent";
-/// The name of the check that finds what there was no time to read.
+/// Name of the check that reports what there was no time to read.
 pub(super) const LATE_NAME: &str = "not_read_in_time";
 
-/// Returns for how long a worker of this status that wrote last at `last` has been silent, measured against `newest`, the
-/// last write of any worker. `None` if it is not silent.
+/// Returns the duration of a worker's silence: from `last`, its last write, to `newest`, the last
+/// write of any worker. Returns `None` if the worker is not silent.
 pub(super) fn silent(status: Status, last: Time, newest: Time) -> Option<Duration> {
-    let since = Duration::from_secs(u64::try_from(newest.secs.saturating_sub(last.secs)).unwrap_or_default());
-    (!status.is_finished() && status != Status::Unknown && since >= SILENT).then_some(since)
+    let silence = Duration::from_secs(u64::try_from(newest.secs.saturating_sub(last.secs)).unwrap_or_default());
+    (!status.is_finished() && status != Status::Unknown && silence >= SILENT).then_some(silence)
 }
 
-/// All checks that found something. `missing` tells which files that it names in its final words are not there.
-pub(super) fn of(record: &Record, stamp: &Stamp, missing: &dyn Fn(&str) -> Vec<String>) -> Vec<Check> {
+/// Runs all checks and returns their findings. `missing` returns the files that final words name
+/// and that do not exist.
+pub(super) fn run(record: &Record, stamp: &Stamp, missing: &dyn Fn(&str) -> Vec<String>) -> Vec<Check> {
     let Record { worker, trace, unread } = record;
     let mut checks: Vec<Check> = worker.flaws.iter().map(flaw).collect();
     let finished = worker.status.is_finished();
@@ -64,19 +68,19 @@ pub(super) fn of(record: &Record, stamp: &Stamp, missing: &dyn Fn(&str) -> Vec<S
         checks.push(Check::new("no_tool_call", "it finished without any tool call".into(), "tool_calls"));
     }
     if worker.status == Status::Completed && trace.final_words.is_none() && !trace.final_words_in_parent {
-        checks.push(Check::new(NO_FINAL_WORDS, "it finished without a word of its own".into(), "result.txt"));
+        checks.push(Check::new(NO_FINAL_WORDS, "it finished without any final words".into(), "result.txt"));
     }
     if worker.status == Status::Completed {
         success(trace, &mut checks);
         let missing = trace.final_words.as_deref().map(missing).unwrap_or_default();
         checks.extend(missing.into_iter().map(|file| {
-            let says = "its final words name this file, which is not there".into();
-            Check::new("claimed_file_missing", says, file)
+            let message = "its final words name this file, which does not exist".into();
+            Check::new("claimed_file_missing", message, file)
         }));
     }
     if finished && !trace.unanswered.tools.is_empty() {
-        let says = format!("calls that left no output: {}", quoted(&trace.unanswered));
-        checks.push(Check::new("call_without_result", says, "thread.jsonl"));
+        let message = format!("calls without output: {}", quoted(&trace.unanswered));
+        checks.push(Check::new("call_without_result", message, "thread.jsonl"));
     }
     repeated(trace, &mut checks);
     for call in &trace.calls {
@@ -95,35 +99,34 @@ pub(super) fn of(record: &Record, stamp: &Stamp, missing: &dyn Fn(&str) -> Vec<S
         checks.push(Check::new(name, format!("only its first {} bytes were read{why}", partly.bytes), *file));
     }
     if let Some(file) = trace.truncated.first() {
-        let says = match trace.truncated.len() {
-            1 => "an output was cut before it was written down".into(),
-            n => format!("{n} outputs were cut before they were written down; the first is this"),
+        let message = match trace.truncated.len() {
+            1 => "an output was truncated before it was recorded".into(),
+            n => format!("{n} outputs were truncated before they were recorded; this is the first"),
         };
-        checks.push(Check::new("truncated_at_source", says, file.display()));
+        checks.push(Check::new("truncated_at_source", message, file.display()));
     }
     unused(&trace.unused, &mut checks);
     if *unread > 0 {
-        let says = format!("{unread} outputs were not looked into in time; their outcome is shown as unknown");
-        checks.push(Check::new(LATE_NAME, says, "tool_calls"));
+        let message = format!("{unread} outputs were not read in time; their outcomes are shown as unknown");
+        checks.push(Check::new(LATE_NAME, message, "tool_calls"));
     }
     if let Some(hidden) = Some(hidden(record)).filter(|hidden| *hidden > 0) {
-        let what = count(hidden as u64, "invisible character");
-        let says =
-            format!("{what} in its task, words, names and inputs; generated files leave them out or escape them");
-        checks.push(Check::new(INVISIBLE_CHARACTERS, says, "."));
+        let characters = count(hidden as u64, "invisible character");
+        let message = format!("{characters} in its task, words, names and inputs; generated files omit or escape them");
+        checks.push(Check::new(INVISIBLE_CHARACTERS, message, "."));
     }
     let skipped = stamp.skipped;
     if !skipped.is_empty() {
-        let says = format!(
-            "in its folder and not shown: {} links, {} special files, {} unreadable",
+        let message = format!(
+            "in its folder but not shown: {} links, {} special files, {} unreadable",
             skipped.links, skipped.special, skipped.unreadable
         );
-        checks.push(Check::new("not_shown", says, "."));
+        checks.push(Check::new("not_shown", message, "."));
     }
     checks
 }
 
-/// Returns how many invisible characters there are in the texts of a record, but those of ordinary writing.
+/// Counts the invisible characters in the texts of a record, except those of ordinary writing.
 fn hidden(record: &Record) -> usize {
     let Record { worker, trace, .. } = record;
     let texts = [&worker.error, &worker.summary, &trace.task, &trace.final_words];
@@ -135,61 +138,63 @@ fn hidden(record: &Record) -> usize {
     texts.chain(task).chain(words).chain(calls).map(count_hidden).sum()
 }
 
+/// Returns the check for a flaw of the worker's files.
 fn flaw(flaw: &Flaw) -> Check {
-    let (name, says) = match flaw {
+    let (name, message) = match flaw {
         Flaw::BadTranscript(reason) => {
             return Check::new("bad_transcript", one_line(&format!("its transcript: {reason}"), 300), "source.jsonl");
         }
         Flaw::NoMessages => {
-            return Check::new("no_message", "nothing was said in its transcript".into(), "source.jsonl");
+            return Check::new("no_message", "its transcript has no messages".into(), "source.jsonl");
         }
         Flaw::NoMetadata => ("no_metadata", "there is no metadata.json".into()),
         Flaw::BadMetadata { reason, last_good_shown: true, .. } => {
-            ("bad_metadata", format!("metadata.json is {reason}; what was read of it before is shown"))
+            ("bad_metadata", format!("metadata.json is {reason}; its earlier content is shown"))
         }
         Flaw::BadMetadata { reason, last_good_shown: false, .. } => {
             ("bad_metadata", format!("metadata.json is {reason}"))
         }
-        Flaw::IdMismatch(id) => ("other_id", format!("metadata.json says it is {}", one_line(id, QUOTE_MAX))),
-        Flaw::ConflictingOwners => ("two_owners", "metadata.json names two owners, so it has none".into()),
+        Flaw::IdMismatch(id) => ("other_id", format!("metadata.json has another id: {}", one_line(id, QUOTE_MAX))),
+        Flaw::ConflictingOwners => ("two_owners", "metadata.json names two owners, so the worker has none".into()),
         Flaw::IndexDisagrees(word) => {
-            ("index_disagrees", format!("the store's index.json says {}", one_line(word, QUOTE_MAX)))
+            ("index_disagrees", format!("the store's index.json has another status: {}", one_line(word, QUOTE_MAX)))
         }
     };
-    Check::new(name, one_line(&says, 300), "metadata.json")
+    Check::new(name, one_line(&message, 300), "metadata.json")
 }
 
-/// The status says success; does the record?
+/// Checks a claimed success against the outcomes of calls.
 fn success(trace: &Trace, checks: &mut Vec<Check>) {
     if let Some(last) = trace.failed_last_call() {
-        let says = "its status says success, but its last call failed".into();
-        checks.push(Check::new("success_but_last_call_failed", says, last.path.display()));
+        let message = "its status says success, but its last call failed".into();
+        checks.push(Check::new("success_but_last_call_failed", message, last.path.display()));
     } else if let Some(call) = trace.unrecovered().last() {
         let tool = one_line(&call.tool, QUOTE_MAX);
-        let says = format!("its status says success, but a call of {tool} failed and none of it succeeded later");
-        checks.push(Check::new("failure_never_made_good", says, call.path.display()));
+        let message = format!("its status says success, but a call of {tool} failed and no later call of it succeeded");
+        checks.push(Check::new("failure_never_made_good", message, call.path.display()));
     }
 }
 
-/// What a transcript holds that is shown nowhere.
+/// Reports the parts of a transcript that are not shown.
 fn unused(unused: &Unused, checks: &mut Vec<Check>) {
-    let mut say = |name, count: u64, what: &str| {
+    let mut add = |name, count: u64, text: &str| {
         if count > 0 {
-            checks.push(Check::new(name, format!("{count} {what}"), "source.jsonl"));
+            checks.push(Check::new(name, format!("{count} {text}"), "source.jsonl"));
         }
     };
     let kinds = unused.kinds.keys().take(TOOLS_SHOWN).map(|kind| one_line(kind, QUOTE_MAX)).collect::<Vec<_>>();
-    let what = format!("lines are of kinds that are not known: {}", kinds.join(", "));
-    say("unknown_records", unused.kinds.values().sum(), &what);
-    say("results_without_calls", unused.orphan_results, "results are of calls that were never made");
-    say("calls_not_shown", unused.excess_calls, "further calls are too many to be shown");
-    say("workers_not_shown", unused.excess_agent_lines, "lines are of subagents that are not shown");
+    let text = format!("lines are of unknown kinds: {}", kinds.join(", "));
+    add("unknown_records", unused.kinds.values().sum(), &text);
+    add("results_without_calls", unused.orphan_results, "results belong to no call");
+    add("calls_not_shown", unused.excess_calls, "further calls are not shown, because there are too many");
+    add("workers_not_shown", unused.excess_agent_lines, "lines belong to subagents that are not shown");
 }
 
+/// Reports calls that failed repeatedly with the same input and never succeeded after that.
 fn repeated(trace: &Trace, checks: &mut Vec<Check>) {
     let mut failures: BTreeMap<(&str, &str), (usize, String)> = BTreeMap::new();
     for call in &trace.calls {
-        // Without its input a call cannot be told to be the same.
+        // Calls can only be compared by their input.
         let Some(input) = &call.input else { continue };
         match call.outcome {
             Outcome::Failed if call.cancelled => {}
@@ -198,20 +203,21 @@ fn repeated(trace: &Trace, checks: &mut Vec<Check>) {
                 entry.0 += 1;
                 entry.1 = call.path.display();
             }
-            // It was tried until it went well, as one does who looks for a fault.
+            // Retrying until a call succeeds is normal when looking for a fault.
             Outcome::Ok => drop(failures.remove(&(call.tool.as_str(), input.as_str()))),
             Outcome::Unknown => {}
         }
     }
     for ((tool, input), (times, file)) in failures {
-        if times >= REPEATED {
-            let says = format!("failed {times} times: {} {}", one_line(tool, QUOTE_MAX), one_line(input, QUOTE_MAX));
-            checks.push(Check::new("same_call_failed_again", says, file));
+        if times >= MIN_REPEATED {
+            let message = format!("failed {times} times: {} {}", one_line(tool, QUOTE_MAX), one_line(input, QUOTE_MAX));
+            checks.push(Check::new("same_call_failed_again", message, file));
         }
     }
 }
 
-/// The first tools by name, those of several calls with their number; the calls of the others are counted.
+/// Lists the first tools by name, with the number of their calls if there are several. Counts the
+/// calls of all other tools.
 fn quoted(unanswered: &UnansweredCalls) -> String {
     let name = |(tool, calls): (&String, &u64)| {
         let tool = one_line(tool, QUOTE_MAX);

@@ -31,10 +31,11 @@ use page::Page;
 pub use page::{Answer, Told};
 use section::Section;
 
-use super::attempts::Attempts;
-use super::fragments::{Found, Stamped};
-use super::isolate::GRACE_OF_PART;
+use super::digest_cache::DigestResult;
+use super::isolate::PART_GRACE;
+use super::retry::RetryBudget;
 use super::settings::Clock;
+use super::worker_states::WorkerStates;
 use super::{Budget, Missing, Rendered, Renderer};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
@@ -46,7 +47,7 @@ const LOOKS: usize = 3;
 /// What a question leads to.
 pub(super) enum Asked {
     /// To workers, each with the state of its files.
-    Workers(Stamped),
+    Workers(WorkerStates),
     /// To nothing but a sentence that says why.
     Refused(Box<Answer>),
 }
@@ -58,7 +59,7 @@ impl Renderer {
             Asked::Refused(answer) => Ok(*answer),
             Asked::Workers(stamped) => {
                 let answer = self.comparison(query, stamped)?.0;
-                self.note(answer.missing.as_ref());
+                self.report_missing(answer.missing.as_ref());
                 Ok(answer)
             }
         }
@@ -98,40 +99,40 @@ impl Renderer {
     }
 
     /// The file that answers `query`.
-    pub(super) fn compare_file(&self, visible: &Visible, stamped: Stamped, query: &Query) -> Result<Rendered> {
+    pub(super) fn compare_file(&self, visible: &Visible, stamped: WorkerStates, query: &Query) -> Result<Rendered> {
         let (answer, stamped, complete) = self.comparison(query, stamped)?;
-        self.answered(visible, &stamped, (answer.text, complete, answer.missing))
+        self.rendered_answer(visible, &stamped, (answer.text, complete, answer.missing))
     }
 
     /// The answer, of one moment as far as that can be had; the state that it is of; and whether that is the one given, and
     /// all was read that it is made of.
-    fn comparison(&self, query: &Query, mut stamped: Stamped) -> Result<(Answer, Stamped, bool)> {
+    fn comparison(&self, query: &Query, mut stamped: WorkerStates) -> Result<(Answer, WorkerStates, bool)> {
         debug!("a comparison");
         let clock = self.settings.clock(10);
-        let go_on = || clock.may_go_on();
-        let mut attempts = Attempts::new(self.settings.patience());
+        let go_on = || clock.has_time();
+        let mut attempts = RetryBudget::new(self.settings.patience());
         loop {
             let answer = self.compare_once(query, &stamped, &clock)?;
             let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| {
                 stamp.as_ref().is_ok_and(|stamp| self.view.is_now(member, stamp))
             };
             let settled = stamped.iter().all(is_now);
-            if settled || !go_on() || !attempts.another() {
+            if settled || !go_on() || !attempts.try_again() {
                 let complete = answer.is_whole && settled && attempts.is_first() && go_on();
                 return Ok((answer, stamped, complete));
             }
-            stamped = stamped.iter().map(|(member, _)| self.as_now(member)).collect::<Result<Stamped>>()?;
+            stamped = stamped.iter().map(|(member, _)| self.as_now(member)).collect::<Result<WorkerStates>>()?;
         }
     }
 
-    fn compare_once(&self, query: &Query, stamped: &Stamped, clock: &Clock<'_>) -> Result<Answer> {
+    fn compare_once(&self, query: &Query, stamped: &WorkerStates, clock: &Clock<'_>) -> Result<Answer> {
         let budget = self.compare_budget(query);
-        let go_on = || clock.may_go_on();
-        let fragments = self.fragments.of(&self.view, stamped, false, &self.settings, &go_on);
+        let go_on = || clock.has_time();
+        let fragments = self.digests.get_all(&self.view, stamped, false, &self.settings, &go_on);
         let mut ones = Vec::with_capacity(stamped.len());
         for (member, stamp) in stamped {
             let record = stamp.as_ref().map_err(|error| error.clone());
-            let record = record.and_then(|stamp| self.record(member, stamp, GRACE_OF_PART, &go_on));
+            let record = record.and_then(|stamp| self.record(member, stamp, PART_GRACE, &go_on));
             // It says by now that it is another's.
             if record.as_ref().err() == Some(&Error::NotFound) {
                 return Err(Error::NotFound);
@@ -140,7 +141,7 @@ impl Renderer {
         }
         let compared = Compared::new(&self.view, ones, &go_on, clock.end());
         let told = compared.ones.iter().zip(&fragments).map(|(one, made)| match &one.record {
-            Ok(record) => facts::facts(record, made.fragment().map(|fragment| &**fragment)),
+            Ok(record) => facts::facts(record, made.digest().map(|fragment| &**fragment)),
             Err(error) => facts::unreadable(&error.to_string()),
         });
         let facts = Facts::of(told.collect());
@@ -151,16 +152,16 @@ impl Renderer {
         let is_beside = aspect.is_some() && held == 0;
         let differs = !sections.is_empty() || !unheard.is_empty();
         let places = compared.ones.iter().map(|one| one.place.clone()).collect();
-        let is_late = |(one, made): &(&One, &Found)| {
+        let is_late = |(one, made): &(&One, &DigestResult)| {
             let late = one.record.as_ref().map_or_else(Error::is_late, |record| record.timed_out());
-            late || made.fragment().is_some_and(|fragment| fragment.late)
+            late || made.digest().is_some_and(|fragment| fragment.late)
         };
         let late = compared.ones.iter().zip(&fragments).filter(is_late).count();
         let missing = Missing { workers: (late, compared.ones.len()), ..Missing::default() };
         let missing = missing.if_any(compared.is_late.get() || clock.ran_out());
         let page = Page { query, places, facts: &facts, items: &items, sections, unheard, held, is_beside, missing };
         let records = compared.ones.iter().all(|one| one.record.as_ref().is_ok_and(|record| record.is_complete()));
-        let known = fragments.iter().all(|made| made.fragment().is_some_and(|fragment| fragment.whole));
+        let known = fragments.iter().all(|made| made.digest().is_some_and(|fragment| fragment.whole));
         let mut answer = Answer {
             workers: compared.ones.iter().map(|one| one.name().clone()).collect(),
             files: items.all.iter().map(|item| told_of(item, &compared)).collect(),

@@ -26,7 +26,7 @@ use frame::{Content, Section, failure_line};
 pub(super) use frame::{Cut, CutResult};
 
 use super::clean::{defuse, one_line};
-use super::fragments::GoOn;
+use super::settings::Deadline;
 use super::{Budget, Missing};
 use crate::model::{Outcome, Output, Record, ToolCall, Trace};
 use crate::name::RelPath;
@@ -45,7 +45,7 @@ pub(super) fn worker(
     member: &Member,
     record: &Record,
     budget: Budget,
-    go_on: GoOn<'_>,
+    go_on: Deadline<'_>,
     missing: &dyn Fn() -> Option<Missing>,
 ) -> Written {
     let Record { worker, trace, .. } = record;

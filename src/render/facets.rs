@@ -1,7 +1,7 @@
-//! What workers are told apart by: the facets of `by/`, and the workers that have some values of them.
+//! The facets of `by/`, and selections of workers by the values of facets.
 //!
-//! Most facets are in the catalog. How a worker ended and which tools it called is known once somebody has looked into
-//! it, as files about many workers do, and kept; where there was no time for that, its value is `Value::Unread`.
+//! The catalog has most facets. A worker's outcome and tools come from its digest, as in files
+//! about many workers. If there was no time to compute it, the value is `FacetValue::Unread`.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use percent_encoding::percent_decode;
 
 use super::Renderer;
-use super::fragment::Fragment;
-use super::fragments::Found;
+use super::digest_cache::DigestResult;
+use super::worker_digest::WorkerDigest;
 use crate::catalog::Entry;
 use crate::error::{Error, Result};
 use crate::model::{SharedStr, TraceTime, Worker};
@@ -22,49 +22,50 @@ use crate::name::{Name, to_file_name};
 use crate::store::Time;
 use crate::view::{Member, Visible};
 
-/// The name of the folder of those that nobody looked into.
+/// Name of the directory of unread workers.
 const UNREAD: &str = "unread";
-/// So many values can be asked for together.
-const PICKS_MAX: usize = 32;
-/// The files of more workers are not looked at for the time of a folder.
-const MANY: usize = 1_000;
+/// Maximum number of values in a selection.
+const VALUES_MAX: usize = 32;
+/// Maximum number of workers whose files are read for the time of a directory.
+const STAT_MAX: usize = 1_000;
 
-/// What workers are told apart by.
+/// A property by which workers are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Facet {
-    /// How far a worker says it is; asked for, also its source's own word.
+    /// The worker's status. A lookup also accepts the source's own word for it.
     Status,
-    /// How it ended, as far as the record shows.
+    /// The outcome, as far as the record shows it.
     Outcome,
-    /// The kind of its task.
+    /// The type of the task.
     Type,
-    /// Each of its tags.
+    /// Each tag.
     Tag,
-    /// Each tool that it called.
+    /// Each tool that the worker called.
     Tool,
-    /// Its job.
+    /// The job.
     Job,
-    /// Its run.
+    /// The run.
     Run,
-    /// The day it was set up, in UTC; where that is not said, the day it began, or else ended.
+    /// The day in UTC on which the worker was created. If that is unknown, the day on which it
+    /// started, or else finished.
     Day,
 }
 
 /// A value of a facet.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Value {
-    /// What the record says.
-    Said(Arc<str>),
-    /// There was no time to find out.
+enum FacetValue {
+    /// A value from the record.
+    Text(Arc<str>),
+    /// The value is unknown because time ran out.
     Unread,
 }
 
 impl Facet {
-    /// All of them.
+    /// All facets, in the order in which they are listed.
     pub const ALL: [Facet; 8] =
         [Facet::Status, Facet::Outcome, Facet::Type, Facet::Tag, Facet::Tool, Facet::Job, Facet::Run, Facet::Day];
 
-    /// Its name in the tree.
+    /// Returns the facet's name in the tree.
     pub fn as_str(self) -> &'static str {
         match self {
             Facet::Status => "status",
@@ -78,18 +79,18 @@ impl Facet {
         }
     }
 
-    /// The facet of that name.
-    pub fn named(name: &Name) -> Option<Facet> {
+    /// Returns the facet called `name`.
+    pub fn from_name(name: &Name) -> Option<Facet> {
         Facet::ALL.into_iter().find(|facet| facet.as_str().as_bytes() == name.as_bytes())
     }
 
-    /// Whether workers must be looked into for it.
-    fn needs_a_look(self) -> bool {
+    /// Returns true if the values come from digests rather than the catalog.
+    fn needs_digest(self) -> bool {
         matches!(self, Facet::Outcome | Facet::Tool)
     }
 
-    /// The values that are there even where no worker has them.
-    fn always(self) -> &'static [&'static str] {
+    /// Returns the values that exist even if no worker has them.
+    fn preset_values(self) -> &'static [&'static str] {
         match self {
             Facet::Status => &["created", "running", "completed", "failed", "unknown"],
             Facet::Outcome => &["failed", "unknown", "ok"],
@@ -97,8 +98,8 @@ impl Facet {
         }
     }
 
-    /// What a worker has of it. `fragment` is what is known of one that must be looked into.
-    fn of<'a>(self, entry: &'a Entry, fragment: Option<&'a Fragment>) -> Vec<Cow<'a, str>> {
+    /// Returns the values of a worker. Facets that need a digest have none without `digest`.
+    fn values<'a>(self, entry: &'a Entry, digest: Option<&'a WorkerDigest>) -> Vec<Cow<'a, str>> {
         let all = |words: &[SharedStr]| words.iter().map(|word| Cow::Owned(word.to_string())).collect();
         match self {
             Facet::Status => vec![Cow::Borrowed(entry.status.as_str())],
@@ -107,107 +108,109 @@ impl Facet {
             Facet::Tag => all(&entry.worker().tags),
             Facet::Job => all(entry.worker().job.as_slice()),
             Facet::Day => day(&entry.worker()).map(Cow::Owned).into_iter().collect(),
-            Facet::Outcome => fragment.iter().map(|fragment| Cow::Borrowed(fragment.outcome.as_str())).collect(),
+            Facet::Outcome => digest.iter().map(|digest| Cow::Borrowed(digest.outcome.as_str())).collect(),
             Facet::Tool => {
-                let tools = fragment.into_iter().flat_map(|fragment| &fragment.tools);
+                let tools = digest.into_iter().flat_map(|digest| &digest.tools);
                 tools.map(|tool| Cow::Borrowed(&**tool)).collect()
             }
         }
     }
 
-    /// The word of its own for it, which answers and is not listed.
-    fn word(self, entry: &Entry) -> Option<SharedStr> {
+    /// Returns the source's own word for the status. It works in lookups and is not listed.
+    fn raw_status(self, entry: &Entry) -> Option<SharedStr> {
         if self == Facet::Status { entry.worker().status_source } else { None }
     }
 
-    /// Whether a worker has this value.
-    fn has(self, value: &Value, entry: &Entry, fragment: Option<&Fragment>) -> bool {
+    /// Returns true if a worker has `value`.
+    fn matches(self, value: &FacetValue, entry: &Entry, digest: Option<&WorkerDigest>) -> bool {
         match value {
-            Value::Unread => self.needs_a_look() && fragment.is_none(),
-            Value::Said(text) => {
-                self.of(entry, fragment).iter().any(|value| **value == **text)
-                    || self.word(entry).is_some_and(|word| word == *text)
+            FacetValue::Unread => self.needs_digest() && digest.is_none(),
+            FacetValue::Text(text) => {
+                self.values(entry, digest).iter().any(|value| **value == **text)
+                    || self.raw_status(entry).is_some_and(|word| word == *text)
             }
         }
     }
 
-    /// The name of the folder of a value.
-    fn file_name(self, value: &Value) -> Name {
+    /// Returns the name of the directory of `value`.
+    fn file_name(self, value: &FacetValue) -> Name {
         match value {
-            // A tool may be called like the folder of those that nobody looked into.
-            Value::Said(text) => to_file_name(text, if self.needs_a_look() { &[UNREAD] } else { &[] }),
-            Value::Unread => to_file_name(UNREAD, &[]),
+            // A tool may be called `unread` too, so its name is escaped.
+            FacetValue::Text(text) => to_file_name(text, if self.needs_digest() { &[UNREAD] } else { &[] }),
+            FacetValue::Unread => to_file_name(UNREAD, &[]),
         }
     }
 }
 
+/// Returns the day in UTC of the first known time of a worker.
 fn day(worker: &Worker) -> Option<String> {
     let times = [&worker.created_at, &worker.started_at, &worker.finished_at];
     let time = times.into_iter().find_map(TraceTime::timestamp)?;
     Some(time.to_zoned(TimeZone::UTC).date().to_string())
 }
 
-/// Workers that have some values, all of them.
+/// The workers that have all of some facet values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Selection {
-    picks: Arc<[(Facet, Value)]>,
-    /// Only so many of them: the latest.
+    values: Arc<[(Facet, FacetValue)]>,
+    /// Limits the selection to this number of latest workers.
     latest: Option<usize>,
 }
 
-/// A worker as a selection sees it.
-type Seen = (Arc<Member>, Option<Arc<Fragment>>);
+/// A worker with its digest, if one was needed and computed.
+type MemberDigest = (Arc<Member>, Option<Arc<WorkerDigest>>);
 
 impl Selection {
-    /// Whether it is all workers.
+    /// Returns true if the selection has no values and so holds all workers.
     pub fn is_all(&self) -> bool {
-        self.picks.is_empty()
+        self.values.is_empty()
     }
 
-    /// How many values it asks for.
+    /// Returns the number of values.
     pub fn depth(&self) -> usize {
-        self.picks.len()
+        self.values.len()
     }
 
-    /// The latest of these workers, at most `most`; `None` where that was asked for already.
+    /// Limits the selection to its `most` latest workers. Returns `None` if it is limited already.
     pub fn latest(&self, most: usize) -> Option<Selection> {
         self.latest.is_none().then(|| Selection { latest: Some(most), ..self.clone() })
     }
 
-    /// Whether it asks for the latest alone.
+    /// Returns true if the selection is limited to the latest workers.
     pub fn is_limited(&self) -> bool {
         self.latest.is_some()
     }
 
-    fn with(&self, facet: Facet, value: Value) -> Option<Selection> {
-        let picks = self.picks.iter().cloned().chain([(facet, value)]).collect();
-        (self.picks.len() < PICKS_MAX).then_some(Selection { picks, latest: None })
+    /// Narrows the selection to workers with `value`. Returns `None` if it has too many values.
+    fn with(&self, facet: Facet, value: FacetValue) -> Option<Selection> {
+        let values = self.values.iter().cloned().chain([(facet, value)]).collect();
+        (self.values.len() < VALUES_MAX).then_some(Selection { values, latest: None })
     }
 
-    fn needs_a_look(&self) -> bool {
-        self.picks.iter().any(|(facet, _)| facet.needs_a_look())
+    fn needs_digest(&self) -> bool {
+        self.values.iter().any(|(facet, _)| facet.needs_digest())
     }
 
-    fn admits(&self, (member, fragment): &Seen) -> bool {
-        self.picks.iter().all(|(facet, value)| facet.has(value, &member.entry, fragment.as_deref()))
+    fn matches(&self, (member, digest): &MemberDigest) -> bool {
+        self.values.iter().all(|(facet, value)| facet.matches(value, &member.entry, digest.as_deref()))
     }
 }
 
-/// The workers of a view by their values of a facet that is in the catalog.
-struct Groups {
-    /// That of the workers.
+/// Maps the values of a catalog facet to the workers of a view.
+struct FacetIndex {
+    /// The generation of the view that was indexed.
     generation: u64,
     names: HashMap<Name, Arc<str>>,
     members: HashMap<Arc<str>, Vec<Arc<Member>>>,
 }
 
-impl Groups {
-    fn of(facet: Facet, visible: &Visible) -> Groups {
+impl FacetIndex {
+    fn new(facet: Facet, visible: &Visible) -> FacetIndex {
         let mut members: HashMap<Arc<str>, Vec<Arc<Member>>> = HashMap::new();
         for member in &visible.members {
-            let word = facet.word(&member.entry);
-            let mut values: BTreeSet<Cow<'_, str>> = facet.of(&member.entry, None).into_iter().collect();
-            values.extend(word.as_deref().map(Cow::Borrowed));
+            let raw_status = facet.raw_status(&member.entry);
+            let mut values: BTreeSet<Cow<'_, str>> = facet.values(&member.entry, None).into_iter().collect();
+            values.extend(raw_status.as_deref().map(Cow::Borrowed));
             for value in values {
                 match members.get_mut(&*value) {
                     Some(members) => members.push(member.clone()),
@@ -215,22 +218,22 @@ impl Groups {
                 }
             }
         }
-        let always = facet.always().iter().map(|value| Arc::from(*value));
-        let values = members.keys().cloned().chain(always);
-        let names = values.map(|value| (facet.file_name(&Value::Said(value.clone())), value)).collect();
-        Groups { generation: visible.generation, names, members }
+        let preset = facet.preset_values().iter().map(|value| Arc::from(*value));
+        let values = members.keys().cloned().chain(preset);
+        let names = values.map(|value| (facet.file_name(&FacetValue::Text(value.clone())), value)).collect();
+        FacetIndex { generation: visible.generation, names, members }
     }
 }
 
-/// The groups that were asked for last, of each facet.
+/// The latest index of each catalog facet.
 #[derive(Default)]
-pub(super) struct Grouped(Mutex<HashMap<Facet, Arc<Groups>>>);
+pub(super) struct FacetIndexes(Mutex<HashMap<Facet, Arc<FacetIndex>>>);
 
-impl Grouped {
-    fn get(&self, facet: Facet, visible: &Visible) -> Arc<Groups> {
-        let held = self.0.lock().get(&facet).filter(|groups| groups.generation == visible.generation).cloned();
-        held.unwrap_or_else(|| {
-            let fresh = Arc::new(Groups::of(facet, visible));
+impl FacetIndexes {
+    fn get(&self, facet: Facet, visible: &Visible) -> Arc<FacetIndex> {
+        let cached = self.0.lock().get(&facet).filter(|index| index.generation == visible.generation).cloned();
+        cached.unwrap_or_else(|| {
+            let fresh = Arc::new(FacetIndex::new(facet, visible));
             self.0.lock().insert(facet, fresh.clone());
             fresh
         })
@@ -238,77 +241,83 @@ impl Grouped {
 }
 
 impl Renderer {
-    /// The workers of a selection, by creation time, then id; if it is limited, the latest first.
+    /// Returns the workers of a selection, ordered by creation time, then id. A limited selection
+    /// is ordered latest first.
     pub fn selected(&self, selection: &Selection) -> Vec<Arc<Member>> {
-        self.seen(selection, None).into_iter().map(|(member, _)| member).collect()
+        self.matching(selection, None).into_iter().map(|(member, _)| member).collect()
     }
 
-    /// Whether the worker under this name is of a selection.
+    /// Returns true if the worker called `name` is in a selection.
     pub fn is_selected(&self, selection: &Selection, name: &Name) -> bool {
         if selection.is_limited() {
             return self.selected(selection).iter().any(|member| member.name == *name);
         }
         let member = self.view.visible().get(name).into_iter().collect();
-        self.looked(member, selection.needs_a_look()).iter().any(|seen| selection.admits(seen))
+        self.with_digests(member, selection.needs_digest()).iter().any(|worker| selection.matches(worker))
     }
 
-    /// What can be picked of a facet: the values that workers of a selection have, by the names of their folders.
-    pub fn picks(&self, selection: &Selection, facet: Facet) -> BTreeMap<Name, Selection> {
+    /// Returns the values of a facet that workers of a selection have: the names of their
+    /// directories, with the narrowed selections.
+    pub fn facet_values(&self, selection: &Selection, facet: Facet) -> BTreeMap<Name, Selection> {
         let mut values = BTreeSet::new();
-        for (member, fragment) in self.seen(selection, Some(facet)) {
-            if fragment.is_none() && facet.needs_a_look() {
-                values.insert(Value::Unread);
+        for (member, digest) in self.matching(selection, Some(facet)) {
+            if digest.is_none() && facet.needs_digest() {
+                values.insert(FacetValue::Unread);
             }
-            let said = facet.of(&member.entry, fragment.as_deref());
-            values.extend(said.into_iter().map(|value| Value::Said(value.into())));
+            let texts = facet.values(&member.entry, digest.as_deref());
+            values.extend(texts.into_iter().map(|value| FacetValue::Text(value.into())));
         }
-        let pick = |value: Value| Some((facet.file_name(&value), selection.with(facet, value)?));
-        values.into_iter().filter_map(pick).collect()
+        let narrow = |value: FacetValue| Some((facet.file_name(&value), selection.with(facet, value)?));
+        values.into_iter().filter_map(narrow).collect()
     }
 
-    /// The workers of a selection that have the value of this name, as it is listed or with `%XX` for any byte.
-    /// [`Error::NotFound`] if no worker of the view has it.
-    pub fn pick(&self, selection: &Selection, facet: Facet, name: &Name) -> Result<Selection> {
+    /// Narrows a selection to the value called `name`, as listed or with `%XX` for any byte.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if no worker of the view has the value.
+    pub fn select(&self, selection: &Selection, facet: Facet, name: &Name) -> Result<Selection> {
         let value = self.value(facet, name).ok_or(Error::NotFound)?;
         selection.with(facet, value).ok_or(Error::NotFound)
     }
 
-    fn value(&self, facet: Facet, name: &Name) -> Option<Value> {
-        if facet.needs_a_look() && name.as_bytes() == UNREAD.as_bytes() {
-            return Some(Value::Unread);
+    /// Returns the value of a facet whose directory is called `name`.
+    fn value(&self, facet: Facet, name: &Name) -> Option<FacetValue> {
+        if facet.needs_digest() && name.as_bytes() == UNREAD.as_bytes() {
+            return Some(FacetValue::Unread);
         }
         let decoded = percent_decode(name.as_bytes()).decode_utf8().ok();
-        if !facet.needs_a_look() {
-            let groups = self.grouped.get(facet, &self.view.visible());
-            let plain = decoded.and_then(|text| Some(groups.members.get_key_value(&*text)?.0));
-            return groups.names.get(name).or(plain).cloned().map(Value::Said);
+        if !facet.needs_digest() {
+            let index = self.facet_indexes.get(facet, &self.view.visible());
+            let plain = decoded.and_then(|text| Some(index.members.get_key_value(&*text)?.0));
+            return index.names.get(name).or(plain).cloned().map(FacetValue::Text);
         }
         let is_named =
-            |text: &str| decoded.as_deref() == Some(text) || facet.file_name(&Value::Said(text.into())) == *name;
-        if let Some(text) = facet.always().iter().find(|text| is_named(text)) {
-            return Some(Value::Said((*text).into()));
+            |text: &str| decoded.as_deref() == Some(text) || facet.file_name(&FacetValue::Text(text.into())) == *name;
+        if let Some(text) = facet.preset_values().iter().find(|text| is_named(text)) {
+            return Some(FacetValue::Text((*text).into()));
         }
-        let mut decoded_alone = None;
-        for (member, fragment) in self.seen(&Selection::default(), Some(facet)) {
-            for text in facet.of(&member.entry, fragment.as_deref()) {
-                let value = Value::Said(text.as_ref().into());
-                // The value that is listed under the name comes before one that the name spells in another way.
+        let mut decoded_match = None;
+        for (member, digest) in self.matching(&Selection::default(), Some(facet)) {
+            for text in facet.values(&member.entry, digest.as_deref()) {
+                let value = FacetValue::Text(text.as_ref().into());
+                // A value listed under the name takes precedence over one that the name encodes
+                // otherwise.
                 if facet.file_name(&value) == *name {
                     return Some(value);
                 }
                 if decoded.as_deref() == Some(&*text) {
-                    decoded_alone = Some(value);
+                    decoded_match = Some(value);
                 }
             }
         }
-        decoded_alone
+        decoded_match
     }
 
-    /// Returns the last write of any worker of a selection. Of more than `MANY` it is what listing tells: all that are
-    /// unfinished would be looked at again each time that somebody asks for the folder.
-    pub fn last_write_of(&self, selection: &Selection) -> Time {
+    /// Returns the last write of any worker of a selection. For more than `STAT_MAX` workers, the
+    /// catalog supplies it: each stat of the directory would otherwise read all unfinished workers.
+    pub fn last_write(&self, selection: &Selection) -> Time {
         let selected = self.selected(selection);
-        let newest = if selected.len() > MANY {
+        let newest = if selected.len() > STAT_MAX {
             selected.iter().map(|member| member.entry.newest()).max()
         } else {
             self.last_writes(&selected).into_iter().flatten().max()
@@ -316,45 +325,48 @@ impl Renderer {
         newest.unwrap_or_default()
     }
 
-    /// The workers of a selection, looked into where it or `facet` needs that.
-    fn seen(&self, selection: &Selection, facet: Option<Facet>) -> Vec<Seen> {
-        let look = selection.needs_a_look() || facet.is_some_and(Facet::needs_a_look);
-        let mut seen = self.looked(self.candidates(selection), look);
-        seen.retain(|seen| selection.admits(seen));
+    /// Returns the workers of a selection, with their digests if the selection or `facet` needs
+    /// them.
+    fn matching(&self, selection: &Selection, facet: Option<Facet>) -> Vec<MemberDigest> {
+        let needs_digests = selection.needs_digest() || facet.is_some_and(Facet::needs_digest);
+        let mut workers = self.with_digests(self.candidates(selection), needs_digests);
+        workers.retain(|worker| selection.matches(worker));
         if let Some(most) = selection.latest {
-            let place = |(member, _): &Seen| (member.entry.created_at, member.entry.newest(), member.name.clone());
-            seen.sort_by_cached_key(|seen| Reverse(place(seen)));
-            seen.truncate(most);
+            workers.sort_by_cached_key(|(member, _)| {
+                Reverse((member.entry.created_at, member.entry.newest(), member.name.clone()))
+            });
+            workers.truncate(most);
         }
-        seen
+        workers
     }
 
-    /// The workers that have the rarest value that a selection asks for, of those that the catalog knows.
+    /// Returns the workers that have the rarest catalog value of a selection.
     fn candidates(&self, selection: &Selection) -> Vec<Arc<Member>> {
         let visible = self.view.visible();
-        let groups = |(facet, value): &(Facet, Value)| match value {
-            Value::Said(text) if !facet.needs_a_look() => {
-                Some(self.grouped.get(*facet, &visible).members.get(text).cloned().unwrap_or_default())
+        let members_with = |(facet, value): &(Facet, FacetValue)| match value {
+            FacetValue::Text(text) if !facet.needs_digest() => {
+                Some(self.facet_indexes.get(*facet, &visible).members.get(text).cloned().unwrap_or_default())
             }
-            Value::Said(_) | Value::Unread => None,
+            FacetValue::Text(_) | FacetValue::Unread => None,
         };
-        let rarest = selection.picks.iter().filter_map(groups).min_by_key(Vec::len);
+        let rarest = selection.values.iter().filter_map(members_with).min_by_key(Vec::len);
         rarest.unwrap_or_else(|| visible.members.clone())
     }
 
-    /// What is known of these workers; those that vanished are left out.
-    fn looked(&self, members: Vec<Arc<Member>>, look: bool) -> Vec<Seen> {
-        if !look {
+    /// Pairs workers with their digests if `needs_digests` is true. Leaves out workers that
+    /// vanished.
+    fn with_digests(&self, members: Vec<Arc<Member>>, needs_digests: bool) -> Vec<MemberDigest> {
+        if !needs_digests {
             return members.into_iter().map(|member| (member, None)).collect();
         }
         let clock = self.settings.clock(10);
-        let all = members.len() == self.view.visible().members.len();
-        let stamped = self.stamps(&members);
-        let found = self.fragments.of(&self.view, &stamped, all, &self.settings, &|| clock.may_go_on());
+        let is_whole_view = members.len() == self.view.visible().members.len();
+        let states = self.states(&members);
+        let results = self.digests.get_all(&self.view, &states, is_whole_view, &self.settings, &|| clock.has_time());
         if clock.ran_out() {
             self.settings.note_incomplete();
         }
-        let there = stamped.into_iter().zip(found).filter(|(_, found)| !matches!(found, Found::Gone));
-        there.map(|((member, _), found)| (member, found.fragment().cloned())).collect()
+        let present = states.into_iter().zip(results).filter(|(_, result)| !matches!(result, DigestResult::Gone));
+        present.map(|((member, _), result)| (member, result.digest().cloned())).collect()
     }
 }

@@ -1,41 +1,41 @@
-//! `summary@<words>` of a worker: its summary, and the passages of its files that bear on the words.
+//! `summary@<words>` of a worker: its summary, followed by the passages relevant to the words.
 
 use std::sync::Arc;
 
-use super::ask::{Folder, holds_a_word};
-use super::fragments::Stamped;
+use super::query_dir::{ParsedName, has_word};
 use super::settings::Clock;
+use super::worker_states::WorkerStates;
 use super::{Budget, Generated, Rendered, Renderer, Scope, search};
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::view::Visible;
 
-/// The listed file that it is an addition to.
+/// Name of the listed file that this one extends.
 const SUMMARY: &str = "summary";
 
-/// What a name asks for: the words behind `summary@`, and with a size as in `summary.8k@` how large the passages may be.
-pub(super) fn asked(name: &Name) -> Option<search::Query> {
-    let folder = Folder::read(name).filter(|folder| folder.word == SUMMARY)?;
-    let (budget, others) = folder.budget()?;
-    let words = folder.of.filter(|words| others.is_empty() && holds_a_word(words))?;
+/// Parses `summary@<words>`. A size as in `summary.8k@` bounds the passages.
+pub(super) fn parse_name(name: &Name) -> Option<search::Query> {
+    let name = ParsedName::parse(name).filter(|name| name.word == SUMMARY)?;
+    let (budget, others) = name.budget()?;
+    let words = name.target.filter(|words| others.is_empty() && has_word(words))?;
     let options = search::Options { budget: Some(budget.unwrap_or(Budget::FOCUS)), glob: None };
     Some(search::Query { options, words, under: None })
 }
 
 impl Renderer {
-    /// The summary of a worker with what bears on `query`.
+    /// Renders the summary of a worker with the passages relevant to `query`.
     pub(super) fn focus_file(
         &self,
         scope: &Scope,
         visible: &Visible,
-        stamped: &Stamped,
+        states: &WorkerStates,
         query: &search::Query,
         clock: &Clock<'_>,
     ) -> Result<Rendered> {
-        let [(member, Ok(stamp))] = stamped.as_slice() else { return Err(Error::NotFound) };
-        let summary = self.worker(Arc::clone(member), stamp.clone(), &Generated::Summary, clock)?;
-        let passages = self.search_file(scope, visible, stamped, query)?;
-        // The summary says in its own first line what it lacks.
+        let [(member, Ok(stamp))] = states.as_slice() else { return Err(Error::NotFound) };
+        let summary = self.render_worker(Arc::clone(member), stamp.clone(), &Generated::Summary, clock)?;
+        let passages = self.search_file(scope, visible, states, query)?;
+        // An incomplete summary already begins with such a line.
         let line = match (&summary.missing, &passages.missing) {
             (None, Some(missing)) => format!("{missing}\n"),
             _ => String::new(),

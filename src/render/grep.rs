@@ -19,10 +19,12 @@ use page::NAMES_PART;
 pub(super) use page::clip;
 pub use page::{Answer, Searched, Shown, ShownLine};
 
-use super::fragments::{self, GoOn, Stamped};
-use super::isolate::GRACE_OF_PART;
-use super::own::{at_in_text, holds_everything, place, shown_path};
+use super::digest_cache::DigestResult;
+use super::isolate::PART_GRACE;
+use super::name_collision::{display_path, is_raw_record, shown_path, worker_path};
+use super::settings::Deadline;
 use super::shares::{Claim, deal};
+use super::worker_states::WorkerStates;
 use super::{Budget, Missing, Rendered, Renderer, Scope};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
@@ -62,9 +64,9 @@ impl Renderer {
     /// the view.
     pub fn grep(&self, scope: &Scope, query: &Query) -> Result<Answer> {
         let visible = self.view.visible();
-        let stamped = self.stamped(&visible, scope)?;
+        let stamped = self.states_in(&visible, scope)?;
         let answer = self.grep_in(scope, &visible, &stamped, query).0;
-        self.note(answer.missing.as_ref());
+        self.report_missing(answer.missing.as_ref());
         Ok(answer)
     }
 
@@ -73,19 +75,19 @@ impl Renderer {
         &self,
         scope: &Scope,
         visible: &Visible,
-        stamped: &Stamped,
+        stamped: &WorkerStates,
         query: &Query,
     ) -> Result<Rendered> {
         let (answer, complete) = self.grep_in(scope, visible, stamped, query);
-        self.answered(visible, stamped, (answer.text, complete, answer.missing))
+        self.rendered_answer(visible, stamped, (answer.text, complete, answer.missing))
     }
 
     /// The answer, and whether all was read that it is made of, of one moment.
-    fn grep_in(&self, scope: &Scope, visible: &Visible, stamped: &Stamped, query: &Query) -> (Answer, bool) {
+    fn grep_in(&self, scope: &Scope, visible: &Visible, stamped: &WorkerStates, query: &Query) -> (Answer, bool) {
         debug!("a search");
         // What is found must still be put in order, and read.
         let [searching, ordering, showing] = [7, 8, 10].map(|tenths| self.settings.clock(tenths));
-        let budget = self.settings.budget_of(scope, query.options.budget);
+        let budget = self.settings.budget_for_scope(scope, query.options.budget);
         let pattern = match Pattern::new(&query.regex, query.options.ignore_case, query.options.glob.as_deref()) {
             Ok(pattern) => pattern.under(query.under.clone()),
             Err(error) => return (Answer::refused(query, error, budget), true),
@@ -93,14 +95,14 @@ impl Renderer {
         let mut members: Vec<(&Arc<Member>, &Result<Arc<Stamp>>)> = stamped.iter().map(|(m, s)| (m, s)).collect();
         // Where there is not time for all, those are searched of which it is known that they failed.
         members.sort_by_key(|(member, _)| member.entry.status != Status::Failed);
-        self.settings.expect(members.len());
+        self.settings.start_stage(members.len());
         let found = spread(&members, |(member, stamp)| {
-            let found = self.found(member, stamp, &pattern, &|| searching.may_go_on());
+            let found = self.found(member, stamp, &pattern, &|| searching.has_time());
             self.settings.count_one();
             found
         });
         let mut searched = Searched::default();
-        let (mut with_hits, mut hits): (Stamped, Vec<Vec<Hits>>) = (Vec::new(), Vec::new());
+        let (mut with_hits, mut hits): (WorkerStates, Vec<Vec<Hits>>) = (Vec::new(), Vec::new());
         for ((member, stamp), found) in members.iter().zip(found) {
             let Some(found) = found else { continue };
             searched.add(&found);
@@ -109,17 +111,17 @@ impl Renderer {
                 hits.push(found.hits);
             }
         }
-        let in_time = || ordering.may_go_on();
-        let known = self.fragments.of(&self.view, &with_hits, false, &self.settings, &in_time);
-        let mut complete = searched.is_whole() && known.iter().all(|found| found.fragment().is_some());
+        let in_time = || ordering.has_time();
+        let known = self.digests.get_all(&self.view, &with_hits, false, &self.settings, &in_time);
+        let mut complete = searched.is_whole() && known.iter().all(|found| found.digest().is_some());
         let files = candidates(&with_hits, &known, hits);
         let showing = self.settings.grant(showing);
-        let go_on = || showing.may_go_on();
+        let go_on = || showing.has_time();
         let files = self.in_order(files, &with_hits, budget, &go_on);
         let shown = self.lines(&files, query, &pattern, budget, &go_on);
-        let sessions = Self::undiscovered(visible, scope);
+        let sessions = Self::unread_sessions(visible, scope);
         let missing = Missing { files: searched.unsearched.late, sessions, ..Missing::default() };
-        let is_late = known.iter().any(|found| found.fragment().is_some_and(|fragment| fragment.late));
+        let is_late = known.iter().any(|found| found.digest().is_some_and(|fragment| fragment.late));
         let missing = missing.if_any(is_late || [&searching, &ordering, &showing].iter().any(|clock| clock.ran_out()));
         let told: HashSet<&Name> = shown.iter().map(|file| &file.worker).collect();
         let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| {
@@ -131,13 +133,19 @@ impl Renderer {
     }
 
     /// What is found in the files of a worker; none if it vanished.
-    fn found(&self, member: &Member, stamp: &Result<Arc<Stamp>>, pattern: &Pattern, go_on: GoOn<'_>) -> Option<Found> {
+    fn found(
+        &self,
+        member: &Member,
+        stamp: &Result<Arc<Stamp>>,
+        pattern: &Pattern,
+        go_on: Deadline<'_>,
+    ) -> Option<Found> {
         let mut found = Found::default();
         if !go_on() {
             found.unsearched.late = stamp.as_ref().map_or(1, |stamp| stamp.files.max(1));
             return Some(found);
         }
-        let place = place(&member.name);
+        let place = worker_path(&member.name);
         let shown = |path: &RelPath| place.join_path(&shown_path(path));
         match regex::search(&self.view, member, &shown, pattern, LINE_MAX, go_on) {
             Ok(found) => Some(found),
@@ -151,9 +159,15 @@ impl Renderer {
 
     /// The files in the order in which they are shown, as far as there can be room for them: those of workers that failed
     /// first, and of each its failed calls; last of all what holds everything once more.
-    fn in_order(&self, mut files: Vec<Candidate>, of: &Stamped, budget: Budget, go_on: GoOn<'_>) -> Vec<Candidate> {
+    fn in_order(
+        &self,
+        mut files: Vec<Candidate>,
+        of: &WorkerStates,
+        budget: Budget,
+        go_on: Deadline<'_>,
+    ) -> Vec<Candidate> {
         files.sort_by_cached_key(|file| {
-            (holds_everything(&file.hits.path), file.outcome, file.turn, file.hits.path.clone())
+            (is_raw_record(&file.hits.path), file.outcome, file.turn, file.hits.path.clone())
         });
         let mut room = budget.about();
         let mut calls: HashMap<usize, HashMap<RelPath, Outcome>> = HashMap::new();
@@ -165,14 +179,14 @@ impl Renderer {
             calls.entry(file.turn).or_insert_with(|| {
                 let record = of
                     .get(file.turn)
-                    .and_then(|(member, stamp)| self.record(member, stamp.as_ref().ok()?, GRACE_OF_PART, go_on).ok());
+                    .and_then(|(member, stamp)| self.record(member, stamp.as_ref().ok()?, PART_GRACE, go_on).ok());
                 record.iter().flat_map(|record| record.trace.outcomes()).collect()
             });
         }
         files.sort_by_cached_key(|file| {
             let path = &file.hits.path;
             let failed = calls.get(&file.turn).and_then(|calls| calls.get(path)) == Some(&Outcome::Failed);
-            (holds_everything(path), file.outcome, file.turn, !failed, path.clone())
+            (is_raw_record(path), file.outcome, file.turn, !failed, path.clone())
         });
         files
     }
@@ -184,7 +198,7 @@ impl Renderer {
         query: &Query,
         pattern: &Pattern,
         budget: Budget,
-        go_on: GoOn<'_>,
+        go_on: Deadline<'_>,
     ) -> Vec<Shown> {
         let context = query.options.context;
         // Where there is little room, much of one line is not worth several others.
@@ -226,15 +240,15 @@ impl Renderer {
 }
 
 /// The files of all workers.
-fn candidates(of: &Stamped, known: &[fragments::Found], hits: Vec<Vec<Hits>>) -> Vec<Candidate> {
+fn candidates(of: &WorkerStates, known: &[DigestResult], hits: Vec<Vec<Hits>>) -> Vec<Candidate> {
     let mut files = Vec::new();
     for (turn, (((member, _), known), hits)) in of.iter().zip(known).zip(hits).enumerate() {
         let says_failed = member.entry.status == Status::Failed;
         let unknown = if says_failed { Outcome::Failed } else { Outcome::Unknown };
-        let outcome = known.fragment().map_or(unknown, |fragment| fragment.outcome);
-        let place = place(&member.name);
+        let outcome = known.digest().map_or(unknown, |fragment| fragment.outcome);
+        let place = worker_path(&member.name);
         files.extend(hits.into_iter().map(|hits| {
-            let path = at_in_text(&place, &hits.path);
+            let path = display_path(&place, &hits.path);
             Candidate { member: member.clone(), outcome, turn, hits, path }
         }));
     }

@@ -1,12 +1,14 @@
-//! index.json: what programs read. Of a worker in full; of a run or the swarm a line for each worker.
+//! index.json: a worker in full, or a line for each worker of a run or the swarm, for programs.
 
 use super::checks;
-use super::fragment::{self, Fragment};
-use super::json::{Call, CallCounts, FileRow, Row, Source, SwarmHead, SwarmTail, WorkerIndex, hex, printable};
+use super::json::{
+    CallCounts, CallRow, FileRow, IndexRow, SwarmHead, SwarmTail, TranscriptStats, WorkerIndex, hex, printable,
+};
 use super::marker;
 use super::missing::Missing;
-use super::own;
+use super::name_collision;
 use super::text::{one_line, utc, when};
+use super::worker_digest::{self, WorkerDigest, WorkerRow};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Output, Record, Trace, Worker};
@@ -14,16 +16,20 @@ use crate::store::Time;
 use crate::unicode::visible;
 use crate::view::{Member, RunMembers, View, Visible};
 
-/// The longest task in the index of many workers, in bytes.
+/// Maximum length of a task in the index of many workers, in bytes.
 const TASK_MAX: usize = 200;
-/// What is said of a call that has no output yet.
+/// The reason given for a call without output.
 pub(super) const NO_RESULT: &str = "no result has come";
-/// The longest cause there, in bytes.
+/// Maximum length of a cause in the index of many workers, in bytes.
 const CAUSE_MAX: usize = 200;
-/// How many files of a worker are listed; the others are counted.
+/// Maximum number of files listed for a worker. Others are only counted.
 const FILES_MAX: usize = 1_000;
 
-/// index.json of a worker, and whether it is of the state `stamp` and all was read.
+/// Renders index.json of a worker. Also returns true if it shows the state `stamp` and everything
+/// was read.
+///
+/// # Errors
+/// Those of listing the worker's files.
 pub(super) fn worker(
     view: &View,
     member: &Member,
@@ -33,14 +39,14 @@ pub(super) fn worker(
 ) -> Result<(Vec<u8>, bool)> {
     let Record { worker, trace, unread } = record;
     let (files, now) = view.files(member, FILES_MAX)?;
-    let fragment = Fragment::of(view, member, stamp, record);
-    let whole = fragment.whole && now.key == stamp.key;
+    let digest = WorkerDigest::new(view, member, stamp, record);
+    let whole = digest.whole && now.key == stamp.key;
     let index = WorkerIndex {
         complete: missing.is_none(),
         incomplete: missing.map(|missing| missing.to_string()),
-        worker: Row {
+        worker: IndexRow {
             task: visible(trace.task.as_deref().unwrap_or(&worker.task)).into_owned(),
-            ..row(member, worker, Some(&fragment), Some(stamp))
+            ..row(member, worker, Some(&digest), Some(stamp))
         },
         tool_calls: trace.calls.iter().map(call).collect(),
         tools_used: trace.tools_used.clone(),
@@ -50,7 +56,7 @@ pub(super) fn worker(
         files: files
             .into_iter()
             .map(|file| {
-                let path = own::shown_path(&file.path);
+                let path = name_collision::shown_path(&file.path);
                 let (text, bytes) = (path.to_text().into_owned(), hex(path.as_bytes()));
                 FileRow { path: text, path_hex: bytes, bytes: file.bytes, mtime: utc(file.mtime) }
             })
@@ -60,16 +66,17 @@ pub(super) fn worker(
         outputs_not_read_in_time: *unread,
         tokens: trace.tokens.map(Into::into),
         source: source(trace),
-        checks: &fragment.checks,
-        marker: marker::of(member, worker),
+        checks: &digest.checks,
+        marker: marker::format(member, worker),
     };
     let text = serde_json::to_string_pretty(&index).map_err(|_| Error::Io(rustix::io::Errno::IO))?;
     Ok(((printable(&text) + "\n").into_bytes(), whole))
 }
 
-fn source(trace: &Trace) -> Option<Source> {
+/// Returns the statistics of a transcript, if the worker has one.
+fn source(trace: &Trace) -> Option<TranscriptStats> {
     let unused = &trace.unused;
-    (unused.lines > 0).then(|| Source {
+    (unused.lines > 0).then(|| TranscriptStats {
         lines: unused.lines,
         unparsable_lines: trace.total_bad_lines(),
         unknown_records: unused.kinds.clone(),
@@ -80,8 +87,8 @@ fn source(trace: &Trace) -> Option<Source> {
     })
 }
 
-fn call(call: &crate::model::ToolCall) -> Call {
-    Call {
+fn call(call: &crate::model::ToolCall) -> CallRow {
+    CallRow {
         seq: call.seq,
         tool: call.tool.clone(),
         file: call.path.to_text().into_owned(),
@@ -99,25 +106,27 @@ fn call(call: &crate::model::ToolCall) -> Call {
     }
 }
 
-/// index.json of a run or the swarm: one JSON object, every worker on a line of its own so that grep finds whole ones.
+/// Renders index.json of a run or the swarm: one JSON object with each worker on a line of its own,
+/// so that `grep` returns whole workers.
 pub(super) fn swarm(
     visible: &Visible,
     run: Option<&RunMembers>,
-    rows: &[fragment::Row<'_>],
+    rows: &[WorkerRow<'_>],
     newest: Time,
     missing: Option<Missing>,
 ) -> Vec<u8> {
-    // Plain structs of strings and numbers always serialise.
+    // Plain structs of strings and numbers always serialize.
     let json = |text: serde_json::Result<String>| printable(&text.unwrap_or_else(|_| "{}".into()));
     let head = SwarmHead { complete: missing.is_none(), incomplete: missing.map(|missing| missing.to_string()) };
     let head = json(serde_json::to_string(&head));
     let mut out = format!("{},\"workers\":[", head.strip_suffix('}').unwrap_or("{"));
-    let latest = fragment::latest_write(rows);
-    for (at, one) in rows.iter().enumerate() {
+    let latest = worker_digest::latest_write(rows);
+    for (at, worker_row) in rows.iter().enumerate() {
         out.push_str(if at == 0 { "\n" } else { ",\n" });
-        let worker = one.worker();
-        let mut row = row(one.member, &worker, one.fragment.as_deref(), one.stamp.as_deref());
-        row.checks.extend(one.silent(latest).map(|_| checks::SILENT_NAME));
+        let worker = worker_row.worker();
+        let (digest, stamp) = (worker_row.digest.as_deref(), worker_row.stamp.as_deref());
+        let mut row = row(worker_row.member, &worker, digest, stamp);
+        row.checks.extend(worker_row.silent(latest).map(|_| checks::SILENT_NAME));
         out.push_str(&json(serde_json::to_string(&row)));
     }
     let active = rows.iter().filter(|row| {
@@ -129,7 +138,7 @@ pub(super) fn swarm(
         last_updated: utc(newest),
         total_workers: rows.len(),
         active_workers: active.count(),
-        outcomes_read: rows.iter().filter(|row| row.fragment.is_some()).count(),
+        outcomes_read: rows.iter().filter(|row| row.digest.is_some()).count(),
         skipped: if run.is_none() { visible.skipped.map(Into::into) } else { None },
         troubles: if run.is_none() { &visible.troubles } else { &[] },
     };
@@ -140,9 +149,14 @@ pub(super) fn swarm(
     out.into_bytes()
 }
 
-fn row<'a>(member: &Member, worker: &'a Worker, fragment: Option<&'a Fragment>, stamp: Option<&Stamp>) -> Row<'a> {
-    let path = [b"workers/", own::shown(&member.name, own::is_index).as_bytes()].concat();
-    Row {
+fn row<'a>(
+    member: &Member,
+    worker: &'a Worker,
+    digest: Option<&'a WorkerDigest>,
+    stamp: Option<&Stamp>,
+) -> IndexRow<'a> {
+    let path = [b"workers/", name_collision::shown_name(&member.name, name_collision::is_index).as_bytes()].concat();
+    IndexRow {
         id: member.name.to_text().into_owned(),
         id_hex: hex(member.name.as_bytes()),
         path: String::from_utf8_lossy(&path).into_owned(),
@@ -150,7 +164,7 @@ fn row<'a>(member: &Member, worker: &'a Worker, fragment: Option<&'a Fragment>, 
         task: one_line(&worker.task, TASK_MAX),
         status: worker.status.as_str(),
         status_source: worker.status_source.as_deref().filter(|word| *word != worker.status.as_str()),
-        outcome: fragment.map(|fragment| fragment.outcome.as_str()),
+        outcome: digest.map(|digest| digest.outcome.as_str()),
         created_at: when(&worker.created_at),
         started_at: when(&worker.started_at),
         finished_at: when(&worker.finished_at),
@@ -164,15 +178,15 @@ fn row<'a>(member: &Member, worker: &'a Worker, fragment: Option<&'a Fragment>, 
         parent_id: worker.parent.as_deref(),
         model: worker.model.as_deref(),
         cwd: worker.cwd.as_deref(),
-        calls: fragment.map(|fragment| CallCounts {
-            total: fragment.calls,
-            failed: fragment.failed,
-            unknown: fragment.unknown,
-            bytes: fragment.output_bytes,
+        calls: digest.map(|digest| CallCounts {
+            total: digest.calls,
+            failed: digest.failed,
+            unknown: digest.unknown,
+            bytes: digest.output_bytes,
         }),
-        cause: fragment
-            .filter(|fragment| fragment.outcome == Outcome::Failed)
-            .map(|fragment| one_line(&fragment.cause, CAUSE_MAX)),
-        checks: fragment.map(|fragment| fragment.checks.iter().map(|check| &*check.name).collect()).unwrap_or_default(),
+        cause: digest
+            .filter(|digest| digest.outcome == Outcome::Failed)
+            .map(|digest| one_line(&digest.cause, CAUSE_MAX)),
+        checks: digest.map(|digest| digest.checks.iter().map(|check| &*check.name).collect()).unwrap_or_default(),
     }
 }

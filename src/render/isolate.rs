@@ -1,4 +1,5 @@
-//! Reads and renders what workers wrote on threads that can be given up, so that no worker holds up answers about others.
+//! Reads and renders workers on threads that can be abandoned, so that no worker delays answers
+//! about others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,8 +7,7 @@ use std::time::Duration;
 use tracing::warn;
 
 use super::evidence::{Cut, CutResult};
-use super::fragments::GoOn;
-use super::settings::Control;
+use super::settings::{Control, Deadline};
 use super::{Key, Rendered, Renderer, Scope};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
@@ -17,10 +17,10 @@ use crate::search::ranked::Indexed;
 use crate::view::Member;
 use crate::watchdog::{OVERDUE, Unfinished};
 
-/// Time that a part of an answer may take to return once its time is over.
-pub(super) const GRACE_OF_PART: Duration = Duration::from_millis(500);
+/// Time that a part of an answer may take to return after its deadline.
+pub(super) const PART_GRACE: Duration = Duration::from_millis(500);
 
-/// The subject of a piece of work: while one piece is left behind, no other is started on it.
+/// The subject of a task. While an abandoned task runs, no other starts on its subject.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Subject {
     /// The files of the worker with this name.
@@ -39,86 +39,92 @@ impl From<Unfinished> for Error {
 }
 
 impl Renderer {
-    /// Runs `work` on a thread that can be left behind, which stops when `go_on` or whoever controls renders says so, and
-    /// returns within `grace` after that.
-    pub(super) fn run<R: Send + 'static>(
+    /// Runs `work` on a thread that can be abandoned. `work` should stop when `has_time` or the
+    /// control of renders returns false; this function returns within `grace` after that.
+    ///
+    /// # Errors
+    /// [`Unfinished`] if `work` does not stop in time or an abandoned task holds the subject.
+    pub(super) fn run_isolated<R: Send + 'static>(
         &self,
         subject: &Subject,
         grace: Duration,
-        go_on: GoOn<'_>,
-        work: impl FnOnce(GoOn<'_>) -> R + Send + 'static,
+        has_time: Deadline<'_>,
+        work: impl FnOnce(Deadline<'_>) -> R + Send + 'static,
     ) -> Result<R, Unfinished> {
-        self.watchdog.wait(subject, go_on)?;
+        self.watchdog.wait(subject, has_time)?;
         let control = self.settings.control.clone();
         self.watchdog
-            .run(subject, grace, go_on, move |in_time| work(&|| in_time() && Control::lets_go_on(control.as_ref())))
+            .run(subject, grace, has_time, move |in_time| work(&|| in_time() && Control::permits(control.as_ref())))
     }
 
-    /// Returns the record of a worker as of `stamp`, read while `go_on` returns true.
+    /// Returns the record of a worker as of `stamp`, read while `has_time` returns true.
     ///
     /// # Errors
-    /// [`Error::Late`] or [`Error::GivenUp`] if reading it does not end; those of [`crate::view::View::record`].
+    /// [`Error::Late`] or [`Error::GivenUp`] if reading does not end; those of
+    /// [`crate::view::View::record`].
     pub(super) fn record(
         &self,
         member: &Arc<Member>,
         stamp: &Arc<Stamp>,
         grace: Duration,
-        go_on: GoOn<'_>,
+        has_time: Deadline<'_>,
     ) -> Result<Arc<Record>> {
         if let Some(record) = self.view.cached_record(member, stamp) {
             return Ok(record);
         }
         let subject = Subject::Worker(member.name.clone());
         let (view, member, stamp) = (self.view.clone(), member.clone(), stamp.clone());
-        self.run(&subject, grace, go_on, move |in_time| view.record(&member, &stamp, in_time))?
+        self.run_isolated(&subject, grace, has_time, move |in_time| view.record(&member, &stamp, in_time))?
     }
 
-    /// Makes an excerpt of a worker's output with `cut`.
+    /// Runs `cut`, which makes an excerpt of a worker's output.
     ///
     /// # Errors
-    /// A sentence on why it cannot be read.
-    pub(super) fn cut(&self, member: &Member, cut: Cut, go_on: GoOn<'_>) -> CutResult {
-        let made = self.run(&Subject::Worker(member.name.clone()), GRACE_OF_PART, go_on, cut);
-        made.unwrap_or_else(|unfinished| Err(Error::from(unfinished).to_string()))
+    /// A sentence that says why the output cannot be read.
+    pub(super) fn run_cut(&self, member: &Member, cut: Cut, has_time: Deadline<'_>) -> CutResult {
+        let result = self.run_isolated(&Subject::Worker(member.name.clone()), PART_GRACE, has_time, cut);
+        result.unwrap_or_else(|unfinished| Err(Error::from(unfinished).to_string()))
     }
 
-    /// Returns what there is of a worker's words as of `stamp`, read while `go_on` returns true where it is not known.
+    /// Returns the search index of a worker as of `stamp`. If it is not cached, reads the worker's
+    /// files while `has_time` returns true.
     ///
     /// # Errors
-    /// [`Error::Late`] or [`Error::GivenUp`] if reading it does not end; those of [`crate::search::ranked::Index::read`].
-    pub(super) fn words(&self, member: &Arc<Member>, stamp: &Arc<Stamp>, go_on: GoOn<'_>) -> Result<Indexed> {
-        if let Some(words) = self.index.cached(member, stamp) {
-            return Ok(words);
+    /// [`Error::Late`] or [`Error::GivenUp`] if reading does not end; those of
+    /// [`crate::search::ranked::Index::read`].
+    pub(super) fn indexed(&self, member: &Arc<Member>, stamp: &Arc<Stamp>, has_time: Deadline<'_>) -> Result<Indexed> {
+        if let Some(indexed) = self.index.cached(member, stamp) {
+            return Ok(indexed);
         }
         let subject = Subject::Worker(member.name.clone());
         let (renderer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
-        let read = move |in_time: GoOn<'_>| renderer.index.read(&renderer.view, &member, &stamp, in_time);
-        self.run(&subject, GRACE_OF_PART, go_on, read)?
+        let read = move |in_time: Deadline<'_>| renderer.index.read(&renderer.view, &member, &stamp, in_time);
+        self.run_isolated(&subject, PART_GRACE, has_time, read)?
     }
 
     /// Renders an answer about many workers with `render`.
     ///
     /// # Errors
-    /// [`Error::Late`] or [`Error::GivenUp`] if that does not end.
-    pub(super) fn answer(
+    /// [`Error::Late`] or [`Error::GivenUp`] if `render` does not end; those of `render`.
+    pub(super) fn render_isolated(
         &self,
         key: Key,
         scope: &Scope,
-        go_on: GoOn<'_>,
+        has_time: Deadline<'_>,
         render: impl FnOnce(&Renderer, &Scope) -> Result<Rendered> + Send + 'static,
     ) -> Result<Rendered> {
         let (renderer, scope) = (self.clone(), scope.clone());
-        self.run(&Subject::Answer(key), OVERDUE, go_on, move |_| render(&renderer, &scope))?
+        self.run_isolated(&Subject::Answer(key), OVERDUE, has_time, move |_| render(&renderer, &scope))?
     }
 
-    /// Logs each subject whose work was given up and still has not ended, once.
+    /// Logs each subject whose task was abandoned and still runs, once.
     pub(super) fn log_overdue(&self) {
         for subject in self.watchdog.overdue() {
-            let what = match subject {
+            let subject = match subject {
                 Subject::Worker(name) => format!("the files of worker {}", printable(name.as_bytes())),
                 Subject::Answer(_) => "an answer about many workers".into(),
             };
-            warn!("reading {what} does not end; it was given up, and answers without it say so");
+            warn!("reading {subject} does not end; the thread was abandoned, and answers without it say so");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The shapes of index.json: structs at the edge, so that the model need not be serialisable.
+//! The structs behind index.json. They exist so that the model need not be serializable.
 //!
-//! Names and paths are those in the mount. Where one is not UTF-8, its text holds U+FFFD for what is not, and its bytes
-//! stand beside it in hexadecimal, under the same key with `_hex` behind.
+//! Names and paths are those in the mount. If one is not UTF-8, its text holds U+FFFD for the
+//! invalid bytes, and a second key with the suffix `_hex` holds all bytes in hexadecimal.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,8 +19,8 @@ pub(super) struct WorkerIndex<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) incomplete: Option<String>,
     #[serde(flatten)]
-    pub(super) worker: Row<'a>,
-    pub(super) tool_calls: Vec<Call>,
+    pub(super) worker: IndexRow<'a>,
+    pub(super) tool_calls: Vec<CallRow>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) tools_used: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,32 +35,32 @@ pub(super) struct WorkerIndex<'a> {
     #[serde(skip_serializing_if = "is_zero")]
     pub(super) outputs_not_read_in_time: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) tokens: Option<Tokens>,
+    pub(super) tokens: Option<TokenCounts>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) source: Option<Source>,
+    pub(super) source: Option<TranscriptStats>,
     pub(super) checks: &'a [Check],
     pub(super) marker: String,
 }
 
-/// The tokens that a worker took.
+/// The tokens that a worker used.
 #[derive(Serialize)]
-pub(super) struct Tokens {
+pub(super) struct TokenCounts {
     pub(super) input: u64,
     pub(super) output: u64,
     pub(super) cache_read: u64,
     pub(super) cache_creation: u64,
 }
 
-impl From<model::Tokens> for Tokens {
-    fn from(tokens: model::Tokens) -> Tokens {
+impl From<model::Tokens> for TokenCounts {
+    fn from(tokens: model::Tokens) -> TokenCounts {
         let model::Tokens { input, output, cache_read, cache_creation } = tokens;
-        Tokens { input, output, cache_read, cache_creation }
+        TokenCounts { input, output, cache_read, cache_creation }
     }
 }
 
-/// What came of reading the transcript that a worker's folder is made of.
+/// Statistics about the transcript from which a worker's directory is derived.
 #[derive(Serialize)]
-pub(super) struct Source {
+pub(super) struct TranscriptStats {
     pub(super) lines: u64,
     pub(super) unparsable_lines: u64,
     pub(super) unknown_records: BTreeMap<String, u64>,
@@ -70,9 +70,9 @@ pub(super) struct Source {
     pub(super) truncated_outputs: Vec<String>,
 }
 
-/// One worker, as it stands in every index.json.
+/// A worker in any index.json.
 #[derive(Serialize)]
-pub(super) struct Row<'a> {
+pub(super) struct IndexRow<'a> {
     pub(super) id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id_hex: Option<String>,
@@ -80,7 +80,7 @@ pub(super) struct Row<'a> {
     pub(super) status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) status_source: Option<&'a str>,
-    /// `ok`, `failed`, `unknown`; null where it was not read in time.
+    /// `ok`, `failed` or `unknown`; null if it was not read in time.
     pub(super) outcome: Option<&'static str>,
     pub(super) path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,7 +118,7 @@ pub(super) struct Row<'a> {
     pub(super) checks: Vec<&'a str>,
 }
 
-/// How many calls there were, and of which outcome.
+/// Numbers of calls by outcome.
 #[derive(Serialize)]
 pub(super) struct CallCounts {
     pub(super) total: usize,
@@ -127,9 +127,9 @@ pub(super) struct CallCounts {
     pub(super) bytes: u64,
 }
 
-/// One tool call.
+/// A tool call.
 #[derive(Serialize)]
-pub(super) struct Call {
+pub(super) struct CallRow {
     pub(super) seq: u64,
     pub(super) tool: String,
     pub(super) file: String,
@@ -147,7 +147,7 @@ pub(super) struct Call {
     pub(super) unreadable: Option<String>,
 }
 
-/// One file of a worker.
+/// A file of a worker.
 #[derive(Serialize)]
 pub(super) struct FileRow {
     pub(super) path: String,
@@ -157,7 +157,7 @@ pub(super) struct FileRow {
     pub(super) mtime: String,
 }
 
-/// What stands before the rows in the index.json of a run or the swarm.
+/// The part before the rows in the index.json of a run or the swarm.
 #[derive(Serialize)]
 pub(super) struct SwarmHead {
     pub(super) complete: bool,
@@ -165,7 +165,7 @@ pub(super) struct SwarmHead {
     pub(super) incomplete: Option<String>,
 }
 
-/// What stands behind the rows in the index.json of a run or the swarm.
+/// The part after the rows in the index.json of a run or the swarm.
 #[derive(Serialize)]
 pub(super) struct SwarmTail<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -180,7 +180,7 @@ pub(super) struct SwarmTail<'a> {
     pub(super) troubles: &'a [String],
 }
 
-/// What the stores hold that is not shown.
+/// Numbers of entries in the stores that are not shown.
 #[derive(Serialize)]
 pub(super) struct SkippedRow {
     pub(super) links: u64,
@@ -196,8 +196,8 @@ impl From<Skipped> for SkippedRow {
     }
 }
 
-/// Returns JSON text with every character escaped that could move a cursor, reverse a line or hide a text. Outside of
-/// strings there are none but line feeds, so the meaning stays.
+/// Escapes every character in JSON text that could move a cursor, reverse a line or hide text.
+/// Outside strings there are none but line feeds, so the value does not change.
 pub(crate) fn printable(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
@@ -211,7 +211,7 @@ pub(crate) fn printable(json: &str) -> String {
     out
 }
 
-/// The bytes of a name or path that is not UTF-8, in hexadecimal.
+/// Returns the bytes of a name or path in hexadecimal, or `None` if it is UTF-8.
 pub(crate) fn hex(name: &[u8]) -> Option<String> {
     let digits = || name.iter().map(|byte| format!("{byte:02x}")).collect();
     std::str::from_utf8(name).is_err().then(digits)
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_move_a_cursor_is_escaped_and_means_the_same() {
+    fn unprintable_characters_are_escaped_without_changing_the_value() {
         let text = "a\u{9b}2J\u{202e}\u{7f}\u{200b}\u{e0041}\n";
         let json = printable(&serde_json::to_string(text).unwrap());
         assert!(json.bytes().all(|b| (b' '..=b'~').contains(&b)), "{json}");

@@ -1,7 +1,9 @@
-//! Markers: what stands for a worker's evidence in a text, `[EVIDENCE:run_id=48,job_id=123,worker_id=abc-123]`.
+//! Markers such as `[EVIDENCE:run_id=48,job_id=123,worker_id=abc-123]`, which refer to a worker's
+//! evidence from any text.
 //!
-//! Run and job are `[A-Za-z0-9._:-]+`, and `-` where there is none. The worker's id decides where a marker leads; it may
-//! hold anything but `]` and control characters. What else a name has is written `%XX`.
+//! Run and job match `[A-Za-z0-9._:-]+`, and are `-` if unknown. The worker's id alone selects the
+//! worker. It may hold anything but `]` and control characters; a marker that this module writes
+//! has `%XX` for every other byte than those of run and job.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -13,25 +15,25 @@ use crate::model::Worker;
 use crate::name::Name;
 use crate::view::{Member, View};
 
-/// The longest that is read as a marker, in bytes.
+/// Maximum length of a marker in bytes.
 pub(super) const MAX: usize = 2_048;
-/// An id that is not there.
+/// Stands for an unknown id.
 const NONE: &str = "-";
 
-/// Letters in any case; the parts in this order.
+/// The syntax of a marker: letters in any case, the parts in this order.
 static GRAMMAR: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let id = "([A-Za-z0-9._:-]{1,256})";
     Regex::new(&format!(r"(?i-u)\[EVIDENCE:run_id={id},job_id={id},worker_id=([^\]\x00-\x1f\x7f]{{1,1024}})\]")).ok()
 });
 
-/// The marker of a worker.
-pub(super) fn of(member: &Member, worker: &Worker) -> String {
+/// Formats the marker of a worker.
+pub(super) fn format(member: &Member, worker: &Worker) -> String {
     let plain = |b: &u8| b.is_ascii_alphanumeric() || b"._:-".contains(b);
     let id = |id: Option<&str>| match id {
         Some(id) if !id.is_empty() && id.bytes().all(|b| plain(&b)) => id.to_owned(),
         _ => NONE.into(),
     };
-    // A worker's id decides where a marker leads, so what a marker cannot hold is written %XX rather than left out.
+    // The worker's id selects the worker, so other bytes are encoded rather than left out.
     let encode = |b: &u8| if plain(b) { char::from(*b).to_string() } else { format!("%{b:02X}") };
     let worker_id: String = member.name.as_bytes().iter().map(encode).collect();
     format!(
@@ -41,49 +43,49 @@ pub(super) fn of(member: &Member, worker: &Worker) -> String {
     )
 }
 
-/// A marker that was read.
+/// A parsed marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Marker {
     run: String,
     job: String,
-    /// The worker's id, as it is written.
+    /// The worker's id as written in the marker.
     pub(super) worker: Vec<u8>,
 }
 
 impl Marker {
-    /// The markers of `text`, each with where it ends, in their order.
+    /// Finds all markers in `text`, in order. Each comes with the offset of its end.
     pub(super) fn all(text: &[u8]) -> impl Iterator<Item = (usize, Marker)> {
         let found = GRAMMAR.iter().flat_map(move |grammar| grammar.captures_iter(text));
-        found.filter_map(|captures| Some((captures.get_match().end(), Marker::read(&captures)?)))
+        found.filter_map(|captures| Some((captures.get_match().end(), Marker::from_captures(&captures)?)))
     }
 
-    fn read(captures: &Captures<'_>) -> Option<Marker> {
+    fn from_captures(captures: &Captures<'_>) -> Option<Marker> {
         let part = |at| Some(captures.get(at)?.as_bytes().to_vec());
         let id = |at| String::from_utf8(part(at)?).ok();
         Some(Marker { run: id(1)?, job: id(2)?, worker: part(3)? })
     }
 
-    /// What it is without the escapes of a JSON string; none if they are wrong.
+    /// Decodes the escapes of a JSON string. Returns `None` if they are invalid.
     pub(super) fn unescaped(self) -> Option<Marker> {
         let quoted = [b"\"", self.worker.as_slice(), b"\""].concat();
         let worker: String = serde_json::from_slice(&quoted).ok()?;
         Some(Marker { worker: worker.into_bytes(), ..self })
     }
 
-    /// The names that the worker may have: its id as it is written, and without `%XX`.
+    /// Returns the names that the worker may have: its id as written, and with `%XX` decoded.
     pub(super) fn names(&self) -> impl Iterator<Item = Name> + '_ {
         let decoded: Cow<'_, [u8]> = percent_decode(&self.worker).into();
         let written = Name::new(&self.worker).ok();
         written.into_iter().chain(Name::new(decoded).ok())
     }
 
-    /// Whether it is of that worker's run and job, as far as both say which.
+    /// Returns true unless the marker names another run or job than the worker's.
     pub(super) fn agrees(&self, worker: &Worker) -> bool {
-        let agrees = |said: &str, known: Option<&str>| said == NONE || known.is_none_or(|known| said == known);
+        let agrees = |id: &str, known: Option<&str>| id == NONE || known.is_none_or(|known| id == known);
         agrees(&self.run, worker.run.as_deref()) && agrees(&self.job, worker.job.as_deref())
     }
 
-    /// Whether it says itself that it is of another run than `view`.
+    /// Returns true if the marker names another run than that of `view`.
     pub(super) fn is_of_another_run(&self, view: &View) -> bool {
         self.run != NONE && view.run().is_some_and(|run| run != self.run)
     }
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_as_a_marker_is_read_as_one() {
+    fn valid_markers_are_found() {
         for (text, worker) in [
             ("[EVIDENCE:run_id=48,job_id=123,worker_id=abc-123]", "abc-123"),
             ("[evidence:RUN_ID=-,Job_Id=a.b:c_d,worker_id=x y,z=[ü]", "x y,z=[ü"),
@@ -110,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_no_marker() {
+    fn malformed_markers_are_ignored() {
         for text in [
             "[EVIDENCE:invalid]",
             "[EVIDENCE:run_id=48,job_id=123]",

@@ -1,4 +1,4 @@
-//! What an answer lacks because there was no time for it, as its first line says it.
+//! The parts that an answer lacks because time ran out.
 
 use std::fmt;
 
@@ -6,28 +6,29 @@ use super::text::count;
 use super::{Renderer, Scope};
 use crate::view::Visible;
 
-/// What an answer lacks. Without a count, it is only known that something was left out.
+/// The parts missing from an answer. If all counts are 0, the answer lacks an unknown part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// Workers that were not read, or not to their end, and how many there are.
+    /// Number of workers that were not read whole, and the number of all workers.
     pub workers: (usize, usize),
-    /// Outputs that were not looked into.
+    /// Number of outputs that were not read.
     pub outputs: u64,
-    /// Files that were not searched.
+    /// Number of files that were not searched.
     pub files: u64,
-    /// Sessions that were not read yet for the workers inside them.
+    /// Number of sessions not yet read for the workers inside them.
     pub sessions: usize,
 }
 
 impl Missing {
-    /// Returns what is missing if anything is, or if the render `ran_out` of time.
+    /// Returns `self` if anything is missing or the render ran out of time.
     pub(super) fn if_any(self, ran_out: bool) -> Option<Missing> {
         (ran_out || self != Missing { workers: (0, self.workers.1), ..Missing::default() }).then_some(self)
     }
 }
 
 impl fmt::Display for Missing {
-    /// Writes a part of a line: `incomplete: 3 of 84 workers not read; reading again continues`.
+    /// Writes one line without its end, such as `incomplete: 3 of 84 workers not read; reading
+    /// again continues`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if let (some @ 1.., all) = self.workers {
@@ -50,15 +51,16 @@ impl fmt::Display for Missing {
 }
 
 impl Renderer {
-    /// Tells whoever controls renders if something is `missing` in an answer.
-    pub(super) fn note(&self, missing: Option<&Missing>) {
+    /// Marks the render's control incomplete if anything is `missing`.
+    pub(super) fn report_missing(&self, missing: Option<&Missing>) {
         if missing.is_some() {
             self.settings.note_incomplete();
         }
     }
 
-    /// Returns how many sessions were not read yet for the workers inside them, of which some may belong to `scope`.
-    pub(super) fn undiscovered(visible: &Visible, scope: &Scope) -> usize {
+    /// Returns the number of sessions not yet read for workers inside them that may belong to
+    /// `scope`.
+    pub(super) fn unread_sessions(visible: &Visible, scope: &Scope) -> usize {
         match scope {
             Scope::Swarm | Scope::Selected(_) => visible.unread.len(),
             Scope::Run(name) => visible
@@ -70,8 +72,8 @@ impl Renderer {
     }
 }
 
-/// Puts a line that says what is missing in front of `text`.
-pub(super) fn noted(missing: Option<&Missing>, text: String) -> Vec<u8> {
+/// Prepends a line that names the `missing` parts, if any.
+pub(super) fn prepend_notice(missing: Option<&Missing>, text: String) -> Vec<u8> {
     match missing {
         Some(missing) => format!("{missing}\n{text}").into_bytes(),
         None => text.into_bytes(),
@@ -83,14 +85,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named_and_nothing_is_said_where_nothing_is() {
+    fn incomplete_line_names_each_missing_part() {
         let nothing = Missing { workers: (0, 84), ..Missing::default() };
         assert_eq!(nothing.clone().if_any(false), None);
-        let told = |missing: Missing| missing.if_any(true).unwrap().to_string();
-        assert_eq!(told(nothing), "incomplete: not everything was read in time; reading again continues");
+        let line = |missing: Missing| missing.if_any(true).unwrap().to_string();
+        assert_eq!(line(nothing), "incomplete: not everything was read in time; reading again continues");
         let some = Missing { workers: (3, 84), outputs: 1, files: 2, sessions: 1 };
         assert_eq!(
-            told(some),
+            line(some),
             "incomplete: 3 of 84 workers not read, 1 output not read, 2 files not searched, 1 session not read yet for \
              workers inside; reading again continues"
         );

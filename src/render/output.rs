@@ -1,4 +1,4 @@
-//! The output of one call, wherever it lies: in its file, or stored outside of the worker's folder.
+//! Finds and opens the output of a tool call, in the worker's directory or stored elsewhere.
 
 use super::grep::{self, Options};
 use super::{Renderer, Scope};
@@ -8,46 +8,53 @@ use crate::name::{Name, RelPath};
 use crate::store::File;
 use crate::watchdog::OVERDUE;
 
-/// Which call is meant.
+/// Identifies a tool call.
 #[derive(Debug, Clone, Copy)]
-pub enum Asked<'a> {
-    /// The one of this number, as index.json tells it.
+pub enum CallSelector<'a> {
+    /// A worker and the call's number in index.json.
     Number(&'a Name, u64),
-    /// The one whose output is this file: its name, or its path in the worker's folder.
+    /// A worker and the call's output file: its name, or its path in the worker's directory.
     File(&'a Name, &'a str),
-    /// The one whose output was stored under this id.
+    /// The id under which the output was stored.
     Artifact(&'a str),
 }
 
-/// Where an output is.
+/// The location of an output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// The worker.
+pub struct OutputLocation {
+    /// The worker that made the call.
     pub worker: Name,
-    /// The call's file, in the worker's folder.
+    /// The call's file, relative to the worker's directory.
     pub path: RelPath,
-    /// Why it cannot be read, if it cannot.
+    /// The reason why the output cannot be read, if it cannot.
     pub missing: Option<String>,
 }
 
 impl Renderer {
-    /// The output of a call, opened where it can be read. [`Error::NotFound`] if there is no such call in the view.
-    pub fn output(&self, call: &Asked<'_>) -> Result<(Place, Option<Box<dyn File>>)> {
+    /// Finds the output of a call and opens it if it can be read.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is no such call in the view; those of reading the worker.
+    pub fn output(&self, call: &CallSelector<'_>) -> Result<(OutputLocation, Option<Box<dyn File>>)> {
         match call {
-            Asked::Number(worker, number) => self.output_of(worker, |call| call.seq == *number),
-            Asked::File(worker, file) => {
+            CallSelector::Number(worker, number) => self.output_of(worker, |call| call.seq == *number),
+            CallSelector::File(worker, file) => {
                 let is_named = |path: &RelPath| path.file_name().is_some_and(|name| name.as_bytes() == file.as_bytes());
                 self.output_of(worker, |call| is_named(&call.path) || call.path.as_bytes() == file.as_bytes())
             }
-            Asked::Artifact(id) => self.artifact(id),
+            CallSelector::Artifact(id) => self.artifact(id),
         }
     }
 
-    fn output_of(&self, worker: &Name, is_meant: impl Fn(&ToolCall) -> bool) -> Result<(Place, Option<Box<dyn File>>)> {
+    fn output_of(
+        &self,
+        worker: &Name,
+        is_meant: impl Fn(&ToolCall) -> bool,
+    ) -> Result<(OutputLocation, Option<Box<dyn File>>)> {
         let clock = self.settings.clock(10);
         let member = self.view.worker(worker)?;
         let stamp = self.view.stamp(&member, true)?;
-        let record = self.record(&member, &stamp, OVERDUE, &|| clock.may_go_on())?;
+        let record = self.record(&member, &stamp, OVERDUE, &|| clock.has_time())?;
         let call = record.trace.calls.iter().find(|call| is_meant(call)).ok_or(Error::NotFound)?;
         let file = self.view.open_output(&member, call)?;
         let missing = match &call.output {
@@ -55,11 +62,12 @@ impl Renderer {
             Output::Pending => Some(super::index::NO_RESULT.into()),
             Output::InPlace | Output::OutOfBand(_) => file.is_none().then(|| "stored out of band".into()),
         };
-        Ok((Place { worker: worker.clone(), path: call.path.clone(), missing }, file))
+        Ok((OutputLocation { worker: worker.clone(), path: call.path.clone(), missing }, file))
     }
 
-    /// The output that a stub in the view stands for: who cannot see the stub cannot read it.
-    fn artifact(&self, id: &str) -> Result<(Place, Option<Box<dyn File>>)> {
+    /// Finds an output by its artifact id. Searches only stubs in the view: a caller that cannot
+    /// see the stub must not read the output.
+    fn artifact(&self, id: &str) -> Result<(OutputLocation, Option<Box<dyn File>>)> {
         if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(Error::NotFound);
         }

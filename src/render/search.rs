@@ -20,8 +20,9 @@ pub use page::{Answer, Searched, Shown};
 use sources::Sources;
 use wanted::Wanted;
 
-use super::fragments::{GoOn, Stamped};
-use super::own::holds_everything;
+use super::name_collision::is_raw_record;
+use super::settings::Deadline;
+use super::worker_states::WorkerStates;
 use super::{Missing, Rendered, Renderer, Scope};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
@@ -45,9 +46,9 @@ impl Renderer {
     /// in the view.
     pub fn search(&self, scope: &Scope, query: &Query) -> Result<Answer> {
         let visible = self.view.visible();
-        let stamped = self.stamped(&visible, scope)?;
+        let stamped = self.states_in(&visible, scope)?;
         let answer = self.search_in(scope, &visible, &stamped, query).0;
-        self.note(answer.missing.as_ref());
+        self.report_missing(answer.missing.as_ref());
         Ok(answer)
     }
 
@@ -56,19 +57,19 @@ impl Renderer {
         &self,
         scope: &Scope,
         visible: &Visible,
-        stamped: &Stamped,
+        stamped: &WorkerStates,
         query: &Query,
     ) -> Result<Rendered> {
         let (answer, complete) = self.search_in(scope, visible, stamped, query);
-        self.answered(visible, stamped, (answer.text, complete, answer.missing))
+        self.rendered_answer(visible, stamped, (answer.text, complete, answer.missing))
     }
 
     /// The answer, and whether all was read that it is made of, of one moment.
-    fn search_in(&self, scope: &Scope, visible: &Visible, stamped: &Stamped, query: &Query) -> (Answer, bool) {
+    fn search_in(&self, scope: &Scope, visible: &Visible, stamped: &WorkerStates, query: &Query) -> (Answer, bool) {
         debug!("a search");
         let [reading, showing] = [7, 10].map(|tenths| self.settings.clock(tenths));
         let is_one = matches!(scope, Scope::Worker(_));
-        let budget = self.settings.budget_of(scope, query.options.budget);
+        let budget = self.settings.budget_for_scope(scope, query.options.budget);
         let asked = ranked::Query::parse(&query.words);
         let wanted = match Wanted::of(query, &asked.filters) {
             Ok(_) if asked.terms.is_empty() => {
@@ -80,7 +81,7 @@ impl Renderer {
             Ok(wanted) => wanted,
             Err(error) => return (Answer::refused(query, error, budget), true),
         };
-        let (of, matched, searched) = self.matched(stamped, &asked, &|| reading.may_go_on());
+        let (of, matched, searched) = self.matched(stamped, &asked, &|| reading.has_time());
         let admitted: Vec<_> = of.iter().map(|(member, _)| (&member.name, wanted.admits(member))).collect();
         let weigh = |worker: usize, path: &RelPath| match admitted.get(worker) {
             Some((name, true)) => wanted.weight(name, path),
@@ -89,13 +90,13 @@ impl Renderer {
         let mut ranked = ranked::rank(matched, &asked, &weigh);
         let sources = Sources::new(self, of);
         let showing = self.settings.grant(showing);
-        let go_on = || showing.may_go_on();
+        let go_on = || showing.has_time();
         let mut complete =
             ranked.retain_saying(&asked, &|worker, path, range| sources.read(worker, path, range), &go_on);
         ranked.favor_failures(&|worker, path| sources.outcome(worker, path, &go_on) == Some(Outcome::Failed));
         let (files, workers) = ranked.spread_over();
         let missing = || {
-            let (late, sessions) = (searched.unread.late, Self::undiscovered(visible, scope));
+            let (late, sessions) = (searched.unread.late, Self::unread_sessions(visible, scope));
             let missing = Missing { files: late, sessions, ..Missing::default() };
             missing.if_any(reading.ran_out() || showing.ran_out() || sources.is_late())
         };
@@ -110,19 +111,19 @@ impl Renderer {
     /// among those of each; and what that is of. What there is of all other words is let go of, worker by worker.
     fn matched<'a>(
         &self,
-        stamped: &'a Stamped,
+        stamped: &'a WorkerStates,
         asked: &ranked::Query,
-        go_on: GoOn<'_>,
+        go_on: Deadline<'_>,
     ) -> (Known<'a>, Vec<Matched>, Searched) {
         let mut members: Vec<&(Arc<Member>, Result<Arc<Stamp>>)> = stamped.iter().collect();
         members.sort_by_key(|(member, _)| &member.name);
-        self.settings.expect(members.len());
+        self.settings.start_stage(members.len());
         let found = spread(&members, |(member, stamp)| {
             let stamp = stamp.as_ref().map_err(Clone::clone)?;
-            let words = self.words(member, stamp, go_on);
+            let words = self.indexed(member, stamp, go_on);
             self.settings.count_one();
             let words = words?;
-            let matched = Matched::of(&words, asked, &|path| !holds_everything(path));
+            let matched = Matched::of(&words, asked, &|path| !is_raw_record(path));
             Ok::<_, Error>((stamp, matched, Searched::of(&words)))
         });
         let mut searched = Searched::default();
@@ -148,7 +149,7 @@ type Known<'a> = Vec<(&'a Arc<Member>, &'a Arc<Stamp>)>;
 
 /// The answer that shows as much as there is room for, and whether all was read that it is made of, of one moment. `is_one`
 /// worker is asked about: then the bytes are spread over its calls.
-fn shown(page: &Page<'_>, ranked: &Ranked, sources: &Sources<'_>, is_one: bool, go_on: GoOn<'_>) -> (Answer, bool) {
+fn shown(page: &Page<'_>, ranked: &Ranked, sources: &Sources<'_>, is_one: bool, go_on: Deadline<'_>) -> (Answer, bool) {
     let budget = page.budget;
     let read = |worker: usize, path: &RelPath, range: Range<u64>| sources.read(worker, path, range);
     let frame = |worker: usize, path: &RelPath| Page::frame(&sources.shown_at(worker, path));

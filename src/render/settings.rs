@@ -1,4 +1,4 @@
-//! What can be set of generated files, and the clock that their renders look at.
+//! Settings of generated files, and the clock that limits a render.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,78 +7,84 @@ use std::time::{Duration, Instant};
 
 use super::{Budget, Scope};
 
-/// How long one render may look into outputs before the file says what was not read, unless something else is set.
+/// Default time that a render may spend reading. After it, the file lists what was not read.
 pub const DEADLINE: Duration = Duration::from_secs(2);
 
-/// Longer than any render takes: a hundred years.
+/// A hundred years: longer than any render takes.
 const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// Time that a render may take to show what it has found in any case.
+/// Time to write the results, granted even after the deadline.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// What can be set of generated files.
+/// A function that returns true while there is time left.
+pub(super) type Deadline<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// Settings of generated files.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The size of evidence.txt where no size is asked for; without it 16,000 bytes for a worker and 28,000 for more.
+    /// Size of evidence.txt when its name has none. The default is 16,000 bytes for a worker and
+    /// 28,000 for many.
     pub budget: Option<Budget>,
-    /// How long one render may look into outputs before the file says what was not read.
+    /// Time that a render may spend reading. After it, the file lists what was not read.
     pub deadline: Duration,
-    /// Stops renders before their deadline, and follows how far they are.
+    /// Stops renders before their deadline and follows their progress.
     pub control: Option<Arc<Control>>,
 }
 
 impl Settings {
-    /// Returns settings under which renders have no deadline of their own: only `control` stops them.
-    pub fn unhurried(control: Arc<Control>) -> Settings {
+    /// Returns settings without a deadline. Only `control` stops renders.
+    pub fn without_deadline(control: Arc<Control>) -> Settings {
         Settings { budget: None, deadline: UNLIMITED, control: Some(control) }
     }
 
-    /// How large a file about `scope` may be, for which one may have `asked`.
-    pub(super) fn budget_of(&self, scope: &Scope, asked: Option<Budget>) -> Budget {
-        self.budget_or(if matches!(scope, Scope::Worker(_)) { Budget::WORKER } else { Budget::SWARM }, asked)
+    /// Returns the maximum size of a file about `scope`: the `requested` one, the set one or the
+    /// default of the scope.
+    pub(super) fn budget_for_scope(&self, scope: &Scope, requested: Option<Budget>) -> Budget {
+        self.budget_or(if matches!(scope, Scope::Worker(_)) { Budget::WORKER } else { Budget::SWARM }, requested)
     }
 
-    /// How large a file may be that has `default` where nothing is set and nothing `asked`.
-    pub(super) fn budget_or(&self, default: Budget, asked: Option<Budget>) -> Budget {
-        asked.or(self.budget).unwrap_or(default)
+    /// Returns the maximum size of a file: the `requested` one, the set one or `default`.
+    pub(super) fn budget_or(&self, default: Budget, requested: Option<Budget>) -> Budget {
+        requested.or(self.budget).unwrap_or(default)
     }
 
-    /// How long one worker of many may take, or what changes again and again.
+    /// Returns the time allowed for one worker of many, and for retries while files change.
     pub(super) fn patience(&self) -> Duration {
         self.deadline / 4
     }
 
-    /// Starts the clock of a render, which may run for `tenths` of the deadline.
+    /// Starts a clock that runs out after `tenths` tenths of the deadline.
     pub(super) fn clock(&self, tenths: u32) -> Clock<'_> {
         let end = Instant::now() + self.deadline.saturating_mul(tenths) / 10;
         Clock { end, control: self.control.as_deref(), grace: None, ran_out: AtomicBool::new(false) }
     }
 
-    /// Returns a clock that has run out: whatever is left is left out.
+    /// Returns a clock that has run out, so that a render leaves out all that it would have to
+    /// read.
     pub(super) fn expired_clock(&self) -> Clock<'_> {
         Clock { ran_out: AtomicBool::new(true), ..self.clock(0) }
     }
 
-    /// Grants a render time to show what it has found, even if the time to find it has run out.
+    /// Extends `clock`, so that a render can write its results even after the deadline.
     pub(super) fn grant<'a>(&self, clock: Clock<'a>) -> Clock<'a> {
         Clock { grace: Some(Instant::now() + GRACE.min(self.deadline / 4)), ..clock }
     }
 
-    /// Tells whoever controls renders that `total` workers are to be read.
-    pub(super) fn expect(&self, total: usize) {
+    /// Begins a stage in which `total` workers are read, for the control's progress.
+    pub(super) fn start_stage(&self, total: usize) {
         if let Some(control) = &self.control {
-            control.expect(total as u64);
+            control.start_stage(total as u64);
         }
     }
 
-    /// Tells whoever controls renders that one more worker was read.
+    /// Counts one more worker as read, for the control's progress.
     pub(super) fn count_one(&self) {
         if let Some(control) = &self.control {
             control.count_one();
         }
     }
 
-    /// Tells whoever controls renders that an answer is incomplete.
+    /// Marks the control: an answer is incomplete.
     pub(super) fn note_incomplete(&self) {
         if let Some(control) = &self.control {
             control.note_incomplete();
@@ -92,9 +98,9 @@ impl Default for Settings {
     }
 }
 
-/// Stops renders from outside, and follows how far they are.
+/// Stops renders from outside and follows their progress.
 pub struct Control {
-    may_go_on: Box<dyn Fn() -> bool + Send + Sync>,
+    may_continue: Box<dyn Fn() -> bool + Send + Sync>,
     end: Option<Instant>,
     incomplete: AtomicBool,
     done: AtomicU64,
@@ -102,39 +108,39 @@ pub struct Control {
 }
 
 impl Control {
-    /// Creates a control under which renders stop once `may_go_on` returns false.
-    pub fn new(may_go_on: impl Fn() -> bool + Send + Sync + 'static) -> Control {
+    /// Creates a control under which renders stop once `may_continue` returns false.
+    pub fn new(may_continue: impl Fn() -> bool + Send + Sync + 'static) -> Control {
         let (incomplete, done, total) = Default::default();
-        Control { may_go_on: Box::new(may_go_on), end: None, incomplete, done, total }
+        Control { may_continue: Box::new(may_continue), end: None, incomplete, done, total }
     }
 
-    /// Creates a control under which renders stop at `end`, if there is one.
+    /// Creates a control under which renders stop at `end`, or never.
     pub fn until(end: Option<Instant>) -> Control {
         Control { end, ..Control::new(move || end.is_none_or(|end| Instant::now() < end)) }
     }
 
     /// Returns true while there is time left.
-    pub fn may_go_on(&self) -> bool {
-        (self.may_go_on)()
+    pub fn may_continue(&self) -> bool {
+        (self.may_continue)()
     }
 
-    /// Returns true unless there is a `control` under which renders are to stop.
-    pub(super) fn lets_go_on(control: Option<&Arc<Control>>) -> bool {
-        control.is_none_or(|control| control.may_go_on())
+    /// Returns true unless `control` stops renders.
+    pub(super) fn permits(control: Option<&Arc<Control>>) -> bool {
+        control.is_none_or(|control| control.may_continue())
     }
 
-    /// Returns true if an answer was given that is incomplete for lack of time.
+    /// Returns true if some answer is incomplete because time ran out.
     pub fn is_incomplete(&self) -> bool {
         self.incomplete.load(Ordering::Relaxed)
     }
 
-    /// Notes that an answer is incomplete for lack of time.
+    /// Records that an answer is incomplete because time ran out.
     pub fn note_incomplete(&self) {
         self.incomplete.store(true, Ordering::Relaxed);
     }
 
     /// Begins a stage in which `total` workers are read.
-    pub fn expect(&self, total: u64) {
+    pub fn start_stage(&self, total: u64) {
         self.done.store(0, Ordering::Relaxed);
         self.total.store(total, Ordering::Relaxed);
     }
@@ -144,7 +150,7 @@ impl Control {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns how many workers were read in this stage, and how many are to be read.
+    /// Returns the number of workers read in this stage, and the number to read.
     pub fn progress(&self) -> (u64, u64) {
         let total = self.total.load(Ordering::Relaxed);
         (self.done.load(Ordering::Relaxed).min(total), total)
@@ -157,34 +163,35 @@ impl fmt::Debug for Control {
     }
 }
 
-/// Measures one render, and remembers whether it was cut off.
+/// Limits the time of one render and records whether it ran out.
 pub(super) struct Clock<'a> {
     end: Instant,
     control: Option<&'a Control>,
-    /// Until then it may go on in any case.
+    /// End of the granted extra time.
     grace: Option<Instant>,
     ran_out: AtomicBool,
 }
 
 impl Clock<'_> {
-    /// Returns true while there is time left. Whoever gets a false leaves something out.
-    pub(super) fn may_go_on(&self) -> bool {
+    /// Returns true while there is time left. A caller that receives false leaves something out, so
+    /// the clock records it.
+    pub(super) fn has_time(&self) -> bool {
         let now = Instant::now();
-        let is_in_time = now < self.end && self.control.is_none_or(Control::may_go_on);
-        let may = is_in_time || self.grace.is_some_and(|grace| now < grace);
-        if !may {
+        let is_in_time = now < self.end && self.control.is_none_or(Control::may_continue);
+        let has_time = is_in_time || self.grace.is_some_and(|grace| now < grace);
+        if !has_time {
             self.ran_out.store(true, Ordering::Relaxed);
         }
-        may
+        has_time
     }
 
-    /// Returns when it stops, for what cannot ask it again and again.
+    /// Returns the time at which the clock runs out, for callers that cannot poll it.
     pub(super) fn end(&self) -> Instant {
         let control = self.control.and_then(|control| control.end);
         control.map_or(self.end, |end| end.min(self.end))
     }
 
-    /// Returns true if the render was told to stop.
+    /// Returns true if [`Clock::has_time`] has returned false.
     pub(super) fn ran_out(&self) -> bool {
         self.ran_out.load(Ordering::Relaxed)
     }

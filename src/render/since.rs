@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 pub use cursor::{Cursor, Mark};
 
-use super::own::shown_path;
+use super::name_collision::shown_path;
 use super::text::{count, one_line, utc};
 use super::{Key, Missing, Rendered};
 use crate::catalog::{Access, FileStat, Stamp};

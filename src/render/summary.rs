@@ -1,35 +1,37 @@
-//! summary: the swarm, a run or a worker on one screen; what a supervisor keeps in its own context.
+//! summary: the swarm, a run or a worker on one screen, short enough for a supervisor's context.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::causes::{self, Failing, Grouping};
-use super::fragment::{Fragment, Row, latest_write};
 use super::marker;
 use super::text::{block, count, duration, one_line, utc, when};
+use super::worker_digest::{WorkerDigest, WorkerRow, latest_write};
 use crate::catalog::Stamp;
 use crate::model::{Outcome, Record, Status, Tokens, ToolCall, Trace, Worker};
 use crate::name::Name;
 use crate::store::Time;
 use crate::view::{Member, RunMembers, View, Visible};
 
-/// How many calls that did not fail are listed; failed ones always are, up to `FAILED_MAX`.
+/// Maximum number of listed calls that did not fail.
 const CALLS_MAX: usize = 12;
+/// Maximum number of listed failed calls and of listed checks.
 const FAILED_MAX: usize = 40;
-/// How much is quoted of the final words, in characters.
+/// Maximum length of quoted final words, in characters.
 const WORDS_MAX: usize = 500;
-/// The longest task and error, in bytes.
+/// Maximum length of a task or an error, in bytes.
 const TASK_MAX: usize = 300;
-/// How many workers of a kind are named in the summary of many.
+/// Maximum number of workers named in a list, and of causes.
 const NAMED_MAX: usize = 12;
-/// How many names of those that failed for one cause, and how much of that, in bytes.
+/// Maximum length of the names of workers with one cause, in bytes.
 const NAMES_MAX: usize = 80;
+/// Maximum length of a cause, in bytes.
 const CAUSE_MAX: usize = 160;
 
-/// The summary of one worker, and whether all was read.
+/// Renders the summary of a worker. Also returns true if everything was read.
 pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Record) -> (String, bool) {
     let Record { worker, trace, unread } = record;
-    let fragment = Fragment::of(view, member, stamp, record);
+    let digest = WorkerDigest::new(view, member, stamp, record);
     let mut out = String::new();
     let mut line = |label: &str, text: &str| {
         if !text.is_empty() {
@@ -39,7 +41,7 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Recor
     line("worker", &one_line(&member.name.display(), 300));
     line("status", &status(worker, stamp));
     line("outcome", &outcome(worker, trace));
-    line("cause", &fragment.cause);
+    line("cause", &digest.cause);
     line("time", &times(worker));
     line("tokens", &tokens(worker, trace));
     line("task", &one_line(trace.task.as_deref().unwrap_or(&worker.task), TASK_MAX));
@@ -61,7 +63,7 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Recor
         }
         None => out.push_str("\nfinal words: none\n"),
     }
-    let checks = &fragment.checks;
+    let checks = &digest.checks;
     if checks.is_empty() {
         out.push_str("\nchecks: nothing found\n");
     } else {
@@ -70,7 +72,7 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Recor
             out.push_str(&format!(
                 "  ! {}: {} [{}]\n",
                 check.name,
-                one_line(&check.says, 400),
+                one_line(&check.message, 400),
                 one_line(&check.file, 300)
             ));
         }
@@ -78,8 +80,8 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Recor
             out.push_str(&format!("  and {more} more in index.json\n"));
         }
     }
-    out.push_str(&format!("\n{}\n", marker::of(member, worker)));
-    (out, fragment.whole)
+    out.push_str(&format!("\n{}\n", marker::format(member, worker)));
+    (out, digest.whole)
 }
 
 fn status(worker: &Worker, stamp: &Stamp) -> String {
@@ -91,12 +93,12 @@ fn status(worker: &Worker, stamp: &Stamp) -> String {
 
 fn outcome(worker: &Worker, trace: &Trace) -> String {
     let why = match trace.outcome(worker.status) {
-        Outcome::Ok => "completed, and no failure was left behind",
+        Outcome::Ok => "completed without unresolved failures",
         Outcome::Failed if worker.status == Status::Failed => "its status says so",
         Outcome::Failed => "its last call failed",
         Outcome::Unknown if !worker.status.is_finished() => "not finished",
-        Outcome::Unknown if trace.unrecovered().next().is_some() => "a failed call was never made good",
-        Outcome::Unknown => "no call is known to be ok",
+        Outcome::Unknown if trace.unrecovered().next().is_some() => "a failed call never succeeded later",
+        Outcome::Unknown => "no call is known to have succeeded",
     };
     format!("{}: {why}", trace.outcome(worker.status))
 }
@@ -118,11 +120,12 @@ fn times(worker: &Worker) -> String {
 fn tokens(worker: &Worker, trace: &Trace) -> String {
     let Some(tokens) = trace.tokens else { return String::new() };
     let model = worker.model.as_deref().map(|model| format!(" of {}", one_line(model, 100))).unwrap_or_default();
-    spelled(tokens) + &model
+    token_counts(tokens) + &model
 }
 
-fn spelled(Tokens { input, output, cache_read, cache_creation }: Tokens) -> String {
-    format!("{input} in, {output} out, {cache_read} read from and {cache_creation} put into the cache")
+/// Formats numbers of tokens.
+fn token_counts(Tokens { input, output, cache_read, cache_creation }: Tokens) -> String {
+    format!("{input} in, {output} out, {cache_read} read from cache, {cache_creation} written to cache")
 }
 
 fn calls_line(trace: &Trace, unread: u64) -> String {
@@ -144,33 +147,34 @@ fn calls_line(trace: &Trace, unread: u64) -> String {
     )
 }
 
-/// The latest failed calls, of the others as many as a screen holds, latest last; what is folded is counted.
+/// Lists the latest failed calls, and as many others as fit on a screen, in order. Counts those it
+/// omits.
 fn call_table(trace: &Trace) -> String {
-    let mut room = CALLS_MAX;
+    let mut others = CALLS_MAX;
     let mut failed = FAILED_MAX;
     let mut shown: Vec<bool> = vec![false; trace.calls.len()];
     for (call, shown) in trace.calls.iter().zip(shown.iter_mut()).rev() {
-        let left = if call.outcome == Outcome::Failed { &mut failed } else { &mut room };
+        let left = if call.outcome == Outcome::Failed { &mut failed } else { &mut others };
         *shown = *left > 0;
         *left = left.saturating_sub(1);
     }
     let mut out = String::new();
-    let folded = |out: &mut String, n: usize| {
+    let push_omitted = |out: &mut String, n: usize| {
         if n > 0 {
-            out.push_str(&format!("  …       {} folded\n", count(n, "call")));
+            out.push_str(&format!("  …       {} omitted\n", count(n, "call")));
         }
     };
     let mut hidden = 0;
     for (call, shown) in trace.calls.iter().zip(shown) {
         if shown {
-            folded(&mut out, hidden);
+            push_omitted(&mut out, hidden);
             hidden = 0;
             out.push_str(&call_row(call));
         } else {
             hidden += 1;
         }
     }
-    folded(&mut out, hidden);
+    push_omitted(&mut out, hidden);
     out
 }
 
@@ -183,10 +187,11 @@ fn call_row(call: &ToolCall) -> String {
     format!("  {outcome:<7} {}{code} {} B{time}{input}\n", one_line(&name, 120), call.bytes)
 }
 
-/// The summary of a run or the swarm.
-pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>], newest: Time) -> String {
-    let of =
-        |wanted: Option<Outcome>| rows.iter().filter(move |row| row.fragment.as_ref().map(|f| f.outcome) == wanted);
+/// Renders the summary of a run or the swarm.
+pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[WorkerRow<'_>], newest: Time) -> String {
+    let with_outcome = |wanted: Option<Outcome>| {
+        rows.iter().filter(move |row| row.digest.as_ref().map(|digest| digest.outcome) == wanted)
+    };
     let mut out = match run {
         Some(run) => format!("run      {}\n", one_line(&run.id, 300)),
         None if visible.runs.is_empty() => String::new(),
@@ -201,7 +206,7 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>
         .collect();
     let by_status = if statuses.is_empty() { String::new() } else { format!(": {}", statuses.join(", ")) };
     out.push_str(&format!("workers  {}{by_status}\n", rows.len()));
-    let unread = of(None).count();
+    let unread = with_outcome(None).count();
     let late = if unread == 0 {
         String::new()
     } else {
@@ -209,101 +214,104 @@ pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>
     };
     out.push_str(&format!(
         "outcomes {} failed, {} unknown, {} ok{late}\n",
-        of(Some(Outcome::Failed)).count(),
-        of(Some(Outcome::Unknown)).count(),
-        of(Some(Outcome::Ok)).count()
+        with_outcome(Some(Outcome::Failed)).count(),
+        with_outcome(Some(Outcome::Unknown)).count(),
+        with_outcome(Some(Outcome::Ok)).count()
     ));
     out.push_str(&format!("newest   {}\n", if rows.is_empty() { "-".into() } else { utc(newest) }));
-    let bytes: u64 = rows.iter().filter_map(|row| row.fragment.as_ref()).map(|f| f.output_bytes).sum();
-    let calls: usize = rows.iter().filter_map(|row| row.fragment.as_ref()).map(|f| f.calls).sum();
+    let bytes: u64 = rows.iter().filter_map(|row| row.digest.as_ref()).map(|digest| digest.output_bytes).sum();
+    let calls: usize = rows.iter().filter_map(|row| row.digest.as_ref()).map(|digest| digest.calls).sum();
     out.push_str(&format!("outputs  {} of {}\n", format_args!("{bytes} B"), count(calls, "call")));
     out.push_str(&totals(rows));
-    let failed: Vec<&Row<'_>> = of(Some(Outcome::Failed)).collect();
+    let failed: Vec<&WorkerRow<'_>> = with_outcome(Some(Outcome::Failed)).collect();
     let latest = latest_write(rows);
     failures(&mut out, &failed, latest);
-    // A worker is listed once: below are those that are in neither of these two lists.
-    let has_failed = |row: &Row<'_>| row.fragment.as_ref().is_some_and(|f| f.outcome == Outcome::Failed);
+    // Each worker is listed once: the lists below leave out failed and unreadable workers.
+    let has_failed = |row: &WorkerRow<'_>| row.digest.as_ref().is_some_and(|digest| digest.outcome == Outcome::Failed);
     let others = || rows.iter().filter(|row| !has_failed(row) && row.unreadable().is_none());
     let unreadable = rows.iter().filter_map(|row| Some((row.member, row.unreadable()?.to_owned())));
-    list(&mut out, "could not be looked into", unreadable.collect());
+    list(&mut out, "could not be read", unreadable.collect());
     let doubtful = others().filter_map(|row| Some((row.member, row.doubt()?)));
-    list(&mut out, "claim success, with checks", doubtful.collect());
-    let mut moving: Vec<&Row<'_>> = others().filter(|row| !row.status().is_finished()).collect();
-    moving.sort_by_key(|row| Reverse(row.stamp.as_ref().map(|stamp| stamp.last_write())));
-    let moving = moving.into_iter().map(|row| (row.member, progress(row, latest)));
-    list(&mut out, "not finished, by last write", moving.collect());
+    list(&mut out, "claim success, but checks disagree", doubtful.collect());
+    let mut unfinished: Vec<&WorkerRow<'_>> = others().filter(|row| !row.status().is_finished()).collect();
+    unfinished.sort_by_key(|row| Reverse(row.stamp.as_ref().map(|stamp| stamp.last_write())));
+    let unfinished = unfinished.into_iter().map(|row| (row.member, progress(row, latest)));
+    list(&mut out, "not finished, by last write", unfinished.collect());
     if run.is_none() {
         out.push_str(&not_shown(visible));
     }
-    out.push_str("\nMore: evidence.txt here, and workers/<id>/summary, evidence.txt, index.json of each worker.\n");
+    out.push_str("\nMore: evidence.txt here; summary, evidence.txt and index.json in workers/<id>/.\n");
     out
 }
 
-/// How long the workers took and what they spent, as far as that is recorded.
-fn totals(rows: &[Row<'_>]) -> String {
+/// Returns the total time and tokens of the workers that record them.
+fn totals(rows: &[WorkerRow<'_>]) -> String {
     let mut out = String::new();
     let timed: Vec<u64> = rows.iter().filter_map(|row| row.worker().duration_ms).collect();
     if !timed.is_empty() {
         let all = timed.iter().copied().fold(0, u64::saturating_add);
         out.push_str(&format!("time     {} of {}\n", duration(all), count(timed.len(), "worker")));
     }
-    let spent: Vec<Tokens> = rows.iter().filter_map(|row| row.fragment.as_ref()?.tokens).collect();
+    let spent: Vec<Tokens> = rows.iter().filter_map(|row| row.digest.as_ref()?.tokens).collect();
     if !spent.is_empty() {
         let mut all = Tokens::default();
         spent.iter().for_each(|tokens| all += *tokens);
-        out.push_str(&format!("tokens   {}, of {}\n", spelled(all), count(spent.len(), "worker")));
+        out.push_str(&format!("tokens   {}, of {}\n", token_counts(all), count(spent.len(), "worker")));
     }
     out
 }
 
-/// Returns how far a worker is that has not finished.
-fn progress(row: &Row<'_>, latest: Time) -> String {
+/// Describes the progress of an unfinished worker.
+fn progress(row: &WorkerRow<'_>, latest: Time) -> String {
     let last = row.stamp.as_ref().map_or("unknown".into(), |stamp| utc(stamp.newest));
-    let silent = row.silent(latest).map(|since| format!(", silent for {}", duration(since.as_millis() as u64)));
+    let silent = row.silent(latest).map(|silence| format!(", silent for {}", duration(silence.as_millis() as u64)));
     format!("{}, last write {last}{}", row.status(), silent.unwrap_or_default())
 }
 
-/// Lists the workers that failed, those of one cause together, with what else is to be known of each.
-fn failures(out: &mut String, failed: &[&Row<'_>], latest: Time) {
+/// Lists the failed workers, grouped by cause.
+fn failures(out: &mut String, failed: &[&WorkerRow<'_>], latest: Time) {
     if failed.is_empty() {
         return;
     }
-    let cause = |row: &Row<'_>| row.fragment.as_ref().map(|f| f.cause.clone()).unwrap_or_default();
+    let cause = |row: &WorkerRow<'_>| row.digest.as_ref().map(|digest| digest.cause.clone()).unwrap_or_default();
     let causes: Vec<(&Member, String)> = failed.iter().map(|row| (row.member, cause(row))).collect();
     let failing: Vec<Failing<'_>> = causes.iter().map(|(member, cause)| Failing { member, cause }).collect();
-    let rows: HashMap<&Name, &Row<'_>> = failed.iter().map(|row| (&row.member.name, *row)).collect();
+    let rows: HashMap<&Name, &WorkerRow<'_>> = failed.iter().map(|row| (&row.member.name, *row)).collect();
     let groups = causes::groups(&failing, Grouping::Text);
     out.push_str(&format!("\nfailed ({}), by cause:\n", failed.len()));
     for group in groups.iter().take(NAMED_MAX) {
         let cause = one_line(group.cause, CAUSE_MAX);
-        let rows: Vec<&Row<'_>> = group.members.iter().filter_map(|member| rows.get(&member.name)).copied().collect();
-        out.push_str(&format!("  {}: {cause}{}\n", group.who(NAMES_MAX), besides(&rows, latest)));
+        let rows: Vec<&WorkerRow<'_>> =
+            group.members.iter().filter_map(|member| rows.get(&member.name)).copied().collect();
+        out.push_str(&format!("  {}: {cause}{}\n", group.who(NAMES_MAX), note_on(&rows, latest)));
     }
     let rest = groups.get(NAMED_MAX..).unwrap_or_default();
     let workers: usize = rest.iter().map(|group| group.members.len()).sum();
     if workers > 0 {
         out.push_str(&format!(
-            "  and {} more, of {}, in evidence.txt\n",
-            count(workers, "worker"),
-            count(rest.len(), "cause")
+            "  and {} with {}, in evidence.txt\n",
+            count(workers, "more worker"),
+            count(rest.len(), "more cause")
         ));
     }
 }
 
-/// Returns what a line about workers that failed adds where they claim success or have not finished.
-fn besides(rows: &[&Row<'_>], latest: Time) -> String {
+/// Returns a note for a line about failed workers that claim success or have not finished.
+fn note_on(rows: &[&WorkerRow<'_>], latest: Time) -> String {
     if let [row] = rows {
-        let doubt = row.doubt().map(|doubt| format!(" (claims success, with checks: {doubt})"));
-        let moving = || (!row.status().is_finished()).then(|| format!(" (not finished: {})", progress(row, latest)));
-        return doubt.or_else(moving).unwrap_or_default();
+        let doubt = row.doubt().map(|doubt| format!(" (claims success, but checks disagree: {doubt})"));
+        let unfinished =
+            || (!row.status().is_finished()).then(|| format!(" (not finished: {})", progress(row, latest)));
+        return doubt.or_else(unfinished).unwrap_or_default();
     }
     let claiming = rows.iter().filter(|row| row.doubt().is_some()).count();
-    let moving = rows.iter().filter(|row| !row.status().is_finished()).count();
-    let counts = [(claiming, "claim success"), (moving, "not finished")];
-    let counts: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+    let unfinished = rows.iter().filter(|row| !row.status().is_finished()).count();
+    let counts = [(claiming, "claim success"), (unfinished, "not finished")];
+    let counts: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, text)| format!("{n} {text}")).collect();
     if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) }
 }
 
+/// Appends a list of workers under a title with their number.
 fn list(out: &mut String, title: &str, workers: Vec<(&Member, String)>) {
     if workers.is_empty() {
         return;
@@ -317,11 +325,12 @@ fn list(out: &mut String, title: &str, workers: Vec<(&Member, String)>) {
     }
 }
 
+/// Returns the entries of the stores that are not shown, and the warnings of the view.
 fn not_shown(visible: &Visible) -> String {
     let mut out = String::new();
     if let Some(skipped) = visible.skipped.filter(|skipped| !skipped.is_empty()) {
         out.push_str(&format!(
-            "\nin the store and not shown: {} links, {} special files, {} folders that are no workers, {} unreadable\n",
+            "\nin the store but not shown: {} links, {} special files, {} folders that are not workers, {} unreadable\n",
             skipped.links, skipped.special, skipped.not_workers, skipped.unreadable
         ));
     }

@@ -1,4 +1,4 @@
-//! Words and numbers as generated files write them.
+//! Formats times, durations, counts and blocks of text for generated files.
 
 use std::fmt::Display;
 
@@ -9,12 +9,12 @@ use crate::store::Time;
 
 pub(super) use super::clean::{cleaned, one_line};
 
-/// A time of a file as UTC in RFC 3339, to the second.
+/// Formats a file's time as UTC in RFC 3339, to the second. Returns `-` if it is out of range.
 pub fn utc(time: Time) -> String {
     Timestamp::new(time.secs, 0).map_or_else(|_| "-".into(), |time| time.to_string())
 }
 
-/// A time of a trace as UTC in RFC 3339, or its own words where they are not understood.
+/// Formats a trace's time as UTC in RFC 3339. A time that cannot be parsed is quoted.
 pub(super) fn when(when: &TraceTime) -> Option<String> {
     match when {
         TraceTime::Absent => None,
@@ -23,7 +23,7 @@ pub(super) fn when(when: &TraceTime) -> Option<String> {
     }
 }
 
-/// Milliseconds for people: `5m 3s`, `120ms`.
+/// Formats milliseconds for people: `5m 3s`, `120ms`.
 pub(super) fn duration(ms: u64) -> String {
     let ms = i64::try_from(ms).unwrap_or(i64::MAX);
     let exact = SignedDuration::from_millis(ms);
@@ -31,7 +31,7 @@ pub(super) fn duration(ms: u64) -> String {
     format!("{shown:#}")
 }
 
-/// Several lines of worker text, cleaned, at most `max` characters, each behind `indent`.
+/// Cleans and indents worker text of several lines, and cuts it after `max` characters.
 pub(super) fn block(text: &str, max: usize, indent: &str) -> String {
     let text_of = |line: &str| cleaned(line.as_bytes()).text.into_owned();
     let all: String = text.split_inclusive('\n').map(text_of).collect();
@@ -49,10 +49,10 @@ pub(super) fn block(text: &str, max: usize, indent: &str) -> String {
     out
 }
 
-/// `1 worker`, `2 workers`.
-pub(crate) fn count<N: Display + PartialEq + From<u8>>(n: N, what: &str) -> String {
+/// Formats a number with a regular noun: `1 worker`, `2 workers`.
+pub(crate) fn count<N: Display + PartialEq + From<u8>>(n: N, noun: &str) -> String {
     let one = n == N::from(1);
-    format!("{n} {what}{}", if one { "" } else { "s" })
+    format!("{n} {noun}{}", if one { "" } else { "s" })
 }
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_durations_read_well() {
+    fn times_and_durations_are_formatted_for_people() {
         assert_eq!(utc(Time { secs: 0, nanos: 5 }), "1970-01-01T00:00:00Z");
         assert_eq!(utc(Time { secs: i64::MAX, nanos: 0 }), "-");
         assert_eq!(duration(303_000), "5m 3s");
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_cut_by_characters_and_say_so() {
+    fn long_blocks_are_cut_by_characters_with_a_note() {
         assert_eq!(block("ä\nb", 10, "  "), "  ä\n  b\n");
         assert_eq!(block("äbc", 2, "> "), "> äb\n> [cut: 4 B in all]\n");
     }

@@ -1,12 +1,11 @@
-//! Files about one worker.
+//! Renders the files about one worker.
 
 use std::sync::Arc;
 
-use super::attempts::Attempts;
-use super::fragments::GoOn;
 use super::isolate::Subject;
-use super::missing::noted;
-use super::settings::Clock;
+use super::missing::prepend_notice;
+use super::retry::RetryBudget;
+use super::settings::{Clock, Deadline};
 use super::{Budget, Generated, Missing, Rendered, Renderer, evidence, index, summary};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
@@ -16,53 +15,53 @@ use crate::view::Member;
 use crate::watchdog::OVERDUE;
 
 impl Renderer {
-    /// Renders `file` of a worker. If that does not end, renders it of the worker's metadata alone, with a line that says
-    /// so.
+    /// Renders a file about a worker. If reading the worker does not end, renders the file from its
+    /// metadata alone, with a line that says so.
     pub(super) fn worker_file(
         &self,
         member: &Arc<Member>,
         stamp: &Arc<Stamp>,
         file: &Generated,
-        go_on: GoOn<'_>,
+        has_time: Deadline<'_>,
     ) -> Result<Rendered> {
         let subject = Subject::Worker(member.name.clone());
         let whole = {
             let (renderer, member, stamp, file) = (self.clone(), member.clone(), stamp.clone(), file.clone());
-            move |_: GoOn<'_>| renderer.worker(member, stamp, &file, &renderer.settings.clock(10))
+            move |_: Deadline<'_>| renderer.render_worker(member, stamp, &file, &renderer.settings.clock(10))
         };
-        let unfinished = match self.run(&subject, OVERDUE, go_on, whole) {
+        let unfinished = match self.run_isolated(&subject, OVERDUE, has_time, whole) {
             Ok(rendered) => return rendered,
             Err(unfinished) => unfinished.into(),
         };
-        // Another subject: nothing that the worker's files hold takes part in it.
+        // A subject of its own: this render reads no files of the worker, so it need not wait.
         let subject = Subject::Answer(stamp.key);
         let (renderer, member, stamp, file) = (self.clone(), member.clone(), stamp.clone(), file.clone());
-        self.run(&subject, OVERDUE, &|| false, move |_| {
+        self.run_isolated(&subject, OVERDUE, &|| false, move |_| {
             let (record, no_time) = (unread_record(&member, &unfinished), renderer.settings.expired_clock());
             let (bytes, _, missing) = renderer.worker_bytes(&member, &stamp, &record, &file, &no_time)?;
             Ok(Rendered { bytes: bytes.into(), newest: stamp.newest, access: stamp.access, complete: false, missing })
         })?
     }
 
-    /// Makes a file of one worker, of one state of its files: if they changed meanwhile, it is made again.
-    pub(super) fn worker(
+    /// Renders a file about a worker from one state of its files, again if they change meanwhile.
+    pub(super) fn render_worker(
         &self,
         mut member: Arc<Member>,
         mut stamp: Arc<Stamp>,
         file: &Generated,
         clock: &Clock<'_>,
     ) -> Result<Rendered> {
-        let mut attempts = Attempts::new(self.settings.patience());
-        let go_on = || clock.may_go_on();
+        let mut attempts = RetryBudget::new(self.settings.patience());
+        let has_time = || clock.has_time();
         loop {
-            let record = self.view.record(&member, &stamp, &go_on)?;
+            let record = self.view.record(&member, &stamp, &has_time)?;
             let (bytes, read, missing) = self.worker_bytes(&member, &stamp, &record, file, clock)?;
             let whole = read && record.is_complete() && stamp.skipped.unreadable == 0;
             let now = self.view.stamp_now(&member)?;
             let settled = now.key == stamp.key;
-            // Only what is of the state that was asked for is kept as that state's file.
-            let complete = attempts.is_first() && settled && whole && go_on();
-            if settled || !go_on() || !attempts.another() {
+            // A file is complete only if it shows the requested state.
+            let complete = attempts.is_first() && settled && whole && has_time();
+            if settled || !has_time() || !attempts.try_again() {
                 let (newest, access) = (stamp.newest, stamp.access);
                 return Ok(Rendered { bytes: bytes.into(), newest, access, complete, missing });
             }
@@ -71,8 +70,8 @@ impl Renderer {
         }
     }
 
-    /// Renders a file of one worker from its record. Also returns false if something that it shows could not be read, and
-    /// what is missing for lack of time.
+    /// Renders a file about a worker from its record. Also returns true if all that it shows could
+    /// be read, and the parts that are missing because time ran out.
     fn worker_bytes(
         &self,
         member: &Member,
@@ -89,17 +88,17 @@ impl Renderer {
             Generated::Index => index::worker(&self.view, member, stamp, record, missing())?,
             Generated::Summary => {
                 let (text, read) = summary::worker(&self.view, member, stamp, record);
-                (noted(missing().as_ref(), text), read)
+                (prepend_notice(missing().as_ref(), text), read)
             }
             Generated::Evidence(budget) => {
                 let budget = self.settings.budget_or(Budget::WORKER, *budget);
-                let go_on = || clock.may_go_on();
-                let written = evidence::worker(&self.view, member, record, budget, &go_on, &missing);
+                let has_time = || clock.has_time();
+                let written = evidence::worker(&self.view, member, record, budget, &has_time, &missing);
                 (written.bytes, written.whole)
             }
             Generated::Readme
             | Generated::Since(_)
-            | Generated::HowTo(_)
+            | Generated::QueryReadme(_)
             | Generated::Grep(_)
             | Generated::Search(_)
             | Generated::Focus(_)
@@ -109,7 +108,7 @@ impl Renderer {
     }
 }
 
-/// The record of a worker of whose files nothing could be read.
+/// Returns the record of a worker whose files could not be read.
 fn unread_record(member: &Member, error: &Error) -> Record {
     let unreadable = vec![(RelPath::root(), error.to_string())];
     Record { worker: member.entry.worker(), trace: Trace { unreadable, ..Trace::default() }, unread: 0 }

@@ -8,9 +8,9 @@ use super::node::Node;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::render::Scope;
-use crate::render::ask::Ask;
 use crate::render::facets::{Facet, Selection};
-use crate::render::own::{behind, is_index, shown};
+use crate::render::name_collision::{is_index, shown_name, stored_name};
+use crate::render::query_dir::QueryDir;
 
 /// The folder in which a number is asked.
 const LIMIT: &str = "limit";
@@ -30,13 +30,13 @@ pub(super) enum By {
 
 /// Whether a name is ours beside links.
 fn is_ours(name: &Name) -> bool {
-    Facet::named(name).is_some() || name.as_bytes() == LIMIT.as_bytes() || Ask::named(name).is_some()
+    Facet::from_name(name).is_some() || name.as_bytes() == LIMIT.as_bytes() || QueryDir::parse(name).is_some()
 }
 
 impl Namespace {
     /// The place under `name`.
     pub(super) fn by_child(&self, by: &By, name: &Name) -> Result<Node> {
-        match (by, Ask::named(name)) {
+        match (by, QueryDir::parse(name)) {
             (By::Selection(selection), Some(ask)) if !selection.is_all() => {
                 Ok(Node::Ask(Scope::Selected(selection.clone()), ask))
             }
@@ -47,7 +47,7 @@ impl Namespace {
     fn by_place(&self, by: &By, name: &Name) -> Result<By> {
         match by {
             By::Selection(selection) => {
-                if let Some(facet) = Facet::named(name).filter(|_| !selection.is_limited()) {
+                if let Some(facet) = Facet::from_name(name).filter(|_| !selection.is_limited()) {
                     return Ok(By::Facet(selection.clone(), facet));
                 }
                 if selection.is_all() {
@@ -56,11 +56,12 @@ impl Namespace {
                 if name.as_bytes() == LIMIT.as_bytes() && !selection.is_limited() {
                     return Ok(By::Limit(selection.clone()));
                 }
-                let worker = behind(name, is_ours).and_then(|name| behind(&name, is_index)).ok_or(Error::NotFound)?;
+                let worker =
+                    stored_name(name, is_ours).and_then(|name| stored_name(&name, is_index)).ok_or(Error::NotFound)?;
                 let is_there = self.renderer().is_selected(selection, &worker);
                 is_there.then(|| By::Worker(selection.clone(), worker)).ok_or(Error::NotFound)
             }
-            By::Facet(selection, facet) => Ok(By::Selection(self.renderer().pick(selection, *facet, name)?)),
+            By::Facet(selection, facet) => Ok(By::Selection(self.renderer().select(selection, *facet, name)?)),
             By::Limit(selection) => {
                 let digits = std::str::from_utf8(name.as_bytes()).ok().filter(|text| !text.starts_with('+'));
                 // One number has one name.
@@ -77,7 +78,7 @@ impl Namespace {
         let root = view.root_meta()?;
         match by {
             By::Selection(selection) if !selection.is_all() => {
-                Ok(Attr::of_folder(&root, self.renderer().last_write_of(selection)))
+                Ok(Attr::of_folder(&root, self.renderer().last_write(selection)))
             }
             By::Selection(_) | By::Facet(..) | By::Limit(_) => {
                 Ok(Attr::of_folder(&root, view.newest(&view.visible())?))
@@ -99,12 +100,12 @@ impl Namespace {
             By::Selection(selection) => {
                 let link = |name: Name| {
                     let node = Node::By(By::Worker(selection.clone(), name.clone()));
-                    (shown(&shown(&name, is_index), is_ours), node, NodeKind::Link)
+                    (shown_name(&shown_name(&name, is_index), is_ours), node, NodeKind::Link)
                 };
                 Ok(self.renderer().selected(selection).iter().map(|member| link(member.name.clone())).collect())
             }
             By::Facet(selection, facet) => {
-                let picks = self.renderer().picks(selection, *facet);
+                let picks = self.renderer().facet_values(selection, *facet);
                 Ok(picks.into_iter().map(|(name, picked)| folder(name, By::Selection(picked))).collect())
             }
             By::Limit(_) => Ok(Vec::new()),
@@ -118,5 +119,5 @@ pub(super) fn by_target(by: &By) -> Result<Vec<u8>> {
     let By::Worker(selection, worker) = by else { return Err(Error::InvalidName) };
     let levels = 1 + 2 * (selection.depth() + usize::from(selection.is_limited()));
     let up = b"../".repeat(levels);
-    Ok([&up, &b"workers/"[..], shown(worker, is_index).as_bytes()].concat())
+    Ok([&up, &b"workers/"[..], shown_name(worker, is_index).as_bytes()].concat())
 }

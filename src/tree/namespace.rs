@@ -13,9 +13,9 @@ use super::versions::{Version, Versions};
 use super::{NodeKind, TTL, TTL_VERSION};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
-use crate::render::ask::{self, Ask};
 use crate::render::facets::Selection;
-use crate::render::own::{CHILDREN, INDEX, behind, is_generated, is_index, shown};
+use crate::render::name_collision::{CHILDREN, INDEX, is_generated, is_index, shown_name, stored_name};
+use crate::render::query_dir::{QueryDir, QueryKind};
 use crate::render::since::Cursor;
 use crate::render::{Generated, LISTED, Renderer, Scope, grep, search};
 use crate::store::{Entry, File, Kind, Time};
@@ -73,11 +73,11 @@ impl Namespace {
     }
 
     pub(super) fn is_behind(&self) -> bool {
-        self.renderer.is_behind()
+        self.renderer.claim_backfill()
     }
 
     pub(super) fn catch_up(&self) -> bool {
-        self.renderer.catch_up()
+        self.renderer.backfill()
     }
 
     /// The node under `name` in the folder `parent`. Whether there is something behind it, its attributes tell.
@@ -98,9 +98,9 @@ impl Namespace {
                 Ok(Node::Generated(Scope::Swarm, Generated::Since(cursor)))
             }
             Node::Workers if text == INDEX => Ok(Node::WorkersIndex),
-            Node::Workers => match behind(name, is_index).filter(|own| self.view().visible().get(own).is_some()) {
+            Node::Workers => match stored_name(name, is_index).filter(|own| self.view().visible().get(own).is_some()) {
                 Some(worker) => Ok(Node::Worker(worker)),
-                None if behind(name, is_index).is_some_and(|own| is_index(&own)) => Ok(Node::StoreIndex),
+                None if stored_name(name, is_index).is_some_and(|own| is_index(&own)) => Ok(Node::StoreIndex),
                 None => Err(Error::NotFound),
             },
             Node::Runs if text == LATEST => Ok(Node::Latest),
@@ -111,7 +111,7 @@ impl Namespace {
             Node::Run(run) if text == WORKERS => Ok(Node::RunWorkers(run.clone())),
             Node::Run(run) => asked(Scope::Run(run.clone()), name),
             Node::RunWorkers(run) => {
-                let worker = behind(name, is_index).ok_or(Error::NotFound)?;
+                let worker = stored_name(name, is_index).ok_or(Error::NotFound)?;
                 let visible = self.view().visible();
                 let mut members = visible.runs.get(run).ok_or(Error::NotFound)?.members.iter();
                 members.find(|member| member.name == worker).ok_or(Error::NotFound)?;
@@ -119,18 +119,18 @@ impl Namespace {
             }
             Node::Worker(worker) if text == CHILDREN => Ok(Node::Children(worker.clone())),
             Node::Children(worker) => {
-                let child = behind(name, is_index).ok_or(Error::NotFound)?;
+                let child = stored_name(name, is_index).ok_or(Error::NotFound)?;
                 let visible = self.view().visible();
                 visible.children(worker).iter().find(|member| member.name == child).ok_or(Error::NotFound)?;
                 Ok(Node::Child(worker.clone(), child))
             }
             Node::Worker(worker) => asked(Scope::Worker(worker.clone()), name).or_else(|_| {
-                let own = behind(name, is_generated).ok_or(Error::NotFound)?;
+                let own = stored_name(name, is_generated).ok_or(Error::NotFound)?;
                 Ok(Node::Own { worker: worker.clone(), path: own.into() })
             }),
             Node::Ask(scope, ask) => {
                 let file = ask.file(name).ok_or(Error::NotFound)?;
-                let scope = if matches!(file, Generated::HowTo(_)) { &Scope::Swarm } else { scope };
+                let scope = if matches!(file, Generated::QueryReadme(_)) { &Scope::Swarm } else { scope };
                 Ok(Node::Generated(scope.clone(), file))
             }
             Node::Own { worker, path } => Ok(Node::Own { worker: worker.clone(), path: path.join(name) }),
@@ -234,8 +234,8 @@ impl Namespace {
                 let readme = Node::Generated(Scope::Swarm, Generated::Readme);
                 listed.extend([folder(WORKERS, Node::Workers)?, folder(RUNS, Node::Runs)?]);
                 listed.push(folder(BY, Node::By(By::Selection(Selection::default())))?);
-                for kind in ask::Kind::ALL {
-                    listed.push(folder(kind.name(), Node::Ask(Scope::Swarm, kind.plain()))?);
+                for kind in QueryKind::ALL {
+                    listed.push(folder(kind.name(), Node::Ask(Scope::Swarm, kind.default_dir()))?);
                 }
                 listed.push((Name::new(README)?, readme, NodeKind::File));
                 // Where that cannot be told it is listed, and who looks closer is told why.
@@ -246,14 +246,14 @@ impl Namespace {
             }
             Node::Workers => {
                 let worker = |member: &Arc<Member>| {
-                    (shown(&member.name, is_index), Node::Worker(member.name.clone()), NodeKind::Folder)
+                    (shown_name(&member.name, is_index), Node::Worker(member.name.clone()), NodeKind::Folder)
                 };
                 let visible = view.visible();
                 let mut listed: Vec<Listed> = visible.members.iter().map(worker).collect();
                 let index = Name::new(INDEX)?;
                 // A worker of that name goes first.
                 if visible.get(&index).is_none() && !matches!(view.index_file(), Ok(None)) {
-                    listed.push((shown(&index, is_index), Node::StoreIndex, NodeKind::File));
+                    listed.push((shown_name(&index, is_index), Node::StoreIndex, NodeKind::File));
                 }
                 listed.push((index, Node::WorkersIndex, NodeKind::File));
                 listed
@@ -284,7 +284,7 @@ impl Namespace {
                 let visible = view.visible();
                 let link = |member: &Arc<Member>| {
                     let node = Node::RunWorker(run.clone(), member.name.clone());
-                    (shown(&member.name, is_index), node, NodeKind::Link)
+                    (shown_name(&member.name, is_index), node, NodeKind::Link)
                 };
                 visible.runs.get(run).ok_or(Error::NotFound)?.members.iter().map(link).collect()
             }
@@ -293,7 +293,7 @@ impl Namespace {
                 let own = |entry: Entry| {
                     let path = entry.name.clone().into();
                     let node = Node::Own { worker: worker.clone(), path };
-                    (shown(&entry.name, is_generated), node, kind(entry.kind))
+                    (shown_name(&entry.name, is_generated), node, kind(entry.kind))
                 };
                 let mut listed: Vec<Listed> = entries.into_iter().map(own).collect();
                 listed.extend(listed_generated(&Scope::Worker(worker.clone())));
@@ -305,13 +305,13 @@ impl Namespace {
             Node::Children(worker) => {
                 let link = |member: &Arc<Member>| {
                     let node = Node::Child(worker.clone(), member.name.clone());
-                    (shown(&member.name, is_index), node, NodeKind::Link)
+                    (shown_name(&member.name, is_index), node, NodeKind::Link)
                 };
                 view.visible().children(worker).iter().map(link).collect()
             }
             Node::By(by) => self.by_list(by)?,
             Node::Ask(_, ask) => {
-                let how_to = Node::Generated(Scope::Swarm, Generated::HowTo(ask.kind()));
+                let how_to = Node::Generated(Scope::Swarm, Generated::QueryReadme(ask.kind()));
                 vec![(Name::new(README)?, how_to, NodeKind::File)]
             }
             Node::Own { worker, path } => {
@@ -354,8 +354,8 @@ impl Namespace {
                 latest.map(|(_, run)| run.as_bytes().to_vec()).ok_or(Error::NotFound)
             }
             Node::By(by) => by_target(by),
-            Node::Child(_, child) => Ok([b"../../", shown(child, is_index).as_bytes()].concat()),
-            Node::RunWorker(_, worker) => Ok([b"../../../workers/", shown(worker, is_index).as_bytes()].concat()),
+            Node::Child(_, child) => Ok([b"../../", shown_name(child, is_index).as_bytes()].concat()),
+            Node::RunWorker(_, worker) => Ok([b"../../../workers/", shown_name(worker, is_index).as_bytes()].concat()),
             _ => Err(Error::InvalidName),
         }
     }
@@ -399,15 +399,15 @@ impl Namespace {
 
 /// What a name asks for in a folder that stands for something.
 fn asked(scope: Scope, name: &Name) -> Result<Node> {
-    if let Some(file) = Generated::asked(name) {
+    if let Some(file) = Generated::from_name(name) {
         return Ok(Node::Generated(scope, file));
     }
-    Ask::named(name).map(|ask| Node::Ask(scope, ask)).ok_or(Error::NotFound)
+    QueryDir::parse(name).map(|ask| Node::Ask(scope, ask)).ok_or(Error::NotFound)
 }
 
 /// What a name asks for at the root alone.
 fn at_root(name: &Name) -> Option<Node> {
-    Ask::at_root(name).map(|ask| Node::Ask(Scope::Swarm, ask))
+    QueryDir::parse_at_root(name).map(|ask| Node::Ask(Scope::Swarm, ask))
 }
 
 fn listed_generated(scope: &Scope) -> Vec<Listed> {

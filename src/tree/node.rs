@@ -2,7 +2,7 @@
 
 use super::by::By;
 use crate::name::{Name, RelPath};
-use crate::render::ask::Ask;
+use crate::render::query_dir::QueryDir;
 use crate::render::{Generated, Scope};
 
 /// A place in the tree.
@@ -44,7 +44,7 @@ pub(super) enum Node {
     /// `by/` and what is in it.
     By(By),
     /// A folder in which something is asked of all, a run, a worker or a selection: `grep/`.
-    Ask(Scope, Ask),
+    Ask(Scope, QueryDir),
     /// A generated file.
     Generated(Scope, Generated),
     /// `workers/index.json`: the root's under a second name. It has an inode of its own, since who meets one inode twice

@@ -3,7 +3,7 @@
 use super::node::Node;
 use super::{Ino, Tree, name_of};
 use crate::render::Generated;
-use crate::render::own::is_generated;
+use crate::render::name_collision::is_generated;
 
 /// How long a request may take: who answers it goes by that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

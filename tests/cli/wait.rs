@@ -190,13 +190,13 @@ fn a_wait_whose_time_is_over_says_who_has_not_finished_and_loses_nothing() {
     let mut command = typed(["wait", "--until", "any", "--timeout", "0", "--since", cursor(&done), "--store"]);
     command.arg(store.path());
     assert!(run(command).fine().out.contains("finished completed a: "));
-    for (until, owner, out) in [("failed", "7", "0 of 1 worker"), ("any", "9", "There is no worker.")] {
+    for (until, owner, out) in [("failed", "7", "0 of 1 worker"), ("any", "9", "There are no workers.")] {
         let mut command = typed(["wait", "--timeout", "50ms", "--until", until, "--owner", owner, "--store"]);
         store.worker("a", json!({"owner_id": 7, "status": "completed"}));
         command.arg(store.path());
         let done = run(command);
         assert_eq!(done.code, Some(3), "{done:#?}");
-        assert!(done.out.starts_with(out) || done.out.starts_with("All of 1 worker"), "{done:#?}");
+        assert!(done.out.starts_with(out) || done.out.starts_with("All workers (1)"), "{done:#?}");
     }
 }
 
@@ -205,7 +205,7 @@ fn a_view_without_workers_is_waited_for() {
     let store = TestStore::new();
     store.worker("other", json!({"owner_id": 8, "status": "failed"}));
     let mut waiting = Waiting::begin(&store, &["--owner", "7"]);
-    assert!(waiting.text("err").contains("; there is none yet"));
+    assert!(waiting.text("err").contains("; there are no workers yet"));
     waiting.goes_on();
     add(&store, "mine", json!({"owner_id": 7, "status": "completed"}));
     let done = waiting.end();

@@ -61,7 +61,7 @@ fn causes_are_one_only_if_their_text_is_the_same_but_for_times() {
     assert!(report.lines[1].starts_with("[FAILED] 42 workers (answer-00, answer-01, "), "{report:#?}");
     assert!(report.lines[1].ends_with("): no error message found"), "{report:#?}");
     let summary = see(&store.tree(), "summary").unwrap().text().to_owned();
-    assert!(summary.contains("\n  and 31 workers more, of 31 causes, in evidence.txt\n"), "{summary}");
+    assert!(summary.contains("\n  and 31 more workers with 31 more causes, in evidence.txt\n"), "{summary}");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_worker_is_listed_once_in_a_summary() {
         has(
             "\nfailed (3), by cause:\n  2 workers (claims-too-much, still-at-work): error: gone (1 claim success, 1 not finished)\n",
         );
-        has("\nclaim success, with checks (1):\n  doubtful: claimed_file_missing\n");
+        has("\nclaim success, but checks disagree (1):\n  doubtful: claimed_file_missing\n");
         has("\nnot finished, by last write (1):\n  moving: running, ");
     }
 }

@@ -104,7 +104,7 @@ fn identical_failures_are_told_once_with_who_had_them() {
     assert_eq!(shown, ["workers/a/tool_calls/001_x.txt", "workers/b/tool_calls/001_x.txt"]);
     let summary = see(&tree, "summary").unwrap().text().to_owned();
     let by_cause = "failed (4), by cause:\n  3 workers (a, c, d): Error: no space left (3 claim success)\n  b: Error: no \
-                    route (claims success, with checks: success_but_last_call_failed)\n";
+                    route (claims success, but checks disagree: success_but_last_call_failed)\n";
     assert!(summary.contains(by_cause), "{summary}");
 }
 

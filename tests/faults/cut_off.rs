@@ -90,7 +90,7 @@ fn controlled(store: &Arc<Memory>, control: Arc<Control>) -> Tree {
     let hour = Duration::from_secs(3_600);
     let freshness = Freshness { unfinished: hour, finished: hour };
     let view = View::over(vec![Source::over(store.clone(), None)], freshness, Filter::default()).unwrap();
-    Tree::new(view, Settings::unhurried(control))
+    Tree::new(view, Settings::without_deadline(control))
 }
 
 /// Returns true if an answer says at its top that it is incomplete.

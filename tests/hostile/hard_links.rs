@@ -93,7 +93,7 @@ fn hard_linked_metadata_keeps_the_last_good_record_marked() {
     assert_eq!(mount.list("workers"), ["index.json", "w"]);
     hard_link(store.at("workers/w/metadata.json"), outside(&store)).unwrap();
     let says = eventually("word of it", || check(&mount, "bad_metadata"));
-    assert!(says.contains("what was read of it before is shown"), "{says}");
+    assert!(says.contains("its earlier content is shown"), "{says}");
     // A new mount has read nothing before, so the worker has no owner.
     let later = Mount::with(&store.path(), &["--owner", "A"]);
     assert_eq!(later.list("workers"), ["index.json"]);
@@ -115,7 +115,7 @@ fn a_file_that_another_owner_links_is_hidden_from_both_and_both_are_told() {
         let mount = Mount::with(&store.path(), &["--owner", owner]);
         assert!(!walk(&mount.path()).values().any(|bytes| holds_canary(bytes)), "{owner}");
         let summary = mount.text(&format!("workers/{worker}/summary"));
-        assert!(summary.contains("in its folder and not shown: 1 links, 0 special"), "{owner}: {summary}");
+        assert!(summary.contains("in its folder but not shown: 1 links, 0 special"), "{owner}: {summary}");
     }
     let whole = Mount::new(&store.path());
     assert_eq!(whole.text("workers/v/secret.txt"), CANARY);

@@ -120,7 +120,7 @@ fn exchanged_folders_of_two_owners_stay_with_their_owners() {
     read_until(&mount, &["index.json", "theirs", "two"]);
     held.check("one");
     assert_eq!(mount.text("workers/theirs/result.txt"), "one");
-    assert!(mount.text("workers/theirs/summary").contains("other_id: metadata.json says it is one"));
+    assert!(mount.text("workers/theirs/summary").contains("other_id: metadata.json has another id: one"));
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn exchanged_metadata_of_two_owners_moves_the_folders() {
     let store = store();
     let mount = mount_of_a(&store);
     exchange(&store.at("workers/one/metadata.json"), &store.at("workers/two/metadata.json"));
-    let says = "other_id: metadata.json says it is two";
+    let says = "other_id: metadata.json has another id: two";
     eventually("the claim", || mount.text("workers/one/summary").contains(says).then_some(()));
     assert_eq!(mount.text("workers/one/result.txt"), "one");
     assert_eq!(mount.list("workers"), ["index.json", "one", "two"]);

@@ -186,8 +186,8 @@ fn many(put: &mut Put<'_>, folder: &[u8], members: &[&Member<'_>], about: Many<'
     let [links, special, not_workers] = about.skipped.unwrap_or_default();
     if links + special + not_workers > 0 {
         says.push(format!(
-            "in the store and not shown: {links} links, {special} special files, {not_workers} folders that are no \
-             workers, 0 unreadable"
+            "in the store but not shown: {links} links, {special} special files, {not_workers} folders that are \
+             not workers, 0 unreadable"
         ));
     }
     put(&[folder, b"summary"], Shown::Made { says: Says::Text(usize::MAX, says), mtime: Some(newest) });

@@ -15,8 +15,8 @@ use super::super::say::say;
 use super::super::{ViewArgs, exit};
 use super::{Look, TimeArgs, json};
 use crate::render::Budget;
-use crate::render::ask::holds_a_word;
 use crate::render::compare::{Answer, Fact, Kind, Options, Query, Told};
+use crate::render::query_dir::has_word;
 
 /// What is said below the options.
 pub(in crate::cli) const HELP: &str = "\
@@ -116,7 +116,7 @@ fn named(typed: &OsStr) -> &[u8] {
 }
 
 fn words(text: &str) -> Result<String, String> {
-    if holds_a_word(text) { Ok(text.to_owned()) } else { Err("there is no word in it".into()) }
+    if has_word(text) { Ok(text.to_owned()) } else { Err("there is no word in it".into()) }
 }
 
 /// An answer.

@@ -248,9 +248,9 @@ fn get_tool_output(tree: &Tree, asked: GetToolOutput) -> Done {
     });
     let artifact = given(asked.artifact_id);
     let call = match (&worker, &asked.call, &artifact) {
-        (Some(worker), Some(_), None) if let Some(number) = number => output::Asked::Number(worker, number),
-        (Some(worker), Some(Call::File(file)), None) => output::Asked::File(worker, file),
-        (None, None, Some(id)) => output::Asked::Artifact(id),
+        (Some(worker), Some(_), None) if let Some(number) = number => output::CallSelector::Number(worker, number),
+        (Some(worker), Some(Call::File(file)), None) => output::CallSelector::File(worker, file),
+        (None, None, Some(id)) => output::CallSelector::Artifact(id),
         _ => return Err(Fault::new("get_tool_output: name a worker and a call, or an artifact_id")),
     };
     let opened = tree.open_output(&call).map_err(|error| {

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use percent_encoding::percent_decode;
 
 use super::super::Budget;
-use super::super::ask::{Folder, escaped, holds_a_word};
 use super::super::clean::one_line;
-use super::super::own::{behind, is_index};
+use super::super::name_collision::{is_index, stored_name};
+use super::super::query_dir::{ParsedName, encode, has_word};
 use crate::name::{Name, printable};
 use crate::view::{Member, Visible};
 
@@ -49,16 +49,16 @@ pub struct Query {
 
 impl Options {
     /// What a folder's name says; `None` if one of its options is none of ours, or was said twice.
-    pub(in crate::render) fn of(folder: &Folder<'_>) -> Option<Options> {
+    pub(in crate::render) fn of(folder: &ParsedName<'_>) -> Option<Options> {
         let (budget, others) = folder.budget()?;
-        let aspect = folder.of.clone();
-        let is_sound = others.is_empty() && aspect.as_deref().is_none_or(holds_a_word);
+        let aspect = folder.target.clone();
+        let is_sound = others.is_empty() && aspect.as_deref().is_none_or(has_word);
         is_sound.then_some(Options { budget, aspect })
     }
 
     /// What a file's name in such a folder asks for; `None` for a name that tools look for by themselves.
     pub fn ask(&self, name: &Name) -> Option<Query> {
-        let is_asked = !name.as_bytes().starts_with(b".") && holds_a_word(&name.to_text());
+        let is_asked = !name.as_bytes().starts_with(b".") && has_word(&name.to_text());
         is_asked.then(|| Query { options: self.clone(), names: name.as_bytes().into() })
     }
 }
@@ -83,7 +83,7 @@ impl Query {
     /// The workers that are to be compared, or what is wrong with the question. It goes by the names in the view alone.
     pub(super) fn workers(&self, visible: &Visible) -> Result<Vec<Arc<Member>>, String> {
         let find = |part: &[u8]| {
-            let name = Name::new(decoded(part)).ok().and_then(|name| behind(&name, is_index))?;
+            let name = Name::new(decoded(part)).ok().and_then(|name| stored_name(&name, is_index))?;
             visible.get(&name)
         };
         let is_there = |part: &[u8]| find(part).is_some();
@@ -216,7 +216,7 @@ impl fmt::Display for Query {
             write!(f, ".{}", budget.name())?;
         }
         if let Some(aspect) = &self.options.aspect {
-            write!(f, "@{}", escaped(aspect))?;
+            write!(f, "@{}", encode(aspect))?;
         }
         f.write_char('/')?;
         f.write_str(&printable(&self.names))
@@ -225,12 +225,12 @@ impl fmt::Display for Query {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::ask::Ask;
+    use super::super::super::query_dir::QueryDir;
     use super::*;
 
     fn options(name: &str) -> Option<Options> {
-        match Ask::at_root(&Name::new(name).unwrap())? {
-            Ask::Compare(options) => Some(options),
+        match QueryDir::parse_at_root(&Name::new(name).unwrap())? {
+            QueryDir::Compare(options) => Some(options),
             _ => None,
         }
     }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::super::fragment::Fragment;
 use super::super::text::{count, duration, one_line};
+use super::super::worker_digest::WorkerDigest;
 use crate::model::{Outcome, Record, Trace};
 
 /// Facts that are short stand together on a line; each of the others has one of its own.
@@ -88,7 +88,7 @@ fn block(who: &str, facts: &[Fact], max: usize, is_told: &dyn Fn(&Fact) -> bool)
 }
 
 /// What a worker's record tells.
-pub(super) fn facts(record: &Record, fragment: Option<&Fragment>) -> Vec<Fact> {
+pub(super) fn facts(record: &Record, fragment: Option<&WorkerDigest>) -> Vec<Fact> {
     let Record { worker, trace, unread } = record;
     let tokens = trace.tokens.map(|tokens| format!("{} in, {} out", tokens.input, tokens.output));
     let checks = fragment.map(|fragment| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::super::clean::defuse;
-use super::super::own::{is_index, shown, shown_path};
+use super::super::name_collision::{is_index, shown_name, shown_path};
 use super::calls;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Output, Record, ToolCall};
@@ -393,7 +393,7 @@ impl<'a> Compared<'a> {
 
 impl One {
     pub(super) fn new(view: &View, member: Arc<Member>, record: std::result::Result<Arc<Record>, Error>) -> One {
-        let place = defuse(&format!("workers/{}", shown(&member.name, is_index).display()));
+        let place = defuse(&format!("workers/{}", shown_name(&member.name, is_index).display()));
         let folder = view.folder(&member).ok();
         One { place, record, folder, member }
     }

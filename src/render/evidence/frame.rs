@@ -12,7 +12,7 @@ use super::admit::{Admitted, Room, need_of};
 use super::excerpt::{Excerpt, LINE_LEAST, NOT_UTF8, Seen, WHOLE_MAX, excerpt, length};
 use crate::model::Outcome;
 use crate::render::clean::{TAG, one_line, removed, tag_of};
-use crate::render::fragments::GoOn;
+use crate::render::settings::Deadline;
 use crate::render::{Budget, Missing, Unit};
 use crate::store::File;
 
@@ -52,7 +52,7 @@ pub(super) struct Section {
 }
 
 /// Makes an excerpt while its argument returns true. Returns it with the lines that were shown by then.
-pub(in crate::render) type Cut = Box<dyn FnOnce(GoOn<'_>) -> CutResult + Send>;
+pub(in crate::render) type Cut = Box<dyn FnOnce(Deadline<'_>) -> CutResult + Send>;
 /// The excerpt and the lines that were shown, or a sentence on why the output cannot be read.
 pub(in crate::render) type CutResult = Result<(Excerpt, Seen), String>;
 
@@ -77,7 +77,7 @@ pub(super) struct Content<'a> {
     /// Makes the excerpt of a section by its number, on a thread that can be given up where many workers are shown.
     pub(super) cut: &'a dyn Fn(usize, Cut) -> CutResult,
     /// Whether there is time left to look into more.
-    pub(super) go_on: GoOn<'a>,
+    pub(super) go_on: Deadline<'a>,
     /// Returns what there was no time for, as far as that is known by now.
     pub(super) missing: &'a dyn Fn() -> Option<Missing>,
     /// Whether an output that should be readable was not.
@@ -302,7 +302,7 @@ impl Content<'_> {
         let read = (self.open)(number).and_then(|file| {
             let is_failed = self.is_failed(number);
             let mut before = std::mem::take(seen);
-            let cut = move |go_on: GoOn<'_>| {
+            let cut = move |go_on: Deadline<'_>| {
                 let made = excerpt(&*file, share, is_failed, &mut before, go_on);
                 made.map(|made| (made, before)).map_err(|error| error.to_string())
             };

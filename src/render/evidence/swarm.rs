@@ -7,8 +7,8 @@ use super::frame::{Content, Cut, CutResult, Section};
 use super::{Account, Written, decisive, open_call, section};
 use crate::model::{Outcome, Record};
 use crate::render::causes::{self, Failing, Grouping, Told};
-use crate::render::fragments::GoOn;
-use crate::render::{Budget, Missing, own};
+use crate::render::settings::Deadline;
+use crate::render::{Budget, Missing, name_collision};
 use crate::store::File;
 use crate::view::{Member, View};
 
@@ -21,7 +21,7 @@ pub(in crate::render) struct Reading<'a> {
     /// Makes an excerpt of an output of one of them.
     pub(in crate::render) cut: &'a dyn Fn(&Member, Cut) -> CutResult,
     /// Returns true while there is time left.
-    pub(in crate::render) go_on: GoOn<'a>,
+    pub(in crate::render) go_on: Deadline<'a>,
     /// Returns what there was no time for, as far as that is known by now.
     pub(in crate::render) missing: &'a dyn Fn() -> Option<Missing>,
 }
@@ -69,7 +69,7 @@ pub(in crate::render) fn swarm(
         .iter()
         .enumerate()
         .map(|(turn, (account, call))| {
-            let folder = own::shown(&account.member.name, own::is_index);
+            let folder = name_collision::shown_name(&account.member.name, name_collision::is_index);
             section(call, &format!("workers/{}/", folder.display()), turn)
         })
         .collect();

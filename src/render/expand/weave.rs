@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use super::super::clean::one_line;
-use super::super::fragments::Found;
+use super::super::digest_cache::DigestResult;
 use super::super::marker::Marker;
 use super::super::shares::{Claim, deal};
 use super::super::{Budget, Generated, Renderer, Scope, Unit};
@@ -251,10 +251,10 @@ impl<'a, W: Write> Weaver<'a, W> {
         let members: Vec<Arc<Member>> = wanted.iter().map(|(_, member)| member.clone()).collect();
         let renderer = self.maker.renderer;
         let clock = renderer.settings.clock(10);
-        let go_on = || clock.may_go_on();
-        let stamped = renderer.stamps(&members);
-        let found = renderer.fragments.of(&renderer.view, &stamped, false, &renderer.settings, &go_on);
-        let outcome = |found: Found| found.fragment().map_or(Outcome::Unknown, |fragment| fragment.outcome);
+        let go_on = || clock.has_time();
+        let stamped = renderer.states(&members);
+        let found = renderer.digests.get_all(&renderer.view, &stamped, false, &renderer.settings, &go_on);
+        let outcome = |found: DigestResult| found.digest().map_or(Outcome::Unknown, |fragment| fragment.outcome);
         let ranked = wanted.into_iter().zip(found).map(|((at, member), found)| (outcome(found), at, member));
         let mut ranked: Vec<Ranked> = ranked.collect();
         ranked.sort_by_key(|(outcome, at, _)| (*outcome, *at));

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::super::Budget;
-use super::super::ask::{Folder, LOOKED_FOR, escaped, question};
+use super::super::query_dir::{PROBED_NAMES, ParsedName, decode_lossy, encode};
 use crate::name::{Name, RelPath};
 
 /// The name of the folder without options.
@@ -37,9 +37,9 @@ pub struct Query {
 
 impl Options {
     /// What a folder's name says; `None` if one of its options is none of ours, or was said twice.
-    pub(in crate::render) fn of(folder: &Folder<'_>) -> Option<Options> {
+    pub(in crate::render) fn of(folder: &ParsedName<'_>) -> Option<Options> {
         let (budget, others) = folder.budget()?;
-        let mut options = Options { budget, glob: folder.of.clone(), ..Options::default() };
+        let mut options = Options { budget, glob: folder.target.clone(), ..Options::default() };
         others.into_iter().try_for_each(|word| options.add(word))?;
         Some(options)
     }
@@ -60,14 +60,14 @@ impl Options {
             return None;
         }
         // What is no UTF-8 is no regex either.
-        Some(Query { options: self.clone(), regex: question(name), under: None })
+        Some(Query { options: self.clone(), regex: decode_lossy(name), under: None })
     }
 }
 
 /// Whether tools look for a file of this name in any folder that they come to: version control, search tools, editors,
 /// desktops. A regex that begins with a dot and a letter is written with `[.]` or `%2E`, and `HEAD` as `[H]EAD`.
 fn is_looked_for(name: &[u8]) -> bool {
-    LOOKED_FOR.contains(&name)
+    PROBED_NAMES.contains(&name)
         || matches!(name, [b'.', second, ..] if second.is_ascii_alphanumeric() || b"_#~".contains(second))
 }
 
@@ -86,9 +86,9 @@ impl fmt::Display for Query {
             write!(f, ".{}", budget.name())?;
         }
         if let Some(glob) = glob {
-            write!(f, "@{}", escaped(glob))?;
+            write!(f, "@{}", encode(glob))?;
         }
-        write!(f, "/{}", escaped(&self.regex))?;
+        write!(f, "/{}", encode(&self.regex))?;
         match &self.under {
             Some(path) => write!(f, " in {}", path.display()),
             None => Ok(()),
@@ -98,12 +98,12 @@ impl fmt::Display for Query {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::ask::Ask;
+    use super::super::super::query_dir::QueryDir;
     use super::*;
 
     fn options(name: &str) -> Option<Options> {
-        match Ask::named(&Name::new(name).unwrap())? {
-            Ask::Grep(options) => Some(options),
+        match QueryDir::parse(&Name::new(name).unwrap())? {
+            QueryDir::Grep(options) => Some(options),
             _ => None,
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::super::Budget;
-use super::super::ask::{Folder, LOOKED_FOR, escaped, holds_a_word, question};
+use super::super::query_dir::{PROBED_NAMES, ParsedName, decode_lossy, encode, has_word};
 use crate::name::{Name, RelPath};
 
 /// The name of the folder without options.
@@ -31,17 +31,17 @@ pub struct Query {
 
 impl Options {
     /// What a folder's name says; `None` if one of its options is none of ours, or was said twice.
-    pub(in crate::render) fn of(folder: &Folder<'_>) -> Option<Options> {
+    pub(in crate::render) fn of(folder: &ParsedName<'_>) -> Option<Options> {
         let (budget, others) = folder.budget()?;
-        others.is_empty().then(|| Options { budget, glob: folder.of.clone() })
+        others.is_empty().then(|| Options { budget, glob: folder.target.clone() })
     }
 
     /// What a file's name in such a folder asks for; `None` for a name without a word and for those that tools look for by
     /// themselves, which begin with a dot.
     pub fn ask(&self, name: &Name) -> Option<Query> {
-        let words = question(name);
-        let is_looked_for = name.as_bytes().starts_with(b".") || LOOKED_FOR.contains(&name.as_bytes());
-        let is_question = !is_looked_for && holds_a_word(&words);
+        let words = decode_lossy(name);
+        let is_looked_for = name.as_bytes().starts_with(b".") || PROBED_NAMES.contains(&name.as_bytes());
+        let is_question = !is_looked_for && has_word(&words);
         is_question.then(|| Query { options: self.clone(), words, under: None })
     }
 }
@@ -54,9 +54,9 @@ impl fmt::Display for Query {
             write!(f, ".{}", budget.name())?;
         }
         if let Some(glob) = &self.options.glob {
-            write!(f, "@{}", escaped(glob))?;
+            write!(f, "@{}", encode(glob))?;
         }
-        write!(f, "/{}", escaped(&self.words))?;
+        write!(f, "/{}", encode(&self.words))?;
         match &self.under {
             Some(path) => write!(f, " in {}", path.display()),
             None => Ok(()),
@@ -66,12 +66,12 @@ impl fmt::Display for Query {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::ask::Ask;
+    use super::super::super::query_dir::QueryDir;
     use super::*;
 
     fn options(name: &str) -> Option<Options> {
-        match Ask::named(&Name::new(name).unwrap())? {
-            Ask::Search(options) => Some(options),
+        match QueryDir::parse(&Name::new(name).unwrap())? {
+            QueryDir::Search(options) => Some(options),
             _ => None,
         }
     }

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::super::Renderer;
-use super::super::fragments::GoOn;
-use super::super::isolate::GRACE_OF_PART;
-use super::super::own::{at_in_text, place};
+use super::super::isolate::PART_GRACE;
+use super::super::name_collision::{display_path, worker_path};
+use super::super::settings::Deadline;
 use crate::catalog::Stamp;
 use crate::error::Error;
 use crate::model::Outcome;
@@ -44,7 +44,7 @@ impl<'a> Sources<'a> {
 
     /// Where a file is shown, from the root of the tree.
     pub(super) fn shown_at(&self, worker: usize, path: &RelPath) -> String {
-        self.member(worker).map(|member| at_in_text(&place(&member.name), path)).unwrap_or_default()
+        self.member(worker).map(|member| display_path(&worker_path(&member.name), path)).unwrap_or_default()
     }
 
     /// What a file holds there, in bytes; none if it cannot be read.
@@ -69,11 +69,11 @@ impl<'a> Sources<'a> {
     }
 
     /// How the call ended whose output a file is; none of other files.
-    pub(super) fn outcome(&self, worker: usize, path: &RelPath, go_on: GoOn<'_>) -> Option<Outcome> {
+    pub(super) fn outcome(&self, worker: usize, path: &RelPath, go_on: Deadline<'_>) -> Option<Outcome> {
         let (member, stamp) = self.of.get(worker)?;
         let mut outcomes = self.outcomes.borrow_mut();
         let calls = outcomes.entry(worker).or_insert_with(|| {
-            let record = self.renderer.record(member, stamp, GRACE_OF_PART, go_on);
+            let record = self.renderer.record(member, stamp, PART_GRACE, go_on);
             self.late.set(self.late.get() || record.as_ref().map_or_else(Error::is_late, |record| record.timed_out()));
             record.iter().flat_map(|record| record.trace.outcomes()).collect()
         });

@@ -2,7 +2,7 @@
 
 use std::result::Result;
 
-use super::super::own::{holds_everything, place, shown_path};
+use super::super::name_collision::{is_raw_record, shown_path, worker_path};
 use super::Query;
 use crate::name::{Name, RelPath};
 use crate::search::glob::{Glob, is_under};
@@ -63,7 +63,7 @@ impl<'a> Wanted<'a> {
     /// How much the file at `path` of a worker counts, in hundredths.
     pub(super) fn weight(&self, worker: &Name, path: &RelPath) -> u32 {
         match self.is_for(worker, path) {
-            true if holds_everything(path) => AGAIN,
+            true if is_raw_record(path) => AGAIN,
             true => WHOLE,
             false => 0,
         }
@@ -71,7 +71,7 @@ impl<'a> Wanted<'a> {
 
     fn is_for(&self, worker: &Name, path: &RelPath) -> bool {
         let tool = tool_of(path).map(String::from_utf8_lossy);
-        let at = |path: &RelPath| place(worker).join_path(&shown_path(path));
+        let at = |path: &RelPath| worker_path(worker).join_path(&shown_path(path));
         self.under.is_none_or(|under| is_under(path, under))
             && self.glob.as_ref().is_none_or(|glob| glob.is_for(&at, path))
             && self.tools.admit(|glob| tool.as_deref().is_some_and(|tool| glob.is_of(tool)))

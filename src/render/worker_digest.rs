@@ -1,4 +1,5 @@
-//! What files about many workers need of one: made once for each state of the worker, then kept.
+//! The facts about a worker that files about many workers show, computed once per state of its
+//! files.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -14,62 +15,64 @@ use crate::model::{Outcome, Output, Record, Status, Tokens, Worker};
 use crate::store::Time;
 use crate::view::{Member, View};
 
-/// Name of the check of a worker whose record cannot be read at all.
+/// Name of the check that reports an unreadable record.
 const UNREADABLE: &str = "unreadable";
 
-/// A worker among many.
-pub(super) struct Row<'a> {
-    /// The worker.
+/// A worker in a file about many workers.
+pub(super) struct WorkerRow<'a> {
     pub(super) member: &'a Member,
-    /// What is known of it; `None` where there was no time to look into it, or it vanished.
-    pub(super) fragment: Option<Arc<Fragment>>,
+    /// `None` if there was no time to read the worker or it vanished.
+    pub(super) digest: Option<Arc<WorkerDigest>>,
     /// The state of its files; `None` if it vanished.
     pub(super) stamp: Option<Arc<Stamp>>,
 }
 
-impl Row<'_> {
-    /// What its metadata tells, of the same moment as the rest.
+impl WorkerRow<'_> {
+    /// Returns the worker's metadata as of the digest.
     pub(super) fn worker(&self) -> Cow<'_, Worker> {
-        self.later().map_or_else(|| Cow::Owned(self.member.entry.worker()), Cow::Borrowed)
+        self.newer_metadata().map_or_else(|| Cow::Owned(self.member.entry.worker()), Cow::Borrowed)
     }
 
-    /// How far it is, likewise.
+    /// Returns the worker's status as of the digest.
     pub(super) fn status(&self) -> Status {
-        self.later().map_or(self.member.entry.status, |worker| worker.status)
+        self.newer_metadata().map_or(self.member.entry.status, |worker| worker.status)
     }
 
-    fn later(&self) -> Option<&Worker> {
-        self.fragment.as_ref()?.worker.as_deref()
+    /// Returns the metadata read with the digest, if it differs from the catalog's.
+    fn newer_metadata(&self) -> Option<&Worker> {
+        self.digest.as_ref()?.worker.as_deref()
     }
 
-    /// What the evidence of many workers needs of this one.
+    /// Returns the worker's part of an evidence.txt about many workers.
     pub(super) fn account(&self) -> Account<'_> {
-        let end = self.fragment.as_deref().map(|fragment| (fragment.outcome, fragment.cause.as_str()));
+        let end = self.digest.as_deref().map(|digest| (digest.outcome, digest.cause.as_str()));
         Account { member: self.member, end, doubt: self.doubt() }
     }
 
     /// Returns why the worker's record could not be read at all, if it could not.
     pub(super) fn unreadable(&self) -> Option<&str> {
-        let checks = &self.fragment.as_ref()?.checks;
-        checks.iter().find(|check| check.name == UNREADABLE).map(|check| check.says.as_str())
+        let checks = &self.digest.as_ref()?.checks;
+        checks.iter().find(|check| check.name == UNREADABLE).map(|check| check.message.as_str())
     }
 
-    /// Returns true if there was no time to read all that is known of it. `ran_out` tells whether any time ran out, since a
-    /// worker can also be unread because it cannot be read.
+    /// Returns true if there was no time to read the whole record. `ran_out` is true if the render
+    /// ran out of time; otherwise a worker without a digest could not be read.
     pub(super) fn is_late(&self, ran_out: bool) -> bool {
-        self.fragment.as_ref().map_or(ran_out, |fragment| fragment.late)
+        self.digest.as_ref().map_or(ran_out, |digest| digest.late)
     }
 
-    /// Returns for how long the worker has been silent, or `None` if it is not. `latest` is what [`latest_write`] returned.
+    /// Returns the duration of the worker's silence, or `None` if it is not silent. `latest` is the
+    /// result of [`latest_write`].
     pub(super) fn silent(&self, latest: Time) -> Option<Duration> {
         checks::silent(self.status(), self.stamp.as_ref()?.last_write(), latest)
     }
 
-    /// The names of the checks that a worker which claims success does not pass.
+    /// Returns the names of the checks that cast doubt on a claim of success, or `None` if the
+    /// worker claims none or no check does.
     pub(super) fn doubt(&self) -> Option<String> {
-        // Saying nothing at the end is no claim, and invisible characters say nothing of one; in a list of many these
-        // would bury those who claim too much. What was not read in time is no fault of the worker's.
-        let checks = self.fragment.as_ref()?.checks.iter().map(|check| &*check.name);
+        // These three do not contradict a claim of success, and would bury the workers that
+        // overclaim. An unfinished read is no fault of the worker.
+        let checks = self.digest.as_ref()?.checks.iter().map(|check| &*check.name);
         let is_doubt = |name: &&str| ![NO_FINAL_WORDS, INVISIBLE_CHARACTERS, checks::LATE_NAME].contains(name);
         let names: BTreeSet<&str> = checks.filter(is_doubt).collect();
         let claims = self.status() == Status::Completed && !names.is_empty();
@@ -77,49 +80,48 @@ impl Row<'_> {
     }
 }
 
-/// Returns the last write of any of the workers, which silence is measured against.
-pub(super) fn latest_write(rows: &[Row<'_>]) -> Time {
+/// Returns the last write of any worker. Silence is measured against it.
+pub(super) fn latest_write(rows: &[WorkerRow<'_>]) -> Time {
     rows.iter().filter_map(|row| Some(row.stamp.as_ref()?.last_write())).max().unwrap_or_default()
 }
 
-/// What is kept of a worker.
+/// The cached facts about a worker.
 #[derive(Debug)]
-pub(super) struct Fragment {
-    /// What its metadata tells, where that is not what the catalog knew of it.
+pub(super) struct WorkerDigest {
+    /// The worker's metadata, if it differs from the catalog's.
     pub(super) worker: Option<Box<Worker>>,
-    /// How it ended.
     pub(super) outcome: Outcome,
-    /// How many calls it made.
+    /// Number of tool calls.
     pub(super) calls: usize,
-    /// How many of them failed.
+    /// Number of failed calls.
     pub(super) failed: usize,
-    /// How many of them do not say.
+    /// Number of calls with an unknown outcome.
     pub(super) unknown: usize,
     /// Size of all outputs in bytes.
     pub(super) output_bytes: u64,
-    /// The tools that it called, or says it used; sorted, each once.
+    /// The tools that the worker called or lists as used, sorted and without duplicates.
     pub(super) tools: Vec<String>,
-    /// The tokens that it took, where its record tells.
+    /// The tokens used, if the record has them.
     pub(super) tokens: Option<Tokens>,
-    /// One line that says why it failed; empty if it did not.
+    /// The cause of the failure in one line; empty if the worker did not fail.
     pub(super) cause: String,
-    /// What its claims do not bear out.
     pub(super) checks: Vec<Check>,
-    /// Whether all was read that there is; else another look may tell more.
+    /// True if the whole record was read; otherwise a later read may find more.
     pub(super) whole: bool,
-    /// True if there was no time to read all of it.
+    /// True if there was no time to read the whole record.
     pub(super) late: bool,
-    /// Whether it was made of nothing but the worker's folder, whose state it is kept under.
-    pub(super) is_of_its_folder: bool,
+    /// True if the digest depends on the worker's own directory only, whose state is its key.
+    pub(super) is_self_contained: bool,
 }
 
-impl Fragment {
-    pub(super) fn of(view: &View, member: &Member, stamp: &Stamp, record: &Record) -> Fragment {
+impl WorkerDigest {
+    /// Computes the digest of a worker from its record.
+    pub(super) fn new(view: &View, member: &Member, stamp: &Stamp, record: &Record) -> WorkerDigest {
         let trace = &record.trace;
         let outcome = record.outcome();
         let failed = (outcome == Outcome::Failed).then(|| evidence::cause(view, member, record));
         let (cause, read) = failed.unwrap_or_else(|| (String::new(), true));
-        Fragment {
+        WorkerDigest {
             worker: (record.worker != member.entry.worker()).then(|| Box::new(record.worker.clone())),
             outcome,
             calls: trace.calls.len(),
@@ -129,16 +131,16 @@ impl Fragment {
             tools: tools(record),
             tokens: trace.tokens,
             cause,
-            checks: checks::of(record, stamp, &|words| claims::missing(view, member, trace.own_folders, words)),
+            checks: checks::run(record, stamp, &|words| claims::missing_files(view, member, trace.own_folders, words)),
             late: record.timed_out(),
             whole: read && record.is_complete() && stamp.skipped.unreadable == 0,
-            is_of_its_folder: trace.calls.iter().all(|call| matches!(call.output, Output::InPlace | Output::Pending)),
+            is_self_contained: trace.calls.iter().all(|call| matches!(call.output, Output::InPlace | Output::Pending)),
         }
     }
 
-    /// A worker whose record cannot be read at all.
-    pub(super) fn unreadable(error: &Error) -> Fragment {
-        Fragment {
+    /// Returns the digest of a worker whose record cannot be read because of `error`.
+    pub(super) fn unreadable(error: &Error) -> WorkerDigest {
+        WorkerDigest {
             worker: None,
             outcome: Outcome::Unknown,
             calls: 0,
@@ -151,7 +153,7 @@ impl Fragment {
             checks: vec![Check::new(UNREADABLE, format!("its record cannot be read: {error}"), "tool_calls")],
             whole: false,
             late: error.is_late(),
-            is_of_its_folder: false,
+            is_self_contained: false,
         }
     }
 }

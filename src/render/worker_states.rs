@@ -1,0 +1,65 @@
+//! The states of the files of many workers, read within a time limit.
+
+use std::sync::Arc;
+
+use super::Renderer;
+use crate::catalog::Stamp;
+use crate::error::{Error, Result};
+use crate::spread::spread;
+use crate::store::Time;
+use crate::view::Member;
+
+/// Workers, each with the state of its files or the reason why that is unknown.
+pub(super) type WorkerStates = Vec<(Arc<Member>, Result<Arc<Stamp>>)>;
+
+impl Renderer {
+    /// Returns the time of each worker's last write, or `None` if its files cannot be read. When
+    /// time runs out, the catalog's listing supplies the time.
+    pub fn last_writes(&self, members: &[Arc<Member>]) -> Vec<Option<Time>> {
+        let (states, _) = self.states_in_time(members);
+        let last_writes = states.into_iter().map(|(member, stamp)| match stamp {
+            Ok(stamp) => Some(stamp.last_write()),
+            Err(Error::Late) => Some(member.entry.newest()),
+            Err(_) => None,
+        });
+        last_writes.collect()
+    }
+
+    /// Returns the state of each worker's files. When time runs out, the rest have their last known
+    /// state or [`Error::Late`], and the backfill reads them.
+    pub(super) fn states(&self, members: &[Arc<Member>]) -> WorkerStates {
+        let (states, is_complete) = self.states_in_time(members);
+        if !is_complete {
+            self.digests.mark_incomplete();
+        }
+        states
+    }
+
+    /// Returns the state of each worker's files, and true if there was time to read all of them.
+    /// Does not schedule a backfill.
+    fn states_in_time(&self, members: &[Arc<Member>]) -> (WorkerStates, bool) {
+        let clock = self.settings.clock(5);
+        let in_time = || clock.has_time();
+        // Workers without a known state come first.
+        let mut order: Vec<(usize, &Arc<Member>)> = members.iter().enumerate().collect();
+        order.sort_by_cached_key(|(_, member)| self.view.last_stamp(member).is_some());
+        let stamps = spread(&order, |(_, member)| match in_time() {
+            true => self.view.stamp(member, false),
+            false => self.view.last_stamp(member).ok_or(Error::Late),
+        });
+        let is_complete = in_time();
+        let mut states: Vec<_> = order.into_iter().zip(stamps).collect();
+        states.sort_unstable_by_key(|((at, _), _)| *at);
+        (states.into_iter().map(|((_, member), stamp)| (member.clone(), stamp)).collect(), is_complete)
+    }
+}
+
+/// Hashes the workers and the states of their files.
+pub(super) fn hash_all(hash: &mut blake3::Hasher, states: &WorkerStates) {
+    for (member, stamp) in states {
+        hash.update(member.name.as_bytes());
+        hash.update(&[0]);
+        hash.update(&member.entry.key());
+        hash.update(&stamp.as_ref().map(|stamp| stamp.version).unwrap_or_default());
+    }
+}
