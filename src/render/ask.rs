@@ -83,8 +83,8 @@ impl Ask {
     pub fn at_root(name: &Name) -> Option<Ask> {
         let folder = Folder::read(name)?;
         match Kind::ALL.into_iter().find(|kind| kind.name() == folder.word)? {
-            Kind::Grep => grep::Options::of(&folder).map(Ask::Grep),
-            Kind::Search => search::Options::of(&folder).map(Ask::Search),
+            Kind::Grep => grep::Options::from_folder(&folder).map(Ask::Grep),
+            Kind::Search => search::Options::from_folder(&folder).map(Ask::Search),
             Kind::Compare => compare::Options::of(&folder).map(Ask::Compare),
         }
     }
@@ -104,8 +104,8 @@ impl Ask {
             return Some(Generated::HowTo(self.kind()));
         }
         match self {
-            Ask::Grep(options) => options.ask(name).map(|query| Generated::Grep(Arc::new(query))),
-            Ask::Search(options) => options.ask(name).map(|query| Generated::Search(Arc::new(query))),
+            Ask::Grep(options) => options.query(name).map(|query| Generated::Grep(Arc::new(query))),
+            Ask::Search(options) => options.query(name).map(|query| Generated::Search(Arc::new(query))),
             Ask::Compare(options) => options.ask(name).map(|query| Generated::Compare(Arc::new(query))),
         }
     }

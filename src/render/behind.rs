@@ -9,7 +9,7 @@ impl Renderer {
     /// to one, until that is so.
     pub fn is_behind(&self) -> bool {
         // Both are asked: each takes note of it.
-        (self.fragments.is_behind() | self.index.is_behind()) && !self.catching_up.swap(true, Ordering::AcqRel)
+        (self.fragments.is_behind() | self.index.has_backlog()) && !self.catching_up.swap(true, Ordering::AcqRel)
     }
 
     /// Reads for a moment what files about many workers are made of, and their words where somebody searched for some;

@@ -13,7 +13,7 @@ use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::model::Record;
 use crate::name::{Name, printable};
-use crate::search::ranked::Indexed;
+use crate::search::ranked::WorkerIndex;
 use crate::view::Member;
 use crate::watchdog::{OVERDUE, Unfinished};
 
@@ -86,7 +86,7 @@ impl Renderer {
     ///
     /// # Errors
     /// [`Error::Late`] or [`Error::GivenUp`] if reading it does not end; those of [`crate::search::ranked::Index::read`].
-    pub(super) fn words(&self, member: &Arc<Member>, stamp: &Arc<Stamp>, go_on: GoOn<'_>) -> Result<Indexed> {
+    pub(super) fn words(&self, member: &Arc<Member>, stamp: &Arc<Stamp>, go_on: GoOn<'_>) -> Result<WorkerIndex> {
         if let Some(words) = self.index.cached(member, stamp) {
             return Ok(words);
         }

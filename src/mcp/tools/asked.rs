@@ -85,7 +85,7 @@ fn run_grep(tree: &Tree, asked: Grep) -> Done {
     match (&answer.error, asked.mode) {
         (Some(_), _) => Err(Fault::new(answer.text)),
         (None, Mode::Content) => Ok(Answer::of(answer.text)),
-        (None, mode) => Ok(Answer::of(answer.listed(&query, mode == Mode::Count))),
+        (None, mode) => Ok(Answer::of(answer.list_files(&query, mode == Mode::Count))),
     }
 }
 
