@@ -72,7 +72,7 @@ use isolate::{GRACE_OF_PART, Subject};
 use missing::noted;
 use settings::Clock;
 use shelf::Shelf;
-use since::{Cursor, Look};
+use since::{Cursor, ViewSnapshot};
 use stamps::hash_all;
 
 /// What the root's README.md says, and a prompt may.
@@ -167,7 +167,7 @@ enum Of {
     Text { text: Cow<'static, str>, newest: Time, access: Access },
     Worker { member: Arc<Member>, stamp: Arc<Stamp> },
     Members { visible: Arc<Visible>, stamped: Stamped },
-    Look { look: Look, cursor: Cursor },
+    Look { look: ViewSnapshot, cursor: Cursor },
 }
 
 /// Makes the generated files of a view. Clones share everything.
@@ -226,7 +226,7 @@ impl Renderer {
             }
             (Scope::Swarm | Scope::Run(_), Generated::Focus(_)) => return Err(Error::NotFound),
             (Scope::Swarm, Generated::Since(cursor)) => {
-                let (look, root) = (Look::at(&self.view), self.view.root_meta()?);
+                let (look, root) = (ViewSnapshot::take(&self.view), self.view.root_meta()?);
                 hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
                 look.hash(&mut hash);
                 Of::Look { look, cursor: *cursor }
@@ -308,7 +308,7 @@ impl Renderer {
     }
 
     /// The answer to `cursor`, of what `look` saw: the bytes of `since/CURSOR`.
-    pub fn since(&self, look: &Look, cursor: Cursor) -> Result<Arc<[u8]>> {
+    pub fn since(&self, look: &ViewSnapshot, cursor: Cursor) -> Result<Arc<[u8]>> {
         let rendered = since::answer(&self.view, look, cursor)?;
         self.note(rendered.missing.as_ref());
         Ok(rendered.bytes)

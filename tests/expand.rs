@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::json;
-use swarmletfs::render::expand::{Expanded, Form};
+use swarmletfs::render::expand::{ExpandStats, InputFormat};
 use swarmletfs::render::{Budget, Renderer, Settings};
 use swarmletfs::view::Filter;
 
@@ -37,14 +37,14 @@ fn renderer(store: &TestStore, filter: Filter) -> Renderer {
     Renderer::new(store.view(Duration::ZERO, filter), Settings::default())
 }
 
-fn expand(renderer: &Renderer, form: Form, size: Option<Budget>, text: &str) -> (String, Expanded) {
+fn expand(renderer: &Renderer, form: InputFormat, size: Option<Budget>, text: &str) -> (String, ExpandStats) {
     let mut out = Vec::new();
     let expanded = renderer.expand(form, size, text.as_bytes(), &mut out).unwrap();
     (String::from_utf8(out).unwrap(), expanded)
 }
 
-fn of_text(store: &TestStore, size: Option<Budget>, text: &str) -> (String, Expanded) {
-    expand(&renderer(store, Filter::default()), Form::Text, size, text)
+fn of_text(store: &TestStore, size: Option<Budget>, text: &str) -> (String, ExpandStats) {
+    expand(&renderer(store, Filter::default()), InputFormat::Text, size, text)
 }
 
 /// What a worker's evidence file says, as it is put in.
@@ -60,7 +60,7 @@ fn every_marker_is_followed_by_its_evidence() {
     let (of_a, of_b) = (evidence(&store, "workers/a/evidence.txt"), evidence(&store, "workers/b/evidence.txt"));
     assert!(of_b.len() > 10_000);
     assert_eq!(text, format!("Job 1 ended. {a}\n\n{of_a}\nJob 2: {b}\n\n{of_b}\n ended.\n"));
-    assert_eq!(expanded, Expanded { expanded: 2, ..Expanded::default() });
+    assert_eq!(expanded, ExpandStats { expanded: 2, ..ExpandStats::default() });
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn run_and_job_are_checked() {
     for (other, disagreeing) in
         [(marker("49", "3", "c"), 1), (marker("49", "3", "nobody"), 1), (marker("48", "1", "a"), 0)]
     {
-        let (text, expanded) = expand(&of_run, Form::Text, None, &other);
+        let (text, expanded) = expand(&of_run, InputFormat::Text, None, &other);
         assert_eq!((text == other, expanded.disagreeing), (disagreeing == 1, disagreeing), "{other}");
     }
 }
@@ -113,7 +113,7 @@ fn anothers_worker_and_none_are_answered_alike() {
     let of_7 = renderer(&store, Filter { owner: Some("7".into()), run: None });
     for (run, job) in [("49", "3"), ("48", "1"), ("-", "-")] {
         let answer = |worker: &str| {
-            let (text, expanded) = expand(&of_7, Form::Text, None, &marker(run, job, worker));
+            let (text, expanded) = expand(&of_7, InputFormat::Text, None, &marker(run, job, worker));
             (text.replace(&format!("worker_id={worker}]"), "").replace(&format!("worker {worker} "), ""), expanded)
         };
         assert_eq!(answer("c"), answer("d"), "{run} {job}");
@@ -129,7 +129,7 @@ fn what_is_no_marker_is_left_alone() {
         "[EVIDENCE:run_id=48,job_id=1,worker_id=a",
         "[\\EVIDENCE:run_id=48,job_id=1,worker_id=a]",
     ] {
-        assert_eq!(of_text(&store, None, text), (text.to_owned(), Expanded::default()));
+        assert_eq!(of_text(&store, None, text), (text.to_owned(), ExpandStats::default()));
     }
 }
 
@@ -211,7 +211,7 @@ proptest! {
             bytes.extend_from_slice(markers[*which].as_bytes());
         }
         let mut out = Vec::new();
-        let told = renderer(&store, Filter::default()).expand(Form::Text, budget("300"), &bytes[..], &mut out).unwrap();
+        let told = renderer(&store, Filter::default()).expand(InputFormat::Text, budget("300"), &bytes[..], &mut out).unwrap();
         // With no room for evidence nothing but lines of ours is put in.
         let lines = regex::bytes::Regex::new(r"\n\n\[Evidence [^\]]*\]\n?").unwrap();
         let plain = lines.replace_all(&out, &b""[..]);

@@ -66,7 +66,7 @@ impl Answer {
     }
 
     fn is_quiet(&self) -> bool {
-        self.text.contains(": nothing changed, of ") && self.text.lines().count() == 1
+        self.text.contains(": nothing changed in ") && self.text.lines().count() == 1
     }
 }
 

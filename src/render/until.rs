@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::since::{Cursor, Look, shown};
+use super::since::{Cursor, ViewSnapshot, display_name};
 use super::text::{count, one_line, utc};
 use crate::model::Status;
 use crate::view::{Member, View, Visible};
@@ -33,9 +33,9 @@ impl Until {
 
     /// Whether it has come about. `given` is the cursor that somebody came with, and `begun` that, or the one of the
     /// moment the waiting began.
-    pub fn is(self, look: &Look, given: Option<Cursor>, begun: Cursor) -> bool {
+    pub fn is(self, look: &ViewSnapshot, given: Option<Cursor>, begun: Cursor) -> bool {
         match (self, given) {
-            (Until::Any, _) => look.tells(begun),
+            (Until::Any, _) => look.has_changes(begun),
             (Until::Failed, Some(cursor)) => self.holds(look.changed(cursor)),
             (Until::Failed | Until::Finished, _) => self.holds(look.workers()),
         }
@@ -68,7 +68,7 @@ impl Until {
 }
 
 /// A line that says how the workers stand: what comes before the changes.
-pub fn standing(look: &Look) -> String {
+pub fn standing(look: &ViewSnapshot) -> String {
     let of = |wanted: Status| look.workers().filter(move |member| status(member) == wanted);
     let words = [Status::Completed, Status::Failed, Status::Running, Status::Created, Status::Unknown]
         .map(|word| (of(word).count(), word))
@@ -77,7 +77,7 @@ pub fn standing(look: &Look) -> String {
         .map(|(some, word)| format!("{some} {word}"));
     let words = words.collect::<Vec<_>>().join(", ");
     let (names, more) = (
-        of(Status::Failed).take(NAMES).map(|member| one_line(&shown(member), NAME_MAX)),
+        of(Status::Failed).take(NAMES).map(|member| one_line(&display_name(member), NAME_MAX)),
         of(Status::Failed).skip(NAMES),
     );
     let names = match (names.collect::<Vec<_>>().join(", "), more.count()) {
@@ -100,7 +100,7 @@ pub fn missed(view: &View, visible: &Visible, cursor: Cursor) -> String {
     let mut out = head;
     for (at, member) in open.iter().enumerate() {
         let newest = view.stamp(member, false).map_or(member.entry.newest(), |stamp| stamp.newest);
-        let line = format!("{:<9} {}: last write {}\n", status(member).as_str(), shown(member), utc(newest));
+        let line = format!("{:<9} {}: last write {}\n", status(member).as_str(), display_name(member), utc(newest));
         if out.len() + line.len() > BYTES - 200 {
             out.push_str(&format!("and {} more\n", open.len() - at));
             break;

@@ -58,7 +58,7 @@ fn what_changed_is_told_with_its_files_and_what_did_not_is_not() {
 
     store.remove(&path("workers/a/outputs/3.txt"));
     let fourth = since(&tree, &third.next);
-    assert!(fourth.line("a").unwrap().ends_with("no file is newer, one may have been removed"), "{fourth:#?}");
+    assert!(fourth.line("a").unwrap().ends_with("no file is newer; one may have been removed"), "{fourth:#?}");
     // A file of ours on disk is told by the name that it has in the tree.
     store.write(&path("workers/a/summary"), "mine");
     assert!(since(&tree, &fourth.next).line("a").unwrap().contains("; 1 file: summary.own (4 B)"));
@@ -112,7 +112,10 @@ fn a_change_that_no_time_tells_has_everything_told_again() {
     assert_eq!(first.says("a"), Some(["new", "running"]));
     index("failed");
     let second = since(&tree, &first.next);
-    assert!(second.text.starts_with("No time tells what changed, so all is told again: 2 of 2 workers"), "{second:#?}");
+    assert!(
+        second.text.starts_with("Timestamps do not show what changed, so everything is listed again: 2 of 2 workers"),
+        "{second:#?}"
+    );
     assert_eq!(second.says("a"), Some(["finished", "failed"]));
     assert!(since(&tree, &second.next).is_quiet());
 }

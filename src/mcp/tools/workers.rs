@@ -11,7 +11,7 @@ use super::{Answer, Called, Done, Fault, budget, given, part, tool, worker_id};
 use crate::mcp::slice::{Open, Wanted, cut};
 use crate::mcp::tools::files::bytes;
 use crate::name::{Name, printable};
-use crate::render::expand::Form;
+use crate::render::expand::InputFormat;
 use crate::render::{Budget, compare, output};
 use crate::tree::{Links, Tree};
 
@@ -188,7 +188,7 @@ fn of_job(tree: &Tree, job: &str, budget: Option<Budget>) -> Done {
     let marker = |worker: &&Name| format!("[EVIDENCE:run_id=-,job_id=-,worker_id={}]\n", id(worker));
     let markers: String = workers.iter().map(marker).collect();
     let mut text = Vec::new();
-    let done = tree.expand(Form::Text, budget, markers.as_bytes(), &mut text);
+    let done = tree.expand(InputFormat::Text, budget, markers.as_bytes(), &mut text);
     done.map_err(|error| Fault::new(error.to_string()))?;
     Ok(Answer::of_bytes(&text))
 }
@@ -339,7 +339,7 @@ struct Expand {
 
 fn expand(tree: &Tree, asked: Expand) -> Done {
     let mut text = Vec::new();
-    let done = tree.expand(Form::Text, budget(asked.bytes, asked.tokens)?, asked.text.as_bytes(), &mut text);
+    let done = tree.expand(InputFormat::Text, budget(asked.bytes, asked.tokens)?, asked.text.as_bytes(), &mut text);
     let expanded = done.map_err(|error| Fault::new(error.to_string()))?;
-    Ok(Answer { note: expanded.left().map(|left| format!("[... {left} ...]")), ..Answer::of_bytes(&text) })
+    Ok(Answer { note: expanded.not_expanded().map(|left| format!("[... {left} ...]")), ..Answer::of_bytes(&text) })
 }
