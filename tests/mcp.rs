@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 
 use serde_json::{Value, json};
-use swarmletfs::mcp::Trees;
+use swarmletfs::mcp::ServedTree;
 use swarmletfs::tree::Tree;
 
 /// A client in this process, and the server that it speaks to.
@@ -30,7 +30,7 @@ impl Client {
     }
 
     /// The same of a server of what is there at each time.
-    pub fn following(trees: Trees) -> Client {
+    pub fn following(trees: ServedTree) -> Client {
         Client::of(trees).introduced()
     }
 
@@ -47,10 +47,10 @@ impl Client {
 
     /// One that has said nothing yet.
     pub fn silent(tree: Tree) -> Client {
-        Client::of(Trees::new(tree, || None))
+        Client::of(ServedTree::new(tree, || None))
     }
 
-    fn of(trees: Trees) -> Client {
+    fn of(trees: ServedTree) -> Client {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
         let open = || Ok(tokio::net::UnixStream::from_std(theirs)?.into_split());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::mcp::Trees;
+use swarmletfs::mcp::ServedTree;
 use swarmletfs::name::RelPath;
 use swarmletfs::store::Memory;
 use swarmletfs::tree::{Settings, Tree};
@@ -120,8 +120,7 @@ fn one_endless_line_comes_in_parts_without_a_cut_character() {
     let mut client = client(&store);
     let (texts, _) = client.call("read_file", json!({"path": "workers/b/long.txt"}));
     assert!(
-        texts[0].len() == 16_000
-            && texts[1].contains("line 0 is longer than fits: go on with unit=bytes, offset=16000"),
+        texts[0].len() == 16_000 && texts[1].contains("line 0 does not fit; continue with unit=bytes, offset=16000"),
         "{}",
         texts[1]
     );
@@ -143,7 +142,7 @@ fn what_is_no_text_is_described() {
     let (texts, _) = client.call("read_file", json!({"path": "workers/b/notes/latin.txt"}));
     assert_eq!(
         texts,
-        ["caf\u{fffd}\n", "[... workers/b/notes/latin.txt is not all UTF-8: U+FFFD stands for what is not ...]"]
+        ["caf\u{fffd}\n", "[... workers/b/notes/latin.txt is not valid UTF-8; U+FFFD replaces invalid bytes ...]"]
     );
 }
 
@@ -339,7 +338,10 @@ fn a_part_that_begins_within_a_character_begins_with_the_next() {
     };
     let (texts, one) = (read(3, 100), read(2, 1));
     assert_eq!(texts, ["é", "[... begins with the next whole character, at byte 6 ...]"]);
-    assert_eq!(one, ["😀", "[... 2 B omitted: bytes 6-7 of workers/b/wide.txt; go on with unit=bytes, offset=6 ...]"]);
+    assert_eq!(
+        one,
+        ["😀", "[... 2 B omitted: bytes 6-7 of workers/b/wide.txt; continue with unit=bytes, offset=6 ...]"]
+    );
     store.write("workers/b/empty.txt", "");
     assert_eq!(client.text("read_file", json!({"path": "workers/b/empty.txt", "unit": "bytes"})), "");
 }
@@ -356,17 +358,17 @@ fn a_bad_request_is_told_what_helps() {
             json!({"path": "summary", "lines": 3}),
             "unknown field `lines`, expected one of `path`, `offset`, `limit`, `unit`",
         ),
-        ("read_file", json!({"path": "workers"}), "list_dir lists it"),
+        ("read_file", json!({"path": "workers"}), "try list_dir"),
         ("read_file", json!({"path": "workers/../../etc/passwd"}), "no such file or folder in this view"),
         ("read_file", json!({"path": "nowhere\u{1b}[31m"}), "nowhere\\u{1b}[31m: no such file or folder"),
-        ("list_dir", json!({"path": "nowhere"}), "list_dir shows what there is"),
-        ("get_evidence", json!({"worker": "a", "run": "r1"}), "name one of worker, job and run"),
+        ("list_dir", json!({"path": "nowhere"}), "paths begin at the root of the tree; try list_dir"),
+        ("get_evidence", json!({"worker": "a", "run": "r1"}), "name only one of worker, job and run"),
         ("get_evidence", json!({"worker": "a", "bytes": 1, "tokens": 1}), "either bytes or tokens"),
-        ("get_evidence", json!({"worker": ".."}), "list_workers shows who there is"),
-        ("get_evidence", json!({"worker": "../workers/a"}), "list_workers shows who there is"),
+        ("get_evidence", json!({"worker": ".."}), "try list_workers"),
+        ("get_evidence", json!({"worker": "../workers/a"}), "try list_workers"),
         ("get_evidence", json!({"worker": "a", "bytes": 100_000_000}), "at most 1048576 bytes"),
         ("get_tool_output", json!({"worker": "a", "call": -1}), "there is no such call"),
-        ("list_dir", json!({"path": "summary"}), "not a folder: read_file reads it"),
+        ("list_dir", json!({"path": "summary"}), "not a folder; try read_file"),
         ("list_dir", json!({"path": "x".repeat(10_000)}), "…: "),
         ("get_tool_output", json!({"worker": "a"}), "name a worker and a call"),
         ("get_tool_output", json!({"worker": "a", "call": 9}), "there is no such call"),
@@ -375,7 +377,7 @@ fn a_bad_request_is_told_what_helps() {
         ("changes_since", json!({"cursor": "yesterday"}), "cursor"),
         ("grep", json!({"pattern": "("}), "unclosed group"),
         ("grep", json!({"pattern": "x", "mode": "lines"}), "expected one of `content`, `files_with_matches`, `count`"),
-        ("grep", json!({"pattern": "x", "path": "by/status"}), "is nothing that can be searched"),
+        ("grep", json!({"pattern": "x", "path": "by/status"}), "cannot search by/status"),
         ("search", json!({"query": "tool:sh"}), "search"),
         ("glob", json!({"pattern": "["}), "unclosed character class"),
         ("list_workers", json!({"cursor": "gone"}), "list again without it"),
@@ -462,7 +464,7 @@ fn a_store_that_is_replaced_by_another_is_the_other() {
         let view = View::over(vec![Source::open(&at).ok()?], Freshness::default(), Filter::default()).ok()?;
         Some(Tree::new(view, Settings::default()))
     };
-    let mut client = Client::following(Trees::new(tree().unwrap(), tree));
+    let mut client = Client::following(ServedTree::new(tree().unwrap(), tree));
     assert_eq!(client.text("exists", json!({"path": "workers/a"})), "{\"exists\":true,\"kind\":\"folder\"}");
     fs::rename(&path, path.with_extension("old")).unwrap();
     fs::create_dir_all(path.join("workers/other/tool_calls")).unwrap();
