@@ -91,7 +91,7 @@ pub(super) fn read(tree: &Tree, uri: &str) -> Result<ReadResourceResult, ErrorDa
     };
     let path: Vec<u8> = percent_decode_str(path).collect();
     let path_text = String::from_utf8_lossy(&path).into_owned();
-    let slice = OpenFile::open(tree, &path).and_then(|file| file.slice(SliceRequest::Bytes(0, MAX)));
+    let slice = OpenFile::at_path(tree, &path).and_then(|file| file.slice(SliceRequest::Bytes(0, MAX)));
     let slice = slice.map_err(|error| ErrorData::resource_not_found(error_message(&path_text, &error), None))?;
     let contents = [Some(slice.text).filter(|text| !text.is_empty() || slice.note.is_none()), slice.note];
     let contents = contents

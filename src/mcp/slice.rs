@@ -55,7 +55,7 @@ impl Drop for OpenFile<'_> {
 
 impl<'t> OpenFile<'t> {
     /// Opens the file at `path`.
-    pub(super) fn open(tree: &'t Tree, path: &[u8]) -> Result<OpenFile<'t>> {
+    pub(super) fn at_path(tree: &'t Tree, path: &[u8]) -> Result<OpenFile<'t>> {
         let opened = tree.at(path, Links::Followed, |place| Ok((place.last().open()?, place.path())));
         opened.map(|(opened, path)| OpenFile::from_handle(tree, opened.fh, printable(&path)))
     }

@@ -1,4 +1,4 @@
-//! Lists of messages in JSON: markers count in results of tools, and nothing else of the text changes.
+//! Lists of messages in JSON: markers count in tool results, and the rest of the text is unchanged.
 
 use serde_json::Value;
 use swarmletfs::render::expand::{ExpandError, InputFormat};
@@ -6,7 +6,7 @@ use swarmletfs::view::Filter;
 
 use super::{evidence, expand, marker, renderer, store};
 
-/// In these texts `@` stands for a marker that is expanded, and `!` for one that is not.
+/// Lists in which `@` stands for a marker that is expanded, and `!` for one that is not.
 const LISTS: [(InputFormat, &str); 17] = [
     (InputFormat::OpenAi, r#"[{"role":"user","content":"!"},{"role":"tool","tool_call_id":"x","content":"done @"}]"#),
     (InputFormat::OpenAi, " [ {\"content\" : \"a\\u00e9\\n@\\nb\" , \"role\":\"tool\"} , 1e5, null, [\"!\"] ]\n\n"),
@@ -69,9 +69,9 @@ fn markers_count_in_results_of_tools_only_and_all_else_stays_as_it_was() {
     let store = store();
     let renderer = renderer(&store, Filter::default());
     let of_a = evidence(&store, "workers/a/evidence.txt");
-    for (form, list) in LISTS {
-        let (text, told) = expand(&renderer, form, None, &with_markers(list));
-        assert_eq!((told.expanded, told.outside), (1, list.matches('!').count() as u64), "{list}");
+    for (format, list) in LISTS {
+        let (text, stats) = expand(&renderer, format, None, &with_markers(list));
+        assert_eq!((stats.expanded, stats.outside), (1, list.matches('!').count() as u64), "{list}");
         let at = list.find('@').unwrap();
         let end = if list[at + 1..].starts_with(['"']) || list[at + 1..].starts_with("\\n") { "" } else { "\n" };
         let put_in = serde_json::to_string(&format!("\n\n{of_a}{end}")).unwrap();
@@ -81,12 +81,12 @@ fn markers_count_in_results_of_tools_only_and_all_else_stays_as_it_was() {
     }
 }
 
-/// A reader of JSON takes the last of several members of one name: evidence in another would be seen by nobody.
+/// JSON parsers take the last of several members of one name, so evidence in another would be lost.
 #[test]
 fn of_members_of_one_name_the_last_counts() {
     let store = store();
     let renderer = renderer(&store, Filter::default());
-    for (form, list) in [
+    for (format, list) in [
         (InputFormat::OpenAi, r#"[{"role":"user","role":"tool","content":"@"}]"#),
         (InputFormat::OpenAi, r#"[{"role":"tool","content":"!","content":"@"}]"#),
         (InputFormat::OpenAi, r#"[{"role":"tool","content":"!","content":[{"text":"!","text":"@"}]}]"#),
@@ -101,8 +101,8 @@ fn of_members_of_one_name_the_last_counts() {
             r#"[{"id":["ToolMessage"],"id":["AIMessage"],"kwargs":{"content":"!"}},{"role":"tool","content":"@"}]"#,
         ),
     ] {
-        let (text, told) = expand(&renderer, form, None, &with_markers(list));
-        assert_eq!((told.expanded, told.outside), (1, list.matches('!').count() as u64), "{list}");
+        let (text, stats) = expand(&renderer, format, None, &with_markers(list));
+        assert_eq!((stats.expanded, stats.outside), (1, list.matches('!').count() as u64), "{list}");
         let before = list.find('@').unwrap();
         assert!(text.starts_with(&with_markers(&list[..=before])), "{text}");
         assert!(text.contains(&format!("{}\\n\\n", with_markers(&list[..=before]))), "{text}");

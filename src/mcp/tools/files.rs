@@ -203,7 +203,7 @@ fn read_file(tree: &Tree, args: ReadFileArgs) -> ToolResult {
         Unit::Lines => SliceRequest::Lines(args.offset, args.limit.unwrap_or(LINES)),
         Unit::Bytes => SliceRequest::Bytes(args.offset, byte_limit(args.limit)),
     };
-    let read = OpenFile::open(tree, args.path.as_bytes()).and_then(|file| file.slice(request));
+    let read = OpenFile::at_path(tree, args.path.as_bytes()).and_then(|file| file.slice(request));
     read.map(ToolOutput::from).map_err(ToolError::at(&args.path))
 }
 

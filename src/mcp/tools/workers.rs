@@ -101,7 +101,7 @@ fn list_workers(tree: &Tree, args: ListWorkersArgs) -> ToolResult {
     };
     let run_index = |run: &String| format!("runs/{}/index.json", path_component(run));
     let path = args.run.as_ref().map_or("index.json".to_owned(), run_index);
-    let index = OpenFile::open(tree, path.as_bytes())
+    let index = OpenFile::at_path(tree, path.as_bytes())
         .and_then(|file| file.read_all(INDEX_MAX))
         .map_err(ToolError::at(&path))?;
     let index: Value = serde_json::from_slice(&index.unwrap_or_default()).map_err(|_| {
@@ -217,7 +217,7 @@ fn worker_file(tree: &Tree, worker: &str, file: &str) -> ToolResult {
 fn generated_file(tree: &Tree, path: &str) -> ToolResult {
     let most = Budget::MAX.size();
     let read =
-        OpenFile::open(tree, path.as_bytes()).and_then(|file| file.read_all(most)).map_err(ToolError::at(path))?;
+        OpenFile::at_path(tree, path.as_bytes()).and_then(|file| file.read_all(most)).map_err(ToolError::at(path))?;
     read.map(|bytes| ToolOutput::from_bytes(&bytes)).ok_or_else(|| ToolError::new(format!("{path} is too large")))
 }
 
