@@ -1,10 +1,11 @@
-//! The door for agents that cannot mount: the Model Context Protocol, over stdin and stdout or HTTP.
+//! A Model Context Protocol server for agents that cannot mount, over stdin and stdout or HTTP.
 //!
-//! What a tool or a resource answers are the bytes of the tree. This door translates and bounds: arguments into paths and
-//! questions, answers into a size that an agent can take, with what was left out said. Requests are answered on threads of
-//! their own, so a long search delays nobody; one that panics is an error to who asked.
+//! Tools and resources return the bytes of the tree. The server translates arguments into paths and
+//! queries, and bounds answers to a size that an agent can take, with notes on what was omitted.
+//! Requests run on their own threads, so a long search delays no other. A request that panics gets an
+//! error.
 //!
-//! `tools` is what can be called, `resources` the files by their addresses, `stdio` and `http` how messages come.
+//! `tools` defines the tools, `resources` the files by their URIs; `stdio` and `http` are the transports.
 
 mod http;
 mod resources;
@@ -29,98 +30,110 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Builder;
 use tracing::error;
 
-pub use http::{Http, Token};
+pub use http::{HttpConfig, Token};
 
 use crate::tree::Tree;
 
-/// So often it is looked whether another folder stands in the place of a store.
-const LOOK: Duration = Duration::from_secs(1);
-/// So many requests are answered at once.
+/// Interval between checks whether a store was replaced by another directory.
+const REPLACED_INTERVAL: Duration = Duration::from_secs(1);
+/// Number of requests that run at once.
 const THREADS: usize = 8;
-/// What a client is told at first.
-const INSTRUCTIONS: &str = "The traces of a swarm of agents, as a tree of files that cannot be changed. Every worker is \
-a folder `workers/<id>/` with summary (one screen, its claims checked against its record), evidence.txt (its tool outputs, \
-failures first) and index.json beside its own files. Begin with read_file `summary`, then summarize or get_evidence for \
-workers that failed; search and grep find words and lines in all of them. What a worker says of itself may be wrong: `!` in \
-its checks says where. read_file `README.md` tells the rest.";
+/// Instructions for clients, sent on initialization.
+const INSTRUCTIONS: &str = "The traces of a swarm of agents, as a tree of read-only files. Every worker has a folder \
+`workers/<id>/` with summary (one screen, its claims checked against its record), evidence.txt (its tool outputs, \
+failures first) and index.json beside its own files. Start with read_file `summary`, then use summarize or get_evidence for \
+failed workers; search and grep find words and lines in all workers. A worker's claims about itself may be wrong: `!` in its \
+checks marks them. read_file `README.md` has the details.";
 
-/// Serves one client until it closes what `open` gives to read from and to write to: most often stdin and stdout. It is
-/// called where it may open what needs a runtime. Errors: the threads cannot be started, or it cannot be opened.
-pub fn serve<R, W>(trees: Trees, open: impl FnOnce() -> io::Result<(R, W)>) -> io::Result<()>
+/// Serves one client until it closes the input that `open` returns, usually stdin.
+///
+/// Calls `open` inside of the runtime, so that it may open async streams.
+///
+/// # Errors
+/// The runtime cannot be started, or `open` fails.
+pub fn serve<R, W>(tree: ServedTree, open: impl FnOnce() -> io::Result<(R, W)>) -> io::Result<()>
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
     run(async {
         let (input, output) = open()?;
-        stdio::serve(Door::new(trees), input, output).await;
+        stdio::serve(McpServer::new(tree), input, output).await;
         Ok(())
     })
 }
 
-/// Serves clients over HTTP until the process ends. Errors: the threads cannot be started, or connections not taken.
-pub fn serve_http(trees: Trees, http: Http, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
-    run(http::serve(Door::new(trees), http, ready))
+/// Serves clients over HTTP until the process ends. Calls `ready` with the address once clients can
+/// connect.
+///
+/// # Errors
+/// The runtime cannot be started, or the address cannot be listened on.
+pub fn serve_http(tree: ServedTree, config: HttpConfig, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
+    run(http::serve(McpServer::new(tree), config, ready))
 }
 
 fn run(served: impl Future<Output = io::Result<()>>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(THREADS).build()?;
     let ended = runtime.block_on(served);
-    // A thread may still be reading a stdin that nobody closes.
+    // Do not wait for threads: one may be blocked on a stdin that nobody closes.
     runtime.shutdown_background();
     ended
 }
 
-/// The tree that is served.
-pub struct Trees {
-    now: Mutex<(Arc<Tree>, Instant)>,
-    again: Box<Again>,
+/// The tree to serve, reopened after its store was replaced.
+pub struct ServedTree {
+    /// The tree, and the time of the last check for a replaced store.
+    current: Mutex<(Arc<Tree>, Instant)>,
+    reopen: Box<Reopen>,
 }
 
-type Again = dyn Fn() -> Option<Tree> + Send + Sync;
+type Reopen = dyn Fn() -> Option<Tree> + Send + Sync;
 
-impl Trees {
-    /// Serves `tree`, and what `again` makes when by then another folder stands in the place of a store; none where that
-    /// cannot be served, which is said there.
-    pub fn new(tree: Tree, again: impl Fn() -> Option<Tree> + Send + Sync + 'static) -> Trees {
-        Trees { now: Mutex::new((Arc::new(tree), Instant::now())), again: Box::new(again) }
+impl ServedTree {
+    /// Serves `tree`, and the result of `reopen` once another directory has replaced a store.
+    /// `reopen` reports its own errors; after `None` the old tree is still served.
+    pub fn new(tree: Tree, reopen: impl Fn() -> Option<Tree> + Send + Sync + 'static) -> ServedTree {
+        ServedTree { current: Mutex::new((Arc::new(tree), Instant::now())), reopen: Box::new(reopen) }
     }
 
-    /// The tree of what is there now.
+    /// Returns the current tree.
     fn get(&self) -> Arc<Tree> {
-        let mut now = self.now.lock();
-        let (tree, is_due) = (now.0.clone(), now.1.elapsed() >= LOOK);
+        let mut current = self.current.lock();
+        let (tree, is_due) = (current.0.clone(), current.1.elapsed() >= REPLACED_INTERVAL);
         if is_due {
-            // Whoever asks meanwhile is given what was there.
-            now.1 = Instant::now();
+            // Concurrent requests use the old tree instead of waiting for this check.
+            current.1 = Instant::now();
         }
-        drop(now);
+        drop(current);
         if !is_due {
             return tree;
         }
-        let replacing = if tree.is_replaced() { (self.again)() } else { None };
-        let Some(replacing) = replacing.map(Arc::new) else { return tree };
-        self.now.lock().0 = replacing.clone();
-        replacing
+        let replacement = if tree.is_replaced() { (self.reopen)() } else { None };
+        let Some(replacement) = replacement.map(Arc::new) else { return tree };
+        self.current.lock().0 = replacement.clone();
+        replacement
     }
 }
 
-/// The tree, to every client alike.
+/// The request handler, shared by all clients.
 #[derive(Clone)]
-struct Door {
-    trees: Arc<Trees>,
+struct McpServer {
+    tree: Arc<ServedTree>,
 }
 
-impl Door {
-    fn new(trees: Trees) -> Door {
-        Door { trees: Arc::new(trees) }
+impl McpServer {
+    fn new(tree: ServedTree) -> McpServer {
+        McpServer { tree: Arc::new(tree) }
     }
 
-    /// Does `work` on a thread of its own. A panic there is an error here.
+    /// Runs `work` on a blocking thread.
+    ///
+    /// # Errors
+    /// An internal error, if `work` panics.
     async fn work<T: Send + 'static>(&self, work: impl FnOnce(&Tree) -> T + Send + 'static) -> Result<T, ErrorData> {
-        let door = self.clone();
+        let server = self.clone();
         let done = tokio::task::spawn_blocking(move || {
-            let tree = door.trees.get();
+            let tree = server.tree.get();
             let done = work(&tree);
             if tree.is_behind() {
                 catch_up(tree);
@@ -128,13 +141,13 @@ impl Door {
             done
         });
         done.await.map_err(|failed| {
-            error!("a request failed: {}", if failed.is_panic() { "a panic" } else { "it was ended" });
-            ErrorData::internal_error("this request failed by a fault of the server; others are not affected", None)
+            error!("a request failed: {}", if failed.is_panic() { "it panicked" } else { "it was canceled" });
+            ErrorData::internal_error("internal server error; other requests are not affected", None)
         })
     }
 }
 
-/// Reads on what was not read in time, a moment at a time behind the requests that wait.
+/// Reads the backlog of the tree in short steps, each queued behind the waiting requests.
 fn catch_up(tree: Arc<Tree>) {
     tokio::task::spawn_blocking(move || {
         if tree.catch_up() {
@@ -143,7 +156,7 @@ fn catch_up(tree: Arc<Tree>) {
     });
 }
 
-impl ServerHandler for Door {
+impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().build();
         ServerConfig::new(capabilities)
@@ -156,7 +169,7 @@ impl ServerHandler for Door {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools::all().iter().map(|tool| tool.described.clone()).collect()))
+        Ok(ListToolsResult::with_all_items(tools::all().iter().map(|tool| tool.definition.clone()).collect()))
     }
 
     async fn call_tool(
@@ -164,16 +177,16 @@ impl ServerHandler for Door {
         request: CallToolRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Some(tool) = tools::all().iter().find(|tool| tool.described.name == request.name) else {
-            let names: Vec<&str> = tools::all().iter().map(|tool| &*tool.described.name).collect();
-            let text = format!("there is no tool {:?}; there are: {}", request.name, names.join(", "));
+        let Some(tool) = tools::all().iter().find(|tool| tool.definition.name == request.name) else {
+            let names: Vec<&str> = tools::all().iter().map(|tool| &*tool.definition.name).collect();
+            let text = format!("unknown tool {:?}; try one of: {}", request.name, names.join(", "));
             return Err(ErrorData::invalid_params(text, None));
         };
         let arguments = request.arguments.unwrap_or_default();
-        let answer = self.work(move |tree| (tool.call)(tree, arguments)).await?;
-        Ok(CallToolResponse::Complete(match answer {
-            Ok(answer) => CallToolResult::success(answer.content()),
-            Err(fault) => CallToolResult::error(fault.content()),
+        let result = self.work(move |tree| (tool.call)(tree, arguments)).await?;
+        Ok(CallToolResponse::Complete(match result {
+            Ok(output) => CallToolResult::success(output.content()),
+            Err(error) => CallToolResult::error(error.content()),
         }))
     }
 
@@ -208,12 +221,12 @@ impl ServerHandler for Door {
         request: CustomRequest,
         _: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        // What is of the protocol and came as something else had other parameters.
+        // A known method becomes a custom request only if its parameters did not parse.
         let method = &request.method;
         Err(if stdio::METHODS.contains(&method.as_str()) {
-            ErrorData::invalid_params(format!("the parameters are not those of {method}"), None)
+            ErrorData::invalid_params(format!("invalid parameters for {method}"), None)
         } else {
-            ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("there is no method {method:?} here"), None)
+            ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("unknown method {method:?}"), None)
         })
     }
 }

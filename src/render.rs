@@ -72,7 +72,7 @@ use isolate::{PART_GRACE, Subject};
 use missing::prepend_notice;
 use retry::RetryBudget;
 use settings::Clock;
-use since::{Cursor, Look};
+use since::{Cursor, ViewSnapshot};
 use worker_digest::WorkerRow;
 use worker_states::{WorkerStates, hash_all};
 
@@ -168,7 +168,7 @@ enum RenderInput {
     Text { text: Cow<'static, str>, newest: Time, access: Access },
     Worker { member: Arc<Member>, stamp: Arc<Stamp> },
     Workers { visible: Arc<Visible>, states: WorkerStates },
-    Snapshot { look: Look, cursor: Cursor },
+    Snapshot { look: ViewSnapshot, cursor: Cursor },
 }
 
 /// Renders the generated files of a view. Clones share all state.
@@ -231,7 +231,7 @@ impl Renderer {
             }
             (Scope::Swarm | Scope::Run(_), Generated::Focus(_)) => return Err(Error::NotFound),
             (Scope::Swarm, Generated::Since(cursor)) => {
-                let (look, root) = (Look::at(&self.view), self.view.root_meta()?);
+                let (look, root) = (ViewSnapshot::take(&self.view), self.view.root_meta()?);
                 hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
                 look.hash(&mut hash);
                 RenderInput::Snapshot { look, cursor: *cursor }
@@ -317,7 +317,7 @@ impl Renderer {
     }
 
     /// Renders `since/CURSOR` from `look`.
-    pub fn since(&self, look: &Look, cursor: Cursor) -> Result<Arc<[u8]>> {
+    pub fn since(&self, look: &ViewSnapshot, cursor: Cursor) -> Result<Arc<[u8]>> {
         let rendered = since::answer(&self.view, look, cursor)?;
         self.report_missing(rendered.missing.as_ref());
         Ok(rendered.bytes)

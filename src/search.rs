@@ -1,13 +1,13 @@
-//! What is found in the files of workers. It knows of views and files, not of what is shown to anybody.
+//! Search in the files of workers, independent of how results are rendered.
 
 pub mod glob;
 pub mod ranked;
 pub mod regex;
 
-/// So many bytes tell whether a file is text.
-const BEGINNING: usize = 8_000;
+/// Number of leading bytes that decide whether a file is binary.
+const BINARY_PREFIX: usize = 8_000;
 
-/// Whether what begins so is no text: git's rule, a NUL among its first bytes.
+/// Returns true if a file with this beginning is binary by git's rule: a NUL near the start.
 fn is_binary(beginning: &[u8]) -> bool {
-    memchr::memchr(0, beginning.get(..BEGINNING).unwrap_or(beginning)).is_some()
+    memchr::memchr(0, beginning.get(..BINARY_PREFIX).unwrap_or(beginning)).is_some()
 }

@@ -43,7 +43,7 @@ pub use crate::render::Settings;
 use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::render::expand::{ExpandError, Expanded, Form};
+use crate::render::expand::{ExpandError, ExpandStats, InputFormat};
 use crate::render::{Budget, Renderer, Scope, compare, grep, output, search};
 use crate::store::File;
 use crate::view::View;
@@ -261,11 +261,11 @@ impl Tree {
     /// Copies a text with evidence behind every marker in it; see [`Renderer::expand`].
     pub fn expand(
         &self,
-        form: Form,
+        form: InputFormat,
         budget: Option<Budget>,
         input: impl io::Read,
         output: impl io::Write,
-    ) -> Result<Expanded, ExpandError> {
+    ) -> Result<ExpandStats, ExpandError> {
         self.namespace.renderer().expand(form, budget, input, output)
     }
 

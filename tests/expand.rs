@@ -1,4 +1,4 @@
-//! `expand`: markers in a text, each followed by its worker's evidence; all else as it was.
+//! `expand`: every marker in a text is followed by its worker's evidence, and the rest is unchanged.
 
 mod messages;
 
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::json;
-use swarmletfs::render::expand::{Expanded, Form};
+use swarmletfs::render::expand::{ExpandStats, InputFormat};
 use swarmletfs::render::{Budget, Renderer, Settings};
 use swarmletfs::view::Filter;
 
 use crate::support::{TestStore, see};
 
-/// `a` failed, `b` is fine, `c` is of another run and another owner's.
+/// Creates a store: `a` failed, `b` succeeded, `c` belongs to another run and another owner.
 fn store() -> TestStore {
     let store = TestStore::new();
     store.worker("a", json!({"run_id": 48, "job_id": 1, "status": "failed", "config": {"owner_id": 7}}));
@@ -37,17 +37,17 @@ fn renderer(store: &TestStore, filter: Filter) -> Renderer {
     Renderer::new(store.view(Duration::ZERO, filter), Settings::default())
 }
 
-fn expand(renderer: &Renderer, form: Form, size: Option<Budget>, text: &str) -> (String, Expanded) {
+fn expand(renderer: &Renderer, format: InputFormat, size: Option<Budget>, text: &str) -> (String, ExpandStats) {
     let mut out = Vec::new();
-    let expanded = renderer.expand(form, size, text.as_bytes(), &mut out).unwrap();
+    let expanded = renderer.expand(format, size, text.as_bytes(), &mut out).unwrap();
     (String::from_utf8(out).unwrap(), expanded)
 }
 
-fn of_text(store: &TestStore, size: Option<Budget>, text: &str) -> (String, Expanded) {
-    expand(&renderer(store, Filter::default()), Form::Text, size, text)
+fn expand_text(store: &TestStore, size: Option<Budget>, text: &str) -> (String, ExpandStats) {
+    expand(&renderer(store, Filter::default()), InputFormat::Text, size, text)
 }
 
-/// What a worker's evidence file says, as it is put in.
+/// Returns a worker's evidence file as `expand` inserts it.
 fn evidence(store: &TestStore, path: &str) -> String {
     see(&store.tree(), path).unwrap().text().trim_end().to_owned()
 }
@@ -56,18 +56,18 @@ fn evidence(store: &TestStore, path: &str) -> String {
 fn every_marker_is_followed_by_its_evidence() {
     let store = store();
     let (a, b) = (marker("48", "1", "a"), marker("-", "-", "b").to_lowercase());
-    let (text, expanded) = of_text(&store, None, &format!("Job 1 ended. {a}\nJob 2: {b} ended.\n"));
+    let (text, expanded) = expand_text(&store, None, &format!("Job 1 ended. {a}\nJob 2: {b} ended.\n"));
     let (of_a, of_b) = (evidence(&store, "workers/a/evidence.txt"), evidence(&store, "workers/b/evidence.txt"));
     assert!(of_b.len() > 10_000);
     assert_eq!(text, format!("Job 1 ended. {a}\n\n{of_a}\nJob 2: {b}\n\n{of_b}\n ended.\n"));
-    assert_eq!(expanded, Expanded { expanded: 2, ..Expanded::default() });
+    assert_eq!(expanded, ExpandStats { expanded: 2, ..ExpandStats::default() });
 }
 
 #[test]
 fn what_is_met_again_points_upward() {
     let store = store();
     let a = marker("48", "1", "a");
-    let (text, expanded) = of_text(&store, None, &format!("{a}{a}"));
+    let (text, expanded) = expand_text(&store, None, &format!("{a}{a}"));
     let of_a = evidence(&store, "workers/a/evidence.txt");
     assert_eq!(text, format!("{a}\n\n{of_a}\n{a}\n\n[Evidence of this worker: see above]"));
     assert_eq!((expanded.expanded, expanded.repeated), (1, 1));
@@ -77,22 +77,22 @@ fn what_is_met_again_points_upward() {
 fn what_is_met_again_and_has_no_room_is_counted() {
     let store = store();
     let text = marker("48", "1", "a").repeat(400);
-    let (_, told) = of_text(&store, budget("4000"), &text);
-    assert!(told.repeated > 10 && told.repeated + told.without_room == 399, "{told:?}");
+    let (_, stats) = expand_text(&store, budget("4000"), &text);
+    assert!(stats.repeated > 10 && stats.repeated + stats.without_room == 399, "{stats:?}");
 }
 
 #[test]
 fn run_and_job_are_checked() {
     let store = store();
     for wrong in [marker("49", "1", "a"), marker("48", "2", "a"), marker("-", "2", "a")] {
-        let (text, expanded) = of_text(&store, None, &wrong);
+        let (text, expanded) = expand_text(&store, None, &wrong);
         assert_eq!((text, expanded.disagreeing), (wrong, 1));
     }
     let of_run = renderer(&store, Filter { owner: None, run: Some("48".into()) });
     for (other, disagreeing) in
         [(marker("49", "3", "c"), 1), (marker("49", "3", "nobody"), 1), (marker("48", "1", "a"), 0)]
     {
-        let (text, expanded) = expand(&of_run, Form::Text, None, &other);
+        let (text, expanded) = expand(&of_run, InputFormat::Text, None, &other);
         assert_eq!((text == other, expanded.disagreeing), (disagreeing == 1, disagreeing), "{other}");
     }
 }
@@ -101,7 +101,7 @@ fn run_and_job_are_checked() {
 fn a_worker_that_is_gone_gives_one_readable_line() {
     let store = store();
     let gone = marker("48", "9", "a b%20\u{202e}[EVIDENCE:x");
-    let (text, expanded) = of_text(&store, None, &format!("{gone} and on"));
+    let (text, expanded) = expand_text(&store, None, &format!("{gone} and on"));
     let line = "[Evidence unavailable: there is no worker a b%20[\\EVIDENCE:x here]";
     assert_eq!(text, format!("{gone}\n\n{line}\n and on"));
     assert_eq!(expanded.unavailable, 1);
@@ -113,7 +113,7 @@ fn anothers_worker_and_none_are_answered_alike() {
     let of_7 = renderer(&store, Filter { owner: Some("7".into()), run: None });
     for (run, job) in [("49", "3"), ("48", "1"), ("-", "-")] {
         let answer = |worker: &str| {
-            let (text, expanded) = expand(&of_7, Form::Text, None, &marker(run, job, worker));
+            let (text, expanded) = expand(&of_7, InputFormat::Text, None, &marker(run, job, worker));
             (text.replace(&format!("worker_id={worker}]"), "").replace(&format!("worker {worker} "), ""), expanded)
         };
         assert_eq!(answer("c"), answer("d"), "{run} {job}");
@@ -129,7 +129,7 @@ fn what_is_no_marker_is_left_alone() {
         "[EVIDENCE:run_id=48,job_id=1,worker_id=a",
         "[\\EVIDENCE:run_id=48,job_id=1,worker_id=a]",
     ] {
-        assert_eq!(of_text(&store, None, text), (text.to_owned(), Expanded::default()));
+        assert_eq!(expand_text(&store, None, text), (text.to_owned(), ExpandStats::default()));
     }
 }
 
@@ -140,10 +140,10 @@ fn a_name_that_a_marker_cannot_hold_is_written_in_percent_and_found() {
     let summary = evidence(&store, "workers/a b]/summary");
     let written = summary.lines().last().unwrap();
     assert_eq!(written, marker("-", "-", "a%20b%5D"));
-    assert_eq!(of_text(&store, None, written).1.expanded, 1);
+    assert_eq!(expand_text(&store, None, written).1.expanded, 1);
 }
 
-/// Six workers, the last of which failed, each with more to show than it may.
+/// Creates six workers, the last of which failed, each with more evidence than fits its share.
 fn many() -> (TestStore, String) {
     let store = TestStore::new();
     let mut text = String::new();
@@ -162,7 +162,7 @@ fn one_budget_is_over_all_that_is_put_in() {
     let (store, text) = many();
     for size in ["0", "1", "80", "500", "900", "2000", "10k", "1M", "0tok", "30tok", "500tok", "3000tok"] {
         let budget = budget(size);
-        let (expanded, told) = of_text(&store, budget, &text);
+        let (expanded, stats) = expand_text(&store, budget, &text);
         let added: String = text
             .split_inclusive(']')
             .fold((expanded.as_str(), String::new()), |(rest, added), part| {
@@ -171,15 +171,15 @@ fn one_budget_is_over_all_that_is_put_in() {
             })
             .1;
         assert!(budget.unwrap().used(&added) <= budget.unwrap().size(), "{size}: {added}");
-        assert_eq!(told.expanded + told.without_room, 6, "{size}: {told:?}");
-        assert_eq!(told.expanded > 0, budget.unwrap().about() >= 500, "{size}: {told:?}");
-        // Who failed is heard before others.
-        let failed = told.expanded == 0 || expanded.contains("Evidence for Worker - (w5)");
+        assert_eq!(stats.expanded + stats.without_room, 6, "{size}: {stats:?}");
+        assert_eq!(stats.expanded > 0, budget.unwrap().about() >= 500, "{size}: {stats:?}");
+        // Failed workers come before others.
+        let failed = stats.expanded == 0 || expanded.contains("Evidence for Worker - (w5)");
         assert!(failed, "{size}: {expanded}");
         if size == "2000" {
             assert_eq!(
                 expanded.matches("[Evidence left out for lack of room: workers/w").count(),
-                told.without_room as usize
+                stats.without_room as usize
             );
         }
     }
@@ -190,10 +190,10 @@ fn of_a_long_text_what_comes_late_has_room_too() {
     let (store, _) = many();
     let (first, last) = (marker("-", "-", "w0"), marker("-", "-", "w5"));
     let text = format!("{first}{}{last}", "so it goes on and on\n".repeat(300_000));
-    let (expanded, told) = of_text(&store, budget("2000"), &text);
-    assert_eq!((told.expanded, told.without_room), (2, 0));
+    let (expanded, stats) = expand_text(&store, budget("2000"), &text);
+    assert_eq!((stats.expanded, stats.without_room), (2, 0));
     assert!(expanded.len() - text.len() <= 2_000);
-    assert_eq!(of_text(&store, budget("2000"), &text).0, expanded);
+    assert_eq!(expand_text(&store, budget("2000"), &text).0, expanded);
 }
 
 proptest! {
@@ -211,19 +211,19 @@ proptest! {
             bytes.extend_from_slice(markers[*which].as_bytes());
         }
         let mut out = Vec::new();
-        let told = renderer(&store, Filter::default()).expand(Form::Text, budget("300"), &bytes[..], &mut out).unwrap();
-        // With no room for evidence nothing but lines of ours is put in.
+        let stats = renderer(&store, Filter::default()).expand(InputFormat::Text, budget("300"), &bytes[..], &mut out).unwrap();
+        // A budget too small for evidence inserts only single lines.
         let lines = regex::bytes::Regex::new(r"\n\n\[Evidence [^\]]*\]\n?").unwrap();
         let plain = lines.replace_all(&out, &b""[..]);
-        prop_assert_eq!(plain.len(), bytes.len(), "{:?}", told);
+        prop_assert_eq!(plain.len(), bytes.len(), "{:?}", stats);
         prop_assert!(*plain == bytes);
         let wanted = parts.iter().filter(|(.., which)| *which < 2).count() as u64;
-        prop_assert_eq!(told.expanded + told.repeated + told.without_room, wanted);
+        prop_assert_eq!(stats.expanded + stats.repeated + stats.without_room, wanted);
     }
 }
 
 #[test]
-fn evidence_that_is_put_in_tells_of_the_failure_before_anything_that_went_well() {
+fn inserted_evidence_shows_the_failure_before_successes() {
     let store = TestStore::new();
     store.worker("bad", json!({"run_id": 48, "job_id": 1}));
     store.call("bad", 1, "sh", json!({"ok": true, "stdout": "flawless ".repeat(20)}).to_string());
@@ -235,7 +235,7 @@ fn evidence_that_is_put_in_tells_of_the_failure_before_anything_that_went_well()
     for text in [bad.clone(), format!("{bad}\n{good}\n"), format!("{good}\n{bad}\n")] {
         let is_before = |out: &str| text.starts_with(&good) || out.find("the-cause") < out.find("flawless");
         for size in (300..3_000).step_by(29) {
-            let (out, _) = of_text(&store, budget(&size.to_string()), &text);
+            let (out, _) = expand_text(&store, budget(&size.to_string()), &text);
             let is_fine = !out.contains("flawless") || out.contains("the-cause") && is_before(&out);
             assert!(is_fine, "{size}: {out}");
             assert!(size < 600 || out.contains("the-cause"), "{size}: {out}");

@@ -1,4 +1,4 @@
-//! `swarmletfs mcp`: the tree by the Model Context Protocol.
+//! `swarmletfs mcp`: the tree over the Model Context Protocol.
 
 mod doors;
 mod frames;
@@ -12,10 +12,10 @@ use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 
 use serde_json::{Value, json};
-use swarmletfs::mcp::Trees;
+use swarmletfs::mcp::ServedTree;
 use swarmletfs::tree::Tree;
 
-/// A client in this process, and the server that it speaks to.
+/// A client and its server, both in this process.
 pub struct Client {
     input: BufReader<UnixStream>,
     output: Option<UnixStream>,
@@ -24,17 +24,17 @@ pub struct Client {
 }
 
 impl Client {
-    /// A server of `tree`, and a client that has introduced itself.
+    /// Starts a server of `tree`, and initializes a client.
     pub fn new(tree: Tree) -> Client {
-        Client::silent(tree).introduced()
+        Client::uninitialized(tree).initialize()
     }
 
-    /// The same of a server of what is there at each time.
-    pub fn following(trees: Trees) -> Client {
-        Client::of(trees).introduced()
+    /// Starts a server that reopens its tree, and initializes a client.
+    pub fn with_served_tree(tree: ServedTree) -> Client {
+        Client::start(tree).initialize()
     }
 
-    fn introduced(mut self) -> Client {
+    fn initialize(mut self) -> Client {
         let client = &mut self;
         let params = json!({
             "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
@@ -45,25 +45,25 @@ impl Client {
         self
     }
 
-    /// One that has said nothing yet.
-    pub fn silent(tree: Tree) -> Client {
-        Client::of(Trees::new(tree, || None))
+    /// Starts a server of `tree`, and a client that is not initialized.
+    pub fn uninitialized(tree: Tree) -> Client {
+        Client::start(ServedTree::new(tree, || None))
     }
 
-    fn of(trees: Trees) -> Client {
+    fn start(tree: ServedTree) -> Client {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
         let open = || Ok(tokio::net::UnixStream::from_std(theirs)?.into_split());
-        let server = thread::spawn(move || swarmletfs::mcp::serve(trees, open).unwrap());
+        let server = thread::spawn(move || swarmletfs::mcp::serve(tree, open).unwrap());
         Client { input: BufReader::new(ours.try_clone().unwrap()), output: Some(ours), server: Some(server), last: 0 }
     }
 
-    /// Writes bytes as they are.
+    /// Sends raw bytes.
     pub fn send(&mut self, bytes: &[u8]) {
         self.output.as_mut().unwrap().write_all(bytes).unwrap();
     }
 
-    /// The next message.
+    /// Returns the next message.
     #[track_caller]
     pub fn next(&mut self) -> Value {
         let mut line = String::new();
@@ -71,7 +71,7 @@ impl Client {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
 
-    /// The answer to a request.
+    /// Sends a request and returns the answer.
     #[track_caller]
     pub fn ask(&mut self, method: &str, params: Value) -> Value {
         self.last += 1;
@@ -82,7 +82,7 @@ impl Client {
         answer
     }
 
-    /// What a tool answers: its texts, and whether they are an error.
+    /// Calls a tool. Returns its texts, and true if they are an error.
     #[track_caller]
     pub fn call(&mut self, tool: &str, arguments: Value) -> (Vec<String>, bool) {
         let answer = self.ask("tools/call", json!({"name": tool, "arguments": arguments}));
@@ -92,7 +92,7 @@ impl Client {
         (texts, result["isError"].as_bool().unwrap_or(false))
     }
 
-    /// The one text that a tool answers.
+    /// Calls a tool and returns its only text.
     #[track_caller]
     pub fn text(&mut self, tool: &str, arguments: Value) -> String {
         let (mut texts, is_error) = self.call(tool, arguments);
@@ -100,25 +100,25 @@ impl Client {
         texts.remove(0)
     }
 
-    /// Why a tool cannot answer.
+    /// Calls a tool that fails and returns its error message.
     #[track_caller]
-    pub fn fault(&mut self, tool: &str, arguments: Value) -> String {
+    pub fn error(&mut self, tool: &str, arguments: Value) -> String {
         let (mut texts, is_error) = self.call(tool, arguments);
         assert!(is_error && texts.len() == 1, "{tool}: {texts:?}");
         texts.remove(0)
     }
 
-    /// Closes the end that answers come to.
-    pub fn reads_no_more(&mut self) {
+    /// Stops reading answers.
+    pub fn stop_reading(&mut self) {
         self.input.get_ref().shutdown(std::net::Shutdown::Read).unwrap();
     }
 
-    /// Waits until the server has ended by itself.
+    /// Waits until the server ends by itself.
     pub fn join(&mut self) {
         self.server.take().unwrap().join().unwrap();
     }
 
-    /// Says that nothing more comes.
+    /// Closes the server's input.
     pub fn close(&mut self) {
         self.output.take().unwrap().shutdown(std::net::Shutdown::Write).unwrap();
     }

@@ -1,4 +1,4 @@
-//! What changed since a cursor: the answers, who may see what of them, and that no change is lost between two.
+//! `since`: the answers to cursors, their visibility, and that no change is lost between two cursors.
 
 mod answers;
 mod coarse;
@@ -17,21 +17,21 @@ use swarmletfs::view::{Filter, View};
 
 use super::support::see;
 
-/// The whole answer is never larger.
+/// Largest answer, in bytes.
 const BYTES: usize = 16_000;
 
 fn path(text: &str) -> RelPath {
     RelPath::parse(text).unwrap()
 }
 
-/// The tree of everything in `store`, always fresh.
+/// Returns the tree of all workers in `store`, without caching of fingerprints.
 fn tree(store: Arc<dyn Store>) -> Tree {
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     let view = View::over(vec![Source::over(store, None)], fresh, Filter::default()).unwrap();
     Tree::new(view, Settings::default())
 }
 
-/// An answer, and the cursor it ends with.
+/// An answer without its last line, and that line: the next cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Answer {
     text: String,
@@ -39,23 +39,23 @@ struct Answer {
 }
 
 impl Answer {
-    fn of(text: &str) -> Answer {
+    fn parse(text: &str) -> Answer {
         let (text, next) = text.trim_end_matches('\n').rsplit_once('\n').unwrap_or(("", text.trim_end()));
         Answer { text: text.to_owned(), next: next.to_owned() }
     }
 
-    /// The line of a worker, without what it begins with for every worker.
+    /// Returns the line of a worker.
     fn line(&self, worker: &str) -> Option<&str> {
         self.text.lines().find(|line| line.split_whitespace().nth(2) == Some(&format!("{worker}:")))
     }
 
-    /// What a worker is said to be: new, changed or finished, and its status.
-    fn says(&self, worker: &str) -> Option<[&str; 2]> {
+    /// Returns the change of a worker (new, changed or finished) and its status.
+    fn change_and_status(&self, worker: &str) -> Option<[&str; 2]> {
         let mut words = self.line(worker)?.split_whitespace();
         Some([words.next()?, words.next()?])
     }
 
-    /// The workers that are told, in order.
+    /// Returns the listed workers, in order.
     fn workers(&self) -> Vec<String> {
         let line = |line: &str| {
             let mut words = line.split_whitespace();
@@ -65,15 +65,15 @@ impl Answer {
         self.text.lines().filter_map(line).collect()
     }
 
-    fn is_quiet(&self) -> bool {
-        self.text.contains(": nothing changed, of ") && self.text.lines().count() == 1
+    fn has_no_changes(&self) -> bool {
+        self.text.contains(": nothing changed in ") && self.text.lines().count() == 1
     }
 }
 
-/// What `tree` answers to a cursor.
+/// Returns the answer of `tree` to a cursor.
 #[track_caller]
 fn since(tree: &Tree, cursor: &str) -> Answer {
     let seen = see(tree, format!("since/{cursor}")).unwrap_or_else(|error| panic!("since/{cursor}: {error}"));
     assert!(seen.bytes().len() <= BYTES, "{} bytes", seen.bytes().len());
-    Answer::of(seen.text())
+    Answer::parse(seen.text())
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use swarmletfs::mcp::Trees;
+use swarmletfs::mcp::ServedTree;
 use swarmletfs::tree::{Settings, Tree};
 use tokio::io::AsyncWrite;
 
@@ -46,7 +46,7 @@ fuzz_target!(|sent: &[u8]| {
     let output = written.clone();
     let input = io::Cursor::new([BEGIN, sent, BEHIND].concat());
     let tree = Tree::new(swarm::view(), Settings::default());
-    swarmletfs::mcp::serve(Trees::new(tree, || None), || Ok((input, output))).unwrap();
+    swarmletfs::mcp::serve(ServedTree::new(tree, || None), || Ok((input, output))).unwrap();
     let written = written.0.lock().unwrap();
     let mut is_answered = false;
     for line in written.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {

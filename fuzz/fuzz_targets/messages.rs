@@ -6,7 +6,7 @@ mod swarm;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use swarmletfs::render::expand::Form;
+use swarmletfs::render::expand::InputFormat;
 use swarmletfs::render::{Budget, Renderer, Settings};
 
 static RENDERER: LazyLock<Renderer> = LazyLock::new(|| Renderer::new(swarm::view(), Settings::default()));
@@ -14,7 +14,7 @@ const BUDGET: usize = 600;
 
 fuzz_target!(|given: (u8, &[u8])| {
     let (which, text) = given;
-    let form = [Form::Text, Form::OpenAi, Form::Anthropic, Form::LangChain][usize::from(which % 4)];
+    let form = [InputFormat::Text, InputFormat::OpenAi, InputFormat::Anthropic, InputFormat::LangChain][usize::from(which % 4)];
     let mut out = Vec::new();
     let told = RENDERER.expand(form, Budget::parse("600").ok(), text, &mut out);
     // Every byte of the text is there, in its order.

@@ -9,7 +9,7 @@ use super::open::Wanted;
 use super::reading::{Reading, TimeArgs};
 use super::say::say;
 use super::{ViewArgs, exit};
-use crate::render::expand::{ExpandError, Form};
+use crate::render::expand::{ExpandError, InputFormat};
 use crate::render::{Budget, Renderer};
 
 /// What is said below the options.
@@ -72,17 +72,17 @@ pub(super) fn run(arguments: &ExpandArgs) -> anyhow::Result<ExitCode> {
     // It prints while it reads.
     drop(reading.take_progress());
     let form = match arguments.format {
-        Format::Text => Form::Text,
-        Format::Openai => Form::OpenAi,
-        Format::Anthropic => Form::Anthropic,
-        Format::Langchain => Form::LangChain,
+        Format::Text => InputFormat::Text,
+        Format::Openai => InputFormat::OpenAi,
+        Format::Anthropic => InputFormat::Anthropic,
+        Format::Langchain => InputFormat::LangChain,
     };
     let renderer = Renderer::new(view, reading.settings(None));
     match renderer.expand(form, arguments.budget, io::stdin().lock(), io::stdout().lock()) {
         // A reader that has had enough is no failure to speak of.
         Err(ExpandError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(exit::printed(Err(error))),
         expanded => {
-            expanded?.left().iter().for_each(|left| say(left));
+            expanded?.not_expanded().iter().for_each(|left| say(left));
             Ok(reading.end(ExitCode::SUCCESS))
         }
     }

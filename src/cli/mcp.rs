@@ -13,7 +13,7 @@ use super::exit::Usage;
 use super::open::Wanted;
 use super::say::say;
 use crate::catalog::Freshness;
-use crate::mcp::{Http, Token, Trees, serve, serve_http};
+use crate::mcp::{HttpConfig, ServedTree, Token, serve, serve_http};
 use crate::render::Budget;
 use crate::tree::{Settings, Tree};
 
@@ -63,7 +63,7 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
     let wanted = Wanted::choose(&arguments.view)?;
     let settings = Settings { budget: arguments.budget, ..Settings::default() };
     let tree = Tree::new(wanted.view(Freshness::default())?, settings.clone());
-    let trees = Trees::new(tree, move || match wanted.view(Freshness::default()) {
+    let trees = ServedTree::new(tree, move || match wanted.view(Freshness::default()) {
         Ok(view) => Some(Tree::new(view, settings.clone())),
         Err(error) => {
             warn!("the store was replaced by what cannot be served, the old one stays: {error:#}");
@@ -80,7 +80,8 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
                     say(&format!("the token is {made}"));
                 }
             };
-            serve_http(trees, Http { address, token }, ready).with_context(|| format!("cannot serve at {address}"))?;
+            serve_http(trees, HttpConfig { address, token }, ready)
+                .with_context(|| format!("cannot serve at {address}"))?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -9,14 +9,15 @@ use super::open::Wanted;
 use super::reading::Reading;
 use super::{SinceArgs, exit};
 use crate::render::Renderer;
-use crate::render::since::Look;
+use crate::render::since::ViewSnapshot;
 
 /// Prints what changed. Errors: a store that cannot be found or read.
 pub(super) fn run(arguments: &SinceArgs) -> anyhow::Result<ExitCode> {
     let mut reading = Reading::begin(&arguments.time);
     let view = reading.view(&Wanted::choose(&arguments.view)?)?;
     let renderer = Renderer::new(view, reading.settings(None));
-    let answer = renderer.since(&Look::at(renderer.view()), arguments.cursor).context("cannot read the store")?;
+    let answer =
+        renderer.since(&ViewSnapshot::take(renderer.view()), arguments.cursor).context("cannot read the store")?;
     drop(reading.take_progress());
     Ok(reading.end(print(&answer)))
 }

@@ -17,7 +17,7 @@ use super::open::Wanted;
 use super::say::say;
 use super::{WaitArgs, exit, since};
 use crate::catalog::Freshness;
-use crate::render::since::{Cursor, Look, glance};
+use crate::render::since::{Cursor, ViewSnapshot, state_hash};
 use crate::render::wait::{WaitCondition, status_line, timeout_report};
 use crate::render::{Renderer, Settings};
 
@@ -61,10 +61,10 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
     let until = WaitCondition::from(arguments.until);
     let given = arguments.since.filter(|cursor| *cursor != Cursor::Now);
     // Looked at before the cursor is made: what changes in between is another state.
-    let state = glance(renderer.view(), true);
+    let state = state_hash(renderer.view(), true);
     let (cursor, mut seen) = match given {
         Some(cursor) => (cursor, None),
-        None => (Look::at(renderer.view()).cursor(), (until == WaitCondition::Any).then_some(state)),
+        None => (ViewSnapshot::take(renderer.view()).cursor(), (until == WaitCondition::Any).then_some(state)),
     };
     say(&until.progress_line(&renderer.view().visible()));
     let (mut cost, mut closely_at) = (Duration::ZERO, Instant::now());
@@ -78,7 +78,7 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
             }
         }
         if may_be(until, &renderer, given, &mut seen, closely) {
-            let look = Look::at(renderer.view());
+            let look = ViewSnapshot::take(renderer.view());
             if until.is_met(&look, given, cursor) {
                 return happened(&renderer, until, &look, cursor);
             }
@@ -114,13 +114,13 @@ fn may_be(
         return false;
     }
     if until == WaitCondition::Any || given.is_some() {
-        let state = Some(glance(renderer.view(), closely));
+        let state = Some(state_hash(renderer.view(), closely));
         return std::mem::replace(seen, state) != state;
     }
     true
 }
 
-fn happened(renderer: &Renderer, until: WaitCondition, look: &Look, cursor: Cursor) -> anyhow::Result<ExitCode> {
+fn happened(renderer: &Renderer, until: WaitCondition, look: &ViewSnapshot, cursor: Cursor) -> anyhow::Result<ExitCode> {
     let head = if until == WaitCondition::Any { String::new() } else { status_line(look) };
     let answer = renderer.since(look, cursor).context("cannot read the store")?;
     Ok(since::print(&[head.as_bytes(), &answer].concat()))

@@ -1,10 +1,11 @@
-//! Messages over HTTP: one request, one answer, on the loopback only, and only for clients that know the token.
+//! The HTTP transport: one request, one answer, on the loopback only, and only with the token.
 //!
-//! No state is kept between requests. A browser is kept out three times: by the token, by the host name in the request,
-//! and because any request with an origin is refused.
+//! No state is kept between requests. Three checks keep browsers out: the token, the host name of the
+//! request, and the refusal of any request with an origin.
 //!
-//! Any program on the machine can connect. A request without the token is refused before its body is read; the number
-//! of connections that have not presented the token is bounded (`pending`), as is the time for headers and bodies.
+//! Any program on the machine can connect. A request without the token is refused before its body is
+//! read. The number of connections that have not presented the token is bounded (`pending`), as is
+//! the time for headers and bodies.
 
 mod pending;
 
@@ -29,20 +30,21 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use self::pending::{Entry, Pending};
-use super::Door;
+use self::pending::{Pending, PendingEntry};
+use super::McpServer;
 use super::stdio::FRAME_MAX;
 
-/// The path that is answered.
+/// The only path that is served.
 pub(super) const PATH: &str = "/mcp";
-/// The shortest token that is taken, in bytes.
+/// Shortest token, in bytes.
 const TOKEN_MIN: usize = 16;
-/// Connections that have not presented the token at most.
+/// Most connections that have not presented the token.
 const PENDING_MAX: usize = 1_024;
-/// Connections to accept before others get their turn. A turn of the runtime is 61 steps, and each connection takes two:
-/// accepting more at a time would evict connections that were never read.
+/// Connections to accept before other tasks run. A turn of the runtime is 61 steps, and each
+/// connection takes two: accepting more at a time would evict connections that were never read.
 const BATCH: usize = 16;
-/// Connections that may wait to be accepted; the system may allow fewer. Beyond them, connecting takes a second and more.
+/// Connections that may wait to be accepted; the system may allow fewer. Beyond them, connecting
+/// takes a second and more.
 const BACKLOG: u32 = 4_096;
 /// Time from the start of a connection to its first request with the token.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,20 +52,23 @@ const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time from one request to the end of the next one's headers, once a connection has presented the token.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The longest headers of a request, in bytes.
+/// Longest headers of a request, in bytes.
 const HEADERS_MAX: usize = 16 << 10;
 /// Time to wait after accept has failed and there was no connection to evict.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-type Mcp = StreamableHttpService<Door, LocalSessionManager>;
-type Answer = Response<BoxBody<Bytes, Infallible>>;
+type Mcp = StreamableHttpService<McpServer, LocalSessionManager>;
+type HttpResponse = Response<BoxBody<Bytes, Infallible>>;
 
-/// What a client must know. It is never printed by accident.
+/// The secret of the clients. It holds only a hash and has no `Debug`, so that no log can show it.
 #[derive(Clone)]
 pub struct Token(blake3::Hash);
 
 impl Token {
-    /// The token `text`. The error is a sentence.
+    /// Creates a token.
+    ///
+    /// # Errors
+    /// A message, if `text` is too short or has other characters than printable ASCII.
     pub fn new(text: &str) -> Result<Token, String> {
         let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic());
         match text.len() >= TOKEN_MIN && is_plain {
@@ -72,31 +77,35 @@ impl Token {
         }
     }
 
-    /// Whether a request has it. How long this takes tells nothing of it: digests are compared, in constant time.
-    fn is_in<B>(&self, request: &Request<B>) -> bool {
-        let said = request.headers().get(AUTHORIZATION).map(|value| value.as_bytes());
-        let said = said
+    /// Returns true if a request has the token. Compares hashes in constant time, so that the
+    /// duration reveals nothing of the token.
+    fn authorizes<B>(&self, request: &Request<B>) -> bool {
+        let header = request.headers().get(AUTHORIZATION).map(|value| value.as_bytes());
+        let bearer = header
             .and_then(|value| value.split_at_checked(7))
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
-        said.is_some_and(|(_, token)| blake3::hash(token.trim_ascii()) == self.0)
+        bearer.is_some_and(|(_, token)| blake3::hash(token.trim_ascii()) == self.0)
     }
 }
 
-/// Where to serve, and for whom.
-pub struct Http {
-    /// An address of the loopback; port 0 is any that is free.
+/// Settings of the HTTP transport.
+pub struct HttpConfig {
+    /// Loopback address; port 0 is any free port.
     pub address: SocketAddr,
-    /// What clients must know.
+    /// Token that clients must present.
     pub token: Token,
 }
 
 /// Serves until the process ends. Calls `ready` with the address once clients can connect.
-pub(super) async fn serve(door: Door, http: Http, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
+///
+/// # Errors
+/// The address cannot be listened on.
+pub(super) async fn serve(server: McpServer, http: HttpConfig, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
     let listener = listen(http.address)?;
     let address = listener.local_addr()?;
     ready(address);
     let config = StreamableHttpServerConfig::default();
-    // Any address of the loopback may be served, not only those that are allowed by default.
+    // Allow the address that is served, in addition to the default hosts.
     let hosts: Vec<String> = config.allowed_hosts.iter().cloned().chain([address.ip().to_string()]).collect();
     let config = config
         .with_allowed_hosts(hosts)
@@ -104,7 +113,7 @@ pub(super) async fn serve(door: Door, http: Http, ready: impl FnOnce(SocketAddr)
         .with_json_response(true)
         .with_max_request_body_bytes(FRAME_MAX)
         .enforce_origin_validation();
-    let service = StreamableHttpService::new(move || Ok(door.clone()), LocalSessionManager::default().into(), config);
+    let service = StreamableHttpService::new(move || Ok(server.clone()), LocalSessionManager::default().into(), config);
     let service = TowerToHyperService::new(service);
     let max = max_pending();
     let pending = Pending::new(max, TOKEN_TIMEOUT);
@@ -120,9 +129,10 @@ pub(super) async fn serve(door: Door, http: Http, ready: impl FnOnce(SocketAddr)
                     tokio::task::yield_now().await;
                 }
             }
-            // The client is gone again.
+            // The client has disconnected already.
             Err(error) if is_disconnect(&error) => debug!("no connection: {error}"),
-            // Most often there are no descriptors left. The connection still waits, so accept would fail again at once.
+            // Usually no descriptors are left. The connection still waits, so accept would fail again at
+            // once.
             Err(error) => {
                 warn!("cannot accept connections: {error}; trying again");
                 if pending.evict_oldest() {
@@ -139,13 +149,14 @@ pub(super) async fn serve(door: Door, http: Http, ready: impl FnOnce(SocketAddr)
 /// Starts to listen at `address`.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A server that is started again need not wait for the connections of the last one to expire.
+    // A restarted server need not wait for the connections of the previous one to expire.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Returns how many connections may lack the token: at most half the descriptors, since files need them too.
+/// Returns the limit on connections without the token: at most half the descriptors, since files
+/// need them too.
 fn max_pending() -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(descriptors / 2).unwrap_or(usize::MAX).min(PENDING_MAX)
@@ -157,21 +168,21 @@ fn is_disconnect(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// Answers the requests of one connection until it ends, or until `closed` completes.
+/// Answers the requests of one connection until it closes, or until `closed` completes.
 async fn converse(
     stream: TcpStream,
-    entry: Entry,
+    entry: PendingEntry,
     closed: impl Future<Output = ()>,
     service: TowerToHyperService<Mcp>,
     token: Token,
 ) {
     let answer = service_fn(|request: Request<Incoming>| {
-        let is_known = token.is_in(&request);
-        if is_known {
+        let is_authorized = token.authorizes(&request);
+        if is_authorized {
             entry.authenticated();
         }
         let service = &service;
-        async move { Ok::<_, Infallible>(if is_known { answer(service, request).await } else { unauthorized() }) }
+        async move { Ok::<_, Infallible>(if is_authorized { answer(service, request).await } else { unauthorized() }) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -189,7 +200,7 @@ async fn converse(
 }
 
 /// Answers a request that has the token.
-async fn answer(service: &TowerToHyperService<Mcp>, request: Request<Incoming>) -> Answer {
+async fn answer(service: &TowerToHyperService<Mcp>, request: Request<Incoming>) -> HttpResponse {
     if request.uri().path() != PATH {
         return refused(StatusCode::NOT_FOUND, "cannot find this path; use /mcp\n");
     }
@@ -210,7 +221,7 @@ async fn answer(service: &TowerToHyperService<Mcp>, request: Request<Incoming>) 
 }
 
 /// Refuses a request without the token, and closes the connection.
-fn unauthorized() -> Answer {
+fn unauthorized() -> HttpResponse {
     let text = "cannot answer: the token is missing or wrong; send the header Authorization: Bearer TOKEN\n";
     let mut answer = refused(StatusCode::UNAUTHORIZED, text);
     answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -218,7 +229,7 @@ fn unauthorized() -> Answer {
 }
 
 /// Returns an answer that ends its connection: part of the request may be unread.
-fn refused(status: StatusCode, text: &'static str) -> Answer {
+fn refused(status: StatusCode, text: &'static str) -> HttpResponse {
     let mut answer = Response::new(Full::from(text).boxed());
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

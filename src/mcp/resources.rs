@@ -1,16 +1,16 @@
-//! Files of the tree as resources: `swarm:///workers/<id>/summary`.
+//! Resources: files of the tree by URIs such as `swarm:///workers/<id>/summary`.
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use rmcp::ErrorData;
 use rmcp::model::{ListResourcesResult, ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
 
-use super::slice::{MAX, Open, Wanted, sentence};
+use super::slice::{MAX, OpenFile, SliceRequest, error_message};
 use crate::name::printable;
 use crate::tree::{Links, Tree};
 
-/// What an address begins with.
+/// Prefix of all URIs.
 const SCHEME: &str = "swarm:///";
-/// What a path's letters are not written as themselves in an address, beside controls and what is not ASCII.
+/// ASCII characters that are percent-encoded in URIs.
 const ESCAPED: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -27,42 +27,45 @@ const ESCAPED: &AsciiSet = &CONTROLS
     .add(b']')
     .add(b'^')
     .add(b'|');
-/// The files of the root that are listed, and what they are.
-const OF_ROOT: [(&str, &str); 4] = [
+/// Listed files of the root, with their descriptions.
+const ROOT_FILES: [(&str, &str); 4] = [
     ("README.md", "how to read this tree"),
     ("summary", "the swarm on one screen"),
     ("evidence.txt", "why workers failed"),
     ("index.json", "every worker, one entry each"),
 ];
-/// So many workers are listed at once.
+/// Number of workers per page of the list.
 const PAGE: usize = 200;
 
-/// The address of a path.
-fn address(path: &str) -> String {
+/// Returns the URI of a path.
+fn uri_of(path: &str) -> String {
     format!("{SCHEME}{}", utf8_percent_encode(path, ESCAPED))
 }
 
 fn resource(path: &str, description: impl Into<String>) -> Resource {
-    Resource::new(address(path), printable(path.as_bytes())).with_description(description).with_mime_type(kind(path))
+    Resource::new(uri_of(path), printable(path.as_bytes()))
+        .with_description(description)
+        .with_mime_type(mime_type(path))
 }
 
-fn kind(path: &str) -> &'static str {
+fn mime_type(path: &str) -> &'static str {
     if path.ends_with(".json") { "application/json" } else { "text/plain" }
 }
 
-/// The files of the root, and each worker's summary. A cursor is the number of workers that were listed.
+/// Lists the files of the root and each worker's summary. A cursor is the number of workers listed so
+/// far.
 pub(super) fn list(tree: &Tree, cursor: Option<&str>) -> Result<ListResourcesResult, ErrorData> {
     let skip: usize = match cursor {
         None => 0,
         Some(cursor) => {
-            cursor.parse().map_err(|_| ErrorData::invalid_params("this is no cursor: list without one", None))?
+            cursor.parse().map_err(|_| ErrorData::invalid_params("invalid cursor; list again without it", None))?
         }
     };
     let workers = tree.at(b"workers", Links::Followed, |place| place.last().listed());
-    let workers = workers.map_err(|error| ErrorData::internal_error(sentence("workers", &error), None))?;
+    let workers = workers.map_err(|error| ErrorData::internal_error(error_message("workers", &error), None))?;
     let mut resources = Vec::new();
     if cursor.is_none() {
-        resources.extend(OF_ROOT.iter().map(|(path, what)| resource(path, *what)));
+        resources.extend(ROOT_FILES.iter().map(|(path, description)| resource(path, *description)));
     }
     let folders = workers.iter().filter(|item| item.kind == crate::tree::NodeKind::Folder);
     let mut names = folders.filter_map(|item| std::str::from_utf8(item.name.as_bytes()).ok()).skip(skip);
@@ -74,27 +77,27 @@ pub(super) fn list(tree: &Tree, cursor: Option<&str>) -> Result<ListResourcesRes
     Ok(listed)
 }
 
-/// How any file is addressed.
+/// Returns the template of the URIs of all files.
 pub(super) fn template() -> ResourceTemplate {
     ResourceTemplate::new(format!("{SCHEME}{{+path}}"), "file").with_description(
-        "any file of the tree by its path, also names that are asked: search/<words>, evidence.4k.txt",
+        "any file of the tree by its path, also by query paths such as search/<words> and evidence.4k.txt",
     )
 }
 
-/// The file at an address.
+/// Reads the file at a URI.
 pub(super) fn read(tree: &Tree, uri: &str) -> Result<ReadResourceResult, ErrorData> {
     let Some(path) = uri.strip_prefix(SCHEME) else {
-        return Err(ErrorData::resource_not_found(format!("an address begins with {SCHEME}"), None));
+        return Err(ErrorData::resource_not_found(format!("cannot read this URI: it must begin with {SCHEME}"), None));
     };
     let path: Vec<u8> = percent_decode_str(path).collect();
-    let said = String::from_utf8_lossy(&path).into_owned();
-    let slice = Open::at(tree, &path).and_then(|file| file.slice(Wanted::Bytes(0, MAX)));
-    let slice = slice.map_err(|error| ErrorData::resource_not_found(sentence(&said, &error), None))?;
+    let path_text = String::from_utf8_lossy(&path).into_owned();
+    let slice = OpenFile::at_path(tree, &path).and_then(|file| file.slice(SliceRequest::Bytes(0, MAX)));
+    let slice = slice.map_err(|error| ErrorData::resource_not_found(error_message(&path_text, &error), None))?;
     let contents = [Some(slice.text).filter(|text| !text.is_empty() || slice.note.is_none()), slice.note];
     let contents = contents
         .into_iter()
         .flatten()
-        .map(|text| ResourceContents::text(text, uri).with_mime_type(kind(&said)))
+        .map(|text| ResourceContents::text(text, uri).with_mime_type(mime_type(&path_text)))
         .collect();
     Ok(ReadResourceResult::new(contents))
 }

@@ -1,92 +1,92 @@
-//! A part of a file, as exact as text can be, and what is said of the rest.
+//! Slices of files as text, with notes on what is omitted.
 
 use crate::error::{Error, Result};
 use crate::name::printable;
 use crate::tree::{Fh, Links, Tree};
 
-/// The most that an answer shows of a file where nothing is said, in bytes.
+/// Default size of a slice, in bytes.
 pub(super) const DEFAULT: usize = 16_000;
-/// The most that can be asked for, in bytes.
+/// Largest size of a slice, in bytes.
 pub(super) const MAX: usize = 1 << 20;
-/// The most lines that are shown where nothing is said.
+/// Default number of lines of a slice.
 pub(super) const LINES: u64 = 2_000;
-/// The longest character, in bytes.
+/// Longest UTF-8 character, in bytes.
 const CHARACTER: usize = 4;
-/// The most that is repeated of a path, in bytes.
-const SHOWN: usize = 200;
-/// How much is read at once, in bytes.
-const PIECE: usize = 256 << 10;
-/// So much of a file tells whether it is text, in bytes.
+/// Longest text of a client that is repeated in a message, in bytes.
+const ECHO_MAX: usize = 200;
+/// Amount of data read at once, in bytes.
+const CHUNK: usize = 256 << 10;
+/// Number of leading bytes that decide whether a file is binary.
 const HEAD: usize = 8 << 10;
-/// So much is read over to come to a line, in bytes.
+/// Most data read to reach a line, in bytes.
 const SKIPPED_MAX: u64 = 256 << 20;
 
-/// What is wanted of a file.
+/// The range of a slice.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Wanted {
-    /// So many bytes from an offset.
+pub(super) enum SliceRequest {
+    /// Offset and size in bytes.
     Bytes(u64, usize),
-    /// So many lines behind others.
+    /// Number of lines to skip and to return.
     Lines(u64, u64),
 }
 
-/// A part of a file.
+/// A slice of a file.
 #[derive(Debug)]
 pub(super) struct Slice {
-    /// The text, exactly as it is in the file where that is UTF-8.
+    /// The text, exact where the file is UTF-8.
     pub(super) text: String,
-    /// What is to be said of it: that it is not all, or not text.
+    /// A note, if the slice is incomplete or not text.
     pub(super) note: Option<String>,
 }
 
-/// A file that is open; closed when this is dropped.
-pub(super) struct Open<'t> {
+/// An open file. Dropping it releases the handle.
+pub(super) struct OpenFile<'t> {
     tree: &'t Tree,
     fh: Fh,
-    /// What is said of it.
+    /// Name for messages.
     name: String,
 }
 
-impl Drop for Open<'_> {
+impl Drop for OpenFile<'_> {
     fn drop(&mut self) {
         self.tree.release(self.fh);
     }
 }
 
-impl<'t> Open<'t> {
-    /// Opens what is at `path`.
-    pub(super) fn at(tree: &'t Tree, path: &[u8]) -> Result<Open<'t>> {
+impl<'t> OpenFile<'t> {
+    /// Opens the file at `path`.
+    pub(super) fn at_path(tree: &'t Tree, path: &[u8]) -> Result<OpenFile<'t>> {
         let opened = tree.at(path, Links::Followed, |place| Ok((place.last().open()?, place.path())));
-        opened.map(|(opened, path)| Open::of(tree, opened.fh, printable(&path)))
+        opened.map(|(opened, path)| OpenFile::from_handle(tree, opened.fh, printable(&path)))
     }
 
-    /// What was opened as `fh`.
-    pub(super) fn of(tree: &'t Tree, fh: Fh, name: String) -> Open<'t> {
-        Open { tree, fh, name }
+    /// Takes over an open handle.
+    pub(super) fn from_handle(tree: &'t Tree, fh: Fh, name: String) -> OpenFile<'t> {
+        OpenFile { tree, fh, name }
     }
 
-    /// All of it, up to `most` bytes; none if it is larger.
-    pub(super) fn all(&self, most: usize) -> Result<Option<Vec<u8>>> {
+    /// Reads the whole file. Returns `None` if it is larger than `most` bytes.
+    pub(super) fn read_all(&self, most: usize) -> Result<Option<Vec<u8>>> {
         let bytes = self.read(0, most + 1)?;
         Ok((bytes.len() <= most).then_some(bytes))
     }
 
-    /// What is wanted of it.
-    pub(super) fn slice(&self, wanted: Wanted) -> Result<Slice> {
+    /// Reads a slice.
+    pub(super) fn slice(&self, request: SliceRequest) -> Result<Slice> {
         let head = self.read(0, HEAD)?;
         if memchr::memchr(0, &head).is_some() {
             let begins: String = head.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
             let note = format!("[{}: binary, {} B, begins with {begins}: not shown]", self.name, self.size()?);
             return Ok(Slice { text: String::new(), note: Some(note) });
         }
-        match wanted {
-            Wanted::Bytes(offset, limit) => self.bytes(offset, limit.min(MAX)),
-            Wanted::Lines(skipped, limit) => self.lines(skipped, limit),
+        match request {
+            SliceRequest::Bytes(offset, limit) => self.bytes(offset, limit.min(MAX)),
+            SliceRequest::Lines(skipped, limit) => self.lines(skipped, limit),
         }
     }
 
     fn bytes(&self, mut offset: u64, limit: usize) -> Result<Slice> {
-        // A character more, so that one at the border is seen whole; and at least one is shown.
+        // Show at least one character. The extra byte detects the end of the file.
         let limit = limit.max(CHARACTER);
         let mut bytes = self.read(offset, limit.saturating_add(1))?;
         let is_end = bytes.len() <= limit;
@@ -103,37 +103,38 @@ impl<'t> Open<'t> {
         }
         let end = offset + bytes.len() as u64;
         if bytes.is_empty() && self.size()? == 0 {
-            // An empty file is no part of one.
+            // An empty file needs no note.
         } else if bytes.is_empty() {
             notes.push(format!("nothing at byte {offset}: {} has {} B", self.name, self.size()?));
         } else if !is_end {
-            notes.push(format!("{}; go on with unit=bytes, offset={end}", self.omitted(end)?));
+            notes.push(format!("{}; continue with unit=bytes, offset={end}", self.omission(end)?));
         }
-        Ok(self.told(&bytes, notes))
+        Ok(self.slice_with_notes(&bytes, notes))
     }
 
     fn lines(&self, skipped: u64, limit: u64) -> Result<Slice> {
         let (mut at, mut left) = (0, skipped);
         while left > 0 {
-            let piece = self.read(at, PIECE)?;
-            if piece.is_empty() {
+            let chunk = self.read(at, CHUNK)?;
+            if chunk.is_empty() {
                 let note = format!("nothing at line {skipped}: {} has {} lines", self.name, skipped - left);
                 return Ok(Slice { text: String::new(), note: Some(format!("[{note}]")) });
             }
-            let mut ends = memchr::memchr_iter(b'\n', &piece);
+            let mut ends = memchr::memchr_iter(b'\n', &chunk);
             let used = match ends.nth(usize::try_from(left - 1).unwrap_or(usize::MAX)) {
                 Some(end) => {
                     left = 0;
                     end + 1
                 }
                 None => {
-                    left -= memchr::memchr_iter(b'\n', &piece).count() as u64;
-                    piece.len()
+                    left -= memchr::memchr_iter(b'\n', &chunk).count() as u64;
+                    chunk.len()
                 }
             };
             at += used as u64;
             if at > SKIPPED_MAX {
-                let note = format!("[line {skipped} of {} is too far from its beginning: use unit=bytes]", self.name);
+                let note =
+                    format!("[line {skipped} of {} is too far from the start of the file; use unit=bytes]", self.name);
                 return Ok(Slice { text: String::new(), note: Some(note) });
             }
         }
@@ -154,26 +155,26 @@ impl<'t> Open<'t> {
         } else if !is_all {
             let next = skipped + memchr::memchr_iter(b'\n', &bytes).count() as u64;
             let from = at + end as u64;
-            let go_on = match bytes.ends_with(b"\n") {
-                true => format!("go on with offset={next}"),
-                false => format!("line {next} is longer than fits: go on with unit=bytes, offset={from}"),
+            let hint = match bytes.ends_with(b"\n") {
+                true => format!("continue with offset={next}"),
+                false => format!("line {next} does not fit; continue with unit=bytes, offset={from}"),
             };
-            notes.push(format!("{}; {go_on}", self.omitted(from)?));
+            notes.push(format!("{}; {hint}", self.omission(from)?));
         }
-        Ok(self.told(&bytes, notes))
+        Ok(self.slice_with_notes(&bytes, notes))
     }
 
-    /// What is said of the bytes that are not shown, which begin at `from`.
-    fn omitted(&self, from: u64) -> Result<String> {
+    /// Describes the omitted bytes from `from` to the end.
+    fn omission(&self, from: u64) -> Result<String> {
         let size = self.size()?;
         let (left, last) = (size.saturating_sub(from), size.saturating_sub(1));
         Ok(format!("{left} B omitted: bytes {from}-{last} of {}", self.name))
     }
 
-    fn told(&self, bytes: &[u8], mut notes: Vec<String>) -> Slice {
+    fn slice_with_notes(&self, bytes: &[u8], mut notes: Vec<String>) -> Slice {
         let text = String::from_utf8_lossy(bytes);
         if matches!(text, std::borrow::Cow::Owned(_)) {
-            notes.push(format!("{} is not all UTF-8: U+FFFD stands for what is not", self.name));
+            notes.push(format!("{} is not valid UTF-8; U+FFFD replaces invalid bytes", self.name));
         }
         let note = (!notes.is_empty()).then(|| format!("[... {} ...]", notes.join("; ")));
         Slice { text: text.into_owned(), note }
@@ -183,19 +184,19 @@ impl<'t> Open<'t> {
         self.tree.read(self.fh, offset, size, <[u8]>::to_vec)
     }
 
-    /// How large it is in bytes: it may grow.
+    /// Returns the current size in bytes. The file may grow.
     fn size(&self) -> Result<u64> {
         self.tree.size(self.fh)
     }
 }
 
-/// How much of `bytes` is whole characters, as far as it is UTF-8 at its end.
+/// Returns the length of `bytes` without an incomplete UTF-8 character at the end.
 fn whole_characters(bytes: &[u8]) -> usize {
     let start = bytes.len().saturating_sub(4);
     let tail = bytes.get(start..).unwrap_or_default();
     match std::str::from_utf8(tail) {
         Err(error) if error.error_len().is_none() => start + error.valid_up_to(),
-        // The tail may begin within a character.
+        // The tail may begin inside a character.
         Err(_) => (1..=tail.len())
             .find_map(|skip| match std::str::from_utf8(tail.get(skip..)?) {
                 Ok(_) => Some(bytes.len()),
@@ -207,29 +208,29 @@ fn whole_characters(bytes: &[u8]) -> usize {
     }
 }
 
-/// A text of a client's, as it is repeated: safe to show, and not all of a long one.
-pub(super) fn cut(text: &str) -> String {
+/// Makes a client's text safe to repeat in a message, and shortens a long one.
+pub(super) fn echo(text: &str) -> String {
     let mut shown = printable(text.as_bytes());
-    if shown.len() > SHOWN {
-        shown.truncate(shown.floor_char_boundary(SHOWN));
+    if shown.len() > ECHO_MAX {
+        shown.truncate(shown.floor_char_boundary(ECHO_MAX));
         shown.push('…');
     }
     shown
 }
 
-/// What is said of an error at a path, and what helps.
-pub(super) fn sentence(path: &str, error: &Error) -> String {
-    let shown = if path.is_empty() { "''".to_owned() } else { cut(path) };
-    let (text, cure) = match error {
+/// Formats the error of an operation on a path, with a hint.
+pub(super) fn error_message(path: &str, error: &Error) -> String {
+    let shown = if path.is_empty() { "''".to_owned() } else { echo(path) };
+    let (text, hint) = match error {
         _ if error.is_absence() && !matches!(error, Error::IsADirectory | Error::NotADirectory) => {
-            (Error::NotFound.to_string(), ": paths begin at the root of the tree; list_dir shows what there is")
+            (Error::NotFound.to_string(), "; paths begin at the root of the tree; try list_dir")
         }
-        Error::InvalidName => (Error::NotFound.to_string(), ": a path holds no NUL"),
-        Error::IsADirectory => (error.to_string(), ": list_dir lists it"),
-        Error::NotADirectory => (error.to_string(), ": read_file reads it"),
+        Error::InvalidName => (Error::NotFound.to_string(), "; a path cannot contain NUL"),
+        Error::IsADirectory => (error.to_string(), "; try list_dir"),
+        Error::NotADirectory => (error.to_string(), "; try read_file"),
         error => (error.to_string(), ""),
     };
-    format!("{shown}: {text}{cure}")
+    format!("{shown}: {text}{hint}")
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Messages on stdin and stdout, one a line.
+//! The stdio transport: one message per line.
 //!
-//! What is no message is answered with an error, never dropped in silence and never the end: the next line is as good as
-//! the first. At the end of stdin what was asked is still answered.
+//! A malformed line gets an error and never ends the connection: the next line is read as usual. At
+//! the end of stdin, pending requests are still answered.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,15 +21,15 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader
 use tokio::sync::{mpsc, watch};
 use tracing::debug;
 
-use super::Door;
+use super::McpServer;
 
-/// The longest message, in bytes.
+/// Longest message, in bytes.
 pub(super) const FRAME_MAX: usize = 16 << 20;
-/// So much of a longer one is looked at for its id, in bytes.
+/// Part of a longer message that is searched for its id, in bytes.
 const HEAD: usize = 64 << 10;
-/// So many messages wait to be written at most.
+/// Most messages that wait to be written.
 const QUEUE: usize = 64;
-/// What a client may ask for that is of the protocol.
+/// Methods of the protocol that a client may call.
 pub(super) const METHODS: [&str; 13] = [
     "initialize",
     "ping",
@@ -47,40 +47,40 @@ pub(super) const METHODS: [&str; 13] = [
 ];
 
 /// Serves one client until it closes `input`.
-pub(super) async fn serve<R, W>(door: Door, input: R, output: W)
+pub(super) async fn serve<R, W>(server: McpServer, input: R, output: W)
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
     let (messages, written) = mpsc::channel(QUEUE);
     let writer = tokio::spawn(write(output, written));
-    match door.serve(Lines::new(input, messages)).await {
+    match server.serve(StdioTransport::new(input, messages)).await {
         Ok(running) => drop(running.waiting().await),
-        // It went without a word.
+        // The client disconnected before it sent a request.
         Err(error) => debug!("no client: {error}"),
     }
-    // What was answered is written before the end.
+    // Write all answers before the end.
     drop(writer.await);
 }
 
-/// Writes messages as they come, until nobody has any more or nobody reads them.
+/// Writes messages until all senders are gone or the client stops reading.
 async fn write<W: AsyncWrite + Unpin>(mut output: W, mut messages: mpsc::Receiver<ServerJsonRpcMessage>) {
     while let Some(message) = messages.recv().await {
         let done = async {
-            output.write_all(&line(&message)?).await?;
+            output.write_all(&encode(&message)?).await?;
             if messages.is_empty() { output.flush().await } else { Ok(()) }
         };
         if let Err(error) = done.await {
-            debug!("the client reads no more: {error}");
+            debug!("the client has stopped reading: {error}");
             return;
         }
     }
 }
 
-/// A message as a line.
-fn line(message: &ServerJsonRpcMessage) -> io::Result<Vec<u8>> {
+/// Encodes a message as a line.
+fn encode(message: &ServerJsonRpcMessage) -> io::Result<Vec<u8>> {
     let mut line = match message {
-        // An error about what has no id says so.
+        // JSON-RPC requires a null id in an error about a message without a readable id.
         JsonRpcMessage::Error(error) if error.id.is_none() => {
             serde_json::to_vec(&json!({"jsonrpc": "2.0", "id": null, "error": error.error}))?
         }
@@ -90,50 +90,50 @@ fn line(message: &ServerJsonRpcMessage) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Messages as lines.
-struct Lines<R> {
+/// Reads messages from lines.
+struct StdioTransport<R> {
     input: BufReader<R>,
-    /// Of a line whose end has not come: waiting for it may be given up at any time.
+    /// The part of a line that was read so far. Kept here because `receive` may be canceled.
     line: Vec<u8>,
-    /// Whether the line is too long: what comes more of it is skipped.
+    /// True if the line is too long, so that the rest of it is skipped.
     is_skipped: bool,
-    /// What is answered at once and has no place among the messages yet: waiting for one may be given up at any time.
+    /// An error to send before the next line is read. Kept here because `receive` may be canceled.
     answer: Option<ServerJsonRpcMessage>,
-    /// Whether the client has introduced itself.
+    /// True once the client has sent a request.
     is_begun: bool,
     messages: mpsc::Sender<ServerJsonRpcMessage>,
-    /// The requests that are not answered.
-    open: watch::Sender<Vec<RequestId>>,
+    /// The ids of unanswered requests.
+    unanswered: watch::Sender<Vec<RequestId>>,
 }
 
-/// What a line is.
-enum Line {
+/// A parsed line.
+enum Frame {
     Message(Box<ClientJsonRpcMessage>),
-    Wrong(ErrorData, Option<RequestId>),
-    /// Nobody waits for an answer to it.
-    Nothing,
+    Invalid(ErrorData, Option<RequestId>),
+    /// A line that expects no answer.
+    Ignored,
 }
 
-impl<R: AsyncRead + Send + Unpin> Lines<R> {
-    fn new(input: R, messages: mpsc::Sender<ServerJsonRpcMessage>) -> Lines<R> {
-        Lines {
+impl<R: AsyncRead + Send + Unpin> StdioTransport<R> {
+    fn new(input: R, messages: mpsc::Sender<ServerJsonRpcMessage>) -> StdioTransport<R> {
+        StdioTransport {
             input: BufReader::new(input),
             line: Vec::new(),
             is_skipped: false,
             answer: None,
             is_begun: false,
             messages,
-            open: watch::Sender::new(Vec::new()),
+            unanswered: watch::Sender::new(Vec::new()),
         }
     }
 
-    /// The next line; none at the end. Where its future is dropped, what was read of it is kept.
-    async fn next(&mut self) -> Option<Line> {
+    /// Reads the next line; `None` at the end. Canceling the future loses no input.
+    async fn next(&mut self) -> Option<Frame> {
         loop {
             let read = self.input.fill_buf().await.ok()?;
             if read.is_empty() {
-                // The last line may have no end.
-                return if self.line.is_empty() { None } else { Some(self.ended()) };
+                // The last line may lack a line end.
+                return if self.line.is_empty() { None } else { Some(self.take_frame()) };
             }
             let end = memchr::memchr(b'\n', read);
             let (part, used) = match end {
@@ -144,33 +144,33 @@ impl<R: AsyncRead + Send + Unpin> Lines<R> {
                 self.is_skipped = self.line.len() + part.len() > FRAME_MAX;
                 self.line.extend_from_slice(part);
                 if self.is_skipped {
-                    // Enough to see whom to answer.
+                    // Keep enough to find the id.
                     self.line.truncate(HEAD);
                     self.line.shrink_to_fit();
                 }
             }
             self.input.consume(used);
             if end.is_some() {
-                return Some(self.ended());
+                return Some(self.take_frame());
             }
         }
     }
 
-    fn ended(&mut self) -> Line {
+    fn take_frame(&mut self) -> Frame {
         let line = std::mem::take(&mut self.line);
         if std::mem::take(&mut self.is_skipped) {
-            let text = format!("a message is one line of at most {FRAME_MAX} bytes");
-            return Line::Wrong(ErrorData::invalid_request(text, None), id_of(&line));
+            let text = format!("message too long: a message is one line of at most {FRAME_MAX} bytes");
+            return Frame::Invalid(ErrorData::invalid_request(text, None), id_of_truncated(&line));
         }
-        parsed(&line)
+        parse(&line)
     }
 }
 
-/// The id that a message names whose end is missing.
-fn id_of(head: &[u8]) -> Option<RequestId> {
-    /// Notes the id: the object is not whole, so that reading it is an error in the end.
-    struct Note<'a>(&'a mut Option<RequestId>);
-    impl<'de> Visitor<'de> for Note<'_> {
+/// Returns the id in the first part of a truncated message.
+fn id_of_truncated(head: &[u8]) -> Option<RequestId> {
+    /// Stores the id in its reference: the truncated object always ends in a parse error.
+    struct IdVisitor<'a>(&'a mut Option<RequestId>);
+    impl<'de> Visitor<'de> for IdVisitor<'_> {
         type Value = ();
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -188,62 +188,62 @@ fn id_of(head: &[u8]) -> Option<RequestId> {
         }
     }
     let mut id = None;
-    drop(serde_json::Deserializer::from_slice(head).deserialize_map(Note(&mut id)));
+    drop(serde_json::Deserializer::from_slice(head).deserialize_map(IdVisitor(&mut id)));
     id
 }
 
-/// What a line says.
-fn parsed(line: &[u8]) -> Line {
+/// Parses a line.
+fn parse(line: &[u8]) -> Frame {
     if line.trim_ascii().is_empty() {
-        return Line::Nothing;
+        return Frame::Ignored;
     }
     let message: Value = match serde_json::from_slice(line) {
         Ok(message) => message,
-        Err(error) => return Line::Wrong(ErrorData::parse_error(format!("this is no JSON: {error}"), None), None),
+        Err(error) => return Frame::Invalid(ErrorData::parse_error(format!("invalid JSON: {error}"), None), None),
     };
-    let invalid = |text: &'static str, id| Line::Wrong(ErrorData::invalid_request(text, None), id);
+    let invalid = |text: &'static str, id| Frame::Invalid(ErrorData::invalid_request(text, None), id);
     if message.is_array() {
-        return invalid("batches are not taken: send one message a line", None);
+        return invalid("batches are not supported; send one message per line", None);
     }
-    let Some(members) = message.as_object() else { return invalid("a message is an object", None) };
+    let Some(members) = message.as_object() else { return invalid("a message must be an object", None) };
     let id = members.get("id").cloned();
     let id: Option<RequestId> = id.and_then(|id| serde_json::from_value(id).ok());
     if members.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
-        return invalid("a message says `\"jsonrpc\":\"2.0\"`", id);
+        return invalid("a message must have `\"jsonrpc\":\"2.0\"`", id);
     }
     match members.get("method") {
         Some(Value::String(_)) => {}
-        Some(_) => return invalid("a method is a string", id),
-        // An answer to a question that nobody asked here.
-        None if members.contains_key("result") || members.contains_key("error") => return Line::Nothing,
-        None => return invalid("a message names a method", id),
+        Some(_) => return invalid("a method must be a string", id),
+        // A response, although this server sends no requests.
+        None if members.contains_key("result") || members.contains_key("error") => return Frame::Ignored,
+        None => return invalid("a message must have a method", id),
     }
     let is_request = members.contains_key("id");
     if is_request && id.is_none() {
-        return invalid("an id is a string or a whole number", None);
+        return invalid("an id must be a string or an integer", None);
     }
     if is_request && members.get("params").is_some_and(|params| !params.is_object()) {
-        return Line::Wrong(ErrorData::invalid_params("parameters are an object", None), id);
+        return Frame::Invalid(ErrorData::invalid_params("parameters must be an object", None), id);
     }
     match serde_json::from_value(message) {
-        Ok(message) => Line::Message(Box::new(message)),
+        Ok(message) => Frame::Message(Box::new(message)),
         Err(_) if is_request => {
-            Line::Wrong(ErrorData::invalid_params("the parameters are not those of the method", None), id)
+            Frame::Invalid(ErrorData::invalid_params("invalid parameters for this method", None), id)
         }
-        Err(_) => Line::Nothing,
+        Err(_) => Frame::Ignored,
     }
 }
 
-/// Notes that nobody waits for this answer any more.
-fn settle(open: &watch::Sender<Vec<RequestId>>, id: &RequestId) {
-    open.send_modify(|open| {
-        if let Some(at) = open.iter().position(|other| other == id) {
-            open.swap_remove(at);
+/// Removes a request from the unanswered ones.
+fn remove_unanswered(unanswered: &watch::Sender<Vec<RequestId>>, id: &RequestId) {
+    unanswered.send_modify(|unanswered| {
+        if let Some(at) = unanswered.iter().position(|other| other == id) {
+            unanswered.swap_remove(at);
         }
     });
 }
 
-impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
+impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for StdioTransport<R> {
     type Error = io::Error;
 
     fn name() -> Cow<'static, str> {
@@ -251,7 +251,7 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
     }
 
     fn send(&mut self, message: TxJsonRpcMessage<RoleServer>) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let (messages, open) = (self.messages.clone(), self.open.clone());
+        let (messages, unanswered) = (self.messages.clone(), self.unanswered.clone());
         async move {
             let answered = match &message {
                 JsonRpcMessage::Response(response) => Some(response.id.clone()),
@@ -260,13 +260,14 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
             };
             let sent = messages.send(message).await;
             if let Some(id) = answered {
-                settle(&open, &id);
+                remove_unanswered(&unanswered, &id);
             }
             sent.map_err(|_| io::ErrorKind::BrokenPipe.into())
         }
     }
 
-    /// What is awaited here may be given up at any time, and is begun anew: nothing is taken before it can be kept.
+    /// Receives the next message. The caller may cancel this future at any time and call it again,
+    /// so input is consumed only after its result is stored in `self`.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
             if self.answer.is_some() {
@@ -279,22 +280,22 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
             let messages = self.messages.clone();
             let line = tokio::select! {
                 line = self.next() => line,
-                // Nobody reads the answers.
+                // The client has stopped reading.
                 () = messages.closed() => return None,
             };
             match line {
-                Some(Line::Message(message)) => {
-                    if let Some(message) = self.admitted(*message) {
+                Some(Frame::Message(message)) => {
+                    if let Some(message) = self.admit(*message) {
                         return Some(message);
                     }
                 }
-                Some(Line::Wrong(error, id)) => self.answer = Some(ServerJsonRpcMessage::error(error, id)),
-                Some(Line::Nothing) => {}
+                Some(Frame::Invalid(error, id)) => self.answer = Some(ServerJsonRpcMessage::error(error, id)),
+                Some(Frame::Ignored) => {}
                 None => {
-                    let mut open = self.open.subscribe();
-                    // Whoever serves drops what is not answered when this ends.
+                    let mut unanswered = self.unanswered.subscribe();
+                    // Wait, because the service drops unanswered requests once this returns `None`.
                     tokio::select! {
-                        _ = open.wait_for(Vec::is_empty) => {}
+                        _ = unanswered.wait_for(Vec::is_empty) => {}
                         () = messages.closed() => {}
                     }
                     return None;
@@ -308,27 +309,27 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for Lines<R> {
     }
 }
 
-impl<R> Lines<R> {
-    /// Notes a message, if it is for whoever serves.
-    fn admitted(&mut self, message: ClientJsonRpcMessage) -> Option<ClientJsonRpcMessage> {
+impl<R> StdioTransport<R> {
+    /// Records a message. Returns it if the service should handle it.
+    fn admit(&mut self, message: ClientJsonRpcMessage) -> Option<ClientJsonRpcMessage> {
         match &message {
-            // Of two that wait under one id only one would be answered.
-            JsonRpcMessage::Request(request) if self.open.borrow().contains(&request.id) => {
-                let error = ErrorData::invalid_request("a request with this id is not answered yet", None);
+            // Only one of two pending requests with one id would get an answer.
+            JsonRpcMessage::Request(request) if self.unanswered.borrow().contains(&request.id) => {
+                let error = ErrorData::invalid_request("a request with this id is still pending", None);
                 self.answer = Some(ServerJsonRpcMessage::error(error, Some(request.id.clone())));
                 return None;
             }
             JsonRpcMessage::Request(request) => {
                 self.is_begun = true;
-                self.open.send_modify(|open| open.push(request.id.clone()));
+                self.unanswered.send_modify(|unanswered| unanswered.push(request.id.clone()));
             }
-            // Before it has introduced itself a client has nothing to notify of.
+            // Ignore notifications before the first request.
             _ if !self.is_begun => return None,
-            JsonRpcMessage::Notification(told) => {
-                if let ClientNotification::CancelledNotification(cancelled) = &told.notification
+            JsonRpcMessage::Notification(notification) => {
+                if let ClientNotification::CancelledNotification(cancelled) = &notification.notification
                     && let Some(id) = &cancelled.params.request_id
                 {
-                    settle(&self.open, id);
+                    remove_unanswered(&self.unanswered, id);
                 }
             }
             JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {}
@@ -343,16 +344,16 @@ mod tests {
 
     use super::*;
 
-    /// The code of what a line is answered with at once; none where it is for others to answer.
+    /// Returns the code of the error that a line is answered with at once, if any.
     fn code(line: &str) -> Option<ErrorCode> {
-        match parsed(line.as_bytes()) {
-            Line::Wrong(error, _) => Some(error.code),
-            Line::Message(_) | Line::Nothing => None,
+        match parse(line.as_bytes()) {
+            Frame::Invalid(error, _) => Some(error.code),
+            Frame::Message(_) | Frame::Ignored => None,
         }
     }
 
     #[test]
-    fn what_is_no_message_has_its_error() {
+    fn malformed_messages_get_an_error() {
         let deep = "[".repeat(100_000);
         for line in ["{", "\u{feff}{}", "nonsense", "{\"jsonrpc\":\"2.0\"", &deep] {
             assert_eq!(code(line), Some(ErrorCode::PARSE_ERROR), "{line}");

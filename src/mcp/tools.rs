@@ -1,10 +1,10 @@
-//! What can be called: names, descriptions, arguments and answers.
+//! The tools: names, descriptions, arguments and results.
 //!
-//! Each tool is a function from its arguments to an answer. What is wrong with arguments is said with what helps, as an
-//! answer: a model reads it and tries again.
+//! Each tool is a function from its arguments to a result. Invalid arguments get an error message with
+//! a hint as the result, so that a model can read it and try again.
 
-mod asked;
 mod files;
+mod search;
 mod workers;
 
 use std::any::Any;
@@ -16,66 +16,65 @@ use rmcp::schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::slice::{MAX, Slice, sentence};
+use super::slice::{MAX, Slice, error_message};
 use crate::error::Error;
 use crate::render::{Budget, printable_json};
 use crate::tree::Tree;
 
-/// A list is at most so large, in bytes; a cursor leads on.
+/// Largest list, in bytes. A cursor continues a longer one.
 const LIST_MAX: usize = 24_000;
 
-/// Something that can be called.
-pub(super) struct Called {
-    /// What clients are told of it.
-    pub(super) described: Tool,
-    /// Calls it.
-    pub(super) call: Box<Call>,
+/// A tool with its implementation.
+pub(super) struct ToolEntry {
+    /// The definition for clients.
+    pub(super) definition: Tool,
+    /// The implementation.
+    pub(super) call: Box<ToolFn>,
 }
 
-/// What a tool answers: a text, and what is to be said of it.
+/// The output of a tool: a text, and a note about it.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct ToolOutput {
     text: String,
     note: Option<String>,
 }
 
-impl Answer {
-    /// A text that speaks for itself.
-    fn of(text: impl Into<String>) -> Answer {
-        Answer { text: text.into(), note: None }
+impl ToolOutput {
+    /// Creates an output without a note.
+    fn new(text: impl Into<String>) -> ToolOutput {
+        ToolOutput { text: text.into(), note: None }
     }
 
-    /// Bytes of a generated file, which are text.
-    fn of_bytes(bytes: &[u8]) -> Answer {
-        Answer::of(String::from_utf8_lossy(bytes))
+    /// Creates an output from the bytes of a generated file, which are UTF-8.
+    fn from_bytes(bytes: &[u8]) -> ToolOutput {
+        ToolOutput::new(String::from_utf8_lossy(bytes))
     }
 
-    /// As a client is given it: the text exactly, and the note beside it.
+    /// Returns the content for clients: the exact text and the note, in blocks of their own.
     pub(super) fn content(self) -> Vec<ContentBlock> {
         let text = (!self.text.is_empty() || self.note.is_none()).then_some(self.text);
         text.into_iter().chain(self.note).map(ContentBlock::text).collect()
     }
 }
 
-impl From<Slice> for Answer {
-    fn from(slice: Slice) -> Answer {
-        Answer { text: slice.text, note: slice.note }
+impl From<Slice> for ToolOutput {
+    fn from(slice: Slice) -> ToolOutput {
+        ToolOutput { text: slice.text, note: slice.note }
     }
 }
 
-/// Why a tool cannot answer: a sentence that says what helps.
+/// An error message of a tool, with a hint.
 #[derive(Debug)]
-pub(super) struct Fault(String);
+pub(super) struct ToolError(String);
 
-impl Fault {
-    /// The sentence.
-    fn new(text: impl Into<String>) -> Fault {
-        Fault(text.into())
+impl ToolError {
+    fn new(text: impl Into<String>) -> ToolError {
+        ToolError(text.into())
     }
 
-    /// What is said of an error at a path.
-    fn at(path: &str) -> impl Fn(Error) -> Fault {
-        move |error| Fault(sentence(path, &error))
+    /// Returns a function that converts errors of operations on `path`.
+    fn at(path: &str) -> impl Fn(Error) -> ToolError {
+        move |error| ToolError(error_message(path, &error))
     }
 
     pub(super) fn content(self) -> Vec<ContentBlock> {
@@ -83,79 +82,85 @@ impl Fault {
     }
 }
 
-type Done = Result<Answer, Fault>;
-type Call = dyn Fn(&Tree, JsonObject) -> Done + Send + Sync;
+type ToolResult = Result<ToolOutput, ToolError>;
+type ToolFn = dyn Fn(&Tree, JsonObject) -> ToolResult + Send + Sync;
 
-/// All tools.
-pub(super) fn all() -> &'static [Called] {
-    static ALL: LazyLock<Vec<Called>> =
-        LazyLock::new(|| [workers::tools(), files::tools(), asked::tools()].into_iter().flatten().collect());
+/// Returns all tools.
+pub(super) fn all() -> &'static [ToolEntry] {
+    static ALL: LazyLock<Vec<ToolEntry>> =
+        LazyLock::new(|| [workers::tools(), files::tools(), search::tools()].into_iter().flatten().collect());
     &ALL
 }
 
+/// Creates a tool. The schema of its arguments is derived from `A`.
 fn tool<A: DeserializeOwned + JsonSchema + Any>(
     name: &'static str,
     description: &'static str,
-    call: fn(&Tree, A) -> Done,
-) -> Called {
+    call: fn(&Tree, A) -> ToolResult,
+) -> ToolEntry {
     let mut schema = JsonObject::clone(&schema_for_type::<A>());
-    // The name of a type here is nothing to a model.
+    // The name of the Rust type is of no use to a model.
     schema.remove("title");
     schema.remove("description");
     let annotations = ToolAnnotations::new().read_only(true).idempotent(true).open_world(false);
-    let described = Tool::new(name, description, Arc::new(schema)).with_annotations(annotations);
+    let definition = Tool::new(name, description, Arc::new(schema)).with_annotations(annotations);
     let call = move |tree: &Tree, arguments: JsonObject| {
         let arguments = serde_json::from_value(Value::Object(arguments));
-        call(tree, arguments.map_err(|error| Fault::new(format!("{name}: {error}")))?)
+        call(tree, arguments.map_err(|error| ToolError::new(format!("{name}: {error}")))?)
     };
-    Called { described, call: Box::new(call) }
+    ToolEntry { definition, call: Box::new(call) }
 }
 
-/// A name as one part of a path: what would be another path, or another folder, is the name of nothing.
-fn part(name: &str) -> String {
+/// Escapes a name for use as one component of a path. A name that would lead to another folder
+/// becomes one that cannot exist.
+fn path_component(name: &str) -> String {
     match name {
-        // No name holds a NUL.
+        // No file name contains a NUL.
         "" | "." | ".." => "\0".into(),
         name => name.replace('/', "%2F"),
     }
 }
 
-/// What was given: a model that leaves an argument out may send it empty.
-fn given(text: Option<String>) -> Option<String> {
+/// Returns `None` for an empty argument: a model may send one instead of leaving it out.
+fn non_empty(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
-/// A path that was given; the root where there is none.
-fn given_path(path: Option<String>) -> String {
-    given(path).unwrap_or_else(|| ".".into())
+/// Returns a path argument, or the root if it is missing.
+fn path_or_root(path: Option<String>) -> String {
+    non_empty(path).unwrap_or_else(|| ".".into())
 }
 
-/// A worker's id, which may be given as the path of its folder.
+/// Returns the id of a worker, which may be given as the path of its folder.
 fn worker_id(text: &str) -> &str {
     let id = text.strip_prefix("workers/").unwrap_or(text);
     id.strip_suffix('/').unwrap_or(id)
 }
 
-/// The budget that arguments ask for. Errors: both units at once, or too much.
-fn budget(bytes: Option<u32>, tokens: Option<u32>) -> Result<Option<Budget>, Fault> {
+/// Returns the budget in the arguments.
+///
+/// # Errors
+/// Both units are given, or the budget is too large.
+fn budget(bytes: Option<u32>, tokens: Option<u32>) -> Result<Option<Budget>, ToolError> {
     if bytes.is_some_and(|bytes| bytes as usize > MAX) || tokens.is_some_and(|tokens| tokens as usize > MAX / 4) {
-        return Err(Fault::new(format!("at most {MAX} bytes or {} tokens can be asked for here", MAX / 4)));
+        return Err(ToolError::new(format!("the budget is at most {MAX} bytes or {} tokens", MAX / 4)));
     }
     let size = match (bytes, tokens) {
-        (Some(_), Some(_)) => return Err(Fault::new("give either bytes or tokens, not both")),
+        (Some(_), Some(_)) => return Err(ToolError::new("give either bytes or tokens, not both")),
         (Some(bytes), None) => bytes.to_string(),
         (None, Some(tokens)) => format!("{tokens}tok"),
         (None, None) => return Ok(None),
     };
-    Budget::parse(&size).map(Some).map_err(Fault::new)
+    Budget::parse(&size).map(Some).map_err(ToolError::new)
 }
 
-/// Returns `value` as JSON in which no name can move a cursor or hide a text.
+/// Serializes `value` as JSON with control and invisible characters escaped.
 fn json<T: serde::Serialize>(value: &T) -> String {
     printable_json(&serde_json::to_string(value).unwrap_or_default())
 }
 
-/// A list as JSON: an object with `name`, an entry a line, as many as fit. `cursor` is what leads on behind the last of them.
+/// Formats a list as a JSON object: the entries that fit under `name`, one per line. `cursor` returns
+/// the cursor after the first so many entries, and `left` the number of entries after them.
 fn list<T: serde::Serialize>(
     name: &str,
     entries: impl Iterator<Item = T>,
@@ -167,7 +172,7 @@ fn list<T: serde::Serialize>(
     let mut is_cut = false;
     for entry in entries {
         let line = json(&entry);
-        // One is shown in any case: else no cursor would lead on.
+        // Show at least one entry: otherwise the cursor would not advance.
         if shown > 0 && out.len() + line.len() > LIST_MAX {
             is_cut = true;
             break;

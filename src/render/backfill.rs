@@ -9,7 +9,7 @@ impl Renderer {
     /// [`Renderer::backfill`] returns false.
     pub fn claim_backfill(&self) -> bool {
         // No short circuit: each call also updates its own backlog.
-        (self.digests.has_backlog() | self.index.is_behind()) && !self.is_backfilling.swap(true, Ordering::AcqRel)
+        (self.digests.has_backlog() | self.index.has_backlog()) && !self.is_backfilling.swap(true, Ordering::AcqRel)
     }
 
     /// Reads workers from the backlog for a short time, and words for the search index if a search

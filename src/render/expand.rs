@@ -1,117 +1,124 @@
-//! Markers in a text, each followed by its worker's evidence.
+//! Inserts workers' evidence after the markers in a text.
 //!
-//! What is read is given on as it is, byte for byte; evidence is only put in. One budget is over all that is put in. It is
-//! dealt by need over all markers, those of workers that failed before others, so the text behind the first marker is
-//! held back until the end; of a long text so much at a time, and each time at most half of what is left is dealt: the
-//! memory that it takes does not grow with the text, and what comes late is not left without.
+//! The input is copied byte for byte; evidence is only inserted. One budget covers all inserted text.
+//! It is allocated by need, failed workers first, so text after the first marker is held back until
+//! the end of the input. A long text is processed in sections, each with at most half of the
+//! remaining budget. Memory use is therefore bounded, and later markers still get evidence.
 //!
-//! A marker whose run or job is not its worker's is given on as it is. One whose worker is not in the view is followed by
-//! a line that says so, whether that is gone, another's, or never was.
+//! A marker whose run or job differs from its worker's record is copied unchanged. A marker whose
+//! worker is not in the view is followed by a line that says so, whatever the reason.
 
+mod expander;
 mod messages;
-mod weave;
 
 use std::io::{self, Read, Write};
 
 use super::marker::{self, Marker};
 use super::{Budget, Renderer, count};
-use weave::Weaver;
+use expander::MarkerExpander;
 
-/// So much is read at once, in bytes.
-const PIECE: usize = 256 << 10;
+/// Amount of input read at once, in bytes.
+const CHUNK: usize = 256 << 10;
 
-/// What a text is.
+/// The format of the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// Any text: every marker counts.
+pub enum InputFormat {
+    /// Plain text, in which every marker counts.
     Text,
-    /// A JSON list of messages as OpenAI's interfaces take it; markers count in results of tools.
+    /// A JSON list of messages for OpenAI's APIs, in which markers in tool results count.
     OpenAi,
-    /// The same as Anthropic's takes it.
+    /// A JSON list of messages for Anthropic's API, in which markers in tool results count.
     Anthropic,
-    /// The same as LangChain writes it.
+    /// A JSON list of messages from LangChain, in which markers in tool results count.
     LangChain,
 }
 
-/// What came of the markers of a text.
+/// Counts of the markers in a text, by result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Expanded {
-    /// Markers that are followed by evidence.
+pub struct ExpandStats {
+    /// Markers followed by evidence.
     pub expanded: u64,
-    /// Those of a worker whose evidence stands further up.
+    /// Markers that refer to evidence further up.
     pub repeated: u64,
-    /// Those of no worker in the view, or of one that cannot be read.
+    /// Markers whose worker is not in the view or cannot be read.
     pub unavailable: u64,
-    /// Those whose run or job is not their worker's: given on as they are.
+    /// Markers whose run or job differs from the worker's record; copied unchanged.
     pub disagreeing: u64,
-    /// Those for which the budget had no room.
+    /// Markers that did not fit the budget.
     pub without_room: u64,
-    /// In a list of messages, those that are in no result of a tool: given on as they are.
+    /// Markers in a list of messages but outside of tool results; copied unchanged.
     pub outside: u64,
 }
 
-impl Expanded {
-    /// What was not expanded, as a part of a sentence; none if all was.
-    pub fn left(&self) -> Option<String> {
+impl ExpandStats {
+    /// Returns a clause that says what was not expanded, or `None` if everything was.
+    pub fn not_expanded(&self) -> Option<String> {
         let reasons = [
-            (self.unavailable, "of no worker that is here and can be read"),
-            (self.disagreeing, "of another run or job than is recorded, left as they are"),
-            (self.without_room, "without room in the budget"),
-            // Most often they belong there: only where nothing else was found they are worth a word.
-            (if self.expanded == 0 { self.outside } else { 0 }, "outside of results of tools in that format"),
+            (self.unavailable, "whose worker is not here or cannot be read"),
+            (self.disagreeing, "whose run or job differs from the record, left unchanged"),
+            (self.without_room, "beyond the budget"),
+            // Markers outside of tool results are normal. They matter only if nothing was expanded,
+            // since the format may then be wrong.
+            (if self.expanded == 0 { self.outside } else { 0 }, "outside of tool results in this format"),
         ];
         let all: u64 = reasons.iter().map(|(n, _)| n).sum();
-        let said = reasons.iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{n} {why}"));
-        let said: Vec<String> = said.collect();
-        (all > 0).then(|| format!("not expanded: {}: {}", count(all, "marker"), said.join(", ")))
+        let clauses: Vec<String> =
+            reasons.iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{n} {why}")).collect();
+        (all > 0).then(|| format!("not expanded: {}: {}", count(all, "marker"), clauses.join(", ")))
     }
 }
 
-/// Why a text was not expanded to its end. All of it was given on.
+/// The reason why a text was not expanded to its end. The output still has all input that was read.
 #[derive(Debug, thiserror::Error)]
 pub enum ExpandError {
-    /// It cannot be read.
-    #[error("the text cannot be read")]
+    /// The input cannot be read.
+    #[error("cannot read the text")]
     Read(#[source] io::Error),
-    /// What it became cannot be written.
-    #[error("the text cannot be written")]
+    /// The output cannot be written.
+    #[error("cannot write the text")]
     Write(#[source] io::Error),
-    /// It is no JSON, or holds no messages.
-    #[error("this is no JSON list of messages: {0}; what follows was given on as it is")]
+    /// The input is not JSON, or has no messages.
+    #[error("cannot read the text as a JSON list of messages: {0}; the rest was copied unchanged")]
     Messages(String),
 }
 
 impl Renderer {
-    /// Copies `input` to `output` with evidence behind every marker, all of it within `budget`; without one, within
-    /// 28,000 bytes, and 16,000 of each worker.
+    /// Copies `input` to `output` and inserts evidence after every marker.
+    ///
+    /// All evidence together takes at most `budget`. Without a budget the limit is 28,000 bytes,
+    /// and 16,000 bytes per worker.
+    ///
+    /// # Errors
+    /// The input cannot be read or parsed in this format, or the output cannot be written.
     pub fn expand(
         &self,
-        form: Form,
+        format: InputFormat,
         budget: Option<Budget>,
         mut input: impl Read,
         output: impl Write,
-    ) -> Result<Expanded, ExpandError> {
-        let mut weaver = Weaver::new(self, budget.or(self.settings.budget), form != Form::Text, output);
-        let read = match form {
-            Form::Text => text(&mut input, &mut weaver),
-            _ => messages::all(form, &mut input, &mut weaver),
+    ) -> Result<ExpandStats, ExpandError> {
+        let in_json = format != InputFormat::Text;
+        let mut expander = MarkerExpander::new(self, budget.or(self.settings.budget), in_json, output);
+        let read = match format {
+            InputFormat::Text => expand_text(&mut input, &mut expander),
+            _ => messages::expand_messages(format, &mut input, &mut expander),
         };
-        // What was read before an error is not lost, nor is what is behind it.
-        weaver.settle(true)?;
+        // After an error, still write the text that was read and copy the rest.
+        expander.flush_held(true)?;
         if let Err(ExpandError::Messages(_)) = &read {
-            weaver.copy(&mut input)?;
+            expander.copy(&mut input)?;
         }
-        let expanded = weaver.end()?;
-        read.map(|()| expanded)
+        let stats = expander.finish()?;
+        read.map(|()| stats)
     }
 }
 
-fn text<W: Write>(input: &mut impl Read, weaver: &mut Weaver<'_, W>) -> Result<(), ExpandError> {
-    let mut held = Vec::with_capacity(2 * PIECE);
+fn expand_text<W: Write>(input: &mut impl Read, expander: &mut MarkerExpander<'_, W>) -> Result<(), ExpandError> {
+    let mut held = Vec::with_capacity(2 * CHUNK);
     loop {
-        let read = input.by_ref().take(PIECE as u64).read_to_end(&mut held).map_err(ExpandError::Read)?;
-        let is_end = read < PIECE;
-        let done = scan(&held, is_end, weaver)?;
+        let read = input.by_ref().take(CHUNK as u64).read_to_end(&mut held).map_err(ExpandError::Read)?;
+        let is_end = read < CHUNK;
+        let done = scan(&held, is_end, expander)?;
         held.drain(..done);
         if is_end {
             return Ok(());
@@ -119,15 +126,16 @@ fn text<W: Write>(input: &mut impl Read, weaver: &mut Weaver<'_, W>) -> Result<(
     }
 }
 
-/// Gives on `text` and its markers, unless `is_end` without an end that may be the beginning of one. How much was given.
-fn scan<W: Write>(text: &[u8], is_end: bool, weaver: &mut Weaver<'_, W>) -> Result<usize, ExpandError> {
+/// Passes `text` and its markers to `expander`. Unless `is_end`, holds back a tail that may be the
+/// beginning of a marker. Returns the number of bytes passed.
+fn scan<W: Write>(text: &[u8], is_end: bool, expander: &mut MarkerExpander<'_, W>) -> Result<usize, ExpandError> {
     let mut done = 0;
     for (end, marker) in Marker::all(text) {
-        weaver.text(text.get(done..end).unwrap_or_default())?;
-        weaver.marker(marker);
+        expander.text(text.get(done..end).unwrap_or_default())?;
+        expander.marker(marker);
         done = end;
     }
     let safe = if is_end { text.len() } else { text.len().saturating_sub(marker::MAX).max(done) };
-    weaver.text(text.get(done..safe).unwrap_or_default())?;
+    expander.text(text.get(done..safe).unwrap_or_default())?;
     Ok(safe)
 }

@@ -1,23 +1,25 @@
-//! `grep/<regex>`: the lines that match, of the workers that failed first, within a budget.
+//! `grep/<regex>`: the matching lines within a budget, failed workers first.
 //!
-//! The files are searched twice. First the lines that match are counted in all of them ([`crate::search`]); then it is
-//! known what there is, and the budget is dealt over the files, so that one with thousands of lines does not take the
-//! place of all others; then the lines that have a place are read. So what is held is bounded by what is shown. What a
-//! name asks for is in `ask`, the text in `page`.
+//! The files are searched twice. The first pass counts the matching lines of every file
+//! ([`crate::search`]). The budget is then allocated over the files, so that a file with thousands
+//! of lines does not displace the others. The second pass reads only the lines that have a share,
+//! so memory use depends on the size of the answer.
+//!
+//! `query` parses names, `page` formats the answer.
 
-mod ask;
 mod page;
+mod query;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tracing::debug;
 
-pub(super) use ask::FOLDER;
-pub use ask::{Options, Query};
 use page::NAMES_PART;
 pub(super) use page::clip;
-pub use page::{Answer, Searched, Shown, ShownLine};
+pub use page::{Answer, FileLines, Searched, ShownLine};
+pub(super) use query::FOLDER;
+pub use query::{Options, Query};
 
 use super::digest_cache::DigestResult;
 use super::isolate::PART_GRACE;
@@ -30,38 +32,41 @@ use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Status};
 use crate::name::{Name, RelPath};
-use crate::search::regex::{self, Found, Hits, Line, Pattern};
+use crate::search::regex::{self, FileMatchCount, FoundLine, Pattern, WorkerMatchCounts};
 use crate::spread::spread;
 use crate::view::{Member, Visible};
 
-/// What is shown of a line at most, in bytes.
+/// Longest shown text of a matching line, in bytes.
 const LINE_MAX: usize = 400;
-/// The same of a line of context.
+/// Longest shown text of a line of context, in bytes.
 const CONTEXT_MAX: usize = 160;
-/// What a line takes beside its path and its text, and a line of context its text, about, in bytes.
+/// Approximate size of a shown line beside its path and its text, in bytes.
 const FRAME: usize = 10;
-/// What the first and the last line of an answer take beside what was asked and names, and one that says what was left out
-/// beside its path, in bytes.
+/// Approximate size of the first and last line of an answer without query and names, in bytes.
 const HEAD: usize = 220;
+/// Approximate size of an omission marker without its path, in bytes.
 const OMISSION: usize = 30;
+/// Approximate size of the text of a line of context, in bytes.
 const CONTEXT: usize = 80;
-/// The files of a worker that failed have so many times the share of others.
+/// Weight of files of failed workers in the allocation of the budget; other files have 1.
 const FAILED_WEIGHT: usize = 3;
 
-/// A file with lines that match.
+/// A file with matching lines.
 struct Candidate {
     member: Arc<Member>,
     outcome: Outcome,
-    /// Of its worker.
+    /// Index of the file's worker.
     turn: usize,
-    hits: Hits,
-    /// Where it is shown.
+    hits: FileMatchCount,
+    /// Path from the root of the tree.
     path: String,
 }
 
 impl Renderer {
-    /// The lines that match `query` in the files of `scope`, as they are now. [`Error::NotFound`] where the scope is not in
-    /// the view.
+    /// Returns the lines that match `query` in the files of `scope`, in their current state.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if the scope is not in the view.
     pub fn grep(&self, scope: &Scope, query: &Query) -> Result<Answer> {
         let visible = self.view.visible();
         let stamped = self.states_in(&visible, scope)?;
@@ -70,7 +75,7 @@ impl Renderer {
         Ok(answer)
     }
 
-    /// The file that answers `query`.
+    /// Renders the file that answers `query`.
     pub(super) fn grep_file(
         &self,
         scope: &Scope,
@@ -82,27 +87,28 @@ impl Renderer {
         self.rendered_answer(visible, stamped, (answer.text, complete, answer.missing))
     }
 
-    /// The answer, and whether all was read that it is made of, of one moment.
+    /// Answers `query`. Also returns true if the answer is complete and all files were in the
+    /// state of `stamped`.
     fn grep_in(&self, scope: &Scope, visible: &Visible, stamped: &WorkerStates, query: &Query) -> (Answer, bool) {
         debug!("a search");
-        // What is found must still be put in order, and read.
+        // Leave time to order the files and to read their lines.
         let [searching, ordering, showing] = [7, 8, 10].map(|tenths| self.settings.clock(tenths));
         let budget = self.settings.budget_for_scope(scope, query.options.budget);
         let pattern = match Pattern::new(&query.regex, query.options.ignore_case, query.options.glob.as_deref()) {
             Ok(pattern) => pattern.under(query.under.clone()),
-            Err(error) => return (Answer::refused(query, error, budget), true),
+            Err(error) => return (Answer::invalid(query, error, budget), true),
         };
         let mut members: Vec<(&Arc<Member>, &Result<Arc<Stamp>>)> = stamped.iter().map(|(m, s)| (m, s)).collect();
-        // Where there is not time for all, those are searched of which it is known that they failed.
+        // If time runs out, workers that are known to have failed have been searched.
         members.sort_by_key(|(member, _)| member.entry.status != Status::Failed);
         self.settings.start_stage(members.len());
         let found = spread(&members, |(member, stamp)| {
-            let found = self.found(member, stamp, &pattern, &|| searching.has_time());
+            let found = self.count_matches(member, stamp, &pattern, &|| searching.has_time());
             self.settings.count_one();
             found
         });
         let mut searched = Searched::default();
-        let (mut with_hits, mut hits): (WorkerStates, Vec<Vec<Hits>>) = (Vec::new(), Vec::new());
+        let (mut with_hits, mut hits): (WorkerStates, Vec<Vec<FileMatchCount>>) = (Vec::new(), Vec::new());
         for ((member, stamp), found) in members.iter().zip(found) {
             let Some(found) = found else { continue };
             searched.add(&found);
@@ -123,24 +129,24 @@ impl Renderer {
         let missing = Missing { files: searched.unsearched.late, sessions, ..Missing::default() };
         let is_late = known.iter().any(|found| found.digest().is_some_and(|fragment| fragment.late));
         let missing = missing.if_any(is_late || [&searching, &ordering, &showing].iter().any(|clock| clock.ran_out()));
-        let told: HashSet<&Name> = shown.iter().map(|file| &file.worker).collect();
+        let shown_workers: HashSet<&Name> = shown.iter().map(|file| &file.worker).collect();
         let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| {
             stamp.as_ref().is_ok_and(|stamp| self.view.is_now(member, stamp))
         };
-        complete &= go_on() && with_hits.iter().filter(|(member, _)| told.contains(&member.name)).all(is_now);
+        complete &= go_on() && with_hits.iter().filter(|(member, _)| shown_workers.contains(&member.name)).all(is_now);
         let found = files.iter().map(|file| (&file.member.name, file.path.as_str(), file.hits.lines));
         (Answer::new(query, searched, found, shown, budget, missing), complete)
     }
 
-    /// What is found in the files of a worker; none if it vanished.
-    fn found(
+    /// Counts the matches in the files of a worker. Returns `None` if the worker was removed.
+    fn count_matches(
         &self,
         member: &Member,
         stamp: &Result<Arc<Stamp>>,
         pattern: &Pattern,
         go_on: Deadline<'_>,
-    ) -> Option<Found> {
-        let mut found = Found::default();
+    ) -> Option<WorkerMatchCounts> {
+        let mut found = WorkerMatchCounts::default();
         if !go_on() {
             found.unsearched.late = stamp.as_ref().map_or(1, |stamp| stamp.files.max(1));
             return Some(found);
@@ -157,12 +163,12 @@ impl Renderer {
         }
     }
 
-    /// The files in the order in which they are shown, as far as there can be room for them: those of workers that failed
-    /// first, and of each its failed calls; last of all what holds everything once more.
+    /// Sorts the files: primary files before files that repeat others, failed workers first, and
+    /// within each worker failed calls first. Reads call outcomes only for files that may fit.
     fn in_order(
         &self,
         mut files: Vec<Candidate>,
-        of: &WorkerStates,
+        workers: &WorkerStates,
         budget: Budget,
         go_on: Deadline<'_>,
     ) -> Vec<Candidate> {
@@ -175,9 +181,9 @@ impl Renderer {
             if room == 0 || !go_on() {
                 break;
             }
-            room = room.saturating_sub(hearing(file, 0));
+            room = room.saturating_sub(min_size(file, 0));
             calls.entry(file.turn).or_insert_with(|| {
-                let record = of
+                let record = workers
                     .get(file.turn)
                     .and_then(|(member, stamp)| self.record(member, stamp.as_ref().ok()?, PART_GRACE, go_on).ok());
                 record.iter().flat_map(|record| record.trace.outcomes()).collect()
@@ -191,7 +197,7 @@ impl Renderer {
         files
     }
 
-    /// The lines of the files that are given a share of the budget.
+    /// Reads the lines of the files that have a share of the budget.
     fn lines(
         &self,
         files: &[Candidate],
@@ -199,39 +205,40 @@ impl Renderer {
         pattern: &Pattern,
         budget: Budget,
         go_on: Deadline<'_>,
-    ) -> Vec<Shown> {
+    ) -> Vec<FileLines> {
         let context = query.options.context;
-        // Where there is little room, much of one line is not worth several others.
+        // With a small budget, several short lines are worth more than one long line.
         let line_max = LINE_MAX.min(budget.about() / 4);
         let mut room = budget.about();
-        let heard = files.iter().take_while(|file| {
-            let there = room > 0;
-            room = room.saturating_sub(hearing(file, context));
-            there
+        let admitted = files.iter().take_while(|file| {
+            let has_room = room > 0;
+            room = room.saturating_sub(min_size(file, context));
+            has_room
         });
-        let heard: Vec<&Candidate> = heard.collect();
+        let admitted: Vec<&Candidate> = admitted.collect();
         let claim = |file: &&Candidate| Claim {
-            need: need(file, context),
+            need: full_size(file, context),
             weight: if file.outcome == Outcome::Failed { FAILED_WEIGHT } else { 1 },
         };
-        let claims: Vec<Claim> = heard.iter().map(claim).collect();
-        let rest = if claims.len() < files.len() { budget.about() / NAMES_PART } else { 0 };
-        let said = HEAD + query.regex.len() + rest;
-        let shares = deal(&claims, budget.about().saturating_sub(said));
-        let shown = heard.into_iter().zip(shares).map(|(file, share)| {
-            let mut shown = Shown::new(file.member.name.clone(), file.path.clone(), file.hits.lines);
-            // What is left out is said in a line, too. What a file needs is known about: if it can have that, it has all.
-            let share = match share < need(file, context) {
+        let claims: Vec<Claim> = admitted.iter().map(claim).collect();
+        let names = if claims.len() < files.len() { budget.about() / NAMES_PART } else { 0 };
+        let overhead = HEAD + query.regex.len() + names;
+        let shares = deal(&claims, budget.about().saturating_sub(overhead));
+        let shown = admitted.into_iter().zip(shares).map(|(file, share)| {
+            let mut shown = FileLines::new(file.member.name.clone(), file.path.clone(), file.hits.lines);
+            // Sizes are estimates: a file whose share covers its estimate is shown in full. Any
+            // other file needs room for its omission marker.
+            let share = match share < full_size(file, context) {
                 true => share.saturating_sub(file.path.len() + OMISSION),
                 false => usize::MAX,
             };
-            let take = |line: Line<'_>| {
-                let begun = shown.matches() > 0;
-                shown.add(ShownLine::of(&line, if line.is_match() { line_max } else { CONTEXT_MAX.min(line_max) }));
-                // One that matches of each file, even if that is more than its share.
-                !(begun && shown.size() > share)
+            let take = |line: FoundLine<'_>| {
+                let has_match = shown.matches() > 0;
+                shown.add(ShownLine::new(&line, if line.is_match() { line_max } else { CONTEXT_MAX.min(line_max) }));
+                // Every file shows at least one match, even beyond its share.
+                !(has_match && shown.size() > share)
             };
-            // What cannot be read any more is counted among what is not shown.
+            // Lines that can no longer be read count as left out.
             let _ = regex::lines(&self.view, &file.member, &file.hits.path, (pattern, context), go_on, take);
             shown
         });
@@ -239,10 +246,10 @@ impl Renderer {
     }
 }
 
-/// The files of all workers.
-fn candidates(of: &WorkerStates, known: &[DigestResult], hits: Vec<Vec<Hits>>) -> Vec<Candidate> {
+/// Returns the files of all workers.
+fn candidates(workers: &WorkerStates, known: &[DigestResult], hits: Vec<Vec<FileMatchCount>>) -> Vec<Candidate> {
     let mut files = Vec::new();
-    for (turn, (((member, _), known), hits)) in of.iter().zip(known).zip(hits).enumerate() {
+    for (turn, (((member, _), known), hits)) in workers.iter().zip(known).zip(hits).enumerate() {
         let says_failed = member.entry.status == Status::Failed;
         let unknown = if says_failed { Outcome::Failed } else { Outcome::Unknown };
         let outcome = known.digest().map_or(unknown, |fragment| fragment.outcome);
@@ -255,14 +262,14 @@ fn candidates(of: &WorkerStates, known: &[DigestResult], hits: Vec<Vec<Hits>>) -
     files
 }
 
-/// How much one line of a file takes with what is said of the others, about, in bytes.
-fn hearing(file: &Candidate, context: usize) -> usize {
+/// Returns the approximate size of one match of a file and its omission marker, in bytes.
+fn min_size(file: &Candidate, context: usize) -> usize {
     let more = if file.hits.lines > 1 { file.path.len() + OMISSION } else { 0 };
     (file.path.len() + FRAME + CONTEXT).saturating_mul(1 + 2 * context).saturating_add(more)
 }
 
-/// How much all lines of a file take, about, in bytes.
-fn need(file: &Candidate, context: usize) -> usize {
+/// Returns the approximate size of all matches of a file, in bytes.
+fn full_size(file: &Candidate, context: usize) -> usize {
     let frame = file.path.len() + FRAME;
     let lines = usize::try_from(file.hits.lines).unwrap_or(usize::MAX);
     let each = frame.saturating_add(context.saturating_mul(2).saturating_mul(frame + CONTEXT));

@@ -13,7 +13,7 @@ use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::model::Record;
 use crate::name::{Name, printable};
-use crate::search::ranked::Indexed;
+use crate::search::ranked::WorkerIndex;
 use crate::view::Member;
 use crate::watchdog::{OVERDUE, Unfinished};
 
@@ -92,7 +92,7 @@ impl Renderer {
     /// # Errors
     /// [`Error::Late`] or [`Error::GivenUp`] if reading does not end; those of
     /// [`crate::search::ranked::Index::read`].
-    pub(super) fn indexed(&self, member: &Arc<Member>, stamp: &Arc<Stamp>, has_time: Deadline<'_>) -> Result<Indexed> {
+    pub(super) fn indexed(&self, member: &Arc<Member>, stamp: &Arc<Stamp>, has_time: Deadline<'_>) -> Result<WorkerIndex> {
         if let Some(indexed) = self.index.cached(member, stamp) {
             return Ok(indexed);
         }

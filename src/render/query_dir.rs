@@ -85,8 +85,8 @@ impl QueryDir {
     pub fn parse_at_root(name: &Name) -> Option<QueryDir> {
         let parsed = ParsedName::parse(name)?;
         match QueryKind::ALL.into_iter().find(|kind| kind.name() == parsed.word)? {
-            QueryKind::Grep => grep::Options::of(&parsed).map(QueryDir::Grep),
-            QueryKind::Search => search::Options::of(&parsed).map(QueryDir::Search),
+            QueryKind::Grep => grep::Options::from_folder(&parsed).map(QueryDir::Grep),
+            QueryKind::Search => search::Options::from_folder(&parsed).map(QueryDir::Search),
             QueryKind::Compare => compare::Options::of(&parsed).map(QueryDir::Compare),
         }
     }
@@ -106,8 +106,8 @@ impl QueryDir {
             return Some(Generated::QueryReadme(self.kind()));
         }
         match self {
-            QueryDir::Grep(options) => options.ask(name).map(|query| Generated::Grep(Arc::new(query))),
-            QueryDir::Search(options) => options.ask(name).map(|query| Generated::Search(Arc::new(query))),
+            QueryDir::Grep(options) => options.query(name).map(|query| Generated::Grep(Arc::new(query))),
+            QueryDir::Search(options) => options.query(name).map(|query| Generated::Search(Arc::new(query))),
             QueryDir::Compare(options) => options.ask(name).map(|query| Generated::Compare(Arc::new(query))),
         }
     }

@@ -1,24 +1,24 @@
-//! `search/<words>`: the passages that bear on the words, the best first, within a budget.
+//! `search/<words>`: the passages that match the words, the best first, within a budget.
 //!
-//! What is ranked and how is the business of [`crate::search::ranked`]; here it is decided of which workers and files, and
-//! how much of it is shown. What a name asks for is in `ask`, the text in `page`.
+//! [`crate::search::ranked`] ranks the passages. This module selects workers and files (`filter`),
+//! reads the passages (`passage_reader`), parses names (`query`) and formats the answer (`page`).
 
-mod ask;
+mod filter;
 mod page;
-mod sources;
-mod wanted;
+mod passage_reader;
+mod query;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use tracing::debug;
 
-pub(super) use ask::FOLDER;
-pub use ask::{Options, Query};
-use page::Page;
-pub use page::{Answer, Searched, Shown};
-use sources::Sources;
-use wanted::Wanted;
+use filter::SearchFilter;
+use page::AnswerFormatter;
+pub use page::{Answer, FilePassages, Searched};
+use passage_reader::PassageReader;
+pub(super) use query::FOLDER;
+pub use query::{Options, Query};
 
 use super::name_collision::is_raw_record;
 use super::settings::Deadline;
@@ -28,22 +28,27 @@ use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::model::Outcome;
 use crate::name::RelPath;
-use crate::search::ranked::{self, Hit, Matched, Ranked, Room};
+use crate::search::ranked::{self, FileHit, RankedPassages, SelectionLimits, WorkerMatches};
 use crate::spread::spread;
 use crate::view::{Member, Visible};
 
-/// What is shown of one place takes such a part of the budget, within bounds, in bytes.
-const HIT_PART: usize = 8;
-const HIT: std::ops::RangeInclusive<usize> = 150..=480;
-/// How often passages are chosen anew where they did not fit, or there was room for more: what stands around them is known
-/// only when they are. What is taken away of the room then at least, and how much is worth another choice, in bytes.
+/// Desired length of an excerpt, as one part in this many of the budget.
+const EXCERPT_PART: usize = 8;
+/// Bounds of the desired length of an excerpt, in bytes.
+const EXCERPT: std::ops::RangeInclusive<usize> = 150..=480;
+/// Most selections per answer. The lines around passages have a size that is known only after the
+/// selection, so the selection is repeated while it overflows or leaves much room.
 const TRIES: usize = 12;
-const LITTLE: usize = 40;
-const WORTH: usize = 100;
+/// Least reduction of the limit after an overflow, in bytes.
+const SHRINK_MIN: usize = 40;
+/// Unused room that justifies another selection, in bytes.
+const UNUSED_MIN: usize = 100;
 
 impl Renderer {
-    /// The passages that bear on `query` in the files of `scope`, as they are now. [`Error::NotFound`] where the scope is not
-    /// in the view.
+    /// Returns the passages that match `query` in the files of `scope`, in their current state.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if the scope is not in the view.
     pub fn search(&self, scope: &Scope, query: &Query) -> Result<Answer> {
         let visible = self.view.visible();
         let stamped = self.states_in(&visible, scope)?;
@@ -52,7 +57,7 @@ impl Renderer {
         Ok(answer)
     }
 
-    /// The file that answers `query`.
+    /// Renders the file that answers `query`.
     pub(super) fn search_file(
         &self,
         scope: &Scope,
@@ -64,129 +69,141 @@ impl Renderer {
         self.rendered_answer(visible, stamped, (answer.text, complete, answer.missing))
     }
 
-    /// The answer, and whether all was read that it is made of, of one moment.
+    /// Answers `query`. Also returns true if the answer is complete and all files were in the
+    /// state of `stamped`.
     fn search_in(&self, scope: &Scope, visible: &Visible, stamped: &WorkerStates, query: &Query) -> (Answer, bool) {
         debug!("a search");
         let [reading, showing] = [7, 10].map(|tenths| self.settings.clock(tenths));
         let is_one = matches!(scope, Scope::Worker(_));
         let budget = self.settings.budget_for_scope(scope, query.options.budget);
-        let asked = ranked::Query::parse(&query.words);
-        let wanted = match Wanted::of(query, &asked.filters) {
-            Ok(_) if asked.terms.is_empty() => {
-                Err("there is no word to search for beside filters: search/timeout".to_owned())
+        let parsed = ranked::Query::parse(&query.words);
+        let filter = match SearchFilter::new(query, &parsed.filters) {
+            Ok(_) if parsed.terms.is_empty() => {
+                Err("the query has no word beside its filters; try search/timeout".to_owned())
             }
-            wanted => wanted,
+            filter => filter,
         };
-        let wanted = match wanted {
-            Ok(wanted) => wanted,
-            Err(error) => return (Answer::refused(query, error, budget), true),
+        let filter = match filter {
+            Ok(filter) => filter,
+            Err(error) => return (Answer::invalid(query, error, budget), true),
         };
-        let (of, matched, searched) = self.matched(stamped, &asked, &|| reading.has_time());
-        let admitted: Vec<_> = of.iter().map(|(member, _)| (&member.name, wanted.admits(member))).collect();
+        let (workers, matches, searched) = self.match_workers(stamped, &parsed, &|| reading.has_time());
+        let admitted: Vec<_> = workers.iter().map(|(member, _)| (&member.name, filter.admits(member))).collect();
         let weigh = |worker: usize, path: &RelPath| match admitted.get(worker) {
-            Some((name, true)) => wanted.weight(name, path),
+            Some((name, true)) => filter.weight(name, path),
             _ => 0,
         };
-        let mut ranked = ranked::rank(matched, &asked, &weigh);
-        let sources = Sources::new(self, of);
+        let mut ranked = ranked::rank(matches, &parsed, &weigh);
+        let reader = PassageReader::new(self, workers);
         let showing = self.settings.grant(showing);
         let go_on = || showing.has_time();
         let mut complete =
-            ranked.retain_saying(&asked, &|worker, path, range| sources.read(worker, path, range), &go_on);
-        ranked.favor_failures(&|worker, path| sources.outcome(worker, path, &go_on) == Some(Outcome::Failed));
-        let (files, workers) = ranked.spread_over();
+            ranked.retain_phrases(&parsed, &|worker, path, range| reader.read(worker, path, range), &go_on);
+        ranked.favor_failures(&|worker, path| reader.outcome(worker, path, &go_on) == Some(Outcome::Failed));
+        let (files, workers) = ranked.file_and_worker_counts();
         let missing = || {
             let (late, sessions) = (searched.unread.late, Self::unread_sessions(visible, scope));
             let missing = Missing { files: late, sessions, ..Missing::default() };
-            missing.if_any(reading.ran_out() || showing.ran_out() || sources.is_late())
+            missing.if_any(reading.ran_out() || showing.ran_out() || reader.is_late())
         };
         let passages = ranked.count();
-        let page = Page { query, searched: &searched, passages, files, workers, budget, missing: &missing };
-        let (answer, of_moment) = shown(&page, &ranked, &sources, is_one, &go_on);
-        complete &= of_moment && answer.searched.is_whole() && go_on();
+        let formatter =
+            AnswerFormatter { query, searched: &searched, passages, files, workers, budget, missing: &missing };
+        let (answer, is_current) = fit(&formatter, &ranked, &reader, is_one, &go_on);
+        complete &= is_current && answer.searched.is_whole() && go_on();
         (answer, complete)
     }
 
-    /// The members that could be read, in the order of their names, which is that of paths; where the words of `asked` are
-    /// among those of each; and what that is of. What there is of all other words is let go of, worker by worker.
-    fn matched<'a>(
+    /// Looks up the words of `parsed` in the index of each worker.
+    ///
+    /// Returns the workers that could be read in the order of their names, which is that of paths;
+    /// the matches in each; and the extent of the search. Drops each worker's index once it was
+    /// searched.
+    fn match_workers<'a>(
         &self,
         stamped: &'a WorkerStates,
-        asked: &ranked::Query,
+        parsed: &ranked::Query,
         go_on: Deadline<'_>,
-    ) -> (Known<'a>, Vec<Matched>, Searched) {
+    ) -> (ReadWorkers<'a>, Vec<WorkerMatches>, Searched) {
         let mut members: Vec<&(Arc<Member>, Result<Arc<Stamp>>)> = stamped.iter().collect();
         members.sort_by_key(|(member, _)| &member.name);
         self.settings.start_stage(members.len());
         let found = spread(&members, |(member, stamp)| {
             let stamp = stamp.as_ref().map_err(Clone::clone)?;
-            let words = self.indexed(member, stamp, go_on);
+            let index = self.indexed(member, stamp, go_on);
             self.settings.count_one();
-            let words = words?;
-            let matched = Matched::of(&words, asked, &|path| !is_raw_record(path));
-            Ok::<_, Error>((stamp, matched, Searched::of(&words)))
+            let index = index?;
+            let matches = WorkerMatches::new(&index, parsed, &|path| !is_raw_record(path));
+            Ok::<_, Error>((stamp, matches, Searched::from_index(&index)))
         });
         let mut searched = Searched::default();
-        let (mut of, mut all) = (Vec::new(), Vec::new());
+        let (mut workers, mut all) = (Vec::new(), Vec::new());
         for ((member, _), found) in members.into_iter().zip(found) {
             match found {
-                Ok((stamp, matched, some)) => {
-                    searched += some;
-                    of.push((member, stamp));
-                    all.push(matched);
+                Ok((stamp, matches, extent)) => {
+                    searched += extent;
+                    workers.push((member, stamp));
+                    all.push(matches);
                 }
                 Err(Error::NotFound) => {}
                 Err(error) if error.is_late() => searched.unread.late += 1,
                 Err(_) => searched.unread.unreadable += 1,
             }
         }
-        (of, all, searched)
+        (workers, all, searched)
     }
 }
 
-/// Workers whose words are known, in the order of their names.
-type Known<'a> = Vec<(&'a Arc<Member>, &'a Arc<Stamp>)>;
+/// Workers whose index could be read, in the order of their names.
+type ReadWorkers<'a> = Vec<(&'a Arc<Member>, &'a Arc<Stamp>)>;
 
-/// The answer that shows as much as there is room for, and whether all was read that it is made of, of one moment. `is_one`
-/// worker is asked about: then the bytes are spread over its calls.
-fn shown(page: &Page<'_>, ranked: &Ranked, sources: &Sources<'_>, is_one: bool, go_on: Deadline<'_>) -> (Answer, bool) {
-    let budget = page.budget;
-    let read = |worker: usize, path: &RelPath, range: Range<u64>| sources.read(worker, path, range);
-    let frame = |worker: usize, path: &RelPath| Page::frame(&sources.shown_at(worker, path));
-    let show = |hit: &Hit| {
+/// Returns the answer with as many passages as fit. Also returns true if the selection is complete
+/// and the shown workers have not changed. A search in `is_one` worker spreads its passages over files.
+fn fit(
+    formatter: &AnswerFormatter<'_>,
+    ranked: &RankedPassages,
+    reader: &PassageReader<'_>,
+    is_one: bool,
+    go_on: Deadline<'_>,
+) -> (Answer, bool) {
+    let budget = formatter.budget;
+    let read = |worker: usize, path: &RelPath, range: Range<u64>| reader.read(worker, path, range);
+    let frame = |worker: usize, path: &RelPath| AnswerFormatter::frame(&reader.shown_path(worker, path));
+    let show = |hit: &FileHit| {
         let text = |range: &Range<u64>| Some((range.clone(), read(hit.worker, &hit.path, range.clone())?));
-        Some(Shown {
-            worker: sources.member(hit.worker)?.name.clone(),
-            path: sources.shown_at(hit.worker, &hit.path),
-            outcome: sources.outcome(hit.worker, &hit.path, go_on),
+        Some(FilePassages {
+            worker: reader.member(hit.worker)?.name.clone(),
+            path: reader.shown_path(hit.worker, &hit.path),
+            outcome: reader.outcome(hit.worker, &hit.path, go_on),
             passages: hit.passages,
             text: hit.ranges.iter().filter_map(text).collect(),
         })
     };
-    // A token is of several bytes, most often.
+    // A token mostly has several bytes.
     let unit = budget.about().checked_div(budget.size()).unwrap_or(1).max(1);
-    let hit = (budget.about() / HIT_PART).clamp(*HIT.start(), *HIT.end());
-    let mut room = budget.about().saturating_sub(page.head_room());
-    let (mut answer, mut fits, mut too_much, mut complete) = (page.empty(), false, usize::MAX, true);
+    let excerpt = (budget.about() / EXCERPT_PART).clamp(*EXCERPT.start(), *EXCERPT.end());
+    let mut room = budget.about().saturating_sub(formatter.head_size());
+    let (mut answer, mut fits, mut too_much, mut complete) = (formatter.empty(), false, usize::MAX, true);
     for _ in 0..TRIES {
-        let chosen = ranked.choose(Room { bytes: room, hit, spread: is_one, frame: &frame }, &read, go_on);
-        let written = page.written(chosen.hits.iter().filter_map(show).collect(), chosen.same);
-        let used = budget.used(&written.text);
+        let limits = SelectionLimits { bytes: room, excerpt, spread: is_one, frame: &frame };
+        let selection = ranked.select(limits, &read, go_on);
+        let formatted = formatter.format(selection.hits.iter().filter_map(show).collect(), selection.duplicates);
+        let used = budget.used(&formatted.text);
         if used > budget.size() {
             if fits || room == 0 {
                 break;
             }
             too_much = room;
-            room = room.saturating_sub(((used - budget.size()) * unit).max(LITTLE));
+            room = room.saturating_sub(((used - budget.size()) * unit).max(SHRINK_MIN));
             continue;
         }
-        if !fits || written.shown_bytes() > answer.shown_bytes() {
-            complete = chosen.complete && chosen.hits.iter().all(|hit| sources.is_now(hit.worker));
-            (answer, fits) = (written, true);
+        if !fits || formatted.shown_bytes() > answer.shown_bytes() {
+            complete = selection.complete && selection.hits.iter().all(|hit| reader.is_now(hit.worker));
+            (answer, fits) = (formatted, true);
         }
         let left = (budget.size() - used) * unit;
         let more = room.saturating_add(left).min(too_much.saturating_sub(1));
-        if left < WORTH || more <= room || answer.is_all() {
+        if left < UNUSED_MIN || more <= room || answer.shows_all() {
             break;
         }
         room = more;

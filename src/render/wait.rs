@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::since::{Cursor, Look, shown};
+use super::since::{Cursor, ViewSnapshot, display_name};
 use super::text::{count, one_line, utc};
 use crate::model::Status;
 use crate::view::{Member, View, Visible};
@@ -33,9 +33,9 @@ impl WaitCondition {
 
     /// Returns true if the condition is met. `given` is the caller's cursor, if any. `start` is
     /// that cursor, or the cursor of the moment the wait began.
-    pub fn is_met(self, look: &Look, given: Option<Cursor>, start: Cursor) -> bool {
+    pub fn is_met(self, look: &ViewSnapshot, given: Option<Cursor>, start: Cursor) -> bool {
         match (self, given) {
-            (WaitCondition::Any, _) => look.tells(start),
+            (WaitCondition::Any, _) => look.has_changes(start),
             (WaitCondition::Failed, Some(cursor)) => self.is_met_by(look.changed(cursor)),
             (WaitCondition::Failed | WaitCondition::Finished, _) => self.is_met_by(look.workers()),
         }
@@ -69,7 +69,7 @@ impl WaitCondition {
 
 /// Returns a line with the number of workers of each status and the names of failed workers. It
 /// precedes the changes.
-pub fn status_line(look: &Look) -> String {
+pub fn status_line(look: &ViewSnapshot) -> String {
     let with_status = |wanted: Status| look.workers().filter(move |member| status(member) == wanted);
     let counts = [Status::Completed, Status::Failed, Status::Running, Status::Created, Status::Unknown]
         .map(|status| (with_status(status).count(), status))
@@ -79,7 +79,7 @@ pub fn status_line(look: &Look) -> String {
         .collect::<Vec<_>>()
         .join(", ");
     let (names, more) = (
-        with_status(Status::Failed).take(NAMES_MAX).map(|member| one_line(&shown(member), NAME_MAX)),
+        with_status(Status::Failed).take(NAMES_MAX).map(|member| one_line(&display_name(member), NAME_MAX)),
         with_status(Status::Failed).skip(NAMES_MAX),
     );
     let names = match (names.collect::<Vec<_>>().join(", "), more.count()) {
@@ -101,7 +101,7 @@ pub fn timeout_report(view: &View, visible: &Visible, cursor: Cursor) -> String 
     };
     for (at, member) in open.iter().enumerate() {
         let newest = view.stamp(member, false).map_or(member.entry.newest(), |stamp| stamp.newest);
-        let line = format!("{:<9} {}: last write {}\n", status(member).as_str(), shown(member), utc(newest));
+        let line = format!("{:<9} {}: last write {}\n", status(member).as_str(), display_name(member), utc(newest));
         if out.len() + line.len() > REPORT_MAX - 200 {
             out.push_str(&format!("and {} more\n", open.len() - at));
             break;

@@ -1,4 +1,4 @@
-//! Which files are meant by a glob.
+//! Globs that select files by name or by path.
 
 use globset::{GlobBuilder, GlobMatcher};
 
@@ -7,31 +7,35 @@ use crate::name::RelPath;
 /// A glob of names or of paths.
 pub struct Glob {
     matcher: GlobMatcher,
-    /// Whether it is for all others, as ripgrep has it with a `!` before.
-    is_not: bool,
-    /// Whether it is for names, wherever they are.
-    of_names: bool,
+    /// True if the glob began with `!`, which inverts it as in ripgrep.
+    negated: bool,
+    /// True if the glob has no `/` and so applies to file names in any directory.
+    names_only: bool,
 }
 
 impl Glob {
-    /// A name, where there is no `/` in it, else a path from the root of the tree or from the worker's folder. The error is
-    /// what is wrong with it.
+    /// Parses a glob. Without a `/` it matches file names; otherwise it matches paths from the
+    /// root of the tree or from the worker's folder.
+    ///
+    /// # Errors
+    /// The parser's message, if `text` is not a valid glob.
     pub fn new(text: &str) -> Result<Glob, String> {
-        let (is_not, text) = text.strip_prefix('!').map_or((false, text), |text| (true, text));
+        let (negated, text) = text.strip_prefix('!').map_or((false, text), |text| (true, text));
         let glob = GlobBuilder::new(text).literal_separator(true).build().map_err(|error| error.to_string())?;
-        Ok(Glob { is_not, matcher: glob.compile_matcher(), of_names: !text.contains('/') })
+        Ok(Glob { negated, matcher: glob.compile_matcher(), names_only: !text.contains('/') })
     }
 
-    /// Whether something of this name is meant.
-    pub fn is_of(&self, name: &str) -> bool {
-        self.is_not != self.matcher.is_match(name)
+    /// Returns true if the glob selects `name`.
+    pub fn matches_name(&self, name: &str) -> bool {
+        self.negated != self.matcher.is_match(name)
     }
 
-    /// Whether the file at `path` in a worker's folder is meant; `shown` says where it is shown in the tree.
-    pub fn is_for(&self, shown: &dyn Fn(&RelPath) -> RelPath, path: &RelPath) -> bool {
+    /// Returns true if the glob selects the file at `path` in a worker's folder. `shown` maps
+    /// that path to its path in the tree.
+    pub fn matches_path(&self, shown: &dyn Fn(&RelPath) -> RelPath, path: &RelPath) -> bool {
         let matches = |path: &RelPath| self.matcher.is_match(path.as_os_str());
-        self.is_not
-            != if self.of_names {
+        self.negated
+            != if self.names_only {
                 path.file_name().is_some_and(|name| matches(&name.into()))
             } else {
                 matches(path) || matches(&shown(path))
@@ -39,7 +43,7 @@ impl Glob {
     }
 }
 
-/// Whether the file at `path` in a worker's folder is the one at `under`, or below it.
+/// Returns true if `path` equals `under` or is below it.
 pub fn is_under(path: &RelPath, under: &RelPath) -> bool {
     let rest = path.as_bytes().strip_prefix(under.as_bytes());
     rest.is_some_and(|rest| under.is_root() || rest.is_empty() || rest.starts_with(b"/"))

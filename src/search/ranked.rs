@@ -1,22 +1,24 @@
-//! Passages of files ranked by words.
+//! Full-text search: passages ranked by the words of a query.
 //!
-//! Text is cut into passages of a few lines (`passages`), of which each holds some words (`words`). What there is of a
-//! worker's words is put down in parts of a few megabytes of text (`part`), each of which is made once and kept under a
-//! hash of that text (`index`): so what is kept is never of another text than it says, whoever wrote it down, and a file
-//! that grows costs its last part. A question (`query`) is answered out of the parts of the workers that are asked about,
-//! and of nothing else (`rank`): how rare a word is, is counted in these alone, so nothing that is outside a view can
-//! move a score, and what was kept and what was just read give the same.
+//! Text is cut into passages of a few lines (`passages`), and each passage into words (`words`).
+//! The words of a worker's files are indexed in segments of a few megabytes of text (`segment`).
+//! A segment is built once and cached under a hash of its text (`index`). A cached segment
+//! therefore always belongs to its text, and a file that grows costs only its last segment.
+//!
+//! A query (`query`) is scored against the segments of the selected workers alone (`rank`). Document
+//! frequencies come from these segments only, so files outside the view cannot change a score, and
+//! cached and fresh segments give equal results. `select` picks the passages to show.
 
-mod choose;
 mod index;
-mod part;
 mod passages;
 mod query;
 mod rank;
+mod segment;
+mod select;
 mod words;
 
-pub use choose::{Chosen, Hit, Room};
-pub use index::{Index, Indexed, Unread, tool_of};
-pub use query::{Filters, Query, Values};
-pub use rank::{Matched, Ranked, rank};
-pub use words::Stems;
+pub use index::{Index, Unread, WorkerIndex, tool_of};
+pub use query::{FilterValues, Filters, Query};
+pub use rank::{RankedPassages, WorkerMatches, rank};
+pub use select::{FileHit, Selection, SelectionLimits};
+pub use words::WordStemmer;

@@ -1,13 +1,13 @@
-//! A regex over the files of workers: how many lines of a file match, and which.
+//! Regex search in the files of workers.
 //!
-//! ripgrep's own crates find the lines (`lines`), so that a regex means what it means there: it matches within a line,
-//! `^` and `$` are its ends, Unicode is known. What is here decides which files are searched, how much of them, and when
-//! to stop (`pattern`, `corpus`).
+//! ripgrep's own crates find the lines (`lines`), so a regex means the same as in ripgrep: it matches
+//! within a line, `^` and `$` are the ends of the line, and Unicode is on. `pattern` and `corpus`
+//! decide which files are searched, how much of them, and when to stop.
 
 mod corpus;
 mod lines;
 mod pattern;
 
-pub use corpus::{Found, Hits, Unsearched, lines, search};
-pub use lines::{End, Line, LineKind, Stopped};
+pub use corpus::{FileMatchCount, Unsearched, WorkerMatchCounts, lines, search};
+pub use lines::{FoundLine, LineKind, SearchEnd, StopReason};
 pub use pattern::Pattern;

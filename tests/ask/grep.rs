@@ -56,7 +56,7 @@ fn options_are_part_of_the_folders_name() {
     assert_eq!(lines("by/run/r1/outcome/ok/grep.i@*.txt/NEEDLE"), 1);
     assert_eq!(lines("by/run/r1/limit/9/grep/needle"), 4);
     assert_eq!(lines("grep@!*.md/needle"), 3);
-    assert!(text(&tree, "grep@*.none/needle").contains(": no file is of that glob; searched 0 files"));
+    assert!(text(&tree, "grep@*.none/needle").contains(": no file matches the glob; searched 0 files"));
     assert_eq!(
         text(&tree, "grep.ctx1@*.md/two"),
         "[grep.ctx1@*.md/two: 1 line in 1 file of 1 worker; searched 2 files of 3 workers, 31 B]\n\
@@ -123,7 +123,7 @@ fn a_wrong_regex_gets_an_answer_that_says_what_is_wrong() {
         ("workers/a-fine/grep/(?P<", "error"),
     ] {
         let answer = text(&tree, asked);
-        assert!(answer.contains("cannot be searched for]\n") && answer.contains(says), "{asked}: {answer}");
+        assert!(answer.contains("invalid query]\n") && answer.contains(says), "{asked}: {answer}");
     }
     for budget in 0..400 {
         assert!(text(&tree, &format!("grep.{budget}/a(b")).len() <= budget);
@@ -276,7 +276,7 @@ fn what_was_not_searched_is_counted() {
     let answer = text(&store.tree(), "grep.1M/needle");
     let head = answer.lines().next().unwrap();
     assert!(head.starts_with("[grep.1M/needle: 2003 lines in 3 files of 1 worker; searched 3 files"), "{head}");
-    assert!(head.ends_with("; not searched: 1 binary, 1 from a line on that is too long]"), "{head}");
+    assert!(head.ends_with("; not searched: 1 binary, 1 after a line that is too long]"), "{head}");
     assert!(answer.contains("/utf16:1:a needle\n") && answer.contains("/long:1:needle\n"));
     assert!(answer.contains("/late-nul:2001: needle\n"));
 }

@@ -70,7 +70,10 @@ fn words_are_found_by_their_stems_and_names_count_too() {
     // What is there and is not admitted is not said to be nowhere.
     for filter in ["worker:nobody", "status:bogus", "-tool:*", "path:*.none"] {
         let answer = text(&store.tree(), &format!("search/disk {filter}"));
-        assert!(answer.contains(": nothing that the filters admit has one of the words; searched 8 files"), "{answer}");
+        assert!(
+            answer.contains(": no passage that matches the filters has one of the words; searched 8 files"),
+            "{answer}"
+        );
     }
 }
 
@@ -114,12 +117,9 @@ fn whatever_is_typed_is_a_question_or_no_name() {
         assert!(!paths(&text(&tree, &format!("search/{words}"))).is_empty(), "{words}");
     }
     for words in ["tool:sql", "-connection", "worker:db -x"] {
-        assert!(
-            text(&tree, &format!("search/{words}")).contains(": cannot be searched for]\nthere is no word"),
-            "{words}"
-        );
+        assert!(text(&tree, &format!("search/{words}")).contains(": invalid query]\nthe query has no word"), "{words}");
     }
-    assert!(text(&tree, "search@[z-a]/x").contains(": cannot be searched for]\n"));
+    assert!(text(&tree, "search@[z-a]/x").contains(": invalid query]\n"));
     for name in
         ["search/.git", "search/.ignore", "search/---", "search/%20", "search.i/x", "search.4k.4k/x", "by/search/x"]
     {

@@ -51,13 +51,13 @@ fn what_could_not_be_expanded_is_counted_on_stderr() {
     let (code, out, said) = run(&store, "exec expand", gone.as_bytes());
     assert_eq!(
         (code, said.as_str()),
-        (Some(0), "swarmletfs: not expanded: 1 marker: 1 of no worker that is here and can be read")
+        (Some(0), "swarmletfs: not expanded: 1 marker: 1 whose worker is not here or cannot be read")
     );
     assert!(String::from_utf8(out).unwrap().contains("[Evidence unavailable: "));
     let (_, out, said) = run(&store, "exec expand --budget 5", MARKER.as_bytes());
     assert_eq!(
         (out, said.as_str()),
-        (MARKER.as_bytes().to_vec(), "swarmletfs: not expanded: 1 marker: 1 without room in the budget")
+        (MARKER.as_bytes().to_vec(), "swarmletfs: not expanded: 1 marker: 1 beyond the budget")
     );
 }
 
@@ -66,7 +66,10 @@ fn what_is_no_json_is_given_on_and_ends_with_1() {
     let text = format!("[{{\"role\": \"user\"}}, oh {MARKER}");
     let (code, out, said) = run(&store(), "exec expand --format openai", text.as_bytes());
     assert_eq!((code, String::from_utf8(out).unwrap()), (Some(1), text));
-    assert!(said.contains("this is no JSON list of messages") && said.contains("line 1 column"), "{said}");
+    assert!(
+        said.contains("cannot read the text as a JSON list of messages") && said.contains("line 1 column"),
+        "{said}"
+    );
     assert_eq!(run(&store(), "exec expand --format yaml", b"").0, Some(2));
 }
 

@@ -42,10 +42,10 @@ fn a_cursor_that_is_none_is_refused_with_what_helps() {
         let mut command = typed(["since", cursor]);
         command.arg("--store").arg(store.path());
         let done = run(command);
-        assert_eq!(done.refused(2, &["no cursor", "`now`", "`0`"]).out, "");
+        assert_eq!(done.refused(2, &["not a valid cursor", "`now`", "`0`"]).out, "");
         let mut command = typed(["wait", "--since", cursor]);
         command.arg("--store").arg(store.path());
-        run(command).refused(2, &["no cursor", "`now`", "`0`"]);
+        run(command).refused(2, &["not a valid cursor", "`now`", "`0`"]);
     }
     run(typed(["since"])).refused(2, &["CURSOR"]);
     run(typed(["since", "--since", "0"])).refused(2, &["--since"]);

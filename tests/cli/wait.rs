@@ -157,7 +157,7 @@ fn a_wait_for_anything_ends_with_any_change() {
         // What was still being written when it was looked at is told again, and then no more.
         let told_again = since(cursor(&done));
         let next = cursor(&told_again).to_owned();
-        assert!(since(&next).fine().out.contains(": nothing changed, of "));
+        assert!(since(&next).fine().out.contains(": nothing changed in "));
         // Nothing is lost between two waits: it does not matter which comes first.
         let waiting = match number % 2 {
             0 => {

@@ -1,4 +1,4 @@
-//! R31: what a client reads is what the tree holds, for random stores and views; and the same is absent.
+//! R31: for random stores and views, clients read exactly the files of the tree.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::Client;
 use crate::hostile::views::random_store;
 use crate::support::{Seen, dose, see, see_folder};
 
-/// How many random stores are read.
+/// Number of random stores.
 const STORES: usize = 64;
 
 #[test]
@@ -48,7 +48,7 @@ fn a_client_reads_what_the_tree_holds() {
                 Seen::Link(_) => {}
             }
         }
-        // What is not in the view is not there by any tool, in the same words as what never was.
+        // No tool finds a worker outside the view, and the error equals that of an unknown worker.
         for id in ids {
             let is_here = see(&tree, format!("workers/{id}/summary")).is_ok();
             for (tool, arguments) in [

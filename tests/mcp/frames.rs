@@ -1,4 +1,4 @@
-//! R30: whatever a client sends, it is answered well-formed or not at all, and the next request is answered right.
+//! R30: any input gets a well-formed answer or none, and the next request is answered correctly.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ fn tree() -> (TestStore, Tree) {
     (store, tree)
 }
 
-/// The codes of what is answered to these lines, up to the answer to a request that is sent behind them.
+/// Sends lines and then a ping. Returns the error codes of the answers before the pong.
 fn codes(client: &mut Client, lines: &[u8]) -> Vec<Option<i64>> {
     client.send(lines);
     client.send(b"\n{\"jsonrpc\":\"2.0\",\"id\":\"behind\",\"method\":\"ping\"}\n");
@@ -80,7 +80,7 @@ fn a_message_that_is_too_long_is_skipped_and_said() {
     client.send(long.as_bytes());
     client.send(b"\n");
     let answer = client.next();
-    // Who waits for an answer is told by the id it has given.
+    // The error has the id of the request.
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(1), &json!(-32600)));
     assert_eq!(codes(&mut client, "x".repeat(17 << 20).as_bytes()), [Some(-32600)]);
 }
@@ -96,7 +96,7 @@ fn what_is_wrong_among_good_requests_is_answered_each_time() {
         ids.sort_by_key(Value::to_string);
         assert_eq!(ids, [json!(1), Value::Null]);
     }
-    // The same without waiting for each.
+    // Again, without waiting for each answer.
     let lines: String = (0..500)
         .map(|id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"ping\"}}\n{{\"id\":{id}}}\n"))
         .collect();
@@ -110,16 +110,16 @@ fn what_is_wrong_among_good_requests_is_answered_each_time() {
 fn who_reads_no_answers_is_not_served_for_ever() {
     let (_store, tree) = tree();
     let mut client = Client::new(tree);
-    client.reads_no_more();
+    client.stop_reading();
     client.send(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n");
-    // Its end of what it sends stays open.
+    // The client's output stays open.
     client.join();
 }
 
 #[test]
-fn before_it_has_introduced_itself_a_client_is_answered_too() {
+fn malformed_messages_before_initialization_are_answered() {
     let (_store, tree) = tree();
-    let mut client = Client::silent(tree);
+    let mut client = Client::uninitialized(tree);
     let begin = b"nonsense\n{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\"}\n[]\n";
     let mut answered = codes(&mut client, begin);
     answered.sort_unstable();
@@ -163,7 +163,7 @@ fn an_id_that_waits_for_its_answer_cannot_be_used_again() {
     assert!(answers.iter().all(is_right) && answers.iter().any(|answer| answer["result"].is_object()), "{answers:?}");
 }
 
-/// A message made of parts that a protocol has, some of them wrong.
+/// Generates messages from parts of the protocol, some of them invalid.
 fn message() -> impl Strategy<Value = Vec<u8>> {
     let word = prop_oneof![
         Just(json!("tools/call")),
@@ -199,7 +199,7 @@ fn message() -> impl Strategy<Value = Vec<u8>> {
         object.entry("jsonrpc").or_insert(json!("2.0"));
         Value::Object(object).to_string().into_bytes()
     });
-    // Some are cut, or have a byte changed.
+    // Truncate some messages, and change a byte of others.
     (object, any::<prop::sample::Index>(), any::<u8>(), 0..4_u8).prop_map(|(mut bytes, at, byte, how)| {
         let at = at.index(bytes.len());
         match how {
@@ -212,7 +212,7 @@ fn message() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn no_message_makes_it_silent_or_ends_it() {
+fn random_messages_neither_stop_nor_end_the_server() {
     let (_store, tree) = tree();
     let client = std::cell::RefCell::new(Client::new(tree));
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
@@ -223,7 +223,7 @@ fn no_message_makes_it_silent_or_ends_it() {
     });
     runner
         .run(&proptest::collection::vec(message(), 1..6), |messages| {
-            // Our own ids are not to be used by others.
+            // Leave out messages with the id of the ping.
             let lines: Vec<Vec<u8>> =
                 messages.into_iter().filter(|line| !line.windows(6).any(|part| part == b"behind")).collect();
             codes(&mut client.borrow_mut(), &lines.join(&b'\n'));

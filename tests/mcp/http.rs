@@ -116,7 +116,8 @@ pub fn expect_pong(stream: &mut TcpStream, ping: &str) {
     try_ping(stream, ping).unwrap();
 }
 
-/// Sends `ping` on a connection that stays open, and reads the answer. Returns an error if the connection is closed first.
+/// Sends `ping` on a connection that stays open, and reads the answer. Returns an error if the
+/// connection is closed first.
 pub fn try_ping(stream: &mut TcpStream, ping: &str) -> io::Result<()> {
     stream.write_all(ping.as_bytes())?;
     let mut answer = Vec::new();

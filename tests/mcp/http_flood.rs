@@ -1,4 +1,4 @@
-//! R42: a client without the token cannot keep others from being answered, by silence, by slowness or by numbers.
+//! R42: clients without the token cannot block others by silence, slowness or numbers.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! A client of the official Python SDK, over stdin and stdout and over HTTP: it lists and calls every tool and is given the
-//! bytes of a mount and of the command line.
+//! The official Python SDK over stdio and HTTP: every tool returns the bytes of a mount and of the
+//! command line.
 
 use std::io::Write;
 use std::path::Path;
@@ -23,8 +23,8 @@ fn store() -> TestStore {
     store
 }
 
-/// Every tool with what it is asked, and where a mount holds the same.
-fn asks() -> Vec<(Value, Option<&'static str>)> {
+/// Returns a request for every tool and resource, and the path with equal content in a mount.
+fn requests() -> Vec<(Value, Option<&'static str>)> {
     let tool = |name: &str, arguments: Value| json!({"tool": name, "arguments": arguments});
     vec![
         (tool("list_workers", json!({"status": "failed"})), None),
@@ -47,9 +47,9 @@ fn asks() -> Vec<(Value, Option<&'static str>)> {
     ]
 }
 
-/// What the client is told by a server that it is led to.
-fn told(python: &Path, mut server: Value) -> Value {
-    server["asks"] = asks().into_iter().map(|(ask, _)| ask).collect();
+/// Runs the Python client against `server` and returns its report.
+fn run_client(python: &Path, mut server: Value) -> Value {
+    server["asks"] = requests().into_iter().map(|(ask, _)| ask).collect();
     let mut child = Command::new(python)
         .arg(SCRIPT)
         .stdin(Stdio::piped())
@@ -64,17 +64,17 @@ fn told(python: &Path, mut server: Value) -> Value {
     serde_json::from_slice(&out.stdout).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
-/// The same in every way: each tool and resource by both transports, a mount, and the command line.
+/// Compares each tool and resource over both transports with a mount and the command line.
 #[test]
 fn a_client_is_given_the_bytes_of_a_mount_and_of_the_command_line() {
     let Some(python) = python() else { return };
     let store = store();
     let command = json!([PROGRAM, "mcp", "--no-cache", "--store", store.path()]);
-    let by_stdio = told(&python, json!({"command": command}));
+    let by_stdio = run_client(&python, json!({"command": command}));
     let server = Server::start(&store);
-    let by_http = told(&python, json!({"url": server.url(), "token": TOKEN}));
+    let by_http = run_client(&python, json!({"url": server.url(), "token": TOKEN}));
     assert_eq!(by_stdio, by_http);
-    let (asked, mut called) = (asks(), Vec::new());
+    let (asked, mut called) = (requests(), Vec::new());
     let mount = fuse_is_here("mcp::sdk").then(|| Mount::new(&store.path()));
     for ((ask, path), answer) in asked.iter().zip(by_stdio["answers"].as_array().unwrap()) {
         assert_eq!(answer["error"], false, "{ask}: {answer}");
@@ -116,7 +116,7 @@ fn over_http_nobody_is_answered_without_the_token_or_from_a_page_of_another() {
     assert_ne!(code(&["-H", &known, "-H", "Content-Type: application/json", &url]), "200");
 }
 
-/// A client may be gone and leave the other end of stdin open, in a process of its own.
+/// A client may stop reading while another process keeps the server's stdin open.
 #[test]
 fn the_process_ends_when_nobody_reads_its_answers() {
     let store = store();
@@ -151,6 +151,6 @@ fn it_is_served_on_the_loopback_only_and_no_weak_token_is_taken() {
     assert!(code == Some(2) && said.contains("is not on the loopback"), "{said}");
     let (code, said) = run(&["--http", "127.0.0.1:0"], "short");
     assert!(code == Some(2) && said.contains("$SWARMLETFS_TOKEN: a token is at least 16"), "{said}");
-    // A client that goes without a word is no failure.
+    // A client that disconnects without a request is not an error.
     assert_eq!(run(&[], TOKEN).0, Some(0));
 }

@@ -1,4 +1,4 @@
-//! Each tool: what it answers, that it is what the tree says, and what it says of a bad request.
+//! Each tool: its answers, that they equal the tree's bytes, and its errors for invalid requests.
 
 use std::fs;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::mcp::Trees;
+use swarmletfs::mcp::ServedTree;
 use swarmletfs::name::RelPath;
 use swarmletfs::store::Memory;
 use swarmletfs::tree::{Settings, Tree};
@@ -18,7 +18,7 @@ use crate::support::faulty::{Fault, Faulty, Plan};
 use crate::support::through::Through;
 use crate::support::{TestStore, see};
 
-/// `a` failed, `b` is fine and has much to say, `c` is of another run.
+/// Creates a store: `a` failed, `b` succeeded with long output, `c` belongs to another run.
 fn store() -> TestStore {
     let store = TestStore::new();
     let more = json!({"run_id": "r1", "job_id": 1, "status": "failed", "task_type": "deploy", "tags": ["x"]});
@@ -77,7 +77,7 @@ fn tools_answer_the_bytes_of_the_tree() {
 }
 
 #[test]
-fn a_job_of_several_workers_is_shown_within_one_budget() {
+fn evidence_of_a_job_shares_one_budget() {
     let store = store();
     store.worker("d]%41", json!({"job_id": 2})).call("d]%41", 1, "sh", "{\"ok\": true}");
     let text = client(&store).text("get_evidence", json!({"job": "2", "bytes": 2000}));
@@ -113,15 +113,14 @@ fn long_files_come_in_parts_that_lead_on() {
 }
 
 #[test]
-fn one_endless_line_comes_in_parts_without_a_cut_character() {
+fn a_long_line_is_split_between_characters() {
     let store = store();
     let line = "é".repeat(40_000);
     store.write("workers/b/long.txt", &line);
     let mut client = client(&store);
     let (texts, _) = client.call("read_file", json!({"path": "workers/b/long.txt"}));
     assert!(
-        texts[0].len() == 16_000
-            && texts[1].contains("line 0 is longer than fits: go on with unit=bytes, offset=16000"),
+        texts[0].len() == 16_000 && texts[1].contains("line 0 does not fit; continue with unit=bytes, offset=16000"),
         "{}",
         texts[1]
     );
@@ -143,12 +142,12 @@ fn what_is_no_text_is_described() {
     let (texts, _) = client.call("read_file", json!({"path": "workers/b/notes/latin.txt"}));
     assert_eq!(
         texts,
-        ["caf\u{fffd}\n", "[... workers/b/notes/latin.txt is not all UTF-8: U+FFFD stands for what is not ...]"]
+        ["caf\u{fffd}\n", "[... workers/b/notes/latin.txt is not valid UTF-8; U+FFFD replaces invalid bytes ...]"]
     );
 }
 
 #[test]
-fn an_output_that_was_stored_elsewhere_is_given() {
+fn an_output_stored_outside_of_the_worker_is_returned() {
     let store = store();
     let (id, of_another) = ("0123456789abcdef0123456789abcdef", "1".repeat(32));
     for (id, owner) in [(id, 7), (of_another.as_str(), 8)] {
@@ -168,13 +167,13 @@ fn an_output_that_was_stored_elsewhere_is_given() {
     {
         assert_eq!(client.text("get_tool_output", arguments), "what 7 did");
     }
-    let fault = client.fault("get_tool_output", json!({"artifact_id": of_another}));
-    assert_eq!(fault, client.fault("get_tool_output", json!({"artifact_id": "2".repeat(32)})));
-    assert_eq!(fault, client.fault("get_tool_output", json!({"artifact_id": ".*"})));
+    let error = client.error("get_tool_output", json!({"artifact_id": of_another}));
+    assert_eq!(error, client.error("get_tool_output", json!({"artifact_id": "2".repeat(32)})));
+    assert_eq!(error, client.error("get_tool_output", json!({"artifact_id": ".*"})));
 }
 
 #[test]
-fn workers_are_listed_by_what_is_asked_and_cursors_lead_through_all() {
+fn workers_are_filtered_and_listed_in_pages() {
     let store = store();
     let mut client = client(&store);
     let mut ids = |arguments: Value| -> (Vec<String>, Value) {
@@ -200,7 +199,7 @@ fn workers_are_listed_by_what_is_asked_and_cursors_lead_through_all() {
     let (first, cursor) = ids(json!({"limit": 2}));
     assert_eq!((first, &cursor), (vec!["a".to_owned(), "b".to_owned()], &json!("b")));
     assert_eq!(ids(json!({"limit": 2, "cursor": cursor})), (vec!["c".to_owned()], Value::Null));
-    // More than fit are led through by cursors.
+    // A list that does not fit continues with a cursor.
     for n in 0..600 {
         store.worker(&format!("w{n}"), json!({"task": "a task of some length ".repeat(8)}));
     }
@@ -220,7 +219,7 @@ fn workers_are_listed_by_what_is_asked_and_cursors_lead_through_all() {
 }
 
 #[test]
-fn folders_are_listed_looked_at_and_searched_for_names() {
+fn folders_are_listed_inspected_and_matched_by_glob() {
     let store = store();
     let mut client = client(&store);
     let mut list = |arguments: Value| -> Vec<Value> {
@@ -284,7 +283,7 @@ fn folders_are_listed_looked_at_and_searched_for_names() {
 }
 
 #[test]
-fn grep_tells_files_and_counts_too() {
+fn grep_returns_files_and_counts() {
     let store = store();
     let mut client = client(&store);
     let mut grep = |arguments: Value| client.text("grep", arguments);
@@ -300,7 +299,7 @@ fn grep_tells_files_and_counts_too() {
     assert!(both.starts_with("[grep.2000/true: 2 lines in 2 files of 2 workers;"), "{both}");
     let found = client.text("search", json!({"query": "number", "workers": ["a", "b"], "bytes": 2000}));
     assert!(found.lines().next().unwrap().contains("of 1 worker") && found.contains("workers/b/"), "{found}");
-    assert!(client.fault("search", json!({"query": "x", "workers": ["a", "nobody"]})).contains("list_workers"));
+    assert!(client.error("search", json!({"query": "x", "workers": ["a", "nobody"]})).contains("list_workers"));
 }
 
 #[test]
@@ -339,7 +338,10 @@ fn a_part_that_begins_within_a_character_begins_with_the_next() {
     };
     let (texts, one) = (read(3, 100), read(2, 1));
     assert_eq!(texts, ["é", "[... begins with the next whole character, at byte 6 ...]"]);
-    assert_eq!(one, ["😀", "[... 2 B omitted: bytes 6-7 of workers/b/wide.txt; go on with unit=bytes, offset=6 ...]"]);
+    assert_eq!(
+        one,
+        ["😀", "[... 2 B omitted: bytes 6-7 of workers/b/wide.txt; continue with unit=bytes, offset=6 ...]"]
+    );
     store.write("workers/b/empty.txt", "");
     assert_eq!(client.text("read_file", json!({"path": "workers/b/empty.txt", "unit": "bytes"})), "");
 }
@@ -356,17 +358,17 @@ fn a_bad_request_is_told_what_helps() {
             json!({"path": "summary", "lines": 3}),
             "unknown field `lines`, expected one of `path`, `offset`, `limit`, `unit`",
         ),
-        ("read_file", json!({"path": "workers"}), "list_dir lists it"),
+        ("read_file", json!({"path": "workers"}), "try list_dir"),
         ("read_file", json!({"path": "workers/../../etc/passwd"}), "no such file or folder in this view"),
         ("read_file", json!({"path": "nowhere\u{1b}[31m"}), "nowhere\\u{1b}[31m: no such file or folder"),
-        ("list_dir", json!({"path": "nowhere"}), "list_dir shows what there is"),
-        ("get_evidence", json!({"worker": "a", "run": "r1"}), "name one of worker, job and run"),
+        ("list_dir", json!({"path": "nowhere"}), "paths begin at the root of the tree; try list_dir"),
+        ("get_evidence", json!({"worker": "a", "run": "r1"}), "name only one of worker, job and run"),
         ("get_evidence", json!({"worker": "a", "bytes": 1, "tokens": 1}), "either bytes or tokens"),
-        ("get_evidence", json!({"worker": ".."}), "list_workers shows who there is"),
-        ("get_evidence", json!({"worker": "../workers/a"}), "list_workers shows who there is"),
+        ("get_evidence", json!({"worker": ".."}), "try list_workers"),
+        ("get_evidence", json!({"worker": "../workers/a"}), "try list_workers"),
         ("get_evidence", json!({"worker": "a", "bytes": 100_000_000}), "at most 1048576 bytes"),
         ("get_tool_output", json!({"worker": "a", "call": -1}), "there is no such call"),
-        ("list_dir", json!({"path": "summary"}), "not a folder: read_file reads it"),
+        ("list_dir", json!({"path": "summary"}), "not a folder; try read_file"),
         ("list_dir", json!({"path": "x".repeat(10_000)}), "…: "),
         ("get_tool_output", json!({"worker": "a"}), "name a worker and a call"),
         ("get_tool_output", json!({"worker": "a", "call": 9}), "there is no such call"),
@@ -375,13 +377,13 @@ fn a_bad_request_is_told_what_helps() {
         ("changes_since", json!({"cursor": "yesterday"}), "cursor"),
         ("grep", json!({"pattern": "("}), "unclosed group"),
         ("grep", json!({"pattern": "x", "mode": "lines"}), "expected one of `content`, `files_with_matches`, `count`"),
-        ("grep", json!({"pattern": "x", "path": "by/status"}), "is nothing that can be searched"),
+        ("grep", json!({"pattern": "x", "path": "by/status"}), "cannot search by/status"),
         ("search", json!({"query": "tool:sh"}), "search"),
         ("glob", json!({"pattern": "["}), "unclosed character class"),
         ("list_workers", json!({"cursor": "gone"}), "list again without it"),
     ] {
-        let fault = client.fault(tool, arguments.clone());
-        assert!(fault.contains(says) && fault.len() < 1_000, "{tool} {arguments}: {fault}");
+        let error = client.error(tool, arguments.clone());
+        assert!(error.contains(says) && error.len() < 1_000, "{tool} {arguments}: {error}");
     }
 }
 
@@ -462,13 +464,13 @@ fn a_store_that_is_replaced_by_another_is_the_other() {
         let view = View::over(vec![Source::open(&at).ok()?], Freshness::default(), Filter::default()).ok()?;
         Some(Tree::new(view, Settings::default()))
     };
-    let mut client = Client::following(Trees::new(tree().unwrap(), tree));
+    let mut client = Client::with_served_tree(ServedTree::new(tree().unwrap(), tree));
     assert_eq!(client.text("exists", json!({"path": "workers/a"})), "{\"exists\":true,\"kind\":\"folder\"}");
     fs::rename(&path, path.with_extension("old")).unwrap();
     fs::create_dir_all(path.join("workers/other/tool_calls")).unwrap();
     let begun = Instant::now();
     while client.text("exists", json!({"path": "workers/other"})) != "{\"exists\":true,\"kind\":\"folder\"}" {
-        assert!(begun.elapsed() < PATIENCE, "the other store is not served");
+        assert!(begun.elapsed() < PATIENCE, "the new store is not served");
     }
     assert_eq!(client.text("exists", json!({"path": "workers/a"})), "{\"exists\":false}");
 }

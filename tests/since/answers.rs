@@ -1,4 +1,4 @@
-//! What an answer says, how large it may be, and what cursor it gives.
+//! The content of answers, their size limit, and their cursors.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,27 +27,27 @@ fn what_changed_is_told_with_its_files_and_what_did_not_is_not() {
     let tree = tree(store.clone());
     let first = since(&tree, "0");
     assert_eq!(first.workers(), ["a", "b", "c"], "the oldest change first");
-    assert_eq!(first.says("b"), Some(["new", "running"]));
+    assert_eq!(first.change_and_status("b"), Some(["new", "running"]));
     assert!(
         first.line("b").unwrap().ends_with("2 files: tool_calls/001_sh.txt (4 B), metadata.json (20 B)"),
         "{first:#?}"
     );
     let quiet = since(&tree, &first.next);
-    assert!(quiet.is_quiet() && quiet.next == first.next, "{quiet:#?}");
+    assert!(quiet.has_no_changes() && quiet.next == first.next, "{quiet:#?}");
 
     store.write(&path("workers/a/logs/run.log"), "line\n");
     worker(&store, "b", "failed");
     worker(&store, "d", "completed");
     let second = since(&tree, &quiet.next);
-    assert_eq!(second.says("a"), Some(["changed", "running"]));
+    assert_eq!(second.change_and_status("a"), Some(["changed", "running"]));
     assert!(second.line("a").unwrap().ends_with("; 1 file: logs/run.log (5 B)"), "{second:#?}");
-    assert_eq!(second.says("b"), Some(["finished", "failed"]));
+    assert_eq!(second.change_and_status("b"), Some(["finished", "failed"]));
     assert!(second.line("b").unwrap().ends_with("; 1 file: metadata.json (19 B)"), "{second:#?}");
-    assert_eq!(second.says("d"), Some(["new", "completed"]));
-    // The newest change of before is in the very tick of the cursor, and told again.
+    assert_eq!(second.change_and_status("d"), Some(["new", "completed"]));
+    // The newest earlier change is within the margin of the cursor, so it is listed again.
     assert_eq!(second.workers(), ["c", "a", "b", "d"]);
     assert!(!second.text.contains("gone:") && !second.text.contains("came"), "{second:#?}");
-    assert!(since(&tree, &second.next).is_quiet());
+    assert!(since(&tree, &second.next).has_no_changes());
 
     for number in 0..9 {
         store.write(&path(&format!("workers/a/outputs/{number}.txt")), "x");
@@ -58,8 +58,8 @@ fn what_changed_is_told_with_its_files_and_what_did_not_is_not() {
 
     store.remove(&path("workers/a/outputs/3.txt"));
     let fourth = since(&tree, &third.next);
-    assert!(fourth.line("a").unwrap().ends_with("no file is newer, one may have been removed"), "{fourth:#?}");
-    // A file of ours on disk is told by the name that it has in the tree.
+    assert!(fourth.line("a").unwrap().ends_with("no file is newer; one may have been removed"), "{fourth:#?}");
+    // A file whose name collides with a generated one is listed by its name in the tree.
     store.write(&path("workers/a/summary"), "mine");
     assert!(since(&tree, &fourth.next).line("a").unwrap().contains("; 1 file: summary.own (4 B)"));
 }
@@ -76,13 +76,16 @@ fn workers_that_are_gone_are_counted() {
     store.remove(&path("workers/a"));
     let second = since(&tree, &first.next);
     assert!(second.text.contains("\ngone: 1 worker"), "{second:#?}");
-    assert!(since(&tree, &second.next).is_quiet());
-    // One more and two less; then one less, and another that was made long ago.
+    assert!(since(&tree, &second.next).has_no_changes());
+    // One worker is added and two are removed; then one is replaced by an older one.
     worker(&store, "e", "running");
     store.remove(&path("workers/b"));
     store.remove(&path("workers/c"));
     let third = since(&tree, &second.next);
-    assert!(third.text.contains("\ngone: 2 workers") && third.says("e") == Some(["new", "running"]), "{third:#?}");
+    assert!(
+        third.text.contains("\ngone: 2 workers") && third.change_and_status("e") == Some(["new", "running"]),
+        "{third:#?}"
+    );
     store.rename(&path("workers/d"), &path("workers/z"));
     let fourth = since(&tree, &third.next);
     assert!(fourth.text.contains("\nworkers came or went: there were 2, there are 2"), "{fourth:#?}");
@@ -90,7 +93,7 @@ fn workers_that_are_gone_are_counted() {
         store.remove(&path(&format!("workers/{id}")));
     }
     let last = since(&tree, &fourth.next);
-    assert!(last.text.starts_with("Since ") && last.text.contains("there is no worker"), "{last:#?}");
+    assert!(last.text.starts_with("Since ") && last.text.contains("there are no workers"), "{last:#?}");
     assert!(last.text.contains("gone: 2 workers"), "{last:#?}");
     worker(&store, "f", "running");
     assert_eq!(since(&tree, &last.next).workers(), ["f"]);
@@ -109,12 +112,15 @@ fn a_change_that_no_time_tells_has_everything_told_again() {
     index("running");
     let tree = tree(store.clone());
     let first = since(&tree, "0");
-    assert_eq!(first.says("a"), Some(["new", "running"]));
+    assert_eq!(first.change_and_status("a"), Some(["new", "running"]));
     index("failed");
     let second = since(&tree, &first.next);
-    assert!(second.text.starts_with("No time tells what changed, so all is told again: 2 of 2 workers"), "{second:#?}");
-    assert_eq!(second.says("a"), Some(["finished", "failed"]));
-    assert!(since(&tree, &second.next).is_quiet());
+    assert!(
+        second.text.starts_with("Timestamps do not show what changed, so everything is listed again: 2 of 2 workers"),
+        "{second:#?}"
+    );
+    assert_eq!(second.change_and_status("a"), Some(["finished", "failed"]));
+    assert!(since(&tree, &second.next).has_no_changes());
 }
 
 #[test]
@@ -129,35 +135,39 @@ fn no_answer_is_larger_than_16_000_bytes_and_cursors_lead_through_all_of_it() {
     }
     let tree = tree(store.clone());
     let follow = |mut cursor: String, during: &dyn Fn(usize)| {
-        let (mut told, mut pages) = (Vec::new(), 0);
+        let (mut listed, mut pages) = (Vec::new(), 0);
         loop {
             let answer = since(&tree, &cursor);
-            assert!(answer.text.starts_with(if pages == 0 || answer.is_quiet() { "" } else { "From the beginning" }));
-            told.extend(answer.workers());
+            assert!(answer.text.starts_with(if pages == 0 || answer.has_no_changes() {
+                ""
+            } else {
+                "From the beginning"
+            }));
+            listed.extend(answer.workers());
             cursor = answer.next.clone();
             pages += 1;
             if !answer.text.contains("\nleft out: ") {
-                return (told, pages, cursor);
+                return (listed, pages, cursor);
             }
             during(pages);
         }
     };
-    let (told, pages, end) = follow("0".into(), &|_| {});
+    let (listed, pages, end) = follow("0".into(), &|_| {});
     assert!(pages > 3, "{pages} pages");
-    assert_eq!(told.len(), 200, "nobody is told twice");
-    assert_eq!(told.into_iter().collect::<BTreeSet<_>>(), all);
-    assert!(since(&tree, &end).is_quiet());
-    // What changes meanwhile is told at the end, and nobody is lost for it.
+    assert_eq!(listed.len(), 200, "no worker is listed twice");
+    assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), all);
+    assert!(since(&tree, &end).has_no_changes());
+    // A change between two pages is listed at the end, and no worker is lost for it.
     let changed: Vec<&String> = all.iter().step_by(7).collect();
-    let (told, _, end) = follow("0".into(), &|page| {
+    let (listed, _, end) = follow("0".into(), &|page| {
         if page == 2 {
             changed.iter().for_each(|id| store.write(&path(&format!("workers/{id}/late")), "late"));
         }
     });
-    assert_eq!(told.iter().cloned().collect::<BTreeSet<_>>(), all);
-    let last: BTreeSet<&String> = told.iter().rev().take(changed.len() + 1).collect();
+    assert_eq!(listed.iter().cloned().collect::<BTreeSet<_>>(), all);
+    let last: BTreeSet<&String> = listed.iter().rev().take(changed.len() + 1).collect();
     assert!(changed.iter().all(|id| last.contains(id)));
-    assert!(since(&tree, &end).is_quiet());
+    assert!(since(&tree, &end).has_no_changes());
 }
 
 fn n_files(id: &str) -> usize {
@@ -172,21 +182,21 @@ fn workers_of_one_moment_are_led_through_all_the_same() {
     }
     let disk = swarmletfs::store::Disk::open(&store.path()).unwrap();
     let tree = tree(Arc::new(Through::new(Coarse(i64::MAX), Arc::new(disk))));
-    let (mut cursor, mut told, mut pages) = ("0".to_owned(), BTreeSet::new(), 0);
+    let (mut cursor, mut listed, mut pages) = ("0".to_owned(), BTreeSet::new(), 0);
     loop {
         let answer = since(&tree, &cursor);
-        told.extend(answer.workers());
+        listed.extend(answer.workers());
         (cursor, pages) = (answer.next.clone(), pages + 1);
         if !answer.text.contains("\nleft out: ") {
             break;
         }
-        assert!(pages < 10, "it goes round: {answer:#?}");
+        assert!(pages < 10, "the cursors do not advance: {answer:#?}");
     }
-    assert!(pages > 1 && told.len() == 200, "{pages} pages, {} told", told.len());
-    assert!(since(&tree, &cursor).is_quiet());
-    // The newest time stays what it was, and still it is told.
+    assert!(pages > 1 && listed.len() == 200, "{pages} pages, {} listed", listed.len());
+    assert!(since(&tree, &cursor).has_no_changes());
+    // A change without a newer time is listed all the same.
     store.write("workers/w7/outputs/late", "late");
-    assert!(!since(&tree, &cursor).is_quiet());
+    assert!(!since(&tree, &cursor).has_no_changes());
 }
 
 #[test]
@@ -234,7 +244,7 @@ fn no_name_can_write_a_line_or_a_cursor() {
     assert_eq!(answer.text.lines().count(), 1 + odd.len(), "{answer:#?}");
     let bad = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}' || c == '\u{feff}';
     assert!(!answer.text.contains(bad) && !answer.text.contains("[EVIDENCE:"), "{answer:#?}");
-    assert!(answer.text.len() < BYTES && Answer::of(&answer.text) != answer);
+    assert!(answer.text.len() < BYTES && Answer::parse(&answer.text) != answer);
 }
 
 #[test]

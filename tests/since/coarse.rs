@@ -1,4 +1,4 @@
-//! A store whose clock ticks rarely: many changes are of one time.
+//! A store with a coarse clock, so that many changes share one time.
 
 use swarmletfs::error::Result;
 use swarmletfs::name::RelPath;
@@ -6,7 +6,7 @@ use swarmletfs::store::{Meta, Store, Time};
 
 use crate::support::through::Between;
 
-/// How long a tick is, in seconds.
+/// Rounds change times down to ticks of this many seconds.
 #[derive(Clone, Copy)]
 pub(super) struct Coarse(pub(super) i64);
 

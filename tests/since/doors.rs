@@ -1,4 +1,4 @@
-//! The same answers through the command line and a mount, and cursors that lead from one to the other.
+//! The command line and a mount give equal answers, and cursors of one work in the other.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::mount::eventually;
 use crate::needs_fuse;
 use crate::support::{Mount, TestStore};
 
-/// What the command line answers.
+/// Returns the answer of the command line.
 #[track_caller]
 fn typed_since(store: &TestStore, cursor: &str, more: &[&str]) -> String {
     let mut command = typed(["since", cursor, "--store"]);
@@ -39,7 +39,7 @@ fn both_doors_tell_the_same_bytes_of_what_changed() {
         for _ in 0..20 {
             let answer = mount.text(&format!("since/{cursor}"));
             assert_eq!(answer, typed_since(&store, &cursor, more), "{more:?}: since {cursor}");
-            let next = Answer::of(&answer).next;
+            let next = Answer::parse(&answer).next;
             if next == cursor {
                 break;
             }
@@ -61,14 +61,14 @@ fn a_cursor_leads_on_in_another_process_another_mount_and_through_the_other_door
         store.call("w5", 2, "new", "x".repeat(number));
         let (typed, next) = {
             let answer = typed_since(&store, &cursor, &[]);
-            (answer.clone(), Answer::of(&answer).next)
+            (answer.clone(), Answer::parse(&answer).next)
         };
         let mount = Mount::new(&store.path());
         let mounted = mount.text(&format!("since/{cursor}"));
         assert!(told(&typed, number as u32) && told(&mounted, number as u32), "{typed}\n{mounted}");
-        assert!(Answer::of(&mount.text(&format!("since/{next}"))).is_quiet());
-        cursor = Answer::of(&mounted).next;
-        assert!(Answer::of(&typed_since(&store, &cursor, &[])).is_quiet());
+        assert!(Answer::parse(&mount.text(&format!("since/{next}"))).has_no_changes());
+        cursor = Answer::parse(&mounted).next;
+        assert!(Answer::parse(&typed_since(&store, &cursor, &[])).has_no_changes());
     }
 }
 
@@ -78,15 +78,17 @@ fn a_mount_tells_what_changed_while_it_lasts() {
     let store = swarm(30);
     let mount = Mount::new(&store.path());
     let cursor = mount.text("since/now").trim_end().to_owned();
-    assert!(Answer::of(&mount.text(&format!("since/{cursor}"))).is_quiet());
+    assert!(Answer::parse(&mount.text(&format!("since/{cursor}"))).has_no_changes());
     store.worker("w3", json!({"owner_id": 8, "run_id": 0, "status": "failed"}));
     std::fs::remove_dir_all(store.at("workers/w4")).unwrap();
-    // No look is older than the question, however short a moment ago the last one was.
-    let answer = Answer::of(&mount.text(&format!("since/{cursor}")));
-    assert_eq!(answer.says("w3"), Some(["finished", "failed"]), "{answer:#?}");
+    // Every answer reads the store anew, however recent the previous one.
+    let answer = Answer::parse(&mount.text(&format!("since/{cursor}")));
+    assert_eq!(answer.change_and_status("w3"), Some(["finished", "failed"]), "{answer:#?}");
     assert!(answer.text.lines().any(|line| line.starts_with("gone: ") && line.ends_with("1 worker")), "{answer:#?}");
-    assert!(Answer::of(&mount.text(&format!("since/{}", answer.next))).is_quiet());
+    assert!(Answer::parse(&mount.text(&format!("since/{}", answer.next))).has_no_changes());
     assert_eq!(mount.list("since"), ["0", "now"]);
     assert!(!mount.list("").contains(&"since".to_owned()));
-    eventually("it is quiet", || Answer::of(&mount.text(&format!("since/{}", answer.next))).is_quiet().then_some(()));
+    eventually("no more changes", || {
+        Answer::parse(&mount.text(&format!("since/{}", answer.next))).has_no_changes().then_some(())
+    });
 }

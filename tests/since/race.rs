@@ -1,4 +1,4 @@
-//! Who follows cursors while others write misses nothing: at every call in between, and under constant writing.
+//! A reader that follows cursors misses no concurrent write: at every store call, and under constant load.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::support::faulty::{Faulty, Plan};
 use crate::support::through::Through;
 use crate::support::{TestStore, dose};
 
-/// What the answers say of each worker's log, by the last that told of it.
+/// The newest size of each worker's log and its newest status, as listed by the answers.
 #[derive(Default)]
 struct Followed {
     sizes: BTreeMap<String, u64>,
@@ -25,7 +25,7 @@ struct Followed {
 }
 
 impl Followed {
-    fn note(&mut self, answer: &Answer) {
+    fn record(&mut self, answer: &Answer) {
         for worker in answer.workers() {
             let line = answer.line(&worker).unwrap();
             let size =
@@ -33,17 +33,17 @@ impl Followed {
             if let Some(size) = size {
                 self.sizes.insert(worker.clone(), size);
             }
-            self.statuses.insert(worker.clone(), answer.says(&worker).unwrap()[1].to_owned());
+            self.statuses.insert(worker.clone(), answer.change_and_status(&worker).unwrap()[1].to_owned());
         }
     }
 
-    /// Takes answers until there is nothing more to tell.
+    /// Follows cursors until an answer lists no changes.
     fn follow(&mut self, tree: &Tree, cursor: &mut String) {
         loop {
             let answer = since(tree, cursor);
-            self.note(&answer);
+            self.record(&answer);
             cursor.clone_from(&answer.next);
-            if answer.is_quiet() {
+            if answer.has_no_changes() {
                 return;
             }
         }
@@ -53,7 +53,7 @@ impl Followed {
 #[test]
 fn a_change_at_any_call_is_told() {
     let ids = ["a", "b", "c"];
-    // What happens in one moment, in the order of the workers or against it.
+    // Workers that change at one moment, in the order of the workers and in reverse.
     let orders: [&[&str]; 3] = [&["a", "c"], &["c", "a"], &["b"]];
     for (order, seconds) in orders.iter().flat_map(|order| [1, 8, 64].map(|seconds| (*order, seconds))) {
         for k in 1.. {
@@ -75,10 +75,10 @@ fn a_change_at_any_call_is_told() {
                 inner.write(&path("workers/new/metadata.json"), "{\"status\":\"running\"}");
                 inner.write(&path("workers/new/run.log"), "123");
             });
-            // The change meets the answer of a moment, or the look that finds nothing more.
+            // The change happens during an answer with changes, or during the final one without.
             followed.follow(&tree, &mut cursor);
             if !plan.has_happened() {
-                assert!(k > 60, "a whole look is only {k} calls");
+                assert!(k > 60, "a full snapshot takes only {k} calls");
                 break;
             }
             followed.follow(&tree, &mut cursor);
@@ -98,7 +98,7 @@ fn a_change_at_any_call_is_told() {
     }
 }
 
-/// Writers write while a reader follows cursors in a tree that looks again after `fresh`.
+/// Writes while a reader follows cursors in a tree that reads workers again after `fresh`.
 fn follow_writers(fresh: Duration) {
     let store = TestStore::new();
     let mut ids: Vec<String> = (0..12).map(|n| format!("w{n}")).collect();
@@ -114,7 +114,7 @@ fn follow_writers(fresh: Duration) {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let mut rng = fastrand::Rng::with_seed(round as u64);
-                // Every round ends for each worker at another moment: what is lost then no later write makes good.
+                // Rounds end at a random write for each worker, so that no later write hides a lost one.
                 for number in 0..rng.usize(1..40) {
                     if rng.u8(..10) == 0 {
                         ids.push(format!("n{round}-{number}"));
@@ -129,7 +129,7 @@ fn follow_writers(fresh: Duration) {
             });
             while !is_written.load(Ordering::SeqCst) {
                 let answer = since(&tree, &cursor);
-                followed.note(&answer);
+                followed.record(&answer);
                 cursor = answer.next;
             }
         });
@@ -144,7 +144,7 @@ fn every_write_is_told_to_who_follows_cursors_at_least_once() {
 }
 
 #[test]
-fn every_write_is_told_though_other_files_may_be_older() {
+fn every_write_is_listed_even_if_other_files_are_cached() {
     follow_writers(Duration::from_secs(60));
 }
 
@@ -152,12 +152,12 @@ fn every_write_is_told_though_other_files_may_be_older() {
 fn a_status_is_never_older_than_the_files_it_is_told_with() {
     let store = TestStore::new();
     store.worker("a", json!({})).worker("b", json!({}));
-    // A finished worker is not looked at again for long.
+    // A finished worker stays cached for an hour.
     let tree = Tree::new(store.view(Duration::from_secs(3_600), Filter::default()), Settings::default());
     let cursor = since(&tree, "now").next;
     store.worker("a", json!({"status": "failed"}));
     let answer = since(&tree, &cursor);
-    assert_eq!(answer.says("a"), Some(["finished", "failed"]), "{answer:#?}");
+    assert_eq!(answer.change_and_status("a"), Some(["finished", "failed"]), "{answer:#?}");
     let mut followed = Followed::default();
     followed.follow(&tree, &mut answer.next.clone());
     assert!(followed.statuses.get("a").is_none_or(|status| status == "failed"));

@@ -1,4 +1,4 @@
-//! An owner's answers are those of a store that holds his workers alone.
+//! An owner's answers equal those of a store with only that owner's workers.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use swarmletfs::view::Filter;
 use super::since;
 use crate::support::{Seen, TestStore, see};
 
-/// Two owners' workers, in the order of nobody's names or times, and an index that speaks of both.
+/// Creates workers of two owners, interleaved by name and time, and an index that lists both.
 fn shared() -> TestStore {
     let store = TestStore::new();
     for number in 0..120 {
@@ -34,7 +34,7 @@ fn remove_others(store: &TestStore) {
     fs::remove_file(store.at("workers/index.json")).unwrap();
 }
 
-/// All answers from the beginning to the end, with their attributes.
+/// Returns all answers from cursor 0 on, with their attributes.
 fn all_answers(tree: &Tree) -> Vec<Seen> {
     let (mut cursor, mut seen) = ("0".to_owned(), Vec::new());
     loop {
@@ -57,9 +57,9 @@ fn an_owners_answers_tell_nothing_of_anothers_workers() {
     let store = shared();
     let trees: Vec<Tree> = filters.iter().map(|filter| store.tree_of(filter.clone())).collect();
     let before: Vec<Vec<Seen>> = trees.iter().map(all_answers).collect();
-    assert!(before[0].len() > 2, "it is told in parts");
+    assert!(before[0].len() > 2, "the answer has several pages");
     let now: Vec<String> = trees.iter().map(|tree| since(tree, "now").next).collect();
-    // What another does is nothing.
+    // Changes of another owner's workers are invisible.
     store.worker("w0-0", json!({"owner_id": 8, "status": "failed"})).worker("another", json!({"owner_id": 8}));
     store.write("workers/index.json", json!({"workers": [{"id": "another", "status": "failed"}]}).to_string());
     for (tree, now) in trees.iter().zip(&now) {
@@ -70,10 +70,10 @@ fn an_owners_answers_tell_nothing_of_anothers_workers() {
     remove_others(&store);
     for ((filter, tree), before) in filters.iter().zip(&trees).zip(&before) {
         assert_eq!(all_answers(tree), *before, "{filter:?}");
-        // Nor does it matter who was never there.
+        // Workers that were removed before the tree was opened do not matter either.
         assert_eq!(all_answers(&store.tree_of(filter.clone())), *before, "{filter:?}");
     }
-    // The control: the answers of who sees all are others.
+    // Control: the answers of an unfiltered view differ.
     let all = shared();
     let whole = all_answers(&all.tree());
     remove_others(&all);

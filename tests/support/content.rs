@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::name::{Name, RelPath};
-use swarmletfs::render::expand::Form;
+use swarmletfs::render::expand::InputFormat;
 use swarmletfs::render::grep::{Options, Query};
 use swarmletfs::render::{Budget, Generated, Renderer, Scope, Settings};
 use swarmletfs::store::Memory;
@@ -68,7 +68,7 @@ pub fn read(way: Way, content: &[u8]) -> Vec<(&'static str, Duration)> {
         took.push((page, worked() - begun));
     };
     if way == Way::Text {
-        for form in [Form::Text, Form::OpenAi, Form::Anthropic, Form::LangChain] {
+        for form in [InputFormat::Text, InputFormat::OpenAi, InputFormat::Anthropic, InputFormat::LangChain] {
             timed("expand", &|| expand(&renderer, form, content));
         }
         return took;
@@ -137,7 +137,7 @@ fn over(source: Source) -> Renderer {
     Renderer::new(View::over(vec![source], freshness, Filter::default()).unwrap(), Settings::default())
 }
 
-fn expand(renderer: &Renderer, form: Form, text: &[u8]) {
+fn expand(renderer: &Renderer, form: InputFormat, text: &[u8]) {
     let mut out = Vec::new();
     // Text that is no list of messages is given on all the same.
     let _ = renderer.expand(form, Budget::parse("600").ok(), text, &mut out);

@@ -13,7 +13,7 @@ use super::super::ViewArgs;
 use super::TimeArgs;
 use super::asked::{self, Answered};
 use crate::render::Budget;
-use crate::render::grep::{Answer, Options, Query, Shown, ShownLine};
+use crate::render::grep::{Answer, FileLines, Options, Query, ShownLine};
 use crate::search::regex::Unsearched;
 use crate::tree::Tree;
 
@@ -172,7 +172,7 @@ struct Line {
 impl Object {
     fn of(query: &Query, answer: &Answer) -> Object {
         let Unsearched { binary, unreadable, long_line, late } = answer.searched.unsearched;
-        let file = |file: &Shown| File {
+        let file = |file: &FileLines| File {
             worker: file.worker.to_text().into_owned(),
             path: file.path.clone(),
             more: file.more(),

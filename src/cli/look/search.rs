@@ -15,7 +15,7 @@ use super::TimeArgs;
 use super::asked::{self, Answered};
 use crate::model::Outcome;
 use crate::render::Budget;
-use crate::render::search::{Answer, Options, Query, Shown};
+use crate::render::search::{Answer, FilePassages, Options, Query};
 use crate::search::ranked::Unread;
 use crate::tree::Tree;
 
@@ -152,7 +152,7 @@ impl Object {
     fn of(query: &Query, answer: &Answer) -> Object {
         let Unread { binary, unreadable, late } = answer.searched.unread;
         let (workers, files, bytes) = (answer.searched.workers, answer.searched.files, answer.searched.bytes);
-        let file = |file: &Shown| File {
+        let file = |file: &FilePassages| File {
             worker: file.worker.to_text().into_owned(),
             path: file.path.clone(),
             outcome: file.outcome.map(Outcome::as_str),
@@ -173,7 +173,7 @@ impl Object {
             workers: answer.workers,
             searched: Searched { workers, files, bytes },
             not_searched: NotSearched { binary, unreadable, late },
-            same: answer.same,
+            same: answer.duplicates,
             shown: answer.shown.iter().map(file).collect(),
         }
     }

@@ -1,7 +1,8 @@
 //! Connections that have not presented the token yet.
 //!
-//! Any program on the machine can connect, so their number and their time are bounded. A full table evicts its oldest
-//! connection rather than refuse the newest: a client sends its token at once, while a silent connection only grows old.
+//! Any program on the machine can connect, so their number and their time are bounded. A full table
+//! evicts its oldest connection rather than refuse the newest: a client sends its token at once, while
+//! a silent connection only grows old.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -15,7 +16,7 @@ use tokio::time::timeout;
 /// The table of connections that have not presented the token.
 pub(super) struct Pending {
     table: Mutex<Table>,
-    /// Connections in the table at most.
+    /// Most connections in the table.
     max: usize,
     /// Time in which a connection must present the token.
     token_timeout: Duration,
@@ -35,9 +36,11 @@ impl Pending {
         Arc::new(Pending { table: Mutex::default(), max: max.max(1), token_timeout })
     }
 
-    /// Adds a connection, and evicts the oldest one if the table is full. Returns the connection's entry, and a future that
-    /// completes when the connection must be closed; it never completes once the connection is authenticated.
-    pub(super) fn add(self: &Arc<Pending>) -> (Entry, impl Future<Output = ()> + use<>) {
+    /// Adds a connection, and evicts the oldest one if the table is full.
+    ///
+    /// Returns the connection's entry, and a future that completes when the connection must be
+    /// closed. The future never completes once the connection is authenticated.
+    pub(super) fn add(self: &Arc<Pending>) -> (PendingEntry, impl Future<Output = ()> + use<>) {
         let (evict, evicted) = oneshot::channel();
         let mut table = self.table.lock();
         let id = table.next;
@@ -53,7 +56,7 @@ impl Pending {
                 pending::<()>().await;
             }
         };
-        (Entry { pending: self.clone(), id }, closed)
+        (PendingEntry { pending: self.clone(), id }, closed)
     }
 
     /// Evicts the oldest connection. Returns false if there is none.
@@ -71,20 +74,20 @@ impl Table {
     }
 }
 
-/// A connection's place in the table, which it leaves when this is dropped.
-pub(super) struct Entry {
+/// A connection's entry in the table. Dropping it removes the entry.
+pub(super) struct PendingEntry {
     pending: Arc<Pending>,
     id: u64,
 }
 
-impl Entry {
-    /// Removes the connection from the table: it may stay from now on.
+impl PendingEntry {
+    /// Removes the connection from the table, so that it may stay open.
     pub(super) fn authenticated(&self) {
         self.pending.table.lock().evict.remove(&self.id);
     }
 }
 
-impl Drop for Entry {
+impl Drop for PendingEntry {
     fn drop(&mut self) {
         self.authenticated();
     }

@@ -1,4 +1,4 @@
-//! Tools for paths: list, read, look, find.
+//! Tools for paths: list, read, inspect and find.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -9,48 +9,48 @@ use globset::{GlobBuilder, GlobMatcher};
 use rmcp::schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Called, Done, Fault, LIST_MAX, given, given_path, json, tool};
+use super::{LIST_MAX, ToolEntry, ToolError, ToolOutput, ToolResult, json, non_empty, path_or_root, tool};
 use crate::error::Result;
-use crate::mcp::slice::{DEFAULT, LINES, Open, Wanted};
+use crate::mcp::slice::{DEFAULT, LINES, OpenFile, SliceRequest};
 use crate::name::printable;
 use crate::render::DEADLINE;
 use crate::tree::{Attr, Links, NodeKind, Tree};
 
-/// Deeper folders are not walked into.
+/// Depth of folders that a walk enters.
 const DEPTH_MAX: usize = 32;
 
-pub(super) fn tools() -> Vec<Called> {
+pub(super) fn tools() -> Vec<ToolEntry> {
     vec![
         tool(
             "list_dir",
-            "Lists a folder of the tree, an entry a line: name and kind; with details also size, time and \
-            where a link leads. Folders to begin with: workers, runs, by/status/failed, by/outcome/failed, by/type, by/tag, \
-            by/tool, by/job, by/day, supervisor. Links are not followed by recursive.",
+            "Lists a folder of the tree, one entry per line: name and kind; with details also size, time and the \
+            target of a link. Good folders to start with: workers, runs, by/status/failed, by/outcome/failed, by/type, by/tag, \
+            by/tool, by/job, by/day, supervisor. recursive does not follow links.",
             list_dir,
         ),
         tool(
             "read_file",
-            "Reads a file of the tree, exactly. Beside a worker's own files every worker, every run and the \
+            "Reads a file of the tree, exactly. Beside a worker's own files, every worker, every run and the \
             root have summary, evidence.txt and index.json. Long files come in parts: a note says what was omitted and how to \
-            go on. Binary files are described. Questions are paths, too: search/<words>, grep/<regex>, evidence.4k.txt, \
+            continue. Binary files are described. Queries are paths, too: search/<words>, grep/<regex>, evidence.4k.txt, \
             workers/<id>/summary@<words>, since/<cursor>.",
             read_file,
         ),
         tool(
             "info",
-            "Tells of a file or folder: kind, size in bytes, time of the last change, mode, and where a link leads.",
+            "Describes a file or folder: kind, size in bytes, time of the last change, mode, and the target of a link.",
             info,
         ),
         tool(
             "exists",
-            "Whether there is something at a path. What is absent and what may not be seen are the same.",
+            "Checks whether a path exists. A file that may not be seen is reported like one that does not exist.",
             exists,
         ),
         tool(
             "glob",
-            "Finds files and folders by a pattern of paths from the root of the tree, a path a line: * and ? within \
-            a name, ** over folders, {a,b}, [ab]. Example: workers/*/tool_calls/*.txt, workers/**/report.md. Names that are \
-            asked and not listed (search/, grep/) are not found.",
+            "Finds files and folders by a pattern of paths from the root of the tree, one path per line: * and ? match within \
+            a name, ** matches across folders, also {a,b} and [ab]. Example: workers/*/tool_calls/*.txt, workers/**/report.md. Names \
+            that exist only on request (search/, grep/) are not found.",
             glob,
         ),
     ]
@@ -59,21 +59,21 @@ pub(super) fn tools() -> Vec<Called> {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct ListDir {
+struct ListDirArgs {
     /// The folder, from the root of the tree [default: the root]
     path: Option<String>,
-    /// Also what is in its folders
+    /// List the contents of its folders, too
     #[serde(default)]
     recursive: bool,
-    /// Also sizes, times, and where links lead
+    /// Show sizes, times and link targets, too
     #[serde(default)]
     details: bool,
-    /// Where to go on: next_cursor of the last answer
+    /// next_cursor of the previous answer, to continue its list
     cursor: Option<String>,
 }
 
 #[derive(Serialize)]
-struct Entry {
+struct ListEntry {
     path: String,
     kind: &'static str,
     #[serde(flatten)]
@@ -90,7 +90,7 @@ struct Details {
 }
 
 impl Details {
-    fn of(attr: &Attr, target: Option<Vec<u8>>) -> Details {
+    fn new(attr: &Attr, target: Option<Vec<u8>>) -> Details {
         Details {
             size: attr.size,
             mtime: crate::render::utc(attr.mtime),
@@ -100,68 +100,69 @@ impl Details {
     }
 }
 
-/// How paths begin that are in the folder at `path`: those of the root have nothing in front.
-fn begun_at(path: &[u8]) -> Vec<u8> {
+/// Returns the prefix of paths in the folder at `path`; empty for the root.
+fn path_prefix(path: &[u8]) -> Vec<u8> {
     let parts = path.split(|byte| *byte == b'/').filter(|part| !matches!(**part, [] | [b'.']));
     parts.collect::<Vec<_>>().join(&b'/')
 }
 
-/// Something that was met on a walk: its path from the root, the folder that it is in, its name and kind.
-struct Met {
+/// An entry of a walk.
+struct WalkEntry {
+    /// Path from the root.
     path: Vec<u8>,
     folder: Vec<u8>,
     name: Vec<u8>,
     kind: NodeKind,
 }
 
-/// What is in the folder at `path` and below it down to `depth`, folders before what is in them. Whether that is all.
-/// Links to folders are folders where they are `followed`.
-fn walk(tree: &Tree, path: &[u8], depth: usize, followed: bool, mut met: impl FnMut(Met)) -> Result<bool> {
+/// Walks the folder at `path` down to `depth`, folders before their contents. With `follow`, links to
+/// folders are entered, too. Returns false if the deadline cut the walk short.
+fn walk(tree: &Tree, path: &[u8], depth: usize, follow: bool, mut visit: impl FnMut(WalkEntry)) -> Result<bool> {
     let begun = Instant::now();
-    let mut rest: VecDeque<(Vec<u8>, Vec<u8>, usize)> = VecDeque::from([(path.to_vec(), begun_at(path), 0)]);
+    let mut rest: VecDeque<(Vec<u8>, Vec<u8>, usize)> = VecDeque::from([(path.to_vec(), path_prefix(path), 0)]);
     let mut is_all = true;
     while let Some((folder, shown, level)) = rest.pop_front() {
         let items = match tree.at(&folder, Links::Followed, |place| place.last().listed()) {
             Ok(items) => items,
             Err(error) if level == 0 => return Err(error),
-            // It is gone since it was listed, or a link to a file.
+            // The folder was removed after it was listed, or is a link to a file.
             Err(_) => continue,
         };
         let mut inner = Vec::new();
         for item in items.iter() {
             let name = item.name.as_bytes();
             let path = if shown.is_empty() { name.to_vec() } else { [shown.as_slice(), name].join(&b'/') };
-            let is_folder = item.kind == NodeKind::Folder || followed && item.kind == NodeKind::Link;
+            let is_folder = item.kind == NodeKind::Folder || follow && item.kind == NodeKind::Link;
             if is_folder && level + 1 < depth {
                 inner.push(([folder.as_slice(), name].join(&b'/'), path.clone(), level + 1));
             }
-            met(Met { path, folder: folder.clone(), name: name.to_vec(), kind: item.kind });
+            visit(WalkEntry { path, folder: folder.clone(), name: name.to_vec(), kind: item.kind });
         }
         if begun.elapsed() > DEADLINE && !(rest.is_empty() && inner.is_empty()) {
             is_all = false;
             break;
         }
-        inner.into_iter().rev().for_each(|one| rest.push_front(one));
+        inner.into_iter().rev().for_each(|folder| rest.push_front(folder));
     }
     Ok(is_all)
 }
 
-fn list_dir(tree: &Tree, asked: ListDir) -> Done {
-    let skip = match given(asked.cursor) {
+fn list_dir(tree: &Tree, args: ListDirArgs) -> ToolResult {
+    let skip = match non_empty(args.cursor) {
         None => 0,
-        Some(cursor) => cursor.parse().map_err(|_| Fault::new("this is no cursor: list again without it"))?,
+        Some(cursor) => cursor.parse().map_err(|_| ToolError::new("invalid cursor; list again without it"))?,
     };
-    let (path, depth) = (given_path(asked.path), if asked.recursive { DEPTH_MAX } else { 1 });
+    let (path, depth) = (path_or_root(args.path), if args.recursive { DEPTH_MAX } else { 1 });
     let mut all = Vec::new();
-    let is_all = walk(tree, path.as_bytes(), depth, false, |met| all.push(met)).map_err(Fault::at(&path))?;
-    let entry = |met: &Met| {
-        let folder = |name: &[u8], folder: &[u8]| {
-            tree.at(folder, Links::Followed, |place| {
-                tree.inside(place.last().ino, name, |held| Ok(Details::of(&held.attr, held.target()?)))
-            })
-        };
-        let details = asked.details.then(|| folder(&met.name, &met.folder).ok()).flatten();
-        Entry { path: String::from_utf8_lossy(&met.path).into_owned(), kind: met.kind.as_str(), details }
+    let is_all = walk(tree, path.as_bytes(), depth, false, |entry| all.push(entry)).map_err(ToolError::at(&path))?;
+    let details = |entry: &WalkEntry| {
+        tree.at(&entry.folder, Links::Followed, |place| {
+            tree.inside(place.last().ino, &entry.name, |held| Ok(Details::new(&held.attr, held.target()?)))
+        })
+    };
+    let entry = |entry: &WalkEntry| {
+        let details = args.details.then(|| details(entry).ok()).flatten();
+        ListEntry { path: String::from_utf8_lossy(&entry.path).into_owned(), kind: entry.kind.as_str(), details }
     };
     let count = all.len().saturating_sub(skip);
     let text = super::list(
@@ -170,8 +171,8 @@ fn list_dir(tree: &Tree, asked: ListDir) -> Done {
         |shown| count - shown,
         |shown| (skip + shown).to_string().into(),
     );
-    let note = (!is_all).then(|| "[... not all folders were read in time: list them one by one ...]".to_owned());
-    Ok(Answer { text, note })
+    let note = (!is_all).then(|| "[... not all folders were read in time; list them one by one ...]".to_owned());
+    Ok(ToolOutput { text, note })
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -185,36 +186,36 @@ enum Unit {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct ReadFile {
+struct ReadFileArgs {
     /// The file, from the root of the tree: summary, workers/ID/result.txt
     path: String,
-    /// How many lines (or bytes) to leave out at the beginning [default: 0]
+    /// Number of lines (or bytes) to skip [default: 0]
     #[serde(default)]
     offset: u64,
-    /// How many lines (or bytes) to read [default: 2000 lines or 16000 bytes, whichever comes first; at most 1048576 bytes]
+    /// Number of lines (or bytes) to read [default: 2000 lines or 16000 bytes, whichever comes first; at most 1048576 bytes]
     limit: Option<u64>,
-    /// What offset and limit count [default: lines]
+    /// Unit of offset and limit [default: lines]
     unit: Option<Unit>,
 }
 
-fn read_file(tree: &Tree, asked: ReadFile) -> Done {
-    let wanted = match asked.unit.unwrap_or(Unit::Lines) {
-        Unit::Lines => Wanted::Lines(asked.offset, asked.limit.unwrap_or(LINES)),
-        Unit::Bytes => Wanted::Bytes(asked.offset, bytes(asked.limit)),
+fn read_file(tree: &Tree, args: ReadFileArgs) -> ToolResult {
+    let request = match args.unit.unwrap_or(Unit::Lines) {
+        Unit::Lines => SliceRequest::Lines(args.offset, args.limit.unwrap_or(LINES)),
+        Unit::Bytes => SliceRequest::Bytes(args.offset, byte_limit(args.limit)),
     };
-    let read = Open::at(tree, asked.path.as_bytes()).and_then(|file| file.slice(wanted));
-    read.map(Answer::from).map_err(Fault::at(&asked.path))
+    let read = OpenFile::at_path(tree, args.path.as_bytes()).and_then(|file| file.slice(request));
+    read.map(ToolOutput::from).map_err(ToolError::at(&args.path))
 }
 
-/// How many bytes are read where so many are asked for.
-pub(super) fn bytes(limit: Option<u64>) -> usize {
+/// Returns the number of bytes to read for a `limit` argument.
+pub(super) fn byte_limit(limit: Option<u64>) -> usize {
     limit.map_or(DEFAULT, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct AtPath {
+struct PathArgs {
     /// The path, from the root of the tree
     path: String,
 }
@@ -227,13 +228,13 @@ struct Info {
     details: Details,
 }
 
-fn info(tree: &Tree, asked: AtPath) -> Done {
-    let look = tree.at(asked.path.as_bytes(), Links::Kept, |place| {
+fn info(tree: &Tree, args: PathArgs) -> ToolResult {
+    let info = tree.at(args.path.as_bytes(), Links::Kept, |place| {
         let held = place.last();
         let path = String::from_utf8_lossy(&place.path()).into_owned();
-        Ok(Info { path, kind: held.attr.kind.as_str(), details: Details::of(&held.attr, held.target()?) })
+        Ok(Info { path, kind: held.attr.kind.as_str(), details: Details::new(&held.attr, held.target()?) })
     });
-    Ok(Answer::of(json(&look.map_err(Fault::at(&asked.path))?)))
+    Ok(ToolOutput::new(json(&info.map_err(ToolError::at(&args.path))?)))
 }
 
 #[derive(Serialize)]
@@ -243,71 +244,73 @@ struct Exists {
     kind: Option<&'static str>,
 }
 
-fn exists(tree: &Tree, asked: AtPath) -> Done {
-    match tree.at(asked.path.as_bytes(), Links::Kept, |place| Ok(place.last().attr.kind.as_str())) {
-        Ok(kind) => Ok(Answer::of(json(&Exists { exists: true, kind: Some(kind) }))),
+fn exists(tree: &Tree, args: PathArgs) -> ToolResult {
+    match tree.at(args.path.as_bytes(), Links::Kept, |place| Ok(place.last().attr.kind.as_str())) {
+        Ok(kind) => Ok(ToolOutput::new(json(&Exists { exists: true, kind: Some(kind) }))),
         Err(error) if error.is_absence() || error.is_miss() => {
-            Ok(Answer::of(json(&Exists { exists: false, kind: None })))
+            Ok(ToolOutput::new(json(&Exists { exists: false, kind: None })))
         }
-        Err(error) => Err(Fault::at(&asked.path)(error)),
+        Err(error) => Err(ToolError::at(&args.path)(error)),
     }
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct Glob {
+struct GlobArgs {
     /// The pattern
     pattern: String,
-    /// The folder that the pattern begins in [default: the root]
+    /// The folder in which the pattern begins [default: the root]
     path: Option<String>,
 }
 
-fn glob(tree: &Tree, asked: Glob) -> Done {
-    let pattern = asked.pattern.trim_start_matches("./").trim_start_matches('/');
+fn glob(tree: &Tree, args: GlobArgs) -> ToolResult {
+    let pattern = args.pattern.trim_start_matches("./").trim_start_matches('/');
     let matcher = GlobBuilder::new(pattern).literal_separator(true).backslash_escape(true).build();
-    let matcher = matcher.map_err(|error| Fault::new(error.to_string()))?.compile_matcher();
-    // What of the pattern is plain names need not be searched for.
+    let matcher = matcher.map_err(|error| ToolError::new(error.to_string()))?.compile_matcher();
+    // Start the walk below the leading components without wildcards.
     let parts: Vec<&str> = pattern.split('/').collect();
     let is_plain = |part: &&&str| !part.contains(['*', '?', '[', ']', '{', '}', '\\']);
     let plain = parts.iter().take_while(is_plain).count().min(parts.len().saturating_sub(1));
-    let (before, behind) = parts.split_at_checked(plain).unwrap_or_default();
-    let is_deep = behind.iter().any(|part| part.contains("**") || part.contains('{'));
-    let depth = if is_deep { DEPTH_MAX } else { behind.len() };
-    let path = given_path(asked.path);
-    let base = begun_at(path.as_bytes());
+    let (before, after) = parts.split_at_checked(plain).unwrap_or_default();
+    let is_deep = after.iter().any(|part| part.contains("**") || part.contains('{'));
+    let depth = if is_deep { DEPTH_MAX } else { after.len() };
+    let path = path_or_root(args.path);
+    let base = path_prefix(path.as_bytes());
     let begin = std::iter::once(path.as_str()).chain(before.iter().copied()).collect::<Vec<_>>().join("/");
-    let mut found = Found { text: String::new(), more: 0 };
-    // A link is as good as a folder where the pattern says how deep to go; else it would be met again and again.
-    let walked = walk(tree, begin.as_bytes(), depth, !is_deep, |met| {
-        let inner = met.path.strip_prefix(base.as_slice()).unwrap_or(&met.path);
-        found.add(&matcher, inner.strip_prefix(b"/").unwrap_or(inner), &met.path);
+    let mut found = GlobMatches { text: String::new(), more: 0 };
+    // Follow links only if the pattern fixes the depth: otherwise a walk could enter them repeatedly.
+    let walked = walk(tree, begin.as_bytes(), depth, !is_deep, |entry| {
+        let inner = entry.path.strip_prefix(base.as_slice()).unwrap_or(&entry.path);
+        found.add(&matcher, inner.strip_prefix(b"/").unwrap_or(inner), &entry.path);
     });
     let is_all = match walked {
         Err(error) if error.is_absence() && plain > 0 => true,
-        done => done.map_err(Fault::at(&path))?,
+        done => done.map_err(ToolError::at(&path))?,
     };
     let mut notes = Vec::new();
     if found.text.is_empty() {
         notes.push("nothing matches".to_owned());
     }
     if found.more > 0 {
-        notes.push(format!("{} more paths match: narrow the pattern", found.more));
+        notes.push(format!("{} more paths match; narrow the pattern", found.more));
     }
     if !is_all {
-        notes.push("not all folders were read in time: begin the pattern with the names of folders".to_owned());
+        notes.push("not all folders were read in time; begin the pattern with folder names".to_owned());
     }
     let note = (!notes.is_empty()).then(|| format!("[... {} ...]", notes.join("; ")));
-    Ok(Answer { text: found.text, note })
+    Ok(ToolOutput { text: found.text, note })
 }
 
-struct Found {
+/// The matching paths, one per line.
+struct GlobMatches {
     text: String,
+    /// Number of matches that did not fit.
     more: u64,
 }
 
-impl Found {
-    /// Notes the path of something, if what is `inner` of where the pattern begins fits it.
+impl GlobMatches {
+    /// Adds `path` if its part below the start of the pattern, `inner`, matches.
     fn add(&mut self, matcher: &GlobMatcher, inner: &[u8], path: &[u8]) {
         if !matcher.is_match(OsStr::from_bytes(inner)) {
             return;

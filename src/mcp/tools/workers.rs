@@ -1,4 +1,4 @@
-//! Tools for workers: who there is, what their record shows, what changed.
+//! Tools for workers: list, evidence, comparison and changes.
 
 use std::collections::BTreeSet;
 
@@ -7,62 +7,62 @@ use rmcp::schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Answer, Called, Done, Fault, budget, given, part, tool, worker_id};
-use crate::mcp::slice::{Open, Wanted, cut};
-use crate::mcp::tools::files::bytes;
+use super::{ToolEntry, ToolError, ToolOutput, ToolResult, budget, non_empty, path_component, tool, worker_id};
+use crate::mcp::slice::{OpenFile, SliceRequest, echo};
+use crate::mcp::tools::files::byte_limit;
 use crate::name::{Name, printable};
-use crate::render::expand::Form;
+use crate::render::expand::InputFormat;
 use crate::render::{Budget, compare, output};
 use crate::tree::{Links, Tree};
 
-/// How many workers are listed where nothing is said.
+/// Default number of listed workers.
 const LIMIT: usize = 50;
-/// The largest index that is read, in bytes.
+/// Largest index that is read, in bytes.
 const INDEX_MAX: usize = 256 << 20;
 
-pub(super) fn tools() -> Vec<Called> {
+pub(super) fn tools() -> Vec<ToolEntry> {
     vec![
         tool(
             "list_workers",
-            "Lists workers, an object a line: id, status (what it says of itself), outcome (what its record \
+            "Lists workers, one object per line: id, status (what it reports itself), outcome (what its record \
             shows: ok, failed or unknown), cause of a failure, task, type, tags, times, and checks that its claims do not pass. \
-            Begin here, or with read_file summary.",
+            Start here, or with read_file summary.",
             list_workers,
         ),
         tool(
             "get_evidence",
-            "The proof: an excerpt of tool outputs within a budget, failures first, with byte offsets of what \
-            was omitted. Of one worker, of a job's workers, of a run, or, with neither, of the whole swarm.",
+            "Returns proof: an excerpt of tool outputs within a budget, failures first, with byte offsets of what \
+            was omitted. Covers one worker, the workers of a job, a run, or, with no argument, the whole swarm.",
             get_evidence,
         ),
         tool(
             "get_tool_output",
-            "The raw output of one tool call, exactly, also where it was stored outside of the worker's \
+            "Returns the raw output of one tool call, exactly, even if it was stored outside of the worker's \
             folder. Name a worker and a call, or the artifact id of a [TOOL_OUTPUT:artifact_id=...] stub.",
             get_tool_output,
         ),
         tool(
             "summarize",
-            "One worker on one screen: status, outcome and cause, task, its tool calls, its own final words, \
-            and checks of its claims against its record. With focus, also the passages that bear on those words.",
+            "Summarizes one worker on one screen: status, outcome and cause, task, its tool calls, its own final words, \
+            and checks of its claims against its record. With focus, also the passages that match those words.",
             summarize,
         ),
         tool(
             "compare",
-            "What two to eight workers share and where they differ: files of one name as unified diffs, passages \
-            that only one has, calls and how they ended. With aspect only what bears on those words.",
+            "Compares two to eight workers: files of one name as unified diffs, passages that only one worker \
+            has, calls and how they ended. With aspect, only what matches those words.",
             compare,
         ),
         tool(
             "changes_since",
-            "What changed since a cursor, a line a worker: its status, and which of its files are new or \
-            changed. The last line is the next cursor. Begin with cursor now, or 0 for everything.",
+            "Lists what changed since a cursor, one line per worker: its status, and which of its files are new or \
+            changed. The last line is the next cursor. Start with cursor now, or 0 for everything.",
             changes_since,
         ),
         tool(
             "expand",
-            "Puts evidence behind every marker [EVIDENCE:run_id=..,job_id=..,worker_id=..] in a text; the rest of \
-            the text stays as it is.",
+            "Inserts evidence after every marker [EVIDENCE:run_id=..,job_id=..,worker_id=..] in a text; the rest of \
+            the text is unchanged.",
             expand,
         ),
     ]
@@ -71,152 +71,160 @@ pub(super) fn tools() -> Vec<Called> {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct ListWorkers {
-    /// Only of this status: created, running, completed, failed, unknown, or the word the worker's program wrote
+struct ListWorkersArgs {
+    /// Only workers with this status: created, running, completed, failed, unknown, or the word the worker's program wrote
     status: Option<String>,
-    /// Only of this outcome: ok, failed, unknown
+    /// Only workers with this outcome: ok, failed, unknown
     outcome: Option<String>,
-    /// Only of this type of task
+    /// Only workers with this type of task
     #[serde(rename = "type")]
     kind: Option<String>,
-    /// Only with this tag
+    /// Only workers with this tag
     tag: Option<String>,
-    /// Only of this run; latest is the one with the newest change
+    /// Only workers of this run; latest is the run with the newest change
     run: Option<String>,
-    /// At most so many [default: 50]
+    /// Most workers to list [default: 50]
     limit: Option<usize>,
-    /// Where to go on: next_cursor of the last answer
+    /// next_cursor of the previous answer, to continue its list
     cursor: Option<String>,
 }
 
-fn list_workers(tree: &Tree, asked: ListWorkers) -> Done {
-    let asked = ListWorkers {
-        status: given(asked.status),
-        outcome: given(asked.outcome),
-        kind: given(asked.kind),
-        tag: given(asked.tag),
-        run: given(asked.run),
-        cursor: given(asked.cursor),
-        ..asked
+fn list_workers(tree: &Tree, args: ListWorkersArgs) -> ToolResult {
+    let args = ListWorkersArgs {
+        status: non_empty(args.status),
+        outcome: non_empty(args.outcome),
+        kind: non_empty(args.kind),
+        tag: non_empty(args.tag),
+        run: non_empty(args.run),
+        cursor: non_empty(args.cursor),
+        ..args
     };
-    let path = asked.run.as_ref().map_or("index.json".to_owned(), |run| format!("runs/{}/index.json", part(run)));
-    let index = Open::at(tree, path.as_bytes()).and_then(|file| file.all(INDEX_MAX)).map_err(Fault::at(&path))?;
-    let index: Value = serde_json::from_slice(&index.unwrap_or_default())
-        .map_err(|_| Fault::new(format!("{path} is too large: narrow it with run, or list by/<facet>/<value>")))?;
+    let run_index = |run: &String| format!("runs/{}/index.json", path_component(run));
+    let path = args.run.as_ref().map_or("index.json".to_owned(), run_index);
+    let index = OpenFile::at_path(tree, path.as_bytes())
+        .and_then(|file| file.read_all(INDEX_MAX))
+        .map_err(ToolError::at(&path))?;
+    let index: Value = serde_json::from_slice(&index.unwrap_or_default()).map_err(|_| {
+        ToolError::new(format!("{path} is too large; narrow the list with run, or list by/<facet>/<value>"))
+    })?;
     let text = |worker: &Value, field: &str| worker.get(field).and_then(Value::as_str).map(str::to_owned);
     let is = |worker: &Value, field: &str, wanted: &Option<String>| {
         wanted.as_ref().is_none_or(|wanted| text(worker, field).is_some_and(|text| text.eq_ignore_ascii_case(wanted)))
     };
-    let admits = |worker: &&Value| {
+    let matches = |worker: &&Value| {
         let tags = worker.get("tags").and_then(Value::as_array);
-        let has_tag = |tag: &String| tags.is_some_and(|tags| tags.iter().any(|one| one.as_str() == Some(tag)));
-        (is(worker, "status", &asked.status) || is(worker, "status_source", &asked.status))
-            && is(worker, "outcome", &asked.outcome)
-            && is(worker, "task_type", &asked.kind)
-            && asked.tag.as_ref().is_none_or(has_tag)
+        let has_tag = |wanted: &String| tags.is_some_and(|tags| tags.iter().any(|tag| tag.as_str() == Some(wanted)));
+        (is(worker, "status", &args.status) || is(worker, "status_source", &args.status))
+            && is(worker, "outcome", &args.outcome)
+            && is(worker, "task_type", &args.kind)
+            && args.tag.as_ref().is_none_or(has_tag)
     };
     let workers = index.get("workers").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let start = match &asked.cursor {
+    let start = match &args.cursor {
         None => 0,
         Some(cursor) => match workers.iter().position(|worker| text(worker, "id").as_ref() == Some(cursor)) {
             Some(at) => at + 1,
-            None => return Err(Fault::new("the cursor leads nowhere by now: list again without it")),
+            None => return Err(ToolError::new("cannot find the worker of this cursor; list again without it")),
         },
     };
-    let wanted: Vec<&Value> = workers.get(start..).unwrap_or_default().iter().filter(admits).collect();
-    let shown = wanted.iter().take(asked.limit.unwrap_or(LIMIT).max(1));
+    let matching: Vec<&Value> = workers.get(start..).unwrap_or_default().iter().filter(matches).collect();
+    let shown = matching.iter().take(args.limit.unwrap_or(LIMIT).max(1));
     let cursor =
-        |shown: usize| shown.checked_sub(1).and_then(|last| wanted.get(last)?.get("id")).cloned().unwrap_or_default();
-    let text = super::list("workers", shown, |shown| wanted.len() - shown, cursor);
-    // Where nobody is of a value, it may be misspelt.
-    let note = wanted.is_empty().then(|| {
-        let values = |field: &str| -> BTreeSet<&str> {
-            workers.iter().filter_map(|worker| worker.get(field).and_then(Value::as_str)).collect()
+        |shown: usize| shown.checked_sub(1).and_then(|last| matching.get(last)?.get("id")).cloned().unwrap_or_default();
+    let text = super::list("workers", shown, |shown| matching.len() - shown, cursor);
+    // A filter without a match may be misspelled, so list the values that exist.
+    let note = matching.is_empty().then(|| {
+        let values = |field: &str| {
+            let values: BTreeSet<&str> =
+                workers.iter().filter_map(|worker| worker.get(field).and_then(Value::as_str)).collect();
+            // Types come from workers, so their number and length are unbounded.
+            values.into_iter().take(20).map(echo).collect::<Vec<_>>().join(", ")
         };
-        // Types are a worker's words, and may be of any length.
-        let of = |field| values(field).into_iter().take(20).map(cut).collect::<Vec<_>>().join(", ");
         format!(
-            "[... nobody is of all that; statuses here: {}; outcomes: {}; types: {} ...]",
-            of("status"),
-            of("outcome"),
-            of("task_type")
+            "[... no worker matches all of these filters; statuses: {}; outcomes: {}; types: {} ...]",
+            values("status"),
+            values("outcome"),
+            values("task_type")
         )
     });
-    Ok(Answer { text, note })
+    Ok(ToolOutput { text, note })
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct GetEvidence {
+struct GetEvidenceArgs {
     /// The worker's id
     worker: Option<String>,
-    /// A job: of all its workers
+    /// A job, to cover all its workers
     job: Option<String>,
-    /// A run; latest is the one with the newest change
+    /// A run; latest is the run with the newest change
     run: Option<String>,
-    /// At most so many bytes [default: 16000 of a worker, 28000 of more]
+    /// Most bytes of output [default: 16000 for one worker, 28000 for several]
     bytes: Option<u32>,
-    /// At most so many tokens
+    /// Most tokens of output
     tokens: Option<u32>,
 }
 
-fn get_evidence(tree: &Tree, asked: GetEvidence) -> Done {
-    let asked = GetEvidence { worker: given(asked.worker), job: given(asked.job), run: given(asked.run), ..asked };
-    let budget = budget(asked.bytes, asked.tokens)?;
+fn get_evidence(tree: &Tree, args: GetEvidenceArgs) -> ToolResult {
+    let budget = budget(args.bytes, args.tokens)?;
     let file = evidence_file(budget);
-    let path = match (&asked.worker, &asked.job, &asked.run) {
-        (Some(worker), None, None) => return of_worker(tree, worker, &file),
-        (None, None, Some(run)) => format!("runs/{}/{file}", part(run)),
+    let path = match (non_empty(args.worker), non_empty(args.job), non_empty(args.run)) {
+        (Some(worker), None, None) => return worker_file(tree, &worker, &file),
+        (None, None, Some(run)) => format!("runs/{}/{file}", path_component(&run)),
         (None, None, None) => file,
-        (None, Some(job), None) => return of_job(tree, job, budget),
-        _ => return Err(Fault::new("get_evidence: name one of worker, job and run")),
+        (None, Some(job), None) => return job_evidence(tree, &job, budget),
+        _ => return Err(ToolError::new("get_evidence: name only one of worker, job and run")),
     };
-    whole(tree, &path)
+    generated_file(tree, &path)
 }
 
-/// The evidence of all workers of a job: that of one as it is, that of several within one budget.
-fn of_job(tree: &Tree, job: &str, budget: Option<Budget>) -> Done {
-    let path = format!("by/job/{}", part(job));
+/// Returns the evidence of all workers of a job within one budget. A job with one worker gets that
+/// worker's file.
+fn job_evidence(tree: &Tree, job: &str, budget: Option<Budget>) -> ToolResult {
+    let path = format!("by/job/{}", path_component(job));
     let listed = tree.at(path.as_bytes(), Links::Followed, |place| place.last().listed());
-    let listed = listed.map_err(Fault::at(&path))?;
+    let listed = listed.map_err(ToolError::at(&path))?;
     let workers: Vec<&Name> = listed.iter().map(|item| &item.name).collect();
     if let [worker] = workers.as_slice() {
-        return of_worker(tree, &worker.to_text(), &evidence_file(budget));
+        return worker_file(tree, &worker.to_text(), &evidence_file(budget));
     }
-    let id = |worker: &Name| percent_encode(worker.as_bytes(), NON_ALPHANUMERIC).to_string();
-    let marker = |worker: &&Name| format!("[EVIDENCE:run_id=-,job_id=-,worker_id={}]\n", id(worker));
+    let marker = |worker: &&Name| {
+        let id = percent_encode(worker.as_bytes(), NON_ALPHANUMERIC);
+        format!("[EVIDENCE:run_id=-,job_id=-,worker_id={id}]\n")
+    };
     let markers: String = workers.iter().map(marker).collect();
     let mut text = Vec::new();
-    let done = tree.expand(Form::Text, budget, markers.as_bytes(), &mut text);
-    done.map_err(|error| Fault::new(error.to_string()))?;
-    Ok(Answer::of_bytes(&text))
+    let done = tree.expand(InputFormat::Text, budget, markers.as_bytes(), &mut text);
+    done.map_err(|error| ToolError::new(error.to_string()))?;
+    Ok(ToolOutput::from_bytes(&text))
 }
 
-/// The name of the evidence of that size.
+/// Returns the name of the evidence file for a budget.
 fn evidence_file(budget: Option<Budget>) -> String {
     budget.map_or("evidence.txt".into(), |budget| format!("evidence.{}.txt", budget.name()))
 }
 
-/// A generated file of a worker.
-fn of_worker(tree: &Tree, worker: &str, file: &str) -> Done {
+/// Reads a generated file of a worker.
+fn worker_file(tree: &Tree, worker: &str, file: &str) -> ToolResult {
     let id = worker_id(worker);
-    tree.at(format!("workers/{}", part(id)).as_bytes(), Links::Followed, |_| Ok(()))
-        .map_err(|error| Fault::new(format!("{}: {error}: list_workers shows who there is", cut(id))))?;
-    whole(tree, &format!("workers/{}/{file}", part(id)))
+    tree.at(format!("workers/{}", path_component(id)).as_bytes(), Links::Followed, |_| Ok(()))
+        .map_err(|error| ToolError::new(format!("{}: {error}; try list_workers", echo(id))))?;
+    generated_file(tree, &format!("workers/{}/{file}", path_component(id)))
 }
 
-/// All of a generated file.
-fn whole(tree: &Tree, path: &str) -> Done {
+/// Reads a whole generated file.
+fn generated_file(tree: &Tree, path: &str) -> ToolResult {
     let most = Budget::MAX.size();
-    let read = Open::at(tree, path.as_bytes()).and_then(|file| file.all(most)).map_err(Fault::at(path))?;
-    read.map(|bytes| Answer::of_bytes(&bytes)).ok_or_else(|| Fault::new(format!("{path} is too large")))
+    let read =
+        OpenFile::at_path(tree, path.as_bytes()).and_then(|file| file.read_all(most)).map_err(ToolError::at(path))?;
+    read.map(|bytes| ToolOutput::from_bytes(&bytes)).ok_or_else(|| ToolError::new(format!("{path} is too large")))
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(crate = "rmcp::schemars")]
-enum Call {
+enum CallArg {
     Number(i64),
     File(String),
 }
@@ -224,122 +232,123 @@ enum Call {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct GetToolOutput {
+struct GetToolOutputArgs {
     /// The worker's id
     worker: Option<String>,
-    /// The call: its number (seq in index.json), or its file, as 002_ssh_exec.txt
-    call: Option<Call>,
-    /// Instead of worker and call: the id of an output that was stored elsewhere
+    /// The call: its number (seq in index.json), or its file, such as 002_ssh_exec.txt
+    call: Option<CallArg>,
+    /// The id of an output that was stored elsewhere, instead of worker and call
     artifact_id: Option<String>,
-    /// From this byte on [default: 0]
+    /// Number of bytes to skip [default: 0]
     #[serde(default)]
     offset: u64,
-    /// At most so many bytes [default: 16000; at most 1048576]
+    /// Number of bytes to read [default: 16000; at most 1048576]
     limit: Option<u64>,
 }
 
-fn get_tool_output(tree: &Tree, asked: GetToolOutput) -> Done {
-    let worker = given(asked.worker).map(|worker| Name::new(worker_id(&worker))).transpose();
-    let worker = worker.map_err(|_| Fault::new("there is no such worker: list_workers shows who there is"))?;
-    let number = asked.call.as_ref().and_then(|call| match call {
-        Call::Number(number) => Some(u64::try_from(*number).unwrap_or(0)),
-        // A number may come as a text.
-        Call::File(file) => file.parse().ok(),
+fn get_tool_output(tree: &Tree, args: GetToolOutputArgs) -> ToolResult {
+    let worker = non_empty(args.worker).map(|worker| Name::new(worker_id(&worker))).transpose();
+    let worker = worker.map_err(|_| ToolError::new("there is no such worker; try list_workers"))?;
+    let number = args.call.as_ref().and_then(|call| match call {
+        CallArg::Number(number) => Some(u64::try_from(*number).unwrap_or(0)),
+        // A model may send a number as a string.
+        CallArg::File(file) => file.parse().ok(),
     });
-    let artifact = given(asked.artifact_id);
-    let call = match (&worker, &asked.call, &artifact) {
+    let artifact = non_empty(args.artifact_id);
+    let call = match (&worker, &args.call, &artifact) {
         (Some(worker), Some(_), None) if let Some(number) = number => output::CallSelector::Number(worker, number),
-        (Some(worker), Some(Call::File(file)), None) => output::CallSelector::File(worker, file),
+        (Some(worker), Some(CallArg::File(file)), None) => output::CallSelector::File(worker, file),
         (None, None, Some(id)) => output::CallSelector::Artifact(id),
-        _ => return Err(Fault::new("get_tool_output: name a worker and a call, or an artifact_id")),
+        _ => return Err(ToolError::new("get_tool_output: name a worker and a call, or an artifact_id")),
     };
-    let opened = tree.open_output(&call).map_err(|error| {
-        let cure = ": list_workers shows who there is, and tool_calls in workers/<id>/index.json what was called";
-        Fault::new(format!("there is no such call: {error}{cure}"))
+    let (place, fh) = tree.open_output(&call).map_err(|error| {
+        let hint = "try list_workers for workers, and tool_calls in workers/<id>/index.json for calls";
+        ToolError::new(format!("there is no such call: {error}; {hint}"))
     })?;
-    let (place, fh) = opened;
     let path = format!("workers/{}/{}", place.worker.display(), place.path.display());
     match (fh, place.missing) {
         (Some(fh), _) => {
-            let slice = Open::of(tree, fh, path.clone()).slice(Wanted::Bytes(asked.offset, bytes(asked.limit)));
-            slice.map(Answer::from).map_err(Fault::at(&path))
+            let request = SliceRequest::Bytes(args.offset, byte_limit(args.limit));
+            let slice = OpenFile::from_handle(tree, fh, path.clone()).slice(request);
+            slice.map(ToolOutput::from).map_err(ToolError::at(&path))
         }
-        (None, missing) => Err(Fault::new(format!("{path}: {}", missing.unwrap_or_default()))),
+        (None, missing) => Err(ToolError::new(format!("{path}: {}", missing.unwrap_or_default()))),
     }
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct Summarize {
+struct SummarizeArgs {
     /// The worker's id
     worker: String,
-    /// Words: also the passages of its files that bear on them
+    /// Words, to also show the passages that match them
     focus: Option<String>,
 }
 
-fn summarize(tree: &Tree, asked: Summarize) -> Done {
-    let file = given(asked.focus).map_or("summary".to_owned(), |words| format!("summary@{}", encoded(&words)));
-    of_worker(tree, &asked.worker, &file)
+fn summarize(tree: &Tree, args: SummarizeArgs) -> ToolResult {
+    let file = non_empty(args.focus).map_or("summary".to_owned(), |words| format!("summary@{}", escape(&words)));
+    worker_file(tree, &args.worker, &file)
 }
 
-/// Words as a part of a path: every `%XX` is decoded there.
-fn encoded(words: &str) -> String {
+/// Escapes words for use in a path, in which every `%XX` is decoded.
+fn escape(words: &str) -> String {
     words.replace('%', "%25").replace('/', "%2F")
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct Compare {
+struct CompareArgs {
     /// The workers' ids, two to eight
     workers: Vec<String>,
-    /// Words: only what bears on them
+    /// Words, to show only what matches them
     aspect: Option<String>,
-    /// At most so many bytes [default: 28000]
+    /// Most bytes of output [default: 28000]
     bytes: Option<u32>,
-    /// At most so many tokens
+    /// Most tokens of output
     tokens: Option<u32>,
 }
 
-fn compare(tree: &Tree, asked: Compare) -> Done {
-    let options = compare::Options { budget: budget(asked.bytes, asked.tokens)?, aspect: given(asked.aspect) };
-    let query = compare::Query::of(options, asked.workers.iter().map(|worker| worker_id(worker).as_bytes()));
+fn compare(tree: &Tree, args: CompareArgs) -> ToolResult {
+    let options = compare::Options { budget: budget(args.bytes, args.tokens)?, aspect: non_empty(args.aspect) };
+    let query = compare::Query::of(options, args.workers.iter().map(|worker| worker_id(worker).as_bytes()));
     let answer = tree.compare(&query).map_err(|error| {
-        let named: Vec<String> = asked.workers.iter().map(|worker| printable(worker.as_bytes())).collect();
-        Fault::new(format!("{}: {error}: list_workers shows who there is", named.join(", ")))
+        let named: Vec<String> = args.workers.iter().map(|worker| printable(worker.as_bytes())).collect();
+        ToolError::new(format!("{}: {error}; try list_workers", named.join(", ")))
     })?;
-    if answer.error.is_some() { Err(Fault::new(answer.text)) } else { Ok(Answer::of(answer.text)) }
+    if answer.error.is_some() { Err(ToolError::new(answer.text)) } else { Ok(ToolOutput::new(answer.text)) }
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct ChangesSince {
+struct ChangesSinceArgs {
     /// The last line of an earlier answer; now, or 0 for everything
     cursor: String,
 }
 
-fn changes_since(tree: &Tree, asked: ChangesSince) -> Done {
-    crate::render::since::Cursor::parse(&asked.cursor).map_err(Fault::new)?;
-    whole(tree, &format!("since/{}", part(&asked.cursor)))
+fn changes_since(tree: &Tree, args: ChangesSinceArgs) -> ToolResult {
+    crate::render::since::Cursor::parse(&args.cursor).map_err(ToolError::new)?;
+    generated_file(tree, &format!("since/{}", path_component(&args.cursor)))
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct Expand {
+struct ExpandArgs {
     /// The text
     text: String,
-    /// At most so many bytes of evidence in all [default: 28000]
+    /// Most bytes of evidence in all [default: 28000]
     bytes: Option<u32>,
-    /// At most so many tokens of evidence in all
+    /// Most tokens of evidence in all
     tokens: Option<u32>,
 }
 
-fn expand(tree: &Tree, asked: Expand) -> Done {
+fn expand(tree: &Tree, args: ExpandArgs) -> ToolResult {
     let mut text = Vec::new();
-    let done = tree.expand(Form::Text, budget(asked.bytes, asked.tokens)?, asked.text.as_bytes(), &mut text);
-    let expanded = done.map_err(|error| Fault::new(error.to_string()))?;
-    Ok(Answer { note: expanded.left().map(|left| format!("[... {left} ...]")), ..Answer::of_bytes(&text) })
+    let done = tree.expand(InputFormat::Text, budget(args.bytes, args.tokens)?, args.text.as_bytes(), &mut text);
+    let stats = done.map_err(|error| ToolError::new(error.to_string()))?;
+    let note = stats.not_expanded().map(|text| format!("[... {text} ...]"));
+    Ok(ToolOutput { note, ..ToolOutput::from_bytes(&text) })
 }

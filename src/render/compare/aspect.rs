@@ -1,18 +1,18 @@
 //! Words that narrow what is shown of a comparison: what is said of them, and nothing else.
 
-use crate::search::ranked::Stems;
+use crate::search::ranked::WordStemmer;
 
 /// The stems of the words of an aspect.
 pub(super) struct Aspect {
-    stemmer: Stems,
+    stemmer: WordStemmer,
     wanted: Vec<String>,
 }
 
 impl Aspect {
     /// The words in `text`, each once.
     pub(super) fn of(text: &str) -> Aspect {
-        let stemmer = Stems::default();
-        let mut wanted = stemmer.of_text(text);
+        let stemmer = WordStemmer::default();
+        let mut wanted = stemmer.stem_text(text);
         wanted.sort_unstable();
         wanted.dedup();
         Aspect { stemmer, wanted }
@@ -20,7 +20,7 @@ impl Aspect {
 
     /// How many of the words `text` holds, by their stems as `search/` has them. The one place that decides it.
     pub(super) fn held(&self, text: &str) -> usize {
-        let there = self.stemmer.of_text(text);
+        let there = self.stemmer.stem_text(text);
         self.wanted.iter().filter(|word| there.contains(word)).count()
     }
 }

@@ -1,104 +1,106 @@
-//! The text of an answer: a line that says what was searched and found, lines as `path:number:text`, and what was left
-//! out of them.
+//! Formats the answer of a grep query.
 //!
-//! A line of ours begins with `[`, one of a worker's file with its path, so no worker can write one of ours.
+//! The first line states what was searched and found. Matching lines follow as `path:number:text`,
+//! with markers for omitted ones. The program's own lines begin with `[` and those of a worker's file
+//! with its path, so no worker can forge one.
 
 use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::name::Name;
-use crate::search::regex::{Found, Line, LineKind, Unsearched};
+use crate::search::regex::{FoundLine, LineKind, Unsearched, WorkerMatchCounts};
 
 use super::super::clean::{Hidden, cleaned_with, defuse, one_line, removed};
 use super::super::text::count;
 use super::super::{Budget, Missing};
 use super::Query;
 
-/// The longest question that is repeated, in bytes.
+/// Longest query that is repeated in the answer, in bytes.
 const QUERY_MAX: usize = 200;
-/// How much of a long line is shown before its match, in bytes.
+/// Text that is shown before the match of a long line, in bytes.
 const BEFORE: usize = 100;
-/// How many workers are named of which not all is shown, and in how large a part of the budget.
+/// Number of incompletely shown workers that are named.
 const NAMES: usize = 10;
+/// The names of these workers take at most one part in this many of the budget.
 pub(super) const NAMES_PART: usize = 8;
-/// A budget of fewer bytes is small.
+/// Budgets below this are small, in bytes.
 const SMALL: usize = 4_000;
-/// A budget of more bytes is large.
+/// Budgets above this are large, in bytes.
 const LARGE: usize = 1 << 20;
-/// What is taken away of a text that is a token too long, in bytes.
+/// Text to remove for each token above the budget, in bytes.
 const TOKEN: usize = 3;
-/// The longest name of one, in bytes.
+/// Longest name of a worker in the list of names, in bytes.
 const NAME_MAX: usize = 60;
 
-/// What was searched.
+/// The extent of a search.
 #[derive(Debug, Clone, Default)]
 pub struct Searched {
-    /// Workers.
+    /// Number of workers.
     pub workers: u64,
-    /// Files that were searched to their end.
+    /// Number of files that were searched to their end.
     pub files: u64,
-    /// Their bytes.
+    /// Amount of data read, in bytes.
     pub bytes: u64,
-    /// Files that were not, by the reason.
+    /// Files that were not searched, by reason.
     pub unsearched: Unsearched,
 }
 
 impl Searched {
-    pub(super) fn add(&mut self, found: &Found) {
+    pub(super) fn add(&mut self, found: &WorkerMatchCounts) {
         self.workers += 1;
         self.files += found.files;
         self.bytes = self.bytes.saturating_add(found.bytes);
         self.unsearched += found.unsearched;
     }
 
-    /// Whether nothing was left unsearched that another time perhaps can be searched.
+    /// Returns true if no file was left out that a later search could read.
     pub fn is_whole(&self) -> bool {
         self.unsearched.late == 0 && self.unsearched.unreadable == 0
     }
 }
 
-/// A line as it is shown.
+/// A line of the answer.
 #[derive(Debug, Clone)]
 pub struct ShownLine {
-    /// Its number, from 1; 0 for a gap between two that do not follow each other.
+    /// Line number, from 1; 0 for a gap between lines that are not consecutive.
     pub number: u64,
-    /// Whether it matches; else it is context.
+    /// True if the line matches; else it is context.
     pub matches: bool,
-    /// Its text, cleaned, and cut around the match where it is long.
+    /// Sanitized text, cut around the match if it is long.
     pub text: String,
-    /// Number of invisible characters that were removed from it.
+    /// Number of invisible characters that were removed.
     pub hidden: usize,
 }
 
 impl ShownLine {
-    pub(super) fn of(line: &Line<'_>, max: usize) -> ShownLine {
-        let place = match &line.kind {
-            LineKind::Match(place) => place.start,
+    pub(super) fn new(line: &FoundLine<'_>, max: usize) -> ShownLine {
+        let start = match &line.kind {
+            LineKind::Match(range) => range.start,
             LineKind::Context => 0,
             LineKind::Break => return ShownLine { number: 0, matches: false, text: String::new(), hidden: 0 },
         };
-        let (text, hidden) = clip(line.bytes, place, max, Hidden::Removed);
+        let (text, hidden) = clip(line.bytes, start, max, Hidden::Removed);
         ShownLine { number: line.number, matches: line.kind != LineKind::Context, text, hidden }
     }
 }
 
-/// The lines of one file that are shown.
+/// The shown lines of one file.
 #[derive(Debug, Clone)]
-pub struct Shown {
-    /// Its worker's name.
+pub struct FileLines {
+    /// Name of the worker.
     pub worker: Name,
-    /// Where it is, from the root of the tree.
+    /// Path from the root of the tree.
     pub path: String,
     /// The lines.
     pub lines: Vec<ShownLine>,
-    /// How many lines of the file match.
+    /// Number of matching lines in the file.
     pub all: u64,
     size: usize,
 }
 
-impl Shown {
-    pub(super) fn new(worker: Name, path: String, all: u64) -> Shown {
-        Shown { worker, path, lines: Vec::new(), all, size: 0 }
+impl FileLines {
+    pub(super) fn new(worker: Name, path: String, all: u64) -> FileLines {
+        FileLines { worker, path, lines: Vec::new(), all, size: 0 }
     }
 
     pub(super) fn add(&mut self, line: ShownLine) {
@@ -106,12 +108,12 @@ impl Shown {
         self.lines.push(line);
     }
 
-    /// How much the lines take, about, in bytes.
+    /// Returns the approximate size of the lines, in bytes.
     pub(super) fn size(&self) -> usize {
         self.size
     }
 
-    /// How many of its lines that match are left out.
+    /// Returns the number of matching lines that are left out.
     pub fn more(&self) -> u64 {
         self.all.saturating_sub(self.matches())
     }
@@ -121,58 +123,58 @@ impl Shown {
     }
 }
 
-/// How much is said of what is left out.
+/// The level of detail about omitted lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
-    /// Of each file, and at the end.
+enum OmissionDetail {
+    /// Markers after each file and at the end.
     Full,
-    /// Nothing but the counts in the first line.
+    /// Counts in the first line only.
     Brief,
 }
 
-/// What was found.
+/// The answer to a grep query.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// What is wrong with the question.
+    /// Error in the query.
     pub error: Option<String>,
-    /// What was searched.
+    /// Extent of the search.
     pub searched: Searched,
-    /// How many lines match.
+    /// Number of matching lines.
     pub lines: u64,
-    /// In how many files.
+    /// Number of files with matches.
     pub files: u64,
-    /// Of how many workers.
+    /// Number of workers with matches.
     pub workers: u64,
-    /// The files by their paths from the root, each with how many of its lines match, in the order in which they are shown.
+    /// Path from the root and number of matching lines of each file, in the order of the answer.
     pub found: Vec<(String, u64)>,
-    /// What is shown of them, within the budget.
-    pub shown: Vec<Shown>,
-    /// All of it as text.
+    /// The lines that fit the budget.
+    pub shown: Vec<FileLines>,
+    /// The formatted answer.
     pub text: String,
-    /// The parts that there was no time for, as the first line says it.
+    /// Parts that the deadline cut off; the first line of `text` names them.
     pub missing: Option<Missing>,
-    /// How large that may be.
+    /// Size limit of `text`.
     budget: Budget,
 }
 
 impl Answer {
-    /// That a question cannot be answered, since it is none.
-    pub(super) fn refused(query: &Query, error: String, budget: Budget) -> Answer {
-        let long = format!("[{}: cannot be searched for]\n{}\n", asked(query), error.trim_end());
-        let text = budget.fitting([long.as_str(), "[cannot be searched for]\n"]).to_owned();
+    /// Returns the answer to an invalid query.
+    pub(super) fn invalid(query: &Query, error: String, budget: Budget) -> Answer {
+        let long = format!("[{}: invalid query]\n{}\n", display(query), error.trim_end());
+        let text = budget.fitting([long.as_str(), "[invalid query]\n"]).to_owned();
         let searched = Searched::default();
         let (found, shown) = (Vec::new(), Vec::new());
         let (lines, files, workers, missing) = Default::default();
         Answer { error: Some(error), searched, lines, files, workers, found, shown, text, missing, budget }
     }
 
-    /// What was found: the files, each with its worker, its path and how many lines, in the order in which they are shown;
-    /// and what is shown.
+    /// Formats an answer. `files` yields worker, path and number of matching lines of each file,
+    /// in the order of the answer.
     pub(super) fn new<'a>(
         query: &Query,
         searched: Searched,
         files: impl Iterator<Item = (&'a Name, &'a str, u64)>,
-        shown: Vec<Shown>,
+        shown: Vec<FileLines>,
         budget: Budget,
         missing: Option<Missing>,
     ) -> Answer {
@@ -193,35 +195,36 @@ impl Answer {
             missing,
             budget,
         };
-        let fits = |form| answer.fitting(query, &workers, budget, form);
-        let (mut most, mut text) = fits(Form::Full);
-        // Where there is little room, lines are worth more than what is said of the others: that is in the first line.
-        let brief = if budget.about() < SMALL { fits(Form::Brief) } else { (0, None) };
+        let fit = |detail| answer.fit(query, &workers, budget, detail);
+        let (mut most, mut text) = fit(OmissionDetail::Full);
+        // With a small budget, lines are worth more than omission markers, whose counts are in the
+        // first line anyway.
+        let brief = if budget.about() < SMALL { fit(OmissionDetail::Brief) } else { (0, None) };
         if text.is_none() || brief.0 > 2 * most {
             (most, text) = brief;
         }
-        answer.text = text.unwrap_or_else(|| answer.short(budget));
-        answer.cut(most, query.options.context);
+        answer.text = text.unwrap_or_else(|| answer.minimal(budget));
+        answer.truncate(most, query.options.context);
         answer
     }
 
-    /// The text with as many lines as fit, from the front, and how many these are.
-    fn fitting(&self, query: &Query, workers: &Workers, budget: Budget, form: Form) -> (usize, Option<String>) {
+    /// Returns the largest number of leading lines that fit the budget, and the text with them.
+    fn fit(&self, query: &Query, workers: &Workers, budget: Budget, detail: OmissionDetail) -> (usize, Option<String>) {
         let sizes: Vec<usize> = self
             .shown
             .iter()
             .flat_map(|file| file.lines.iter().map(|line| file.path.len() + line.text.len()))
             .collect();
-        let tried = |most| {
-            let text = self.written(query, workers, most, form, budget);
+        let format = |most| {
+            let text = self.format(query, workers, most, detail, budget);
             let over = budget.used(&text).saturating_sub(budget.size());
             if over == 0 { Ok(text) } else { Err(over) }
         };
-        // A token is of several bytes, most often.
+        // A token mostly has several bytes.
         let unit = if budget.about() > budget.size() { TOKEN } else { 1 };
         let (mut most, mut too_many) = (sizes.len(), sizes.len() + 1);
         let mut text = loop {
-            match tried(most) {
+            match format(most) {
                 Ok(text) => break text,
                 Err(_) if most == 0 => return (0, None),
                 Err(over) => {
@@ -237,10 +240,11 @@ impl Answer {
                 }
             }
         };
-        // With a line goes what is said of its file, so that may have been too many; of a large text the difference is small.
+        // Removing a line also removes its file's marker, so too many lines may have been removed.
+        // Large answers skip this search: the difference is small.
         while too_many - most > 1 && budget.about() <= LARGE {
             let middle = most + (too_many - most) / 2;
-            match tried(middle) {
+            match format(middle) {
                 Ok(fits) => (most, text) = (middle, fits),
                 Err(_) => too_many = middle,
             }
@@ -248,8 +252,8 @@ impl Answer {
         (most, Some(text))
     }
 
-    /// The text with the first so many lines.
-    fn written(&self, query: &Query, workers: &Workers, most: usize, form: Form, budget: Budget) -> String {
+    /// Formats the answer with the first `most` lines.
+    fn format(&self, query: &Query, workers: &Workers, most: usize, detail: OmissionDetail, budget: Budget) -> String {
         let mut body = String::new();
         let mut left = most;
         let (mut matches, mut files, mut hidden) = (0, 0, 0);
@@ -257,33 +261,33 @@ impl Answer {
         for file in &self.shown {
             let lines = file.lines.get(..left.min(file.lines.len())).unwrap_or_default();
             left -= lines.len();
-            let lines = groups(lines, query.options.context);
-            let told = lines.iter().filter(|line| line.matches).count() as u64;
-            if told == 0 {
+            let lines = without_dangling_context(lines, query.options.context);
+            let file_matches = lines.iter().filter(|line| line.matches).count() as u64;
+            if file_matches == 0 {
                 continue;
             }
             lines.iter().for_each(|line| write_line(&mut body, &file.path, line));
             hidden += lines.iter().map(|line| line.hidden).sum::<usize>();
-            let more = file.all.saturating_sub(told);
-            if more > 0 && form == Form::Full {
-                let _ = writeln!(body, "[... {} in {} ...]", lines_of(more, "more "), file.path);
+            let more = file.all.saturating_sub(file_matches);
+            if more > 0 && detail == OmissionDetail::Full {
+                let _ = writeln!(body, "[... {} in {} ...]", count_lines(more, "more "), file.path);
             }
-            matches += told;
+            matches += file_matches;
             files += 1;
             rest.take(&file.worker, file.all);
         }
         let more = rest.lines();
-        if more > 0 && files > 0 && form == Form::Full {
+        if more > 0 && files > 0 && detail == OmissionDetail::Full {
             let files = count(self.files - files, "more file");
-            let _ = write!(body, "[... {} in {files}", lines_of(more, "more "));
-            let _ = writeln!(body, "{} ...]", rest.named(budget.about() / NAMES_PART));
+            let _ = write!(body, "[... {} in {files}", count_lines(more, "more "));
+            let _ = writeln!(body, "{} ...]", rest.names(budget.about() / NAMES_PART));
         }
         format!("{}{body}", self.head(query, matches, hidden))
     }
 
-    /// The files with lines that match, a path a line, `with_counts` with how many behind it, within the budget. The
-    /// first line tells how much there is.
-    pub fn listed(&self, query: &Query, with_counts: bool) -> String {
+    /// Lists the files with matches within the budget, one path per line, `with_counts` followed by
+    /// the number of matching lines. The first line states the totals.
+    pub fn list_files(&self, query: &Query, with_counts: bool) -> String {
         let budget = self.budget;
         let mut text = self.head(query, self.lines, 0);
         let mut left = self.found.len();
@@ -297,20 +301,21 @@ impl Answer {
             text.push_str(&line);
             left -= 1;
         }
-        if budget.used(&text) <= budget.size() { text } else { self.short(budget) }
+        if budget.used(&text) <= budget.size() { text } else { self.minimal(budget) }
     }
 
-    /// The first line, where so many lines are shown, of which so many invisible characters were removed.
+    /// Formats the first line. `shown` is the number of shown matches, `hidden` that of removed
+    /// invisible characters.
     fn head(&self, query: &Query, shown: u64, hidden: usize) -> String {
-        let mut head = format!("[{}: ", asked(query));
-        let nothing_is_there = self.searched.files == 0 && self.searched.unsearched == Unsearched::default();
-        if nothing_is_there && query.options.glob.is_some() {
-            head.push_str("no file is of that glob");
+        let mut head = format!("[{}: ", display(query));
+        let no_files = self.searched.files == 0 && self.searched.unsearched == Unsearched::default();
+        if no_files && query.options.glob.is_some() {
+            head.push_str("no file matches the glob");
         } else if self.lines == 0 {
             head.push_str("no line matches");
         } else {
             let (files, workers) = (count(self.files, "file"), count(self.workers, "worker"));
-            let _ = write!(head, "{} in {files} of {workers}", lines_of(self.lines, ""));
+            let _ = write!(head, "{} in {files} of {workers}", count_lines(self.lines, ""));
             if shown < self.lines {
                 let _ = write!(head, ", {shown} shown");
             }
@@ -322,7 +327,7 @@ impl Answer {
         let reasons = [
             (binary, "binary"),
             (unreadable, "unreadable"),
-            (long_line, "from a line on that is too long"),
+            (long_line, "after a line that is too long"),
             (late, "for lack of time"),
         ];
         let reasons = reasons.into_iter().filter(|(some, _)| **some > 0).map(|(some, why)| format!("{some} {why}"));
@@ -340,34 +345,35 @@ impl Answer {
         head
     }
 
-    /// As much as there is room for where there is hardly any.
-    fn short(&self, budget: Budget) -> String {
-        let brief = if self.missing.is_some() { ", incomplete" } else { "" };
-        let lines = format!("[{}{brief}]\n", lines_of(self.lines, ""));
+    /// Formats an answer for a budget that is too small for the first line.
+    fn minimal(&self, budget: Budget) -> String {
+        let incomplete = if self.missing.is_some() { ", incomplete" } else { "" };
+        let lines = format!("[{}{incomplete}]\n", count_lines(self.lines, ""));
         if budget.used(&lines) <= budget.size() { lines } else { String::new() }
     }
 
-    /// Keeps the first so many lines.
-    fn cut(&mut self, most: usize, context: usize) {
+    /// Keeps the first `most` lines.
+    fn truncate(&mut self, most: usize, context: usize) {
         let mut left = most;
         for file in &mut self.shown {
             file.lines.truncate(left);
             left -= file.lines.len();
-            file.lines.truncate(groups(&file.lines, context).len());
+            file.lines.truncate(without_dangling_context(&file.lines, context).len());
         }
         self.shown.retain(|file| file.matches() > 0);
     }
 }
 
-fn asked(query: &Query) -> String {
+/// Formats a query for the first line.
+fn display(query: &Query) -> String {
     one_line(&query.to_string(), QUERY_MAX)
 }
 
-fn lines_of(lines: u64, more: &str) -> String {
+fn count_lines(lines: u64, more: &str) -> String {
     count(lines, &format!("{more}line"))
 }
 
-/// How many lines there are of each worker, in the order in which they are first met.
+/// Number of lines of each worker, in the order of insertion.
 #[derive(Debug, Clone, Default)]
 struct Workers(Vec<(Name, u64)>, HashMap<Name, usize>);
 
@@ -390,8 +396,8 @@ impl Workers {
         self.0.iter().map(|(_, lines)| lines).sum()
     }
 
-    /// Those that have lines left, as far as there is so much room for them.
-    fn named(&self, mut room: usize) -> String {
+    /// Lists the workers with lines left, in at most about `room` bytes.
+    fn names(&self, mut room: usize) -> String {
         let left: Vec<&(Name, u64)> = self.0.iter().filter(|(_, lines)| *lines > 0).collect();
         let name = |(name, lines): &&(Name, u64)| format!("{} ({lines})", one_line(&name.display(), NAME_MAX));
         let has_room = |name: &String| {
@@ -407,25 +413,25 @@ impl Workers {
     }
 }
 
-/// The lines without those that only lead up to a match that is not among them.
-fn groups(lines: &[ShownLine], context: usize) -> &[ShownLine] {
+/// Returns `lines` without trailing context of a match that is not among them.
+fn without_dangling_context(lines: &[ShownLine], context: usize) -> &[ShownLine] {
     let Some(last) = lines.iter().rposition(|line| line.matches) else { return &[] };
     let number = lines.get(last).map_or(0, |line| line.number);
-    let is_behind = |line: &&ShownLine| line.number > 0 && line.number <= number + context as u64;
-    let behind = lines.get(last + 1..).unwrap_or_default().iter().take_while(is_behind).count();
-    lines.get(..=last + behind).unwrap_or_default()
+    let is_after = |line: &&ShownLine| line.number > 0 && line.number <= number + context as u64;
+    let after = lines.get(last + 1..).unwrap_or_default().iter().take_while(is_after).count();
+    lines.get(..=last + after).unwrap_or_default()
 }
 
 fn write_line(out: &mut String, path: &str, line: &ShownLine) {
-    let between = if line.matches { ':' } else { '-' };
+    let separator = if line.matches { ':' } else { '-' };
     let _ = match line.number {
         0 => writeln!(out, "--"),
-        number => writeln!(out, "{path}{between}{number}{between}{}", line.text),
+        number => writeln!(out, "{path}{separator}{number}{separator}{}", line.text),
     };
 }
 
-/// Returns a line cleaned, and how many invisible characters were in it; of one that is longer than `max` bytes the part
-/// around its byte `place`, with how much was left out.
+/// Sanitizes a line. A line longer than `max` bytes is cut to the part around byte `place`, with
+/// markers for the omitted bytes. Also returns the number of invisible characters in it.
 pub(in crate::render) fn clip(line: &[u8], place: usize, max: usize, hidden: Hidden) -> (String, usize) {
     let clean = |part: &[u8]| {
         let part = cleaned_with(part, hidden);
@@ -434,8 +440,8 @@ pub(in crate::render) fn clip(line: &[u8], place: usize, max: usize, hidden: Hid
     if line.len() <= max {
         return clean(line);
     }
-    let start = border(line, place.saturating_sub(BEFORE).min(line.len() - max));
-    let end = border(line, start + max);
+    let start = char_start(line, place.saturating_sub(BEFORE).min(line.len() - max));
+    let end = char_start(line, start + max);
     let (mut text, hidden) = clean(line.get(start..end).unwrap_or_default());
     if start > 0 {
         text.insert_str(0, &format!("[... {start} B ...]"));
@@ -446,8 +452,8 @@ pub(in crate::render) fn clip(line: &[u8], place: usize, max: usize, hidden: Hid
     (text, hidden)
 }
 
-/// The beginning of the character at byte `at`.
-fn border(line: &[u8], at: usize) -> usize {
+/// Returns the start of the character at byte `at`.
+fn char_start(line: &[u8], at: usize) -> usize {
     let inside = |at: &usize| line.get(*at).is_some_and(|byte| byte & 0xc0 == 0x80);
     (at.saturating_sub(3)..=at).rev().find(|at| !inside(at)).unwrap_or(at)
 }
@@ -470,7 +476,7 @@ mod tests {
         );
         assert!(!text.contains('\u{fffd}'));
         assert_eq!(clip(b"short \x1b[31mred [EVIDENCE:x]", 0, 400), "short red [\\EVIDENCE:x]");
-        // At the end of the line as much is shown as anywhere.
+        // A match at the end of the line is shown with as much text as any other.
         let text = clip(&[&[b'a'; 1_000][..], b"needle"].concat(), 1_000, 400);
         assert!(text.starts_with("[... 606 B ...]") && text.ends_with("needle"), "{text}");
     }

@@ -1,7 +1,8 @@
-//! The text of an answer: a line that says what was searched and found, then each file's passages below a line that says
-//! where they are and how the call ended.
+//! Formats the answer of a search query.
 //!
-//! Every line of ours behind the first ends in a tag that is in no worker's text, so no worker can write one.
+//! The first line states what was searched and found. The passages of each file follow below a line
+//! with their position and the outcome of the call. Each such line ends in a tag that occurs in no
+//! worker's text, so no worker can forge one.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -13,36 +14,39 @@ use super::super::{Budget, Missing};
 use super::Query;
 use crate::model::Outcome;
 use crate::name::Name;
-use crate::search::ranked::{self, Filters, Indexed, Unread};
+use crate::search::ranked::{self, Filters, Unread, WorkerIndex};
 
-/// How much of a question is repeated at most: in bytes, and as a part of the budget.
+/// Longest query that is repeated in the answer, in bytes.
 const QUERY_MAX: usize = 200;
+/// A repeated query takes at most one part in this many of the budget.
 const QUERY_PART: usize = 32;
-/// What the first line takes beside the question, and what is said of a place in a file, about, in bytes.
+/// Approximate size of the first line without the query, in bytes.
 const HEAD: usize = 170;
+/// Approximate size of a byte range, in bytes.
 const RANGE: usize = 16;
+/// Separates passages of a file that are not adjacent.
 const GAP: &str = "[...]\n";
 
-/// What was searched.
+/// The extent of a search.
 #[derive(Debug, Clone, Default)]
 pub struct Searched {
-    /// Workers.
+    /// Number of workers.
     pub workers: u64,
-    /// Files that were read.
+    /// Number of files that were read.
     pub files: u64,
-    /// Their bytes.
+    /// Amount of text read, in bytes.
     pub bytes: u64,
-    /// Files that were not, by the reason.
+    /// Files that were not read, by reason.
     pub unread: Unread,
 }
 
 impl Searched {
-    /// What there is of a worker.
-    pub(super) fn of(found: &Indexed) -> Searched {
-        Searched { workers: 1, files: found.files, bytes: found.bytes, unread: found.unread }
+    /// Returns the extent of one worker's index.
+    pub(super) fn from_index(index: &WorkerIndex) -> Searched {
+        Searched { workers: 1, files: index.files, bytes: index.bytes, unread: index.unread }
     }
 
-    /// Whether nothing was left unsearched that another time perhaps can be searched.
+    /// Returns true if no file was left out that a later search could read.
     pub fn is_whole(&self) -> bool {
         self.unread.late == 0 && self.unread.unreadable == 0
     }
@@ -57,101 +61,103 @@ impl std::ops::AddAssign for Searched {
     }
 }
 
-/// What is shown of one file.
+/// The shown passages of one file.
 #[derive(Debug, Clone)]
-pub struct Shown {
-    /// Its worker's name.
+pub struct FilePassages {
+    /// Name of the worker.
     pub worker: Name,
-    /// Where it is, from the root of the tree.
+    /// Path from the root of the tree.
     pub path: String,
-    /// How the call ended whose output it is; none of other files.
+    /// Outcome of the call whose output the file is; `None` for other files.
     pub outcome: Option<Outcome>,
-    /// How many passages with a word of the question are shown.
+    /// Number of shown passages with a word of the query.
     pub passages: u64,
-    /// What is shown, with where it is in the file, in bytes.
+    /// The shown byte ranges with their text.
     pub text: Vec<(Range<u64>, Rc<str>)>,
 }
 
-/// What was found.
+/// The answer to a search query.
 #[derive(Debug, Clone, Default)]
 pub struct Answer {
-    /// What is wrong with the question.
+    /// Error in the query.
     pub error: Option<String>,
-    /// What was searched.
+    /// Extent of the search.
     pub searched: Searched,
-    /// How many passages have a word of the question.
+    /// Number of passages with a word of the query.
     pub passages: u64,
-    /// In how many files.
+    /// Number of files with such passages.
     pub files: u64,
-    /// Of how many workers.
+    /// Number of workers with such passages.
     pub workers: u64,
-    /// What is shown of them, within the budget; the best first.
-    pub shown: Vec<Shown>,
-    /// How many passages were left out since they say nearly what is shown.
-    pub same: u64,
-    /// All of it as text.
+    /// The passages that fit the budget, the best first.
+    pub shown: Vec<FilePassages>,
+    /// Number of passages left out as duplicates or near-duplicates.
+    pub duplicates: u64,
+    /// The formatted answer.
     pub text: String,
-    /// The parts that there was no time for, as the first line says it.
+    /// Parts that the deadline cut off; the first line of `text` names them.
     pub missing: Option<Missing>,
 }
 
 impl Answer {
-    /// That a question cannot be answered, since it is none.
-    pub(super) fn refused(query: &Query, error: String, budget: Budget) -> Answer {
-        let long = format!("[{}: cannot be searched for]\n{}\n", asked(query, budget), error.trim_end());
-        let text = budget.fitting([long.as_str(), "[cannot be searched for]\n"]).to_owned();
+    /// Returns the answer to an invalid query.
+    pub(super) fn invalid(query: &Query, error: String, budget: Budget) -> Answer {
+        let long = format!("[{}: invalid query]\n{}\n", display(query, budget), error.trim_end());
+        let text = budget.fitting([long.as_str(), "[invalid query]\n"]).to_owned();
         Answer { error: Some(error), text, ..Answer::default() }
     }
 
-    /// How much is shown, in bytes.
+    /// Returns the amount of shown text, in bytes.
     pub(super) fn shown_bytes(&self) -> usize {
         self.shown.iter().flat_map(|file| &file.text).map(|(_, text)| text.len()).sum()
     }
 
-    /// Whether every passage is shown that has a word of the question.
-    pub(super) fn is_all(&self) -> bool {
-        self.shown.iter().map(|file| file.passages).sum::<u64>() + self.same >= self.passages
+    /// Returns true if every passage with a word of the query is shown or a duplicate.
+    pub(super) fn shows_all(&self) -> bool {
+        self.shown.iter().map(|file| file.passages).sum::<u64>() + self.duplicates >= self.passages
     }
 }
 
-/// What an answer is written from.
-pub(super) struct Page<'a> {
+/// Formats answers to a query.
+pub(super) struct AnswerFormatter<'a> {
     pub(super) query: &'a Query,
     pub(super) searched: &'a Searched,
     pub(super) passages: u64,
     pub(super) files: u64,
     pub(super) workers: u64,
     pub(super) budget: Budget,
-    /// Returns what there was no time for, as far as that is known by now.
+    /// Returns the parts that the deadline has cut off so far.
     pub(super) missing: &'a dyn Fn() -> Option<Missing>,
 }
 
-impl Page<'_> {
-    /// What the first line takes, about, in bytes.
-    pub(super) fn head_room(&self) -> usize {
-        HEAD + asked(self.query, self.budget).len()
+impl AnswerFormatter<'_> {
+    /// Returns the approximate size of the first line, in bytes.
+    pub(super) fn head_size(&self) -> usize {
+        HEAD + display(self.query, self.budget).len()
     }
 
-    /// What stands around the passages of the file at `path`, and around each place in it, in bytes.
+    /// Returns the size of the line above the passages of `path`, and the additional size of each
+    /// excerpt, in bytes.
     pub(super) fn frame(path: &str) -> (usize, usize) {
         let line = "\n, bytes , unknown: \n".len() + TAG;
         (path.len() + line, RANGE + GAP.len() + 1)
     }
 
-    /// The answer where there is no room for any passage.
+    /// Formats an answer without passages.
     pub(super) fn empty(&self) -> Answer {
-        let mut answer = self.written(Vec::new(), 0);
+        let mut answer = self.format(Vec::new(), 0);
         let incomplete = if answer.missing.is_some() { ", incomplete" } else { "" };
         let brief = format!("[{}{incomplete}]\n", count(self.passages, "passage"));
         answer.text = self.budget.fitting([answer.text.as_str(), brief.as_str()]).to_owned();
         answer
     }
 
-    /// The answer that shows `shown`, whatever its size; `same` more say the same.
-    pub(super) fn written(&self, shown: Vec<Shown>, same: u64) -> Answer {
+    /// Formats an answer with `shown`, regardless of the budget. `duplicates` is the number of
+    /// passages left out as duplicates.
+    pub(super) fn format(&self, shown: Vec<FilePassages>, duplicates: u64) -> Answer {
         let mut body: Vec<(String, String)> = Vec::new();
         for file in &shown {
-            let places: Vec<String> = file.text.iter().map(|(range, _)| place(range)).collect();
+            let ranges: Vec<String> = file.text.iter().map(|(range, _)| display_range(range)).collect();
             let outcome = file.outcome.map(|outcome| format!(", {outcome}")).unwrap_or_default();
             let (mut text, mut hidden) = (String::new(), 0);
             for (at, (_, passage)) in file.text.iter().enumerate() {
@@ -167,12 +173,12 @@ impl Page<'_> {
                 }
             }
             let hidden = if hidden == 0 { String::new() } else { format!(", {}", removed(hidden)) };
-            body.push((format!("{}, bytes {}{outcome}{hidden}:", file.path, places.join(", ")), text));
+            body.push((format!("{}, bytes {}{outcome}{hidden}:", file.path, ranges.join(", ")), text));
         }
         let all: String = body.iter().map(|(line, text)| format!("{line}\n{text}")).collect();
         let tag = tag_of(&all);
         let missing = (self.missing)();
-        let mut text = self.head(missing.as_ref(), shown.iter().map(|file| file.passages).sum(), same);
+        let mut text = self.head(missing.as_ref(), shown.iter().map(|file| file.passages).sum(), duplicates);
         body.iter().for_each(|(line, passages)| {
             let _ = write!(text, "\n{line} {tag}\n{passages}");
         });
@@ -183,27 +189,27 @@ impl Page<'_> {
             files: self.files,
             workers: self.workers,
             shown,
-            same,
+            duplicates,
             text,
             missing,
         }
     }
 
-    /// The first line.
-    fn head(&self, missing: Option<&Missing>, shown: u64, same: u64) -> String {
-        let mut head = format!("[{}: ", asked(self.query, self.budget));
+    /// Formats the first line.
+    fn head(&self, missing: Option<&Missing>, shown: u64, duplicates: u64) -> String {
+        let mut head = format!("[{}: ", display(self.query, self.budget));
         if self.passages == 0 {
-            let admits_all = ranked::Query::parse(&self.query.words).filters == Filters::default();
-            let who = if admits_all { "no passage" } else { "nothing that the filters admit" };
-            let _ = write!(head, "{who} has one of the words");
+            let has_filters = ranked::Query::parse(&self.query.words).filters != Filters::default();
+            let within = if has_filters { " that matches the filters" } else { "" };
+            let _ = write!(head, "no passage{within} has one of the words");
         } else {
             let (files, workers) = (count(self.files, "file"), count(self.workers, "worker"));
             let _ = write!(head, "{} in {files} of {workers}", count(self.passages, "passage"));
             if shown < self.passages {
                 let _ = write!(head, ", best {shown} shown");
             }
-            if same > 0 {
-                let _ = write!(head, ", {same} say nearly the same");
+            if duplicates > 0 {
+                let _ = write!(head, ", {duplicates} say nearly the same");
             }
         }
         let Searched { workers, files, bytes, unread } = self.searched;
@@ -224,12 +230,12 @@ impl Page<'_> {
     }
 }
 
-/// The question as it is repeated.
-fn asked(query: &Query, budget: Budget) -> String {
+/// Formats a query for the first line.
+fn display(query: &Query, budget: Budget) -> String {
     one_line(&query.to_string(), QUERY_MAX.min(budget.about() / QUERY_PART))
 }
 
-/// The first and the last byte, from 0.
-fn place(range: &Range<u64>) -> String {
+/// Formats a range by its first and its last byte, from 0.
+fn display_range(range: &Range<u64>) -> String {
     format!("{}-{}", range.start, range.end.saturating_sub(1))
 }

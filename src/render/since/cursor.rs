@@ -1,78 +1,82 @@
-//! What a reader has seen of a view, as a short text: nothing is kept of a reader anywhere else.
+//! Cursors: the position of a reader in the changes of a view, as a short text.
 //!
-//! A cursor is a time, and what the view looked like then: how many workers, which, and in which state. The time leads to
-//! what changed since; the rest tells whether anything did, and how many workers are gone. All of it is taken from the
-//! view alone.
+//! The server keeps no state about readers. A cursor holds a time and a fingerprint of the view: the
+//! number of workers, a hash of their names, and a hash of their state. The time selects the changes;
+//! the fingerprint detects changes without a newer time, and workers that are gone.
 //!
 //! ```text
-//! 0                                                       everything is new
-//! 1763791234567890123                                     what changed since this time (nanoseconds since 1970)
-//! 1763791234567890123-12-9f3ac1d2-77aa01bc12345678        the same, and how many workers, which, and their state
-//! FROM.TIME.ORDER-12-9f3ac1d2-77aa01bc12345678            changed since FROM; told up to the worker at TIME and ORDER
-//! FROM+TIME+ORDER-12-9f3ac1d2-77aa01bc12345678            the same while the state is this one, else told from FROM on
-//! now                                                     no changes, only a cursor
+//! 0                                                  everything
+//! 1763791234567890123                                changes since this time (nanoseconds since 1970)
+//! 1763791234567890123-12-9f3ac1d2-77aa01bc12345678   changes since, with the view's fingerprint
+//! FROM.TIME.HASH-12-9f3ac1d2-77aa01bc12345678        changes since FROM, from the worker at TIME and HASH on
+//! FROM+TIME+HASH-12-9f3ac1d2-77aa01bc12345678        as above if the state is unchanged, else since FROM
+//! now                                                no changes, only a cursor
 //! ```
 
 use std::fmt;
 
-/// What has been seen.
+/// A position in the changes of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cursor {
-    /// Everything that is there now.
+    /// After all changes so far.
     Now,
-    /// What is older than a mark.
-    Since(Mark),
+    /// After a checkpoint.
+    Since(Checkpoint),
 }
 
 /// A point in the changes of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Mark {
-    /// What changed at this time or later is told; nanoseconds since 1970.
+pub struct Checkpoint {
+    /// Changes at this time or later are reported; nanoseconds since 1970.
     pub(super) from: u64,
-    /// How far that has been told already.
-    pub(super) page: Option<Page>,
-    /// What was there then.
-    pub(super) memory: Option<Memory>,
+    /// Position from which a partial answer is continued.
+    pub(super) resume: Option<ResumePoint>,
+    /// Fingerprint of the view at that time.
+    pub(super) fingerprint: Option<ViewFingerprint>,
 }
 
-/// The first worker that has not been told, in the order they are told in.
+/// The first worker that has not been reported yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Page {
-    pub(super) at: Place,
-    /// Whether nothing can change any more in front of it, whatever else does: later times have been seen.
+pub(super) struct ResumePoint {
+    pub(super) at: ChangePosition,
+    /// True if no later change can sort before `at`, because newer times have been seen.
     pub(super) settled: bool,
 }
 
-/// Where a worker stands among the others: the time of its newest change, and among equals a hash of its name.
+/// The position of a worker in the order of changes: the time of its newest change, then a hash of
+/// its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct ChangePosition {
     pub(super) time: u64,
-    pub(super) order: u32,
+    pub(super) name_hash: u32,
 }
 
-/// What a view looked like.
+/// A fingerprint of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub(super) struct Memory {
-    /// How many workers there are.
+pub(super) struct ViewFingerprint {
+    /// Number of workers.
     pub(super) workers: u64,
-    /// The sum of the hashes of their names, so that some can be taken out of it.
+    /// Wrapping sum of the hashes of their names, so that workers can be added.
     pub(super) names: u32,
-    /// Changes with any of them.
+    /// Hash of the state of all workers.
     pub(super) state: u64,
 }
 
 impl Cursor {
-    /// Everything is new.
-    pub const ALL: Cursor = Cursor::Since(Mark { from: 0, page: None, memory: None });
+    /// The cursor before all changes.
+    pub const ALL: Cursor = Cursor::Since(Checkpoint { from: 0, resume: None, fingerprint: None });
 
-    /// Reads a cursor as it is written here, and in no other way. The error is a sentence.
+    /// Parses a cursor. Accepts only the canonical form that [`Cursor`] displays as.
+    ///
+    /// # Errors
+    /// A message that lists the valid cursors.
     pub fn parse(text: &str) -> Result<Cursor, String> {
         if text == "now" {
             return Ok(Cursor::Now);
         }
-        mark(text).map(Cursor::Since).filter(|cursor| cursor.to_string() == text).ok_or_else(|| {
+        parse_checkpoint(text).map(Cursor::Since).filter(|cursor| cursor.to_string() == text).ok_or_else(|| {
             format!(
-                "`{}` is no cursor: take the last line of what `since` printed before, `now` to begin with what comes, \
+                "`{}` is not a valid cursor; try the last line that `since` printed before, `now` to start from here, \
                  or `0` for everything",
                 text.escape_debug()
             )
@@ -80,47 +84,47 @@ impl Cursor {
     }
 }
 
-fn mark(text: &str) -> Option<Mark> {
-    let (time, memory) = match text.split_once('-') {
-        Some((time, memory)) => (time, Some(self::memory(memory)?)),
+fn parse_checkpoint(text: &str) -> Option<Checkpoint> {
+    let (time, fingerprint) = match text.split_once('-') {
+        Some((time, fingerprint)) => (time, Some(parse_fingerprint(fingerprint)?)),
         None => (text, None),
     };
     let settled = time.contains('.');
     let mut parts = time.split(if settled { '.' } else { '+' });
     let from = parts.next()?.parse().ok()?;
-    let page = match (parts.next(), parts.next(), parts.next()) {
+    let resume = match (parts.next(), parts.next(), parts.next()) {
         (None, ..) => None,
-        (Some(time), Some(order), None) => {
-            let at = Place { time: time.parse().ok()?, order: u32::from_str_radix(order, 16).ok()? };
-            Some(Page { at, settled })
+        (Some(time), Some(name_hash), None) => {
+            let name_hash = u32::from_str_radix(name_hash, 16).ok()?;
+            Some(ResumePoint { at: ChangePosition { time: time.parse().ok()?, name_hash }, settled })
         }
         _ => return None,
     };
-    // How far something was told says nothing without what it was told of.
-    (page.is_none() || memory.is_some()).then_some(Mark { from, page, memory })
+    // A resume point is meaningless without the fingerprint of the view it belongs to.
+    (resume.is_none() || fingerprint.is_some()).then_some(Checkpoint { from, resume, fingerprint })
 }
 
-fn memory(text: &str) -> Option<Memory> {
+fn parse_fingerprint(text: &str) -> Option<ViewFingerprint> {
     let mut parts = text.split('-');
     let (workers, names, state) = (parts.next()?, parts.next()?, parts.next()?);
-    let memory = Memory {
+    let fingerprint = ViewFingerprint {
         workers: workers.parse().ok()?,
         names: u32::from_str_radix(names, 16).ok()?,
         state: u64::from_str_radix(state, 16).ok()?,
     };
-    parts.next().is_none().then_some(memory)
+    parts.next().is_none().then_some(fingerprint)
 }
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cursor::Since(Mark { from, page, memory }) = self else { return f.write_str("now") };
+        let Cursor::Since(Checkpoint { from, resume, fingerprint }) = self else { return f.write_str("now") };
         write!(f, "{from}")?;
-        if let Some(Page { at, settled }) = page {
+        if let Some(ResumePoint { at, settled }) = resume {
             let dot = if *settled { '.' } else { '+' };
-            write!(f, "{dot}{}{dot}{:08x}", at.time, at.order)?;
+            write!(f, "{dot}{}{dot}{:08x}", at.time, at.name_hash)?;
         }
-        match memory {
-            Some(Memory { workers, names, state }) => write!(f, "-{workers}-{names:08x}-{state:016x}"),
+        match fingerprint {
+            Some(ViewFingerprint { workers, names, state }) => write!(f, "-{workers}-{names:08x}-{state:016x}"),
             None => Ok(()),
         }
     }
@@ -131,17 +135,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_read_as_it_is_written() {
-        let memory = Some(Memory { workers: 12, names: 0x9f, state: 7 });
-        let at = Place { time: u64::MAX, order: 1 };
-        for mark in [
-            Mark { from: 0, page: None, memory: None },
-            Mark { from: u64::MAX, page: None, memory },
-            Mark { from: 5, page: Some(Page { at, settled: true }), memory },
-            Mark { from: 5, page: Some(Page { at, settled: false }), memory },
+    fn a_displayed_cursor_parses_to_itself() {
+        let fingerprint = Some(ViewFingerprint { workers: 12, names: 0x9f, state: 7 });
+        let at = ChangePosition { time: u64::MAX, name_hash: 1 };
+        for checkpoint in [
+            Checkpoint { from: 0, resume: None, fingerprint: None },
+            Checkpoint { from: u64::MAX, resume: None, fingerprint },
+            Checkpoint { from: 5, resume: Some(ResumePoint { at, settled: true }), fingerprint },
+            Checkpoint { from: 5, resume: Some(ResumePoint { at, settled: false }), fingerprint },
         ] {
-            let text = Cursor::Since(mark).to_string();
-            assert_eq!(Cursor::parse(&text), Ok(Cursor::Since(mark)), "{text}");
+            let text = Cursor::Since(checkpoint).to_string();
+            assert_eq!(Cursor::parse(&text), Ok(Cursor::Since(checkpoint)), "{text}");
             assert!(text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-+.".contains(&b)), "{text}");
         }
         assert_eq!(Cursor::parse("0"), Ok(Cursor::ALL));

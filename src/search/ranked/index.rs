@@ -1,8 +1,8 @@
-//! The parts of workers: kept in memory and on disk, made where they are not.
+//! The index of a view: segments cached in memory and on disk, built when missing.
 //!
-//! Of a worker it is kept which parts it has, under the state of its files; a part is kept under a hash of the text that
-//! it is of. So where nothing changed no file is read, and where something did, what is read again is made again only
-//! where it differs. What is damaged or gone is made anew.
+//! The list of a worker's segments is cached under the fingerprint of its files; each segment is
+//! cached under a hash of its text. An unchanged worker is not read again. A changed worker is
+//! read again, and only segments whose text differs are rebuilt. Damaged entries are rebuilt.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 
-use super::part::{Maker, Part};
+use super::segment::{Segment, SegmentWriter};
 use crate::cache::{DiskCache, Key, key, undivided};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
@@ -22,28 +22,31 @@ use crate::search::is_binary;
 use crate::store::{File, read_range};
 use crate::view::{Member, View};
 
-/// How much text a part is of at most, in bytes; and with so much it is closed.
+/// Most text in one segment, in bytes.
 const TEXT_MAX: usize = 4 << 20;
+/// Amount of text that closes a segment, in bytes.
 const TEXT_ENOUGH: usize = 1 << 20;
-/// What is kept in memory of parts, in bytes, about how many they are, and of how many workers it is known which they have.
-const PARTS_BYTES: u64 = 96 << 20;
-const PARTS: usize = 4_000;
+/// Memory for cached segments, in bytes.
+const SEGMENTS_BYTES: u64 = 96 << 20;
+/// Expected number of cached segments.
+const SEGMENTS: usize = 4_000;
+/// Number of workers whose segment lists are cached.
 const WORKERS: usize = 100_000;
-/// How long one step of catching up takes, about.
+/// Approximate duration of one call of [`Index::catch_up`].
 const CATCH_UP: Duration = Duration::from_millis(100);
-/// And of one worker.
-const EACH: Duration = Duration::from_secs(1);
-/// The folder whose files are named by the number and the tool of a call.
+/// Most time for one worker in [`Index::catch_up`].
+const WORKER_TIMEOUT: Duration = Duration::from_secs(1);
+/// Directory whose files are named by the number and the tool of a call.
 const CALLS: &[u8] = b"tool_calls/";
 
-/// Files of a worker whose words are not known, or not of all of it, by the reason.
+/// Files of a worker that were not indexed, or not to their end, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unread {
-    /// No text.
+    /// Binary files.
     pub binary: u64,
-    /// Files and folders that could not be read.
+    /// Files and directories that could not be read.
     pub unreadable: u64,
-    /// There was no time for them.
+    /// Files that there was no time to read.
     pub late: u64,
 }
 
@@ -55,70 +58,72 @@ impl std::ops::AddAssign for Unread {
     }
 }
 
-/// What there is of a worker's words.
+/// The index of one worker's files.
 #[derive(Clone, Default)]
-pub struct Indexed {
-    pub(super) parts: Vec<Arc<Part>>,
-    /// How many files it is of.
+pub struct WorkerIndex {
+    pub(super) segments: Vec<Arc<Segment>>,
+    /// Number of indexed files.
     pub files: u64,
-    /// How much text, in bytes.
+    /// Amount of indexed text, in bytes.
     pub bytes: u64,
-    /// What it is not of.
+    /// Files that were not indexed.
     pub unread: Unread,
 }
 
-/// Which parts a worker has.
+/// The cached list of a worker's segments.
 #[derive(Clone, Default, Serialize, Deserialize)]
-struct Contents {
-    parts: Vec<Key>,
+struct SegmentList {
+    segments: Vec<Key>,
     files: u64,
     bytes: u64,
     unread: Unread,
 }
 
-/// Weighs a part.
+/// Weighs segments by their memory use.
 #[derive(Clone)]
-struct Size;
+struct SegmentWeighter;
 
-impl Weighter<Key, Arc<Part>> for Size {
-    fn weight(&self, _: &Key, part: &Arc<Part>) -> u64 {
-        part.size() as u64
+impl Weighter<Key, Arc<Segment>> for SegmentWeighter {
+    fn weight(&self, _: &Key, segment: &Arc<Segment>) -> u64 {
+        segment.size() as u64
     }
 }
 
-/// Reads a worker's words while its last argument returns true.
-pub(super) type Read<'a> = &'a dyn Fn(&Arc<Member>, &Arc<Stamp>, &(dyn Fn() -> bool + Sync)) -> Result<Indexed>;
+/// Indexes a worker's files while its last argument returns true.
+pub(super) type ReadWorker<'a> =
+    &'a dyn Fn(&Arc<Member>, &Arc<Stamp>, &(dyn Fn() -> bool + Sync)) -> Result<WorkerIndex>;
 
-/// All parts of a view.
+/// The index of a view.
 pub struct Index {
-    parts: Cache<Key, Arc<Part>, Size>,
-    workers: Cache<Key, Arc<Contents>>,
-    /// Where they are kept for the next start, if anywhere, and the scope of the view.
+    segments: Cache<Key, Arc<Segment>, SegmentWeighter>,
+    workers: Cache<Key, Arc<SegmentList>>,
+    /// The disk cache, if any, and the scope of the view.
     disk: Option<(Arc<DiskCache>, Key)>,
-    /// Whether somebody searched where there was not time for all.
-    is_behind: AtomicBool,
-    /// Which worker is next to be read for them, and how much of it was read before, in bytes; none once all is.
+    /// True if a search has run out of time since the last [`Index::has_backlog`].
+    search_was_late: AtomicBool,
+    /// The next worker to index in the background, and how many bytes of it were read before.
+    /// `None` if there is no backlog.
     catching_up: Mutex<Option<(usize, u64)>>,
-    /// Those that made parts before: what they have learnt of words is of use for further ones.
-    makers: Mutex<Vec<Maker>>,
+    /// Idle writers. Their vocabularies speed up later segments.
+    writers: Mutex<Vec<SegmentWriter>>,
 }
 
 impl Index {
-    /// Returns the index of a view. With `disk` it outlives the process; the key stands for the scope of the view.
+    /// Creates the index of a view. With `disk` it outlives the process; the key names the scope.
     pub fn new(disk: Option<(Arc<DiskCache>, Key)>) -> Index {
         Index {
-            parts: undivided(PARTS, PARTS_BYTES, Size),
+            segments: undivided(SEGMENTS, SEGMENTS_BYTES, SegmentWeighter),
             workers: Cache::new(WORKERS),
             disk,
-            is_behind: AtomicBool::new(false),
+            search_was_late: AtomicBool::new(false),
             catching_up: Mutex::new(None),
-            makers: Mutex::default(),
+            writers: Mutex::default(),
         }
     }
 
-    /// Returns what there is of a worker's words in the state `stamp`, if it is known.
-    pub fn cached(&self, member: &Member, stamp: &Stamp) -> Option<Indexed> {
-        self.known(self.key(member, stamp))
+    /// Returns the cached index of a worker in the state `stamp`, if it is complete.
+    pub fn cached(&self, member: &Member, stamp: &Stamp) -> Option<WorkerIndex> {
+        self.load(self.key(member, stamp))
     }
 
     fn key(&self, member: &Member, stamp: &Stamp) -> Key {
@@ -126,115 +131,115 @@ impl Index {
         key("words of", &[&scope, member.name.as_bytes(), &stamp.version])
     }
 
-    /// Reads a worker's words in the state `stamp` while `go_on` returns true.
+    /// Indexes a worker's files in the state `stamp` while `go_on` returns true.
     ///
     /// # Errors
     /// The worker's folder cannot be read.
-    pub fn read(&self, view: &View, member: &Member, stamp: &Stamp, go_on: &dyn Fn() -> bool) -> Result<Indexed> {
-        let of = self.key(member, stamp);
-        let mut making = Making {
+    pub fn read(&self, view: &View, member: &Member, stamp: &Stamp, go_on: &dyn Fn() -> bool) -> Result<WorkerIndex> {
+        let key = self.key(member, stamp);
+        let mut indexer = WorkerIndexer {
             index: self,
             member: &member.name,
-            contents: Contents::default(),
-            parts: Vec::new(),
-            text: Vec::new(),
-            gathered: 0,
+            contents: SegmentList::default(),
+            segments: Vec::new(),
+            pending: Vec::new(),
+            pending_bytes: 0,
         };
-        making.read(view, member, go_on)?;
-        let Making { contents, parts, .. } = making;
+        indexer.read(view, member, go_on)?;
+        let WorkerIndexer { contents, segments, .. } = indexer;
         if contents.unread.late > 0 {
-            self.is_behind.store(true, Ordering::Release);
+            self.search_was_late.store(true, Ordering::Release);
         }
-        let Contents { files, bytes, unread, .. } = contents;
-        // Only what is of the state that was asked for is kept as that.
+        let SegmentList { files, bytes, unread, .. } = contents;
+        // Cache only a complete index of the requested state.
         if unread.late == 0 && unread.unreadable == 0 && view.is_now(member, stamp) {
             if let (Some((disk, _)), Ok(head), true) = (&self.disk, postcard::to_stdvec(&contents), stamp.lasts()) {
-                disk.put(of, head, Vec::new());
+                disk.put(key, head, Vec::new());
             }
-            self.workers.insert(of, Arc::new(contents));
+            self.workers.insert(key, Arc::new(contents));
         }
-        Ok(Indexed { parts, files, bytes, unread })
+        Ok(WorkerIndex { segments, files, bytes, unread })
     }
 
-    /// Whether there is something left for [`Index::catch_up`] to do.
-    pub fn is_behind(&self) -> bool {
+    /// Returns true if [`Index::catch_up`] has work to do.
+    pub fn has_backlog(&self) -> bool {
         let mut next = self.catching_up.lock();
-        if self.is_behind.swap(false, Ordering::AcqRel) {
+        if self.search_was_late.swap(false, Ordering::AcqRel) {
             next.get_or_insert((0, 0));
         }
         next.is_some()
     }
 
-    /// Makes for a moment what is missing, of each worker once, with `read`: [`Index::read`] with a bound. Returns true
-    /// if more is missing.
-    pub fn catch_up(&self, view: &View, read: Read<'_>) -> bool {
+    /// Indexes missing workers for [`CATCH_UP`], each once, with `read`: [`Index::read`] with a
+    /// time limit. Returns true if work is left.
+    pub fn catch_up(&self, view: &View, read: ReadWorker<'_>) -> bool {
         let begun = Instant::now();
         let visible = view.visible();
-        let Some((mut at, mut before)) = *self.catching_up.lock() else { return false };
+        let Some((mut at, mut bytes_before)) = *self.catching_up.lock() else { return false };
         while let Some(member) = visible.members.get(at).filter(|_| begun.elapsed() < CATCH_UP) {
-            // One that cannot be read at all must not keep the others from being.
+            // Advance first, so that a worker that cannot be read does not block the others.
             *self.catching_up.lock() = Some((at + 1, 0));
             let stamp = view.stamp(member, false);
             let found = stamp.and_then(|stamp| match self.cached(member, &stamp) {
                 Some(known) => Ok(known),
-                None => read(member, &stamp, &|| begun.elapsed() < EACH),
+                None => read(member, &stamp, &|| begun.elapsed() < WORKER_TIMEOUT),
             });
-            // What cannot be read now is read when it is asked for, and told. Of what is large the parts that were made are
-            // not made again, so that a further step gets further.
+            // An error is reported when the worker is next searched. A large worker is retried as long
+            // as each try gets further, since its finished segments are cached.
             match found {
-                Ok(found) if found.unread.late > 0 && found.bytes > before => before = found.bytes,
-                _ => (at, before) = (at + 1, 0),
+                Ok(found) if found.unread.late > 0 && found.bytes > bytes_before => bytes_before = found.bytes,
+                _ => (at, bytes_before) = (at + 1, 0),
             }
         }
         let more = at < visible.members.len();
-        *self.catching_up.lock() = more.then_some((at, before));
+        *self.catching_up.lock() = more.then_some((at, bytes_before));
         more
     }
 
-    /// What is known of a worker, if all of it is.
-    fn known(&self, of: Key) -> Option<Indexed> {
-        let contents = self.workers.get(&of).or_else(|| {
+    /// Loads the index of a worker from the cache, if all of it is there.
+    fn load(&self, key: Key) -> Option<WorkerIndex> {
+        let contents = self.workers.get(&key).or_else(|| {
             let (disk, _) = self.disk.as_ref()?;
-            let contents: Contents = postcard::from_bytes(&disk.get(of)?.head).ok()?;
+            let contents: SegmentList = postcard::from_bytes(&disk.get(key)?.head).ok()?;
             let contents = Arc::new(contents);
-            self.workers.insert(of, contents.clone());
+            self.workers.insert(key, contents.clone());
             Some(contents)
         })?;
-        let parts = contents.parts.iter().map(|part| self.part(*part)).collect::<Option<Vec<_>>>()?;
-        let Contents { files, bytes, unread, .. } = *contents;
-        Some(Indexed { parts, files, bytes, unread })
+        let segments = contents.segments.iter().map(|segment| self.segment(*segment)).collect::<Option<Vec<_>>>()?;
+        let SegmentList { files, bytes, unread, .. } = *contents;
+        Some(WorkerIndex { segments, files, bytes, unread })
     }
 
-    /// A part that is kept.
-    fn part(&self, of: Key) -> Option<Arc<Part>> {
-        self.parts.get(&of).or_else(|| {
+    /// Returns a cached segment.
+    fn segment(&self, key: Key) -> Option<Arc<Segment>> {
+        self.segments.get(&key).or_else(|| {
             let (disk, _) = self.disk.as_ref()?;
-            let part = Arc::new(Part::from_bytes(&disk.get(of)?.body()?)?);
-            self.parts.insert(of, part.clone());
-            Some(part)
+            let segment = Arc::new(Segment::from_bytes(&disk.get(key)?.body()?)?);
+            self.segments.insert(key, segment.clone());
+            Some(segment)
         })
     }
 }
 
-/// Text of a file that is not yet in a part.
-struct Gathered {
+/// Text of a file that is not yet in a segment.
+struct PendingText {
     path: RelPath,
     start: u64,
     bytes: Vec<u8>,
 }
 
-/// Reads the files of a worker, and makes what is not known of them.
-struct Making<'a> {
+/// Reads the files of a worker and builds its missing segments.
+struct WorkerIndexer<'a> {
     index: &'a Index,
     member: &'a Name,
-    contents: Contents,
-    parts: Vec<Arc<Part>>,
-    text: Vec<Gathered>,
-    /// How much that is, in bytes.
-    gathered: usize,
+    contents: SegmentList,
+    segments: Vec<Arc<Segment>>,
+    pending: Vec<PendingText>,
+    /// Amount of text in `pending`, in bytes.
+    pending_bytes: usize,
 }
 
-impl Making<'_> {
+impl WorkerIndexer<'_> {
     fn read(&mut self, view: &View, member: &Member, go_on: &dyn Fn() -> bool) -> Result<()> {
         let folder = view.folder(member)?;
         let (files, unreadable) = folder.files()?;
@@ -245,12 +250,12 @@ impl Making<'_> {
                 break;
             }
             match folder.open(path).and_then(|file| self.file(path, &*file, go_on)) {
-                // It went meanwhile.
+                // The file was removed meanwhile.
                 Ok(()) | Err(Error::NotFound) => {}
                 Err(_) => self.contents.unread.unreadable += 1,
             }
         }
-        self.close();
+        self.close_segment();
         Ok(())
     }
 
@@ -258,13 +263,13 @@ impl Making<'_> {
         let size = file.glimpse()?.size;
         let mut start = 0;
         loop {
-            let room = usize::try_from(size.saturating_sub(start)).unwrap_or(usize::MAX).clamp(1, TEXT_MAX);
-            let mut bytes = read_range(file, start, room)?;
+            let length = usize::try_from(size.saturating_sub(start)).unwrap_or(usize::MAX).clamp(1, TEXT_MAX);
+            let mut bytes = read_range(file, start, length)?;
             if start == 0 && is_binary(&bytes) {
                 self.contents.unread.binary += 1;
                 return Ok(());
             }
-            // What is behind the last whole line belongs to the next part.
+            // Leave an incomplete last line to the next segment.
             if bytes.len() == TEXT_MAX
                 && let Some(end) = memchr::memrchr(b'\n', &bytes)
             {
@@ -273,14 +278,14 @@ impl Making<'_> {
             let read = bytes.len();
             self.contents.bytes += read as u64;
             if read > 0 {
-                self.text.push(Gathered { path: path.clone(), start, bytes });
-                self.gathered += read;
-                if self.gathered >= TEXT_ENOUGH {
-                    self.close();
+                self.pending.push(PendingText { path: path.clone(), start, bytes });
+                self.pending_bytes += read;
+                if self.pending_bytes >= TEXT_ENOUGH {
+                    self.close_segment();
                 }
             }
             start += read as u64;
-            // It is as long as it was when it was opened: what comes while it is read is the next time's.
+            // Text that is appended during the read belongs to the next state of the worker.
             if read == 0 || start >= size {
                 self.contents.files += 1;
                 return Ok(());
@@ -292,59 +297,60 @@ impl Making<'_> {
         }
     }
 
-    /// Makes a part of the text that was read.
-    fn close(&mut self) {
-        let text = std::mem::take(&mut self.text);
-        self.gathered = 0;
-        if text.is_empty() {
+    /// Builds a segment of the pending text, or takes it from the cache.
+    fn close_segment(&mut self) {
+        let pending = std::mem::take(&mut self.pending);
+        self.pending_bytes = 0;
+        if pending.is_empty() {
             return;
         }
         let mut hash = blake3::Hasher::new();
-        for Gathered { path, start, bytes } in &text {
+        for PendingText { path, start, bytes } in &pending {
             for number in [path.as_bytes().len() as u64, *start, bytes.len() as u64] {
                 hash.update(&number.to_le_bytes());
             }
             hash.update(path.as_bytes()).update(bytes);
         }
-        let of = key("words", &[self.member.as_bytes(), hash.finalize().as_bytes()]);
-        let part = self.index.part(of).or_else(|| {
-            let mut maker = self.index.makers.lock().pop().unwrap_or_default();
-            maker.begin();
-            text.iter()
-                .for_each(|text| maker.add(&text.path, &known_by(self.member, &text.path), text.start, &text.bytes));
-            let part = Arc::new(maker.finish()?);
-            self.index.makers.lock().push(maker);
+        let key = key("words", &[self.member.as_bytes(), hash.finalize().as_bytes()]);
+        let segment = self.index.segment(key).or_else(|| {
+            let mut writer = self.index.writers.lock().pop().unwrap_or_default();
+            writer.begin();
+            for PendingText { path, start, bytes } in &pending {
+                writer.add(path, &descriptive_words(self.member, path), *start, bytes);
+            }
+            let segment = Arc::new(writer.finish()?);
+            self.index.writers.lock().push(writer);
             if let Some((disk, _)) = &self.index.disk {
-                disk.put(of, Vec::new(), part.to_bytes()?);
+                disk.put(key, Vec::new(), segment.to_bytes()?);
             }
-            self.index.parts.insert(of, part.clone());
-            Some(part)
+            self.index.segments.insert(key, segment.clone());
+            Some(segment)
         });
-        match part {
-            Some(part) => {
-                self.contents.parts.push(of);
-                self.parts.push(part);
+        match segment {
+            Some(segment) => {
+                self.contents.segments.push(key);
+                self.segments.push(segment);
             }
-            None => self.contents.unread.unreadable += text.len() as u64,
+            None => self.contents.unread.unreadable += pending.len() as u64,
         }
     }
 }
 
-/// The tool whose output the file at `path` in a worker's folder is, as its name says: `tool_calls/NNN_<tool>.txt`.
+/// Returns the tool in a file name of the form `tool_calls/NNN_<tool>.txt`.
 pub fn tool_of(path: &RelPath) -> Option<&[u8]> {
     let name = path.as_bytes().strip_prefix(CALLS)?;
     let digits = name.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let tool = name.get(digits..)?.strip_prefix(b"_").filter(|_| digits > 0)?;
-    Some(without_ending(tool))
+    Some(without_extension(tool))
 }
 
-/// The words that a file of a worker is known by, beside those that it holds: the worker's name, and the tool or the path.
-fn known_by(worker: &Name, path: &RelPath) -> String {
-    let words = tool_of(path).unwrap_or_else(|| without_ending(path.as_bytes()));
+/// Returns words that describe a file: the worker's name, and the tool or else the path.
+fn descriptive_words(worker: &Name, path: &RelPath) -> String {
+    let words = tool_of(path).unwrap_or_else(|| without_extension(path.as_bytes()));
     format!("{} {}", worker.to_text(), String::from_utf8_lossy(words))
 }
 
-fn without_ending(path: &[u8]) -> &[u8] {
+fn without_extension(path: &[u8]) -> &[u8] {
     memchr::memrchr(b'.', path).and_then(|end| path.get(..end)).unwrap_or(path)
 }
 
@@ -353,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_known_by_its_worker_and_its_tool_or_path() {
+    fn a_file_is_described_by_its_worker_and_its_tool_or_path() {
         let worker = Name::new("auth-1").unwrap();
         for (path, words) in [
             ("tool_calls/002_ssh_exec.txt", "auth-1 ssh_exec"),
@@ -362,7 +368,7 @@ mod tests {
             ("task", "auth-1 task"),
             ("tool_calls/x.txt", "auth-1 tool_calls/x"),
         ] {
-            assert_eq!(known_by(&worker, &RelPath::parse(path).unwrap()), words);
+            assert_eq!(descriptive_words(&worker, &RelPath::parse(path).unwrap()), words);
         }
     }
 }

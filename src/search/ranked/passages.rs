@@ -1,10 +1,12 @@
-//! How a text is cut into passages.
+//! Cuts text into passages.
 
-/// About how long a passage is, in bytes; no passage is longer than half as much again.
+/// Target length of a passage, in bytes. No passage exceeds one and a half times this length.
 const PASSAGE: usize = 250;
 
-/// How long each passage of `text` is, in bytes; together they are all of it. Short lines are taken together, long ones
-/// are cut: behind a sentence, else between words, always between characters.
+/// Returns the lengths of the passages of `text`, in bytes; they add up to the whole text.
+///
+/// Short lines are joined. Long lines are cut after a sentence, else between words, and never
+/// inside a character.
 pub(super) fn passages(text: &str) -> Vec<u32> {
     let mut lengths = Vec::new();
     let mut length = 0;
@@ -18,8 +20,8 @@ pub(super) fn passages(text: &str) -> Vec<u32> {
             close(&mut length);
         }
         while line.len() > PASSAGE + PASSAGE / 2 {
-            let (piece, rest) = line.split_at(cut(line));
-            length += piece.len();
+            let (head, rest) = line.split_at(cut(line));
+            length += head.len();
             line = rest;
             close(&mut length);
         }
@@ -29,11 +31,11 @@ pub(super) fn passages(text: &str) -> Vec<u32> {
     lengths
 }
 
-/// Where a long line is cut.
+/// Returns the byte offset at which to cut a long line.
 fn cut(line: &str) -> usize {
-    let piece = line.get(..line.floor_char_boundary(PASSAGE)).unwrap_or(line);
-    let behind = |mark: &str| piece.rfind(mark).map(|at| at + mark.len()).filter(|at| *at > PASSAGE / 2);
-    behind(". ").or_else(|| behind(" ")).unwrap_or(piece.len())
+    let head = line.get(..line.floor_char_boundary(PASSAGE)).unwrap_or(line);
+    let after = |mark: &str| head.rfind(mark).map(|at| at + mark.len()).filter(|at| *at > PASSAGE / 2);
+    after(". ").or_else(|| after(" ")).unwrap_or(head.len())
 }
 
 #[cfg(test)]
@@ -43,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_lines_are_taken_together_and_long_ones_cut() {
+    fn short_lines_are_joined_and_long_ones_cut() {
         let line = |length: usize| "x".repeat(length - 1) + "\n";
         assert_eq!(passages(&[line(100), line(100), line(100)].concat()), [200, 100]);
         assert_eq!(passages(&line(375)), [375]);
@@ -55,7 +57,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn passages_are_all_of_it_and_no_character_is_cut(text in "(\\PC|\n| ){0,2000}") {
+        fn passages_cover_the_text_and_cut_no_character(text in "(\\PC|\n| ){0,2000}") {
             let mut at = 0;
             for length in passages(&text) {
                 prop_assert!(length > 0 && length as usize <= PASSAGE + PASSAGE / 2);

@@ -1,78 +1,79 @@
-//! What is looked for: words, phrases, words that must not be there, and filters.
+//! Parses queries: words, phrases, excluded words and filters.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::words::{Stems, is_stop_word, words};
+use super::words::{WordStemmer, is_stop_word, words};
 use crate::search::glob::Glob;
 
-/// The most words that are looked for; further ones would say little more and take long.
+/// Highest number of distinct stems in a query. Further ones add cost and little meaning.
 const WORDS_MAX: usize = 120;
 
-/// A question, part by part: what is in quotes or between spaces, perhaps with a minus or a filter's name before it.
-static PART: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let part = r#"(?P<not>-)?(?:(?P<filter>worker|status|tool|path):)?(?:"(?P<phrase>[^"]*)"|(?P<word>\S+))"#;
-    Regex::new(part).ok()
+/// One token of a query: a quoted phrase or a word, with an optional minus and filter name.
+static TOKEN: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let token = r#"(?P<not>-)?(?:(?P<filter>worker|status|tool|path):)?(?:"(?P<phrase>[^"]*)"|(?P<word>\S+))"#;
+    Regex::new(token).ok()
 });
 
-/// What is looked for.
+/// A parsed full-text query.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Query {
-    /// The stems that are looked for, each once.
+    /// The stems to search for, without duplicates.
     pub terms: Vec<String>,
-    /// What has to be there word for word: each a list of words in lower case.
+    /// Phrases that a passage must contain, each as lower-case words.
     pub phrases: Vec<Vec<String>>,
-    /// The stems that may not be there.
-    pub without: Vec<String>,
-    /// What is searched.
+    /// WordStemmer that a passage must not contain.
+    pub excluded: Vec<String>,
+    /// Filters on workers and files.
     pub filters: Filters,
 }
 
-/// Which workers and files are searched. Of several values of one filter one has to fit.
+/// Filters on workers and files. One value of each filter has to match.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filters {
-    /// `worker:`, globs.
-    pub workers: Values,
-    /// `status:`, words.
-    pub statuses: Values,
-    /// `tool:`, globs.
-    pub tools: Values,
-    /// `path:`, globs.
-    pub paths: Values,
+    /// Globs of `worker:`.
+    pub workers: FilterValues,
+    /// Words of `status:`.
+    pub statuses: FilterValues,
+    /// Globs of `tool:`.
+    pub tools: FilterValues,
+    /// Globs of `path:`.
+    pub paths: FilterValues,
 }
 
-/// The values of a filter.
+/// The values of one filter.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Values {
-    /// One of these has to fit, if there are any.
-    pub any: Vec<String>,
-    /// None of these may.
-    pub none: Vec<String>,
+pub struct FilterValues {
+    /// At least one of these has to match, unless the list is empty.
+    pub include: Vec<String>,
+    /// None of these may match.
+    pub exclude: Vec<String>,
 }
 
-impl Values {
-    /// Whether nothing is asked.
+impl FilterValues {
+    /// Returns true if the filter has no values.
     pub fn is_empty(&self) -> bool {
-        self.any.is_empty() && self.none.is_empty()
+        self.include.is_empty() && self.exclude.is_empty()
     }
 
-    /// Whether `fits` says that one fits, and none that may not.
-    pub fn admit(&self, fits: impl Fn(&str) -> bool) -> bool {
-        (self.any.is_empty() || self.any.iter().any(|value| fits(value))) && !self.none.iter().any(|value| fits(value))
+    /// Returns true if `matches` accepts one of the included values and none of the excluded.
+    pub fn accepts(&self, matches: impl Fn(&str) -> bool) -> bool {
+        (self.include.is_empty() || self.include.iter().any(|value| matches(value)))
+            && !self.exclude.iter().any(|value| matches(value))
     }
 }
 
 impl Query {
-    /// Reads a question. Whatever is written is one: a quote without a second one is none, and a filter that is not known
+    /// Parses a query. Every text is valid: an unclosed quote is ignored, and an unknown filter
     /// is a word.
     pub fn parse(text: &str) -> Query {
         let mut query = Query::default();
-        let stems = Stems::default();
+        let stems = WordStemmer::default();
         let mut all: Vec<String> = Vec::new();
-        for part in PART.iter().flat_map(|part| part.captures_iter(text)) {
-            let group = |name| part.name(name).map(|found| found.as_str());
-            let is_not = group("not").is_some();
+        for token in TOKEN.iter().flat_map(|token| token.captures_iter(text)) {
+            let group = |name| token.name(name).map(|found| found.as_str());
+            let negated = group("not").is_some();
             let value = group("phrase").or(group("word")).unwrap_or_default();
             let values = match group("filter") {
                 Some("worker") => Some(&mut query.filters.workers),
@@ -83,27 +84,27 @@ impl Query {
             };
             match values {
                 Some(values) if Glob::new(value).is_ok() && !value.is_empty() => {
-                    if is_not { &mut values.none } else { &mut values.any }.push(value.to_owned());
+                    if negated { &mut values.exclude } else { &mut values.include }.push(value.to_owned());
                     continue;
                 }
                 _ => {}
             }
-            // What is no glob is words like any other.
-            let plain = part.get(0).map(|all| all.as_str()).filter(|_| group("filter").is_some());
-            let mut said = Vec::new();
-            words(plain.unwrap_or(value), |word| said.push(word.to_owned()));
-            if is_not {
-                query.without.extend(said.iter().map(|word| stems.of(word).into_owned()));
+            // A filter whose value is not a glob is read as plain words.
+            let plain = token.get(0).map(|all| all.as_str()).filter(|_| group("filter").is_some());
+            let mut token_words = Vec::new();
+            words(plain.unwrap_or(value), |word| token_words.push(word.to_owned()));
+            if negated {
+                query.excluded.extend(token_words.iter().map(|word| stems.stem(word).into_owned()));
                 continue;
             }
-            if group("phrase").is_some() && !said.is_empty() {
-                query.phrases.push(said.clone());
+            if group("phrase").is_some() && !token_words.is_empty() {
+                query.phrases.push(token_words.clone());
             }
-            all.append(&mut said);
+            all.append(&mut token_words);
         }
-        let telling: Vec<&String> = all.iter().filter(|word| !is_stop_word(word)).collect();
-        for word in if telling.is_empty() { all.iter().collect() } else { telling } {
-            let stem = stems.of(word).into_owned();
+        let content_words: Vec<&String> = all.iter().filter(|word| !is_stop_word(word)).collect();
+        for word in if content_words.is_empty() { all.iter().collect() } else { content_words } {
+            let stem = stems.stem(word).into_owned();
             if !query.terms.contains(&stem) && query.terms.len() < WORDS_MAX {
                 query.terms.push(stem);
             }
@@ -111,13 +112,13 @@ impl Query {
         query
     }
 
-    /// Whether all phrases are in `text`.
-    pub(super) fn says(&self, text: &str) -> bool {
-        let mut said = Vec::new();
+    /// Returns true if `text` contains all phrases of the query.
+    pub(super) fn contains_phrases(&self, text: &str) -> bool {
+        let mut text_words = Vec::new();
         if !self.phrases.is_empty() {
-            words(text, |word| said.push(word.to_owned()));
+            words(text, |word| text_words.push(word.to_owned()));
         }
-        self.phrases.iter().all(|phrase| said.windows(phrase.len().max(1)).any(|some| some == phrase))
+        self.phrases.iter().all(|phrase| text_words.windows(phrase.len().max(1)).any(|window| window == phrase))
     }
 }
 
@@ -130,19 +131,19 @@ mod tests {
     }
 
     #[test]
-    fn words_phrases_and_filters_are_told_apart() {
+    fn words_phrases_and_filters_are_distinguished() {
         let query = Query::parse(r#"Connections "exit code" -retry worker:a-* status:failed -path:*.json "path:x y""#);
         assert_eq!(stems(&query), ["connect", "exit", "code", "path", "x", "y"]);
         assert_eq!(query.phrases, [vec!["exit", "code"], vec!["path", "x", "y"]]);
-        assert_eq!(query.without, ["retri"]);
-        assert_eq!(query.filters.workers.any, ["a-*"]);
-        assert_eq!(query.filters.statuses.any, ["failed"]);
-        assert_eq!(query.filters.paths.none, ["*.json"]);
-        assert_eq!(Query::parse(r#"path:"a b.txt""#).filters.paths.any, ["a b.txt"]);
+        assert_eq!(query.excluded, ["retri"]);
+        assert_eq!(query.filters.workers.include, ["a-*"]);
+        assert_eq!(query.filters.statuses.include, ["failed"]);
+        assert_eq!(query.filters.paths.exclude, ["*.json"]);
+        assert_eq!(Query::parse(r#"path:"a b.txt""#).filters.paths.include, ["a b.txt"]);
     }
 
     #[test]
-    fn whatever_is_odd_is_plain_text() {
+    fn malformed_syntax_is_read_as_plain_words() {
         for (text, terms) in [
             (r#"a "timeout error"#, &["timeout", "error"][..]),
             ("owner:alice", &["owner", "alic"]),
@@ -156,7 +157,7 @@ mod tests {
         ] {
             let query = Query::parse(text);
             assert!(query.phrases.is_empty() && query.filters == Filters::default(), "{text}");
-            let found: Vec<&str> = stems(&query).into_iter().chain(query.without.iter().map(String::as_str)).collect();
+            let found: Vec<&str> = stems(&query).into_iter().chain(query.excluded.iter().map(String::as_str)).collect();
             assert_eq!(found, terms, "{text}");
         }
     }
@@ -164,7 +165,8 @@ mod tests {
     #[test]
     fn a_phrase_is_found_word_for_word() {
         let query = Query::parse("\"exit code\"");
-        assert!(query.says("the Exit-code is 1") && query.says("exit\n code"));
-        assert!(!query.says("exit codes") && !query.says("code exit") && !query.says("exit the code"));
+        assert!(query.contains_phrases("the Exit-code is 1") && query.contains_phrases("exit\n code"));
+        assert!(!query.contains_phrases("exit codes") && !query.contains_phrases("code exit"));
+        assert!(!query.contains_phrases("exit the code"));
     }
 }

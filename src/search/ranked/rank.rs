@@ -1,229 +1,252 @@
-//! How well passages bear on a question.
+//! Scores passages against a query with BM25.
 //!
-//! A passage is scored by BM25 four times: by itself, with its neighbours, with theirs, and by the file that it is in,
-//! since what a passage is about is often said a little before it, and what a file is about in another place of it. All
-//! counts are of the workers that are asked about. Scores are whole numbers, so that no machine's arithmetic changes an
-//! order, and equal ones are ordered by path.
+//! A passage is scored on four levels: by itself, in two neighborhoods, and by its file. The topic
+//! of a passage is often named shortly before it, and that of a file elsewhere in the file.
+//!
+//! All statistics come from the selected workers. Scores are integers, so that the order does not
+//! depend on floating-point differences between machines. Equal scores are ordered by path.
 
 use std::sync::Arc;
 
-use super::index::Indexed;
-use super::part::{NEAR, Part, Text};
+use super::index::WorkerIndex;
 use super::query::Query;
+use super::segment::{NEAR, Segment, SegmentHeader};
 use crate::name::RelPath;
 use crate::spread::spread;
 
-/// How soon a word's further occurrences count little, and how much length counts: BM25's k1 and b.
-const SATURATION: f64 = 2.0;
-const LENGTH: f64 = 0.9;
-/// What it counts that many words of the question are there.
+/// BM25's k1: how soon further occurrences of a word stop counting.
+const K1: f64 = 2.0;
+/// BM25's b: how much the length of a text counts.
+const B: f64 = 0.9;
+/// Factor of the bonus for many distinct words of the query.
 const COORDINATION: f64 = 0.5;
-/// What the levels count: the passage, its neighbourhoods, its file.
+/// Weights of the levels: the passage, its neighborhoods, its file.
 const WEIGHTS: [f64; LEVELS] = [1.0, 0.5, 0.5, 1.2];
 const LEVELS: usize = NEAR.len() + 2;
-/// The file's place among the levels.
+/// Index of the file's level.
 const FILE: usize = LEVELS - 1;
-/// Factor by which the score of a passage grows that holds all words of the question together with its neighbors, and how fast
-/// that falls with the words that are not there: many repeats of one word must not outweigh all words together.
+/// Bonus factor of a passage that has all words of the query together with its neighbors.
 const COVERAGE: f64 = 3.0;
+/// Exponent of the coverage. It is steep, so that many repeats of one word do not outweigh a
+/// passage with all words.
 const COVERAGE_POWER: i32 = 24;
-/// What of its neighbour's score a passage has at least.
-const BESIDE: f64 = 0.75;
-/// Scores are counted in this part of one.
+/// Lowest score of a passage, as a share of its neighbor's score.
+const NEIGHBOR_SHARE: f64 = 0.75;
+/// Score units per 1.0.
 const UNIT: f64 = 1_000_000.0;
 
-/// A word of the question in a passage.
+/// A word of the query in a passage.
 #[derive(Debug, Clone, Copy)]
-struct Match {
+struct TermMatch {
     passage: u32,
     term: u32,
-    often: u32,
+    term_freq: u32,
 }
 
-/// The words of the question in a part.
-struct Matches {
-    all: Vec<Match>,
-    /// Passages that hold what may not be there.
-    banned: Vec<u32>,
+/// The words of the query in a segment.
+struct SegmentMatches {
+    /// The matches, ordered by passage and term.
+    all: Vec<TermMatch>,
+    /// Passages with an excluded word, in order.
+    excluded: Vec<u32>,
 }
 
-/// What is counted on one level: of all places there are, how many words they have, and how many of them hold each word.
+/// Statistics of one level.
 #[derive(Debug, Clone, Default)]
-struct Level {
-    places: u64,
+struct LevelStats {
+    /// Number of texts.
+    texts: u64,
+    /// Number of words in these texts.
     words: u64,
-    with: Vec<u64>,
+    /// Number of texts with each word of the query.
+    doc_freqs: Vec<u64>,
 }
 
-/// A passage that may bear on the question.
+/// A passage with its score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Scored {
-    /// Where it is.
-    pub(super) at: At,
-    /// In millionths.
+pub(super) struct ScoredPassage {
+    pub(super) id: PassageId,
+    /// Score in millionths.
     pub(super) score: i64,
-    /// Whether a word of the question is in it; else it is beside one that has some.
+    /// True if the passage has a word of the query; else it is near one that has.
     pub(super) has_word: bool,
 }
 
-/// The place of a passage: in the order of paths.
+/// The position of a passage. Positions sort in the order of paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct At {
+pub(super) struct PassageId {
     pub(super) worker: u32,
-    pub(super) part: u32,
-    pub(super) piece: u32,
-    /// In its part.
+    pub(super) segment: u32,
+    pub(super) chunk: u32,
+    /// Index of the passage in its segment.
     pub(super) passage: u32,
 }
 
-/// Where the words of a question are among those of a worker.
-pub struct Matched {
-    parts: Vec<(Arc<Text>, Matches)>,
-    /// Of files that count, and of the others.
-    levels: [Vec<Level>; 2],
+/// The words of a query in one worker's index.
+pub struct WorkerMatches {
+    segments: Vec<(Arc<SegmentHeader>, SegmentMatches)>,
+    /// Statistics of primary files and of the other files.
+    levels: [Vec<LevelStats>; 2],
 }
 
-impl Matched {
-    /// Looks the words of `query` up. `counts` says of a file's path whether its words count for how rare a word is: not those
-    /// of what only tells of other files.
-    pub fn of(worker: &Indexed, query: &Query, counts: &dyn Fn(&RelPath) -> bool) -> Matched {
-        let mut levels = [levels(query), levels(query)];
-        let matches = worker.parts.iter().map(|part| (part.text().clone(), Matches::of(part, query)));
-        let parts: Vec<_> = matches.collect();
-        parts.iter().for_each(|(text, matches)| count(text, matches, counts, &mut levels));
-        Matched { parts, levels }
+impl WorkerMatches {
+    /// Looks up the words of `query`.
+    ///
+    /// `is_primary` returns true for files whose words count for document frequencies. Files
+    /// that only repeat other files are not primary.
+    pub fn new(worker: &WorkerIndex, query: &Query, is_primary: &dyn Fn(&RelPath) -> bool) -> WorkerMatches {
+        let mut levels = [empty_levels(query), empty_levels(query)];
+        let matches = |segment: &Arc<Segment>| (segment.header().clone(), SegmentMatches::new(segment, query));
+        let segments: Vec<_> = worker.segments.iter().map(matches).collect();
+        segments.iter().for_each(|(header, matches)| count(header, matches, is_primary, &mut levels));
+        WorkerMatches { segments, levels }
     }
 }
 
-/// What bears on a question.
-pub struct Ranked {
-    pub(super) workers: Vec<Matched>,
+/// The scored passages of all workers.
+pub struct RankedPassages {
+    pub(super) workers: Vec<WorkerMatches>,
     /// In the order of paths.
-    pub(super) passages: Vec<Scored>,
-    /// Passages that may not be shown, in order.
-    pub(super) banned: Vec<At>,
+    pub(super) passages: Vec<ScoredPassage>,
+    /// Passages with an excluded word, in order.
+    pub(super) excluded: Vec<PassageId>,
 }
 
-impl Ranked {
-    pub(super) fn text(&self, at: At) -> Option<&Text> {
-        self.workers.get(at.worker as usize)?.parts.get(at.part as usize).map(|(text, _)| &**text)
+impl RankedPassages {
+    pub(super) fn header(&self, id: PassageId) -> Option<&SegmentHeader> {
+        self.workers.get(id.worker as usize)?.segments.get(id.segment as usize).map(|(header, _)| &**header)
     }
 }
 
-/// Ranks the passages of `workers`, which are in the order of their names. `weigh` says of a worker's place among them and
-/// of a file's path how much the file counts, in hundredths; 0 leaves it out, though its words are counted with the others.
-pub fn rank(workers: Vec<Matched>, query: &Query, weigh: &(dyn Fn(usize, &RelPath) -> u32 + Sync)) -> Ranked {
-    let mut counted = [levels(query), levels(query)];
+/// Ranks the passages of `workers`, which are in the order of their names.
+///
+/// `weigh` returns the weight of a worker's file in percent. Weight 0 leaves the file out, though
+/// its words still count for document frequencies.
+pub fn rank(
+    workers: Vec<WorkerMatches>,
+    query: &Query,
+    weigh: &(dyn Fn(usize, &RelPath) -> u32 + Sync),
+) -> RankedPassages {
+    let mut stats = [empty_levels(query), empty_levels(query)];
     for worker in &workers {
-        counted.iter_mut().flatten().zip(worker.levels.iter().flatten()).for_each(|(level, more)| level.add(more));
+        stats.iter_mut().flatten().zip(worker.levels.iter().flatten()).for_each(|(level, more)| level.add(more));
     }
-    // Where there is nothing else, what tells of other files counts.
-    let [counted, others] = counted;
-    let counted = if counted.first().is_some_and(|level| level.places > 0) { counted } else { others };
-    let levels: Vec<Scale> = counted.iter().zip(WEIGHTS).map(|(level, weight)| Scale::of(level, weight)).collect();
-    let numbered: Vec<(u32, &Matched)> = (0..).zip(&workers).collect();
-    let scored = spread(&numbered, |(worker, matched)| {
+    // Without primary files, the others provide the statistics.
+    let [primary, others] = stats;
+    let stats = if primary.first().is_some_and(|level| level.texts > 0) { primary } else { others };
+    let levels: Vec<LevelScorer> =
+        stats.iter().zip(WEIGHTS).map(|(level, weight)| LevelScorer::new(level, weight)).collect();
+    let numbered: Vec<(u32, &WorkerMatches)> = (0..).zip(&workers).collect();
+    let scored = spread(&numbered, |(worker, matches)| {
         let mut scored = Vec::new();
-        let mut banned = Vec::new();
-        for (part, (text, matches)) in (0..).zip(&matched.parts) {
-            let at = At { worker: *worker, part, piece: 0, passage: 0 };
-            score(text, matches, &levels, at, &|path| weigh(*worker as usize, path), &mut scored);
-            banned.extend(matches.banned.iter().map(|passage| At { passage: *passage, ..at }));
+        let mut excluded = Vec::new();
+        for (segment, (header, matches)) in (0..).zip(&matches.segments) {
+            let id = PassageId { worker: *worker, segment, chunk: 0, passage: 0 };
+            score(header, matches, &levels, id, &|path| weigh(*worker as usize, path), &mut scored);
+            excluded.extend(matches.excluded.iter().map(|passage| PassageId { passage: *passage, ..id }));
         }
         scored.shrink_to_fit();
-        (scored, banned)
+        (scored, excluded)
     });
-    let mut ranked = Ranked { workers, passages: Vec::new(), banned: Vec::new() };
+    let mut ranked = RankedPassages { workers, passages: Vec::new(), excluded: Vec::new() };
     ranked.passages.reserve_exact(scored.iter().map(|(scored, _)| scored.len()).sum());
-    for (scored, banned) in scored {
+    for (scored, excluded) in scored {
         ranked.passages.extend(scored);
-        ranked.banned.extend(banned);
+        ranked.excluded.extend(excluded);
     }
     ranked
 }
 
-impl Matches {
-    fn of(part: &Part, query: &Query) -> Matches {
+impl SegmentMatches {
+    fn new(segment: &Segment, query: &Query) -> SegmentMatches {
         let mut all = Vec::new();
         for (term, text) in (0..).zip(&query.terms) {
-            all.extend(part.postings(text).map(|(passage, often)| Match { passage, term, often }));
+            all.extend(segment.postings(text).map(|(passage, term_freq)| TermMatch { passage, term, term_freq }));
         }
-        all.sort_unstable_by_key(|found: &Match| (found.passage, found.term));
+        all.sort_unstable_by_key(|found: &TermMatch| (found.passage, found.term));
         all.shrink_to_fit();
-        let mut banned: Vec<u32> =
-            query.without.iter().flat_map(|text| part.postings(text)).map(|(passage, _)| passage).collect();
-        banned.sort_unstable();
-        banned.dedup();
-        Matches { all, banned }
+        let mut excluded: Vec<u32> =
+            query.excluded.iter().flat_map(|text| segment.postings(text)).map(|(passage, _)| passage).collect();
+        excluded.sort_unstable();
+        excluded.dedup();
+        SegmentMatches { all, excluded }
     }
 
-    /// Those in the passages from `first` to before `end`.
-    fn within(&self, first: u32, end: u32) -> &[Match] {
+    /// Returns the matches in the passages from `first` to before `end`.
+    fn within(&self, first: u32, end: u32) -> &[TermMatch] {
         let from = self.all.partition_point(|found| found.passage < first);
         let to = self.all.partition_point(|found| found.passage < end);
         self.all.get(from..to).unwrap_or_default()
     }
 }
 
-impl Level {
-    fn add(&mut self, more: &Level) {
-        self.places += more.places;
+impl LevelStats {
+    fn add(&mut self, more: &LevelStats) {
+        self.texts += more.texts;
         self.words += more.words;
-        self.with.iter_mut().zip(&more.with).for_each(|(with, more)| *with += more);
+        self.doc_freqs.iter_mut().zip(&more.doc_freqs).for_each(|(doc_freq, more)| *doc_freq += more);
+    }
+
+    /// Counts the words of one text.
+    fn add_text(&mut self, counts: &TermCounts) {
+        for term in &counts.present {
+            self.doc_freqs.get_mut(*term).into_iter().for_each(|doc_freq| *doc_freq += 1);
+        }
     }
 }
 
-/// How often each word of the question is in some place.
-struct Tally {
-    often: Vec<u32>,
-    /// The words that are there.
-    there: Vec<usize>,
+/// Frequencies of the query's words in one text.
+struct TermCounts {
+    term_freqs: Vec<u32>,
+    /// Indexes of the words with a frequency above 0.
+    present: Vec<usize>,
 }
 
-impl Tally {
-    fn new(terms: usize) -> Tally {
-        Tally { often: vec![0; terms], there: Vec::new() }
+impl TermCounts {
+    fn new(terms: usize) -> TermCounts {
+        TermCounts { term_freqs: vec![0; terms], present: Vec::new() }
     }
 
     fn clear(&mut self) {
-        for term in self.there.drain(..) {
-            self.often.get_mut(term).into_iter().for_each(|often| *often = 0);
+        for term in self.present.drain(..) {
+            self.term_freqs.get_mut(term).into_iter().for_each(|term_freq| *term_freq = 0);
         }
     }
 
-    fn add(&mut self, found: &Match) {
-        if let Some(often) = self.often.get_mut(found.term as usize) {
-            if *often == 0 {
-                self.there.push(found.term as usize);
+    fn add(&mut self, found: &TermMatch) {
+        if let Some(term_freq) = self.term_freqs.get_mut(found.term as usize) {
+            if *term_freq == 0 {
+                self.present.push(found.term as usize);
             }
-            *often += found.often;
+            *term_freq += found.term_freq;
         }
     }
 }
 
-/// A passage with what is in it, in its neighbourhoods, and how many words these have.
-struct Place<'a> {
+/// A passage with the counts of itself and its neighborhoods.
+struct PassageCounts<'a> {
     passage: u32,
-    tallies: &'a [Tally],
+    counts: &'a [TermCounts],
+    /// Number of words in the passage and in each neighborhood.
     words: [u64; FILE],
 }
 
-/// What a passage and its neighbourhoods hold, one after the other.
-struct Tallies(Vec<Tally>);
+/// Reusable counts for a passage and its neighborhoods.
+struct Neighborhoods(Vec<TermCounts>);
 
-impl Tallies {
-    fn new(terms: usize) -> Tallies {
-        Tallies((0..FILE).map(|_| Tally::new(terms)).collect())
+impl Neighborhoods {
+    fn new(terms: usize) -> Neighborhoods {
+        Neighborhoods((0..FILE).map(|_| TermCounts::new(terms)).collect())
     }
 }
 
-/// Gives every passage of a piece that has a word of the question in its neighbourhood.
-fn each_place(
-    text: &Text,
-    matches: &[Match],
+/// Calls `take` with every passage of a chunk that has a word of the query in its neighborhood.
+fn each_passage(
+    header: &SegmentHeader,
+    matches: &[TermMatch],
     (first, end): (u32, u32),
-    Tallies(tallies): &mut Tallies,
-    mut take: impl FnMut(&Place<'_>),
+    Neighborhoods(all_counts): &mut Neighborhoods,
+    mut take: impl FnMut(&PassageCounts<'_>),
 ) {
     let far = NEAR.iter().copied().max().unwrap_or(0) as u32;
     let mut next = first;
@@ -232,154 +255,159 @@ fn each_place(
         let from = next.max(found.passage.saturating_sub(far));
         let to = (found.passage + far + 1).min(end);
         for passage in from..to {
-            let around = |near: u32| (passage.saturating_sub(near).max(first), (passage + near + 1).min(end));
             let mut words = [0; FILE];
-            for ((near, words), tally) in std::iter::once(0).chain(NEAR).zip(&mut words).zip(tallies.iter_mut()) {
-                let (from, to) = around(near as u32);
-                let counts = text.words.get(from as usize..to as usize).unwrap_or_default();
-                *words = counts.iter().map(|count| u64::from(*count)).sum();
-                tally.clear();
+            for ((near, words), counts) in std::iter::once(0).chain(NEAR).zip(&mut words).zip(all_counts.iter_mut()) {
+                let near = near as u32;
+                let (from, to) = (passage.saturating_sub(near).max(first), (passage + near + 1).min(end));
+                let lengths = header.words.get(from as usize..to as usize).unwrap_or_default();
+                *words = lengths.iter().map(|length| u64::from(*length)).sum();
+                counts.clear();
                 let begin = matches.partition_point(|found| found.passage < from);
                 let near = matches.get(begin..).unwrap_or_default().iter().take_while(|found| found.passage < to);
-                near.for_each(|found| tally.add(found));
+                near.for_each(|found| counts.add(found));
             }
-            take(&Place { passage, tallies, words });
+            take(&PassageCounts { passage, counts: all_counts, words });
         }
         next = next.max(to);
         rest = rest.get(rest.partition_point(|other| other.passage <= found.passage)..).unwrap_or_default();
     }
 }
 
-/// The first passage of each piece of a text, and the one behind its last.
-fn bounds(text: &Text) -> impl Iterator<Item = (u32, u32)> {
-    text.pieces.iter().scan(0_u32, |next, piece| {
+/// Returns the first passage of each chunk of a segment and the end of its passages.
+fn bounds(header: &SegmentHeader) -> impl Iterator<Item = (u32, u32)> {
+    header.chunks.iter().scan(0_u32, |next, chunk| {
         let first = *next;
-        *next = next.saturating_add(piece.passages);
+        *next = next.saturating_add(chunk.passages);
         Some((first, *next))
     })
 }
 
-fn levels(query: &Query) -> Vec<Level> {
-    vec![Level { with: vec![0; query.terms.len()], ..Level::default() }; LEVELS]
+fn empty_levels(query: &Query) -> Vec<LevelStats> {
+    vec![LevelStats { doc_freqs: vec![0; query.terms.len()], ..LevelStats::default() }; LEVELS]
 }
 
-/// Counts what there is in a part: of files that count, and of the others.
-fn count(text: &Text, matches: &Matches, counts: &dyn Fn(&RelPath) -> bool, [counted, others]: &mut [Vec<Level>; 2]) {
-    let terms = counted.first().map_or(0, |level| level.with.len());
-    let (mut whole, mut tallies) = (Tally::new(terms), Tallies::new(terms));
-    for ((first, end), piece) in bounds(text).zip(&text.pieces) {
-        let levels = if counts(&piece.path) { &mut *counted } else { &mut *others };
-        let words = std::iter::once(piece.words).chain(piece.near).chain([piece.words]);
+/// Adds the statistics of a segment, separately for primary files and the others.
+fn count(
+    header: &SegmentHeader,
+    matches: &SegmentMatches,
+    is_primary: &dyn Fn(&RelPath) -> bool,
+    [primary, others]: &mut [Vec<LevelStats>; 2],
+) {
+    let terms = primary.first().map_or(0, |level| level.doc_freqs.len());
+    let (mut file_counts, mut neighborhoods) = (TermCounts::new(terms), Neighborhoods::new(terms));
+    for ((first, end), chunk) in bounds(header).zip(&header.chunks) {
+        let levels = if is_primary(&chunk.path) { &mut *primary } else { &mut *others };
+        let words = std::iter::once(chunk.words).chain(chunk.near).chain([chunk.words]);
         for (at, (level, words)) in levels.iter_mut().zip(words).enumerate() {
-            level.places += if at == FILE { 1 } else { u64::from(piece.passages) };
+            level.texts += if at == FILE { 1 } else { u64::from(chunk.passages) };
             level.words += words;
         }
         let within = matches.within(first, end);
         if within.is_empty() {
             continue;
         }
-        let add = |level: &mut Level, tally: &Tally| {
-            tally.there.iter().for_each(|term| level.with.get_mut(*term).into_iter().for_each(|with| *with += 1));
-        };
-        whole.clear();
-        within.iter().for_each(|found| whole.add(found));
-        levels.get_mut(FILE).into_iter().for_each(|file| add(file, &whole));
-        each_place(text, within, (first, end), &mut tallies, |place| {
-            levels.iter_mut().zip(place.tallies).for_each(|(level, tally)| add(level, tally));
+        file_counts.clear();
+        within.iter().for_each(|found| file_counts.add(found));
+        levels.get_mut(FILE).into_iter().for_each(|file| file.add_text(&file_counts));
+        each_passage(header, within, (first, end), &mut neighborhoods, |passage| {
+            levels.iter_mut().zip(passage.counts).for_each(|(level, counts)| level.add_text(counts));
         });
     }
 }
 
-/// What a word is worth on a level, and what is long there.
-struct Scale {
+/// BM25 parameters of one level.
+struct LevelScorer {
     weight: f64,
-    /// How many words a place has on the average.
-    usual: f64,
-    /// What each word of the question is worth.
-    worth: Vec<f64>,
+    /// Average number of words in a text.
+    average_words: f64,
+    /// Inverse document frequency of each word of the query.
+    idfs: Vec<f64>,
 }
 
-impl Scale {
-    fn of(level: &Level, weight: f64) -> Scale {
-        let places = level.places as f64;
-        let rare = |with: u64| (1.0 + (places - with as f64 + 0.5).max(0.0) / (with as f64 + 0.5)).ln();
-        let usual = (level.words as f64 / places.max(1.0)).max(1.0);
-        Scale { weight, usual, worth: level.with.iter().map(|with| rare(*with)).collect() }
+impl LevelScorer {
+    fn new(level: &LevelStats, weight: f64) -> LevelScorer {
+        let texts = level.texts as f64;
+        let idf = |doc_freq: u64| (1.0 + (texts - doc_freq as f64 + 0.5).max(0.0) / (doc_freq as f64 + 0.5)).ln();
+        let average_words = (level.words as f64 / texts.max(1.0)).max(1.0);
+        LevelScorer { weight, average_words, idfs: level.doc_freqs.iter().map(|doc_freq| idf(*doc_freq)).collect() }
     }
 
-    fn score(&self, tally: &Tally, words: u64) -> f64 {
-        let long = SATURATION * (1.0 - LENGTH + LENGTH * words as f64 / self.usual);
-        // In the order of the question, so that the sum is the same however the words were met.
-        let each = self.worth.iter().zip(&tally.often).filter(|(_, often)| **often > 0).map(|(worth, often)| {
-            let often = f64::from(*often);
-            worth * often * (SATURATION + 1.0) / (often + long)
+    fn score(&self, counts: &TermCounts, words: u64) -> f64 {
+        let length_norm = K1 * (1.0 - B + B * words as f64 / self.average_words);
+        // Sum in the order of the query, so that rounding does not depend on the text.
+        let present = self.idfs.iter().zip(&counts.term_freqs).filter(|(_, term_freq)| **term_freq > 0);
+        let scores = present.map(|(idf, term_freq)| {
+            let term_freq = f64::from(*term_freq);
+            idf * term_freq * (K1 + 1.0) / (term_freq + length_norm)
         });
-        let sum = each.sum::<f64>();
-        let all = self.worth.iter().sum::<f64>().max(f64::MIN_POSITIVE);
-        let there = tally.there.iter().filter_map(|term| self.worth.get(*term)).sum::<f64>();
-        self.weight * sum * (1.0 + COORDINATION * there / all)
+        let sum = scores.sum::<f64>();
+        let all = self.idfs.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+        let present = counts.present.iter().filter_map(|term| self.idfs.get(*term)).sum::<f64>();
+        self.weight * sum * (1.0 + COORDINATION * present / all)
     }
 }
 
+/// Scores the passages of one segment.
 fn score(
-    text: &Text,
-    matches: &Matches,
-    levels: &[Scale],
-    at: At,
+    header: &SegmentHeader,
+    matches: &SegmentMatches,
+    levels: &[LevelScorer],
+    id: PassageId,
     weigh: &dyn Fn(&RelPath) -> u32,
-    scored: &mut Vec<Scored>,
+    scored: &mut Vec<ScoredPassage>,
 ) {
-    let terms = levels.first().map_or(0, |level| level.worth.len());
-    let (mut whole, mut tallies) = (Tally::new(terms), Tallies::new(terms));
-    for (piece, ((first, end), of)) in (0..).zip(bounds(text).zip(&text.pieces)) {
+    let terms = levels.first().map_or(0, |level| level.idfs.len());
+    let (mut file_counts, mut neighborhoods) = (TermCounts::new(terms), Neighborhoods::new(terms));
+    for (chunk, ((first, end), info)) in (0..).zip(bounds(header).zip(&header.chunks)) {
         let within = matches.within(first, end);
-        let weight = if within.is_empty() { 0 } else { weigh(&of.path) };
+        let weight = if within.is_empty() { 0 } else { weigh(&info.path) };
         if weight == 0 {
             continue;
         }
         let unit = UNIT * f64::from(weight) / 100.0;
-        whole.clear();
-        within.iter().for_each(|found| whole.add(found));
-        let of_file = levels.get(FILE).map_or(0.0, |level| level.score(&whole, of.words));
+        file_counts.clear();
+        within.iter().for_each(|found| file_counts.add(found));
+        let file_score = levels.get(FILE).map_or(0.0, |level| level.score(&file_counts, info.words));
         let begin = scored.len();
-        each_place(text, within, (first, end), &mut tallies, |place| {
-            let near = levels.iter().zip(place.tallies).zip(place.words);
-            let near: f64 = near.map(|((level, tally), words)| level.score(tally, words)).sum();
-            let score = ((near + of_file) * (1.0 + bonus(levels, place)) * unit).round() as i64;
-            let has_word = place.tallies.first().is_some_and(|own| !own.there.is_empty());
-            scored.push(Scored { at: At { piece, passage: place.passage, ..at }, score, has_word });
+        each_passage(header, within, (first, end), &mut neighborhoods, |passage| {
+            let near = levels.iter().zip(passage.counts).zip(passage.words);
+            let near: f64 = near.map(|((level, counts), words)| level.score(counts, words)).sum();
+            let score = ((near + file_score) * (1.0 + coverage_bonus(levels, passage)) * unit).round() as i64;
+            let has_word = passage.counts.first().is_some_and(|own| !own.present.is_empty());
+            scored.push(ScoredPassage { id: PassageId { chunk, passage: passage.passage, ..id }, score, has_word });
         });
-        beside(scored.get_mut(begin..).unwrap_or_default());
-        if !matches.banned.is_empty() {
+        raise_neighbors(scored.get_mut(begin..).unwrap_or_default());
+        if !matches.excluded.is_empty() {
             let mut kept = scored.split_off(begin);
-            kept.retain(|one| matches.banned.binary_search(&one.at.passage).is_err());
+            kept.retain(|one| matches.excluded.binary_search(&one.id.passage).is_err());
             scored.append(&mut kept);
         }
     }
 }
 
-/// Returns the bonus of a place for how many words of the question it holds together with its neighbors, by their worth.
-fn bonus(levels: &[Scale], place: &Place<'_>) -> f64 {
-    let (Some(scale), Some(tally)) = (levels.first(), place.tallies.get(1)) else { return 0.0 };
-    if scale.worth.len() < 2 {
+/// Returns the bonus of a passage for the words of the query that it has together with its
+/// neighbors, weighted by their inverse document frequencies.
+fn coverage_bonus(levels: &[LevelScorer], passage: &PassageCounts<'_>) -> f64 {
+    let (Some(scorer), Some(counts)) = (levels.first(), passage.counts.get(1)) else { return 0.0 };
+    if scorer.idfs.len() < 2 {
         return 0.0;
     }
-    let all = scale.worth.iter().sum::<f64>().max(f64::MIN_POSITIVE);
-    // In the order of the question, so that the sum is the same however the words were met.
-    let there = scale.worth.iter().zip(&tally.often).filter(|(_, often)| **often > 0);
-    let there = there.map(|(worth, _)| worth).sum::<f64>();
-    COVERAGE * (there / all).powi(COVERAGE_POWER)
+    let all = scorer.idfs.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+    // Sum in the order of the query, so that rounding does not depend on the text.
+    let present = scorer.idfs.iter().zip(&counts.term_freqs).filter(|(_, term_freq)| **term_freq > 0);
+    let present = present.map(|(idf, _)| idf).sum::<f64>();
+    COVERAGE * (present / all).powi(COVERAGE_POWER)
 }
 
-/// Gives those that are beside one with a higher score a part of it.
-fn beside(scored: &mut [Scored]) {
-    let before: Vec<(u32, i64)> = scored.iter().map(|one| (one.at.passage, one.score)).collect();
-    let part = |at: Option<usize>, passage: u32| {
-        let beside = at.and_then(|at| before.get(at)).filter(|(other, _)| other.abs_diff(passage) == 1);
-        beside.map_or(0, |(_, score)| (*score as f64 * BESIDE) as i64)
+/// Raises each passage to at least [`NEIGHBOR_SHARE`] of the original score of its neighbors.
+fn raise_neighbors(scored: &mut [ScoredPassage]) {
+    let original: Vec<(u32, i64)> = scored.iter().map(|one| (one.id.passage, one.score)).collect();
+    let share = |at: Option<usize>, passage: u32| {
+        let neighbor = at.and_then(|at| original.get(at)).filter(|(other, _)| other.abs_diff(passage) == 1);
+        neighbor.map_or(0, |(_, score)| (*score as f64 * NEIGHBOR_SHARE) as i64)
     };
     for (at, one) in scored.iter_mut().enumerate() {
-        let passage = one.at.passage;
-        one.score = one.score.max(part(at.checked_sub(1), passage)).max(part(Some(at + 1), passage));
+        let passage = one.id.passage;
+        one.score = one.score.max(share(at.checked_sub(1), passage)).max(share(Some(at + 1), passage));
     }
 }

@@ -1,7 +1,7 @@
-//! The words of a text, and their stems.
+//! Splits text into words and stems them.
 //!
-//! A word is a run of letters and digits, in lower case; in scripts that put nothing between words, what Unicode takes
-//! for one (UAX #29). Its stem is that of Snowball's English.
+//! A word is a run of letters and digits, in lower case. Scripts without spaces between words are
+//! split by Unicode's rules (UAX #29). WordStemmer come from Snowball's English stemmer.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,13 +13,12 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use crate::unicode::visible;
 
-/// Longer words are no words: encoded data, most often. In bytes.
+/// Longest word that is indexed, in bytes. Longer runs are mostly encoded data.
 const WORD_MAX: usize = 64;
-/// So many words are remembered.
-const KNOWN: usize = 200_000;
+/// Number of distinct words a [`Vocabulary`] holds before it should be replaced.
+const VOCABULARY_MAX: usize = 200_000;
 
-/// Words of a question that say nothing of what is looked for: those that Lucene leaves out of English, and what
-/// questions are asked with.
+/// Stop words of queries: Lucene's English list, and the words that questions are phrased with.
 const STOP_WORDS: [&str; 60] = [
     "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not", "of",
     "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to", "was", "will", "with",
@@ -27,7 +26,7 @@ const STOP_WORDS: [&str; 60] = [
     "what", "when", "where", "which", "who", "whom", "whose", "why", "would", "you", "your",
 ];
 
-/// Gives each word of `text` in lower case. What is longer than a word can be is left out.
+/// Calls `take` with each word of `text` in lower case. Skips words longer than [`WORD_MAX`].
 pub(super) fn words(text: &str, mut take: impl FnMut(&str)) {
     let mut lower = String::with_capacity(WORD_MAX);
     let bytes = text.as_bytes();
@@ -47,7 +46,7 @@ pub(super) fn words(text: &str, mut take: impl FnMut(&str)) {
                 take(&lower);
             }
         } else {
-            // Readers do not see the invisible characters in a word.
+            // Invisible characters do not separate words: readers do not see them.
             visible(run).unicode_words().flat_map(|word| word.split(|c: char| !c.is_alphanumeric())).for_each(|word| {
                 if !word.is_empty() && word.len() <= WORD_MAX {
                     take(&word.to_lowercase());
@@ -57,53 +56,53 @@ pub(super) fn words(text: &str, mut take: impl FnMut(&str)) {
     }
 }
 
-/// Finds stems.
-pub struct Stems(Stemmer);
+/// Snowball's English stemmer.
+pub struct WordStemmer(Stemmer);
 
-impl Default for Stems {
-    fn default() -> Stems {
-        Stems(Stemmer::new(Algorithm::English))
+impl Default for WordStemmer {
+    fn default() -> WordStemmer {
+        WordStemmer(Stemmer::new(Algorithm::English))
     }
 }
 
-impl Stems {
-    /// The stem of a word in lower case.
-    pub fn of<'a>(&self, word: &'a str) -> Cow<'a, str> {
-        // What holds a digit is a name or a number.
+impl WordStemmer {
+    /// Returns the stem of a lower-case word.
+    pub fn stem<'a>(&self, word: &'a str) -> Cow<'a, str> {
+        // A word with a digit is a name or a number, which has no stem.
         let is_plain = word.bytes().any(|byte| byte.is_ascii_digit());
         if is_plain { Cow::Borrowed(word) } else { self.0.stem(word) }
     }
 
-    /// The stems of a text, in its order.
-    pub fn of_text(&self, text: &str) -> Vec<String> {
+    /// Returns the stems of the words of `text`, in order.
+    pub fn stem_text(&self, text: &str) -> Vec<String> {
         let mut stems = Vec::new();
-        words(text, |word| stems.push(self.of(word).into_owned()));
+        words(text, |word| stems.push(self.stem(word).into_owned()));
         stems
     }
 }
 
-/// The words that were met, and the number of the stem of each.
+/// Numbers the stems of the words it has met.
 #[derive(Default)]
 pub(super) struct Vocabulary {
-    stemmer: Stems,
+    stemmer: WordStemmer,
     words: HashMap<Arc<str>, u32, RandomState>,
     stems: HashMap<Arc<str>, u32, RandomState>,
-    /// The stems by their number.
+    /// The stems, indexed by number.
     terms: Vec<Arc<str>>,
 }
 
 impl Vocabulary {
-    /// Whether it is better to begin anew than to remember more.
+    /// Returns true if the vocabulary should be replaced rather than grow further.
     pub(super) fn is_full(&self) -> bool {
-        self.words.len() >= KNOWN
+        self.words.len() >= VOCABULARY_MAX
     }
 
-    /// The number of the stem of `word`.
-    pub(super) fn number(&mut self, word: &str) -> u32 {
+    /// Returns the number of the stem of `word`, and assigns one to a new stem.
+    pub(super) fn term_id(&mut self, word: &str) -> u32 {
         if let Some(number) = self.words.get(word) {
             return *number;
         }
-        let stem = self.stemmer.of(word);
+        let stem = self.stemmer.stem(word);
         let next = u32::try_from(self.terms.len()).unwrap_or(u32::MAX);
         let known = self.stems.get(&*stem).copied();
         let word: Arc<str> = word.into();
@@ -117,13 +116,13 @@ impl Vocabulary {
         number
     }
 
-    /// The stem of this number.
+    /// Returns the stem with this number.
     pub(super) fn term(&self, number: u32) -> &str {
         self.terms.get(number as usize).map(|term| &**term).unwrap_or_default()
     }
 }
 
-/// Whether `word`, in lower case, is one that says nothing by itself.
+/// Returns true if `word`, in lower case, carries no meaning by itself.
 pub(super) fn is_stop_word(word: &str) -> bool {
     STOP_WORDS.contains(&word)
 }
@@ -134,30 +133,30 @@ mod tests {
 
     #[test]
     fn words_are_runs_of_letters_and_digits() {
-        let of = |text: &str| {
+        let collect = |text: &str| {
             let mut found = Vec::new();
             words(text, |word| found.push(word.to_owned()));
             found
         };
-        assert_eq!(of("Foo_bar.baz(E42, \"x\")"), ["foo", "bar", "baz", "e42", "x"]);
-        assert_eq!(of("caf\u{c9} na\u{ef}ve-it"), ["caf\u{e9}", "na\u{ef}ve", "it"]);
-        assert_eq!(of("\u{6771}\u{4eac}x"), ["\u{6771}", "\u{4eac}", "x"]);
-        assert_eq!(of(&format!("a {} b", "x".repeat(WORD_MAX + 1))), ["a", "b"]);
-        assert_eq!(of(""), [""; 0]);
-        assert_eq!(of("\u{301}..\u{fffd}"), [""; 0]);
+        assert_eq!(collect("Foo_bar.baz(E42, \"x\")"), ["foo", "bar", "baz", "e42", "x"]);
+        assert_eq!(collect("caf\u{c9} na\u{ef}ve-it"), ["caf\u{e9}", "na\u{ef}ve", "it"]);
+        assert_eq!(collect("\u{6771}\u{4eac}x"), ["\u{6771}", "\u{4eac}", "x"]);
+        assert_eq!(collect(&format!("a {} b", "x".repeat(WORD_MAX + 1))), ["a", "b"]);
+        assert_eq!(collect(""), [""; 0]);
+        assert_eq!(collect("\u{301}..\u{fffd}"), [""; 0]);
     }
 
     #[test]
-    fn stems_are_of_words_and_not_of_names() {
-        let stems = Stems::default();
+    fn words_are_stemmed_but_names_are_not() {
+        let stems = WordStemmer::default();
         assert_eq!(
-            stems.of_text("Connections connected the servers i386es"),
+            stems.stem_text("Connections connected the servers i386es"),
             ["connect", "connect", "the", "server", "i386es"]
         );
     }
 
     #[test]
-    fn stop_words_are_known() {
+    fn stop_words_are_recognized() {
         assert!(is_stop_word("the") && is_stop_word("which") && !is_stop_word("timeout") && !is_stop_word("error"));
     }
 }

@@ -1,45 +1,45 @@
-//! The files of one worker, searched: how many lines of each match.
+//! Counts the matching lines in the files of one worker.
 
-use super::lines::{End, Line, Search, Stopped};
+use super::lines::{FileSearcher, FoundLine, SearchEnd, StopReason};
 use super::pattern::Pattern;
 use crate::error::{Error, Result};
 use crate::name::RelPath;
 use crate::view::{Folder, Member, View};
 
-/// What was found in the files of a worker.
+/// The matches in the files of a worker.
 #[derive(Debug, Clone, Default)]
-pub struct Found {
-    /// How many files were searched to their end.
+pub struct WorkerMatchCounts {
+    /// Number of files that were searched to their end.
     pub files: u64,
-    /// What was read of all files, in bytes.
+    /// Amount of data read, in bytes.
     pub bytes: u64,
-    /// The files with lines that match, by path.
-    pub hits: Vec<Hits>,
-    /// What was not searched.
+    /// The files with matching lines, ordered by path.
+    pub hits: Vec<FileMatchCount>,
+    /// Files that were not searched.
     pub unsearched: Unsearched,
 }
 
-/// The lines of a file that match.
+/// The number of matching lines in a file.
 #[derive(Debug, Clone)]
-pub struct Hits {
-    /// The file, from the worker's folder.
+pub struct FileMatchCount {
+    /// Path of the file, relative to the worker's folder.
     pub path: RelPath,
-    /// How many lines.
+    /// Number of matching lines.
     pub lines: u64,
-    /// How long these lines are together, in bytes; of one line no more than is shown of it.
+    /// Total length of these lines in bytes; each line counts up to the length that is shown.
     pub text: u64,
 }
 
-/// Files that were not searched, or not to their end, by the reason.
+/// Files that were not searched, or not to their end, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unsearched {
-    /// No text.
+    /// Binary files.
     pub binary: u64,
-    /// Files and folders that could not be read.
+    /// Files and directories that could not be read.
     pub unreadable: u64,
-    /// Searched up to a line that is too long.
+    /// Files that were searched up to a line that is too long.
     pub long_line: u64,
-    /// There was no time for them.
+    /// Files that there was no time to search.
     pub late: u64,
 }
 
@@ -52,8 +52,13 @@ impl std::ops::AddAssign for Unsearched {
     }
 }
 
-/// Counts the lines that match in each file of a worker that `pattern` is for; `shown` says where a file of it is shown in
-/// the tree. Of a line at most `line_max` bytes count. Errors: the worker's folder cannot be read.
+/// Counts the matching lines in each file of a worker that `pattern` applies to.
+///
+/// `shown` maps a path in the worker's folder to its path in the tree. Each line counts with at
+/// most `line_max` bytes.
+///
+/// # Errors
+/// The worker's folder cannot be read.
 pub fn search(
     view: &View,
     member: &Member,
@@ -61,66 +66,70 @@ pub fn search(
     pattern: &Pattern,
     line_max: usize,
     go_on: &dyn Fn() -> bool,
-) -> Result<Found> {
+) -> Result<WorkerMatchCounts> {
     let folder = view.folder(member)?;
     let (files, unreadable) = folder.files()?;
-    let mut search = Search::of_lines(pattern);
-    let mut found = Found::default();
+    let mut search = FileSearcher::without_line_numbers(pattern);
+    let mut found = WorkerMatchCounts::default();
     found.unsearched.unreadable = unreadable;
     for path in files {
-        if !pattern.is_for(&shown, &path) {
+        if !pattern.applies_to(&shown, &path) {
             continue;
         }
         let (mut lines, mut text) = (0, 0);
-        let count = |line: Line<'_>| {
+        let count = |line: FoundLine<'_>| {
             lines += 1;
             text += line.bytes.len().min(line_max) as u64;
             true
         };
-        match in_file(&folder, &path, &mut search, go_on, count) {
-            // It went meanwhile.
+        match search_file(&folder, &path, &mut search, go_on, count) {
+            // The file was removed meanwhile.
             Err(Error::NotFound) => continue,
             Err(_) => found.unsearched.unreadable += 1,
             Ok(end) => {
                 found.bytes = found.bytes.saturating_add(end.bytes);
                 match end.stopped {
                     None => found.files += 1,
-                    Some(Stopped::Unreadable) => found.unsearched.unreadable += 1,
-                    Some(Stopped::Binary) => found.unsearched.binary += 1,
-                    Some(Stopped::Late) => found.unsearched.late += 1,
-                    Some(Stopped::LongLine) => found.unsearched.long_line += 1,
+                    Some(StopReason::Unreadable) => found.unsearched.unreadable += 1,
+                    Some(StopReason::Binary) => found.unsearched.binary += 1,
+                    Some(StopReason::Late) => found.unsearched.late += 1,
+                    Some(StopReason::LongLine) => found.unsearched.long_line += 1,
                 }
             }
         }
         if lines > 0 {
-            found.hits.push(Hits { path, lines, text });
+            found.hits.push(FileMatchCount { path, lines, text });
         }
     }
     Ok(found)
 }
 
-fn in_file(
+fn search_file(
     folder: &Folder,
     path: &RelPath,
-    search: &mut Search<'_>,
+    search: &mut FileSearcher<'_>,
     go_on: &dyn Fn() -> bool,
-    take: impl FnMut(Line<'_>) -> bool,
-) -> Result<End> {
+    take: impl FnMut(FoundLine<'_>) -> bool,
+) -> Result<SearchEnd> {
     if !go_on() {
-        return Ok(End { bytes: 0, stopped: Some(Stopped::Late) });
+        return Ok(SearchEnd { bytes: 0, stopped: Some(StopReason::Late) });
     }
     let file = folder.open(path)?;
     Ok(search.each_line(&*file, go_on, take))
 }
 
-/// Gives the lines of the file `path` of a worker that match, and so many around them, until `take` says no.
+/// Calls `take` with the matching lines of a file and `context` lines around each, until `take`
+/// returns false.
+///
+/// # Errors
+/// The worker's folder or the file cannot be opened.
 pub fn lines(
     view: &View,
     member: &Member,
     path: &RelPath,
     (pattern, context): (&Pattern, usize),
     go_on: &dyn Fn() -> bool,
-    take: impl FnMut(Line<'_>) -> bool,
-) -> Result<End> {
-    in_file(&view.folder(member)?, path, &mut Search::of_places(pattern, context), go_on, take)
+    take: impl FnMut(FoundLine<'_>) -> bool,
+) -> Result<SearchEnd> {
+    search_file(&view.folder(member)?, path, &mut FileSearcher::with_context(pattern, context), go_on, take)
 }

@@ -1,4 +1,4 @@
-//! The lines of one file that match.
+//! Finds the matching lines of one file.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -10,205 +10,206 @@ use super::pattern::Pattern;
 use crate::search::is_binary;
 use crate::store::{File, read_into};
 
-/// Why a file was not searched to its end.
+/// The reason why a file was not searched to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stopped {
-    /// There was no time for it.
+pub enum StopReason {
+    /// The deadline passed.
     Late,
-    /// It has a line that is too long.
+    /// The file has a line that is too long.
     LongLine,
-    /// It could not be read.
+    /// The file could not be read.
     Unreadable,
-    /// It is no text: git's rule, a NUL among its first bytes, unless these say that it is UTF-16.
+    /// The file is binary: it has a NUL near its start and no byte order mark of UTF-16.
     Binary,
 }
 
-/// How UTF-16 begins.
+/// Byte order marks of UTF-16.
 const UTF16: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
 
-/// What a line is there for.
+/// The role of a line in the result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LineKind {
-    /// It matches, there.
+    /// The line matches in this byte range.
     Match(Range<usize>),
-    /// It stands beside one that does.
+    /// The line is context of a match.
     Context,
-    /// None: what follows does not follow directly.
+    /// A gap between lines that are not consecutive.
     Break,
 }
 
-/// A line of a file.
+/// A line of the result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line<'a> {
-    /// What it is there for.
+pub struct FoundLine<'a> {
+    /// Role of the line.
     pub kind: LineKind,
-    /// Its number, from 1.
+    /// FoundLine number, from 1.
     pub number: u64,
-    /// Its bytes, without the end of the line.
+    /// Content without the line terminator.
     pub bytes: &'a [u8],
 }
 
-impl Line<'_> {
-    /// Whether it matches.
+impl FoundLine<'_> {
+    /// Returns true if the line is a match and not context.
     pub fn is_match(&self) -> bool {
         matches!(self.kind, LineKind::Match(_))
     }
 }
 
-/// How the search of a file ended.
+/// The end of a file's search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct End {
-    /// How much of it was read, in bytes.
+pub struct SearchEnd {
+    /// Amount of data read, in bytes.
     pub bytes: u64,
-    /// Why it was not searched to its end; `None` if it was, or if nobody wanted more of it.
-    pub stopped: Option<Stopped>,
+    /// Reason for an early stop; `None` at the end of the file or if the caller needed no more.
+    pub stopped: Option<StopReason>,
 }
 
-/// What searches one file after the other.
-pub(super) struct Search<'a> {
+/// Searches files one after the other.
+pub(super) struct FileSearcher<'a> {
     pattern: &'a Pattern,
     searcher: Searcher,
-    /// The first piece of a file.
-    first: Vec<u8>,
+    /// Buffer for the first chunk of a file.
+    buffer: Vec<u8>,
 }
 
-impl<'a> Search<'a> {
-    /// For the lines alone, without their numbers.
-    pub(super) fn of_lines(pattern: &'a Pattern) -> Search<'a> {
-        Search::new(pattern, 0, false)
+impl<'a> FileSearcher<'a> {
+    /// Creates a searcher that reports matching lines without numbers or positions.
+    pub(super) fn without_line_numbers(pattern: &'a Pattern) -> FileSearcher<'a> {
+        FileSearcher::new(pattern, 0, false)
     }
 
-    /// For the lines with their numbers, and so many before and behind each.
-    pub(super) fn of_places(pattern: &'a Pattern, context: usize) -> Search<'a> {
-        Search::new(pattern, context, true)
+    /// Creates a searcher that reports line numbers, positions and lines of context.
+    pub(super) fn with_context(pattern: &'a Pattern, context: usize) -> FileSearcher<'a> {
+        FileSearcher::new(pattern, context, true)
     }
 
-    fn new(pattern: &'a Pattern, context: usize, numbers: bool) -> Search<'a> {
+    fn new(pattern: &'a Pattern, context: usize, numbers: bool) -> FileSearcher<'a> {
         let searcher = SearcherBuilder::new()
             .line_number(numbers)
             .before_context(context)
             .after_context(context)
-            // What is text is decided by its beginning, before.
+            // `each_line` detects binary files itself.
             .binary_detection(BinaryDetection::none())
             .heap_limit(Some(pattern.line_max.saturating_mul(2)))
             .build();
-        Search { pattern, searcher, first: pattern.room() }
+        FileSearcher { pattern, searcher, buffer: pattern.take_buffer() }
     }
 
-    /// Gives the lines of `file` that match, until `take` says no.
+    /// Calls `take` with the lines of the result, until it returns false.
     pub(super) fn each_line(
         &mut self,
         file: &dyn File,
         go_on: &dyn Fn() -> bool,
-        take: impl FnMut(Line<'_>) -> bool,
-    ) -> End {
-        let Search { pattern, searcher, first } = self;
-        // Most files are as small as one piece: they are read in one step.
-        let read = match read_into(file, 0, first) {
+        take: impl FnMut(FoundLine<'_>) -> bool,
+    ) -> SearchEnd {
+        let FileSearcher { pattern, searcher, buffer } = self;
+        // Most files fit into one chunk, so one read is enough.
+        let read = match read_into(file, 0, buffer) {
             Ok(read) => read,
-            Err(_) => return End { bytes: 0, stopped: Some(Stopped::Unreadable) },
+            Err(_) => return SearchEnd { bytes: 0, stopped: Some(StopReason::Unreadable) },
         };
-        let piece = first.get(..read).unwrap_or_default();
-        let is_utf16 = UTF16.iter().any(|mark| piece.starts_with(mark));
-        if !is_utf16 && is_binary(piece) {
-            return End { bytes: read as u64, stopped: Some(Stopped::Binary) };
+        let chunk = buffer.get(..read).unwrap_or_default();
+        let is_utf16 = UTF16.iter().any(|mark| chunk.starts_with(mark));
+        if !is_utf16 && is_binary(chunk) {
+            return SearchEnd { bytes: read as u64, stopped: Some(StopReason::Binary) };
         }
-        let taker = Taker { pattern, places: searcher.line_number(), take };
-        if read < pattern.piece {
-            // Nothing can go wrong with what is in memory.
-            let _ = searcher.search_slice(&pattern.matcher, piece, taker);
-            return End { bytes: read as u64, stopped: None };
+        let sink = LineSink { pattern, with_positions: searcher.line_number(), take };
+        if read < pattern.chunk {
+            // A search in memory cannot fail.
+            let _ = searcher.search_slice(&pattern.matcher, chunk, sink);
+            return SearchEnd { bytes: read as u64, stopped: None };
         }
-        let mut end = End { bytes: 0, stopped: None };
-        let reader = Pieces { first: piece, file, pattern, go_on, end: &mut end, line: 0 };
-        let found = searcher.search_reader(&pattern.matcher, reader, taker);
+        let mut end = SearchEnd { bytes: 0, stopped: None };
+        let reader = ChunkReader { first: chunk, file, pattern, go_on, end: &mut end, line: 0 };
+        let found = searcher.search_reader(&pattern.matcher, reader, sink);
         if found.is_err() && end.stopped.is_none() {
-            // What else goes wrong is a line that does not fit into the searcher's memory.
-            end.stopped = Some(Stopped::LongLine);
+            // The only other error is a line that exceeds the searcher's heap limit.
+            end.stopped = Some(StopReason::LongLine);
         }
         end
     }
 }
 
-impl Drop for Search<'_> {
+impl Drop for FileSearcher<'_> {
     fn drop(&mut self) {
-        self.pattern.give_back(std::mem::take(&mut self.first));
+        self.pattern.return_buffer(std::mem::take(&mut self.buffer));
     }
 }
 
-/// A file in pieces that are each searched before the next one is read.
-struct Pieces<'a> {
-    /// What was read already.
+/// Reads a file in chunks; the searcher searches each chunk before it requests the next.
+struct ChunkReader<'a> {
+    /// The rest of the chunk that was already read.
     first: &'a [u8],
     file: &'a dyn File,
     pattern: &'a Pattern,
     go_on: &'a dyn Fn() -> bool,
-    end: &'a mut End,
-    /// How much of a line was read that has no end yet.
+    end: &'a mut SearchEnd,
+    /// Number of bytes read of a line whose end was not read yet.
     line: usize,
 }
 
-impl Pieces<'_> {
-    fn stop(&mut self, why: Stopped) -> io::Error {
+impl ChunkReader<'_> {
+    fn stop(&mut self, why: StopReason) -> io::Error {
         self.end.stopped = Some(why);
         io::Error::other("stopped")
     }
 }
 
-impl Read for Pieces<'_> {
+impl Read for ChunkReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if !(self.go_on)() {
-            return Err(self.stop(Stopped::Late));
+            return Err(self.stop(StopReason::Late));
         }
-        let most = buffer.len().min(self.pattern.piece);
-        let Some(piece) = buffer.get_mut(..most) else { return Ok(0) };
-        let read = match self.first.read(piece)? {
-            0 => match read_into(self.file, self.end.bytes, piece) {
+        let most = buffer.len().min(self.pattern.chunk);
+        let Some(chunk) = buffer.get_mut(..most) else { return Ok(0) };
+        let read = match self.first.read(chunk)? {
+            0 => match read_into(self.file, self.end.bytes, chunk) {
                 Ok(read) => read,
-                Err(_) => return Err(self.stop(Stopped::Unreadable)),
+                Err(_) => return Err(self.stop(StopReason::Unreadable)),
             },
             read => read,
         };
         self.end.bytes += read as u64;
-        let end = piece.get(..read).and_then(|read| memchr::memrchr(b'\n', read));
+        let end = chunk.get(..read).and_then(|read| memchr::memrchr(b'\n', read));
         self.line = end.map_or(self.line.saturating_add(read), |end| read - end);
         if self.line > self.pattern.line_max {
-            return Err(self.stop(Stopped::LongLine));
+            return Err(self.stop(StopReason::LongLine));
         }
         Ok(read)
     }
 }
 
-struct Taker<'a, T> {
+/// Passes lines from the searcher to `take`.
+struct LineSink<'a, T> {
     pattern: &'a Pattern,
-    /// Whether it matters where in its line a match is.
-    places: bool,
+    /// True if the position of a match in its line is needed.
+    with_positions: bool,
     take: T,
 }
 
-impl<T: FnMut(Line<'_>) -> bool> Sink for Taker<'_, T> {
+impl<T: FnMut(FoundLine<'_>) -> bool> Sink for LineSink<'_, T> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
-        let bytes = without_end(found.bytes());
-        let place = if self.places { self.pattern.matcher.find(bytes).ok().flatten() } else { None };
-        let place = place.map_or(0..bytes.len(), |place| place.start()..place.end());
+        let bytes = without_terminator(found.bytes());
+        let range = if self.with_positions { self.pattern.matcher.find(bytes).ok().flatten() } else { None };
+        let range = range.map_or(0..bytes.len(), |range| range.start()..range.end());
         let number = found.line_number().unwrap_or(0);
-        Ok((self.take)(Line { kind: LineKind::Match(place), number, bytes }))
+        Ok((self.take)(FoundLine { kind: LineKind::Match(range), number, bytes }))
     }
 
     fn context(&mut self, _: &Searcher, found: &SinkContext<'_>) -> io::Result<bool> {
         let kind = if *found.kind() == SinkContextKind::Other { LineKind::Break } else { LineKind::Context };
         let number = found.line_number().unwrap_or(0);
-        Ok((self.take)(Line { kind, number, bytes: without_end(found.bytes()) }))
+        Ok((self.take)(FoundLine { kind, number, bytes: without_terminator(found.bytes()) }))
     }
 
     fn context_break(&mut self, _: &Searcher) -> io::Result<bool> {
-        Ok((self.take)(Line { kind: LineKind::Break, number: 0, bytes: &[] }))
+        Ok((self.take)(FoundLine { kind: LineKind::Break, number: 0, bytes: &[] }))
     }
 }
 
-fn without_end(line: &[u8]) -> &[u8] {
+fn without_terminator(line: &[u8]) -> &[u8] {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     line.strip_suffix(b"\r").unwrap_or(line)
 }

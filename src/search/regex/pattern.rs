@@ -1,4 +1,4 @@
-//! A regex, and the files it is for.
+//! A compiled regex with the limits and the files of its search.
 
 use std::time::Duration;
 
@@ -10,44 +10,49 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::name::RelPath;
 use crate::search::glob::{Glob, is_under};
 
-/// The most that a compiled regex takes, in bytes: what is larger takes too long for every byte that it is held against.
+/// Largest compiled regex, in bytes. Larger ones take too long for every byte of input.
 const SIZE_MAX: usize = 1 << 20;
-/// What its automaton may take while it is used, in bytes.
+/// Largest cache of the lazy DFA, in bytes.
 const CACHE_MAX: usize = 4 << 20;
-/// The longest line that is searched, in bytes.
+/// Longest line that is searched, in bytes.
 const LINE_MAX: usize = 4 << 20;
-/// How much is searched at a time between two looks at the clock, in bytes.
-const PIECE_MAX: usize = 256 << 10;
-const PIECE_MIN: usize = 1 << 10;
-/// How long a piece, and a line, should take at the most.
-const PIECE_TIME: Duration = Duration::from_millis(20);
+/// Most data searched between two checks of the deadline, in bytes.
+const CHUNK_MAX: usize = 256 << 10;
+/// Least data searched between two checks of the deadline, in bytes.
+const CHUNK_MIN: usize = 1 << 10;
+/// Longest time for a chunk.
+const CHUNK_TIME: Duration = Duration::from_millis(20);
+/// Longest time for a line.
 const LINE_TIME: Duration = Duration::from_millis(200);
-/// How much a regex is tried on, in bytes, and how often.
+/// Length of the text on which a regex is timed, in bytes.
 const TRIAL: usize = 4 << 10;
+/// Number of timed runs.
 const TRIALS: usize = 3;
 
-/// A regex that is ready to be searched for.
+/// A compiled regex, and the files that it applies to.
 pub struct Pattern {
     pub(super) matcher: RegexMatcher,
     glob: Option<Glob>,
     under: Option<RelPath>,
-    /// Room for pieces, of whoever searched before: each with so many bytes.
-    rooms: Mutex<Vec<Vec<u8>>>,
-    /// The longest line that is searched with it, in bytes.
+    /// Idle buffers of `chunk` bytes each.
+    buffers: Mutex<Vec<Vec<u8>>>,
+    /// Longest line that is searched, in bytes.
     pub(super) line_max: usize,
-    /// How much is searched at a time, in bytes.
-    pub(super) piece: usize,
+    /// Data searched between two checks of the deadline, in bytes.
+    pub(super) chunk: usize,
 }
 
 impl Pattern {
-    /// A `regex` in the syntax of Rust's, for the files that `glob` matches: a name, where there is no `/` in it, else a
-    /// path from the root of the tree or from the worker's folder. The error is what is wrong, in several lines.
+    /// Compiles `regex`, in the syntax of the `regex` crate, for the files that `glob` selects.
+    ///
+    /// # Errors
+    /// A message of several lines, if the regex or the glob is invalid or the regex is too large.
     pub fn new(regex: &str, ignore_case: bool, glob: Option<&str>) -> Result<Pattern, String> {
-        // Its words for what is wrong are of the regex as it was typed.
+        // Compile the regex as typed first: errors of `RegexMatcherBuilder` quote a rewritten regex.
         let checked = regex::bytes::RegexBuilder::new(regex).size_limit(SIZE_MAX).build();
         checked.map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => {
-                format!("{error}\nfewer repetitions take less, and so does (?-u:…), for ASCII alone")
+                format!("{error}\ntry fewer repetitions, or (?-u:…) for ASCII only")
             }
             _ => error.to_string(),
         })?;
@@ -62,62 +67,64 @@ impl Pattern {
         let speed = speed(&matcher, regex);
         let within =
             |time: Duration| usize::try_from(speed.saturating_mul(time.as_millis() as u64)).unwrap_or(usize::MAX);
-        let piece = within(PIECE_TIME).clamp(PIECE_MIN, PIECE_MAX);
+        let chunk = within(CHUNK_TIME).clamp(CHUNK_MIN, CHUNK_MAX);
         Ok(Pattern {
             matcher,
             glob,
             under: None,
-            rooms: Mutex::default(),
-            piece,
-            line_max: within(LINE_TIME).clamp(piece, LINE_MAX),
+            buffers: Mutex::default(),
+            chunk,
+            line_max: within(LINE_TIME).clamp(chunk, LINE_MAX),
         })
     }
 
-    /// Room for a piece, to be given back.
-    pub(super) fn room(&self) -> Vec<u8> {
-        let room = self.rooms.lock().pop();
-        room.unwrap_or_else(|| vec![0; self.piece])
+    /// Returns a buffer for a chunk; [`Pattern::return_buffer`] takes it back.
+    pub(super) fn take_buffer(&self) -> Vec<u8> {
+        let buffer = self.buffers.lock().pop();
+        buffer.unwrap_or_else(|| vec![0; self.chunk])
     }
 
-    pub(super) fn give_back(&self, room: Vec<u8>) {
-        self.rooms.lock().push(room);
+    pub(super) fn return_buffer(&self, buffer: Vec<u8>) {
+        self.buffers.lock().push(buffer);
     }
 
-    /// The same for what is at `path` in a worker's folder, or below it, alone.
+    /// Restricts the pattern to the file at `path` in a worker's folder, or to the files below it.
     pub fn under(self, path: Option<RelPath>) -> Pattern {
         Pattern { under: path, ..self }
     }
 
-    /// Whether the file at `path` in a worker's folder is searched; `shown` says where it is shown in the tree.
-    pub(super) fn is_for(&self, shown: &dyn Fn(&RelPath) -> RelPath, path: &RelPath) -> bool {
+    /// Returns true if the file at `path` in a worker's folder is to be searched. `shown` maps that
+    /// path to its path in the tree.
+    pub(super) fn applies_to(&self, shown: &dyn Fn(&RelPath) -> RelPath, path: &RelPath) -> bool {
         self.under.as_ref().is_none_or(|under| is_under(path, under))
-            && self.glob.as_ref().is_none_or(|glob| glob.is_for(shown, path))
+            && self.glob.as_ref().is_none_or(|glob| glob.matches_path(shown, path))
     }
 }
 
-/// How fast a regex is at its slowest, in bytes a millisecond of work: tried on the letters that it is made of, in no
-/// order, which is what a regex that can be slow is slow on.
+/// Returns the worst-case speed of a regex, in bytes per millisecond of CPU time.
+///
+/// Times the regex on its own letters in random order, on which slow regexes are slow.
 fn speed(matcher: &RegexMatcher, regex: &str) -> u64 {
     let letters: Vec<u8> = regex.bytes().filter(|byte| byte.is_ascii_alphanumeric()).collect();
     let mut state = 1_u32;
     let mut letter = || {
-        // Numerical Recipes' generator: the same letters every time.
+        // The generator of Numerical Recipes, seeded with a constant for equal results.
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         letters.get((state >> 16) as usize % letters.len().max(1)).copied().unwrap_or(b'a')
     };
     let text: Vec<u8> = (0..TRIAL).map(|_| letter()).collect();
     let trial = || {
-        let begun = worked();
+        let begun = thread_time();
         // Only the time counts.
         let _ = matcher.find(&text);
-        worked().saturating_sub(begun)
+        thread_time().saturating_sub(begun)
     };
     let took = (0..TRIALS).map(|_| trial()).min().unwrap_or_default();
     TRIAL as u64 * 1_000_000 / u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1)
 }
 
-/// How long this thread has worked: others that do so at the same time do not count.
-fn worked() -> Duration {
+/// Returns the CPU time of this thread.
+fn thread_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
@@ -131,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_say_what_is_wrong() {
         for (regex, glob, says) in [
             ("a(b", None, "unclosed group"),
             ("a{2000}{2000}", None, "size limit"),
@@ -144,10 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn globs_are_for_names_or_for_paths() {
+    fn globs_match_names_or_paths() {
         let is_for = |glob: &str, inner: &str| {
             let pattern = Pattern::new("x", false, Some(glob)).unwrap();
-            pattern.is_for(&|inner| path("workers/w").join_path(inner), &path(inner))
+            pattern.applies_to(&|inner| path("workers/w").join_path(inner), &path(inner))
         };
         for glob in ["*.md", "**/*.md", "outputs/*.md", "workers/*/outputs/*.md", "*.{md,json}"] {
             assert!(is_for(glob, "outputs/report.md"), "{glob}");
@@ -159,10 +166,10 @@ mod tests {
     }
 
     #[test]
-    fn only_slow_ones_are_kept_to_short_lines() {
-        let of = |regex| Pattern::new(regex, false, None).unwrap();
-        assert_eq!((of("timeout").line_max, of("timeout").piece), (LINE_MAX, PIECE_MAX));
-        let slow = of("(x*y*){1,60}[xy]{300}z");
-        assert!(slow.line_max <= LINE_MAX && slow.piece >= PIECE_MIN);
+    fn only_slow_regexes_are_limited_to_short_lines() {
+        let compile = |regex| Pattern::new(regex, false, None).unwrap();
+        assert_eq!((compile("timeout").line_max, compile("timeout").chunk), (LINE_MAX, CHUNK_MAX));
+        let slow = compile("(x*y*){1,60}[xy]{300}z");
+        assert!(slow.line_max <= LINE_MAX && slow.chunk >= CHUNK_MIN);
     }
 }

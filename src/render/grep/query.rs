@@ -1,4 +1,4 @@
-//! What is asked with `grep/<regex>`: the options in the folder's name, the regex in the file's.
+//! Parses `grep/<regex>`: the folder's name holds the options, the file's name the regex.
 
 use std::fmt;
 
@@ -6,45 +6,45 @@ use super::super::Budget;
 use super::super::query_dir::{PROBED_NAMES, ParsedName, decode_lossy, encode};
 use crate::name::{Name, RelPath};
 
-/// The name of the folder without options.
+/// Name of the folder without options.
 pub(in crate::render) const FOLDER: &str = "grep";
-/// The most lines of context.
+/// Highest number of context lines.
 const CONTEXT_MAX: usize = 100;
 
-/// What a folder's name says of all that is asked in it: `grep`, `grep.i.4k.ctx3@*.md`.
+/// Options in a folder's name, such as `grep` or `grep.i.4k.ctx3@*.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Options {
-    /// Whether letters match in either case.
+    /// True if case is ignored.
     pub ignore_case: bool,
-    /// How many lines are shown before and behind each that matches.
+    /// Number of context lines before and after each match.
     pub context: usize,
-    /// How large the answer may be.
+    /// Size limit of the answer.
     pub budget: Option<Budget>,
-    /// Which files are searched.
+    /// Glob of the files to search.
     pub glob: Option<String>,
 }
 
-/// A regex, and how to search for it.
+/// A regex with its options.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Query {
-    /// How.
+    /// The options.
     pub options: Options,
     /// The regex.
     pub regex: String,
-    /// Only what is at this path in a worker's folder, or below it, is searched.
+    /// Restricts the search to this path in a worker's folder and the files below it.
     pub under: Option<RelPath>,
 }
 
 impl Options {
-    /// What a folder's name says; `None` if one of its options is none of ours, or was said twice.
-    pub(in crate::render) fn of(folder: &ParsedName<'_>) -> Option<Options> {
+    /// Parses a folder's name. Returns `None` if an option is unknown or repeated.
+    pub(in crate::render) fn from_folder(folder: &ParsedName<'_>) -> Option<Options> {
         let (budget, others) = folder.budget()?;
         let mut options = Options { budget, glob: folder.target.clone(), ..Options::default() };
         others.into_iter().try_for_each(|word| options.add(word))?;
         Some(options)
     }
 
-    /// Takes one option; `None` if it is none, or was said before.
+    /// Sets one option. Returns `None` if it is unknown or repeated.
     fn add(&mut self, word: &str) -> Option<()> {
         if word == "i" {
             return (!std::mem::replace(&mut self.ignore_case, true)).then_some(());
@@ -54,25 +54,28 @@ impl Options {
         Some(())
     }
 
-    /// What a file's name in such a folder asks for; `None` for a name that tools look for by themselves.
-    pub fn ask(&self, name: &Name) -> Option<Query> {
-        if is_looked_for(name.as_bytes()) {
+    /// Returns the query in a file's name, or `None` for a name that tools probe for.
+    pub fn query(&self, name: &Name) -> Option<Query> {
+        if is_probed(name.as_bytes()) {
             return None;
         }
-        // What is no UTF-8 is no regex either.
+        // Decoding invalid UTF-8 lossily is safe: it is not a valid regex either.
         Some(Query { options: self.clone(), regex: decode_lossy(name), under: None })
     }
 }
 
-/// Whether tools look for a file of this name in any folder that they come to: version control, search tools, editors,
-/// desktops. A regex that begins with a dot and a letter is written with `[.]` or `%2E`, and `HEAD` as `[H]EAD`.
-fn is_looked_for(name: &[u8]) -> bool {
+/// Returns true if tools probe for files of this name in every directory, as version control,
+/// search tools, editors and desktops do.
+///
+/// A regex that begins with a dot and a letter is written with `[.]` or `%2E`, and `HEAD` as
+/// `[H]EAD`.
+fn is_probed(name: &[u8]) -> bool {
     PROBED_NAMES.contains(&name)
         || matches!(name, [b'.', second, ..] if second.is_ascii_alphanumeric() || b"_#~".contains(second))
 }
 
 impl fmt::Display for Query {
-    /// As it is asked, in one of the ways to do so.
+    /// Formats the query as a path that would ask for it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Options { ignore_case, context, budget, glob } = &self.options;
         f.write_str(FOLDER)?;
@@ -109,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn options_stand_in_the_name_in_any_order() {
+    fn options_are_parsed_in_any_order() {
         let all =
             Options { ignore_case: true, context: 3, budget: Budget::parse("4k").ok(), glob: Some("**/*.md".into()) };
         for name in ["grep.i.4k.ctx3@**%2F*.md", "grep.ctx3.4k.i@**%2F*.md", "grep.i@**%2F*.md.ctx3.4k"] {
@@ -117,14 +120,14 @@ mod tests {
         }
         assert_eq!(options("grep"), Some(Options::default()));
         assert_eq!(options("grep.2000tok").unwrap().budget, Budget::parse("2000tok").ok());
-        // What may be the end of a file's name is that.
+        // After `@`, a suffix that could end a file name belongs to the glob.
         for glob in ["*.i", "*.1", "*.md", "a@b"] {
             assert_eq!(options(&format!("grep@{glob}")).unwrap().glob.as_deref(), Some(glob));
         }
     }
 
     #[test]
-    fn what_is_no_option_is_no_name_of_ours() {
+    fn unknown_options_are_rejected() {
         for name in [
             "grep.",
             "grep.x",
@@ -142,23 +145,23 @@ mod tests {
     }
 
     #[test]
-    fn what_tools_look_for_is_no_question() {
-        let ask = |name: &str| Options::default().ask(&Name::new(name).unwrap()).map(|query| query.regex);
+    fn names_that_tools_probe_for_are_not_queries() {
+        let regex_of = |name: &str| Options::default().query(&Name::new(name).unwrap()).map(|query| query.regex);
         for name in [".git", ".gitignore", ".hg", ".svn", ".jj", ".ignore", ".rgignore", "._x", ".DS_Store", ".Trash-0"]
         {
-            assert_eq!(ask(name), None, "{name}");
+            assert_eq!(regex_of(name), None, "{name}");
         }
         for (name, regex) in
             [("[.]git", "[.]git"), ("%2Egit", ".git"), (".*x", ".*x"), ("a%2Fb%", "a/b%"), ("%zz", "%zz")]
         {
-            assert_eq!(ask(name).as_deref(), Some(regex), "{name}");
+            assert_eq!(regex_of(name).as_deref(), Some(regex), "{name}");
         }
     }
 
     #[test]
-    fn a_query_is_told_as_it_is_asked() {
+    fn a_query_is_displayed_as_its_path() {
         let name = |text: &str| Name::new(text).unwrap();
-        let query = options("grep@*.md.ctx2.4k").unwrap().ask(&name("a%2Fb")).unwrap();
+        let query = options("grep@*.md.ctx2.4k").unwrap().query(&name("a%2Fb")).unwrap();
         assert_eq!(query.to_string(), "grep.ctx2.4k@*.md/a%2Fb");
     }
 }

@@ -1,4 +1,4 @@
-//! What passages are quoted from: the workers that were ranked, their files, and how their calls ended.
+//! Reads the passages of ranked workers and the outcomes of their calls.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -17,48 +17,48 @@ use crate::name::RelPath;
 use crate::store::read_range;
 use crate::view::{Folder, Member};
 
-/// A range of a file: the worker's place among those that were ranked, the file, and the range's ends in bytes.
-type Passage = (usize, RelPath, u64, u64);
+/// A byte range of a file: index of the worker, path, start and end.
+type RangeKey = (usize, RelPath, u64, u64);
 
-/// Workers, in the order in which they were ranked.
-pub(super) struct Sources<'a> {
+/// Reads the files of workers, which are indexed as they were ranked.
+pub(super) struct PassageReader<'a> {
     renderer: &'a Renderer,
-    of: Vec<(&'a Arc<Member>, &'a Arc<Stamp>)>,
+    workers: Vec<(&'a Arc<Member>, &'a Arc<Stamp>)>,
     folders: RefCell<HashMap<usize, Option<Folder>>>,
-    /// What was read: most of it is wanted several times.
-    texts: RefCell<HashMap<Passage, Option<Rc<str>>>>,
+    /// Cached passages; most are requested several times.
+    texts: RefCell<HashMap<RangeKey, Option<Rc<str>>>>,
     outcomes: RefCell<HashMap<usize, HashMap<RelPath, Outcome>>>,
-    /// True if there was no time to read how some calls ended.
+    /// True if the deadline passed before the outcomes of some calls were read.
     late: Cell<bool>,
 }
 
-impl<'a> Sources<'a> {
-    pub(super) fn new(renderer: &'a Renderer, of: Vec<(&'a Arc<Member>, &'a Arc<Stamp>)>) -> Sources<'a> {
+impl<'a> PassageReader<'a> {
+    pub(super) fn new(renderer: &'a Renderer, workers: Vec<(&'a Arc<Member>, &'a Arc<Stamp>)>) -> PassageReader<'a> {
         let (folders, texts, outcomes) = (RefCell::default(), RefCell::default(), RefCell::default());
-        Sources { renderer, of, folders, texts, outcomes, late: Cell::new(false) }
+        PassageReader { renderer, workers, folders, texts, outcomes, late: Cell::new(false) }
     }
 
     pub(super) fn member(&self, worker: usize) -> Option<&'a Arc<Member>> {
-        self.of.get(worker).map(|(member, _)| *member)
+        self.workers.get(worker).map(|(member, _)| *member)
     }
 
-    /// Where a file is shown, from the root of the tree.
-    pub(super) fn shown_at(&self, worker: usize, path: &RelPath) -> String {
+    /// Returns the path of a file from the root of the tree.
+    pub(super) fn shown_path(&self, worker: usize, path: &RelPath) -> String {
         self.member(worker).map(|member| display_path(&worker_path(&member.name), path)).unwrap_or_default()
     }
 
-    /// What a file holds there, in bytes; none if it cannot be read.
+    /// Returns a byte range of a file as text, or `None` if it cannot be read.
     pub(super) fn read(&self, worker: usize, path: &RelPath, range: Range<u64>) -> Option<Rc<str>> {
         let passage = (worker, path.clone(), range.start, range.end);
         if let Some(text) = self.texts.borrow().get(&passage) {
             return text.clone();
         }
-        let text = self.read_now(worker, path, range);
+        let text = self.read_uncached(worker, path, range);
         self.texts.borrow_mut().insert(passage, text.clone());
         text
     }
 
-    fn read_now(&self, worker: usize, path: &RelPath, range: Range<u64>) -> Option<Rc<str>> {
+    fn read_uncached(&self, worker: usize, path: &RelPath, range: Range<u64>) -> Option<Rc<str>> {
         let member = self.member(worker)?;
         let mut folders = self.folders.borrow_mut();
         let folder = folders.entry(worker).or_insert_with(|| self.renderer.view.folder(member).ok()).as_ref()?;
@@ -68,9 +68,9 @@ impl<'a> Sources<'a> {
         Some(String::from_utf8_lossy(&bytes).into())
     }
 
-    /// How the call ended whose output a file is; none of other files.
+    /// Returns the outcome of the call whose output a file is, or `None` for other files.
     pub(super) fn outcome(&self, worker: usize, path: &RelPath, go_on: Deadline<'_>) -> Option<Outcome> {
-        let (member, stamp) = self.of.get(worker)?;
+        let (member, stamp) = self.workers.get(worker)?;
         let mut outcomes = self.outcomes.borrow_mut();
         let calls = outcomes.entry(worker).or_insert_with(|| {
             let record = self.renderer.record(member, stamp, PART_GRACE, go_on);
@@ -80,14 +80,14 @@ impl<'a> Sources<'a> {
         calls.get(path).copied()
     }
 
-    /// Returns true if there was no time to read how calls ended.
+    /// Returns true if the deadline passed before the outcomes of some calls were read.
     pub(super) fn is_late(&self) -> bool {
         self.late.get()
     }
 
-    /// Whether the files of a worker are still as they were.
+    /// Returns true if the files of a worker have not changed since it was ranked.
     pub(super) fn is_now(&self, worker: usize) -> bool {
-        let known = self.of.get(worker);
-        known.is_some_and(|(member, stamp)| self.renderer.view.is_now(member, stamp))
+        let worker = self.workers.get(worker);
+        worker.is_some_and(|(member, stamp)| self.renderer.view.is_now(member, stamp))
     }
 }

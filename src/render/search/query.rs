@@ -1,4 +1,4 @@
-//! What is asked with `search/<words>`: the options in the folder's name, the words in the file's.
+//! Parses `search/<words>`: the folder's name holds the options, the file's name the words.
 
 use std::fmt;
 
@@ -6,48 +6,48 @@ use super::super::Budget;
 use super::super::query_dir::{PROBED_NAMES, ParsedName, decode_lossy, encode, has_word};
 use crate::name::{Name, RelPath};
 
-/// The name of the folder without options.
+/// Name of the folder without options.
 pub(in crate::render) const FOLDER: &str = "search";
 
-/// What a folder's name says of all that is asked in it: `search`, `search.4k@*.md`.
+/// Options in a folder's name, such as `search` or `search.4k@*.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Options {
-    /// How large the answer may be.
+    /// Size limit of the answer.
     pub budget: Option<Budget>,
-    /// Which files are searched.
+    /// Glob of the files to search.
     pub glob: Option<String>,
 }
 
-/// Words, and how to search for them.
+/// Words with their options.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Query {
-    /// How.
+    /// The options.
     pub options: Options,
-    /// The words, with phrases and filters, as they are typed.
+    /// The words, with phrases and filters, as typed.
     pub words: String,
-    /// Only what is at this path in a worker's folder, or below it, is searched.
+    /// Restricts the search to this path in a worker's folder and the files below it.
     pub under: Option<RelPath>,
 }
 
 impl Options {
-    /// What a folder's name says; `None` if one of its options is none of ours, or was said twice.
-    pub(in crate::render) fn of(folder: &ParsedName<'_>) -> Option<Options> {
+    /// Parses a folder's name. Returns `None` if an option is unknown or repeated.
+    pub(in crate::render) fn from_folder(folder: &ParsedName<'_>) -> Option<Options> {
         let (budget, others) = folder.budget()?;
         others.is_empty().then(|| Options { budget, glob: folder.target.clone() })
     }
 
-    /// What a file's name in such a folder asks for; `None` for a name without a word and for those that tools look for by
-    /// themselves, which begin with a dot.
-    pub fn ask(&self, name: &Name) -> Option<Query> {
+    /// Returns the query in a file's name. Returns `None` for a name without a word, and for names
+    /// that tools probe for, which begin with a dot.
+    pub fn query(&self, name: &Name) -> Option<Query> {
         let words = decode_lossy(name);
-        let is_looked_for = name.as_bytes().starts_with(b".") || PROBED_NAMES.contains(&name.as_bytes());
-        let is_question = !is_looked_for && has_word(&words);
-        is_question.then(|| Query { options: self.clone(), words, under: None })
+        let is_probed = name.as_bytes().starts_with(b".") || PROBED_NAMES.contains(&name.as_bytes());
+        let is_query = !is_probed && has_word(&words);
+        is_query.then(|| Query { options: self.clone(), words, under: None })
     }
 }
 
 impl fmt::Display for Query {
-    /// As it is asked, in one of the ways to do so.
+    /// Formats the query as a path that would ask for it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(FOLDER)?;
         if let Some(budget) = self.options.budget {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn options_stand_in_the_name() {
+    fn options_are_parsed_in_any_order() {
         let all = Options { budget: Budget::parse("4k").ok(), glob: Some("*.md".into()) };
         for name in ["search.4k@*.md", "search@*.md.4k"] {
             assert_eq!(options(name), Some(all.clone()), "{name}");
@@ -88,11 +88,11 @@ mod tests {
     }
 
     #[test]
-    fn only_words_are_a_question() {
-        let ask = |name: &str| Options::default().ask(&Name::new(name).unwrap()).map(|query| query.to_string());
+    fn only_names_with_words_are_queries() {
+        let path = |name: &str| Options::default().query(&Name::new(name).unwrap()).map(|query| query.to_string());
         for name in [".git", ".ignore", "...", "%20", "-", "\u{fffd}", ".words", "HEAD"] {
-            assert_eq!(ask(name), None, "{name}");
+            assert_eq!(path(name), None, "{name}");
         }
-        assert_eq!(ask("a%2Fb \"c d\"").as_deref(), Some("search/a%2Fb \"c d\""));
+        assert_eq!(path("a%2Fb \"c d\"").as_deref(), Some("search/a%2Fb \"c d\""));
     }
 }

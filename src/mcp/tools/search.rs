@@ -1,0 +1,166 @@
+//! Tools that search, by regex and by words.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use rmcp::schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{
+    ToolEntry, ToolError, ToolOutput, ToolResult, budget, non_empty, path_component, path_or_root, tool, worker_id,
+};
+use crate::error::{Error, Result};
+use crate::mcp::slice::echo;
+use crate::name::Name;
+use crate::render::{grep, search};
+use crate::tree::{Ino, Links, Tree};
+
+/// Most workers in one call.
+const WORKERS_MAX: usize = 32;
+
+pub(super) fn tools() -> Vec<ToolEntry> {
+    vec![
+        tool(
+            "grep",
+            "Finds lines that match a regex in the files of workers, failures first, within a budget. mode content \
+            returns path:line:text, files_with_matches returns paths, count returns path:count. The first line has the totals.",
+            run_grep,
+        ),
+        tool(
+            "search",
+            "Finds passages that match words in the files of workers, best first, within a budget: words match by stem, \
+            \"quoted phrases\" literally, -word excludes; worker:ID status:failed tool:NAME path:GLOB filter.",
+            run_search,
+        ),
+    ]
+}
+
+#[derive(Deserialize, JsonSchema, Clone, Copy, PartialEq, Eq, Default)]
+#[serde(rename_all = "snake_case")]
+#[schemars(crate = "rmcp::schemars")]
+enum Mode {
+    #[default]
+    Content,
+    FilesWithMatches,
+    Count,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(crate = "rmcp::schemars")]
+struct GrepArgs {
+    /// The regex (Rust syntax, without look-around)
+    pattern: String,
+    /// The kind of output [default: content]
+    #[serde(default)]
+    mode: Mode,
+    /// Search only these workers, by their ids; at most 32
+    workers: Option<Vec<String>>,
+    /// Where to search, instead of workers: a run, worker, folder or file, such as runs/latest or by/status/failed [default: all]
+    path: Option<String>,
+    /// Search only files whose name matches, or whose path matches if the glob has a /: *.md, tool_calls/*
+    glob: Option<String>,
+    /// Ignore case
+    #[serde(default)]
+    ignore_case: bool,
+    /// Number of lines to show before and after each match
+    #[serde(default)]
+    context: u8,
+    /// Most bytes of output [default: 16000 for one worker, 28000 for several]
+    bytes: Option<u32>,
+    /// Most tokens of output
+    tokens: Option<u32>,
+}
+
+fn run_grep(tree: &Tree, args: GrepArgs) -> ToolResult {
+    let options = grep::Options {
+        ignore_case: args.ignore_case,
+        context: args.context.min(100).into(),
+        budget: budget(args.bytes, args.tokens)?,
+        glob: non_empty(args.glob),
+    };
+    let query = grep::Query { options, regex: args.pattern, under: None };
+    let answer = match target(args.workers, args.path)? {
+        SearchTarget::Workers(workers) => tree.grep_of(workers, &query).map_err(unknown_worker)?,
+        SearchTarget::Path(path) => query_at(tree, &path, |ino| tree.grep(ino, &query))?,
+    };
+    match (&answer.error, args.mode) {
+        (Some(_), _) => Err(ToolError::new(answer.text)),
+        (None, Mode::Content) => Ok(ToolOutput::new(answer.text)),
+        (None, mode) => Ok(ToolOutput::new(answer.list_files(&query, mode == Mode::Count))),
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(crate = "rmcp::schemars")]
+struct SearchArgs {
+    /// The words, phrases and filters
+    query: String,
+    /// Search only these workers, by their ids; at most 32
+    workers: Option<Vec<String>>,
+    /// Where to search, instead of workers: a run, worker, folder or file, such as runs/latest or by/status/failed [default: all]
+    path: Option<String>,
+    /// Search only files whose name matches, or whose path matches if the glob has a /: *.md, tool_calls/*
+    glob: Option<String>,
+    /// Most bytes of output [default: 16000 for one worker, 28000 for several]
+    bytes: Option<u32>,
+    /// Most tokens of output
+    tokens: Option<u32>,
+}
+
+fn run_search(tree: &Tree, args: SearchArgs) -> ToolResult {
+    let options = search::Options { budget: budget(args.bytes, args.tokens)?, glob: non_empty(args.glob) };
+    let query = search::Query { options, words: args.query, under: None };
+    let answer = match target(args.workers, args.path)? {
+        SearchTarget::Workers(workers) => tree.search_of(workers, &query).map_err(unknown_worker)?,
+        SearchTarget::Path(path) => query_at(tree, &path, |ino| tree.search(ino, &query))?,
+    };
+    if answer.error.is_some() { Err(ToolError::new(answer.text)) } else { Ok(ToolOutput::new(answer.text)) }
+}
+
+/// The part of the tree to search.
+enum SearchTarget {
+    Path(String),
+    Workers(Arc<[Name]>),
+}
+
+fn target(workers: Option<Vec<String>>, path: Option<String>) -> std::result::Result<SearchTarget, ToolError> {
+    match (workers.filter(|workers| !workers.is_empty()), non_empty(path)) {
+        (Some(_), Some(_)) => Err(ToolError::new("name either workers or a path, not both")),
+        (None, path) => Ok(SearchTarget::Path(path_or_root(path))),
+        (Some(workers), None) if workers.len() > WORKERS_MAX => {
+            Err(ToolError::new(format!("name at most {WORKERS_MAX} workers, or none for all")))
+        }
+        (Some(workers), None) => {
+            // The set removes duplicates.
+            let names: BTreeSet<Name> = workers
+                .iter()
+                .map(|worker| Name::new(worker_id(worker)))
+                .collect::<Result<_>>()
+                .map_err(unknown_worker)?;
+            let names: Vec<Name> = names.into_iter().collect();
+            match names.as_slice() {
+                [one] => Ok(SearchTarget::Path(format!("workers/{}", path_component(&one.to_text())))),
+                _ => Ok(SearchTarget::Workers(names.into())),
+            }
+        }
+    }
+}
+
+fn unknown_worker(error: Error) -> ToolError {
+    ToolError::new(format!("one of the workers: {error}; try list_workers"))
+}
+
+/// Runs `query` on the node at `path`. `None` from `query` means that the node cannot be searched.
+fn query_at<A>(tree: &Tree, path: &str, query: impl Fn(Ino) -> Result<Option<A>>) -> std::result::Result<A, ToolError> {
+    let answer =
+        tree.at(path.as_bytes(), Links::Followed, |place| query(place.last().ino)).map_err(ToolError::at(path))?;
+    answer.ok_or_else(|| {
+        ToolError::new(format!(
+            "cannot search {}: it has no files of workers; try a run, a worker, a worker's file or folder, or \
+             by/<facet>/<value>",
+            echo(path)
+        ))
+    })
+}

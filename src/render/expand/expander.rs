@@ -1,0 +1,372 @@
+//! Expands evidence markers within a budget.
+
+use std::collections::HashSet;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use super::super::clean::one_line;
+use super::super::digest_cache::DigestResult;
+use super::super::marker::Marker;
+use super::super::shares::{Claim, deal};
+use super::super::{Budget, Generated, Renderer, Scope, Unit};
+use super::{ExpandError, ExpandStats};
+use crate::error::Result;
+use crate::model::Outcome;
+use crate::name::Name;
+use crate::spread::spread;
+use crate::view::Member;
+
+/// Amount of text held back after a marker, in bytes.
+const HELD_MAX: usize = 4 << 20;
+/// Least size of a worker's evidence, in bytes. A worker with a smaller share is only named.
+const EVIDENCE_MIN: usize = 400;
+/// Least size of a worker's evidence, in tokens.
+const EVIDENCE_MIN_TOKENS: usize = 160;
+/// Attempts that shrink evidence by exactly its excess; after that the cut doubles each time.
+const EXACT_ATTEMPTS: usize = 4;
+/// Inserted after a marker whose evidence is further up.
+const REPEATED: &str = "[Evidence of this worker: see above]";
+
+/// Receives a text with its markers, and writes the text with evidence.
+pub(super) struct MarkerExpander<'a, W> {
+    fitter: EvidenceFitter<'a>,
+    /// Remaining budget, in its unit.
+    left: usize,
+    /// True if evidence is inserted into a JSON string.
+    in_json: bool,
+    output: W,
+    held: Vec<HeldItem>,
+    /// Size of the held text, in bytes.
+    held_bytes: usize,
+    /// Workers whose markers have occurred.
+    seen: HashSet<Name>,
+    /// Workers whose evidence was inserted.
+    inserted: HashSet<Name>,
+    stats: ExpandStats,
+}
+
+/// A held part of the input.
+enum HeldItem {
+    Text(Vec<u8>),
+    Marker(Marker),
+}
+
+/// The text to insert after a marker.
+enum Replacement {
+    /// No text.
+    Nothing,
+    /// A fixed line.
+    Line(String),
+    /// A line that refers to evidence further up.
+    Repeated(Name),
+    /// The evidence of a worker.
+    Evidence(Arc<Member>),
+}
+
+/// A request for a worker's evidence: outcome, index of the marker, worker.
+type EvidenceRequest = (Outcome, usize, Arc<Member>);
+
+/// The texts to insert for each held item, and the budget that is left.
+struct Insertions {
+    texts: Vec<String>,
+    left: usize,
+}
+
+impl Insertions {
+    /// Sets the text of an item if the budget covers `cost`. Returns true if it does.
+    fn set(&mut self, at: usize, cost: usize, text: String) -> bool {
+        let slot = self.texts.get_mut(at).filter(|_| cost <= self.left);
+        let Some(slot) = slot else { return false };
+        self.left -= cost;
+        *slot = text;
+        true
+    }
+}
+
+fn unavailable(why: &str) -> String {
+    format!("[Evidence unavailable: {why}]")
+}
+
+impl<'a, W: Write> MarkerExpander<'a, W> {
+    pub(super) fn new(
+        renderer: &'a Renderer,
+        budget: Option<Budget>,
+        in_json: bool,
+        output: W,
+    ) -> MarkerExpander<'a, W> {
+        let all = budget.unwrap_or(Budget::SWARM);
+        let each = budget.unwrap_or(Budget::WORKER);
+        MarkerExpander {
+            fitter: EvidenceFitter { renderer, each },
+            left: all.size(),
+            in_json,
+            output,
+            held: Vec::new(),
+            held_bytes: 0,
+            seen: HashSet::new(),
+            inserted: HashSet::new(),
+            stats: ExpandStats::default(),
+        }
+    }
+
+    /// Copies text.
+    pub(super) fn text(&mut self, text: &[u8]) -> Result<(), ExpandError> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        if self.held.is_empty() {
+            return self.write(text);
+        }
+        match self.held.last_mut() {
+            Some(HeldItem::Text(held)) => held.extend_from_slice(text),
+            _ => self.held.push(HeldItem::Text(text.to_vec())),
+        }
+        self.held_bytes += text.len();
+        if self.held_bytes > HELD_MAX { self.flush_held(false) } else { Ok(()) }
+    }
+
+    /// Copies text, and counts its markers without expanding them.
+    pub(super) fn outside(&mut self, text: &[u8]) -> Result<(), ExpandError> {
+        self.stats.outside += Marker::all(text).count() as u64;
+        self.text(text)
+    }
+
+    /// Adds a marker, whose own text has been copied.
+    pub(super) fn marker(&mut self, marker: Marker) {
+        let marker = if self.in_json { marker.unescaped() } else { Some(marker) };
+        self.held.extend(marker.map(HeldItem::Marker));
+    }
+
+    /// Copies the rest of `input` unchanged.
+    pub(super) fn copy(&mut self, input: &mut impl Read) -> Result<(), ExpandError> {
+        io::copy(input, &mut self.output).map(|_| ()).map_err(ExpandError::Write)
+    }
+
+    /// Flushes the output and returns the counts.
+    pub(super) fn finish(mut self) -> Result<ExpandStats, ExpandError> {
+        self.output.flush().map_err(ExpandError::Write)?;
+        Ok(self.stats)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), ExpandError> {
+        self.output.write_all(bytes).map_err(ExpandError::Write)
+    }
+
+    /// Writes all held items with their insertions. Spends the whole remaining budget if `is_last`,
+    /// else at most half of it.
+    pub(super) fn flush_held(&mut self, is_last: bool) -> Result<(), ExpandError> {
+        let held = std::mem::take(&mut self.held);
+        self.held_bytes = 0;
+        let replacements: Vec<Replacement> = held
+            .iter()
+            .map(|item| match item {
+                HeldItem::Text(_) => Replacement::Nothing,
+                HeldItem::Marker(marker) => self.replacement(marker),
+            })
+            .collect();
+        let room = if is_last { self.left } else { self.left / 2 };
+        let texts = self.insertions(replacements, room);
+        for (at, (item, text)) in held.iter().zip(texts).enumerate() {
+            match item {
+                HeldItem::Text(text) => self.write(text)?,
+                HeldItem::Marker(_) if text.is_empty() => {}
+                HeldItem::Marker(_) => {
+                    let following = match held.get(at + 1) {
+                        Some(HeldItem::Text(following)) => following.as_slice(),
+                        Some(HeldItem::Marker(_)) => b"[",
+                        None => b"",
+                    };
+                    self.insert(&text, following)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes an insertion after a blank line. Adds a line end unless `following` begins with one.
+    fn insert(&mut self, text: &str, following: &[u8]) -> Result<(), ExpandError> {
+        let ends = if self.in_json { [&b"\""[..], b"\\n", b"\\r"] } else { [&b"\n"[..], b"\r\n", b"\r"] };
+        let is_line_end = following.is_empty() || ends.iter().any(|end| following.starts_with(end));
+        let text = format!("\n\n{text}{}", if is_line_end { "" } else { "\n" });
+        self.left = self.left.saturating_sub(self.fitter.each.used(&text));
+        if !self.in_json {
+            return self.write(text.as_bytes());
+        }
+        let quoted = serde_json::Value::from(text).to_string();
+        let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default();
+        self.write(inner.as_bytes())
+    }
+
+    /// Decides what to insert after a marker, and counts markers that are not expanded.
+    fn replacement(&mut self, marker: &Marker) -> Replacement {
+        let view = self.fitter.renderer.view();
+        if marker.is_of_another_run(view) {
+            self.stats.disagreeing += 1;
+            return Replacement::Nothing;
+        }
+        let Some(member) = marker.names().find_map(|name| view.worker(&name).ok()) else {
+            self.stats.unavailable += 1;
+            let worker = one_line(&String::from_utf8_lossy(&marker.worker), 200);
+            return Replacement::Line(unavailable(&format!("there is no worker {worker} here")));
+        };
+        if !marker.agrees(&member.entry.worker()) {
+            self.stats.disagreeing += 1;
+            return Replacement::Nothing;
+        }
+        let is_new = self.seen.insert(member.name.clone());
+        if is_new { Replacement::Evidence(member) } else { Replacement::Repeated(member.name.clone()) }
+    }
+
+    /// Returns the texts to insert, which together take at most `room`.
+    fn insertions(&mut self, replacements: Vec<Replacement>, room: usize) -> Vec<String> {
+        let mut insertions = Insertions { texts: replacements.iter().map(|_| String::new()).collect(), left: room };
+        let (mut wanted, mut lines) = (Vec::new(), Vec::new());
+        for (at, replacement) in replacements.into_iter().enumerate() {
+            match replacement {
+                Replacement::Nothing => {}
+                Replacement::Line(line) => lines.push((at, None, line)),
+                Replacement::Repeated(name) => lines.push((at, Some(name), REPEATED.to_owned())),
+                Replacement::Evidence(member) => wanted.push((at, member)),
+            }
+        }
+        let requests = self.ranked_requests(wanted);
+        // If there is evidence to insert, lines reserve at most a quarter of the room.
+        let lines_cost: usize = lines.iter().map(|(.., line)| self.fitter.cost(line)).sum();
+        let reserved = if requests.is_empty() { lines_cost } else { lines_cost.min(insertions.left / 4) };
+        let reserved = reserved.min(insertions.left);
+        let (admitted, omission_lines) = self.admit(&requests, insertions.left - reserved);
+        self.stats.without_room += omission_lines.len() as u64;
+        for (at, line) in omission_lines {
+            let cost = self.fitter.cost(&line);
+            if admitted.len() * self.fitter.evidence_min() + reserved + cost <= insertions.left {
+                insertions.set(at, cost, line);
+            }
+        }
+        self.insert_evidence(admitted, &mut insertions, reserved);
+        for (at, repeated, line) in lines {
+            let is_valid = repeated.as_ref().is_none_or(|name| self.inserted.contains(name));
+            let is_set = is_valid && insertions.set(at, self.fitter.cost(&line), line);
+            match repeated {
+                Some(_) if is_set => self.stats.repeated += 1,
+                Some(_) => self.stats.without_room += 1,
+                None => {}
+            }
+        }
+        insertions.texts
+    }
+
+    /// Returns the requests for evidence, failed workers first.
+    fn ranked_requests(&self, wanted: Vec<(usize, Arc<Member>)>) -> Vec<EvidenceRequest> {
+        let members: Vec<Arc<Member>> = wanted.iter().map(|(_, member)| member.clone()).collect();
+        let renderer = self.fitter.renderer;
+        let clock = renderer.settings.clock(10);
+        let go_on = || clock.has_time();
+        let stamped = renderer.states(&members);
+        let found = renderer.digests.get_all(&renderer.view, &stamped, false, &renderer.settings, &go_on);
+        let outcome = |found: DigestResult| found.digest().map_or(Outcome::Unknown, |fragment| fragment.outcome);
+        let requests = wanted.into_iter().zip(found).map(|((at, member), found)| (outcome(found), at, member));
+        let mut requests: Vec<EvidenceRequest> = requests.collect();
+        requests.sort_by_key(|(outcome, at, _)| (*outcome, *at));
+        requests
+    }
+
+    /// Renders the evidence of the admitted workers within the room that is left beside `reserved`.
+    fn insert_evidence(&mut self, admitted: &[EvidenceRequest], insertions: &mut Insertions, reserved: usize) {
+        // Render each at its largest size first, since its need is known only afterwards.
+        let fitter = self.fitter;
+        let rendered = spread(admitted, |(.., member)| fitter.fit(member, fitter.each.size() + fitter.cost("")));
+        let claim = |((outcome, ..), text): (&EvidenceRequest, &Result<String>)| Claim {
+            need: text.as_ref().map_or(self.fitter.evidence_min(), |text| self.fitter.cost(text)),
+            weight: if *outcome == Outcome::Failed { 2 } else { 1 },
+        };
+        let claims: Vec<Claim> = admitted.iter().zip(&rendered).map(claim).collect();
+        let shares = deal(&claims, insertions.left.saturating_sub(reserved));
+        let with_shares: Vec<_> = admitted.iter().zip(&rendered).zip(claims.iter().zip(shares)).collect();
+        let fitted = spread(&with_shares, |(((.., member), text), (claim, share))| match text {
+            Ok(_) if *share < claim.need => fitter.fit(member, *share),
+            text => (*text).clone(),
+        });
+        for ((_, at, member), text) in admitted.iter().zip(fitted) {
+            let (count, text) = match text {
+                Ok(text) if text.is_empty() => (&mut self.stats.without_room, text),
+                Ok(text) => {
+                    self.inserted.insert(member.name.clone());
+                    (&mut self.stats.expanded, text)
+                }
+                Err(error) => (&mut self.stats.unavailable, unavailable(&error.to_string())),
+            };
+            *count += 1;
+            insertions.set(*at, self.fitter.cost(&text), text);
+        }
+    }
+
+    /// Splits the requests into those with enough room for evidence, and lines for the others.
+    fn admit<'m>(&self, requests: &'m [EvidenceRequest], room: usize) -> (&'m [EvidenceRequest], Vec<(usize, String)>) {
+        let line = |(_, at, member): &EvidenceRequest| {
+            let path = one_line(&member.name.display(), 200);
+            (*at, format!("[Evidence left out for lack of room: workers/{path}/evidence.txt]"))
+        };
+        let lines: Vec<(usize, String)> = requests.iter().map(line).collect();
+        let mut lines_cost: usize = lines.iter().map(|(_, line)| self.fitter.cost(line)).sum();
+        let mut admitted = 0;
+        for (_, line) in &lines {
+            lines_cost -= self.fitter.cost(line);
+            // The first worker is admitted before any other is named. Beyond that, the lines of the
+            // others reserve at most half of the room.
+            let reserved = if admitted == 0 { 0 } else { lines_cost.min(room / 2) };
+            if (admitted + 1) * self.fitter.evidence_min() + reserved > room {
+                break;
+            }
+            admitted += 1;
+        }
+        (requests.get(..admitted).unwrap_or_default(), lines.into_iter().skip(admitted).collect())
+    }
+}
+
+/// Renders evidence to fit a size.
+#[derive(Clone, Copy)]
+struct EvidenceFitter<'a> {
+    renderer: &'a Renderer,
+    /// Limit of one worker's evidence.
+    each: Budget,
+}
+
+impl EvidenceFitter<'_> {
+    /// Returns the part of the budget that an insertion takes.
+    fn cost(&self, text: &str) -> usize {
+        self.each.used(&format!("\n\n{text}\n"))
+    }
+
+    /// Returns the least size of a worker's evidence.
+    fn evidence_min(&self) -> usize {
+        match self.each.unit() {
+            Unit::Bytes => EVIDENCE_MIN,
+            Unit::Tokens => EVIDENCE_MIN_TOKENS,
+        }
+    }
+
+    /// Renders a worker's evidence so that its insertion takes at most `share`.
+    fn fit(&self, member: &Member, share: usize) -> Result<String> {
+        let mut size = share.saturating_sub(self.cost(""));
+        let mut cut = 0;
+        for attempt in 0.. {
+            let text = self.evidence(member, size)?;
+            let over = self.cost(&text).saturating_sub(share);
+            if over == 0 || size == 0 {
+                return Ok(text);
+            }
+            cut = if attempt < EXACT_ATTEMPTS { over } else { over.max(2 * cut) };
+            size = size.saturating_sub(cut);
+        }
+        Ok(String::new())
+    }
+
+    /// Renders a worker's evidence of at most `size`, without the final line end.
+    fn evidence(&self, member: &Member, size: usize) -> Result<String> {
+        let file = Generated::Evidence(Some(self.each.of_size(size)));
+        let scope = Scope::Worker(member.name.clone());
+        let rendered =
+            self.renderer.state(&scope, &file).and_then(|state| self.renderer.render(&scope, &file, state))?;
+        Ok(String::from_utf8_lossy(&rendered.bytes).trim_end_matches('\n').to_owned())
+    }
+}

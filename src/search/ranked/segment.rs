@@ -1,0 +1,389 @@
+//! Index segments: the words of a few files of a worker, or of a section of a large file.
+//!
+//! A segment depends on its text alone, so equal text gives an equal segment. Its serialized form
+//! is a header, a finite state transducer that maps terms to postings, and the postings lists.
+
+use std::borrow::Cow;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::{Arc, LazyLock};
+
+use foldhash::fast::FixedState;
+use fst::{Map, MapBuilder};
+use regex::bytes::Regex;
+use serde::{Deserialize, Serialize};
+use unsigned_varint::{decode, encode};
+
+use super::passages::passages;
+use super::words::{Vocabulary, words};
+use crate::name::RelPath;
+
+/// Neighborhood sizes in which words are counted: passages before and after each passage.
+pub(super) const NEAR: [usize; 2] = [1, 2];
+
+/// Matches terminal escape sequences, which are not words.
+static ESCAPE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let escape = r"(?-u)\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])";
+    Regex::new(escape).ok()
+});
+
+/// A file, or a section of one, that a segment indexes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct FileChunk {
+    /// Path of the file, relative to the worker's folder.
+    #[serde(with = "path")]
+    pub(super) path: RelPath,
+    /// Offset of the chunk in the file, in bytes.
+    pub(super) start: u64,
+    /// Number of passages; the first one stands for the file's name.
+    pub(super) passages: u32,
+    /// Number of words in all passages.
+    pub(super) words: u64,
+    /// Sum of the words of every passage's neighborhood, for each size in [`NEAR`].
+    pub(super) near: [u64; NEAR.len()],
+}
+
+/// Serializes a path as bytes.
+mod path {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::name::RelPath;
+
+    pub(super) fn serialize<S: Serializer>(path: &RelPath, to: S) -> Result<S::Ok, S::Error> {
+        path.as_bytes().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<RelPath, D::Error> {
+        RelPath::parse(Vec::deserialize(from)?).map_err(D::Error::custom)
+    }
+}
+
+/// Header of a segment: its file chunks and their passages. It precedes the terms.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SegmentHeader {
+    pub(super) chunks: Vec<FileChunk>,
+    /// Length of each passage in bytes; 0 for the name of a file.
+    pub(super) lengths: Vec<u16>,
+    /// Number of words in each passage.
+    pub(super) words: Vec<u16>,
+    /// Hash of the words of each passage, which finds duplicates.
+    pub(super) word_hashes: Vec<u64>,
+    /// Length of the serialized terms, in bytes.
+    terms: u32,
+}
+
+/// An inverted index of some text.
+pub(super) struct Segment {
+    header: Arc<SegmentHeader>,
+    terms: Map<Vec<u8>>,
+    postings: Vec<u8>,
+}
+
+impl Segment {
+    /// Returns the header.
+    pub(super) fn header(&self) -> &Arc<SegmentHeader> {
+        &self.header
+    }
+
+    /// Returns the passages that contain `term`, with its frequency in each.
+    pub(super) fn postings(&self, term: &str) -> Postings<'_> {
+        let at = self.terms.get(term).and_then(|at| usize::try_from(at).ok());
+        let rest = at.and_then(|at| self.postings.get(at..)).unwrap_or_default();
+        let (left, rest) = decode::u32(rest).unwrap_or_default();
+        Postings { left, rest, passage: 0 }
+    }
+
+    /// Returns the approximate memory use, in bytes.
+    pub(super) fn size(&self) -> usize {
+        let names: usize =
+            self.header.chunks.iter().map(|chunk| chunk.path.as_bytes().len() + size_of::<FileChunk>()).sum();
+        names + 12 * self.header.lengths.len() + self.terms.as_fst().as_bytes().len() + self.postings.len()
+    }
+
+    /// Serializes the segment. Returns `None` if serialization fails.
+    pub(super) fn to_bytes(&self) -> Option<Vec<u8>> {
+        let mut bytes = postcard::to_stdvec(&*self.header).ok()?;
+        bytes.extend(self.terms.as_fst().as_bytes());
+        bytes.extend(&self.postings);
+        Some(bytes)
+    }
+
+    /// Parses a serialized segment. Returns `None` if `bytes` is not one.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Segment> {
+        let (header, rest) = postcard::take_from_bytes::<SegmentHeader>(bytes).ok()?;
+        let (terms, postings) = rest.split_at_checked(usize::try_from(header.terms).ok()?)?;
+        let terms = Map::new(terms.to_vec()).ok()?;
+        Some(Segment { header: Arc::new(header), terms, postings: postings.to_vec() })
+    }
+}
+
+/// Iterates over the passages with a term, in order, with the frequency of the term.
+pub(super) struct Postings<'a> {
+    left: u32,
+    rest: &'a [u8],
+    passage: u32,
+}
+
+impl Iterator for Postings<'_> {
+    type Item = (u32, u32);
+
+    fn next(&mut self) -> Option<(u32, u32)> {
+        self.left = self.left.checked_sub(1)?;
+        let (step, rest) = decode::u32(self.rest).ok()?;
+        // The low bit is set if the frequency is not 1; only then does the frequency follow.
+        let (term_freq, rest) = if step & 1 == 1 { decode::u32(rest).ok()? } else { (1, rest) };
+        self.rest = rest;
+        self.passage = self.passage.checked_add(step >> 1)?;
+        Some((self.passage, term_freq))
+    }
+}
+
+/// Builds segments, one after the other. Keeps its vocabulary between them.
+#[derive(Default)]
+pub(super) struct SegmentWriter {
+    vocabulary: Vocabulary,
+    header: SegmentHeader,
+    /// Vocabulary numbers of this segment's terms.
+    terms: Vec<u32>,
+    /// For each vocabulary number, the last segment that has the term and its index in `terms`.
+    places: Vec<(u32, u32)>,
+    /// Number of the segment under construction.
+    generation: u32,
+    /// Postings in the order of the text.
+    postings: Vec<Posting>,
+    /// Index in `postings` of the last posting of each term.
+    last: Vec<u32>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Posting {
+    term: u32,
+    passage: u32,
+    term_freq: u32,
+}
+
+impl SegmentWriter {
+    /// Starts a segment.
+    pub(super) fn begin(&mut self) {
+        if self.generation == u32::MAX || self.vocabulary.is_full() {
+            *self = SegmentWriter::default();
+        }
+        self.generation += 1;
+        self.header = SegmentHeader::default();
+        self.terms.clear();
+        self.postings.clear();
+        self.last.clear();
+    }
+
+    /// Adds the text of a file from offset `start` on. `name` holds words that describe the file.
+    pub(super) fn add(&mut self, path: &RelPath, name: &str, start: u64, text: &[u8]) {
+        let text = searchable(path, text);
+        let first = self.header.lengths.len();
+        self.add_passage(name, 0);
+        let mut rest = &*text;
+        for length in passages(&text) {
+            let (passage, behind) = rest.split_at_checked(length as usize).unwrap_or((rest, ""));
+            self.add_passage(passage, length);
+            rest = behind;
+        }
+        let counts = self.header.words.get(first..).unwrap_or_default();
+        let sum = |counts: &[u16]| counts.iter().map(|count| u64::from(*count)).sum::<u64>();
+        let near = NEAR.map(|near| {
+            let around = |at: usize| counts.get(at.saturating_sub(near)..(at + near + 1).min(counts.len()));
+            (0..counts.len()).filter_map(around).map(sum).sum()
+        });
+        let passages = u32::try_from(counts.len()).unwrap_or(u32::MAX);
+        let words = sum(counts);
+        self.header.chunks.push(FileChunk { path: path.clone(), start, passages, words, near });
+    }
+
+    fn add_passage(&mut self, text: &str, length: u32) {
+        let passage = u32::try_from(self.header.lengths.len()).unwrap_or(u32::MAX);
+        let mut count = 0_u16;
+        let mut word_hash = FixedState::default().build_hasher();
+        let SegmentWriter { vocabulary, terms, places, generation, postings, last, .. } = self;
+        words(text, |word| {
+            count = count.saturating_add(1);
+            word.hash(&mut word_hash);
+            let number = vocabulary.term_id(word);
+            let at = number as usize;
+            if places.len() <= at {
+                places.resize(at + 1, (0, 0));
+            }
+            let Some(place) = places.get_mut(at) else { return };
+            if place.0 != *generation {
+                *place = (*generation, u32::try_from(terms.len()).unwrap_or(u32::MAX));
+                terms.push(number);
+                last.push(u32::MAX);
+            }
+            let term = place.1;
+            let Some(last) = last.get_mut(term as usize) else { return };
+            match postings.get_mut(*last as usize).filter(|posting| posting.passage == passage) {
+                Some(posting) => posting.term_freq += 1,
+                None => {
+                    *last = u32::try_from(postings.len()).unwrap_or(u32::MAX);
+                    postings.push(Posting { term, passage, term_freq: 1 });
+                }
+            }
+        });
+        self.header.lengths.push(u16::try_from(length).unwrap_or(u16::MAX));
+        self.header.words.push(count);
+        self.header.word_hashes.push(word_hash.finish());
+    }
+
+    /// Returns the finished segment, or `None` if it cannot be serialized.
+    pub(super) fn finish(&mut self) -> Option<Segment> {
+        let mut header = std::mem::take(&mut self.header);
+        let mut order: Vec<u32> = (0..u32::try_from(self.terms.len()).ok()?).collect();
+        let name =
+            |term: &u32| self.terms.get(*term as usize).map(|number| self.vocabulary.term(*number)).unwrap_or_default();
+        order.sort_unstable_by_key(name);
+        // A counting sort by term keeps the postings of each term in the order of passages.
+        let mut ends = vec![0_u32; self.terms.len() + 1];
+        for posting in &self.postings {
+            *ends.get_mut(posting.term as usize + 1)? += 1;
+        }
+        let mut sum = 0;
+        ends.iter_mut().for_each(|end| {
+            sum += *end;
+            *end = sum;
+        });
+        let mut next = ends.clone();
+        let mut sorted = vec![(0_u32, 0_u32); self.postings.len()];
+        for posting in &self.postings {
+            let next = next.get_mut(posting.term as usize)?;
+            *sorted.get_mut(*next as usize)? = (posting.passage, posting.term_freq);
+            *next += 1;
+        }
+        let mut built = MapBuilder::memory();
+        let (mut postings, mut buffer) = (Vec::with_capacity(3 * sorted.len()), encode::u32_buffer());
+        for term in &order {
+            built.insert(name(term), postings.len() as u64).ok()?;
+            let (from, to) = (*ends.get(*term as usize)?, *ends.get(*term as usize + 1)?);
+            postings.extend(encode::u32(to - from, &mut buffer));
+            let mut before = 0;
+            for (passage, term_freq) in sorted.get(from as usize..to as usize)? {
+                let step = passage.checked_sub(before)?.checked_mul(2)?;
+                before = *passage;
+                postings.extend(encode::u32(step | u32::from(*term_freq > 1), &mut buffer));
+                if *term_freq > 1 {
+                    postings.extend(encode::u32(*term_freq, &mut buffer));
+                }
+            }
+        }
+        postings.shrink_to_fit();
+        let terms = built.into_map();
+        header.terms = u32::try_from(terms.as_fst().as_bytes().len()).ok()?;
+        Some(Segment { header: Arc::new(header), terms, postings })
+    }
+}
+
+/// Returns the text of a file with equal length in bytes, for tokenizing.
+///
+/// Replaces bytes that belong to no word by spaces: terminal escapes, invalid UTF-8, and
+/// backslash escapes in JSON.
+fn searchable<'a>(path: &RelPath, text: &'a [u8]) -> Cow<'a, str> {
+    let name = path.as_bytes();
+    let is_json = name.ends_with(b".json") || name.ends_with(b".jsonl");
+    let is_plain = !is_json && memchr::memchr(0x1b, text).is_none();
+    if let Some(text) = std::str::from_utf8(text).ok().filter(|_| is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let mut text = text.to_vec();
+    if memchr::memchr(0x1b, &text).is_some() {
+        let found: Vec<_> =
+            ESCAPE.iter().flat_map(|escape| escape.find_iter(&text)).map(|found| found.range()).collect();
+        found.into_iter().for_each(|range| text.get_mut(range).unwrap_or_default().fill(b' '));
+    }
+    if is_json {
+        let mut at = 0;
+        while let Some(next) = text.get(at..).and_then(|rest| memchr::memchr(b'\\', rest)) {
+            let escaped = text.get_mut(at + next..).unwrap_or_default();
+            let length = escaped.len().min(2);
+            if escaped.get(1).is_some_and(u8::is_ascii) {
+                escaped.get_mut(..length).unwrap_or_default().fill(b' ');
+            }
+            at += next + length.max(1);
+        }
+    }
+    let text = match String::from_utf8(text) {
+        Ok(text) => text,
+        Err(error) => {
+            let mut text = String::with_capacity(error.as_bytes().len());
+            for chunk in error.as_bytes().utf8_chunks() {
+                text.push_str(chunk.valid());
+                text.extend(std::iter::repeat_n(' ', chunk.invalid().len()));
+            }
+            text
+        }
+    };
+    Cow::Owned(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn build(files: &[(&str, &str)]) -> Segment {
+        let mut writer = SegmentWriter::default();
+        // Repeat to show that an earlier segment leaves nothing behind.
+        for _ in 0..2 {
+            writer.begin();
+            writer.add(&RelPath::parse("before").unwrap(), "before", 0, b"connections timeout of others");
+            writer.begin();
+            for (path, text) in files {
+                writer.add(&RelPath::parse(path).unwrap(), "the name", 0, text.as_bytes());
+            }
+        }
+        writer.finish().unwrap()
+    }
+
+    fn postings(segment: &Segment, term: &str) -> Vec<(u32, u32)> {
+        segment.postings(term).collect()
+    }
+
+    #[test]
+    fn postings_name_the_passages_of_each_term() {
+        let long = "x ".repeat(124) + "\n";
+        let text = format!("{long}timeout, timeouts\n{long}a timeout");
+        let segment = build(&[("a.txt", &text), ("b.txt", "timeout")]);
+        assert_eq!(postings(&segment, "timeout"), [(2, 2), (4, 1), (6, 1)]);
+        assert_eq!(postings(&segment, "name"), [(0, 1), (5, 1)]);
+        assert_eq!(postings(&segment, "none"), []);
+        assert_eq!(segment.header.lengths, [0, 249, 18, 249, 9, 0, 7]);
+        assert_eq!(segment.header.words, [2, 124, 2, 124, 2, 2, 1]);
+        // Each passage counts once in every neighborhood that contains it.
+        let near = [2 * 2 + 124 * 3 + 2 * 3 + 124 * 3 + 2 * 2, 2 * 3 + 124 * 4 + 2 * 5 + 124 * 4 + 2 * 3];
+        assert_eq!(segment.header.chunks.iter().map(|chunk| chunk.near).collect::<Vec<_>>(), [near, [6, 6]]);
+        let chunks: Vec<_> = segment.header.chunks.iter().map(|chunk| (chunk.path.display(), chunk.passages)).collect();
+        assert_eq!(chunks, [("a.txt".into(), 5), ("b.txt".into(), 2)]);
+    }
+
+    #[test]
+    fn segment_survives_serialization() {
+        let built = build(&[("a.txt", "one two two\nthree"), ("b.json", "{}")]);
+        let bytes = built.to_bytes().unwrap();
+        let read = Segment::from_bytes(&bytes).unwrap();
+        assert_eq!(read.header, built.header);
+        assert_eq!(postings(&read, "two"), [(1, 2)]);
+        for length in 0..bytes.len() {
+            // Parsing a truncated segment must not panic.
+            let _ = Segment::from_bytes(&bytes[..length]).map(|segment| postings(&segment, "two"));
+        }
+    }
+
+    #[test]
+    fn bytes_outside_words_become_spaces_and_keep_offsets() {
+        let json = RelPath::parse("a.json").unwrap();
+        let text = RelPath::parse("a.txt").unwrap();
+        for (path, raw, seen) in [
+            (&text, &b"\x1b[1;31merror\x1b[0m x"[..], "       error     x"),
+            (&text, b"a\\nb", "a\\nb"),
+            (&json, b"a\\nb\\", "a  b\\"),
+            (&text, b"a\xffb\xc3", "a b "),
+            (&json, "\\\u{e9}".as_bytes(), "\\\u{e9}"),
+        ] {
+            assert_eq!(searchable(path, raw), seen);
+        }
+    }
+}

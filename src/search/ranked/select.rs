@@ -1,0 +1,428 @@
+//! Selects the passages to show: the best first, with their neighbors, within a byte limit.
+
+use std::cmp::Reverse;
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashSet};
+use std::hash::{Hash, Hasher};
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::query::Query;
+use super::rank::{PassageId, RankedPassages, ScoredPassage};
+use super::words::words;
+use crate::name::RelPath;
+
+/// SelectedChunk bytes of a chunk that halve the score of its other passages, if results are spread.
+const SPREAD: i64 = 200;
+/// Number of consecutive words in a shingle.
+const SHINGLE: usize = 4;
+/// Share of known shingles that makes a passage a duplicate, in percent.
+const DUPLICATE_PERCENT: usize = 80;
+/// Passages with fewer words are never near-duplicates.
+const COMPARABLE_WORDS: usize = 2 * SHINGLE;
+/// Score of passages from failed calls, in percent of their normal score.
+const FAVORED: i64 = 150;
+/// Number of best passages among which failed calls are looked for.
+const FAVORED_AMONG: usize = 100;
+/// Number of workers whose failed calls are looked for.
+const FAVORED_WORKERS: usize = 16;
+/// Passages to try before the deadline applies, so that a match is shown if one is counted.
+const TRIED_MIN: usize = 32;
+/// Remaining bytes that are too few for a passage.
+const PASSAGE_MIN: usize = 60;
+
+/// Limits on the selected passages.
+#[derive(Clone, Copy)]
+pub struct SelectionLimits<'a> {
+    /// Total size in bytes, including the lines around passages.
+    pub bytes: usize,
+    /// Desired length of each excerpt, in bytes.
+    pub excerpt: usize,
+    /// True if the bytes are to be spread over files.
+    pub spread: bool,
+    /// Returns the bytes that a file takes beside its passages, and each excerpt beside its text.
+    pub frame: &'a dyn Fn(usize, &RelPath) -> (usize, usize),
+}
+
+/// Reads a byte range of a worker's file.
+pub(super) type ReadRange<'a> = &'a dyn Fn(usize, &RelPath, Range<u64>) -> Option<Rc<str>>;
+
+/// The selected ranges of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileHit {
+    /// Index of the worker among the ranked workers.
+    pub worker: usize,
+    /// Path of the file, relative to the worker's folder.
+    pub path: RelPath,
+    /// The selected byte ranges, in order.
+    pub ranges: Vec<Range<u64>>,
+    /// Number of selected passages that contain a word of the query.
+    pub passages: u64,
+}
+
+/// The selected passages.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// The files, ordered by their best passage.
+    pub hits: Vec<FileHit>,
+    /// Number of passages left out as duplicates or near-duplicates.
+    pub duplicates: u64,
+    /// True if the deadline did not cut the selection short.
+    pub complete: bool,
+}
+
+/// The selected passages of one chunk.
+#[derive(Default)]
+struct SelectedChunk {
+    passages: BTreeSet<u32>,
+    bytes: usize,
+    /// Position in the order of selection, given by the best passage.
+    turn: usize,
+}
+
+/// A chunk: worker, segment, and its index in the segment.
+type ChunkId = (u32, u32, u32);
+
+impl RankedPassages {
+    /// Returns the number of passages with a word of the query.
+    pub fn count(&self) -> u64 {
+        self.passages.iter().filter(|one| one.has_word).count() as u64
+    }
+
+    /// Returns the number of files and of workers with such passages.
+    pub fn file_and_worker_counts(&self) -> (u64, u64) {
+        let matches = self.passages.iter().filter(|one| one.has_word);
+        let mut chunks: Vec<ChunkId> = matches.map(|one| chunk_id(one.id)).collect();
+        chunks.dedup();
+        let files: BTreeSet<(u32, RelPath)> =
+            chunks.into_iter().filter_map(|chunk| Some((chunk.0, self.path(chunk)?))).collect();
+        let workers: BTreeSet<u32> = files.iter().map(|(worker, _)| *worker).collect();
+        (files.len() as u64, workers.len() as u64)
+    }
+
+    /// Keeps the passages that contain the phrases of `query`, possibly running into the next
+    /// passage. Returns false if there was not time to check all.
+    pub fn retain_phrases(&mut self, query: &Query, read: ReadRange<'_>, go_on: &dyn Fn() -> bool) -> bool {
+        if query.phrases.is_empty() {
+            return true;
+        }
+        let mut complete = true;
+        let passages = std::mem::take(&mut self.passages);
+        let has_phrases = |one: &ScoredPassage| {
+            complete &= go_on();
+            if !one.has_word || !complete {
+                return false;
+            }
+            let id = one.id;
+            let range = self.range(id, id.passage..id.passage + 1 + u32::from(self.has_next(id)));
+            let text =
+                self.path(chunk_id(id)).zip(range).and_then(|(path, range)| read(id.worker as usize, &path, range));
+            text.is_some_and(|text| query.contains_phrases(&text))
+        };
+        self.passages = passages.into_iter().filter(has_phrases).collect();
+        complete
+    }
+
+    /// Raises the scores of passages from failed calls, if some of them are among the best.
+    /// Readers who search a swarm mostly want to know what went wrong.
+    ///
+    /// `is_failed` returns true if a worker's file is the output of a failed call. It is slow, so
+    /// it is called for few workers only.
+    pub fn favor_failures(&mut self, is_failed: &dyn Fn(usize, &RelPath) -> bool) {
+        let mut best: Vec<&ScoredPassage> = self.passages.iter().filter(|one| one.has_word).collect();
+        best.sort_unstable_by_key(|one| (Reverse(one.score), one.id));
+        let (mut workers, mut failed) = (BTreeSet::new(), BTreeMap::new());
+        for one in best.into_iter().take(FAVORED_AMONG) {
+            if workers.len() >= FAVORED_WORKERS && !workers.contains(&one.id.worker) {
+                continue;
+            }
+            workers.insert(one.id.worker);
+            let chunk = chunk_id(one.id);
+            failed
+                .entry(chunk)
+                .or_insert_with(|| self.path(chunk).is_some_and(|path| is_failed(one.id.worker as usize, &path)));
+        }
+        for one in &mut self.passages {
+            if failed.get(&chunk_id(one.id)) == Some(&true) {
+                one.score = one.score.saturating_mul(FAVORED) / 100;
+            }
+        }
+    }
+
+    /// Selects the best passages within `limits`, grouped by file. Near-duplicates of selected
+    /// passages come last.
+    pub fn select(&self, limits: SelectionLimits<'_>, read: ReadRange<'_>, go_on: &dyn Fn() -> bool) -> Selection {
+        let mut selector = Selector::new(self, limits, read);
+        // Among equal scores the first passage wins: passages are in the order of paths.
+        let mut heap: BinaryHeap<(i64, Reverse<usize>)> =
+            self.passages.iter().enumerate().map(|(at, one)| (one.score, Reverse(at))).collect();
+        let mut duplicates = Vec::new();
+        let (mut complete, mut tried) = (true, 0);
+        while let Some((score, Reverse(at))) = heap.pop() {
+            let Some(one) = self.passages.get(at) else { continue };
+            let now = selector.current_score(one);
+            if now < score {
+                heap.push((now, Reverse(at)));
+                continue;
+            }
+            tried += 1;
+            complete &= tried <= TRIED_MIN && selector.selected.is_empty() || go_on();
+            if !complete || selector.left < PASSAGE_MIN {
+                break;
+            }
+            if selector.offer(one, false) == Offer::Duplicate {
+                duplicates.push(one);
+            }
+        }
+        for one in &duplicates {
+            complete &= go_on();
+            if !complete || selector.left < PASSAGE_MIN {
+                break;
+            }
+            selector.offer(one, true);
+        }
+        Selection { complete, ..selector.finish() }
+    }
+
+    /// Extends a passage by its better neighbors to about `enough` bytes. Leaves out neighbors that
+    /// are in `shown`.
+    fn extended(&self, id: PassageId, shown: Option<&BTreeSet<u32>>, enough: usize) -> Vec<u32> {
+        let is_shown = |passage: &u32| shown.is_some_and(|shown| shown.contains(passage));
+        let mut extended = self.minimal(id);
+        let (mut from, mut to) = (id.passage, extended.last().copied().unwrap_or(id.passage));
+        let mut length = self.length(id, &extended);
+        let (first, end) = self.bounds(id);
+        let may = |passage: u32| self.excluded.binary_search(&PassageId { passage, chunk: 0, ..id }).is_err();
+        while length < enough {
+            // The first passage stands for the file's name and has no text.
+            let before = from.checked_sub(1).filter(|passage| *passage > first && may(*passage));
+            let after = Some(to + 1).filter(|passage| *passage < end && may(*passage));
+            let score = |passage: Option<u32>| {
+                passage.map(|passage| self.scored(PassageId { passage, ..id }).map_or(0, |one| one.score))
+            };
+            let passage = match (before, after) {
+                (None, None) => break,
+                (before, after) if after.is_some() && score(after) >= score(before) => {
+                    to += 1;
+                    to
+                }
+                _ => {
+                    from -= 1;
+                    from
+                }
+            };
+            let more = self.length(id, &[passage]);
+            if length + more > enough + enough / 2 {
+                break;
+            }
+            length += more;
+            if !is_shown(&passage) {
+                extended.push(passage);
+            }
+        }
+        extended
+    }
+
+    /// Returns a passage alone, or a file's name with the first passage of its text.
+    fn minimal(&self, id: PassageId) -> Vec<u32> {
+        let (first, end) = self.bounds(id);
+        let after = (id.passage == first && first + 1 < end).then_some(first + 1);
+        std::iter::once(id.passage).chain(after).collect()
+    }
+
+    fn scored(&self, id: PassageId) -> Option<&ScoredPassage> {
+        self.passages.binary_search_by_key(&id, |one| one.id).ok().and_then(|at| self.passages.get(at))
+    }
+
+    fn path(&self, (worker, segment, chunk): ChunkId) -> Option<RelPath> {
+        let header = self.header(PassageId { worker, segment, chunk, passage: 0 })?;
+        Some(header.chunks.get(chunk as usize)?.path.clone())
+    }
+
+    /// Returns the first passage of the chunk, which is its name, and the end of its passages.
+    fn bounds(&self, id: PassageId) -> (u32, u32) {
+        let chunks = self.header(id).map(|header| header.chunks.as_slice()).unwrap_or_default();
+        let first = chunks.iter().take(id.chunk as usize).map(|chunk| chunk.passages).sum::<u32>();
+        (first, first + chunks.get(id.chunk as usize).map_or(0, |chunk| chunk.passages))
+    }
+
+    fn has_next(&self, id: PassageId) -> bool {
+        id.passage + 1 < self.bounds(id).1
+    }
+
+    /// Returns a hash of a passage's words. Names have none, since many files may share one.
+    fn word_hash(&self, id: PassageId) -> Option<u64> {
+        if id.passage == self.bounds(id).0 {
+            return None;
+        }
+        self.header(id)?.word_hashes.get(id.passage as usize).copied()
+    }
+
+    /// Returns the total length of passages of a segment, in bytes.
+    fn length(&self, id: PassageId, passages: &[u32]) -> usize {
+        let lengths = self.header(id).map(|header| header.lengths.as_slice()).unwrap_or_default();
+        passages.iter().filter_map(|passage| lengths.get(*passage as usize)).map(|length| usize::from(*length)).sum()
+    }
+
+    /// Returns the byte range of passages in their file. The range of a name is that of the first
+    /// passage of the text.
+    fn range(&self, id: PassageId, passages: Range<u32>) -> Option<Range<u64>> {
+        let header = self.header(id)?;
+        let chunk = header.chunks.get(id.chunk as usize)?;
+        let (first, end) = self.bounds(id);
+        let sum = |from: u32, to: u32| {
+            let lengths = header.lengths.get(from as usize..to as usize).unwrap_or_default();
+            lengths.iter().map(|length| u64::from(*length)).sum::<u64>()
+        };
+        let to = if passages.start == first { passages.end.max(first + 2) } else { passages.end };
+        let start = chunk.start + sum(first, passages.start);
+        Some(start..start + sum(passages.start, to.min(end)))
+    }
+
+    fn hit(&self, id: ChunkId, selected: &SelectedChunk) -> Option<FileHit> {
+        let (worker, segment, chunk) = id;
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        let mut passages = 0;
+        for passage in &selected.passages {
+            let id = PassageId { worker, segment, chunk, passage: *passage };
+            let range = self.range(id, *passage..*passage + 1)?;
+            passages += u64::from(self.scored(id).is_some_and(|one| one.has_word));
+            match ranges.last_mut().filter(|last| last.end >= range.start) {
+                Some(last) => last.end = last.end.max(range.end),
+                None => ranges.push(range),
+            }
+        }
+        Some(FileHit { worker: worker as usize, path: self.path(id)?, ranges, passages })
+    }
+}
+
+/// The result of offering a passage to a [`Selector`].
+#[derive(Debug, PartialEq, Eq)]
+enum Offer {
+    /// The passage is selected now, or was before.
+    Selected,
+    /// The passage does not fit, has no word of the query, or repeats a selected passage.
+    Refused,
+    /// The passage nearly repeats selected passages.
+    Duplicate,
+}
+
+/// The selection under construction.
+struct Selector<'a> {
+    ranked: &'a RankedPassages,
+    limits: SelectionLimits<'a>,
+    read: ReadRange<'a>,
+    /// Bytes left.
+    left: usize,
+    selected: BTreeMap<ChunkId, SelectedChunk>,
+    /// Hashes of whole selected passages.
+    word_hashes: HashSet<u64>,
+    /// Hashes of the shingles of selected passages.
+    shingles: HashSet<u64>,
+    /// Number of passages refused as duplicates or near-duplicates.
+    duplicates: u64,
+}
+
+impl<'a> Selector<'a> {
+    fn new(ranked: &'a RankedPassages, limits: SelectionLimits<'a>, read: ReadRange<'a>) -> Selector<'a> {
+        let (selected, word_hashes, shingles) = (BTreeMap::new(), HashSet::new(), HashSet::new());
+        Selector { ranked, limits, read, left: limits.bytes, selected, word_hashes, shingles, duplicates: 0 }
+    }
+
+    /// Returns the score of a passage, lowered by how much of its chunk is selected.
+    fn current_score(&self, one: &ScoredPassage) -> i64 {
+        match self.selected.get(&chunk_id(one.id)) {
+            Some(selected) if self.limits.spread => {
+                let spread = i128::from(SPREAD);
+                let lowered = i128::from(one.score) * spread / (spread + selected.bytes as i128);
+                i64::try_from(lowered).unwrap_or(i64::MAX)
+            }
+            _ => one.score,
+        }
+    }
+
+    /// Selects a passage with its neighbors if it fits. A near-duplicate is selected only if it
+    /// is offered `again`.
+    fn offer(&mut self, one: &ScoredPassage, again: bool) -> Offer {
+        let (ranked, id, chunk) = (self.ranked, one.id, chunk_id(one.id));
+        let selected = self.selected.get(&chunk);
+        if selected.is_some_and(|selected| selected.passages.contains(&id.passage)) {
+            self.duplicates -= u64::from(again);
+            return Offer::Selected;
+        }
+        let is_adjacent = selected.is_some_and(|selected| touches(&selected.passages, id.passage));
+        // A passage without a match is context only.
+        if !one.has_word && !is_adjacent {
+            return Offer::Refused;
+        }
+        if one.has_word && ranked.word_hash(id).is_some_and(|hash| self.word_hashes.contains(&hash)) {
+            self.duplicates += u64::from(!again);
+            return Offer::Refused;
+        }
+        let Some(path) = ranked.path(chunk) else { return Offer::Refused };
+        let (file_frame, excerpt_frame) = (self.limits.frame)(id.worker as usize, &path);
+        let frame = if selected.is_some() { 0 } else { file_frame } + if is_adjacent { 0 } else { excerpt_frame };
+        let minimal = ranked.minimal(id);
+        if ranked.length(id, &minimal) + frame > self.left {
+            return Offer::Refused;
+        }
+        let range = ranked.range(id, id.passage..id.passage + 1);
+        let text = range.and_then(|range| (self.read)(id.worker as usize, &path, range));
+        let Some(shingles) = text.map(|text| shingles(&text)) else { return Offer::Refused };
+        if !again && one.has_word && is_near_duplicate(&shingles, &self.shingles) {
+            self.duplicates += 1;
+            return Offer::Duplicate;
+        }
+        let extended = ranked.extended(id, selected.map(|selected| &selected.passages), self.limits.excerpt);
+        let passages = if ranked.length(id, &extended) + frame <= self.left { extended } else { minimal };
+        let length = ranked.length(id, &passages);
+        let hashes = passages.iter().filter_map(|passage| ranked.word_hash(PassageId { passage: *passage, ..id }));
+        self.word_hashes.extend(hashes);
+        self.shingles.extend(shingles);
+        self.left -= length + frame;
+        self.duplicates -= u64::from(again);
+        let turn = self.selected.len();
+        let selected = self.selected.entry(chunk).or_insert(SelectedChunk { turn, ..SelectedChunk::default() });
+        selected.bytes += length;
+        selected.passages.extend(passages);
+        Offer::Selected
+    }
+
+    /// Returns the selection, grouped by file.
+    fn finish(self) -> Selection {
+        let hit = |(id, chunk): (ChunkId, SelectedChunk)| Some((chunk.turn, self.ranked.hit(id, &chunk)?));
+        let mut hits: Vec<(usize, FileHit)> = self.selected.into_iter().filter_map(hit).collect();
+        hits.sort_by_key(|(turn, _)| *turn);
+        let hits = hits.into_iter().map(|(_, hit)| hit).collect();
+        Selection { hits, duplicates: self.duplicates, complete: true }
+    }
+}
+
+fn chunk_id(id: PassageId) -> ChunkId {
+    (id.worker, id.segment, id.chunk)
+}
+
+/// Returns true if `passages` contains a neighbor of `passage`.
+fn touches(passages: &BTreeSet<u32>, passage: u32) -> bool {
+    passages.contains(&(passage + 1)) || passage.checked_sub(1).is_some_and(|before| passages.contains(&before))
+}
+
+/// Returns hashes of all runs of [`SHINGLE`] words in `text`; none if it is too short to compare.
+fn shingles(text: &str) -> Vec<u64> {
+    let mut text_words = Vec::new();
+    words(text, |word| text_words.push(word.to_owned()));
+    if text_words.len() < COMPARABLE_WORDS {
+        return Vec::new();
+    }
+    let hash = |shingle: &[String]| {
+        let mut hasher = DefaultHasher::new();
+        shingle.hash(&mut hasher);
+        hasher.finish()
+    };
+    text_words.windows(SHINGLE).map(hash).collect()
+}
+
+fn is_near_duplicate(shingles: &[u64], known: &HashSet<u64>) -> bool {
+    let repeated = shingles.iter().filter(|shingle| known.contains(shingle)).count();
+    !shingles.is_empty() && repeated * 100 >= shingles.len() * DUPLICATE_PERCENT
+}
