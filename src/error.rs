@@ -73,20 +73,20 @@ impl Error {
     }
 
     /// Returns true if there was no time for it.
-    pub fn is_late(&self) -> bool {
+    pub fn is_timeout(&self) -> bool {
         matches!(self, Error::Late | Error::GivenUp)
     }
 
     /// Whether a stat that ended so found no name that may be followed: absent, behind a link or a foreign mount, or
     /// below what is no folder.
-    pub fn is_nowhere(&self) -> bool {
+    pub fn is_not_found(&self) -> bool {
         matches!(self, Error::NotFound | Error::Escape | Error::NotADirectory)
     }
 
     /// Whether an open that ended so found no file that may be read: nowhere, or something else in its place. It stays
     /// so until something changes that stat tells of.
-    pub fn is_absence(&self) -> bool {
-        self.is_nowhere() || matches!(self, Error::Special | Error::IsADirectory)
+    pub fn is_not_a_file(&self) -> bool {
+        self.is_not_found() || matches!(self, Error::Special | Error::IsADirectory)
     }
 
     /// Whether this is an ordinary miss, which is not worth a warning.
@@ -158,7 +158,7 @@ mod tests {
         ] {
             assert_eq!(error.errno(), errno, "{error:?}");
             assert_eq!(
-                (error.is_nowhere(), error.is_absence(), error.is_miss()),
+                (error.is_not_found(), error.is_not_a_file(), error.is_miss()),
                 (nowhere, absence, miss),
                 "{error:?}"
             );

@@ -7,10 +7,10 @@
 
 mod confine;
 mod guard;
-mod passed;
-mod passthrough;
+mod passthrough_files;
+mod passthrough_probe;
 mod pool;
-mod searches;
+mod search_threads;
 mod session;
 mod watch;
 
@@ -28,15 +28,15 @@ use fuser::{
 };
 use tracing::{debug, info, warn};
 
-pub use guard::{contained, log_panics};
-pub use passthrough::{PASSED_THROUGH, mount_passthrough};
-pub use session::{Access, Session, mount};
+pub use guard::{catch_panic, log_panics};
+pub use passthrough_probe::{PROBE_FILE, mount_passthrough_probe};
+pub use session::{MountAccess, Session, mount};
 
 use crate::error::Error;
-use crate::tree::{Attr, Found, NodeKind, Pace, Tree, Whence};
-use passed::Passed;
+use crate::tree::{Attr, DirPosition, Lookup, NodeKind, RequestClass, Tree};
+use passthrough_files::PassthroughFiles;
 use pool::Pool;
-use searches::Searches;
+use search_threads::SearchThreads;
 
 /// The block size told by stat and statfs, in bytes.
 const BLOCK: u32 = 4_096;
@@ -44,51 +44,51 @@ const BLOCK: u32 = 4_096;
 const CHANGING_IOCTLS: [u32; 2] = [0x4008_6602, 0x401c_5820];
 
 /// The tree behind a mount.
-struct Door {
+struct FuseAdapter {
     tree: Arc<Tree>,
     pool: Pool,
-    searches: Searches,
-    passed: Arc<Passed>,
+    search_threads: SearchThreads,
+    passthrough: Arc<PassthroughFiles>,
     /// Dropped with the door, when the session has ended.
     _ended: mpsc::Sender<()>,
 }
 
-impl Door {
+impl FuseAdapter {
     /// Calls `work`, at once or in the pool for what takes as long as `pace` says. A panic goes no further.
-    fn run(&self, pace: impl FnOnce(&Tree) -> Pace, work: impl FnOnce(&Tree) + Send + 'static) {
-        contained(|| {
-            let pace = pace(&self.tree);
-            if pace == Pace::Stat {
+    fn run(&self, class: impl FnOnce(&Tree) -> RequestClass, work: impl FnOnce(&Tree) + Send + 'static) {
+        catch_panic(|| {
+            let class = class(&self.tree);
+            if class == RequestClass::Stat {
                 return work(&self.tree);
             }
             let (tree, pool) = (self.tree.clone(), self.pool.clone());
             let job = Box::new(move || {
                 work(&tree);
-                if tree.is_behind() {
-                    catch_up(tree, pool);
+                if tree.claim_backfill() {
+                    backfill(tree, pool);
                 }
             });
-            if pace == Pace::Search { self.searches.run(job) } else { self.pool.run(job) }
+            if class == RequestClass::Search { self.search_threads.run(job) } else { self.pool.run(job) }
         });
     }
 }
 
 /// Reads on what was not read in time, a moment at a time behind the requests that wait.
-fn catch_up(tree: Arc<Tree>, pool: Pool) {
+fn backfill(tree: Arc<Tree>, pool: Pool) {
     let again = pool.clone();
     pool.run(Box::new(move || {
-        if tree.catch_up() {
-            catch_up(tree, again);
+        if tree.backfill() {
+            backfill(tree, again);
         }
     }));
 }
 
-fn render(_: &Tree) -> Pace {
-    Pace::Render
+fn render_class(_: &Tree) -> RequestClass {
+    RequestClass::Render
 }
 
-fn stat(_: &Tree) -> Pace {
-    Pace::Stat
+fn stat_class(_: &Tree) -> RequestClass {
+    RequestClass::Stat
 }
 
 /// The errno of `error`, noted in the log as it deserves.
@@ -135,11 +135,11 @@ fn file_attr(ino: u64, attr: &Attr) -> FileAttr {
 }
 
 /// Whether what the kernel has read before is kept.
-fn keep(cached: bool) -> FopenFlags {
+fn keep_cache_flag(cached: bool) -> FopenFlags {
     if cached { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() }
 }
 
-impl Filesystem for Door {
+impl Filesystem for FuseAdapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         // Without the first, lookups in one folder queue behind each other; without the second, a file that grew or
         // was rewritten in place is read from old pages.
@@ -148,15 +148,15 @@ impl Filesystem for Door {
                 warn!("this kernel does not offer {wanted:?}");
             }
         }
-        self.passed.ask(config);
+        self.passthrough.negotiate(config);
         Ok(())
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (asked, name) = (name.as_bytes(), name.as_bytes().to_vec());
-        let pace = |tree: &Tree| tree.lookup_pace(parent.0, asked);
-        self.run(pace, move |tree| match tree.lookup(parent.0, &name) {
-            Ok(Found { ino, attr, name_ttl, attr_ttl }) => {
+        let class = |tree: &Tree| tree.classify_lookup(parent.0, asked);
+        self.run(class, move |tree| match tree.lookup(parent.0, &name) {
+            Ok(Lookup { ino, attr, name_ttl, attr_ttl }) => {
                 reply.entry_with_ttls(&attr_ttl, &name_ttl, &file_attr(ino, &attr), Generation(0));
             }
             Err(error) => reply.error(errno("lookup", &error)),
@@ -164,19 +164,19 @@ impl Filesystem for Door {
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
-        self.run(stat, move |tree| tree.forget(ino.0, nlookup));
+        self.run(stat_class, move |tree| tree.forget(ino.0, nlookup));
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let pace = |tree: &Tree| tree.pace(ino.0);
-        self.run(pace, move |tree| match tree.attr(ino.0) {
+        let class = |tree: &Tree| tree.classify(ino.0);
+        self.run(class, move |tree| match tree.attr(ino.0) {
             Ok((attr, ttl)) => reply.attr(&ttl, &file_attr(ino.0, &attr)),
             Err(error) => reply.error(errno("getattr", &error)),
         });
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        self.run(render, move |tree| match tree.read_link(ino.0) {
+        self.run(render_class, move |tree| match tree.read_link(ino.0) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(errno("readlink", &error)),
         });
@@ -187,12 +187,12 @@ impl Filesystem for Door {
         if flags.acc_mode() != OpenAccMode::O_RDONLY || flags.0 & TRUNC != 0 {
             return reply.error(Errno::EROFS);
         }
-        let pace = |tree: &Tree| tree.open_pace(ino.0);
-        let passed = self.passed.clone();
-        self.run(pace, move |tree| match tree.open(ino.0) {
-            Ok(opened) => match passed.open(ino.0, opened.passable, &reply, || tree.backing(opened.fh)) {
+        let class = |tree: &Tree| tree.classify_open(ino.0);
+        let passthrough = self.passthrough.clone();
+        self.run(class, move |tree| match tree.open(ino.0) {
+            Ok(opened) => match passthrough.open(ino.0, opened.passthrough_size, &reply, || tree.backing(opened.fh)) {
                 Some(backing) => reply.opened_passthrough(FileHandle(opened.fh), FopenFlags::empty(), &backing),
-                None => reply.opened(FileHandle(opened.fh), keep(opened.keep_cache)),
+                None => reply.opened(FileHandle(opened.fh), keep_cache_flag(opened.keep_cache)),
             },
             Err(error) => reply.error(errno("open", &error)),
         });
@@ -209,7 +209,7 @@ impl Filesystem for Door {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.run(stat, move |tree| {
+        self.run(stat_class, move |tree| {
             let mut reply = Some(reply);
             let send = |data: &[u8]| {
                 if let Some(reply) = reply.take() {
@@ -238,9 +238,9 @@ impl Filesystem for Door {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let passed = self.passed.clone();
-        self.run(stat, move |tree| {
-            passed.release(ino.0);
+        let passthrough = self.passthrough.clone();
+        self.run(stat_class, move |tree| {
+            passthrough.release(ino.0);
             tree.release(fh.0);
             reply.ok();
         });
@@ -251,23 +251,23 @@ impl Filesystem for Door {
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let pace = |tree: &Tree| tree.open_folder_pace(ino.0);
-        self.run(pace, move |tree| match tree.open_folder(ino.0) {
+        let class = |tree: &Tree| tree.classify_opendir(ino.0);
+        self.run(class, move |tree| match tree.open_folder(ino.0) {
             Ok(opened) => {
                 let entries = if opened.keep_entries { FopenFlags::FOPEN_CACHE_DIR } else { FopenFlags::empty() };
-                reply.opened(FileHandle(opened.fh), entries | keep(opened.keep_cache));
+                reply.opened(FileHandle(opened.fh), entries | keep_cache_flag(opened.keep_cache));
             }
             Err(error) => reply.error(errno("opendir", &error)),
         });
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let pace = |tree: &Tree| if offset == 0 { tree.pace(ino.0) } else { Pace::Stat };
-        self.run(pace, move |tree| {
+        let class = |tree: &Tree| if offset == 0 { tree.classify(ino.0) } else { RequestClass::Stat };
+        self.run(class, move |tree| {
             // A place is the version of the entries, and how many come before it.
             let (version, at) = ((offset >> 32) as u32, (offset & u64::from(u32::MAX)) as usize);
-            let whence = if offset == 0 { Whence::Start } else { Whence::Within(version) };
-            let entries = match tree.entries(ino.0, fh.0, whence) {
+            let position = if offset == 0 { DirPosition::Start } else { DirPosition::Version(version) };
+            let entries = match tree.entries(ino.0, fh.0, position) {
                 Ok(entries) => entries,
                 Err(error) => return reply.error(errno("readdir", &error)),
             };
@@ -288,7 +288,7 @@ impl Filesystem for Door {
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        self.run(stat, move |tree| {
+        self.run(stat_class, move |tree| {
             tree.release(fh.0);
             reply.ok();
         });

@@ -122,7 +122,7 @@ impl Door {
         let done = tokio::task::spawn_blocking(move || {
             let tree = door.trees.get();
             let done = work(&tree);
-            if tree.is_behind() {
+            if tree.claim_backfill() {
                 catch_up(tree);
             }
             done
@@ -137,7 +137,7 @@ impl Door {
 /// Reads on what was not read in time, a moment at a time behind the requests that wait.
 fn catch_up(tree: Arc<Tree>) {
     tokio::task::spawn_blocking(move || {
-        if tree.catch_up() {
+        if tree.backfill() {
             catch_up(tree);
         }
     });

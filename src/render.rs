@@ -60,7 +60,7 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::search::ranked::Index;
 use crate::store::Time;
-use crate::view::{Member, View, Visible};
+use crate::view::{Member, View, VisibleWorkers};
 use crate::watchdog::Watchdog;
 use attempts::Attempts;
 use compare::Asked;
@@ -166,7 +166,7 @@ pub struct State {
 enum Of {
     Text { text: Cow<'static, str>, newest: Time, access: Access },
     Worker { member: Arc<Member>, stamp: Arc<Stamp> },
-    Members { visible: Arc<Visible>, stamped: Stamped },
+    Members { visible: Arc<VisibleWorkers>, stamped: Stamped },
     Look { look: Look, cursor: Cursor },
 }
 
@@ -187,9 +187,9 @@ impl Renderer {
     /// A renderer for `view`.
     pub fn new(view: View, settings: Settings) -> Renderer {
         let watchdog = Watchdog::new();
-        let shelf = view.shelf().map(|(cache, scope)| Shelf::new(cache, &scope));
+        let shelf = view.digest_store().map(|(cache, scope)| Shelf::new(cache, &scope));
         let fragments = Arc::new(Fragments::new(settings.patience(), shelf, watchdog.clone()));
-        let index = Arc::new(Index::new(view.index()));
+        let index = Arc::new(Index::new(view.word_index()));
         let (view, grouped, catching_up) = (Arc::new(view), Arc::default(), Arc::default());
         Renderer { view, settings, fragments, grouped, index, catching_up, watchdog }
     }
@@ -233,7 +233,7 @@ impl Renderer {
             }
             (Scope::Worker(name), Generated::Index | Generated::Summary | Generated::Evidence(_)) => {
                 let member = self.view.worker(name)?;
-                let stamp = self.view.stamp(&member, true)?;
+                let stamp = self.view.fingerprint(&member, true)?;
                 hash.update(&member.entry.key());
                 hash.update(&stamp.version);
                 Of::Worker { member, stamp }
@@ -318,7 +318,7 @@ impl Renderer {
     fn members(
         &self,
         scope: &Scope,
-        visible: &Visible,
+        visible: &VisibleWorkers,
         mut stamped: Stamped,
         file: &Generated,
         clock: &Clock<'_>,
@@ -339,7 +339,7 @@ impl Renderer {
     fn swarm(
         &self,
         scope: &Scope,
-        visible: &Visible,
+        visible: &VisibleWorkers,
         stamped: &Stamped,
         file: &Generated,
         clock: &Clock<'_>,
@@ -386,7 +386,7 @@ impl Renderer {
                     told.borrow_mut().push((row.member, stamp.key));
                     let (member, _) = stamped.iter().find(|(member, _)| std::ptr::eq(&**member, account.member))?;
                     let record = self.record(member, stamp, GRACE_OF_PART, &go_on);
-                    let is_late = record.as_ref().map_or_else(Error::is_late, |record| record.is_late());
+                    let is_late = record.as_ref().map_or_else(Error::is_timeout, |record| record.is_late());
                     records_late.set(records_late.get() || is_late);
                     let record = record.ok();
                     read.set(read.get() && record.as_ref().is_some_and(|record| record.is_whole()));
@@ -411,14 +411,15 @@ impl Renderer {
             }
         };
         let missing = missing();
-        let is_now = |(member, key): &(&Member, Key)| self.view.stamp_now(member).is_ok_and(|now| now.key == *key);
+        let is_now =
+            |(member, key): &(&Member, Key)| self.view.fingerprint_now(member).is_ok_and(|now| now.key == *key);
         let settled = told.borrow().iter().all(is_now);
         let complete = whole && settled && go_on();
         Ok((Rendered { bytes: bytes.into(), newest, access, complete, missing }, settled))
     }
 
     /// The members of a scope with the state of their files.
-    fn stamped(&self, visible: &Visible, scope: &Scope) -> Result<Stamped> {
+    fn stamped(&self, visible: &VisibleWorkers, scope: &Scope) -> Result<Stamped> {
         let members = match scope {
             Scope::Swarm => &visible.members,
             Scope::Run(name) => &visible.runs.get(name).ok_or(Error::NotFound)?.members,
@@ -429,7 +430,7 @@ impl Renderer {
             }
             Scope::Worker(name) => {
                 let member = self.view.worker(name)?;
-                let stamp = self.view.stamp(&member, true)?;
+                let stamp = self.view.fingerprint(&member, true)?;
                 return Ok(vec![(member, Ok(stamp))]);
             }
         };
@@ -439,7 +440,7 @@ impl Renderer {
     /// The newest change of what a file is made of, and who may read it: only the owner until that is known of all.
     fn made_of<'a, I: Iterator<Item = &'a Stamp>>(
         &self,
-        visible: &Visible,
+        visible: &VisibleWorkers,
         stamped: &Stamped,
         stamps: impl Fn() -> I,
     ) -> Result<(Time, Access)> {
@@ -458,7 +459,7 @@ impl Renderer {
     /// The file whose text answers a question about `stamped`.
     fn answered(
         &self,
-        visible: &Visible,
+        visible: &VisibleWorkers,
         stamped: &Stamped,
         (text, complete, missing): (String, bool, Option<Missing>),
     ) -> Result<Rendered> {

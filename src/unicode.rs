@@ -22,42 +22,42 @@ const JOINERS: &str = r"\p{Join_Control}";
 /// Hyphens, dashes and minus signs.
 const DASHES: &str = r"\p{Dash}";
 /// The first invisible character.
-const FIRST: char = '\u{ad}';
+const FIRST_INVISIBLE: char = '\u{ad}';
 /// The byte order mark.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// A set of characters.
-struct Set {
+struct CharSet {
     /// Sorted ranges, both ends included.
     ranges: Vec<(char, char)>,
     /// True if any character is in the set of those that share all but their lowest byte: most scripts have none.
     pages: Vec<bool>,
 }
 
-impl Set {
+impl CharSet {
     /// Returns the set of a class of characters in the syntax of regexes.
-    fn parse(class: &str) -> Set {
+    fn parse(class: &str) -> CharSet {
         let parsed = regex_syntax::parse(class).map(|hir| hir.into_kind());
         let ranges: Vec<(char, char)> = match parsed {
             Ok(HirKind::Class(Class::Unicode(class))) => {
                 class.iter().map(|range| (range.start(), range.end())).collect()
             }
             // A class that cannot be parsed must not let anything through.
-            _ => vec![(FIRST, char::MAX)],
+            _ => vec![(FIRST_INVISIBLE, char::MAX)],
         };
         let mut pages = vec![false; page(char::MAX) + 1];
         for (start, end) in &ranges {
             pages.iter_mut().take(page(*end) + 1).skip(page(*start)).for_each(|page| *page = true);
         }
-        Set { ranges, pages }
+        CharSet { ranges, pages }
     }
 
     fn contains(&self, c: char) -> bool {
         if self.pages.get(page(c)) != Some(&true) {
             return false;
         }
-        let behind = self.ranges.partition_point(|(start, _)| *start <= c);
-        behind.checked_sub(1).and_then(|at| self.ranges.get(at)).is_some_and(|(_, end)| c <= *end)
+        let after = self.ranges.partition_point(|(start, _)| *start <= c);
+        after.checked_sub(1).and_then(|at| self.ranges.get(at)).is_some_and(|(_, end)| c <= *end)
     }
 }
 
@@ -69,8 +69,8 @@ fn page(c: char) -> usize {
 /// Returns true if `c` is not seen where it stands: it is ignored by default, controls the direction of text, or is a
 /// format character without a glyph.
 pub(crate) fn is_invisible(c: char) -> bool {
-    static SET: LazyLock<Set> = LazyLock::new(|| Set::parse(INVISIBLE));
-    c >= FIRST && SET.contains(c)
+    static SET: LazyLock<CharSet> = LazyLock::new(|| CharSet::parse(INVISIBLE));
+    c >= FIRST_INVISIBLE && SET.contains(c)
 }
 
 /// Returns `text` without its invisible characters.
@@ -83,8 +83,8 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
 
 /// Counts the invisible characters of `text` that are no part of ordinary writing.
 pub(crate) fn count_hidden(text: &str) -> usize {
-    let mut writing = Writing::default();
-    if text.is_ascii() { 0 } else { text.chars().filter(|c| writing.take(*c) == Sight::Hidden).count() }
+    let mut scanner = WritingScanner::default();
+    if text.is_ascii() { 0 } else { text.chars().filter(|c| scanner.classify(*c) == Visibility::Hidden).count() }
 }
 
 /// Follows a text and tells the invisible characters of ordinary writing from all others.
@@ -92,11 +92,11 @@ pub(crate) fn count_hidden(text: &str) -> usize {
 /// Ordinary are a byte order mark at the beginning, and a single variation selector or joiner behind a visible
 /// character, as emoji and many scripts have them. They cannot hide a text.
 #[derive(Debug, Default)]
-pub(crate) struct Writing(Before);
+pub(crate) struct WritingScanner(PrevChar);
 
 /// The character before.
 #[derive(Debug, Default)]
-enum Before {
+enum PrevChar {
     /// There is none.
     #[default]
     Nothing,
@@ -112,51 +112,51 @@ enum Before {
 
 /// What is seen of a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sight {
+pub(crate) enum Visibility {
     /// It is visible, or a control character.
-    Seen,
+    Visible,
     /// It is invisible and a part of ordinary writing.
     Ordinary,
     /// It is invisible, and nothing says that it belongs to its text.
     Hidden,
 }
 
-impl Writing {
+impl WritingScanner {
     /// Takes the next character. Returns what is seen of it.
-    pub(crate) fn take(&mut self, c: char) -> Sight {
-        static SELECTOR: LazyLock<Set> = LazyLock::new(|| Set::parse(SELECTORS));
-        static JOINER: LazyLock<Set> = LazyLock::new(|| Set::parse(JOINERS));
+    pub(crate) fn classify(&mut self, c: char) -> Visibility {
+        static SELECTOR: LazyLock<CharSet> = LazyLock::new(|| CharSet::parse(SELECTORS));
+        static JOINER: LazyLock<CharSet> = LazyLock::new(|| CharSet::parse(JOINERS));
         if c.is_ascii() {
-            self.0 = if c.is_ascii_digit() || matches!(c, '#' | '*') { Before::Keycap } else { Before::Other };
-            return Sight::Seen;
+            self.0 = if c.is_ascii_digit() || matches!(c, '#' | '*') { PrevChar::Keycap } else { PrevChar::Other };
+            return Visibility::Visible;
         }
         if !is_invisible(c) {
-            self.0 = if c.is_whitespace() || c.is_control() { Before::Other } else { Before::Shape };
-            return Sight::Seen;
+            self.0 = if c.is_whitespace() || c.is_control() { PrevChar::Other } else { PrevChar::Shape };
+            return Visibility::Visible;
         }
-        let before = std::mem::replace(&mut self.0, Before::Other);
+        let before = std::mem::replace(&mut self.0, PrevChar::Other);
         let is_ordinary = match before {
-            Before::Nothing => c == BYTE_ORDER_MARK,
-            Before::Shape | Before::Keycap if SELECTOR.contains(c) => {
-                self.0 = Before::Selector;
+            PrevChar::Nothing => c == BYTE_ORDER_MARK,
+            PrevChar::Shape | PrevChar::Keycap if SELECTOR.contains(c) => {
+                self.0 = PrevChar::Selector;
                 true
             }
-            Before::Shape | Before::Selector => JOINER.contains(c),
-            Before::Keycap | Before::Other => false,
+            PrevChar::Shape | PrevChar::Selector => JOINER.contains(c),
+            PrevChar::Keycap | PrevChar::Other => false,
         };
-        if is_ordinary { Sight::Ordinary } else { Sight::Hidden }
+        if is_ordinary { Visibility::Ordinary } else { Visibility::Hidden }
     }
 }
 
 /// Returns true if `c` is a hyphen, a dash or a minus sign.
 pub(crate) fn is_dash(c: char) -> bool {
-    static SET: LazyLock<Set> = LazyLock::new(|| Set::parse(DASHES));
+    static SET: LazyLock<CharSet> = LazyLock::new(|| CharSet::parse(DASHES));
     c == '-' || !c.is_ascii() && SET.contains(c)
 }
 
 /// Returns `text` as it looks: without white space and invisible characters, in lower case, and with each character
 /// replaced by the one that it can be mistaken for (NFKC, and the skeleton of UTS #39).
-pub(crate) fn look(text: &str) -> String {
+pub(crate) fn confusable_form(text: &str) -> String {
     let shown = text.chars().filter(|c| !c.is_whitespace() && !is_invisible(*c));
     let folded: String = shown.nfkc().filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase).collect();
     skeleton(&folded).flat_map(char::to_lowercase).collect()
@@ -178,12 +178,12 @@ mod tests {
         for c in (' '..='~').chain("\n\té漢😀\u{a0}\u{2003}\u{301}\u{600}\u{6dd}\u{fffd}\u{10ffff}".chars()) {
             assert!(!is_invisible(c), "{c:?}");
         }
-        assert!((0..FIRST as u32).filter_map(char::from_u32).all(|c| !Set::parse(INVISIBLE).contains(c)));
+        assert!((0..FIRST_INVISIBLE as u32).filter_map(char::from_u32).all(|c| !CharSet::parse(INVISIBLE).contains(c)));
     }
 
     #[test]
     fn a_class_that_cannot_be_parsed_holds_everything_beyond_ascii() {
-        assert!(Set::parse(r"\p{No_Such_Property}").contains('é') && Set::parse("[").contains(char::MAX));
+        assert!(CharSet::parse(r"\p{No_Such_Property}").contains('é') && CharSet::parse("[").contains(char::MAX));
     }
 
     #[test]
@@ -227,7 +227,7 @@ mod tests {
             ("[…", "[..."),
             ("[ . . .", "[..."),
         ] {
-            assert_eq!(look(text), look(look_of), "{text:?}");
+            assert_eq!(confusable_form(text), confusable_form(look_of), "{text:?}");
         }
     }
 }

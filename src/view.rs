@@ -5,7 +5,7 @@
 //! or time is taken from anywhere else. Links and special files in a worker's folder are not shown, only counted; to a
 //! view of one owner, a file with more than one hard link is such a link, since it may be another owner's.
 
-mod places;
+mod name_index;
 mod visible;
 
 use std::collections::HashSet;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
-pub use visible::{Member, RunMembers, Visible};
+pub use visible::{Member, RunMembers, VisibleWorkers};
 
 use crate::cache::{DiskCache, Key, key};
 use crate::catalog::{self, Catalog, FileStat, Freshness, Snapshot, Source, Stamp};
@@ -35,29 +35,29 @@ pub struct Filter {
 }
 
 /// How many records are kept at hand for the files that are made from the same one.
-const RECORDS: usize = 64;
+const RECORD_CACHE_ITEMS: usize = 64;
 /// How often a worker is looked at again that changes whenever it is looked at.
-const LOOKS: usize = 5;
+const REFRESH_TRIES: usize = 5;
 
 /// A catalog as one owner may see it.
 pub struct View {
     catalog: Catalog,
     filter: Filter,
-    visible: Mutex<Arc<Visible>>,
+    visible: Mutex<Arc<VisibleWorkers>>,
     records: Cache<([u8; 16], [u8; 16]), Arc<Record>>,
 }
 
 impl View {
     /// A view of `sources` narrowed by `filter`. The one way to a view: whose it is decides how its sources are read,
     /// before anything of them is. Errors: a store that cannot be listed.
-    pub fn over(sources: Vec<Source>, freshness: Freshness, filter: Filter) -> Result<View> {
+    pub fn new(sources: Vec<Source>, freshness: Freshness, filter: Filter) -> Result<View> {
         let sources = match filter.owner {
             Some(_) => sources.into_iter().map(Source::of_one_owner).collect(),
             None => sources,
         };
         let catalog = Catalog::open(sources, freshness)?;
-        let visible = Visible::of(&catalog.current(), &filter);
-        Ok(View { catalog, filter, visible: Mutex::new(Arc::new(visible)), records: Cache::new(RECORDS) })
+        let visible = VisibleWorkers::new(&catalog.current(), &filter);
+        Ok(View { catalog, filter, visible: Mutex::new(Arc::new(visible)), records: Cache::new(RECORD_CACHE_ITEMS) })
     }
 
     /// What is in the view, for people: how many workers in how many runs.
@@ -72,12 +72,12 @@ impl View {
     }
 
     /// Returns the cache for what was found out of the workers, if there is one, with the scope of this view.
-    pub fn shelf(&self) -> Option<(Arc<DiskCache>, Key)> {
+    pub fn digest_store(&self) -> Option<(Arc<DiskCache>, Key)> {
         self.catalog.cache().map(|cache| (cache, self.scope()))
     }
 
     /// Returns the cache for the words of the workers, if there is one, with the scope of this view.
-    pub fn index(&self) -> Option<(Arc<DiskCache>, Key)> {
+    pub fn word_index(&self) -> Option<(Arc<DiskCache>, Key)> {
         self.catalog.index().map(|index| (index, self.scope()))
     }
 
@@ -100,7 +100,7 @@ impl View {
     }
 
     /// Whether what lies in a worker's folder may take time to be looked at.
-    pub fn makes_folders(&self) -> bool {
+    pub fn has_virtual_folders(&self) -> bool {
         self.catalog.makes_folders()
     }
 
@@ -110,12 +110,12 @@ impl View {
     }
 
     /// All workers of this view as they are now.
-    pub fn visible(&self) -> Arc<Visible> {
+    pub fn visible(&self) -> Arc<VisibleWorkers> {
         self.visible_in(&self.catalog.current())
     }
 
     /// All workers of this view, looked at after this was called: none is missing that was there then.
-    pub fn visible_now(&self) -> Arc<Visible> {
+    pub fn visible_now(&self) -> Arc<VisibleWorkers> {
         self.visible_in(&self.catalog.current_now())
     }
 
@@ -136,12 +136,13 @@ impl View {
         }
     }
 
-    fn visible_in(&self, snapshot: &Snapshot) -> Arc<Visible> {
+    fn visible_in(&self, snapshot: &Snapshot) -> Arc<VisibleWorkers> {
         let held = self.visible.lock().clone();
         if held.generation == snapshot.generation {
             return held;
         }
-        let fresh = held.next(snapshot, &self.filter).unwrap_or_else(|| Visible::of(snapshot, &self.filter));
+        let fresh =
+            held.apply_changes(snapshot, &self.filter).unwrap_or_else(|| VisibleWorkers::new(snapshot, &self.filter));
         let fresh = Arc::new(fresh);
         let mut slot = self.visible.lock();
         // Another thread may have been faster, with a newer catalog.
@@ -162,7 +163,7 @@ impl View {
     pub fn worker_now(&self, member: &Member) -> Result<Arc<Member>> {
         let mut member = self.visible().get(&member.name).ok_or(Error::NotFound)?;
         // Who looked last may have done so before this was called: what has changed is looked at once more.
-        for _ in 0..LOOKS {
+        for _ in 0..REFRESH_TRIES {
             if !self.catalog.look_now(&member.entry) {
                 break;
             }
@@ -173,17 +174,17 @@ impl View {
 
     /// What `path` in a worker's folder is.
     pub fn stat(&self, member: &Member, path: &RelPath) -> Result<Meta> {
-        shown(self.catalog.folder(&member.entry)?.stat(path)?)
+        reject_links(self.catalog.folder(&member.entry)?.stat(path)?)
     }
 
     /// The same for who asks whether something changed: the mode may give more than a list of access leaves of it.
-    pub fn glimpse(&self, member: &Member, path: &RelPath) -> Result<Meta> {
-        shown(self.catalog.folder(&member.entry)?.glimpse(path)?)
+    pub fn stat_without_acl(&self, member: &Member, path: &RelPath) -> Result<Meta> {
+        reject_links(self.catalog.folder(&member.entry)?.glimpse(path)?)
     }
 
     /// The files and folders in the folder `path` of a worker.
     pub fn list(&self, member: &Member, path: &RelPath) -> Result<Vec<Entry>> {
-        Ok(listed(self.catalog.folder(&member.entry)?.list(path)?))
+        Ok(without_links(self.catalog.folder(&member.entry)?.list(path)?))
     }
 
     /// A worker's folder, for many files out of it.
@@ -228,35 +229,35 @@ impl View {
 
     /// Waits for changes of workers that are watched, no longer than `limit`, and gives the names of those that were
     /// believed not to change. `None` once `end` is readable or closed.
-    pub fn changes(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<HashSet<Name>>> {
+    pub fn wait_for_changes(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<HashSet<Name>>> {
         let Some(changed) = self.catalog.changes(end, limit)? else { return Ok(None) };
         // Nobody was told of a worker that is not among those that were visible last.
         let visible = self.visible.lock().clone();
-        Ok(Some(changed.into_iter().filter_map(|(source, root)| visible.at(source, &root)).collect()))
+        Ok(Some(changed.into_iter().filter_map(|(source, root)| visible.name_at(source, &root)).collect()))
     }
 
     /// Whether what a folder of a worker lists follows from the folder alone.
-    pub fn lists_by_folder(&self, member: &Member) -> bool {
+    pub fn is_listing_cacheable(&self, member: &Member) -> bool {
         self.catalog.lists_by_folder(&member.entry)
     }
 
     /// For how long a folder of a worker lists the same while its times are the same.
-    pub fn lists_for(&self, member: &Member) -> Duration {
+    pub fn listing_ttl(&self, member: &Member) -> Duration {
         self.catalog.lists_for(&member.entry)
     }
 
     /// For how long may be believed what is told of a worker's files.
-    pub fn holds(&self, member: &Member) -> Duration {
+    pub fn attr_ttl(&self, member: &Member) -> Duration {
         self.catalog.holds(&member.entry)
     }
 
     /// The state of all files of a worker; see [`Catalog::stamp`].
-    pub fn stamp(&self, member: &Member, closely: bool) -> Result<Arc<Stamp>> {
+    pub fn fingerprint(&self, member: &Member, closely: bool) -> Result<Arc<Stamp>> {
         self.catalog.stamp(&member.entry, closely)
     }
 
     /// The state in which the files of a worker were seen last, if they were.
-    pub fn last_stamp(&self, member: &Member) -> Option<Arc<Stamp>> {
+    pub fn last_fingerprint(&self, member: &Member) -> Option<Arc<Stamp>> {
         member.entry.last_stamp()
     }
 
@@ -266,13 +267,13 @@ impl View {
     }
 
     /// The state of all files of a worker as it is now.
-    pub fn stamp_now(&self, member: &Member) -> Result<Arc<Stamp>> {
+    pub fn fingerprint_now(&self, member: &Member) -> Result<Arc<Stamp>> {
         self.catalog.stamp_now(&member.entry)
     }
 
     /// Whether the files of a worker are still in the state `stamp`.
-    pub fn is_now(&self, member: &Member, stamp: &Stamp) -> bool {
-        self.stamp_now(member).is_ok_and(|now| now.key == stamp.key)
+    pub fn is_unchanged(&self, member: &Member, stamp: &Stamp) -> bool {
+        self.fingerprint_now(member).is_ok_and(|now| now.key == stamp.key)
     }
 
     /// Returns a worker's record as of `stamp`, if it was read lately.
@@ -287,7 +288,7 @@ impl View {
             return Ok(record);
         }
         let record = self.catalog.record(&member.entry, go_on)?;
-        if !visible::admits(&self.filter, record.worker.owner.as_ref(), record.worker.run.as_ref()) {
+        if !visible::matches(&self.filter, record.worker.owner.as_ref(), record.worker.run.as_ref()) {
             return Err(Error::NotFound);
         }
         let record = Arc::new(record);
@@ -298,33 +299,33 @@ impl View {
     }
 
     /// Where the supervisor's notes lie. They speak of the whole swarm, so they are nobody's but those who see it all.
-    pub fn supervisor(&self) -> Result<Option<Shared>> {
+    pub fn supervisor(&self) -> Result<Option<SharedPath>> {
         if self.filter != Filter::default() {
             return Ok(None);
         }
-        Ok(self.catalog.supervisor()?.map(|(source, path)| Shared { source, path }))
+        Ok(self.catalog.supervisor()?.map(|(source, path)| SharedPath { source, path }))
     }
 
     /// The store's own list of all workers, where the view shows all of it.
-    pub fn index_file(&self) -> Result<Option<Shared>> {
+    pub fn index_file(&self) -> Result<Option<SharedPath>> {
         if self.filter != Filter::default() {
             return Ok(None);
         }
-        Ok(self.catalog.index_file()?.map(|(source, path)| Shared { source, path }))
+        Ok(self.catalog.index_file()?.map(|(source, path)| SharedPath { source, path }))
     }
 
     /// What `path` below a shared place is.
-    pub fn shared_stat(&self, place: &Shared, path: &RelPath) -> Result<Meta> {
-        shown(self.shared_store(place).stat(&place.path.join_path(path))?)
+    pub fn shared_stat(&self, place: &SharedPath, path: &RelPath) -> Result<Meta> {
+        reject_links(self.shared_store(place).stat(&place.path.join_path(path))?)
     }
 
     /// The files and folders in the folder `path` below a shared place.
-    pub fn shared_list(&self, place: &Shared, path: &RelPath) -> Result<Vec<Entry>> {
-        Ok(listed(self.shared_store(place).list(&place.path.join_path(path))?))
+    pub fn shared_list(&self, place: &SharedPath, path: &RelPath) -> Result<Vec<Entry>> {
+        Ok(without_links(self.shared_store(place).list(&place.path.join_path(path))?))
     }
 
     /// Opens the file `path` below a shared place.
-    pub fn shared_open(&self, place: &Shared, path: &RelPath) -> Result<Box<dyn File>> {
+    pub fn shared_open(&self, place: &SharedPath, path: &RelPath) -> Result<Box<dyn File>> {
         self.shared_store(place).open(&place.path.join_path(path))
     }
 
@@ -335,12 +336,12 @@ impl View {
 
     /// The newest change of the view. Where it has no worker: of the store's root folder, but only for those who see
     /// everything; to others its time would tell of workers that are not theirs.
-    pub fn newest(&self, visible: &Visible) -> Result<Time> {
+    pub fn newest(&self, visible: &VisibleWorkers) -> Result<Time> {
         let whole = self.filter == Filter::default();
         Ok(if whole { visible.newest.max(self.root_meta()?.last_write()) } else { visible.newest })
     }
 
-    fn shared_store(&self, place: &Shared) -> &dyn store::Store {
+    fn shared_store(&self, place: &SharedPath) -> &dyn store::Store {
         self.catalog.source_store(place.source)
     }
 }
@@ -362,12 +363,12 @@ impl Folder {
 
 /// A place in a store that belongs to no worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shared {
+pub struct SharedPath {
     source: usize,
     path: RelPath,
 }
 
-fn shown(meta: Meta) -> Result<Meta> {
+fn reject_links(meta: Meta) -> Result<Meta> {
     match meta.kind {
         Kind::File | Kind::Folder => Ok(meta),
         Kind::Link => Err(Error::Escape),
@@ -375,7 +376,7 @@ fn shown(meta: Meta) -> Result<Meta> {
     }
 }
 
-fn listed(mut all: Vec<Entry>) -> Vec<Entry> {
+fn without_links(mut all: Vec<Entry>) -> Vec<Entry> {
     all.retain(|entry| matches!(entry.kind, Kind::File | Kind::Folder));
     all
 }
@@ -398,7 +399,7 @@ mod tests {
     fn view(store: &Arc<Memory>) -> View {
         let hour = Duration::from_secs(3_600);
         let freshness = Freshness { unfinished: hour, finished: hour };
-        View::over(vec![Source::over(store.clone(), None)], freshness, Filter::default()).unwrap()
+        View::new(vec![Source::over(store.clone(), None)], freshness, Filter::default()).unwrap()
     }
 
     #[test]
@@ -441,13 +442,13 @@ mod tests {
         write("a", created);
         write("b", &format!(r#""parent_id": "a", {created}"#));
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::over(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let view = View::new(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
         let before = view.visible();
         // It is found new wherever it was, and what tells where that is is not made again.
         let [a, b] = ["a", "b"].map(|id| Name::new(id).unwrap());
         write("b", &format!(r#""parent_id": "a", "status": "failed", {created}"#));
         let after = view.visible();
-        assert!(after.generation > before.generation && after.shares_places(&before));
+        assert!(after.generation > before.generation && after.shares_name_index(&before));
         let run = &after.runs.values().next().unwrap().members;
         for member in [&after.get(&b).unwrap(), &after.members[1], &run[1], &after.children(&a)[0]] {
             assert_eq!((&member.name, member.entry.status), (&b, Status::Failed));
@@ -455,7 +456,7 @@ mod tests {
         // Where it has another place, all is made again.
         write("a", later);
         let moved = view.visible();
-        assert!(!moved.shares_places(&after));
+        assert!(!moved.shares_name_index(&after));
         let names: Vec<_> = moved.members.iter().map(|member| member.name.clone()).collect();
         assert_eq!(names, [b, a]);
     }
@@ -472,7 +473,7 @@ mod tests {
                 Source::over(Arc::new(store), None)
             })
             .collect();
-        let visible = View::over(stores, Freshness::default(), Filter::default()).unwrap().visible();
+        let visible = View::new(stores, Freshness::default(), Filter::default()).unwrap().visible();
         let of = |name: &str| {
             let member = visible.get(&Name::new(name).unwrap()).unwrap();
             (member.entry.id.0.display(), member.entry.source())
@@ -487,7 +488,8 @@ mod tests {
     #[test]
     fn only_what_is_made_may_take_time_to_be_looked_at() {
         let source = || Source::over(Arc::new(Memory::new()), None);
-        let makes = |source| View::over(vec![source], Freshness::default(), Filter::default()).unwrap().makes_folders();
+        let makes =
+            |source| View::new(vec![source], Freshness::default(), Filter::default()).unwrap().has_virtual_folders();
         assert!(!makes(source()));
         assert!(makes(source().read_as(Box::new(ClaudeCode::default()))));
     }

@@ -6,7 +6,7 @@ use tracing::error;
 
 /// Calls `work`; a panic in it ends there, and gives `None`. A reply that `work` held answers EIO when it is dropped.
 /// The locks of the tree are not poisoned by a panic and guard nothing that is changed in more than one step.
-pub fn contained<T>(work: impl FnOnce() -> T) -> Option<T> {
+pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     // What it was is told by the hook that the program has set.
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
@@ -29,7 +29,7 @@ mod tests {
 
     #[test]
     fn a_panic_goes_no_further() {
-        assert_eq!(contained(|| panic!("on purpose")), None::<()>);
-        assert_eq!(contained(|| 7), Some(7));
+        assert_eq!(catch_panic(|| panic!("on purpose")), None::<()>);
+        assert_eq!(catch_panic(|| 7), Some(7));
     }
 }

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tracing::error;
 
-use super::guard::contained;
+use super::guard::catch_panic;
 
 /// One request.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 /// A thread that works on one job for longer is replaced while others wait.
-const LONG: Duration = Duration::from_millis(500);
+const LONG_JOB: Duration = Duration::from_millis(500);
 /// Most threads at a time, replaced ones included.
 const THREADS_MAX: usize = 64;
 
@@ -29,7 +29,7 @@ pub(super) struct Pool {
 }
 
 /// Closes the queue when the last clone of its pool is dropped.
-struct Queue(Arc<Shared>);
+struct Queue(Arc<PoolShared>);
 
 impl Drop for Queue {
     fn drop(&mut self) {
@@ -39,8 +39,8 @@ impl Drop for Queue {
     }
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct PoolShared {
+    state: Mutex<PoolState>,
     /// Wakes an idle thread.
     job_added: Condvar,
     /// Wakes the thread that replaces others.
@@ -48,7 +48,7 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     jobs: VecDeque<Job>,
     /// Threads that wait for a job.
     idle: usize,
@@ -61,10 +61,10 @@ struct State {
     is_closed: bool,
 }
 
-impl State {
+impl PoolState {
     /// Returns how many threads have worked on one job for long, and when the next one will have.
     fn long_busy(&self, now: Instant) -> (usize, Option<Instant>) {
-        let due = self.busy.values().map(|began| *began + LONG);
+        let due = self.busy.values().map(|began| *began + LONG_JOB);
         let (long, others): (Vec<Instant>, Vec<Instant>) = due.partition(|due| *due <= now);
         (long.len(), others.into_iter().min())
     }
@@ -74,7 +74,7 @@ impl Pool {
     /// Creates a pool; [`Pool::start`] gives it threads.
     pub(super) fn new() -> Pool {
         let (job_added, all_busy) = (Condvar::new(), Condvar::new());
-        let shared = Shared { state: Mutex::default(), job_added, all_busy };
+        let shared = PoolShared { state: Mutex::default(), job_added, all_busy };
         Pool { queue: Arc::new(Queue(Arc::new(shared))) }
     }
 
@@ -104,7 +104,7 @@ impl Pool {
     }
 }
 
-fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
+fn start_thread(shared: &Arc<PoolShared>) -> io::Result<()> {
     let number = {
         let mut state = shared.state.lock();
         state.threads += 1;
@@ -114,14 +114,14 @@ fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
     let of_thread = shared.clone();
     let started = thread::Builder::new().name(format!("render-{number}")).spawn(move || {
         while let Some(job) = next_job(&of_thread, number) {
-            contained(job);
+            catch_panic(job);
         }
     });
     started.map(drop).inspect_err(|_| shared.state.lock().threads -= 1)
 }
 
 /// Waits for a job. Returns `None` once the pool is closed, or there are more threads than wanted.
-fn next_job(shared: &Shared, thread: u64) -> Option<Job> {
+fn next_job(shared: &PoolShared, thread: u64) -> Option<Job> {
     let mut state = shared.state.lock();
     state.busy.remove(&thread);
     loop {
@@ -147,7 +147,7 @@ fn next_job(shared: &Shared, thread: u64) -> Option<Job> {
 }
 
 /// Starts a thread for each that has worked on one job for long, as long as jobs wait.
-fn replace_long_busy(shared: &Arc<Shared>) {
+fn replace_long_busy(shared: &Arc<PoolShared>) {
     let mut state = shared.state.lock();
     while !state.is_closed {
         let (long, next) = state.long_busy(Instant::now());
@@ -157,11 +157,11 @@ fn replace_long_busy(shared: &Arc<Shared>) {
             drop(state);
             if let Err(error) = start_thread(shared) {
                 error!("cannot start a thread in place of one that takes long: {error}");
-                thread::sleep(LONG);
+                thread::sleep(LONG_JOB);
             }
             state = shared.state.lock();
         } else {
-            shared.all_busy.wait_for(&mut state, next.map_or(LONG, |next| next.duration_since(Instant::now())));
+            shared.all_busy.wait_for(&mut state, next.map_or(LONG_JOB, |next| next.duration_since(Instant::now())));
         }
     }
 }
@@ -174,9 +174,9 @@ mod tests {
 
     /// Queues a job and returns what is received when it is done.
     fn job(pool: &Pool) -> mpsc::Receiver<()> {
-        let (done, told) = mpsc::channel();
+        let (done, finished) = mpsc::channel();
         pool.run(Box::new(move || done.send(()).unwrap()));
-        told
+        finished
     }
 
     #[test]
@@ -198,19 +198,19 @@ mod tests {
         let gate = Arc::new((Mutex::new(false), Condvar::new()));
         let stuck: Vec<_> = (0..6)
             .map(|_| {
-                let (done, told) = mpsc::channel();
+                let (done, finished) = mpsc::channel();
                 let gate = gate.clone();
                 pool.run(Box::new(move || {
                     gate.1.wait_while(&mut gate.0.lock(), |is_open| !*is_open);
                     done.send(()).unwrap();
                 }));
-                told
+                finished
             })
             .collect();
         job(&pool).recv().unwrap();
         *gate.0.lock() = true;
         gate.1.notify_all();
-        stuck.iter().for_each(|told| told.recv().unwrap());
+        stuck.iter().for_each(|finished| finished.recv().unwrap());
         let shared = pool.queue.0.clone();
         while shared.state.lock().threads > 2 {
             thread::yield_now();

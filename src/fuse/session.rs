@@ -10,11 +10,11 @@ use std::time::Duration;
 use fuser::{BackgroundSession, Config, Filesystem, MountOption, SessionACL};
 use tracing::info;
 
-use super::Door;
+use super::FuseAdapter;
 use super::confine::confine;
 use super::pool::Pool;
-use super::searches::Searches;
-use super::watch::{self, Watching};
+use super::search_threads::SearchThreads;
+use super::watch::{self, WatchGuard};
 use crate::tree::Tree;
 
 /// At least so many threads read from the kernel, and as many answer what takes longer.
@@ -22,7 +22,7 @@ const THREADS: usize = 4;
 
 /// Who may reach the mount, beside what the modes of its files say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum MountAccess {
     /// Only the user who mounted it.
     Mounter,
     /// Everyone.
@@ -33,24 +33,30 @@ pub enum Access {
 pub struct Session {
     /// Never dropped: fuser would then unmount whatever is mounted at the same path by that time.
     _threads: ManuallyDrop<BackgroundSession>,
-    _watching: Option<Watching>,
+    _watching: Option<WatchGuard>,
     tree: Arc<Tree>,
     ended: mpsc::Receiver<()>,
 }
 
 /// Mounts `tree` at `mountpoint`, read-only, and serves it from threads of its own, which may read its stores and
 /// nothing else. Errors: those of the system.
-pub fn mount(tree: impl Into<Arc<Tree>>, mountpoint: &Path, access: Access) -> io::Result<Session> {
+pub fn mount(tree: impl Into<Arc<Tree>>, mountpoint: &Path, access: MountAccess) -> io::Result<Session> {
     let threads = thread::available_parallelism().map_or(THREADS, |cores| cores.get().max(THREADS));
     let (sender, ended) = mpsc::channel();
     let (tree, pool) = (tree.into(), Pool::new());
     if let Err(error) = tree.pass_through() {
         info!("files are read by this program, since the kernel would leave times of access: {error}");
     }
-    let searches = Searches::new(pool.clone());
-    let door = Door { tree: tree.clone(), searches, pool: pool.clone(), passed: Arc::default(), _ended: sender };
-    let session = open(door, mountpoint, access, threads)?;
-    let watches = watch::prepare(&tree);
+    let search_threads = SearchThreads::new(pool.clone());
+    let adapter = FuseAdapter {
+        tree: tree.clone(),
+        search_threads,
+        pool: pool.clone(),
+        passthrough: Arc::default(),
+        _ended: sender,
+    };
+    let session = create(adapter, mountpoint, access, threads)?;
+    let watches = watch::enable(&tree);
     // A thread that is confined starts only confined ones; this one must unmount in the end.
     let served: io::Result<_> = thread::scope(|scope| {
         let start = || -> io::Result<_> {
@@ -70,10 +76,10 @@ pub fn mount(tree: impl Into<Arc<Tree>>, mountpoint: &Path, access: Access) -> i
 }
 
 /// Mounts `filesystem` at `mountpoint`, read-only, to be served by `threads` threads.
-pub(super) fn open<F: Filesystem>(
+pub(super) fn create<F: Filesystem>(
     filesystem: F,
     mountpoint: &Path,
-    access: Access,
+    access: MountAccess,
     threads: usize,
 ) -> io::Result<fuser::Session<F>> {
     // As root the file system's type comes from an option of the kernel, else from one of fusermount3.
@@ -92,7 +98,7 @@ pub(super) fn open<F: Filesystem>(
         MountOption::FSName("swarmletfs".into()),
         subtype,
     ];
-    config.acl = if access == Access::Everyone { SessionACL::All } else { SessionACL::Owner };
+    config.acl = if access == MountAccess::Everyone { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(threads);
     fuser::Session::new(filesystem, mountpoint, &config)
 }

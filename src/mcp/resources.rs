@@ -6,7 +6,7 @@ use rmcp::model::{ListResourcesResult, ReadResourceResult, Resource, ResourceCon
 
 use super::slice::{MAX, Open, Wanted, sentence};
 use crate::name::printable;
-use crate::tree::{Links, Tree};
+use crate::tree::{Symlinks, Tree};
 
 /// What an address begins with.
 const SCHEME: &str = "swarm:///";
@@ -58,7 +58,7 @@ pub(super) fn list(tree: &Tree, cursor: Option<&str>) -> Result<ListResourcesRes
             cursor.parse().map_err(|_| ErrorData::invalid_params("this is no cursor: list without one", None))?
         }
     };
-    let workers = tree.at(b"workers", Links::Followed, |place| place.last().listed());
+    let workers = tree.with_path(b"workers", Symlinks::Follow, |place| place.leaf().list_folder());
     let workers = workers.map_err(|error| ErrorData::internal_error(sentence("workers", &error), None))?;
     let mut resources = Vec::new();
     if cursor.is_none() {

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::name::printable;
-use crate::tree::{Fh, Links, Tree};
+use crate::tree::{Fh, Symlinks, Tree};
 
 /// The most that an answer shows of a file where nothing is said, in bytes.
 pub(super) const DEFAULT: usize = 16_000;
@@ -56,7 +56,7 @@ impl Drop for Open<'_> {
 impl<'t> Open<'t> {
     /// Opens what is at `path`.
     pub(super) fn at(tree: &'t Tree, path: &[u8]) -> Result<Open<'t>> {
-        let opened = tree.at(path, Links::Followed, |place| Ok((place.last().open()?, place.path())));
+        let opened = tree.with_path(path, Symlinks::Follow, |place| Ok((place.leaf().open()?, place.path())));
         opened.map(|(opened, path)| Open::of(tree, opened.fh, printable(&path)))
     }
 
@@ -221,7 +221,7 @@ pub(super) fn cut(text: &str) -> String {
 pub(super) fn sentence(path: &str, error: &Error) -> String {
     let shown = if path.is_empty() { "''".to_owned() } else { cut(path) };
     let (text, cure) = match error {
-        _ if error.is_absence() && !matches!(error, Error::IsADirectory | Error::NotADirectory) => {
+        _ if error.is_not_a_file() && !matches!(error, Error::IsADirectory | Error::NotADirectory) => {
             (Error::NotFound.to_string(), ": paths begin at the root of the tree; list_dir shows what there is")
         }
         Error::InvalidName => (Error::NotFound.to_string(), ": a path holds no NUL"),

@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn one_reads_on_at_a_time_and_another_where_it_has_ended() {
         let source = Source::over(Arc::new(Memory::new()), None);
-        let view = View::over(vec![source], Freshness::default(), Filter::default()).unwrap();
+        let view = View::new(vec![source], Freshness::default(), Filter::default()).unwrap();
         let renderer = Renderer::new(view, Settings::default());
         assert!(!renderer.is_behind());
         renderer.fragments.fall_behind();

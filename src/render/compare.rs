@@ -38,7 +38,7 @@ use super::settings::Clock;
 use super::{Budget, Missing, Rendered, Renderer};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
-use crate::view::{Member, Visible};
+use crate::view::{Member, VisibleWorkers};
 
 /// How often the workers of a question are looked up that vanish meanwhile.
 const LOOKS: usize = 3;
@@ -65,7 +65,7 @@ impl Renderer {
     }
 
     /// The workers that are to be compared.
-    pub(super) fn compared(&self, query: &Query, visible: &Visible) -> Result<Asked> {
+    pub(super) fn compared(&self, query: &Query, visible: &VisibleWorkers) -> Result<Asked> {
         let mut workers = query.workers(visible);
         for _ in 0..LOOKS {
             let members = match workers {
@@ -87,7 +87,7 @@ impl Renderer {
     /// The worker, and the state of its files, if it is still there.
     fn as_now(&self, member: &Member) -> Result<(Arc<Member>, Result<Arc<Stamp>>)> {
         let member = self.view.worker(&member.name)?;
-        match self.view.stamp(&member, true) {
+        match self.view.fingerprint(&member, true) {
             Err(Error::NotFound) => Err(Error::NotFound),
             stamp => Ok((member, stamp)),
         }
@@ -98,7 +98,7 @@ impl Renderer {
     }
 
     /// The file that answers `query`.
-    pub(super) fn compare_file(&self, visible: &Visible, stamped: Stamped, query: &Query) -> Result<Rendered> {
+    pub(super) fn compare_file(&self, visible: &VisibleWorkers, stamped: Stamped, query: &Query) -> Result<Rendered> {
         let (answer, stamped, complete) = self.comparison(query, stamped)?;
         self.answered(visible, &stamped, (answer.text, complete, answer.missing))
     }
@@ -113,7 +113,7 @@ impl Renderer {
         loop {
             let answer = self.compare_once(query, &stamped, &clock)?;
             let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| {
-                stamp.as_ref().is_ok_and(|stamp| self.view.is_now(member, stamp))
+                stamp.as_ref().is_ok_and(|stamp| self.view.is_unchanged(member, stamp))
             };
             let settled = stamped.iter().all(is_now);
             if settled || !go_on() || !attempts.another() {
@@ -152,7 +152,7 @@ impl Renderer {
         let differs = !sections.is_empty() || !unheard.is_empty();
         let places = compared.ones.iter().map(|one| one.place.clone()).collect();
         let is_late = |(one, made): &(&One, &Found)| {
-            let late = one.record.as_ref().map_or_else(Error::is_late, |record| record.is_late());
+            let late = one.record.as_ref().map_or_else(Error::is_timeout, |record| record.is_late());
             late || made.fragment().is_some_and(|fragment| fragment.late)
         };
         let late = compared.ones.iter().zip(&fragments).filter(is_late).count();

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::model::{When, Word, Worker};
 use crate::name::{Name, to_file_name};
 use crate::store::Time;
-use crate::view::{Member, Visible};
+use crate::view::{Member, VisibleWorkers};
 
 /// The name of the folder of those that nobody looked into.
 const UNREAD: &str = "unread";
@@ -202,7 +202,7 @@ struct Groups {
 }
 
 impl Groups {
-    fn of(facet: Facet, visible: &Visible) -> Groups {
+    fn of(facet: Facet, visible: &VisibleWorkers) -> Groups {
         let mut members: HashMap<Arc<str>, Vec<Arc<Member>>> = HashMap::new();
         for member in &visible.members {
             let word = facet.word(&member.entry);
@@ -227,7 +227,7 @@ impl Groups {
 pub(super) struct Grouped(Mutex<HashMap<Facet, Arc<Groups>>>);
 
 impl Grouped {
-    fn get(&self, facet: Facet, visible: &Visible) -> Arc<Groups> {
+    fn get(&self, facet: Facet, visible: &VisibleWorkers) -> Arc<Groups> {
         let held = self.0.lock().get(&facet).filter(|groups| groups.generation == visible.generation).cloned();
         held.unwrap_or_else(|| {
             let fresh = Arc::new(Groups::of(facet, visible));

@@ -8,7 +8,7 @@ use super::settings::Clock;
 use super::{Budget, Generated, Rendered, Renderer, Scope, search};
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::view::Visible;
+use crate::view::VisibleWorkers;
 
 /// The listed file that it is an addition to.
 const SUMMARY: &str = "summary";
@@ -27,7 +27,7 @@ impl Renderer {
     pub(super) fn focus_file(
         &self,
         scope: &Scope,
-        visible: &Visible,
+        visible: &VisibleWorkers,
         stamped: &Stamped,
         query: &search::Query,
         clock: &Clock<'_>,

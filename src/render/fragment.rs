@@ -150,7 +150,7 @@ impl Fragment {
             cause: String::new(),
             checks: vec![Check::new(UNREADABLE, format!("its record cannot be read: {error}"), "tool_calls")],
             whole: false,
-            late: error.is_late(),
+            late: error.is_timeout(),
             is_of_its_folder: false,
         }
     }

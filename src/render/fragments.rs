@@ -16,7 +16,7 @@ use super::shelf::{Of, Shelf};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::spread::spread;
+use crate::parallel::parallel_map;
 use crate::view::{Member, View};
 use crate::watchdog::{Unfinished, Watchdog};
 
@@ -142,7 +142,7 @@ impl Fragments {
             // One that cannot be made at all must not keep the others from being.
             *self.catching_up.lock() = Some(at);
             // What cannot be read now is read when it is asked for, and told.
-            if let Ok(stamp) = view.stamp(member, false) {
+            if let Ok(stamp) = view.fingerprint(member, false) {
                 self.one(view, member, &stamp, None, &|| true);
             }
         }
@@ -184,7 +184,7 @@ impl Fragments {
         // Small workers first: one that takes long to look into must not cost the others their line.
         missing.sort_unstable_by_key(|(size, at, ..)| (*size, *at));
         settings.expect(missing.len());
-        let made = spread(&missing, |(_, _, member, stamp)| {
+        let made = parallel_map(&missing, |(_, _, member, stamp)| {
             let one = self.one(view, member, stamp, settings.control.as_ref(), go_on);
             settings.count_one();
             one
@@ -250,7 +250,7 @@ impl Fragments {
                 Err(error) => Fragment::unreadable(&error),
             };
             let fragment = Arc::new(fragment);
-            let now = match view.stamp_now(member) {
+            let now = match view.fingerprint_now(member) {
                 Ok(now) => now,
                 Err(Error::NotFound) => return Found::Gone,
                 Err(_) => return Found::Unread,
@@ -288,13 +288,13 @@ mod tests {
         let path = |name: &str| RelPath::parse(format!("workers/w/{name}")).unwrap();
         store.write(&path("metadata.json"), r#"{"status": "running"}"#);
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::over(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let view = View::new(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
         let view = Arc::new(view);
         let fragments = Arc::new(Fragments::new(Duration::from_secs(60), None, Watchdog::new()));
         for number in 1..=100 {
             store.write(&path(&format!("tool_calls/{number:03}_sh.txt")), "x");
             let member = view.worker(&Name::new("w").unwrap()).unwrap();
-            let stamped = vec![(member.clone(), view.stamp_now(&member))];
+            let stamped = vec![(member.clone(), view.fingerprint_now(&member))];
             let found = fragments.of(&view, &stamped, true, &Settings::default(), &|| true);
             assert_eq!(found.first().and_then(Found::fragment).unwrap().calls, number);
         }

@@ -28,9 +28,9 @@ use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Status};
 use crate::name::{Name, RelPath};
+use crate::parallel::parallel_map;
 use crate::search::regex::{self, Found, Hits, Line, Pattern};
-use crate::spread::spread;
-use crate::view::{Member, Visible};
+use crate::view::{Member, VisibleWorkers};
 
 /// What is shown of a line at most, in bytes.
 const LINE_MAX: usize = 400;
@@ -72,7 +72,7 @@ impl Renderer {
     pub(super) fn grep_file(
         &self,
         scope: &Scope,
-        visible: &Visible,
+        visible: &VisibleWorkers,
         stamped: &Stamped,
         query: &Query,
     ) -> Result<Rendered> {
@@ -81,7 +81,7 @@ impl Renderer {
     }
 
     /// The answer, and whether all was read that it is made of, of one moment.
-    fn grep_in(&self, scope: &Scope, visible: &Visible, stamped: &Stamped, query: &Query) -> (Answer, bool) {
+    fn grep_in(&self, scope: &Scope, visible: &VisibleWorkers, stamped: &Stamped, query: &Query) -> (Answer, bool) {
         debug!("a search");
         // What is found must still be put in order, and read.
         let [searching, ordering, showing] = [7, 8, 10].map(|tenths| self.settings.clock(tenths));
@@ -94,7 +94,7 @@ impl Renderer {
         // Where there is not time for all, those are searched of which it is known that they failed.
         members.sort_by_key(|(member, _)| member.entry.status != Status::Failed);
         self.settings.expect(members.len());
-        let found = spread(&members, |(member, stamp)| {
+        let found = parallel_map(&members, |(member, stamp)| {
             let found = self.found(member, stamp, &pattern, &|| searching.may_go_on());
             self.settings.count_one();
             found
@@ -123,7 +123,7 @@ impl Renderer {
         let missing = missing.if_any(is_late || [&searching, &ordering, &showing].iter().any(|clock| clock.ran_out()));
         let told: HashSet<&Name> = shown.iter().map(|file| &file.worker).collect();
         let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| {
-            stamp.as_ref().is_ok_and(|stamp| self.view.is_now(member, stamp))
+            stamp.as_ref().is_ok_and(|stamp| self.view.is_unchanged(member, stamp))
         };
         complete &= go_on() && with_hits.iter().filter(|(member, _)| told.contains(&member.name)).all(is_now);
         let found = files.iter().map(|file| (&file.member.name, file.path.as_str(), file.hits.lines));

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::model::{Outcome, Output, Record, Trace, Worker};
 use crate::store::Time;
 use crate::unicode::visible;
-use crate::view::{Member, RunMembers, View, Visible};
+use crate::view::{Member, RunMembers, View, VisibleWorkers};
 
 /// The longest task in the index of many workers, in bytes.
 const TASK_MAX: usize = 200;
@@ -101,7 +101,7 @@ fn call(call: &crate::model::ToolCall) -> Call {
 
 /// index.json of a run or the swarm: one JSON object, every worker on a line of its own so that grep finds whole ones.
 pub(super) fn swarm(
-    visible: &Visible,
+    visible: &VisibleWorkers,
     run: Option<&RunMembers>,
     rows: &[fragment::Row<'_>],
     newest: Time,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::text::count;
 use super::{Renderer, Scope};
-use crate::view::Visible;
+use crate::view::VisibleWorkers;
 
 /// What an answer lacks. Without a count, it is only known that something was left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Renderer {
     }
 
     /// Returns how many sessions were not read yet for the workers inside them, of which some may belong to `scope`.
-    pub(super) fn undiscovered(visible: &Visible, scope: &Scope) -> usize {
+    pub(super) fn undiscovered(visible: &VisibleWorkers, scope: &Scope) -> usize {
         match scope {
             Scope::Swarm | Scope::Selected(_) => visible.unread.len(),
             Scope::Run(name) => visible

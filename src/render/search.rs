@@ -27,9 +27,9 @@ use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::model::Outcome;
 use crate::name::RelPath;
+use crate::parallel::parallel_map;
 use crate::search::ranked::{self, Hit, Matched, Ranked, Room};
-use crate::spread::spread;
-use crate::view::{Member, Visible};
+use crate::view::{Member, VisibleWorkers};
 
 /// What is shown of one place takes such a part of the budget, within bounds, in bytes.
 const HIT_PART: usize = 8;
@@ -55,7 +55,7 @@ impl Renderer {
     pub(super) fn search_file(
         &self,
         scope: &Scope,
-        visible: &Visible,
+        visible: &VisibleWorkers,
         stamped: &Stamped,
         query: &Query,
     ) -> Result<Rendered> {
@@ -64,7 +64,7 @@ impl Renderer {
     }
 
     /// The answer, and whether all was read that it is made of, of one moment.
-    fn search_in(&self, scope: &Scope, visible: &Visible, stamped: &Stamped, query: &Query) -> (Answer, bool) {
+    fn search_in(&self, scope: &Scope, visible: &VisibleWorkers, stamped: &Stamped, query: &Query) -> (Answer, bool) {
         debug!("a search");
         let [reading, showing] = [7, 10].map(|tenths| self.settings.clock(tenths));
         let is_one = matches!(scope, Scope::Worker(_));
@@ -117,7 +117,7 @@ impl Renderer {
         let mut members: Vec<&(Arc<Member>, Result<Arc<Stamp>>)> = stamped.iter().collect();
         members.sort_by_key(|(member, _)| &member.name);
         self.settings.expect(members.len());
-        let found = spread(&members, |(member, stamp)| {
+        let found = parallel_map(&members, |(member, stamp)| {
             let stamp = stamp.as_ref().map_err(Clone::clone)?;
             let words = self.words(member, stamp, go_on);
             self.settings.count_one();
@@ -135,7 +135,7 @@ impl Renderer {
                     all.push(matched);
                 }
                 Err(Error::NotFound) => {}
-                Err(error) if error.is_late() => searched.unread.late += 1,
+                Err(error) if error.is_timeout() => searched.unread.late += 1,
                 Err(_) => searched.unread.unreadable += 1,
             }
         }

@@ -26,7 +26,7 @@ use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::store::Time;
-use crate::view::{Member, View, Visible};
+use crate::view::{Member, View, VisibleWorkers};
 use cursor::{Memory, Page, Place};
 
 /// How long a write may take from its time until it can be seen, in nanoseconds: a tenth of a second.
@@ -47,7 +47,7 @@ const TROUBLES: usize = 3;
 
 /// All of a view, looked at for one answer.
 pub struct Look {
-    visible: Arc<Visible>,
+    visible: Arc<VisibleWorkers>,
     looked: Vec<Looked>,
     /// All changes that are older were to be seen when this was looked at.
     before: u64,
@@ -95,14 +95,18 @@ impl Look {
     pub fn at(view: &View) -> Look {
         let newest = |stamp: &Stamp| nanos(stamp.newest_change);
         let stamps =
-            view.visible().members.iter().filter_map(|member| view.stamp(member, true).ok()).collect::<Vec<_>>();
+            view.visible().members.iter().filter_map(|member| view.fingerprint(member, true).ok()).collect::<Vec<_>>();
         let seen = stamps.iter().map(|stamp| newest(stamp)).max().unwrap_or_default();
         // From here on all is looked at anew, beginning with which workers there are.
         let visible = view.visible_now();
         let looked: Vec<Looked> = visible
             .members
             .iter()
-            .map(|member| Looked { stamp: view.stamp_now(member), member: member.clone(), order: order(&member.name) })
+            .map(|member| Looked {
+                stamp: view.fingerprint_now(member),
+                member: member.clone(),
+                order: order(&member.name),
+            })
             // It went just now.
             .filter(|looked| looked.stamp.as_ref().err() != Some(&Error::NotFound))
             .collect();
@@ -191,7 +195,7 @@ impl Look {
 /// lately, unless it is looked `closely`.
 pub fn glance(view: &View, closely: bool) -> u64 {
     let visible = view.visible();
-    let stamped = visible.members.iter().map(|member| (&**member, view.stamp(member, closely)));
+    let stamped = visible.members.iter().map(|member| (&**member, view.fingerprint(member, closely)));
     let there = stamped.filter(|(_, stamp)| stamp.as_ref().err() != Some(&Error::NotFound));
     remember(there.map(|(member, stamp)| (member, stamp.ok().map(|stamp| stamp.key)))).state
 }

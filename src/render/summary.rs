@@ -11,7 +11,7 @@ use crate::catalog::Stamp;
 use crate::model::{Outcome, Record, Status, Tokens, ToolCall, Trace, Worker};
 use crate::name::Name;
 use crate::store::Time;
-use crate::view::{Member, RunMembers, View, Visible};
+use crate::view::{Member, RunMembers, View, VisibleWorkers};
 
 /// How many calls that did not fail are listed; failed ones always are, up to `FAILED_MAX`.
 const CALLS_MAX: usize = 12;
@@ -182,7 +182,7 @@ fn call_row(call: &ToolCall) -> String {
 }
 
 /// The summary of a run or the swarm.
-pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[Row<'_>], newest: Time) -> String {
+pub(super) fn swarm(visible: &VisibleWorkers, run: Option<&RunMembers>, rows: &[Row<'_>], newest: Time) -> String {
     let of =
         |wanted: Option<Outcome>| rows.iter().filter(move |row| row.fragment.as_ref().map(|f| f.outcome) == wanted);
     let mut out = match run {
@@ -315,7 +315,7 @@ fn list(out: &mut String, title: &str, workers: Vec<(&Member, String)>) {
     }
 }
 
-fn not_shown(visible: &Visible) -> String {
+fn not_shown(visible: &VisibleWorkers) -> String {
     let mut out = String::new();
     if let Some(skipped) = visible.skipped.filter(|skipped| !skipped.is_empty()) {
         out.push_str(&format!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::since::{Cursor, Look, shown};
 use super::text::{count, one_line, utc};
 use crate::model::Status;
-use crate::view::{Member, View, Visible};
+use crate::view::{Member, View, VisibleWorkers};
 
 /// The whole text is never larger, in bytes, but for the cursor at its end.
 const BYTES: usize = 16_000;
@@ -27,7 +27,7 @@ pub enum Until {
 
 impl Until {
     /// Whether it can have come about, as far as the statuses tell.
-    pub fn may_be(self, visible: &Visible) -> bool {
+    pub fn may_be(self, visible: &VisibleWorkers) -> bool {
         self.holds(visible.members.iter())
     }
 
@@ -53,7 +53,7 @@ impl Until {
     }
 
     /// What is waited for, and how far it is.
-    pub fn awaited(self, visible: &Visible) -> String {
+    pub fn awaited(self, visible: &VisibleWorkers) -> String {
         let what = match self {
             Until::Finished => "waiting until all workers have finished",
             Until::Failed => "waiting until a worker fails",
@@ -90,7 +90,7 @@ pub fn standing(look: &Look) -> String {
 
 /// What is still to be expected, when the time is over: a line each, and as the last line `cursor`, so that nothing is
 /// lost until the next wait.
-pub fn missed(view: &View, visible: &Visible, cursor: Cursor) -> String {
+pub fn missed(view: &View, visible: &VisibleWorkers, cursor: Cursor) -> String {
     let open: Vec<&Arc<Member>> = visible.members.iter().filter(|member| !status(member).is_finished()).collect();
     let head = match (visible.members.len(), open.len()) {
         (0, _) => "There is no worker.\n".into(),
@@ -99,7 +99,7 @@ pub fn missed(view: &View, visible: &Visible, cursor: Cursor) -> String {
     };
     let mut out = head;
     for (at, member) in open.iter().enumerate() {
-        let newest = view.stamp(member, false).map_or(member.entry.newest(), |stamp| stamp.newest);
+        let newest = view.fingerprint(member, false).map_or(member.entry.newest(), |stamp| stamp.newest);
         let line = format!("{:<9} {}: last write {}\n", status(member).as_str(), shown(member), utc(newest));
         if out.len() + line.len() > BYTES - 200 {
             out.push_str(&format!("and {} more\n", open.len() - at));

@@ -58,7 +58,7 @@ impl Renderer {
             let record = self.view.record(&member, &stamp, &go_on)?;
             let (bytes, read, missing) = self.worker_bytes(&member, &stamp, &record, file, clock)?;
             let whole = read && record.is_whole() && stamp.skipped.unreadable == 0;
-            let now = self.view.stamp_now(&member)?;
+            let now = self.view.fingerprint_now(&member)?;
             let settled = now.key == stamp.key;
             // Only what is of the state that was asked for is kept as that state's file.
             let complete = attempts.is_first() && settled && whole && go_on();

@@ -115,7 +115,7 @@ impl Format for ClaudeCode {
 
     fn glance(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<Glance>> {
         let metas = match self::folder(folder)?.sources() {
-            Err(error) if error.is_nowhere() => return Ok(None),
+            Err(error) if error.is_not_found() => return Ok(None),
             metas => metas?,
         };
         let Some(own) = metas.first().filter(|own| own.kind == Kind::File) else { return Ok(None) };

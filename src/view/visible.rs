@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Filter;
-use super::places::Places;
+use super::name_index::NameIndex;
 use crate::catalog::{Change, Entry, Snapshot};
 use crate::model::{Owner, PassedOver, Skipped, Word, WorkerId};
 use crate::name::{Name, RelPath, to_file_name};
@@ -15,7 +15,7 @@ const RESERVED: [&str; 1] = ["latest"];
 
 /// All workers of a view.
 #[derive(Default)]
-pub struct Visible {
+pub struct VisibleWorkers {
     /// The catalog's generation this was made from.
     pub generation: u64,
     /// By creation time, then id.
@@ -32,7 +32,7 @@ pub struct Visible {
     pub unread: HashSet<Name>,
     /// The newest change that listing tells of.
     pub newest: Time,
-    places: Arc<Places>,
+    name_index: Arc<NameIndex>,
     children: Arc<HashMap<Name, Vec<Arc<Member>>>>,
 }
 
@@ -53,21 +53,21 @@ pub struct RunMembers {
     pub members: Vec<Arc<Member>>,
 }
 
-impl Visible {
+impl VisibleWorkers {
     /// The worker under this name.
     pub fn get(&self, name: &Name) -> Option<Arc<Member>> {
-        self.place(name).and_then(|at| self.members.get(at)).cloned()
+        self.index_of(name).and_then(|at| self.members.get(at)).cloned()
     }
 
-    fn place(&self, name: &Name) -> Option<usize> {
-        self.places.get(&self.members, |member| &member.name, name)
+    fn index_of(&self, name: &Name) -> Option<usize> {
+        self.name_index.get(&self.members, |member| &member.name, name)
     }
 
     /// The name of the worker that lies there in a store.
-    pub(super) fn at(&self, source: usize, root: &RelPath) -> Option<Name> {
+    pub(super) fn name_at(&self, source: usize, root: &RelPath) -> Option<Name> {
         let is_it = |member: &&Arc<Member>| (member.entry.source(), &member.entry.root) == (source, root);
         // Most often it is the name of its folder.
-        let named = self.place(&root.file_name()?).and_then(|at| self.members.get(at)).filter(is_it);
+        let named = self.index_of(&root.file_name()?).and_then(|at| self.members.get(at)).filter(is_it);
         named.or_else(|| self.members.iter().find(is_it)).map(|member| member.name.clone())
     }
 
@@ -78,15 +78,15 @@ impl Visible {
 
     /// Whether the one follows from the other without anything having been put in order again.
     #[cfg(test)]
-    pub(super) fn shares_places(&self, other: &Visible) -> bool {
-        Arc::ptr_eq(&self.places, &other.places)
+    pub(super) fn shares_name_index(&self, other: &VisibleWorkers) -> bool {
+        Arc::ptr_eq(&self.name_index, &other.name_index)
     }
 
-    pub(super) fn of(snapshot: &Snapshot, filter: &Filter) -> Visible {
-        let mut entries: Vec<&Arc<Entry>> = snapshot.entries.iter().filter(|entry| has(filter, entry)).collect();
+    pub(super) fn new(snapshot: &Snapshot, filter: &Filter) -> VisibleWorkers {
+        let mut entries: Vec<&Arc<Entry>> = snapshot.entries.iter().filter(|entry| is_visible(filter, entry)).collect();
         // Among equal ids the store that was named first comes first, then the shorter path: always the same.
         entries.sort_by_cached_key(|entry| (entry.id.clone(), entry.source(), entry.root.depth(), entry.root.clone()));
-        let mut members = name_all(entries);
+        let mut members = assign_names(entries);
         members.sort_by_cached_key(|member| (member.entry.created_at, member.name.clone()));
         let mut runs: BTreeMap<Name, RunMembers> = BTreeMap::new();
         for member in &members {
@@ -97,10 +97,10 @@ impl Visible {
         }
         let runs = runs.into_iter().map(|(name, run)| (name, Arc::new(run))).collect();
         let whole = *filter == Filter::default();
-        let visible = Visible {
+        let visible = VisibleWorkers {
             generation: snapshot.generation,
             children: Arc::new(children(&members)),
-            places: Arc::new(Places::of(&members, |member| &member.name)),
+            name_index: Arc::new(NameIndex::new(&members, |member| &member.name)),
             newest: members.iter().map(|member| member.entry.newest()).max().unwrap_or_default(),
             members,
             runs,
@@ -109,7 +109,7 @@ impl Visible {
             troubles: snapshot.troubles.clone(),
             unread: HashSet::new(),
         };
-        Visible { unread: visible.unread(snapshot), ..visible }
+        VisibleWorkers { unread: visible.unread(snapshot), ..visible }
     }
 
     /// Returns the sessions among these workers that were not read yet for workers inside them. Those of another view are
@@ -124,15 +124,15 @@ impl Visible {
     }
 }
 
-impl Visible {
+impl VisibleWorkers {
     /// What became of it in the next generation, where a few workers are known anew and none has another place by that. It
     /// costs no more than that, and is what [`Visible::of`] makes.
-    pub(super) fn next(&self, snapshot: &Snapshot, filter: &Filter) -> Option<Visible> {
+    pub(super) fn apply_changes(&self, snapshot: &Snapshot, filter: &Filter) -> Option<VisibleWorkers> {
         let changes = snapshot.changes.as_ref()?;
         if snapshot.generation != self.generation + 1 {
             return None;
         }
-        let mut next = Visible {
+        let mut next = VisibleWorkers {
             generation: snapshot.generation,
             members: self.members.clone(),
             runs: self.runs.clone(),
@@ -141,7 +141,7 @@ impl Visible {
             troubles: snapshot.troubles.clone(),
             unread: self.unread(snapshot),
             newest: self.newest,
-            places: self.places.clone(),
+            name_index: self.name_index.clone(),
             children: self.children.clone(),
         };
         changes.iter().all(|change| next.replace(change, filter)).then_some(next)
@@ -149,14 +149,14 @@ impl Visible {
 
     /// Puts a worker in the place that it had. Whether that could be done.
     fn replace(&mut self, Change { old, new }: &Change, filter: &Filter) -> bool {
-        let place = |entry: &Entry| (entry.owner.clone(), entry.run.clone(), entry.parent.clone(), entry.created_at);
-        if place(old) != place(new) || (old.newest() == self.newest && new.newest() < self.newest) {
+        let sort_key = |entry: &Entry| (entry.owner.clone(), entry.run.clone(), entry.parent.clone(), entry.created_at);
+        if sort_key(old) != sort_key(new) || (old.newest() == self.newest && new.newest() < self.newest) {
             return false;
         }
-        if !has(filter, new) {
+        if !is_visible(filter, new) {
             return true;
         }
-        let named = self.place(&new.id.0);
+        let named = self.index_of(&new.id.0);
         let is_old = |member: &Arc<Member>| Arc::ptr_eq(&member.entry, old);
         let at = named.filter(|at| self.members.get(*at).is_some_and(is_old));
         let Some(slot) = at.or_else(|| self.members.iter().position(is_old)).and_then(|at| self.members.get_mut(at))
@@ -207,18 +207,18 @@ fn children(members: &[Arc<Member>]) -> HashMap<Name, Vec<Arc<Member>>> {
 }
 
 /// Whether a worker of this owner and run is in a view: the one place where that is decided.
-pub(super) fn admits(filter: &Filter, owner: Option<&Owner>, run: Option<&Word>) -> bool {
-    let of_owner = filter.owner.as_ref().is_none_or(|id| owner.is_some_and(|owner| *owner.0 == **id));
-    let of_run = filter.run.as_ref().is_none_or(|id| run.is_some_and(|run| **run == **id));
-    of_owner && of_run
+pub(super) fn matches(filter: &Filter, owner: Option<&Owner>, run: Option<&Word>) -> bool {
+    let owner_matches = filter.owner.as_ref().is_none_or(|id| owner.is_some_and(|owner| *owner.0 == **id));
+    let run_matches = filter.run.as_ref().is_none_or(|id| run.is_some_and(|run| **run == **id));
+    owner_matches && run_matches
 }
 
-fn has(filter: &Filter, entry: &Entry) -> bool {
-    admits(filter, entry.owner.as_ref(), entry.run.as_ref())
+fn is_visible(filter: &Filter, entry: &Entry) -> bool {
+    matches(filter, entry.owner.as_ref(), entry.run.as_ref())
 }
 
 /// Gives every worker a name of its own. `entries` are sorted by id; a second worker of the same id is `<id>~2`.
-fn name_all(entries: Vec<&Arc<Entry>>) -> Vec<Arc<Member>> {
+fn assign_names(entries: Vec<&Arc<Entry>>) -> Vec<Arc<Member>> {
     let mut taken: HashSet<Name> = HashSet::new();
     let ids: HashSet<WorkerId> = entries.iter().map(|entry| entry.id.clone()).collect();
     let mut members = Vec::with_capacity(entries.len());

@@ -52,7 +52,7 @@ impl Reading {
         let fresh = Freshness { unfinished: NEVER, finished: NEVER };
         // However slow the machine is, no file is made of a part only.
         let settings = Settings { deadline: NEVER, ..Settings::default() };
-        Tree::new(View::over(vec![source], fresh, self.filter.clone()).unwrap(), settings)
+        Tree::new(View::new(vec![source], fresh, self.filter.clone()).unwrap(), settings)
     }
 
     fn everything(&self, store: &TestStore, caches: Option<&Path>) -> BTreeMap<Vec<u8>, Result<Seen, Error>> {

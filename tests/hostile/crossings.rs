@@ -109,7 +109,7 @@ impl Ground {
     fn admitting(&self) -> Tree {
         let source = Source::open(&self.store.path()).unwrap().admitting_hard_links();
         let filter = Filter { owner: Some("A".into()), run: None };
-        Tree::new(View::over(vec![source], Freshness::default(), filter).unwrap(), Settings::default())
+        Tree::new(View::new(vec![source], Freshness::default(), filter).unwrap(), Settings::default())
     }
 }
 

@@ -202,7 +202,7 @@ fn who_comes_or_goes_is_seen_before_all_are_looked_at_again() {
     running.iter().for_each(|id| add(id));
     let source = Source::over(Arc::new(Through::new(looks.clone(), memory.clone())), None);
     let freshness = Freshness { unfinished: Duration::from_millis(1), finished: Duration::from_millis(1) };
-    let view = View::over(vec![source], freshness, Filter::default()).unwrap();
+    let view = View::new(vec![source], freshness, Filter::default()).unwrap();
     let there = |id: &str| view.visible().get(&Name::new(id).unwrap()).is_some();
     assert_eq!(looks.0.load(Ordering::SeqCst), 20);
     add("new");

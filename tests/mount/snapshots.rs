@@ -143,7 +143,7 @@ fn an_evicted_version_is_read_again_through_its_path() {
     }
 }
 
-fn find(tree: &Tree, path: [&str; 3]) -> swarmletfs::tree::Found {
+fn find(tree: &Tree, path: [&str; 3]) -> swarmletfs::tree::Lookup {
     path[1..]
         .iter()
         .fold(tree.lookup(ROOT, path[0].as_bytes()).unwrap(), |at, name| tree.lookup(at.ino, name.as_bytes()).unwrap())

@@ -12,7 +12,7 @@ use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::error::Result;
 use swarmletfs::name::RelPath;
 use swarmletfs::store::{Disk, Meta, Store, Time};
-use swarmletfs::tree::{Links, Settings, Tree};
+use swarmletfs::tree::{Settings, Symlinks, Tree};
 use swarmletfs::view::{Filter, View};
 
 use super::eventually;
@@ -58,7 +58,7 @@ impl Between for WholeSeconds {
 fn tree_in_seconds(store: &TestStore, fresh: Freshness) -> Tree {
     let disk = Disk::open(&store.path()).unwrap();
     let source = Source::over(Arc::new(Through::new(WholeSeconds, Arc::new(disk))), None);
-    Tree::new(View::over(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
+    Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
 }
 
 /// Does it again and again until it was done within one second of the clock.
@@ -159,7 +159,7 @@ fn who_may_read_what_is_made_is_not_of_before_a_change_within_a_tick() {
     let allow = |mode| fs::set_permissions(&secret, Permissions::from_mode(mode)).unwrap();
     let modes = || {
         ["index.json", "workers/w/summary", "workers/w/evidence.txt", "grep/x", "search/x", "since/0"]
-            .map(|file| tree.at(file.as_bytes(), Links::Followed, |place| Ok(place.last().attr.mode)).unwrap())
+            .map(|file| tree.with_path(file.as_bytes(), Symlinks::Follow, |place| Ok(place.leaf().attr.mode)).unwrap())
     };
     within_a_second(|| {
         allow(0o644);

@@ -180,7 +180,7 @@ fn where_nothing_is_told_a_file_is_read_to_its_end_even_so() {
 fn unhurried(store: &TestStore) -> View {
     let hour = Duration::from_secs(3_600);
     let freshness = Freshness { unfinished: hour, finished: hour };
-    View::over(vec![Source::open(&store.path()).unwrap()], freshness, Filter::default()).unwrap()
+    View::new(vec![Source::open(&store.path()).unwrap()], freshness, Filter::default()).unwrap()
 }
 
 #[test]
@@ -195,7 +195,8 @@ fn a_worker_that_goes_on_is_seen_before_all_are_looked_at_again() {
     view.watch().unwrap();
     let (end, _open) = rustix::pipe::pipe().unwrap();
     let mut told = HashSet::new();
-    let mut changes = || told.extend(view.changes(end.as_fd(), Some(Duration::from_millis(10))).unwrap().unwrap());
+    let mut changes =
+        || told.extend(view.wait_for_changes(end.as_fd(), Some(Duration::from_millis(10))).unwrap().unwrap());
     // Since it was seen and before anything was told of it.
     says("a", "success");
     changes();
@@ -215,10 +216,10 @@ fn a_late_change_that_somebody_met_first_is_told_even_so() {
     view.watch().unwrap();
     let (end, _open) = rustix::pipe::pipe().unwrap();
     let member = view.worker(&name).unwrap();
-    view.stamp_now(&member).unwrap();
+    view.fingerprint_now(&member).unwrap();
     store.worker("a", json!({"status": "running"}));
     assert_eq!(view.worker_now(&member).unwrap().entry.status, Status::Running);
-    let told = view.changes(end.as_fd(), Some(Duration::from_secs(10))).unwrap();
+    let told = view.wait_for_changes(end.as_fd(), Some(Duration::from_secs(10))).unwrap();
     assert_eq!(told, Some(HashSet::from([name])));
 }
 

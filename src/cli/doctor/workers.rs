@@ -14,7 +14,7 @@ use crate::cli::say::{typed, without_controls};
 use crate::model::{EXAMPLES, Flaw, PassedOver, Reason, Several};
 use crate::name::RelPath;
 use crate::render::count;
-use crate::view::{Member, Visible};
+use crate::view::{Member, VisibleWorkers};
 
 /// So many folders are named in which workers lie.
 const PLACES: usize = 3;
@@ -127,7 +127,7 @@ impl Few {
 
 impl Workers {
     /// Those of a view that lie in the store of this number.
-    pub(super) fn of(visible: &Visible, number: usize) -> Workers {
+    pub(super) fn of(visible: &VisibleWorkers, number: usize) -> Workers {
         let mut workers = Workers::default();
         let (mut runs, mut owners) = (BTreeSet::new(), BTreeSet::new());
         for member in visible.members.iter().filter(|member| member.entry.source() == number) {

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::mcp::slice::cut;
 use crate::name::Name;
 use crate::render::{grep, search};
-use crate::tree::{Ino, Links, Tree};
+use crate::tree::{Ino, Symlinks, Tree};
 
 /// So many workers can be named at once.
 const WORKERS_MAX: usize = 32;
@@ -79,7 +79,7 @@ fn run_grep(tree: &Tree, asked: Grep) -> Done {
     };
     let query = grep::Query { options, regex: asked.pattern, under: None };
     let answer = match place(asked.workers, asked.path)? {
-        Place::Workers(workers) => tree.grep_of(workers, &query).map_err(nobody)?,
+        Place::Workers(workers) => tree.grep_workers(workers, &query).map_err(nobody)?,
         Place::Path(path) => asked_at(tree, &path, |ino| tree.grep(ino, &query))?,
     };
     match (&answer.error, asked.mode) {
@@ -111,7 +111,7 @@ fn run_search(tree: &Tree, asked: Search) -> Done {
     let options = search::Options { budget: budget(asked.bytes, asked.tokens)?, glob: given(asked.glob) };
     let query = search::Query { options, words: asked.query, under: None };
     let answer = match place(asked.workers, asked.path)? {
-        Place::Workers(workers) => tree.search_of(workers, &query).map_err(nobody)?,
+        Place::Workers(workers) => tree.search_workers(workers, &query).map_err(nobody)?,
         Place::Path(path) => asked_at(tree, &path, |ino| tree.search(ino, &query))?,
     };
     if answer.error.is_some() { Err(Fault::new(answer.text)) } else { Ok(Answer::of(answer.text)) }
@@ -151,6 +151,7 @@ fn nobody(error: Error) -> Fault {
 fn asked_at<A>(tree: &Tree, path: &str, ask: impl Fn(Ino) -> Result<Option<A>>) -> std::result::Result<A, Fault> {
     let nowhere =
         "is nothing that can be searched: name a run, a worker, a file or folder of a worker's, or by/<facet>/<value>";
-    let answer = tree.at(path.as_bytes(), Links::Followed, |place| ask(place.last().ino)).map_err(Fault::at(path))?;
+    let answer =
+        tree.with_path(path.as_bytes(), Symlinks::Follow, |place| ask(place.leaf().ino)).map_err(Fault::at(path))?;
     answer.ok_or_else(|| Fault::new(format!("{} {nowhere}", cut(path))))
 }

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::mcp::slice::{DEFAULT, LINES, Open, Wanted};
 use crate::name::printable;
 use crate::render::DEADLINE;
-use crate::tree::{Attr, Links, NodeKind, Tree};
+use crate::tree::{Attr, NodeKind, Symlinks, Tree};
 
 /// Deeper folders are not walked into.
 const DEPTH_MAX: usize = 32;
@@ -121,7 +121,7 @@ fn walk(tree: &Tree, path: &[u8], depth: usize, followed: bool, mut met: impl Fn
     let mut rest: VecDeque<(Vec<u8>, Vec<u8>, usize)> = VecDeque::from([(path.to_vec(), begun_at(path), 0)]);
     let mut is_all = true;
     while let Some((folder, shown, level)) = rest.pop_front() {
-        let items = match tree.at(&folder, Links::Followed, |place| place.last().listed()) {
+        let items = match tree.with_path(&folder, Symlinks::Follow, |place| place.leaf().list_folder()) {
             Ok(items) => items,
             Err(error) if level == 0 => return Err(error),
             // It is gone since it was listed, or a link to a file.
@@ -156,8 +156,8 @@ fn list_dir(tree: &Tree, asked: ListDir) -> Done {
     let is_all = walk(tree, path.as_bytes(), depth, false, |met| all.push(met)).map_err(Fault::at(&path))?;
     let entry = |met: &Met| {
         let folder = |name: &[u8], folder: &[u8]| {
-            tree.at(folder, Links::Followed, |place| {
-                tree.inside(place.last().ino, name, |held| Ok(Details::of(&held.attr, held.target()?)))
+            tree.with_path(folder, Symlinks::Follow, |place| {
+                tree.with_entry(place.leaf().ino, name, |held| Ok(Details::of(&held.attr, held.link_target()?)))
             })
         };
         let details = asked.details.then(|| folder(&met.name, &met.folder).ok()).flatten();
@@ -228,10 +228,10 @@ struct Info {
 }
 
 fn info(tree: &Tree, asked: AtPath) -> Done {
-    let look = tree.at(asked.path.as_bytes(), Links::Kept, |place| {
-        let held = place.last();
+    let look = tree.with_path(asked.path.as_bytes(), Symlinks::NoFollow, |place| {
+        let held = place.leaf();
         let path = String::from_utf8_lossy(&place.path()).into_owned();
-        Ok(Info { path, kind: held.attr.kind.as_str(), details: Details::of(&held.attr, held.target()?) })
+        Ok(Info { path, kind: held.attr.kind.as_str(), details: Details::of(&held.attr, held.link_target()?) })
     });
     Ok(Answer::of(json(&look.map_err(Fault::at(&asked.path))?)))
 }
@@ -244,9 +244,9 @@ struct Exists {
 }
 
 fn exists(tree: &Tree, asked: AtPath) -> Done {
-    match tree.at(asked.path.as_bytes(), Links::Kept, |place| Ok(place.last().attr.kind.as_str())) {
+    match tree.with_path(asked.path.as_bytes(), Symlinks::NoFollow, |place| Ok(place.leaf().attr.kind.as_str())) {
         Ok(kind) => Ok(Answer::of(json(&Exists { exists: true, kind: Some(kind) }))),
-        Err(error) if error.is_absence() || error.is_miss() => {
+        Err(error) if error.is_not_a_file() || error.is_miss() => {
             Ok(Answer::of(json(&Exists { exists: false, kind: None })))
         }
         Err(error) => Err(Fault::at(&asked.path)(error)),
@@ -284,7 +284,7 @@ fn glob(tree: &Tree, asked: Glob) -> Done {
         found.add(&matcher, inner.strip_prefix(b"/").unwrap_or(inner), &met.path);
     });
     let is_all = match walked {
-        Err(error) if error.is_absence() && plain > 0 => true,
+        Err(error) if error.is_not_a_file() && plain > 0 => true,
         done => done.map_err(Fault::at(&path))?,
     };
     let mut notes = Vec::new();

@@ -13,7 +13,7 @@ use crate::mcp::tools::files::bytes;
 use crate::name::{Name, printable};
 use crate::render::expand::Form;
 use crate::render::{Budget, compare, output};
-use crate::tree::{Links, Tree};
+use crate::tree::{Symlinks, Tree};
 
 /// How many workers are listed where nothing is said.
 const LIMIT: usize = 50;
@@ -178,7 +178,7 @@ fn get_evidence(tree: &Tree, asked: GetEvidence) -> Done {
 /// The evidence of all workers of a job: that of one as it is, that of several within one budget.
 fn of_job(tree: &Tree, job: &str, budget: Option<Budget>) -> Done {
     let path = format!("by/job/{}", part(job));
-    let listed = tree.at(path.as_bytes(), Links::Followed, |place| place.last().listed());
+    let listed = tree.with_path(path.as_bytes(), Symlinks::Follow, |place| place.leaf().list_folder());
     let listed = listed.map_err(Fault::at(&path))?;
     let workers: Vec<&Name> = listed.iter().map(|item| &item.name).collect();
     if let [worker] = workers.as_slice() {
@@ -201,7 +201,7 @@ fn evidence_file(budget: Option<Budget>) -> String {
 /// A generated file of a worker.
 fn of_worker(tree: &Tree, worker: &str, file: &str) -> Done {
     let id = worker_id(worker);
-    tree.at(format!("workers/{}", part(id)).as_bytes(), Links::Followed, |_| Ok(()))
+    tree.with_path(format!("workers/{}", part(id)).as_bytes(), Symlinks::Follow, |_| Ok(()))
         .map_err(|error| Fault::new(format!("{}: {error}: list_workers shows who there is", cut(id))))?;
     whole(tree, &format!("workers/{}/{file}", part(id)))
 }

@@ -13,7 +13,7 @@ use super::super::ask::{Folder, escaped, holds_a_word};
 use super::super::clean::one_line;
 use super::super::own::{behind, is_index};
 use crate::name::{Name, printable};
-use crate::view::{Member, Visible};
+use crate::view::{Member, VisibleWorkers};
 
 /// The name of the folder without options.
 pub(in crate::render) const FOLDER: &str = "compare";
@@ -81,7 +81,7 @@ impl Query {
     }
 
     /// The workers that are to be compared, or what is wrong with the question. It goes by the names in the view alone.
-    pub(super) fn workers(&self, visible: &Visible) -> Result<Vec<Arc<Member>>, String> {
+    pub(super) fn workers(&self, visible: &VisibleWorkers) -> Result<Vec<Arc<Member>>, String> {
         let find = |part: &[u8]| {
             let name = Name::new(decoded(part)).ok().and_then(|name| behind(&name, is_index))?;
             visible.get(&name)

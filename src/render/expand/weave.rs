@@ -13,7 +13,7 @@ use super::{ExpandError, Expanded};
 use crate::error::Result;
 use crate::model::Outcome;
 use crate::name::Name;
-use crate::spread::spread;
+use crate::parallel::parallel_map;
 use crate::view::Member;
 
 /// So much text is held back behind a marker, in bytes.
@@ -265,7 +265,7 @@ impl<'a, W: Write> Weaver<'a, W> {
     fn hear(&mut self, heard: &[Ranked], put: &mut Put, kept: usize) {
         // Each is made as large as it may be: what it needs is known only then.
         let maker = self.maker;
-        let made = spread(heard, |(.., member)| maker.within(member, maker.each.size() + maker.cost("")));
+        let made = parallel_map(heard, |(.., member)| maker.within(member, maker.each.size() + maker.cost("")));
         let claim = |((outcome, ..), made): (&Ranked, &Result<String>)| Claim {
             need: made.as_ref().map_or(self.maker.least(), |text| self.maker.cost(text)),
             weight: if *outcome == Outcome::Failed { 2 } else { 1 },
@@ -273,7 +273,7 @@ impl<'a, W: Write> Weaver<'a, W> {
         let claims: Vec<Claim> = heard.iter().zip(&made).map(claim).collect();
         let shares = deal(&claims, put.left.saturating_sub(kept));
         let wanted: Vec<_> = heard.iter().zip(&made).zip(claims.iter().zip(shares)).collect();
-        let fitted = spread(&wanted, |(((.., member), made), (claim, share))| match made {
+        let fitted = parallel_map(&wanted, |(((.., member), made), (claim, share))| match made {
             Ok(_) if *share < claim.need => maker.within(member, *share),
             made => (*made).clone(),
         });

@@ -74,7 +74,7 @@ impl<'a> Sources<'a> {
         let mut outcomes = self.outcomes.borrow_mut();
         let calls = outcomes.entry(worker).or_insert_with(|| {
             let record = self.renderer.record(member, stamp, GRACE_OF_PART, go_on);
-            self.late.set(self.late.get() || record.as_ref().map_or_else(Error::is_late, |record| record.is_late()));
+            self.late.set(self.late.get() || record.as_ref().map_or_else(Error::is_timeout, |record| record.is_late()));
             record.iter().flat_map(|record| record.trace.outcomes()).collect()
         });
         calls.get(path).copied()
@@ -88,6 +88,6 @@ impl<'a> Sources<'a> {
     /// Whether the files of a worker are still as they were.
     pub(super) fn is_now(&self, worker: usize) -> bool {
         let known = self.of.get(worker);
-        known.is_some_and(|(member, stamp)| self.renderer.view.is_now(member, stamp))
+        known.is_some_and(|(member, stamp)| self.renderer.view.is_unchanged(member, stamp))
     }
 }

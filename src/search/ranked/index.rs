@@ -147,7 +147,7 @@ impl Index {
         }
         let Contents { files, bytes, unread, .. } = contents;
         // Only what is of the state that was asked for is kept as that.
-        if unread.late == 0 && unread.unreadable == 0 && view.is_now(member, stamp) {
+        if unread.late == 0 && unread.unreadable == 0 && view.is_unchanged(member, stamp) {
             if let (Some((disk, _)), Ok(head), true) = (&self.disk, postcard::to_stdvec(&contents), stamp.lasts()) {
                 disk.put(of, head, Vec::new());
             }
@@ -174,7 +174,7 @@ impl Index {
         while let Some(member) = visible.members.get(at).filter(|_| begun.elapsed() < CATCH_UP) {
             // One that cannot be read at all must not keep the others from being.
             *self.catching_up.lock() = Some((at + 1, 0));
-            let stamp = view.stamp(member, false);
+            let stamp = view.fingerprint(member, false);
             let found = stamp.and_then(|stamp| match self.cached(member, &stamp) {
                 Some(known) => Ok(known),
                 None => read(member, &stamp, &|| begun.elapsed() < EACH),

@@ -11,7 +11,7 @@ use super::index::Indexed;
 use super::part::{NEAR, Part, Text};
 use super::query::Query;
 use crate::name::RelPath;
-use crate::spread::spread;
+use crate::parallel::parallel_map;
 
 /// How soon a word's further occurrences count little, and how much length counts: BM25's k1 and b.
 const SATURATION: f64 = 2.0;
@@ -122,7 +122,7 @@ pub fn rank(workers: Vec<Matched>, query: &Query, weigh: &(dyn Fn(usize, &RelPat
     let counted = if counted.first().is_some_and(|level| level.places > 0) { counted } else { others };
     let levels: Vec<Scale> = counted.iter().zip(WEIGHTS).map(|(level, weight)| Scale::of(level, weight)).collect();
     let numbered: Vec<(u32, &Matched)> = (0..).zip(&workers).collect();
-    let scored = spread(&numbered, |(worker, matched)| {
+    let scored = parallel_map(&numbered, |(worker, matched)| {
         let mut scored = Vec::new();
         let mut banned = Vec::new();
         for (part, (text, matches)) in (0..).zip(&matched.parts) {

@@ -331,5 +331,5 @@ impl Store for Folder {
 /// Whether what lies beside a transcript is as good as not there. Its name may be made of anything that stands in the
 /// transcript, and no such name may cost the rest.
 fn is_out_of_reach(error: &Error) -> bool {
-    error.is_nowhere() || matches!(error, Error::NameTooLong | Error::Io(Errno::ACCESS | Errno::PERM))
+    error.is_not_found() || matches!(error, Error::NameTooLong | Error::Io(Errno::ACCESS | Errno::PERM))
 }

@@ -56,7 +56,7 @@ pub(super) fn worker(
     let (status, status_source) = status(&fields, index, &mut flaws);
     let task = fields.text("task").or_else(|| {
         task_file(folder, TASK_MAX).unwrap_or_else(|error| {
-            whole &= error.is_absence();
+            whole &= error.is_not_a_file();
             None
         })
     });
@@ -131,7 +131,7 @@ fn read(folder: &dyn Store) -> Result<Owned, Failure> {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Err(bad(format!("larger than {SIZE_MAX} bytes"))),
         Err(Error::NotFound) => return Err(Failure::Absent),
-        Err(error) => return Err(Failure::Bad { reason: error.to_string(), read: error.is_absence() }),
+        Err(error) => return Err(Failure::Bad { reason: error.to_string(), read: error.is_not_a_file() }),
     };
     if bytes.trim_ascii().is_empty() {
         return Err(bad("empty".into()));

@@ -51,7 +51,7 @@ fn tree(store: &Arc<Memory>, cache: Option<(&Path, bool)>) -> Tree {
     let fresh = Freshness { unfinished: hour, finished: hour };
     // However slow the machine is, no file is made of a part only.
     let settings = Settings { deadline: hour, ..Settings::default() };
-    Tree::new(View::over(vec![source], fresh, Filter::default()).unwrap(), settings)
+    Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), settings)
 }
 
 /// Returns what names workers: the listings, the links of a run, and each worker's summary with its marker.

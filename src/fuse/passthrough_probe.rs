@@ -17,19 +17,19 @@ use fuser::{
 use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
 
-use super::passed::is_offered;
-use super::session::{self, Access};
+use super::passthrough_files::request_passthrough;
+use super::session::{self, MountAccess};
 
 /// The name of the file.
-pub const PASSED_THROUGH: &str = "file";
+pub const PROBE_FILE: &str = "file";
 /// What is in it.
 const BYTES: &[u8] = b"read by the kernel\n";
 const FILE: INodeNo = INodeNo(2);
 const TTL: Duration = Duration::ZERO;
 
 /// Mounts the file at `mountpoint` and serves it until this process ends. Errors: those of the system.
-pub fn mount_passthrough(mountpoint: &Path) -> io::Result<()> {
-    let session = session::open(OneFile::new()?, mountpoint, Access::Mounter, 1)?;
+pub fn mount_passthrough_probe(mountpoint: &Path) -> io::Result<()> {
+    let session = session::create(OneFile::new()?, mountpoint, MountAccess::Mounter, 1)?;
     // Dropped, it would unmount whatever is mounted there by then.
     std::mem::forget(session.spawn()?);
     Ok(())
@@ -75,12 +75,12 @@ fn attr(ino: INodeNo) -> FileAttr {
 
 impl Filesystem for OneFile {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        self.offered = is_offered(config);
+        self.offered = request_passthrough(config);
         Ok(())
     }
 
     fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        if name.as_bytes() == PASSED_THROUGH.as_bytes() {
+        if name.as_bytes() == PROBE_FILE.as_bytes() {
             reply.entry(&TTL, &attr(FILE), Generation(0));
         } else {
             reply.error(Errno::ENOENT);

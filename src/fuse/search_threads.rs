@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 
-use super::guard::contained;
+use super::guard::catch_panic;
 use super::pool::{Job, Pool};
 
 /// So many at once share the processors; others wait among what else takes long.
@@ -17,30 +17,30 @@ const SEARCHES_MAX: usize = 32;
 const NICE: i32 = 5;
 
 /// Where searches are done.
-pub(super) struct Searches {
+pub(super) struct SearchThreads {
     running: Arc<AtomicUsize>,
     pool: Pool,
 }
 
 /// Counts one search as long as it lives.
-struct Running(Arc<AtomicUsize>);
+struct RunningGuard(Arc<AtomicUsize>);
 
-impl Drop for Running {
+impl Drop for RunningGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-impl Searches {
+impl SearchThreads {
     /// None yet; `pool` does those that are too many.
-    pub(super) fn new(pool: Pool) -> Searches {
-        Searches { running: Arc::default(), pool }
+    pub(super) fn new(pool: Pool) -> SearchThreads {
+        SearchThreads { running: Arc::default(), pool }
     }
 
     /// Has `job` done by a thread of its own. Called by a confined thread, so that the new one is, too.
     pub(super) fn run(&self, job: Job) {
         let before = self.running.fetch_add(1, Ordering::AcqRel);
-        let running = Running(self.running.clone());
+        let running = RunningGuard(self.running.clone());
         if before >= SEARCHES_MAX {
             return self.pool.run(job);
         }
@@ -52,7 +52,7 @@ impl Searches {
             // Everything else that is asked comes first; where that cannot be had, it has to share.
             let _ = setpriority_process(Some(gettid()), NICE);
             if let Some(job) = taken.lock().take() {
-                contained(job);
+                catch_panic(job);
             }
         };
         if thread::Builder::new().name("search".into()).spawn(work).is_err()

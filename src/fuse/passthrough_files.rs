@@ -20,7 +20,7 @@ const LEAST: u64 = 128 << 10;
 
 /// The way in which each inode is open.
 #[derive(Default)]
-pub(super) struct Passed {
+pub(super) struct PassthroughFiles {
     possible: AtomicBool,
     open: Mutex<HashMap<Ino, Open>>,
 }
@@ -31,10 +31,10 @@ struct Open {
     handles: usize,
 }
 
-impl Passed {
+impl PassthroughFiles {
     /// Asks the kernel for it. Whether it may be used too, the first use tells.
-    pub(super) fn ask(&self, config: &mut KernelConfig) {
-        self.possible.store(is_offered(config), Ordering::Relaxed);
+    pub(super) fn negotiate(&self, config: &mut KernelConfig) {
+        self.possible.store(request_passthrough(config), Ordering::Relaxed);
     }
 
     /// Opens an inode once more, of `size` bytes if it may be passed through: what the kernel reads it through, if it does.
@@ -87,6 +87,6 @@ impl Passed {
 }
 
 /// Asks the kernel to read files by itself. Whether it offers to.
-pub(super) fn is_offered(config: &mut KernelConfig) -> bool {
+pub(super) fn request_passthrough(config: &mut KernelConfig) -> bool {
     config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok() && config.set_max_stack_depth(1).is_ok()
 }

@@ -6,20 +6,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// For so long one thread works by itself: most often everything is known already.
-const ALONE: Duration = Duration::from_millis(1);
+const SERIAL_TIME: Duration = Duration::from_millis(1);
 /// The most threads that work for one file.
 const THREADS_MAX: usize = 8;
 
 /// What `make` makes of each of `items`, in their order; they are begun in that order too. A panic in any thread is the
 /// caller's: whoever asked is told, however many worked for it.
-pub(crate) fn spread<T: Sync, R: Send>(items: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    spread_after(ALONE, items, make)
+pub(crate) fn parallel_map<T: Sync, R: Send>(items: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    parallel_map_after(SERIAL_TIME, items, make)
 }
 
-fn spread_after<T: Sync, R: Send>(alone: Duration, items: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<R> {
+fn parallel_map_after<T: Sync, R: Send>(serial_time: Duration, items: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let mut made: Vec<R> = Vec::with_capacity(items.len());
     let begun = Instant::now();
-    while let Some(item) = items.get(made.len()).filter(|_| begun.elapsed() < alone) {
+    while let Some(item) = items.get(made.len()).filter(|_| begun.elapsed() < serial_time) {
         made.push(make(item));
     }
     let rest = items.get(made.len()..).unwrap_or_default();
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn everything_is_made_once_and_stands_in_its_place() {
-        for alone in [Duration::ZERO, Duration::from_micros(1), Duration::MAX] {
+        for serial_time in [Duration::ZERO, Duration::from_micros(1), Duration::MAX] {
             for count in [0, 1, 2, 1_000] {
                 let items: Vec<usize> = (0..count).collect();
                 let made = AtomicUsize::new(0);
@@ -67,7 +67,7 @@ mod tests {
                     item * 2
                 };
                 let doubled: Vec<_> = items.iter().map(|item| item * 2).collect();
-                assert_eq!(spread_after(alone, &items, double), doubled);
+                assert_eq!(parallel_map_after(serial_time, &items, double), doubled);
                 assert_eq!(made.into_inner(), count);
             }
         }
@@ -83,7 +83,7 @@ mod tests {
             both.wait();
             assert!(thread::current().id() == caller, "on purpose");
         };
-        let made = catch_unwind(AssertUnwindSafe(|| spread_after(Duration::ZERO, &[(); 2], make)));
+        let made = catch_unwind(AssertUnwindSafe(|| parallel_map_after(Duration::ZERO, &[(); 2], make)));
         assert!(made.is_err());
     }
 }

@@ -8,21 +8,21 @@ use crate::name::Name;
 
 /// The places of the names of one list, which no two elements share. A few bytes for each.
 #[derive(Default)]
-pub(super) struct Places {
+pub(super) struct NameIndex {
     table: HashTable<u32>,
     hasher: RandomState,
 }
 
-impl Places {
+impl NameIndex {
     /// Those in `list`, whose elements are called `name`.
-    pub(super) fn of<T>(list: &[T], name: impl Fn(&T) -> &Name) -> Places {
+    pub(super) fn new<T>(list: &[T], name: impl Fn(&T) -> &Name) -> NameIndex {
         let hasher = RandomState::new();
         let hash = |at: &u32| list.get(*at as usize).map_or(0, |element| hasher.hash_one(name(element)));
         let mut table = HashTable::with_capacity(list.len());
         for at in (0..list.len()).map_while(|at| u32::try_from(at).ok()) {
             table.insert_unique(hash(&at), at, hash);
         }
-        Places { table, hasher }
+        NameIndex { table, hasher }
     }
 
     /// Where `wanted` stands in `list`, which is that list or one with the same names in the same places.
@@ -41,9 +41,9 @@ mod tests {
         let name = |number: usize| Name::new(number.to_string()).unwrap();
         for len in [0, 1, 1000] {
             let list: Vec<Name> = (0..len).map(name).collect();
-            let places = Places::of(&list, |name| name);
-            assert!((0..len).all(|at| places.get(&list, |name| name, &name(at)) == Some(at)));
-            assert_eq!(places.get(&list, |name| name, &name(len)), None);
+            let name_index = NameIndex::new(&list, |name| name);
+            assert!((0..len).all(|at| name_index.get(&list, |name| name, &name(at)) == Some(at)));
+            assert_eq!(name_index.get(&list, |name| name, &name(len)), None);
         }
     }
 }
