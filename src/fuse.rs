@@ -1,9 +1,10 @@
-//! The FUSE door: requests of the kernel into calls of [`crate::tree`], answers back. No logic.
+//! Translates FUSE requests into calls of [`crate::tree`] and sends the replies.
 //!
-//! Every method has the same shape: call, match, reply. What may take longer than a stat is answered from a bounded
-//! pool, so that the threads that read from the kernel are never held up by a render. A panic in one request drops its
-//! reply, which is EIO. Every request that would change something answers EROFS, also where the kernel no longer
-//! refuses it itself because root remounted the mount read-write.
+//! Every method calls the tree, matches the result and replies. Requests that may take longer than
+//! a stat run in a bounded pool, so that a render never blocks the threads that read from the
+//! kernel. A panic in a request drops its reply, which the kernel receives as EIO. Requests that
+//! would change something fail with EROFS. They arrive only if root remounted the mount read-write;
+//! otherwise the kernel refuses them.
 
 mod confine;
 mod guard;
@@ -38,23 +39,23 @@ use passthrough_files::PassthroughFiles;
 use pool::Pool;
 use search_threads::SearchThreads;
 
-/// The block size told by stat and statfs, in bytes.
+/// Block size that stat and statfs report, in bytes.
 const BLOCK: u32 = 4_096;
-/// Requests to set flags of a file: FS_IOC_SETFLAGS and FS_IOC_FSSETXATTR.
+/// ioctl commands that set flags of a file: FS_IOC_SETFLAGS and FS_IOC_FSSETXATTR.
 const CHANGING_IOCTLS: [u32; 2] = [0x4008_6602, 0x401c_5820];
 
-/// The tree behind a mount.
+/// Adapts a tree to [`Filesystem`].
 struct FuseAdapter {
     tree: Arc<Tree>,
     pool: Pool,
     search_threads: SearchThreads,
     passthrough: Arc<PassthroughFiles>,
-    /// Dropped with the door, when the session has ended.
+    /// Dropped with the adapter when the session ends.
     _ended: mpsc::Sender<()>,
 }
 
 impl FuseAdapter {
-    /// Calls `work`, at once or in the pool for what takes as long as `pace` says. A panic goes no further.
+    /// Runs `work` at once if it is as cheap as a stat, otherwise in a pool. Contains panics.
     fn run(&self, class: impl FnOnce(&Tree) -> RequestClass, work: impl FnOnce(&Tree) + Send + 'static) {
         catch_panic(|| {
             let class = class(&self.tree);
@@ -73,12 +74,12 @@ impl FuseAdapter {
     }
 }
 
-/// Reads on what was not read in time, a moment at a time behind the requests that wait.
+/// Does pending work in short slices, each queued behind the waiting requests.
 fn backfill(tree: Arc<Tree>, pool: Pool) {
-    let again = pool.clone();
+    let next_slice = pool.clone();
     pool.run(Box::new(move || {
         if tree.backfill() {
-            backfill(tree, again);
+            backfill(tree, next_slice);
         }
     }));
 }
@@ -91,12 +92,12 @@ fn stat_class(_: &Tree) -> RequestClass {
     RequestClass::Stat
 }
 
-/// The errno of `error`, noted in the log as it deserves.
+/// Converts `error` to an errno and logs it at the level that fits it.
 fn errno(operation: &str, error: &Error) -> Errno {
     if error.is_miss() || *error == Error::ReadOnly {
         debug!("{operation}: {error}");
     } else if matches!(error, Error::Escape | Error::Special) {
-        // What a worker planted in its folder; whoever asks for it by name could fill the log.
+        // A worker planted this in its folder. At a higher level, lookups could fill the log.
         info!("{operation}: {error}");
     } else {
         warn!("{operation}: {error}");
@@ -124,7 +125,7 @@ fn file_attr(ino: u64, attr: &Attr) -> FileAttr {
         crtime: SystemTime::UNIX_EPOCH,
         kind: file_type(attr.kind),
         perm: u16::try_from(attr.mode & 0o777).unwrap_or(0),
-        // Not counted: 1 tells tools such as find to take nothing from the number of links of a folder.
+        // Not counted. With 1, tools such as find derive nothing from the link count of a folder.
         nlink: 1,
         uid: attr.uid,
         gid: attr.gid,
@@ -134,18 +135,18 @@ fn file_attr(ino: u64, attr: &Attr) -> FileAttr {
     }
 }
 
-/// Whether what the kernel has read before is kept.
-fn keep_cache_flag(cached: bool) -> FopenFlags {
-    if cached { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() }
+/// Returns the flag that keeps the kernel's cached data if `is_valid`.
+fn keep_cache_flag(is_valid: bool) -> FopenFlags {
+    if is_valid { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() }
 }
 
 impl Filesystem for FuseAdapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // Without the first, lookups in one folder queue behind each other; without the second, a file that grew or
-        // was rewritten in place is read from old pages.
+        // Without PARALLEL_DIROPS, lookups in one folder are serialized. Without AUTO_INVAL_DATA,
+        // the kernel serves stale pages of a file that grew or was rewritten in place.
         for wanted in [InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_AUTO_INVAL_DATA] {
             if config.add_capabilities(wanted).is_err() {
-                warn!("this kernel does not offer {wanted:?}");
+                warn!("this kernel does not support {wanted:?}");
             }
         }
         self.passthrough.negotiate(config);
@@ -153,8 +154,8 @@ impl Filesystem for FuseAdapter {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let (asked, name) = (name.as_bytes(), name.as_bytes().to_vec());
-        let class = |tree: &Tree| tree.classify_lookup(parent.0, asked);
+        let (name_ref, name) = (name.as_bytes(), name.as_bytes().to_vec());
+        let class = |tree: &Tree| tree.classify_lookup(parent.0, name_ref);
         self.run(class, move |tree| match tree.lookup(parent.0, &name) {
             Ok(Lookup { ino, attr, name_ttl, attr_ttl }) => {
                 reply.entry_with_ttls(&attr_ttl, &name_ttl, &file_attr(ino, &attr), Generation(0));
@@ -224,7 +225,7 @@ impl Filesystem for FuseAdapter {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // Said once, the kernel no longer asks at every close.
+        // After one ENOSYS the kernel sends no further flush requests.
         reply.error(Errno::ENOSYS);
     }
 
@@ -264,7 +265,8 @@ impl Filesystem for FuseAdapter {
     fn readdir(&self, _: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         let class = |tree: &Tree| if offset == 0 { tree.classify(ino.0) } else { RequestClass::Stat };
         self.run(class, move |tree| {
-            // A place is the version of the entries, and how many come before it.
+            // The offset holds the listing's version in the upper 32 bits and the position in the
+            // lower.
             let (version, at) = ((offset >> 32) as u32, (offset & u64::from(u32::MAX)) as usize);
             let position = if offset == 0 { DirPosition::Start } else { DirPosition::Version(version) };
             let entries = match tree.entries(ino.0, fh.0, position) {
@@ -307,7 +309,7 @@ impl Filesystem for FuseAdapter {
     }
 
     fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
-        // There are none; said once, the kernel stops asking.
+        // No file has extended attributes. After one ENOSYS the kernel sends no further requests.
         reply.error(Errno::ENOSYS);
     }
 
@@ -316,7 +318,7 @@ impl Filesystem for FuseAdapter {
     }
 
     fn lseek(&self, _: &Request, _: INodeNo, _: FileHandle, _: i64, _: i32, reply: ReplyLseek) {
-        // The kernel answers by itself from the size; there are no holes to be told of.
+        // The kernel answers from the size by itself; no file has holes.
         reply.error(Errno::ENOSYS);
     }
 
@@ -330,7 +332,7 @@ impl Filesystem for FuseAdapter {
         _: PollFlags,
         reply: ReplyPoll,
     ) {
-        // Said once, the kernel answers by itself: a file is always ready.
+        // After one ENOSYS the kernel treats every file as always ready.
         reply.error(Errno::ENOSYS);
     }
 
@@ -348,7 +350,7 @@ impl Filesystem for FuseAdapter {
         reply.error(if CHANGING_IOCTLS.contains(&command) { Errno::EROFS } else { Errno::ENOTTY });
     }
 
-    // What would change something.
+    // Requests that would change something.
 
     fn setattr(
         &self,

@@ -1,51 +1,52 @@
-//! The same done for many workers, by several threads where that takes long.
+//! Maps a slice with several threads if that takes long.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// For so long one thread works by itself: most often everything is known already.
+/// Time to work serially before starting threads: most often everything is cached already.
 const SERIAL_TIME: Duration = Duration::from_millis(1);
-/// The most threads that work for one file.
+/// Most threads for one call.
 const THREADS_MAX: usize = 8;
 
-/// What `make` makes of each of `items`, in their order; they are begun in that order too. A panic in any thread is the
-/// caller's: whoever asked is told, however many worked for it.
-pub(crate) fn parallel_map<T: Sync, R: Send>(items: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    parallel_map_after(SERIAL_TIME, items, make)
+/// Maps `items` in parallel and preserves their order. Items are also started in that order. A
+/// panic in any thread is propagated to the caller.
+pub(crate) fn parallel_map<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    parallel_map_after(SERIAL_TIME, items, map)
 }
 
-fn parallel_map_after<T: Sync, R: Send>(serial_time: Duration, items: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let mut made: Vec<R> = Vec::with_capacity(items.len());
-    let begun = Instant::now();
-    while let Some(item) = items.get(made.len()).filter(|_| begun.elapsed() < serial_time) {
-        made.push(make(item));
+fn parallel_map_after<T: Sync, R: Send>(serial_time: Duration, items: &[T], map: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let mut results: Vec<R> = Vec::with_capacity(items.len());
+    let started = Instant::now();
+    while let Some(item) = items.get(results.len()).filter(|_| started.elapsed() < serial_time) {
+        results.push(map(item));
     }
-    let rest = items.get(made.len()..).unwrap_or_default();
-    let more = if rest.is_empty() { 0 } else { threads() - 1 };
+    let rest = items.get(results.len()..).unwrap_or_default();
+    let extra_threads = if rest.is_empty() { 0 } else { max_threads() - 1 };
     let next = AtomicUsize::new(0);
-    let some = || -> Vec<(usize, R)> {
+    let run_worker = || -> Vec<(usize, R)> {
         let take = || {
             let at = next.fetch_add(1, Ordering::Relaxed);
             rest.get(at).map(|item| (at, item))
         };
-        std::iter::from_fn(take).map(|(at, item)| (at, make(item))).collect()
+        std::iter::from_fn(take).map(|(at, item)| (at, map(item))).collect()
     };
-    let mut found = thread::scope(|scope| {
-        // Where the system gives no thread, those that there are do all of it.
-        let start = |_| thread::Builder::new().spawn_scoped(scope, some).ok();
-        let started: Vec<_> = (0..more).map_while(start).collect();
-        let mut found = some();
-        found.extend(started.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))));
-        found
+    let mut indexed = thread::scope(|scope| {
+        // If the system refuses a thread, the threads that exist do all the work.
+        let start = |_| thread::Builder::new().spawn_scoped(scope, run_worker).ok();
+        let threads: Vec<_> = (0..extra_threads).map_while(start).collect();
+        let mut indexed = run_worker();
+        indexed
+            .extend(threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))));
+        indexed
     });
-    found.sort_unstable_by_key(|(at, _)| *at);
-    made.extend(found.into_iter().map(|(_, one)| one));
-    made
+    indexed.sort_unstable_by_key(|(at, _)| *at);
+    results.extend(indexed.into_iter().map(|(_, result)| result));
+    results
 }
 
-fn threads() -> usize {
+fn max_threads() -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
 }
 
@@ -57,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_is_made_once_and_stands_in_its_place() {
+    fn every_item_is_mapped_once_and_in_order() {
         for serial_time in [Duration::ZERO, Duration::from_micros(1), Duration::MAX] {
             for count in [0, 1, 2, 1_000] {
                 let items: Vec<usize> = (0..count).collect();
@@ -72,10 +73,11 @@ mod tests {
             }
         }
     }
-    /// A barrier makes sure that another thread than the caller's meets it.
+
+    /// The barrier ensures that a thread other than the caller's takes part.
     #[test]
-    fn a_panic_in_any_thread_is_the_callers() {
-        if threads() < 2 {
+    fn a_panic_in_any_thread_reaches_the_caller() {
+        if max_threads() < 2 {
             return;
         }
         let (caller, both) = (thread::current().id(), Barrier::new(2));

@@ -249,7 +249,7 @@ impl Renderer {
                     hash.update(format!("{:?}", self.view.newest(&visible)?).as_bytes());
                 }
                 if *scope == Scope::Swarm {
-                    hash.update(format!("{:?}", (visible.skipped, &visible.troubles)).as_bytes());
+                    hash.update(format!("{:?}", (visible.skipped, &visible.list_errors)).as_bytes());
                 }
                 hash.update(&Self::undiscovered(&visible, scope).to_le_bytes());
                 hash_all(&mut hash, &stamped);

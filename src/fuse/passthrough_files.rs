@@ -1,7 +1,8 @@
-//! Files that the kernel reads by itself (FUSE passthrough), where it may and where that is faster.
+//! Files that the kernel reads directly (FUSE passthrough), where that is allowed and faster.
 //!
-//! All who have an inode open at one time must have it in the same way and through the same backing file. So the way is
-//! chosen when it is opened first, and holds until it was closed last.
+//! All handles of an inode that are open at one time must use passthrough with one backing file, or
+//! none may. The first open therefore decides, and its decision holds until the last handle is
+//! closed.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -14,31 +15,31 @@ use tracing::info;
 
 use crate::tree::Ino;
 
-/// Smaller files are read through the page cache, which costs fewer calls for each open; in bytes. Measured, see
-/// docs/PERFORMANCE.md.
-const LEAST: u64 = 128 << 10;
+/// Smallest file for passthrough, in bytes. Smaller files are faster through the page cache, which
+/// takes fewer calls per open. Measured; see docs/PERFORMANCE.md.
+const SIZE_MIN: u64 = 128 << 10;
 
-/// The way in which each inode is open.
+/// The open inodes, each with or without passthrough.
 #[derive(Default)]
 pub(super) struct PassthroughFiles {
-    possible: AtomicBool,
-    open: Mutex<HashMap<Ino, Open>>,
+    enabled: AtomicBool,
+    open: Mutex<HashMap<Ino, OpenInode>>,
 }
 
-struct Open {
-    /// Nothing where this program reads it.
+struct OpenInode {
+    /// `None` if this program reads the file.
     backing: Option<Arc<BackingId>>,
     handles: usize,
 }
 
 impl PassthroughFiles {
-    /// Asks the kernel for it. Whether it may be used too, the first use tells.
+    /// Requests passthrough from the kernel. Only its first use shows if the process may use it.
     pub(super) fn negotiate(&self, config: &mut KernelConfig) {
-        self.possible.store(request_passthrough(config), Ordering::Relaxed);
+        self.enabled.store(request_passthrough(config), Ordering::Relaxed);
     }
 
-    /// Opens an inode once more, of `size` bytes if it may be passed through: what the kernel reads it through, if it does.
-    /// `file` opens it anew.
+    /// Counts one more handle of an inode. `size` is set if passthrough is possible, and `file`
+    /// opens the file anew. Returns the backing file if the kernel is to read the inode directly.
     pub(super) fn open(
         &self,
         ino: Ino,
@@ -50,15 +51,15 @@ impl PassthroughFiles {
             open.handles += 1;
             return open.backing.clone();
         }
-        let wanted = size.is_some_and(|size| size >= LEAST) && self.possible.load(Ordering::Relaxed);
+        let wanted = size.is_some_and(|size| size >= SIZE_MIN) && self.enabled.load(Ordering::Relaxed);
         let backing = if wanted { file().and_then(|file| self.register(reply, &file)) } else { None };
-        // Whoever was faster has chosen.
+        // A concurrent open may have decided first.
         let mut all = self.open.lock();
-        let open = all.entry(ino).or_insert(Open { backing: backing.clone(), handles: 0 });
+        let open = all.entry(ino).or_insert(OpenInode { backing: backing.clone(), handles: 0 });
         open.handles += 1;
         let chosen = open.backing.clone();
         drop(all);
-        // Dropped only now: that is a call into the kernel.
+        // Dropped after the lock is released, since this calls into the kernel.
         drop(backing);
         chosen
     }
@@ -67,15 +68,15 @@ impl PassthroughFiles {
         match reply.open_backing(file) {
             Ok(id) => Some(Arc::new(id)),
             Err(error) => {
-                if self.possible.swap(false, Ordering::Relaxed) {
-                    info!("files are read by this program, since the kernel may not by itself: {error}");
+                if self.enabled.swap(false, Ordering::Relaxed) {
+                    info!("no FUSE passthrough: {error}");
                 }
                 None
             }
         }
     }
 
-    /// Closes an inode once.
+    /// Counts one handle less.
     pub(super) fn release(&self, ino: Ino) {
         let mut all = self.open.lock();
         let Some(open) = all.get_mut(&ino) else { return };
@@ -86,7 +87,7 @@ impl PassthroughFiles {
     }
 }
 
-/// Asks the kernel to read files by itself. Whether it offers to.
+/// Requests passthrough from the kernel. Returns true if the kernel supports it.
 pub(super) fn request_passthrough(config: &mut KernelConfig) -> bool {
     config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok() && config.set_max_stack_depth(1).is_ok()
 }

@@ -1,4 +1,4 @@
-//! Threads for searches: each has one of its own, so that nothing else waits for it, and none while nobody searches.
+//! A thread for each search, so that no other request waits for it and idle mounts have none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,18 +11,18 @@ use rustix::thread::gettid;
 use super::guard::catch_panic;
 use super::pool::{Job, Pool};
 
-/// So many at once share the processors; others wait among what else takes long.
+/// Most concurrent search threads. Further searches run in the pool.
 const SEARCHES_MAX: usize = 32;
-/// How nice they are to the threads that read from the kernel.
+/// Nice value of a search thread, below the priority of the threads that read from the kernel.
 const NICE: i32 = 5;
 
-/// Where searches are done.
+/// Runs searches on threads of their own.
 pub(super) struct SearchThreads {
     running: Arc<AtomicUsize>,
     pool: Pool,
 }
 
-/// Counts one search as long as it lives.
+/// Counts one running search until it is dropped.
 struct RunningGuard(Arc<AtomicUsize>);
 
 impl Drop for RunningGuard {
@@ -32,26 +32,28 @@ impl Drop for RunningGuard {
 }
 
 impl SearchThreads {
-    /// None yet; `pool` does those that are too many.
+    /// Creates no thread yet. `pool` runs the searches beyond [`SEARCHES_MAX`].
     pub(super) fn new(pool: Pool) -> SearchThreads {
         SearchThreads { running: Arc::default(), pool }
     }
 
-    /// Has `job` done by a thread of its own. Called by a confined thread, so that the new one is, too.
+    /// Runs `job` on a new thread. A confined thread must call this, so that the new thread is
+    /// confined too.
     pub(super) fn run(&self, job: Job) {
         let before = self.running.fetch_add(1, Ordering::AcqRel);
         let running = RunningGuard(self.running.clone());
         if before >= SEARCHES_MAX {
             return self.pool.run(job);
         }
-        // Where the system gives no thread, the job is still here.
+        // If no thread can be started, the job is still here.
         let job = Arc::new(Mutex::new(Some(job)));
-        let taken = job.clone();
+        let job_of_thread = job.clone();
         let work = move || {
             let _running = running;
-            // Everything else that is asked comes first; where that cannot be had, it has to share.
+            // All other requests come first. If the priority cannot be lowered, the search competes
+            // with them.
             let _ = setpriority_process(Some(gettid()), NICE);
-            if let Some(job) = taken.lock().take() {
+            if let Some(job) = job_of_thread.lock().take() {
                 catch_panic(job);
             }
         };

@@ -131,7 +131,7 @@ pub(super) fn swarm(
         active_workers: active.count(),
         outcomes_read: rows.iter().filter(|row| row.fragment.is_some()).count(),
         skipped: if run.is_none() { visible.skipped.map(Into::into) } else { None },
-        troubles: if run.is_none() { &visible.troubles } else { &[] },
+        troubles: if run.is_none() { &visible.list_errors } else { &[] },
     };
     let tail = json(serde_json::to_string(&tail));
     out.push_str("\n],");

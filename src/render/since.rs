@@ -143,7 +143,7 @@ impl Look {
     /// Changes whenever the answer to a cursor could.
     pub(super) fn hash(&self, hash: &mut blake3::Hasher) {
         hash.update(
-            format!("{:?}{:?}{:?}{}", self.before, self.memory, self.visible.troubles, self.visible.unread.len())
+            format!("{:?}{:?}{:?}{}", self.before, self.memory, self.visible.list_errors, self.visible.unread.len())
                 .as_bytes(),
         );
         for looked in &self.looked {
@@ -400,7 +400,7 @@ fn warnings(look: &Look) -> String {
         0 => {}
         some => out.push_str(&format!("warning: {} cannot be read\n", count(some, "worker"))),
     }
-    for trouble in look.visible.troubles.iter().take(TROUBLES) {
+    for trouble in look.visible.list_errors.iter().take(TROUBLES) {
         out.push_str(&format!("warning: {}\n", one_line(trouble, 300)));
     }
     out

@@ -323,7 +323,7 @@ fn not_shown(visible: &VisibleWorkers) -> String {
             skipped.links, skipped.special, skipped.not_workers, skipped.unreadable
         ));
     }
-    for trouble in &visible.troubles {
+    for trouble in &visible.list_errors {
         out.push_str(&format!("\nwarning: {}\n", one_line(trouble, 300)));
     }
     out

@@ -1,4 +1,4 @@
-//! Where each name stands in a list: only the numbers are held, since the names are in the list.
+//! Index from names to positions in a list. It stores positions only, since the list has the names.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -6,7 +6,7 @@ use hashbrown::HashTable;
 
 use crate::name::Name;
 
-/// The places of the names of one list, which no two elements share. A few bytes for each.
+/// Index of a list of elements with distinct names. It takes a few bytes per element.
 #[derive(Default)]
 pub(super) struct NameIndex {
     table: HashTable<u32>,
@@ -14,7 +14,7 @@ pub(super) struct NameIndex {
 }
 
 impl NameIndex {
-    /// Those in `list`, whose elements are called `name`.
+    /// Indexes `list`; `name` returns the name of an element.
     pub(super) fn new<T>(list: &[T], name: impl Fn(&T) -> &Name) -> NameIndex {
         let hasher = RandomState::new();
         let hash = |at: &u32| list.get(*at as usize).map_or(0, |element| hasher.hash_one(name(element)));
@@ -25,10 +25,11 @@ impl NameIndex {
         NameIndex { table, hasher }
     }
 
-    /// Where `wanted` stands in `list`, which is that list or one with the same names in the same places.
+    /// Returns the position of `wanted` in `list`. `list` must have the names of the indexed list
+    /// in the same order.
     pub(super) fn get<T>(&self, list: &[T], name: impl Fn(&T) -> &Name, wanted: &Name) -> Option<usize> {
-        let is_it = |at: &u32| list.get(*at as usize).is_some_and(|element| name(element) == wanted);
-        self.table.find(self.hasher.hash_one(wanted), is_it).map(|at| *at as usize)
+        let matches = |at: &u32| list.get(*at as usize).is_some_and(|element| name(element) == wanted);
+        self.table.find(self.hasher.hash_one(wanted), matches).map(|at| *at as usize)
     }
 }
 
@@ -37,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_is_found_where_it_stands_and_no_other() {
+    fn every_name_is_found_at_its_position_and_no_other_name() {
         let name = |number: usize| Name::new(number.to_string()).unwrap();
         for len in [0, 1, 1000] {
             let list: Vec<Name> = (0..len).map(name).collect();

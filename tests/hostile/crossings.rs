@@ -176,7 +176,7 @@ fn no_way_into_another_owners_files_is_taken_through_a_mount() {
             }
         }
         let mut mount = Mount::with(&ground.store.path(), &["--owner", "A"]);
-        mount.expect_warning("lookup: a link or a way out of the store");
+        mount.expect_warning("lookup: a link or a path out of the store");
         let out = mount.shell(r#"cd "$M" && ls -R . && find . -type f -exec cat {} +; cat workers/*/evidence.4k.txt"#);
         assert!(out.stdout.len() > 1_000 && !holds_canary(&out.stdout), "{way:?}: {}", out.stdout.escape_ascii());
         for (place, _, name) in PLACES {

@@ -85,7 +85,7 @@ fn special_files_are_not_shown_and_nothing_waits_for_them() {
     needs_fuse!();
     let store = store();
     let mut mount = Mount::new(&store.path());
-    for expected in ["lookup: not a regular file", "lookup: a link or a way out of the store"] {
+    for expected in ["lookup: not a regular file", "lookup: a link or a path out of the store"] {
         mount.expect_warning(expected);
     }
     read_all(&mount);
@@ -141,7 +141,7 @@ fn special_files_are_never_opened() {
         inotify::add_watch(&watch, store.at(folder), WatchFlags::OPEN).unwrap();
     }
     let mut mount = Mount::new(&store.path());
-    for expected in ["lookup: not a regular file", "lookup: a link or a way out of the store"] {
+    for expected in ["lookup: not a regular file", "lookup: a link or a path out of the store"] {
         mount.expect_warning(expected);
     }
     read_all(&mount);

@@ -27,8 +27,8 @@ const ROUNDS: usize = 8;
 /// The output that stalls, from the store.
 const STALLS: &str = "workers/bad/tool_calls/001_sh.txt";
 /// What a page says of what could not be read: at first, and when it has taken seconds.
-const LATE: &str = "not looked at in time";
-const GIVEN_UP: &str = "did not end in time and was given up";
+const LATE: &str = "not read in time";
+const GIVEN_UP: &str = "did not finish in time and was abandoned";
 
 fn store() -> TestStore {
     let store = TestStore::new();

@@ -275,7 +275,7 @@ fn links_in_a_worker_are_not_shown() {
     symlink("../beta", store.at("workers/alpha/neighbour")).unwrap();
     symlink("alpha", store.at("workers/linked")).unwrap();
     let mut mount = Mount::new(&store.path());
-    mount.expect_warning("lookup: a link or a way out of the store");
+    mount.expect_warning("lookup: a link or a path out of the store");
     assert_eq!(mount.list("workers"), ["alpha", "beta", "gamma", "index.json", "index.json.own"]);
     for name in ["up", "absolute", "inner", "dangling", "neighbour", "neighbour/metadata.json"] {
         assert!(!mount.list("workers/alpha").contains(&name.to_owned()));

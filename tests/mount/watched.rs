@@ -246,5 +246,5 @@ fn half_of_what_may_be_watched_is_left_to_others() {
     let done = run(plain("unshare", words.into_iter().chain(paths)));
     assert_eq!(done.code, Some(0), "{done:#?}");
     let log = fs::read_to_string(&log).unwrap();
-    assert!(log.contains("changes of up to 500 folders are told"), "{log}");
+    assert!(log.contains("watching up to 500 folders for changes"), "{log}");
 }

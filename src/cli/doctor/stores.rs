@@ -214,7 +214,7 @@ impl Stores {
             }
         }
         let trouble = |says: &String| Finding::problem("store", "trouble", Refusal::without_cure(says));
-        self.findings.extend(visible.troubles.iter().map(trouble));
+        self.findings.extend(visible.list_errors.iter().map(trouble));
         if !visible.unread.is_empty() {
             let sessions = count(visible.unread.len(), "session");
             let says = format!("{sessions} not read yet for workers inside: a mount reads on by itself");

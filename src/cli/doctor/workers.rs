@@ -141,7 +141,7 @@ impl Workers {
             workers.note_flaws(member);
         }
         (workers.runs, workers.owners) = (runs.len(), owners.len());
-        let passed = visible.passed.as_ref();
+        let passed = visible.skip_reports.as_ref();
         workers.not_shown = passed.map(|all| all.get(number).map(not_shown).unwrap_or_default());
         workers
     }
