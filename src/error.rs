@@ -44,7 +44,7 @@ pub enum Error {
     Late,
     /// Reading did not return after its deadline. A thread still runs, and no caller waits for it.
     #[error("reading it did not finish in time and was abandoned")]
-    GivenUp,
+    Abandoned,
     /// The request would change something.
     #[error("read-only file system")]
     ReadOnly,
@@ -64,7 +64,7 @@ impl Error {
             Error::IsADirectory => Errno::ISDIR,
             Error::Stale => Errno::STALE,
             Error::UnknownHandle => Errno::BADF,
-            Error::Late | Error::GivenUp => Errno::TIMEDOUT,
+            Error::Late | Error::Abandoned => Errno::TIMEDOUT,
             Error::ReadOnly => Errno::ROFS,
             // For ENOSYS the kernel would never send this operation again.
             Error::Io(Errno::NOSYS) => Errno::IO,
@@ -74,7 +74,7 @@ impl Error {
 
     /// Returns true if the deadline passed.
     pub fn is_timeout(&self) -> bool {
-        matches!(self, Error::Late | Error::GivenUp)
+        matches!(self, Error::Late | Error::Abandoned)
     }
 
     /// Returns true if a stat found no path that may be followed: it is absent, behind a symlink or

@@ -233,7 +233,7 @@ impl Fragments {
         match waited.and_then(|()| self.watchdog.run(&subject, GRACE_OF_PART, &in_time, make)) {
             Ok(found) => found,
             Err(Unfinished::Late) => Found::Unread,
-            Err(Unfinished::GivenUp) => Found::Made(Arc::new(Fragment::unreadable(&Error::GivenUp)), stamp.clone()),
+            Err(Unfinished::Abandoned) => Found::Made(Arc::new(Fragment::unreadable(&Error::Abandoned)), stamp.clone()),
         }
     }
 

@@ -33,7 +33,7 @@ impl From<Unfinished> for Error {
     fn from(unfinished: Unfinished) -> Error {
         match unfinished {
             Unfinished::Late => Error::Late,
-            Unfinished::GivenUp => Error::GivenUp,
+            Unfinished::Abandoned => Error::Abandoned,
         }
     }
 }
@@ -57,7 +57,7 @@ impl Renderer {
     /// Returns the record of a worker as of `stamp`, read while `go_on` returns true.
     ///
     /// # Errors
-    /// [`Error::Late`] or [`Error::GivenUp`] if reading it does not end; those of [`crate::view::View::record`].
+    /// [`Error::Late`] or [`Error::Abandoned`] if reading it does not end; those of [`crate::view::View::record`].
     pub(super) fn record(
         &self,
         member: &Arc<Member>,
@@ -85,7 +85,7 @@ impl Renderer {
     /// Returns what there is of a worker's words as of `stamp`, read while `go_on` returns true where it is not known.
     ///
     /// # Errors
-    /// [`Error::Late`] or [`Error::GivenUp`] if reading it does not end; those of [`crate::search::ranked::Index::read`].
+    /// [`Error::Late`] or [`Error::Abandoned`] if reading it does not end; those of [`crate::search::ranked::Index::read`].
     pub(super) fn words(&self, member: &Arc<Member>, stamp: &Arc<Stamp>, go_on: GoOn<'_>) -> Result<Indexed> {
         if let Some(words) = self.index.cached(member, stamp) {
             return Ok(words);
@@ -99,7 +99,7 @@ impl Renderer {
     /// Renders an answer about many workers with `render`.
     ///
     /// # Errors
-    /// [`Error::Late`] or [`Error::GivenUp`] if that does not end.
+    /// [`Error::Late`] or [`Error::Abandoned`] if that does not end.
     pub(super) fn answer(
         &self,
         key: Key,

@@ -125,8 +125,9 @@ impl VisibleWorkers {
         self.members.iter().filter(is_unread).map(|member| member.name.clone()).collect()
     }
 
-    /// Applies `snapshot.changes` without sorting again. The result equals that of [`VisibleWorkers::new`].
-    /// Returns `None` if the order would change or `snapshot` is not the next generation.
+    /// Applies `snapshot.changes` without sorting again. The result equals that of
+    /// [`VisibleWorkers::new`]. Returns `None` if the order would change or `snapshot` is not the
+    /// next generation.
     pub(super) fn apply_changes(&self, snapshot: &Snapshot, filter: &Filter) -> Option<VisibleWorkers> {
         let changes = snapshot.changes.as_ref()?;
         if snapshot.generation != self.generation + 1 {

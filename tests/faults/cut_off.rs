@@ -244,7 +244,7 @@ fn what_was_given_up_is_missing_in_the_first_line() {
         match look(&tree, path) {
             Ok(answer) => assert!(says_so(path, &answer), "{path}:\n{}", String::from_utf8_lossy(&answer)),
             // Where nothing can be shown without it, the answer is an error.
-            Err(error) => assert_eq!((path, error), ("compare/w1..w2", Error::GivenUp)),
+            Err(error) => assert_eq!((path, error), ("compare/w1..w2", Error::Abandoned)),
         }
     }
     assert!(!says_so("summary", &look(&tree, "workers/w2/summary").unwrap()));
