@@ -43,7 +43,7 @@ pub enum Error {
     #[error("not read in time")]
     Late,
     /// Reading did not return after its deadline. A thread still runs, and no caller waits for it.
-    #[error("reading it did not finish in time and was abandoned")]
+    #[error("reading did not finish in time and was abandoned")]
     Abandoned,
     /// The request would change something.
     #[error("read-only file system")]
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_told_apart_inside() {
+    fn escapes_are_distinct_inside() {
         assert_eq!(Error::from(Errno::XDEV), Error::Escape);
         assert_eq!(Error::from(Errno::LOOP), Error::Escape);
         assert_eq!(Error::from(Errno::NOENT), Error::NotFound);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_has_its_number_and_its_kind() {
+    fn every_error_has_an_errno_and_a_class() {
         // Error, errno, and the results of is_not_found, is_not_a_file and is_miss.
         for (error, errno, nowhere, absence, miss) in [
             (Error::NotFound, Errno::NOENT, true, true, true),
@@ -166,11 +166,11 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_says_of_a_path_keeps_its_number() {
+    fn path_errors_of_the_system_keep_their_errno() {
         for errno in [Errno::NOENT, Errno::NOTDIR, Errno::ISDIR, Errno::NAMETOOLONG, Errno::STALE, Errno::MFILE] {
             assert_eq!(Error::from(errno).errno(), errno);
         }
-        assert!(!matches!(Error::from(Errno::STALE), Error::Io(_)), "looked up again, it is found");
+        assert!(!matches!(Error::from(Errno::STALE), Error::Io(_)), "a new lookup finds it");
     }
 
     #[test]

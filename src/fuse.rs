@@ -144,9 +144,9 @@ impl Filesystem for FuseAdapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         // Without PARALLEL_DIROPS, lookups in one folder are serialized. Without AUTO_INVAL_DATA,
         // the kernel serves stale pages of a file that grew or was rewritten in place.
-        for wanted in [InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_AUTO_INVAL_DATA] {
-            if config.add_capabilities(wanted).is_err() {
-                warn!("this kernel does not support {wanted:?}");
+        for capability in [InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_AUTO_INVAL_DATA] {
+            if config.add_capabilities(capability).is_err() {
+                warn!("this kernel does not support {capability:?}");
             }
         }
         self.passthrough.negotiate(config);

@@ -26,11 +26,11 @@ fn parallel_map_after<T: Sync, R: Send>(serial_time: Duration, items: &[T], map:
     let extra_threads = if rest.is_empty() { 0 } else { max_threads() - 1 };
     let next = AtomicUsize::new(0);
     let run_worker = || -> Vec<(usize, R)> {
-        let take = || {
+        let claimed = std::iter::from_fn(|| {
             let at = next.fetch_add(1, Ordering::Relaxed);
             rest.get(at).map(|item| (at, item))
-        };
-        std::iter::from_fn(take).map(|(at, item)| (at, map(item))).collect()
+        });
+        claimed.map(|(at, item)| (at, map(item))).collect()
     };
     let mut indexed = thread::scope(|scope| {
         // If the system refuses a thread, the threads that exist do all the work.
@@ -62,14 +62,14 @@ mod tests {
         for serial_time in [Duration::ZERO, Duration::from_micros(1), Duration::MAX] {
             for count in [0, 1, 2, 1_000] {
                 let items: Vec<usize> = (0..count).collect();
-                let made = AtomicUsize::new(0);
+                let calls = AtomicUsize::new(0);
                 let double = |item: &usize| {
-                    made.fetch_add(1, Ordering::Relaxed);
+                    calls.fetch_add(1, Ordering::Relaxed);
                     item * 2
                 };
                 let doubled: Vec<_> = items.iter().map(|item| item * 2).collect();
                 assert_eq!(parallel_map_after(serial_time, &items, double), doubled);
-                assert_eq!(made.into_inner(), count);
+                assert_eq!(calls.into_inner(), count);
             }
         }
     }
@@ -85,7 +85,7 @@ mod tests {
             both.wait();
             assert!(thread::current().id() == caller, "on purpose");
         };
-        let made = catch_unwind(AssertUnwindSafe(|| parallel_map_after(Duration::ZERO, &[(); 2], make)));
-        assert!(made.is_err());
+        let result = catch_unwind(AssertUnwindSafe(|| parallel_map_after(Duration::ZERO, &[(); 2], make)));
+        assert!(result.is_err());
     }
 }

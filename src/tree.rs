@@ -61,7 +61,7 @@ use attr::ContentId;
 use dir_cache::DirCache;
 use handle::{Handle, Handles, OpenDir};
 use inode::Inodes;
-use namespace::{AttrReply, NamedNode, Namespace};
+use namespace::{AttrReply, Namespace};
 use node::Node;
 use pinned_opens::PinnedOpens;
 
@@ -480,11 +480,11 @@ impl Tree {
         let node = self.node(ino)?;
         let listed = self.namespace.list(&node)?;
         let inodes = self.inodes.lock();
-        let entry = |(name, node, kind): NamedNode| {
+        let entries = listed.into_iter().map(|(name, node, kind)| {
             let ino = inodes.number(&node, ContentId::Fixed);
             DirEntry { name, kind, ino }
-        };
-        Ok(listed.into_iter().map(entry).collect())
+        });
+        Ok(entries.collect())
     }
 
     fn node(&self, ino: Ino) -> Result<Node> {
@@ -529,7 +529,7 @@ mod tests {
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
         let view = View::new(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
         let tree = Tree::new(view, Settings::default());
-        let look = || {
+        let look_up = || {
             let inside = |at: Ino, name: &str| tree.lookup(at, name.as_bytes()).unwrap();
             inside(inside(inside(ROOT, "workers").ino, "w").ino, "index.json")
         };
@@ -538,11 +538,11 @@ mod tests {
             write(&format!("tool_calls/{number:03}_sh.txt"), "output");
             tree.namespace.evict();
         };
-        let first = look();
+        let first = look_up();
         replace(1);
         assert_eq!(tree.open(first.ino).err(), Some(Error::Stale), "the kernel looks up a replaced version again");
         for number in 2..5 {
-            let found = look();
+            let found = look_up();
             replace(number);
             let opened = tree.open(found.ino).unwrap();
             assert_eq!(tree.read(opened.fh, 0, 1 << 20, <[u8]>::len).unwrap() as u64, found.attr.size);

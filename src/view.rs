@@ -447,12 +447,12 @@ mod tests {
         let status = |view: &View| view.visible().members.first().map(|member| member.entry.status);
         assert_eq!(status(&view), Some(Status::Running));
         // Another reader scans twice before this one.
-        let look = || drop((view.catalog.current_now(), view.catalog.current_now()));
+        let scan_twice = || drop((view.catalog.current_now(), view.catalog.current_now()));
         write(&store, "success");
-        look();
+        scan_twice();
         assert_eq!(status(&view), Some(Status::Completed));
         store.remove(&RelPath::parse("workers/w").unwrap());
-        look();
+        scan_twice();
         assert_eq!(status(&view), None);
     }
 
@@ -499,13 +499,13 @@ mod tests {
             })
             .collect();
         let visible = View::new(stores, Freshness::default(), Filter::default()).unwrap().visible();
-        let of = |name: &str| {
+        let id_and_source = |name: &str| {
             let member = visible.get(&Name::new(name).unwrap()).unwrap();
             (member.entry.id.0.display(), member.entry.source())
         };
         assert_eq!(visible.members.len(), 4);
         assert_eq!(
-            ["a", "a~2", "a~3", "a~4"].map(of),
+            ["a", "a~2", "a~3", "a~4"].map(id_and_source),
             [("a".into(), 0), ("a~2".into(), 0), ("a".into(), 1), ("a".into(), 2)]
         );
     }

@@ -182,25 +182,30 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
     /// Returns the subjects whose work was abandoned since the last call, and lowers the priority
     /// of their threads.
     pub(crate) fn overdue(&self) -> Vec<K> {
-        let mut all = self.shared.detached.lock();
-        let is_new = |left: &DetachedThreads| !left.is_reported && left.state() == Unfinished::Abandoned;
-        let report = |(subject, left): (&K, &mut DetachedThreads)| {
-            left.is_reported = true;
-            for thread in &left.threads {
+        let mut subjects = self.shared.detached.lock();
+        let mut overdue = Vec::new();
+        for (subject, detached) in &mut *subjects {
+            if detached.is_reported || detached.state() != Unfinished::Abandoned {
+                continue;
+            }
+            detached.is_reported = true;
+            for thread in &detached.threads {
                 // The thread may be ending right now.
                 let _ = setpriority_process(Some(*thread), LOWEST_PRIORITY);
             }
-            subject.clone()
-        };
-        all.iter_mut().filter(|(_, left)| is_new(left)).map(report).collect()
+            overdue.push(subject.clone());
+        }
+        overdue
     }
 
     /// Fails if a thread is detached on `subject`, or too many are detached on others.
     fn may_start(&self, subject: &K) -> Result<(), Unfinished> {
-        let all = self.shared.detached.lock();
-        match all.get(subject) {
-            Some(left) => Err(left.state()),
-            None if all.values().map(|left| left.threads.len()).sum::<usize>() >= DETACHED_MAX => Err(Unfinished::Late),
+        let subjects = self.shared.detached.lock();
+        match subjects.get(subject) {
+            Some(detached) => Err(detached.state()),
+            None if subjects.values().map(|detached| detached.threads.len()).sum::<usize>() >= DETACHED_MAX => {
+                Err(Unfinished::Late)
+            }
             None => Ok(()),
         }
     }
@@ -242,20 +247,20 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
 impl<K: Eq + Hash + Clone> WatchdogState<K> {
     /// Records that `thread` was detached. Its work missed its deadline at `since`.
     fn detach(&self, subject: &K, thread: Pid, since: Instant) -> Unfinished {
-        let mut all = self.detached.lock();
+        let mut subjects = self.detached.lock();
         let new = || DetachedThreads { threads: Vec::new(), since, is_reported: false };
-        let detached = all.entry(subject.clone()).or_insert_with(new);
+        let detached = subjects.entry(subject.clone()).or_insert_with(new);
         detached.threads.push(thread);
         detached.state()
     }
 
     /// Removes a detached thread that has returned.
     fn returned(&self, subject: &K, thread: Pid) {
-        let mut all = self.detached.lock();
-        if let Some(left) = all.get_mut(subject) {
-            left.threads.retain(|other| *other != thread);
-            if left.threads.is_empty() {
-                all.remove(subject);
+        let mut subjects = self.detached.lock();
+        if let Some(detached) = subjects.get_mut(subject) {
+            detached.threads.retain(|other| *other != thread);
+            if detached.threads.is_empty() {
+                subjects.remove(subject);
             }
         }
     }

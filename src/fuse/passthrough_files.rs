@@ -51,8 +51,8 @@ impl PassthroughFiles {
             open.handles += 1;
             return open.backing.clone();
         }
-        let wanted = size.is_some_and(|size| size >= SIZE_MIN) && self.enabled.load(Ordering::Relaxed);
-        let backing = if wanted { file().and_then(|file| self.register(reply, &file)) } else { None };
+        let is_worthwhile = size.is_some_and(|size| size >= SIZE_MIN) && self.enabled.load(Ordering::Relaxed);
+        let backing = if is_worthwhile { file().and_then(|file| self.register(reply, &file)) } else { None };
         // A concurrent open may have decided first.
         let mut all = self.open.lock();
         let open = all.entry(ino).or_insert(OpenInode { backing: backing.clone(), handles: 0 });

@@ -56,8 +56,8 @@ struct PoolState {
     busy: HashMap<u64, Instant>,
     /// Number of all threads.
     threads: usize,
-    /// Number of threads wanted, not counting those that have been busy for long.
-    wanted: usize,
+    /// Number of threads target_threads, not counting those that have been busy for long.
+    target_threads: usize,
     next_thread: u64,
     is_closed: bool,
 }
@@ -66,8 +66,8 @@ impl PoolState {
     /// Returns how many threads have been busy for long, and when the next one will have been.
     fn long_busy(&self, now: Instant) -> (usize, Option<Instant>) {
         let due = self.busy.values().map(|began| *began + LONG_JOB);
-        let (long, others): (Vec<Instant>, Vec<Instant>) = due.partition(|due| *due <= now);
-        (long.len(), others.into_iter().min())
+        let (long_busy, others): (Vec<Instant>, Vec<Instant>) = due.partition(|due| *due <= now);
+        (long_busy.len(), others.into_iter().min())
     }
 }
 
@@ -97,7 +97,7 @@ impl Pool {
     /// The system gives no more threads.
     pub(super) fn start(&self, threads: usize) -> io::Result<()> {
         let shared = &self.queue.0;
-        shared.state.lock().wanted = threads;
+        shared.state.lock().target_threads = threads;
         (0..threads).try_for_each(|_| start_thread(shared))?;
         let shared_by_thread = shared.clone();
         thread::Builder::new().name("replace".into()).spawn(move || start_substitutes(&shared_by_thread))?;
@@ -127,7 +127,7 @@ fn next_job(shared: &PoolShared, thread: u64) -> Option<Job> {
     state.busy.remove(&thread);
     loop {
         let (long, _) = state.long_busy(Instant::now());
-        if state.threads - long > state.wanted {
+        if state.threads - long > state.target_threads {
             break;
         }
         if let Some(job) = state.jobs.pop_front() {
@@ -154,7 +154,7 @@ fn start_substitutes(shared: &Arc<PoolShared>) {
         let (long, next) = state.long_busy(Instant::now());
         if state.jobs.is_empty() {
             shared.all_busy.wait(&mut state);
-        } else if state.threads - long < state.wanted && state.threads < THREADS_MAX {
+        } else if state.threads - long < state.target_threads && state.threads < THREADS_MAX {
             drop(state);
             if let Err(error) = start_thread(shared) {
                 error!("cannot start a substitute for a busy thread: {error}");

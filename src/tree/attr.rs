@@ -1,7 +1,6 @@
 //! Attributes of a node: those of its source, without any permission to write or to change
 //! privileges.
 
-use super::inode::Signature;
 use crate::catalog::Access;
 use crate::digest::digest;
 use crate::store::{Identity, Kind, Meta, Time};
@@ -27,6 +26,9 @@ impl NodeKind {
         }
     }
 }
+
+/// State of a file or folder: mtime, ctime and size. Data read in an equal state is still valid.
+pub(super) type Signature = (Time, Time, u64);
 
 /// Identity of a node's content. Nodes with equal names and different content are different inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -7,17 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Ino;
-use super::attr::ContentId;
+use super::attr::{ContentId, Signature};
 use super::node::Node;
 use super::versions::Version;
 use crate::error::{Error, Result};
-use crate::store::Time;
 
 /// Inode number of the root.
 pub const ROOT: Ino = 1;
-
-/// State of a file or folder: mtime, ctime and size. Data read in an equal state is still valid.
-pub(super) type Signature = (Time, Time, u64);
 
 /// Entry of the inode table.
 #[derive(Clone)]
@@ -159,6 +155,7 @@ mod tests {
 
     use super::*;
     use crate::name::Name;
+    use crate::store::Time;
 
     /// A hasher with eight results, [`ROOT`] among them.
     #[derive(Default)]

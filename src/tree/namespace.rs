@@ -6,9 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attr::{Attr, ContentId};
+use super::attr::{Attr, ContentId, Signature};
 use super::facet_path::{FacetPath, facet_link_target};
-use super::inode::Signature;
 use super::node::Node;
 use super::versions::{Version, Versions};
 use super::{NodeKind, TTL, TTL_VERSION};
@@ -100,11 +99,13 @@ impl Namespace {
                 Ok(Node::Generated(Scope::Swarm, Generated::Since(cursor)))
             }
             Node::Workers if text == INDEX => Ok(Node::WorkersIndex),
-            Node::Workers => match behind(name, is_index).filter(|own| self.view().visible().get(own).is_some()) {
-                Some(worker) => Ok(Node::Worker(worker)),
-                None if behind(name, is_index).is_some_and(|own| is_index(&own)) => Ok(Node::StoreIndex),
-                None => Err(Error::NotFound),
-            },
+            Node::Workers => {
+                match behind(name, is_index).filter(|worker| self.view().visible().get(worker).is_some()) {
+                    Some(worker) => Ok(Node::Worker(worker)),
+                    None if behind(name, is_index).is_some_and(|name| is_index(&name)) => Ok(Node::StoreIndex),
+                    None => Err(Error::NotFound),
+                }
+            }
             Node::Runs if text == LATEST => Ok(Node::Latest),
             Node::Runs => {
                 let exists = self.view().visible().runs.contains_key(name);
@@ -127,8 +128,8 @@ impl Namespace {
                 Ok(Node::Child(worker.clone(), child))
             }
             Node::Worker(worker) => query_node(Scope::Worker(worker.clone()), name).or_else(|_| {
-                let own = behind(name, is_generated).ok_or(Error::NotFound)?;
-                Ok(Node::WorkerPath { worker: worker.clone(), path: own.into() })
+                let file_name = behind(name, is_generated).ok_or(Error::NotFound)?;
+                Ok(Node::WorkerPath { worker: worker.clone(), path: file_name.into() })
             }),
             Node::QueryDir(scope, ask) => {
                 let file = ask.file(name).ok_or(Error::NotFound)?;
@@ -196,12 +197,12 @@ impl Namespace {
                 attr
             }
             Node::Supervisor(path) => {
-                let place = view.supervisor()?.ok_or(Error::NotFound)?;
-                Attr::from_meta(&view.shared_stat(&place, path)?)
+                let shared = view.supervisor()?.ok_or(Error::NotFound)?;
+                Attr::from_meta(&view.shared_stat(&shared, path)?)
             }
             Node::StoreIndex => {
-                let place = view.index_file()?.ok_or(Error::NotFound)?;
-                Attr::from_meta(&view.shared_stat(&place, &RelPath::root())?)
+                let shared = view.index_file()?.ok_or(Error::NotFound)?;
+                Attr::from_meta(&view.shared_stat(&shared, &RelPath::root())?)
             }
             Node::Generated(..) | Node::WorkersIndex => {
                 let file = node.generated().ok_or(Error::IsADirectory)?;
@@ -331,8 +332,8 @@ impl Namespace {
                 entries.into_iter().map(own).collect()
             }
             Node::Supervisor(path) => {
-                let place = view.supervisor()?.ok_or(Error::NotFound)?;
-                let entries = view.shared_list(&place, path)?;
+                let shared = view.supervisor()?.ok_or(Error::NotFound)?;
+                let entries = view.shared_list(&shared, path)?;
                 let note = |entry: Entry| {
                     let node = Node::Supervisor(path.join(&entry.name));
                     (entry.name, node, kind(entry.kind))

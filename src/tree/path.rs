@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::{Attr, DirEntry, Ino, NodeKind, Opened, ROOT, Tree};
+use super::{Attr, DirEntry, Ino, Lookup, NodeKind, Opened, ROOT, Tree};
 use crate::error::{Error, Result};
 
 /// Most symlinks followed in one path, as in the kernel.
@@ -38,8 +38,8 @@ pub struct LookupGuard<'t> {
 impl<'t> LookupGuard<'t> {
     /// Looks up `name` in a folder.
     fn lookup(tree: &'t Tree, folder: Ino, name: &[u8]) -> Result<LookupGuard<'t>> {
-        let found = tree.lookup(folder, name)?;
-        Ok(LookupGuard { tree, name: name.to_vec(), ino: found.ino, attr: found.attr })
+        let Lookup { ino, attr, .. } = tree.lookup(folder, name)?;
+        Ok(LookupGuard { tree, name: name.to_vec(), ino, attr })
     }
 
     /// Returns the target if this is a symlink.
@@ -90,9 +90,9 @@ impl<'t> ResolvedPath<'t> {
         let mut resolved =
             ResolvedPath { root: LookupGuard { tree, name: b".".to_vec(), ino: ROOT, attr }, below: Vec::new() };
         // Components still to resolve, the next one last.
-        let mut rest = components(path);
+        let mut pending = components(path);
         let mut followed = 0;
-        while let Some(component) = rest.pop() {
+        while let Some(component) = pending.pop() {
             if resolved.leaf().attr.kind != NodeKind::Folder {
                 return Err(Error::NotADirectory);
             }
@@ -101,12 +101,12 @@ impl<'t> ResolvedPath<'t> {
                 b".." => drop(resolved.below.pop()),
                 name => {
                     let next = LookupGuard::lookup(tree, resolved.leaf().ino, name)?;
-                    match next.link_target()?.filter(|_| symlinks == Symlinks::Follow || !rest.is_empty()) {
+                    match next.link_target()?.filter(|_| symlinks == Symlinks::Follow || !pending.is_empty()) {
                         None => resolved.below.push(next),
                         Some(_) if followed == SYMLINKS_MAX => return Err(Error::Io(Errno::LOOP)),
                         Some(link_target) => {
                             followed += 1;
-                            rest.extend(components(&link_target));
+                            pending.extend(components(&link_target));
                         }
                     }
                 }

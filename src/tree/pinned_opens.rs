@@ -148,15 +148,15 @@ mod tests {
         let mut pinned_opens = PinnedOpens::default();
         for (ino, size) in [(1, BYTES_MAX), (2, 1), (3, BYTES_MAX - 1), (4, 1), (5, 2 * BYTES_MAX)] {
             drop(pinned_opens.pin(ino, Handle::Bytes(vec![0; size].into())));
-            let kept: Vec<Ino> = pinned_opens.pinned.iter().map(|(ino, ..)| *ino).collect();
-            let right: &[Ino] = match ino {
+            let pinned: Vec<Ino> = pinned_opens.pinned.iter().map(|(ino, ..)| *ino).collect();
+            let expected: &[Ino] = match ino {
                 1 => &[1],
                 2 => &[2],
                 3 => &[3, 2],
                 4 => &[4, 3],
                 _ => &[5],
             };
-            assert_eq!(kept, right);
+            assert_eq!(pinned, expected);
         }
     }
 }

@@ -193,8 +193,8 @@ fn children_by_parent(members: &[Arc<Member>]) -> HashMap<Name, Vec<Arc<Member>>
         // Among workers with one id, the smallest name is the plain one.
         let by_name = members.iter().map(|member| (id(member), &member.name));
         by_name.for_each(|(id, name)| {
-            let known = parents.entry(id).or_insert(name);
-            *known = (*known).min(name);
+            let parent = parents.entry(id).or_insert(name);
+            *parent = (*parent).min(name);
         });
     }
     let mut children: HashMap<Name, Vec<Arc<Member>>> = HashMap::new();
