@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_made_of_its_parts() {
+    fn a_path_consists_of_its_components() {
         for (path, parts) in [("", vec![]), ("a", vec!["a"]), ("a/b c/d", vec!["a", "b c", "d"])] {
             let path = RelPath::parse(path).unwrap();
             let parts: Vec<Name> = parts.into_iter().map(|part| Name::new(part).unwrap()).collect();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_paths_are_told_as_text_and_shown_without_control_characters() {
+    fn names_and_paths_have_a_text_and_a_printable_form() {
         let (name, path) = (Name::new(b"b\n\xff").unwrap(), RelPath::parse(b"a/b\n\xff").unwrap());
         assert_eq!((name.to_text(), path.to_text()), ("b\n\u{fffd}".into(), "a/b\n\u{fffd}".into()));
         assert_eq!((name.display(), path.display()), (r"b\u{a}\xff".into(), r"a/b\u{a}\xff".into()));
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn made_names_are_written_otherwise_only_where_they_must() {
+    fn made_names_are_escaped_only_where_necessary() {
         let longest = "x".repeat(MADE_NAME_MAX);
         for (text, made) in [
             ("", "%"),

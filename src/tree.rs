@@ -14,7 +14,7 @@
 //! [`Error::Stale`], and the kernel repeats the lookup by itself.
 //!
 //! Inodes hold no descriptors. Only open files do, and for a moment the few files that are replaced
-//! faster than they are opened (see [`PinnedOpens`]).
+//! faster than they are opened (see `PinnedOpens`).
 //!
 //! # Locks
 //!
@@ -43,7 +43,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 pub use attr::{Attr, NodeKind};
-pub use handle::{DirEntry, DirListing};
+pub use handle::{DirEntry, DirListing, DirPosition};
 pub use inode::ROOT;
 pub use path::{LookupGuard, ResolvedPath, Symlinks};
 pub use request_class::RequestClass;
@@ -102,21 +102,6 @@ pub struct Opened {
     pub keep_cache: bool,
     /// True if the kernel may cache the entries of this folder.
     pub keep_entries: bool,
-}
-
-/// Position from which the entries of a folder are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DirPosition {
-    /// The first entry.
-    Start,
-    /// A position in the listing of this version.
-    Version(u32),
-}
-
-impl DirPosition {
-    fn is_in(self, listing: &DirListing) -> bool {
-        self == DirPosition::Start || self == DirPosition::Version(listing.version)
-    }
 }
 
 /// The file tree of one view.
@@ -520,7 +505,7 @@ mod tests {
     use crate::view::Filter;
 
     #[test]
-    fn a_version_replaced_between_every_lookup_and_open_is_opened_all_the_same() {
+    fn a_version_succeeded_between_every_lookup_and_open_is_opened_all_the_same() {
         let store = Arc::new(Memory::new());
         let write = |name: &str, text: &str| {
             store.write(&RelPath::parse(format!("workers/w/{name}")).unwrap(), text);

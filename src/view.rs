@@ -2,7 +2,7 @@
 //!
 //! A view is fixed when the mount starts: stores, owner and run. All layers above read through it.
 //! A worker outside the view is not in [`VisibleWorkers`], and no count, size or time comes from
-//! anywhere else. An absent worker and another owner's worker therefore cannot be told apart.
+//! anywhere else. An absent worker and another owner's worker are therefore indistinguishable.
 //!
 //! Symlinks and special files in a worker's folder are counted but not shown. In a view of one
 //! owner, a file with more than one hard link is not shown either, since it may belong to another

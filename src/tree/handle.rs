@@ -32,6 +32,22 @@ pub struct DirListing {
     pub version: u32,
 }
 
+/// Position from which the entries of a folder are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DirPosition {
+    /// The first entry.
+    Start,
+    /// A position in the listing of this version.
+    Version(u32),
+}
+
+impl DirPosition {
+    /// Returns true if a reader at this position may continue in `listing`.
+    pub(super) fn is_in(self, listing: &DirListing) -> bool {
+        self == DirPosition::Start || self == DirPosition::Version(listing.version)
+    }
+}
+
 /// Open file or folder.
 #[derive(Clone)]
 pub(super) enum Handle {
