@@ -108,7 +108,8 @@ pub(super) fn create<F: Filesystem>(
 }
 
 impl Session {
-    /// Waits up to `limit` for the mount to end, however it is unmounted. Returns true if it has ended.
+    /// Waits up to `limit` for the mount to end, however it is unmounted. Returns true if it has
+    /// ended.
     pub fn has_ended(&self, limit: Duration) -> bool {
         // The sender is dropped with the file system; nothing is ever sent.
         self.ended.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Disconnected)
