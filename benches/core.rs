@@ -13,7 +13,7 @@ use std::time::Duration;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use serde_json::{Value, json};
 use swarmletfs::catalog::{Freshness, Source};
-use swarmletfs::tree::{ROOT, Settings, Tree, Whence};
+use swarmletfs::tree::{DirPosition, ROOT, Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
 #[allow(dead_code, reason = "what is made here is read, but not checked")]
@@ -35,7 +35,7 @@ fn made(workers: usize, calls: usize, bytes: usize) -> tempfile::TempDir {
 
 /// A view of everything, with the metadata of every worker read and nothing else.
 fn view(store: &Path, freshness: Freshness) -> View {
-    View::over(vec![Source::open(store).unwrap()], freshness, Filter::default()).unwrap()
+    View::new(vec![Source::open(store).unwrap()], freshness, Filter::default()).unwrap()
 }
 
 fn tree(view: View) -> Tree {
@@ -47,7 +47,7 @@ fn list(tree: &Tree, path: &[&str]) -> usize {
     let inos = walk(tree, path);
     let ino = inos.last().copied().unwrap_or(ROOT);
     let fh = tree.open_folder(ino).unwrap().fh;
-    let names = tree.entries(ino, fh, Whence::Start).unwrap().items.len();
+    let names = tree.entries(ino, fh, DirPosition::Start).unwrap().items.len();
     tree.release(fh);
     inos.into_iter().for_each(|ino| tree.forget(ino, 1));
     names

@@ -35,7 +35,7 @@ use crate::cache::{DiskCache, Key, key};
 use crate::error::{Error, Result};
 use crate::model::{Record, SkipReport, Skipped};
 use crate::name::{Name, RelPath};
-use crate::spread::spread;
+use crate::parallel::parallel_map;
 use crate::store::{Kind, Store};
 use crate::trace::RecordSource;
 use scan::{Pass, Which};
@@ -218,7 +218,7 @@ impl Catalog {
     /// Reads `sessions`, each by its store and where it lies there, for the workers inside them, until `go_on` returns false.
     /// `done` is called after each.
     pub fn read_on(&self, sessions: &[(usize, RelPath)], go_on: &(dyn Fn() -> bool + Sync), done: &(dyn Fn() + Sync)) {
-        spread(sessions, |(number, path)| {
+        parallel_map(sessions, |(number, path)| {
             if let Some(source) = self.sources.get(*number).filter(|_| go_on()) {
                 source.format.find_nested_workers(&*source.store, path, go_on);
             }
@@ -276,7 +276,7 @@ impl Catalog {
             let now = match scan::look(source, old.source, &old.root, Some(old), &pass) {
                 Ok(Some(now)) if Arc::ptr_eq(&now, old) => continue,
                 Ok(now) => now,
-                Err(error) if error.is_nowhere() => None,
+                Err(error) if error.is_not_found() => None,
                 // What cannot be read for a moment stays as it was.
                 Err(_) => continue,
             };
@@ -407,7 +407,7 @@ impl Catalog {
 fn is(store: &dyn Store, path: &RelPath, kind: Kind) -> Result<bool> {
     match store.stat(path) {
         Ok(meta) => Ok(meta.kind == kind),
-        Err(error) if error.is_nowhere() => Ok(false),
+        Err(error) if error.is_not_found() => Ok(false),
         Err(error) => Err(error),
     }
 }

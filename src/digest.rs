@@ -1,8 +1,8 @@
-//! What tells contents and states apart: the beginning of a hash.
+//! Truncated hashes that identify contents and states.
 
 use blake3::Hasher;
 
-/// The first `N` bytes of a hash.
+/// Returns the first `N` bytes of a hash.
 pub(crate) fn digest<const N: usize>(hash: &Hasher) -> [u8; N] {
     let mut first = [0; N];
     hash.finalize_xof().fill(&mut first);

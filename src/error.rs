@@ -1,60 +1,60 @@
-//! The one error type of the library, and its one translation to errno.
+//! The error type of the library and its translation to errno.
 //!
-//! Inside, an attempted escape and an absent file are different errors, so that tests and logs can tell an attack
-//! from a miss; at the door both are ENOENT. The match in [`Error::errno`] has no catch-all arm on purpose: a new
-//! error has to choose its number.
+//! An attempted escape and an absent file are different errors, so that tests and logs can
+//! distinguish an attack from a miss. Clients of the mount receive ENOENT for both. The match in
+//! [`Error::errno`] has no catch-all arm on purpose: every new error must choose its errno.
 
 use rustix::io::Errno;
 
-/// What the library returns.
+/// Result with the library's error type.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Everything that can go wrong between a name and its bytes.
+/// An error on the way from a name to its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// There is no such name in this view. Said of what is absent and of what is not yours alike.
+    /// The view has no such name: it is absent or belongs to another owner.
     #[error("no such file or folder in this view")]
     NotFound,
-    /// A link, or a path that leads out of the store: `..`, or a foreign mount.
-    #[error("a link or a way out of the store")]
+    /// A symlink, or a path that leads out of the store by `..` or a foreign mount.
+    #[error("a link or a path out of the store")]
     Escape,
-    /// The name is empty, `.`, `..`, or holds `/` or NUL.
+    /// The name is empty, `.` or `..`, or contains `/` or NUL.
     #[error("not a valid name")]
     InvalidName,
     /// The name is longer than [`crate::name::NAME_MAX`] bytes.
     #[error("the name is too long")]
     NameTooLong,
-    /// A folder was expected.
+    /// The path is not a folder.
     #[error("not a folder")]
     NotADirectory,
-    /// A file was expected.
+    /// The path is a folder, and a file is required.
     #[error("a folder, not a file")]
     IsADirectory,
-    /// A FIFO, socket or device where only regular files are read.
+    /// The path is a FIFO, socket or device; only regular files are read.
     #[error("not a regular file")]
     Special,
-    /// The version that was looked up is gone; looking up again gives the current one.
+    /// The version that was looked up is gone. A new lookup returns the current one.
     #[error("this version is gone")]
     Stale,
-    /// An inode or handle number that was never given out.
+    /// No inode or handle has this number.
     #[error("no such inode or handle")]
     UnknownHandle,
-    /// There was no time to look at it.
-    #[error("not looked at in time")]
+    /// The deadline passed before this was read.
+    #[error("not read in time")]
     Late,
-    /// Reading it did not end: a thread is still at it, and nobody waits for that any longer.
-    #[error("reading it did not end in time and was given up")]
-    GivenUp,
-    /// Changes are refused: this side only reads.
+    /// Reading did not return after its deadline. A thread still runs, and no caller waits for it.
+    #[error("reading did not finish in time and was abandoned")]
+    Abandoned,
+    /// The request would change something.
     #[error("read-only file system")]
     ReadOnly,
-    /// The store's file system said so.
+    /// Any other error of the store's file system.
     #[error("{}", io_text(.0))]
     Io(Errno),
 }
 
 impl Error {
-    /// The errno that a client of the mount is given.
+    /// Returns the errno that a client of the mount receives.
     pub fn errno(&self) -> Errno {
         match self {
             Error::NotFound | Error::Escape | Error::Special => Errno::NOENT,
@@ -64,40 +64,40 @@ impl Error {
             Error::IsADirectory => Errno::ISDIR,
             Error::Stale => Errno::STALE,
             Error::UnknownHandle => Errno::BADF,
-            Error::Late | Error::GivenUp => Errno::TIMEDOUT,
+            Error::Late | Error::Abandoned => Errno::TIMEDOUT,
             Error::ReadOnly => Errno::ROFS,
-            // To the kernel this means that the program never knows the operation, and it does not ask for it again.
+            // For ENOSYS the kernel would never send this operation again.
             Error::Io(Errno::NOSYS) => Errno::IO,
             Error::Io(errno) => *errno,
         }
     }
 
-    /// Returns true if there was no time for it.
-    pub fn is_late(&self) -> bool {
-        matches!(self, Error::Late | Error::GivenUp)
+    /// Returns true if the deadline passed.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Error::Late | Error::Abandoned)
     }
 
-    /// Whether a stat that ended so found no name that may be followed: absent, behind a link or a foreign mount, or
-    /// below what is no folder.
-    pub fn is_nowhere(&self) -> bool {
+    /// Returns true if a stat found no path that may be followed: it is absent, behind a symlink or
+    /// a foreign mount, or below a file.
+    pub fn is_not_found(&self) -> bool {
         matches!(self, Error::NotFound | Error::Escape | Error::NotADirectory)
     }
 
-    /// Whether an open that ended so found no file that may be read: nowhere, or something else in its place. It stays
-    /// so until something changes that stat tells of.
-    pub fn is_absence(&self) -> bool {
-        self.is_nowhere() || matches!(self, Error::Special | Error::IsADirectory)
+    /// Returns true if an open found no file that may be read: no path, or something other than a
+    /// regular file. This result holds until stat reports a change.
+    pub fn is_not_a_file(&self) -> bool {
+        self.is_not_found() || matches!(self, Error::Special | Error::IsADirectory)
     }
 
-    /// Whether this is an ordinary miss, which is not worth a warning.
+    /// Returns true for an ordinary miss, which is not worth a warning.
     pub fn is_miss(&self) -> bool {
         matches!(self, Error::NotFound | Error::Stale | Error::InvalidName | Error::NameTooLong)
     }
 }
 
 impl From<Errno> for Error {
-    /// Errors of system calls beneath a root (openat2 with BENEATH, NO_SYMLINKS, NO_XDEV): EXDEV and ELOOP are
-    /// attempts to leave it.
+    /// Converts an error of a system call beneath a root (openat2 with BENEATH, NO_SYMLINKS,
+    /// NO_XDEV). EXDEV and ELOOP are attempts to leave the root.
     fn from(errno: Errno) -> Error {
         match errno {
             Errno::NOENT => Error::NotFound,
@@ -111,7 +111,7 @@ impl From<Errno> for Error {
     }
 }
 
-/// The system's sentence for `errno`, without the number that the standard library adds.
+/// Returns the system's message for `errno`, without the number that the standard library appends.
 fn io_text(errno: &Errno) -> String {
     let text = std::io::Error::from_raw_os_error(errno.raw_os_error()).to_string();
     match text.rfind(" (os error") {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_told_apart_inside() {
+    fn escapes_are_distinct_inside() {
         assert_eq!(Error::from(Errno::XDEV), Error::Escape);
         assert_eq!(Error::from(Errno::LOOP), Error::Escape);
         assert_eq!(Error::from(Errno::NOENT), Error::NotFound);
@@ -139,8 +139,8 @@ mod tests {
     }
 
     #[test]
-    fn every_error_has_its_number_and_its_kind() {
-        // The error, its number, whether it found nothing to follow, nothing to read, and is an ordinary miss.
+    fn every_error_has_an_errno_and_a_class() {
+        // Error, errno, and the results of is_not_found, is_not_a_file and is_miss.
         for (error, errno, nowhere, absence, miss) in [
             (Error::NotFound, Errno::NOENT, true, true, true),
             (Error::Escape, Errno::NOENT, true, true, false),
@@ -158,7 +158,7 @@ mod tests {
         ] {
             assert_eq!(error.errno(), errno, "{error:?}");
             assert_eq!(
-                (error.is_nowhere(), error.is_absence(), error.is_miss()),
+                (error.is_not_found(), error.is_not_a_file(), error.is_miss()),
                 (nowhere, absence, miss),
                 "{error:?}"
             );
@@ -166,11 +166,11 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_says_of_a_path_keeps_its_number() {
+    fn path_errors_of_the_system_keep_their_errno() {
         for errno in [Errno::NOENT, Errno::NOTDIR, Errno::ISDIR, Errno::NAMETOOLONG, Errno::STALE, Errno::MFILE] {
             assert_eq!(Error::from(errno).errno(), errno);
         }
-        assert!(!matches!(Error::from(Errno::STALE), Error::Io(_)), "looked up again, it is found");
+        assert!(!matches!(Error::from(Errno::STALE), Error::Io(_)), "a new lookup finds it");
     }
 
     #[test]

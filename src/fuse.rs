@@ -1,16 +1,17 @@
-//! The FUSE door: requests of the kernel into calls of [`crate::tree`], answers back. No logic.
+//! Translates FUSE requests into calls of [`crate::tree`] and sends the replies.
 //!
-//! Every method has the same shape: call, match, reply. What may take longer than a stat is answered from a bounded
-//! pool, so that the threads that read from the kernel are never held up by a render. A panic in one request drops its
-//! reply, which is EIO. Every request that would change something answers EROFS, also where the kernel no longer
-//! refuses it itself because root remounted the mount read-write.
+//! Every method calls the tree, matches the result and replies. Requests that may take longer than
+//! a stat run in a bounded pool, so that a render never blocks the threads that read from the
+//! kernel. A panic in a request drops its reply, which the kernel receives as EIO. Requests that
+//! would change something fail with EROFS. They arrive only if root remounted the mount read-write;
+//! otherwise the kernel refuses them.
 
 mod confine;
 mod guard;
-mod passed;
-mod passthrough;
+mod passthrough_files;
+mod passthrough_probe;
 mod pool;
-mod searches;
+mod search_threads;
 mod session;
 mod watch;
 
@@ -28,75 +29,75 @@ use fuser::{
 };
 use tracing::{debug, info, warn};
 
-pub use guard::{contained, log_panics};
-pub use passthrough::{PASSED_THROUGH, mount_passthrough};
-pub use session::{Access, Session, mount};
+pub use guard::{catch_panic, log_panics};
+pub use passthrough_probe::{PROBE_FILE, mount_passthrough_probe};
+pub use session::{MountAccess, Session, mount};
 
 use crate::error::Error;
-use crate::tree::{Attr, Found, NodeKind, Pace, Tree, Whence};
-use passed::Passed;
+use crate::tree::{Attr, DirPosition, Lookup, NodeKind, RequestClass, Tree};
+use passthrough_files::PassthroughFiles;
 use pool::Pool;
-use searches::Searches;
+use search_threads::SearchThreads;
 
-/// The block size told by stat and statfs, in bytes.
+/// Block size that stat and statfs report, in bytes.
 const BLOCK: u32 = 4_096;
-/// Requests to set flags of a file: FS_IOC_SETFLAGS and FS_IOC_FSSETXATTR.
+/// ioctl commands that set flags of a file: FS_IOC_SETFLAGS and FS_IOC_FSSETXATTR.
 const CHANGING_IOCTLS: [u32; 2] = [0x4008_6602, 0x401c_5820];
 
-/// The tree behind a mount.
-struct Door {
+/// Adapts a tree to [`Filesystem`].
+struct FuseAdapter {
     tree: Arc<Tree>,
     pool: Pool,
-    searches: Searches,
-    passed: Arc<Passed>,
-    /// Dropped with the door, when the session has ended.
+    search_threads: SearchThreads,
+    passthrough: Arc<PassthroughFiles>,
+    /// Dropped with the adapter when the session ends.
     _ended: mpsc::Sender<()>,
 }
 
-impl Door {
-    /// Calls `work`, at once or in the pool for what takes as long as `pace` says. A panic goes no further.
-    fn run(&self, pace: impl FnOnce(&Tree) -> Pace, work: impl FnOnce(&Tree) + Send + 'static) {
-        contained(|| {
-            let pace = pace(&self.tree);
-            if pace == Pace::Stat {
+impl FuseAdapter {
+    /// Runs `work` at once if it is as cheap as a stat, otherwise in a pool. Contains panics.
+    fn run(&self, class: impl FnOnce(&Tree) -> RequestClass, work: impl FnOnce(&Tree) + Send + 'static) {
+        catch_panic(|| {
+            let class = class(&self.tree);
+            if class == RequestClass::Stat {
                 return work(&self.tree);
             }
             let (tree, pool) = (self.tree.clone(), self.pool.clone());
             let job = Box::new(move || {
                 work(&tree);
-                if tree.is_behind() {
-                    catch_up(tree, pool);
+                if tree.claim_backfill() {
+                    backfill(tree, pool);
                 }
             });
-            if pace == Pace::Search { self.searches.run(job) } else { self.pool.run(job) }
+            if class == RequestClass::Search { self.search_threads.run(job) } else { self.pool.run(job) }
         });
     }
 }
 
-/// Reads on what was not read in time, a moment at a time behind the requests that wait.
-fn catch_up(tree: Arc<Tree>, pool: Pool) {
-    let again = pool.clone();
+/// Does pending work in short slices, each queued behind the waiting requests.
+fn backfill(tree: Arc<Tree>, pool: Pool) {
+    let next_slice = pool.clone();
     pool.run(Box::new(move || {
-        if tree.catch_up() {
-            catch_up(tree, again);
+        if tree.backfill() {
+            backfill(tree, next_slice);
         }
     }));
 }
 
-fn render(_: &Tree) -> Pace {
-    Pace::Render
+fn render_class(_: &Tree) -> RequestClass {
+    RequestClass::Render
 }
 
-fn stat(_: &Tree) -> Pace {
-    Pace::Stat
+fn stat_class(_: &Tree) -> RequestClass {
+    RequestClass::Stat
 }
 
-/// The errno of `error`, noted in the log as it deserves.
+/// Converts `error` to an errno and logs it at the level that fits it.
 fn errno(operation: &str, error: &Error) -> Errno {
     if error.is_miss() || *error == Error::ReadOnly {
         debug!("{operation}: {error}");
     } else if matches!(error, Error::Escape | Error::Special) {
-        // What a worker planted in its folder; whoever asks for it by name could fill the log.
+        // A worker planted this in its folder. At a higher level, lookups could fill the log.
         info!("{operation}: {error}");
     } else {
         warn!("{operation}: {error}");
@@ -124,7 +125,7 @@ fn file_attr(ino: u64, attr: &Attr) -> FileAttr {
         crtime: SystemTime::UNIX_EPOCH,
         kind: file_type(attr.kind),
         perm: u16::try_from(attr.mode & 0o777).unwrap_or(0),
-        // Not counted: 1 tells tools such as find to take nothing from the number of links of a folder.
+        // Not counted. With 1, tools such as find derive nothing from the link count of a folder.
         nlink: 1,
         uid: attr.uid,
         gid: attr.gid,
@@ -134,29 +135,29 @@ fn file_attr(ino: u64, attr: &Attr) -> FileAttr {
     }
 }
 
-/// Whether what the kernel has read before is kept.
-fn keep(cached: bool) -> FopenFlags {
-    if cached { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() }
+/// Returns the flag that keeps the kernel's cached data if `is_valid`.
+fn keep_cache_flag(is_valid: bool) -> FopenFlags {
+    if is_valid { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() }
 }
 
-impl Filesystem for Door {
+impl Filesystem for FuseAdapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // Without the first, lookups in one folder queue behind each other; without the second, a file that grew or
-        // was rewritten in place is read from old pages.
-        for wanted in [InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_AUTO_INVAL_DATA] {
-            if config.add_capabilities(wanted).is_err() {
-                warn!("this kernel does not offer {wanted:?}");
+        // Without PARALLEL_DIROPS, lookups in one folder are serialized. Without AUTO_INVAL_DATA,
+        // the kernel serves stale pages of a file that grew or was rewritten in place.
+        for capability in [InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_AUTO_INVAL_DATA] {
+            if config.add_capabilities(capability).is_err() {
+                warn!("this kernel does not support {capability:?}");
             }
         }
-        self.passed.ask(config);
+        self.passthrough.negotiate(config);
         Ok(())
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let (asked, name) = (name.as_bytes(), name.as_bytes().to_vec());
-        let pace = |tree: &Tree| tree.lookup_pace(parent.0, asked);
-        self.run(pace, move |tree| match tree.lookup(parent.0, &name) {
-            Ok(Found { ino, attr, name_ttl, attr_ttl }) => {
+        let (name_ref, name) = (name.as_bytes(), name.as_bytes().to_vec());
+        let class = |tree: &Tree| tree.classify_lookup(parent.0, name_ref);
+        self.run(class, move |tree| match tree.lookup(parent.0, &name) {
+            Ok(Lookup { ino, attr, name_ttl, attr_ttl }) => {
                 reply.entry_with_ttls(&attr_ttl, &name_ttl, &file_attr(ino, &attr), Generation(0));
             }
             Err(error) => reply.error(errno("lookup", &error)),
@@ -164,19 +165,19 @@ impl Filesystem for Door {
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
-        self.run(stat, move |tree| tree.forget(ino.0, nlookup));
+        self.run(stat_class, move |tree| tree.forget(ino.0, nlookup));
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let pace = |tree: &Tree| tree.pace(ino.0);
-        self.run(pace, move |tree| match tree.attr(ino.0) {
+        let class = |tree: &Tree| tree.classify(ino.0);
+        self.run(class, move |tree| match tree.attr(ino.0) {
             Ok((attr, ttl)) => reply.attr(&ttl, &file_attr(ino.0, &attr)),
             Err(error) => reply.error(errno("getattr", &error)),
         });
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        self.run(render, move |tree| match tree.read_link(ino.0) {
+        self.run(render_class, move |tree| match tree.read_link(ino.0) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(errno("readlink", &error)),
         });
@@ -187,12 +188,12 @@ impl Filesystem for Door {
         if flags.acc_mode() != OpenAccMode::O_RDONLY || flags.0 & TRUNC != 0 {
             return reply.error(Errno::EROFS);
         }
-        let pace = |tree: &Tree| tree.open_pace(ino.0);
-        let passed = self.passed.clone();
-        self.run(pace, move |tree| match tree.open(ino.0) {
-            Ok(opened) => match passed.open(ino.0, opened.passable, &reply, || tree.backing(opened.fh)) {
+        let class = |tree: &Tree| tree.classify_open(ino.0);
+        let passthrough = self.passthrough.clone();
+        self.run(class, move |tree| match tree.open(ino.0) {
+            Ok(opened) => match passthrough.open(ino.0, opened.passthrough_size, &reply, || tree.backing(opened.fh)) {
                 Some(backing) => reply.opened_passthrough(FileHandle(opened.fh), FopenFlags::empty(), &backing),
-                None => reply.opened(FileHandle(opened.fh), keep(opened.keep_cache)),
+                None => reply.opened(FileHandle(opened.fh), keep_cache_flag(opened.keep_cache)),
             },
             Err(error) => reply.error(errno("open", &error)),
         });
@@ -209,7 +210,7 @@ impl Filesystem for Door {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.run(stat, move |tree| {
+        self.run(stat_class, move |tree| {
             let mut reply = Some(reply);
             let send = |data: &[u8]| {
                 if let Some(reply) = reply.take() {
@@ -224,7 +225,7 @@ impl Filesystem for Door {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // Said once, the kernel no longer asks at every close.
+        // After one ENOSYS the kernel sends no further flush requests.
         reply.error(Errno::ENOSYS);
     }
 
@@ -238,9 +239,9 @@ impl Filesystem for Door {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let passed = self.passed.clone();
-        self.run(stat, move |tree| {
-            passed.release(ino.0);
+        let passthrough = self.passthrough.clone();
+        self.run(stat_class, move |tree| {
+            passthrough.release(ino.0);
             tree.release(fh.0);
             reply.ok();
         });
@@ -251,23 +252,24 @@ impl Filesystem for Door {
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let pace = |tree: &Tree| tree.open_folder_pace(ino.0);
-        self.run(pace, move |tree| match tree.open_folder(ino.0) {
+        let class = |tree: &Tree| tree.classify_opendir(ino.0);
+        self.run(class, move |tree| match tree.open_folder(ino.0) {
             Ok(opened) => {
                 let entries = if opened.keep_entries { FopenFlags::FOPEN_CACHE_DIR } else { FopenFlags::empty() };
-                reply.opened(FileHandle(opened.fh), entries | keep(opened.keep_cache));
+                reply.opened(FileHandle(opened.fh), entries | keep_cache_flag(opened.keep_cache));
             }
             Err(error) => reply.error(errno("opendir", &error)),
         });
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let pace = |tree: &Tree| if offset == 0 { tree.pace(ino.0) } else { Pace::Stat };
-        self.run(pace, move |tree| {
-            // A place is the version of the entries, and how many come before it.
+        let class = |tree: &Tree| if offset == 0 { tree.classify(ino.0) } else { RequestClass::Stat };
+        self.run(class, move |tree| {
+            // The offset holds the listing's version in the upper 32 bits and the position in the
+            // lower.
             let (version, at) = ((offset >> 32) as u32, (offset & u64::from(u32::MAX)) as usize);
-            let whence = if offset == 0 { Whence::Start } else { Whence::Within(version) };
-            let entries = match tree.entries(ino.0, fh.0, whence) {
+            let position = if offset == 0 { DirPosition::Start } else { DirPosition::Version(version) };
+            let entries = match tree.entries(ino.0, fh.0, position) {
                 Ok(entries) => entries,
                 Err(error) => return reply.error(errno("readdir", &error)),
             };
@@ -288,7 +290,7 @@ impl Filesystem for Door {
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        self.run(stat, move |tree| {
+        self.run(stat_class, move |tree| {
             tree.release(fh.0);
             reply.ok();
         });
@@ -307,7 +309,7 @@ impl Filesystem for Door {
     }
 
     fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
-        // There are none; said once, the kernel stops asking.
+        // No file has extended attributes. After one ENOSYS the kernel sends no further requests.
         reply.error(Errno::ENOSYS);
     }
 
@@ -316,7 +318,7 @@ impl Filesystem for Door {
     }
 
     fn lseek(&self, _: &Request, _: INodeNo, _: FileHandle, _: i64, _: i32, reply: ReplyLseek) {
-        // The kernel answers by itself from the size; there are no holes to be told of.
+        // The kernel answers from the size by itself; no file has holes.
         reply.error(Errno::ENOSYS);
     }
 
@@ -330,7 +332,7 @@ impl Filesystem for Door {
         _: PollFlags,
         reply: ReplyPoll,
     ) {
-        // Said once, the kernel answers by itself: a file is always ready.
+        // After one ENOSYS the kernel treats every file as always ready.
         reply.error(Errno::ENOSYS);
     }
 
@@ -348,7 +350,7 @@ impl Filesystem for Door {
         reply.error(if CHANGING_IOCTLS.contains(&command) { Errno::EROFS } else { Errno::ENOTTY });
     }
 
-    // What would change something.
+    // Requests that would change something.
 
     fn setattr(
         &self,

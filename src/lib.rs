@@ -1,24 +1,25 @@
-//! Mount what a swarm of agents did, and read it inside the budget of whoever reads it.
+//! Mounts the recorded work of a swarm of agents as a read-only file system, and renders it within
+//! a reader's budget.
 //!
-//! From the ground up; an arrow goes only downward, which `tests/tidy.rs` holds:
+//! The modules, lowest layer first. A module uses only modules listed before it, which
+//! `tests/tidy.rs` checks:
 //!
 //! ```text
-//! unicode          characters that are invisible, and what text looks like
-//! name, error      raw bytes become Name and RelPath once, at the door; one exhaustive errno table
-//! digest           the beginning of a hash, which tells contents and states apart
-//! spread           the same done for many, by several threads where that takes long
-//! watchdog         runs work that may never return on threads that can be given up
-//! cache            caches that are bounded by what they hold, in memory and in a folder
-//! model            Worker, Trace, ToolCall, Outcome, Status: plain values; no I/O, no serialisation
-//! store            bytes beneath roots that were opened once; never a link, never a way to write
-//! trace            formats: store -> workers
-//! catalog          all workers, swapped whole; how old what is shown may be
-//! view             the catalog as one owner may see it; the only way to a name or a byte
-//! search           a regex or ranked words over the files of a view
-//! render           view -> bytes: index.json, summary, evidence.txt, README.md, answers
-//! tree             names to nodes to attributes, listings and bytes; inodes and handles, without a kernel
-//! fuse, mcp, cli   doors: translate and reply; they hold no logic. The command line starts the others, which do not
-//!                  know each other
+//! unicode          invisible characters and characters that look alike
+//! name, error      raw bytes become Name and RelPath once, on entry; the errno table
+//! digest           truncated hashes that identify contents and states
+//! parallel         maps a slice with several threads if that takes long
+//! watchdog         runs work that may never return on threads that can be detached
+//! cache            bounded caches, in memory and in a folder
+//! model            Worker, Trace, ToolCall, Outcome, Status: plain values without I/O
+//! store            reads bytes beneath roots that are opened once; no symlinks, no writes
+//! trace            formats: from a store to workers
+//! catalog          snapshots of all workers, and how stale they may be
+//! view             the catalog restricted to one owner; the only way to a name or a byte
+//! search           regex and ranked search over the files of a view
+//! render           from a view to bytes: index.json, summary, evidence.txt, README.md, answers
+//! tree             names to nodes to attributes, listings and bytes; inodes and handles
+//! fuse, mcp, cli   adapters that translate and reply, without logic; cli starts the others
 //! ```
 
 pub mod cache;
@@ -31,9 +32,9 @@ pub mod fuse;
 pub mod mcp;
 pub mod model;
 pub mod name;
+mod parallel;
 pub mod render;
 pub mod search;
-mod spread;
 pub mod store;
 pub mod trace;
 pub mod tree;

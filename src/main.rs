@@ -1,4 +1,4 @@
-//! The `swarmletfs` command: parse, run, exit code. Everything else is in [`swarmletfs::cli`].
+//! The `swarmletfs` command. All code is in [`swarmletfs::cli`].
 
 use std::process::ExitCode;
 

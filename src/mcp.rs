@@ -135,7 +135,7 @@ impl McpServer {
         let done = tokio::task::spawn_blocking(move || {
             let tree = server.tree.get();
             let done = work(&tree);
-            if tree.is_behind() {
+            if tree.claim_backfill() {
                 catch_up(tree);
             }
             done
@@ -150,7 +150,7 @@ impl McpServer {
 /// Reads the backlog of the tree in short steps, each queued behind the waiting requests.
 fn catch_up(tree: Arc<Tree>) {
     tokio::task::spawn_blocking(move || {
-        if tree.catch_up() {
+        if tree.backfill() {
             catch_up(tree);
         }
     });

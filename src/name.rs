@@ -1,8 +1,9 @@
-//! Names and paths as bytes, checked once at the door.
+//! Names and paths as bytes, validated once on entry.
 //!
-//! A raw name from the kernel, the command line or a trace becomes a [`Name`] or a [`RelPath`] here and nowhere
-//! else; nothing below takes a raw one. Names are bytes: they meet UTF-8 only in JSON and on a terminal, through
-//! [`Name::display`] or [`to_file_name`]. This module knows nothing of workers, views or the disk.
+//! A raw name from the kernel, the command line or a trace becomes a [`Name`] or a [`RelPath`] here
+//! and nowhere else; lower layers take no raw names. Names are bytes. They become UTF-8 only in
+//! JSON and on a terminal, through [`Name::display`] or [`to_file_name`]. This module does not
+//! depend on workers, views or the disk.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -13,48 +14,54 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::unicode::is_invisible;
 
-/// The longest name in bytes that is looked up. Names on disk end at 255; names that are asked may be longer.
+/// Longest name in a lookup, in bytes. Names on disk have at most 255; query names may be longer.
 pub const NAME_MAX: usize = 2_000;
 
-/// The longest file name in bytes that is made out of a string found inside a trace.
+/// Longest file name made from a string in a trace, in bytes.
 const MADE_NAME_MAX: usize = 200;
-/// The end of a name that was cut: `~` and so many digits of a hash.
+/// Number of hash digits after the `~` at the end of a shortened name.
 const HASH_DIGITS: usize = 16;
 
-/// One component of a path: not empty, not `.` or `..`, without `/` and NUL, at most [`NAME_MAX`] bytes.
+/// One component of a path: not empty, not `.` or `..`, without `/` and NUL, at most [`NAME_MAX`]
+/// bytes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<[u8]>);
 
 impl Name {
-    /// Checks `raw`. Errors: [`Error::InvalidName`], [`Error::NameTooLong`].
+    /// Validates `raw`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`] or [`Error::NameTooLong`].
     pub fn new(raw: impl AsRef<[u8]>) -> Result<Name> {
         let raw = raw.as_ref();
         check(raw)?;
         Ok(Name(raw.into()))
     }
 
-    /// The name's bytes, as on disk.
+    /// Returns the name's bytes, as on disk.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The name as the system calls take it.
+    /// Returns the name in the form that system calls take.
     pub fn as_os_str(&self) -> &OsStr {
         OsStr::from_bytes(&self.0)
     }
 
-    /// The name as text: invalid UTF-8 is replaced.
+    /// Returns the name as text; invalid UTF-8 is replaced.
     pub fn to_text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.0)
     }
 
-    /// Returns the name for a log, a terminal or a generated file. Different names are written differently.
+    /// Returns the name for a log, a terminal or a generated file. Different names have different
+    /// texts.
     pub fn display(&self) -> String {
         escaped(&self.0, is_like_an_escape)
     }
 }
 
-/// Whether `raw` is one component.
+/// Fails unless `raw` is one component.
 fn check(raw: &[u8]) -> Result<()> {
     if raw.len() > NAME_MAX {
         return Err(Error::NameTooLong);
@@ -76,12 +83,16 @@ impl fmt::Debug for Name {
 pub struct RelPath(Arc<[u8]>);
 
 impl RelPath {
-    /// The root.
+    /// Returns the root.
     pub fn root() -> RelPath {
         RelPath::default()
     }
 
-    /// Splits `raw` at `/`; every part must be a valid [`Name`] (so no `..`, no `//`, no leading `/`).
+    /// Splits `raw` at `/` and validates every component. `..`, `//` and a leading `/` are invalid.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`] or [`Error::NameTooLong`].
     pub fn parse(raw: impl AsRef<[u8]>) -> Result<RelPath> {
         let raw = raw.as_ref();
         if raw.is_empty() {
@@ -91,12 +102,12 @@ impl RelPath {
         Ok(RelPath(raw.into()))
     }
 
-    /// The path of `name` inside this folder.
+    /// Returns the path of `name` inside this folder.
     pub fn join(&self, name: &Name) -> RelPath {
         self.join_path(&RelPath(name.0.clone()))
     }
 
-    /// The path of `other` inside this folder.
+    /// Returns the path of `other` inside this folder.
     pub fn join_path(&self, other: &RelPath) -> RelPath {
         match (self.is_root(), other.is_root()) {
             (true, _) => other.clone(),
@@ -105,32 +116,32 @@ impl RelPath {
         }
     }
 
-    /// Whether this is the root.
+    /// Returns true if this is the root.
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The bytes, parts separated by `/`; empty for the root.
+    /// Returns the bytes, components separated by `/`; empty for the root.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The path as the system calls take it; `.` for the root.
+    /// Returns the path in the form that system calls take; `.` for the root.
     pub fn as_os_str(&self) -> &OsStr {
         if self.is_root() { OsStr::new(".") } else { OsStr::from_bytes(&self.0) }
     }
 
-    /// The parts, from the root down.
+    /// Iterates over the components, from the root down.
     pub fn names(&self) -> impl Iterator<Item = Name> + '_ {
         self.0.split(|b| *b == b'/').filter(|part| !part.is_empty()).map(|part| Name(part.into()))
     }
 
-    /// The last part, none for the root.
+    /// Returns the last component, `None` for the root.
     pub fn file_name(&self) -> Option<Name> {
         self.names().last()
     }
 
-    /// The folder it is in; the root of the root.
+    /// Returns the parent folder; the root's parent is the root.
     pub fn parent(&self) -> RelPath {
         match memchr::memrchr(b'/', &self.0) {
             Some(end) => RelPath(self.0.get(..end).unwrap_or_default().into()),
@@ -138,17 +149,18 @@ impl RelPath {
         }
     }
 
-    /// How many parts there are.
+    /// Returns the number of components.
     pub fn depth(&self) -> usize {
         if self.is_root() { 0 } else { memchr::memchr_iter(b'/', &self.0).count() + 1 }
     }
 
-    /// The path as text: invalid UTF-8 is replaced.
+    /// Returns the path as text; invalid UTF-8 is replaced.
     pub fn to_text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.0)
     }
 
-    /// Returns the path for a log, a terminal or a generated file. Different paths are written differently.
+    /// Returns the path for a log, a terminal or a generated file. Different paths have different
+    /// texts.
     pub fn display(&self) -> String {
         escaped(&self.0, is_like_an_escape)
     }
@@ -166,20 +178,21 @@ impl fmt::Debug for RelPath {
     }
 }
 
-/// Returns `bytes` safe for a terminal, a log or one line of a generated file: control and invisible characters
-/// and invalid UTF-8 become `\u{..}` and `\x..`, so that no name can move a cursor, break a line, reverse one or hide
-/// a text.
+/// Escapes `bytes` for a terminal, a log or one line of a generated file. Control and invisible
+/// characters and invalid UTF-8 become `\u{..}` and `\x..`. So no name can move a cursor, break a
+/// line, reverse one or hide text.
 pub fn printable(bytes: &[u8]) -> String {
     escaped(bytes, |_| false)
 }
 
-/// Returns true if `text`, which begins with a backslash, reads like a character that was escaped.
+/// Returns true if `text`, which begins with a backslash, looks like an escape sequence of this
+/// module.
 fn is_like_an_escape(text: &str) -> bool {
     text.starts_with("\\u{") || text.starts_with("\\x")
 }
 
-/// Returns `bytes` with unprintable characters and invalid UTF-8 escaped, and every backslash that begins a text for
-/// which `is_escape` holds.
+/// Escapes unprintable characters, invalid UTF-8, and every backslash for whose following text
+/// `is_escape` returns true.
 fn escaped(bytes: &[u8], is_escape: fn(&str) -> bool) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -198,7 +211,8 @@ fn escaped(bytes: &[u8], is_escape: fn(&str) -> bool) -> String {
     out
 }
 
-/// Returns true if `c` is a control character (C0, C1, DEL), a line or paragraph separator, or invisible.
+/// Returns true if `c` is a control character (C0, C1, DEL), a line or paragraph separator, or
+/// invisible.
 pub fn is_unprintable(c: char) -> bool {
     breaks_a_line(c) || is_invisible(c)
 }
@@ -208,10 +222,13 @@ pub(crate) fn breaks_a_line(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// A file name for a string found inside a trace (a run id, a tool's name), which is hostile input: `/`, `%`,
-/// control and invisible characters, a leading `.` and every name in `reserved` are written `%XX`; what is
-/// longer than 200 bytes is cut and ends in `~` and a hash of the whole. Where a text ends so by itself, its `~` is
-/// written `%7E`. Different strings get different names.
+/// Makes a file name from a string in a trace, such as a run id or the name of a tool. The string
+/// is hostile input.
+///
+/// `/`, `%`, control and invisible characters, a leading `.` and every name in `reserved` are
+/// written as `%XX`. A result longer than 200 bytes is cut and ends in `~` and a hash of the whole
+/// string. If a string itself ends like that, its `~` is written as `%7E`. Different strings get
+/// different names.
 pub fn to_file_name(text: &str, reserved: &[&str]) -> Name {
     let mut out = String::with_capacity(text.len());
     for (i, c) in text.chars().enumerate() {
@@ -225,7 +242,7 @@ pub fn to_file_name(text: &str, reserved: &[&str]) -> Name {
         }
     }
     if out.is_empty() {
-        // A bare `%` is never written otherwise.
+        // No other string results in a bare `%`.
         out.push('%');
     }
     if let Some(tilde) = hash_suffix(&out) {
@@ -240,7 +257,7 @@ pub fn to_file_name(text: &str, reserved: &[&str]) -> Name {
     Name(out.into_bytes().into())
 }
 
-/// Returns where the `~` stands if `name` ends like one that was cut.
+/// Returns the position of the `~` if `name` ends like a shortened name.
 fn hash_suffix(name: &str) -> Option<usize> {
     let (tilde, digits) = (name.rfind('~')?, name.rsplit('~').next()?);
     let is_hash = digits.len() == HASH_DIGITS && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -284,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_made_of_its_parts() {
+    fn a_path_consists_of_its_components() {
         for (path, parts) in [("", vec![]), ("a", vec!["a"]), ("a/b c/d", vec!["a", "b c", "d"])] {
             let path = RelPath::parse(path).unwrap();
             let parts: Vec<Name> = parts.into_iter().map(|part| Name::new(part).unwrap()).collect();
@@ -303,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_paths_are_told_as_text_and_shown_without_control_characters() {
+    fn names_and_paths_have_a_text_and_a_printable_form() {
         let (name, path) = (Name::new(b"b\n\xff").unwrap(), RelPath::parse(b"a/b\n\xff").unwrap());
         assert_eq!((name.to_text(), path.to_text()), ("b\n\u{fffd}".into(), "a/b\n\u{fffd}".into()));
         assert_eq!((name.display(), path.display()), (r"b\u{a}\xff".into(), r"a/b\u{a}\xff".into()));
@@ -358,7 +375,7 @@ mod tests {
         }
     }
 
-    /// Texts that are close to what names are made of.
+    /// Texts that resemble the parts of made names.
     fn texts() -> impl Strategy<Value = String> {
         let long = (0..3_usize, 170..210_usize).prop_map(|(kind, length)| ["x", "é", "/"][kind].repeat(length));
         let end = proptest::string::string_regex("[%/~.a-f0-9\u{202e}é]{0,4}(~[0-9a-f]{15,17})?").unwrap();
@@ -377,7 +394,7 @@ mod tests {
                     let other = seen.insert(name.clone(), text.clone());
                     prop_assert!(other.as_ref().is_none_or(|other| other == text), "{name:?}: {text:?} and {other:?}");
                 }
-                // The name of one value may be another value, and so may a part of it.
+                // The name of one value, or a part of it, may be another value.
                 texts.extend(names.iter().map(|name| name.to_text().into_owned()));
                 texts.extend(names.iter().map(|name| name.to_text().chars().skip(1).collect()));
             }
@@ -385,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn made_names_are_written_otherwise_only_where_they_must() {
+    fn made_names_are_escaped_only_where_necessary() {
         let longest = "x".repeat(MADE_NAME_MAX);
         for (text, made) in [
             ("", "%"),

@@ -61,7 +61,7 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::search::ranked::Index;
 use crate::store::Time;
-use crate::view::{Member, View, Visible};
+use crate::view::{Member, View, VisibleWorkers};
 use crate::watchdog::Watchdog;
 use compare::Asked;
 use digest_cache::{DigestCache, DigestResult};
@@ -167,7 +167,7 @@ pub struct State {
 enum RenderInput {
     Text { text: Cow<'static, str>, newest: Time, access: Access },
     Worker { member: Arc<Member>, stamp: Arc<Stamp> },
-    Workers { visible: Arc<Visible>, states: WorkerStates },
+    Workers { visible: Arc<VisibleWorkers>, states: WorkerStates },
     Snapshot { look: ViewSnapshot, cursor: Cursor },
 }
 
@@ -188,9 +188,9 @@ impl Renderer {
     /// Creates a renderer for `view`.
     pub fn new(view: View, settings: Settings) -> Renderer {
         let watchdog = Watchdog::new();
-        let store = view.shelf().map(|(cache, scope)| DigestStore::new(cache, &scope));
+        let store = view.digest_store().map(|(cache, scope)| DigestStore::new(cache, &scope));
         let digests = Arc::new(DigestCache::new(settings.patience(), store, watchdog.clone()));
-        let index = Arc::new(Index::new(view.index()));
+        let index = Arc::new(Index::new(view.word_index()));
         let (view, facet_indexes, is_backfilling) = (Arc::new(view), Arc::default(), Arc::default());
         Renderer { view, settings, digests, facet_indexes, index, is_backfilling, watchdog }
     }
@@ -238,7 +238,7 @@ impl Renderer {
             }
             (Scope::Worker(name), Generated::Index | Generated::Summary | Generated::Evidence(_)) => {
                 let member = self.view.worker(name)?;
-                let stamp = self.view.stamp(&member, true)?;
+                let stamp = self.view.fingerprint(&member, true)?;
                 hash.update(&member.entry.key());
                 hash.update(&stamp.version);
                 RenderInput::Worker { member, stamp }
@@ -254,7 +254,7 @@ impl Renderer {
                     hash.update(format!("{:?}", self.view.newest(&visible)?).as_bytes());
                 }
                 if *scope == Scope::Swarm {
-                    hash.update(format!("{:?}", (visible.skipped, &visible.troubles)).as_bytes());
+                    hash.update(format!("{:?}", (visible.skipped, &visible.list_errors)).as_bytes());
                 }
                 hash.update(&Self::unread_sessions(&visible, scope).to_le_bytes());
                 hash_all(&mut hash, &states);
@@ -327,7 +327,7 @@ impl Renderer {
     fn render_workers(
         &self,
         scope: &Scope,
-        visible: &Visible,
+        visible: &VisibleWorkers,
         mut states: WorkerStates,
         file: &Generated,
         clock: &Clock<'_>,
@@ -349,7 +349,7 @@ impl Renderer {
     fn render_workers_once(
         &self,
         scope: &Scope,
-        visible: &Visible,
+        visible: &VisibleWorkers,
         states: &WorkerStates,
         file: &Generated,
         clock: &Clock<'_>,
@@ -395,7 +395,7 @@ impl Renderer {
                     shown.borrow_mut().push((row.member, stamp.key));
                     let (member, _) = states.iter().find(|(member, _)| std::ptr::eq(&**member, account.member))?;
                     let record = self.record(member, stamp, PART_GRACE, &has_time);
-                    let is_late = record.as_ref().map_or_else(Error::is_late, |record| record.timed_out());
+                    let is_late = record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out());
                     records_late.set(records_late.get() || is_late);
                     let record = record.ok();
                     read.set(read.get() && record.as_ref().is_some_and(|record| record.is_complete()));
@@ -421,14 +421,14 @@ impl Renderer {
         };
         let missing = missing();
         let is_unchanged =
-            |(member, key): &(&Member, Key)| self.view.stamp_now(member).is_ok_and(|now| now.key == *key);
+            |(member, key): &(&Member, Key)| self.view.fingerprint_now(member).is_ok_and(|now| now.key == *key);
         let settled = shown.borrow().iter().all(is_unchanged);
         let complete = whole && settled && has_time();
         Ok((Rendered { bytes: bytes.into(), newest, access, complete, missing }, settled))
     }
 
     /// Returns the workers of a scope with the states of their files.
-    fn states_in(&self, visible: &Visible, scope: &Scope) -> Result<WorkerStates> {
+    fn states_in(&self, visible: &VisibleWorkers, scope: &Scope) -> Result<WorkerStates> {
         let members = match scope {
             Scope::Swarm => &visible.members,
             Scope::Run(name) => &visible.runs.get(name).ok_or(Error::NotFound)?.members,
@@ -439,7 +439,7 @@ impl Renderer {
             }
             Scope::Worker(name) => {
                 let member = self.view.worker(name)?;
-                let stamp = self.view.stamp(&member, true)?;
+                let stamp = self.view.fingerprint(&member, true)?;
                 return Ok(vec![(member, Ok(stamp))]);
             }
         };
@@ -450,7 +450,7 @@ impl Renderer {
     /// the owner may read it while the permissions of some inputs are unknown.
     fn newest_and_access<'a, I: Iterator<Item = &'a Stamp>>(
         &self,
-        visible: &Visible,
+        visible: &VisibleWorkers,
         states: &WorkerStates,
         stamps: impl Fn() -> I,
     ) -> Result<(Time, Access)> {
@@ -469,7 +469,7 @@ impl Renderer {
     /// Returns the file with the answer to a query about the workers in `states`.
     fn rendered_answer(
         &self,
-        visible: &Visible,
+        visible: &VisibleWorkers,
         states: &WorkerStates,
         (text, complete, missing): (String, bool, Option<Missing>),
     ) -> Result<Rendered> {

@@ -1,27 +1,37 @@
-//! The mounted tree without a kernel: inodes, handles, attributes, listings and bytes.
+//! The mounted tree without a kernel: inodes, handles, attributes, directory listings and bytes.
 //!
-//! Inode policy. An inode number stands for a node of the namespace *and* for what is behind it: the bytes of a
-//! generated file, the file of a worker on disk. New content of a generated file is therefore a new inode, so no cache
-//! can mix two versions; a worker's file that was replaced is a new inode, and one that merely grew is the same. A
-//! number is a hash of both and is never used for anything else. What `open` gives of a generated file is one version
-//! until it is closed. Bytes of a version are held while a handle is open, else in a cache bounded by bytes; opening an
-//! evicted version makes it again, and answers [`Error::Stale`] if its source has changed meanwhile, upon which the
-//! kernel looks the name up again by itself. No descriptor is held for an inode, only for open files, and for a moment
-//! for the few that are replaced faster than they are opened.
+//! # Inodes
 //!
-//! Locks: `inodes`, `handles`, `listings` and `contended` are each held for a moment and never across a call downward. Two are held
-//! only where a file is kept for a number or let go with it: `contended` within `inodes`.
+//! An inode number identifies a node of the namespace together with its content: the bytes of a
+//! generated file, or a worker's file on disk. New bytes of a generated file get a new inode, so no
+//! cache can mix two versions. A worker's file that was replaced gets a new inode; one that only
+//! grew keeps its inode. A number is a hash of node and content and is never reused for anything
+//! else.
+//!
+//! Opening a generated file pins one version until the handle is closed. The bytes of a version
+//! stay in memory while a handle is open, and otherwise in a cache bounded by bytes. Opening an
+//! evicted version renders it again. If its sources have changed meanwhile, the open fails with
+//! [`Error::Stale`], and the kernel repeats the lookup by itself.
+//!
+//! Inodes hold no descriptors. Only open files do, and for a moment the few files that are replaced
+//! faster than they are opened (see `PinnedOpens`).
+//!
+//! # Locks
+//!
+//! `inodes`, `handles`, `dir_cache` and `pinned_opens` are each held briefly and never across a
+//! call into a lower layer. Only `pinned_opens` is ever locked while another lock, `inodes`, is
+//! held: to pin a file under an inode number or to unpin it together with the inode.
 
 mod attr;
-mod by;
-mod contended;
+mod dir_cache;
+mod facet_path;
 mod handle;
 mod inode;
-mod listings;
 mod namespace;
 mod node;
-mod pace;
 mod path;
+mod pinned_opens;
+mod request_class;
 mod versions;
 
 use std::collections::HashSet;
@@ -33,10 +43,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 pub use attr::{Attr, NodeKind};
-pub use handle::{Entries, Item};
+pub use handle::{DirEntry, DirListing, DirPosition};
 pub use inode::ROOT;
-pub use pace::Pace;
-pub use path::{Held, Links, Place};
+pub use path::{LookupGuard, ResolvedPath, Symlinks};
+pub use request_class::RequestClass;
 
 pub use crate::render::Settings;
 
@@ -47,218 +57,227 @@ use crate::render::expand::{ExpandError, ExpandStats, InputFormat};
 use crate::render::{Budget, Renderer, Scope, compare, grep, output, search};
 use crate::store::File;
 use crate::view::View;
-use attr::Ident;
-use contended::Contended;
-use handle::{Handle, Handles, Listing};
+use attr::ContentId;
+use dir_cache::DirCache;
+use handle::{Handle, Handles, OpenDir};
 use inode::Inodes;
-use listings::Listings;
-use namespace::{Namespace, Told};
+use namespace::{AttrReply, Namespace};
 use node::Node;
+use pinned_opens::PinnedOpens;
 
-/// For how long the kernel may believe what it was told of a worker's own file or of a folder.
+/// Time for which the kernel may cache a name or attributes of a worker's file or of a folder.
 const TTL: Duration = Duration::from_secs(1);
-/// For how long it may believe what it was told of one version of a generated file, which never changes.
+/// Time for which the kernel may cache attributes of one version of a generated file. A version
+/// never changes.
 const TTL_VERSION: Duration = Duration::from_secs(3_600);
 
-/// An inode number.
+/// Inode number.
 pub type Ino = u64;
-/// The number of an open file or folder.
+/// Number of an open file or folder.
 pub type Fh = u64;
 
-/// What a lookup finds.
+/// Result of a lookup.
 #[derive(Debug, Clone, Copy)]
-pub struct Found {
-    /// The inode number.
+pub struct Lookup {
+    /// Inode number.
     pub ino: Ino,
-    /// Its attributes.
+    /// Attributes of the inode.
     pub attr: Attr,
-    /// How long the name may be believed to lead there.
+    /// Time for which the kernel may cache the name.
     pub name_ttl: Duration,
-    /// How long the attributes may be believed.
+    /// Time for which the kernel may cache the attributes.
     pub attr_ttl: Duration,
 }
 
-/// What an open gives.
+/// Result of an open.
 #[derive(Debug, Clone, Copy)]
 pub struct Opened {
-    /// The handle.
+    /// Number of the new handle.
     pub fh: Fh,
-    /// Of a file of a worker's own that the kernel may read by itself, its size in bytes. Not of one whose size it was told
-    /// otherwise: it would read more than stat tells.
-    pub passable: Option<u64>,
-    /// Whether what the kernel read before, of a file or of a folder, is still right.
+    /// Size in bytes of a worker's file that the kernel may read directly (FUSE passthrough).
+    /// `None` if the kernel last received another size: it would read past the size that stat
+    /// reports.
+    pub passthrough_size: Option<u64>,
+    /// True if the pages or entries in the kernel's cache are still valid.
     pub keep_cache: bool,
-    /// Of a folder, whether the kernel may keep its entries.
+    /// True if the kernel may cache the entries of this folder.
     pub keep_entries: bool,
 }
 
-/// From where the entries of a folder are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whence {
-    /// From the first.
-    Start,
-    /// From a place in those of this version.
-    Within(u32),
-}
-
-impl Whence {
-    fn is_in(self, entries: &Entries) -> bool {
-        self == Whence::Start || self == Whence::Within(entries.version)
-    }
-}
-
-/// The tree of one view.
+/// The file tree of one view.
 pub struct Tree {
     namespace: Namespace,
     inodes: Mutex<Inodes>,
     handles: Mutex<Handles>,
-    contended: Mutex<Contended>,
-    listings: Mutex<Listings>,
+    pinned_opens: Mutex<PinnedOpens>,
+    dir_cache: Mutex<DirCache>,
 }
 
 impl Tree {
-    /// The tree of `view`.
+    /// Creates the tree of `view`.
     pub fn new(view: View, settings: Settings) -> Tree {
         Tree {
             namespace: Namespace::new(Renderer::new(view, settings)),
             inodes: Mutex::new(Inodes::new()),
             handles: Mutex::new(Handles::default()),
-            contended: Mutex::new(Contended::default()),
-            listings: Mutex::default(),
+            pinned_opens: Mutex::new(PinnedOpens::default()),
+            dir_cache: Mutex::default(),
         }
     }
 
-    /// The folders on disk that reading the tree needs.
+    /// Returns descriptors of all folders on disk that the tree reads.
     pub fn roots(&self) -> Vec<BorrowedFd<'_>> {
         self.namespace.view().roots()
     }
 
-    /// Whether by now other folders stand in the places of the stores.
+    /// Returns true if the path of a store leads to another folder by now.
     pub fn is_replaced(&self) -> bool {
         self.namespace.view().is_replaced()
     }
 
-    /// Returns how many sessions were not read yet for the workers inside them: there may be more workers than are listed.
-    pub fn unread_sessions(&self) -> usize {
+    /// Returns the number of sessions that were not yet searched for workers inside them. More
+    /// workers may exist than are listed.
+    pub fn unread_session_count(&self) -> usize {
         self.namespace.renderer().view().visible().unread.len()
     }
 
-    /// Whether something is to be read on that was not read in time; see [`Tree::catch_up`]. Says so to
-    /// one, until that is done.
-    pub fn is_behind(&self) -> bool {
-        self.namespace.is_behind()
+    /// Claims the pending work that a render skipped for lack of time; see [`Tree::backfill`].
+    /// Returns true for one caller only until that work is done.
+    pub fn claim_backfill(&self) -> bool {
+        self.namespace.claim_backfill()
     }
 
-    /// Reads on for a moment what was not read in time. Whether there is more of it.
-    pub fn catch_up(&self) -> bool {
-        self.namespace.catch_up()
+    /// Does a short slice of the pending work. Returns true if more is left.
+    pub fn backfill(&self) -> bool {
+        self.namespace.backfill()
     }
 
-    /// From now on workers are watched where that can be done, and [`Tree::changes`] is to be called for as long
-    /// as anybody reads. How many folders may be. Errors: the system watches nothing for this process.
+    /// Starts to watch the workers' folders for changes. While the tree is in use, the caller must
+    /// call [`Tree::wait_for_changes`]. Returns how many folders can be watched.
+    ///
+    /// # Errors
+    ///
+    /// The system offers this process no file watches.
     pub fn watch(&self) -> Result<usize> {
         self.namespace.view().watch()
     }
 
-    /// Waits for changes of workers that are watched, no longer than `limit`; these are looked at anew from now on. Which
-    /// they are of those of which the kernel was told for long; `None` once `end` is readable or closed.
-    pub fn changes(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<HashSet<Name>>> {
-        self.namespace.view().changes(end, limit)
+    /// Waits up to `limit` for changes of watched workers and marks those as stale. Returns the
+    /// changed workers whose attributes the kernel may have cached for long. Returns `None` once
+    /// `end` is readable or closed.
+    pub fn wait_for_changes(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<HashSet<Name>>> {
+        self.namespace.view().wait_for_changes(end, limit)
     }
 
-    /// The inodes of these workers' folders and of all in them.
-    pub fn inodes_of(&self, workers: &HashSet<Name>) -> Vec<Ino> {
-        self.inodes.lock().those(|node| node.worker().is_some_and(|worker| workers.contains(worker)))
+    /// Returns the inodes of the folders of `workers` and of all files in them.
+    pub fn worker_inodes(&self, workers: &HashSet<Name>) -> Vec<Ino> {
+        self.inodes.lock().inodes_matching(|node| node.worker().is_some_and(|worker| workers.contains(worker)))
     }
 
-    /// Finds `name` in the folder `parent`. Every success is one lookup more, to be given back by [`Tree::forget`].
-    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Found> {
+    /// Looks up `name` in the folder `parent`. Each success adds one lookup, which the caller must
+    /// give back with [`Tree::forget`].
+    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Lookup> {
         let parent = self.node(parent)?;
-        let node = self.namespace.child(&parent, &name_of(name)?)?;
-        let (contended, expired) = {
-            let mut all = self.contended.lock();
-            (all.contains(&node), all.expired())
+        let node = self.namespace.child(&parent, &parse_name(name)?)?;
+        let (is_contended, expired) = {
+            let mut pinned_opens = self.pinned_opens.lock();
+            (pinned_opens.was_stale(&node), pinned_opens.expired())
         };
         drop(expired);
-        let opened = if contended && node.generated().is_none() { self.opened_now(&node).ok() } else { None };
+        let opened = if is_contended && node.generated().is_none() { self.open_with_attr(&node).ok() } else { None };
         let mut opened = opened.map(|(attr, file)| (attr, Handle::File(0, file)));
-        let Told { attr, version, ttl } = match &opened {
-            Some((attr, _)) => Told { attr: *attr, version: None, ttl: TTL },
+        let AttrReply { attr, version, ttl } = match &opened {
+            Some((attr, _)) => AttrReply { attr: *attr, version: None, ttl: TTL },
             None => self.namespace.attr(&node)?,
         };
-        if let Some(version) = version.as_ref().filter(|_| contended) {
+        if let Some(version) = version.as_ref().filter(|_| is_contended) {
             opened = self.namespace.bytes(&node, version).ok().map(|bytes| (attr, Handle::Bytes(bytes)));
         }
         let name_ttl = if version.is_some() { Duration::ZERO } else { ttl };
         let mut inodes = self.inodes.lock();
-        let ino = inodes.look_up(node, attr.ident, version);
-        inodes.told(ino, attr.signature(), ttl > TTL);
-        let gone = opened.map(|(_, opened)| self.contended.lock().keep(ino, opened));
+        let ino = inodes.look_up(node, attr.content_id, version);
+        inodes.record_reported(ino, attr.signature(), ttl > TTL);
+        let evicted = opened.map(|(_, opened)| self.pinned_opens.lock().pin(ino, opened));
         drop(inodes);
-        // Closed only when the locks are given back: the file system beneath may take its time.
-        drop(gone);
-        Ok(Found { ino, attr, name_ttl, attr_ttl: ttl })
+        // Dropped after the locks are released: closing may be slow on the underlying file system.
+        drop(evicted);
+        Ok(Lookup { ino, attr, name_ttl, attr_ttl: ttl })
     }
 
-    /// Gives back `count` lookups; an inode without lookups is forgotten.
+    /// Gives back `count` lookups. An inode without lookups is removed.
     pub fn forget(&self, ino: Ino, count: u64) {
         let mut inodes = self.inodes.lock();
-        let kept = if inodes.forget(ino, count) { self.contended.lock().forget(ino) } else { None };
+        let unpinned = if inodes.forget(ino, count) { self.pinned_opens.lock().unpin(ino) } else { None };
         drop(inodes);
-        drop(kept);
+        drop(unpinned);
     }
 
-    /// The attributes of an inode, and how long they may be believed.
+    /// Returns the attributes of an inode, and the time for which they may be cached.
     pub fn attr(&self, ino: Ino) -> Result<(Attr, Duration)> {
-        let slot = self.inodes.lock().get(ino)?;
-        if let Some(version) = slot.version {
+        let entry = self.inodes.lock().get(ino)?;
+        if let Some(version) = entry.version {
             return Ok((version.attr, TTL_VERSION));
         }
-        let now = self.namespace.attr(&slot.node).and_then(|told| same(slot.ident, told.attr.ident).map(|()| told));
-        let told: Result<(Attr, Duration)> = now.map(|told| (told.attr, told.ttl)).or_else(|error| {
-            // Replaced or deleted on disk, a file lives on for those who hold it open.
-            let held = self.handles.lock().file(ino);
-            let looked_up = || if error == Error::Stale { self.looked_up(ino, slot.node) } else { None };
-            let held = held.or_else(looked_up).ok_or(error)?;
-            Ok((Attr::of_source(&held.meta()?), TTL))
+        let current = self.namespace.attr(&entry.node).and_then(|reply| {
+            check_unchanged(entry.content_id, reply.attr.content_id)?;
+            Ok(reply)
         });
-        let (attr, ttl) = told?;
-        self.inodes.lock().told(ino, attr.signature(), ttl > TTL);
+        let (attr, ttl) = match current {
+            Ok(reply) => (reply.attr, reply.ttl),
+            Err(error) => {
+                // A file replaced or deleted on disk stays readable through its open handles.
+                let open = self.handles.lock().file(ino);
+                let pinned = || if error == Error::Stale { self.pinned_file(ino, entry.node) } else { None };
+                let file = open.or_else(pinned).ok_or(error)?;
+                (Attr::from_meta(&file.meta()?), TTL)
+            }
+        };
+        self.inodes.lock().record_reported(ino, attr.signature(), ttl > TTL);
         Ok((attr, ttl))
     }
 
-    /// Where a link leads, relative to the folder it is in.
+    /// Returns the target of a symlink, relative to the folder that contains it.
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
         self.namespace.link_target(&self.node(ino)?)
     }
 
-    /// The lines that match in the files that are at `ino`: of all workers, a run, a worker, or a file or folder of a
-    /// worker's own. `None` where no worker's files are.
+    /// Searches the files under `ino` for lines that match. `ino` may stand for all workers, a run,
+    /// a worker, or a path in a worker's folder. Returns `None` if it stands for nothing that can
+    /// be searched.
     pub fn grep(&self, ino: Ino, query: &grep::Query) -> Result<Option<grep::Answer>> {
         self.namespace.grep(&self.node(ino)?, query)
     }
 
-    /// The passages that bear on words in the files that are at `ino`, as for [`Tree::grep`].
+    /// Ranks the passages of the files under `ino` by the words of the query. Returns `None` if
+    /// `ino` stands for nothing that can be searched.
     pub fn search(&self, ino: Ino, query: &search::Query) -> Result<Option<search::Answer>> {
         self.namespace.search(&self.node(ino)?, query)
     }
 
-    /// The same for these workers together. [`Error::NotFound`] if one of them is not in the view.
-    pub fn grep_of(&self, workers: Arc<[Name]>, query: &grep::Query) -> Result<grep::Answer> {
+    /// Searches the files of `workers` for lines that match.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if one of `workers` is not in the view.
+    pub fn grep_workers(&self, workers: Arc<[Name]>, query: &grep::Query) -> Result<grep::Answer> {
         self.namespace.renderer().grep(&Scope::Workers(workers), query)
     }
 
-    /// The passages that bear on words in the files of these workers together, as for [`Tree::grep_of`].
-    pub fn search_of(&self, workers: Arc<[Name]>, query: &search::Query) -> Result<search::Answer> {
+    /// Ranks the passages in the files of `workers` by the words of the query.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if one of `workers` is not in the view.
+    pub fn search_workers(&self, workers: Arc<[Name]>, query: &search::Query) -> Result<search::Answer> {
         self.namespace.renderer().search(&Scope::Workers(workers), query)
     }
 
-    /// What workers share and where they differ.
+    /// Compares workers: what they share and where they differ.
     pub fn compare(&self, query: &compare::Query) -> Result<compare::Answer> {
         self.namespace.renderer().compare(query)
     }
 
-    /// Copies a text with evidence behind every marker in it; see [`Renderer::expand`].
+    /// Copies a text and expands its evidence markers; see [`Renderer::expand`].
     pub fn expand(
         &self,
         form: InputFormat,
@@ -269,64 +288,70 @@ impl Tree {
         self.namespace.renderer().expand(form, budget, input, output)
     }
 
-    /// Opens the output of a call, wherever it lies.
+    /// Opens the output of a call, in the worker's folder or outside of it.
     pub fn open_output(&self, call: &output::CallSelector<'_>) -> Result<(output::OutputLocation, Option<Fh>)> {
         let (place, file) = self.namespace.renderer().output(call)?;
-        // It was opened by no inode.
+        // No inode belongs to this handle.
         Ok((place, file.map(|file| self.handles.lock().add(Handle::File(0, file.into())))))
     }
 
     /// Opens a file for reading.
     pub fn open(&self, ino: Ino) -> Result<Opened> {
-        let slot = self.inodes.lock().get(ino)?;
-        if let Some(version) = &slot.version {
-            let kept = self.contended.lock().opened(ino);
-            let bytes = match kept {
+        let entry = self.inodes.lock().get(ino)?;
+        if let Some(version) = &entry.version {
+            let pinned = self.pinned_opens.lock().get(ino);
+            let bytes = match pinned {
                 Some(Handle::Bytes(bytes)) => Ok(bytes),
-                _ => self.namespace.bytes(&slot.node, version),
+                _ => self.namespace.bytes(&entry.node, version),
             };
             if bytes.as_ref().err() == Some(&Error::Stale) {
-                self.contended.lock().note(slot.node);
+                self.pinned_opens.lock().note_stale(entry.node);
             }
             let bytes = bytes?;
             let fh = self.handles.lock().add(Handle::Bytes(bytes));
-            return Ok(Opened { fh, passable: None, keep_cache: true, keep_entries: false });
+            return Ok(Opened { fh, passthrough_size: None, keep_cache: true, keep_entries: false });
         }
-        // Another kind of thing by now: whoever looks it up again sees that.
-        let replaced = |error| if error == Error::IsADirectory { Error::Stale } else { error };
-        let mut file = self.open_now(&slot.node).map_err(replaced)?;
-        let mut attr = Attr::of_source(&file.glimpse()?);
-        if attr.ident != slot.ident {
-            file = self.looked_up(ino, slot.node).ok_or(Error::Stale)?;
-            attr = Attr::of_source(&file.glimpse()?);
+        // The kernel repeats the lookup and then receives the new kind.
+        let mut file = self
+            .open_current(&entry.node)
+            .map_err(|error| if error == Error::IsADirectory { Error::Stale } else { error })?;
+        let mut attr = Attr::from_meta(&file.glimpse()?);
+        if attr.content_id != entry.content_id {
+            file = self.pinned_file(ino, entry.node).ok_or(Error::Stale)?;
+            attr = Attr::from_meta(&file.glimpse()?);
         } else if self.inodes.lock().is_outdated(ino, attr.signature(), TTL) {
-            // The kernel would read no further than the size it was told.
-            self.contended.lock().note(slot.node);
+            // The kernel would read no further than the size that it last received.
+            self.pinned_opens.lock().note_stale(entry.node);
             return Err(Error::Stale);
         }
-        let (keep_cache, told) = {
-            let (mut inodes, now) = (self.inodes.lock(), attr.signature());
-            (inodes.opened(ino, now, Duration::MAX, attr.ctime.is_at_rest()), inodes.is_told(ino, now))
+        let (keep_cache, is_reported) = {
+            let (mut inodes, signature) = (self.inodes.lock(), attr.signature());
+            let keep_cache = inodes.record_open(ino, signature, Duration::MAX, attr.ctime.is_at_rest());
+            (keep_cache, inodes.matches_reported(ino, signature))
         };
         let fh = self.handles.lock().add(Handle::File(ino, file));
-        Ok(Opened { fh, passable: told.then_some(attr.size), keep_cache, keep_entries: false })
+        Ok(Opened { fh, passthrough_size: is_reported.then_some(attr.size), keep_cache, keep_entries: false })
     }
 
-    /// From now on, [`Tree::backing`] opens files, where that can be done. Errors: why it cannot.
+    /// Prepares the stores for [`Tree::backing`].
+    ///
+    /// # Errors
+    ///
+    /// The reason why passthrough is not possible.
     pub fn pass_through(&self) -> Result<()> {
         self.namespace.view().pass_through()
     }
 
-    /// Opens an open file of a worker's own once more, so that the kernel may read it by itself. `None` where that cannot
-    /// be done.
+    /// Opens a worker's file, which is open as `fh`, a second time for FUSE passthrough. Returns
+    /// `None` if that is not possible.
     pub fn backing(&self, fh: Fh) -> Option<OwnedFd> {
         let Ok(Handle::File(ino, file)) = self.handles.lock().get(fh) else { return None };
-        let Ok(Node::Own { worker, path }) = self.node(ino) else { return None };
+        let Ok(Node::WorkerPath { worker, path }) = self.node(ino) else { return None };
         let view = self.namespace.view();
         view.backing(&*view.worker(&worker).ok()?, &path, &*file).ok()?
     }
 
-    /// Reads from an open file: up to `size` bytes at `offset`, less only where the file ends.
+    /// Reads up to `size` bytes at `offset`, and fewer only at the end of the file.
     pub fn read<R>(&self, fh: Fh, offset: u64, size: usize, reply: impl FnOnce(&[u8]) -> R) -> Result<R> {
         let handle = self.handles.lock().get(fh)?;
         match handle {
@@ -340,7 +365,7 @@ impl Tree {
         }
     }
 
-    /// The size of an open file in bytes: that of what is read, now.
+    /// Returns the current size of an open file in bytes.
     pub fn size(&self, fh: Fh) -> Result<u64> {
         let handle = self.handles.lock().get(fh)?;
         match handle {
@@ -350,93 +375,101 @@ impl Tree {
         }
     }
 
-    /// Opens a folder: its entries as they are now, or when they are first asked for where it lies in the store.
+    /// Opens a folder. A folder in a store is listed at the first read, any other one now.
     pub fn open_folder(&self, ino: Ino) -> Result<Opened> {
-        let slot = self.inodes.lock().get(ino)?;
-        let replaced = |error| if error == Error::NotADirectory { Error::Stale } else { error };
-        let stored = self.namespace.stored_folder(&slot.node).map_err(replaced)?;
-        let (mut listing, mut keep_cache) = (Listing::default(), false);
+        let entry = self.inodes.lock().get(ino)?;
+        let stored = self
+            .namespace
+            .stat_stored_dir(&entry.node)
+            .map_err(|error| if error == Error::NotADirectory { Error::Stale } else { error })?;
+        let (mut dir, mut keep_cache) = (OpenDir::default(), false);
         match stored {
             Some(folder) => {
-                same(slot.ident, folder.ident)?;
-                if let Some((state, most)) = folder.kept {
-                    listing.kept = true;
-                    keep_cache = self.inodes.lock().opened(ino, state, most, true);
+                check_unchanged(entry.content_id, folder.content_id)?;
+                if let Some((signature, max_age)) = folder.cacheable {
+                    dir.is_cacheable = true;
+                    keep_cache = self.inodes.lock().record_open(ino, signature, max_age, true);
                 }
             }
-            None => listing.entries = Some(Entries { items: self.items(ino)?.into(), version: 0 }),
+            None => dir.listing = Some(DirListing { items: self.list_items(ino)?.into(), version: 0 }),
         }
-        let keep_entries = listing.kept;
-        let fh = self.handles.lock().add(Handle::Folder(Arc::new(Mutex::new(listing))));
-        Ok(Opened { fh, passable: None, keep_cache, keep_entries })
+        let keep_entries = dir.is_cacheable;
+        let fh = self.handles.lock().add(Handle::Folder(Arc::new(Mutex::new(dir))));
+        Ok(Opened { fh, passthrough_size: None, keep_cache, keep_entries })
     }
 
-    /// The entries of an open folder. From its start they are read anew, as rewinddir(3) wants it. Who reads on gives the
-    /// version of what was read so far.
-    pub fn entries(&self, ino: Ino, fh: Fh, whence: Whence) -> Result<Entries> {
-        let Handle::Folder(held) = self.handles.lock().get(fh)? else { return Err(Error::NotADirectory) };
-        let (known, kept) = {
-            let mut listing = held.lock();
-            let again = whence == Whence::Start && listing.given;
-            listing.given = true;
-            (listing.entries.clone().filter(|entries| !again && whence.is_in(entries)), listing.kept)
+    /// Returns the entries of an open folder. A second read from the start lists the folder again,
+    /// as rewinddir(3) requires. A reader that continues passes the version of the listing that it
+    /// began with.
+    pub fn entries(&self, ino: Ino, fh: Fh, position: DirPosition) -> Result<DirListing> {
+        let Handle::Folder(dir) = self.handles.lock().get(fh)? else { return Err(Error::NotADirectory) };
+        let (listing, is_cacheable) = {
+            let mut dir = dir.lock();
+            let rewinds = position == DirPosition::Start && dir.was_read;
+            dir.was_read = true;
+            (dir.listing.clone().filter(|listing| !rewinds && position.is_in(listing)), dir.is_cacheable)
         };
-        let known = known.or_else(|| match whence {
-            Whence::Start => None,
-            Whence::Within(version) => self.listings.lock().get(ino, version),
+        let listing = listing.or_else(|| match position {
+            DirPosition::Start => None,
+            DirPosition::Version(version) => self.dir_cache.lock().get(ino, version),
         });
-        if let Some(entries) = known {
-            return Ok(entries);
+        if let Some(listing) = listing {
+            return Ok(listing);
         }
-        let items = self.items(ino)?;
-        let entries = Entries { version: if kept { version_of(&items) } else { 0 }, items: items.into() };
-        held.lock().entries = Some(entries.clone());
-        if kept {
-            self.listings.lock().keep(ino, entries.clone());
+        let items = self.list_items(ino)?;
+        let version = if is_cacheable { listing_version(&items) } else { 0 };
+        let listing = DirListing { version, items: items.into() };
+        dir.lock().listing = Some(listing.clone());
+        if is_cacheable {
+            self.dir_cache.lock().insert(ino, listing.clone());
         }
-        Ok(entries)
+        Ok(listing)
     }
 
     /// Closes a file or folder.
     pub fn release(&self, fh: Fh) {
-        let held = self.handles.lock().remove(fh);
-        // Closed only when the lock is given back: the file system beneath may take its time.
-        drop(held);
+        let handle = self.handles.lock().remove(fh);
+        // Dropped after the lock is released: closing may be slow on the underlying file system.
+        drop(handle);
     }
 
-    /// How many inodes and handles are held, the root not counted.
-    pub fn held(&self) -> (usize, usize) {
+    /// Returns the numbers of known inodes, without the root, and of open handles.
+    pub fn open_counts(&self) -> (usize, usize) {
         let inodes = self.inodes.lock().len();
         (inodes, self.handles.lock().len())
     }
 
-    /// The same with what it is.
-    fn opened_now(&self, node: &Node) -> Result<(Attr, Arc<dyn File>)> {
-        let file = self.open_now(node)?;
-        Ok((Attr::of_source(&file.meta()?), file))
+    /// Opens the file in the store that `node` leads to now, and reads its attributes.
+    fn open_with_attr(&self, node: &Node) -> Result<(Attr, Arc<dyn File>)> {
+        let file = self.open_current(node)?;
+        Ok((Attr::from_meta(&file.meta()?), file))
     }
 
-    /// Opens the file of the store that a node leads to now.
-    fn open_now(&self, node: &Node) -> Result<Arc<dyn File>> {
+    /// Opens the file in the store that `node` leads to now.
+    fn open_current(&self, node: &Node) -> Result<Arc<dyn File>> {
         self.namespace.open(node).map(Arc::from)
     }
 
-    /// The file that a node led to when it was looked up, though another has taken its place.
-    fn looked_up(&self, ino: Ino, node: Node) -> Option<Arc<dyn File>> {
-        let mut contended = self.contended.lock();
-        contended.note(node);
-        match contended.opened(ino) {
+    /// Returns the file that the last lookup of `ino` pinned, if any, and notes that `node` is
+    /// replaced often.
+    fn pinned_file(&self, ino: Ino, node: Node) -> Option<Arc<dyn File>> {
+        let mut pinned_opens = self.pinned_opens.lock();
+        pinned_opens.note_stale(node);
+        match pinned_opens.get(ino) {
             Some(Handle::File(_, file)) => Some(file),
             _ => None,
         }
     }
 
-    fn items(&self, ino: Ino) -> Result<Vec<Item>> {
+    fn list_items(&self, ino: Ino) -> Result<Vec<DirEntry>> {
         let node = self.node(ino)?;
         let listed = self.namespace.list(&node)?;
         let inodes = self.inodes.lock();
-        let number = |node: &Node| inodes.number(node, Ident::Fixed);
-        Ok(listed.into_iter().map(|(name, node, kind)| Item { name, kind, ino: number(&node) }).collect())
+        let entries = listed.into_iter().map(|(name, node, kind)| {
+            let ino = inodes.number(&node, ContentId::Fixed);
+            DirEntry { name, kind, ino }
+        });
+        Ok(entries.collect())
     }
 
     fn node(&self, ino: Ino) -> Result<Node> {
@@ -444,13 +477,13 @@ impl Tree {
     }
 }
 
-/// What cannot be a name is no name here: absent, like any other.
-fn name_of(raw: &[u8]) -> Result<Name> {
+/// Parses a name of a request. An invalid name is reported as absent, since no file can have it.
+fn parse_name(raw: &[u8]) -> Result<Name> {
     Name::new(raw).map_err(|error| if error == Error::NameTooLong { error } else { Error::NotFound })
 }
 
-/// A number of 31 bits that tells these entries from others; not 0.
-fn version_of(items: &[Item]) -> u32 {
+/// Returns a 31-bit version number of a listing, never 0.
+fn listing_version(items: &[DirEntry]) -> u32 {
     let mut hash = blake3::Hasher::new();
     for item in items {
         hash.update(item.name.as_bytes()).update(&[0, item.kind as u8]);
@@ -458,8 +491,9 @@ fn version_of(items: &[Item]) -> u32 {
     (u32::from_le_bytes(digest(&hash)) & (u32::MAX >> 1)).max(1)
 }
 
-fn same(held: Ident, now: Ident) -> Result<()> {
-    if held == now { Ok(()) } else { Err(Error::Stale) }
+/// Fails with [`Error::Stale`] if the content behind a node was replaced.
+fn check_unchanged(known: ContentId, current: ContentId) -> Result<()> {
+    if known == current { Ok(()) } else { Err(Error::Stale) }
 }
 
 #[cfg(test)]
@@ -478,23 +512,23 @@ mod tests {
         };
         write("metadata.json", r#"{"status": "running"}"#);
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::over(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let view = View::new(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
         let tree = Tree::new(view, Settings::default());
-        let look = || {
+        let look_up = || {
             let inside = |at: Ino, name: &str| tree.lookup(at, name.as_bytes()).unwrap();
             inside(inside(inside(ROOT, "workers").ino, "w").ino, "index.json")
         };
-        // Its bytes are evicted and cannot be made again.
-        let succeed = |number: u32| {
+        // The bytes are evicted, and cannot be rendered again once the sources have changed.
+        let replace = |number: u32| {
             write(&format!("tool_calls/{number:03}_sh.txt"), "output");
             tree.namespace.evict();
         };
-        let first = look();
-        succeed(1);
-        assert_eq!(tree.open(first.ino).err(), Some(Error::Stale), "what was succeeded is looked up again");
+        let first = look_up();
+        replace(1);
+        assert_eq!(tree.open(first.ino).err(), Some(Error::Stale), "the kernel looks up a replaced version again");
         for number in 2..5 {
-            let found = look();
-            succeed(number);
+            let found = look_up();
+            replace(number);
             let opened = tree.open(found.ino).unwrap();
             assert_eq!(tree.read(opened.fh, 0, 1 << 20, <[u8]>::len).unwrap() as u64, found.attr.size);
         }

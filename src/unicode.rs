@@ -1,8 +1,8 @@
-//! Properties of characters, from Unicode's own tables: which are invisible, and which look like others.
+//! Unicode properties of characters: invisible characters, and characters that look alike.
 //!
-//! An invisible character hides text from people that programs and models read, or changes the order in which people
-//! read a line. What counts as one follows from Unicode's properties, so a new version of the tables covers new
-//! characters.
+//! An invisible character hides text from people that programs and models read, or changes the
+//! order in which people read a line. Unicode's property tables decide which characters are
+//! invisible, so newer tables cover new characters.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -11,66 +11,66 @@ use regex_syntax::hir::{Class, HirKind};
 use unicode_normalization::UnicodeNormalization;
 use unicode_security::confusable_detection::skeleton;
 
-/// Characters with no glyph of their own: ignored by default, for the direction of text, or for its format. The signs of
-/// `Prepended_Concatenation_Mark` have the category of format characters and are visible.
+/// Characters without a glyph: default-ignorable characters, bidirectional controls and format
+/// characters. Characters of `Prepended_Concatenation_Mark` are format characters but visible.
 const INVISIBLE: &str =
     r"[\p{Default_Ignorable_Code_Point}\p{Bidi_Control}[\p{Format}--\p{Prepended_Concatenation_Mark}]]";
-/// Characters that choose the shape of the one before them.
+/// Characters that select the glyph variant of the preceding character.
 const SELECTORS: &str = r"\p{Variation_Selector}";
-/// Characters that join or separate the shapes of those around them.
+/// Characters that join or separate the shapes of their neighbors.
 const JOINERS: &str = r"\p{Join_Control}";
-/// Hyphens, dashes and minus signs.
 const DASHES: &str = r"\p{Dash}";
-/// The first invisible character.
-const FIRST: char = '\u{ad}';
-/// The byte order mark.
+/// The lowest invisible code point.
+const FIRST_INVISIBLE: char = '\u{ad}';
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// A set of characters.
-struct Set {
-    /// Sorted ranges, both ends included.
+struct CharSet {
+    /// Sorted, inclusive ranges.
     ranges: Vec<(char, char)>,
-    /// True if any character is in the set of those that share all but their lowest byte: most scripts have none.
+    /// For each block of 256 code points, true if the set contains any of them. Most blocks have
+    /// none.
     pages: Vec<bool>,
 }
 
-impl Set {
-    /// Returns the set of a class of characters in the syntax of regexes.
-    fn parse(class: &str) -> Set {
+impl CharSet {
+    /// Parses a character class in regex syntax.
+    fn parse(class: &str) -> CharSet {
         let parsed = regex_syntax::parse(class).map(|hir| hir.into_kind());
         let ranges: Vec<(char, char)> = match parsed {
             Ok(HirKind::Class(Class::Unicode(class))) => {
                 class.iter().map(|range| (range.start(), range.end())).collect()
             }
-            // A class that cannot be parsed must not let anything through.
-            _ => vec![(FIRST, char::MAX)],
+            // If the class cannot be parsed, treat every non-ASCII character as a member, to be
+            // safe.
+            _ => vec![(FIRST_INVISIBLE, char::MAX)],
         };
         let mut pages = vec![false; page(char::MAX) + 1];
         for (start, end) in &ranges {
             pages.iter_mut().take(page(*end) + 1).skip(page(*start)).for_each(|page| *page = true);
         }
-        Set { ranges, pages }
+        CharSet { ranges, pages }
     }
 
     fn contains(&self, c: char) -> bool {
         if self.pages.get(page(c)) != Some(&true) {
             return false;
         }
-        let behind = self.ranges.partition_point(|(start, _)| *start <= c);
-        behind.checked_sub(1).and_then(|at| self.ranges.get(at)).is_some_and(|(_, end)| c <= *end)
+        let end = self.ranges.partition_point(|(start, _)| *start <= c);
+        end.checked_sub(1).and_then(|at| self.ranges.get(at)).is_some_and(|(_, end)| c <= *end)
     }
 }
 
-/// Returns all of a character's number but its lowest byte.
+/// Returns the code point of `c` without its lowest byte.
 fn page(c: char) -> usize {
     c as usize >> 8
 }
 
-/// Returns true if `c` is not seen where it stands: it is ignored by default, controls the direction of text, or is a
+/// Returns true if `c` is invisible: it is ignored by default, controls text direction, or is a
 /// format character without a glyph.
 pub(crate) fn is_invisible(c: char) -> bool {
-    static SET: LazyLock<Set> = LazyLock::new(|| Set::parse(INVISIBLE));
-    c >= FIRST && SET.contains(c)
+    static SET: LazyLock<CharSet> = LazyLock::new(|| CharSet::parse(INVISIBLE));
+    c >= FIRST_INVISIBLE && SET.contains(c)
 }
 
 /// Returns `text` without its invisible characters.
@@ -81,82 +81,83 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().filter(|c| !is_invisible(*c)).collect())
 }
 
-/// Counts the invisible characters of `text` that are no part of ordinary writing.
+/// Counts the invisible characters of `text` that do not belong to ordinary writing.
 pub(crate) fn count_hidden(text: &str) -> usize {
-    let mut writing = Writing::default();
-    if text.is_ascii() { 0 } else { text.chars().filter(|c| writing.take(*c) == Sight::Hidden).count() }
+    let mut scanner = WritingScanner::default();
+    if text.is_ascii() { 0 } else { text.chars().filter(|c| scanner.classify(*c) == Visibility::Hidden).count() }
 }
 
-/// Follows a text and tells the invisible characters of ordinary writing from all others.
+/// Scans a text and separates the invisible characters of ordinary writing from all others.
 ///
-/// Ordinary are a byte order mark at the beginning, and a single variation selector or joiner behind a visible
-/// character, as emoji and many scripts have them. They cannot hide a text.
+/// Ordinary are a leading byte order mark, and a single variation selector or joiner after a
+/// visible character, as in emoji and many scripts. They cannot hide text.
 #[derive(Debug, Default)]
-pub(crate) struct Writing(Before);
+pub(crate) struct WritingScanner(PrevChar);
 
-/// The character before.
+/// Class of the preceding character.
 #[derive(Debug, Default)]
-enum Before {
-    /// There is none.
+enum PrevChar {
+    /// Start of the text.
     #[default]
-    Nothing,
+    Start,
     /// A letter, digit or symbol beyond ASCII.
     Shape,
-    /// An ASCII character of a keycap emoji.
+    /// An ASCII character that can begin a keycap emoji.
     Keycap,
     /// A variation selector of ordinary writing.
     Selector,
-    /// Any other.
+    /// Any other character.
     Other,
 }
 
-/// What is seen of a character.
+/// Visibility of a character in its context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sight {
-    /// It is visible, or a control character.
-    Seen,
-    /// It is invisible and a part of ordinary writing.
+pub(crate) enum Visibility {
+    /// Visible, or a control character.
+    Visible,
+    /// Invisible, but part of ordinary writing.
     Ordinary,
-    /// It is invisible, and nothing says that it belongs to its text.
+    /// Invisible, and not part of ordinary writing.
     Hidden,
 }
 
-impl Writing {
-    /// Takes the next character. Returns what is seen of it.
-    pub(crate) fn take(&mut self, c: char) -> Sight {
-        static SELECTOR: LazyLock<Set> = LazyLock::new(|| Set::parse(SELECTORS));
-        static JOINER: LazyLock<Set> = LazyLock::new(|| Set::parse(JOINERS));
+impl WritingScanner {
+    /// Classifies the next character of the text.
+    pub(crate) fn classify(&mut self, c: char) -> Visibility {
+        static SELECTOR: LazyLock<CharSet> = LazyLock::new(|| CharSet::parse(SELECTORS));
+        static JOINER: LazyLock<CharSet> = LazyLock::new(|| CharSet::parse(JOINERS));
         if c.is_ascii() {
-            self.0 = if c.is_ascii_digit() || matches!(c, '#' | '*') { Before::Keycap } else { Before::Other };
-            return Sight::Seen;
+            self.0 = if c.is_ascii_digit() || matches!(c, '#' | '*') { PrevChar::Keycap } else { PrevChar::Other };
+            return Visibility::Visible;
         }
         if !is_invisible(c) {
-            self.0 = if c.is_whitespace() || c.is_control() { Before::Other } else { Before::Shape };
-            return Sight::Seen;
+            self.0 = if c.is_whitespace() || c.is_control() { PrevChar::Other } else { PrevChar::Shape };
+            return Visibility::Visible;
         }
-        let before = std::mem::replace(&mut self.0, Before::Other);
-        let is_ordinary = match before {
-            Before::Nothing => c == BYTE_ORDER_MARK,
-            Before::Shape | Before::Keycap if SELECTOR.contains(c) => {
-                self.0 = Before::Selector;
+        let previous = std::mem::replace(&mut self.0, PrevChar::Other);
+        let is_ordinary = match previous {
+            PrevChar::Start => c == BYTE_ORDER_MARK,
+            PrevChar::Shape | PrevChar::Keycap if SELECTOR.contains(c) => {
+                self.0 = PrevChar::Selector;
                 true
             }
-            Before::Shape | Before::Selector => JOINER.contains(c),
-            Before::Keycap | Before::Other => false,
+            PrevChar::Shape | PrevChar::Selector => JOINER.contains(c),
+            PrevChar::Keycap | PrevChar::Other => false,
         };
-        if is_ordinary { Sight::Ordinary } else { Sight::Hidden }
+        if is_ordinary { Visibility::Ordinary } else { Visibility::Hidden }
     }
 }
 
 /// Returns true if `c` is a hyphen, a dash or a minus sign.
 pub(crate) fn is_dash(c: char) -> bool {
-    static SET: LazyLock<Set> = LazyLock::new(|| Set::parse(DASHES));
+    static SET: LazyLock<CharSet> = LazyLock::new(|| CharSet::parse(DASHES));
     c == '-' || !c.is_ascii() && SET.contains(c)
 }
 
-/// Returns `text` as it looks: without white space and invisible characters, in lower case, and with each character
-/// replaced by the one that it can be mistaken for (NFKC, and the skeleton of UTS #39).
-pub(crate) fn look(text: &str) -> String {
+/// Folds `text` so that texts that look alike become equal. Removes white space and invisible
+/// characters, converts to lower case, and replaces each character by its prototype (NFKC, then the
+/// skeleton of UTS #39).
+pub(crate) fn confusable_form(text: &str) -> String {
     let shown = text.chars().filter(|c| !c.is_whitespace() && !is_invisible(*c));
     let folded: String = shown.nfkc().filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase).collect();
     skeleton(&folded).flat_map(char::to_lowercase).collect()
@@ -172,18 +173,18 @@ mod tests {
             [0x61c, 0x200b, 0x200d, 0x2060, 0xad, 0xfff9, 0xfffb, 0x206a, 0x206f, 0xfe00, 0xfe0f, 0xe0000, 0xe007f];
         let more = [0x34f, 0x115f, 0x180b, 0x200e, 0x202a, 0x202e, 0x2066, 0x3164, 0xfeff, 0xffa0, 0xe0100, 0xe0fff];
         for code in named.into_iter().chain(more) {
-            // The tables have code points that are no characters yet.
+            // The tables contain unassigned code points.
             assert!(char::from_u32(code).is_none_or(is_invisible), "{code:x}");
         }
         for c in (' '..='~').chain("\n\té漢😀\u{a0}\u{2003}\u{301}\u{600}\u{6dd}\u{fffd}\u{10ffff}".chars()) {
             assert!(!is_invisible(c), "{c:?}");
         }
-        assert!((0..FIRST as u32).filter_map(char::from_u32).all(|c| !Set::parse(INVISIBLE).contains(c)));
+        assert!((0..FIRST_INVISIBLE as u32).filter_map(char::from_u32).all(|c| !CharSet::parse(INVISIBLE).contains(c)));
     }
 
     #[test]
     fn a_class_that_cannot_be_parsed_holds_everything_beyond_ascii() {
-        assert!(Set::parse(r"\p{No_Such_Property}").contains('é') && Set::parse("[").contains(char::MAX));
+        assert!(CharSet::parse(r"\p{No_Such_Property}").contains('é') && CharSet::parse("[").contains(char::MAX));
     }
 
     #[test]
@@ -219,15 +220,15 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_the_same_is_the_same() {
-        for (text, look_of) in [
+    fn texts_that_look_alike_have_equal_forms() {
+        for (text, alike) in [
             ("[FA\u{200b}ILED]", "[failed]"),
             ("［ＦＡＩＬＥＤ］", "[failed]"),
             ("[FАILED]", "[failed]"),
             ("[…", "[..."),
             ("[ . . .", "[..."),
         ] {
-            assert_eq!(look(text), look(look_of), "{text:?}");
+            assert_eq!(confusable_form(text), confusable_form(alike), "{text:?}");
         }
     }
 }

@@ -1,11 +1,14 @@
-//! Who sees what: a catalog as one owner may see it. The only way to a worker's name or byte.
+//! A catalog restricted to what one owner may see: the only way to a worker's name or bytes.
 //!
-//! A view is fixed when the mount starts: stores, owner, run. Everything above asks it and nothing else, so absent
-//! and not-yours are one answer by construction: a worker outside the view is not in [`Visible`], and no count, size
-//! or time is taken from anywhere else. Links and special files in a worker's folder are not shown, only counted; to a
-//! view of one owner, a file with more than one hard link is such a link, since it may be another owner's.
+//! A view is fixed when the mount starts: stores, owner and run. All layers above read through it.
+//! A worker outside the view is not in [`VisibleWorkers`], and no count, size or time comes from
+//! anywhere else. An absent worker and another owner's worker are therefore indistinguishable.
+//!
+//! Symlinks and special files in a worker's folder are counted but not shown. In a view of one
+//! owner, a file with more than one hard link is not shown either, since it may belong to another
+//! owner.
 
-mod places;
+mod name_index;
 mod visible;
 
 use std::collections::HashSet;
@@ -16,7 +19,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
-pub use visible::{Member, RunMembers, Visible};
+pub use visible::{Member, RunMembers, VisibleWorkers};
 
 use crate::cache::{DiskCache, Key, key};
 use crate::catalog::{self, Catalog, FileStat, Freshness, Snapshot, Source, Stamp};
@@ -25,45 +28,49 @@ use crate::model::{Output, Record, ToolCall};
 use crate::name::{Name, RelPath};
 use crate::store::{self, Entry, File, Kind, Meta, Time};
 
-/// What narrows a view.
+/// Restriction of a view.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Only this owner's workers. A worker without an owner is then not shown.
+    /// Show only this owner's workers. Workers without an owner are then hidden.
     pub owner: Option<String>,
-    /// Only this run's workers.
+    /// Show only this run's workers.
     pub run: Option<String>,
 }
 
-/// How many records are kept at hand for the files that are made from the same one.
-const RECORDS: usize = 64;
-/// How often a worker is looked at again that changes whenever it is looked at.
-const LOOKS: usize = 5;
+/// Most parsed records in the cache, which serves the several files generated from one record.
+const RECORD_CACHE_ITEMS: usize = 64;
+/// Most attempts to refresh a worker that changes at each attempt.
+const REFRESH_TRIES: usize = 5;
 
-/// A catalog as one owner may see it.
+/// A catalog restricted to what one owner may see.
 pub struct View {
     catalog: Catalog,
     filter: Filter,
-    visible: Mutex<Arc<Visible>>,
+    visible: Mutex<Arc<VisibleWorkers>>,
     records: Cache<([u8; 16], [u8; 16]), Arc<Record>>,
 }
 
 impl View {
-    /// A view of `sources` narrowed by `filter`. The one way to a view: whose it is decides how its sources are read,
-    /// before anything of them is. Errors: a store that cannot be listed.
-    pub fn over(sources: Vec<Source>, freshness: Freshness, filter: Filter) -> Result<View> {
+    /// Opens a view of `sources`, restricted by `filter`. This is the only constructor: the filter
+    /// decides how the sources are read, so it must be known before the first read.
+    ///
+    /// # Errors
+    ///
+    /// A store cannot be listed.
+    pub fn new(sources: Vec<Source>, freshness: Freshness, filter: Filter) -> Result<View> {
         let sources = match filter.owner {
             Some(_) => sources.into_iter().map(Source::of_one_owner).collect(),
             None => sources,
         };
         let catalog = Catalog::open(sources, freshness)?;
-        let visible = Visible::of(&catalog.current(), &filter);
-        Ok(View { catalog, filter, visible: Mutex::new(Arc::new(visible)), records: Cache::new(RECORDS) })
+        let visible = VisibleWorkers::new(&catalog.current(), &filter);
+        Ok(View { catalog, filter, visible: Mutex::new(Arc::new(visible)), records: Cache::new(RECORD_CACHE_ITEMS) })
     }
 
-    /// What is in the view, for people: how many workers in how many runs.
+    /// Describes the view for people: the number of workers and of runs.
     pub fn describe(&self) -> String {
         let visible = self.visible();
-        let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        let count = |n: usize, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
         let workers = count(visible.members.len(), "worker");
         match visible.runs.len() {
             0 => workers,
@@ -71,17 +78,18 @@ impl View {
         }
     }
 
-    /// Returns the cache for what was found out of the workers, if there is one, with the scope of this view.
-    pub fn shelf(&self) -> Option<(Arc<DiskCache>, Key)> {
+    /// Returns the cache for data derived from workers, if there is one, and the key prefix of this
+    /// view.
+    pub fn digest_store(&self) -> Option<(Arc<DiskCache>, Key)> {
         self.catalog.cache().map(|cache| (cache, self.scope()))
     }
 
-    /// Returns the cache for the words of the workers, if there is one, with the scope of this view.
-    pub fn index(&self) -> Option<(Arc<DiskCache>, Key)> {
+    /// Returns the cache for the search index, if there is one, and the key prefix of this view.
+    pub fn word_index(&self) -> Option<(Arc<DiskCache>, Key)> {
         self.catalog.index().map(|index| (index, self.scope()))
     }
 
-    /// Returns the part of a cache key that stands for all that decides what this view shows.
+    /// Returns a cache key that covers all settings that decide what this view shows.
     fn scope(&self) -> Key {
         let Filter { owner, run } = &self.filter;
         let set = |filter: &Option<String>| [u8::from(filter.is_some())];
@@ -89,38 +97,41 @@ impl View {
         key("view", &[&self.catalog.scope(), &set(owner), &text(owner), &set(run), &text(run)])
     }
 
-    /// The run that it is narrowed to.
+    /// Returns the run that the view is restricted to.
     pub fn run(&self) -> Option<&str> {
         self.filter.run.as_deref()
     }
 
-    /// The folders on disk that reading this view needs.
+    /// Returns descriptors of all folders on disk that this view reads.
     pub fn roots(&self) -> Vec<BorrowedFd<'_>> {
         self.catalog.roots()
     }
 
-    /// Whether what lies in a worker's folder may take time to be looked at.
-    pub fn makes_folders(&self) -> bool {
+    /// Returns true if a store builds workers' folders from other files, so that a stat may be
+    /// slow.
+    pub fn has_virtual_folders(&self) -> bool {
         self.catalog.makes_folders()
     }
 
-    /// Whether by now other folders stand in the places of the stores.
+    /// Returns true if the path of a store leads to another folder by now.
     pub fn is_replaced(&self) -> bool {
         self.catalog.is_replaced()
     }
 
-    /// All workers of this view as they are now.
-    pub fn visible(&self) -> Arc<Visible> {
+    /// Returns the current workers of this view; they may be as old as the freshness settings
+    /// allow.
+    pub fn visible(&self) -> Arc<VisibleWorkers> {
         self.visible_in(&self.catalog.current())
     }
 
-    /// All workers of this view, looked at after this was called: none is missing that was there then.
-    pub fn visible_now(&self) -> Arc<Visible> {
+    /// Returns the workers of this view, scanned after the call began: none that existed then is
+    /// missing.
+    pub fn visible_now(&self) -> Arc<VisibleWorkers> {
         self.visible_in(&self.catalog.current_now())
     }
 
-    /// Reads the sessions of this view that were not read yet for the workers inside them, until `go_on` returns
-    /// false. `expect` is told how many they are, and `done` is called after each.
+    /// Searches the sessions of this view that were not yet searched for workers inside them, until
+    /// `go_on` returns false. Calls `expect` with their number first, and `done` after each.
     pub fn read_sessions(&self, go_on: &(dyn Fn() -> bool + Sync), expect: &dyn Fn(usize), done: &(dyn Fn() + Sync)) {
         let mut visible = self.visible();
         while !visible.unread.is_empty() && go_on() {
@@ -129,40 +140,41 @@ impl View {
             expect(unread.len());
             self.catalog.read_on(&unread, go_on, done);
             let before = std::mem::replace(&mut visible, self.visible_now());
-            // What cannot be read now stays unread.
+            // A session that cannot be read stays unread; stop if no progress was made.
             if visible.unread.len() >= before.unread.len() {
                 break;
             }
         }
     }
 
-    fn visible_in(&self, snapshot: &Snapshot) -> Arc<Visible> {
-        let held = self.visible.lock().clone();
-        if held.generation == snapshot.generation {
-            return held;
+    fn visible_in(&self, snapshot: &Snapshot) -> Arc<VisibleWorkers> {
+        let latest = self.visible.lock().clone();
+        if latest.generation == snapshot.generation {
+            return latest;
         }
-        let fresh = held.next(snapshot, &self.filter).unwrap_or_else(|| Visible::of(snapshot, &self.filter));
-        let fresh = Arc::new(fresh);
+        let current =
+            latest.apply_changes(snapshot, &self.filter).unwrap_or_else(|| VisibleWorkers::new(snapshot, &self.filter));
+        let current = Arc::new(current);
         let mut slot = self.visible.lock();
-        // Another thread may have been faster, with a newer catalog.
-        if slot.generation < fresh.generation {
-            *slot = fresh;
+        // Another thread may have stored a newer generation meanwhile.
+        if slot.generation < current.generation {
+            *slot = current;
         }
         slot.clone()
     }
 
-    /// The worker under this name, looked at within the last second.
+    /// Returns the worker with this name, checked for changes within the last second.
     pub fn worker(&self, id: &Name) -> Result<Arc<Member>> {
         let find = || self.visible().get(id).ok_or(Error::NotFound);
         let member = find()?;
         if self.catalog.look(&member.entry) { find() } else { Ok(member) }
     }
 
-    /// The same worker, looked at after this was called.
+    /// Returns this worker, checked for changes after the call began.
     pub fn worker_now(&self, member: &Member) -> Result<Arc<Member>> {
         let mut member = self.visible().get(&member.name).ok_or(Error::NotFound)?;
-        // Who looked last may have done so before this was called: what has changed is looked at once more.
-        for _ in 0..LOOKS {
+        // A concurrent check may have begun before this call, so check again after each change.
+        for _ in 0..REFRESH_TRIES {
             if !self.catalog.look_now(&member.entry) {
                 break;
             }
@@ -171,22 +183,23 @@ impl View {
         Ok(member)
     }
 
-    /// What `path` in a worker's folder is.
+    /// Returns the metadata of `path` in a worker's folder.
     pub fn stat(&self, member: &Member, path: &RelPath) -> Result<Meta> {
-        shown(self.catalog.folder(&member.entry)?.stat(path)?)
+        reject_links(self.catalog.folder(&member.entry)?.stat(path)?)
     }
 
-    /// The same for who asks whether something changed: the mode may give more than a list of access leaves of it.
-    pub fn glimpse(&self, member: &Member, path: &RelPath) -> Result<Meta> {
-        shown(self.catalog.folder(&member.entry)?.glimpse(path)?)
+    /// Returns the metadata of `path` but skips ACLs; the mode may be too permissive. Use it to
+    /// detect changes only.
+    pub fn stat_without_acl(&self, member: &Member, path: &RelPath) -> Result<Meta> {
+        reject_links(self.catalog.folder(&member.entry)?.glimpse(path)?)
     }
 
-    /// The files and folders in the folder `path` of a worker.
+    /// Lists the files and folders in the folder `path` of a worker.
     pub fn list(&self, member: &Member, path: &RelPath) -> Result<Vec<Entry>> {
-        Ok(listed(self.catalog.folder(&member.entry)?.list(path)?))
+        Ok(without_links(self.catalog.folder(&member.entry)?.list(path)?))
     }
 
-    /// A worker's folder, for many files out of it.
+    /// Opens a worker's folder once, to read many files in it.
     pub fn folder(&self, member: &Member) -> Result<Folder> {
         self.catalog.folder(&member.entry).map(Folder)
     }
@@ -196,20 +209,26 @@ impl View {
         self.catalog.folder(&member.entry)?.open(path)
     }
 
-    /// From now on, [`View::backing`] opens files, where that can be done. Errors: why it cannot.
+    /// Prepares the stores for [`View::backing`].
+    ///
+    /// # Errors
+    ///
+    /// The reason why passthrough is not possible.
     pub fn pass_through(&self) -> Result<()> {
         self.catalog.pass_through()
     }
 
-    /// Opens the file `path` of a worker, which is open as `file`, so that the kernel may read it by itself and leaves no
-    /// time of access. `None` where that cannot be done, or another file has taken its place.
+    /// Opens the file `path` of a worker, which is open as `file`, a second time for FUSE
+    /// passthrough, so that reads leave the atime alone. Returns `None` if that is not possible or
+    /// another file has taken its place.
     pub fn backing(&self, member: &Member, path: &RelPath, file: &dyn File) -> Result<Option<OwnedFd>> {
         let Some(backing) = self.catalog.backing(&member.entry, path)? else { return Ok(None) };
-        let same = store::identity_of(backing.as_fd())? == file.glimpse()?.identity;
-        Ok(same.then_some(backing))
+        let is_same = store::identity_of(backing.as_fd())? == file.glimpse()?.identity;
+        Ok(is_same.then_some(backing))
     }
 
-    /// Opens the output of a call, wherever it lies. `None` where it cannot be read for the reason the call gives.
+    /// Opens the output of a call, in the worker's folder or outside of it. Returns `None` if the
+    /// output cannot be read; [`ToolCall::output`] holds the reason.
     pub fn open_output(&self, member: &Member, call: &ToolCall) -> Result<Option<Box<dyn File>>> {
         match &call.output {
             Output::InPlace => self.open(member, &call.path).map(Some),
@@ -221,153 +240,160 @@ impl View {
         }
     }
 
-    /// From now on workers are watched where that can be done; see [`Catalog::watch`].
+    /// Starts to watch workers for changes; see [`Catalog::watch`].
     pub fn watch(&self) -> Result<usize> {
         self.catalog.watch()
     }
 
-    /// Waits for changes of workers that are watched, no longer than `limit`, and gives the names of those that were
-    /// believed not to change. `None` once `end` is readable or closed.
-    pub fn changes(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<HashSet<Name>>> {
+    /// Waits up to `limit` for changes of watched workers. Returns the names of the changed workers
+    /// whose attributes may be cached for long, or `None` once `end` is readable or closed.
+    pub fn wait_for_changes(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<HashSet<Name>>> {
         let Some(changed) = self.catalog.changes(end, limit)? else { return Ok(None) };
-        // Nobody was told of a worker that is not among those that were visible last.
+        // The kernel has received no worker that is not in the latest set.
         let visible = self.visible.lock().clone();
-        Ok(Some(changed.into_iter().filter_map(|(source, root)| visible.at(source, &root)).collect()))
+        Ok(Some(changed.into_iter().filter_map(|(source, root)| visible.name_at(source, &root)).collect()))
     }
 
-    /// Whether what a folder of a worker lists follows from the folder alone.
-    pub fn lists_by_folder(&self, member: &Member) -> bool {
+    /// Returns true if the entries of a worker's folder depend on that folder alone.
+    pub fn is_listing_cacheable(&self, member: &Member) -> bool {
         self.catalog.lists_by_folder(&member.entry)
     }
 
-    /// For how long a folder of a worker lists the same while its times are the same.
-    pub fn lists_for(&self, member: &Member) -> Duration {
+    /// Returns the time for which a listing of a worker's folder is valid while the folder's times
+    /// are unchanged.
+    pub fn listing_ttl(&self, member: &Member) -> Duration {
         self.catalog.lists_for(&member.entry)
     }
 
-    /// For how long may be believed what is told of a worker's files.
-    pub fn holds(&self, member: &Member) -> Duration {
+    /// Returns the time for which attributes of a worker's files may be cached.
+    pub fn attr_ttl(&self, member: &Member) -> Duration {
         self.catalog.holds(&member.entry)
     }
 
-    /// The state of all files of a worker; see [`Catalog::stamp`].
-    pub fn stamp(&self, member: &Member, closely: bool) -> Result<Arc<Stamp>> {
+    /// Returns the fingerprint of all files of a worker; see [`Catalog::stamp`].
+    pub fn fingerprint(&self, member: &Member, closely: bool) -> Result<Arc<Stamp>> {
         self.catalog.stamp(&member.entry, closely)
     }
 
-    /// The state in which the files of a worker were seen last, if they were.
-    pub fn last_stamp(&self, member: &Member) -> Option<Arc<Stamp>> {
+    /// Returns the last known fingerprint of a worker's files, if any.
+    pub fn last_fingerprint(&self, member: &Member) -> Option<Arc<Stamp>> {
         member.entry.last_stamp()
     }
 
-    /// All files of a worker, at most `most`; and the state of all.
+    /// Returns up to `most` files of a worker, and the fingerprint of all its files.
     pub fn files(&self, member: &Member, most: usize) -> Result<(Vec<FileStat>, Stamp)> {
         self.catalog.files(&member.entry, most)
     }
 
-    /// The state of all files of a worker as it is now.
-    pub fn stamp_now(&self, member: &Member) -> Result<Arc<Stamp>> {
+    /// Returns the fingerprint of a worker's files, taken after the call began.
+    pub fn fingerprint_now(&self, member: &Member) -> Result<Arc<Stamp>> {
         self.catalog.stamp_now(&member.entry)
     }
 
-    /// Whether the files of a worker are still in the state `stamp`.
-    pub fn is_now(&self, member: &Member, stamp: &Stamp) -> bool {
-        self.stamp_now(member).is_ok_and(|now| now.key == stamp.key)
+    /// Returns true if the files of a worker still have this fingerprint.
+    pub fn is_unchanged(&self, member: &Member, fingerprint: &Stamp) -> bool {
+        self.fingerprint_now(member).is_ok_and(|now| now.key == fingerprint.key)
     }
 
-    /// Returns a worker's record as of `stamp`, if it was read lately.
-    pub fn cached_record(&self, member: &Member, stamp: &Stamp) -> Option<Arc<Record>> {
-        self.records.get(&(stamp.version, member.entry.key()))
+    /// Returns the cached record of a worker as of `fingerprint`.
+    pub fn cached_record(&self, member: &Member, fingerprint: &Stamp) -> Option<Arc<Record>> {
+        self.records.get(&(fingerprint.version, member.entry.key()))
     }
 
-    /// A worker's record as of `stamp`, read until `go_on` says no. [`Error::NotFound`] if it says by now that the
-    /// worker is not of this view.
-    pub fn record(&self, member: &Member, stamp: &Stamp, go_on: &dyn Fn() -> bool) -> Result<Arc<Record>> {
-        if let Some(record) = self.cached_record(member, stamp) {
+    /// Returns the record of a worker as of `fingerprint`, read until `go_on` returns false.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if by its record the worker is no longer in this view.
+    pub fn record(&self, member: &Member, fingerprint: &Stamp, go_on: &dyn Fn() -> bool) -> Result<Arc<Record>> {
+        if let Some(record) = self.cached_record(member, fingerprint) {
             return Ok(record);
         }
         let record = self.catalog.record(&member.entry, go_on)?;
-        if !visible::admits(&self.filter, record.worker.owner.as_ref(), record.worker.run.as_ref()) {
+        if !visible::matches(&self.filter, record.worker.owner.as_ref(), record.worker.run.as_ref()) {
             return Err(Error::NotFound);
         }
         let record = Arc::new(record);
         if record.is_complete() {
-            self.records.insert((stamp.version, member.entry.key()), record.clone());
+            self.records.insert((fingerprint.version, member.entry.key()), record.clone());
         }
         Ok(record)
     }
 
-    /// Where the supervisor's notes lie. They speak of the whole swarm, so they are nobody's but those who see it all.
-    pub fn supervisor(&self) -> Result<Option<Shared>> {
+    /// Returns the location of the supervisor's notes. They cover all workers, so a restricted view
+    /// has none.
+    pub fn supervisor(&self) -> Result<Option<SharedPath>> {
         if self.filter != Filter::default() {
             return Ok(None);
         }
-        Ok(self.catalog.supervisor()?.map(|(source, path)| Shared { source, path }))
+        Ok(self.catalog.supervisor()?.map(|(source, path)| SharedPath { source, path }))
     }
 
-    /// The store's own list of all workers, where the view shows all of it.
-    pub fn index_file(&self) -> Result<Option<Shared>> {
+    /// Returns the location of the store's own list of workers. A restricted view has none.
+    pub fn index_file(&self) -> Result<Option<SharedPath>> {
         if self.filter != Filter::default() {
             return Ok(None);
         }
-        Ok(self.catalog.index_file()?.map(|(source, path)| Shared { source, path }))
+        Ok(self.catalog.index_file()?.map(|(source, path)| SharedPath { source, path }))
     }
 
-    /// What `path` below a shared place is.
-    pub fn shared_stat(&self, place: &Shared, path: &RelPath) -> Result<Meta> {
-        shown(self.shared_store(place).stat(&place.path.join_path(path))?)
+    /// Returns the metadata of `path` below a shared path.
+    pub fn shared_stat(&self, shared: &SharedPath, path: &RelPath) -> Result<Meta> {
+        reject_links(self.shared_store(shared).stat(&shared.path.join_path(path))?)
     }
 
-    /// The files and folders in the folder `path` below a shared place.
-    pub fn shared_list(&self, place: &Shared, path: &RelPath) -> Result<Vec<Entry>> {
-        Ok(listed(self.shared_store(place).list(&place.path.join_path(path))?))
+    /// Lists the files and folders in the folder `path` below a shared path.
+    pub fn shared_list(&self, shared: &SharedPath, path: &RelPath) -> Result<Vec<Entry>> {
+        Ok(without_links(self.shared_store(shared).list(&shared.path.join_path(path))?))
     }
 
-    /// Opens the file `path` below a shared place.
-    pub fn shared_open(&self, place: &Shared, path: &RelPath) -> Result<Box<dyn File>> {
-        self.shared_store(place).open(&place.path.join_path(path))
+    /// Opens the file `path` below a shared path.
+    pub fn shared_open(&self, shared: &SharedPath, path: &RelPath) -> Result<Box<dyn File>> {
+        self.shared_store(shared).open(&shared.path.join_path(path))
     }
 
-    /// The root folder of the first store: whose it is and who may enter it.
+    /// Returns the metadata of the first store's root, for its owner and permissions.
     pub fn root_meta(&self) -> Result<Meta> {
         self.catalog.source_store(0).stat(&RelPath::root())
     }
 
-    /// The newest change of the view. Where it has no worker: of the store's root folder, but only for those who see
-    /// everything; to others its time would tell of workers that are not theirs.
-    pub fn newest(&self, visible: &Visible) -> Result<Time> {
-        let whole = self.filter == Filter::default();
-        Ok(if whole { visible.newest.max(self.root_meta()?.last_write()) } else { visible.newest })
+    /// Returns the time of the newest change in the view. In a view without workers that is the
+    /// mtime of the store's root, unless the view is restricted: that time would reveal changes of
+    /// hidden workers.
+    pub fn newest(&self, visible: &VisibleWorkers) -> Result<Time> {
+        let is_unrestricted = self.filter == Filter::default();
+        Ok(if is_unrestricted { visible.newest.max(self.root_meta()?.last_write()) } else { visible.newest })
     }
 
-    fn shared_store(&self, place: &Shared) -> &dyn store::Store {
-        self.catalog.source_store(place.source)
+    fn shared_store(&self, shared: &SharedPath) -> &dyn store::Store {
+        self.catalog.source_store(shared.source)
     }
 }
 
-/// A worker's folder, entered: it stays that worker's, whatever takes its name's place later.
+/// An open folder of a worker. It stays the same folder even if its path is replaced.
 pub struct Folder(Box<dyn store::Store>);
 
 impl Folder {
-    /// The files in it that are shown, sorted by path, and how many folders could not be listed.
+    /// Returns the visible files, sorted by path, and the number of folders that could not be
+    /// listed.
     pub fn files(&self) -> Result<(Vec<RelPath>, u64)> {
         catalog::files(&*self.0)
     }
 
-    /// Opens the file `path` in it.
+    /// Opens the file `path` in this folder.
     pub fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
         self.0.open(path)
     }
 }
 
-/// A place in a store that belongs to no worker.
+/// A path in a store that belongs to no worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shared {
+pub struct SharedPath {
     source: usize,
     path: RelPath,
 }
 
-fn shown(meta: Meta) -> Result<Meta> {
+fn reject_links(meta: Meta) -> Result<Meta> {
     match meta.kind {
         Kind::File | Kind::Folder => Ok(meta),
         Kind::Link => Err(Error::Escape),
@@ -375,7 +401,7 @@ fn shown(meta: Meta) -> Result<Meta> {
     }
 }
 
-fn listed(mut all: Vec<Entry>) -> Vec<Entry> {
+fn without_links(mut all: Vec<Entry>) -> Vec<Entry> {
     all.retain(|entry| matches!(entry.kind, Kind::File | Kind::Folder));
     all
 }
@@ -394,15 +420,15 @@ mod tests {
         store.write(&path, format!(r#"{{"worker_id": "w", "status": "{status}"}}"#));
     }
 
-    /// A view that believes for an hour what it has seen.
+    /// Returns a view that caches for an hour.
     fn view(store: &Arc<Memory>) -> View {
         let hour = Duration::from_secs(3_600);
         let freshness = Freshness { unfinished: hour, finished: hour };
-        View::over(vec![Source::over(store.clone(), None)], freshness, Filter::default()).unwrap()
+        View::new(vec![Source::over(store.clone(), None)], freshness, Filter::default()).unwrap()
     }
 
     #[test]
-    fn a_worker_that_is_asked_for_as_it_is_now_is_not_shown_as_it_was() {
+    fn worker_now_returns_a_change_that_worker_may_miss() {
         let store = Arc::new(Memory::new());
         write(&store, "running");
         let view = view(&store);
@@ -420,13 +446,13 @@ mod tests {
         let view = view(&store);
         let status = |view: &View| view.visible().members.first().map(|member| member.entry.status);
         assert_eq!(status(&view), Some(Status::Running));
-        // Another reader looks twice before this one.
-        let look = || drop((view.catalog.current_now(), view.catalog.current_now()));
+        // Another reader scans twice before this one.
+        let scan_twice = || drop((view.catalog.current_now(), view.catalog.current_now()));
         write(&store, "success");
-        look();
+        scan_twice();
         assert_eq!(status(&view), Some(Status::Completed));
         store.remove(&RelPath::parse("workers/w").unwrap());
-        look();
+        scan_twice();
         assert_eq!(status(&view), None);
     }
 
@@ -441,21 +467,21 @@ mod tests {
         write("a", created);
         write("b", &format!(r#""parent_id": "a", {created}"#));
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::over(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let view = View::new(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
         let before = view.visible();
-        // It is found new wherever it was, and what tells where that is is not made again.
+        // The changed worker is found through every list, and the name index is not rebuilt.
         let [a, b] = ["a", "b"].map(|id| Name::new(id).unwrap());
         write("b", &format!(r#""parent_id": "a", "status": "failed", {created}"#));
         let after = view.visible();
-        assert!(after.generation > before.generation && after.shares_places(&before));
+        assert!(after.generation > before.generation && after.shares_name_index(&before));
         let run = &after.runs.values().next().unwrap().members;
         for member in [&after.get(&b).unwrap(), &after.members[1], &run[1], &after.children(&a)[0]] {
             assert_eq!((&member.name, member.entry.status), (&b, Status::Failed));
         }
-        // Where it has another place, all is made again.
+        // A changed position in the order rebuilds everything.
         write("a", later);
         let moved = view.visible();
-        assert!(!moved.shares_places(&after));
+        assert!(!moved.shares_name_index(&after));
         let names: Vec<_> = moved.members.iter().map(|member| member.name.clone()).collect();
         assert_eq!(names, [b, a]);
     }
@@ -472,22 +498,23 @@ mod tests {
                 Source::over(Arc::new(store), None)
             })
             .collect();
-        let visible = View::over(stores, Freshness::default(), Filter::default()).unwrap().visible();
-        let of = |name: &str| {
+        let visible = View::new(stores, Freshness::default(), Filter::default()).unwrap().visible();
+        let id_and_source = |name: &str| {
             let member = visible.get(&Name::new(name).unwrap()).unwrap();
             (member.entry.id.0.display(), member.entry.source())
         };
         assert_eq!(visible.members.len(), 4);
         assert_eq!(
-            ["a", "a~2", "a~3", "a~4"].map(of),
+            ["a", "a~2", "a~3", "a~4"].map(id_and_source),
             [("a".into(), 0), ("a~2".into(), 0), ("a".into(), 1), ("a".into(), 2)]
         );
     }
 
     #[test]
-    fn only_what_is_made_may_take_time_to_be_looked_at() {
+    fn only_formats_with_virtual_folders_may_have_slow_stats() {
         let source = || Source::over(Arc::new(Memory::new()), None);
-        let makes = |source| View::over(vec![source], Freshness::default(), Filter::default()).unwrap().makes_folders();
+        let makes =
+            |source| View::new(vec![source], Freshness::default(), Filter::default()).unwrap().has_virtual_folders();
         assert!(!makes(source()));
         assert!(makes(source().read_as(Box::new(ClaudeCode::default()))));
     }

@@ -1,9 +1,11 @@
-//! Runs work that may never return on threads that can be left behind.
+//! Runs work that may never return on threads that can be detached.
 //!
-//! Every parser of worker content is bounded by the size of its input. This is the second line of defense: a caller whose
-//! time is over goes on without a result, and the thread goes on by itself. While it does, no further work is started on
-//! the same subject, so one worker holds up nobody else and occupies a bounded number of threads. Work that still runs
-//! [`OVERDUE`] after its deadline is given up: its thread gets the lowest priority, and [`Watchdog::overdue`] reports it.
+//! Every parser of worker content is bounded by the size of its input. This is the second line of
+//! defense. A caller whose deadline passes continues without a result and detaches the thread,
+//! which runs on. Meanwhile no further work starts on the same subject, so one worker blocks no
+//! others and occupies a bounded number of threads. Work that still runs [`OVERDUE`] after its
+//! deadline is abandoned: its thread gets the lowest priority, and [`Watchdog::overdue`] reports
+//! it.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -18,30 +20,30 @@ use parking_lot::Mutex;
 use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::{Pid, gettid};
 
-/// Work that runs for this long after its deadline is given up.
+/// Time after the deadline at which running work is abandoned.
 pub(crate) const OVERDUE: Duration = Duration::from_secs(5);
-/// Most threads that may be left behind at a time; with more, no work is started.
-const LEFT_BEHIND_MAX: usize = 64;
-/// Interval at which a caller that waits checks its deadline.
-const CHECK: Duration = Duration::from_millis(20);
-/// Most threads that are kept for further work, and the time for which each is.
+/// Most detached threads at a time. While there are that many, no work is started.
+const DETACHED_MAX: usize = 64;
+/// Interval at which a waiting caller checks its deadline.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// Most idle threads kept for further work, and the time for which each is kept.
 const IDLE_MAX: usize = 16;
-const IDLE: Duration = Duration::from_secs(10);
-/// Priority of a thread whose work was given up.
-const LOWEST: i32 = 19;
+const IDLE_TIME: Duration = Duration::from_secs(10);
+/// Nice value of a thread whose work was abandoned.
+const LOWEST_PRIORITY: i32 = 19;
 
-/// Why there is no result.
+/// Reason why there is no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unfinished {
-    /// The work, or earlier work on its subject, did not end in time and goes on.
+    /// The work, or earlier work on its subject, missed its deadline and still runs.
     Late,
-    /// The work, or earlier work on its subject, was given up.
-    GivenUp,
+    /// The work, or earlier work on its subject, was abandoned.
+    Abandoned,
 }
 
-/// Runs work on threads that can be given up. Clones share their threads and what they left behind.
+/// Runs work on threads that can be detached. Clones share all threads.
 pub(crate) struct Watchdog<K> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<WatchdogState<K>>,
 }
 
 impl<K> Clone for Watchdog<K> {
@@ -50,36 +52,36 @@ impl<K> Clone for Watchdog<K> {
     }
 }
 
-struct Shared<K> {
+struct WatchdogState<K> {
     /// Threads that wait for work, the latest last.
-    idle: Mutex<Vec<Idle>>,
-    /// Subjects of threads that were left behind and still run.
-    left_behind: Mutex<HashMap<K, LeftBehind>>,
+    idle: Mutex<Vec<IdleThread>>,
+    /// Subjects of the detached threads that still run.
+    detached: Mutex<HashMap<K, DetachedThreads>>,
     next_thread: AtomicU64,
 }
 
-struct Idle {
+struct IdleThread {
     thread: u64,
     work: mpsc::Sender<Task>,
 }
 
-/// Work for a thread, and the thread's own sender, which it offers again when it is idle.
+/// Work for a thread, and the thread's own sender, which it offers again once it is idle.
 struct Task {
     work: Box<dyn FnOnce() + Send>,
     sender: mpsc::Sender<Task>,
 }
 
-/// The threads left behind on one subject.
-struct LeftBehind {
+/// The detached threads of one subject.
+struct DetachedThreads {
     threads: Vec<Pid>,
-    /// When the time of the first was over.
+    /// Time at which the first of them missed its deadline.
     since: Instant,
     is_reported: bool,
 }
 
-impl LeftBehind {
+impl DetachedThreads {
     fn state(&self) -> Unfinished {
-        if self.since.elapsed() >= OVERDUE { Unfinished::GivenUp } else { Unfinished::Late }
+        if self.since.elapsed() >= OVERDUE { Unfinished::Abandoned } else { Unfinished::Late }
     }
 }
 
@@ -87,23 +89,26 @@ impl LeftBehind {
 enum Progress {
     Waiting,
     Running(Pid),
-    LeftBehind(Pid),
+    Detached(Pid),
     Ended,
 }
 
 impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
     /// Creates a watchdog without threads.
     pub(crate) fn new() -> Watchdog<K> {
-        let (idle, left_behind, next_thread) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
-        Watchdog { shared: Arc::new(Shared { idle, left_behind, next_thread }) }
+        let (idle, detached, next_thread) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+        Watchdog { shared: Arc::new(WatchdogState { idle, detached, next_thread }) }
     }
 
-    /// Runs `work` on another thread and returns its result. `work` receives a function that returns true while there
-    /// is time; it should return within `grace` after that returns false, which it does from when `in_time` does. A panic
-    /// in `work` is the caller's.
+    /// Runs `work` on another thread and returns its result.
+    ///
+    /// `work` receives a function that returns true while there is time. After `in_time` returns
+    /// false, that function does too, and `work` should return within `grace`. A panic in `work` is
+    /// propagated to the caller.
     ///
     /// # Errors
-    /// [`Unfinished`] if `work` runs for longer than that, or if earlier work on `subject` did and has not returned yet.
+    ///
+    /// [`Unfinished`] if `work` takes longer, or if earlier work on `subject` did and still runs.
     pub(crate) fn run<R: Send + 'static>(
         &self,
         subject: &K,
@@ -121,22 +126,22 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
             let (shared, subject) = (Arc::downgrade(&self.shared), subject.clone());
             move || {
                 *progress.lock() = Progress::Running(gettid());
-                let made = catch_unwind(AssertUnwindSafe(|| work(&|| !stop.load(Ordering::Relaxed))));
-                // Sent first: a caller that finds the work ended finds its result, too.
-                let _ = sender.send(made);
+                let outcome = catch_unwind(AssertUnwindSafe(|| work(&|| !stop.load(Ordering::Relaxed))));
+                // Sent first, so that a caller that finds the work ended also finds its result.
+                let _ = sender.send(outcome);
                 let before = std::mem::replace(&mut *progress.lock(), Progress::Ended);
-                if let (Progress::LeftBehind(thread), Some(shared)) = (before, shared.upgrade()) {
+                if let (Progress::Detached(thread), Some(shared)) = (before, shared.upgrade()) {
                     shared.returned(&subject, thread);
                 }
             }
         };
         if let Err(job) = self.start(Box::new(job)) {
-            // Without a thread to spare the caller's own has to do.
+            // No thread is available, so the caller's thread runs the work.
             job();
         }
         loop {
-            match result.recv_timeout(CHECK) {
-                Ok(made) => return Ok(made.unwrap_or_else(|panic| resume_unwind(panic))),
+            match result.recv_timeout(CHECK_INTERVAL) {
+                Ok(outcome) => return Ok(outcome.unwrap_or_else(|panic| resume_unwind(panic))),
                 Err(RecvTimeoutError::Disconnected) => resume_unwind(Box::new("a thread ended without a result")),
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -148,65 +153,69 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
                 Some(at) if at.elapsed() >= grace => {
                     let mut progress = progress.lock();
                     let thread = match &*progress {
-                        // A thread is about to start or to send its result.
-                        Progress::Waiting | Progress::Ended | Progress::LeftBehind(_) => continue,
+                        // The thread is about to start or to send its result.
+                        Progress::Waiting | Progress::Ended | Progress::Detached(_) => continue,
                         Progress::Running(thread) => *thread,
                     };
-                    *progress = Progress::LeftBehind(thread);
-                    return Err(self.shared.leave_behind(subject, thread, at));
+                    *progress = Progress::Detached(thread);
+                    return Err(self.shared.detach(subject, thread, at));
                 }
                 _ => {}
             }
         }
     }
 
-    /// Waits while `in_time` returns true for earlier work on `subject` that was left behind.
+    /// Waits, while `in_time` returns true, for detached work on `subject` to end.
     ///
     /// # Errors
-    /// [`Unfinished`] if it does not return, or was given up.
+    /// [`Unfinished`] if it does not end in time, or was abandoned.
     pub(crate) fn wait(&self, subject: &K, in_time: &dyn Fn() -> bool) -> Result<(), Unfinished> {
         while let Err(unfinished) = self.may_start(subject) {
-            if unfinished == Unfinished::GivenUp || !in_time() {
+            if unfinished == Unfinished::Abandoned || !in_time() {
                 return Err(unfinished);
             }
-            thread::sleep(CHECK);
+            thread::sleep(CHECK_INTERVAL);
         }
         Ok(())
     }
 
-    /// Returns the subjects whose work was given up since this was called last, and slows their threads down.
+    /// Returns the subjects whose work was abandoned since the last call, and lowers the priority
+    /// of their threads.
     pub(crate) fn overdue(&self) -> Vec<K> {
-        let mut all = self.shared.left_behind.lock();
-        let is_new = |left: &LeftBehind| !left.is_reported && left.state() == Unfinished::GivenUp;
-        let report = |(subject, left): (&K, &mut LeftBehind)| {
-            left.is_reported = true;
-            for thread in &left.threads {
-                // It may be ending just now.
-                let _ = setpriority_process(Some(*thread), LOWEST);
+        let mut subjects = self.shared.detached.lock();
+        let mut overdue = Vec::new();
+        for (subject, detached) in &mut *subjects {
+            if detached.is_reported || detached.state() != Unfinished::Abandoned {
+                continue;
             }
-            subject.clone()
-        };
-        all.iter_mut().filter(|(_, left)| is_new(left)).map(report).collect()
+            detached.is_reported = true;
+            for thread in &detached.threads {
+                // The thread may be ending right now.
+                let _ = setpriority_process(Some(*thread), LOWEST_PRIORITY);
+            }
+            overdue.push(subject.clone());
+        }
+        overdue
     }
 
-    /// Fails if a thread was left behind on `subject`, or too many were on others.
+    /// Fails if a thread is detached on `subject`, or too many are detached on others.
     fn may_start(&self, subject: &K) -> Result<(), Unfinished> {
-        let all = self.shared.left_behind.lock();
-        match all.get(subject) {
-            Some(left) => Err(left.state()),
-            None if all.values().map(|left| left.threads.len()).sum::<usize>() >= LEFT_BEHIND_MAX => {
+        let subjects = self.shared.detached.lock();
+        match subjects.get(subject) {
+            Some(detached) => Err(detached.state()),
+            None if subjects.values().map(|detached| detached.threads.len()).sum::<usize>() >= DETACHED_MAX => {
                 Err(Unfinished::Late)
             }
             None => Ok(()),
         }
     }
 
-    /// Hands `work` to an idle thread or to a new one. Returns it if the system gives no thread.
+    /// Hands `work` to an idle thread or to a new one. Returns it if the system refuses a thread.
     fn start(&self, work: Box<dyn FnOnce() + Send>) -> Result<(), Box<dyn FnOnce() + Send>> {
-        // A thread inherits its starter's priority and could not raise it again.
+        // A thread inherits the priority of its creator and could not raise it again.
         let is_slow = getpriority_process(None).is_ok_and(|priority| priority > 0);
         let idle = if is_slow { None } else { self.shared.idle.lock().pop() };
-        let Some(Idle { work: sender, .. }) = idle else { return self.start_thread(work, !is_slow) };
+        let Some(IdleThread { work: sender, .. }) = idle else { return self.start_thread(work, !is_slow) };
         let task = Task { work, sender: sender.clone() };
         match sender.send(task) {
             Ok(()) => Ok(()),
@@ -222,9 +231,9 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
         // Sent before the thread starts, so that it can be taken back.
         let _ = sender.send(first);
         let tasks = Arc::new(Mutex::new(tasks));
-        let of_thread = tasks.clone();
+        let tasks_of_thread = tasks.clone();
         drop(sender);
-        let serve = move || serve(number, &of_thread.lock(), &shared);
+        let serve = move || serve(number, &tasks_of_thread.lock(), &shared);
         match thread::Builder::new().name("record".into()).spawn(serve) {
             Ok(_) => Ok(()),
             Err(_) => match tasks.lock().try_recv() {
@@ -235,54 +244,55 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
     }
 }
 
-impl<K: Eq + Hash + Clone> Shared<K> {
-    /// Notes that `thread` was left behind; the time of its work was over at `since`.
-    fn leave_behind(&self, subject: &K, thread: Pid, since: Instant) -> Unfinished {
-        let mut all = self.left_behind.lock();
-        let new = || LeftBehind { threads: Vec::new(), since, is_reported: false };
-        let left = all.entry(subject.clone()).or_insert_with(new);
-        left.threads.push(thread);
-        left.state()
+impl<K: Eq + Hash + Clone> WatchdogState<K> {
+    /// Records that `thread` was detached. Its work missed its deadline at `since`.
+    fn detach(&self, subject: &K, thread: Pid, since: Instant) -> Unfinished {
+        let mut subjects = self.detached.lock();
+        let new = || DetachedThreads { threads: Vec::new(), since, is_reported: false };
+        let detached = subjects.entry(subject.clone()).or_insert_with(new);
+        detached.threads.push(thread);
+        detached.state()
     }
 
+    /// Removes a detached thread that has returned.
     fn returned(&self, subject: &K, thread: Pid) {
-        let mut all = self.left_behind.lock();
-        if let Some(left) = all.get_mut(subject) {
-            left.threads.retain(|other| *other != thread);
-            if left.threads.is_empty() {
-                all.remove(subject);
+        let mut subjects = self.detached.lock();
+        if let Some(detached) = subjects.get_mut(subject) {
+            detached.threads.retain(|other| *other != thread);
+            if detached.threads.is_empty() {
+                subjects.remove(subject);
             }
         }
     }
 }
 
-/// Does the work that a thread is sent, and offers the thread again after each piece.
-fn serve<K>(thread: u64, tasks: &mpsc::Receiver<Task>, shared: &Weak<Shared<K>>) {
+/// Runs the tasks that a thread receives, and offers the thread again after each.
+fn serve<K>(thread: u64, tasks: &mpsc::Receiver<Task>, shared: &Weak<WatchdogState<K>>) {
     let Ok(mut task) = tasks.recv() else { return };
     loop {
         (task.work)();
-        let slowed = getpriority_process(None).is_ok_and(|priority| priority > 0);
-        let Some(shared) = shared.upgrade().filter(|_| !slowed) else { return };
+        let is_slow = getpriority_process(None).is_ok_and(|priority| priority > 0);
+        let Some(shared) = shared.upgrade().filter(|_| !is_slow) else { return };
         {
             let mut idle = shared.idle.lock();
             if idle.len() >= IDLE_MAX {
                 return;
             }
-            idle.push(Idle { thread, work: task.sender });
+            idle.push(IdleThread { thread, work: task.sender });
         }
-        // Once the watchdog is gone, so is the sender that it holds, and this thread ends.
+        // Once the watchdog is dropped, so is this thread's sender, and the thread ends.
         let weak = Arc::downgrade(&shared);
         drop(shared);
-        task = match next(thread, tasks, &weak) {
+        task = match next_task(thread, tasks, &weak) {
             Some(task) => task,
             None => return,
         };
     }
 }
 
-/// Waits for the next task. Returns `None` if none came for a while, or the watchdog is gone.
-fn next<K>(thread: u64, tasks: &mpsc::Receiver<Task>, shared: &Weak<Shared<K>>) -> Option<Task> {
-    match tasks.recv_timeout(IDLE) {
+/// Waits for the next task. Returns `None` if none arrives for a while or the watchdog is gone.
+fn next_task<K>(thread: u64, tasks: &mpsc::Receiver<Task>, shared: &Weak<WatchdogState<K>>) -> Option<Task> {
+    match tasks.recv_timeout(IDLE_TIME) {
         Ok(task) => return Some(task),
         Err(RecvTimeoutError::Disconnected) => return None,
         Err(RecvTimeoutError::Timeout) => {}
@@ -295,7 +305,7 @@ fn next<K>(thread: u64, tasks: &mpsc::Receiver<Task>, shared: &Weak<Shared<K>>) 
     }
     drop(idle);
     drop(shared);
-    // Somebody took the sender just before: a task is under way.
+    // Another thread has just taken the sender, so a task will arrive.
     tasks.recv().ok()
 }
 
@@ -307,7 +317,7 @@ mod tests {
 
     const GRACE: Duration = Duration::from_millis(100);
 
-    /// A gate that work waits at until the test opens it.
+    /// A gate that blocks work until the test opens it.
     #[derive(Clone, Default)]
     struct Gate(Arc<(Mutex<bool>, parking_lot::Condvar)>);
 
@@ -326,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn work_returns_its_result_and_its_panic_is_the_callers() {
+    fn work_returns_its_result_and_its_panic_reaches_the_caller() {
         let watchdog = Watchdog::new();
         for number in 0..100 {
             assert_eq!(watchdog.run(&"a", GRACE, &|| true, move |_| number), Ok(number));
@@ -337,47 +347,47 @@ mod tests {
     }
 
     #[test]
-    fn work_is_told_when_its_time_is_over_and_may_still_return_what_it_has() {
+    fn work_learns_that_its_time_is_over_and_may_return_a_partial_result() {
         let watchdog = Watchdog::new();
-        let until_told = |in_time: &(dyn Fn() -> bool + Sync)| {
+        let until_stopped = |in_time: &(dyn Fn() -> bool + Sync)| {
             while in_time() {
                 thread::yield_now();
             }
             "a part"
         };
-        assert_eq!(watchdog.run(&"a", GRACE, &|| false, until_told), Ok("a part"));
+        assert_eq!(watchdog.run(&"a", GRACE, &|| false, until_stopped), Ok("a part"));
     }
 
     #[test]
-    fn work_that_does_not_return_in_time_is_left_behind_and_its_subject_left_alone_until_it_does() {
+    fn late_work_is_detached_and_blocks_its_subject_until_it_returns() {
         let (watchdog, gate) = (Watchdog::new(), Gate::default());
         let stuck = gate.clone();
         assert_eq!(watchdog.run(&"bad", GRACE, &|| false, move |_| stuck.wait()), Err(Unfinished::Late));
-        // Nothing is started on it, and other subjects are served.
+        // No work is started on it, and other subjects are served.
         assert_eq!(watchdog.run(&"bad", GRACE, &|| false, |_| panic!("started")), Err::<(), _>(Unfinished::Late));
         assert_eq!(watchdog.run(&"good", GRACE, &|| true, |_| 2), Ok(2));
         assert!(watchdog.overdue().is_empty());
         gate.open();
-        // Once it has, it may be started again.
+        // Once the detached work has ended, new work may start.
         assert_eq!(watchdog.wait(&"bad", &|| true), Ok(()));
         assert_eq!(watchdog.run(&"bad", GRACE, &|| true, |_| 3), Ok(3));
     }
 
     #[test]
-    fn work_that_does_not_return_for_seconds_is_given_up() {
+    fn work_that_is_seconds_late_is_abandoned() {
         let (watchdog, gate) = (Watchdog::new(), Gate::default());
         let stuck = gate.clone();
         let waits = move |_: &(dyn Fn() -> bool + Sync)| stuck.wait();
-        assert_eq!(watchdog.run(&"bad", OVERDUE, &|| false, waits), Err(Unfinished::GivenUp));
+        assert_eq!(watchdog.run(&"bad", OVERDUE, &|| false, waits), Err(Unfinished::Abandoned));
         assert_eq!((watchdog.overdue(), watchdog.overdue()), (vec!["bad"], vec![]));
         gate.open();
     }
 
     #[test]
-    fn threads_that_are_left_behind_are_bounded() {
+    fn detached_threads_are_bounded() {
         let (watchdog, gate) = (Watchdog::new(), Gate::default());
         thread::scope(|scope| {
-            for number in 0..LEFT_BEHIND_MAX {
+            for number in 0..DETACHED_MAX {
                 let (watchdog, stuck) = (watchdog.clone(), gate.clone());
                 scope.spawn(move || {
                     assert_eq!(watchdog.run(&number, GRACE, &|| false, move |_| stuck.wait()), Err(Unfinished::Late));
@@ -391,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_at_once_have_a_thread_each_and_all_threads_end_with_the_watchdog() {
+    fn concurrent_callers_have_a_thread_each_and_threads_end_with_the_watchdog() {
         let watchdog: Watchdog<usize> = Watchdog::new();
         let all = Arc::new(Barrier::new(8));
         let alive = Arc::new(());

@@ -102,7 +102,7 @@ fn tree_of(store: Arc<Memory>, plan: &Arc<Plan>) -> Tree {
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     // What is found must not depend on how fast this machine is.
     let settings = Settings { deadline: Duration::from_secs(600), ..Settings::default() };
-    Tree::new(View::over(vec![source], fresh, Filter::default()).unwrap(), settings)
+    Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), settings)
 }
 
 /// What is at `path`: of a folder its names.
@@ -166,7 +166,7 @@ fn every_fault_at_every_call_is_contained() {
                         String::from_utf8_lossy(&right),
                         "{path}: call {k}, {fault:?}, sticky {sticky}: not right again"
                     );
-                    assert_eq!(tree.held().1, 0, "{path}: a handle is left");
+                    assert_eq!(tree.open_counts().1, 0, "{path}: a handle is left");
                     runs += 1;
                     if !met {
                         break;

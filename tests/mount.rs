@@ -1,27 +1,26 @@
-//! The tree through the kernel: real mounts, ordinary tools, and changes underneath.
+//! Tests through the kernel: real mounts, ordinary tools, and changes in the store.
 //!
-//! A file per family: what the tree holds, tools on a generated file, snapshots, changes under readers, freshness,
-//! special files, and that nothing can be changed. Nothing here measures time: what takes a moment is awaited.
+//! There is a file per topic. These tests measure no times: they wait until a change is visible.
 
-mod at_random;
 pub mod attributes;
-mod broken;
 mod bytes;
 mod change;
+mod clock_ticks;
 mod death;
-mod fresh;
-mod full;
-mod kept;
+mod disk_cache;
+mod failing_disk;
+mod freshness;
+mod full_disk;
 mod limits;
 mod listing;
-mod passed;
+mod passthrough;
+mod random_changes;
 pub mod readonly;
-mod replaced;
+mod replaced_store;
 mod sessions;
 mod snapshots;
 mod special;
 mod stalled;
-mod ticks;
 mod tools;
 mod torn;
 mod tree;
@@ -37,10 +36,10 @@ use serde_json::json;
 
 use super::support::{Mount, TestStore};
 
-/// No machine should need longer than this to show a change that is due within a second.
+/// Timeout for a change that is due within a second, generous for slow machines.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Polls until `look` finds something.
+/// Polls until `look` returns a value. Panics after [`PATIENCE`].
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
@@ -52,25 +51,25 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// How many answers the server of a mount has given.
-fn answers(mount: &Mount) -> u64 {
+/// Returns how many replies the server of a mount has sent.
+fn reply_count(mount: &Mount) -> u64 {
     let io = std::fs::read_to_string(format!("/proc/{}/io", mount.pid())).unwrap();
     io.lines().find_map(|line| line.strip_prefix("syscw: ")).unwrap().parse().unwrap()
 }
 
-/// What one handle tells of a file.
+/// A file as seen through one handle.
 struct Snapshot {
-    /// The size that fstat tells before anything is read.
+    /// Size from fstat before the first read.
     size: u64,
-    /// The number of its inode.
+    /// Inode number.
     number: u64,
-    /// All of its bytes.
+    /// All bytes.
     bytes: Vec<u8>,
 }
 
 impl Snapshot {
     /// Opens `path` and reads all of it.
-    fn of(path: &Path) -> std::io::Result<Snapshot> {
+    fn open(path: &Path) -> std::io::Result<Snapshot> {
         let mut file = std::fs::File::open(path)?;
         let meta = file.metadata()?;
         let mut bytes = Vec::new();
@@ -79,7 +78,7 @@ impl Snapshot {
     }
 }
 
-/// Three workers in two runs, the store's own index, and the supervisor's notes.
+/// Returns a store with three workers in two runs, its own index, and the supervisor's notes.
 pub fn swarm() -> TestStore {
     let store = TestStore::new();
     let failing: String = (0..900).map(|n| format!("line {n}: checked host-{n}\n")).collect();

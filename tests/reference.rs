@@ -116,7 +116,7 @@ fn code(turns: &[Turn]) -> String {
 fn tree(source: Source, owner: Option<&str>) -> Tree {
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     let filter = Filter { owner: owner.map(str::to_owned), run: None };
-    Tree::new(View::over(vec![source], fresh, filter).unwrap(), Settings::default())
+    Tree::new(View::new(vec![source], fresh, filter).unwrap(), Settings::default())
 }
 
 /// One case over a store in memory.
@@ -133,13 +133,13 @@ fn in_memory(turns: &[Turn]) -> Result<(), String> {
             let fresh = open();
             world.check_against([&fresh[0], &fresh[1]]).map_err(said)?;
         }
-        let held = trees.iter().map(|tree| tree.held().1).sum::<usize>();
+        let held = trees.iter().map(|tree| tree.open_counts().1).sum::<usize>();
         if held != world.held() {
             return Err(said(format!("{held} handles are held, and {} are open", world.held())));
         }
     }
     world.close_all();
-    match trees.iter().map(Tree::held).find(|held| *held != (0, 0)) {
+    match trees.iter().map(Tree::open_counts).find(|held| *held != (0, 0)) {
         Some((inodes, handles)) => Err(format!("in the end {inodes} inodes and {handles} handles are left")),
         None => Ok(()),
     }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// The layers from the ground up; a module may only use what stands before it.
 const LAYERS: [&str; 18] = [
-    "unicode", "name", "error", "digest", "spread", "watchdog", "cache", "model", "store", "trace", "catalog", "view",
-    "search", "render", "tree", "fuse", "mcp", "cli",
+    "unicode", "name", "error", "digest", "parallel", "watchdog", "cache", "model", "store", "trace", "catalog",
+    "view", "search", "render", "tree", "fuse", "mcp", "cli",
 ];
 /// Pairs on one level, or arrows that are allowed against the order.
 const ALLOWED: [(&str, &str); 1] = [("name", "error")];

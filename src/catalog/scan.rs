@@ -16,7 +16,7 @@ use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::model::{Interner, SkipReason, SkipReport, Skipped, Worker};
 use crate::name::RelPath;
-use crate::spread::spread;
+use crate::parallel::parallel_map;
 use crate::store::{Store, TICK_MAX};
 use crate::trace::FolderState;
 
@@ -115,7 +115,7 @@ fn scan_from(sources: &[Source], before: Option<&Snapshot>, freshness: Freshness
         unread.extend(found.incomplete.into_iter().map(|root| (number, root)));
         let mut passed = found.skipped;
         let known = known(&found.folders, before_of(number).collect());
-        let looked = spread(&known, |&(folder, old)| {
+        let looked = parallel_map(&known, |&(folder, old)| {
             let held = old.filter(|old| {
                 let is_settled = old.is_at_rest() && source.is_settled(old, freshness);
                 pass.which == Which::Unknown || is_settled && old.is_checked(due(old, freshness))

@@ -330,7 +330,7 @@ impl<'a> Walk<'a> {
             Ok(there) if there.identity == folder.identity()? => {}
             Ok(_) => self.moved = true,
             // One that was removed went with what was in it.
-            Err(error) if error.is_nowhere() => {
+            Err(error) if error.is_not_found() => {
                 self.moved |= folder.glimpse(&RelPath::root()).is_ok_and(|folder| folder.nlink > 0);
             }
             Err(error) => return Err(error),

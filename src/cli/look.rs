@@ -96,7 +96,7 @@ impl Look {
 
     /// Notes that lists of workers are incomplete if there was no time to find all workers.
     fn note_unread(&self) {
-        self.reading.borrow().note_unread(self.tree.unread_sessions());
+        self.reading.borrow().note_unread(self.tree.unread_session_count());
     }
 
     /// Returns true if an answer was incomplete for lack of time.

@@ -18,7 +18,7 @@ use super::overlap::{Ground, ground};
 use super::say::{say, shown, typed};
 use super::{MountArgs, background, limits, log, mountpoint, open, refusal, serve, take_down};
 use crate::catalog::Freshness;
-use crate::fuse::Access;
+use crate::fuse::MountAccess;
 use crate::render::Budget;
 use crate::tree::{Settings, Tree};
 use crate::view::Filter;
@@ -87,7 +87,7 @@ impl Plan {
 
     /// Mounts `tree`.
     pub(super) fn mount(&self, tree: Tree) -> anyhow::Result<Served> {
-        let access = if self.options.allow_other { Access::Everyone } else { Access::Mounter };
+        let access = if self.options.allow_other { MountAccess::Everyone } else { MountAccess::Mounter };
         let session = crate::fuse::mount(tree, &self.mountpoint, access).map_err(|error| refusal::explain(&error))?;
         let mounts = Mounts::read()?;
         let mount = mounts.at(&self.mountpoint).filter(|mount| Mount::is_ours(mount));

@@ -47,7 +47,7 @@ impl Wanted {
             Ok(if self.hard_links { source.admitting_hard_links() } else { source })
         };
         let sources = self.stores.iter().map(open).collect::<Result<_, SourceError>>()?;
-        View::over(sources, freshness, self.filter.clone()).context("cannot read the store")
+        View::new(sources, freshness, self.filter.clone()).context("cannot read the store")
     }
 }
 

@@ -24,7 +24,7 @@ use super::mountpoint::is_dead;
 use super::probe;
 use super::say::{say, shown};
 use super::take_down::{Held, How, take_down, take_down_anyhow};
-use crate::fuse::{Session, contained};
+use crate::fuse::{Session, catch_panic};
 
 /// How long a session may take to end once its mount is detached.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -73,7 +73,7 @@ pub(super) fn until_it_ends(
             continue;
         }
         // Whatever is in the new one, it does not end the old one.
-        match contained(|| plan.tree()).unwrap_or_else(|| Err(anyhow!("reading it panicked"))) {
+        match catch_panic(|| plan.tree()).unwrap_or_else(|| Err(anyhow!("reading it panicked"))) {
             Ok((tree, what)) => {
                 let mut device = device.lock();
                 let mounts = Mounts::read()?;

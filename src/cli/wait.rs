@@ -120,7 +120,12 @@ fn may_be(
     true
 }
 
-fn happened(renderer: &Renderer, until: WaitCondition, look: &ViewSnapshot, cursor: Cursor) -> anyhow::Result<ExitCode> {
+fn happened(
+    renderer: &Renderer,
+    until: WaitCondition,
+    look: &ViewSnapshot,
+    cursor: Cursor,
+) -> anyhow::Result<ExitCode> {
     let head = if until == WaitCondition::Any { String::new() } else { status_line(look) };
     let answer = renderer.since(look, cursor).context("cannot read the store")?;
     Ok(since::print(&[head.as_bytes(), &answer].concat()))

@@ -1,7 +1,7 @@
-//! A few threads for requests that take longer than a stat.
+//! Thread pool for requests that take longer than a stat.
 //!
-//! A request that keeps its thread for long does not keep the others waiting: while others wait, another thread takes
-//! its place until it is done.
+//! A slow request does not block the others: while jobs wait, another thread takes the place of a
+//! thread that has been busy for long.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -12,24 +12,24 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tracing::error;
 
-use super::guard::contained;
+use super::guard::catch_panic;
 
 /// One request.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread that works on one job for longer is replaced while others wait.
-const LONG: Duration = Duration::from_millis(500);
-/// Most threads at a time, replaced ones included.
+/// Time after which a busy thread gets a substitute while jobs wait.
+const LONG_JOB: Duration = Duration::from_millis(500);
+/// Most threads at a time, substitutes included.
 const THREADS_MAX: usize = 64;
 
-/// A queue of jobs. Its threads, once started, end when the last clone is dropped.
+/// Queue of jobs. Its threads, once started, end when the last clone is dropped.
 #[derive(Clone)]
 pub(super) struct Pool {
     queue: Arc<Queue>,
 }
 
 /// Closes the queue when the last clone of its pool is dropped.
-struct Queue(Arc<Shared>);
+struct Queue(Arc<PoolShared>);
 
 impl Drop for Queue {
     fn drop(&mut self) {
@@ -39,42 +39,43 @@ impl Drop for Queue {
     }
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct PoolShared {
+    state: Mutex<PoolState>,
     /// Wakes an idle thread.
     job_added: Condvar,
-    /// Wakes the thread that replaces others.
+    /// Wakes the thread that starts substitutes.
     all_busy: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     jobs: VecDeque<Job>,
-    /// Threads that wait for a job.
+    /// Number of threads that wait for a job.
     idle: usize,
-    /// When each thread that works on a job began, by the thread's number.
+    /// Start of the current job of each busy thread, by the thread's number.
     busy: HashMap<u64, Instant>,
-    /// Threads there are, and threads that there should be beside those that take long.
+    /// Number of all threads.
     threads: usize,
-    wanted: usize,
+    /// Number of threads target_threads, not counting those that have been busy for long.
+    target_threads: usize,
     next_thread: u64,
     is_closed: bool,
 }
 
-impl State {
-    /// Returns how many threads have worked on one job for long, and when the next one will have.
+impl PoolState {
+    /// Returns how many threads have been busy for long, and when the next one will have been.
     fn long_busy(&self, now: Instant) -> (usize, Option<Instant>) {
-        let due = self.busy.values().map(|began| *began + LONG);
-        let (long, others): (Vec<Instant>, Vec<Instant>) = due.partition(|due| *due <= now);
-        (long.len(), others.into_iter().min())
+        let due = self.busy.values().map(|began| *began + LONG_JOB);
+        let (long_busy, others): (Vec<Instant>, Vec<Instant>) = due.partition(|due| *due <= now);
+        (long_busy.len(), others.into_iter().min())
     }
 }
 
 impl Pool {
-    /// Creates a pool; [`Pool::start`] gives it threads.
+    /// Creates a pool without threads; [`Pool::start`] starts them.
     pub(super) fn new() -> Pool {
         let (job_added, all_busy) = (Condvar::new(), Condvar::new());
-        let shared = Shared { state: Mutex::default(), job_added, all_busy };
+        let shared = PoolShared { state: Mutex::default(), job_added, all_busy };
         Pool { queue: Arc::new(Queue(Arc::new(shared))) }
     }
 
@@ -96,37 +97,37 @@ impl Pool {
     /// The system gives no more threads.
     pub(super) fn start(&self, threads: usize) -> io::Result<()> {
         let shared = &self.queue.0;
-        shared.state.lock().wanted = threads;
+        shared.state.lock().target_threads = threads;
         (0..threads).try_for_each(|_| start_thread(shared))?;
-        let of_thread = shared.clone();
-        thread::Builder::new().name("replace".into()).spawn(move || replace_long_busy(&of_thread))?;
+        let shared_by_thread = shared.clone();
+        thread::Builder::new().name("replace".into()).spawn(move || start_substitutes(&shared_by_thread))?;
         Ok(())
     }
 }
 
-fn start_thread(shared: &Arc<Shared>) -> io::Result<()> {
+fn start_thread(shared: &Arc<PoolShared>) -> io::Result<()> {
     let number = {
         let mut state = shared.state.lock();
         state.threads += 1;
         state.next_thread += 1;
         state.next_thread
     };
-    let of_thread = shared.clone();
+    let shared_by_thread = shared.clone();
     let started = thread::Builder::new().name(format!("render-{number}")).spawn(move || {
-        while let Some(job) = next_job(&of_thread, number) {
-            contained(job);
+        while let Some(job) = next_job(&shared_by_thread, number) {
+            catch_panic(job);
         }
     });
     started.map(drop).inspect_err(|_| shared.state.lock().threads -= 1)
 }
 
-/// Waits for a job. Returns `None` once the pool is closed, or there are more threads than wanted.
-fn next_job(shared: &Shared, thread: u64) -> Option<Job> {
+/// Waits for a job. Returns `None` if the pool is closed or has more threads than wanted.
+fn next_job(shared: &PoolShared, thread: u64) -> Option<Job> {
     let mut state = shared.state.lock();
     state.busy.remove(&thread);
     loop {
         let (long, _) = state.long_busy(Instant::now());
-        if state.threads - long > state.wanted {
+        if state.threads - long > state.target_threads {
             break;
         }
         if let Some(job) = state.jobs.pop_front() {
@@ -141,27 +142,27 @@ fn next_job(shared: &Shared, thread: u64) -> Option<Job> {
         state.idle -= 1;
     }
     state.threads -= 1;
-    // A job that this thread was woken for is for another one.
+    // This thread may have been woken for a job, so wake another one in its place.
     shared.job_added.notify_one();
     None
 }
 
-/// Starts a thread for each that has worked on one job for long, as long as jobs wait.
-fn replace_long_busy(shared: &Arc<Shared>) {
+/// Starts a substitute for each thread that has been busy for long, as long as jobs wait.
+fn start_substitutes(shared: &Arc<PoolShared>) {
     let mut state = shared.state.lock();
     while !state.is_closed {
         let (long, next) = state.long_busy(Instant::now());
         if state.jobs.is_empty() {
             shared.all_busy.wait(&mut state);
-        } else if state.threads - long < state.wanted && state.threads < THREADS_MAX {
+        } else if state.threads - long < state.target_threads && state.threads < THREADS_MAX {
             drop(state);
             if let Err(error) = start_thread(shared) {
-                error!("cannot start a thread in place of one that takes long: {error}");
-                thread::sleep(LONG);
+                error!("cannot start a substitute for a busy thread: {error}");
+                thread::sleep(LONG_JOB);
             }
             state = shared.state.lock();
         } else {
-            shared.all_busy.wait_for(&mut state, next.map_or(LONG, |next| next.duration_since(Instant::now())));
+            shared.all_busy.wait_for(&mut state, next.map_or(LONG_JOB, |next| next.duration_since(Instant::now())));
         }
     }
 }
@@ -172,15 +173,15 @@ mod tests {
 
     use super::*;
 
-    /// Queues a job and returns what is received when it is done.
+    /// Queues a job. The returned channel receives a message when the job is done.
     fn job(pool: &Pool) -> mpsc::Receiver<()> {
-        let (done, told) = mpsc::channel();
+        let (done, finished) = mpsc::channel();
         pool.run(Box::new(move || done.send(()).unwrap()));
-        told
+        finished
     }
 
     #[test]
-    fn jobs_are_done_in_spite_of_panics() {
+    fn jobs_run_despite_panics() {
         let pool = Pool::new();
         let early = job(&pool);
         pool.start(2).unwrap();
@@ -192,25 +193,25 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_take_long_keep_no_other_waiting_and_their_threads_are_given_back() {
+    fn slow_jobs_block_no_others_and_substitute_threads_end() {
         let pool = Pool::new();
         pool.start(2).unwrap();
         let gate = Arc::new((Mutex::new(false), Condvar::new()));
         let stuck: Vec<_> = (0..6)
             .map(|_| {
-                let (done, told) = mpsc::channel();
+                let (done, finished) = mpsc::channel();
                 let gate = gate.clone();
                 pool.run(Box::new(move || {
                     gate.1.wait_while(&mut gate.0.lock(), |is_open| !*is_open);
                     done.send(()).unwrap();
                 }));
-                told
+                finished
             })
             .collect();
         job(&pool).recv().unwrap();
         *gate.0.lock() = true;
         gate.1.notify_all();
-        stuck.iter().for_each(|told| told.recv().unwrap());
+        stuck.iter().for_each(|finished| finished.recv().unwrap());
         let shared = pool.queue.0.clone();
         while shared.state.lock().threads > 2 {
             thread::yield_now();

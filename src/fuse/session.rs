@@ -1,4 +1,4 @@
-//! A mount from its start to its end.
+//! Mounts a tree and serves it until it is unmounted.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -10,73 +10,83 @@ use std::time::Duration;
 use fuser::{BackgroundSession, Config, Filesystem, MountOption, SessionACL};
 use tracing::info;
 
-use super::Door;
+use super::FuseAdapter;
 use super::confine::confine;
 use super::pool::Pool;
-use super::searches::Searches;
-use super::watch::{self, Watching};
+use super::search_threads::SearchThreads;
+use super::watch::{self, WatchGuard};
 use crate::tree::Tree;
 
-/// At least so many threads read from the kernel, and as many answer what takes longer.
-const THREADS: usize = 4;
+/// Fewest threads that read from the kernel, and fewest threads in the pool.
+const THREADS_MIN: usize = 4;
 
-/// Who may reach the mount, beside what the modes of its files say.
+/// Users who may access the mount, in addition to the permissions of its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum MountAccess {
     /// Only the user who mounted it.
     Mounter,
-    /// Everyone.
+    /// All users.
     Everyone,
 }
 
 /// A mounted tree.
 pub struct Session {
-    /// Never dropped: fuser would then unmount whatever is mounted at the same path by that time.
+    /// Never dropped: fuser would unmount whatever is mounted at this path by then.
     _threads: ManuallyDrop<BackgroundSession>,
-    _watching: Option<Watching>,
+    _watch_guard: Option<WatchGuard>,
     tree: Arc<Tree>,
     ended: mpsc::Receiver<()>,
 }
 
-/// Mounts `tree` at `mountpoint`, read-only, and serves it from threads of its own, which may read its stores and
-/// nothing else. Errors: those of the system.
-pub fn mount(tree: impl Into<Arc<Tree>>, mountpoint: &Path, access: Access) -> io::Result<Session> {
-    let threads = thread::available_parallelism().map_or(THREADS, |cores| cores.get().max(THREADS));
+/// Mounts `tree` read-only at `mountpoint` and serves it on new threads. Where the kernel has
+/// Landlock, these threads can read the stores and the cache folder, nothing else.
+///
+/// # Errors
+///
+/// The system refuses the mount or the threads.
+pub fn mount(tree: impl Into<Arc<Tree>>, mountpoint: &Path, access: MountAccess) -> io::Result<Session> {
+    let threads = thread::available_parallelism().map_or(THREADS_MIN, |cores| cores.get().max(THREADS_MIN));
     let (sender, ended) = mpsc::channel();
     let (tree, pool) = (tree.into(), Pool::new());
     if let Err(error) = tree.pass_through() {
-        info!("files are read by this program, since the kernel would leave times of access: {error}");
+        info!("no FUSE passthrough, since the kernel would update access times: {error}");
     }
-    let searches = Searches::new(pool.clone());
-    let door = Door { tree: tree.clone(), searches, pool: pool.clone(), passed: Arc::default(), _ended: sender };
-    let session = open(door, mountpoint, access, threads)?;
-    let watches = watch::prepare(&tree);
-    // A thread that is confined starts only confined ones; this one must unmount in the end.
-    let served: io::Result<_> = thread::scope(|scope| {
+    let search_threads = SearchThreads::new(pool.clone());
+    let adapter = FuseAdapter {
+        tree: tree.clone(),
+        search_threads,
+        pool: pool.clone(),
+        passthrough: Arc::default(),
+        _ended: sender,
+    };
+    let session = create(adapter, mountpoint, access, threads)?;
+    let can_watch = watch::enable(&tree);
+    // A confined thread starts only confined ones, but this thread must unmount at the end.
+    let started: io::Result<_> = thread::scope(|scope| {
         let start = || -> io::Result<_> {
             confine(&tree.roots());
             pool.start(threads)?;
-            let watching = watches.then(|| watch::start(tree.clone(), session.notifier())).transpose()?;
-            Ok((session.spawn()?, watching))
+            let watch_guard = can_watch.then(|| watch::start(tree.clone(), session.notifier())).transpose()?;
+            Ok((session.spawn()?, watch_guard))
         };
         thread::Builder::new()
             .name("confine".into())
             .spawn_scoped(scope, start)?
             .join()
-            .map_err(|_| io::Error::other("the threads that serve could not be started"))?
+            .map_err(|_| io::Error::other("cannot start the serving threads"))?
     });
-    let (served, watching) = served?;
-    Ok(Session { _threads: ManuallyDrop::new(served), _watching: watching, tree, ended })
+    let (threads, watch_guard) = started?;
+    Ok(Session { _threads: ManuallyDrop::new(threads), _watch_guard: watch_guard, tree, ended })
 }
 
-/// Mounts `filesystem` at `mountpoint`, read-only, to be served by `threads` threads.
-pub(super) fn open<F: Filesystem>(
+/// Mounts `filesystem` read-only at `mountpoint`, for `threads` serving threads.
+pub(super) fn create<F: Filesystem>(
     filesystem: F,
     mountpoint: &Path,
-    access: Access,
+    access: MountAccess,
     threads: usize,
 ) -> io::Result<fuser::Session<F>> {
-    // As root the file system's type comes from an option of the kernel, else from one of fusermount3.
+    // For root the kernel parses the subtype option, for other users fusermount3 does.
     let subtype = if rustix::process::geteuid().is_root() {
         MountOption::CUSTOM("subtype=swarmletfs".into())
     } else {
@@ -92,19 +102,20 @@ pub(super) fn open<F: Filesystem>(
         MountOption::FSName("swarmletfs".into()),
         subtype,
     ];
-    config.acl = if access == Access::Everyone { SessionACL::All } else { SessionACL::Owner };
+    config.acl = if access == MountAccess::Everyone { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(threads);
     fuser::Session::new(filesystem, mountpoint, &config)
 }
 
 impl Session {
-    /// Waits until the mount has ended, whoever unmounted it, but no longer than `limit`. Whether it has.
+    /// Waits up to `limit` for the mount to end, however it is unmounted. Returns true if it has
+    /// ended.
     pub fn has_ended(&self, limit: Duration) -> bool {
-        // The sender lives in the file system and is dropped with it; nothing is ever sent.
+        // The sender is dropped with the file system; nothing is ever sent.
         self.ended.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Disconnected)
     }
 
-    /// Whether by now other folders stand in the places of the stores that are shown.
+    /// Returns true if the path of a store leads to another folder by now.
     pub fn is_replaced(&self) -> bool {
         self.tree.is_replaced()
     }

@@ -1,4 +1,4 @@
-//! Has the kernel ask again about what has changed in workers that it was told to believe for long.
+//! Invalidates attributes in the kernel's cache when a worker changes that it may cache for long.
 
 use std::collections::HashSet;
 use std::io;
@@ -10,73 +10,80 @@ use std::time::{Duration, Instant};
 use fuser::Notifier;
 use tracing::{debug, info, warn};
 
-use super::guard::contained;
+use super::guard::catch_panic;
 use crate::name::Name;
 use crate::tree::Tree;
 
-/// Drop it to end what [`start`] started.
-pub(super) struct Watching {
+/// Ends the thread of [`start`] when dropped.
+pub(super) struct WatchGuard {
     _end: OwnedFd,
 }
 
-/// From now on the folders of workers are watched. Whether that can be done; where not, changes are looked for from time to
-/// time, and the log says so. How many may be watched is read from a file that a confined thread may not read.
-pub(super) fn prepare(tree: &Tree) -> bool {
+/// Starts to watch the folders of workers. Returns true if that is possible; otherwise workers are
+/// polled for changes, and the log says so. This reads the limit on watches from a file that a
+/// confined thread cannot read.
+pub(super) fn enable(tree: &Tree) -> bool {
     match tree.watch() {
-        Ok(most) => info!("changes of up to {most} folders are told by the system"),
+        Ok(limit) => info!("watching up to {limit} folders for changes"),
         Err(error) => {
-            info!(
-                "changes of finished workers are looked for from time to time, since they cannot be watched: {error}"
-            );
+            info!("polling finished workers for changes, since they cannot be watched: {error}");
             return false;
         }
     }
     true
 }
 
-/// Starts a thread that waits for changes: no request is answered by it, and it holds no lock when it tells the kernel.
-/// Errors: the system gives no thread or pipe.
-pub(super) fn start(tree: Arc<Tree>, notifier: Notifier) -> io::Result<Watching> {
-    let (end, held) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    thread::Builder::new().name("watch".into()).spawn(move || contained(|| tell(&tree, &notifier, &end)))?;
-    Ok(Watching { _end: held })
+/// Starts a thread that waits for changes. It answers no requests and holds no lock while it
+/// notifies the kernel.
+///
+/// # Errors
+///
+/// The system refuses the thread or the pipe.
+pub(super) fn start(tree: Arc<Tree>, notifier: Notifier) -> io::Result<WatchGuard> {
+    let (read_end, write_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    thread::Builder::new()
+        .name("watch".into())
+        .spawn(move || catch_panic(|| forward_changes(&tree, &notifier, &read_end)))?;
+    Ok(WatchGuard { _end: write_end })
 }
 
-/// At least so long after it was told, the kernel is told again: an answer that was under way may have come later.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Delay after which each invalidation is repeated: a reply that was under way may have arrived
+/// after the first one.
+const REPEAT_DELAY: Duration = Duration::from_secs(1);
 
-fn tell(tree: &Tree, notifier: &Notifier, end: &OwnedFd) {
-    // Those that are told again when this is `AGAIN` ago, and those that are the next time.
+fn forward_changes(tree: &Tree, notifier: &Notifier, end: &OwnedFd) {
+    // `due` is invalidated again once `REPEAT_DELAY` has passed since `at`, and `next` the time
+    // after.
     let (mut at, mut due, mut next) = (Instant::now(), HashSet::new(), HashSet::new());
     loop {
-        let none = due.is_empty() && next.is_empty();
-        let limit = if none { None } else { Some(AGAIN.saturating_sub(at.elapsed())) };
-        let changed = match tree.changes(end.as_fd(), limit) {
+        let is_idle = due.is_empty() && next.is_empty();
+        let limit = if is_idle { None } else { Some(REPEAT_DELAY.saturating_sub(at.elapsed())) };
+        let changed = match tree.wait_for_changes(end.as_fd(), limit) {
             Ok(Some(changed)) => changed,
             Ok(None) => return,
-            Err(error) => return warn!("changes of finished workers are not watched any more: {error}"),
+            Err(error) => return warn!("no longer watching finished workers for changes: {error}"),
         };
-        ask_again(tree, notifier, &changed);
+        invalidate_attrs(tree, notifier, &changed);
         next.extend(changed);
-        if none {
+        if is_idle {
             at = Instant::now();
-        } else if at.elapsed() >= AGAIN {
-            ask_again(tree, notifier, &due);
+        } else if at.elapsed() >= REPEAT_DELAY {
+            invalidate_attrs(tree, notifier, &due);
             due = std::mem::take(&mut next);
             at = Instant::now();
         }
     }
 }
 
-/// Has the kernel ask again about all that it knows of these workers.
-fn ask_again(tree: &Tree, notifier: &Notifier, workers: &HashSet<Name>) {
+/// Invalidates the cached attributes of all inodes of `workers`.
+fn invalidate_attrs(tree: &Tree, notifier: &Notifier, workers: &HashSet<Name>) {
     if workers.is_empty() {
         return;
     }
-    for ino in tree.inodes_of(workers) {
-        // Its attributes alone: pages are dropped when it is opened, or found to be of another state.
+    for ino in tree.worker_inodes(workers) {
+        // Only attributes: the kernel drops pages at the next open or when the attributes differ.
         if let Err(error) = notifier.inval_inode(fuser::INodeNo(ino), -1, 0) {
-            debug!("the kernel was not told of a change: {error}");
+            debug!("cannot invalidate an inode: {error}");
         }
     }
 }

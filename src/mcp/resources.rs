@@ -6,7 +6,7 @@ use rmcp::model::{ListResourcesResult, ReadResourceResult, Resource, ResourceCon
 
 use super::slice::{MAX, OpenFile, SliceRequest, error_message};
 use crate::name::printable;
-use crate::tree::{Links, Tree};
+use crate::tree::{Symlinks, Tree};
 
 /// Prefix of all URIs.
 const SCHEME: &str = "swarm:///";
@@ -61,7 +61,7 @@ pub(super) fn list(tree: &Tree, cursor: Option<&str>) -> Result<ListResourcesRes
             cursor.parse().map_err(|_| ErrorData::invalid_params("invalid cursor; list again without it", None))?
         }
     };
-    let workers = tree.at(b"workers", Links::Followed, |place| place.last().listed());
+    let workers = tree.with_path(b"workers", Symlinks::Follow, |place| place.leaf().list_folder());
     let workers = workers.map_err(|error| ErrorData::internal_error(error_message("workers", &error), None))?;
     let mut resources = Vec::new();
     if cursor.is_none() {

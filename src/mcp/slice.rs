@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::name::printable;
-use crate::tree::{Fh, Links, Tree};
+use crate::tree::{Fh, Symlinks, Tree};
 
 /// Default size of a slice, in bytes.
 pub(super) const DEFAULT: usize = 16_000;
@@ -56,7 +56,7 @@ impl Drop for OpenFile<'_> {
 impl<'t> OpenFile<'t> {
     /// Opens the file at `path`.
     pub(super) fn at_path(tree: &'t Tree, path: &[u8]) -> Result<OpenFile<'t>> {
-        let opened = tree.at(path, Links::Followed, |place| Ok((place.last().open()?, place.path())));
+        let opened = tree.with_path(path, Symlinks::Follow, |place| Ok((place.leaf().open()?, place.path())));
         opened.map(|(opened, path)| OpenFile::from_handle(tree, opened.fh, printable(&path)))
     }
 
@@ -222,7 +222,7 @@ pub(super) fn echo(text: &str) -> String {
 pub(super) fn error_message(path: &str, error: &Error) -> String {
     let shown = if path.is_empty() { "''".to_owned() } else { echo(path) };
     let (text, hint) = match error {
-        _ if error.is_absence() && !matches!(error, Error::IsADirectory | Error::NotADirectory) => {
+        _ if error.is_not_a_file() && !matches!(error, Error::IsADirectory | Error::NotADirectory) => {
             (Error::NotFound.to_string(), "; paths begin at the root of the tree; try list_dir")
         }
         Error::InvalidName => (Error::NotFound.to_string(), "; a path cannot contain NUL"),

@@ -9,7 +9,7 @@ use vte::{Parser, Perform};
 
 use super::text::count;
 use crate::name::breaks_a_line;
-use crate::unicode::{Sight, Writing, is_dash, is_invisible, look};
+use crate::unicode::{Visibility, WritingScanner, confusable_form, is_dash, is_invisible};
 
 /// Number of bytes that are parsed at a time.
 const PARSED_AT_ONCE: usize = 4 << 10;
@@ -53,7 +53,7 @@ pub(super) fn cleaned_with(raw: &[u8], hidden: Hidden) -> Cleaned<'_> {
         body => (body, ""),
     };
     let mut keep =
-        Keep { text: String::with_capacity(raw.len()), writing: Writing::default(), mode: hidden, hidden: 0 };
+        Keep { text: String::with_capacity(raw.len()), writing: WritingScanner::default(), mode: hidden, hidden: 0 };
     let mut parser = Parser::new();
     // Behind every byte that is not UTF-8 the parser looks at all that it was given again.
     for part in body.chunks(PARSED_AT_ONCE) {
@@ -70,18 +70,18 @@ pub(super) fn removed(hidden: usize) -> String {
 
 struct Keep {
     text: String,
-    writing: Writing,
+    writing: WritingScanner,
     mode: Hidden,
     hidden: usize,
 }
 
 impl Perform for Keep {
     fn print(&mut self, c: char) {
-        match self.writing.take(c) {
-            Sight::Seen if breaks_a_line(c) => {}
-            Sight::Seen => self.text.push(c),
-            Sight::Ordinary => {}
-            Sight::Hidden => {
+        match self.writing.classify(c) {
+            Visibility::Visible if breaks_a_line(c) => {}
+            Visibility::Visible => self.text.push(c),
+            Visibility::Ordinary => {}
+            Visibility::Hidden => {
                 self.hidden += 1;
                 if self.mode == Hidden::Escaped {
                     self.text.extend(c.escape_unicode());
@@ -177,7 +177,7 @@ impl Looks {
     fn new<'a>(known: impl IntoIterator<Item = &'a &'a str> + Clone) -> Looks {
         Looks {
             ascii: known.clone().into_iter().map(|known| folded(known)).collect(),
-            all: known.into_iter().map(|known| one_letter(&look(known))).collect(),
+            all: known.into_iter().map(|known| one_letter(&confusable_form(known))).collect(),
         }
     }
 
@@ -186,7 +186,7 @@ impl Looks {
         let beginning: String = text.chars().filter(|c| !c.is_whitespace()).take(BEGINNING_MAX).collect();
         let (known, look) = match beginning.is_ascii() {
             true => (&self.ascii, folded(&beginning)),
-            false => (&self.all, one_letter(&look(&beginning))),
+            false => (&self.all, one_letter(&confusable_form(&beginning))),
         };
         known.iter().any(|known| look.starts_with(known))
     }

@@ -39,7 +39,7 @@ use super::worker_states::WorkerStates;
 use super::{Budget, Missing, Rendered, Renderer};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
-use crate::view::{Member, Visible};
+use crate::view::{Member, VisibleWorkers};
 
 /// How often the workers of a question are looked up that vanish meanwhile.
 const LOOKS: usize = 3;
@@ -66,7 +66,7 @@ impl Renderer {
     }
 
     /// The workers that are to be compared.
-    pub(super) fn compared(&self, query: &Query, visible: &Visible) -> Result<Asked> {
+    pub(super) fn compared(&self, query: &Query, visible: &VisibleWorkers) -> Result<Asked> {
         let mut workers = query.workers(visible);
         for _ in 0..LOOKS {
             let members = match workers {
@@ -88,7 +88,7 @@ impl Renderer {
     /// The worker, and the state of its files, if it is still there.
     fn as_now(&self, member: &Member) -> Result<(Arc<Member>, Result<Arc<Stamp>>)> {
         let member = self.view.worker(&member.name)?;
-        match self.view.stamp(&member, true) {
+        match self.view.fingerprint(&member, true) {
             Err(Error::NotFound) => Err(Error::NotFound),
             stamp => Ok((member, stamp)),
         }
@@ -99,7 +99,12 @@ impl Renderer {
     }
 
     /// The file that answers `query`.
-    pub(super) fn compare_file(&self, visible: &Visible, stamped: WorkerStates, query: &Query) -> Result<Rendered> {
+    pub(super) fn compare_file(
+        &self,
+        visible: &VisibleWorkers,
+        stamped: WorkerStates,
+        query: &Query,
+    ) -> Result<Rendered> {
         let (answer, stamped, complete) = self.comparison(query, stamped)?;
         self.rendered_answer(visible, &stamped, (answer.text, complete, answer.missing))
     }
@@ -114,7 +119,7 @@ impl Renderer {
         loop {
             let answer = self.compare_once(query, &stamped, &clock)?;
             let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| {
-                stamp.as_ref().is_ok_and(|stamp| self.view.is_now(member, stamp))
+                stamp.as_ref().is_ok_and(|stamp| self.view.is_unchanged(member, stamp))
             };
             let settled = stamped.iter().all(is_now);
             if settled || !go_on() || !attempts.try_again() {
@@ -153,7 +158,7 @@ impl Renderer {
         let differs = !sections.is_empty() || !unheard.is_empty();
         let places = compared.ones.iter().map(|one| one.place.clone()).collect();
         let is_late = |(one, made): &(&One, &DigestResult)| {
-            let late = one.record.as_ref().map_or_else(Error::is_late, |record| record.timed_out());
+            let late = one.record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out());
             late || made.digest().is_some_and(|fragment| fragment.late)
         };
         let late = compared.ones.iter().zip(&fragments).filter(is_late).count();

@@ -19,7 +19,7 @@ use super::worker_states::WorkerStates;
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::spread::spread;
+use crate::parallel::parallel_map;
 use crate::view::{Member, View};
 use crate::watchdog::{Unfinished, Watchdog};
 
@@ -147,7 +147,7 @@ impl DigestCache {
             // Advance first: a worker that always fails must not block the others.
             *self.next_worker.lock() = Some(at);
             // Errors are ignored: the next request reads the worker again and reports them.
-            if let Ok(stamp) = view.stamp(member, false) {
+            if let Ok(stamp) = view.fingerprint(member, false) {
                 self.get_or_compute(view, member, &stamp, None, &|| true);
             }
         }
@@ -189,7 +189,7 @@ impl DigestCache {
         // Small workers first, so that a large one does not use up the time of all others.
         missing.sort_unstable_by_key(|(cost, at, ..)| (*cost, *at));
         settings.start_stage(missing.len());
-        let computed = spread(&missing, |(_, _, member, stamp)| {
+        let computed = parallel_map(&missing, |(_, _, member, stamp)| {
             let result = self.get_or_compute(view, member, stamp, settings.control.as_ref(), has_time);
             settings.count_one();
             result
@@ -238,8 +238,8 @@ impl DigestCache {
         match waited.and_then(|()| self.watchdog.run(&subject, PART_GRACE, &in_time, compute)) {
             Ok(result) => result,
             Err(Unfinished::Late) => DigestResult::Unread,
-            Err(Unfinished::GivenUp) => {
-                DigestResult::Ready(Arc::new(WorkerDigest::unreadable(&Error::GivenUp)), stamp.clone())
+            Err(Unfinished::Abandoned) => {
+                DigestResult::Ready(Arc::new(WorkerDigest::unreadable(&Error::Abandoned)), stamp.clone())
             }
         }
     }
@@ -257,7 +257,7 @@ impl DigestCache {
                 Err(error) => WorkerDigest::unreadable(&error),
             };
             let digest = Arc::new(digest);
-            let now = match view.stamp_now(member) {
+            let now = match view.fingerprint_now(member) {
                 Ok(now) => now,
                 Err(Error::NotFound) => return DigestResult::Gone,
                 Err(_) => return DigestResult::Unread,
@@ -295,13 +295,13 @@ mod tests {
         let path = |name: &str| RelPath::parse(format!("workers/w/{name}")).unwrap();
         store.write(&path("metadata.json"), r#"{"status": "running"}"#);
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::over(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let view = View::new(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
         let view = Arc::new(view);
         let cache = Arc::new(DigestCache::new(Duration::from_secs(60), None, Watchdog::new()));
         for number in 1..=100 {
             store.write(&path(&format!("tool_calls/{number:03}_sh.txt")), "x");
             let member = view.worker(&Name::new("w").unwrap()).unwrap();
-            let states = vec![(member.clone(), view.stamp_now(&member))];
+            let states = vec![(member.clone(), view.fingerprint_now(&member))];
             let results = cache.get_all(&view, &states, true, &Settings::default(), &|| true);
             assert_eq!(results.first().and_then(DigestResult::digest).unwrap().calls, number);
         }

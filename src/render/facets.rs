@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::model::{SharedStr, TraceTime, Worker};
 use crate::name::{Name, to_file_name};
 use crate::store::Time;
-use crate::view::{Member, Visible};
+use crate::view::{Member, VisibleWorkers};
 
 /// Name of the directory of unread workers.
 const UNREAD: &str = "unread";
@@ -205,7 +205,7 @@ struct FacetIndex {
 }
 
 impl FacetIndex {
-    fn new(facet: Facet, visible: &Visible) -> FacetIndex {
+    fn new(facet: Facet, visible: &VisibleWorkers) -> FacetIndex {
         let mut members: HashMap<Arc<str>, Vec<Arc<Member>>> = HashMap::new();
         for member in &visible.members {
             let raw_status = facet.raw_status(&member.entry);
@@ -230,7 +230,7 @@ impl FacetIndex {
 pub(super) struct FacetIndexes(Mutex<HashMap<Facet, Arc<FacetIndex>>>);
 
 impl FacetIndexes {
-    fn get(&self, facet: Facet, visible: &Visible) -> Arc<FacetIndex> {
+    fn get(&self, facet: Facet, visible: &VisibleWorkers) -> Arc<FacetIndex> {
         let cached = self.0.lock().get(&facet).filter(|index| index.generation == visible.generation).cloned();
         cached.unwrap_or_else(|| {
             let fresh = Arc::new(FacetIndex::new(facet, visible));

@@ -8,7 +8,7 @@ use super::worker_states::WorkerStates;
 use super::{Budget, Generated, Rendered, Renderer, Scope, search};
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::view::Visible;
+use crate::view::VisibleWorkers;
 
 /// Name of the listed file that this one extends.
 const SUMMARY: &str = "summary";
@@ -27,7 +27,7 @@ impl Renderer {
     pub(super) fn focus_file(
         &self,
         scope: &Scope,
-        visible: &Visible,
+        visible: &VisibleWorkers,
         states: &WorkerStates,
         query: &search::Query,
         clock: &Clock<'_>,

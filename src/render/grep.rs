@@ -32,9 +32,9 @@ use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Status};
 use crate::name::{Name, RelPath};
+use crate::parallel::parallel_map;
 use crate::search::regex::{self, FileMatchCount, FoundLine, Pattern, WorkerMatchCounts};
-use crate::spread::spread;
-use crate::view::{Member, Visible};
+use crate::view::{Member, VisibleWorkers};
 
 /// Longest shown text of a matching line, in bytes.
 const LINE_MAX: usize = 400;
@@ -79,7 +79,7 @@ impl Renderer {
     pub(super) fn grep_file(
         &self,
         scope: &Scope,
-        visible: &Visible,
+        visible: &VisibleWorkers,
         stamped: &WorkerStates,
         query: &Query,
     ) -> Result<Rendered> {
@@ -89,7 +89,13 @@ impl Renderer {
 
     /// Answers `query`. Also returns true if the answer is complete and all files were in the
     /// state of `stamped`.
-    fn grep_in(&self, scope: &Scope, visible: &Visible, stamped: &WorkerStates, query: &Query) -> (Answer, bool) {
+    fn grep_in(
+        &self,
+        scope: &Scope,
+        visible: &VisibleWorkers,
+        stamped: &WorkerStates,
+        query: &Query,
+    ) -> (Answer, bool) {
         debug!("a search");
         // Leave time to order the files and to read their lines.
         let [searching, ordering, showing] = [7, 8, 10].map(|tenths| self.settings.clock(tenths));
@@ -102,7 +108,7 @@ impl Renderer {
         // If time runs out, workers that are known to have failed have been searched.
         members.sort_by_key(|(member, _)| member.entry.status != Status::Failed);
         self.settings.start_stage(members.len());
-        let found = spread(&members, |(member, stamp)| {
+        let found = parallel_map(&members, |(member, stamp)| {
             let found = self.count_matches(member, stamp, &pattern, &|| searching.has_time());
             self.settings.count_one();
             found
@@ -131,7 +137,7 @@ impl Renderer {
         let missing = missing.if_any(is_late || [&searching, &ordering, &showing].iter().any(|clock| clock.ran_out()));
         let shown_workers: HashSet<&Name> = shown.iter().map(|file| &file.worker).collect();
         let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| {
-            stamp.as_ref().is_ok_and(|stamp| self.view.is_now(member, stamp))
+            stamp.as_ref().is_ok_and(|stamp| self.view.is_unchanged(member, stamp))
         };
         complete &= go_on() && with_hits.iter().filter(|(member, _)| shown_workers.contains(&member.name)).all(is_now);
         let found = files.iter().map(|file| (&file.member.name, file.path.as_str(), file.hits.lines));

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::model::{Outcome, Output, Record, Trace, Worker};
 use crate::store::Time;
 use crate::unicode::visible;
-use crate::view::{Member, RunMembers, View, Visible};
+use crate::view::{Member, RunMembers, View, VisibleWorkers};
 
 /// Maximum length of a task in the index of many workers, in bytes.
 const TASK_MAX: usize = 200;
@@ -109,7 +109,7 @@ fn call(call: &crate::model::ToolCall) -> CallRow {
 /// Renders index.json of a run or the swarm: one JSON object with each worker on a line of its own,
 /// so that `grep` returns whole workers.
 pub(super) fn swarm(
-    visible: &Visible,
+    visible: &VisibleWorkers,
     run: Option<&RunMembers>,
     rows: &[WorkerRow<'_>],
     newest: Time,
@@ -140,7 +140,7 @@ pub(super) fn swarm(
         active_workers: active.count(),
         outcomes_read: rows.iter().filter(|row| row.digest.is_some()).count(),
         skipped: if run.is_none() { visible.skipped.map(Into::into) } else { None },
-        troubles: if run.is_none() { &visible.troubles } else { &[] },
+        troubles: if run.is_none() { &visible.list_errors } else { &[] },
     };
     let tail = json(serde_json::to_string(&tail));
     out.push_str("\n],");

@@ -33,7 +33,7 @@ impl From<Unfinished> for Error {
     fn from(unfinished: Unfinished) -> Error {
         match unfinished {
             Unfinished::Late => Error::Late,
-            Unfinished::GivenUp => Error::GivenUp,
+            Unfinished::Abandoned => Error::Abandoned,
         }
     }
 }
@@ -60,7 +60,7 @@ impl Renderer {
     /// Returns the record of a worker as of `stamp`, read while `has_time` returns true.
     ///
     /// # Errors
-    /// [`Error::Late`] or [`Error::GivenUp`] if reading does not end; those of
+    /// [`Error::Late`] or [`Error::Abandoned`] if reading does not end; those of
     /// [`crate::view::View::record`].
     pub(super) fn record(
         &self,
@@ -90,9 +90,14 @@ impl Renderer {
     /// files while `has_time` returns true.
     ///
     /// # Errors
-    /// [`Error::Late`] or [`Error::GivenUp`] if reading does not end; those of
+    /// [`Error::Late`] or [`Error::Abandoned`] if reading does not end; those of
     /// [`crate::search::ranked::Index::read`].
-    pub(super) fn indexed(&self, member: &Arc<Member>, stamp: &Arc<Stamp>, has_time: Deadline<'_>) -> Result<WorkerIndex> {
+    pub(super) fn indexed(
+        &self,
+        member: &Arc<Member>,
+        stamp: &Arc<Stamp>,
+        has_time: Deadline<'_>,
+    ) -> Result<WorkerIndex> {
         if let Some(indexed) = self.index.cached(member, stamp) {
             return Ok(indexed);
         }
@@ -105,7 +110,7 @@ impl Renderer {
     /// Renders an answer about many workers with `render`.
     ///
     /// # Errors
-    /// [`Error::Late`] or [`Error::GivenUp`] if `render` does not end; those of `render`.
+    /// [`Error::Late`] or [`Error::Abandoned`] if `render` does not end; those of `render`.
     pub(super) fn render_isolated(
         &self,
         key: Key,

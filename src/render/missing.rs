@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::text::count;
 use super::{Renderer, Scope};
-use crate::view::Visible;
+use crate::view::VisibleWorkers;
 
 /// The parts missing from an answer. If all counts are 0, the answer lacks an unknown part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Renderer {
 
     /// Returns the number of sessions not yet read for workers inside them that may belong to
     /// `scope`.
-    pub(super) fn unread_sessions(visible: &Visible, scope: &Scope) -> usize {
+    pub(super) fn unread_sessions(visible: &VisibleWorkers, scope: &Scope) -> usize {
         match scope {
             Scope::Swarm | Scope::Selected(_) => visible.unread.len(),
             Scope::Run(name) => visible

@@ -53,7 +53,7 @@ impl Renderer {
     ) -> Result<(OutputLocation, Option<Box<dyn File>>)> {
         let clock = self.settings.clock(10);
         let member = self.view.worker(worker)?;
-        let stamp = self.view.stamp(&member, true)?;
+        let stamp = self.view.fingerprint(&member, true)?;
         let record = self.record(&member, &stamp, OVERDUE, &|| clock.has_time())?;
         let call = record.trace.calls.iter().find(|call| is_meant(call)).ok_or(Error::NotFound)?;
         let file = self.view.open_output(&member, call)?;

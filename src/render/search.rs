@@ -28,9 +28,9 @@ use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::model::Outcome;
 use crate::name::RelPath;
+use crate::parallel::parallel_map;
 use crate::search::ranked::{self, FileHit, RankedPassages, SelectionLimits, WorkerMatches};
-use crate::spread::spread;
-use crate::view::{Member, Visible};
+use crate::view::{Member, VisibleWorkers};
 
 /// Desired length of an excerpt, as one part in this many of the budget.
 const EXCERPT_PART: usize = 8;
@@ -61,7 +61,7 @@ impl Renderer {
     pub(super) fn search_file(
         &self,
         scope: &Scope,
-        visible: &Visible,
+        visible: &VisibleWorkers,
         stamped: &WorkerStates,
         query: &Query,
     ) -> Result<Rendered> {
@@ -71,7 +71,13 @@ impl Renderer {
 
     /// Answers `query`. Also returns true if the answer is complete and all files were in the
     /// state of `stamped`.
-    fn search_in(&self, scope: &Scope, visible: &Visible, stamped: &WorkerStates, query: &Query) -> (Answer, bool) {
+    fn search_in(
+        &self,
+        scope: &Scope,
+        visible: &VisibleWorkers,
+        stamped: &WorkerStates,
+        query: &Query,
+    ) -> (Answer, bool) {
         debug!("a search");
         let [reading, showing] = [7, 10].map(|tenths| self.settings.clock(tenths));
         let is_one = matches!(scope, Scope::Worker(_));
@@ -128,7 +134,7 @@ impl Renderer {
         let mut members: Vec<&(Arc<Member>, Result<Arc<Stamp>>)> = stamped.iter().collect();
         members.sort_by_key(|(member, _)| &member.name);
         self.settings.start_stage(members.len());
-        let found = spread(&members, |(member, stamp)| {
+        let found = parallel_map(&members, |(member, stamp)| {
             let stamp = stamp.as_ref().map_err(Clone::clone)?;
             let index = self.indexed(member, stamp, go_on);
             self.settings.count_one();
@@ -146,7 +152,7 @@ impl Renderer {
                     all.push(matches);
                 }
                 Err(Error::NotFound) => {}
-                Err(error) if error.is_late() => searched.unread.late += 1,
+                Err(error) if error.is_timeout() => searched.unread.late += 1,
                 Err(_) => searched.unread.unreadable += 1,
             }
         }

@@ -30,7 +30,7 @@ use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::store::Time;
-use crate::view::{Member, View, Visible};
+use crate::view::{Member, View, VisibleWorkers};
 use cursor::{ChangePosition, ResumePoint, ViewFingerprint};
 
 /// Longest delay between the time of a write and its visibility, in nanoseconds.
@@ -50,7 +50,7 @@ const TROUBLES: usize = 3;
 
 /// The state of all workers of a view, read for one answer.
 pub struct ViewSnapshot {
-    visible: Arc<Visible>,
+    visible: Arc<VisibleWorkers>,
     workers: Vec<WorkerSnapshot>,
     /// All changes older than this were visible to the snapshot; nanoseconds since 1970.
     complete_before: u64,
@@ -100,7 +100,7 @@ impl ViewSnapshot {
     pub fn take(view: &View) -> ViewSnapshot {
         let newest = |stamp: &Stamp| nanos(stamp.newest_change);
         let stamps =
-            view.visible().members.iter().filter_map(|member| view.stamp(member, true).ok()).collect::<Vec<_>>();
+            view.visible().members.iter().filter_map(|member| view.fingerprint(member, true).ok()).collect::<Vec<_>>();
         let newest_before = stamps.iter().map(|stamp| newest(stamp)).max().unwrap_or_default();
         // From here on, everything is read anew, beginning with the list of workers.
         let visible = view.visible_now();
@@ -108,7 +108,7 @@ impl ViewSnapshot {
             .members
             .iter()
             .map(|member| WorkerSnapshot {
-                stamp: view.stamp_now(member),
+                stamp: view.fingerprint_now(member),
                 member: member.clone(),
                 name_hash: name_hash(&member.name),
             })
@@ -150,7 +150,7 @@ impl ViewSnapshot {
     pub(super) fn hash(&self, hash: &mut blake3::Hasher) {
         let ViewSnapshot { visible, complete_before, fingerprint, .. } = self;
         hash.update(
-            format!("{complete_before:?}{fingerprint:?}{:?}{}", visible.troubles, visible.unread.len()).as_bytes(),
+            format!("{complete_before:?}{fingerprint:?}{:?}{}", visible.list_errors, visible.unread.len()).as_bytes(),
         );
         for worker in &self.workers {
             hash.update(worker.member.name.as_bytes());
@@ -204,7 +204,7 @@ impl ViewSnapshot {
 /// workers, unless `closely`.
 pub fn state_hash(view: &View, closely: bool) -> u64 {
     let visible = view.visible();
-    let stamped = visible.members.iter().map(|member| (&**member, view.stamp(member, closely)));
+    let stamped = visible.members.iter().map(|member| (&**member, view.fingerprint(member, closely)));
     let present = stamped.filter(|(_, stamp)| stamp.as_ref().err() != Some(&Error::NotFound));
     fingerprint(present.map(|(member, stamp)| (member, stamp.ok().map(|stamp| stamp.key)))).state
 }
@@ -430,7 +430,7 @@ fn warnings(snapshot: &ViewSnapshot) -> String {
         0 => {}
         some => out.push_str(&format!("warning: {} cannot be read\n", count(some, "worker"))),
     }
-    for trouble in snapshot.visible.troubles.iter().take(TROUBLES) {
+    for trouble in snapshot.visible.list_errors.iter().take(TROUBLES) {
         out.push_str(&format!("warning: {}\n", one_line(trouble, 300)));
     }
     out

@@ -11,7 +11,7 @@ use crate::catalog::Stamp;
 use crate::model::{Outcome, Record, Status, Tokens, ToolCall, Trace, Worker};
 use crate::name::Name;
 use crate::store::Time;
-use crate::view::{Member, RunMembers, View, Visible};
+use crate::view::{Member, RunMembers, View, VisibleWorkers};
 
 /// Maximum number of listed calls that did not fail.
 const CALLS_MAX: usize = 12;
@@ -188,7 +188,12 @@ fn call_row(call: &ToolCall) -> String {
 }
 
 /// Renders the summary of a run or the swarm.
-pub(super) fn swarm(visible: &Visible, run: Option<&RunMembers>, rows: &[WorkerRow<'_>], newest: Time) -> String {
+pub(super) fn swarm(
+    visible: &VisibleWorkers,
+    run: Option<&RunMembers>,
+    rows: &[WorkerRow<'_>],
+    newest: Time,
+) -> String {
     let with_outcome = |wanted: Option<Outcome>| {
         rows.iter().filter(move |row| row.digest.as_ref().map(|digest| digest.outcome) == wanted)
     };
@@ -326,7 +331,7 @@ fn list(out: &mut String, title: &str, workers: Vec<(&Member, String)>) {
 }
 
 /// Returns the entries of the stores that are not shown, and the warnings of the view.
-fn not_shown(visible: &Visible) -> String {
+fn not_shown(visible: &VisibleWorkers) -> String {
     let mut out = String::new();
     if let Some(skipped) = visible.skipped.filter(|skipped| !skipped.is_empty()) {
         out.push_str(&format!(
@@ -334,7 +339,7 @@ fn not_shown(visible: &Visible) -> String {
             skipped.links, skipped.special, skipped.not_workers, skipped.unreadable
         ));
     }
-    for trouble in &visible.troubles {
+    for trouble in &visible.list_errors {
         out.push_str(&format!("\nwarning: {}\n", one_line(trouble, 300)));
     }
     out

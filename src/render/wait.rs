@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::since::{Cursor, ViewSnapshot, display_name};
 use super::text::{count, one_line, utc};
 use crate::model::Status;
-use crate::view::{Member, View, Visible};
+use crate::view::{Member, View, VisibleWorkers};
 
 /// Maximum size of a report in bytes, without the cursor at its end.
 const REPORT_MAX: usize = 16_000;
@@ -27,7 +27,7 @@ pub enum WaitCondition {
 
 impl WaitCondition {
     /// Returns false if the workers' statuses rule the condition out.
-    pub fn may_hold(self, visible: &Visible) -> bool {
+    pub fn may_hold(self, visible: &VisibleWorkers) -> bool {
         self.is_met_by(visible.members.iter())
     }
 
@@ -53,7 +53,7 @@ impl WaitCondition {
     }
 
     /// Returns a line with the condition and the number of finished workers.
-    pub fn progress_line(self, visible: &Visible) -> String {
+    pub fn progress_line(self, visible: &VisibleWorkers) -> String {
         let condition = match self {
             WaitCondition::Finished => "waiting until all workers have finished",
             WaitCondition::Failed => "waiting until a worker fails",
@@ -92,7 +92,7 @@ pub fn status_line(look: &ViewSnapshot) -> String {
 
 /// Returns the unfinished workers, a line each, for a wait that timed out. The last line is
 /// `cursor`, so that the next wait misses nothing.
-pub fn timeout_report(view: &View, visible: &Visible, cursor: Cursor) -> String {
+pub fn timeout_report(view: &View, visible: &VisibleWorkers, cursor: Cursor) -> String {
     let open: Vec<&Arc<Member>> = visible.members.iter().filter(|member| !status(member).is_finished()).collect();
     let mut out = match (visible.members.len(), open.len()) {
         (0, _) => "There are no workers.\n".into(),
@@ -100,7 +100,7 @@ pub fn timeout_report(view: &View, visible: &Visible, cursor: Cursor) -> String 
         (all, some) => format!("{some} of {} not finished. The last line is the next cursor.\n", count(all, "worker")),
     };
     for (at, member) in open.iter().enumerate() {
-        let newest = view.stamp(member, false).map_or(member.entry.newest(), |stamp| stamp.newest);
+        let newest = view.fingerprint(member, false).map_or(member.entry.newest(), |stamp| stamp.newest);
         let line = format!("{:<9} {}: last write {}\n", status(member).as_str(), display_name(member), utc(newest));
         if out.len() + line.len() > REPORT_MAX - 200 {
             out.push_str(&format!("and {} more\n", open.len() - at));

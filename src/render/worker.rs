@@ -57,7 +57,7 @@ impl Renderer {
             let record = self.view.record(&member, &stamp, &has_time)?;
             let (bytes, read, missing) = self.worker_bytes(&member, &stamp, &record, file, clock)?;
             let whole = read && record.is_complete() && stamp.skipped.unreadable == 0;
-            let now = self.view.stamp_now(&member)?;
+            let now = self.view.fingerprint_now(&member)?;
             let settled = now.key == stamp.key;
             // A file is complete only if it shows the requested state.
             let complete = attempts.is_first() && settled && whole && has_time();

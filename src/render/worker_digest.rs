@@ -152,7 +152,7 @@ impl WorkerDigest {
             cause: String::new(),
             checks: vec![Check::new(UNREADABLE, format!("its record cannot be read: {error}"), "tool_calls")],
             whole: false,
-            late: error.is_late(),
+            late: error.is_timeout(),
             is_self_contained: false,
         }
     }

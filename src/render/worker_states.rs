@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Renderer;
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
-use crate::spread::spread;
+use crate::parallel::parallel_map;
 use crate::store::Time;
 use crate::view::Member;
 
@@ -42,10 +42,10 @@ impl Renderer {
         let in_time = || clock.has_time();
         // Workers without a known state come first.
         let mut order: Vec<(usize, &Arc<Member>)> = members.iter().enumerate().collect();
-        order.sort_by_cached_key(|(_, member)| self.view.last_stamp(member).is_some());
-        let stamps = spread(&order, |(_, member)| match in_time() {
-            true => self.view.stamp(member, false),
-            false => self.view.last_stamp(member).ok_or(Error::Late),
+        order.sort_by_cached_key(|(_, member)| self.view.last_fingerprint(member).is_some());
+        let stamps = parallel_map(&order, |(_, member)| match in_time() {
+            true => self.view.fingerprint(member, false),
+            false => self.view.last_fingerprint(member).ok_or(Error::Late),
         });
         let is_complete = in_time();
         let mut states: Vec<_> = order.into_iter().zip(stamps).collect();

@@ -118,7 +118,7 @@ impl Format for ClaudeCode {
 
     fn folder_state(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<FolderState>> {
         let metas = match as_virtual_dir(folder)?.source_metas() {
-            Err(error) if error.is_nowhere() => return Ok(None),
+            Err(error) if error.is_not_found() => return Ok(None),
             metas => metas?,
         };
         let Some(own) = metas.first().filter(|own| own.kind == Kind::File) else { return Ok(None) };

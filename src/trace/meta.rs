@@ -11,7 +11,7 @@ use crate::store::{Kind, Meta};
 pub(super) fn if_exists(meta: Result<Meta>) -> Result<Option<Meta>> {
     match meta {
         Ok(meta) => Ok(Some(meta)),
-        Err(error) if error.is_nowhere() => Ok(None),
+        Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
 }

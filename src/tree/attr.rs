@@ -1,23 +1,23 @@
-//! Attributes of a node: those of its source, less every permission to change or run with other rights.
+//! Attributes of a node: those of its source, without any permission to write or to change
+//! privileges.
 
-use super::inode::Signature;
 use crate::catalog::Access;
 use crate::digest::digest;
 use crate::store::{Identity, Kind, Meta, Time};
 
-/// What a node is.
+/// Kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NodeKind {
-    /// A file.
+    /// A regular file.
     File,
     /// A folder.
     Folder,
-    /// A link within the tree.
+    /// A symlink within the tree.
     Link,
 }
 
 impl NodeKind {
-    /// A word for it.
+    /// Returns the name of the kind in lower case.
     pub fn as_str(self) -> &'static str {
         match self {
             NodeKind::File => "file",
@@ -27,45 +27,48 @@ impl NodeKind {
     }
 }
 
-/// What is behind a node: two nodes of the same name with different identities are different inodes.
+/// State of a file or folder: mtime, ctime and size. Data read in an equal state is still valid.
+pub(super) type Signature = (Time, Time, u64);
+
+/// Identity of a node's content. Nodes with equal names and different content are different inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Ident {
-    /// Nothing that could be another.
+pub(super) enum ContentId {
+    /// The content cannot be replaced.
     Fixed,
-    /// A file or folder of the store.
+    /// A file or folder in a store.
     Source(Identity),
-    /// These bytes, by their hash.
-    Content([u8; 16]),
+    /// Bytes, identified by their hash.
+    Hash([u8; 16]),
 }
 
-/// What stat tells.
+/// File attributes as stat reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attr {
-    /// What it is.
+    /// Kind of the node.
     pub kind: NodeKind,
-    /// Size in bytes: for a generated file exactly what a read returns.
+    /// Size in bytes. For a generated file it is exactly the number of bytes that can be read.
     pub size: u64,
     /// Permission bits, within 0555.
     pub mode: u32,
-    /// Owner.
+    /// User id of the owner.
     pub uid: u32,
-    /// Group.
+    /// Group id.
     pub gid: u32,
-    /// Last change of the bytes.
+    /// Time of the last change of the content.
     pub mtime: Time,
-    /// Last change of the inode.
+    /// Time of the last change of the inode.
     pub ctime: Time,
-    pub(super) ident: Ident,
+    pub(super) content_id: ContentId,
 }
 
 impl Attr {
-    /// What tells one state of it from another.
+    /// Returns the values that change when the file changes.
     pub(super) fn signature(&self) -> Signature {
         (self.mtime, self.ctime, self.size)
     }
 
-    /// Of a file or folder of the store.
-    pub(super) fn of_source(meta: &Meta) -> Attr {
+    /// Converts the metadata of a file or folder in a store.
+    pub(super) fn from_meta(meta: &Meta) -> Attr {
         let kind = if meta.kind == Kind::Folder { NodeKind::Folder } else { NodeKind::File };
         Attr {
             kind,
@@ -75,30 +78,31 @@ impl Attr {
             gid: meta.gid,
             mtime: meta.mtime,
             ctime: meta.ctime,
-            ident: Ident::Source(meta.identity),
+            content_id: ContentId::Source(meta.identity),
         }
     }
 
-    /// Of a folder that is in no store, within the store's root folder `root`.
-    pub(super) fn of_folder(root: &Meta, newest: Time) -> Attr {
-        Attr { mtime: newest, ctime: newest, ident: Ident::Fixed, ..Attr::of_source(root) }
+    /// Returns the attributes of a folder that exists in no store. Owner and mode are those of the
+    /// store's `root`.
+    pub(super) fn virtual_folder(root: &Meta, newest: Time) -> Attr {
+        Attr { mtime: newest, ctime: newest, content_id: ContentId::Fixed, ..Attr::from_meta(root) }
     }
 
-    /// Of a link within the tree.
-    pub(super) fn of_link(target: &[u8], root: &Meta, newest: Time) -> Attr {
+    /// Returns the attributes of a symlink within the tree.
+    pub(super) fn symlink(target: &[u8], root: &Meta, newest: Time) -> Attr {
         let mut hash = blake3::Hasher::new();
         hash.update(target);
         Attr {
             kind: NodeKind::Link,
             size: target.len() as u64,
             mode: 0o777,
-            ident: Ident::Content(digest(&hash)),
-            ..Attr::of_folder(root, newest)
+            content_id: ContentId::Hash(digest(&hash)),
+            ..Attr::virtual_folder(root, newest)
         }
     }
 
-    /// Of one version of a generated file.
-    pub(super) fn of_version(size: u64, content: [u8; 16], access: Access, newest: Time) -> Attr {
+    /// Returns the attributes of one version of a generated file.
+    pub(super) fn generated(size: u64, content: [u8; 16], access: Access, newest: Time) -> Attr {
         Attr {
             kind: NodeKind::File,
             size,
@@ -107,7 +111,7 @@ impl Attr {
             gid: access.gid,
             mtime: newest,
             ctime: newest,
-            ident: Ident::Content(content),
+            content_id: ContentId::Hash(content),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Open files and folders.
+//! Handles of open files and folders.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,48 +12,64 @@ use crate::store::File;
 
 /// One entry of a folder.
 #[derive(Debug, Clone)]
-pub struct Item {
-    /// Its name.
+pub struct DirEntry {
+    /// Name of the entry.
     pub name: Name,
-    /// What it is.
+    /// Kind of the entry.
     pub kind: NodeKind,
-    /// A number for readdir. It is the inode's number only where that does not depend on what is behind the name.
+    /// Number for readdir. It equals the inode's number only if that does not depend on the
+    /// content.
     pub ino: Ino,
 }
 
-/// All entries of a folder at one moment.
+/// Listing of a folder at one moment.
 #[derive(Debug, Clone)]
-pub struct Entries {
-    /// Sorted by name.
-    pub items: Arc<[Item]>,
-    /// Of what the kernel may keep, a number that tells these entries from those at other times: no place in the one is
-    /// then taken for a place in the other. Else 0.
+pub struct DirListing {
+    /// Entries, sorted by name.
+    pub items: Arc<[DirEntry]>,
+    /// Version of a listing that the kernel may cache, else 0. A position in one version is never
+    /// used in another.
     pub version: u32,
 }
 
-/// What is open.
+/// Position from which the entries of a folder are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DirPosition {
+    /// The first entry.
+    Start,
+    /// A position in the listing of this version.
+    Version(u32),
+}
+
+impl DirPosition {
+    /// Returns true if a reader at this position may continue in `listing`.
+    pub(super) fn is_in(self, listing: &DirListing) -> bool {
+        self == DirPosition::Start || self == DirPosition::Version(listing.version)
+    }
+}
+
+/// Open file or folder.
 #[derive(Clone)]
 pub(super) enum Handle {
     /// One version of a generated file.
     Bytes(Arc<[u8]>),
-    /// A file of the store, and the inode it was opened by.
+    /// A file in a store, and the inode through which it was opened.
     File(Ino, Arc<dyn File>),
-    /// A folder.
-    Folder(Arc<Mutex<Listing>>),
+    Folder(Arc<Mutex<OpenDir>>),
 }
 
-/// The entries of an open folder.
+/// State of an open folder.
 #[derive(Default)]
-pub(super) struct Listing {
-    /// As they were when last read; nothing where that was not done yet.
-    pub(super) entries: Option<Entries>,
-    /// Whether somebody was given them.
-    pub(super) given: bool,
-    /// Whether the kernel may keep them.
-    pub(super) kept: bool,
+pub(super) struct OpenDir {
+    /// The last listing, `None` before the first read.
+    pub(super) listing: Option<DirListing>,
+    /// True after the first read.
+    pub(super) was_read: bool,
+    /// True if the kernel may cache the entries.
+    pub(super) is_cacheable: bool,
 }
 
-/// All that is open.
+/// Table of all open handles.
 #[derive(Default)]
 pub(super) struct Handles {
     last: Fh,
@@ -71,10 +87,10 @@ impl Handles {
         self.open.get(&fh).cloned().ok_or(Error::UnknownHandle)
     }
 
-    /// A file of the store that is open by this inode.
+    /// Returns a file in a store that is open through this inode.
     pub(super) fn file(&self, ino: Ino) -> Option<Arc<dyn File>> {
         self.open.values().find_map(|handle| match handle {
-            Handle::File(by, file) if *by == ino => Some(file.clone()),
+            Handle::File(opened_by, file) if *opened_by == ino => Some(file.clone()),
             _ => None,
         })
     }

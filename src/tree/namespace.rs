@@ -1,13 +1,13 @@
-//! The namespace: which names there are, what they stand for, and their attributes, listings and bytes.
+//! The namespace: names, the nodes that they lead to, and the nodes' attributes, listings and
+//! bytes.
 //!
-//! Names that are asked and not listed (`evidence.4k.txt`) answer in [`Namespace::child`] and are in no listing.
+//! Query names such as `evidence.4k.txt` resolve in [`Namespace::child`] and appear in no listing.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attr::{Attr, Ident};
-use super::by::{By, by_target};
-use super::inode::Signature;
+use super::attr::{Attr, ContentId, Signature};
+use super::facet_path::{FacetPath, facet_link_target};
 use super::node::Node;
 use super::versions::{Version, Versions};
 use super::{NodeKind, TTL, TTL_VERSION};
@@ -29,24 +29,25 @@ const README: &str = "README.md";
 const SINCE: &str = "since";
 const BY: &str = "by";
 
-pub(super) type Listed = (Name, Node, NodeKind);
+pub(super) type NamedNode = (Name, Node, NodeKind);
 
-/// What a node is, and how long that may be believed.
-pub(super) struct Told {
+/// Attributes of a node, and the time for which they may be cached.
+pub(super) struct AttrReply {
     pub(super) attr: Attr,
-    /// Of a generated file.
+    /// Set for generated files only.
     pub(super) version: Option<Arc<Version>>,
     pub(super) ttl: Duration,
 }
 
-/// A folder that lies in the store.
-pub(super) struct Stored {
-    pub(super) ident: Ident,
-    /// What its entries are to be believed by, and how long, where they may be kept.
-    pub(super) kept: Option<(Signature, Duration)>,
+/// State of a folder in a store.
+pub(super) struct StoredDir {
+    pub(super) content_id: ContentId,
+    /// The state that decides whether a cached listing is valid, and for how long.
+    /// `None` if the listing must not be cached.
+    pub(super) cacheable: Option<(Signature, Duration)>,
 }
 
-/// The tree's names over a renderer and its view.
+/// The names of the tree, over a renderer and its view.
 pub(super) struct Namespace {
     renderer: Renderer,
     versions: Versions,
@@ -57,13 +58,12 @@ impl Namespace {
         Namespace { renderer, versions: Versions::new() }
     }
 
-    /// Keeps no bytes of generated files any more.
+    /// Evicts the bytes of all generated files.
     #[cfg(test)]
     pub(super) fn evict(&self) {
         self.versions.evict();
     }
 
-    /// What it shows.
     pub(super) fn view(&self) -> &View {
         self.renderer.view()
     }
@@ -72,15 +72,16 @@ impl Namespace {
         &self.renderer
     }
 
-    pub(super) fn is_behind(&self) -> bool {
+    pub(super) fn claim_backfill(&self) -> bool {
         self.renderer.claim_backfill()
     }
 
-    pub(super) fn catch_up(&self) -> bool {
+    pub(super) fn backfill(&self) -> bool {
         self.renderer.backfill()
     }
 
-    /// The node under `name` in the folder `parent`. Whether there is something behind it, its attributes tell.
+    /// Returns the node under `name` in the folder `parent`. The node may still be absent; see
+    /// [`Namespace::attr`].
     pub(super) fn child(&self, parent: &Node, name: &Name) -> Result<Node> {
         let text = std::str::from_utf8(name.as_bytes()).unwrap_or_default();
         match parent {
@@ -90,26 +91,28 @@ impl Namespace {
                 RUNS => Ok(Node::Runs),
                 SUPERVISOR => Ok(Node::Supervisor(RelPath::root())),
                 SINCE => Ok(Node::Since),
-                BY => Ok(Node::By(By::Selection(Selection::default()))),
-                _ => asked(Scope::Swarm, name).or_else(|error| at_root(name).ok_or(error)),
+                BY => Ok(Node::Facet(FacetPath::Selection(Selection::default()))),
+                _ => query_node(Scope::Swarm, name).or_else(|error| root_query_node(name).ok_or(error)),
             },
             Node::Since => {
                 let cursor = Cursor::parse(text).map_err(|_| Error::NotFound)?;
                 Ok(Node::Generated(Scope::Swarm, Generated::Since(cursor)))
             }
             Node::Workers if text == INDEX => Ok(Node::WorkersIndex),
-            Node::Workers => match stored_name(name, is_index).filter(|own| self.view().visible().get(own).is_some()) {
-                Some(worker) => Ok(Node::Worker(worker)),
-                None if stored_name(name, is_index).is_some_and(|own| is_index(&own)) => Ok(Node::StoreIndex),
-                None => Err(Error::NotFound),
-            },
+            Node::Workers => {
+                match stored_name(name, is_index).filter(|worker| self.view().visible().get(worker).is_some()) {
+                    Some(worker) => Ok(Node::Worker(worker)),
+                    None if stored_name(name, is_index).is_some_and(|name| is_index(&name)) => Ok(Node::StoreIndex),
+                    None => Err(Error::NotFound),
+                }
+            }
             Node::Runs if text == LATEST => Ok(Node::Latest),
             Node::Runs => {
-                let known = self.view().visible().runs.contains_key(name);
-                if known { Ok(Node::Run(name.clone())) } else { Err(Error::NotFound) }
+                let exists = self.view().visible().runs.contains_key(name);
+                if exists { Ok(Node::Run(name.clone())) } else { Err(Error::NotFound) }
             }
             Node::Run(run) if text == WORKERS => Ok(Node::RunWorkers(run.clone())),
-            Node::Run(run) => asked(Scope::Run(run.clone()), name),
+            Node::Run(run) => query_node(Scope::Run(run.clone()), name),
             Node::RunWorkers(run) => {
                 let worker = stored_name(name, is_index).ok_or(Error::NotFound)?;
                 let visible = self.view().visible();
@@ -124,17 +127,17 @@ impl Namespace {
                 visible.children(worker).iter().find(|member| member.name == child).ok_or(Error::NotFound)?;
                 Ok(Node::Child(worker.clone(), child))
             }
-            Node::Worker(worker) => asked(Scope::Worker(worker.clone()), name).or_else(|_| {
-                let own = stored_name(name, is_generated).ok_or(Error::NotFound)?;
-                Ok(Node::Own { worker: worker.clone(), path: own.into() })
+            Node::Worker(worker) => query_node(Scope::Worker(worker.clone()), name).or_else(|_| {
+                let file_name = stored_name(name, is_generated).ok_or(Error::NotFound)?;
+                Ok(Node::WorkerPath { worker: worker.clone(), path: file_name.into() })
             }),
-            Node::Ask(scope, ask) => {
+            Node::QueryDir(scope, ask) => {
                 let file = ask.file(name).ok_or(Error::NotFound)?;
                 let scope = if matches!(file, Generated::QueryReadme(_)) { &Scope::Swarm } else { scope };
                 Ok(Node::Generated(scope.clone(), file))
             }
-            Node::Own { worker, path } => Ok(Node::Own { worker: worker.clone(), path: path.join(name) }),
-            Node::By(by) => self.by_child(by, name),
+            Node::WorkerPath { worker, path } => Ok(Node::WorkerPath { worker: worker.clone(), path: path.join(name) }),
+            Node::Facet(path) => self.facet_child(path, name),
             Node::Supervisor(path) => Ok(Node::Supervisor(path.join(name))),
             Node::Latest
             | Node::RunWorker(..)
@@ -145,87 +148,93 @@ impl Namespace {
         }
     }
 
-    /// What a node is now. [`Error::NotFound`] if nothing is behind it.
-    pub(super) fn attr(&self, node: &Node) -> Result<Told> {
+    /// Returns the current attributes of a node.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if the node does not exist.
+    pub(super) fn attr(&self, node: &Node) -> Result<AttrReply> {
         let view = self.view();
         let mut ttl = TTL;
         let attr = match node {
-            Node::Root | Node::Workers | Node::Runs | Node::Since | Node::Ask(Scope::Swarm, _) => {
-                Attr::of_folder(&view.root_meta()?, view.newest(&view.visible())?)
+            Node::Root | Node::Workers | Node::Runs | Node::Since | Node::QueryDir(Scope::Swarm, _) => {
+                Attr::virtual_folder(&view.root_meta()?, view.newest(&view.visible())?)
             }
-            Node::Run(run) | Node::RunWorkers(run) | Node::Ask(Scope::Run(run), _) => {
-                Attr::of_folder(&view.root_meta()?, self.run_newest(run)?)
+            Node::Run(run) | Node::RunWorkers(run) | Node::QueryDir(Scope::Run(run), _) => {
+                Attr::virtual_folder(&view.root_meta()?, self.run_newest(run)?)
             }
             Node::Children(worker) => {
                 let member = view.worker(worker)?;
                 let visible = view.visible();
                 let newest = visible.children(worker).iter().map(|child| child.entry.newest()).max();
-                Attr::of_folder(&view.stat(&member, &RelPath::root())?, newest.ok_or(Error::NotFound)?)
+                Attr::virtual_folder(&view.stat(&member, &RelPath::root())?, newest.ok_or(Error::NotFound)?)
             }
             Node::Latest | Node::RunWorker(..) | Node::Child(..) => {
                 let newest = match node {
                     Node::RunWorker(_, worker) | Node::Child(_, worker) => {
-                        view.stamp(&*view.worker(worker)?, false)?.newest
+                        view.fingerprint(&*view.worker(worker)?, false)?.newest
                     }
                     _ => view.newest(&view.visible())?,
                 };
-                Attr::of_link(&self.link_target(node)?, &view.root_meta()?, newest)
+                Attr::symlink(&self.link_target(node)?, &view.root_meta()?, newest)
             }
-            Node::Worker(worker) | Node::Ask(Scope::Worker(worker), _) => {
+            Node::Worker(worker) | Node::QueryDir(Scope::Worker(worker), _) => {
                 let member = view.worker(worker)?;
-                let attr = Attr::of_source(&view.stat(&member, &RelPath::root())?);
-                let attr = Attr { mtime: view.stamp(&member, true)?.newest, ..attr };
-                ttl = view.holds(&member);
+                let attr = Attr::from_meta(&view.stat(&member, &RelPath::root())?);
+                let attr = Attr { mtime: view.fingerprint(&member, true)?.newest, ..attr };
+                ttl = view.attr_ttl(&member);
                 attr
             }
-            Node::By(by) => self.by_attr(by)?,
-            Node::Ask(Scope::Workers(_), _) => return Err(Error::NotFound),
-            Node::Ask(Scope::Selected(selection), _) => self.by_attr(&By::Selection(selection.clone()))?,
-            Node::Own { worker, path } => {
+            Node::Facet(path) => self.facet_attr(path)?,
+            Node::QueryDir(Scope::Workers(_), _) => return Err(Error::NotFound),
+            Node::QueryDir(Scope::Selected(selection), _) => {
+                self.facet_attr(&FacetPath::Selection(selection.clone()))?
+            }
+            Node::WorkerPath { worker, path } => {
                 let member = view.worker(worker)?;
-                let attr = Attr::of_source(&view.stat(&member, path)?);
-                ttl = view.holds(&member);
+                let attr = Attr::from_meta(&view.stat(&member, path)?);
+                ttl = view.attr_ttl(&member);
                 attr
             }
             Node::Supervisor(path) => {
-                let place = view.supervisor()?.ok_or(Error::NotFound)?;
-                Attr::of_source(&view.shared_stat(&place, path)?)
+                let shared = view.supervisor()?.ok_or(Error::NotFound)?;
+                Attr::from_meta(&view.shared_stat(&shared, path)?)
             }
             Node::StoreIndex => {
-                let place = view.index_file()?.ok_or(Error::NotFound)?;
-                Attr::of_source(&view.shared_stat(&place, &RelPath::root())?)
+                let shared = view.index_file()?.ok_or(Error::NotFound)?;
+                Attr::from_meta(&view.shared_stat(&shared, &RelPath::root())?)
             }
             Node::Generated(..) | Node::WorkersIndex => {
                 let file = node.generated().ok_or(Error::IsADirectory)?;
                 let version = self.versions.current(&self.renderer, &file)?;
-                return Ok(Told { attr: version.attr, version: Some(version), ttl: TTL_VERSION });
+                return Ok(AttrReply { attr: version.attr, version: Some(version), ttl: TTL_VERSION });
             }
         };
-        Ok(Told { attr, version: None, ttl })
+        Ok(AttrReply { attr, version: None, ttl })
     }
 
-    /// What a worker's folder, or one in it, is now; `None` for all others.
-    pub(super) fn stored_folder(&self, node: &Node) -> Result<Option<Stored>> {
+    /// Returns the state of a worker's folder or of a folder in it, and `None` for any other node.
+    pub(super) fn stat_stored_dir(&self, node: &Node) -> Result<Option<StoredDir>> {
         let view = self.view();
         let (worker, path) = match node {
             Node::Worker(worker) => (worker, &RelPath::root()),
-            Node::Own { worker, path } => (worker, path),
+            Node::WorkerPath { worker, path } => (worker, path),
             _ => return Ok(None),
         };
         let member = view.worker(worker)?;
-        let attr = Attr::of_source(&view.glimpse(&member, path)?);
+        let attr = Attr::from_meta(&view.stat_without_acl(&member, path)?);
         if attr.kind != NodeKind::Folder {
             return Err(Error::NotADirectory);
         }
-        // What a worker's folder lists beside its own is one folder more where it has children.
-        let more = matches!(node, Node::Worker(_)) && !view.visible().children(worker).is_empty();
-        let kept = (attr.ctime.is_at_rest() && view.lists_by_folder(&member))
-            .then(|| ((attr.mtime, attr.ctime, more.into()), view.lists_for(&member)));
-        Ok(Some(Stored { ident: attr.ident, kept }))
+        // Besides its own entries, a worker's folder lists `children/` if the worker has any.
+        let has_children = matches!(node, Node::Worker(_)) && !view.visible().children(worker).is_empty();
+        let cacheable = (attr.ctime.is_at_rest() && view.is_listing_cacheable(&member))
+            .then(|| ((attr.mtime, attr.ctime, has_children.into()), view.listing_ttl(&member)));
+        Ok(Some(StoredDir { content_id: attr.content_id, cacheable }))
     }
 
-    /// The entries of a folder, sorted by name.
-    pub(super) fn list(&self, node: &Node) -> Result<Vec<Listed>> {
+    /// Returns the entries of a folder, sorted by name.
+    pub(super) fn list(&self, node: &Node) -> Result<Vec<NamedNode>> {
         let view = self.view();
         let mut listed = match node {
             Node::Root => {
@@ -233,12 +242,12 @@ impl Namespace {
                 let folder = |text, node| Name::new(text).map(|name| (name, node, NodeKind::Folder));
                 let readme = Node::Generated(Scope::Swarm, Generated::Readme);
                 listed.extend([folder(WORKERS, Node::Workers)?, folder(RUNS, Node::Runs)?]);
-                listed.push(folder(BY, Node::By(By::Selection(Selection::default())))?);
+                listed.push(folder(BY, Node::Facet(FacetPath::Selection(Selection::default())))?);
                 for kind in QueryKind::ALL {
-                    listed.push(folder(kind.name(), Node::Ask(Scope::Swarm, kind.default_dir()))?);
+                    listed.push(folder(kind.name(), Node::QueryDir(Scope::Swarm, kind.default_dir()))?);
                 }
                 listed.push((Name::new(README)?, readme, NodeKind::File));
-                // Where that cannot be told it is listed, and who looks closer is told why.
+                // After an error it is listed too, so that opening it reports the error.
                 if !matches!(view.supervisor(), Ok(None)) {
                     listed.push(folder(SUPERVISOR, Node::Supervisor(RelPath::root()))?);
                 }
@@ -249,9 +258,9 @@ impl Namespace {
                     (shown_name(&member.name, is_index), Node::Worker(member.name.clone()), NodeKind::Folder)
                 };
                 let visible = view.visible();
-                let mut listed: Vec<Listed> = visible.members.iter().map(worker).collect();
+                let mut listed: Vec<NamedNode> = visible.members.iter().map(worker).collect();
                 let index = Name::new(INDEX)?;
-                // A worker of that name goes first.
+                // A worker with that name takes precedence.
                 if visible.get(&index).is_none() && !matches!(view.index_file(), Ok(None)) {
                     listed.push((shown_name(&index, is_index), Node::StoreIndex, NodeKind::File));
                 }
@@ -261,7 +270,7 @@ impl Namespace {
             Node::Runs => {
                 let visible = view.visible();
                 let run = |name: &Name| (name.clone(), Node::Run(name.clone()), NodeKind::Folder);
-                let mut listed: Vec<Listed> = visible.runs.keys().map(run).collect();
+                let mut listed: Vec<NamedNode> = visible.runs.keys().map(run).collect();
                 if !listed.is_empty() {
                     listed.push((Name::new(LATEST)?, Node::Latest, NodeKind::Link));
                 }
@@ -292,10 +301,10 @@ impl Namespace {
                 let entries = view.list(&*view.worker(worker)?, &RelPath::root())?;
                 let own = |entry: Entry| {
                     let path = entry.name.clone().into();
-                    let node = Node::Own { worker: worker.clone(), path };
+                    let node = Node::WorkerPath { worker: worker.clone(), path };
                     (shown_name(&entry.name, is_generated), node, kind(entry.kind))
                 };
-                let mut listed: Vec<Listed> = entries.into_iter().map(own).collect();
+                let mut listed: Vec<NamedNode> = entries.into_iter().map(own).collect();
                 listed.extend(listed_generated(&Scope::Worker(worker.clone())));
                 if !view.visible().children(worker).is_empty() {
                     listed.push((Name::new(CHILDREN)?, Node::Children(worker.clone()), NodeKind::Folder));
@@ -309,22 +318,22 @@ impl Namespace {
                 };
                 view.visible().children(worker).iter().map(link).collect()
             }
-            Node::By(by) => self.by_list(by)?,
-            Node::Ask(_, ask) => {
+            Node::Facet(path) => self.list_facet(path)?,
+            Node::QueryDir(_, ask) => {
                 let how_to = Node::Generated(Scope::Swarm, Generated::QueryReadme(ask.kind()));
                 vec![(Name::new(README)?, how_to, NodeKind::File)]
             }
-            Node::Own { worker, path } => {
+            Node::WorkerPath { worker, path } => {
                 let entries = view.list(&*view.worker(worker)?, path)?;
                 let own = |entry: Entry| {
-                    let node = Node::Own { worker: worker.clone(), path: path.join(&entry.name) };
+                    let node = Node::WorkerPath { worker: worker.clone(), path: path.join(&entry.name) };
                     (entry.name, node, kind(entry.kind))
                 };
                 entries.into_iter().map(own).collect()
             }
             Node::Supervisor(path) => {
-                let place = view.supervisor()?.ok_or(Error::NotFound)?;
-                let entries = view.shared_list(&place, path)?;
+                let shared = view.supervisor()?.ok_or(Error::NotFound)?;
+                let entries = view.shared_list(&shared, path)?;
                 let note = |entry: Entry| {
                     let node = Node::Supervisor(path.join(&entry.name));
                     (entry.name, node, kind(entry.kind))
@@ -342,54 +351,56 @@ impl Namespace {
         Ok(listed)
     }
 
-    /// Where a link leads, relative to its folder.
+    /// Returns the target of a symlink, relative to its folder.
     pub(super) fn link_target(&self, node: &Node) -> Result<Vec<u8>> {
         match node {
             Node::Latest => {
                 let visible = self.view().visible();
-                let in_runs =
-                    visible.runs.iter().flat_map(|(name, run)| run.members.iter().map(move |one| (name, one.clone())));
+                let in_runs = visible
+                    .runs
+                    .iter()
+                    .flat_map(|(name, run)| run.members.iter().map(move |member| (name, member.clone())));
                 let (runs, members): (Vec<&Name>, Vec<Arc<Member>>) = in_runs.unzip();
                 let latest = self.renderer.last_writes(&members).into_iter().zip(runs).max();
                 latest.map(|(_, run)| run.as_bytes().to_vec()).ok_or(Error::NotFound)
             }
-            Node::By(by) => by_target(by),
+            Node::Facet(path) => facet_link_target(path),
             Node::Child(_, child) => Ok([b"../../", shown_name(child, is_index).as_bytes()].concat()),
             Node::RunWorker(_, worker) => Ok([b"../../../workers/", shown_name(worker, is_index).as_bytes()].concat()),
             _ => Err(Error::InvalidName),
         }
     }
 
-    /// The lines that match in the files at a node; `None` where no worker's files are.
+    /// Searches the files under a node for lines that match; see [`super::Tree::grep`].
     pub(super) fn grep(&self, node: &Node, query: &grep::Query) -> Result<Option<grep::Answer>> {
-        let Some((scope, under)) = node.searched() else { return Ok(None) };
+        let Some((scope, under)) = node.search_scope() else { return Ok(None) };
         self.renderer.grep(&scope, &grep::Query { under, ..query.clone() }).map(Some)
     }
 
-    /// The passages that bear on words in the files at a node; `None` where no worker's files are.
+    /// Ranks the passages of the files under a node; see [`super::Tree::search`].
     pub(super) fn search(&self, node: &Node, query: &search::Query) -> Result<Option<search::Answer>> {
-        let Some((scope, under)) = node.searched() else { return Ok(None) };
+        let Some((scope, under)) = node.search_scope() else { return Ok(None) };
         self.renderer.search(&scope, &search::Query { under, ..query.clone() }).map(Some)
     }
 
-    /// Opens a file of the store.
+    /// Opens a file in a store.
     pub(super) fn open(&self, node: &Node) -> Result<Box<dyn File>> {
         let view = self.view();
         match node {
-            Node::Own { worker, path } => view.open(&*view.worker(worker)?, path),
+            Node::WorkerPath { worker, path } => view.open(&*view.worker(worker)?, path),
             Node::Supervisor(path) => view.shared_open(&view.supervisor()?.ok_or(Error::NotFound)?, path),
             Node::StoreIndex => view.shared_open(&view.index_file()?.ok_or(Error::NotFound)?, &RelPath::root()),
             _ => Err(Error::IsADirectory),
         }
     }
 
-    /// The bytes of one version of a generated file.
+    /// Returns the bytes of one version of a generated file.
     pub(super) fn bytes(&self, node: &Node, version: &Version) -> Result<Arc<[u8]>> {
         let file = node.generated().ok_or(Error::IsADirectory)?;
         self.versions.bytes(&self.renderer, &file, version)
     }
 
-    /// The newest change among a run's workers.
+    /// Returns the time of the newest change among a run's workers.
     fn run_newest(&self, run: &Name) -> Result<Time> {
         let visible = self.view().visible();
         let run = visible.runs.get(run).ok_or(Error::NotFound)?;
@@ -397,20 +408,20 @@ impl Namespace {
     }
 }
 
-/// What a name asks for in a folder that stands for something.
-fn asked(scope: Scope, name: &Name) -> Result<Node> {
+/// Resolves a generated file or query folder of `scope`.
+fn query_node(scope: Scope, name: &Name) -> Result<Node> {
     if let Some(file) = Generated::from_name(name) {
         return Ok(Node::Generated(scope, file));
     }
-    QueryDir::parse(name).map(|ask| Node::Ask(scope, ask)).ok_or(Error::NotFound)
+    QueryDir::parse(name).map(|ask| Node::QueryDir(scope, ask)).ok_or(Error::NotFound)
 }
 
-/// What a name asks for at the root alone.
-fn at_root(name: &Name) -> Option<Node> {
-    QueryDir::parse_at_root(name).map(|ask| Node::Ask(Scope::Swarm, ask))
+/// Resolves a query folder that exists in the root only.
+fn root_query_node(name: &Name) -> Option<Node> {
+    QueryDir::parse_at_root(name).map(|ask| Node::QueryDir(Scope::Swarm, ask))
 }
 
-fn listed_generated(scope: &Scope) -> Vec<Listed> {
+fn listed_generated(scope: &Scope) -> Vec<NamedNode> {
     let listed = LISTED.iter().filter_map(|(text, file)| {
         let name = Name::new(text).ok()?;
         Some((name, Node::Generated(scope.clone(), file.clone()), NodeKind::File))

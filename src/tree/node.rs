@@ -1,14 +1,13 @@
-//! Which places there are in the tree.
+//! The nodes of the tree.
 
-use super::by::By;
+use super::facet_path::FacetPath;
 use crate::name::{Name, RelPath};
 use crate::render::query_dir::QueryDir;
 use crate::render::{Generated, Scope};
 
-/// A place in the tree.
+/// A node of the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Node {
-    /// The root.
     Root,
     /// `workers/`.
     Workers,
@@ -24,44 +23,43 @@ pub(super) enum Node {
     RunWorker(Name, Name),
     /// `workers/<worker>/`.
     Worker(Name),
-    /// `workers/<worker>/children/`, where it has any.
+    /// `workers/<worker>/children/`, if the worker has any.
     Children(Name),
     /// `workers/<worker>/children/<child>`.
     Child(Name, Name),
-    /// A file or folder of a worker's own.
-    Own {
-        /// The worker.
+    /// A file or folder in a worker's folder.
+    WorkerPath {
         worker: Name,
-        /// The path in its folder, as on disk.
+        /// The path in the worker's folder, as on disk.
         path: RelPath,
     },
-    /// `supervisor/` and what is in it.
+    /// `supervisor/` and its content.
     Supervisor(RelPath),
     /// The store's own list of workers.
     StoreIndex,
-    /// `since/`, which is asked and not listed.
+    /// `since/`, which resolves cursors and lists only two.
     Since,
-    /// `by/` and what is in it.
-    By(By),
-    /// A folder in which something is asked of all, a run, a worker or a selection: `grep/`.
-    Ask(Scope, QueryDir),
-    /// A generated file.
+    /// `by/` and its content.
+    Facet(FacetPath),
+    /// A folder such as `grep/` that resolves queries over all workers, a run, a worker or a
+    /// selection.
+    QueryDir(Scope, QueryDir),
     Generated(Scope, Generated),
-    /// `workers/index.json`: the root's under a second name. It has an inode of its own, since who meets one inode twice
-    /// (du, say) takes it for one file.
+    /// `workers/index.json`, a second name of the root's index. It has its own inode: tools such as
+    /// du count an inode that they meet twice as one file.
     WorkersIndex,
 }
 
 impl Node {
-    /// The worker whose folder it is, or in whose folder it lies.
+    /// Returns the worker whose folder this node is or is in.
     pub(super) fn worker(&self) -> Option<&Name> {
         match self {
-            Node::Worker(worker) | Node::Own { worker, .. } => Some(worker),
+            Node::Worker(worker) | Node::WorkerPath { worker, .. } => Some(worker),
             _ => None,
         }
     }
 
-    /// The generated file that it is.
+    /// Returns the scope and the file of a generated file.
     pub(super) fn generated(&self) -> Option<(Scope, Generated)> {
         match self {
             Node::Generated(scope, file) => Some((scope.clone(), file.clone())),
@@ -70,14 +68,14 @@ impl Node {
         }
     }
 
-    /// Whose files are searched that are at a node, and which of them.
-    pub(super) fn searched(&self) -> Option<(Scope, Option<RelPath>)> {
+    /// Returns the scope and the path that a search under this node covers.
+    pub(super) fn search_scope(&self) -> Option<(Scope, Option<RelPath>)> {
         Some(match self {
             Node::Root | Node::Workers | Node::Runs => (Scope::Swarm, None),
             Node::Run(run) | Node::RunWorkers(run) => (Scope::Run(run.clone()), None),
             Node::Worker(worker) => (Scope::Worker(worker.clone()), None),
-            Node::Own { worker, path } => (Scope::Worker(worker.clone()), Some(path.clone())),
-            Node::By(By::Selection(selection)) => (Scope::Selected(selection.clone()), None),
+            Node::WorkerPath { worker, path } => (Scope::Worker(worker.clone()), Some(path.clone())),
+            Node::Facet(FacetPath::Selection(selection)) => (Scope::Selected(selection.clone()), None),
             _ => return None,
         })
     }

@@ -1,153 +1,176 @@
-//! Paths in the tree, resolved from its root as the kernel resolves them in a mount.
+//! Resolves paths in the tree from its root, as the kernel does in a mount.
 //!
-//! A path is bytes. It begins at the root, with a `/` or without, and never leads out of it: `..` of the root is the root.
-//! What is behind a `/`, were it nothing or a `.`, must be in a folder. The doors that are no mount come in here.
+//! A path is bytes, with or without a leading `/`. It cannot leave the root: `..` of the root is
+//! the root. A component before a `/` must be a folder, even before a trailing `/` or `/.`. MCP and
+//! the command line use these functions, since they have no mount.
 
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::{Attr, Ino, Item, NodeKind, Opened, ROOT, Tree};
+use super::{Attr, DirEntry, Ino, Lookup, NodeKind, Opened, ROOT, Tree};
 use crate::error::{Error, Result};
 
-/// So many links lead on at most, as in the kernel.
-const LINKS_MAX: usize = 40;
-/// How often it is looked again at what is replaced while it is looked at.
-const TRIES: usize = 16;
+/// Most symlinks followed in one path, as in the kernel.
+const SYMLINKS_MAX: usize = 40;
+/// Most attempts to read a node that is replaced meanwhile.
+const ATTEMPTS_MAX: usize = 16;
 
-/// What is done with a link at the end of a path; on the way every one is followed.
+/// Treatment of a symlink in the last component; all others are always followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Links {
-    /// What it leads to is meant.
-    Followed,
-    /// It is meant itself.
-    Kept,
+pub enum Symlinks {
+    /// Resolve to its target.
+    Follow,
+    /// Resolve to the symlink itself.
+    NoFollow,
 }
 
-/// What was looked up; the lookup is given back when this is dropped.
-pub struct Held<'t> {
+/// An inode that was looked up. Dropping it gives the lookup back.
+pub struct LookupGuard<'t> {
     tree: &'t Tree,
     name: Vec<u8>,
-    /// Its inode number.
+    /// Inode number.
     pub ino: Ino,
-    /// Its attributes, as the lookup found them.
+    /// Attributes at the time of the lookup.
     pub attr: Attr,
 }
 
-impl<'t> Held<'t> {
-    /// Looks `name` up in a folder.
-    fn find(tree: &'t Tree, folder: Ino, name: &[u8]) -> Result<Held<'t>> {
-        let found = tree.lookup(folder, name)?;
-        Ok(Held { tree, name: name.to_vec(), ino: found.ino, attr: found.attr })
+impl<'t> LookupGuard<'t> {
+    /// Looks up `name` in a folder.
+    fn lookup(tree: &'t Tree, folder: Ino, name: &[u8]) -> Result<LookupGuard<'t>> {
+        let Lookup { ino, attr, .. } = tree.lookup(folder, name)?;
+        Ok(LookupGuard { tree, name: name.to_vec(), ino, attr })
     }
 
-    /// Where it leads, of a link.
-    pub fn target(&self) -> Result<Option<Vec<u8>>> {
+    /// Returns the target if this is a symlink.
+    pub fn link_target(&self) -> Result<Option<Vec<u8>>> {
         let is_link = self.attr.kind == NodeKind::Link;
         is_link.then(|| self.tree.read_link(self.ino)).transpose()
     }
 
-    /// Its entries, sorted by name. What is no folder says so: the tree would say that it was replaced.
-    pub fn listed(&self) -> Result<Arc<[Item]>> {
-        if self.attr.kind == NodeKind::Folder { self.tree.listed(self.ino) } else { Err(Error::NotADirectory) }
+    /// Returns the entries, sorted by name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotADirectory`] if this is not a folder; [`Tree::open_folder`] would report it as
+    /// stale.
+    pub fn list_folder(&self) -> Result<Arc<[DirEntry]>> {
+        if self.attr.kind == NodeKind::Folder { self.tree.list_folder(self.ino) } else { Err(Error::NotADirectory) }
     }
 
-    /// Opens it for reading. A folder says that it is one: the tree would say that it was replaced.
+    /// Opens the file for reading.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::IsADirectory`] if this is a folder; [`Tree::open`] would report it as stale.
     pub fn open(&self) -> Result<Opened> {
         if self.attr.kind == NodeKind::Folder { Err(Error::IsADirectory) } else { self.tree.open(self.ino) }
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for LookupGuard<'_> {
     fn drop(&mut self) {
         self.tree.forget(self.ino, 1);
     }
 }
 
-/// What is at a path, and the folders that it is in.
-pub struct Place<'t> {
-    root: Held<'t>,
-    below: Vec<Held<'t>>,
+/// The inode at a path, and the folders on the way to it.
+pub struct ResolvedPath<'t> {
+    root: LookupGuard<'t>,
+    below: Vec<LookupGuard<'t>>,
 }
 
-impl<'t> Place<'t> {
+impl<'t> ResolvedPath<'t> {
     /// Resolves `path`.
-    fn find(tree: &'t Tree, path: &[u8], links: Links) -> Result<Place<'t>> {
+    fn resolve(tree: &'t Tree, path: &[u8], symlinks: Symlinks) -> Result<ResolvedPath<'t>> {
         if path.is_empty() {
             return Err(Error::NotFound);
         }
         let (attr, _) = tree.attr(ROOT)?;
-        let mut place = Place { root: Held { tree, name: b".".to_vec(), ino: ROOT, attr }, below: Vec::new() };
-        // What is still to be gone, the next part last.
-        let mut rest = parts(path);
+        let mut resolved =
+            ResolvedPath { root: LookupGuard { tree, name: b".".to_vec(), ino: ROOT, attr }, below: Vec::new() };
+        // Components still to resolve, the next one last.
+        let mut pending = components(path);
         let mut followed = 0;
-        while let Some(part) = rest.pop() {
-            if place.last().attr.kind != NodeKind::Folder {
+        while let Some(component) = pending.pop() {
+            if resolved.leaf().attr.kind != NodeKind::Folder {
                 return Err(Error::NotADirectory);
             }
-            match part.as_slice() {
+            match component.as_slice() {
                 b"" | b"." => {}
-                b".." => drop(place.below.pop()),
+                b".." => drop(resolved.below.pop()),
                 name => {
-                    let next = Held::find(tree, place.last().ino, name)?;
-                    match next.target()?.filter(|_| links == Links::Followed || !rest.is_empty()) {
-                        None => place.below.push(next),
-                        Some(_) if followed == LINKS_MAX => return Err(Error::Io(Errno::LOOP)),
-                        Some(target) => {
+                    let next = LookupGuard::lookup(tree, resolved.leaf().ino, name)?;
+                    match next.link_target()?.filter(|_| symlinks == Symlinks::Follow || !pending.is_empty()) {
+                        None => resolved.below.push(next),
+                        Some(_) if followed == SYMLINKS_MAX => return Err(Error::Io(Errno::LOOP)),
+                        Some(link_target) => {
                             followed += 1;
-                            rest.extend(parts(&target));
+                            pending.extend(components(&link_target));
                         }
                     }
                 }
             }
         }
-        Ok(place)
+        Ok(resolved)
     }
 
-    /// What is there.
-    pub fn last(&self) -> &Held<'t> {
+    /// Returns the inode at the path.
+    pub fn leaf(&self) -> &LookupGuard<'t> {
         self.below.last().unwrap_or(&self.root)
     }
 
-    /// Where it is, links followed: from the root, which is `.`.
+    /// Returns the path from the root with symlinks resolved, `.` for the root itself.
     pub fn path(&self) -> Vec<u8> {
-        let names: Vec<&[u8]> = self.below.iter().map(|held| held.name.as_slice()).collect();
+        let names: Vec<&[u8]> = self.below.iter().map(|guard| guard.name.as_slice()).collect();
         if names.is_empty() { self.root.name.clone() } else { names.join(&b'/') }
     }
 }
 
 impl Tree {
-    /// Does `read` with what is at `path`; again, where that was replaced in between. So `read` may print nothing.
-    pub fn at<'t, T>(&'t self, path: &[u8], links: Links, mut read: impl FnMut(Place<'t>) -> Result<T>) -> Result<T> {
-        unless_stale(|| read(Place::find(self, path, links)?))
+    /// Calls `read` with the inode at `path`. Calls it again if that was replaced meanwhile, so
+    /// `read` must not print.
+    pub fn with_path<'t, T>(
+        &'t self,
+        path: &[u8],
+        symlinks: Symlinks,
+        mut read: impl FnMut(ResolvedPath<'t>) -> Result<T>,
+    ) -> Result<T> {
+        retry_stale(|| read(ResolvedPath::resolve(self, path, symlinks)?))
     }
 
-    /// Does `read` with the entry `name` of a folder that is held; again, where that was replaced in between.
-    pub fn inside<'t, T>(&'t self, folder: Ino, name: &[u8], mut read: impl FnMut(Held<'t>) -> Result<T>) -> Result<T> {
-        unless_stale(|| read(Held::find(self, folder, name)?))
+    /// Calls `read` with the entry `name` of the folder `folder`. Calls it again if that was
+    /// replaced meanwhile.
+    pub fn with_entry<'t, T>(
+        &'t self,
+        folder: Ino,
+        name: &[u8],
+        mut read: impl FnMut(LookupGuard<'t>) -> Result<T>,
+    ) -> Result<T> {
+        retry_stale(|| read(LookupGuard::lookup(self, folder, name)?))
     }
 
-    /// The entries of a folder, sorted by name.
-    pub fn listed(&self, folder: Ino) -> Result<Arc<[Item]>> {
+    /// Returns the entries of a folder, sorted by name.
+    pub fn list_folder(&self, folder: Ino) -> Result<Arc<[DirEntry]>> {
         let opened = self.open_folder(folder)?.fh;
-        let items = self.entries(folder, opened, super::Whence::Start);
+        let items = self.entries(folder, opened, super::DirPosition::Start);
         self.release(opened);
         Ok(items?.items)
     }
 }
 
-/// What is replaced while it is looked at is looked up anew, as the kernel does.
-fn unless_stale<T>(mut once: impl FnMut() -> Result<T>) -> Result<T> {
-    for _ in 1..TRIES {
-        match once() {
+/// Repeats the lookup of an inode that is stale, as the kernel does.
+fn retry_stale<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 1..ATTEMPTS_MAX {
+        match attempt() {
             Err(Error::Stale) => {}
             done => return done,
         }
     }
-    once()
+    attempt()
 }
 
-/// The parts of a path, the first one last.
-fn parts(path: &[u8]) -> Vec<Vec<u8>> {
+/// Splits a path into its components, the first one last.
+fn components(path: &[u8]) -> Vec<Vec<u8>> {
     path.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec).collect()
 }

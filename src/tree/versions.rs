@@ -1,4 +1,5 @@
-//! Versions of generated files: what is known of each without its bytes, and the bytes of those read lately.
+//! Versions of generated files: attributes of the latest version of each file, and recently read
+//! bytes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,60 +13,59 @@ use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::render::{Generated, Key, Rendered, Renderer, Scope, State};
 
-/// How many bytes of versions are kept that no handle holds.
-const BYTES: u64 = 64 << 20;
-/// About how many versions that is.
-const ITEMS: usize = 10_000;
-/// How many versions are known without their bytes.
-const KNOWN: usize = 100_000;
+/// Most bytes of versions cached beyond those that open handles hold.
+const CACHE_BYTES: u64 = 64 << 20;
+/// Expected number of versions in that cache.
+const CACHE_ITEMS: usize = 10_000;
+/// Most versions whose attributes are cached.
+const VERSIONS_MAX: usize = 100_000;
 
-/// How many are known for a moment, whatever they would be made from by now, since not all could be read for them in
-/// time; and how long that is.
-const LATELY: usize = 1_000;
-const FOR_A_MOMENT: Duration = Duration::from_millis(500);
-/// To find out whether a version is known takes no longer, unless another is being made.
-const WAITED: Duration = Duration::from_millis(1);
+/// Most incomplete versions cached, and the time for which each is reused.
+const INCOMPLETE_MAX: usize = 1_000;
+const INCOMPLETE_TTL: Duration = Duration::from_millis(500);
+/// A longer wait for the cache entry means that another thread was rendering this file.
+const LOOKUP_TIME: Duration = Duration::from_millis(1);
 
 /// One version of a generated file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Version {
-    /// Its attributes; the size is exact.
+    /// Attributes, with the exact size.
     pub(super) attr: Attr,
-    /// The hash of its bytes.
+    /// Hash of the bytes.
     content: [u8; 16],
 }
 
 type File = (Scope, Generated);
 
-/// The latest version of each file, and bytes by their hash.
+/// Cache of the latest version of each file, and of bytes by their hash.
 pub(super) struct Versions {
-    /// One of each file: what it was made from, and what came of it.
-    known: Cache<File, (Key, Arc<Version>), ByQuestion>,
-    /// Those for which not all could be read in time, and when they were made.
-    lately: Cache<File, (Instant, Key, Arc<Version>)>,
-    bytes: Cache<(File, [u8; 16]), Arc<[u8]>, ByLength>,
+    /// The latest version of each file, and the key of its sources.
+    latest: Cache<File, (Key, Arc<Version>), QueryWeight>,
+    /// Versions made without all of their sources for lack of time, and when they were made.
+    incomplete: Cache<File, (Instant, Key, Arc<Version>)>,
+    bytes: Cache<(File, [u8; 16]), Arc<[u8]>, ByteWeight>,
 }
 
 #[derive(Clone)]
-struct ByQuestion;
+struct QueryWeight;
 
-impl Weighter<File, (Key, Arc<Version>)> for ByQuestion {
-    /// One, and one for every so many bytes of what was asked.
+impl Weighter<File, (Key, Arc<Version>)> for QueryWeight {
+    /// Returns one, plus one for each 256 bytes of the query.
     fn weight(&self, (_, file): &File, _: &(Key, Arc<Version>)) -> u64 {
-        let asked = match file {
+        let query_len = match file {
             Generated::Grep(query) => query.regex.len(),
             Generated::Search(query) | Generated::Focus(query) => query.words.len(),
             Generated::Compare(query) => query.len(),
             _ => 0,
         };
-        1 + asked as u64 / 256
+        1 + query_len as u64 / 256
     }
 }
 
 #[derive(Clone)]
-struct ByLength;
+struct ByteWeight;
 
-impl Weighter<(File, [u8; 16]), Arc<[u8]>> for ByLength {
+impl Weighter<(File, [u8; 16]), Arc<[u8]>> for ByteWeight {
     fn weight(&self, _: &(File, [u8; 16]), bytes: &Arc<[u8]>) -> u64 {
         bytes.len() as u64 + 200
     }
@@ -74,99 +74,104 @@ impl Weighter<(File, [u8; 16]), Arc<[u8]>> for ByLength {
 impl Versions {
     pub(super) fn new() -> Versions {
         Versions {
-            known: Cache::with_weighter(KNOWN, KNOWN as u64, ByQuestion),
-            lately: Cache::new(LATELY),
-            bytes: undivided(ITEMS, BYTES, ByLength),
+            latest: Cache::with_weighter(VERSIONS_MAX, VERSIONS_MAX as u64, QueryWeight),
+            incomplete: Cache::new(INCOMPLETE_MAX),
+            bytes: undivided(CACHE_ITEMS, CACHE_BYTES, ByteWeight),
         }
     }
 
-    /// The version that the file has now; made only if another or none is known. Requests for the same one that come at
-    /// once share one render, and those for another wait for it.
+    /// Returns the current version of `file`. Renders it only if its sources have changed since the
+    /// cached version. Concurrent requests for one version share one render; requests for another
+    /// version of the file wait for that render.
     pub(super) fn current(&self, renderer: &Renderer, file: &File) -> Result<Arc<Version>> {
-        let begun = Instant::now();
-        // The kernel looks a name up twice where the first look changed what is behind it.
-        if let Some(version) = self.lately(file, None) {
+        let started = Instant::now();
+        // The kernel looks a name up twice if the first lookup changed its inode.
+        if let Some(version) = self.recent_incomplete(file, None) {
             return Ok(version);
         }
         let state = renderer.state(&file.0, &file.1)?;
         let key = state.key;
-        if let Some((_, version)) = self.known.get(file).filter(|(of, _)| *of == key) {
+        if let Some((_, version)) = self.latest.get(file).filter(|(cached, _)| *cached == key) {
             return Ok(version);
         }
-        let known = |_: &File, (of, version): &mut (Key, Arc<Version>)| match *of == key {
+        let keep_current = |_: &File, (cached, version): &mut (Key, Arc<Version>)| match *cached == key {
             true => EntryAction::Retain(version.clone()),
             false => EntryAction::ReplaceWithGuard,
         };
-        let asked = Instant::now();
-        let (guard, held) = match self.known.entry(file, None, known) {
+        let requested = Instant::now();
+        let (guard, replaced) = match self.latest.entry(file, None, keep_current) {
             EntryResult::Retained(version) => return Ok(version),
             EntryResult::Vacant(guard) => (Some(guard), None),
-            EntryResult::Replaced(guard, held) => (Some(guard), Some(held)),
+            EntryResult::Replaced(guard, old) => (Some(guard), Some(old)),
             EntryResult::Removed(..) | EntryResult::Timeout => (None, None),
         };
-        // So do those who waited for the same.
-        if let Some(version) = self.lately(file, Some(key)) {
+        // Threads that waited for an incomplete version use it too.
+        if let Some(version) = self.recent_incomplete(file, Some(key)) {
             return Ok(version);
         }
-        // Who had to wait for another to be made is given the one of now.
-        let (begun, state) = match asked.elapsed() > WAITED {
+        // Another render finished while this thread waited, so the state may be outdated.
+        let (started, state) = match requested.elapsed() > LOOKUP_TIME {
             true => (Instant::now(), renderer.state(&file.0, &file.1)?),
-            false => (begun, state),
+            false => (started, state),
         };
         let key = state.key;
-        if let Some((of, version)) = held.filter(|(of, _)| *of == key) {
-            let _ = guard.map(|guard| guard.insert((of, version.clone())));
+        if let Some((cached, version)) = replaced.filter(|(cached, _)| *cached == key) {
+            let _ = guard.map(|guard| guard.insert((cached, version.clone())));
             return Ok(version);
         }
-        let (version, complete) = self.make(renderer, file, state)?;
+        let (version, complete) = self.render(renderer, file, state)?;
         if complete {
-            // What a full cache does not take is made again when asked for.
+            // A version that the full cache rejects is rendered again at the next request.
             let _ = guard.map(|guard| guard.insert((key, version.clone())));
-        } else if begun.elapsed() >= renderer.settings().deadline / 2 {
-            // What failed for another reason may go well the next time.
-            self.lately.insert(file.clone(), (Instant::now(), key, version.clone()));
+        } else if started.elapsed() >= renderer.settings().deadline / 2 {
+            // Failures for any reason but lack of time may not happen again.
+            self.incomplete.insert(file.clone(), (Instant::now(), key, version.clone()));
         }
         Ok(version)
     }
 
-    /// The version for which not all could be read in time, if it was made just now: of many workers, whatever it would be
-    /// made from by now; of one, only of what has this key.
-    fn lately(&self, file: &File, key: Option<Key>) -> Option<Arc<Version>> {
-        let (made, of, version) = self.lately.get(file)?;
-        let is_of_one = matches!(file.0, Scope::Worker(_));
-        (made.elapsed() < FOR_A_MOMENT && (!is_of_one || key == Some(of))).then_some(version)
+    /// Returns the incomplete version of `file` if it was made a moment ago. For one worker its
+    /// sources must have this key; for several workers any sources will do.
+    fn recent_incomplete(&self, file: &File, key: Option<Key>) -> Option<Arc<Version>> {
+        let (made_at, cached, version) = self.incomplete.get(file)?;
+        let is_one_worker = matches!(file.0, Scope::Worker(_));
+        (made_at.elapsed() < INCOMPLETE_TTL && (!is_one_worker || key == Some(cached))).then_some(version)
     }
 
-    /// The bytes of a version; made again if they are no longer held. [`Error::Stale`] if the file has another by now.
+    /// Returns the bytes of a version, rendered again if they were evicted.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stale`] if the file has another version by now.
     pub(super) fn bytes(&self, renderer: &Renderer, file: &File, version: &Version) -> Result<Arc<[u8]>> {
         if let Some(bytes) = self.bytes.get(&(file.clone(), version.content)) {
             return Ok(bytes);
         }
         let state = renderer.state(&file.0, &file.1)?;
         let rendered = renderer.render(&file.0, &file.1, state)?;
-        if content(&rendered) != version.content {
+        if content_hash(&rendered) != version.content {
             return Err(Error::Stale);
         }
         self.bytes.insert((file.clone(), version.content), rendered.bytes.clone());
         Ok(rendered.bytes)
     }
 
-    /// Keeps no bytes any more.
+    /// Evicts all bytes.
     #[cfg(test)]
     pub(super) fn evict(&self) {
         self.bytes.clear();
     }
 
-    fn make(&self, renderer: &Renderer, file: &File, state: State) -> Result<(Arc<Version>, bool)> {
+    fn render(&self, renderer: &Renderer, file: &File, state: State) -> Result<(Arc<Version>, bool)> {
         let rendered = renderer.render(&file.0, &file.1, state)?;
-        let content = content(&rendered);
-        let attr = Attr::of_version(rendered.bytes.len() as u64, content, rendered.access, rendered.newest);
+        let content = content_hash(&rendered);
+        let attr = Attr::generated(rendered.bytes.len() as u64, content, rendered.access, rendered.newest);
         self.bytes.insert((file.clone(), content), rendered.bytes);
         Ok((Arc::new(Version { attr, content }), rendered.complete))
     }
 }
 
-fn content(rendered: &Rendered) -> [u8; 16] {
+fn content_hash(rendered: &Rendered) -> [u8; 16] {
     let mut hash = blake3::Hasher::new();
     hash.update(&rendered.bytes);
     digest(&hash)
@@ -182,12 +187,12 @@ mod tests {
     use crate::view::{Filter, View};
 
     #[test]
-    fn of_a_file_that_changes_again_and_again_one_version_is_known() {
+    fn one_version_is_cached_of_a_file_that_changes_all_the_time() {
         let store = Arc::new(Memory::new());
         let path = |name: &str| RelPath::parse(format!("workers/w/{name}")).unwrap();
         store.write(&path("metadata.json"), r#"{"status": "running"}"#);
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::over(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let view = View::new(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
         let (renderer, versions) = (Renderer::new(view, Settings::default()), Versions::new());
         let file = (Scope::Worker(Name::new("w").unwrap()), Generated::Index);
         let mut before = None;
@@ -197,6 +202,6 @@ mod tests {
             assert_eq!(versions.current(&renderer, &file).unwrap(), version);
             assert_ne!(before.replace(version.clone()), Some(version), "{number}");
         }
-        assert_eq!(versions.known.len(), 1);
+        assert_eq!(versions.latest.len(), 1);
     }
 }

@@ -1,92 +1,94 @@
-//! The workers of a view at one moment, and the names they are reached by.
+//! The workers of a view at one moment, and their names in the tree.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Filter;
-use super::places::Places;
+use super::name_index::NameIndex;
 use crate::catalog::{Change, Entry, Snapshot};
 use crate::model::{Owner, SharedStr, SkipReport, Skipped, WorkerId};
 use crate::name::{Name, RelPath, to_file_name};
 use crate::store::Time;
 
-/// The names in `runs/` that stand for no run.
+/// Names in `runs/` that no run may have.
 const RESERVED: [&str; 1] = ["latest"];
 
 /// All workers of a view.
 #[derive(Default)]
-pub struct Visible {
-    /// The catalog's generation this was made from.
+pub struct VisibleWorkers {
+    /// Generation of the catalog snapshot that this was built from.
     pub generation: u64,
-    /// By creation time, then id.
+    /// Workers, sorted by creation time, then by id.
     pub members: Vec<Arc<Member>>,
-    /// The runs by the name of their folder.
+    /// Runs by the name of their folder.
     pub runs: BTreeMap<Name, Arc<RunMembers>>,
-    /// What the stores hold that is not shown: known only to a view of everything.
+    /// Counts of what the stores hold but the view does not show. `None` in a restricted view.
     pub skipped: Option<Skipped>,
-    /// The same of each store, with a few names: likewise.
-    pub passed: Option<Vec<SkipReport>>,
-    /// What went wrong when a store was listed.
-    pub troubles: Vec<String>,
-    /// The sessions that were not read yet for workers inside them: there may be more workers than these.
+    /// Counts for each store, with examples of names. `None` in a restricted view.
+    pub skip_reports: Option<Vec<SkipReport>>,
+    /// Errors of listing the stores.
+    pub list_errors: Vec<String>,
+    /// Sessions not yet searched for workers inside them: there may be more workers than these.
     pub unread: HashSet<Name>,
-    /// The newest change that listing tells of.
+    /// Time of the newest change that listing the stores reveals.
     pub newest: Time,
-    places: Arc<Places>,
+    name_index: Arc<NameIndex>,
     children: Arc<HashMap<Name, Vec<Arc<Member>>>>,
 }
 
 /// A worker in a view.
 pub struct Member {
-    /// The name it is reached by: its id, with a number behind where another store has the same.
+    /// Name in the tree: the id, with a number appended if another store has a worker of that id.
     pub name: Name,
-    /// What the catalog has.
+    /// The catalog's entry.
     pub entry: Arc<Entry>,
 }
 
 /// The workers of a run.
 #[derive(Clone)]
 pub struct RunMembers {
-    /// The run's id, as the workers say it.
+    /// Id of the run, as the workers state it.
     pub id: String,
-    /// Its workers, by creation time, then id.
+    /// Workers of the run, sorted by creation time, then by id.
     pub members: Vec<Arc<Member>>,
 }
 
-impl Visible {
-    /// The worker under this name.
+impl VisibleWorkers {
+    /// Returns the worker with this name.
     pub fn get(&self, name: &Name) -> Option<Arc<Member>> {
-        self.place(name).and_then(|at| self.members.get(at)).cloned()
+        self.index_of(name).and_then(|at| self.members.get(at)).cloned()
     }
 
-    fn place(&self, name: &Name) -> Option<usize> {
-        self.places.get(&self.members, |member| &member.name, name)
+    fn index_of(&self, name: &Name) -> Option<usize> {
+        self.name_index.get(&self.members, |member| &member.name, name)
     }
 
-    /// The name of the worker that lies there in a store.
-    pub(super) fn at(&self, source: usize, root: &RelPath) -> Option<Name> {
-        let is_it = |member: &&Arc<Member>| (member.entry.source(), &member.entry.root) == (source, root);
-        // Most often it is the name of its folder.
-        let named = self.place(&root.file_name()?).and_then(|at| self.members.get(at)).filter(is_it);
-        named.or_else(|| self.members.iter().find(is_it)).map(|member| member.name.clone())
+    /// Returns the name of the worker at `root` in a store.
+    pub(super) fn name_at(&self, source: usize, root: &RelPath) -> Option<Name> {
+        let is_at_root = |member: &&Arc<Member>| (member.entry.source(), &member.entry.root) == (source, root);
+        // A worker is usually named after its folder.
+        let named = self.index_of(&root.file_name()?).and_then(|at| self.members.get(at)).filter(is_at_root);
+        named.or_else(|| self.members.iter().find(is_at_root)).map(|member| member.name.clone())
     }
 
-    /// The workers that this one started, by creation time, then id.
+    /// Returns the workers that this one started, sorted by creation time, then by id.
     pub fn children(&self, name: &Name) -> &[Arc<Member>] {
         self.children.get(name).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Whether the one follows from the other without anything having been put in order again.
+    /// Returns true if one was derived from the other without sorting again.
     #[cfg(test)]
-    pub(super) fn shares_places(&self, other: &Visible) -> bool {
-        Arc::ptr_eq(&self.places, &other.places)
+    pub(super) fn shares_name_index(&self, other: &VisibleWorkers) -> bool {
+        Arc::ptr_eq(&self.name_index, &other.name_index)
     }
 
-    pub(super) fn of(snapshot: &Snapshot, filter: &Filter) -> Visible {
-        let mut entries: Vec<&Arc<Entry>> = snapshot.entries.iter().filter(|entry| has(filter, entry)).collect();
-        // Among equal ids the store that was named first comes first, then the shorter path: always the same.
+    /// Builds the workers of `snapshot` that `filter` admits.
+    pub(super) fn new(snapshot: &Snapshot, filter: &Filter) -> VisibleWorkers {
+        let mut entries: Vec<&Arc<Entry>> = snapshot.entries.iter().filter(|entry| is_visible(filter, entry)).collect();
+        // Among equal ids, the store given first comes first, then the shorter path, so names are
+        // stable.
         entries.sort_by_cached_key(|entry| (entry.id.clone(), entry.source(), entry.root.depth(), entry.root.clone()));
-        let mut members = name_all(entries);
+        let mut members = assign_names(entries);
         members.sort_by_cached_key(|member| (member.entry.created_at, member.name.clone()));
         let mut runs: BTreeMap<Name, RunMembers> = BTreeMap::new();
         for member in &members {
@@ -96,24 +98,24 @@ impl Visible {
             run.members.push(member.clone());
         }
         let runs = runs.into_iter().map(|(name, run)| (name, Arc::new(run))).collect();
-        let whole = *filter == Filter::default();
-        let visible = Visible {
+        let is_unrestricted = *filter == Filter::default();
+        let visible = VisibleWorkers {
             generation: snapshot.generation,
-            children: Arc::new(children(&members)),
-            places: Arc::new(Places::of(&members, |member| &member.name)),
+            children: Arc::new(children_by_parent(&members)),
+            name_index: Arc::new(NameIndex::new(&members, |member| &member.name)),
             newest: members.iter().map(|member| member.entry.newest()).max().unwrap_or_default(),
             members,
             runs,
-            skipped: whole.then_some(snapshot.skipped),
-            passed: whole.then(|| snapshot.passed.clone()),
-            troubles: snapshot.troubles.clone(),
+            skipped: is_unrestricted.then_some(snapshot.skipped),
+            skip_reports: is_unrestricted.then(|| snapshot.passed.clone()),
+            list_errors: snapshot.troubles.clone(),
             unread: HashSet::new(),
         };
-        Visible { unread: visible.unread(snapshot), ..visible }
+        VisibleWorkers { unread: visible.unread(snapshot), ..visible }
     }
 
-    /// Returns the sessions among these workers that were not read yet for workers inside them. Those of another view are
-    /// not told.
+    /// Returns the sessions among these workers that were not yet searched for workers inside them.
+    /// It leaves out sessions outside this view.
     fn unread(&self, snapshot: &Snapshot) -> HashSet<Name> {
         if snapshot.unread.is_empty() {
             return HashSet::new();
@@ -122,41 +124,40 @@ impl Visible {
         let is_unread = |member: &&Arc<Member>| unread.contains(&(member.entry.source(), &member.entry.root));
         self.members.iter().filter(is_unread).map(|member| member.name.clone()).collect()
     }
-}
 
-impl Visible {
-    /// What became of it in the next generation, where a few workers are known anew and none has another place by that. It
-    /// costs no more than that, and is what [`Visible::of`] makes.
-    pub(super) fn next(&self, snapshot: &Snapshot, filter: &Filter) -> Option<Visible> {
+    /// Applies `snapshot.changes` without sorting again. The result equals that of
+    /// [`VisibleWorkers::new`]. Returns `None` if the order would change or `snapshot` is not the
+    /// next generation.
+    pub(super) fn apply_changes(&self, snapshot: &Snapshot, filter: &Filter) -> Option<VisibleWorkers> {
         let changes = snapshot.changes.as_ref()?;
         if snapshot.generation != self.generation + 1 {
             return None;
         }
-        let mut next = Visible {
+        let mut updated = VisibleWorkers {
             generation: snapshot.generation,
             members: self.members.clone(),
             runs: self.runs.clone(),
             skipped: self.skipped.map(|_| snapshot.skipped),
-            passed: self.passed.as_ref().map(|_| snapshot.passed.clone()),
-            troubles: snapshot.troubles.clone(),
+            skip_reports: self.skip_reports.as_ref().map(|_| snapshot.passed.clone()),
+            list_errors: snapshot.troubles.clone(),
             unread: self.unread(snapshot),
             newest: self.newest,
-            places: self.places.clone(),
+            name_index: self.name_index.clone(),
             children: self.children.clone(),
         };
-        changes.iter().all(|change| next.replace(change, filter)).then_some(next)
+        changes.iter().all(|change| updated.replace(change, filter)).then_some(updated)
     }
 
-    /// Puts a worker in the place that it had. Whether that could be done.
+    /// Replaces a worker at its position. Returns false if its position may change.
     fn replace(&mut self, Change { old, new }: &Change, filter: &Filter) -> bool {
-        let place = |entry: &Entry| (entry.owner.clone(), entry.run.clone(), entry.parent.clone(), entry.created_at);
-        if place(old) != place(new) || (old.newest() == self.newest && new.newest() < self.newest) {
+        let sort_key = |entry: &Entry| (entry.owner.clone(), entry.run.clone(), entry.parent.clone(), entry.created_at);
+        if sort_key(old) != sort_key(new) || (old.newest() == self.newest && new.newest() < self.newest) {
             return false;
         }
-        if !has(filter, new) {
+        if !is_visible(filter, new) {
             return true;
         }
-        let named = self.place(&new.id.0);
+        let named = self.index_of(&new.id.0);
         let is_old = |member: &Arc<Member>| Arc::ptr_eq(&member.entry, old);
         let at = named.filter(|at| self.members.get(*at).is_some_and(is_old));
         let Some(slot) = at.or_else(|| self.members.iter().position(is_old)).and_then(|at| self.members.get_mut(at))
@@ -166,14 +167,14 @@ impl Visible {
         let member = Arc::new(Member { name: slot.name.clone(), entry: new.clone() });
         *slot = member.clone();
         self.newest = self.newest.max(new.newest());
-        let put = |members: &mut Vec<Arc<Member>>| {
+        let replace_in = |members: &mut Vec<Arc<Member>>| {
             members.iter_mut().filter(|other| is_old(other)).for_each(|other| *other = member.clone());
         };
         if let Some(run) = new.run.as_ref().and_then(|run| self.runs.get_mut(&run_name(run))) {
-            put(&mut Arc::make_mut(run).members);
+            replace_in(&mut Arc::make_mut(run).members);
         }
         if new.parent.is_some() {
-            Arc::make_mut(&mut self.children).values_mut().for_each(put);
+            Arc::make_mut(&mut self.children).values_mut().for_each(replace_in);
         }
         true
     }
@@ -183,16 +184,17 @@ fn run_name(id: &str) -> Name {
     to_file_name(id, &RESERVED)
 }
 
-/// The members by their parents' names. A worker names its parent by its id, within its store.
-fn children(members: &[Arc<Member>]) -> HashMap<Name, Vec<Arc<Member>>> {
-    let of = |member: &Member| (member.entry.source(), member.entry.id.0.as_bytes().to_vec());
+/// Groups the workers by the name of their parent. A worker states its parent's id within its own
+/// store.
+fn children_by_parent(members: &[Arc<Member>]) -> HashMap<Name, Vec<Arc<Member>>> {
+    let id = |member: &Member| (member.entry.source(), member.entry.id.0.as_bytes().to_vec());
     let mut parents: HashMap<(usize, Vec<u8>), &Name> = HashMap::new();
     if members.iter().any(|member| member.entry.parent.is_some()) {
-        // Of two with one id the first is the one with the plain name.
-        let by_name = members.iter().map(|member| (of(member), &member.name));
+        // Among workers with one id, the smallest name is the plain one.
+        let by_name = members.iter().map(|member| (id(member), &member.name));
         by_name.for_each(|(id, name)| {
-            let known = parents.entry(id).or_insert(name);
-            *known = (*known).min(name);
+            let parent = parents.entry(id).or_insert(name);
+            *parent = (*parent).min(name);
         });
     }
     let mut children: HashMap<Name, Vec<Arc<Member>>> = HashMap::new();
@@ -206,19 +208,20 @@ fn children(members: &[Arc<Member>]) -> HashMap<Name, Vec<Arc<Member>>> {
     children
 }
 
-/// Whether a worker of this owner and run is in a view: the one place where that is decided.
-pub(super) fn admits(filter: &Filter, owner: Option<&Owner>, run: Option<&SharedStr>) -> bool {
-    let of_owner = filter.owner.as_ref().is_none_or(|id| owner.is_some_and(|owner| *owner.0 == **id));
-    let of_run = filter.run.as_ref().is_none_or(|id| run.is_some_and(|run| **run == **id));
-    of_owner && of_run
+/// Returns true if a worker of this owner and run is in a view. Nothing else decides that.
+pub(super) fn matches(filter: &Filter, owner: Option<&Owner>, run: Option<&SharedStr>) -> bool {
+    let owner_matches = filter.owner.as_ref().is_none_or(|id| owner.is_some_and(|owner| *owner.0 == **id));
+    let run_matches = filter.run.as_ref().is_none_or(|id| run.is_some_and(|run| **run == **id));
+    owner_matches && run_matches
 }
 
-fn has(filter: &Filter, entry: &Entry) -> bool {
-    admits(filter, entry.owner.as_ref(), entry.run.as_ref())
+fn is_visible(filter: &Filter, entry: &Entry) -> bool {
+    matches(filter, entry.owner.as_ref(), entry.run.as_ref())
 }
 
-/// Gives every worker a name of its own. `entries` are sorted by id; a second worker of the same id is `<id>~2`.
-fn name_all(entries: Vec<&Arc<Entry>>) -> Vec<Arc<Member>> {
+/// Gives each worker a unique name. `entries` must be sorted by id; a second worker with an id is
+/// named `<id>~2`.
+fn assign_names(entries: Vec<&Arc<Entry>>) -> Vec<Arc<Member>> {
     let mut taken: HashSet<Name> = HashSet::new();
     let ids: HashSet<WorkerId> = entries.iter().map(|entry| entry.id.clone()).collect();
     let mut members = Vec::with_capacity(entries.len());

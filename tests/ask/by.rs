@@ -12,7 +12,7 @@ use swarmletfs::error::{Error, Result};
 use swarmletfs::name::{RelPath, to_file_name};
 use swarmletfs::render::DEADLINE;
 use swarmletfs::store::{Disk, File, Memory, Store};
-use swarmletfs::tree::{Links, ROOT, Settings, Tree};
+use swarmletfs::tree::{ROOT, Settings, Symlinks, Tree};
 use swarmletfs::view::{Filter, View};
 
 use super::{names, text};
@@ -202,7 +202,7 @@ fn no_output_is_opened_to_list_what_the_catalog_knows() {
     let log = Arc::new(Log::default());
     let disk = Through::new(Counted(log.clone()), Arc::new(Disk::open(&store.path()).unwrap()));
     let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let view = View::over(vec![Source::over(Arc::new(disk), None)], freshness, Filter::default()).unwrap();
+    let view = View::new(vec![Source::over(Arc::new(disk), None)], freshness, Filter::default()).unwrap();
     let tree = Tree::new(view, Settings::default());
     for path in
         ["by", "by/status/failed", "by/type/research", "by/tag/y", "by/job/7", "by/run/48/limit/1", "by/day/2026-01-20"]
@@ -244,7 +244,7 @@ impl Slow {
         let [into, at] = [into, at].map(|slow| Arc::new(AtomicBool::new(slow)));
         let source = Source::over(Arc::new(Through::new(Slow { into, at }, Arc::new(memory))), None);
         let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        View::over(vec![source], freshness, Filter::default()).unwrap()
+        View::new(vec![source], freshness, Filter::default()).unwrap()
     }
 
     fn wait(slow: &AtomicBool) {
@@ -285,7 +285,7 @@ fn who_was_not_looked_into_in_time_is_told_apart() {
 fn who_was_not_looked_at_in_time_is_told_as_unread_and_looked_at_behind_the_requests() {
     let tree = || Tree::new(Slow::view(false, true), Settings::default());
     let mode_of = |tree: &Tree, path: &str| {
-        tree.at(path.as_bytes(), Links::Followed, |place| Ok(place.last().attr.mode)).unwrap()
+        tree.with_path(path.as_bytes(), Symlinks::Follow, |place| Ok(place.leaf().attr.mode)).unwrap()
     };
     let mode = |tree: &Tree| mode_of(tree, "index.json");
     let read = |tree: &Tree| {
@@ -300,8 +300,8 @@ fn who_was_not_looked_at_in_time_is_told_as_unread_and_looked_at_behind_the_requ
     let some = read(&tree);
     assert!(some < 20, "{some} of 20");
     // Somebody is told that there is more to be done, once, and does it.
-    assert!(tree.is_behind() && !tree.is_behind());
-    while tree.catch_up() {}
+    assert!(tree.claim_backfill() && !tree.claim_backfill());
+    while tree.backfill() {}
     // What was read just now is shown for a moment more.
     while read(&tree) == some {}
     assert_eq!((read(&tree), mode(&tree)), (20, 0o444));
@@ -349,7 +349,7 @@ fn the_time_of_many_is_told_though_not_all_can_be_looked_at_in_time() {
     }
     let source = Source::over(Arc::new(Through::new(late.clone(), memory)), None);
     let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let tree = Tree::new(View::over(vec![source], freshness, Filter::default()).unwrap(), Settings::default());
+    let tree = Tree::new(View::new(vec![source], freshness, Filter::default()).unwrap(), Settings::default());
     assert!(matches!(see(&tree, "by/status/completed"), Ok(Seen::Folder { .. })));
     assert_eq!(late.0.load(Ordering::SeqCst), 0, "listing tells enough");
     assert!(matches!(see(&tree, "runs/latest"), Ok(Seen::Link(target)) if target.as_slice() == b"r"));
@@ -361,7 +361,7 @@ fn of_whom_nothing_is_known_is_looked_at_before_those_who_were_seen() {
     let next = Arc::new(AtomicBool::new(false));
     let store = Through::new(Stuck { inside: false, next: next.clone() }, Arc::new(Slow::store()));
     let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let view = View::over(vec![Source::over(Arc::new(store), None)], freshness, Filter::default()).unwrap();
+    let view = View::new(vec![Source::over(Arc::new(store), None)], freshness, Filter::default()).unwrap();
     let tree = Tree::new(view, Settings::default());
     text(&tree, "workers/w0/index.json");
     next.store(true, Ordering::SeqCst);
@@ -383,7 +383,7 @@ fn what_was_made_without_all_is_not_made_again_at_once() {
         };
         let source = Source::over(Arc::new(Through::new(between, memory.clone())), None);
         let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let tree = Tree::new(View::over(vec![source], freshness, Filter::default()).unwrap(), Settings::default());
+        let tree = Tree::new(View::new(vec![source], freshness, Filter::default()).unwrap(), Settings::default());
         let path = RelPath::parse("workers/w3/tool_calls/002_sh.txt").unwrap();
         // Where this machine is too slow for a moment, another attempt shows it.
         let once = (0..5).any(|number| {
@@ -410,7 +410,7 @@ fn who_vanishes_meanwhile_is_gone_and_not_unread() {
         let plan = Plan::quiet();
         let store = Through::new(Faulty(plan.clone()), memory.clone());
         let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::over(vec![Source::over(Arc::new(store), None)], freshness, Filter::default()).unwrap();
+        let view = View::new(vec![Source::over(Arc::new(store), None)], freshness, Filter::default()).unwrap();
         let tree = Tree::new(view, Settings::default());
         plan.at(k, move || memory.rename(&path("workers/b".into()), &path("b".into())));
         for (facet, value) in [("outcome", "ok"), ("tool", "sh")] {

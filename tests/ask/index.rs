@@ -77,7 +77,7 @@ fn keeping(store: &TestStore, folder: &Path) -> Tree {
     let index = Arc::new(DiskCache::open(folder, 1 << 30).unwrap());
     let source = Source::open(&store.path()).unwrap().indexed_in(index);
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    Tree::new(View::over(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
+    Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
 }
 
 /// An answer, or that the scope is not there.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
-use swarmletfs::fuse::{Access, log_panics, mount};
+use swarmletfs::fuse::{MountAccess, log_panics, mount};
 use swarmletfs::name::RelPath;
 
 use super::{store, tree_of};
@@ -117,7 +117,7 @@ fn serve(point: PathBuf) {
     let plan = Plan::quiet();
     let store = Arc::new(store());
     let tree = Arc::new(tree_of(store.clone(), &plan));
-    let session = mount(tree.clone(), &point, Access::Mounter).unwrap();
+    let session = mount(tree.clone(), &point, MountAccess::Mounter).unwrap();
     thread::spawn(move || {
         for order in io::stdin().lines() {
             let order = order.unwrap();
@@ -138,7 +138,7 @@ fn serve(point: PathBuf) {
                 }
                 _ if order == "heal" => plan.heal().to_string(),
                 _ if order == "held" => {
-                    let (inodes, handles) = tree.held();
+                    let (inodes, handles) = tree.open_counts();
                     format!("{inodes} {handles}")
                 }
                 _ => panic!("no such order: {order}"),

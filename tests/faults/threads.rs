@@ -12,7 +12,7 @@ use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::error::{Error, Result};
 use swarmletfs::name::RelPath;
 use swarmletfs::store::{Kind, Memory};
-use swarmletfs::tree::{Fh, Found, Ino, NodeKind, ROOT, Settings, Tree, Whence};
+use swarmletfs::tree::{DirPosition, Fh, Ino, Lookup, NodeKind, ROOT, Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
 use crate::hostile::Dice;
@@ -143,7 +143,7 @@ impl Client<'_> {
 
     fn look_up(&mut self) {
         let (folder, name) = (self.folder(), *self.dice.pick(&NAMES));
-        let Some(Found { ino, attr, name_ttl, attr_ttl }) = may_be(name, self.tree.lookup(folder, name.as_bytes()))
+        let Some(Lookup { ino, attr, name_ttl, attr_ttl }) = may_be(name, self.tree.lookup(folder, name.as_bytes()))
         else {
             return;
         };
@@ -201,7 +201,7 @@ impl Client<'_> {
 
     fn use_open(&mut self) {
         let at = self.dice.below(self.open.len());
-        let whence = if self.dice.once_in(2) { Whence::Start } else { Whence::Within(0) };
+        let whence = if self.dice.once_in(2) { DirPosition::Start } else { DirPosition::Version(0) };
         let Open { fh, ino, kind, bytes } = &self.open[at];
         if *kind == NodeKind::Folder {
             // What is listed is asked for by the folder's number too, which may be known no longer.
@@ -255,7 +255,7 @@ impl Drop for Client<'_> {
 
 fn tree_over(store: &Arc<Memory>, fresh: Duration) -> Tree {
     let fresh = Freshness { unfinished: fresh, finished: fresh };
-    let view = View::over(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+    let view = View::new(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
     Tree::new(view, Settings::default())
 }
 
@@ -289,7 +289,7 @@ fn whatever_threads_do_at_once_all_is_given_back_and_what_is_held_stays() {
                 thread::yield_now();
             }
         });
-        assert_eq!(tree.held(), (0, 0), "tree {number}: inodes and handles that nobody holds");
+        assert_eq!(tree.open_counts(), (0, 0), "tree {number}: inodes and handles that nobody holds");
         // And it shows what one shows that knows nothing of what was.
         let anew = tree_over(&store, Duration::ZERO);
         for at in ["workers", "workers/stays/outputs", "index.json", "summary", "evidence.txt", "by/status/running"] {

@@ -196,7 +196,7 @@ fn names_with_two_dots_are_valid_links_lead_nowhere_and_traversal_fails() {
     symlink("../../../outside.txt", store.at("workers/w/link.txt")).unwrap();
     symlink("../../..", store.at("workers/w/up")).unwrap();
     let mut mount = Mount::new(&store.path());
-    mount.expect_warning("lookup: a link or a way out of the store");
+    mount.expect_warning("lookup: a link or a path out of the store");
     assert_eq!(prints(&mount, "cat a..b.txt outputs/..."), "two dots\nthree dots\n");
     assert_eq!(prints(&mount, "jq -r .id ../c..d/index.json"), "c..d\n");
     for path in [

@@ -44,7 +44,7 @@ fn tree_of(store: &Arc<Memory>, log: &Arc<Log>, owner: Option<&str>) -> Tree {
     let source = Source::over(Arc::new(Through::new(Counted(log.clone()), store.clone())), None);
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     let filter = Filter { owner: owner.map(str::to_owned), run: None };
-    Tree::new(View::over(vec![source], fresh, filter).unwrap(), Settings::default())
+    Tree::new(View::new(vec![source], fresh, filter).unwrap(), Settings::default())
 }
 
 /// Opens a tree, with a log of opened files.

@@ -22,12 +22,12 @@ use crate::support::TestStore;
 use crate::support::through::{Between, Through};
 
 fn view(store: &TestStore) -> View {
-    View::over(vec![Source::open(&store.path()).unwrap()], Freshness::default(), Filter::default()).unwrap()
+    View::new(vec![Source::open(&store.path()).unwrap()], Freshness::default(), Filter::default()).unwrap()
 }
 
 fn stamp(view: &View) -> Arc<Stamp> {
     let member = view.worker(&Name::new("w").unwrap()).unwrap();
-    view.stamp_now(&member).unwrap()
+    view.fingerprint_now(&member).unwrap()
 }
 
 /// Looks at a worker until it is at rest, and then once more.
@@ -134,7 +134,7 @@ fn a_folder_that_is_moved_into_another_workers_tells_nothing_of_it() {
     let moving = MovingStore { workers: store.at("workers"), in_a: false, moved: moved.clone() };
     let moving = Through::new(moving, Arc::new(Disk::open(&store.path()).unwrap()));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let view = View::over(vec![Source::over(Arc::new(moving), None)], fresh, Filter::default()).unwrap();
+    let view = View::new(vec![Source::over(Arc::new(moving), None)], fresh, Filter::default()).unwrap();
     let member = view.worker(&Name::new("w").unwrap()).unwrap();
     let (files, stamp) = view.files(&member, 100).unwrap();
     assert!(moved.load(Ordering::Relaxed));

@@ -53,7 +53,7 @@ impl Reading {
         let fresh = Freshness { unfinished: NEVER, finished: NEVER };
         // On a slow machine, no file may be generated from partial data.
         let settings = Settings { deadline: NEVER, ..Settings::default() };
-        Tree::new(View::over(vec![source], fresh, self.filter.clone()).unwrap(), settings)
+        Tree::new(View::new(vec![source], fresh, self.filter.clone()).unwrap(), settings)
     }
 
     fn everything(&self, store: &TestStore, caches: Option<&Path>) -> BTreeMap<Vec<u8>, Result<Seen, Error>> {

@@ -108,7 +108,7 @@ fn one_id_in_two_stores_is_two_workers_each_to_its_owner() {
         let sources = [&first, &second].map(|store| Source::open(&store.path()).unwrap()).into();
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
         let filter = Filter { owner: owner.map(str::to_owned), run: None };
-        Tree::new(View::over(sources, fresh, filter).unwrap(), Settings::default())
+        Tree::new(View::new(sources, fresh, filter).unwrap(), Settings::default())
     };
     assert_eq!(workers(&tree(None)), ["x", "x~2"]);
     for (owner, text) in [("A", "of A"), ("B", "of B")] {

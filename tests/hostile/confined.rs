@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::error::Result;
-use swarmletfs::fuse::{self, Access};
+use swarmletfs::fuse::{self, MountAccess};
 use swarmletfs::name::RelPath;
 use swarmletfs::store::{Disk, Meta, Store};
 use swarmletfs::tree::{Settings, Tree};
@@ -99,14 +99,14 @@ fn the_threads_that_serve_can_do_nothing_but_read_the_stores() {
 
     let disk = Through::new(intruder.clone(), Arc::new(Disk::open(&store.path()).unwrap()));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let view = View::over(vec![Source::over(Arc::new(disk), None)], fresh, Filter::default()).unwrap();
+    let view = View::new(vec![Source::over(Arc::new(disk), None)], fresh, Filter::default()).unwrap();
     let tree = Tree::new(view, Settings::default());
     // Nothing is confined yet.
     refill();
     intruder.attempts.lock().clear();
     let before = super::walk(&store.path());
     let point = tempfile::tempdir().unwrap();
-    let session = fuse::mount(tree, point.path(), Access::Mounter).unwrap();
+    let session = fuse::mount(tree, point.path(), MountAccess::Mounter).unwrap();
     // A thread that stats files answers the first, a thread that renders answers the second.
     let own = fs::read(point.path().join("workers/w1/task.txt"));
     let generated = fs::read(point.path().join("workers/w1/index.json"));

@@ -111,7 +111,7 @@ impl CrossingStore {
     fn tree_with_hard_links(&self) -> Tree {
         let source = Source::open(&self.store.path()).unwrap().admitting_hard_links();
         let filter = Filter { owner: Some("A".into()), run: None };
-        Tree::new(View::over(vec![source], Freshness::default(), filter).unwrap(), Settings::default())
+        Tree::new(View::new(vec![source], Freshness::default(), filter).unwrap(), Settings::default())
     }
 }
 
@@ -183,7 +183,7 @@ fn no_way_into_another_owners_files_is_taken_through_a_mount() {
             }
         }
         let mut mount = Mount::with(&fixture.store.path(), &["--owner", "A"]);
-        mount.expect_warning("lookup: a link or a way out of the store");
+        mount.expect_warning("lookup: a link or a path out of the store");
         let out = mount.shell(r#"cd "$M" && ls -R . && find . -type f -exec cat {} +; cat workers/*/evidence.4k.txt"#);
         assert!(out.stdout.len() > 1_000 && !holds_canary(&out.stdout), "{way:?}: {}", out.stdout.escape_ascii());
         for (place, _, name) in PLACES {

@@ -15,7 +15,7 @@ use crate::support::user::as_user;
 use crate::support::{Mount, TestStore};
 
 /// The log text of a lookup that met a hard link.
-const REFUSED: &str = "lookup: a link or a way out of the store";
+const REFUSED: &str = "lookup: a link or a path out of the store";
 
 fn store() -> TestStore {
     let store = TestStore::new();

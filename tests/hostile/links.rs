@@ -178,7 +178,7 @@ fn no_planted_link_is_followed_or_shown_through_a_mount() {
     needs_fuse!();
     let planted = planted();
     let mut mount = Mount::new(&planted.store.path());
-    mount.expect_warning("lookup: a link or a way out of the store");
+    mount.expect_warning("lookup: a link or a path out of the store");
     let all = walk(&mount.path());
     for (path, bytes) in all.iter().filter(|(path, _)| path.as_slice() != SECRET.as_bytes()) {
         assert!(!holds_canary(path) && !holds_canary(bytes), "{} holds the canary", path.escape_ascii());

@@ -13,7 +13,7 @@ use serde_json::json;
 use swarmletfs::error::{Error, Result};
 use swarmletfs::name::{NAME_MAX, Name, RelPath};
 use swarmletfs::store::{Disk, Kind, Store, read_range};
-use swarmletfs::tree::{Ino, NodeKind, ROOT, Settings, Tree, Whence};
+use swarmletfs::tree::{DirPosition, Ino, NodeKind, ROOT, Settings, Tree};
 use swarmletfs::view::Filter;
 
 use super::{CANARY, Dice, holds_canary};
@@ -284,7 +284,7 @@ fn ask(tree: &Tree, from: Ino, path: &[u8]) -> Result<Vec<u8>> {
         }
         NodeKind::Folder => {
             let fh = tree.open_folder(last.0)?.fh;
-            let items = tree.entries(last.0, fh, Whence::Start)?.items;
+            let items = tree.entries(last.0, fh, DirPosition::Start)?.items;
             tree.release(fh);
             Ok(items.iter().map(|item| item.name.as_bytes().to_vec()).collect::<Vec<_>>().join(&b'/'))
         }
@@ -317,7 +317,7 @@ fn no_hostile_path_leaves_the_view_of_an_owner() {
     assert!(read > 100, "the paths are not all refused for their form: {read}");
     tree.forget(own, 1);
     tree.forget(workers, 1);
-    assert_eq!(tree.held(), (0, 0), "every inode and handle was given back");
+    assert_eq!(tree.open_counts(), (0, 0), "every inode and handle was given back");
 }
 
 #[test]

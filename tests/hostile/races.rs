@@ -226,7 +226,7 @@ fn no_exchange_leads_out_through_a_mount() {
     needs_fuse!();
     let race = RaceStore::exchanging(&[SUB, FILE, WORKER]);
     let mut mount = Mount::with(&race.store.path(), &["--owner", "A"]);
-    for warned in ["a link or a way out of the store", "not a regular file"] {
+    for warned in ["a link or a path out of the store", "not a regular file"] {
         mount.expect_warning(warned);
     }
     const PATHS: [&str; 6] = [

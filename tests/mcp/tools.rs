@@ -435,7 +435,7 @@ fn a_panic_is_an_error_to_who_asked_and_to_nobody_else() {
     }
     let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     let source = Source::over(Arc::new(Through::new(Faulty(plan.clone()), memory)), None);
-    let tree = Tree::new(View::over(vec![source], freshness, Filter::default()).unwrap(), Settings::default());
+    let tree = Tree::new(View::new(vec![source], freshness, Filter::default()).unwrap(), Settings::default());
     let mut client = Client::new(tree);
     let good = client.text("summarize", json!({"worker": "w1"}));
     let mut refused = 0;
@@ -461,7 +461,7 @@ fn a_store_that_is_replaced_by_another_is_the_other() {
     let path = store.path();
     let at = path.clone();
     let tree = move || {
-        let view = View::over(vec![Source::open(&at).ok()?], Freshness::default(), Filter::default()).ok()?;
+        let view = View::new(vec![Source::open(&at).ok()?], Freshness::default(), Filter::default()).ok()?;
         Some(Tree::new(view, Settings::default()))
     };
     let mut client = Client::with_served_tree(ServedTree::new(tree().unwrap(), tree));

@@ -1,5 +1,5 @@
-//! Times, ids, modes, lists of access and extended attributes (R33): what the store's files have is told as it is, or
-//! left out; nothing lets anybody do through the mount what they may not do at its source.
+//! Times, ids, modes, ACLs and extended attributes (R33). The mount reports them as in the store or
+//! omits them. Nobody gains rights through the mount that they lack at the source.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -20,7 +20,7 @@ use crate::support::{Mount, TestStore};
 
 const EVERYONE: [&str; 2] = ["--allow-other", "--all-owners"];
 
-/// Seconds and nanoseconds, and the time as index.json tells it.
+/// Seconds and nanoseconds, and the time as index.json shows it.
 const TIMES: [(i64, i64, &str); 14] = [
     (-1, 500_000_000, "1969-12-31T23:59:59Z"),
     (0, 0, "1970-01-01T00:00:00Z"),
@@ -47,7 +47,7 @@ fn times(path: &Path) -> [i64; 4] {
 fn times_are_exact_in_whatever_year() {
     needs_fuse!();
     let yard = Yard::new();
-    // A file system that holds every time.
+    // This file system can store every time.
     if tmpfs(&yard.folder("store")).is_none() {
         return;
     }
@@ -70,7 +70,7 @@ fn times_are_exact_in_whatever_year() {
         let file = index["files"].as_array().unwrap().iter().find(|file| file["path"] == path.as_str()).unwrap();
         assert_eq!(file["mtime"], told, "{secs}.{nanos:09}");
     }
-    // What is made of all of them is as new as the newest.
+    // Files generated from all of them are as new as the newest.
     for path in ["workers/w/summary", "workers/w/index.json", "workers/w/evidence.txt", "summary", "workers/w"] {
         assert_eq!(times(&mount.at(path))[..2], [i64::MAX, 0], "{path}");
     }
@@ -127,7 +127,7 @@ fn a_program_of_a_worker_gives_nobody_its_owners_rights() {
         let mut command = plain("setpriv", ["--reuid=54321", "--regid=54321", "--clear-groups", "--"]);
         run_text(command.arg(path).arg("-u"))
     };
-    // At the source it does.
+    // At the source the program runs with its owner's rights.
     assert_eq!(whose(&program), "0");
     assert_eq!(whose(&mount.at("workers/w/id")), "54321");
 }
@@ -144,14 +144,14 @@ fn no_extended_attribute_is_passed_on() {
     let store = TestStore::new();
     store.worker("w", json!({}));
     let path = store.write("workers/w/file", "x");
-    // One that gives a program a right, and one of each other kind.
+    // One attribute that gives a program a capability, and one of each other kind.
     let right = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let attributes: [(&str, &[u8]); 4] =
         [("user.note", b"1"), ("trusted.note", b"1"), ("security.note", b"1"), ("security.capability", &right)];
     for (name, value) in attributes {
         rustix::fs::setxattr(&path, name, value, XattrFlags::empty()).unwrap();
     }
-    set_list(&path, &list(&[(Tag::User, 4, 5_002)], 4, 4, 4));
+    set_acl(&path, &encode_acl(&[(Tag::User, 4, 5_002)], 4, 4, 4));
     let mount = Mount::new(&store.path());
     let shown = mount.at("workers/w/file");
     let mut buffer = [0; 256];
@@ -169,9 +169,9 @@ enum Tag {
     Group = 8,
 }
 
-/// A list of access, as the kernel takes it: what the owner may is 6, then what is named, and the bits of the owning
-/// group, of the mask and of others.
-fn list(named: &[(Tag, u16, u32)], group: u16, mask: u16, other: u16) -> Vec<u8> {
+/// Encodes an ACL as the kernel takes it: the owner has mode 6, followed by the named entries and
+/// by the bits of the owning group, the mask and others.
+fn encode_acl(named: &[(Tag, u16, u32)], group: u16, mask: u16, other: u16) -> Vec<u8> {
     let nobody = u32::MAX;
     let of = |wanted: u16| named.iter().filter(move |entry| entry.0 as u16 == wanted).map(|e| (e.0 as u16, e.1, e.2));
     let entries = [(1, 6, nobody)].into_iter().chain(of(2)).chain([(4, group, nobody)]).chain(of(8));
@@ -182,14 +182,14 @@ fn list(named: &[(Tag, u16, u32)], group: u16, mask: u16, other: u16) -> Vec<u8>
     2_u32.to_le_bytes().into_iter().chain(entries.flat_map(bytes)).collect()
 }
 
-fn set_list(path: &Path, list: &[u8]) {
+fn set_acl(path: &Path, list: &[u8]) {
     rustix::fs::setxattr(path, "system.posix_acl_access", list, XattrFlags::empty()).unwrap();
 }
 
-/// Gives a file a list of access that keeps one user out whom the mode would let in. `None`, said aloud, where there
-/// are no such lists.
+/// Gives a file an ACL that denies a user whom the mode would admit. Prints SKIP and returns `None`
+/// where ACLs are not supported.
 pub fn shut_out(path: &Path) -> Option<()> {
-    let list = list(&[(Tag::User, 0, 5_002)], 4, 4, 4);
+    let list = encode_acl(&[(Tag::User, 0, 5_002)], 4, 4, 4);
     let set = rustix::fs::setxattr(path, "system.posix_acl_access", &list, XattrFlags::empty());
     if let Err(errno) = set {
         skip(&format!("this file system keeps no lists of access: {errno}"));
@@ -214,14 +214,15 @@ fn who_a_list_of_access_keeps_out_is_kept_out_of_the_mount() {
         let path = store.write(format!("workers/w/{bits}"), "x");
         chown(&path, Some(OWNER), Some(OWNER)).unwrap();
         let named = [(Tag::User, may(0), NAMED), (Tag::Group, may(1), NAMED + 1)];
-        set_list(&path, &list(if may(5) == 0 { &named } else { &named[..1] }, may(2), may(3), may(4)));
+        set_acl(&path, &encode_acl(if may(5) == 0 { &named } else { &named[..1] }, may(2), may(3), may(4)));
         names.push(bits.to_string());
     }
     let plain = store.write("workers/w/plain", "x");
     fs::set_permissions(&plain, fs::Permissions::from_mode(0o644)).unwrap();
     names.push("plain".into());
     let mount = Mount::with(&store.path(), &EVERYONE);
-    // A user has the group of the same number: the owner and its group, the named user, the named group, another.
+    // Each user's group has the user's number: owner, owner's group, named user, named group,
+    // other.
     let (mut denied, mut allowed) = (0, 0);
     for id in [OWNER, NAMED, NAMED + 1, NAMED + 2] {
         for name in &names {
@@ -237,8 +238,9 @@ fn who_a_list_of_access_keeps_out_is_kept_out_of_the_mount() {
     assert!(denied > 50 && allowed > 50, "{denied} denied, {allowed} allowed");
 }
 
-/// What is mounted in a user namespace: `$1` the program, then the store, the mountpoint, the log.
-const ALONE: &str = r#"
+/// Mounts in a user namespace. `$1` is the program, followed by the store, the mountpoint and the
+/// log.
+const MOUNT_IN_USER_NAMESPACE: &str = r#"
 "$1" mount --store "$2" --log "$4" "$3"
 stat -c '%u %a' "$3/workers/w/mine.txt" "$3/workers/w/other.txt"
 cat "$3/workers/w/mine.txt" "$3/workers/w/summary"
@@ -259,7 +261,7 @@ fn in_a_user_namespace_it_is_mounted_and_ids_without_a_name_there_are_nobodys() 
     chown(other, Some(5_001), Some(5_001)).unwrap();
     let (point, log) = (yard.folder("mnt"), yard.at("log"));
     look_through(&point, &log);
-    let mut command = plain("unshare", ["-Urm", "bash", "-euc", ALONE, "bash", PROGRAM]);
+    let mut command = plain("unshare", ["-Urm", "bash", "-euc", MOUNT_IN_USER_NAMESPACE, "bash", PROGRAM]);
     command.arg(store.path()).arg(&point).arg(&log);
     let done = run(command);
     assert_eq!(done.code, Some(0), "{done:#?}");
@@ -292,7 +294,7 @@ fn the_clock_of_the_server_is_in_no_generated_file() {
         let added = store.call("gamma", 2, "sql", "4\n").at("workers/gamma/tool_calls/002_sql.txt");
         eventually("a new file", || mount.text("workers/gamma/summary").contains("002_sql").then_some(()));
         fs::remove_file(added).unwrap();
-        // The clock was another one.
+        // This server ran with another clock.
         let text = fs::read_to_string(&log).unwrap();
         assert!(text.lines().all(|line| line.starts_with(century)) && !text.is_empty(), "{text}");
     }

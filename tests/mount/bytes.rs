@@ -1,5 +1,6 @@
-//! Bytes are right (R12), whichever call asks for them and wherever: own files against the store, generated ones
-//! against their first reading. The mount is not changed meanwhile; that is the business of `snapshots` and `change`.
+//! Reads return the correct bytes (R12), for every system call and offset. Files of workers are
+//! compared with the store, and generated files with their first reading. Nothing changes
+//! meanwhile; `snapshots` and `change` cover that.
 
 use std::fs::{self, File};
 use std::io::{IoSliceMut, Read, Write};
@@ -18,17 +19,17 @@ use crate::hostile::Dice;
 use crate::needs_fuse;
 use crate::support::{Mount, TestStore, dose};
 
-/// How many reads there are, in [`THREADS`] threads.
+/// Number of reads, over all [`THREADS`] threads.
 const READS: usize = 100_000;
 const THREADS: usize = 4;
-/// How many maps of memory.
+/// Number of memory mappings.
 const MAPS: usize = 5_000;
 
-/// The lengths of own files, one of them with holes and beyond 32 bits.
+/// Lengths of the workers' files. One is sparse and larger than 32 bits can count.
 const LENGTHS: [usize; 9] = [0, 1, 4_095, 4_096, 4_097, 131_071, 131_073, 3 << 20, (3 << 20) + 7];
 const SPARSE: u64 = (5 << 30) + 11;
 
-/// A file of the mount, and what it must hold.
+/// A file of the mount and its expected content.
 struct Subject {
     shown: PathBuf,
     right: PathBuf,
@@ -55,7 +56,7 @@ fn store() -> TestStore {
     store
 }
 
-/// All files that are looked at; `copies` is where the first reading of a generated file goes.
+/// Returns all files to read. `copies` receives the first reading of each generated file.
 fn subjects(store: &TestStore, mount: &Mount, copies: &tempfile::TempDir) -> Vec<Subject> {
     let own = LENGTHS.iter().map(usize::to_string).chain(["sparse".to_owned()]);
     let own = own.map(|name| format!("workers/w/data/{name}"));
@@ -73,7 +74,7 @@ fn subjects(store: &TestStore, mount: &Mount, copies: &tempfile::TempDir) -> Vec
     pairs.into_iter().map(subject).collect()
 }
 
-/// A place where something may go wrong: about an edge of pages, of 32 bits, of the file, or anywhere.
+/// Picks an offset: near a page boundary, the 32-bit limit or the end of the file, or anywhere.
 fn offset(dice: &mut Dice, length: u64) -> u64 {
     let pages = length / 4_096 + 1;
     let edge = match dice.below(6) {
@@ -105,15 +106,15 @@ fn memory() -> File {
     rustix::fs::memfd_create("copy", MemfdFlags::CLOEXEC).unwrap().into()
 }
 
-fn all_of(mut copy: File) -> Vec<u8> {
+fn read_all(mut copy: File) -> Vec<u8> {
     let mut bytes = Vec::new();
     rustix::fs::seek(&copy, SeekFrom::Start(0)).unwrap();
     copy.read_to_end(&mut bytes).unwrap();
     bytes
 }
 
-/// Calls until `length` bytes have come or there are no more.
-fn until_all_came(length: usize, mut call: impl FnMut(usize) -> Result<usize, Errno>) -> Result<(), Errno> {
+/// Repeats `call` until `length` bytes have arrived or no more do.
+fn call_until_complete(length: usize, mut call: impl FnMut(usize) -> Result<usize, Errno>) -> Result<(), Errno> {
     let mut came = 0;
     while came < length {
         match call(length - came)? {
@@ -124,8 +125,8 @@ fn until_all_came(length: usize, mut call: impl FnMut(usize) -> Result<usize, Er
     Ok(())
 }
 
-/// Reads in one call into several buffers, whose lengths are random.
-fn scattered(
+/// Reads into several buffers of random lengths in one call.
+fn read_scattered(
     dice: &mut Dice,
     length: usize,
     call: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, Errno>,
@@ -141,7 +142,7 @@ fn scattered(
 
 type Call = fn(&mut Dice, &Subject, &OwnedFd, u64, usize) -> Result<Vec<u8>, Errno>;
 
-/// Each must give all there is of `length` bytes at `offset`.
+/// Each call must return all existing bytes of `length` bytes at `offset`.
 const CALLS: [(&str, Call); 10] = [
     ("read", |_, _, fd, offset, length| {
         rustix::fs::seek(fd, SeekFrom::Start(offset))?;
@@ -153,17 +154,19 @@ const CALLS: [(&str, Call); 10] = [
     ("pread", |_, _, fd, offset, length| pread(fd, offset, length)),
     ("readv", |dice, _, fd, offset, length| {
         rustix::fs::seek(fd, SeekFrom::Start(offset))?;
-        scattered(dice, length, |parts| rustix::io::readv(fd, parts))
+        read_scattered(dice, length, |parts| rustix::io::readv(fd, parts))
     }),
-    ("preadv", |dice, _, fd, offset, length| scattered(dice, length, |parts| rustix::io::preadv(fd, parts, offset))),
+    ("preadv", |dice, _, fd, offset, length| {
+        read_scattered(dice, length, |parts| rustix::io::preadv(fd, parts, offset))
+    }),
     ("sendfile", |_, _, fd, mut offset, length| {
         let copy = memory();
-        until_all_came(length, |rest| rustix::fs::sendfile(&copy, fd, Some(&mut offset), rest))?;
-        Ok(all_of(copy))
+        call_until_complete(length, |rest| rustix::fs::sendfile(&copy, fd, Some(&mut offset), rest))?;
+        Ok(read_all(copy))
     }),
     ("splice", |_, _, fd, mut offset, length| {
         let ((end, start), mut bytes) = (rustix::pipe::pipe()?, Vec::new());
-        until_all_came(length, |rest| {
+        call_until_complete(length, |rest| {
             let came = rustix::pipe::splice(fd, Some(&mut offset), &start, None, rest, SpliceFlags::empty())?;
             let from = bytes.len();
             bytes.resize(from + came, 0);
@@ -177,20 +180,21 @@ const CALLS: [(&str, Call); 10] = [
     }),
     ("copy_file_range, or what cp does where it is refused", |_, _, fd, mut offset, length| {
         let copy = memory();
-        match until_all_came(length, |rest| rustix::fs::copy_file_range(fd, Some(&mut offset), &copy, None, rest)) {
+        match call_until_complete(length, |rest| rustix::fs::copy_file_range(fd, Some(&mut offset), &copy, None, rest))
+        {
             Err(Errno::XDEV) => pread(fd, offset, length),
-            other => other.map(|()| all_of(copy)),
+            other => other.map(|()| read_all(copy)),
         }
     }),
     ("O_DIRECT", |_, subject, fd, offset, length| match pread(&open(subject, OFlags::DIRECT), offset, length) {
-        // What the kernel reads by itself follows the rules of its disk, as to where and whereto may be read.
+        // Direct reads by the kernel follow the alignment rules of the disk.
         Err(Errno::INVAL) => pread(fd, offset, length),
         read => read,
     }),
     ("a fresh descriptor", |_, subject, _, offset, length| pread(&open(subject, OFlags::empty()), offset, length)),
     ("fadvise", |dice, _, fd, offset, length| {
         let advice = [Advice::DontNeed, Advice::WillNeed, Advice::Random, Advice::Sequential, Advice::Normal];
-        // Of the whole file, or from somewhere to its end.
+        // Reads the whole file, or from an offset to its end.
         let from = if dice.once_in(2) { 0 } else { offset };
         rustix::fs::fadvise(fd, from, None, *dice.pick(&advice))?;
         pread(fd, offset, length)
@@ -204,7 +208,7 @@ fn pread(fd: &OwnedFd, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-/// Makes `reads` random calls; `seed` makes them the same again.
+/// Makes `reads` random calls. The same `seed` makes the same calls.
 fn exercise(subjects: &[Subject], seed: u64, reads: usize) {
     let mut dice = Dice::new(seed);
     let shown: Vec<OwnedFd> = subjects.iter().map(|subject| open(subject, OFlags::empty())).collect();
@@ -227,7 +231,7 @@ fn exercise(subjects: &[Subject], seed: u64, reads: usize) {
             assert_eq!(size as u64, subject.length, "{}", what());
             let ends = [SeekFrom::End(0), SeekFrom::Hole(0)].map(|to| rustix::fs::seek(&shown[at], to));
             let data = rustix::fs::seek(&shown[at], SeekFrom::Data(0));
-            // All of a file is data, be it sparse or not.
+            // All of a file is reported as data, even if it is sparse.
             let [wanted_end, wanted_data] = if size == 0 { [Err(Errno::NXIO); 2] } else { [Ok(size as u64), Ok(0)] };
             assert_eq!((ends[0], ends[1], data), (Ok(size as u64), wanted_end, wanted_data), "{}", what());
         }
@@ -247,8 +251,9 @@ fn every_call_gives_the_right_bytes_everywhere() {
     });
 }
 
-/// Maps parts of files at random, shared or private, and compares with the right ones; a private map may be written to,
-/// which changes nothing. Reads lines of a file and its right one; arguments: seed, number of maps.
+/// Maps parts of files at random, shared or private, and compares them with the expected bytes.
+/// Writing to a private mapping changes nothing. Reads lines with a file and its expected copy;
+/// arguments: seed, number of mappings.
 const MAPPER: &str = r#"
 import mmap, os, random, sys
 seed, maps = int(sys.argv[1]), int(sys.argv[2])

@@ -1,9 +1,9 @@
-//! Changes under readers (R13): every read of a generated file is one version, whole.
+//! Changes under readers (R13): every read of a generated file returns one complete version.
 //!
-//! A writer replaces a worker's metadata and outputs in the three ways that programs do: by renaming a new file over
-//! the old one, by truncating and writing in one to seven pieces, by appending. Every body carries its version in each
-//! of its lines. Torn bodies exist on disk for moments; they must show in no generated file as anything but the last
-//! good one.
+//! A writer replaces a worker's metadata and outputs in the three ways that programs use: it
+//! renames a new file over the old one, truncates and writes in one to seven pieces, or appends.
+//! Every line of a body contains its version. Torn bodies exist on disk for moments. A generated
+//! file must then show the last complete one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -25,25 +25,25 @@ use crate::support::dose::times;
 use crate::support::frame::check_frame;
 use crate::support::{Mount, TestStore, dose, see};
 
-/// How many changes are made.
+/// Number of changes.
 const CHANGES: usize = 10_000;
-/// How many readers read meanwhile.
+/// Number of concurrent readers.
 const READERS: usize = 8;
-/// The writer goes on until every generated file was seen in so many versions.
+/// The writer continues until every generated file was read in this many versions.
 const VERSIONS: usize = 4;
 const WORKERS: [&str; 4] = ["w0", "w1", "w2", "w3"];
 
-/// A number that only somebody who knows `version` can write.
+/// Returns a checksum that shows that a version was not mixed.
 fn checksum(version: u64) -> u64 {
     version.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23) ^ 0x5bd1_e995
 }
 
-fn stamped(version: u64) -> String {
+fn with_checksum(version: u64) -> String {
     format!("v{version}-{:016x}", checksum(version))
 }
 
-/// The version in `text`, if it bears out.
-fn version_of(text: &str) -> Result<u64, String> {
+/// Parses the version in `text` and verifies its checksum.
+fn parse_version(text: &str) -> Result<u64, String> {
     let (version, sum) =
         text.strip_prefix('v').and_then(|rest| rest.split_once('-')).ok_or(format!("no version: {text}"))?;
     let version: u64 = version.parse().map_err(|_| format!("no version: {text}"))?;
@@ -51,7 +51,7 @@ fn version_of(text: &str) -> Result<u64, String> {
 }
 
 fn metadata(id: &str, version: u64) -> Vec<u8> {
-    let mark = stamped(version);
+    let mark = with_checksum(version);
     let body = json!({
         "worker_id": id, "status": "running", "created_at": "2026-01-20T10:00:00Z", "task": mark, "error": mark,
         "summary": mark, "padding": "p".repeat((version * 37 % 6_000) as usize),
@@ -59,10 +59,10 @@ fn metadata(id: &str, version: u64) -> Vec<u8> {
     serde_json::to_vec_pretty(&body).unwrap()
 }
 
-/// The output of a failed call, of up to 8 KB: every other line is its version.
+/// Returns the output of a failed call, up to 8 KB. Every other line is its version.
 fn output(version: u64) -> Vec<u8> {
     let lines = 20 + version * 7 % 400;
-    let body = (0..lines / 2).map(|n| format!("line {n} of it\n{}\n", stamped(version))).collect::<String>();
+    let body = (0..lines / 2).map(|n| format!("line {n} of it\n{}\n", with_checksum(version))).collect::<String>();
     ("Error: it failed\n".to_owned() + &body).into_bytes()
 }
 
@@ -83,7 +83,8 @@ fn by_append(path: &Path, text: &[u8]) {
     File::options().append(true).open(path).unwrap().write_all(text).unwrap();
 }
 
-/// A store of four workers: their first call is only ever replaced by rename, their second in every way.
+/// Returns a store of four workers. Their first call is only replaced by rename, their second in
+/// every way.
 fn store() -> TestStore {
     let store = TestStore::new();
     for id in WORKERS {
@@ -93,7 +94,7 @@ fn store() -> TestStore {
     store
 }
 
-/// The `n`-th change.
+/// Makes the `n`-th change.
 fn change(store: &TestStore, n: u64) {
     let id = WORKERS[(n % 4) as usize];
     let record = store.at(format!("workers/{id}/metadata.json"));
@@ -105,11 +106,11 @@ fn change(store: &TestStore, n: u64) {
         2 => by_append(&record, b" \n"),
         3 | 6 => by_rename(&renamed, &output(n)),
         4 => in_pieces(&anyhow, &output(n), 1 + n / 28 % 7),
-        _ => by_append(&anyhow, (stamped(n) + "\n").as_bytes()),
+        _ => by_append(&anyhow, (with_checksum(n) + "\n").as_bytes()),
     }
 }
 
-/// Checks one version of index.json, of the swarm or of a worker.
+/// Checks one version of an index.json, of all workers or of one.
 fn check_index(bytes: &[u8]) -> Result<(), String> {
     let index: Value = serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?;
     match index["workers"].as_array() {
@@ -117,22 +118,22 @@ fn check_index(bytes: &[u8]) -> Result<(), String> {
             if rows.len() != WORKERS.len() {
                 return Err(format!("{} workers", rows.len()));
             }
-            rows.iter().try_for_each(|row| version_of(row["task"].as_str().unwrap_or_default()).map(drop))
+            rows.iter().try_for_each(|row| parse_version(row["task"].as_str().unwrap_or_default()).map(drop))
         }
         None => {
             let marks = ["task", "summary", "error"].map(|key| index[key].as_str().unwrap_or_default());
-            marks.into_iter().try_for_each(|mark| version_of(mark).map(drop))
+            marks.into_iter().try_for_each(|mark| parse_version(mark).map(drop))
         }
     }
 }
 
-/// Checks one version of evidence.txt: the frame is whole and of one version, and so is every output in it that was
-/// never torn on disk.
+/// Checks one version of evidence.txt. The frame is complete and of one version, and so is every
+/// output that was never torn on disk.
 fn check_evidence(bytes: &[u8]) -> Result<(), String> {
     let text = check_frame(bytes)?;
     // Sections begin after an empty line.
     for section in text.split("\n\n").filter(|section| section.contains("001_renamed.txt (")) {
-        let versions: BTreeSet<&str> = section.lines().filter(|line| version_of(line).is_ok()).collect();
+        let versions: BTreeSet<&str> = section.lines().filter(|line| parse_version(line).is_ok()).collect();
         if versions.len() > 1 {
             return Err(format!("two versions of one output: {versions:?}"));
         }
@@ -163,7 +164,7 @@ fn paths() -> Vec<String> {
     paths
 }
 
-/// What the readers have met of each file: the hash of its bytes by the number of its inode.
+/// Results of the readers for each file: the hash of its bytes by inode number.
 type Met = Mutex<Vec<BTreeMap<u64, blake3::Hash>>>;
 
 #[test]
@@ -200,7 +201,7 @@ fn readers_under_constant_change_see_old_or_new_and_never_a_mix() {
                     let at = turn % paths.len();
                     let path = mount.at(&paths[at]);
                     let said = |what: String| wrong.lock().unwrap().push(format!("{}: {what}", paths[at]));
-                    match Snapshot::of(&path) {
+                    match Snapshot::open(&path) {
                         Ok(Snapshot { size, number, bytes }) => {
                             if size != bytes.len() as u64 {
                                 said(format!("fstat tells {size} bytes and {} are read", bytes.len()));
@@ -215,7 +216,7 @@ fn readers_under_constant_change_see_old_or_new_and_never_a_mix() {
                         }
                         Err(error) => said(error.to_string()),
                     }
-                    own_file(mount, WORKERS[turn % 4], &said);
+                    read_worker_file(mount, WORKERS[turn % 4], &said);
                 }
             });
         }
@@ -233,13 +234,13 @@ fn readers_under_constant_change_see_old_or_new_and_never_a_mix() {
     settle(&store, &mount);
 }
 
-/// A file that is only replaced by rename is read whole, however often it is replaced meanwhile.
-fn own_file(mount: &Mount, id: &str, said: &dyn Fn(String)) {
+/// Reads a file that is only replaced by rename. Every read must return one whole version.
+fn read_worker_file(mount: &Mount, id: &str, said: &dyn Fn(String)) {
     let path = mount.at(&format!("workers/{id}/tool_calls/001_renamed.txt"));
-    match Snapshot::of(&path) {
+    match Snapshot::open(&path) {
         Ok(Snapshot { bytes, .. }) => {
             let text = String::from_utf8_lossy(&bytes);
-            let version = text.lines().next_back().map_or(Err("empty".into()), version_of);
+            let version = text.lines().next_back().map_or(Err("empty".into()), parse_version);
             match version {
                 Ok(version) if bytes == output(version) => {}
                 Ok(version) => said(format!("own file of {id}: not the whole of version {version}")),
@@ -251,7 +252,7 @@ fn own_file(mount: &Mount, id: &str, said: &dyn Fn(String)) {
     }
 }
 
-/// When nothing changes any more, everything is as on disk.
+/// Checks that the mount equals the disk once all changes have ended.
 fn settle(store: &TestStore, mount: &Mount) {
     for id in WORKERS {
         for file in ["metadata.json", "tool_calls/001_renamed.txt", "tool_calls/002_anyhow.txt"] {
@@ -324,7 +325,7 @@ fn a_number_always_leads_to_the_same_bytes() {
         assert!(begun.elapsed() < super::PATIENCE, "only {} versions", seen.len());
         change(&store, n);
         n += 4;
-        let Snapshot { number, bytes, .. } = Snapshot::of(&path).unwrap();
+        let Snapshot { number, bytes, .. } = Snapshot::open(&path).unwrap();
         match seen.iter().find(|(known, _)| *known == number) {
             Some((_, known)) => assert!(*known == bytes, "inode {number} has two contents"),
             None => {
@@ -335,8 +336,8 @@ fn a_number_always_leads_to_the_same_bytes() {
     }
 }
 
-/// A tree that looks at the disk again only after an hour, so that what happens within the second for which it believes
-/// what it has seen happens at leisure.
+/// Returns a tree that caches for an hour, so that the test controls what happens within the cache
+/// time.
 fn slow_tree(store: &TestStore) -> Tree {
     let hour = Duration::from_secs(3_600);
     Tree::new(store.view(hour, Filter::default()), Settings::default())
@@ -360,7 +361,7 @@ fn evidence_tells_the_size_of_the_bytes_that_it_shows() {
     let seen = see(&tree, "workers/w0/evidence.txt").unwrap();
     let section = seen.text().split("001_renamed.txt (").nth(1).unwrap();
     let told = section.split(' ').next().unwrap();
-    let shown = section.lines().find(|line| version_of(line).is_ok()).unwrap();
-    let of_that_version = output(version_of(shown).unwrap()).len();
+    let shown = section.lines().find(|line| parse_version(line).is_ok()).unwrap();
+    let of_that_version = output(parse_version(shown).unwrap()).len();
     assert_eq!(told, of_that_version.to_string(), "the size is of one version and the bytes of another");
 }

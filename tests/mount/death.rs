@@ -1,5 +1,5 @@
-//! The server dies at any moment, under load (R23): every client gets an error instead of waiting, the next mount works
-//! the first time, and nothing is left behind, neither in the store nor in the system.
+//! The server dies at any moment under load (R23). Every client receives an error instead of
+//! blocking, the next mount works at once, and nothing is left in the store or the system.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -29,16 +29,22 @@ const KILLS_AT_START: usize = 20;
 const ABORTS: usize = 20;
 const CLIENTS: usize = 4;
 
-/// What is left to say by a mount whose server is gone: to those who wait, and to those who come.
+/// Errors from a mount without a server: for requests that wait, and for new requests.
 const GONE: [Errno; 2] = [Errno::CONNABORTED, Errno::NOTCONN];
 
-const OWN: &str = "workers/alpha/result.txt";
-const OWN_SAYS: &[u8] = b"All hosts were checked.\n";
+const WORKER_FILE: &str = "workers/alpha/result.txt";
+const WORKER_BYTES: &[u8] = b"All hosts were checked.\n";
 
-/// One thing that a client may want.
-fn ask(point: &Path, held: &mut Vec<File>, dice: &mut Dice) -> io::Result<()> {
-    let files =
-        [OWN, "README.md", "index.json", "summary", "workers/alpha/evidence.txt", "runs/r1/workers/beta/summary"];
+/// Makes one random request.
+fn send_request(point: &Path, held: &mut Vec<File>, dice: &mut Dice) -> io::Result<()> {
+    let files = [
+        WORKER_FILE,
+        "README.md",
+        "index.json",
+        "summary",
+        "workers/alpha/evidence.txt",
+        "runs/r1/workers/beta/summary",
+    ];
     match dice.below(5) {
         0 => fs::read(point.join(dice.pick(&files))).map(drop),
         1 => fs::metadata(point.join(dice.pick(&files))).map(drop),
@@ -51,7 +57,7 @@ fn ask(point: &Path, held: &mut Vec<File>, dice: &mut Dice) -> io::Result<()> {
     }
 }
 
-/// Clients that ask and ask, until one thing goes wrong.
+/// Clients that send requests until one fails.
 struct Load {
     asked: Arc<AtomicU64>,
     ends: mpsc::Receiver<io::Error>,
@@ -65,7 +71,7 @@ impl Load {
             thread::spawn(move || {
                 let (mut dice, mut held) = (Dice::new((seed * CLIENTS + client) as u64), Vec::new());
                 let end = loop {
-                    match ask(&point, &mut held, &mut dice) {
+                    match send_request(&point, &mut held, &mut dice) {
                         Ok(()) => asked.fetch_add(1, Ordering::Relaxed),
                         Err(error) => break error,
                     };
@@ -76,14 +82,14 @@ impl Load {
         Load { asked, ends }
     }
 
-    /// Waits until so much was asked.
-    fn until(self, asked: u64) -> Load {
+    /// Waits until the clients have sent `asked` requests.
+    fn wait_for_requests(self, asked: u64) -> Load {
         eventually("the load", || (self.asked.load(Ordering::Relaxed) >= asked).then_some(()));
         self
     }
 
-    /// Waits until every client has ended, none of them in any other way than `wanted`.
-    fn ends_by(self, wanted: &[Errno]) {
+    /// Waits until every client has ended, each with one of the errors in `wanted`.
+    fn expect_end_with(self, wanted: &[Errno]) {
         for _ in 0..CLIENTS {
             let end = self.ends.recv_timeout(PATIENCE).expect("a client waits for a server that is gone");
             let is_wanted = wanted.iter().any(|errno| end.raw_os_error() == Some(errno.raw_os_error()));
@@ -92,7 +98,7 @@ impl Load {
     }
 }
 
-/// All that stat tells of the store: whoever changed anything changed this.
+/// Returns all metadata of the store, which any write would change.
 fn state(store: &TestStore) -> BTreeMap<PathBuf, [i64; 8]> {
     let (mut all, mut open) = (BTreeMap::new(), vec![store.path()]);
     while let Some(path) = open.pop() {
@@ -107,22 +113,22 @@ fn state(store: &TestStore) -> BTreeMap<PathBuf, [i64; 8]> {
     all
 }
 
-/// The server in the background.
+/// Returns the server's process.
 fn server(point: &Path) -> Pid {
     let [pid] = servers(|at| at == point)[..] else { panic!("one server") };
     pid
 }
 
 fn is_served(point: &Path) -> bool {
-    fs::read(point.join(OWN)).is_ok_and(|bytes| bytes == OWN_SAYS)
+    fs::read(point.join(WORKER_FILE)).is_ok_and(|bytes| bytes == WORKER_BYTES)
 }
 
-/// Whether a mount is there whose server is gone.
+/// Returns true if something is mounted but its server is gone.
 fn is_dead(point: &Path) -> bool {
-    File::open(point.join(OWN)).is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()))
+    File::open(point.join(WORKER_FILE)).is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()))
 }
 
-/// The kernel's files about a connection; see [`Yard`] for their end.
+/// Returns the kernel's control files of a connection; see [`Yard`] for their removal.
 fn control(yard: &Yard, point: &Path) -> PathBuf {
     let folder = yard.folder("control");
     if !folder.join("0").exists() && fs::read_dir(&folder).unwrap().next().is_none() {
@@ -131,8 +137,8 @@ fn control(yard: &Yard, point: &Path) -> PathBuf {
     folder.join(connection_at(point).unwrap().to_string())
 }
 
-/// Nothing is mounted or served there, and nothing lies about.
-fn is_clean(yard: &Yard, point: &Path) {
+/// Checks that nothing is mounted, served or left over.
+fn assert_clean(yard: &Yard, point: &Path) {
     assert_eq!(ours_at(point), 0);
     assert!(servers(|at| at == point).is_empty());
     let left =
@@ -154,22 +160,22 @@ fn a_killed_server_is_an_error_for_all_and_the_next_mount_works() {
         done.fine();
         assert_eq!(done.err.contains("cleared a dead mount"), number > 0, "{done:#?}");
         assert_eq!(ours_at(&point), 1);
-        let load = Load::on(&point, number).until(dice.next() % 300);
+        let load = Load::on(&point, number).wait_for_requests(dice.next() % 300);
         let server = server(&point);
         let stopped = dice.once_in(4);
         if stopped {
-            // Some wait already when it dies.
+            // Some requests wait already when the server dies.
             kill_process(server, Signal::STOP).unwrap();
         }
         kill_process(server, Signal::KILL).unwrap();
-        load.ends_by(&GONE);
+        load.expect_end_with(&GONE);
         assert!(is_dead(&point));
     }
     mount(&store.path(), &point, &[]).fine();
     assert!(is_served(&point));
     umount(&point, &[]).fine();
     eventually("the end of the server", || servers(|at| at == point).is_empty().then_some(()));
-    is_clean(&yard, &point);
+    assert_clean(&yard, &point);
     assert_eq!(state(&store), before);
 }
 
@@ -184,7 +190,8 @@ fn a_server_killed_while_it_starts_leaves_no_mount_behind_that_was_not_reported(
         command.arg("--store").arg(store.path()).arg(&point).stderr(File::create(yard.at("log")).unwrap());
         let mut first = command.spawn().unwrap();
         let server = eventually("the server", || servers(|at| at == point).first().copied());
-        // Anywhere between its first and its last step, which is after a few hundred rounds.
+        // The kill hits anywhere between the first and the last step, which takes a few hundred
+        // rounds.
         for _ in 0..dice.below(200) {
             let _ = mounted();
         }
@@ -192,7 +199,7 @@ fn a_server_killed_while_it_starts_leaves_no_mount_behind_that_was_not_reported(
         let _ = kill_process(if kill_first { Pid::from_child(&first) } else { server }, Signal::KILL);
         let code = ended(&mut first, LIMIT).expect("no hang").code();
         if kill_first {
-            // The server has nobody to serve, or had reported already and left its terminal.
+            // The server has no clients, or has already reported and left its terminal.
             let out = format!("/proc/{}/fd/1", server.as_raw_nonzero());
             eventually("one or the other", || {
                 let nothing = servers(|at| at == point).is_empty() && ours_at(&point) == 0;
@@ -208,10 +215,10 @@ fn a_server_killed_while_it_starts_leaves_no_mount_behind_that_was_not_reported(
             mount(&store.path(), &point, &[]).fine();
         }
         assert!(is_served(&point));
-        // It is in use as long as the last look of a killed one lasts.
+        // The mount stays busy until the last request of a killed client has ended.
         eventually("an idle mount", || (umount(&point, &[]).code == Some(0)).then_some(()));
         eventually("the end of the server", || servers(|at| at == point).is_empty().then_some(()));
-        is_clean(&yard, &point);
+        assert_clean(&yard, &point);
     }
 }
 
@@ -226,11 +233,11 @@ fn an_aborted_connection_is_an_error_for_all_and_ends_the_server() {
     let mut dice = Dice::new(25);
     for number in 0..dose(ABORTS) {
         let mut child = in_foreground(&store.path(), &point, &yard.at("log"));
-        let load = Load::on(&point, number).until(dice.next() % 300);
+        let load = Load::on(&point, number).wait_for_requests(dice.next() % 300);
         fs::write(control(&yard, &point).join("abort"), "1").unwrap();
-        load.ends_by(&[GONE[0], GONE[1], Errno::NOENT]);
+        load.expect_end_with(&[GONE[0], GONE[1], Errno::NOENT]);
         assert_eq!(ended(&mut child, LIMIT).expect("no hang").code(), Some(0));
-        is_clean(&yard, &point);
+        assert_clean(&yard, &point);
     }
     assert_eq!(state(&store), before);
 }
@@ -242,24 +249,24 @@ fn a_server_that_is_asked_to_end_under_load_unmounts() {
     let (point, before) = (yard.folder("mnt"), state(&store));
     for number in 0..2 {
         let mut child = in_foreground(&store.path(), &point, &yard.at("log"));
-        let load = Load::on(&point, number).until(100);
+        let load = Load::on(&point, number).wait_for_requests(100);
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
         assert_eq!(ended(&mut child, LIMIT).expect("no hang").code(), Some(0));
-        // What it said to those who came meanwhile is that nothing is mounted there.
-        load.ends_by(&[GONE[0], GONE[1], Errno::NOENT]);
-        is_clean(&yard, &point);
+        // A client may also find nothing mounted there.
+        load.expect_end_with(&[GONE[0], GONE[1], Errno::NOENT]);
+        assert_clean(&yard, &point);
     }
     assert_eq!(state(&store), before);
 }
 
-/// A process that is stopped, and goes on at the latest when this is dropped.
+/// A stopped process. Dropping this continues it.
 struct Stopped(Pid);
 
 impl Stopped {
     fn new(child: &Child) -> Stopped {
         let pid = Pid::from_child(child);
         kill_process(pid, Signal::STOP).unwrap();
-        // Threads that run just then go on for a moment, and may answer.
+        // Threads that are running just then continue for a moment and may answer.
         let tasks = format!("/proc/{}/task", child.id());
         let is_stopped = |stat: &str| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'));
         eventually("all its threads stand still", || {
@@ -276,7 +283,7 @@ impl Drop for Stopped {
     }
 }
 
-/// What the tests' own watchdog does: a control of theirs.
+/// Control: verifies the watchdog of the tests.
 #[test]
 fn who_waits_for_a_stopped_server_is_let_go_by_force() {
     needs_fuse!();
@@ -285,7 +292,7 @@ fn who_waits_for_a_stopped_server_is_let_go_by_force() {
     let load = Load::on(&mount.path(), 7);
     let _stopped = Stopped::new(mount.process());
     end_by_force(&mount.path());
-    load.ends_by(&[GONE[0], GONE[1], Errno::NOENT]);
+    load.expect_end_with(&[GONE[0], GONE[1], Errno::NOENT]);
 }
 
 #[test]
@@ -301,16 +308,16 @@ fn who_waits_for_a_stopped_server_is_served_when_it_goes_on() {
     let stopped = Stopped::new(&child);
     let (sender, answers) = mpsc::channel();
     for _ in 0..CLIENTS {
-        let (path, sender) = (point.join(OWN), sender.clone());
+        let (path, sender) = (point.join(WORKER_FILE), sender.clone());
         thread::spawn(move || sender.send(fs::read(path).map_err(|error| error.kind())));
     }
     eventually("somebody waits", || (fs::read_to_string(&waiting).unwrap().trim() != "0").then_some(()));
     assert!(answers.try_recv().is_err(), "nobody is there to answer");
     drop(stopped);
     for _ in 0..CLIENTS {
-        assert_eq!(answers.recv_timeout(PATIENCE).expect("no hang").as_deref(), Ok(OWN_SAYS));
+        assert_eq!(answers.recv_timeout(PATIENCE).expect("no hang").as_deref(), Ok(WORKER_BYTES));
     }
     umount(&point, &[]).fine();
     assert_eq!(ended(&mut child, LIMIT).expect("no hang").code(), Some(0));
-    is_clean(&yard, &point);
+    assert_clean(&yard, &point);
 }

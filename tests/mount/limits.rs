@@ -1,5 +1,6 @@
-//! What runs out (R22): descriptors, memory, inode numbers, room for the log. A request may fail by name; the mount does
-//! not, is right again as soon as there is enough, and at the end holds nothing that it did not hold at the start.
+//! Exhausted resources (R22): descriptors, memory, inode numbers, space for the log. A request may
+//! fail with a precise error. The mount survives, recovers as soon as there is enough, and leaks
+//! nothing.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -18,11 +19,13 @@ use crate::needs_fuse;
 use crate::support::mount::PROGRAM;
 use crate::support::{Mount, TestStore, dose};
 
-/// So many are held at once, each process that holds some having no more than it may everywhere.
+/// Number of handles held at once.
 const HANDLES: usize = 10_800;
+/// Number of handles of one process, within the usual limit of open files.
 const HANDLES_EACH: usize = 900;
 
-/// Opens files in turn, says how many it holds and with which errors others were refused, and waits to be ended.
+/// Opens files in turn, reports how many it holds and the errors of the others, and waits to be
+/// ended.
 const HOLDER: &str = r#"
 import os, sys
 held, refused = [], set()
@@ -35,7 +38,7 @@ print(len(held), *sorted(refused), flush=True)
 sys.stdin.read()
 "#;
 
-/// A process that holds files of a mount.
+/// A process that holds open files of a mount.
 struct Holder {
     child: Child,
     held: usize,
@@ -43,7 +46,7 @@ struct Holder {
 }
 
 impl Holder {
-    /// Starts to hold; [`Holder::says`] waits until it does.
+    /// Starts opening files; [`Holder::wait_until_ready`] waits until all are open.
     fn start(mount: &Mount, number: usize, paths: &[&str]) -> Holder {
         let mut command = Command::new("python3");
         command.args(["-c", HOLDER, &number.to_string()]).args(paths.iter().map(|path| mount.at(path)));
@@ -51,7 +54,7 @@ impl Holder {
         Holder { child, held: 0, refused: Vec::new() }
     }
 
-    fn says(mut self) -> Holder {
+    fn wait_until_ready(mut self) -> Holder {
         let mut line = String::new();
         BufReader::new(self.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let mut numbers = line.split_whitespace().map(|number| number.parse::<i32>().unwrap());
@@ -68,18 +71,19 @@ impl Drop for Holder {
     }
 }
 
-/// Has [`HANDLES`] handles held.
+/// Opens [`HANDLES`] handles.
 fn hold_many(mount: &Mount, paths: &[&str]) -> Vec<Holder> {
     let started: Vec<Holder> = (0..HANDLES / HANDLES_EACH).map(|_| Holder::start(mount, HANDLES_EACH, paths)).collect();
-    let holders: Vec<Holder> = started.into_iter().map(Holder::says).collect();
+    let holders: Vec<Holder> = started.into_iter().map(Holder::wait_until_ready).collect();
     for holder in &holders {
         assert_eq!((holder.held, &holder.refused[..]), (HANDLES_EACH, &[][..]));
     }
     holders
 }
 
-/// How many descriptors the program has when no file of the store is open; waits until that is so.
-fn idle(mount: &Mount, store: &TestStore) -> usize {
+/// Waits until no file of the store is open, and returns the number of open descriptors of the
+/// program.
+fn idle_descriptors(mount: &Mount, store: &TestStore) -> usize {
     eventually("the end of all open files", || {
         let held = mount.descriptors();
         let open = held.iter().any(|path| path.starts_with(store.path()) && *path != store.path());
@@ -87,23 +91,24 @@ fn idle(mount: &Mount, store: &TestStore) -> usize {
     })
 }
 
-const OWN: &str = "workers/alpha/result.txt";
-const OWN_SAYS: &str = "All hosts were checked.\n";
+const WORKER_FILE: &str = "workers/alpha/result.txt";
+const WORKER_TEXT: &str = "All hosts were checked.\n";
 
 #[test]
 fn ten_thousand_handles_are_held_at_once_and_given_back() {
     needs_fuse!();
     let store = swarm();
-    // As a shell sets it; the program may raise it by itself.
+    // A limit as a shell sets it; the program may raise it by itself.
     let mount = Mount::by(&["prlimit", "--nofile=1024:"], &store.path(), &[]);
-    assert_eq!(mount.text(OWN), OWN_SAYS);
-    let before = idle(&mount, &store);
-    let holders = hold_many(&mount, &[OWN, "workers/beta/metadata.json", "workers/alpha/evidence.txt", "workers"]);
+    assert_eq!(mount.text(WORKER_FILE), WORKER_TEXT);
+    let before = idle_descriptors(&mount, &store);
+    let holders =
+        hold_many(&mount, &[WORKER_FILE, "workers/beta/metadata.json", "workers/alpha/evidence.txt", "workers"]);
     assert!(mount.descriptors().len() > HANDLES / 3, "every own file is one descriptor");
-    assert_eq!(mount.text(OWN), OWN_SAYS);
+    assert_eq!(mount.text(WORKER_FILE), WORKER_TEXT);
     assert!(mount.list("workers").contains(&"alpha".to_owned()));
     drop(holders);
-    assert!(idle(&mount, &store) <= before);
+    assert!(idle_descriptors(&mount, &store) <= before);
 }
 
 #[test]
@@ -112,19 +117,19 @@ fn without_descriptors_requests_fail_by_name_and_the_mount_goes_on() {
     let store = swarm();
     let mut mount = Mount::by(&["prlimit", "--nofile=64:64"], &store.path(), &[]);
     mount.expect_warning("too many open files");
-    assert_eq!(mount.text(OWN), OWN_SAYS);
-    let before = idle(&mount, &store);
-    let holder = Holder::start(&mount, 200, &[OWN]).says();
+    assert_eq!(mount.text(WORKER_FILE), WORKER_TEXT);
+    let before = idle_descriptors(&mount, &store);
+    let holder = Holder::start(&mount, 200, &[WORKER_FILE]).wait_until_ready();
     assert!((20..64).contains(&holder.held), "{} of 200 are held", holder.held);
     let exhausted = [Errno::MFILE.raw_os_error()];
     assert_eq!(holder.refused, exhausted);
     for path in ["workers", "workers/alpha/summary", "workers/alpha/evidence.txt", "workers/beta/metadata.json", ""] {
-        // What needs no descriptor is answered, and all else says what is wrong.
+        // Requests that need no descriptor succeed, and all others report the cause.
         let found = fs::metadata(mount.at(path)).and_then(|_| File::open(mount.at(path)));
         assert!(found.is_ok() || found.is_err_and(|e| exhausted.contains(&e.raw_os_error().unwrap())), "{path}");
     }
     drop(holder);
-    assert!(idle(&mount, &store) <= before);
+    assert!(idle_descriptors(&mount, &store) <= before);
     for path in ["index.json", "summary", "workers/alpha/evidence.txt", "workers/beta/index.json"] {
         let text = mount.text(path);
         assert!(!text.contains("too many open files"), "{path} remembers what it could not read: {text}");
@@ -145,7 +150,8 @@ fn every_lookup_is_given_back() {
             let served = &*served;
             scope.spawn(move || {
                 for number in 0..lookups / 4 {
-                    // A name of a generated file is looked up every time; some are asked for only once.
+                    // The kernel looks up a generated name at every access; some names are looked
+                    // up only once.
                     let budget = format!("workers/plain/evidence.{}.txt", 1_000 + 4 * (number / 64) + at);
                     let path = if number % 64 == 0 { &budget } else { names[number % names.len()] };
                     let found = fs::symlink_metadata(served.at(path));
@@ -171,13 +177,13 @@ fn little_address_space_is_enough_to_start() {
     needs_fuse!();
     let (store, limit) = (swarm(), format!("--as={}", 192 * MIB));
     let mount = Mount::by(&["prlimit", &limit], &store.path(), &[]);
-    assert_eq!(mount.text(OWN), OWN_SAYS);
+    assert_eq!(mount.text(WORKER_FILE), WORKER_TEXT);
     let yard = Yard::new();
     let point = yard.folder("mnt");
     let mut command = logged(plain("prlimit", [&limit, PROGRAM, "mount"]), &point);
     command.arg("--store").arg(store.path()).arg(&point);
     run(command).fine();
-    assert_eq!(fs::read_to_string(point.join(OWN)).unwrap(), OWN_SAYS);
+    assert_eq!(fs::read_to_string(point.join(WORKER_FILE)).unwrap(), WORKER_TEXT);
 }
 
 #[test]
@@ -216,12 +222,12 @@ fn a_log_that_cannot_be_written_changes_nothing() {
     let store = swarm();
     let mount = Mount::by(&["bash", "-c", "exec \"$@\" 2>/dev/full", "bash"], &store.path(), &[]);
     assert!(!mount.text("workers/alpha/metadata.json").is_empty());
-    // Every refusal is worth a line in the log; there are more of them than threads.
+    // Every refused lookup writes a line to the log. There are more of them than threads.
     mount.limit(Resource::Nofile, 3);
     for _ in 0..20 {
-        let error = fs::read(mount.at(OWN)).unwrap_err();
+        let error = fs::read(mount.at(WORKER_FILE)).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::MFILE.raw_os_error()));
     }
     mount.limit(Resource::Nofile, 1_000);
-    assert_eq!(mount.text(OWN), OWN_SAYS);
+    assert_eq!(mount.text(WORKER_FILE), WORKER_TEXT);
 }

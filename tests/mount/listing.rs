@@ -1,6 +1,7 @@
-//! Folders are listed whole and once (R11): ten thousand workers, a hundred thousand files, and whatever comes and goes
-//! meanwhile, through handles held open, rewound and sought in. The kernel keeps listings of finished workers' folders
-//! for all who open them, which must not mix what was listed at different times.
+//! Folders are listed completely and without duplicates (R11): ten thousand workers, a hundred
+//! thousand files, and changes meanwhile, with handles that are held open, rewound and moved. The
+//! kernel shares cached listings of finished workers' folders among all readers. These must not mix
+//! entries of different times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,20 +18,20 @@ use crate::needs_fuse;
 use crate::support::{Mount, TestStore, dose};
 
 const MIB: u64 = 1 << 20;
-/// How much more memory than idle may be held.
+/// Memory that may be used beyond the idle server's, in bytes.
 const OVER_IDLE: u64 = 64 * MIB;
-/// A folder is believed only when it has not changed for so long.
+/// Time without changes after which a folder may be cached.
 const QUIET: Duration = Duration::from_secs(1);
-/// For as long as a test lasts nothing is looked at again by itself.
+/// During the test nothing is checked because of its age.
 const HOUR: [&str; 2] = ["--ttl", "3600"];
 
-/// One who lists a folder, a part at a time.
+/// A reader that lists a folder in parts.
 struct Reader {
     folder: OwnedFd,
-    /// What was listed since the beginning, and the place behind each.
+    /// The entries listed since the start, and the offset after each.
     listed: Vec<(String, u64)>,
     ended: bool,
-    /// The round in which it began.
+    /// The round in which this listing started.
     began: usize,
 }
 
@@ -41,8 +42,8 @@ impl Reader {
         Reader { folder, listed: Vec::new(), ended: false, began: round }
     }
 
-    /// Lists on by one call with room for `room` bytes.
-    fn part(&mut self, room: usize) {
+    /// Continues the listing with one call that has a buffer of `room` bytes.
+    fn read_part(&mut self, room: usize) {
         let mut buffer = Vec::with_capacity(room);
         let mut entries = RawDir::new(&self.folder, buffer.spare_capacity_mut());
         self.ended = true;
@@ -57,10 +58,10 @@ impl Reader {
         }
     }
 
-    /// Lists to the end.
-    fn rest(&mut self, room: usize) {
+    /// Lists the remaining entries.
+    fn read_rest(&mut self, room: usize) {
         while !self.ended {
-            self.part(room);
+            self.read_part(room);
         }
     }
 
@@ -69,15 +70,15 @@ impl Reader {
         (self.listed, self.ended, self.began) = (Vec::new(), false, round);
     }
 
-    /// Goes back to behind the first `kept` of what it listed.
-    fn back_to(&mut self, kept: usize) {
+    /// Seeks back to the offset after the first `kept` entries.
+    fn seek_back_to(&mut self, kept: usize) {
         let behind = kept.checked_sub(1).map_or(0, |last| self.listed[last].1);
         rustix::fs::seek(&self.folder, SeekFrom::Start(behind)).unwrap();
         self.listed.truncate(kept);
         self.ended = false;
     }
 
-    /// How often each name was listed.
+    /// Returns how often each name was listed.
     fn counts(&self) -> BTreeMap<&str, usize> {
         let mut counts = BTreeMap::new();
         for (name, _) in self.listed.iter().filter(|(name, _)| name != "." && name != "..") {
@@ -86,8 +87,9 @@ impl Reader {
         counts
     }
 
-    /// What is wrong with a listing that has ended: of those `throughout` one is missing or doubled.
-    fn wrong<'a>(&self, throughout: impl Iterator<Item = &'a String>) -> Option<String> {
+    /// Returns an error for a finished listing in which a name of `throughout` is missing or
+    /// duplicated.
+    fn find_error<'a>(&self, throughout: impl Iterator<Item = &'a String>) -> Option<String> {
         let counts = self.counts();
         let bad: Vec<String> = throughout
             .filter_map(|name| match counts.get(name.as_str()).copied().unwrap_or_default() {
@@ -100,7 +102,7 @@ impl Reader {
     }
 }
 
-/// Names of one length, so that equal parts of two listings end at the same place.
+/// Returns names of equal length, so that parts of two listings end at equal offsets.
 fn name(number: usize) -> String {
     format!("artifact-{number:06}-of-a-worker")
 }
@@ -111,7 +113,7 @@ fn memory(mount: &Mount) -> u64 {
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// Waits until the folder has not changed for longer than what would be believed of it.
+/// Waits until the folder has not changed for longer than [`QUIET`].
 fn await_quiet(path: &Path) {
     eventually("the folder rests", || {
         let changed = fs::metadata(path).unwrap().modified().unwrap();
@@ -134,22 +136,23 @@ fn ten_thousand_workers_are_listed_whole_and_once() {
     for folder in ["workers", "runs/r/workers", "by/status/completed"] {
         let mut readers: Vec<Reader> = (0..4).map(|_| Reader::open(&mount.at(folder), 0)).collect();
         for reader in &mut readers {
-            reader.part(4_096);
+            reader.read_part(4_096);
         }
         for reader in &mut readers {
-            reader.rest(32_768);
-            assert_eq!(reader.wrong(workers.iter()), None, "{folder}");
+            reader.read_rest(32_768);
+            assert_eq!(reader.find_error(workers.iter()), None, "{folder}");
             let half = reader.listed.len() / 2;
-            reader.back_to(half);
-            reader.rest(5_000);
-            assert_eq!(reader.wrong(workers.iter()), None, "{folder}, sought in");
+            reader.seek_back_to(half);
+            reader.read_rest(5_000);
+            assert_eq!(reader.find_error(workers.iter()), None, "{folder}, sought in");
         }
     }
     let held = memory(&mount);
     assert!(held < OVER_IDLE * dose(1) as u64, "{} MiB for {} workers", held / MIB, workers.len());
 }
 
-/// Each name that stays is listed once however the others come and go, and by whoever opens it then as it is then.
+/// Each permanent name is listed once despite the changes, and a new handle shows the current
+/// entries.
 #[test]
 fn a_hundred_thousand_files_are_listed_whole_and_once_while_others_come_and_go() {
     needs_fuse!();
@@ -159,7 +162,7 @@ fn a_hundred_thousand_files_are_listed_whole_and_once_while_others_come_and_go()
     let folder = store.at("workers/w/outputs");
     fs::create_dir(&folder).unwrap();
     let made = |number: usize| drop(fs::File::create(folder.join(name(number))).unwrap());
-    // Of every ten, one comes and goes.
+    // One of every ten comes and goes.
     let stay: BTreeSet<String> = (0..all).filter(|number| number % 10 != 0).map(name).collect();
     (0..all).filter(|number| number % 20 != 10).for_each(made);
     let mount = Mount::with(&store.path(), &HOUR);
@@ -168,7 +171,8 @@ fn a_hundred_thousand_files_are_listed_whole_and_once_while_others_come_and_go()
     let mut dice = Dice::new(11);
     let mut readers: Vec<Reader> = (0..4).map(|_| Reader::open(&path, 0)).collect();
     for turn in 0..10 {
-        // Those at 10 of 20 come and those at 0 go, or the other way round, a tenth of them in each turn.
+        // The files at 10 of 20 come and those at 0 go, or the reverse, a tenth of them in each
+        // turn.
         let mut changed = 0;
         for number in (0..all).step_by(10).filter(|number| number / 10 % 10 == turn) {
             let path = folder.join(name(number));
@@ -183,13 +187,13 @@ fn a_hundred_thousand_files_are_listed_whole_and_once_while_others_come_and_go()
         for reader in &mut readers {
             let wanted = reader.listed.len() + all / 8;
             while !reader.ended && reader.listed.len() < wanted {
-                reader.part(32_768);
+                reader.read_part(32_768);
             }
             let back = dice.below(reader.listed.len());
             match dice.below(4) {
-                0 => reader.back_to(back),
+                0 => reader.seek_back_to(back),
                 _ if reader.ended => {
-                    assert_eq!(reader.wrong(stay.iter()), None, "in turn {turn}");
+                    assert_eq!(reader.find_error(stay.iter()), None, "in turn {turn}");
                     reader.rewind(turn);
                 }
                 _ => {}
@@ -197,17 +201,17 @@ fn a_hundred_thousand_files_are_listed_whole_and_once_while_others_come_and_go()
         }
     }
     for reader in &mut readers {
-        reader.rest(32_768);
-        assert_eq!(reader.wrong(stay.iter()), None, "at the end");
+        reader.read_rest(32_768);
+        assert_eq!(reader.find_error(stay.iter()), None, "at the end");
     }
     let mut last = Reader::open(&path, 0);
-    last.rest(32_768);
+    last.read_rest(32_768);
     let there: BTreeSet<String> =
         fs::read_dir(&folder).unwrap().map(|entry| typed(entry.unwrap().file_name())).collect();
-    assert_eq!(last.wrong(there.iter()), None, "opened at the end");
+    assert_eq!(last.find_error(there.iter()), None, "opened at the end");
     assert_eq!(last.counts().len(), there.len(), "opened at the end");
     let more = memory(&mount) - idle;
-    // Every handle that is held may hold a listing of its own.
+    // Every open handle may hold its own listing.
     let most = (readers.len() + 1) * all * 512;
     assert!(more < most as u64, "{} MiB over idle for {all} files and {} handles", more / MIB, readers.len() + 1);
 }
@@ -216,15 +220,15 @@ fn typed(name: std::ffi::OsString) -> String {
     name.into_string().unwrap()
 }
 
-/// How many folders there are, in how many rounds of changes.
+/// Number of folders, and of rounds of changes.
 const FOLDERS: usize = 24;
 const ROUNDS: usize = 4;
-/// How many steps are taken in a folder in each half of a round: before and after the change has come to rest.
+/// Steps per folder in each half of a round: before and after the change has settled.
 const STEPS: usize = 60;
-/// The names of a folder; those of even numbers stay.
+/// Names in a folder. Those with even numbers stay.
 const NAMES: usize = 400;
 
-/// A folder that changes, and those who list it.
+/// A folder that changes, and its readers.
 struct Folder {
     store: std::path::PathBuf,
     shown: std::path::PathBuf,
@@ -263,18 +267,18 @@ impl Folder {
         match dice {
             1 => {
                 let kept = self.dice.below(reader.listed.len() + 1);
-                // What was begun before may be told from the beginning as it is now.
+                // A listing that began before the change may be restarted with the current entries.
                 if kept > 0 {
-                    reader.back_to(kept);
+                    reader.seek_back_to(kept);
                     self.steps.push(format!("{at} back to {kept}"));
                 }
             }
             2 => {
-                reader.rest(room);
+                reader.read_rest(room);
                 self.steps.push(format!("{at} all"));
             }
             _ => {
-                reader.part(room);
+                reader.read_part(room);
                 self.steps.push(format!("{at} part of {room}"));
             }
         }
@@ -283,11 +287,11 @@ impl Folder {
         }
         let reader = self.readers.remove(at);
         let stay: Vec<String> = (0..NAMES).step_by(2).map(name).collect();
-        let mut wrong = reader.wrong(stay.iter());
+        let mut wrong = reader.find_error(stay.iter());
         if reader.began == round {
             let counts = reader.counts();
             let others = counts.keys().filter(|name| !self.there.contains(**name)).count();
-            wrong = wrong.or_else(|| reader.wrong(self.there.iter()));
+            wrong = wrong.or_else(|| reader.find_error(self.there.iter()));
             wrong = wrong.or_else(|| (others > 0).then(|| format!("{others} are listed that are gone")));
         }
         let last = self.steps.len().saturating_sub(40);
@@ -297,8 +301,8 @@ impl Folder {
     }
 }
 
-/// Any number of readers list a folder of a finished worker by turns, a part at a time, while it changes between: the
-/// kernel keeps what one of them read for the others.
+/// Readers of one folder of a finished worker take turns, a part at a time, while the folder
+/// changes. The kernel caches what one of them reads for the others.
 #[test]
 fn listings_that_the_kernel_keeps_are_whole_and_of_their_time() {
     needs_fuse!();
@@ -335,8 +339,8 @@ fn listings_that_the_kernel_keeps_are_whole_and_of_their_time() {
     assert!(wrong.is_empty(), "{} of {FOLDERS} folders in {rounds} rounds: {}", wrong.len(), wrong[0]);
 }
 
-/// Four who list one folder: the first began before a change. What it lists on must not be given to others as the rest
-/// of what they see.
+/// Four readers of one folder, the first of which began before a change. The rest of its listing
+/// must not become the rest of the others' listings.
 #[test]
 fn what_was_listed_before_a_change_is_not_the_rest_of_what_is_listed_after_it() {
     needs_fuse!();
@@ -351,19 +355,19 @@ fn what_was_listed_before_a_change_is_not_the_rest_of_what_is_listed_after_it() 
     let open = || Reader::open(&mount.at("workers/w/outputs"), 0);
     await_quiet(&folder);
     let mut before = open();
-    before.part(4_096);
+    before.read_part(4_096);
     fs::remove_file(folder.join(name(1))).unwrap();
     await_quiet(&folder);
     let mut all = open();
-    all.rest(4_096);
-    assert_eq!(all.wrong(stay.iter()), None, "all at once");
+    all.read_rest(4_096);
+    assert_eq!(all.find_error(stay.iter()), None, "all at once");
     let mut after = open();
-    after.part(4_096);
-    before.rest(4_096);
-    assert_eq!(before.wrong(stay.iter()), None, "begun before the change");
+    after.read_part(4_096);
+    before.read_rest(4_096);
+    assert_eq!(before.find_error(stay.iter()), None, "begun before the change");
     let mut then = open();
-    then.rest(4_096);
-    assert_eq!(then.wrong(stay.iter()), None, "opened when the first was through");
-    after.rest(4_096);
-    assert_eq!(after.wrong(stay.iter()), None, "begun after the change");
+    then.read_rest(4_096);
+    assert_eq!(then.find_error(stay.iter()), None, "opened when the first was through");
+    after.read_rest(4_096);
+    assert_eq!(after.find_error(stay.iter()), None, "begun after the change");
 }

@@ -1,7 +1,8 @@
-//! Nothing can be changed (R17): not by anybody, not through any kind of node, not after root has remounted it rw.
+//! Nothing can be changed (R17): by no user, through no kind of node, and not even after root has
+//! remounted the mount read-write.
 //!
-//! The answer is EROFS. Where the kernel answers before us with another refusal, [`ELSEWHERE`] lists it, exactly:
-//! what is not in the list must be EROFS, and every line of the list must be met.
+//! The error is EROFS. [`ELSEWHERE`] lists exactly the calls that the kernel refuses earlier with
+//! another error: any call not listed must fail with EROFS, and each row of the list must occur.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -21,18 +22,18 @@ use crate::needs_fuse;
 use crate::support::user::as_user;
 use crate::support::{Mount, TestStore};
 
-/// The other user.
+/// User id of another user.
 const OTHER: u32 = 54_321;
 
 /// A node, and names for calls that need more than one.
 struct Target {
     kind: Kind,
     node: PathBuf,
-    /// A name that is not there: in the node if it is a folder, else in another folder.
+    /// A name that does not exist: in the node if it is a folder, else in another folder.
     absent: PathBuf,
-    /// A name that is not there, beside the node.
+    /// A name that does not exist, beside the node.
     beside: PathBuf,
-    /// Something else that is there.
+    /// Another existing node.
     other: PathBuf,
 }
 
@@ -66,7 +67,7 @@ use Who::{Someone, Superuser};
 
 type Call = (&'static str, fn(&Target) -> Result<(), Errno>);
 
-/// Opens the node itself, never where a link leads.
+/// Opens the node itself without following symlinks.
 fn open(target: &Target, flags: OFlags) -> Result<rustix::fd::OwnedFd, Errno> {
     rustix::fs::open(&target.node, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::from_raw_mode(0o644))
 }
@@ -133,28 +134,28 @@ const CALLS: [Call; 30] = [
     ("ioctl FS_IOC_SETFLAGS", |t| read_only(t).and_then(|fd| rustix::fs::ioctl_setflags(fd, IFlags::NOATIME))),
 ];
 
-/// copy_file_range into the node, which needs a file to copy from.
+/// Calls copy_file_range into the node, which needs a source file.
 fn copy_into(target: &Target) -> Result<(), Errno> {
     let from = rustix::fs::open(&target.other, OFlags::RDONLY, Mode::empty())?;
     let into = read_only(target)?;
     rustix::fs::copy_file_range(from, None, into, None, 1).map(drop)
 }
 
-/// Refusals that the kernel gives before it asks us.
+/// Errors that the kernel returns without a request to the program.
 struct Elsewhere {
     calls: &'static [&'static str],
     kinds: &'static [Kind],
     mounted: &'static [Mounted],
     who: &'static [Who],
-    /// More than one only where a setting of the machine decides.
+    /// Several only where a setting of the machine decides.
     errnos: &'static [Errno],
-    /// Why this is right.
+    /// The reason for this error.
     why: &'static str,
 }
 
 /// Calls that open the node for writing.
 const OPENS: [&str; 5] = ["open O_WRONLY", "open O_RDWR", "open O_TRUNC", "open O_APPEND", "open O_CREAT"];
-/// Calls that make a name.
+/// Calls that create a name.
 const MAKES: [&str; 8] = [
     "open O_CREAT new",
     "open O_CREAT|O_EXCL new",
@@ -292,7 +293,7 @@ fn attempt(
     seen.extend(if who == Someone { as_user(OTHER, all) } else { all() });
 }
 
-/// Everything that stat tells of the store's files, and their bytes: taken without touching them.
+/// All metadata and bytes of the store's files, read without changing their atimes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct State(BTreeMap<PathBuf, (Vec<i128>, Vec<u8>)>);
 
@@ -327,7 +328,7 @@ impl State {
         State(paths.iter().cloned().zip(stats.into_iter().zip(bytes)).collect())
     }
 
-    /// What is not as before, as text.
+    /// Describes all differences from `after`.
     pub fn differences(&self, after: &State) -> Vec<String> {
         let changed = |(path, before): (&PathBuf, &(Vec<i128>, Vec<u8>))| {
             let now = &after.0[path];
@@ -348,7 +349,8 @@ fn everything_in(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The paths of a store, all last read long before they were changed, so that any read without O_NOATIME would show.
+/// Returns all paths of a store, with atimes far older than their mtimes, so that a read without
+/// O_NOATIME would change them.
 pub fn settled(store: &TestStore) -> Vec<PathBuf> {
     let mut paths = Vec::new();
     everything_in(&store.path(), &mut paths);

@@ -1,4 +1,4 @@
-//! Sessions through the kernel: what is made of a transcript, while the transcript grows under its readers.
+//! Sessions through the kernel: files generated from a transcript that grows under its readers.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -10,26 +10,26 @@ use std::thread;
 use serde_json::{Value, json};
 
 use super::eventually;
-use super::fresh::Tail;
+use super::freshness::Tail;
 use crate::needs_fuse;
 use crate::support::transcript::Transcript;
 use crate::support::{Mount, TestStore, dose};
 
-/// A session on disk, and where its transcript lies.
+/// Returns a store with a session, and the path of its transcript.
 fn session(transcript: &Transcript) -> (TestStore, PathBuf) {
     let store = TestStore::new();
     let path = store.write("projects/-p/s.jsonl", transcript.bytes());
     (store, path)
 }
 
-fn begun() -> Transcript {
+fn new_transcript() -> Transcript {
     let mut transcript = Transcript::new("s");
     transcript.user("look around").bash("t0", "ls", "a file\n");
     transcript
 }
 
-/// The lines that `write` adds to a transcript.
-fn added(write: impl FnOnce(&mut Transcript)) -> Vec<u8> {
+/// Returns the lines that `write` adds to a transcript.
+fn added_lines(write: impl FnOnce(&mut Transcript)) -> Vec<u8> {
     let mut transcript = Transcript::new("s");
     write(&mut transcript);
     transcript.bytes()
@@ -42,7 +42,7 @@ fn append(path: &Path, bytes: &[u8]) {
 #[test]
 fn a_session_is_read_through_the_kernel_like_any_worker() {
     needs_fuse!();
-    let mut transcript = begun();
+    let mut transcript = new_transcript();
     transcript.progress("a1", "user", json!({"content": "search"}));
     transcript.call("big", "Bash", json!({"command": "big"})).result("big", json!({"content": "<persisted-output>"}));
     transcript.says("done");
@@ -59,7 +59,7 @@ fn a_session_is_read_through_the_kernel_like_any_worker() {
     assert_eq!(mount.text("runs/latest/workers/a1/task.txt"), "search");
     let same = mount.shell(r#"cd "$M/workers/s" && jq -c . thread.jsonl >/dev/null && cmp source.jsonl ../../runs/s/workers/s/source.jsonl"#);
     assert!(same.status.success(), "{}", String::from_utf8_lossy(&same.stderr));
-    // What is made of a transcript is as readable as that.
+    // Generated files have the permissions of their transcript.
     for file in ["task.txt", "thread.jsonl", "tool_calls/001_Bash.txt", "source.jsonl"] {
         let meta = fs::metadata(mount.at(&format!("workers/s/{file}"))).unwrap();
         assert_eq!(meta.mode() & 0o777, fs::metadata(&path).unwrap().mode() & 0o444, "{file}");
@@ -69,7 +69,7 @@ fn a_session_is_read_through_the_kernel_like_any_worker() {
 #[test]
 fn tail_follows_a_conversation() {
     needs_fuse!();
-    let (store, path) = session(&begun());
+    let (store, path) = session(&new_transcript());
     let mount = Mount::new(&store.path());
     let (source, thread) = ("workers/s/source.jsonl", "workers/s/thread.jsonl");
     let tails = [Tail::follow(&mount, "-f", &[source]), Tail::follow(&mount, "-f", &[thread])];
@@ -77,10 +77,10 @@ fn tail_follows_a_conversation() {
         (0..3).for_each(|_| drop(tail.next()));
     }
     for n in 0..3 {
-        let line = added(|transcript| {
+        let line = added_lines(|transcript| {
             transcript.says(&format!("word {n}"));
         });
-        // Its first half by itself is no line of a conversation yet.
+        // The first half of a line is not part of the conversation yet.
         let (first, rest) = line.split_at(line.len() / 2);
         append(&path, first);
         append(&path, rest);
@@ -94,10 +94,10 @@ fn tail_follows_a_conversation() {
 fn readers_of_a_session_that_grows_see_a_part_of_it_and_never_a_mix() {
     needs_fuse!();
     const LINES: usize = 150;
-    let (store, path) = session(&begun());
+    let (store, path) = session(&new_transcript());
     let mount = Mount::new(&store.path());
     let (ended, seen) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let mut transcript = begun();
+    let mut transcript = new_transcript();
     let lines = dose(LINES);
     for n in 1..=lines {
         transcript.bash(&format!("t{n}"), &format!("echo {n}"), &format!("output {n}\n").repeat(1 + n % 50));
@@ -116,7 +116,8 @@ fn readers_of_a_session_that_grows_see_a_part_of_it_and_never_a_mix() {
                             assert!(all.starts_with(&bytes), "source.jsonl holds what was never written");
                         }
                         1 => {
-                            // The kernel reads up to the size it was told last: a last line may be missing, or cut.
+                            // The kernel reads up to the size that it last received, so the last
+                            // line may be missing or cut.
                             let text = mount.text("workers/s/thread.jsonl");
                             let whole = text.rfind('\n').map_or("", |end| &text[..end]);
                             for (at, line) in whole.lines().enumerate() {
@@ -151,11 +152,11 @@ fn readers_of_a_session_that_grows_see_a_part_of_it_and_never_a_mix() {
                 }
             });
         }
-        let from = begun().bytes().len();
+        let from = new_transcript().bytes().len();
         for piece in all[from..].chunks(701) {
             append(&path, piece);
             if piece[0] % 8 == 0 {
-                // Not faster than anybody reads.
+                // Waits until a reader has continued.
                 let calls = seen.load(Ordering::Relaxed);
                 eventually("somebody reads on", || {
                     (seen.load(Ordering::Relaxed) > calls || calls > lines / 2).then_some(())
@@ -175,7 +176,7 @@ fn readers_of_a_session_that_grows_see_a_part_of_it_and_never_a_mix() {
 #[test]
 fn a_transcript_that_is_written_over_replaced_or_removed_is_seen_as_it_is() {
     needs_fuse!();
-    let (store, path) = session(&begun());
+    let (store, path) = session(&new_transcript());
     let mount = Mount::new(&store.path());
     let text = |file: &str| fs::read_to_string(mount.at(&format!("workers/s/{file}"))).ok();
     assert_eq!(text("tool_calls/001_Bash.txt").unwrap(), "a file\n");
@@ -194,7 +195,7 @@ fn a_transcript_that_is_written_over_replaced_or_removed_is_seen_as_it_is() {
         transcript.user("look around").bash("t0", "ls", output);
         transcript.bytes()
     };
-    // In its place, as long as before; shorter; longer, so that the old beginning is there no more.
+    // In place with equal length; shorter; longer, with another beginning.
     for output in ["b file\n", "c\n", "a much longer file than any that was there before\n", ""] {
         fs::write(&path, with(output)).unwrap();
         await_output(output);

@@ -1,4 +1,4 @@
-//! What is open stays what it was: one version of a generated file until it is closed, an own file as on disk.
+//! Open files keep their version: a generated file until it is closed, a worker's file as on disk.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -34,7 +34,7 @@ fn the_size_told_of_every_file_is_the_size_read() {
     assert!(listed.lines().count() > 20);
     for path in listed.lines() {
         let told = fs::metadata(path).unwrap().len();
-        let Snapshot { size, bytes, .. } = Snapshot::of(path.as_ref()).unwrap();
+        let Snapshot { size, bytes, .. } = Snapshot::open(path.as_ref()).unwrap();
         assert_eq!((told, size), (bytes.len() as u64, bytes.len() as u64), "{path}");
     }
 }
@@ -62,7 +62,7 @@ fn a_handle_held_open_keeps_its_version_and_a_new_open_sees_the_new_one() {
         assert_eq!(file.metadata().unwrap().ino(), number, "{path}");
         file.read_to_end(&mut read).unwrap();
         assert_eq!(read, whole, "{path}: the held version");
-        // Again and from the start, past every cache that the kernel may have dropped meanwhile.
+        // Read again from the start, after the kernel may have dropped its caches.
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         let mut again = Vec::new();
         file.seek(SeekFrom::Start(0)).unwrap();
@@ -104,29 +104,29 @@ fn content_that_comes_back_is_the_old_inode() {
     assert!(mount.text("workers/w/evidence.txt").contains("one\n"));
 }
 
-/// A store with one worker whose evidence can be asked for in many large sizes.
-fn bulky() -> TestStore {
+/// Returns a store with one worker whose evidence can be requested in many large sizes.
+fn large_store() -> TestStore {
     let store = TestStore::new();
     let output: String = (0..120_000).map(|n| format!("{n:09} nothing here\n")).collect();
     store.worker("w", json!({"status": "running"})).call("w", 1, "dump", output);
     store
 }
 
-/// Asks that together are larger than the 64 MiB of rendered bytes that are kept.
-fn asks() -> impl Iterator<Item = String> {
+/// Names of files that together exceed the 64 MiB of cached rendered bytes.
+fn query_names() -> impl Iterator<Item = String> {
     (0..36).map(|n| format!("evidence.{}.txt", 2_000_000 + n))
 }
 
 #[test]
 fn an_evicted_version_is_read_again_through_its_path() {
     needs_fuse!();
-    let store = bulky();
+    let store = large_store();
     let mount = Mount::new(&store.path());
     let first = mount.read("workers/w/evidence.5000.txt");
     let number = fs::metadata(mount.at("workers/w/evidence.5000.txt")).unwrap().ino();
     let held = File::open(mount.at("workers/w/evidence.5000.txt")).unwrap();
     let mut total = 0;
-    for ask in asks() {
+    for ask in query_names() {
         let bytes = mount.read(&format!("workers/w/{ask}"));
         assert!(bytes.len() <= 2_000_036 && bytes.ends_with(b"\n"), "{ask}");
         total += bytes.len();
@@ -138,20 +138,20 @@ fn an_evicted_version_is_read_again_through_its_path() {
     let mut again = vec![0; first.len()];
     held.read_exact_at(&mut again, 0).unwrap();
     assert_eq!(again, first, "what a handle holds is not evicted");
-    for ask in asks().take(3) {
+    for ask in query_names().take(3) {
         assert!(mount.read(&format!("workers/w/{ask}")).len() > 1_900_000);
     }
 }
 
-fn find(tree: &Tree, path: [&str; 3]) -> swarmletfs::tree::Found {
+fn find(tree: &Tree, path: [&str; 3]) -> swarmletfs::tree::Lookup {
     path[1..]
         .iter()
         .fold(tree.lookup(ROOT, path[0].as_bytes()).unwrap(), |at, name| tree.lookup(at.ino, name.as_bytes()).unwrap())
 }
 
-/// Reads other versions, twice each so that they are worth keeping, until the bytes of `ino` are kept no longer or
-/// its source is found to be another.
-fn until_stale(tree: &Tree, ino: u64) -> Error {
+/// Reads other versions, twice each so that the cache keeps them, until the bytes of `ino` are
+/// evicted or its source has changed.
+fn read_until_stale(tree: &Tree, ino: u64) -> Error {
     for n in 0..600 {
         let ask = format!("evidence.{}.txt", 1_500_000 + n);
         let found = find(tree, ["workers", "w", &ask]);
@@ -160,7 +160,7 @@ fn until_stale(tree: &Tree, ino: u64) -> Error {
             let opened = tree.open(found.ino).unwrap();
             tree.release(opened.fh);
         }
-        // Opened too often, it would be worth keeping itself.
+        // More frequent opens would keep it in the cache.
         if n % 100 == 99 {
             match tree.open(ino) {
                 Ok(opened) => tree.release(opened.fh),
@@ -173,7 +173,7 @@ fn until_stale(tree: &Tree, ino: u64) -> Error {
 
 #[test]
 fn an_evicted_version_whose_source_changed_is_stale() {
-    let store = bulky();
+    let store = large_store();
     let tree = store.tree();
     let read = |fh| tree.read(fh, 0, 1 << 20, <[u8]>::to_vec).unwrap();
     let found = find(&tree, ["workers", "w", "evidence.5000.txt"]);
@@ -181,7 +181,7 @@ fn an_evicted_version_whose_source_changed_is_stale() {
     let first = read(opened.fh);
     assert_eq!(found.attr.size, first.len() as u64);
     store.call("w", 2, "late", "Error: a new call\n");
-    assert_eq!(until_stale(&tree, found.ino), Error::Stale);
+    assert_eq!(read_until_stale(&tree, found.ino), Error::Stale);
     assert_eq!(read(opened.fh), first, "what a handle holds stays");
     assert_eq!(tree.attr(found.ino).unwrap().0.size, first.len() as u64, "and so does what it is told to be");
     let new = find(&tree, ["workers", "w", "evidence.5000.txt"]);
@@ -216,7 +216,7 @@ fn a_file_replaced_between_every_lookup_and_open_is_opened_all_the_same() {
     }
     let opened = tree.open(look().ino).unwrap();
     assert_eq!(tree.read(opened.fh, 0, 100, <[u8]>::to_vec).unwrap(), b"the last");
-    // Others look up many versions before whoever looked up first gets to open.
+    // Other readers look up many versions before the first reader opens.
     let (found, mut others) = (look(), Vec::new());
     for version in 0..100 {
         replace(&format!("version {version}"));
@@ -227,7 +227,7 @@ fn a_file_replaced_between_every_lookup_and_open_is_opened_all_the_same() {
     others.into_iter().for_each(|other| tree.forget(other, 1));
 }
 
-/// Before it opens a file the kernel asks whether the caller may, if what it knows is old.
+/// With expired attributes, the kernel checks the permissions before it opens a file.
 #[test]
 fn a_file_replaced_before_its_attributes_are_asked_is_opened_all_the_same() {
     let store = swarm();
@@ -278,8 +278,8 @@ assert mapped()[:] == new and new != first
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }
 
-/// Waits until the kernel no longer believes what it was told before.
-fn outlive_what_was_told() {
+/// Waits until the kernel's cached attributes have expired.
+fn wait_for_cached_attributes_to_expire() {
     let begun = std::time::Instant::now();
     eventually("a second and a half", || (begun.elapsed() > Duration::from_millis(1_500)).then_some(()));
 }
@@ -297,7 +297,7 @@ fn an_own_file_that_was_replaced_is_still_read_through_its_handle() {
     fs::rename(fresh, store.at("workers/gamma/logs/run.log")).unwrap();
     eventually("the new file", || (mount.read("workers/gamma/logs/run.log") == b"new").then_some(()));
     assert_ne!(fs::metadata(mount.at("workers/gamma/logs/run.log")).unwrap().ino(), number);
-    outlive_what_was_told();
+    wait_for_cached_attributes_to_expire();
     let mut bytes = vec![0; old.len()];
     held.read_exact_at(&mut bytes, 0).unwrap();
     assert!(bytes == old.as_bytes(), "the old file's bytes");
@@ -313,7 +313,7 @@ fn an_own_file_that_was_deleted_is_still_read_through_its_handle() {
     let mut held = File::open(mount.at("workers/gamma/logs/run.log")).unwrap();
     fs::remove_file(store.at("workers/gamma/logs/run.log")).unwrap();
     eventually("the deletion", || fs::metadata(mount.at("workers/gamma/logs/run.log")).is_err().then_some(()));
-    outlive_what_was_told();
+    wait_for_cached_attributes_to_expire();
     let mut text = String::new();
     held.read_to_string(&mut text).unwrap();
     assert_eq!(text, "still here");

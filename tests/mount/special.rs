@@ -1,4 +1,5 @@
-//! What is no regular file (R9): nothing hangs on it, nothing opens it, and what is made of its worker says so.
+//! Special files (R9): no read blocks on them, none is opened, and the files generated for their
+//! worker mention them.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -22,7 +23,7 @@ fn fifo(path: &Path) {
     mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
 }
 
-/// Makes a device; says SKIP where the system does not let us.
+/// Creates a device. Prints SKIP where the system does not permit that.
 fn device(path: &Path, kind: FileType, major: u32, minor: u32) {
     match mknodat(CWD, path, kind, Mode::from_raw_mode(0o666), makedev(major, minor)) {
         Err(Errno::PERM) => skip(&format!("{}: devices cannot be made here", path.display())),
@@ -30,7 +31,7 @@ fn device(path: &Path, kind: FileType, major: u32, minor: u32) {
     }
 }
 
-/// A worker whose folder holds one of everything that is no regular file.
+/// Returns a store with a worker whose folder contains each kind of special file.
 fn store() -> TestStore {
     let store = TestStore::new();
     store.worker("odd", json!({"status": "running"}));
@@ -58,7 +59,7 @@ fn store() -> TestStore {
     store
 }
 
-/// Reads everything that the mount lists, and looks up everything that is in the store by name.
+/// Reads all files that the mount lists, and looks up all names of the store.
 fn read_all(mount: &Mount) {
     let out = mount
         .shell(r#"find "$M" -type f -exec cat {} + >/dev/null; ls -laR "$M" >/dev/null; grep -rc . "$M" >/dev/null"#);
@@ -85,7 +86,7 @@ fn special_files_are_not_shown_and_nothing_waits_for_them() {
     needs_fuse!();
     let store = store();
     let mut mount = Mount::new(&store.path());
-    for expected in ["lookup: not a regular file", "lookup: a link or a way out of the store"] {
+    for expected in ["lookup: not a regular file", "lookup: a link or a path out of the store"] {
         mount.expect_warning(expected);
     }
     read_all(&mount);
@@ -141,7 +142,7 @@ fn special_files_are_never_opened() {
         inotify::add_watch(&watch, store.at(folder), WatchFlags::OPEN).unwrap();
     }
     let mut mount = Mount::new(&store.path());
-    for expected in ["lookup: not a regular file", "lookup: a link or a way out of the store"] {
+    for expected in ["lookup: not a regular file", "lookup: a link or a path out of the store"] {
         mount.expect_warning(expected);
     }
     read_all(&mount);
@@ -155,7 +156,7 @@ fn special_files_are_never_opened() {
         assert!(!event.events().contains(rustix::fs::inotify::ReadFlags::QUEUE_OVERFLOW));
         opened.extend(event.file_name().map(|name| name.to_string_lossy().into_owned()));
     }
-    // The watch works: regular files were opened beside them.
+    // The watch works: it saw regular files being opened beside them.
     for regular in ["001_echo.txt", "metadata.json"] {
         assert!(opened.iter().any(|name| name == regular), "{regular} was not opened: {opened:?}");
     }
@@ -199,7 +200,7 @@ fn files_nobody_may_read_and_sparse_files_do_no_harm() {
     fs::File::create(store.at("workers/w/huge")).unwrap().set_len(1 << 40).unwrap();
     let mount = Mount::new(&store.path());
     for name in ["index.json", "summary", "evidence.txt"] {
-        let Snapshot { size, bytes, .. } = Snapshot::of(&mount.at(&format!("workers/w/{name}"))).unwrap();
+        let Snapshot { size, bytes, .. } = Snapshot::open(&mount.at(&format!("workers/w/{name}"))).unwrap();
         assert_eq!(size, bytes.len() as u64, "{name}");
     }
     let evidence = mount.text("workers/w/evidence.txt");

@@ -1,6 +1,6 @@
-//! Work that does not come back (R37): a worker whose output cannot be read to the end. Its pages say so, all others
-//! answer, and the process ends when it is asked to. A tracer holds each read of that output, as a parser that never
-//! ends would hold its thread.
+//! Work that does not return (R37): an output of one worker cannot be read to its end. That
+//! worker's files report it, all others are served, and the process ends on request. A tracer
+//! blocks each read of the output, like a parser that never ends.
 
 use std::fs;
 use std::path::Path;
@@ -18,17 +18,17 @@ use crate::support::mount::connection_at;
 use crate::support::tool::is_here;
 use crate::support::{Mount, TestStore, dose};
 
-/// Hang guard for one answer; the promise is the deadline of 2 s and a second.
+/// Timeout against hangs for one read. The promise is the deadline of 2 s plus one second.
 const ANSWER: Duration = Duration::from_secs(20);
-/// Readers of all pages, those of them that read the worker which stalls, and how often each reads.
+/// Number of readers, how many of them read the stalled worker, and rounds per reader.
 const READERS: usize = 64;
 const READERS_OF_BAD: usize = 16;
 const ROUNDS: usize = 8;
-/// The output that stalls, from the store.
+/// The stalled output, as a path in the store.
 const STALLS: &str = "workers/bad/tool_calls/001_sh.txt";
-/// What a page says of what could not be read: at first, and when it has taken seconds.
-const LATE: &str = "not looked at in time";
-const GIVEN_UP: &str = "did not end in time and was given up";
+/// Texts for data that could not be read: at first, and after some seconds.
+const LATE: &str = "not read in time";
+const ABANDONED: &str = "did not finish in time and was abandoned";
 
 fn store() -> TestStore {
     let store = TestStore::new();
@@ -42,8 +42,9 @@ fn store() -> TestStore {
     store
 }
 
-/// Mounts `store`, of which one output answers no read. `None` where that cannot be done.
-fn stalling(store: &TestStore) -> Option<Mount> {
+/// Mounts `store`, one output of which blocks every read. Returns `None` where that is not
+/// possible.
+fn mount_with_stalled_output(store: &TestStore) -> Option<Mount> {
     if !is_root() || !is_here("strace") {
         return None;
     }
@@ -55,14 +56,14 @@ fn stalling(store: &TestStore) -> Option<Mount> {
     Some(mount)
 }
 
-/// The process that serves, which the tracer started.
+/// Returns the serving process, which the tracer started.
 fn server(mount: &Mount) -> Pid {
     let children = format!("/proc/{0}/task/{0}/children", mount.pid());
     let pid = fs::read_to_string(children).unwrap().split_whitespace().next().unwrap().parse().unwrap();
     Pid::from_raw(pid).unwrap()
 }
 
-/// Reads `path`; fails if that takes too long.
+/// Reads `path`. Fails if that takes too long.
 fn read(mount: &Path, path: &str, longest: &Mutex<Duration>) -> String {
     let begun = Instant::now();
     let text = fs::read_to_string(mount.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -77,7 +78,7 @@ fn read(mount: &Path, path: &str, longest: &Mutex<Duration>) -> String {
 fn a_worker_that_cannot_be_read_to_the_end_holds_up_no_answer_about_others() {
     needs_fuse!();
     let store = store();
-    let Some(mount) = stalling(&store) else { return };
+    let Some(mount) = mount_with_stalled_output(&store) else { return };
     let (point, longest, of_bad) = (mount.path(), Mutex::default(), Mutex::default());
     thread::scope(|scope| {
         for number in 0..READERS_OF_BAD {
@@ -87,7 +88,7 @@ fn a_worker_that_cannot_be_read_to_the_end_holds_up_no_answer_about_others() {
                     let evidence = format!("evidence.{}.txt", 500 + round);
                     let page = ["summary", "index.json", &evidence][number % 3];
                     let text = read(point, &format!("workers/bad/{page}"), of_bad);
-                    assert!(text.contains(LATE) || text.contains(GIVEN_UP), "{page}: {text}");
+                    assert!(text.contains(LATE) || text.contains(ABANDONED), "{page}: {text}");
                 }
             });
         }
@@ -111,13 +112,14 @@ fn a_worker_that_cannot_be_read_to_the_end_holds_up_no_answer_about_others() {
     println!("longest answer {:?}, of the worker that stalls {:?}", longest.lock().unwrap(), of_bad.lock().unwrap());
     eventually("a summary that says so", || {
         let summary = mount.text("summary");
-        (summary.contains("bad") && summary.contains(GIVEN_UP)).then_some(())
+        (summary.contains("bad") && summary.contains(ABANDONED)).then_some(())
     });
     let evidence = mount.text("workers/bad/evidence.txt");
-    assert!(evidence.contains(GIVEN_UP), "{evidence}");
+    assert!(evidence.contains(ABANDONED), "{evidence}");
 }
 
-/// Reads pages of the worker that stalls, each once, waits until its output is being read, and calls `then`.
+/// Reads files of the stalled worker, each once, waits until its output is being read, and calls
+/// `then`.
 fn while_it_is_read(mount: &Mount, then: impl FnOnce(Pid)) {
     let server = server(mount);
     let is_reading = || {
@@ -128,7 +130,7 @@ fn while_it_is_read(mount: &Mount, then: impl FnOnce(Pid)) {
     thread::scope(|scope| {
         for page in ["summary", "index.json", "evidence.txt", "evidence.2k.txt", "../../summary", "../../index.json"] {
             let path = mount.at("workers/bad").join(page);
-            // Whether it is answered before the mount ends is not what this is about.
+            // The result does not matter here.
             scope.spawn(move || drop(fs::read(&path)));
         }
         eventually("a read that waits", || is_reading().then_some(()));
@@ -145,7 +147,7 @@ fn umount_returns_when_the_process_has_ended() {
     let store = store();
     let mut mount = Mount::new(&store.path());
     let (point, pid) = (mount.path(), Pid::from_child(mount.process()));
-    // A process that is stopped does not notice that its mount is gone.
+    // A stopped process does not notice that its mount is gone.
     kill_process(pid, Signal::STOP).unwrap();
     let umount = thread::spawn({
         let point = point.clone();
@@ -162,11 +164,11 @@ fn umount_returns_when_the_process_has_ended() {
 fn a_signal_ends_the_process_whatever_it_reads() {
     needs_fuse!();
     let store = store();
-    let Some(mut mount) = stalling(&store) else { return };
+    let Some(mut mount) = mount_with_stalled_output(&store) else { return };
     let tracer = Pid::from_child(mount.process());
     while_it_is_read(&mount, |server| {
         kill_process(server, Signal::TERM).unwrap();
-        // All has ended but the thread that the tracer holds.
+        // Only the blocked thread is left.
         let stat = format!("/proc/{}/stat", server.as_raw_pid());
         eventually("the end of the process", || {
             let state = fs::read_to_string(&stat).unwrap_or_default();

@@ -1,10 +1,12 @@
-//! Ordinary tools on the mount: each gives of it exactly what it gives of the same files on disk.
+//! Ordinary tools on the mount: each has exactly the output that it has for equal files on disk.
 //!
-//! Tables of tools, each a test that names every command that went wrong: reading one file, walking the tree, held up
-//! in the middle of a file, while files change, while workers come and go. A tool that is not installed is said to be
-//! skipped, and is a failure where a skip is not allowed; `scripts/check` installs them.
+//! There are tables of tools, and each test reports every command that failed: reading one file,
+//! walking the tree, paused in the middle of a file, while files change, and while workers come and
+//! go. A tool that is not installed is reported as skipped, which fails where skips are not
+//! permitted. `scripts/check` installs them.
 
-/// Python gets the file's name as `f`, its copy as `e`, a folder as `t`, and puts out what `out` holds.
+/// Python receives the file's name as `f`, its copy as `e`, a folder as `t`, and prints the value
+/// of `out`.
 macro_rules! python {
     ($code:literal) => {
         concat!(
@@ -17,7 +19,7 @@ macro_rules! python {
 
 mod changing;
 mod churning;
-mod held;
+mod paused;
 mod reading;
 mod walking;
 
@@ -28,20 +30,21 @@ use crate::needs_fuse;
 use crate::support::Mount;
 use crate::support::tool::is_here;
 
-/// What a command writes to its standard output.
+/// Expected standard output of a command.
 #[derive(Debug, Clone, Copy)]
 enum Gives {
     /// The bytes of the file.
     TheBytes,
-    /// What it writes of a file on disk with the same bytes, name, mode and times.
+    /// Its output for a file on disk with equal bytes, name, mode and times.
     AsOnDisk,
 }
 
-/// A tool, a command that runs it, and what that gives. The command is run in the file's folder, with the file's name
-/// in `$F`; `$E` is the path of its copy on disk, and `$T` a folder to write in.
+/// A tool, a command that runs it, and its expected output. The command runs in the file's folder
+/// with the file's name in `$F`. `$E` is the path of its copy on disk, and `$T` a folder to write
+/// in.
 type Row = (&'static str, &'static str, Gives);
 
-/// Where two outputs differ first.
+/// Describes the first difference between two outputs.
 fn difference(found: &[u8], expected: &[u8]) -> String {
     let at = found.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(found.len().min(expected.len()));
     let from = |bytes: &[u8]| String::from_utf8_lossy(&bytes[at..bytes.len().min(at + 80)]).into_owned();

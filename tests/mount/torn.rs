@@ -1,4 +1,5 @@
-//! R14 through the kernel: metadata that stays torn while its worker runs, over many looks at the store.
+//! Metadata that stays torn while its worker runs, over many scans of the store (R14 through the
+//! kernel).
 
 use std::fs;
 
@@ -8,13 +9,13 @@ use super::eventually;
 use crate::needs_fuse;
 use crate::support::{Mount, TestStore};
 
-/// The row of a worker in the index of all.
+/// Returns a worker's row in the index of all workers.
 fn row(mount: &Mount, id: &str) -> Option<Value> {
     let index: Value = serde_json::from_slice(&mount.read("index.json")).unwrap();
     index["workers"].as_array().unwrap().iter().find(|row| row["id"] == id).cloned()
 }
 
-/// Everything of a worker that is generated.
+/// Returns all generated files of a worker.
 fn generated(mount: &Mount, id: &str) -> Vec<Vec<u8>> {
     ["index.json", "summary", "evidence.txt"].map(|name| mount.read(&format!("workers/{id}/{name}"))).to_vec()
 }
@@ -42,7 +43,7 @@ fn a_worker_whose_metadata_stays_torn_stays_as_it_was_and_is_marked() {
         fs::write(&path, torn).unwrap();
         let told = |mount: &Mount| row(mount, "w").is_some_and(|row| is_torn(&row)).then_some(());
         mounts.iter().for_each(|mount| eventually("that it is torn", || told(mount)));
-        // Every new worker that is seen is another look at the whole store.
+        // Each new worker that becomes visible proves another scan of the whole store.
         for _ in 0..3 {
             number += 1;
             let new = format!("new-{number}");

@@ -1,4 +1,5 @@
-//! What the mounted tree holds: listings, names that are only asked, own files, modes, times and numbers.
+//! Content of the mounted tree: listings, query names, workers' files, modes, times and inode
+//! numbers.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -89,7 +90,7 @@ fn children_are_links_in_their_parents_folder() {
     assert_eq!(fs::read_link(all.at("workers/p/children/mine")).unwrap().as_os_str(), "../../mine");
     assert_eq!(all.read("workers/p/children/mine/metadata.json"), all.read("workers/mine/metadata.json"));
     assert!(all.list("workers/p").contains(&"children".to_owned()));
-    // No empty folder, and a folder of a worker's own has another name.
+    // There is no empty folder, and a worker's own folder of that name gets another name.
     for childless in ["mine", "alone"] {
         assert!(!all.list(&format!("workers/{childless}")).contains(&"children".to_owned()));
         let absent = fs::metadata(all.at(&format!("workers/{childless}/children"))).unwrap_err();
@@ -130,7 +131,7 @@ fn links_lead_to_workers_and_to_the_latest_run() {
     });
 }
 
-/// Gives a folder and all in it the time `then`.
+/// Sets the times of a folder and of its content to `then`.
 fn age(path: &std::path::Path, then: SystemTime) {
     if path.is_dir() {
         fs::read_dir(path).unwrap().for_each(|entry| age(&entry.unwrap().path(), then));
@@ -219,7 +220,7 @@ fn own_files_are_shown_byte_for_byte() {
     for size in sizes {
         let path = mount.at(&format!("workers/w/outputs/{size}.bin"));
         let expected = body(size);
-        let whole = Snapshot::of(&path).unwrap();
+        let whole = Snapshot::open(&path).unwrap();
         assert_eq!(whole.size, size as u64);
         assert!(whole.bytes == expected, "{size}");
         let file = fs::File::open(&path).unwrap();
@@ -275,7 +276,7 @@ fn links_in_a_worker_are_not_shown() {
     symlink("../beta", store.at("workers/alpha/neighbour")).unwrap();
     symlink("alpha", store.at("workers/linked")).unwrap();
     let mut mount = Mount::new(&store.path());
-    mount.expect_warning("lookup: a link or a way out of the store");
+    mount.expect_warning("lookup: a link or a path out of the store");
     assert_eq!(mount.list("workers"), ["alpha", "beta", "gamma", "index.json", "index.json.own"]);
     for name in ["up", "absolute", "inner", "dangling", "neighbour", "neighbour/metadata.json"] {
         assert!(!mount.list("workers/alpha").contains(&name.to_owned()));
@@ -308,7 +309,7 @@ fn modes_are_those_of_the_source_less_every_right_to_change() {
     }
     let meta = fs::metadata(mount.at("workers/w/outputs/644")).unwrap();
     assert_eq!((meta.uid(), meta.gid()), (4_242, 4_343));
-    // Made of files that not everyone may read, so not everyone may read it.
+    // Generated from files that not everyone may read, so not everyone may read it.
     for name in ["index.json", "summary", "evidence.txt"] {
         let mode = fs::metadata(mount.at(&format!("workers/w/{name}"))).unwrap().mode();
         assert_eq!(mode & 0o7777, 0o000, "{name} quotes a file that nobody may read");
@@ -329,7 +330,7 @@ fn there_are_no_extended_attributes() {
         let at = mount.at(path);
         for name in ["user.secret", "security.capability", "system.posix_acl_access", "trusted.x"] {
             let error = rustix::fs::lgetxattr(&at, name, &mut buffer).unwrap_err();
-            // NODATA: of links the kernel says so itself.
+            // NODATA: for symlinks the kernel answers by itself.
             assert!([Errno::OPNOTSUPP, Errno::NODATA].contains(&error), "{path} {name}: {error}");
         }
         let listed = rustix::fs::llistxattr(&at, &mut buffer);
@@ -391,7 +392,7 @@ fn numbers_of_what_does_not_change_are_stable() {
     };
     let numbers: Vec<u64> = paths.iter().map(|path| number(path)).collect();
     assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), paths.len(), "two files share a number");
-    // Longer than anything may be believed: the kernel asks for all of them again.
+    // Longer than any cache time: the kernel requests all of them again.
     let asked_again = eventually("a second and a half", {
         let begun = std::time::Instant::now();
         move || (begun.elapsed() > Duration::from_millis(1_500)).then_some(true)

@@ -1,4 +1,5 @@
-//! Finished workers are asked about once, and a late change of one is seen even so: at once where the kernel tells of it.
+//! The kernel caches attributes of finished workers for long, but a late change is still visible at
+//! once where the system reports it.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -15,7 +16,7 @@ use swarmletfs::model::Status;
 use swarmletfs::name::Name;
 use swarmletfs::view::{Filter, View};
 
-use super::{answers, eventually};
+use super::{eventually, reply_count};
 use crate::cli::program::{is_root, plain, run};
 use crate::needs_fuse;
 use crate::support::mount::PROGRAM;
@@ -23,9 +24,9 @@ use crate::support::skip;
 use crate::support::tool::is_here;
 use crate::support::{Mount, TestStore};
 
-/// For as long as a test lasts nothing is looked at again by itself.
+/// During the test nothing is checked because of its age.
 const HOUR: [&str; 2] = ["--ttl", "3600"];
-/// A folder of a finished worker, with a call and a folder in it.
+/// A folder of a finished worker that contains a call and a folder.
 const CALLS: &str = "workers/done/tool_calls";
 
 fn store() -> TestStore {
@@ -38,7 +39,7 @@ fn store() -> TestStore {
     store
 }
 
-/// Looks at all of a worker, so that the kernel knows it.
+/// Visits all files of a worker, so that the kernel knows them.
 fn walk(mount: &Mount) {
     let out = mount.shell("ls -lR $M/workers/done && cat $M/workers/done/tool_calls/*.txt");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -59,14 +60,14 @@ fn late_changes_of_a_finished_worker_are_told() {
     append(&store.at(call(1)), "and more\n");
     eventually("its size", || (size(&call(1)) == Some(18)).then_some(()));
     assert_eq!(mount.text(&call(1)), "output 1\nand more\n");
-    // What has changed is not watched for a while, and looked at each second instead.
+    // After a change the worker is polled each second for a while instead of watched.
     store.call("done", 1, "sh", "Error: broken\n");
     eventually("its size once more", || (size(&call(1)) == Some(14)).then_some(()));
     eventually("the excerpt", || mount.text("workers/done/evidence.txt").contains("Error: broken").then_some(()));
     eventually("the excerpt of all", || mount.text("evidence.txt").contains("failure_never_made_good").then_some(()));
 }
 
-/// A change, and what is to be seen of it.
+/// A change, and its visible result.
 type Change = (&'static str, fn(&TestStore), fn(&Mount) -> bool);
 
 #[test]
@@ -139,20 +140,21 @@ fn every_kind_of_late_change_is_told() {
 fn what_is_known_of_a_finished_worker_is_not_asked_again() {
     needs_fuse!();
     let store = store();
-    // The change of the folders themselves has to be over.
+    // The change of the folders themselves must have settled.
     eventually("the folders rest", || {
         let changed = fs::metadata(store.at(CALLS)).unwrap().modified().unwrap();
         changed.elapsed().is_ok_and(|age| age.as_secs() >= 2).then_some(())
     });
     let mount = Mount::with(&store.path(), &HOUR);
     let all = || {
-        let before = answers(&mount);
+        let before = reply_count(&mount);
         let out = mount.shell("cd $M/workers/done/tool_calls && ls -lR && stat *");
         assert!(out.status.success());
-        answers(&mount) - before
+        reply_count(&mount) - before
     };
     let (first, again) = (all(), all());
-    // Twenty files, each looked up; then three folders, each opened and closed, and what leads to them.
+    // Twenty lookups of files; then three folders, each opened and closed, and the folders that
+    // lead to them.
     assert!(first > 30 && again <= 12, "{first} answers at first, {again} again");
 }
 
@@ -169,18 +171,18 @@ fn where_nothing_is_told_a_file_is_read_to_its_end_even_so() {
     let path = format!("{CALLS}/001_sh.txt");
     append(&store.at(&path), "and more\n");
     eventually("all of it", || (mount.text(&path) == "output 1\nand more\n").then_some(()));
-    // Within the second in which it was told, too, in place.
+    // Also for a change in place within the second of the last reply.
     File::options().write(true).open(store.at(&path)).unwrap().write_all_at(b"OUTPUT", 0).unwrap();
     eventually("all of it again", || (mount.text(&path) == "OUTPUT 1\nand more\n").then_some(()));
     store.write(format!("{CALLS}/late.txt"), "late\n");
     eventually("its name", || mount.list(CALLS).contains(&"late.txt".to_owned()).then_some(()));
 }
 
-/// A view that looks at nothing again because of its age.
+/// Returns a view that never checks anything because of its age.
 fn unhurried(store: &TestStore) -> View {
     let hour = Duration::from_secs(3_600);
     let freshness = Freshness { unfinished: hour, finished: hour };
-    View::over(vec![Source::open(&store.path()).unwrap()], freshness, Filter::default()).unwrap()
+    View::new(vec![Source::open(&store.path()).unwrap()], freshness, Filter::default()).unwrap()
 }
 
 #[test]
@@ -195,8 +197,9 @@ fn a_worker_that_goes_on_is_seen_before_all_are_looked_at_again() {
     view.watch().unwrap();
     let (end, _open) = rustix::pipe::pipe().unwrap();
     let mut told = HashSet::new();
-    let mut changes = || told.extend(view.changes(end.as_fd(), Some(Duration::from_millis(10))).unwrap().unwrap());
-    // Since it was seen and before anything was told of it.
+    let mut changes =
+        || told.extend(view.wait_for_changes(end.as_fd(), Some(Duration::from_millis(10))).unwrap().unwrap());
+    // Between the time it was seen and the first report.
     says("a", "success");
     changes();
     says("b", "success");
@@ -215,14 +218,14 @@ fn a_late_change_that_somebody_met_first_is_told_even_so() {
     view.watch().unwrap();
     let (end, _open) = rustix::pipe::pipe().unwrap();
     let member = view.worker(&name).unwrap();
-    view.stamp_now(&member).unwrap();
+    view.fingerprint_now(&member).unwrap();
     store.worker("a", json!({"status": "running"}));
     assert_eq!(view.worker_now(&member).unwrap().entry.status, Status::Running);
-    let told = view.changes(end.as_fd(), Some(Duration::from_secs(10))).unwrap();
+    let told = view.wait_for_changes(end.as_fd(), Some(Duration::from_secs(10))).unwrap();
     assert_eq!(told, Some(HashSet::from([name])));
 }
 
-/// In a namespace in which few folders may be watched, by what is told there.
+/// Mounts in a namespace whose limit on watches is the content of `$5`.
 const FEW: &str = r#"
 mount --bind "$5" /proc/sys/fs/inotify/max_user_watches
 "$1" mount --store "$2" --log "$4" "$3"
@@ -245,5 +248,5 @@ fn half_of_what_may_be_watched_is_left_to_others() {
     let done = run(plain("unshare", words.into_iter().chain(paths)));
     assert_eq!(done.code, Some(0), "{done:#?}");
     let log = fs::read_to_string(&log).unwrap();
-    assert!(log.contains("changes of up to 500 folders are told"), "{log}");
+    assert!(log.contains("watching up to 500 folders for changes"), "{log}");
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::mount::UnmountFlags;
 use swarmletfs::catalog::Source;
-use swarmletfs::fuse::{Access, log_panics, mount};
+use swarmletfs::fuse::{MountAccess, log_panics, mount};
 
 use super::eyes::Mounted;
 use super::ops::MINE;
@@ -61,7 +61,7 @@ fn serves_other_tests() {
     log_panics();
     let (point, owner) = (PathBuf::from(point), env::var(OWNER).ok());
     let tree = tree(Source::open(Path::new(&store)).unwrap(), owner.as_deref());
-    let session = mount(tree, &point, Access::Mounter).unwrap();
+    let session = mount(tree, &point, MountAccess::Mounter).unwrap();
     thread::spawn(move || {
         // The test is over, in whatever way.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());

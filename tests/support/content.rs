@@ -134,7 +134,7 @@ fn renderer(way: Way, content: &[u8]) -> Renderer {
 fn over(source: Source) -> Renderer {
     let never = Duration::from_secs(3_600);
     let freshness = Freshness { unfinished: never, finished: never };
-    Renderer::new(View::over(vec![source], freshness, Filter::default()).unwrap(), Settings::default())
+    Renderer::new(View::new(vec![source], freshness, Filter::default()).unwrap(), Settings::default())
 }
 
 fn expand(renderer: &Renderer, form: InputFormat, text: &[u8]) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use swarmletfs::error::Result;
-use swarmletfs::tree::{Attr, Found, Ino, NodeKind, ROOT, Tree, Whence};
+use swarmletfs::tree::{Attr, DirPosition, Ino, Lookup, NodeKind, ROOT, Tree};
 
 /// What is seen of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,8 +32,8 @@ impl Seen {
 }
 
 /// Resolves `path` from the root; the lookups are given back.
-pub fn find(tree: &Tree, path: &[u8]) -> Result<Found> {
-    let mut found: Option<Found> = None;
+pub fn find(tree: &Tree, path: &[u8]) -> Result<Lookup> {
+    let mut found: Option<Lookup> = None;
     for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
         let parent = found.map_or(ROOT, |found| found.ino);
         let next = tree.lookup(parent, name);
@@ -98,7 +98,7 @@ pub fn names(tree: &Tree, path: impl AsRef<[u8]>) -> Result<Vec<Vec<u8>>> {
 
 fn names_in(tree: &Tree, ino: Ino) -> Result<Vec<Vec<u8>>> {
     let fh = tree.open_folder(ino)?.fh;
-    let items = tree.entries(ino, fh, Whence::Start);
+    let items = tree.entries(ino, fh, DirPosition::Start);
     tree.release(fh);
     let names: Vec<Vec<u8>> = items?.items.iter().map(|item| item.name.as_bytes().to_vec()).collect();
     assert!(names.is_sorted_by(|a, b| a < b), "sorted, and none twice: {names:?}");

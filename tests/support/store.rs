@@ -70,7 +70,7 @@ impl TestStore {
     /// A view, which looks again after `fresh`.
     pub fn view(&self, fresh: Duration, filter: Filter) -> View {
         let source = Source::open(&self.path()).unwrap();
-        View::over(vec![source], Freshness { unfinished: fresh, finished: fresh }, filter).unwrap()
+        View::new(vec![source], Freshness { unfinished: fresh, finished: fresh }, filter).unwrap()
     }
 
     /// Waits until what was written last is past by any clock: only then it is kept for the next start.

@@ -148,7 +148,7 @@ pub fn store() -> Arc<Memory> {
 pub fn tree(store: &Arc<impl Store>) -> Tree {
     let source = Source::over(store.clone(), None).read_as(Box::new(ClaudeCode::default()));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    Tree::new(View::over(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
+    Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
 }
 
 /// All that is seen of a tree, once what must hold of every one of them was found to hold.

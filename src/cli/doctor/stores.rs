@@ -23,7 +23,7 @@ use crate::cli::{DoctorArgs, discover, mountpoint, probe};
 use crate::model::SkipReason;
 use crate::name::RelPath;
 use crate::render::count;
-use crate::view::{Filter, Member, View, Visible};
+use crate::view::{Filter, Member, View, VisibleWorkers};
 
 /// How long all stores together may take to be read.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -190,7 +190,7 @@ impl Stores {
         let freshness = Freshness { unfinished: NEVER_AGAIN, finished: NEVER_AGAIN };
         let (owner, run) = (arguments.owner.clone(), arguments.run.as_deref());
         // A run is narrowed out of all that the one who asks may see.
-        let view = match View::over(sources, freshness, Filter { owner: owner.clone(), run: None }) {
+        let view = match View::new(sources, freshness, Filter { owner: owner.clone(), run: None }) {
             Ok(view) => view,
             Err(error) => {
                 let says = format!("a store cannot be listed: {error}");
@@ -215,7 +215,7 @@ impl Stores {
             }
         }
         let trouble = |says: &String| Finding::problem("store", "trouble", Refusal::without_cure(says));
-        self.findings.extend(visible.troubles.iter().map(trouble));
+        self.findings.extend(visible.list_errors.iter().map(trouble));
         if !visible.unread.is_empty() {
             let sessions = count(visible.unread.len(), "session");
             let says = format!("{sessions} not read yet for workers inside: a mount reads on by itself");
@@ -232,7 +232,7 @@ impl Stores {
 }
 
 /// How many workers a run leaves of those that are in view without it.
-fn narrowed(run: &str, some: usize, all: &Visible) -> Finding {
+fn narrowed(run: &str, some: usize, all: &VisibleWorkers) -> Finding {
     let run = without_controls(run);
     let of = all.members.len();
     if some > 0 {

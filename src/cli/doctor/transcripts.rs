@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
 use crate::cli::say::without_controls;
-use crate::view::{View, Visible};
+use crate::view::{View, VisibleWorkers};
 
 /// For how long transcripts are read.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,13 +32,13 @@ pub(super) struct Transcripts {
 
 impl Transcripts {
     /// Reads those of a view that lie in the store of this number, as far as there is time.
-    pub(super) fn of(view: &View, visible: &Visible, number: usize) -> Transcripts {
+    pub(super) fn of(view: &View, visible: &VisibleWorkers, number: usize) -> Transcripts {
         let begun = Instant::now();
         let go_on = || begun.elapsed() < PATIENCE;
         let mut all = Transcripts::default();
         for member in visible.members.iter().filter(|member| member.entry.source() == number) {
             all.workers += 1;
-            let record = || view.record(member, &*view.stamp(member, false)?, &go_on);
+            let record = || view.record(member, &*view.fingerprint(member, false)?, &go_on);
             let Some(record) = go_on().then(record).and_then(Result::ok).filter(|record| record.is_complete()) else {
                 continue;
             };

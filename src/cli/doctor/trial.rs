@@ -23,7 +23,7 @@ use crate::cli::probe;
 use crate::cli::refusal::{self, Refusal};
 use crate::cli::say::{shown, without_controls};
 use crate::cli::take_down::{How, take_down};
-use crate::fuse::{self, Access, PASSED_THROUGH};
+use crate::fuse::{self, MountAccess, PROBE_FILE};
 use crate::store::Memory;
 use crate::tree::{Settings, Tree};
 use crate::view::{Filter, View};
@@ -45,7 +45,7 @@ impl What {
     fn file(self) -> &'static str {
         match self {
             What::Tree => "README.md",
-            What::Passthrough => PASSED_THROUGH,
+            What::Passthrough => PROBE_FILE,
         }
     }
 }
@@ -162,8 +162,8 @@ fn set_up(what: What) -> Result<PathBuf, Report> {
     // From here on it is removed by hand: its own way would look into the mount.
     let folder = folder.keep();
     let mounted = match what {
-        What::Tree => empty_tree().and_then(|tree| fuse::mount(tree, &folder, Access::Mounter).map(drop)),
-        What::Passthrough => fuse::mount_passthrough(&folder),
+        What::Tree => empty_tree().and_then(|tree| fuse::mount(tree, &folder, MountAccess::Mounter).map(drop)),
+        What::Passthrough => fuse::mount_passthrough_probe(&folder),
     };
     match mounted {
         Ok(()) => Ok(folder),
@@ -176,7 +176,7 @@ fn set_up(what: What) -> Result<PathBuf, Report> {
 
 fn empty_tree() -> io::Result<Tree> {
     let source = Source::over(Arc::new(Memory::new()), None);
-    let view = View::over(vec![source], Freshness::default(), Filter::default()).map_err(io::Error::other)?;
+    let view = View::new(vec![source], Freshness::default(), Filter::default()).map_err(io::Error::other)?;
     Ok(Tree::new(view, Settings::default()))
 }
 

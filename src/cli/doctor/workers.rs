@@ -14,7 +14,7 @@ use crate::cli::say::{typed, without_controls};
 use crate::model::{EXAMPLES_MAX, Flaw, SkipReason, SkipReport, SkippedEntries};
 use crate::name::RelPath;
 use crate::render::count;
-use crate::view::{Member, Visible};
+use crate::view::{Member, VisibleWorkers};
 
 /// So many folders are named in which workers lie.
 const PLACES: usize = 3;
@@ -127,7 +127,7 @@ impl Few {
 
 impl Workers {
     /// Those of a view that lie in the store of this number.
-    pub(super) fn of(visible: &Visible, number: usize) -> Workers {
+    pub(super) fn of(visible: &VisibleWorkers, number: usize) -> Workers {
         let mut workers = Workers::default();
         let (mut runs, mut owners) = (BTreeSet::new(), BTreeSet::new());
         for member in visible.members.iter().filter(|member| member.entry.source() == number) {
@@ -141,7 +141,7 @@ impl Workers {
             workers.note_flaws(member);
         }
         (workers.runs, workers.owners) = (runs.len(), owners.len());
-        let passed = visible.passed.as_ref();
+        let passed = visible.skip_reports.as_ref();
         workers.not_shown = passed.map(|all| all.get(number).map(not_shown).unwrap_or_default());
         workers
     }

@@ -14,7 +14,7 @@ use super::super::{ViewArgs, exit};
 use super::{Look, TimeArgs, json, paths};
 use crate::error::Result;
 use crate::name::printable;
-use crate::tree::{Ino, Links, Tree};
+use crate::tree::{Ino, Symlinks, Tree};
 
 /// What went wrong, as grep says it.
 const TROUBLE: u8 = 2;
@@ -45,7 +45,7 @@ pub(super) fn run<A: Answered, O: Serialize>(
         let look = Look::over(view, time, None)?;
         let (mut found, mut trouble) = (false, false);
         let mut answers = paths(typed).into_iter().filter_map(|path| {
-            match look.tree.at(path, Links::Followed, |place| ask(&look.tree, place.last().ino)) {
+            match look.tree.with_path(path, Symlinks::Follow, |place| ask(&look.tree, place.leaf().ino)) {
                 Ok(Some(answer)) => {
                     if answer.text().is_empty() {
                         say(&format!("{}: the budget is too small for any answer", printable(path)));

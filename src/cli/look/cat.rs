@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::{Look, LookArgs, Out};
 use crate::error::Result;
-use crate::tree::{Fh, Links};
+use crate::tree::{Fh, Symlinks};
 
 /// What is said below the options.
 pub(in crate::cli) const HELP: &str = "\
@@ -55,7 +55,7 @@ pub(in crate::cli) fn run(arguments: &CatArgs) -> anyhow::Result<ExitCode> {
 
 fn file(look: &Look, out: &mut Out, path: &[u8]) -> io::Result<()> {
     // What is open is one version to its end, though the lookup is given back.
-    let opened = look.tree.at(path, Links::Followed, |place| place.last().open());
+    let opened = look.tree.with_path(path, Symlinks::Follow, |place| place.leaf().open());
     match opened {
         Ok(opened) => {
             let copied = copy(look, out, opened.fh);

@@ -10,7 +10,7 @@ use std::path::Path;
 use super::{Look, join};
 use crate::cli::mountinfo::Mounts;
 use crate::cli::say::typed;
-use crate::tree::Links;
+use crate::tree::Symlinks;
 
 /// The folders of the root that a path of the tree begins with.
 const BEGINNINGS: [&[u8]; 8] = [b"workers", b"runs", b"by", b"grep", b"search", b"compare", b"supervisor", b"since"];
@@ -36,7 +36,7 @@ fn in_mount(path: &[u8]) -> Option<Vec<u8>> {
 /// A path of a store, which has `workers/` or is one.
 fn in_store(look: &Look, path: &[u8]) -> Option<Vec<u8>> {
     let inner = look.stores.iter().find_map(|store| behind(path, store))?;
-    let is_there = |path: &Vec<u8>| look.tree.at(path, Links::Followed, |_| Ok(())).is_ok();
+    let is_there = |path: &Vec<u8>| look.tree.with_path(path, Symlinks::Follow, |_| Ok(())).is_ok();
     let found = [inner.clone(), join(b"workers", &inner)].into_iter().find(is_there);
     found.or_else(|| end(&inner))
 }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::join;
 use crate::error::Result;
-use crate::tree::{Attr, Held, NodeKind, Place};
+use crate::tree::{Attr, LookupGuard, NodeKind, ResolvedPath};
 
 /// Something that is listed.
 #[derive(Debug, Clone)]
@@ -28,13 +28,13 @@ pub(super) struct Known {
 
 impl Entry {
     /// What is at a path that was typed.
-    pub(super) fn at(place: &Place<'_>, typed: &[u8]) -> Result<Entry> {
-        let known = known(place.last())?;
+    pub(super) fn at(place: &ResolvedPath<'_>, typed: &[u8]) -> Result<Entry> {
+        let known = known(place.leaf())?;
         Ok(Entry { path: place.path(), called: typed.to_vec(), kind: known.attr.kind, known: Some(known) })
     }
 
     /// What is in the folder `folder` under `name`.
-    pub(super) fn of(held: &Held<'_>, folder: &[u8], name: &[u8]) -> Result<Entry> {
+    pub(super) fn of(held: &LookupGuard<'_>, folder: &[u8], name: &[u8]) -> Result<Entry> {
         Ok(Entry { known: Some(known(held)?), ..Entry::unknown(folder, name, held.attr.kind) })
     }
 
@@ -61,6 +61,6 @@ impl Entry {
     }
 }
 
-fn known(held: &Held<'_>) -> Result<Known> {
-    Ok(Known { attr: held.attr, target: held.target()? })
+fn known(held: &LookupGuard<'_>) -> Result<Known> {
+    Ok(Known { attr: held.attr, target: held.link_target()? })
 }

@@ -11,7 +11,7 @@ use super::entry::{Entry, Known};
 use super::json::{self, Object};
 use super::{LongHelp, Look, LookArgs, Out, join, paths, shown};
 use crate::error::Result;
-use crate::tree::{Ino, Links, NodeKind, Place};
+use crate::tree::{Ino, NodeKind, ResolvedPath, Symlinks};
 
 /// What is said below the options.
 pub(in crate::cli) const HELP: &str = concat!(
@@ -138,9 +138,9 @@ impl<'a> Ls<'a> {
         }
         for folder in &folders {
             let path = &folder.called;
-            let listed = |place: Place<'a>| Ok((self.inside(place.last().ino, &place.path(), path)?, place));
-            match self.look.tree.at(path, Links::Followed, listed) {
-                Ok((entries, place)) => self.folder(to, place.last().ino, path, &entries)?,
+            let listed = |place: ResolvedPath<'a>| Ok((self.inside(place.leaf().ino, &place.path(), path)?, place));
+            match self.look.tree.with_path(path, Symlinks::Follow, listed) {
+                Ok((entries, place)) => self.folder(to, place.leaf().ino, path, &entries)?,
                 Err(error) => self.look.fail(path, &error),
             }
         }
@@ -149,13 +149,13 @@ impl<'a> Ls<'a> {
 
     /// What was typed. A link to a folder is that folder, where not the link itself was asked for.
     fn operand(&self, path: &[u8]) -> Result<Entry> {
-        let entry = |links| self.look.tree.at(path, links, |place| Entry::at(&place, path));
-        let found = entry(Links::Kept)?;
+        let entry = |links| self.look.tree.with_path(path, links, |place| Entry::at(&place, path));
+        let found = entry(Symlinks::NoFollow)?;
         let asked = self.arguments.long || self.arguments.directory || self.arguments.classify;
         if found.kind != NodeKind::Link || asked {
             return Ok(found);
         }
-        let behind = entry(Links::Followed).ok().filter(|behind| behind.kind == NodeKind::Folder);
+        let behind = entry(Symlinks::Follow).ok().filter(|behind| behind.kind == NodeKind::Folder);
         Ok(behind.unwrap_or(found))
     }
 
@@ -166,7 +166,7 @@ impl<'a> Ls<'a> {
         let is_folder = |entry: &&Entry| entry.kind == NodeKind::Folder && self.arguments.recursive;
         for entry in entries.iter().filter(is_folder) {
             let called = join_called(called, entry.name());
-            let inner = self.look.tree.inside(ino, entry.name(), |held| {
+            let inner = self.look.tree.with_entry(ino, entry.name(), |held| {
                 let entries = self.inside(held.ino, &entry.path, &called)?;
                 Ok((entries, held))
             });
@@ -182,7 +182,7 @@ impl<'a> Ls<'a> {
     fn inside(&self, ino: Ino, path: &[u8], called: &[u8]) -> Result<Vec<Entry>> {
         let arguments = self.arguments;
         let needs_look = arguments.long || arguments.json || arguments.by_time || arguments.by_size;
-        let items = self.look.tree.listed(ino)?;
+        let items = self.look.tree.list_folder(ino)?;
         let mut entries = Vec::with_capacity(items.len());
         for item in items.iter() {
             let name = item.name.as_bytes();
@@ -190,7 +190,7 @@ impl<'a> Ls<'a> {
                 entries.push(Entry::unknown(path, name, item.kind));
                 continue;
             }
-            match self.look.tree.inside(ino, name, |held| Entry::of(&held, path, name)) {
+            match self.look.tree.with_entry(ino, name, |held| Entry::of(&held, path, name)) {
                 Ok(entry) => entries.push(entry),
                 Err(error) => self.look.fail(&join_called(called, name), &error),
             }

@@ -11,7 +11,7 @@ use clap::Args;
 use super::entry::{Entry, Known};
 use super::json::{self, Object};
 use super::{Look, LookArgs, Out, paths, shown};
-use crate::tree::Links;
+use crate::tree::Symlinks;
 
 /// What is said below the options.
 pub(in crate::cli) const HELP: &str = concat!(
@@ -55,9 +55,9 @@ pub(in crate::cli) struct StatArgs {
 pub(in crate::cli) fn run(arguments: &StatArgs) -> anyhow::Result<ExitCode> {
     let look = Look::open(&arguments.look)?;
     look.note_unread();
-    let links = if arguments.dereference { Links::Followed } else { Links::Kept };
+    let links = if arguments.dereference { Symlinks::Follow } else { Symlinks::NoFollow };
     let entry = |path: &&[u8]| {
-        let found = look.tree.at(path, links, |place| Entry::at(&place, path));
+        let found = look.tree.with_path(path, links, |place| Entry::at(&place, path));
         found.inspect_err(|error| look.fail(path, error)).ok()
     };
     let typed = paths(&arguments.paths);

@@ -15,7 +15,7 @@ use super::json::{self, Object};
 use super::{LongHelp, Look, LookArgs, Out, paths, sentence, shown};
 use crate::error::{Error, Result};
 use crate::render::count;
-use crate::tree::{Held, Ino, Item, Links, NodeKind, Place};
+use crate::tree::{DirEntry, Ino, LookupGuard, NodeKind, ResolvedPath, Symlinks};
 
 /// What is said below the options.
 pub(in crate::cli) const HELP: &str = concat!(
@@ -126,19 +126,19 @@ enum Inside {
     /// Nothing that is asked for.
     Closed,
     /// These.
-    Open(Arc<[Item]>),
+    Open(Arc<[DirEntry]>),
     /// Something that cannot be read.
     Unreadable(Error),
 }
 
 impl<'a> Walk<'a> {
     fn root(&self, path: &[u8], to: &mut dyn Drawing) -> io::Result<()> {
-        let found = self.look.tree.at(path, Links::Followed, |place: Place<'a>| {
-            let inside = self.entries(place.last(), 0)?;
+        let found = self.look.tree.with_path(path, Symlinks::Follow, |place: ResolvedPath<'a>| {
+            let inside = self.entries(place.leaf(), 0)?;
             Ok((Entry::at(&place, path)?, inside, place))
         });
         match found {
-            Ok((entry, inside, place)) => self.met(to, (entry, inside), true, place.last().ino, 1),
+            Ok((entry, inside, place)) => self.met(to, (entry, inside), true, place.leaf().ino, 1),
             Err(error) => {
                 self.look.fail(path, &error);
                 Ok(())
@@ -152,11 +152,11 @@ impl<'a> Walk<'a> {
     }
 
     /// What is in what is held. Errors: it is another by now, which is looked up again.
-    fn entries(&self, held: &Held<'_>, depth: u32) -> Result<Inside> {
+    fn entries(&self, held: &LookupGuard<'_>, depth: u32) -> Result<Inside> {
         if held.attr.kind != NodeKind::Folder || self.is_deep(depth) {
             return Ok(Inside::Closed);
         }
-        match self.look.tree.listed(held.ino) {
+        match self.look.tree.list_folder(held.ino) {
             Ok(items) => Ok(Inside::Open(items)),
             Err(Error::Stale) => Err(Error::Stale),
             Err(error) => Ok(Inside::Unreadable(error)),
@@ -179,10 +179,10 @@ impl<'a> Walk<'a> {
         to.leave()
     }
 
-    fn below(&self, to: &mut dyn Drawing, path: &[u8], items: &[Item], ino: Ino, depth: u32) -> io::Result<()> {
+    fn below(&self, to: &mut dyn Drawing, path: &[u8], items: &[DirEntry], ino: Ino, depth: u32) -> io::Result<()> {
         let arguments = self.arguments;
         let needs_look = arguments.sizes || arguments.human_readable || arguments.dates || arguments.json;
-        let is_shown = |item: &&Item| item.kind == NodeKind::Folder || !arguments.folders;
+        let is_shown = |item: &&DirEntry| item.kind == NodeKind::Folder || !arguments.folders;
         let mut items = items.iter().filter(is_shown).peekable();
         while let Some(item) = items.next() {
             let (name, is_last) = (item.name.as_bytes(), items.peek().is_none());
@@ -196,7 +196,7 @@ impl<'a> Walk<'a> {
                 self.met(to, (entry, Inside::Closed), is_last, ino, depth)?;
                 continue;
             }
-            let found = self.look.tree.inside(ino, name, |held: Held<'a>| {
+            let found = self.look.tree.with_entry(ino, name, |held: LookupGuard<'a>| {
                 let inside = self.entries(&held, depth)?;
                 Ok((Entry::of(&held, path, name)?, inside, held))
             });

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::mcp::slice::{DEFAULT, LINES, OpenFile, SliceRequest};
 use crate::name::printable;
 use crate::render::DEADLINE;
-use crate::tree::{Attr, Links, NodeKind, Tree};
+use crate::tree::{Attr, NodeKind, Symlinks, Tree};
 
 /// Depth of folders that a walk enters.
 const DEPTH_MAX: usize = 32;
@@ -122,7 +122,7 @@ fn walk(tree: &Tree, path: &[u8], depth: usize, follow: bool, mut visit: impl Fn
     let mut rest: VecDeque<(Vec<u8>, Vec<u8>, usize)> = VecDeque::from([(path.to_vec(), path_prefix(path), 0)]);
     let mut is_all = true;
     while let Some((folder, shown, level)) = rest.pop_front() {
-        let items = match tree.at(&folder, Links::Followed, |place| place.last().listed()) {
+        let items = match tree.with_path(&folder, Symlinks::Follow, |place| place.leaf().list_folder()) {
             Ok(items) => items,
             Err(error) if level == 0 => return Err(error),
             // The folder was removed after it was listed, or is a link to a file.
@@ -156,8 +156,8 @@ fn list_dir(tree: &Tree, args: ListDirArgs) -> ToolResult {
     let mut all = Vec::new();
     let is_all = walk(tree, path.as_bytes(), depth, false, |entry| all.push(entry)).map_err(ToolError::at(&path))?;
     let details = |entry: &WalkEntry| {
-        tree.at(&entry.folder, Links::Followed, |place| {
-            tree.inside(place.last().ino, &entry.name, |held| Ok(Details::new(&held.attr, held.target()?)))
+        tree.with_path(&entry.folder, Symlinks::Follow, |place| {
+            tree.with_entry(place.leaf().ino, &entry.name, |held| Ok(Details::new(&held.attr, held.link_target()?)))
         })
     };
     let entry = |entry: &WalkEntry| {
@@ -229,10 +229,10 @@ struct Info {
 }
 
 fn info(tree: &Tree, args: PathArgs) -> ToolResult {
-    let info = tree.at(args.path.as_bytes(), Links::Kept, |place| {
-        let held = place.last();
+    let info = tree.with_path(args.path.as_bytes(), Symlinks::NoFollow, |place| {
+        let held = place.leaf();
         let path = String::from_utf8_lossy(&place.path()).into_owned();
-        Ok(Info { path, kind: held.attr.kind.as_str(), details: Details::new(&held.attr, held.target()?) })
+        Ok(Info { path, kind: held.attr.kind.as_str(), details: Details::new(&held.attr, held.link_target()?) })
     });
     Ok(ToolOutput::new(json(&info.map_err(ToolError::at(&args.path))?)))
 }
@@ -245,9 +245,9 @@ struct Exists {
 }
 
 fn exists(tree: &Tree, args: PathArgs) -> ToolResult {
-    match tree.at(args.path.as_bytes(), Links::Kept, |place| Ok(place.last().attr.kind.as_str())) {
+    match tree.with_path(args.path.as_bytes(), Symlinks::NoFollow, |place| Ok(place.leaf().attr.kind.as_str())) {
         Ok(kind) => Ok(ToolOutput::new(json(&Exists { exists: true, kind: Some(kind) }))),
-        Err(error) if error.is_absence() || error.is_miss() => {
+        Err(error) if error.is_not_a_file() || error.is_miss() => {
             Ok(ToolOutput::new(json(&Exists { exists: false, kind: None })))
         }
         Err(error) => Err(ToolError::at(&args.path)(error)),
@@ -285,7 +285,7 @@ fn glob(tree: &Tree, args: GlobArgs) -> ToolResult {
         found.add(&matcher, inner.strip_prefix(b"/").unwrap_or(inner), &entry.path);
     });
     let is_all = match walked {
-        Err(error) if error.is_absence() && plain > 0 => true,
+        Err(error) if error.is_not_a_file() && plain > 0 => true,
         done => done.map_err(ToolError::at(&path))?,
     };
     let mut notes = Vec::new();

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::mcp::slice::echo;
 use crate::name::Name;
 use crate::render::{grep, search};
-use crate::tree::{Ino, Links, Tree};
+use crate::tree::{Ino, Symlinks, Tree};
 
 /// Most workers in one call.
 const WORKERS_MAX: usize = 32;
@@ -81,7 +81,7 @@ fn run_grep(tree: &Tree, args: GrepArgs) -> ToolResult {
     };
     let query = grep::Query { options, regex: args.pattern, under: None };
     let answer = match target(args.workers, args.path)? {
-        SearchTarget::Workers(workers) => tree.grep_of(workers, &query).map_err(unknown_worker)?,
+        SearchTarget::Workers(workers) => tree.grep_workers(workers, &query).map_err(unknown_worker)?,
         SearchTarget::Path(path) => query_at(tree, &path, |ino| tree.grep(ino, &query))?,
     };
     match (&answer.error, args.mode) {
@@ -113,7 +113,7 @@ fn run_search(tree: &Tree, args: SearchArgs) -> ToolResult {
     let options = search::Options { budget: budget(args.bytes, args.tokens)?, glob: non_empty(args.glob) };
     let query = search::Query { options, words: args.query, under: None };
     let answer = match target(args.workers, args.path)? {
-        SearchTarget::Workers(workers) => tree.search_of(workers, &query).map_err(unknown_worker)?,
+        SearchTarget::Workers(workers) => tree.search_workers(workers, &query).map_err(unknown_worker)?,
         SearchTarget::Path(path) => query_at(tree, &path, |ino| tree.search(ino, &query))?,
     };
     if answer.error.is_some() { Err(ToolError::new(answer.text)) } else { Ok(ToolOutput::new(answer.text)) }
@@ -154,8 +154,9 @@ fn unknown_worker(error: Error) -> ToolError {
 
 /// Runs `query` on the node at `path`. `None` from `query` means that the node cannot be searched.
 fn query_at<A>(tree: &Tree, path: &str, query: impl Fn(Ino) -> Result<Option<A>>) -> std::result::Result<A, ToolError> {
-    let answer =
-        tree.at(path.as_bytes(), Links::Followed, |place| query(place.last().ino)).map_err(ToolError::at(path))?;
+    let answer = tree
+        .with_path(path.as_bytes(), Symlinks::Follow, |place| query(place.leaf().ino))
+        .map_err(ToolError::at(path))?;
     answer.ok_or_else(|| {
         ToolError::new(format!(
             "cannot search {}: it has no files of workers; try a run, a worker, a worker's file or folder, or \

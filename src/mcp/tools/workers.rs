@@ -13,7 +13,7 @@ use crate::mcp::tools::files::byte_limit;
 use crate::name::{Name, printable};
 use crate::render::expand::InputFormat;
 use crate::render::{Budget, compare, output};
-use crate::tree::{Links, Tree};
+use crate::tree::{Symlinks, Tree};
 
 /// Default number of listed workers.
 const LIMIT: usize = 50;
@@ -183,7 +183,7 @@ fn get_evidence(tree: &Tree, args: GetEvidenceArgs) -> ToolResult {
 /// worker's file.
 fn job_evidence(tree: &Tree, job: &str, budget: Option<Budget>) -> ToolResult {
     let path = format!("by/job/{}", path_component(job));
-    let listed = tree.at(path.as_bytes(), Links::Followed, |place| place.last().listed());
+    let listed = tree.with_path(path.as_bytes(), Symlinks::Follow, |place| place.leaf().list_folder());
     let listed = listed.map_err(ToolError::at(&path))?;
     let workers: Vec<&Name> = listed.iter().map(|item| &item.name).collect();
     if let [worker] = workers.as_slice() {
@@ -208,7 +208,7 @@ fn evidence_file(budget: Option<Budget>) -> String {
 /// Reads a generated file of a worker.
 fn worker_file(tree: &Tree, worker: &str, file: &str) -> ToolResult {
     let id = worker_id(worker);
-    tree.at(format!("workers/{}", path_component(id)).as_bytes(), Links::Followed, |_| Ok(()))
+    tree.with_path(format!("workers/{}", path_component(id)).as_bytes(), Symlinks::Follow, |_| Ok(()))
         .map_err(|error| ToolError::new(format!("{}: {error}; try list_workers", echo(id))))?;
     generated_file(tree, &format!("workers/{}/{file}", path_component(id)))
 }

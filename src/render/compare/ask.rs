@@ -13,7 +13,7 @@ use super::super::clean::one_line;
 use super::super::name_collision::{is_index, stored_name};
 use super::super::query_dir::{ParsedName, encode, has_word};
 use crate::name::{Name, printable};
-use crate::view::{Member, Visible};
+use crate::view::{Member, VisibleWorkers};
 
 /// The name of the folder without options.
 pub(in crate::render) const FOLDER: &str = "compare";
@@ -81,7 +81,7 @@ impl Query {
     }
 
     /// The workers that are to be compared, or what is wrong with the question. It goes by the names in the view alone.
-    pub(super) fn workers(&self, visible: &Visible) -> Result<Vec<Arc<Member>>, String> {
+    pub(super) fn workers(&self, visible: &VisibleWorkers) -> Result<Vec<Arc<Member>>, String> {
         let find = |part: &[u8]| {
             let name = Name::new(decoded(part)).ok().and_then(|name| stored_name(&name, is_index))?;
             visible.get(&name)

@@ -13,7 +13,7 @@ use super::{ExpandError, ExpandStats};
 use crate::error::Result;
 use crate::model::Outcome;
 use crate::name::Name;
-use crate::spread::spread;
+use crate::parallel::parallel_map;
 use crate::view::Member;
 
 /// Amount of text held back after a marker, in bytes.
@@ -274,7 +274,7 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
     fn insert_evidence(&mut self, admitted: &[EvidenceRequest], insertions: &mut Insertions, reserved: usize) {
         // Render each at its largest size first, since its need is known only afterwards.
         let fitter = self.fitter;
-        let rendered = spread(admitted, |(.., member)| fitter.fit(member, fitter.each.size() + fitter.cost("")));
+        let rendered = parallel_map(admitted, |(.., member)| fitter.fit(member, fitter.each.size() + fitter.cost("")));
         let claim = |((outcome, ..), text): (&EvidenceRequest, &Result<String>)| Claim {
             need: text.as_ref().map_or(self.fitter.evidence_min(), |text| self.fitter.cost(text)),
             weight: if *outcome == Outcome::Failed { 2 } else { 1 },
@@ -282,7 +282,7 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
         let claims: Vec<Claim> = admitted.iter().zip(&rendered).map(claim).collect();
         let shares = deal(&claims, insertions.left.saturating_sub(reserved));
         let with_shares: Vec<_> = admitted.iter().zip(&rendered).zip(claims.iter().zip(shares)).collect();
-        let fitted = spread(&with_shares, |(((.., member), text), (claim, share))| match text {
+        let fitted = parallel_map(&with_shares, |(((.., member), text), (claim, share))| match text {
             Ok(_) if *share < claim.need => fitter.fit(member, *share),
             text => (*text).clone(),
         });

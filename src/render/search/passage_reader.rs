@@ -74,7 +74,8 @@ impl<'a> PassageReader<'a> {
         let mut outcomes = self.outcomes.borrow_mut();
         let calls = outcomes.entry(worker).or_insert_with(|| {
             let record = self.renderer.record(member, stamp, PART_GRACE, go_on);
-            self.late.set(self.late.get() || record.as_ref().map_or_else(Error::is_late, |record| record.timed_out()));
+            self.late
+                .set(self.late.get() || record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out()));
             record.iter().flat_map(|record| record.trace.outcomes()).collect()
         });
         calls.get(path).copied()
@@ -88,6 +89,6 @@ impl<'a> PassageReader<'a> {
     /// Returns true if the files of a worker have not changed since it was ranked.
     pub(super) fn is_now(&self, worker: usize) -> bool {
         let worker = self.workers.get(worker);
-        worker.is_some_and(|(member, stamp)| self.renderer.view.is_now(member, stamp))
+        worker.is_some_and(|(member, stamp)| self.renderer.view.is_unchanged(member, stamp))
     }
 }

@@ -152,7 +152,7 @@ impl Index {
         }
         let SegmentList { files, bytes, unread, .. } = contents;
         // Cache only a complete index of the requested state.
-        if unread.late == 0 && unread.unreadable == 0 && view.is_now(member, stamp) {
+        if unread.late == 0 && unread.unreadable == 0 && view.is_unchanged(member, stamp) {
             if let (Some((disk, _)), Ok(head), true) = (&self.disk, postcard::to_stdvec(&contents), stamp.lasts()) {
                 disk.put(key, head, Vec::new());
             }
@@ -179,7 +179,7 @@ impl Index {
         while let Some(member) = visible.members.get(at).filter(|_| begun.elapsed() < CATCH_UP) {
             // Advance first, so that a worker that cannot be read does not block the others.
             *self.catching_up.lock() = Some((at + 1, 0));
-            let stamp = view.stamp(member, false);
+            let stamp = view.fingerprint(member, false);
             let found = stamp.and_then(|stamp| match self.cached(member, &stamp) {
                 Some(known) => Ok(known),
                 None => read(member, &stamp, &|| begun.elapsed() < WORKER_TIMEOUT),

@@ -12,7 +12,7 @@ use super::index::WorkerIndex;
 use super::query::Query;
 use super::segment::{NEAR, Segment, SegmentHeader};
 use crate::name::RelPath;
-use crate::spread::spread;
+use crate::parallel::parallel_map;
 
 /// BM25's k1: how soon further occurrences of a word stop counting.
 const K1: f64 = 2.0;
@@ -137,7 +137,7 @@ pub fn rank(
     let levels: Vec<LevelScorer> =
         stats.iter().zip(WEIGHTS).map(|(level, weight)| LevelScorer::new(level, weight)).collect();
     let numbered: Vec<(u32, &WorkerMatches)> = (0..).zip(&workers).collect();
-    let scored = spread(&numbered, |(worker, matches)| {
+    let scored = parallel_map(&numbered, |(worker, matches)| {
         let mut scored = Vec::new();
         let mut excluded = Vec::new();
         for (segment, (header, matches)) in (0..).zip(&matches.segments) {

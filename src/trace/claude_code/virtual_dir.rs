@@ -358,5 +358,5 @@ impl Store for VirtualDir {
 /// Returns true if a file beside a transcript counts as missing. Its name may come from the
 /// transcript, and a bad name must not make the rest unreadable.
 fn is_unreachable(error: &Error) -> bool {
-    error.is_nowhere() || matches!(error, Error::NameTooLong | Error::Io(Errno::ACCESS | Errno::PERM))
+    error.is_not_found() || matches!(error, Error::NameTooLong | Error::Io(Errno::ACCESS | Errno::PERM))
 }

@@ -56,7 +56,7 @@ pub(super) fn read_worker(
     let (status, status_source) = status(&fields, index, &mut flaws);
     let task = fields.text("task").or_else(|| {
         task_file(folder, TASK_MAX).unwrap_or_else(|error| {
-            is_complete &= error.is_absence();
+            is_complete &= error.is_not_a_file();
             None
         })
     });
@@ -140,7 +140,9 @@ fn read_metadata(folder: &dyn Store) -> Result<MetadataObject, MetadataError> {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Err(bad(format!("larger than {SIZE_MAX} bytes"))),
         Err(Error::NotFound) => return Err(MetadataError::Absent),
-        Err(error) => return Err(MetadataError::Bad { reason: error.to_string(), is_permanent: error.is_absence() }),
+        Err(error) => {
+            return Err(MetadataError::Bad { reason: error.to_string(), is_permanent: error.is_not_a_file() });
+        }
     };
     if bytes.trim_ascii().is_empty() {
         return Err(bad("empty".into()));

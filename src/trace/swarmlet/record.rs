@@ -112,7 +112,7 @@ impl ReadErrors {
         match result {
             Ok(value) => Some(value),
             Err(error) => {
-                if !error.is_absence() {
+                if !error.is_not_a_file() {
                     self.0.push((file.clone(), error.to_string()));
                 }
                 None

@@ -53,7 +53,7 @@ fn tree(store: &Arc<Memory>, cache: Option<(&Path, bool)>) -> Tree {
     let fresh = Freshness { unfinished: hour, finished: hour };
     // On a slow machine, no file may be generated from partial data.
     let settings = Settings { deadline: hour, ..Settings::default() };
-    Tree::new(View::over(vec![source], fresh, Filter::default()).unwrap(), settings)
+    Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), settings)
 }
 
 /// Returns everything that names workers: the listings, the links of a run, and each worker's

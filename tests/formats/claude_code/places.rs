@@ -159,7 +159,7 @@ fn a_store_is_the_programs_folder_its_projects_or_one_project() {
         let source =
             swarmletfs::catalog::Source::open(&disk.at(root)).unwrap_or_else(|error| panic!("{root}: {error}"));
         assert_eq!(source.format().name(), "claude-code");
-        let view = swarmletfs::view::View::over(vec![source], Default::default(), Default::default()).unwrap();
+        let view = swarmletfs::view::View::new(vec![source], Default::default(), Default::default()).unwrap();
         let seen = Checked::of(&swarmletfs::tree::Tree::new(view, Default::default()));
         assert_eq!(seen.workers(), ["a", "s"], "{root}");
         assert!(seen.has("s", "children/a"), "{root}");

@@ -1,10 +1,10 @@
-//! Tools on files that change under them: each gives what is right of one whole version, or fails and says why.
+//! Tools on files that change: each output is that of one version, or the tool fails with a reason.
 //!
-//! A writer takes a worker through a series of states and back, one file at a time, renamed into its place. What each
-//! generated file says in each state is told by the tree without a kernel; so whatever a tool gives is right of one of
-//! these versions, or is wrong. After each change somebody asks for an excerpt in a size that nobody asked for before,
-//! which makes the mount look at the worker at once instead of within a second: versions follow each other as fast as
-//! they can be made.
+//! A writer takes a worker through a series of states and back by replacing one file at a time by
+//! rename. The tree without a kernel provides the expected content of each generated file in each
+//! state. Any other output of a tool is wrong. After each change a reader requests evidence in a
+//! new size, which makes the mount check the worker at once. So versions change as fast as they can
+//! be rendered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -25,17 +25,18 @@ use crate::support::dose::{dose, times};
 use crate::support::tool::{is_here, lay_out, shell};
 use crate::support::{Mount, Seen, TestStore, see, see_folder};
 
-/// How many states there are.
+/// Number of states.
 const STATES: usize = 12;
-/// So many versions must every tool have read of every file, without an excuse.
+/// Versions of every file that each tool must have read without an excuse.
 const VERSIONS: usize = 3;
-/// So often must it have tried.
+/// Least number of runs per tool.
 const TIMES: usize = 4;
 
-/// What the tools read in the worker's folder.
+/// Files in the worker's folder that the tools read.
 const FILES: [&str; 2] = ["index.json", "evidence.300k.txt"];
 
-/// Who may fail instead, and what must then be said. Nobody else may fail, or say anything.
+/// Tools that may fail, and the message that they must then print. No other tool may fail or print
+/// to standard error.
 const EXCUSES: [(&str, &str); 2] = [("cp", "replaced while being copied"), ("tar", "file changed as we read it")];
 
 const READERS: &[Row] = &[
@@ -43,7 +44,7 @@ const READERS: &[Row] = &[
     ("head", r#"head -c 10000000 "$F""#, TheBytes),
     ("tail", r#"tail -c 999 "$F""#, AsOnDisk),
     ("tac", r#"tac "$F" | tac"#, TheBytes),
-    // wc lays its columns out by the size that stat tells, which may be of the version before.
+    // wc formats its columns by the size from stat, which may be of the previous version.
     ("wc", r#"echo $(wc "$F")"#, AsOnDisk),
     ("grep", r#"grep -n '' "$F""#, AsOnDisk),
     ("rg", r#"rg --no-config --mmap -N '^' "$F""#, TheBytes),
@@ -81,7 +82,7 @@ const COPIERS: &[(&str, &str)] = &[
     ("find", r#"find . -type f -exec sh -c 'mkdir -p "$0/${1%/*}"; cat "$1" >"$0/$1"' "$T/copy" {} \;"#),
 ];
 
-/// Puts a file in its place whole, with a time that does not depend on when.
+/// Replaces a file by rename, with a fixed time.
 fn put(store: &TestStore, path: &str, bytes: &[u8], seconds: u64) {
     let fresh = store.path().with_file_name("fresh");
     fs::write(&fresh, bytes).unwrap();
@@ -91,7 +92,7 @@ fn put(store: &TestStore, path: &str, bytes: &[u8], seconds: u64) {
     fs::rename(fresh, place).unwrap();
 }
 
-/// The worker's metadata in a state.
+/// Returns the worker's metadata in a state.
 fn record(state: usize) -> Vec<u8> {
     let version = state.div_ceil(2);
     let body = json!({
@@ -101,7 +102,7 @@ fn record(state: usize) -> Vec<u8> {
     serde_json::to_vec(&body).unwrap()
 }
 
-/// The output of its one call in a state.
+/// Returns the output of its only call in a state.
 fn output(state: usize) -> Vec<u8> {
     let version = state / 2;
     let lines = 300 + version * 977 % 300;
@@ -112,8 +113,8 @@ fn output(state: usize) -> Vec<u8> {
 const RECORD: &str = "workers/w/metadata.json";
 const OUTPUT: &str = "workers/w/tool_calls/001_sh.txt";
 
-/// Brings the worker to a state; from its neighbour, by replacing one file.
-fn go(store: &TestStore, state: usize) {
+/// Brings the worker to a state. From a neighboring state this replaces one file.
+fn go_to_state(store: &TestStore, state: usize) {
     for (path, bytes) in [(RECORD, record(state)), (OUTPUT, output(state))] {
         if fs::read(store.at(path)).ok().as_ref() != Some(&bytes) {
             put(store, path, &bytes, 1_700_000_000);
@@ -121,7 +122,7 @@ fn go(store: &TestStore, state: usize) {
     }
 }
 
-/// The state at a step of a walk from the first to the last and back, again and again.
+/// Returns the state at a step of a repeated walk from the first to the last and back.
 fn state_at(step: usize) -> usize {
     let (there, back) = (step % (2 * STATES - 2), 2 * STATES - 2 - step % (2 * STATES - 2));
     there.min(back)
@@ -137,22 +138,22 @@ fn beginning(bytes: &[u8]) -> String {
     format!("{} bytes, {:?}", bytes.len(), String::from_utf8_lossy(&bytes[..bytes.len().min(200)]))
 }
 
-/// What the tree holds in each state.
+/// The content of the tree in each state.
 struct Versions {
-    /// Everything that is listed, by its path.
+    /// All listed paths with their content.
     seen: Vec<BTreeMap<Vec<u8>, Seen>>,
-    /// A folder for each state, with [`FILES`].
+    /// A folder for each state that contains [`FILES`].
     disk: tempfile::TempDir,
 }
 
 impl Versions {
     /// Takes the worker through all states, and leaves it in the first.
     fn of(store: &TestStore) -> Versions {
-        // The newest file of all never changes, so that no file tells when it was changed.
+        // The newest file never changes, so that no generated file shows the time of a change.
         put(store, "workers/w/outputs/newest", b"x", 2_000_000_000);
         let mut versions = Versions { seen: Vec::new(), disk: tempfile::tempdir().unwrap() };
         for state in (0..STATES).rev() {
-            go(store, state);
+            go_to_state(store, state);
             let tree = store.tree();
             let files = FILES.map(|name| (name.into(), see(&tree, format!("workers/w/{name}")).unwrap()));
             fs::create_dir(versions.folder(state)).unwrap();
@@ -166,8 +167,8 @@ impl Versions {
         self.disk.path().join(state.to_string())
     }
 
-    /// The hash of what a command gives of a file, in each state.
-    fn given(&self, command: &str, gives: Gives, name: &str) -> Vec<Hash> {
+    /// Returns the hash of a command's output for a file, for each state.
+    fn expected_outputs(&self, command: &str, gives: Gives, name: &str) -> Vec<Hash> {
         let given = |state| match gives {
             TheBytes => hash(&fs::read(self.folder(state).join(name)).unwrap()),
             AsOnDisk => hash(&run(command, &self.folder(state), name).0.stdout),
@@ -175,7 +176,8 @@ impl Versions {
         (0..STATES).map(given).collect()
     }
 
-    /// The hash of a copy of the tree, if each file in it is of a version, and if none is missing where it is `whole`.
+    /// Returns the hash of a copied tree if each file in it is of one version. If `whole`, no file
+    /// may be missing.
     fn check(&self, copy: &Path, whole: bool) -> Result<Hash, String> {
         let mut all = Vec::new();
         for (path, _) in self.seen[0].iter().filter(|(_, seen)| matches!(seen, Seen::File { .. })) {
@@ -194,14 +196,16 @@ impl Versions {
     }
 }
 
-/// Runs a command in `folder`, on the file `name`; with what came of it, the folder that it could write in.
+/// Runs a command in `folder` on the file `name`. Returns its output and the folder that it may
+/// write to.
 fn run(command: &str, folder: &Path, name: &str) -> (Output, tempfile::TempDir) {
     let room = tempfile::tempdir().unwrap();
     (shell(command, folder).env("F", name).env("E", "").env("T", room.path()).output().unwrap(), room)
 }
 
-/// Whether a tool did what it was to do: no, if it failed and gave its excuse. Error: anything else that it says.
-fn went_well(tool: &str, out: &Output) -> Result<bool, String> {
+/// Returns true if a tool succeeded, and false if it failed with its excuse. Any other message is
+/// an error.
+fn succeeded(tool: &str, out: &Output) -> Result<bool, String> {
     let is_excuse = |line: &str| EXCUSES.iter().any(|(who, excuse)| *who == tool && line.contains(excuse));
     let complaint = String::from_utf8_lossy(&out.stderr);
     match (out.status.success(), complaint.is_empty()) {
@@ -211,14 +215,15 @@ fn went_well(tool: &str, out: &Output) -> Result<bool, String> {
     }
 }
 
-/// A tool at work on something. Run once, it gives the hash of what it made of one version, or nothing if it is excused.
+/// A tool to run on a file or tree. A run returns the hash of the version it read, or nothing if it
+/// was excused.
 struct Case<'a> {
     name: String,
     once: Box<dyn Fn() -> Result<Option<Hash>, String> + Sync + 'a>,
 }
 
-/// Makes one change after the other, as fast as the mount can follow, until each case has met so many versions. Gives
-/// what went wrong.
+/// Makes changes as fast as the mount can follow until each case has read enough versions. Returns
+/// all failures.
 fn repeat(cases: &[Case<'_>], mount: &Mount, change: impl Fn(usize)) -> Vec<String> {
     let (reading, wrong) = (AtomicUsize::new(2), Mutex::new(Vec::new()));
     let (begun, patience) = (Instant::now(), PATIENCE * 2 * times() as u32);
@@ -269,11 +274,11 @@ fn what_reads_a_file_that_changes_reads_one_version() {
     let (mut cases, mut at_last) = (Vec::new(), Vec::new());
     for (tool, command, gives) in READERS.iter().filter(|(tool, ..)| is_here(tool)) {
         for file in FILES {
-            let (right, folder) = (versions.given(command, *gives, file), mount.at("workers/w"));
+            let (right, folder) = (versions.expected_outputs(command, *gives, file), mount.at("workers/w"));
             at_last.push(right[last]);
             let once = move || {
                 let (out, _) = run(command, &folder, file);
-                match went_well(tool, &out)? {
+                match succeeded(tool, &out)? {
                     true if right.contains(&hash(&out.stdout)) => Ok(Some(hash(&out.stdout))),
                     true => Err(format!("of no version: {}", beginning(&out.stdout))),
                     false => Ok(None),
@@ -282,9 +287,9 @@ fn what_reads_a_file_that_changes_reads_one_version() {
             cases.push(Case { name: format!("{tool}: {command} of {file}"), once: Box::new(once) });
         }
     }
-    let wrong = repeat(&cases, &mount, |state| go(&store, state));
+    let wrong = repeat(&cases, &mount, |state| go_to_state(&store, state));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    go(&store, last);
+    go_to_state(&store, last);
     for (case, right) in cases.iter().zip(at_last) {
         eventually(&format!("the last version by {}", case.name), || ((case.once)() == Ok(Some(right))).then_some(()));
     }
@@ -301,18 +306,18 @@ fn what_copies_a_tree_that_changes_copies_whole_versions() {
         let (versions, root) = (&versions, mount.path());
         let once = move || {
             let (out, room) = run(command, &root, "");
-            let whole = went_well(tool, &out)?;
+            let whole = succeeded(tool, &out)?;
             let hash = versions.check(&room.path().join("copy"), whole)?;
             Ok(whole.then_some(hash))
         };
         Case { name: format!("{tool}: {command}"), once: Box::new(once) }
     };
     let cases: Vec<Case<'_>> = COPIERS.iter().filter(|(tool, ..)| is_here(tool)).map(case).collect();
-    let wrong = repeat(&cases, &mount, |state| go(&store, state));
+    let wrong = repeat(&cases, &mount, |state| go_to_state(&store, state));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The control of these tests: of a file that is rewritten in its place there is a mix to be read, and it is found.
+/// Control: a file rewritten in place yields a mix of versions, and the test detects it.
 #[test]
 fn a_mix_would_be_found() {
     needs_fuse!();

@@ -1,5 +1,5 @@
-//! Tools that walk while workers and files come and go: what was there all along is met exactly once, whatever else is
-//! met; and nobody complains of anything but what came and went.
+//! Tools that walk while workers and files come and go. Permanent files are visited exactly once,
+//! and the tools complain about nothing but the temporary ones.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,14 +14,14 @@ use crate::needs_fuse;
 use crate::support::tool::{is_here, shell};
 use crate::support::{Mount, Seen, TestStore, dose, see_folder};
 
-/// In the names of all that comes and goes.
+/// Part of the name of every temporary file or worker.
 const PASSING: &str = "passing";
-/// So many of each are there at any time.
+/// Number of temporary workers and files that exist at a time.
 const PRESENT: usize = 8;
-/// So often does each tool walk.
+/// Walks per tool.
 const TIMES: usize = 4;
 
-/// A tool, and a command that gives the path of every file from the tree's root, among others.
+/// A tool, and a command that prints the path of every file in the tree, among other paths.
 const WALKS: &[(&str, &str)] = &[
     ("find", "find ."),
     ("grep", "grep -rc '' . | sed 's/:[0-9]*$//'"),
@@ -36,10 +36,10 @@ const WALKS: &[(&str, &str)] = &[
         r#"python3 -c 'import os; [print(at + "/" + name) for at, _, files in os.walk(".") for name in files]'"#,
     ),
 ];
-/// What tools say besides of what came and went. git asks for the size of a path before it opens it.
+/// Permitted messages about other files. git requests the size of a path before it opens it.
 const SAYINGS: [&str; 3] = ["file changed as we read it", "due to previous errors", "short read"];
 
-/// The `n`-th worker and the `n`-th file of another worker come, and those that came long before go.
+/// Creates the `n`-th worker and the `n`-th file of another worker, and removes old ones.
 fn pass(store: &TestStore, n: usize) {
     let name = |n: usize| format!("{PASSING}-{n}");
     let waiting = |n| format!("waiting/{}", name(n));
@@ -62,7 +62,7 @@ fn pass(store: &TestStore, n: usize) {
 fn what_stays_is_met_once_while_others_come_and_go() {
     needs_fuse!();
     let store = swarm();
-    // More names than are read at once.
+    // More names than one read returns.
     for n in 0..300 {
         store.write(format!("workers/gamma/logs/{n}-{}", "x".repeat(80)), "stays\n");
     }
@@ -76,7 +76,7 @@ fn what_stays_is_met_once_while_others_come_and_go() {
     }
     let mount = Mount::new(&store.path());
     let (done, begun) = (AtomicBool::new(false), Instant::now());
-    // What went wrong in one walk; and whether something was met that comes and goes.
+    // Failures of one walk, and true if a temporary file was visited.
     let walk = |command: &str| -> (Vec<String>, bool) {
         let out = shell(command, &mount.path()).output().unwrap();
         let text = String::from_utf8(out.stdout).unwrap();
@@ -96,7 +96,7 @@ fn what_stays_is_met_once_while_others_come_and_go() {
             for n in 0.. {
                 pass(&store, n);
                 mount.read(&format!("workers/gamma/evidence.{}.txt", 1_000 + n));
-                // A walk for each change, however fast a file is made: what comes is there for a few walks, as is meant.
+                // One walk per change, so that temporary files exist for a few walks.
                 mount.shell("find \"$M\" >/dev/null 2>&1");
                 if done.load(Ordering::Relaxed) {
                     break;

@@ -1,8 +1,9 @@
-//! Every tool reads of a generated file what is there: rows of (tool, command, what it gives), a table a family.
+//! Every tool reads the exact content of a generated file. Each table row is a tool, a command and
+//! its expected output; there is a table per family.
 //!
-//! What is there is told by the tree without a kernel, so a tool is the first to read its file through the mount, and
-//! nothing is in the kernel's caches yet. Of each command every byte of its output counts, that it exits with 0, and
-//! that it has nothing to complain about.
+//! The tree without a kernel provides the expected content, so a tool is the first to read its file
+//! through the mount, with cold kernel caches. Each command must have the exact output, exit with 0
+//! and print nothing to standard error.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -250,7 +251,7 @@ const JSON: &[Row] = &[
     ("node", r#"node -e 'console.log(JSON.parse(require("fs").readFileSync(process.argv[1])))' "$F""#, AsOnDisk),
 ];
 
-/// A swarm with a worker whose evidence may be as large as one asks.
+/// Returns a swarm with a worker whose evidence can be requested in any size.
 fn store() -> TestStore {
     let store = swarm();
     let output: String =
@@ -259,11 +260,11 @@ fn store() -> TestStore {
     store
 }
 
-/// Small ones of each kind; and beside them one that nobody has asked for before, too large for one read.
+/// Small files of each kind. The large file is a new query, too large for one read.
 const SMALL: [&str; 5] =
     ["README.md", "summary", "workers/alpha/index.json", "workers/alpha/summary", "runs/r1/evidence.txt"];
 
-/// Runs every command of `rows` on a small file and on a large one, and says what went wrong for each.
+/// Runs every command of `rows` on a small and a large file, and reports all failures.
 fn check(rows: &[Row]) {
     check_on(rows, |number| {
         vec![SMALL[number % SMALL.len()].into(), format!("workers/bulky/evidence.{}.txt", 300_000 + number)]

@@ -1,8 +1,9 @@
-//! Every tool that walks meets exactly what a plain walk by readdir meets: nothing twice, nothing else, no complaint.
+//! Every tool that walks visits exactly the paths of a plain readdir walk, each once, and without
+//! complaints.
 //!
-//! Names that are only asked (`evidence.4k.txt`) were asked before, in every kind of folder, and are met by nobody. A
-//! copy of the tree on disk, written from what the tree without a kernel tells, stands beside the mount: what a tool
-//! says of the whole tree it must say of the copy.
+//! Query names such as `evidence.4k.txt` are looked up before in every kind of folder, and no walk
+//! visits them. A copy of the tree on disk, written from the tree without a kernel, stands beside
+//! the mount. A tool must have equal output for both.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,31 +17,31 @@ use crate::needs_fuse;
 use crate::support::tool::{is_here, lay_out, shell};
 use crate::support::{Mount, TestStore, see_folder};
 
-/// What a command gives that is run in the tree's root.
+/// Expected output of a command that runs in the tree's root.
 #[derive(Debug, Clone, Copy)]
 enum Gives {
-    /// The paths of everything, a line each.
+    /// All paths, one per line.
     Everything,
     /// The paths of the files.
     Files,
     /// The paths of the folders.
     Folders,
-    /// The paths of the files and links.
+    /// The paths of the files and symlinks.
     FilesAndLinks,
-    /// The paths of everything, links followed.
+    /// All paths, symlinks followed.
     EverythingThroughLinks,
-    /// The paths of the files, links followed.
+    /// The paths of the files, symlinks followed.
     FilesThroughLinks,
-    /// The lines that it gives in the copy on disk.
+    /// Its output for the copy on disk.
     AsOnDisk,
-    /// Nothing to read, and the same files, folders and links in `$T/copy`.
+    /// No output, and equal files, folders and symlinks in `$T/copy`.
     ACopy,
-    /// The same, with modes and times.
+    /// No output, and equal files, folders and symlinks in `$T/copy`, with equal modes and times.
     AnExactCopy,
 }
 
-/// A tool, a command that runs it in the tree's root, and what that gives. `$D` is a copy of the tree on disk, and `$T`
-/// a folder to write in.
+/// A tool, a command that runs it in the tree's root, and its expected output. `$D` is a copy of
+/// the tree on disk, and `$T` a folder to write in.
 type Row = (&'static str, &'static str, Gives);
 
 const WALKS: &[Row] = &[
@@ -109,7 +110,7 @@ const SEARCHES: &[Row] = &[
     ("busybox", "busybox grep -rc '' . | sed 's/:[0-9]*$//'", Files),
 ];
 
-/// These heed rules that they find in the folders they walk.
+/// These tools apply ignore rules that they find in the folders.
 const RULED: &[Row] = &[
     ("rg", "rg --no-config --files", AsOnDisk),
     ("rg", "rg --no-config --hidden -l ''", AsOnDisk),
@@ -201,7 +202,7 @@ const PROGRAMS: &[Row] = &[
     ),
 ];
 
-/// What there is at one path.
+/// The kind and content of a path.
 #[derive(Debug, PartialEq, Eq)]
 enum Thing {
     File(Vec<u8>),
@@ -209,7 +210,7 @@ enum Thing {
     Folder,
 }
 
-/// Everything below a folder by its path, with mode and time: a plain walk by readdir.
+/// Returns all paths below a folder with mode and time, from a plain readdir walk.
 fn walk(folder: &Path, through_links: bool) -> BTreeMap<String, (Thing, u32, i128)> {
     let mut all = BTreeMap::new();
     let mut open = vec![String::new()];
@@ -235,7 +236,7 @@ fn walk(folder: &Path, through_links: bool) -> BTreeMap<String, (Thing, u32, i12
     all
 }
 
-/// A swarm whose workers have folders of their own, and names that tools stumble over.
+/// Returns a swarm whose workers have folders of their own and difficult names.
 fn store() -> TestStore {
     let store = swarm();
     for path in ["outputs/deep/er/report.md", "outputs/a b  c.txt", "outputs/-rf", "outputs/*.log", "outputs/.hidden"] {
@@ -246,7 +247,7 @@ fn store() -> TestStore {
     store
 }
 
-/// The lines of an output as paths from the root, sorted; the root itself is left out.
+/// Parses output lines as paths from the root, sorted and without the root itself.
 fn lines(out: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(out);
     let path = |line: &str| line.strip_prefix("./").unwrap_or(line).trim_end_matches('/').to_owned();
@@ -255,8 +256,8 @@ fn lines(out: &[u8]) -> Vec<String> {
     lines
 }
 
-/// What only one of two sorted lists holds.
-fn only<'a>(these: &'a [String], those: &[String]) -> Vec<&'a String> {
+/// Returns the lines that are in only one of two sorted lists.
+fn in_one_list_only<'a>(these: &'a [String], those: &[String]) -> Vec<&'a String> {
     these.iter().filter(|line| those.binary_search(line).is_err()).take(3).collect()
 }
 
@@ -304,7 +305,7 @@ fn check_in(store: &TestStore, rows: &[Row]) {
         let what = if !out.status.success() || !complaint.is_empty() {
             format!("{}: {complaint}", out.status)
         } else if found != expected {
-            let (too_much, missing) = (only(&found, &expected), only(&expected, &found));
+            let (too_much, missing) = (in_one_list_only(&found, &expected), in_one_list_only(&expected, &found));
             format!("{} lines, not {}; too much: {too_much:?}; missing: {missing:?}", found.len(), expected.len())
         } else if let ACopy | AnExactCopy = gives {
             match difference(&plain, &walk(&room.path().join("copy"), false), matches!(gives, AnExactCopy)) {
@@ -323,7 +324,7 @@ fn check_in(store: &TestStore, rows: &[Row]) {
 
 type Walked = BTreeMap<String, (Thing, u32, i128)>;
 
-/// The first path at which a copy is not what was copied.
+/// Returns the first path at which a copy differs from the original.
 fn difference(tree: &Walked, copy: &Walked, exact: bool) -> Option<String> {
     let same = |a: &(Thing, u32, i128), b: &(Thing, u32, i128)| a.0 == b.0 && (!exact || (a.1, a.2) == (b.1, b.2));
     let at = tree.keys().chain(copy.keys()).find(|path| match (tree.get(*path), copy.get(*path)) {
@@ -372,7 +373,7 @@ fn rules_that_a_worker_wrote_count_as_on_disk() {
         store.write(format!("workers/beta/outputs/{path}"), text);
     }
     check_in(&store, RULED);
-    // The control: a rule is heeded.
+    // The control: a rule is applied.
     let mount = Mount::new(&store.path());
     let ignored = || mount.shell(r#"cd "$M" && rg --files | grep bytes.bin"#).stdout;
     assert!(ignored().is_empty());

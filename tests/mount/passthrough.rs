@@ -1,5 +1,5 @@
-//! Large files of a worker's own are read by the kernel without this program, where it may; nobody can tell but by the
-//! clock.
+//! The kernel reads large files of a worker directly (FUSE passthrough) where that is permitted.
+//! Readers see no difference but speed.
 
 use std::fs::{self, File, FileTimes};
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::{answers, eventually};
+use super::{eventually, reply_count};
 use crate::needs_fuse;
 use crate::support::mount::PROGRAM;
 use crate::support::{Mount, TestStore, skip};
@@ -20,7 +20,7 @@ use crate::support::{Mount, TestStore, skip};
 const LARGE: usize = 8 << 20;
 const PATH: &str = "workers/w/outputs/large";
 
-/// Bytes of which every place is another.
+/// Returns bytes that differ at every position.
 fn bytes(seed: u8, length: usize) -> Vec<u8> {
     (0..length).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8 ^ seed).collect()
 }
@@ -32,8 +32,8 @@ fn store() -> (TestStore, PathBuf) {
     (store, path)
 }
 
-/// Whether this process may have the kernel read by itself.
-fn possible() -> bool {
+/// Returns true if this process may use passthrough.
+fn can_pass_through() -> bool {
     let out = Command::new(PROGRAM).args(["doctor", "--json"]).output().unwrap();
     let told: Value = serde_json::from_slice(&out.stdout).unwrap();
     let possible = told["fuse"]["passthrough"] == true;
@@ -46,7 +46,7 @@ fn possible() -> bool {
 #[test]
 fn a_large_file_is_read_by_the_kernel_alone() {
     needs_fuse!();
-    if !possible() {
+    if !can_pass_through() {
         return;
     }
     let (store, _) = store();
@@ -54,12 +54,12 @@ fn a_large_file_is_read_by_the_kernel_alone() {
     let mount = Mount::new(&store.path());
     assert_eq!(mount.read("workers/w/outputs/small"), b"small\n");
     assert_eq!(mount.read(PATH), bytes(1, LARGE));
-    let before = answers(&mount);
+    let before = reply_count(&mount);
     for _ in 0..10 {
         assert_eq!(mount.read(PATH), bytes(1, LARGE));
     }
-    // Each time to open it, to stat it and to close it; 8 MiB in the pieces that the kernel asks for would be 64 more.
-    let asked = answers(&mount) - before;
+    // Requests per round: open, stat and close. Reading 8 MiB through the program would add 64.
+    let asked = reply_count(&mount) - before;
     assert!(asked <= 50, "{asked} answers for ten times a file");
 }
 
@@ -71,7 +71,7 @@ fn what_the_kernel_reads_leaves_no_time_of_access() {
         let meta = fs::metadata(&path).unwrap();
         (meta.atime(), meta.atime_nsec())
     };
-    // So old that it would be renewed by the first who reads, unless the disk keeps no such times.
+    // Old enough that the first read renews it, unless the disk keeps no atimes.
     let old = SystemTime::now() - Duration::from_secs(400_000);
     let set_old =
         || File::options().write(true).open(&path).unwrap().set_times(FileTimes::new().set_accessed(old)).unwrap();
@@ -86,7 +86,7 @@ fn what_the_kernel_reads_leaves_no_time_of_access() {
     assert!(out.stdout.ends_with(format!("{LARGE}\n").as_bytes()), "{out:?}");
     assert_eq!(accessed(), then);
     drop(mount);
-    // Read there it is renewed, on a disk that keeps such times.
+    // A direct read renews it on a disk that keeps atimes.
     fs::read(&path).unwrap();
     if accessed() == then {
         skip("this disk keeps no times of access");
@@ -99,7 +99,8 @@ fn whoever_opens_a_file_while_it_changes_reads_one_state_of_it() {
     let (store, path) = store();
     let mount = Mount::new(&store.path());
     let at = mount.at(PATH);
-    // Open in one way, it stays so until it was closed last, however large it is by then.
+    // An inode opened without passthrough stays so until its last handle is closed, however large
+    // the file grows.
     fs::write(&path, "small\n").unwrap();
     eventually("it is small", || (fs::read(&at).ok()? == b"small\n").then_some(()));
     let held = File::open(&at).unwrap();
@@ -110,12 +111,12 @@ fn whoever_opens_a_file_while_it_changes_reads_one_state_of_it() {
     held.read_exact_at(&mut start, 4 << 20).unwrap();
     assert_eq!(start[..], bytes(2, LARGE)[4 << 20..][..64]);
     drop(held);
-    // The other way round.
+    // The reverse: opened with passthrough.
     let held = File::open(&at).unwrap();
     fs::write(&path, "small\n").unwrap();
     eventually("it is small again", || (fs::read(&at).ok()? == b"small\n").then_some(()));
     drop(held);
-    // What was replaced lives on for who has it open.
+    // A replaced file stays readable through open handles.
     fs::write(&path, bytes(3, LARGE)).unwrap();
     eventually("it is large again", || (fs::read(&at).ok()? == bytes(3, LARGE)).then_some(()));
     let mut held = File::open(&at).unwrap();
@@ -148,7 +149,7 @@ fn many_open_and_close_a_file_that_grows_past_every_size() {
         for piece in whole.chunks(17_001) {
             let before = reads.load(Ordering::Relaxed);
             file.write_all(piece).unwrap();
-            // Somebody reads in between.
+            // Another reader reads between.
             eventually("a read", || (reads.load(Ordering::Relaxed) > before).then_some(()));
         }
         readers.into_iter().for_each(|reader| reader.join().unwrap());

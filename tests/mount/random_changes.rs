@@ -1,6 +1,7 @@
-//! Changes of every kind, one after the other in many workers at once, finished and not, each looked at until it is seen
-//! (R15): by stat, by reading, in its folder and by `grep/`. Everything was read just before, so every cache is warm, and
-//! what is held open stays as it was. How soon is awaited, never measured.
+//! Random changes of all kinds to many running and finished workers at once (R15). After each
+//! change the test waits until it is visible by stat, by reading, in the folder listing and in
+//! `grep/`. All files were read just before, so every cache is warm. Open handles must keep their
+//! version. No times are measured.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,18 +16,18 @@ use crate::hostile::Dice;
 use crate::needs_fuse;
 use crate::support::{Mount, TestStore, dose};
 
-/// Who changes: each has workers of his own, and waits until he sees what he did.
+/// Concurrent writers. Each changes its own workers and waits until its change is visible.
 const WRITERS: usize = 16;
-/// How many changes each makes.
+/// Changes per writer.
 const CHANGES: usize = 20;
-/// Larger ones the kernel may read by itself.
+/// Size in bytes from which the kernel may read a file directly.
 const LARGE: usize = 150_000;
 
-/// A worker as it must be seen.
+/// The expected state of a worker.
 struct Worker {
     id: String,
     finished: bool,
-    /// What is in its folder of outputs, by name.
+    /// The files in its folder of outputs, by name.
     files: BTreeMap<String, Vec<u8>>,
 }
 
@@ -42,19 +43,19 @@ struct Writer<'a> {
     done: Vec<String>,
 }
 
-/// A generated file held open, and what it was.
-struct Held {
+/// An open generated file, and its bytes when it was opened.
+struct OpenFile {
     path: String,
     file: File,
     bytes: Vec<u8>,
 }
 
-impl Held {
-    fn open(mount: &Mount, path: String) -> Held {
+impl OpenFile {
+    fn open(mount: &Mount, path: String) -> OpenFile {
         let file = File::open(mount.at(&path)).unwrap_or_else(|error| panic!("{path}: {error}"));
         let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
         file.read_exact_at(&mut bytes, 0).unwrap();
-        Held { path, file, bytes }
+        OpenFile { path, file, bytes }
     }
 
     fn check(&self, done: &[String]) {
@@ -65,8 +66,8 @@ impl Held {
     }
 }
 
-/// The word that a file begins with.
-fn word_of(bytes: &[u8]) -> String {
+/// Returns the word that a file begins with.
+fn first_word(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|byte| *byte == b'\n').next().unwrap_or_default()).into_owned()
 }
 
@@ -75,7 +76,7 @@ impl Writer<'_> {
         format!("workers/{id}/outputs")
     }
 
-    /// New bytes, which begin with a word that nobody had before.
+    /// Makes new bytes that begin with a unique word.
     fn bytes(&mut self, length: usize) -> Vec<u8> {
         self.words += 1;
         let word = format!("word-{:03}-{:05}\n", self.number, self.words);
@@ -102,7 +103,7 @@ impl Writer<'_> {
         for _ in 0..3 {
             let length = self.length();
             let bytes = self.bytes(length);
-            let name = format!("{}.txt", word_of(&bytes));
+            let name = format!("{}.txt", first_word(&bytes));
             self.store.write(format!("{}/{name}", Self::outputs(&worker.id)), &bytes);
             worker.files.insert(name, bytes);
         }
@@ -128,17 +129,17 @@ impl Writer<'_> {
                 "append"
             }
             2 | 3 => {
-                // As long as it was: only its times tell.
+                // Of equal size: only its times show the change.
                 let bytes = self.bytes(old.len());
                 File::options().write(true).open(path).unwrap().write_all_at(&bytes, 0).unwrap();
-                self.gone.push(word_of(&old));
+                self.gone.push(first_word(&old));
                 self.workers[at].files.insert(name.clone(), bytes);
                 "rewrite in place"
             }
             4 => {
                 let bytes = self.bytes(length);
                 fs::write(path, &bytes).unwrap();
-                self.gone.push(word_of(&old));
+                self.gone.push(first_word(&old));
                 self.workers[at].files.insert(name.clone(), bytes);
                 "truncate and write"
             }
@@ -146,13 +147,13 @@ impl Writer<'_> {
                 let bytes = self.bytes(length);
                 let new = self.store.write(format!("beside-{}", self.number), &bytes);
                 fs::rename(new, path).unwrap();
-                self.gone.push(word_of(&old));
+                self.gone.push(first_word(&old));
                 self.workers[at].files.insert(name.clone(), bytes);
                 "replace"
             }
             6 => {
                 fs::remove_file(path).unwrap();
-                self.gone.push(word_of(&old));
+                self.gone.push(first_word(&old));
                 self.workers[at].files.remove(&name);
                 "delete"
             }
@@ -166,7 +167,7 @@ impl Writer<'_> {
             }
             8 => {
                 let bytes = self.bytes(length);
-                let name = format!("{}.txt", word_of(&bytes));
+                let name = format!("{}.txt", first_word(&bytes));
                 self.store.write(format!("{outputs}/{name}"), &bytes);
                 self.workers[at].files.insert(name, bytes);
                 "new file"
@@ -179,7 +180,7 @@ impl Writer<'_> {
             _ if self.workers.len() > 3 => {
                 let worker = self.workers.remove(at);
                 fs::remove_dir_all(self.store.at(format!("workers/{}", worker.id))).unwrap();
-                self.gone.extend(worker.files.values().map(|bytes| word_of(bytes)));
+                self.gone.extend(worker.files.values().map(|bytes| first_word(bytes)));
                 self.done.push(format!("delete worker {}", worker.id));
                 eventually(&format!("that {} is gone", worker.id), || {
                     fs::metadata(self.mount.at(&Self::outputs(&worker.id))).is_err().then_some(())
@@ -196,7 +197,7 @@ impl Writer<'_> {
         at
     }
 
-    /// Waits until all of a worker is seen as it is, in each way.
+    /// Waits until the whole state of a worker is visible in every way.
     fn await_seen(&mut self, at: usize) {
         let worker = &self.workers[at];
         let (outputs, told) = (Self::outputs(&worker.id), |what: &str| format!("{what} after {:?}", self.done));
@@ -221,8 +222,10 @@ impl Writer<'_> {
         });
         let found = |word: &str| fs::read_to_string(self.mount.at(&format!("grep/{word}$"))).unwrap_or_default();
         if let Some((name, bytes)) = worker.files.iter().nth(self.dice.below(worker.files.len().max(1))) {
-            let line = format!("\n{outputs}/{name}:1:{}\n", word_of(bytes));
-            eventually(&told(&format!("grep finds {line:?}")), || found(&word_of(bytes)).contains(&line).then_some(()));
+            let line = format!("\n{outputs}/{name}:1:{}\n", first_word(bytes));
+            eventually(&told(&format!("grep finds {line:?}")), || {
+                found(&first_word(bytes)).contains(&line).then_some(())
+            });
         }
         if let Some(word) = self.gone.pop() {
             eventually(&told(&format!("grep finds {word} no more")), || {
@@ -247,7 +250,7 @@ fn every_change_at_random_is_seen_in_every_way() {
         gone: Vec::new(),
         done: Vec::new(),
     };
-    // For as long as this lasts nothing finished is looked at by itself.
+    // During this test no finished worker is checked because of its age.
     let mount = Mount::with(&store.path(), &["--ttl", "3600"]);
     thread::scope(|scope| {
         for number in 0..WRITERS {
@@ -261,13 +264,13 @@ fn every_change_at_random_is_seen_in_every_way() {
                 for _ in 0..dose(CHANGES) {
                     let worker = &writer.workers[writer.dice.below(writer.workers.len())].id;
                     let file = *writer.dice.pick(&["index.json", "summary", "evidence.txt"]);
-                    held.push(Held::open(writer.mount, format!("workers/{worker}/{file}")));
+                    held.push(OpenFile::open(writer.mount, format!("workers/{worker}/{file}")));
                     let at = writer.change();
                     writer.await_seen(at);
                     if held.len() > 8 {
                         held.remove(0);
                     }
-                    held.iter().for_each(|held: &Held| held.check(&writer.done));
+                    held.iter().for_each(|held: &OpenFile| held.check(&writer.done));
                 }
             });
         }

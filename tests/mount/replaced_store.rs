@@ -1,5 +1,5 @@
-//! A store that goes, comes back or is replaced while readers run (R20): the root always answers, what is gone is gone
-//! within the second, and what stands in the store's place by then is what is shown.
+//! A store that disappears, returns or is replaced while readers run (R20). The root always
+//! answers, missing data is gone within a second, and a new store at the path is shown.
 
 use std::fs;
 use std::io;
@@ -14,10 +14,10 @@ use super::eventually;
 use crate::needs_fuse;
 use crate::support::{Mount, TestStore};
 
-/// How often each thing is done to a store.
+/// Repetitions of each change to a store.
 const ROUNDS: usize = 3;
 
-/// A store of one worker, whose owner and output say `word`.
+/// Fills a store with one worker whose owner and output contain `word`.
 fn fill(store: &TestStore, word: &str) {
     store.worker("w1", json!({"config": {"owner_id": word}, "status": "running"}));
     store.call("w1", 1, "sql", format!("{word} {}\n", "x".repeat(5_000)));
@@ -34,9 +34,9 @@ fn await_word(mount: &Mount, word: &str) {
     });
 }
 
-fn await_nobody(mount: &Mount) {
+fn await_no_workers(mount: &Mount) {
     eventually("that no worker is shown", || {
-        // Between one mount and the next there is the empty folder beneath.
+        // Between two mounts the empty folder beneath is visible.
         let names: Vec<_> = fs::read_dir(mount.at("workers")).ok()?.map(|entry| entry.unwrap().file_name()).collect();
         names.iter().all(|name| name != "w1").then_some(())
     });
@@ -46,8 +46,8 @@ fn await_nobody(mount: &Mount) {
     });
 }
 
-/// Has eight readers read all the time while `change` changes the store. What they get is of one store or an error
-/// that says that it is gone.
+/// Runs eight readers while `change` changes the store. Their results come from one store or are
+/// errors that report its absence.
 fn under_readers(mount: &Mount, change: impl FnOnce()) {
     let (stop, reads) = (AtomicBool::new(false), AtomicU64::new(0));
     let check = |path: &str, result: io::Result<Vec<u8>>| match result {
@@ -79,7 +79,7 @@ fn under_readers(mount: &Mount, change: impl FnOnce()) {
                         return;
                     }
                     check(path, fs::read(mount.at(path)));
-                    // The root always answers. Between one mount and the next it is the folder beneath.
+                    // The root always answers. Between two mounts it is the folder beneath.
                     fs::metadata(mount.path()).unwrap();
                     reads.fetch_add(1, Ordering::Relaxed);
                 }
@@ -92,7 +92,7 @@ fn under_readers(mount: &Mount, change: impl FnOnce()) {
     });
 }
 
-/// Sets `flag` when it is dropped, also by a panic.
+/// Sets `flag` when dropped, even after a panic.
 fn scopeguard(flag: &AtomicBool) -> impl Drop + '_ {
     struct Guard<'a>(&'a AtomicBool);
     impl Drop for Guard<'_> {
@@ -129,7 +129,7 @@ fn a_store_that_is_removed_holds_nobody_and_one_that_is_made_anew_is_shown() {
     under_readers(&mount, || {
         for word in ["two", "one", "two"] {
             fs::remove_dir_all(store.path()).unwrap();
-            await_nobody(&mount);
+            await_no_workers(&mount);
             eventually("why", || {
                 mount.text("summary").contains("warning: the folder of a store was removed").then_some(())
             });
@@ -230,7 +230,7 @@ fn a_store_that_is_unmounted_beneath_and_mounted_again_comes_back() {
     under_readers(&mount, || {
         for word in ["two", "one"] {
             rustix::mount::unmount(store.path(), UnmountFlags::DETACH).unwrap();
-            await_nobody(&mount);
+            await_no_workers(&mount);
             tmpfs();
             fill(&store, word);
             await_word(&mount, word);

@@ -1,4 +1,5 @@
-//! Every change underneath is seen, by path and without unmounting: how soon is awaited, never measured.
+//! Every change in the store becomes visible by path, without a new mount. The tests wait for it
+//! and measure no times.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -30,7 +31,7 @@ fn replace(store: &TestStore, path: &str, text: &str) {
     fs::rename(fresh, store.at(path)).unwrap();
 }
 
-/// Waits until the file at `path` in the mount holds `text`.
+/// Waits until the file at `path` in the mount contains `text`.
 fn await_text(mount: &Mount, path: &str, text: &str) {
     eventually(&format!("{text:?} in {path}"), || {
         let bytes = fs::read(mount.at(path)).ok()?;
@@ -42,7 +43,7 @@ fn await_text(mount: &Mount, path: &str, text: &str) {
 fn changes_of_an_own_file_are_seen() {
     needs_fuse!();
     let store = swarm();
-    // A finished worker's own files are as fresh as anybody's.
+    // Files of a finished worker are as fresh as others.
     for worker in ["alpha", "gamma"] {
         let path = format!("workers/{worker}/logs/run.log");
         store.write(&path, "first\n");
@@ -106,7 +107,7 @@ fn a_new_call_is_seen_in_all_that_is_made_of_it() {
     append(&store.at("workers/gamma/tool_calls/002_wholly_new.txt"), "and one line more\n");
     await_text(&mount, "workers/gamma/evidence.txt", "and one line more");
     await_text(&mount, "evidence.txt", "and one line more");
-    // A finished worker looked at by its own name is as fresh.
+    // A finished worker that is looked up by name is as fresh as others.
     store.call("alpha", 9, "late", "Error: very late\n");
     await_text(&mount, "workers/alpha/evidence.txt", "very late");
 }
@@ -169,22 +170,22 @@ fn workers_come_and_go() {
     eventually("the worker is not listed", || (!mount.list("workers").contains(&"new".into())).then_some(()));
     eventually("the run is not listed", || (!mount.list("runs").contains(&"r3".into())).then_some(()));
     eventually("the worker is not counted", || (total() == 3).then_some(()));
-    // Another under the same name is another worker.
+    // A new worker under the same name is another worker.
     store.worker("new", json!({"run_id": "r4", "status": "running", "task": "the second of its name"}));
     await_text(&mount, "workers/new/index.json", "the second of its name");
     assert!(!mount.text("workers/new/evidence.txt").contains("hello"));
-    // A worker that is renamed keeps its bytes under its new name.
+    // A renamed worker keeps its bytes under its new name.
     fs::rename(store.at("workers/new"), store.at("workers/renamed")).unwrap();
     await_text(&mount, "workers/renamed/metadata.json", "the second of its name");
     eventually("the old name is gone", || fs::metadata(mount.at("workers/new")).is_err().then_some(()));
 }
 
-/// Takes its time to look at a worker, and counts how often that is done.
+/// Delays each look at a worker, and counts them.
 #[derive(Clone, Default)]
-struct Ponderous(Arc<AtomicUsize>);
+struct SlowStore(Arc<AtomicUsize>);
 
-impl Between for Ponderous {
-    fn enter(&self, path: &RelPath) -> Result<Ponderous> {
+impl Between for SlowStore {
+    fn enter(&self, path: &RelPath) -> Result<SlowStore> {
         if path.as_bytes().starts_with(b"workers/") {
             self.0.fetch_add(1, Ordering::SeqCst);
             thread::sleep(Duration::from_millis(200));
@@ -195,14 +196,14 @@ impl Between for Ponderous {
 
 #[test]
 fn who_comes_or_goes_is_seen_before_all_are_looked_at_again() {
-    let (memory, looks) = (Arc::new(Memory::new()), Ponderous::default());
+    let (memory, looks) = (Arc::new(Memory::new()), SlowStore::default());
     let path = |path: String| RelPath::parse(&path).unwrap();
     let add = |id: &str| memory.write(&path(format!("workers/{id}/metadata.json")), r#"{"status": "running"}"#);
     let running: Vec<String> = (0..20).map(|number| format!("w{number:02}")).collect();
     running.iter().for_each(|id| add(id));
     let source = Source::over(Arc::new(Through::new(looks.clone(), memory.clone())), None);
     let freshness = Freshness { unfinished: Duration::from_millis(1), finished: Duration::from_millis(1) };
-    let view = View::over(vec![source], freshness, Filter::default()).unwrap();
+    let view = View::new(vec![source], freshness, Filter::default()).unwrap();
     let there = |id: &str| view.visible().get(&Name::new(id).unwrap()).is_some();
     assert_eq!(looks.0.load(Ordering::SeqCst), 20);
     add("new");
@@ -227,14 +228,14 @@ fn an_empty_store_is_mounted_and_fills() {
     eventually("the notes are listed", || mount.list("").contains(&"supervisor".into()).then_some(()));
 }
 
-/// A `tail` at work, ended with the test, and the lines that it shows.
+/// A running `tail` and its output lines. Dropping this ends it.
 pub struct Tail {
     child: Child,
     lines: mpsc::Receiver<String>,
 }
 
 impl Tail {
-    /// Starts it with `flag`, on files of the mount.
+    /// Starts `tail` with `flag` on files of the mount.
     pub fn follow(mount: &Mount, flag: &str, paths: &[&str]) -> Tail {
         let mut tail = Command::new("tail");
         tail.args(["-n", "+1", "-q", "-s", "0.05", flag]).args(paths.iter().map(|path| mount.at(path)));
@@ -249,13 +250,13 @@ impl Tail {
         Tail { child, lines }
     }
 
-    /// The next line that it shows.
+    /// Returns the next line of output.
     pub fn next(&self) -> String {
         self.lines.recv_timeout(PATIENCE).expect("tail shows a line")
     }
 
-    /// The lines that it shows up to one that is `last`.
-    fn until(&self, last: &str) -> Vec<String> {
+    /// Returns the lines of output up to `last`.
+    fn lines_until(&self, last: &str) -> Vec<String> {
         let mut shown = Vec::new();
         while shown.last().is_none_or(|line| line != last) {
             shown.push(self.next());
@@ -295,12 +296,13 @@ fn tail_follows_a_generated_file_by_its_name_alone() {
     let paths = [generated, "workers/gamma/logs/run.log"];
     let (by_handle, by_name) = (Tail::follow(&mount, "-f", &paths), Tail::follow(&mount, "-F", &paths));
     let first: Vec<String> = mount.text(generated).lines().chain(["begin"]).map(str::to_owned).collect();
-    assert_eq!((by_handle.until("begin"), by_name.until("begin")), (first.clone(), first));
+    assert_eq!((by_handle.lines_until("begin"), by_name.lines_until("begin")), (first.clone(), first));
     store.call("gamma", 2, "sql", "Error: quite new\n");
     await_text(&mount, generated, "Error: quite new");
     let second: Vec<String> = mount.text(generated).lines().map(str::to_owned).collect();
-    assert_eq!(by_name.until(second.last().unwrap()), second, "the new version from its start");
-    // Each of these is shown in another round than the one before, and in a round tail looks at all of its files.
+    assert_eq!(by_name.lines_until(second.last().unwrap()), second, "the new version from its start");
+    // Each change is shown in a later round than the one before, and tail checks all its files in
+    // each round.
     for n in 0..3 {
         append(&log, &format!("line {n}\n"));
         assert_eq!(by_handle.next(), format!("line {n}"), "what is held is one version");

@@ -1,4 +1,5 @@
-//! What was read of transcripts is kept for the next start, and nowhere that it should not be.
+//! The cache of parsed transcripts and digests on disk: reused at the next start, and written
+//! nowhere else.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write;
@@ -12,7 +13,7 @@ use crate::needs_fuse;
 use crate::support::transcript::Transcript;
 use crate::support::{Mount, TestStore};
 
-/// A store of one session, of which it is worth to keep what was read.
+/// Returns a store with one session that is long enough to be cached.
 fn long_session() -> (TestStore, PathBuf) {
     let mut transcript = Transcript::new("s");
     transcript.user("look around").progress("a1", "user", json!({"content": "search"}));
@@ -29,20 +30,20 @@ fn mount(store: &TestStore, caches: &Path, arguments: &[&str]) -> Mount {
     Mount::by(&["env", &caches], &store.path(), arguments)
 }
 
-/// All that is told of the sessions, and how many bytes its server has read for that.
-fn told(mount: &Mount) -> (String, u64) {
+/// Returns everything generated about the sessions, and how many bytes the server has read for it.
+fn read_generated(mount: &Mount) -> (String, u64) {
     let files = ["workers/s/index.json", "workers/a1/index.json", "workers/s/thread.jsonl", "summary"];
-    (files.map(|file| mount.text(file)).concat(), read_by(mount))
+    (files.map(|file| mount.text(file)).concat(), bytes_read(mount))
 }
 
-/// How many bytes the server of a mount has read.
-fn read_by(mount: &Mount) -> u64 {
+/// Returns how many bytes the server of a mount has read.
+fn bytes_read(mount: &Mount) -> u64 {
     let io = fs::read_to_string(format!("/proc/{}/io", mount.pid())).unwrap();
     io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
 }
 
-/// The files in which something is kept, those of the index of words too.
-fn kept(caches: &Path) -> Vec<PathBuf> {
+/// Returns all cache files, those of the search index included.
+fn cache_files(caches: &Path) -> Vec<PathBuf> {
     let folder = caches.join("swarmletfs");
     let files =
         [folder.join("index"), folder].into_iter().flat_map(|folder| fs::read_dir(folder).into_iter().flatten());
@@ -56,23 +57,23 @@ fn a_transcript_that_was_read_is_not_read_again_at_the_next_start() {
     let caches = tempfile::tempdir().unwrap();
     let (store, path) = long_session();
     let first = mount(&store, caches.path(), &[]);
-    let (all, _) = told(&first);
+    let (all, _) = read_generated(&first);
     assert!(all.contains("cat 99") && all.contains("search"), "{all}");
-    eventually("it is kept", || (kept(caches.path()).len() == 1).then_some(()));
-    let (_, whole) = told(&mount(&store, caches.path(), &["--no-cache"]));
+    eventually("it is kept", || (cache_files(caches.path()).len() == 1).then_some(()));
+    let (_, whole) = read_generated(&mount(&store, caches.path(), &["--no-cache"]));
     drop(first);
     let thread = all.len() as u64;
     let second = mount(&store, caches.path(), &[]);
-    let (again, read) = told(&second);
+    let (again, read) = read_generated(&second);
     assert_eq!(again, all);
-    // The thread is made of the transcript's bytes in any case.
+    // The conversation needs the transcript's bytes in any case.
     assert!(read + (1 << 20) < whole, "{read} against {whole} without, {thread} of it told");
     drop(second);
-    // What came meanwhile is read on from there.
+    // Lines that arrived meanwhile are read from there on.
     let mut more = Transcript::new("s");
     more.bash("new", "echo news", "news\n");
     File::options().append(true).open(&path).unwrap().write_all(&more.bytes()).unwrap();
-    let (grown, read) = told(&mount(&store, caches.path(), &[]));
+    let (grown, read) = read_generated(&mount(&store, caches.path(), &[]));
     assert!(grown.contains("echo news") && grown.contains("cat 99"));
     assert!(read + (1 << 20) < whole, "{read} against {whole}");
 }
@@ -83,24 +84,24 @@ fn what_is_kept_of_another_content_is_not_used() {
     let caches = tempfile::tempdir().unwrap();
     let (store, path) = long_session();
     let first = mount(&store, caches.path(), &[]);
-    told(&first);
-    eventually("it is kept", || (kept(caches.path()).len() == 1).then_some(()));
+    read_generated(&first);
+    eventually("it is kept", || (cache_files(caches.path()).len() == 1).then_some(()));
     drop(first);
-    // Written over in its midst, in the same size, its time set back.
+    // Overwritten in the middle with equal size, and with its mtime restored.
     let meta = fs::metadata(&path).unwrap();
     let bytes = fs::read(&path).unwrap();
     let at = memchr::memmem::find(&bytes, b"cat 50").unwrap();
     let file = File::options().write(true).open(&path).unwrap();
     file.write_all_at(b"dog 50", at as u64).unwrap();
     file.set_modified(meta.modified().unwrap()).unwrap();
-    let (all, _) = told(&mount(&store, caches.path(), &[]));
+    let (all, _) = read_generated(&mount(&store, caches.path(), &[]));
     assert!(all.contains("dog 50") && !all.contains("cat 50"));
-    // Damaged, it is as if it were not there.
-    for file in kept(caches.path()) {
+    // A damaged cache file counts as missing.
+    for file in cache_files(caches.path()) {
         let length = fs::metadata(&file).unwrap().len();
         File::options().write(true).open(&file).unwrap().set_len(length / 2).unwrap();
     }
-    assert_eq!(told(&mount(&store, caches.path(), &[])).0, all);
+    assert_eq!(read_generated(&mount(&store, caches.path(), &[])).0, all);
 }
 
 #[test]
@@ -108,33 +109,33 @@ fn nothing_is_kept_where_that_is_not_wanted() {
     needs_fuse!();
     let (store, _) = long_session();
     let caches = tempfile::tempdir().unwrap();
-    told(&mount(&store, caches.path(), &["--no-cache"]));
-    told(&mount(&store, caches.path(), &["-o", "no_cache"]));
+    read_generated(&mount(&store, caches.path(), &["--no-cache"]));
+    read_generated(&mount(&store, caches.path(), &["-o", "no_cache"]));
     assert!(!caches.path().join("swarmletfs").exists());
-    // In a store nothing is ever written.
+    // Nothing is ever written to a store.
     let mut inside = mount(&store, &store.at("caches"), &[]);
     inside.expect_warning("it lies inside the store");
-    told(&inside);
+    read_generated(&inside);
     drop(inside);
     assert!(!store.at("caches").exists());
-    // What others could have written is not believed.
+    // A cache that others can write is not trusted.
     let open = caches.path().join("swarmletfs");
     fs::create_dir(&open).unwrap();
     fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
     let mut refused = mount(&store, caches.path(), &[]);
     refused.expect_warning("chmod 700 keeps them out");
-    told(&refused);
+    read_generated(&refused);
     drop(refused);
-    assert!(kept(caches.path()).is_empty());
-    // Of a few workers whose files lie on disk as they are there is nothing that is worth to keep.
+    assert!(cache_files(caches.path()).is_empty());
+    // A few workers with plain files on disk are not worth caching.
     let plain = TestStore::new();
     plain.worker("w", json!({}));
     let caches = tempfile::tempdir().unwrap();
     mount(&plain, caches.path(), &[]).text("summary");
-    assert!(kept(caches.path()).is_empty());
+    assert!(cache_files(caches.path()).is_empty());
 }
 
-/// A swarm whose outputs take reading, of which it is worth to keep how each worker ended.
+/// Returns a store with enough output that the outcomes are worth caching.
 fn many_workers() -> TestStore {
     let store = TestStore::new();
     for number in 0..80 {
@@ -146,9 +147,9 @@ fn many_workers() -> TestStore {
     store
 }
 
-/// What is told of all workers, and how many bytes its server has read for that.
-fn told_of_all(mount: &Mount) -> (String, u64) {
-    (["summary", "index.json", "runs/r/summary"].map(|file| mount.text(file)).concat(), read_by(mount))
+/// Returns the index of all workers, and how many bytes the server has read for it.
+fn read_index(mount: &Mount) -> (String, u64) {
+    (["summary", "index.json", "runs/r/summary"].map(|file| mount.text(file)).concat(), bytes_read(mount))
 }
 
 #[test]
@@ -157,27 +158,27 @@ fn how_workers_ended_is_not_found_out_again_at_the_next_start() {
     let caches = tempfile::tempdir().unwrap();
     let store = many_workers();
     let first = mount(&store, caches.path(), &[]);
-    let (all, whole) = told_of_all(&first);
+    let (all, whole) = read_index(&first);
     assert!(all.contains("\"cause\":\"Error: reason 79\""), "{all}");
-    eventually("it is kept", || (kept(caches.path()).len() == 1).then_some(()));
+    eventually("it is kept", || (cache_files(caches.path()).len() == 1).then_some(()));
     drop(first);
-    let (again, read) = told_of_all(&mount(&store, caches.path(), &[]));
+    let (again, read) = read_index(&mount(&store, caches.path(), &[]));
     assert_eq!(again, all);
     assert!(read * 4 < whole, "{read} against {whole} at first");
-    // A view of somebody else believes nothing of it, and neither does one after a change.
-    let (others, read) = told_of_all(&mount(&store, caches.path(), &["--run", "r"]));
+    // Neither another owner's view nor a view after a change uses the cache.
+    let (others, read) = read_index(&mount(&store, caches.path(), &["--run", "r"]));
     assert!(others.contains("\"cause\":\"Error: reason 79\"") && read * 2 > whole, "{read} against {whole}");
     store.call("w79", 1, "sh", "Error: another reason\n");
     store.write("workers/w78/tool_calls/002_sh.txt", "{\"ok\": true}");
-    let (changed, read) = told_of_all(&mount(&store, caches.path(), &[]));
+    let (changed, read) = read_index(&mount(&store, caches.path(), &[]));
     assert!(changed.contains("\"cause\":\"Error: another reason\"") && !changed.contains("reason 79"), "{changed}");
     assert!(!changed.contains("Error: reason 78") && read * 4 < whole, "{read} against {whole}");
-    // Damaged, it is as if it were not there.
-    for file in kept(caches.path()) {
+    // A damaged cache file counts as missing.
+    for file in cache_files(caches.path()) {
         let length = fs::metadata(&file).unwrap().len();
         File::options().write(true).open(&file).unwrap().write_all_at(b"junk", length - 4).unwrap();
     }
-    assert_eq!(told_of_all(&mount(&store, caches.path(), &[])).0, changed);
+    assert_eq!(read_index(&mount(&store, caches.path(), &[])).0, changed);
 }
 
 #[test]
@@ -190,14 +191,14 @@ fn what_was_told_by_outputs_of_another_folder_is_looked_up_again() {
     store.call("w00", 1, "sh", format!("[TOOL_OUTPUT:artifact_id={id},tool=sh,bytes=9]"));
     store.write("tool_outputs/7/else.txt", "");
     let first = mount(&store, caches.path(), &[]);
-    assert!(!told_of_all(&first).0.contains("the real reason"));
-    eventually("it is kept", || (kept(caches.path()).len() == 1).then_some(()));
+    assert!(!read_index(&first).0.contains("the real reason"));
+    eventually("it is kept", || (cache_files(caches.path()).len() == 1).then_some(()));
     drop(first);
-    // It comes while nobody looks, and nothing in the worker's folder tells of it.
+    // The folder appears without a request, and nothing in the worker's folder shows it.
     let described = json!({"artifact_id": id, "owner_id": 7, "tool_name": "sh", "size_bytes": 9});
     store.write(format!("tool_outputs/7/{id}.json"), described.to_string());
     store.write(format!("tool_outputs/7/{id}.txt"), "Error: the real reason\n");
-    let (all, _) = told_of_all(&mount(&store, caches.path(), &[]));
+    let (all, _) = read_index(&mount(&store, caches.path(), &[]));
     assert!(all.contains("\"cause\":\"Error: the real reason\""), "{all}");
 }
 
@@ -212,31 +213,31 @@ fn what_workers_say_of_themselves_is_not_read_again_at_the_next_start() {
     };
     (0..300).for_each(|number| worker(number, "look around"));
     store.rest();
-    let told = |mount: &Mount| {
+    let list_workers = |mount: &Mount| {
         let listed = mount.shell("cd $M && ls runs/r/workers by/type/x && stat -c %Y workers/w299").stdout;
-        (listed, read_by(mount))
+        (listed, bytes_read(mount))
     };
     let first = mount(&store, caches.path(), &[]);
-    let (all, whole) = told(&first);
-    eventually("it is kept", || (kept(caches.path()).len() == 1).then_some(()));
+    let (all, whole) = list_workers(&first);
+    eventually("it is kept", || (cache_files(caches.path()).len() == 1).then_some(()));
     drop(first);
-    let (again, read) = told(&mount(&store, caches.path(), &[]));
+    let (again, read) = list_workers(&mount(&store, caches.path(), &[]));
     assert!(again == all && read * 4 < whole, "{read} against {whole} at first");
-    // What has changed is read anew, and nothing else.
+    // Only changed files are read again.
     worker(299, "look elsewhere");
     store.worker("w298", json!({"run_id": "r2"}));
     let changed = mount(&store, caches.path(), &[]);
     assert_eq!(changed.list("runs/r2/workers"), ["w298"]);
     assert!(changed.text("workers/w299/index.json").contains("look elsewhere"));
-    assert!(told(&changed).1 * 4 < whole);
+    assert!(list_workers(&changed).1 * 4 < whole);
     drop(changed);
-    // Damaged, it is as if it were not there.
-    for file in kept(caches.path()) {
+    // A damaged cache file counts as missing.
+    for file in cache_files(caches.path()) {
         let length = fs::metadata(&file).unwrap().len();
         File::options().write(true).open(&file).unwrap().write_all_at(b"junk", length - 4).unwrap();
     }
     let damaged = mount(&store, caches.path(), &[]);
     assert_eq!(damaged.list("runs/r2/workers"), ["w298"]);
-    let (_, read) = told(&damaged);
+    let (_, read) = list_workers(&damaged);
     assert!(read * 2 > whole, "{read} against {whole} at first");
 }

@@ -1,6 +1,6 @@
-//! A disk that breaks beneath a mount that is read (R19): a file system on an image, which is shut down so that each
-//! call that needs the disk fails with EIO. The mount answers on, says nothing that is not so, and is right again when
-//! the disk is, without being mounted anew.
+//! A disk that fails under a mount in use (R19). A file system on an image is shut down, so that
+//! each call that needs the disk fails with EIO. The mount keeps answering and returns no wrong
+//! data. It recovers with the disk, without a new mount.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -22,21 +22,21 @@ use crate::needs_fuse;
 use crate::support::tool::is_here;
 use crate::support::{Mount, TestStore, dose, skip};
 
-/// How often the disk breaks and comes back.
+/// Number of times the disk fails and comes back.
 const ROUNDS: usize = 3;
 const READERS: usize = 6;
-/// As large as a file system must be.
+/// Minimum size of the file systems, in bytes.
 const IMAGE: u64 = 320 << 20;
-/// Read by the kernel itself, where it may.
+/// Size in bytes of a file that the kernel may read directly.
 const LARGE: usize = 1 << 20;
 
-/// Shuts the file system of a folder down at once: both that are tried know the request by this number.
+/// Shuts down the file system of a folder at once. Both tested file systems accept this ioctl.
 const SHUT_DOWN: &str = "
 import fcntl, os, struct, sys
 fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))
 ";
 
-/// A store on a disk of its own.
+/// A store on its own disk.
 struct Disk {
     store: TestStore,
     images: tempfile::TempDir,
@@ -44,14 +44,14 @@ struct Disk {
     image: PathBuf,
 }
 
-fn done(command: &mut Command) -> Result<(), String> {
+fn run_command(command: &mut Command) -> Result<(), String> {
     let out = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     let told = || format!("{command:?}: {}", String::from_utf8_lossy(&out.stderr));
     if out.status.success() { Ok(()) } else { Err(told()) }
 }
 
 impl Disk {
-    /// A new disk with this file system. Says SKIP if it cannot be had.
+    /// Creates a disk with this file system. Prints SKIP if that is not possible.
     fn new(system: &str, options: &'static str) -> Option<Disk> {
         let make = format!("mkfs.{system}");
         if !is_root() || !is_here(&make) || !is_here("python3") {
@@ -60,7 +60,7 @@ impl Disk {
         let images = tempfile::tempdir().unwrap();
         let image = images.path().join("0");
         File::create(&image).unwrap().set_len(IMAGE).unwrap();
-        done(Command::new(make).arg("-q").arg(&image)).unwrap();
+        run_command(Command::new(make).arg("-q").arg(&image)).unwrap();
         let disk = Disk { store: TestStore::new(), images, options, image };
         if let Err(why) = disk.mount() {
             skip(&format!("an image cannot be mounted here: {why}"));
@@ -70,20 +70,20 @@ impl Disk {
     }
 
     fn mount(&self) -> Result<(), String> {
-        done(Command::new("mount").args(["-o", self.options]).arg(&self.image).arg(self.store.path()))
+        run_command(Command::new("mount").args(["-o", self.options]).arg(&self.image).arg(self.store.path()))
     }
 
-    /// From now on it fails.
+    /// Makes every access to the disk fail from now on.
     fn shut_down(&self) {
-        done(Command::new("python3").args(["-c", SHUT_DOWN]).arg(self.store.path())).unwrap();
+        run_command(Command::new("python3").args(["-c", SHUT_DOWN]).arg(self.store.path())).unwrap();
         assert!(fs::read(self.store.at(SMALL)).is_err(), "the disk works on");
     }
 
-    /// Takes it away. What was written is there on another disk as soon as that is mounted.
+    /// Replaces the disk by a copy, which holds the written files once it is mounted.
     fn replace(&mut self) {
         rustix::mount::unmount(self.store.path(), UnmountFlags::DETACH).unwrap();
         let next = self.images.path().join(format!("{}-then", self.image.file_name().unwrap().display()));
-        done(Command::new("cp").arg("--sparse=always").arg(&self.image).arg(&next)).unwrap();
+        run_command(Command::new("cp").arg("--sparse=always").arg(&self.image).arg(&next)).unwrap();
         self.image = next;
     }
 }
@@ -95,14 +95,14 @@ impl Drop for Disk {
 }
 
 const SMALL: &str = "workers/finished/outputs/small";
-const OWN: [&str; 5] = [
+const WORKER_FILES: [&str; 5] = [
     SMALL,
     "workers/finished/outputs/large",
     "workers/running/outputs/small",
     "workers/running/outputs/large",
     "workers/finished/tool_calls/002_sh.txt",
 ];
-const MADE: [&str; 7] = [
+const GENERATED_FILES: [&str; 7] = [
     "index.json",
     "summary",
     "evidence.txt",
@@ -123,21 +123,21 @@ fn fill(store: &TestStore) {
     }
 }
 
-/// What may be told: while the disk is well, broken, or being exchanged.
-const WELL: u8 = 0;
-const BROKEN: u8 = 1;
-const EXCHANGED: u8 = 2;
+/// Permitted results: while the disk works, while it fails, and while it is being replaced.
+const WORKING: u8 = 0;
+const FAILED: u8 = 1;
+const REPLACING: u8 = 2;
 
 fn errno(error: &io::Error) -> Errno {
     Errno::from_raw_os_error(error.raw_os_error().unwrap_or_else(|| panic!("no error of the system: {error}")))
 }
 
-/// Reads something. What comes is right or an error of the disk, or before and after `weather` was not the same.
+/// Reads something. The result must be correct or a disk error, unless `weather` changed meanwhile.
 fn read_one(mount: &Mount, right: &BTreeMap<String, Vec<u8>>, weather: &AtomicU8, dice: &mut Dice) {
     let before = weather.load(Ordering::SeqCst);
     let (path, found) = match dice.below(10) {
         0..5 => {
-            let path = *dice.pick(&OWN);
+            let path = *dice.pick(&WORKER_FILES);
             let found = fs::read(mount.at(path));
             if let Ok(found) = &found {
                 assert!(*found == right[path], "{path}: {} bytes that are not its", found.len());
@@ -145,7 +145,7 @@ fn read_one(mount: &Mount, right: &BTreeMap<String, Vec<u8>>, weather: &AtomicU8
             (path, found.map(drop))
         }
         5..7 => {
-            let path = *dice.pick(&MADE);
+            let path = *dice.pick(&GENERATED_FILES);
             let found = fs::read(mount.at(path));
             if let Ok(found) = &found {
                 assert!(!found.is_empty(), "{path}: nothing");
@@ -158,15 +158,15 @@ fn read_one(mount: &Mount, right: &BTreeMap<String, Vec<u8>>, weather: &AtomicU8
             (path, fs::read_dir(mount.at(path)).and_then(|mut entries| entries.try_for_each(|entry| entry.map(drop))))
         }
         8 => {
-            let path = *dice.pick(&OWN);
+            let path = *dice.pick(&WORKER_FILES);
             (path, fs::metadata(mount.at(path)).map(drop))
         }
         _ => ("the root", fs::metadata(mount.path()).map(drop)),
     };
     let Err(error) = found else { return };
     let allowed: &[Errno] = match before.max(weather.load(Ordering::SeqCst)) {
-        WELL => &[],
-        BROKEN => &[Errno::IO],
+        WORKING => &[],
+        FAILED => &[Errno::IO],
         _ => &[Errno::IO, Errno::NOENT, Errno::STALE, Errno::NOTCONN],
     };
     assert!(allowed.contains(&errno(&error)), "{path}: {error}, with the disk in state {before}");
@@ -176,15 +176,15 @@ fn fails(path: &Path) -> Option<()> {
     fs::read(path).is_err_and(|error| errno(&error) == Errno::IO).then_some(())
 }
 
-fn breaks_and_comes_back(system: &str, options: &'static str) {
+fn fails_and_recovers(system: &str, options: &'static str) {
     let Some(mut disk) = Disk::new(system, options) else { return };
     fill(&disk.store);
     rustix::fs::syncfs(File::open(disk.store.path()).unwrap()).unwrap();
     let mut mount = Mount::new(&disk.store.path());
     mount.expect_warning("input/output error");
     let right: BTreeMap<String, Vec<u8>> =
-        OWN.iter().chain(&MADE).map(|path| ((*path).to_owned(), mount.read(path))).collect();
-    let (weather, reads, stop) = (AtomicU8::new(WELL), AtomicUsize::new(0), AtomicU8::new(0));
+        WORKER_FILES.iter().chain(&GENERATED_FILES).map(|path| ((*path).to_owned(), mount.read(path))).collect();
+    let (weather, reads, stop) = (AtomicU8::new(WORKING), AtomicUsize::new(0), AtomicU8::new(0));
     thread::scope(|scope| {
         for reader in 0..READERS {
             let (mount, right, weather, reads, stop) = (&mount, &right, &weather, &reads, &stop);
@@ -196,24 +196,24 @@ fn breaks_and_comes_back(system: &str, options: &'static str) {
                 }
             });
         }
-        // Also if a check here fails.
-        let stopping = Stopping(&stop);
+        // Runs even if a check here fails.
+        let stopping = StopOnDrop(&stop);
         let some_reads = |what: &str| {
             let before = reads.load(Ordering::SeqCst);
             eventually(what, || (reads.load(Ordering::SeqCst) > before + 40 * READERS).then_some(()));
         };
         for _ in 0..dose(ROUNDS) {
             some_reads("that it is read while the disk is well");
-            let held = File::open(mount.at(OWN[1])).unwrap();
-            weather.store(BROKEN, Ordering::SeqCst);
+            let held = File::open(mount.at(WORKER_FILES[1])).unwrap();
+            weather.store(FAILED, Ordering::SeqCst);
             disk.shut_down();
-            for path in OWN {
+            for path in WORKER_FILES {
                 eventually(&format!("EIO of {path}"), || fails(&mount.at(path)));
             }
             let error = held.read_at(&mut [0; 4_096], 0).map(|_| ()).map_err(|error| errno(&error));
             assert!(error.is_ok() || error == Err(Errno::IO), "through the handle: {error:?}");
             some_reads("that it is read while the disk is broken");
-            weather.store(EXCHANGED, Ordering::SeqCst);
+            weather.store(REPLACING, Ordering::SeqCst);
             disk.replace();
             drop(held);
             disk.mount().unwrap();
@@ -223,15 +223,15 @@ fn breaks_and_comes_back(system: &str, options: &'static str) {
             for folder in FOLDERS {
                 eventually(&format!("the folder {folder:?}"), || fs::read_dir(mount.at(folder)).ok().map(drop));
             }
-            weather.store(WELL, Ordering::SeqCst);
+            weather.store(WORKING, Ordering::SeqCst);
         }
         drop(stopping);
     });
 }
 
-struct Stopping<'a>(&'a AtomicU8);
+struct StopOnDrop<'a>(&'a AtomicU8);
 
-impl Drop for Stopping<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(1, Ordering::SeqCst);
     }
@@ -240,12 +240,12 @@ impl Drop for Stopping<'_> {
 #[test]
 fn a_disk_of_ext4_that_breaks_under_load_is_an_error_and_is_right_again_when_it_is_back() {
     needs_fuse!();
-    breaks_and_comes_back("ext4", "loop");
+    fails_and_recovers("ext4", "loop");
 }
 
 #[test]
 fn a_disk_of_xfs_that_breaks_under_load_is_an_error_and_is_right_again_when_it_is_back() {
     needs_fuse!();
-    // The broken one may be held for a moment, and the next is its copy.
-    breaks_and_comes_back("xfs", "loop,nouuid");
+    // The failed disk may stay in use for a moment, and the next one is its copy.
+    fails_and_recovers("xfs", "loop,nouuid");
 }

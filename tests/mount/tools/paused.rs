@@ -1,8 +1,10 @@
-//! Tools held up in the middle of a file while it changes: all that they read is of the version that they opened.
+//! Tools paused in the middle of a file while it changes: all that they read is of the version that
+//! they opened.
 //!
-//! A tool whose output nobody takes stands still when the pipe is full, somewhere in the middle of a large file. Only
-//! when everybody else is given another version is its output taken. Others wait by themselves with the file open, and
-//! look at its size, its end or its pages afterwards. No moment has to be hit by luck.
+//! A tool whose output is not read stops when the pipe is full, in the middle of a large file. Its
+//! output is read only after other readers receive another version. Other tools wait by themselves
+//! with the file open, and examine its size, end or pages afterwards. No test depends on lucky
+//! timing.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -18,8 +20,8 @@ use crate::needs_fuse;
 use crate::support::tool::{is_here, shell};
 use crate::support::{Mount, TestStore};
 
-/// The first byte of output comes when the file is open; what follows is more than a pipe holds, or comes when standard
-/// input ends.
+/// The first byte of output arrives once the file is open. The rest exceeds the size of a pipe, or
+/// arrives when standard input ends.
 const TOOLS: &[Row] = &[
     ("cat", r#"cat "$F""#, TheBytes),
     ("head", r#"head -c 10000000 <"$F""#, TheBytes),
@@ -60,9 +62,9 @@ const TOOLS: &[Row] = &[
     ),
 ];
 
-/// Runs each tool on `name` in `folder`; calls `meanwhile` when all have begun and none has ended. Gives what each puts
-/// out, or what it complains of.
-fn held(tools: &[&Row], folder: &Path, name: &str, meanwhile: impl FnOnce()) -> Vec<Result<Vec<u8>, String>> {
+/// Runs each tool on `name` in `folder`, and calls `meanwhile` when all have begun and none has
+/// ended. Returns each tool's output or its error message.
+fn run_paused(tools: &[&Row], folder: &Path, name: &str, meanwhile: impl FnOnce()) -> Vec<Result<Vec<u8>, String>> {
     let room = tempfile::tempdir().unwrap();
     let start = |(_, command, _): &&Row| {
         let mut shell = shell(command, folder);
@@ -75,7 +77,7 @@ fn held(tools: &[&Row], folder: &Path, name: &str, meanwhile: impl FnOnce()) -> 
     let begun: Vec<_> = tools.iter().map(start).collect();
     meanwhile();
     let finish = |(mut child, begun): (std::process::Child, std::io::Result<Vec<u8>>)| {
-        // A line, so that nobody takes the end of the input for an error.
+        // A line, so that no tool reports the end of input as an error.
         let _ = child.stdin.take().unwrap().write_all(b"\n");
         let mut output = begun.unwrap_or_default();
         child.stdout.take().unwrap().read_to_end(&mut output).unwrap();
@@ -90,7 +92,7 @@ fn held(tools: &[&Row], folder: &Path, name: &str, meanwhile: impl FnOnce()) -> 
     begun.into_iter().map(finish).collect()
 }
 
-/// A worker with an output of a megabyte, each line of which tells its version.
+/// Returns a worker with an output of a megabyte. Each line contains its version.
 fn store() -> TestStore {
     let store = TestStore::new();
     store.worker("w", json!({"status": "running"})).call("w", 1, "dump", output("first!"));
@@ -114,13 +116,13 @@ fn what_a_tool_has_open_is_read_as_it_was() {
     let disk = tempfile::tempdir().unwrap();
     fs::write(disk.path().join(FILE), &first).unwrap();
     let tools: Vec<&Row> = TOOLS.iter().filter(|(tool, ..)| is_here(tool)).collect();
-    let given = held(&tools, &mount.at("workers/w"), FILE, || {
+    let given = run_paused(&tools, &mount.at("workers/w"), FILE, || {
         let fresh = store.write("fresh", output("second"));
         fs::rename(fresh, store.at("workers/w/tool_calls/001_dump.txt")).unwrap();
         let second = eventually("the second version", || Some(mount.read(&path)).filter(|new| *new != first));
         assert_eq!(second.len(), first.len(), "a change that no size tells of");
     });
-    let on_disk = held(&tools, disk.path(), FILE, || {});
+    let on_disk = run_paused(&tools, disk.path(), FILE, || {});
     let mut wrong = Vec::new();
     for (((tool, command, gives), given), on_disk) in tools.iter().zip(given).zip(on_disk) {
         let right = if matches!(gives, TheBytes) { Ok(first.clone()) } else { on_disk };
@@ -133,7 +135,8 @@ fn what_a_tool_has_open_is_read_as_it_was() {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The control: a tool is in the middle of its file indeed, so of one that is rewritten in its place it gives a mix.
+/// Control: the tools really are in the middle of their file, so a file rewritten in place yields a
+/// mix.
 #[test]
 fn what_is_rewritten_in_its_place_is_read_as_a_mix() {
     needs_fuse!();
@@ -141,7 +144,7 @@ fn what_is_rewritten_in_its_place_is_read_as_a_mix() {
     let mount = Mount::new(&store.path());
     let file = store.at("workers/w/tool_calls/001_dump.txt");
     let cat = &TOOLS[0];
-    let given = held(&[cat], &mount.at("workers/w/tool_calls"), "001_dump.txt", || {
+    let given = run_paused(&[cat], &mount.at("workers/w/tool_calls"), "001_dump.txt", || {
         fs::File::options().write(true).open(&file).unwrap().write_all(output("second").as_bytes()).unwrap();
     });
     let text = String::from_utf8(given[0].clone().unwrap()).unwrap();

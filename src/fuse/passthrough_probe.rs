@@ -1,7 +1,8 @@
-//! One file that the kernel reads by itself or not at all: mounted only to find out whether it does.
+//! A file system with one file, mounted only to find out if passthrough works.
 //!
-//! Passthrough needs a kernel that offers it and a process that may use it, and only the use tells. There is no way
-//! round it here: what the kernel does not read by itself is not read.
+//! Passthrough needs support in the kernel and permission for the process, and only its use shows
+//! the latter. This file system has no fallback: if the kernel cannot read the file directly,
+//! opening it fails.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,38 +18,42 @@ use fuser::{
 use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
 
-use super::passed::is_offered;
-use super::session::{self, Access};
+use super::passthrough_files::request_passthrough;
+use super::session::{self, MountAccess};
 
-/// The name of the file.
-pub const PASSED_THROUGH: &str = "file";
-/// What is in it.
-const BYTES: &[u8] = b"read by the kernel\n";
+/// Name of the file.
+pub const PROBE_FILE: &str = "file";
+/// Content of the file.
+const CONTENT: &[u8] = b"read by the kernel\n";
 const FILE: INodeNo = INodeNo(2);
 const TTL: Duration = Duration::ZERO;
 
-/// Mounts the file at `mountpoint` and serves it until this process ends. Errors: those of the system.
-pub fn mount_passthrough(mountpoint: &Path) -> io::Result<()> {
-    let session = session::open(OneFile::new()?, mountpoint, Access::Mounter, 1)?;
-    // Dropped, it would unmount whatever is mounted there by then.
+/// Mounts the file at `mountpoint` and serves it until this process ends.
+///
+/// # Errors
+///
+/// The system refuses the mount.
+pub fn mount_passthrough_probe(mountpoint: &Path) -> io::Result<()> {
+    let session = session::create(ProbeFs::new()?, mountpoint, MountAccess::Mounter, 1)?;
+    // Dropping the session would unmount whatever is mounted there by then.
     std::mem::forget(session.spawn()?);
     Ok(())
 }
 
-/// The file system of one file.
-struct OneFile {
+/// The file system with one file.
+struct ProbeFs {
     backing: OwnedFd,
-    /// Whether the kernel offers passthrough.
-    offered: bool,
-    /// Kept until the end: the kernel reads through it.
+    /// True if the kernel supports passthrough.
+    is_supported: bool,
+    /// Never dropped: the kernel reads through it.
     id: Mutex<Option<BackingId>>,
 }
 
-impl OneFile {
-    fn new() -> io::Result<OneFile> {
+impl ProbeFs {
+    fn new() -> io::Result<ProbeFs> {
         let backing = rustix::fs::memfd_create("swarmletfs", MemfdFlags::CLOEXEC)?;
-        rustix::io::write(&backing, BYTES)?;
-        Ok(OneFile { backing, offered: false, id: Mutex::new(None) })
+        rustix::io::write(&backing, CONTENT)?;
+        Ok(ProbeFs { backing, is_supported: false, id: Mutex::new(None) })
     }
 }
 
@@ -56,7 +61,7 @@ fn attr(ino: INodeNo) -> FileAttr {
     let is_root = ino == INodeNo::ROOT;
     FileAttr {
         ino,
-        size: if is_root { 0 } else { BYTES.len() as u64 },
+        size: if is_root { 0 } else { CONTENT.len() as u64 },
         blocks: 0,
         atime: SystemTime::UNIX_EPOCH,
         mtime: SystemTime::UNIX_EPOCH,
@@ -73,14 +78,14 @@ fn attr(ino: INodeNo) -> FileAttr {
     }
 }
 
-impl Filesystem for OneFile {
+impl Filesystem for ProbeFs {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        self.offered = is_offered(config);
+        self.is_supported = request_passthrough(config);
         Ok(())
     }
 
     fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        if name.as_bytes() == PASSED_THROUGH.as_bytes() {
+        if name.as_bytes() == PROBE_FILE.as_bytes() {
             reply.entry(&TTL, &attr(FILE), Generation(0));
         } else {
             reply.error(Errno::ENOENT);
@@ -92,7 +97,7 @@ impl Filesystem for OneFile {
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        if !self.offered {
+        if !self.is_supported {
             return reply.error(Errno::EOPNOTSUPP);
         }
         match reply.open_backing(&self.backing) {

@@ -1,5 +1,5 @@
-//! No room is left where the program keeps things for itself (R21): its caches, the index, the log. What is read is the
-//! same, and what could not be kept is said once.
+//! The disk for the program's own files is full (R21): caches, index and log. Reads return the same
+//! bytes, and the failure is reported once.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,19 +14,19 @@ use crate::cli::program::{is_root, run, typed};
 use crate::needs_fuse;
 use crate::support::{Mount, TestStore};
 
-/// What is said where something cannot be written.
+/// Warning when a cache cannot be written.
 const NOT_KEPT: &str = "what took long to find out cannot be kept for the next start";
 
-/// A disk of one mebibyte without room.
-struct Full {
+/// A disk of one mebibyte.
+struct SmallDisk {
     dir: tempfile::TempDir,
 }
 
-impl Full {
-    fn new(options: &std::ffi::CStr) -> Full {
+impl SmallDisk {
+    fn new(options: &std::ffi::CStr) -> SmallDisk {
         let dir = tempfile::tempdir().unwrap();
         rustix::mount::mount("tmpfs", dir.path(), "tmpfs", MountFlags::empty(), options).unwrap();
-        let full = Full { dir };
+        let full = SmallDisk { dir };
         full.fill();
         full
     }
@@ -35,13 +35,13 @@ impl Full {
         self.dir.path().join(name)
     }
 
-    /// Takes all room that is left; the folder of caches is there already.
+    /// Uses up all space; the cache folder exists already.
     fn fill(&self) {
         fs::create_dir_all(self.at("caches")).unwrap();
         let mut filler = File::options().create(true).append(true).open(self.at("filler")).unwrap();
         let error = (0..).find_map(|_| filler.write_all(&[1; 4_096]).err()).unwrap();
         assert_eq!(error.kind(), ErrorKind::StorageFull);
-        // Where the number of files is bounded too, none is left.
+        // If the number of files is limited too, use up all of them.
         let _ = (0..100).try_for_each(|number| File::create(self.at(&format!("file-{number}"))).map(drop));
     }
 
@@ -50,13 +50,13 @@ impl Full {
     }
 }
 
-impl Drop for Full {
+impl Drop for SmallDisk {
     fn drop(&mut self) {
         let _ = rustix::mount::unmount(self.dir.path(), UnmountFlags::DETACH);
     }
 }
 
-/// So many workers, and so much to read of each, that it is worth to keep what was found out.
+/// Returns a store with enough data to make caching worthwhile.
 fn store() -> TestStore {
     let store = TestStore::new();
     for number in 0..80 {
@@ -79,13 +79,13 @@ const PATHS: [&str; 9] = [
     "search/reason 42",
 ];
 
-fn all(mount: &Mount) -> BTreeMap<&'static str, Vec<u8>> {
+fn read_all(mount: &Mount) -> BTreeMap<&'static str, Vec<u8>> {
     PATHS.iter().map(|path| (*path, mount.read(path))).collect()
 }
 
-/// What is read where nothing is kept.
-fn right(store: &TestStore) -> BTreeMap<&'static str, Vec<u8>> {
-    all(&Mount::with(&store.path(), &["--no-cache", "--no-index"]))
+/// Returns the results of a mount without caches.
+fn expected_files(store: &TestStore) -> BTreeMap<&'static str, Vec<u8>> {
+    read_all(&Mount::with(&store.path(), &["--no-cache", "--no-index"]))
 }
 
 fn mount(store: &TestStore, caches: &Path, arguments: &[&str]) -> Mount {
@@ -94,7 +94,7 @@ fn mount(store: &TestStore, caches: &Path, arguments: &[&str]) -> Mount {
 
 fn check(mount: &Mount, right: &BTreeMap<&str, Vec<u8>>) {
     for _ in 0..3 {
-        let found = all(mount);
+        let found = read_all(mount);
         for (path, bytes) in right {
             assert!(found[path] == *bytes, "{path} is another: {}", String::from_utf8_lossy(&found[path]));
         }
@@ -107,19 +107,19 @@ fn without_room_for_caches_all_is_read_and_that_is_said_once() {
     if !is_root() {
         return;
     }
-    let (store, disk) = (store(), Full::new(c"size=1m,mode=755"));
-    let right = right(&store);
+    let (store, disk) = (store(), SmallDisk::new(c"size=1m,mode=755"));
+    let right = expected_files(&store);
     let caches = disk.at("caches");
     let mut mount = mount(&store, &caches, &[]);
     mount.expect_warning(NOT_KEPT);
     check(&mount, &right);
     eventually("that it is said", || mount.log().contains(NOT_KEPT).then_some(()));
     check(&mount, &right);
-    // Of the caches and of the index, each of which has a folder there.
+    // One warning for the caches and one for the index: each has a folder on that disk.
     let said = mount.log().matches(NOT_KEPT).count();
     assert!(said <= 2, "said {said} times");
     drop(mount);
-    // What could be written of it does no harm to those who come when there is room.
+    // A partly written cache does no harm to a later mount with free space.
     disk.make_room();
     let next = self::mount(&store, &caches, &[]);
     check(&next, &right);
@@ -135,8 +135,8 @@ fn without_room_for_an_index_all_is_found_and_that_is_said_once() {
     if !is_root() {
         return;
     }
-    let (store, disk) = (store(), Full::new(c"size=1m,mode=755"));
-    let right = right(&store);
+    let (store, disk) = (store(), SmallDisk::new(c"size=1m,mode=755"));
+    let right = expected_files(&store);
     let caches = tempfile::tempdir().unwrap();
     let mut mount = mount(&store, caches.path(), &["--index", disk.at("index").to_str().unwrap()]);
     mount.expect_warning(NOT_KEPT);
@@ -152,8 +152,8 @@ fn without_room_for_a_log_all_is_read() {
     if !is_root() {
         return;
     }
-    let (store, disk) = (store(), Full::new(c"size=1m,mode=755"));
-    let right = right(&store);
+    let (store, disk) = (store(), SmallDisk::new(c"size=1m,mode=755"));
+    let right = expected_files(&store);
     let log = disk.at("log");
     let mount = mount(&store, &disk.at("caches"), &["--log", log.to_str().unwrap()]);
     check(&mount, &right);
@@ -166,8 +166,8 @@ fn where_no_file_can_be_made_all_is_read_and_what_was_named_is_refused() {
     if !is_root() {
         return;
     }
-    let (store, disk) = (store(), Full::new(c"size=1m,nr_inodes=20,mode=755"));
-    let right = right(&store);
+    let (store, disk) = (store(), SmallDisk::new(c"size=1m,nr_inodes=20,mode=755"));
+    let right = expected_files(&store);
     let mut mount = mount(&store, &disk.at("caches"), &[]);
     let said = "what was read is not kept for the next start";
     mount.expect_warning(said);

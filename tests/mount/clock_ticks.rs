@@ -1,5 +1,5 @@
-//! Disks whose clock ticks so slowly that two changes have one time: neither bytes nor names of before the second may be
-//! taken for those after it.
+//! Disks with a clock so coarse that two changes have one timestamp. Bytes and names from before
+//! the second change must not be taken for those after it.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -12,7 +12,7 @@ use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::error::Result;
 use swarmletfs::name::RelPath;
 use swarmletfs::store::{Disk, Meta, Store, Time};
-use swarmletfs::tree::{Links, Settings, Tree};
+use swarmletfs::tree::{Settings, Symlinks, Tree};
 use swarmletfs::view::{Filter, View};
 
 use super::eventually;
@@ -22,7 +22,7 @@ use crate::needs_fuse;
 use crate::support::through::{Between, Through};
 use crate::support::{Mount, TestStore, dose};
 
-/// A store on a disk that gives times by the tick, whoever has asked for them between.
+/// A store on a disk with one timestamp per clock tick, even if files were read in between.
 struct Ramfs(TestStore);
 
 impl Ramfs {
@@ -39,10 +39,10 @@ impl Drop for Ramfs {
     }
 }
 
-/// Nothing is believed that was not looked at just now.
+/// Caches nothing.
 const ALWAYS: Freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
 
-/// Has a store tell times in whole seconds.
+/// A store with timestamps in whole seconds.
 #[derive(Clone)]
 struct WholeSeconds;
 
@@ -54,14 +54,14 @@ impl Between for WholeSeconds {
     }
 }
 
-/// The tree of a store that tells times in whole seconds.
+/// Returns the tree of a store with timestamps in whole seconds.
 fn tree_in_seconds(store: &TestStore, fresh: Freshness) -> Tree {
     let disk = Disk::open(&store.path()).unwrap();
     let source = Source::over(Arc::new(Through::new(WholeSeconds, Arc::new(disk))), None);
-    Tree::new(View::over(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
+    Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
 }
 
-/// Does it again and again until it was done within one second of the clock.
+/// Repeats `does` until it runs within one second of the clock.
 fn within_a_second<T>(does: impl Fn() -> T) -> T {
     let second = || SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
     eventually("a second that is long enough", || {
@@ -71,9 +71,9 @@ fn within_a_second<T>(does: impl Fn() -> T) -> T {
     })
 }
 
-/// Does `check` with each of two workers, one at work and one that has finished: with the store, its mount, and the folder
-/// of the worker's outputs, in which a file is.
-fn with_each(check: impl Fn(&TestStore, &Mount, &str)) {
+/// Calls `check` for a running and for a finished worker, with the store, its mount, and the
+/// worker's folder of outputs, which contains a file.
+fn for_each_worker(check: impl Fn(&TestStore, &Mount, &str)) {
     let disk = Ramfs::new();
     let store = &disk.0;
     for status in ["running", "success"] {
@@ -90,7 +90,7 @@ fn what_is_written_within_the_tick_in_which_it_was_read_is_read() {
     if !is_root() {
         return;
     }
-    with_each(|store, mount, outputs| {
+    for_each_worker(|store, mount, outputs| {
         let (path, at) = (store.at(format!("{outputs}/file")), mount.at(&format!("{outputs}/file")));
         for turn in 0..dose(60) {
             let (old, new) = (format!("old {turn:06}\n"), format!("new {turn:06}\n"));
@@ -109,7 +109,7 @@ fn what_comes_within_the_tick_in_which_its_folder_was_listed_is_listed() {
     if !is_root() {
         return;
     }
-    with_each(|store, mount, outputs| {
+    for_each_worker(|store, mount, outputs| {
         for turn in 0..dose(60) {
             store.write(format!("{outputs}/first-{turn}"), "");
             let _ = mount.list(outputs);
@@ -144,7 +144,7 @@ fn what_is_made_of_a_worker_is_not_of_before_a_change_within_a_tick() {
         assert_eq!(made(), ("running".into(), false, Some("old"), Some("old")));
         write("success", "error: new");
         assert_eq!(made(), ("completed".into(), true, Some("new"), Some("new")));
-        // The record says what it said before.
+        // The record is unchanged.
         write("success", "error: odd");
         assert_eq!(made(), ("completed".into(), true, Some("odd"), Some("odd")));
     });
@@ -159,7 +159,7 @@ fn who_may_read_what_is_made_is_not_of_before_a_change_within_a_tick() {
     let allow = |mode| fs::set_permissions(&secret, Permissions::from_mode(mode)).unwrap();
     let modes = || {
         ["index.json", "workers/w/summary", "workers/w/evidence.txt", "grep/x", "search/x", "since/0"]
-            .map(|file| tree.at(file.as_bytes(), Links::Followed, |place| Ok(place.last().attr.mode)).unwrap())
+            .map(|file| tree.with_path(file.as_bytes(), Symlinks::Follow, |place| Ok(place.leaf().attr.mode)).unwrap())
     };
     within_a_second(|| {
         allow(0o644);

@@ -1,0 +1,130 @@
+//! `by/`: workers grouped by common properties.
+//!
+//! The folder of a value lists symlinks to its workers and nothing deeper. It also resolves further
+//! facets, `limit/N` and `grep/`, which are not listed.
+
+use super::NodeKind;
+use super::attr::Attr;
+use super::namespace::{NamedNode, Namespace};
+use super::node::Node;
+use crate::error::{Error, Result};
+use crate::name::Name;
+use crate::render::Scope;
+use crate::render::facets::{Facet, Selection};
+use crate::render::name_collision::{is_index, shown_name, stored_name};
+use crate::render::query_dir::QueryDir;
+
+/// Name of the folder that resolves numbers.
+const LIMIT: &str = "limit";
+
+/// A path in `by/`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum FacetPath {
+    /// `by/` itself, which lists the facets; otherwise a folder that lists symlinks to the selected
+    /// workers.
+    Selection(Selection),
+    /// The folder of a facet, which lists its values.
+    Facet(Selection, Facet),
+    /// `limit/`, which lists nothing.
+    Limit(Selection),
+    /// A symlink to a worker.
+    Worker(Selection, Name),
+}
+
+/// Returns true if `name` has a meaning of its own beside the symlinks.
+fn is_reserved(name: &Name) -> bool {
+    Facet::from_name(name).is_some() || name.as_bytes() == LIMIT.as_bytes() || QueryDir::parse(name).is_some()
+}
+
+impl Namespace {
+    /// Returns the node under `name` in the folder `path`.
+    pub(super) fn facet_child(&self, path: &FacetPath, name: &Name) -> Result<Node> {
+        match (path, QueryDir::parse(name)) {
+            (FacetPath::Selection(selection), Some(ask)) if !selection.is_all() => {
+                Ok(Node::QueryDir(Scope::Selected(selection.clone()), ask))
+            }
+            _ => self.facet_path_child(path, name).map(Node::Facet),
+        }
+    }
+
+    fn facet_path_child(&self, path: &FacetPath, name: &Name) -> Result<FacetPath> {
+        match path {
+            FacetPath::Selection(selection) => {
+                if let Some(facet) = Facet::from_name(name).filter(|_| !selection.is_limited()) {
+                    return Ok(FacetPath::Facet(selection.clone(), facet));
+                }
+                if selection.is_all() {
+                    return Err(Error::NotFound);
+                }
+                if name.as_bytes() == LIMIT.as_bytes() && !selection.is_limited() {
+                    return Ok(FacetPath::Limit(selection.clone()));
+                }
+                let worker = stored_name(name, is_reserved)
+                    .and_then(|name| stored_name(&name, is_index))
+                    .ok_or(Error::NotFound)?;
+                let is_selected = self.renderer().is_selected(selection, &worker);
+                is_selected.then(|| FacetPath::Worker(selection.clone(), worker)).ok_or(Error::NotFound)
+            }
+            FacetPath::Facet(selection, facet) => {
+                Ok(FacetPath::Selection(self.renderer().select(selection, *facet, name)?))
+            }
+            FacetPath::Limit(selection) => {
+                let digits = std::str::from_utf8(name.as_bytes()).ok().filter(|text| !text.starts_with('+'));
+                // Each number has exactly one name: no sign and no leading zeros.
+                let count =
+                    digits.and_then(|text| text.parse().ok()).filter(|n: &usize| Some(&*n.to_string()) == digits);
+                count.and_then(|count| selection.latest(count)).map(FacetPath::Selection).ok_or(Error::NotFound)
+            }
+            FacetPath::Worker(..) => Err(Error::NotADirectory),
+        }
+    }
+
+    pub(super) fn facet_attr(&self, path: &FacetPath) -> Result<Attr> {
+        let view = self.view();
+        let root = view.root_meta()?;
+        match path {
+            FacetPath::Selection(selection) if !selection.is_all() => {
+                Ok(Attr::virtual_folder(&root, self.renderer().last_write(selection)))
+            }
+            FacetPath::Selection(_) | FacetPath::Facet(..) | FacetPath::Limit(_) => {
+                Ok(Attr::virtual_folder(&root, view.newest(&view.visible())?))
+            }
+            FacetPath::Worker(_, worker) => {
+                let newest = view.fingerprint(&*view.worker(worker)?, false)?.newest;
+                Ok(Attr::symlink(&facet_link_target(path)?, &root, newest))
+            }
+        }
+    }
+
+    pub(super) fn list_facet(&self, path: &FacetPath) -> Result<Vec<NamedNode>> {
+        let folder = |name, path| (name, Node::Facet(path), NodeKind::Folder);
+        match path {
+            FacetPath::Selection(selection) if selection.is_all() => {
+                let facet =
+                    |facet: Facet| Ok(folder(Name::new(facet.as_str())?, FacetPath::Facet(selection.clone(), facet)));
+                Facet::ALL.into_iter().map(facet).collect()
+            }
+            FacetPath::Selection(selection) => {
+                let link = |name: Name| {
+                    let node = Node::Facet(FacetPath::Worker(selection.clone(), name.clone()));
+                    (shown_name(&shown_name(&name, is_index), is_reserved), node, NodeKind::Link)
+                };
+                Ok(self.renderer().selected(selection).iter().map(|member| link(member.name.clone())).collect())
+            }
+            FacetPath::Facet(selection, facet) => {
+                let picks = self.renderer().facet_values(selection, *facet);
+                Ok(picks.into_iter().map(|(name, picked)| folder(name, FacetPath::Selection(picked))).collect())
+            }
+            FacetPath::Limit(_) => Ok(Vec::new()),
+            FacetPath::Worker(..) => Err(Error::NotADirectory),
+        }
+    }
+}
+
+/// Returns the target of a symlink in `by/`, relative to its folder.
+pub(super) fn facet_link_target(path: &FacetPath) -> Result<Vec<u8>> {
+    let FacetPath::Worker(selection, worker) = path else { return Err(Error::InvalidName) };
+    let levels = 1 + 2 * (selection.depth() + usize::from(selection.is_limited()));
+    let up = b"../".repeat(levels);
+    Ok([&up, &b"workers/"[..], shown_name(worker, is_index).as_bytes()].concat())
+}
