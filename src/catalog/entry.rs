@@ -30,7 +30,7 @@ pub struct Entry {
     pub created_at: Option<Timestamp>,
     /// How far it is.
     pub status: Status,
-    /// Whether all was read that this is made of; see [`Worker::whole`].
+    /// Whether all was read that this is made of; see [`Worker::is_complete`].
     pub whole: bool,
     /// What is wrong with its record.
     pub flaws: Box<[Flaw]>,
