@@ -64,7 +64,7 @@ use crate::view::{Member, View, Visible};
 use crate::watchdog::Watchdog;
 use attempts::Attempts;
 use compare::Asked;
-use evidence::{Account, Cut, Reading};
+use evidence::{ExcerptTask, SwarmReader, WorkerOutcome};
 use facets::{Grouped, Selection};
 use fragment::Row;
 use fragments::{Found, Fragments, Stamped};
@@ -380,7 +380,7 @@ impl Renderer {
                 let budget = self.settings.budget_of(scope, *budget);
                 let title = run.map_or("Swarm".into(), |run| format!("Run {}", text::one_line(&run.id, 200)));
                 let read = Cell::new(true);
-                let record = |account: &Account<'_>| {
+                let record = |account: &WorkerOutcome<'_>| {
                     let row = rows.iter().find(|row| std::ptr::eq(row.member, account.member))?;
                     let stamp = row.stamp.as_ref()?;
                     told.borrow_mut().push((row.member, stamp.key));
@@ -392,12 +392,12 @@ impl Renderer {
                     read.set(read.get() && record.as_ref().is_some_and(|record| record.is_whole()));
                     record
                 };
-                let cut = |member: &Member, cut: Cut| self.cut(member, cut, &go_on);
-                let accounts: Vec<Account<'_>> = rows.iter().map(Row::account).collect();
+                let cut = |member: &Member, cut: ExcerptTask| self.cut(member, cut, &go_on);
+                let accounts: Vec<WorkerOutcome<'_>> = rows.iter().map(Row::worker_outcome).collect();
                 let reading =
-                    Reading { view: &self.view, record: &record, cut: &cut, go_on: &go_on, missing: &missing };
+                    SwarmReader { view: &self.view, record: &record, run: &cut, go_on: &go_on, missing: &missing };
                 let written = evidence::swarm(&reading, title, &accounts, budget);
-                whole &= written.whole && read.get();
+                whole &= written.complete && read.get();
                 written.bytes
             }
             Generated::Readme

@@ -172,7 +172,7 @@ fn one_budget_is_over_all_that_is_put_in() {
             .1;
         assert!(budget.unwrap().used(&added) <= budget.unwrap().size(), "{size}: {added}");
         assert_eq!(told.expanded + told.without_room, 6, "{size}: {told:?}");
-        assert_eq!(told.expanded > 0, budget.unwrap().about() >= 500, "{size}: {told:?}");
+        assert_eq!(told.expanded > 0, budget.unwrap().approx_bytes() >= 500, "{size}: {told:?}");
         // Who failed is heard before others.
         let failed = told.expanded == 0 || expanded.contains("Evidence for Worker - (w5)");
         assert!(failed, "{size}: {expanded}");

@@ -66,7 +66,7 @@ impl Budget {
     }
 
     /// One of another size, in the same unit.
-    pub fn of_size(self, size: usize) -> Budget {
+    pub fn with_size(self, size: usize) -> Budget {
         Budget { size, ..self }
     }
 
@@ -86,7 +86,7 @@ impl Budget {
     }
 
     /// About how many bytes it holds: not fewer, of ordinary text.
-    pub fn about(self) -> usize {
+    pub fn approx_bytes(self) -> usize {
         match self.unit {
             Unit::Bytes => self.size,
             Unit::Tokens => self.size * TOKEN,
@@ -102,13 +102,13 @@ impl Budget {
     }
 
     /// The first of `texts` that fits; an empty one where none does.
-    pub(super) fn fitting<'a>(self, texts: impl IntoIterator<Item = &'a str>) -> &'a str {
+    pub(super) fn first_fitting<'a>(self, texts: impl IntoIterator<Item = &'a str>) -> &'a str {
         texts.into_iter().find(|text| self.used(text) <= self.size()).unwrap_or_default()
     }
 
-    /// An amount in its unit, as it is said.
-    pub fn amount(self, size: usize) -> String {
-        self.of_size(size).to_string()
+    /// An format_amount in its unit, as it is said.
+    pub fn format_amount(self, size: usize) -> String {
+        self.with_size(size).to_string()
     }
 }
 

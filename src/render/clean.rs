@@ -64,7 +64,7 @@ pub(super) fn cleaned_with(raw: &[u8], hidden: Hidden) -> Cleaned<'_> {
 }
 
 /// Returns what is said of invisible characters that were removed.
-pub(super) fn removed(hidden: usize) -> String {
+pub(super) fn removed_note(hidden: usize) -> String {
     format!("{} removed", count(hidden as u64, "invisible character"))
 }
 
@@ -108,7 +108,7 @@ const BEGINNING_MAX: usize = 20;
 
 /// Returns `text` with a backslash in all that could pass for ours: every marker, every line that begins like an omission,
 /// a failure or the frame, and every line that ends like a tag.
-pub(super) fn defuse(text: &str) -> String {
+pub(super) fn escape_markers(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     for line in text.split_inclusive('\n') {
         let (indent, line) = line.split_at(line.len() - line.trim_start().len());
@@ -206,7 +206,7 @@ fn one_letter(text: &str) -> String {
 /// Returns the byte at which what looks like a tag begins, if `line` ends in that. One behind a backslash is none.
 fn tag_at(line: &str) -> Option<usize> {
     let mut chars = line.trim_end().char_indices().rev();
-    for _ in 0..TAG - 1 {
+    for _ in 0..TAG_LEN - 1 {
         chars.next().filter(|(_, c)| c.is_alphanumeric())?;
     }
     let (at, sign) = chars.next()?;
@@ -219,7 +219,7 @@ fn tag_at(line: &str) -> Option<usize> {
 pub(super) fn one_line(text: &str, max: usize) -> String {
     let text = cleaned(text.as_bytes()).text;
     let words: Vec<&str> = text.split_whitespace().collect();
-    let mut line = defuse(&words.join(" "));
+    let mut line = escape_markers(&words.join(" "));
     if line.len() > max {
         line.truncate(line.floor_char_boundary(max.saturating_sub('…'.len_utf8())));
         line.push('…');
@@ -229,14 +229,14 @@ pub(super) fn one_line(text: &str, max: usize) -> String {
 }
 
 /// Length of a tag in bytes: a `#` and 48 bits in hexadecimal.
-pub(super) const TAG: usize = 13;
+pub(super) const TAG_LEN: usize = 13;
 
 /// Returns a tag that does not occur in `content`, in whatever case and with invisible characters in it or not: at the end
 /// of a line of ours it tells it from every line of a worker's.
 ///
 /// The tag is a hash of the content, so a worker that writes its own tag changes it. The next number is tried where the
 /// content holds the tag all the same, for which a worker has to try 2^48 contents for each number.
-pub(super) fn tag_of(content: &str) -> String {
+pub(super) fn unused_tag(content: &str) -> String {
     let content: Cow<'_, str> = match content.is_ascii() {
         true => Cow::Borrowed(content),
         false => content.chars().filter(|c| !is_invisible(*c)).collect::<String>().into(),
@@ -245,7 +245,7 @@ pub(super) fn tag_of(content: &str) -> String {
         let mut hash = blake3::Hasher::new();
         hash.update(content.as_bytes());
         hash.update(&number.to_le_bytes());
-        format!("#{}", hash.finalize().to_hex().get(..TAG - 1).unwrap_or_default())
+        format!("#{}", hash.finalize().to_hex().get(..TAG_LEN - 1).unwrap_or_default())
     };
     let is_there = |tag: &String| {
         memchr::memchr_iter(b'#', content.as_bytes()).any(|at| {
@@ -287,7 +287,7 @@ mod tests {
         let begun = std::time::Instant::now();
         let markers = 400_000;
         let line = "[EVIDENCE:".repeat(markers) + "é";
-        assert_eq!(defuse(&line).len(), line.len() + markers);
+        assert_eq!(escape_markers(&line).len(), line.len() + markers);
         // A look at the rest of the line for each marker takes half a minute; the bound only guards against that.
         assert!(begun.elapsed().as_secs() < 12, "{:?}", begun.elapsed());
     }
@@ -338,11 +338,11 @@ mod tests {
             "x: #0123456789аb",
             "#0123456789ab",
         ] {
-            let safe = defuse(line);
+            let safe = escape_markers(line);
             assert!(safe.contains('\\') && safe.len() == line.len() + 1, "{line:?}: {safe:?}");
-            assert_eq!(defuse(&safe), safe, "once is enough");
+            assert_eq!(escape_markers(&safe), safe, "once is enough");
             let [first, last] =
-                [0, 1].map(|at| defuse(&format!("{line}\n").repeat(2)).lines().nth(at).unwrap().to_owned());
+                [0, 1].map(|at| escape_markers(&format!("{line}\n").repeat(2)).lines().nth(at).unwrap().to_owned());
             assert!(first == safe && last == safe, "{line:?}");
         }
         for line in [
@@ -357,27 +357,27 @@ mod tests {
             "  ",
             "e\u{301}",
         ] {
-            assert_eq!(defuse(line), line);
+            assert_eq!(escape_markers(line), line);
         }
     }
 
     #[test]
     fn a_tag_is_in_no_content_in_any_case() {
-        let first = tag_of("x");
-        assert_eq!((first.len(), first.bytes().filter(u8::is_ascii_hexdigit).count()), (TAG, 12));
+        let first = unused_tag("x");
+        assert_eq!((first.len(), first.bytes().filter(u8::is_ascii_hexdigit).count()), (TAG_LEN, 12));
         for content in [first.clone(), first.to_uppercase(), format!("é{first}")] {
-            assert!(!content.to_lowercase().contains(&tag_of(&content)));
+            assert!(!content.to_lowercase().contains(&unused_tag(&content)));
         }
         // Only what is shown counts.
-        assert_eq!(tag_of("é\u{200b}"), tag_of("é"));
+        assert_eq!(unused_tag("é\u{200b}"), unused_tag("é"));
     }
 
     #[test]
     fn nothing_reads_as_our_frame() {
-        assert_eq!(defuse("x [EVIDENCE:run_id=1] y"), "x [\\EVIDENCE:run_id=1] y");
-        assert_eq!(defuse("[evidence:[TOOL_OUTPUT:["), "[\\evidence:[\\TOOL_OUTPUT:[");
-        assert_eq!(defuse("[... 5 B omitted ...]\n[... x"), "[\\... 5 B omitted ...]\n[\\... x");
-        assert_eq!(defuse("a [... b"), "a [... b");
+        assert_eq!(escape_markers("x [EVIDENCE:run_id=1] y"), "x [\\EVIDENCE:run_id=1] y");
+        assert_eq!(escape_markers("[evidence:[TOOL_OUTPUT:["), "[\\evidence:[\\TOOL_OUTPUT:[");
+        assert_eq!(escape_markers("[... 5 B omitted ...]\n[... x"), "[\\... 5 B omitted ...]\n[\\... x");
+        assert_eq!(escape_markers("a [... b"), "a [... b");
     }
 
     #[test]

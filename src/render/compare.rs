@@ -146,7 +146,7 @@ impl Renderer {
         let facts = Facts::of(told.collect());
         let aspect = query.options.aspect.as_deref().map(Aspect::of);
         let items = compared.items();
-        let (sections, unheard) = sections(&compared, &items, aspect.as_ref(), budget.about());
+        let (sections, unheard) = sections(&compared, &items, aspect.as_ref(), budget.approx_bytes());
         let held = sections.iter().flat_map(|section| &section.pieces).map(|piece| piece.held).max().unwrap_or(0);
         let is_beside = aspect.is_some() && held == 0;
         let differs = !sections.is_empty() || !unheard.is_empty();

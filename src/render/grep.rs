@@ -22,7 +22,7 @@ pub use page::{Answer, Searched, Shown, ShownLine};
 use super::fragments::{self, GoOn, Stamped};
 use super::isolate::GRACE_OF_PART;
 use super::own::{at_in_text, holds_everything, place, shown_path};
-use super::shares::{Claim, deal};
+use super::shares::{Demand, allocate};
 use super::{Budget, Missing, Rendered, Renderer, Scope};
 use crate::catalog::Stamp;
 use crate::error::{Error, Result};
@@ -155,7 +155,7 @@ impl Renderer {
         files.sort_by_cached_key(|file| {
             (holds_everything(&file.hits.path), file.outcome, file.turn, file.hits.path.clone())
         });
-        let mut room = budget.about();
+        let mut room = budget.approx_bytes();
         let mut calls: HashMap<usize, HashMap<RelPath, Outcome>> = HashMap::new();
         for file in &files {
             if room == 0 || !go_on() {
@@ -188,22 +188,22 @@ impl Renderer {
     ) -> Vec<Shown> {
         let context = query.options.context;
         // Where there is little room, much of one line is not worth several others.
-        let line_max = LINE_MAX.min(budget.about() / 4);
-        let mut room = budget.about();
+        let line_max = LINE_MAX.min(budget.approx_bytes() / 4);
+        let mut room = budget.approx_bytes();
         let heard = files.iter().take_while(|file| {
             let there = room > 0;
             room = room.saturating_sub(hearing(file, context));
             there
         });
         let heard: Vec<&Candidate> = heard.collect();
-        let claim = |file: &&Candidate| Claim {
+        let demand = |file: &&Candidate| Demand {
             need: need(file, context),
             weight: if file.outcome == Outcome::Failed { FAILED_WEIGHT } else { 1 },
         };
-        let claims: Vec<Claim> = heard.iter().map(claim).collect();
-        let rest = if claims.len() < files.len() { budget.about() / NAMES_PART } else { 0 };
+        let demands: Vec<Demand> = heard.iter().map(demand).collect();
+        let rest = if demands.len() < files.len() { budget.approx_bytes() / NAMES_PART } else { 0 };
         let said = HEAD + query.regex.len() + rest;
-        let shares = deal(&claims, budget.about().saturating_sub(said));
+        let shares = allocate(&demands, budget.approx_bytes().saturating_sub(said));
         let shown = heard.into_iter().zip(shares).map(|(file, share)| {
             let mut shown = Shown::new(file.member.name.clone(), file.path.clone(), file.hits.lines);
             // What is left out is said in a line, too. What a file needs is known about: if it can have that, it has all.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use super::evidence::{Cut, CutResult};
+use super::evidence::{ExcerptResult, ExcerptTask};
 use super::fragments::GoOn;
 use super::settings::Control;
 use super::{Key, Rendered, Renderer, Scope};
@@ -77,7 +77,7 @@ impl Renderer {
     ///
     /// # Errors
     /// A sentence on why it cannot be read.
-    pub(super) fn cut(&self, member: &Member, cut: Cut, go_on: GoOn<'_>) -> CutResult {
+    pub(super) fn cut(&self, member: &Member, cut: ExcerptTask, go_on: GoOn<'_>) -> ExcerptResult {
         let made = self.run(&Subject::Worker(member.name.clone()), GRACE_OF_PART, go_on, cut);
         made.unwrap_or_else(|unfinished| Err(Error::from(unfinished).to_string()))
     }

@@ -5,7 +5,7 @@
 
 use super::Generated;
 use super::ask::Ask;
-use super::clean::defuse;
+use super::clean::escape_markers;
 use crate::name::{Name, RelPath};
 
 /// The file in `workers/` that is ours.
@@ -67,7 +67,7 @@ pub(super) fn place(worker: &Name) -> RelPath {
 
 /// Where the file `path` of the worker at `place` is shown, as it is written in an answer.
 pub(super) fn at_in_text(place: &RelPath, path: &RelPath) -> String {
-    defuse(&place.join_path(&shown_path(path)).display())
+    escape_markers(&place.join_path(&shown_path(path)).display())
 }
 
 /// Whether a file at the top of a worker's folder tells of everything once more: its metadata and its transcripts.

@@ -163,9 +163,9 @@ fn shown(page: &Page<'_>, ranked: &Ranked, sources: &Sources<'_>, is_one: bool, 
         })
     };
     // A token is of several bytes, most often.
-    let unit = budget.about().checked_div(budget.size()).unwrap_or(1).max(1);
-    let hit = (budget.about() / HIT_PART).clamp(*HIT.start(), *HIT.end());
-    let mut room = budget.about().saturating_sub(page.head_room());
+    let unit = budget.approx_bytes().checked_div(budget.size()).unwrap_or(1).max(1);
+    let hit = (budget.approx_bytes() / HIT_PART).clamp(*HIT.start(), *HIT.end());
+    let mut room = budget.approx_bytes().saturating_sub(page.head_room());
     let (mut answer, mut fits, mut too_much, mut complete) = (page.empty(), false, usize::MAX, true);
     for _ in 0..TRIES {
         let chosen = ranked.choose(Room { bytes: room, hit, spread: is_one, frame: &frame }, &read, go_on);

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use super::causes::{self, Failing, Grouping};
+use super::causes::{self, CauseGrouping, WorkerCause};
 use super::fragment::{Fragment, Row, latest_write};
 use super::marker;
 use super::text::{block, count, duration, one_line, utc, when};
@@ -268,9 +268,9 @@ fn failures(out: &mut String, failed: &[&Row<'_>], latest: Time) {
     }
     let cause = |row: &Row<'_>| row.fragment.as_ref().map(|f| f.cause.clone()).unwrap_or_default();
     let causes: Vec<(&Member, String)> = failed.iter().map(|row| (row.member, cause(row))).collect();
-    let failing: Vec<Failing<'_>> = causes.iter().map(|(member, cause)| Failing { member, cause }).collect();
+    let failing: Vec<WorkerCause<'_>> = causes.iter().map(|(member, cause)| WorkerCause { member, cause }).collect();
     let rows: HashMap<&Name, &Row<'_>> = failed.iter().map(|row| (&row.member.name, *row)).collect();
-    let groups = causes::groups(&failing, Grouping::Text);
+    let groups = causes::groups(&failing, CauseGrouping::Text);
     out.push_str(&format!("\nfailed ({}), by cause:\n", failed.len()));
     for group in groups.iter().take(NAMED_MAX) {
         let cause = one_line(group.cause, CAUSE_MAX);

@@ -95,7 +95,7 @@ impl Renderer {
                 let budget = self.settings.budget_or(Budget::WORKER, *budget);
                 let go_on = || clock.may_go_on();
                 let written = evidence::worker(&self.view, member, record, budget, &go_on, &missing);
-                (written.bytes, written.whole)
+                (written.bytes, written.complete)
             }
             Generated::Readme
             | Generated::Since(_)

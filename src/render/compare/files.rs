@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::super::clean::defuse;
+use super::super::clean::escape_markers;
 use super::super::own::{is_index, shown, shown_path};
 use super::calls;
 use crate::error::{Error, Result};
@@ -393,7 +393,7 @@ impl<'a> Compared<'a> {
 
 impl One {
     pub(super) fn new(view: &View, member: Arc<Member>, record: std::result::Result<Arc<Record>, Error>) -> One {
-        let place = defuse(&format!("workers/{}", shown(&member.name, is_index).display()));
+        let place = escape_markers(&format!("workers/{}", shown(&member.name, is_index).display()));
         let folder = view.folder(&member).ok();
         One { place, record, folder, member }
     }
@@ -413,7 +413,9 @@ impl One {
     fn call(&self, call: &ToolCall) -> Place {
         let path = match &call.output {
             // Its call's own file holds only the stub.
-            Output::StoredOut(file) => format!("{} (the store's tool_outputs/{})", self.place, defuse(&file.display())),
+            Output::StoredOut(file) => {
+                format!("{} (the store's tool_outputs/{})", self.place, escape_markers(&file.display()))
+            }
             _ => format!("{}/{}", self.place, name_of(&call.path)),
         };
         Place { path, source: Source::Call(Box::new(call.clone())) }
@@ -422,7 +424,7 @@ impl One {
 
 /// What a file is called in a worker's folder, safe to print.
 fn name_of(path: &RelPath) -> String {
-    defuse(&shown_path(path).display())
+    escape_markers(&shown_path(path).display())
 }
 
 /// What a path tells of how much a file matters.

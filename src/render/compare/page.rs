@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use super::super::clean::one_line;
-use super::super::shares::{Claim, deal};
+use super::super::shares::{Demand, allocate};
 use super::super::text::count;
 use super::super::{Budget, Missing};
 use super::Query;
@@ -120,7 +120,7 @@ impl Answer {
 impl Page<'_> {
     /// The text as it fits the budget.
     fn fitting(&self, budget: Budget) -> Made {
-        let mut limit = budget.about();
+        let mut limit = budget.approx_bytes();
         for _ in 0..TRIES {
             let made = self.within(limit);
             let used = budget.used(&made.text);
@@ -181,12 +181,12 @@ impl Page<'_> {
         let mut shares: Vec<Option<usize>> = self.sections.iter().zip(heard).map(&mut hearing).collect();
         // What others leave goes to those of no weight.
         for is_light in [false, true] {
-            let claim = |(section, share): (&Section, &Option<usize>)| {
+            let demand = |(section, share): (&Section, &Option<usize>)| {
                 let need = share.map_or(0, |share| section.need(self.held).saturating_sub(share));
-                Claim { need: if is_light == (section.weight == 0) { need } else { 0 }, weight: section.weight.max(1) }
+                Demand { need: if is_light == (section.weight == 0) { need } else { 0 }, weight: section.weight.max(1) }
             };
-            let claims: Vec<Claim> = self.sections.iter().zip(&shares).map(claim).collect();
-            for (share, more) in shares.iter_mut().zip(deal(&claims, left)) {
+            let demands: Vec<Demand> = self.sections.iter().zip(&shares).map(demand).collect();
+            for (share, more) in shares.iter_mut().zip(allocate(&demands, left)) {
                 *share = share.map(|share| share + more);
                 left -= more;
             }
@@ -288,12 +288,12 @@ impl Page<'_> {
             ("[", "not compared, since they always differ", self.items.always.clone(), "]"),
         ];
         let lists: Vec<_> = lists.into_iter().filter(|(_, _, names, _)| !names.is_empty()).collect();
-        let need = |(begin, what, names, end): &(&str, &str, Vec<String>, &str)| Claim {
+        let need = |(begin, what, names, end): &(&str, &str, Vec<String>, &str)| Demand {
             need: list(begin, what, names, end, usize::MAX).len(),
             weight: 1,
         };
-        let claims: Vec<Claim> = lists.iter().map(need).collect();
-        let each = lists.iter().zip(deal(&claims, room));
+        let demands: Vec<Demand> = lists.iter().map(need).collect();
+        let each = lists.iter().zip(allocate(&demands, room));
         each.map(|((begin, what, names, end), share)| list(begin, what, names, end, share)).collect()
     }
 }

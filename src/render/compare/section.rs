@@ -5,9 +5,9 @@
 
 use std::fmt::Write;
 
-use super::super::clean::{Hidden, cleaned_with, defuse};
+use super::super::clean::{Hidden, cleaned_with, escape_markers};
 use super::super::grep::clip;
-use super::super::shares::{Claim, deal};
+use super::super::shares::{Demand, allocate};
 use super::super::text::count;
 
 /// What is shown of a line at most, in bytes.
@@ -110,16 +110,16 @@ impl Piece {
             return self.begin(share, sources);
         }
         let size = |run: &[Line]| run.iter().map(Line::size).sum::<usize>();
-        let claim = |run: &&[Line]| Claim {
+        let demand = |run: &&[Line]| Demand {
             need: size(run),
             weight: if run.first().is_some_and(|line| line.sign == ' ') { 1 } else { CHANGED_WEIGHT },
         };
-        let claims: Vec<Claim> = runs.iter().map(claim).collect();
+        let demands: Vec<Demand> = runs.iter().map(demand).collect();
         let mut total = share.checked_sub(self.head.len() + 1)?;
         for _ in 0..TRIES {
             let mut out = format!("{}\n", self.head);
             let mut is_any = false;
-            for (run, share) in runs.iter().zip(deal(&claims, total)) {
+            for (run, share) in runs.iter().zip(allocate(&demands, total)) {
                 is_any |= write_run(&mut out, run, share, sources);
             }
             match out.len().checked_sub(share) {
@@ -273,11 +273,11 @@ impl Section {
         while most > 0 {
             let mut chosen: Vec<usize> = order.iter().copied().take(most).collect();
             chosen.sort_unstable();
-            let claims: Vec<Claim> = chosen.iter().map(|at| Claim { need: size(at), weight: 1 }).collect();
+            let demands: Vec<Demand> = chosen.iter().map(|at| Demand { need: size(at), weight: 1 }).collect();
             let said = if is_whole { 0 } else { self.gaps(&chosen) * self.omission() };
             let mut total = share.saturating_sub(self.head.len() + said);
             for _ in 0..TRIES {
-                let Some(text) = self.written(&chosen, &deal(&claims, total)) else { break };
+                let Some(text) = self.written(&chosen, &allocate(&demands, total)) else { break };
                 let Some(over) = text.len().checked_sub(share).filter(|over| *over > 0) else { return Some(text) };
                 total = total.saturating_sub(over);
             }
@@ -322,7 +322,7 @@ impl Section {
 
 /// A line of a worker's text as a part of a line of ours.
 pub(super) fn inline(text: &str) -> String {
-    defuse(&cleaned_with(text.as_bytes(), Hidden::Escaped).text)
+    escape_markers(&cleaned_with(text.as_bytes(), Hidden::Escaped).text)
 }
 
 #[cfg(test)]

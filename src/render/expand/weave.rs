@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::super::clean::one_line;
 use super::super::fragments::Found;
 use super::super::marker::Marker;
-use super::super::shares::{Claim, deal};
+use super::super::shares::{Demand, allocate};
 use super::super::{Budget, Generated, Renderer, Scope, Unit};
 use super::{ExpandError, Expanded};
 use crate::error::Result;
@@ -266,15 +266,15 @@ impl<'a, W: Write> Weaver<'a, W> {
         // Each is made as large as it may be: what it needs is known only then.
         let maker = self.maker;
         let made = spread(heard, |(.., member)| maker.within(member, maker.each.size() + maker.cost("")));
-        let claim = |((outcome, ..), made): (&Ranked, &Result<String>)| Claim {
+        let demand = |((outcome, ..), made): (&Ranked, &Result<String>)| Demand {
             need: made.as_ref().map_or(self.maker.least(), |text| self.maker.cost(text)),
             weight: if *outcome == Outcome::Failed { 2 } else { 1 },
         };
-        let claims: Vec<Claim> = heard.iter().zip(&made).map(claim).collect();
-        let shares = deal(&claims, put.left.saturating_sub(kept));
-        let wanted: Vec<_> = heard.iter().zip(&made).zip(claims.iter().zip(shares)).collect();
-        let fitted = spread(&wanted, |(((.., member), made), (claim, share))| match made {
-            Ok(_) if *share < claim.need => maker.within(member, *share),
+        let demands: Vec<Demand> = heard.iter().zip(&made).map(demand).collect();
+        let shares = allocate(&demands, put.left.saturating_sub(kept));
+        let wanted: Vec<_> = heard.iter().zip(&made).zip(demands.iter().zip(shares)).collect();
+        let fitted = spread(&wanted, |(((.., member), made), (demand, share))| match made {
+            Ok(_) if *share < demand.need => maker.within(member, *share),
             made => (*made).clone(),
         });
         for ((_, at, member), made) in heard.iter().zip(fitted) {
@@ -354,7 +354,7 @@ impl Maker<'_> {
 
     /// A worker's evidence of at most `size`, without a line end behind it.
     fn evidence(&self, member: &Member, size: usize) -> Result<String> {
-        let file = Generated::Evidence(Some(self.each.of_size(size)));
+        let file = Generated::Evidence(Some(self.each.with_size(size)));
         let scope = Scope::Worker(member.name.clone());
         let rendered =
             self.renderer.state(&scope, &file).and_then(|state| self.renderer.render(&scope, &file, state))?;

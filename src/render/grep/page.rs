@@ -9,7 +9,7 @@ use std::fmt::Write;
 use crate::name::Name;
 use crate::search::regex::{Found, Line, LineKind, Unsearched};
 
-use super::super::clean::{Hidden, cleaned_with, defuse, one_line, removed};
+use super::super::clean::{Hidden, cleaned_with, escape_markers, one_line, removed_note};
 use super::super::text::count;
 use super::super::{Budget, Missing};
 use super::Query;
@@ -159,7 +159,7 @@ impl Answer {
     /// That a question cannot be answered, since it is none.
     pub(super) fn refused(query: &Query, error: String, budget: Budget) -> Answer {
         let long = format!("[{}: cannot be searched for]\n{}\n", asked(query), error.trim_end());
-        let text = budget.fitting([long.as_str(), "[cannot be searched for]\n"]).to_owned();
+        let text = budget.first_fitting([long.as_str(), "[cannot be searched for]\n"]).to_owned();
         let searched = Searched::default();
         let (found, shown) = (Vec::new(), Vec::new());
         let (lines, files, workers, missing) = Default::default();
@@ -196,7 +196,7 @@ impl Answer {
         let fits = |form| answer.fitting(query, &workers, budget, form);
         let (mut most, mut text) = fits(Form::Full);
         // Where there is little room, lines are worth more than what is said of the others: that is in the first line.
-        let brief = if budget.about() < SMALL { fits(Form::Brief) } else { (0, None) };
+        let brief = if budget.approx_bytes() < SMALL { fits(Form::Brief) } else { (0, None) };
         if text.is_none() || brief.0 > 2 * most {
             (most, text) = brief;
         }
@@ -218,7 +218,7 @@ impl Answer {
             if over == 0 { Ok(text) } else { Err(over) }
         };
         // A token is of several bytes, most often.
-        let unit = if budget.about() > budget.size() { TOKEN } else { 1 };
+        let unit = if budget.approx_bytes() > budget.size() { TOKEN } else { 1 };
         let (mut most, mut too_many) = (sizes.len(), sizes.len() + 1);
         let mut text = loop {
             match tried(most) {
@@ -238,7 +238,7 @@ impl Answer {
             }
         };
         // With a line goes what is said of its file, so that may have been too many; of a large text the difference is small.
-        while too_many - most > 1 && budget.about() <= LARGE {
+        while too_many - most > 1 && budget.approx_bytes() <= LARGE {
             let middle = most + (too_many - most) / 2;
             match tried(middle) {
                 Ok(fits) => (most, text) = (middle, fits),
@@ -276,7 +276,7 @@ impl Answer {
         if more > 0 && files > 0 && form == Form::Full {
             let files = count(self.files - files, "more file");
             let _ = write!(body, "[... {} in {files}", lines_of(more, "more "));
-            let _ = writeln!(body, "{} ...]", rest.named(budget.about() / NAMES_PART));
+            let _ = writeln!(body, "{} ...]", rest.named(budget.approx_bytes() / NAMES_PART));
         }
         format!("{}{body}", self.head(query, matches, hidden))
     }
@@ -331,7 +331,7 @@ impl Answer {
             let _ = write!(head, "; not searched: {}", reasons.join(", "));
         }
         if hidden > 0 {
-            let _ = write!(head, "; {}", removed(hidden));
+            let _ = write!(head, "; {}", removed_note(hidden));
         }
         if let Some(missing) = &self.missing {
             let _ = write!(head, "; {missing}");
@@ -429,7 +429,7 @@ fn write_line(out: &mut String, path: &str, line: &ShownLine) {
 pub(in crate::render) fn clip(line: &[u8], place: usize, max: usize, hidden: Hidden) -> (String, usize) {
     let clean = |part: &[u8]| {
         let part = cleaned_with(part, hidden);
-        (defuse(&part.text), part.hidden)
+        (escape_markers(&part.text), part.hidden)
     };
     if line.len() <= max {
         return clean(line);

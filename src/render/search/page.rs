@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::super::clean::{TAG, cleaned, defuse, one_line, removed, tag_of};
+use super::super::clean::{TAG_LEN, cleaned, escape_markers, one_line, removed_note, unused_tag};
 use super::super::text::count;
 use super::super::{Budget, Missing};
 use super::Query;
@@ -99,7 +99,7 @@ impl Answer {
     /// That a question cannot be answered, since it is none.
     pub(super) fn refused(query: &Query, error: String, budget: Budget) -> Answer {
         let long = format!("[{}: cannot be searched for]\n{}\n", asked(query, budget), error.trim_end());
-        let text = budget.fitting([long.as_str(), "[cannot be searched for]\n"]).to_owned();
+        let text = budget.first_fitting([long.as_str(), "[cannot be searched for]\n"]).to_owned();
         Answer { error: Some(error), text, ..Answer::default() }
     }
 
@@ -134,7 +134,7 @@ impl Page<'_> {
 
     /// What stands around the passages of the file at `path`, and around each place in it, in bytes.
     pub(super) fn frame(path: &str) -> (usize, usize) {
-        let line = "\n, bytes , unknown: \n".len() + TAG;
+        let line = "\n, bytes , unknown: \n".len() + TAG_LEN;
         (path.len() + line, RANGE + GAP.len() + 1)
     }
 
@@ -143,7 +143,7 @@ impl Page<'_> {
         let mut answer = self.written(Vec::new(), 0);
         let incomplete = if answer.missing.is_some() { ", incomplete" } else { "" };
         let brief = format!("[{}{incomplete}]\n", count(self.passages, "passage"));
-        answer.text = self.budget.fitting([answer.text.as_str(), brief.as_str()]).to_owned();
+        answer.text = self.budget.first_fitting([answer.text.as_str(), brief.as_str()]).to_owned();
         answer
     }
 
@@ -160,17 +160,17 @@ impl Page<'_> {
                 }
                 for line in passage.split_inclusive('\n').map(|line| cleaned(line.as_bytes())) {
                     hidden += line.hidden;
-                    text.push_str(&defuse(&line.text));
+                    text.push_str(&escape_markers(&line.text));
                 }
                 if !text.ends_with('\n') {
                     text.push('\n');
                 }
             }
-            let hidden = if hidden == 0 { String::new() } else { format!(", {}", removed(hidden)) };
+            let hidden = if hidden == 0 { String::new() } else { format!(", {}", removed_note(hidden)) };
             body.push((format!("{}, bytes {}{outcome}{hidden}:", file.path, places.join(", ")), text));
         }
         let all: String = body.iter().map(|(line, text)| format!("{line}\n{text}")).collect();
-        let tag = tag_of(&all);
+        let tag = unused_tag(&all);
         let missing = (self.missing)();
         let mut text = self.head(missing.as_ref(), shown.iter().map(|file| file.passages).sum(), same);
         body.iter().for_each(|(line, passages)| {
@@ -226,7 +226,7 @@ impl Page<'_> {
 
 /// The question as it is repeated.
 fn asked(query: &Query, budget: Budget) -> String {
-    one_line(&query.to_string(), QUERY_MAX.min(budget.about() / QUERY_PART))
+    one_line(&query.to_string(), QUERY_MAX.min(budget.approx_bytes() / QUERY_PART))
 }
 
 /// The first and the last byte, from 0.
