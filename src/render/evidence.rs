@@ -1,7 +1,7 @@
 //! evidence.txt: excerpts of tool outputs within a budget, failures first.
 //!
-//! Rendering is deterministic: the same record, view and budget give the same bytes. It uses no model
-//! and no clock, and no rule is specific to a tool.
+//! Rendering is deterministic: the same record, view and budget give the same bytes. It uses no
+//! model and no clock, and no rule is specific to a tool.
 //!
 //! - This module selects and orders the outputs of one worker.
 //! - [`swarm()`] does so for many workers, with one line of [`cause()`] for each.
@@ -119,7 +119,8 @@ fn labeled_lines<'a>(texts: impl Iterator<Item = (&'static str, &'a str)>, room:
 /// Returns the calls in display order: failed, cancelled, unknown, ok.
 ///
 /// Failed and successful calls are sorted latest first, since the latest shows the current state of
-/// the work. Calls of unknown outcome are the steps of a transcript and stay in chronological order.
+/// the work. Calls of unknown outcome are the steps of a transcript and stay in chronological
+/// order.
 fn display_order(trace: &Trace) -> Vec<&ToolCall> {
     let mut calls: Vec<&ToolCall> = trace.calls.iter().collect();
     let key = |call: &ToolCall| match call.outcome {
@@ -146,8 +147,8 @@ const BRIEF_STEP: u64 = 300;
 
 /// Returns the admission priority of each call in `calls`, which are in display order; 0 is first.
 ///
-/// Steps of a transcript are admitted alternately from both ends, since the failing step is often an
-/// early one. Brief steps come last.
+/// Steps of a transcript are admitted alternately from both ends, since the failing step is often
+/// an early one. Brief steps come last.
 fn priorities(calls: &[&ToolCall]) -> Vec<usize> {
     let is_step = |at: &usize| calls.get(*at).is_some_and(|call| call.outcome == Outcome::Unknown);
     let is_brief = |at: &usize| calls.get(*at).is_some_and(|call| call.bytes < BRIEF_STEP && call.input.is_none());

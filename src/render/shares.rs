@@ -1,19 +1,22 @@
-//! How a budget is dealt: by weight, never more than needed, and what one does not need goes to the others.
+//! Allocates a budget by weight; bytes that one demand does not need go to the others.
 
-/// What one wants.
+/// A demand for a part of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Demand {
-    /// Bytes that would satisfy it.
+    /// Bytes that satisfy the demand.
     pub(super) need: usize,
-    /// Its weight against the others; at least 1.
+    /// Relative weight; 0 counts as 1.
     pub(super) weight: usize,
 }
 
-/// Deals `total` bytes over `demands`: nobody gets more than its need, the sum is at most `total`, and of two demands
-/// that are not satisfied each has in proportion to its weight.
+/// Allocates `total` bytes to `demands`.
+///
+/// No share exceeds its need, and the sum is at most `total`. Unsatisfied demands receive shares in
+/// proportion to their weights.
 pub(super) fn allocate(demands: &[Demand], total: usize) -> Vec<usize> {
     let mut shares = vec![0; demands.len()];
-    // In the order of need per weight: each takes its need while its part of what is left covers it.
+    // By need per weight: each demand takes its need while its part of the remaining bytes covers
+    // it.
     let mut order: Vec<usize> = (0..demands.len()).collect();
     let key =
         |at: &usize| demands.get(*at).map(|demand| (demand.need as u128 * 1_000_000) / demand.weight.max(1) as u128);
@@ -41,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_claim_does_not_starve_small_ones() {
+    fn a_large_demand_does_not_starve_small_ones() {
         assert_eq!(allocate(&[demand(1_000_000, 1), demand(10, 1), demand(20, 1)], 100), [70, 10, 20]);
         assert_eq!(allocate(&[demand(1_000, 3), demand(1_000, 1)], 400), [300, 100]);
         assert_eq!(allocate(&[], 100), Vec::<usize>::new());

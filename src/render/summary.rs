@@ -275,7 +275,7 @@ fn failures(out: &mut String, failed: &[&Row<'_>], latest: Time) {
     for group in groups.iter().take(NAMED_MAX) {
         let cause = one_line(group.cause, CAUSE_MAX);
         let rows: Vec<&Row<'_>> = group.members.iter().filter_map(|member| rows.get(&member.name)).copied().collect();
-        out.push_str(&format!("  {}: {cause}{}\n", group.who(NAMES_MAX), besides(&rows, latest)));
+        out.push_str(&format!("  {}: {cause}{}\n", group.describe(NAMES_MAX), besides(&rows, latest)));
     }
     let rest = groups.get(NAMED_MAX..).unwrap_or_default();
     let workers: usize = rest.iter().map(|group| group.members.len()).sum();

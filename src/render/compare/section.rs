@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use super::super::clean::{Hidden, cleaned_with, escape_markers};
+use super::super::clean::{InvisibleChars, cleaned_with, escape_markers};
 use super::super::grep::clip;
 use super::super::shares::{Demand, allocate};
 use super::super::text::count;
@@ -48,7 +48,7 @@ impl Line {
         let place = (from as u64, (from + raw.len()) as u64);
         let end = raw.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
         // Texts may differ in nothing else.
-        let (text, _) = clip(raw.get(..end).unwrap_or_default(), about, LINE_MAX, Hidden::Escaped);
+        let (text, _) = clip(raw.get(..end).unwrap_or_default(), about, LINE_MAX, InvisibleChars::Escape);
         Line { sign, text: guarded(sign, text), side, place }
     }
 
@@ -322,7 +322,7 @@ impl Section {
 
 /// A line of a worker's text as a part of a line of ours.
 pub(super) fn inline(text: &str) -> String {
-    escape_markers(&cleaned_with(text.as_bytes(), Hidden::Escaped).text)
+    escape_markers(&cleaned_with(text.as_bytes(), InvisibleChars::Escape).text)
 }
 
 #[cfg(test)]

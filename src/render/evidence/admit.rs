@@ -37,15 +37,15 @@ pub(super) struct Admission {
 }
 
 impl FrameContent<'_> {
-    /// Returns the bytes that one line of the first section takes with its frame, or 0 if that section
-    /// did not fail.
+    /// Returns the bytes that one line of the first section takes with its frame, or 0 if that
+    /// section did not fail.
     pub(super) fn first_section_min(&self, notes_hidden: bool) -> usize {
         let Some(first) = self.sections.first().filter(|_| self.is_failed(0)) else { return 0 };
         self.overhead(first, false, notes_hidden) + self.section_min(0)
     }
 
-    /// Returns the minimum share in which a failed section shows its most relevant line, in bytes; 0 for
-    /// any other section.
+    /// Returns the minimum share in which a failed section shows its most relevant line, in bytes;
+    /// 0 for any other section.
     pub(super) fn section_min(&self, number: usize) -> usize {
         let section = self.sections.get(number).filter(|_| self.is_failed(number));
         section.map_or(0, |section| need_of(section).min(min_share(section.bytes)))
@@ -53,8 +53,8 @@ impl FrameContent<'_> {
 
     /// Chooses the sections to show in `room`, by priority and each with its minimum excerpt.
     ///
-    /// The first failed section is shown if there is room for one line of it. Sections that did not fail
-    /// are shown only if all failed ones are.
+    /// The first failed section is shown if there is room for one line of it. Sections that did not
+    /// fail are shown only if all failed ones are.
     pub(super) fn admit(&self, needs: &[usize], room: SectionRoom) -> Admission {
         let SectionRoom { bytes: room, notes_hidden, only_failed } = room;
         let mut admitted = Admission {
@@ -102,8 +102,8 @@ impl FrameContent<'_> {
         admitted
     }
 
-    /// Allocates `pool` bytes to the sections `numbers`, so that every failed one has room for its most
-    /// relevant line.
+    /// Allocates `pool` bytes to the sections `numbers`, so that every failed one has room for its
+    /// most relevant line.
     pub(super) fn shares(&self, numbers: &[usize], demands: &[Demand], pool: usize) -> Vec<usize> {
         let shares = allocate(demands, pool);
         let minima: Vec<usize> = numbers.iter().map(|number| self.section_min(*number)).collect();

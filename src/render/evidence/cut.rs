@@ -12,8 +12,8 @@ const JSON_LINE_STARTS: [&[u8]; 2] = [b"\\n", b"\": \""];
 /// Length of the sign of failure that is searched for in the raw line, in bytes.
 const SIGN_MAX: usize = 8;
 
-/// Returns the index of the highest-scoring chunk with a sign of failure, else of the highest-scoring
-/// chunk. Among equals the latest wins.
+/// Returns the index of the highest-scoring chunk with a sign of failure, else of the
+/// highest-scoring chunk. Among equals the latest wins.
 fn most_relevant(chunks: &[LineChunk<'_>], scored: &LineScores) -> Option<usize> {
     let score = |at: &usize| scored.scores.get(*at).copied().unwrap_or_default();
     let has_text = |at: &usize| chunks.get(*at).is_some_and(|chunk| !chunk.text.trim().is_empty());
@@ -21,8 +21,8 @@ fn most_relevant(chunks: &[LineChunk<'_>], scored: &LineScores) -> Option<usize>
     scored.failure.or_else(highest)
 }
 
-/// Splits the most relevant chunk if it takes more than `room` bytes, so that the part with the sign of
-/// failure fits. `raw` returns the bytes of the output between two offsets.
+/// Splits the most relevant chunk if it takes more than `room` bytes, so that the part with the
+/// sign of failure fits. `raw` returns the bytes of the output between two offsets.
 pub(super) fn cut_most_relevant<'a>(
     chunks: &mut Vec<LineChunk<'a>>,
     scored: &mut LineScores,
@@ -65,8 +65,8 @@ pub(super) fn cut_most_relevant<'a>(
 
 /// Returns the range of bytes of `line`, shown as `text`, to show in `room` bytes.
 ///
-/// The range starts at the line with the sign of failure, which may be inside a JSON string, or shortly
-/// before the sign if that line is long.
+/// The range starts at the line with the sign of failure, which may be inside a JSON string, or
+/// shortly before the sign if that line is long.
 fn relevant_part(line: &[u8], text: &str, room: usize) -> Option<(usize, usize)> {
     let sign = failure_signs::failures(text.as_bytes()).next().unwrap_or_default();
     let word = text.as_bytes().get(sign..).map(|rest| rest.get(..SIGN_MAX).unwrap_or(rest)).unwrap_or_default();
@@ -85,8 +85,8 @@ fn relevant_part(line: &[u8], text: &str, room: usize) -> Option<(usize, usize)>
     (to > from).then_some((from, to))
 }
 
-/// Returns true if a cut at `at` splits neither a character nor a terminal escape. Only the preceding
-/// [`ESCAPE_MAX`] bytes are searched for an escape.
+/// Returns true if a cut at `at` splits neither a character nor a terminal escape. Only the
+/// preceding [`ESCAPE_MAX`] bytes are searched for an escape.
 fn is_boundary(line: &[u8], at: usize) -> bool {
     let is_character = line.get(at).is_none_or(|byte| byte & 0xc0 != 0x80);
     let before = line.get(at.saturating_sub(ESCAPE_MAX)..at).unwrap_or_default();

@@ -40,14 +40,14 @@ const SHOWN_FACTOR: f64 = 0.2;
 /// Minimum length of a line that is compared with lines of other excerpts, in bytes.
 const SHOWN_LINE_MIN: usize = 24;
 
-/// Number of attempts that cut an excerpt by exactly its excess; later attempts double the cut, so that
-/// few are needed for any output.
+/// Number of attempts that cut an excerpt by exactly its excess; later attempts double the cut, so
+/// that few are needed for any output.
 const EXACT_ATTEMPTS: usize = 4;
 
 /// Note on an output that is not UTF-8.
 pub(super) const NOT_UTF8: &str = "not UTF-8";
-/// Bytes that an output without a note may take beyond its share: the minimum room reserved for a note.
-/// Otherwise an escaped marker alone could cause a short output to be cut.
+/// Bytes that an output without a note may take beyond its share: the minimum room reserved for a
+/// note. Otherwise an escaped marker alone could cause a short output to be cut.
 const NOTE_ROOM: usize = NOT_UTF8.len() + 2;
 
 /// The part of an output that is shown.
@@ -70,7 +70,8 @@ pub(in crate::render) struct Excerpt {
 /// Returns the excerpt of `file` in at most `share` bytes, or [`NOTE_ROOM`] more if it has no note.
 ///
 /// Lines in `shown_lines` have a lower score; the lines of this excerpt are added to them. The most
-/// relevant line of a failed call comes before any other and is cut if the share is too small for it.
+/// relevant line of a failed call comes before any other and is cut if the share is too small for
+/// it.
 ///
 /// # Errors
 ///
@@ -119,7 +120,8 @@ pub(super) fn excerpt(
         was_shown = shown_lines.contains(chunk) || was_shown && !text.is_empty() && text.len() < SHOWN_LINE_MIN;
         *score *= if was_shown { SHOWN_FACTOR } else { 1.0 };
     }
-    // Escaping markers adds bytes that are known only afterwards; they are subtracted from the share.
+    // Escaping markers adds bytes that are known only afterwards; they are subtracted from the
+    // share.
     let mut slack = 0;
     for attempt in 0.. {
         let room = share.saturating_sub(2 * gap_cost(size) + slack);
@@ -243,8 +245,8 @@ pub(super) fn length(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Returns the offsets of the latest lines with a sign of failure, and the offset at which the search
-/// stopped if it stopped early. Reads `file` in steps.
+/// Returns the offsets of the latest lines with a sign of failure, and the offset at which the
+/// search stopped if it stopped early. Reads `file` in steps.
 ///
 /// # Errors
 ///
@@ -369,7 +371,8 @@ impl<'a> Selection<'a> {
         !self.chosen.iter().any(|chosen| *chosen)
     }
 
-    /// Adds the chunk `at` if the text stays within `limit` bytes. Returns true if the chunk is chosen.
+    /// Adds the chunk `at` if the text stays within `limit` bytes. Returns true if the chunk is
+    /// chosen.
     fn take(&mut self, at: usize, limit: usize) -> bool {
         if self.chosen.get(at) == Some(&true) {
             return true;

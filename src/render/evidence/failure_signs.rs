@@ -1,5 +1,5 @@
-//! General signs of failure in a line: words, exit markers, source locations, stack frames, colors of
-//! errors. No sign is specific to a command, a tool or a test runner.
+//! General signs of failure in a line: words, exit markers, source locations, stack frames, colors
+//! of errors. No sign is specific to a command, a tool or a test runner.
 
 use std::sync::LazyLock;
 
@@ -46,8 +46,8 @@ const EXTENSION_MAX: usize = 5;
 /// Matches the terminal colors of an error.
 const RED: &str = r"(?-u)\x1b\[(?:0?1;)?(?:31|91|38;5;(?:1|9|196))[;m]|\x1b\[41";
 
-/// Lowercase substrings of which every word match contains one. Testing them first is faster, since most
-/// lines contain none.
+/// Lowercase substrings of which every word match contains one. Testing them first is faster, since
+/// most lines contain none.
 const STEMS: [&str; 41] = [
     "fatal",
     "panic",
@@ -96,8 +96,8 @@ static HAS_WORDS: LazyLock<Option<AhoCorasick>> =
     LazyLock::new(|| AhoCorasick::builder().ascii_case_insensitive(true).build(STEMS.iter().chain(&["×"])).ok());
 /// Word patterns, in the order in which [`LineSigns::detect`] reads the matches.
 static WORDS: LazyLock<Option<RegexSet>> = LazyLock::new(|| RegexSet::new([STRONG, WEAK, CAUTION, DENIAL, EXIT]).ok());
-/// Shape patterns. Searched alone, [`LOCATION`] would start at each full stop, and a line with many of
-/// them would fall back to backtracking.
+/// Shape patterns. Searched alone, [`LOCATION`] would start at each full stop, and a line with many
+/// of them would fall back to backtracking.
 static SHAPES: LazyLock<Option<RegexSet>> = LazyLock::new(|| RegexSet::new([FRAME, LOCATION]).ok());
 /// Finds the word before a line number in [`FRAME`].
 static NUMBERED: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("line "));
@@ -149,8 +149,8 @@ fn may_be_frame(text: &str) -> bool {
     begins || text.trim_ascii_end().ends_with(')') || NUMBERED.find(text.as_bytes()).is_some()
 }
 
-/// Returns true if [`LOCATION`] may match; a cheap test that avoids most regex searches. A time of day
-/// also has a colon before a digit, but no full stop.
+/// Returns true if [`LOCATION`] may match; a cheap test that avoids most regex searches. A time of
+/// day also has a colon before a digit, but no full stop.
 fn may_be_location(text: &[u8]) -> bool {
     let has_extension = |at: usize| {
         let near = text.get(at.saturating_sub(EXTENSION_MAX + 1)..at).unwrap_or_default();

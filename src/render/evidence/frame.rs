@@ -1,8 +1,8 @@
-//! The frame of an evidence.txt: header, sections, list of omitted outputs and last line, within a hard
-//! limit.
+//! The frame of an evidence.txt: header, sections, list of omitted outputs and last line, within a
+//! hard limit.
 //!
-//! The first line, every section line and the last line end in a tag that is derived from the content
-//! and does not occur in it, so no worker can forge a line of the frame.
+//! The first line, every section line and the last line end in a tag that is derived from the
+//! content and does not occur in it, so no worker can forge a line of the frame.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -37,7 +37,8 @@ const SPARE: usize = 1_000;
 pub(super) struct OutputSection {
     /// Path of the output, safe to print.
     pub(super) path: String,
-    /// File that the offsets of omissions refer to, safe to print; `None` if it is the file at `path`.
+    /// File that the offsets of omissions refer to, safe to print; `None` if it is the file at
+    /// `path`.
     pub(super) source: Option<String>,
     /// Admission order when the budget is short; 0 is first.
     pub(super) priority: usize,
@@ -64,11 +65,11 @@ pub(super) struct FrameContent<'a> {
     pub(super) title: String,
     /// Counts in the header: `Calls: 14 (3 failed, 1 unknown)`.
     pub(super) counted: String,
-    /// Returns the lines between header and sections. The arguments are the room for the lines and the
-    /// part of it that the first failed section needs to show one line, in bytes.
+    /// Returns the lines between header and sections. The arguments are the room for the lines and
+    /// the part of it that the first failed section needs to show one line, in bytes.
     pub(super) lines: &'a dyn Fn(usize, usize) -> String,
-    /// Returns one line about the first failure within the given number of bytes, or an empty string
-    /// if that is too little. Replaces a section that does not fit.
+    /// Returns one line about the first failure within the given number of bytes, or an empty
+    /// string if that is too little. Replaces a section that does not fit.
     pub(super) failure: &'a dyn Fn(usize) -> String,
     /// True if `lines` already name the failures.
     pub(super) lines_name_failures: bool,
@@ -76,7 +77,8 @@ pub(super) struct FrameContent<'a> {
     pub(super) sections: Vec<OutputSection>,
     /// Opens the output of a section by its number.
     pub(super) open: &'a dyn Fn(usize) -> Result<Box<dyn File>, String>,
-    /// Runs the task for a section by its number; for many workers on a thread that can be abandoned.
+    /// Runs the task for a section by its number; for many workers on a thread that can be
+    /// abandoned.
     pub(super) run: &'a dyn Fn(usize, ExcerptTask) -> ExcerptResult,
     /// Returns true while there is time left.
     pub(super) go_on: GoOn<'a>,
@@ -151,7 +153,8 @@ impl FrameContent<'_> {
         text
     }
 
-    /// Returns the part of the first line that names what was skipped for lack of time, if anything.
+    /// Returns the part of the first line that names what was skipped for lack of time, if
+    /// anything.
     fn note(&self) -> String {
         (self.missing)().map(|missing| format!(" | {missing}")).unwrap_or_default()
     }
@@ -188,8 +191,8 @@ impl FrameContent<'_> {
         self.tiny(budget, limit)
     }
 
-    /// Returns one line about the first failure and the counts, cut to `limit` bytes, for a limit that
-    /// is too small for the frame.
+    /// Returns one line about the first failure and the counts, cut to `limit` bytes, for a limit
+    /// that is too small for the frame.
     fn tiny(&self, budget: Budget, limit: usize) -> String {
         let brief = if (self.missing)().is_some() { "incomplete; " } else { "" };
         let counts = format!("{}; budget {budget} is too small for more\n", self.counted);
@@ -199,11 +202,12 @@ impl FrameContent<'_> {
         text
     }
 
-    /// Returns the whole file with sections in `bytes` bytes, and true if any of them hides characters.
-    ///
-    /// If the first failed section does not fit, one line describes the failure and no successful call
-    /// is shown. With `notes_hidden`, every section line reserves room for the note on invisible
+    /// Returns the whole file with sections in `bytes` bytes, and true if any of them hides
     /// characters.
+    ///
+    /// If the first failed section does not fit, one line describes the failure and no successful
+    /// call is shown. With `notes_hidden`, every section line reserves room for the note on
+    /// invisible characters.
     fn filled(&self, budget: Budget, lines: &str, bytes: usize, notes_hidden: bool) -> (String, bool) {
         let (mut shown, mut listed_room) = self.fill(SectionRoom { bytes, notes_hidden, only_failed: false });
         let mut failure = String::new();
@@ -233,7 +237,8 @@ impl FrameContent<'_> {
         self.section_line(section, None, "", input).len() + TAG_LEN + note_max(section.bytes) + offsets + hidden
     }
 
-    /// Chooses and fills the sections. Also returns the room left for the list of omitted ones, in bytes.
+    /// Chooses and fills the sections. Also returns the room left for the list of omitted ones, in
+    /// bytes.
     fn fill(&self, room: SectionRoom) -> (Vec<ShownSection>, usize) {
         let needs: Vec<usize> = self.sections.iter().map(need_of).collect();
         let admitted = self.admit(&needs, room);
@@ -274,7 +279,8 @@ impl FrameContent<'_> {
             }
             let allotted = share + overheads.get(number).copied().unwrap_or(0);
             if !section.excerpt.whole && section.excerpt.text.is_empty() {
-                // Nothing fits its share: the section is only listed, and the next one gets the rest.
+                // Nothing fits its share: the section is only listed, and the next one gets the
+                // rest.
                 carry = allotted.saturating_sub(listing + self.listed_line(number).len());
                 listing = 0;
                 continue;
@@ -448,7 +454,8 @@ const FAILED: &str = "[FAILED] ";
 /// Minimum size of a line about a failure, in bytes.
 const FAILURE_LINE_MIN: usize = FAILED.len() + LINE_MIN + 1;
 
-/// Returns one line about a failed call, cut to `room` bytes, or an empty string if that is too little.
+/// Returns one line about a failed call, cut to `room` bytes, or an empty string if that is too
+/// little.
 pub(super) fn failure_line(path: &str, message: &str, room: usize) -> String {
     let starts = [format!("{FAILED}{path}: "), FAILED.to_owned()];
     let line = |start: String| {

@@ -1,9 +1,9 @@
 //! The relevance of each line of an output to a failure, as a score.
 //!
-//! A score depends on the signs in the line ([`LineSigns`]) and on its position: shortly before an exit
-//! marker or the end of the output, shortly after a line with a sign of failure, before lines in the
-//! color of errors, and near lines that name a source location. Lines of one paragraph or stack trace
-//! have similar scores.
+//! A score depends on the signs in the line ([`LineSigns`]) and on its position: shortly before an
+//! exit marker or the end of the output, shortly after a line with a sign of failure, before lines
+//! in the color of errors, and near lines that name a source location. Lines of one paragraph or
+//! stack trace have similar scores.
 //!
 //! The weights come from a logistic regression on labeled logs of failed builds, rounded.
 //! docs/EVIDENCE.md lists them with the effect of each.
@@ -51,8 +51,8 @@ const INDENTED: f64 = 0.9;
 pub(super) struct LineScores {
     /// Score of each chunk.
     pub(super) scores: Vec<f64>,
-    /// Index of the highest-scoring chunk with a sign of failure, the latest among equals. It is worth
-    /// showing wherever it is.
+    /// Index of the highest-scoring chunk with a sign of failure, the latest among equals. It is
+    /// worth showing wherever it is.
     pub(super) failure: Option<usize>,
 }
 
@@ -130,7 +130,8 @@ fn decay_following(flags: &[f64], decay: f64) -> Vec<f64> {
         .collect()
 }
 
-/// Returns the bytes from each line to the next exit marker, or to the end of an output without one.
+/// Returns the bytes from each line to the next exit marker, or to the end of an output without
+/// one.
 ///
 /// Lines after the last exit marker have no distance, since they come after the failure.
 fn to_end(chunks: &[&LineChunk<'_>], signs: &[LineSigns], size: u64) -> Vec<Option<u64>> {
@@ -197,8 +198,8 @@ fn smooth_scores(chunks: &[&LineChunk<'_>], mut scores: Vec<f64>) -> Vec<f64> {
     smoothed
 }
 
-/// Raises the score of an error message directly above or below a stack trace to the highest score of
-/// the trace.
+/// Raises the score of an error message directly above or below a stack trace to the highest score
+/// of the trace.
 fn boost_error_messages(chunks: &[&LineChunk<'_>], signs: &[LineSigns], scores: &mut [f64]) {
     let is_indented = |at: usize| chunks.get(at).is_some_and(|chunk| chunk.text.starts_with([' ', '\t']));
     let is_traced = |at: usize| is_indented(at) || signs.get(at).is_some_and(|signs| signs.frame);

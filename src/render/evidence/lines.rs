@@ -1,5 +1,6 @@
-//! Splits raw output into chunks that are shown or omitted: one per line, several per long line, each
-//! with its offsets in the file. An overwritten state of a progress bar is a chunk without text.
+//! Splits raw output into chunks that are shown or omitted: one per line, several per long line,
+//! each with its offsets in the file. An overwritten state of a progress bar is a chunk without
+//! text.
 
 use std::borrow::Cow;
 
@@ -8,8 +9,8 @@ use crate::render::clean::{Cleaned, cleaned};
 
 /// Maximum size of a chunk, in bytes; a longer line is split.
 const CHUNK_MAX: usize = 480;
-/// Approximate maximum number of chunks. Beyond it short lines share a chunk, so that an output of only
-/// line ends does not take one chunk per byte.
+/// Approximate maximum number of chunks. Beyond it short lines share a chunk, so that an output of
+/// only line ends does not take one chunk per byte.
 const CHUNKS_MAX: usize = 200_000;
 /// Distance before a cut in which an unfinished terminal escape is searched for, in bytes.
 pub(super) const ESCAPE_MAX: usize = 32;
@@ -42,8 +43,8 @@ impl LineChunk<'_> {
     }
 }
 
-/// Splits `raw`, which starts at `offset` in its file, into chunks that cover it without a gap. The second
-/// value is true if all of it is UTF-8.
+/// Splits `raw`, which starts at `offset` in its file, into chunks that cover it without a gap. The
+/// second value is true if all of it is UTF-8.
 pub(super) fn split_chunks(raw: &[u8], offset: u64) -> (Vec<LineChunk<'_>>, bool) {
     let mut chunks: Vec<LineChunk<'_>> = Vec::with_capacity(raw.len() / 40 + 1);
     let chunk_min = (raw.len() / CHUNKS_MAX) as u64;

@@ -33,12 +33,13 @@ const SEARCHED_MAX: usize = 4;
 /// Directory with the logs of a worker that records no calls.
 const LOGS: &[u8] = b"logs";
 
-/// Returns the cause of a worker's failure as one line, and true if the outputs it depends on could be
-/// read.
+/// Returns the cause of a worker's failure as one line, and true if the outputs it depends on could
+/// be read.
 ///
-/// The line quotes the highest-scoring lines of the latest failed call, else the worker's own error,
-/// else the logs of a worker without calls. A call that did not fail is never a cause: without any of
-/// these, the line states that no error message was found and quotes the last output.
+/// The line quotes the highest-scoring lines of the latest failed call, else the worker's own
+/// error, else the logs of a worker without calls. A call that did not fail is never a cause:
+/// without any of these, the line states that no error message was found and quotes the last
+/// output.
 pub(in crate::render) fn cause(view: &View, member: &Member, record: &Record) -> (String, bool) {
     let Record { worker, trace, .. } = record;
     let failed = latest_failed(trace);
@@ -62,8 +63,8 @@ pub(in crate::render) fn cause(view: &View, member: &Member, record: &Record) ->
     (one_line(&format!("{code}{line}"), CAUSE_MAX), whole)
 }
 
-/// Returns the exit code of a failed call with its most relevant lines, else with its last line; `None`
-/// if it has no output.
+/// Returns the exit code of a failed call with its most relevant lines, else with its last line;
+/// `None` if it has no output.
 pub(super) fn message(view: &View, member: &Member, call: &ToolCall) -> Option<String> {
     let line = match search_call(view, member, call) {
         FailureSearch::Message(lines) => lines.join(" | "),
@@ -112,8 +113,8 @@ enum TextForm {
     Escaped,
 }
 
-/// Searches the outputs of a worker without a failed call: its logs for a message, then its files or
-/// latest calls for a last line. The second value is false if one of them could not be read.
+/// Searches the outputs of a worker without a failed call: its logs for a message, then its files
+/// or latest calls for a last line. The second value is false if one of them could not be read.
 fn search_rest(view: &View, member: &Member, trace: &Trace) -> (FailureSearch, bool) {
     let (mut last, mut whole) = (FailureSearch::Nothing, true);
     for file in trace.loose.iter().take(SEARCHED_MAX) {
@@ -159,8 +160,8 @@ fn search_call(view: &View, member: &Member, call: &ToolCall) -> FailureSearch {
     search(&*file, call.bytes)
 }
 
-/// Reads the end of an output as lines with their scores, with JSON strings decoded. Returns `None` if
-/// the output is binary.
+/// Reads the end of an output as lines with their scores, with JSON strings decoded. Returns `None`
+/// if the output is binary.
 fn texts(file: &dyn File, bytes: u64) -> Result<Option<Vec<(String, f64)>>> {
     let raw = read_range(file, bytes.saturating_sub(TAIL as u64), TAIL)?;
     if memchr::memchr(0, &raw).is_some() {
@@ -228,7 +229,8 @@ fn search(file: &dyn File, bytes: u64) -> FailureSearch {
     }
 }
 
-/// Returns the lines of a chunk. JSON that is not decoded is split at escaped line ends and at quotes.
+/// Returns the lines of a chunk. JSON that is not decoded is split at escaped line ends and at
+/// quotes.
 fn parts<'a>(chunk: &'a LineChunk<'_>, form: TextForm) -> impl Iterator<Item = String> + 'a {
     let object = (form == TextForm::Plain).then(|| json_text(chunk.text.as_bytes())).flatten();
     let object: Vec<String> = object.iter().flat_map(|text| text.lines()).map(|line| line.trim().to_owned()).collect();

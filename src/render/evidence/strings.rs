@@ -13,8 +13,8 @@ const KEY_MAX: usize = 40;
 /// Maximum number of enclosing keys that are tested, innermost first.
 const KEYS_MAX: usize = 8;
 
-/// Returns the strings in `raw`, each on its own lines, if `raw` consists of JSON values or a Python
-/// dictionary.
+/// Returns the strings in `raw`, each on its own lines, if `raw` consists of JSON values or a
+/// Python dictionary.
 ///
 /// Time and memory are linear in the size of `raw`; values other than strings are skipped.
 pub(super) fn decoded_text(raw: &[u8]) -> Option<String> {
@@ -35,8 +35,8 @@ pub(super) fn is_structured(raw: &[u8]) -> bool {
     matches!(raw.trim_ascii_start().first(), Some(b'{' | b'[' | b'"'))
 }
 
-/// Decodes a part of a string literal up to the end of the literal. Returns `part` unchanged if it is not
-/// part of a literal.
+/// Decodes a part of a string literal up to the end of the literal. Returns `part` unchanged if it
+/// is not part of a literal.
 pub(super) fn unescaped(part: &str) -> String {
     let literal = format!("\"{part}\"");
     let decoded = serde_json::Deserializer::from_str(&literal).into_iter::<String>().next().and_then(Result::ok);
@@ -45,8 +45,8 @@ pub(super) fn unescaped(part: &str) -> String {
     decoded.filter(is_inside).unwrap_or_else(|| part.to_owned())
 }
 
-/// Returns the strings in `raw` if it consists of JSON values and starts like an object, a list or a
-/// string.
+/// Returns the strings in `raw` if it consists of JSON values and starts like an object, a list or
+/// a string.
 pub(super) fn json_text(raw: &[u8]) -> Option<String> {
     if !is_structured(raw) {
         return None;
@@ -59,7 +59,8 @@ pub(super) fn json_text(raw: &[u8]) -> Option<String> {
     Some(text)
 }
 
-/// Appends `value` to `text`. `key` is put before a value whose first line has no strong sign of failure.
+/// Appends `value` to `text`. `key` is put before a value whose first line has no strong sign of
+/// failure.
 fn add(text: &mut String, key: &str, value: &str) {
     let value = value.trim_matches(['\n', '\r']);
     if value.trim().is_empty() {

@@ -1,5 +1,5 @@
-//! evidence.txt of many workers: one line per cause with the workers it affects, then excerpts of the
-//! failed calls.
+//! evidence.txt of many workers: one line per cause with the workers it affects, then excerpts of
+//! the failed calls.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use crate::name::Name;
 use crate::search::regex::{Found, Line, LineKind, Unsearched};
 
-use super::super::clean::{Hidden, cleaned_with, escape_markers, one_line, removed_note};
+use super::super::clean::{InvisibleChars, cleaned_with, escape_markers, one_line, removed_note};
 use super::super::text::count;
 use super::super::{Budget, Missing};
 use super::Query;
@@ -77,7 +77,7 @@ impl ShownLine {
             LineKind::Context => 0,
             LineKind::Break => return ShownLine { number: 0, matches: false, text: String::new(), hidden: 0 },
         };
-        let (text, hidden) = clip(line.bytes, place, max, Hidden::Removed);
+        let (text, hidden) = clip(line.bytes, place, max, InvisibleChars::Remove);
         ShownLine { number: line.number, matches: line.kind != LineKind::Context, text, hidden }
     }
 }
@@ -426,7 +426,7 @@ fn write_line(out: &mut String, path: &str, line: &ShownLine) {
 
 /// Returns a line cleaned, and how many invisible characters were in it; of one that is longer than `max` bytes the part
 /// around its byte `place`, with how much was left out.
-pub(in crate::render) fn clip(line: &[u8], place: usize, max: usize, hidden: Hidden) -> (String, usize) {
+pub(in crate::render) fn clip(line: &[u8], place: usize, max: usize, hidden: InvisibleChars) -> (String, usize) {
     let clean = |part: &[u8]| {
         let part = cleaned_with(part, hidden);
         (escape_markers(&part.text), part.hidden)
@@ -457,7 +457,7 @@ mod tests {
     use super::*;
 
     fn clip(line: &[u8], place: usize, max: usize) -> String {
-        super::clip(line, place, max, Hidden::Removed).0
+        super::clip(line, place, max, InvisibleChars::Remove).0
     }
 
     #[test]
