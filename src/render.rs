@@ -63,7 +63,7 @@ use crate::store::Time;
 use crate::view::{Member, View, Visible};
 use crate::watchdog::Watchdog;
 use attempts::Attempts;
-use compare::Asked;
+use compare::ResolvedQuery;
 use evidence::{ExcerptTask, SwarmReader, WorkerOutcome};
 use facets::{Grouped, Selection};
 use fragment::Row;
@@ -263,12 +263,12 @@ impl Renderer {
     fn state_of_compared(&self, query: &compare::Query, hash: &mut blake3::Hasher) -> Result<Of> {
         let (visible, root) = (self.view.visible(), self.view.root_meta()?);
         hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
-        match self.compared(query, &visible)? {
-            Asked::Workers(stamped) => {
+        match self.resolve_comparison(query, &visible)? {
+            ResolvedQuery::Workers(stamped) => {
                 hash_all(hash, &stamped);
                 Ok(Of::Members { visible, stamped })
             }
-            Asked::Refused(answer) => {
+            ResolvedQuery::Refused(answer) => {
                 let newest = self.view.newest(&visible)?;
                 hash.update(format!("{newest:?}{}", answer.text).as_bytes());
                 Ok(Of::Text { text: answer.text.into(), newest, access: Access::of(&root) })

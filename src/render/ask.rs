@@ -85,7 +85,7 @@ impl Ask {
         match Kind::ALL.into_iter().find(|kind| kind.name() == folder.word)? {
             Kind::Grep => grep::Options::of(&folder).map(Ask::Grep),
             Kind::Search => search::Options::of(&folder).map(Ask::Search),
-            Kind::Compare => compare::Options::of(&folder).map(Ask::Compare),
+            Kind::Compare => compare::Options::parse(&folder).map(Ask::Compare),
         }
     }
 
@@ -106,7 +106,7 @@ impl Ask {
         match self {
             Ask::Grep(options) => options.ask(name).map(|query| Generated::Grep(Arc::new(query))),
             Ask::Search(options) => options.ask(name).map(|query| Generated::Search(Arc::new(query))),
-            Ask::Compare(options) => options.ask(name).map(|query| Generated::Compare(Arc::new(query))),
+            Ask::Compare(options) => options.query(name).map(|query| Generated::Compare(Arc::new(query))),
         }
     }
 }

@@ -304,7 +304,7 @@ struct Compare {
 
 fn compare(tree: &Tree, asked: Compare) -> Done {
     let options = compare::Options { budget: budget(asked.bytes, asked.tokens)?, aspect: given(asked.aspect) };
-    let query = compare::Query::of(options, asked.workers.iter().map(|worker| worker_id(worker).as_bytes()));
+    let query = compare::Query::new(options, asked.workers.iter().map(|worker| worker_id(worker).as_bytes()));
     let answer = tree.compare(&query).map_err(|error| {
         let named: Vec<String> = asked.workers.iter().map(|worker| printable(worker.as_bytes())).collect();
         Fault::new(format!("{}: {error}: list_workers shows who there is", named.join(", ")))
