@@ -7,7 +7,7 @@
 //! - [`swarm()`] does so for many workers, with one line of [`cause()`] for each.
 //! - [`super::shares`] allocates the budget to the outputs.
 //! - [`excerpt`], [`line_scores`], [`failure_signs`] and [`lines`] select the lines of one output.
-//! - [`frame`] adds the header, the section lines and the list of omitted outputs.
+//! - [`frame`] adds the header, the section lines and the list of omitted outputs, with [`notes`].
 
 mod admit;
 mod cut;
@@ -16,6 +16,7 @@ mod failure_signs;
 mod frame;
 mod line_scores;
 mod lines;
+mod notes;
 mod root_cause;
 mod strings;
 mod swarm;
@@ -27,7 +28,8 @@ use std::cell::{Cell, OnceCell};
 use std::collections::VecDeque;
 
 pub(super) use frame::{ExcerptResult, ExcerptTask};
-use frame::{FrameContent, OutputSection, failure_line};
+use frame::{FrameContent, OutputSection};
+use notes::failure_line;
 
 use super::clean::{escape_markers, one_line};
 use super::fragments::GoOn;

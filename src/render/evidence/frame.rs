@@ -10,9 +10,10 @@ use std::collections::HashMap;
 use super::super::shares::Demand;
 use super::EvidenceFile;
 use super::admit::{Admission, SectionRoom, need_of};
-use super::excerpt::{Excerpt, LINE_MIN, NOT_UTF8, ShownLines, WHOLE_MAX, excerpt, length};
+use super::excerpt::{Excerpt, ShownLines, excerpt, length};
+use super::notes::{FAILED, FAILURE_LINE_MIN, hidden_note, note_max, offsets_note, used_text};
 use crate::model::Outcome;
-use crate::render::clean::{TAG_LEN, one_line, removed_note, unused_tag};
+use crate::render::clean::{TAG_LEN, one_line, unused_tag};
 use crate::render::fragments::GoOn;
 use crate::render::{Budget, Missing, Unit};
 use crate::store::File;
@@ -449,49 +450,9 @@ impl FrameContent<'_> {
     }
 }
 
-/// Start of a line about a failure.
-const FAILED: &str = "[FAILED] ";
-/// Minimum size of a line about a failure, in bytes.
-const FAILURE_LINE_MIN: usize = FAILED.len() + LINE_MIN + 1;
-
-/// Returns one line about a failed call, cut to `room` bytes, or an empty string if that is too
-/// little.
-pub(super) fn failure_line(path: &str, message: &str, room: usize) -> String {
-    let starts = [format!("{FAILED}{path}: "), FAILED.to_owned()];
-    let line = |start: String| {
-        let left = room.saturating_sub(start.len() + 1);
-        let fits = left >= message.len().min(LINE_MIN) && !message.is_empty();
-        fits.then(|| format!("{start}{}\n", one_line(message, left)))
-    };
-    starts.into_iter().find_map(line).unwrap_or_default()
-}
-
-/// Returns the part of the header that states how much of the budget is used.
-fn used_text(budget: Budget, used: usize) -> String {
-    format!(" | Used: {} | ", budget.format_amount(used))
-}
-
 /// Returns the second line of `text`, or `None` if it has no frame.
 fn header_line(text: &str) -> Option<&str> {
     text.strip_prefix(BEGIN)?.lines().nth(1)
-}
-
-/// Returns the maximum length of a note on the section line of an output of `bytes` bytes.
-///
-/// The note itself is known only once the output is read.
-fn note_max(bytes: u64) -> usize {
-    let note = if bytes > WHOLE_MAX { "searched to byte 18446744073709551615" } else { NOT_UTF8 };
-    ", ".len() + note.len()
-}
-
-/// Returns the note on a section line that names the file the offsets refer to.
-fn offsets_note(source: &str) -> String {
-    format!(", offsets in {source}")
-}
-
-/// Returns the note on a section line about removed invisible characters.
-fn hidden_note(hidden: usize) -> String {
-    format!(", {}", removed_note(hidden))
 }
 
 struct Counts {
