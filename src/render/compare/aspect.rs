@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn words_match_in_any_case_by_their_stems() {
-        let aspect = Aspect::new("DiffSection 3, risk");
+        let aspect = Aspect::new("Section 3, risk");
         assert_eq!(aspect.count_matches("## SECTION 3: Risks"), 3);
         assert_eq!(aspect.count_matches("section 13"), 1);
         assert_eq!(aspect.count_matches("3.2 asterisk"), 1);
