@@ -63,10 +63,10 @@ use crate::search::ranked::Index;
 use crate::store::Time;
 use crate::view::{Member, View, VisibleWorkers};
 use crate::watchdog::Watchdog;
-use compare::Asked;
+use compare::ResolvedQuery;
 use digest_cache::{DigestCache, DigestResult};
 use digest_store::DigestStore;
-use evidence::{Account, Cut, Reading};
+use evidence::{ExcerptTask, SwarmReader, WorkerOutcome};
 use facets::{FacetIndexes, Selection};
 use isolate::{PART_GRACE, Subject};
 use missing::prepend_notice;
@@ -268,12 +268,12 @@ impl Renderer {
     fn state_of_compared(&self, query: &compare::Query, hash: &mut blake3::Hasher) -> Result<RenderInput> {
         let (visible, root) = (self.view.visible(), self.view.root_meta()?);
         hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
-        match self.compared(query, &visible)? {
-            Asked::Workers(states) => {
+        match self.resolve_comparison(query, &visible)? {
+            ResolvedQuery::Workers(states) => {
                 hash_all(hash, &states);
                 Ok(RenderInput::Workers { visible, states })
             }
-            Asked::Refused(answer) => {
+            ResolvedQuery::Refused(answer) => {
                 let newest = self.view.newest(&visible)?;
                 hash.update(format!("{newest:?}{}", answer.text).as_bytes());
                 Ok(RenderInput::Text { text: answer.text.into(), newest, access: Access::of(&root) })
@@ -389,7 +389,7 @@ impl Renderer {
                 let budget = self.settings.budget_for_scope(scope, *budget);
                 let title = run.map_or("Swarm".into(), |run| format!("Run {}", text::one_line(&run.id, 200)));
                 let read = Cell::new(true);
-                let record = |account: &Account<'_>| {
+                let record = |account: &WorkerOutcome<'_>| {
                     let row = rows.iter().find(|row| std::ptr::eq(row.member, account.member))?;
                     let stamp = row.stamp.as_ref()?;
                     shown.borrow_mut().push((row.member, stamp.key));
@@ -401,12 +401,12 @@ impl Renderer {
                     read.set(read.get() && record.as_ref().is_some_and(|record| record.is_complete()));
                     record
                 };
-                let cut = |member: &Member, cut: Cut| self.run_cut(member, cut, &has_time);
-                let accounts: Vec<Account<'_>> = rows.iter().map(WorkerRow::account).collect();
+                let cut = |member: &Member, cut: ExcerptTask| self.run_cut(member, cut, &has_time);
+                let accounts: Vec<WorkerOutcome<'_>> = rows.iter().map(WorkerRow::worker_outcome).collect();
                 let reading =
-                    Reading { view: &self.view, record: &record, cut: &cut, go_on: &has_time, missing: &missing };
+                    SwarmReader { view: &self.view, record: &record, run: &cut, go_on: &has_time, missing: &missing };
                 let written = evidence::swarm(&reading, title, &accounts, budget);
-                whole &= written.whole && read.get();
+                whole &= written.complete && read.get();
                 written.bytes
             }
             Generated::Readme

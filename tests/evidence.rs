@@ -1,15 +1,16 @@
-//! evidence.txt under hostile input, read back by its own frame: bounds, frame, omissions, order, fairness.
+//! evidence.txt under hostile input, parsed by its own frame: limits, frame, omissions, order,
+//! fairness.
 
 mod bounds;
 mod causes;
 mod fair;
 mod first;
 mod frame;
-mod loose;
 mod omissions;
 mod repeats;
 mod swarm;
 mod tokens;
+mod without_calls;
 
 use std::sync::LazyLock;
 
@@ -19,7 +20,7 @@ use swarmletfs::tree::Tree;
 
 use crate::support::{TestStore, see};
 
-/// The bytes of `evidence.<budget>.txt` in `folder`.
+/// Reads `evidence.<budget>.txt` in `folder`.
 pub fn evidence(tree: &Tree, folder: &str, budget: usize) -> String {
     let path = format!("{folder}evidence.{budget}.txt");
     let seen = see(tree, &path).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -32,20 +33,19 @@ pub struct Section {
     pub failed: bool,
     pub path: String,
     pub bytes: u64,
-    /// What stands between the size and the closing bracket.
+    /// Text between the size and the closing parenthesis.
     pub notes: String,
-    /// All between the section line and the blank line before the next.
+    /// Text between the section line and the blank line after it.
     pub body: String,
 }
 
 impl Section {
-    /// The omissions in the body, ends exclusive.
+    /// Returns the byte ranges of the omissions in the body.
     pub fn omissions(&self) -> Vec<(u64, u64)> {
-        let found = self.body.lines().filter_map(omission_of);
-        found.collect()
+        self.body.lines().filter_map(parse_omission).collect()
     }
 
-    /// The bytes that are shown, ends exclusive: those that no omission names.
+    /// Returns the byte ranges outside all omissions.
     pub fn shown(&self) -> Vec<(u64, u64)> {
         let omissions = self.omissions();
         let starts = std::iter::once(0).chain(omissions.iter().map(|(_, end)| *end));
@@ -53,25 +53,25 @@ impl Section {
         starts.zip(ends).filter(|(start, end)| start < end).collect()
     }
 
-    /// Whether nothing is said to be left out.
+    /// Returns true if the body states no omission.
     pub fn is_whole(&self) -> bool {
-        let is_folded = || self.body.lines().any(|line| line.starts_with(AGAIN));
+        let is_folded = || self.body.lines().any(|line| line.starts_with(REPEATS));
         !self.is_described() && self.omissions().is_empty() && !is_folded()
     }
 
-    /// Whether its output was not shown as text at all, for a reason that is said.
+    /// Returns true if the section describes the output instead of showing it.
     pub fn is_described(&self) -> bool {
         self.notes.contains("binary") || self.notes.contains("not read")
     }
 
-    /// What of the body is the worker's own text.
+    /// Returns the body without omission lines.
     pub fn own_text(&self) -> String {
         self.body.split_inclusive('\n').filter(|line| !line.starts_with("[... ")).collect()
     }
 }
 
-/// How a line begins that says how often the one above it follows itself.
-pub const AGAIN: &str = "[... the line above ";
+/// Start of a line that states how often the line above repeats.
+pub const REPEATS: &str = "[... the line above ";
 
 static OMISSION: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^\[\.\.\. (\d+) B omitted: bytes (\d+)-(\d+) \.\.\.\]$").unwrap());
@@ -81,9 +81,9 @@ static HEADER: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^Budget: (\d+) B \| Used: (\d+) B \| (.+) \| Whole: (\d+) \| Cut: (\d+) \| Listed: (\d+)$").unwrap()
 });
 
-/// The omission that a line says; a line that begins like one is one.
-fn omission_of(line: &str) -> Option<(u64, u64)> {
-    if !line.starts_with("[... ") || line.starts_with(AGAIN) {
+/// Parses an omission line. Panics on any other line with its start.
+fn parse_omission(line: &str) -> Option<(u64, u64)> {
+    if !line.starts_with("[... ") || line.starts_with(REPEATS) {
         return None;
     }
     let found = OMISSION.captures(line).unwrap_or_else(|| panic!("a worker wrote an omission: {line:?}"));
@@ -93,7 +93,7 @@ fn omission_of(line: &str) -> Option<(u64, u64)> {
     Some((start, end))
 }
 
-/// An evidence.txt taken apart by its frame.
+/// A parsed evidence.txt.
 #[derive(Debug)]
 pub struct Report {
     pub tag: String,
@@ -102,16 +102,16 @@ pub struct Report {
     pub whole: usize,
     pub cut: usize,
     pub listed: usize,
-    /// Lines between header and first section.
+    /// Lines between the header and the first section.
     pub lines: Vec<String>,
     pub sections: Vec<Section>,
-    /// Lines of the list of what is not shown.
+    /// Entries of the list of omitted sections.
     pub not_shown: Vec<String>,
 }
 
 impl Report {
-    /// Takes `text` apart, and holds every statement of the frame about itself.
-    pub fn of(text: &str, budget: usize) -> Report {
+    /// Parses `text` and checks every statement of the frame about itself.
+    pub fn parse(text: &str, budget: usize) -> Report {
         let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
         let first = lines[0].trim_end();
         let tag = first[first.len() - 13..].to_owned();
@@ -121,7 +121,7 @@ impl Report {
         assert_eq!(lines.pop().unwrap(), "\n", "a blank line before the last");
         let header = HEADER.captures(lines[1].trim_end()).unwrap_or_else(|| panic!("header: {}", lines[1]));
         let number = |at: usize| header[at].parse::<usize>().unwrap();
-        assert_eq!(number(1), budget, "the budget is said");
+        assert_eq!(number(1), budget, "the header states the budget");
         assert_eq!(number(2), text.len(), "`Used` is the length of the file");
         let mut report = Report {
             title: title.to_owned(),
@@ -138,13 +138,13 @@ impl Report {
         for line in &lines[2..] {
             match line.trim_end_matches('\n').strip_suffix(&format!(": {tag}")) {
                 Some(line) if line.starts_with("Not shown (") => {
-                    close(&mut report);
+                    end_section(&mut report);
                     listing = true;
                 }
                 Some(line) => {
-                    assert!(!listing, "a section behind the list: {line}");
-                    close(&mut report);
-                    report.sections.push(section(line));
+                    assert!(!listing, "a section after the list: {line}");
+                    end_section(&mut report);
+                    report.sections.push(parse_section_line(line));
                 }
                 None if listing => report.not_shown.push(line.trim_end().to_owned()),
                 None => match report.sections.last_mut() {
@@ -154,24 +154,24 @@ impl Report {
             }
         }
         let tags = text.matches(&tag).count();
-        assert_eq!(tags, 2 + report.sections.len() + usize::from(listing), "the tag is nobody else's: {text}");
-        assert_eq!(listing, report.listed > 0, "what is listed is said in a list: {text}");
+        assert_eq!(tags, 2 + report.sections.len() + usize::from(listing), "the tag is only in the frame: {text}");
+        assert_eq!(listing, report.listed > 0, "a count of listed sections needs a list: {text}");
         assert_eq!(report.whole + report.cut, report.sections.len(), "{text}");
         report
     }
 
-    /// How many calls there were, as said.
+    /// Returns the number of calls in the header.
     pub fn calls(&self) -> usize {
         self.counted.strip_prefix("Calls: ").unwrap().split(' ').next().unwrap().parse().unwrap()
     }
 
-    /// The section of a path.
+    /// Returns the section of a path.
     pub fn section(&self, path: &str) -> &Section {
         let found = self.sections.iter().find(|section| section.path == path);
         found.unwrap_or_else(|| panic!("no section {path} in {self:#?}"))
     }
 
-    /// How many of those that are not shown are named, and how many only counted.
+    /// Returns how many omitted sections are named, and how many are only counted.
     pub fn named_and_counted(&self) -> (usize, usize) {
         let counted = |line: &str| line.strip_prefix("and ")?.strip_suffix(" more")?.parse::<usize>().ok();
         let more = self.not_shown.last().and_then(|line| counted(line));
@@ -179,11 +179,11 @@ impl Report {
     }
 }
 
-/// Takes the blank line off that stands before whatever comes next.
-fn close(report: &mut Report) {
+/// Removes the blank line before the next section or list.
+fn end_section(report: &mut Report) {
     match report.sections.last_mut() {
         Some(section) => {
-            assert!(section.body.ends_with('\n'), "a blank line behind {}", section.path);
+            assert!(section.body.ends_with('\n'), "a blank line after {}", section.path);
             section.body.pop();
             assert!(section.body.is_empty() || section.body.ends_with('\n'), "{section:?}");
         }
@@ -191,7 +191,7 @@ fn close(report: &mut Report) {
     }
 }
 
-fn section(line: &str) -> Section {
+fn parse_section_line(line: &str) -> Section {
     let found = SECTION.captures(line).unwrap_or_else(|| panic!("no section line: {line:?}"));
     Section {
         failed: found.get(1).is_some(),
@@ -202,12 +202,12 @@ fn section(line: &str) -> Section {
     }
 }
 
-/// Whether `text` has the frame, rather than the counts alone where not even the frame fits.
+/// Returns true if `text` has a frame rather than only counts.
 pub fn has_frame(text: &str) -> bool {
     text.starts_with("--- Evidence for ")
 }
 
-/// Holds what is true of every evidence.txt, whatever the worker and the budget; the report where there is a frame.
+/// Checks the rules for every evidence.txt. Returns the report if `text` has a frame.
 pub fn hold(text: &str, budget: usize) -> Option<Report> {
     assert!(text.len() <= budget, "{} B at {budget}: {text}", text.len());
     let mut chars = text.chars().peekable();
@@ -227,11 +227,11 @@ pub fn hold(text: &str, budget: usize) -> Option<Report> {
     if !has_frame(text) {
         return None;
     }
-    let report = Report::of(text, budget);
+    let report = Report::parse(text, budget);
     for section in &report.sections {
-        account(section);
+        check_omissions(section);
     }
-    // A section that shows a part and does not say so would count as cut and look whole.
+    // A cut section without a mark would look whole.
     let whole = report.sections.iter().filter(|section| section.is_whole()).count();
     assert_eq!(whole, report.whole, "{report:#?}");
     let (named, counted) = report.named_and_counted();
@@ -239,8 +239,8 @@ pub fn hold(text: &str, budget: usize) -> Option<Report> {
     Some(report)
 }
 
-/// The omissions of an output are in order, inside it, and something is shown between two of them.
-fn account(section: &Section) {
+/// Checks that omissions are in order, within the output, and separated by shown text.
+fn check_omissions(section: &Section) {
     let mut shown_from = 0;
     for (at, (start, end)) in section.omissions().into_iter().enumerate() {
         assert!(start > shown_from || (at, start) == (0, 0), "{section:?}");
@@ -251,7 +251,7 @@ fn account(section: &Section) {
     assert!(!is_part || !section.is_described() && !section.shown().is_empty(), "nothing is shown: {section:?}");
 }
 
-/// A worker `w` with these outputs, in the order of their numbers.
+/// Creates a worker `w` with one call per output, numbered in order.
 pub fn worker_with<T: AsRef<[u8]>>(outputs: impl IntoIterator<Item = T>) -> TestStore {
     let store = TestStore::new();
     store.worker("w", json!({}));

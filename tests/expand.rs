@@ -172,7 +172,7 @@ fn one_budget_is_over_all_that_is_put_in() {
             .1;
         assert!(budget.unwrap().used(&added) <= budget.unwrap().size(), "{size}: {added}");
         assert_eq!(stats.expanded + stats.without_room, 6, "{size}: {stats:?}");
-        assert_eq!(stats.expanded > 0, budget.unwrap().about() >= 500, "{size}: {stats:?}");
+        assert_eq!(stats.expanded > 0, budget.unwrap().approx_bytes() >= 500, "{size}: {stats:?}");
         // Failed workers come before others.
         let failed = stats.expanded == 0 || expanded.contains("Evidence for Worker - (w5)");
         assert!(failed, "{size}: {expanded}");

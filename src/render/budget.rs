@@ -1,18 +1,18 @@
-//! How large an excerpt may be.
+//! Size limits of generated files.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::tokens;
 
-/// A bound for a whole generated file, in bytes or in tokens.
+/// Size limit of a whole generated file, in bytes or in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Budget {
     size: usize,
     unit: Unit,
 }
 
-/// What a budget counts.
+/// Unit of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unit {
     /// Bytes.
@@ -21,56 +21,62 @@ pub enum Unit {
     Tokens,
 }
 
-/// What a token is taken to hold at most of ordinary text, in bytes.
-const TOKEN: usize = 4;
+/// Upper estimate of the bytes per token of ordinary text.
+const BYTES_PER_TOKEN: usize = 4;
 
 impl Budget {
     /// The largest budget in bytes: 64 MiB.
     pub const MAX: Budget = Budget::bytes(64 << 20);
-    /// The largest budget in tokens: as many as may take as much.
-    pub const MAX_TOKENS: Budget = Budget { size: Budget::MAX.size / TOKEN, unit: Unit::Tokens };
-    /// What a worker's evidence.txt takes if nothing is said.
+    /// The largest budget in tokens: 16 Mi tokens, about 64 MiB of text.
+    pub const MAX_TOKENS: Budget = Budget { size: Budget::MAX.size / BYTES_PER_TOKEN, unit: Unit::Tokens };
+    /// Default budget of a worker's evidence.txt.
     pub const WORKER: Budget = Budget::bytes(16_000);
-    /// What the passages in a worker's `summary@<words>` take if nothing is said.
+    /// Default budget of the passages in a worker's `summary@<words>`.
     pub const FOCUS: Budget = Budget::bytes(4_000);
-    /// What the evidence.txt of a run or the swarm takes if nothing is said. Tools that show a command's output to an
-    /// agent commonly cut at 30,000 characters; a larger file would be cut a second time.
+    /// Default budget of the evidence.txt of a run or the swarm.
+    ///
+    /// Tools that show the output of a command to an agent commonly truncate it at 30,000
+    /// characters.
     pub const SWARM: Budget = Budget::bytes(28_000);
 
     const fn bytes(size: usize) -> Budget {
         Budget { size, unit: Unit::Bytes }
     }
 
-    /// Reads a size: digits with nothing behind (bytes), `k` (1,024), `M` (1,048,576) or `tok` (tokens). The error is a
-    /// sentence.
+    /// Parses a size: digits, then nothing (bytes), `k` (1,024), `M` (1,048,576) or `tok` (tokens).
+    ///
+    /// # Errors
+    ///
+    /// Returns a message for the user if `text` is not a size or exceeds [`Budget::MAX`] or
+    /// [`Budget::MAX_TOKENS`].
     pub fn parse(text: &str) -> Result<Budget, String> {
         let units = [("tok", 1, Budget::MAX_TOKENS), ("k", 1 << 10, Budget::MAX), ("M", 1 << 20, Budget::MAX)];
-        let unit = units.iter().find_map(|(name, of, max)| Some((text.strip_suffix(name)?, *of, *max)));
-        let (digits, of, max) = unit.unwrap_or((text, 1, Budget::MAX));
+        let unit = units.iter().find_map(|(name, factor, max)| Some((text.strip_suffix(name)?, *factor, *max)));
+        let (digits, factor, max) = unit.unwrap_or((text, 1, Budget::MAX));
         if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
             return Err(format!(
-                "`{}` is no size: digits, then nothing, k, M or tok, as in 500, 4k, 1M or 2000tok",
+                "`{}` is not a size; use digits with an optional unit, as in 500, 4k, 1M or 2000tok",
                 text.escape_debug()
             ));
         }
-        let size = digits.parse::<usize>().ok().and_then(|n| n.checked_mul(of));
+        let size = digits.parse::<usize>().ok().and_then(|n| n.checked_mul(factor));
         match size.filter(|size| *size <= max.size) {
             Some(size) => Ok(Budget { size, ..max }),
             None => Err(format!("{text} is too large: a budget is at most 64M or {}tok", Budget::MAX_TOKENS.size)),
         }
     }
 
-    /// The bound, in its unit.
+    /// Returns the limit in its unit.
     pub fn size(self) -> usize {
         self.size
     }
 
-    /// One of another size, in the same unit.
-    pub fn of_size(self, size: usize) -> Budget {
+    /// Returns a budget of `size` in the unit of this one.
+    pub fn with_size(self, size: usize) -> Budget {
         Budget { size, ..self }
     }
 
-    /// How it is said in a name.
+    /// Returns the budget as it appears in the name of a file: `4k`, `2000tok`.
     pub fn name(self) -> String {
         match self.unit {
             Unit::Bytes if self.size > 0 && self.size.is_multiple_of(1 << 20) => format!("{}M", self.size >> 20),
@@ -80,20 +86,21 @@ impl Budget {
         }
     }
 
-    /// What it counts.
+    /// Returns the unit.
     pub fn unit(self) -> Unit {
         self.unit
     }
 
-    /// About how many bytes it holds: not fewer, of ordinary text.
-    pub fn about(self) -> usize {
+    /// Returns the approximate number of bytes within the limit; an upper estimate for ordinary
+    /// text.
+    pub fn approx_bytes(self) -> usize {
         match self.unit {
             Unit::Bytes => self.size,
-            Unit::Tokens => self.size * TOKEN,
+            Unit::Tokens => self.size * BYTES_PER_TOKEN,
         }
     }
 
-    /// How much of it `text` takes.
+    /// Returns the size of `text` in the unit of the budget.
     pub fn used(self, text: &str) -> usize {
         match self.unit {
             Unit::Bytes => text.len(),
@@ -101,14 +108,14 @@ impl Budget {
         }
     }
 
-    /// The first of `texts` that fits; an empty one where none does.
-    pub(super) fn fitting<'a>(self, texts: impl IntoIterator<Item = &'a str>) -> &'a str {
+    /// Returns the first of `texts` that fits, or an empty string if none does.
+    pub(super) fn first_fitting<'a>(self, texts: impl IntoIterator<Item = &'a str>) -> &'a str {
         texts.into_iter().find(|text| self.used(text) <= self.size()).unwrap_or_default()
     }
 
-    /// An amount in its unit, as it is said.
-    pub fn amount(self, size: usize) -> String {
-        self.of_size(size).to_string()
+    /// Formats `size` with the unit of the budget: `512 B`, `100 tok`.
+    pub fn format_amount(self, size: usize) -> String {
+        self.with_size(size).to_string()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The workers that failed, by why they did, and those whose claims are doubtful, by why: those of one cause together.
+//! Groups failed workers, and workers with doubtful claims, by cause.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -9,96 +9,100 @@ use super::evidence::{NO_MESSAGE, is_unexplained};
 use super::times::without_times;
 use crate::view::Member;
 
-/// The longest name of a worker in a list, in bytes.
+/// Maximum length of a worker's name in a list, in bytes.
 const NAME_MAX: usize = 120;
-/// The longest cause, and the shortest that a cause is cut to while there are names that can be counted instead, in bytes.
+/// Maximum length of a cause, in bytes.
 const CAUSE_MAX: usize = 320;
-const CAUSE_LEAST: usize = 60;
-/// A cause of so many bytes most often says what happened; for more, excerpts do not give way.
+/// Minimum length to which a cause is cut while names can be counted instead, in bytes.
+const CAUSE_MIN: usize = 60;
+/// Length of a cause that is usually enough, in bytes. Longer causes do not displace excerpts.
 const CAUSE_GOOD: usize = 120;
-/// Causes are cut in steps of so many bytes until all fit.
+/// Step by which causes are shortened until all fit, in bytes.
 const STEP: usize = 20;
-/// How many bytes of names a group shows where not all fit, and where not even that does.
-const NAMES_SOME: usize = 200;
-const NAMES_FEW: usize = 60;
+/// Maximum length of the names in a group if not all fit, in bytes.
+const NAMES_MAX: usize = 200;
+/// Maximum length of the names in a group if [`NAMES_MAX`] does not fit, in bytes.
+const NAMES_MIN: usize = 60;
 
-/// What is told of workers.
+/// Kind of finding about a worker.
 #[derive(Clone, Copy)]
-pub(super) enum Told {
-    /// They failed.
+pub(super) enum CauseKind {
+    /// The worker failed.
     Failed,
-    /// They claim success, and their record does not bear that out.
+    /// The worker claims success, but its record does not support the claim.
     Doubtful,
 }
 
-impl Told {
-    /// How a line begins that tells it.
-    fn mark(self) -> &'static str {
+impl CauseKind {
+    /// Returns the start of a line about such workers.
+    fn marker(self) -> &'static str {
         match self {
-            Told::Failed => "[FAILED]",
-            Told::Doubtful => "[DOUBTFUL]",
+            CauseKind::Failed => "[FAILED]",
+            CauseKind::Doubtful => "[DOUBTFUL]",
         }
     }
 
-    /// What such workers are called.
-    fn word(self) -> &'static str {
+    /// Returns the adjective for such workers.
+    fn adjective(self) -> &'static str {
         match self {
-            Told::Failed => "failing",
-            Told::Doubtful => "doubtful",
+            CauseKind::Failed => "failing",
+            CauseKind::Doubtful => "doubtful",
         }
     }
 }
 
-/// A worker that failed, or is doubtful.
+/// A failed or doubtful worker with its cause.
 #[derive(Clone, Copy)]
-pub(super) struct Failing<'a> {
+pub(super) struct WorkerCause<'a> {
     /// The worker.
     pub(super) member: &'a Member,
-    /// One line that says why.
+    /// The cause as one line.
     pub(super) cause: &'a str,
 }
 
-/// Workers that failed for one cause, in the order of their names.
-pub(super) struct Group<'a> {
-    /// Them.
+/// Workers with one cause.
+pub(super) struct CauseGroup<'a> {
+    /// The workers, sorted by name.
     pub(super) members: Vec<&'a Member>,
-    /// The cause of the first of them.
+    /// Cause of the first worker.
     pub(super) cause: &'a str,
 }
 
 /// Rule by which causes are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Grouping {
-    /// Two causes are one if they are the same but for times. Other numbers often are the whole difference: a host, a
-    /// port, an answer.
+pub(super) enum CauseGrouping {
+    /// Causes are equal if their texts differ only in times. Other numbers, such as a host or a
+    /// port, are often the essential difference.
     Text,
-    /// In addition, workers without an error message are one group, and their last outputs are left out.
+    /// Like `Text`, but workers without an error message form one group, without their last
+    /// outputs.
     Unexplained,
 }
 
-/// Returns the groups of `failing`: the largest first, and those without an error message behind the others.
-pub(super) fn groups<'a>(failing: &[Failing<'a>], grouping: Grouping) -> Vec<Group<'a>> {
-    let mut groups: Vec<Group<'a>> = Vec::new();
+/// Returns the groups of `failing`, largest first; groups without an error message come last.
+pub(super) fn groups<'a>(failing: &[WorkerCause<'a>], grouping: CauseGrouping) -> Vec<CauseGroup<'a>> {
+    let mut groups: Vec<CauseGroup<'a>> = Vec::new();
     let mut known: HashMap<Cow<'a, str>, usize> = HashMap::new();
-    for Failing { member, cause } in failing {
-        let is_merged = grouping == Grouping::Unexplained && is_unexplained(cause);
+    for WorkerCause { member, cause } in failing {
+        let is_merged = grouping == CauseGrouping::Unexplained && is_unexplained(cause);
         let cause = if is_merged { NO_MESSAGE } else { *cause };
         let at = *known.entry(without_times(cause)).or_insert(groups.len());
         match groups.get_mut(at) {
             Some(group) => group.members.push(*member),
-            None => groups.push(Group { members: vec![*member], cause }),
+            None => groups.push(CauseGroup { members: vec![*member], cause }),
         }
     }
     groups.sort_by_key(|group| (is_unexplained(group.cause), Reverse(group.members.len())));
     groups
 }
 
-impl Group<'_> {
-    /// Who they are: a name, or how many and as many names as `max` bytes hold.
-    pub(super) fn who(&self, max: usize) -> String {
+impl CauseGroup<'_> {
+    /// Returns the name of the only worker, or the number of workers with names in about `max`
+    /// bytes.
+    pub(super) fn describe(&self, max: usize) -> String {
         let name = |member: &Member| one_line(&member.name.display(), NAME_MAX);
-        if let [one] = self.members.as_slice() {
-            return name(one);
+        if let [only] = self.members.as_slice() {
+            return name(only);
         }
         let mut names = String::new();
         let mut left = self.members.len();
@@ -114,48 +118,66 @@ impl Group<'_> {
     }
 }
 
-/// Returns a line for each cause, with the workers that failed for it, in at most `room` bytes: in two thirds of that while
-/// causes can be told well, so that there is something left for excerpts. Where not all fit, the last outputs of workers
-/// without an error message are left out, then causes are cut, then names are counted, then the rarest causes are.
-pub(super) fn lines(told: Told, failing: &[Failing<'_>], room: usize) -> String {
-    let fit = |groups: &[Group<'_>], names, least, room| fitting(told, groups, &whos(groups, names), least, room);
-    let all = groups(failing, Grouping::Text);
+/// Returns one line per cause with its workers, in at most `room` bytes.
+///
+/// The lines take at most two thirds of `room` while causes keep a good length, to leave room for
+/// excerpts. If not all fit, these steps follow in order:
+///
+/// 1. The last outputs of workers without an error message are omitted.
+/// 2. Causes are cut.
+/// 3. Names are counted instead of listed.
+/// 4. The rarest causes are counted instead of listed.
+pub(super) fn lines(kind: CauseKind, failing: &[WorkerCause<'_>], room: usize) -> String {
+    let fit = |groups: &[CauseGroup<'_>], names, cause_min, room| {
+        fitting(kind, groups, &descriptions(groups, names), cause_min, room)
+    };
+    let all = groups(failing, CauseGrouping::Text);
     fit(&all, usize::MAX, CAUSE_MAX, room * 2 / 3).unwrap_or_else(|| {
-        let groups = groups(failing, Grouping::Unexplained);
+        let groups = groups(failing, CauseGrouping::Unexplained);
         let good = fit(&groups, usize::MAX, CAUSE_GOOD, room * 2 / 3);
-        let cut = good.or_else(|| fit(&groups, usize::MAX, CAUSE_LEAST, room));
-        let counted = cut.or_else(|| fit(&groups, NAMES_SOME, CAUSE_LEAST, room));
-        counted.unwrap_or_else(|| most_frequent(told, &groups, room))
+        let cut = good.or_else(|| fit(&groups, usize::MAX, CAUSE_MIN, room));
+        let counted = cut.or_else(|| fit(&groups, NAMES_MAX, CAUSE_MIN, room));
+        counted.unwrap_or_else(|| most_frequent(kind, &groups, room))
     })
 }
 
-fn whos(groups: &[Group<'_>], names_max: usize) -> Vec<String> {
-    groups.iter().map(|group| group.who(names_max)).collect()
+fn descriptions(groups: &[CauseGroup<'_>], names_max: usize) -> Vec<String> {
+    groups.iter().map(|group| group.describe(names_max)).collect()
 }
 
-fn line(told: Told, who: &str, cause: &str, cause_max: usize) -> String {
-    format!("{} {who}: {}\n", told.mark(), one_line(cause, cause_max))
+fn line(kind: CauseKind, workers: &str, cause: &str, cause_max: usize) -> String {
+    format!("{} {workers}: {}\n", kind.marker(), one_line(cause, cause_max))
 }
 
-/// All groups, their causes cut as little as `room` allows, but not below `least` bytes.
-fn fitting(told: Told, groups: &[Group<'_>], whos: &[String], least: usize, room: usize) -> Option<String> {
-    let frame = line(told, "", "", 0).len();
+/// Returns a line for each group with its cause cut as little as possible, or `None` if `room` is
+/// too small for causes of `cause_min` bytes.
+fn fitting(
+    kind: CauseKind,
+    groups: &[CauseGroup<'_>],
+    workers: &[String],
+    cause_min: usize,
+    room: usize,
+) -> Option<String> {
+    let frame = line(kind, "", "", 0).len();
     let fits = |cause_max: &usize| {
-        let lengths = groups.iter().zip(whos).map(|(group, who)| frame + who.len() + group.cause.len().min(*cause_max));
+        let lengths = groups
+            .iter()
+            .zip(workers)
+            .map(|(group, workers)| frame + workers.len() + group.cause.len().min(*cause_max));
         lengths.sum::<usize>() <= room
     };
-    let cause_max = (least..=CAUSE_MAX).rev().step_by(STEP).find(fits)?;
-    Some(groups.iter().zip(whos).map(|(group, who)| line(told, who, group.cause, cause_max)).collect())
+    let cause_max = (cause_min..=CAUSE_MAX).rev().step_by(STEP).find(fits)?;
+    Some(groups.iter().zip(workers).map(|(group, workers)| line(kind, workers, group.cause, cause_max)).collect())
 }
 
-/// The largest groups, as many as fit, and how many workers there are beside them.
-fn most_frequent(told: Told, groups: &[Group<'_>], room: usize) -> String {
-    let more = |groups: &[Group<'_>]| {
+/// Returns lines for the largest groups that fit in `room` bytes, and a count of the other workers.
+fn most_frequent(kind: CauseKind, groups: &[CauseGroup<'_>], room: usize) -> String {
+    let more = |groups: &[CauseGroup<'_>]| {
         let workers: usize = groups.iter().map(|group| group.members.len()).sum();
         let text = format!(
             "and {workers} more {} workers, of {} more causes: index.json names them, workers/<id>/evidence.txt shows \
              each\n",
-            told.word(),
+            kind.adjective(),
             groups.len()
         );
         if workers == 0 { String::new() } else { text }
@@ -163,7 +185,7 @@ fn most_frequent(told: Told, groups: &[Group<'_>], room: usize) -> String {
     let mut text = String::new();
     let mut rest = groups;
     while let [group, others @ ..] = rest {
-        let line = line(told, &group.who(NAMES_FEW), group.cause, CAUSE_LEAST);
+        let line = line(kind, &group.describe(NAMES_MIN), group.cause, CAUSE_MIN);
         if text.len() + line.len() + more(others).len() > room {
             break;
         }

@@ -1,5 +1,5 @@
-//! Worker text made fit for a frame: no terminal escape, no control or invisible character, and no line that looks like
-//! one of ours.
+//! Sanitizes worker text for generated files: removes terminal escapes, control characters and
+//! invisible characters, and escapes lines that look like generated ones.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -11,38 +11,42 @@ use super::text::count;
 use crate::name::breaks_a_line;
 use crate::unicode::{Visibility, WritingScanner, confusable_form, is_dash, is_invisible};
 
-/// Number of bytes that are parsed at a time.
-const PARSED_AT_ONCE: usize = 4 << 10;
+/// Number of bytes per call of the escape parser.
+const PARSE_CHUNK: usize = 4 << 10;
 
-/// Text that was cleaned.
+/// Sanitized text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Cleaned<'a> {
-    /// The text.
+    /// Text without escapes, control characters and invisible characters.
     pub(super) text: Cow<'a, str>,
-    /// True if all of it was UTF-8; the rest became U+FFFD.
+    /// True if the input was UTF-8; invalid bytes became U+FFFD.
     pub(super) is_utf8: bool,
-    /// Number of invisible characters that were removed or escaped, but those of ordinary writing.
+    /// Number of invisible characters that were removed or escaped, except those of ordinary
+    /// writing.
     pub(super) hidden: usize,
 }
 
-/// What becomes of invisible characters that are no part of ordinary writing.
+/// Treatment of invisible characters that are not part of ordinary writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hidden {
-    /// They are removed.
-    Removed,
-    /// They are escaped as `\u{200b}`: where texts are compared they may be the only difference.
-    Escaped,
+pub(super) enum InvisibleChars {
+    /// Remove the characters.
+    Remove,
+    /// Escape the characters as `\u{200b}`, since they may be the only difference between two
+    /// texts.
+    Escape,
 }
 
-/// Returns `raw` without terminal escapes, control characters and invisible characters. Tabs and line ends stay, a
-/// carriage return only before a line feed.
+/// Returns `raw` without terminal escapes, control characters and invisible characters.
+///
+/// Tabs and line feeds stay; a carriage return stays only before the final line feed.
 pub(super) fn cleaned(raw: &[u8]) -> Cleaned<'_> {
-    cleaned_with(raw, Hidden::Removed)
+    cleaned_with(raw, InvisibleChars::Remove)
 }
 
-/// Does what [`cleaned`] does, and treats invisible characters as `hidden` says.
-pub(super) fn cleaned_with(raw: &[u8], hidden: Hidden) -> Cleaned<'_> {
-    // Without a way out in the middle, which lets many bytes be looked at in one step.
+/// Returns `raw` without terminal escapes and control characters, with invisible characters treated
+/// according to `mode`.
+pub(super) fn cleaned_with(raw: &[u8], mode: InvisibleChars) -> Cleaned<'_> {
+    // A fold without an early exit can be vectorized.
     let plain = raw.iter().fold(true, |plain, b| plain & matches!(b, b' '..=b'~' | b'\n' | b'\t'));
     if let Some(text) = std::str::from_utf8(raw).ok().filter(|_| plain) {
         return Cleaned { text: Cow::Borrowed(text), is_utf8: true, hidden: 0 };
@@ -52,30 +56,31 @@ pub(super) fn cleaned_with(raw: &[u8], hidden: Hidden) -> Cleaned<'_> {
         [body @ .., b'\n'] => (body, "\n"),
         body => (body, ""),
     };
-    let mut keep =
-        Keep { text: String::with_capacity(raw.len()), writing: WritingScanner::default(), mode: hidden, hidden: 0 };
+    let mut collector =
+        TextCollector { text: String::with_capacity(raw.len()), writing: WritingScanner::default(), mode, hidden: 0 };
     let mut parser = Parser::new();
-    // Behind every byte that is not UTF-8 the parser looks at all that it was given again.
-    for part in body.chunks(PARSED_AT_ONCE) {
-        parser.advance(&mut keep, part);
+    // After each invalid byte the parser scans all of its input again, so the input is kept short.
+    for part in body.chunks(PARSE_CHUNK) {
+        parser.advance(&mut collector, part);
     }
-    keep.text.push_str(end);
-    Cleaned { text: Cow::Owned(keep.text), is_utf8: std::str::from_utf8(body).is_ok(), hidden: keep.hidden }
+    collector.text.push_str(end);
+    Cleaned { text: Cow::Owned(collector.text), is_utf8: std::str::from_utf8(body).is_ok(), hidden: collector.hidden }
 }
 
-/// Returns what is said of invisible characters that were removed.
-pub(super) fn removed(hidden: usize) -> String {
+/// Returns a note on removed invisible characters.
+pub(super) fn removed_note(hidden: usize) -> String {
     format!("{} removed", count(hidden as u64, "invisible character"))
 }
 
-struct Keep {
+/// Collects the printable text from the escape parser.
+struct TextCollector {
     text: String,
     writing: WritingScanner,
-    mode: Hidden,
+    mode: InvisibleChars,
     hidden: usize,
 }
 
-impl Perform for Keep {
+impl Perform for TextCollector {
     fn print(&mut self, c: char) {
         match self.writing.classify(c) {
             Visibility::Visible if breaks_a_line(c) => {}
@@ -83,7 +88,7 @@ impl Perform for Keep {
             Visibility::Ordinary => {}
             Visibility::Hidden => {
                 self.hidden += 1;
-                if self.mode == Hidden::Escaped {
+                if self.mode == InvisibleChars::Escape {
                     self.text.extend(c.escape_unicode());
                 }
             }
@@ -97,33 +102,35 @@ impl Perform for Keep {
     }
 }
 
-/// Beginnings of our own markers. What looks so in worker text gets a backslash after its bracket.
+/// Prefixes of evidence markers.
 const MARKERS: [&str; 2] = ["[EVIDENCE:", "[TOOL_OUTPUT:"];
-/// Beginnings of lines of ours.
-const BEGINNINGS: [&str; 3] = ["[...", "[FAILED]", "[DOUBTFUL]"];
-/// Beginnings of lines of ours behind dashes.
-const BEHIND_DASHES: [&str; 2] = ["Evidence for", "End Evidence"];
-/// So many characters beside white space are looked at for a beginning.
-const BEGINNING_MAX: usize = 20;
+/// Prefixes of generated lines.
+const LINE_PREFIXES: [&str; 3] = ["[...", "[FAILED]", "[DOUBTFUL]"];
+/// Prefixes of generated lines after their dashes.
+const AFTER_DASHES: [&str; 2] = ["Evidence for", "End Evidence"];
+/// Number of characters other than white space that are compared with a prefix.
+const PREFIX_MAX: usize = 20;
 
-/// Returns `text` with a backslash in all that could pass for ours: every marker, every line that begins like an omission,
-/// a failure or the frame, and every line that ends like a tag.
-pub(super) fn defuse(text: &str) -> String {
+/// Returns `text` with a backslash in everything that could pass for generated text.
+///
+/// That is every evidence marker, every line that starts like an omission, a failure or the frame,
+/// and every line that ends like a tag. Look-alike characters count as the originals.
+pub(super) fn escape_markers(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     for line in text.split_inclusive('\n') {
         let (indent, line) = line.split_at(line.len() - line.trim_start().len());
         out.push_str(indent);
         let (mut rest, tag) = line.split_at(tag_at(line).unwrap_or(line.len()));
-        // Looked at once: what is left behind each marker is looked at again.
+        // Computed once per line, since each marker restarts the search.
         let is_ascii = line.is_ascii();
-        let mut next = begins_like_ours(line).then_some(0).or_else(|| marker_at(rest, is_ascii));
+        let mut next = starts_like_generated(line).then_some(0).or_else(|| marker_at(rest, is_ascii));
         while let Some(at) = next {
-            // The backslash stands behind a bracket, and before a dash.
+            // The backslash goes after a bracket, and before a dash.
             let bracket = rest.get(at..).and_then(|from| from.chars().next()).filter(|c| is_bracket(*c));
-            let (before, behind) = rest.split_at(at + bracket.map_or(0, char::len_utf8));
+            let (before, after) = rest.split_at(at + bracket.map_or(0, char::len_utf8));
             out.push_str(before);
             out.push('\\');
-            rest = behind;
+            rest = after;
             next = marker_at(rest, is_ascii);
         }
         out.push_str(rest);
@@ -135,25 +142,25 @@ pub(super) fn defuse(text: &str) -> String {
     out
 }
 
-/// Returns true if `line`, which begins with no white space, looks like a line of ours at its beginning.
-fn begins_like_ours(line: &str) -> bool {
-    static KNOWN: LazyLock<Looks> = LazyLock::new(|| Looks::new(BEGINNINGS.iter().chain(&MARKERS)));
-    static BEHIND: LazyLock<Looks> = LazyLock::new(|| Looks::new(&BEHIND_DASHES));
+/// Returns true if `line` starts like a generated line. It must not start with white space.
+fn starts_like_generated(line: &str) -> bool {
+    static KNOWN: LazyLock<LookAlikes> = LazyLock::new(|| LookAlikes::new(LINE_PREFIXES.iter().chain(&MARKERS)));
+    static AFTER: LazyLock<LookAlikes> = LazyLock::new(|| LookAlikes::new(&AFTER_DASHES));
     let Some(first) = line.chars().next() else { return false };
-    // One dash that is longer than ASCII's looks like several.
+    // A dash longer than the ASCII one looks like several.
     let dashes: usize = line.chars().take_while(|c| is_dash(*c)).map(|c| if c.is_ascii() { 1 } else { 2 }).sum();
     match dashes {
-        0 => is_bracket(first) && KNOWN.begin(line),
+        0 => is_bracket(first) && KNOWN.matches_start(line),
         1 => false,
-        _ => BEHIND.begin(line.trim_start_matches(is_dash)),
+        _ => AFTER.matches_start(line.trim_start_matches(is_dash)),
     }
 }
 
-/// Returns the byte at which the next marker in `text` begins, or what looks like one. `is_ascii` may be true only if all
-/// of `text` is.
+/// Returns the offset of the next marker in `text`, or of text that looks like one. `is_ascii` may
+/// be true only if `text` is ASCII.
 fn marker_at(text: &str, is_ascii: bool) -> Option<usize> {
-    static KNOWN: LazyLock<Looks> = LazyLock::new(|| Looks::new(&MARKERS));
-    let is_marker = |at: usize| KNOWN.begin(text.get(at..).unwrap_or_default());
+    static KNOWN: LazyLock<LookAlikes> = LazyLock::new(|| LookAlikes::new(&MARKERS));
+    let is_marker = |at: usize| KNOWN.matches_start(text.get(at..).unwrap_or_default());
     if is_ascii {
         return memchr::memchr_iter(b'[', text.as_bytes()).find(|at| is_marker(*at));
     }
@@ -165,48 +172,48 @@ fn is_bracket(c: char) -> bool {
     c == '[' || !c.is_ascii() && !c.is_alphanumeric() && std::iter::once(c).nfkc().eq(['['])
 }
 
-/// Beginnings of texts that other texts may look like.
-struct Looks {
-    /// As ASCII is compared: most texts are.
+/// Prefixes, folded so that look-alike text compares equal.
+struct LookAlikes {
+    /// Prefixes folded for ASCII text, the common case.
     ascii: Vec<String>,
-    /// As all other text is compared.
-    all: Vec<String>,
+    /// Prefixes folded for all other text.
+    unicode: Vec<String>,
 }
 
-impl Looks {
-    fn new<'a>(known: impl IntoIterator<Item = &'a &'a str> + Clone) -> Looks {
-        Looks {
-            ascii: known.clone().into_iter().map(|known| folded(known)).collect(),
-            all: known.into_iter().map(|known| one_letter(&confusable_form(known))).collect(),
+impl LookAlikes {
+    fn new<'a>(prefixes: impl IntoIterator<Item = &'a &'a str> + Clone) -> LookAlikes {
+        LookAlikes {
+            ascii: prefixes.clone().into_iter().map(|prefix| fold_ascii(prefix)).collect(),
+            unicode: prefixes.into_iter().map(|prefix| fold_similar(&confusable_form(prefix))).collect(),
         }
     }
 
-    /// Returns true if `text` looks as if it began with one of them, whatever white space is in it.
-    fn begin(&self, text: &str) -> bool {
-        let beginning: String = text.chars().filter(|c| !c.is_whitespace()).take(BEGINNING_MAX).collect();
-        let (known, look) = match beginning.is_ascii() {
-            true => (&self.ascii, folded(&beginning)),
-            false => (&self.all, one_letter(&confusable_form(&beginning))),
+    /// Returns true if `text` looks as if it starts with one of the prefixes, ignoring white space.
+    fn matches_start(&self, text: &str) -> bool {
+        let start: String = text.chars().filter(|c| !c.is_whitespace()).take(PREFIX_MAX).collect();
+        let (prefixes, folded) = match start.is_ascii() {
+            true => (&self.ascii, fold_ascii(&start)),
+            false => (&self.unicode, fold_similar(&confusable_form(&start))),
         };
-        known.iter().any(|known| look.starts_with(known))
+        prefixes.iter().any(|prefix| folded.starts_with(prefix))
     }
 }
 
-/// Returns ASCII text as it is compared.
-fn folded(text: &str) -> String {
+/// Folds ASCII text for comparison: no white space, lower case, similar letters merged.
+fn fold_ascii(text: &str) -> String {
     let shown = text.chars().filter(|c| !c.is_whitespace());
-    one_letter(&shown.map(|c| c.to_ascii_lowercase()).collect::<String>())
+    fold_similar(&shown.map(|c| c.to_ascii_lowercase()).collect::<String>())
 }
 
-/// Returns `text`, which is in lower case, with one letter for those that differ little in many fonts.
-fn one_letter(text: &str) -> String {
+/// Merges lower-case letters and digits that look similar in many fonts.
+fn fold_similar(text: &str) -> String {
     text.replace(['l', '1', '|'], "i").replace('0', "o")
 }
 
-/// Returns the byte at which what looks like a tag begins, if `line` ends in that. One behind a backslash is none.
+/// Returns the offset of a tag or look-alike at the end of `line`, unless a backslash precedes it.
 fn tag_at(line: &str) -> Option<usize> {
     let mut chars = line.trim_end().char_indices().rev();
-    for _ in 0..TAG - 1 {
+    for _ in 0..TAG_LEN - 1 {
         chars.next().filter(|(_, c)| c.is_alphanumeric())?;
     }
     let (at, sign) = chars.next()?;
@@ -214,12 +221,14 @@ fn tag_at(line: &str) -> Option<usize> {
     (is_sign && chars.next().is_none_or(|(_, before)| before != '\\')).then_some(at)
 }
 
-/// `text` as a part of one line of ours: cleaned, on one line, markers defused, at most `max` bytes, cut at a
-/// character with `…` at the cut.
+/// Sanitizes `text` for use within one generated line of at most `max` bytes.
+///
+/// White space is collapsed and markers are escaped. A longer text is cut at a character and ends
+/// in `…`.
 pub(super) fn one_line(text: &str, max: usize) -> String {
     let text = cleaned(text.as_bytes()).text;
     let words: Vec<&str> = text.split_whitespace().collect();
-    let mut line = defuse(&words.join(" "));
+    let mut line = escape_markers(&words.join(" "));
     if line.len() > max {
         line.truncate(line.floor_char_boundary(max.saturating_sub('…'.len_utf8())));
         line.push('…');
@@ -228,15 +237,16 @@ pub(super) fn one_line(text: &str, max: usize) -> String {
     line
 }
 
-/// Length of a tag in bytes: a `#` and 48 bits in hexadecimal.
-pub(super) const TAG: usize = 13;
+/// Length of a tag, in bytes: a `#` and 48 bits in hexadecimal.
+pub(super) const TAG_LEN: usize = 13;
 
-/// Returns a tag that does not occur in `content`, in whatever case and with invisible characters in it or not: at the end
-/// of a line of ours it tells it from every line of a worker's.
+/// Returns a tag that does not occur in `content`, in any case or with invisible characters in
+/// between.
 ///
-/// The tag is a hash of the content, so a worker that writes its own tag changes it. The next number is tried where the
-/// content holds the tag all the same, for which a worker has to try 2^48 contents for each number.
-pub(super) fn tag_of(content: &str) -> String {
+/// At the end of a generated line the tag distinguishes it from every worker line. The tag is a
+/// hash of the content, so a worker that writes its own tag changes it. If the content holds the
+/// tag anyway, the next number is tried; for each number a worker has to try about 2^48 contents.
+pub(super) fn unused_tag(content: &str) -> String {
     let content: Cow<'_, str> = match content.is_ascii() {
         true => Cow::Borrowed(content),
         false => content.chars().filter(|c| !is_invisible(*c)).collect::<String>().into(),
@@ -245,11 +255,11 @@ pub(super) fn tag_of(content: &str) -> String {
         let mut hash = blake3::Hasher::new();
         hash.update(content.as_bytes());
         hash.update(&number.to_le_bytes());
-        format!("#{}", hash.finalize().to_hex().get(..TAG - 1).unwrap_or_default())
+        format!("#{}", hash.finalize().to_hex().get(..TAG_LEN - 1).unwrap_or_default())
     };
     let is_there = |tag: &String| {
         memchr::memchr_iter(b'#', content.as_bytes()).any(|at| {
-            content.as_bytes().get(at..at + tag.len()).is_some_and(|one| one.eq_ignore_ascii_case(tag.as_bytes()))
+            content.as_bytes().get(at..at + tag.len()).is_some_and(|part| part.eq_ignore_ascii_case(tag.as_bytes()))
         })
     };
     (0..=u32::MAX).map(tag).find(|tag| !is_there(tag)).unwrap_or_default()
@@ -273,12 +283,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_utf8_is_looked_at_once() {
+    fn invalid_utf8_is_scanned_once() {
         let begun = std::time::Instant::now();
         let raw = [0xff; 1 << 20];
         let Cleaned { text, is_utf8, .. } = cleaned(&raw);
         assert!(text.chars().all(|c| c == '\u{fffd}') && text.chars().count() == 1 << 20 && !is_utf8);
-        // A look at all that follows for each byte takes half a minute; the bound only guards against that.
+        // A look at all that follows for each byte takes half a minute; the bound only guards
+        // against that.
         assert!(begun.elapsed().as_secs() < 12, "{:?}", begun.elapsed());
     }
 
@@ -287,8 +298,9 @@ mod tests {
         let begun = std::time::Instant::now();
         let markers = 400_000;
         let line = "[EVIDENCE:".repeat(markers) + "é";
-        assert_eq!(defuse(&line).len(), line.len() + markers);
-        // A look at the rest of the line for each marker takes half a minute; the bound only guards against that.
+        assert_eq!(escape_markers(&line).len(), line.len() + markers);
+        // A look at the rest of the line for each marker takes half a minute; the bound only guards
+        // against that.
         assert!(begun.elapsed().as_secs() < 12, "{:?}", begun.elapsed());
     }
 
@@ -305,12 +317,12 @@ mod tests {
     fn invisible_characters_go_and_are_counted_but_for_those_of_ordinary_writing() {
         let cleaned = cleaned("\u{feff}a\u{200b}b\u{e0041}\u{202e} ❤\u{fe0f}\n".as_bytes());
         assert_eq!((&*cleaned.text, cleaned.hidden), ("ab ❤\n", 3));
-        let escaped = cleaned_with("a\u{200b} ❤\u{fe0f}".as_bytes(), Hidden::Escaped);
+        let escaped = cleaned_with("a\u{200b} ❤\u{fe0f}".as_bytes(), InvisibleChars::Escape);
         assert_eq!((&*escaped.text, escaped.hidden), ("a\\u{200b} ❤", 1));
     }
 
     #[test]
-    fn what_looks_like_a_line_of_ours_gets_a_backslash() {
+    fn text_that_looks_like_a_generated_line_gets_a_backslash() {
         for line in [
             "[... 5 B omitted ...]",
             "  [... 5 B omitted ...]",
@@ -338,11 +350,11 @@ mod tests {
             "x: #0123456789аb",
             "#0123456789ab",
         ] {
-            let safe = defuse(line);
+            let safe = escape_markers(line);
             assert!(safe.contains('\\') && safe.len() == line.len() + 1, "{line:?}: {safe:?}");
-            assert_eq!(defuse(&safe), safe, "once is enough");
+            assert_eq!(escape_markers(&safe), safe, "once is enough");
             let [first, last] =
-                [0, 1].map(|at| defuse(&format!("{line}\n").repeat(2)).lines().nth(at).unwrap().to_owned());
+                [0, 1].map(|at| escape_markers(&format!("{line}\n").repeat(2)).lines().nth(at).unwrap().to_owned());
             assert!(first == safe && last == safe, "{line:?}");
         }
         for line in [
@@ -357,27 +369,27 @@ mod tests {
             "  ",
             "e\u{301}",
         ] {
-            assert_eq!(defuse(line), line);
+            assert_eq!(escape_markers(line), line);
         }
     }
 
     #[test]
     fn a_tag_is_in_no_content_in_any_case() {
-        let first = tag_of("x");
-        assert_eq!((first.len(), first.bytes().filter(u8::is_ascii_hexdigit).count()), (TAG, 12));
+        let first = unused_tag("x");
+        assert_eq!((first.len(), first.bytes().filter(u8::is_ascii_hexdigit).count()), (TAG_LEN, 12));
         for content in [first.clone(), first.to_uppercase(), format!("é{first}")] {
-            assert!(!content.to_lowercase().contains(&tag_of(&content)));
+            assert!(!content.to_lowercase().contains(&unused_tag(&content)));
         }
         // Only what is shown counts.
-        assert_eq!(tag_of("é\u{200b}"), tag_of("é"));
+        assert_eq!(unused_tag("é\u{200b}"), unused_tag("é"));
     }
 
     #[test]
-    fn nothing_reads_as_our_frame() {
-        assert_eq!(defuse("x [EVIDENCE:run_id=1] y"), "x [\\EVIDENCE:run_id=1] y");
-        assert_eq!(defuse("[evidence:[TOOL_OUTPUT:["), "[\\evidence:[\\TOOL_OUTPUT:[");
-        assert_eq!(defuse("[... 5 B omitted ...]\n[... x"), "[\\... 5 B omitted ...]\n[\\... x");
-        assert_eq!(defuse("a [... b"), "a [... b");
+    fn markers_and_omissions_are_escaped() {
+        assert_eq!(escape_markers("x [EVIDENCE:run_id=1] y"), "x [\\EVIDENCE:run_id=1] y");
+        assert_eq!(escape_markers("[evidence:[TOOL_OUTPUT:["), "[\\evidence:[\\TOOL_OUTPUT:[");
+        assert_eq!(escape_markers("[... 5 B omitted ...]\n[... x"), "[\\... 5 B omitted ...]\n[\\... x");
+        assert_eq!(escape_markers("a [... b"), "a [... b");
     }
 
     #[test]

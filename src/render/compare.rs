@@ -1,9 +1,13 @@
 //! `compare/<a>..<b>`: what two or more workers share and where they differ, within a budget.
 //!
-//! First what is known of each, then their files: those of one path as unified diffs of the first's with each other's, what
-//! the workers were to make before all else; of files that only one has, the passages that no file of the others has; and
-//! in what their sequences of calls differ. What a name asks for is in `ask`, which files there are in `files`, in what
-//! they differ in `differ` (over `lines` and `passages`), how much of it is shown in `section`, the text in `page`.
+//! The answer starts with facts about each worker. Files of one path follow as unified diffs
+//! against the first worker, final words and outputs before others. A file that only some workers
+//! have is shown by the passages that no file of the others contains. Sequences of calls are
+//! compared as well.
+//!
+//! - `ask` parses the name, and `files` finds the items of each worker.
+//! - `differ` renders differences with `lines`, `passages` and `calls`.
+//! - `section` cuts a difference to its share, and `page` assembles the text.
 
 mod ask;
 mod aspect;
@@ -24,12 +28,12 @@ pub(super) use ask::FOLDER;
 pub use ask::{Options, Query};
 use aspect::Aspect;
 use differ::Differ;
-pub use facts::{Fact, Facts};
-pub use files::Kind;
-use files::{Compared, Item, Items, One, Rank};
+pub use facts::{Fact, WorkerFacts};
+pub use files::DiffKind;
+use files::{ComparedItem, ComparedItems, ComparedWorker, Comparison, ItemRank};
 use page::Page;
-pub use page::{Answer, Told};
-use section::Section;
+pub use page::{Answer, FileDiff};
+use section::DiffSection;
 
 use super::digest_cache::DigestResult;
 use super::isolate::PART_GRACE;
@@ -41,23 +45,27 @@ use crate::catalog::Stamp;
 use crate::error::{Error, Result};
 use crate::view::{Member, VisibleWorkers};
 
-/// How often the workers of a question are looked up that vanish meanwhile.
-const LOOKS: usize = 3;
+/// Maximum number of attempts to resolve workers that vanish meanwhile.
+const LOOKUPS_MAX: usize = 3;
 
-/// What a question leads to.
-pub(super) enum Asked {
-    /// To workers, each with the state of its files.
+/// The result of resolving the workers of a query.
+pub(super) enum ResolvedQuery {
+    /// The workers, each with the state of its files.
     Workers(WorkerStates),
-    /// To nothing but a sentence that says why.
+    /// The answer to an invalid query.
     Refused(Box<Answer>),
 }
 
 impl Renderer {
-    /// The comparison of the workers that `query` names, as they are now.
+    /// Returns the comparison of the current state of the workers in `query`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a worker vanishes or changes its owner during the comparison.
     pub fn compare(&self, query: &Query) -> Result<Answer> {
-        match self.compared(query, &self.view.visible())? {
-            Asked::Refused(answer) => Ok(*answer),
-            Asked::Workers(stamped) => {
+        match self.resolve_comparison(query, &self.view.visible())? {
+            ResolvedQuery::Refused(answer) => Ok(*answer),
+            ResolvedQuery::Workers(stamped) => {
                 let answer = self.comparison(query, stamped)?.0;
                 self.report_missing(answer.missing.as_ref());
                 Ok(answer)
@@ -65,28 +73,32 @@ impl Renderer {
         }
     }
 
-    /// The workers that are to be compared.
-    pub(super) fn compared(&self, query: &Query, visible: &VisibleWorkers) -> Result<Asked> {
+    /// Resolves the workers of a query.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::NotFound`] if workers keep vanishing.
+    pub(super) fn resolve_comparison(&self, query: &Query, visible: &VisibleWorkers) -> Result<ResolvedQuery> {
         let mut workers = query.workers(visible);
-        for _ in 0..LOOKS {
+        for _ in 0..LOOKUPS_MAX {
             let members = match workers {
                 Ok(members) => members,
                 Err(error) => {
                     let answer = Answer::refused(query, error, self.compare_budget(query));
-                    return Ok(Asked::Refused(Box::new(answer)));
+                    return Ok(ResolvedQuery::Refused(Box::new(answer)));
                 }
             };
-            match members.iter().map(|member| self.as_now(member)).collect() {
-                Ok(stamped) => return Ok(Asked::Workers(stamped)),
-                // One of them vanished: that is an answer, too.
+            match members.iter().map(|member| self.current_state(member)).collect() {
+                Ok(stamped) => return Ok(ResolvedQuery::Workers(stamped)),
+                // A worker vanished, so the names are resolved again.
                 Err(_) => workers = query.workers(&self.view.visible()),
             }
         }
         Err(Error::NotFound)
     }
 
-    /// The worker, and the state of its files, if it is still there.
-    fn as_now(&self, member: &Member) -> Result<(Arc<Member>, Result<Arc<Stamp>>)> {
+    /// Returns the worker with the state of its files, if it still exists.
+    fn current_state(&self, member: &Member) -> Result<(Arc<Member>, Result<Arc<Stamp>>)> {
         let member = self.view.worker(&member.name)?;
         match self.view.fingerprint(&member, true) {
             Err(Error::NotFound) => Err(Error::NotFound),
@@ -98,7 +110,7 @@ impl Renderer {
         self.settings.budget_or(Budget::SWARM, query.options.budget)
     }
 
-    /// The file that answers `query`.
+    /// Returns the file that answers `query`.
     pub(super) fn compare_file(
         &self,
         visible: &VisibleWorkers,
@@ -109,70 +121,75 @@ impl Renderer {
         self.rendered_answer(visible, &stamped, (answer.text, complete, answer.missing))
     }
 
-    /// The answer, of one moment as far as that can be had; the state that it is of; and whether that is the one given, and
-    /// all was read that it is made of.
+    /// Returns the answer, the state it was made from, and true if it is complete and that state is
+    /// the given one.
+    ///
+    /// The answer is made again while the state changes, as far as attempts and time allow.
     fn comparison(&self, query: &Query, mut stamped: WorkerStates) -> Result<(Answer, WorkerStates, bool)> {
-        debug!("a comparison");
+        debug!("comparing workers");
         let clock = self.settings.clock(10);
         let go_on = || clock.has_time();
         let mut attempts = RetryBudget::new(self.settings.patience());
         loop {
             let answer = self.compare_once(query, &stamped, &clock)?;
-            let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| {
-                stamp.as_ref().is_ok_and(|stamp| self.view.is_unchanged(member, stamp))
-            };
-            let settled = stamped.iter().all(is_now);
+            let settled = stamped
+                .iter()
+                .all(|(member, stamp)| stamp.as_ref().is_ok_and(|stamp| self.view.is_unchanged(member, stamp)));
             if settled || !go_on() || !attempts.try_again() {
-                let complete = answer.is_whole && settled && attempts.is_first() && go_on();
+                let complete = answer.is_complete && settled && attempts.is_first() && go_on();
                 return Ok((answer, stamped, complete));
             }
-            stamped = stamped.iter().map(|(member, _)| self.as_now(member)).collect::<Result<WorkerStates>>()?;
+            stamped = stamped.iter().map(|(member, _)| self.current_state(member)).collect::<Result<WorkerStates>>()?;
         }
     }
 
+    /// Returns the answer for the given state.
     fn compare_once(&self, query: &Query, stamped: &WorkerStates, clock: &Clock<'_>) -> Result<Answer> {
         let budget = self.compare_budget(query);
         let go_on = || clock.has_time();
         let fragments = self.digests.get_all(&self.view, stamped, false, &self.settings, &go_on);
-        let mut ones = Vec::with_capacity(stamped.len());
+        let mut workers = Vec::with_capacity(stamped.len());
         for (member, stamp) in stamped {
             let record = stamp.as_ref().map_err(|error| error.clone());
             let record = record.and_then(|stamp| self.record(member, stamp, PART_GRACE, &go_on));
-            // It says by now that it is another's.
+            // The worker belongs to another owner by now.
             if record.as_ref().err() == Some(&Error::NotFound) {
                 return Err(Error::NotFound);
             }
-            ones.push(One::new(&self.view, member.clone(), record));
+            workers.push(ComparedWorker::new(&self.view, member.clone(), record));
         }
-        let compared = Compared::new(&self.view, ones, &go_on, clock.end());
-        let told = compared.ones.iter().zip(&fragments).map(|(one, made)| match &one.record {
+        let comparison = Comparison::new(&self.view, workers, &go_on, clock.end());
+        let facts = comparison.workers.iter().zip(&fragments).map(|(worker, made)| match &worker.record {
             Ok(record) => facts::facts(record, made.digest().map(|fragment| &**fragment)),
             Err(error) => facts::unreadable(&error.to_string()),
         });
-        let facts = Facts::of(told.collect());
-        let aspect = query.options.aspect.as_deref().map(Aspect::of);
-        let items = compared.items();
-        let (sections, unheard) = sections(&compared, &items, aspect.as_ref(), budget.about());
-        let held = sections.iter().flat_map(|section| &section.pieces).map(|piece| piece.held).max().unwrap_or(0);
-        let is_beside = aspect.is_some() && held == 0;
-        let differs = !sections.is_empty() || !unheard.is_empty();
-        let places = compared.ones.iter().map(|one| one.place.clone()).collect();
-        let is_late = |(one, made): &(&One, &DigestResult)| {
-            let late = one.record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out());
+        let facts = WorkerFacts::new(facts.collect());
+        let aspect = query.options.aspect.as_deref().map(Aspect::new);
+        let items = comparison.items();
+        let (sections, omitted) = sections(&comparison, &items, aspect.as_ref(), budget.approx_bytes());
+        let min_matches =
+            sections.iter().flat_map(|section| &section.blocks).map(|block| block.matches).max().unwrap_or(0);
+        let has_no_match = aspect.is_some() && min_matches == 0;
+        let differs = !sections.is_empty() || !omitted.is_empty();
+        let paths = comparison.workers.iter().map(|worker| worker.path.clone()).collect();
+        let is_late = |(worker, made): &(&ComparedWorker, &DigestResult)| {
+            let late = worker.record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out());
             late || made.digest().is_some_and(|fragment| fragment.late)
         };
-        let late = compared.ones.iter().zip(&fragments).filter(is_late).count();
-        let missing = Missing { workers: (late, compared.ones.len()), ..Missing::default() };
-        let missing = missing.if_any(compared.is_late.get() || clock.ran_out());
-        let page = Page { query, places, facts: &facts, items: &items, sections, unheard, held, is_beside, missing };
-        let records = compared.ones.iter().all(|one| one.record.as_ref().is_ok_and(|record| record.is_complete()));
-        let known = fragments.iter().all(|made| made.digest().is_some_and(|fragment| fragment.whole));
+        let late = comparison.workers.iter().zip(&fragments).filter(is_late).count();
+        let missing = Missing { workers: (late, comparison.workers.len()), ..Missing::default() };
+        let missing = missing.if_any(comparison.is_late.get() || clock.ran_out());
+        let page =
+            Page { query, paths, facts: &facts, items: &items, sections, omitted, min_matches, has_no_match, missing };
+        let records_complete =
+            comparison.workers.iter().all(|worker| worker.record.as_ref().is_ok_and(|record| record.is_complete()));
+        let fragments_complete = fragments.iter().all(|made| made.digest().is_some_and(|fragment| fragment.whole));
         let mut answer = Answer {
-            workers: compared.ones.iter().map(|one| one.name().clone()).collect(),
-            files: items.all.iter().map(|item| told_of(item, &compared)).collect(),
+            workers: comparison.workers.iter().map(|worker| worker.name().clone()).collect(),
+            files: items.all.iter().map(|item| file_diff(item, &comparison)).collect(),
             always: items.always.clone(),
             differs,
-            is_whole: compared.is_whole.get() && records && known && go_on(),
+            is_complete: comparison.is_complete.get() && records_complete && fragments_complete && go_on(),
             ..Answer::default()
         };
         answer.show(&page, budget);
@@ -182,40 +199,44 @@ impl Renderer {
     }
 }
 
-/// What differs, in the order in which it is shown, as far as there can be `room` for it; and the items for which there
-/// cannot. With an aspect all of it is looked into, since what bears on it may come last.
+/// Returns the differences in display order, and the numbers of the items for which `room` is too
+/// small.
+///
+/// With an aspect all items are compared, since the last one may match best.
 fn sections(
-    compared: &Compared<'_>,
-    items: &Items,
+    comparison: &Comparison<'_>,
+    items: &ComparedItems,
     aspect: Option<&Aspect>,
     mut room: usize,
-) -> (Vec<Section>, Vec<usize>) {
-    let differ = Differ::new(compared, &items.all, aspect);
+) -> (Vec<DiffSection>, Vec<usize>) {
+    let differ = Differ::new(comparison, &items.all, aspect);
     let mut calls = Some(differ.calls());
-    let (mut sections, mut unheard) = (Vec::new(), Vec::new());
+    let (mut sections, mut omitted) = (Vec::new(), Vec::new());
     for (number, item) in items.all.iter().enumerate() {
-        if item.rank > Rank::Outputs {
+        if item.rank > ItemRank::Outputs {
             sections.extend(calls.take().into_iter().flatten());
         }
-        if item.kind() == Kind::Equal {
+        if item.kind() == DiffKind::Equal {
             continue;
         }
-        if room == 0 || !(compared.go_on)() {
-            compared.is_whole.set(compared.is_whole.get() && room == 0);
-            unheard.push(number);
+        if room == 0 || !(comparison.go_on)() {
+            comparison.is_complete.set(comparison.is_complete.get() && room == 0);
+            omitted.push(number);
             continue;
         }
         let found = differ.sections(number);
         if aspect.is_none() {
-            room = found.iter().map(Section::hearing).fold(room, usize::saturating_sub);
+            room = found.iter().map(DiffSection::min_size).fold(room, usize::saturating_sub);
         }
         sections.extend(found);
     }
     sections.extend(calls.take().into_iter().flatten());
-    (sections, unheard)
+    (sections, omitted)
 }
 
-fn told_of(item: &Item, compared: &Compared<'_>) -> Told {
-    let workers = item.holders().filter_map(|at| compared.ones.get(at).map(|one| one.name().clone())).collect();
-    Told { path: item.name.clone(), kind: item.kind(), workers, text: String::new() }
+/// Returns the comparison of one item, without its text.
+fn file_diff(item: &ComparedItem, comparison: &Comparison<'_>) -> FileDiff {
+    let workers =
+        item.holders().filter_map(|at| comparison.workers.get(at).map(|worker| worker.name().clone())).collect();
+    FileDiff { path: item.name.clone(), kind: item.kind(), workers, text: String::new() }
 }

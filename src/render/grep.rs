@@ -25,7 +25,7 @@ use super::digest_cache::DigestResult;
 use super::isolate::PART_GRACE;
 use super::name_collision::{display_path, is_raw_record, shown_path, worker_path};
 use super::settings::Deadline;
-use super::shares::{Claim, deal};
+use super::shares::{Demand, allocate};
 use super::worker_states::WorkerStates;
 use super::{Budget, Missing, Rendered, Renderer, Scope};
 use crate::catalog::Stamp;
@@ -181,7 +181,7 @@ impl Renderer {
         files.sort_by_cached_key(|file| {
             (is_raw_record(&file.hits.path), file.outcome, file.turn, file.hits.path.clone())
         });
-        let mut room = budget.about();
+        let mut room = budget.approx_bytes();
         let mut calls: HashMap<usize, HashMap<RelPath, Outcome>> = HashMap::new();
         for file in &files {
             if room == 0 || !go_on() {
@@ -214,22 +214,22 @@ impl Renderer {
     ) -> Vec<FileLines> {
         let context = query.options.context;
         // With a small budget, several short lines are worth more than one long line.
-        let line_max = LINE_MAX.min(budget.about() / 4);
-        let mut room = budget.about();
+        let line_max = LINE_MAX.min(budget.approx_bytes() / 4);
+        let mut room = budget.approx_bytes();
         let admitted = files.iter().take_while(|file| {
             let has_room = room > 0;
             room = room.saturating_sub(min_size(file, context));
             has_room
         });
         let admitted: Vec<&Candidate> = admitted.collect();
-        let claim = |file: &&Candidate| Claim {
+        let demand = |file: &&Candidate| Demand {
             need: full_size(file, context),
             weight: if file.outcome == Outcome::Failed { FAILED_WEIGHT } else { 1 },
         };
-        let claims: Vec<Claim> = admitted.iter().map(claim).collect();
-        let names = if claims.len() < files.len() { budget.about() / NAMES_PART } else { 0 };
+        let demands: Vec<Demand> = admitted.iter().map(demand).collect();
+        let names = if demands.len() < files.len() { budget.approx_bytes() / NAMES_PART } else { 0 };
         let overhead = HEAD + query.regex.len() + names;
-        let shares = deal(&claims, budget.about().saturating_sub(overhead));
+        let shares = allocate(&demands, budget.approx_bytes().saturating_sub(overhead));
         let shown = admitted.into_iter().zip(shares).map(|(file, share)| {
             let mut shown = FileLines::new(file.member.name.clone(), file.path.clone(), file.hits.lines);
             // Sizes are estimates: a file whose share covers its estimate is shown in full. Any

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use super::evidence::{Cut, CutResult};
+use super::evidence::{ExcerptResult, ExcerptTask};
 use super::settings::{Control, Deadline};
 use super::{Key, Rendered, Renderer, Scope};
 use crate::catalog::Stamp;
@@ -81,7 +81,7 @@ impl Renderer {
     ///
     /// # Errors
     /// A sentence that says why the output cannot be read.
-    pub(super) fn run_cut(&self, member: &Member, cut: Cut, has_time: Deadline<'_>) -> CutResult {
+    pub(super) fn run_cut(&self, member: &Member, cut: ExcerptTask, has_time: Deadline<'_>) -> ExcerptResult {
         let result = self.run_isolated(&Subject::Worker(member.name.clone()), PART_GRACE, has_time, cut);
         result.unwrap_or_else(|unfinished| Err(Error::from(unfinished).to_string()))
     }

@@ -4,7 +4,7 @@
 //! `<name>.own`. Both the tree and the paths in generated files follow this rule.
 
 use super::Generated;
-use super::clean::defuse;
+use super::clean::escape_markers;
 use super::query_dir::QueryDir;
 use crate::name::{Name, RelPath};
 
@@ -68,7 +68,7 @@ pub(super) fn worker_path(worker: &Name) -> RelPath {
 
 /// Returns the path of the file `path` of the worker at `worker_path`, escaped for an answer.
 pub(super) fn display_path(worker_path: &RelPath, path: &RelPath) -> String {
-    defuse(&worker_path.join_path(&shown_path(path)).display())
+    escape_markers(&worker_path.join_path(&shown_path(path)).display())
 }
 
 /// Returns true for metadata and transcripts at the top of a worker's directory, which repeat the

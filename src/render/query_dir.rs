@@ -87,7 +87,7 @@ impl QueryDir {
         match QueryKind::ALL.into_iter().find(|kind| kind.name() == parsed.word)? {
             QueryKind::Grep => grep::Options::from_folder(&parsed).map(QueryDir::Grep),
             QueryKind::Search => search::Options::from_folder(&parsed).map(QueryDir::Search),
-            QueryKind::Compare => compare::Options::of(&parsed).map(QueryDir::Compare),
+            QueryKind::Compare => compare::Options::parse(&parsed).map(QueryDir::Compare),
         }
     }
 
@@ -108,7 +108,7 @@ impl QueryDir {
         match self {
             QueryDir::Grep(options) => options.query(name).map(|query| Generated::Grep(Arc::new(query))),
             QueryDir::Search(options) => options.query(name).map(|query| Generated::Search(Arc::new(query))),
-            QueryDir::Compare(options) => options.ask(name).map(|query| Generated::Compare(Arc::new(query))),
+            QueryDir::Compare(options) => options.query(name).map(|query| Generated::Compare(Arc::new(query))),
         }
     }
 }

@@ -186,9 +186,9 @@ fn fit(
         })
     };
     // A token mostly has several bytes.
-    let unit = budget.about().checked_div(budget.size()).unwrap_or(1).max(1);
-    let excerpt = (budget.about() / EXCERPT_PART).clamp(*EXCERPT.start(), *EXCERPT.end());
-    let mut room = budget.about().saturating_sub(formatter.head_size());
+    let unit = budget.approx_bytes().checked_div(budget.size()).unwrap_or(1).max(1);
+    let excerpt = (budget.approx_bytes() / EXCERPT_PART).clamp(*EXCERPT.start(), *EXCERPT.end());
+    let mut room = budget.approx_bytes().saturating_sub(formatter.head_size());
     let (mut answer, mut fits, mut too_much, mut complete) = (formatter.empty(), false, usize::MAX, true);
     for _ in 0..TRIES {
         let limits = SelectionLimits { bytes: room, excerpt, spread: is_one, frame: &frame };

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use super::causes::{self, Failing, Grouping};
+use super::causes::{self, CauseGrouping, WorkerCause};
 use super::marker;
 use super::text::{block, count, duration, one_line, utc, when};
 use super::worker_digest::{WorkerDigest, WorkerRow, latest_write};
@@ -280,15 +280,15 @@ fn failures(out: &mut String, failed: &[&WorkerRow<'_>], latest: Time) {
     }
     let cause = |row: &WorkerRow<'_>| row.digest.as_ref().map(|digest| digest.cause.clone()).unwrap_or_default();
     let causes: Vec<(&Member, String)> = failed.iter().map(|row| (row.member, cause(row))).collect();
-    let failing: Vec<Failing<'_>> = causes.iter().map(|(member, cause)| Failing { member, cause }).collect();
+    let failing: Vec<WorkerCause<'_>> = causes.iter().map(|(member, cause)| WorkerCause { member, cause }).collect();
     let rows: HashMap<&Name, &WorkerRow<'_>> = failed.iter().map(|row| (&row.member.name, *row)).collect();
-    let groups = causes::groups(&failing, Grouping::Text);
+    let groups = causes::groups(&failing, CauseGrouping::Text);
     out.push_str(&format!("\nfailed ({}), by cause:\n", failed.len()));
     for group in groups.iter().take(NAMED_MAX) {
         let cause = one_line(group.cause, CAUSE_MAX);
         let rows: Vec<&WorkerRow<'_>> =
             group.members.iter().filter_map(|member| rows.get(&member.name)).copied().collect();
-        out.push_str(&format!("  {}: {cause}{}\n", group.who(NAMES_MAX), note_on(&rows, latest)));
+        out.push_str(&format!("  {}: {cause}{}\n", group.describe(NAMES_MAX), note_on(&rows, latest)));
     }
     let rest = groups.get(NAMED_MAX..).unwrap_or_default();
     let workers: usize = rest.iter().map(|group| group.members.len()).sum();

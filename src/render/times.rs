@@ -1,12 +1,15 @@
-//! Times in a line of text: dates, times of day and durations, which differ between two runs of the same failure.
+//! Removes times from a line of text: dates, times of day and durations, which differ between two
+//! runs of one failure.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Matches a time behind the character before it. Deliberately narrow: a number counts as a time only where its shape or
-/// its unit says so, so that ports, line numbers, exit codes and counts stay.
+/// Matches a time and the character before it.
+///
+/// The pattern is deliberately narrow: a number counts as a time only by its shape or unit, so
+/// ports, line numbers, exit codes and counts stay.
 const TIMES: &str = r"(?x)
     (?P<before> ^ | [^\w.:/+-] )
     (?:
@@ -30,7 +33,7 @@ const TIMES: &str = r"(?x)
 
 static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(TIMES).ok());
 
-/// Returns `line` with the same placeholder for every time in it.
+/// Returns `line` with every time replaced by one placeholder.
 pub(super) fn without_times(line: &str) -> Cow<'_, str> {
     match PATTERN.as_ref() {
         Some(pattern) => pattern.replace_all(line, "${before}<time>"),

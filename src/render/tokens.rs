@@ -1,7 +1,11 @@
-//! Tokens, counted by a real tokenizer: what a fixed number of bytes takes differs by half between prose and logs.
+//! Counts tokens with a real tokenizer, since the bytes per token of prose and of logs differ by
+//! half.
 
-/// How many tokens of o200k_base, the vocabulary of OpenAI's models since GPT-4o, `text` takes. The vocabulary is part of
-/// the program, and is unpacked when it is first asked for: about 50 ms and 55 MiB.
+/// Returns the number of o200k_base tokens in `text`; OpenAI's models since GPT-4o use this
+/// vocabulary.
+///
+/// The vocabulary is embedded in the program. The first call unpacks it, which takes about 50 ms
+/// and 55 MiB.
 pub(super) fn count(text: &str) -> usize {
     bpe_openai::o200k_base().count(text)
 }

@@ -94,7 +94,7 @@ impl Renderer {
                 let budget = self.settings.budget_or(Budget::WORKER, *budget);
                 let has_time = || clock.has_time();
                 let written = evidence::worker(&self.view, member, record, budget, &has_time, &missing);
-                (written.bytes, written.whole)
+                (written.bytes, written.complete)
             }
             Generated::Readme
             | Generated::Since(_)

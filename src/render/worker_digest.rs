@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::checks::{self, Check, INVISIBLE_CHARACTERS, NO_FINAL_WORDS};
 use super::claims;
-use super::evidence::{self, Account};
+use super::evidence::{self, WorkerOutcome};
 use crate::catalog::Stamp;
 use crate::error::Error;
 use crate::model::{Outcome, Output, Record, Status, Tokens, Worker};
@@ -43,10 +43,10 @@ impl WorkerRow<'_> {
         self.digest.as_ref()?.worker.as_deref()
     }
 
-    /// Returns the worker's part of an evidence.txt about many workers.
-    pub(super) fn account(&self) -> Account<'_> {
-        let end = self.digest.as_deref().map(|digest| (digest.outcome, digest.cause.as_str()));
-        Account { member: self.member, end, doubt: self.doubt() }
+    /// Returns the outcome of this worker for the evidence of many workers.
+    pub(super) fn worker_outcome(&self) -> WorkerOutcome<'_> {
+        let outcome = self.digest.as_deref().map(|digest| (digest.outcome, digest.cause.as_str()));
+        WorkerOutcome { member: self.member, outcome, doubt: self.doubt() }
     }
 
     /// Returns why the worker's record could not be read at all, if it could not.

@@ -59,7 +59,7 @@ fn what_differs_is_told_and_what_is_shared_is_told_once() {
          @@ -1,1 +1,2 @@\n \
          001_read.txt ok, 13 B\n\
          +002_sql.txt FAILED, 29 B\n\
-         [not in workers/a: workers/b/tool_calls/002_sql.txt; nothing that it says is in any file there]\n\
+         [not in workers/a: workers/b/tool_calls/002_sql.txt; none of its text is in any file there]\n\
          @@ bytes 0-28 @@\n\
          +Error: no such table: ledger\n\
          [1 equal: context/style.md]\n\
@@ -128,9 +128,9 @@ fn a_question_that_is_none_gets_a_sentence() {
         ("a", "One worker alone cannot be compared."),
         ("a..", "One worker alone cannot be compared."),
         ("a..a", "a is named twice."),
-        ("a..zz", "zz is no worker here."),
-        ("yy..a..zz", "yy, zz are no workers here."),
-        ("w0..w1..w2..w3..w4..w5..w6..w7..w8", "These are 9 workers."),
+        ("a..zz", "zz is not a worker here."),
+        ("yy..a..zz", "yy, zz are not workers here."),
+        ("w0..w1..w2..w3..w4..w5..w6..w7..w8", "9 workers are too many."),
     ] {
         let answer = text(&tree, &format!("compare/{asked}"));
         let (head, rest) = answer.split_once('\n').unwrap();
@@ -141,11 +141,11 @@ fn a_question_that_is_none_gets_a_sentence() {
         assert!(text(&tree, &format!("compare.{budget}/a..zz")).len() <= budget);
     }
     // It is an answer of now: who was nobody may come.
-    assert!(text(&tree, "compare/a..late").contains("late is no worker here"));
+    assert!(text(&tree, "compare/a..late").contains("late is not a worker here"));
     store.worker("late", json!({}));
     assert!(text(&tree, "compare/a..late").contains("2 workers; "));
     fs::remove_dir_all(store.at("workers/late")).unwrap();
-    assert!(text(&tree, "compare/a..late").contains("late is no worker here"));
+    assert!(text(&tree, "compare/a..late").contains("late is not a worker here"));
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn what_cannot_be_compared_is_one_line_and_the_rest_goes_on() {
         answer.contains("[workers/a/outputs/image.png and workers/b/outputs/image.png differ: binary]\n"),
         "{answer}"
     );
-    assert!(answer.contains("huge.txt differ: too large for its lines to be compared]\n"), "{answer}");
+    assert!(answer.contains("huge.txt differ: too large to compare by line]\n"), "{answer}");
     assert!(answer.contains("\n+The queue has no limit.\n") && answer.contains("outputs/same.bin"), "{answer}");
     assert!(answer.contains("-1\n+2\n") && !answer.contains("pipe"), "{answer}");
     assert!(answer.contains("; checks bad_metadata"), "{answer}");
@@ -351,7 +351,7 @@ fn files_that_differ_in_white_space_alone_are_told_so() {
     store.worker("a", json!({})).write("workers/a/outputs/x.md", "one\ntwo");
     store.worker("b", json!({})).write("workers/b/outputs/x.md", "one  \r\ntwo\n");
     let answer = text(&store.tree(), "compare/a..b");
-    assert!(answer.contains("differ in white space at the ends of lines alone]\n"), "{answer}");
+    assert!(answer.contains("differ only in trailing white space]\n"), "{answer}");
 }
 
 #[test]
@@ -406,7 +406,7 @@ fn an_aspect_narrows_what_is_shown_and_counts_the_rest() {
     let narrow = text(&tree, "compare@Section 3 RISK/a..b");
     assert!(narrow.contains("\n+The queue has no limit.\n") && !narrow.contains("Only a says this"), "{narrow}");
     assert!(narrow.contains("; shown: 1 of 4 differences]\n"), "{narrow}");
-    assert!(narrow.contains("[... 3 in what does not hold the words: "), "{narrow}");
+    assert!(narrow.contains("[... 3 without a match for the words: "), "{narrow}");
     let ledger = text(&tree, "compare.4k@ledgers ledger/a..b");
     assert!(ledger.contains("\n+Error: no such table: ledger\n") && !ledger.contains("+The queue"), "{ledger}");
     // Of a long hunk only what is around the words.
@@ -418,7 +418,7 @@ fn an_aspect_narrows_what_is_shown_and_counts_the_rest() {
     assert!(needle.contains("\n-one 50 needle\n") && needle.contains("\n+two 50 needle\n"), "{needle}");
     assert!(!needle.contains("one 40\n") && needle.contains(" hunk omitted: bytes "), "{needle}");
     let beside = text(&tree, "compare@unheard/a..b");
-    assert!(beside.lines().next().unwrap().ends_with("; nothing of it holds any of the words]"), "{beside}");
+    assert!(beside.lines().next().unwrap().ends_with("; nothing matches the words]"), "{beside}");
     assert!(beside.contains("\nboth: ") && !beside.contains("\n+++ "), "{beside}");
 }
 
@@ -454,7 +454,7 @@ fn two_versions_of_a_report_are_told_apart_with_ordinary_tools() {
     // What was given to the second is what the first made.
     assert!(
         said("cat compare/worker-v1..worker-v2")
-            .contains("previous_output.md: all that it says is in other files there]")
+            .contains("previous_output.md: all of its text is in other files there]")
     );
     // The same difference as diff finds.
     let lines = |command: &str| {

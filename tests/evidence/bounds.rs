@@ -1,4 +1,5 @@
-//! Hostile workers at every budget: bound, encoding, control characters, markers, frame, and the same bytes again.
+//! Hostile workers at every budget: bound, encoding, control characters, markers, frame, and the
+//! same bytes again.
 
 use std::fs;
 
@@ -6,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Pieces that outputs are made of: what a program, a terminal or an attacker may write.
+/// Parts of outputs that a program, a terminal or an attacker may write.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     let text = |text: &'static str| Just(text.as_bytes().to_vec());
     prop_oneof![
@@ -55,7 +56,7 @@ fn tool() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Words out of metadata that are shown in the frame.
+/// Words for metadata that is shown in the frame.
 fn words() -> impl Strategy<Value = String> {
     prop_oneof![
         3 => Just(String::new()),

@@ -1,14 +1,14 @@
-//! The line of cause: where it comes from, how it reads, and which workers share one.
+//! The line of cause: its source, its text, and the grouping of workers.
 
 use super::*;
 
-/// The lines of cause in the evidence of the swarm, without their mark.
+/// Returns the lines of cause in the swarm's evidence, without their marker.
 fn causes(store: &TestStore) -> Vec<String> {
     let report = hold(&evidence(&store.tree(), "", 28_000), 28_000).unwrap();
     report.lines.iter().filter_map(|line| Some(line.strip_prefix("[FAILED] ")?.to_owned())).collect()
 }
 
-/// The cause of the only worker `w`, checked to be the same in all files that tell it.
+/// Returns the cause of the only worker `w`, which must be equal in every file that shows it.
 fn cause(store: &TestStore) -> String {
     let lines = causes(store);
     assert_eq!(lines.len(), 1, "{lines:#?}");
@@ -55,7 +55,7 @@ fn causes_are_one_only_if_their_text_is_the_same_but_for_times() {
         let line = format!("answer-{number:02}: no error message found; last output: FINAL ANSWER: {number}");
         assert!(lines.contains(&line), "{number}: {lines:#?}");
     }
-    // Where there is no room for all last outputs, the workers are told together without them.
+    // Without room for all last outputs, the workers share a line without them.
     let report = hold(&evidence(&store.tree(), "", 2_000), 2_000).unwrap();
     assert_eq!(report.lines.len(), 2, "{report:#?}");
     assert!(report.lines[1].starts_with("[FAILED] 42 workers (answer-00, answer-01, "), "{report:#?}");
@@ -74,7 +74,7 @@ fn a_line_of_a_call_that_did_not_fail_is_never_the_cause_of_a_failure() {
         assert_eq!(cause(&store), "no error message found; last output: all written", "{output}");
         store.worker("w", json!({"status": "failed", "error": "stopped after 300 s"}));
         assert_eq!(cause(&store), "stopped after 300 s", "{output}");
-        // A call that failed earlier is a cause.
+        // An earlier failed call is a cause.
         store.call("w", 2, "x", "Error: no route\n");
         store.call("w", 3, "x", &output);
         assert_eq!(cause(&store), "Error: no route", "{output}");
@@ -105,7 +105,7 @@ fn causes_show_text_and_not_json_escapes() {
     let text = "could not extend file \"base/24576\": No space left on device";
     let stderr = format!("pg_restore: error: {text}\nHINT: \"free\" some space\n");
     let json = json!({"ok": true, "data": {"exit_code": 1, "stdout": "a \"b\"\n", "stderr": stderr}});
-    // Too large to be decoded as a whole, and torn.
+    // Too large to decode as a whole, and truncated.
     let large = json!({"exit_code": 1, "stdout": "a \"b\"\n".repeat(60_000), "stderr": stderr}).to_string();
     let torn = json.to_string().trim_end_matches('}').to_owned();
     let python = format!("{{'ok': False, 'data': {{'exit_code': 1}}, 'stderr': 'pg_restore: error: {}\\nHINT'}}", text);

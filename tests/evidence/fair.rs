@@ -1,9 +1,10 @@
-//! How a budget is dealt: every failed call gets a hearing before any gets its fill, and nobody starves anybody.
+//! Allocation of a budget: every failed call gets its minimum before any gets all it needs, and no
+//! call starves another.
 
 use super::*;
 
-/// Holds that each of `numbers` has some text of its own in its section.
-fn all_are_heard(report: &Report, numbers: std::ops::RangeInclusive<usize>, case: &str) {
+/// Checks that each of `numbers` has some text in its section.
+fn assert_all_shown(report: &Report, numbers: std::ops::RangeInclusive<usize>, case: &str) {
     for number in numbers {
         let path = format!("tool_calls/{number:03}_x.txt");
         let found = report.sections.iter().find(|section| section.path == path);
@@ -13,7 +14,7 @@ fn all_are_heard(report: &Report, numbers: std::ops::RangeInclusive<usize>, case
     }
 }
 
-/// Outputs of 50 KB of every shape, each of a failed call.
+/// Outputs of 50 KB in several shapes, each of a failed call.
 fn shapes() -> Vec<(&'static str, String)> {
     let line = "2026-01-20 10:00:00 INFO worker is going on with what it does\n";
     vec![
@@ -35,7 +36,7 @@ fn twenty_failed_calls_of_50_kb_each_get_a_hearing() {
         let store = worker_with(vec![output; 20]);
         let report = hold(&evidence(&store.tree(), "workers/w/", 16_000), 16_000).unwrap();
         assert_eq!((report.cut, report.listed), (20, 0), "{case}: {report:#?}");
-        all_are_heard(&report, 1..=20, case);
+        assert_all_shown(&report, 1..=20, case);
     }
 }
 
@@ -45,7 +46,7 @@ fn twenty_failed_calls_get_a_hearing_before_thirty_others_get_anything() {
         let ok = format!("{{\"ok\": true, \"stdout\": \"{}\"}}", "fine\\n".repeat(9_000));
         let store = worker_with(std::iter::repeat_n(output, 20).chain(std::iter::repeat_n(ok, 30)));
         let report = hold(&evidence(&store.tree(), "workers/w/", 16_000), 16_000).unwrap();
-        all_are_heard(&report, 1..=20, case);
+        assert_all_shown(&report, 1..=20, case);
     }
 }
 
@@ -57,7 +58,7 @@ fn failed_calls_with_long_inputs_get_a_hearing_too() {
         let line = json!({"role": "assistant", "content": "x", "tool_calls": vec![one; 20]});
         store.write("workers/w/thread.jsonl", format!("{line}\n"));
         let report = hold(&evidence(&store.tree(), "workers/w/", 16_000), 16_000).unwrap();
-        all_are_heard(&report, 1..=20, case);
+        assert_all_shown(&report, 1..=20, case);
     }
 }
 
@@ -156,7 +157,7 @@ fn an_output_of_which_not_even_an_omission_fits_its_share_is_listed() {
     let store = TestStore::new();
     store.worker("w", json!({}));
     for number in 1..=8 {
-        // Failed calls weigh more, so what they need is taken from the share of those that went well.
+        // Failed calls have a higher weight, so they take from the share of successful calls.
         let output = if number % 2 == 0 {
             format!("Error: it broke\n{}", "and again\n".repeat(600))
         } else {

@@ -1,15 +1,16 @@
-//! Failures first: at every budget, the line that tells of a failed call comes before anything of a call that went well.
+//! Failures first: at every budget, the relevant line of a failed call comes before any text of a
+//! successful call.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A word that stands in outputs of calls that went well, and nowhere else.
+/// Word that occurs only in outputs of successful calls.
 const FINE: &str = "flawless";
 /// Text without a sign of failure.
 const NOISE: &str = "an ordinary line that goes on and on\n";
 
-/// How a call of a made-up worker ended.
+/// Outcome of a generated call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Ended {
     Failed,
@@ -17,17 +18,17 @@ enum Ended {
     Unknown,
 }
 
-/// A call: how it ended, the size of its output in bytes, the length of the line that tells of its failure, and its shape.
+/// A call: outcome, size of its output in bytes, length of its failure line in bytes, and shape.
 type Call = (Ended, usize, usize, u8);
 
-/// The word that only the telling line of a call has.
-fn telling(number: usize) -> String {
+/// Returns the word that only the failure line of a call contains.
+fn failure_word(number: usize) -> String {
     format!("telling-{number:03}")
 }
 
 fn output(number: usize, (ended, size, line, shape): Call) -> String {
     let noise = NOISE.repeat(size / 2 / NOISE.len());
-    let line = format!("Error: {} {}", telling(number), "detail ".repeat(line / 7));
+    let line = format!("Error: {} {}", failure_word(number), "detail ".repeat(line / 7));
     match (ended, shape) {
         (Ended::Failed, 0) => format!("<tool-error>\n{noise}{line}\n{noise}"),
         (Ended::Failed, 1) => format!("Error: {}\n{noise}{noise}", line.trim_start_matches("Error: ")),
@@ -54,17 +55,17 @@ fn store_of(calls: &[Call], inputs: bool) -> TestStore {
     store
 }
 
-/// Checks an excerpt of these calls.
+/// Checks an excerpt of `calls`.
 fn check(text: &str, calls: &[Call], budget: usize) {
     let of = |wanted| (1..).zip(calls).filter(move |(_, call)| call.0 == wanted).map(|(number, _)| number);
     let Some(latest) = of(Ended::Failed).last() else { return };
     let fine = text.find(FINE);
-    let tells = text.find(&telling(latest));
+    let tells = text.find(&failure_word(latest));
     assert!(fine.is_none_or(|fine| tells.is_some_and(|tells| tells < fine)), "{budget}: {calls:?}: {text}");
-    // Once there is room for the counts and one line, the line is there.
+    // With room for the counts and one line, the line must be shown.
     assert!(budget < 200 || tells.is_some(), "{budget}: {calls:?}: {text}");
     for other in of(Ended::Failed) {
-        let tells = text.find(&telling(other));
+        let tells = text.find(&failure_word(other));
         assert!(
             fine.is_none_or(|fine| tells.is_some_and(|tells| tells < fine)),
             "{budget}, {other}: {calls:?}: {text}"
@@ -99,7 +100,7 @@ proptest! {
 
 #[test]
 fn every_budget_with_room_for_one_line_shows_the_failed_call() {
-    // The sizes of the demo: a failed call in JSON behind one that went well.
+    // The sizes of the demo: a failed call in JSON after a successful one.
     let calls = [(Ended::Ok, 200, 0, 0), (Ended::Unknown, 28_000, 0, 0), (Ended::Failed, 200, 70, 3)];
     for inputs in [false, true] {
         let store = store_of(&calls, inputs);
@@ -170,7 +171,7 @@ fn in_the_evidence_of_many_workers_failures_come_before_anything_that_went_well(
             hold(&text, budget);
             let fine = text.find(FINE);
             for number in [2, 4] {
-                let tells = text.find(&telling(number));
+                let tells = text.find(&failure_word(number));
                 assert!(fine.is_none_or(|fine| tells.is_some_and(|tells| tells < fine)), "{budget}: {text}");
             }
             assert!(budget < 500 || text.contains("telling-"), "{budget}: {text}");

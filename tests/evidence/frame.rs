@@ -1,4 +1,4 @@
-//! The frame: what is in it, in what order, and that nobody else can write it.
+//! The frame: its content and order, and that no worker can forge it.
 
 use super::*;
 

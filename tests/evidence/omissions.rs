@@ -1,13 +1,15 @@
-//! What is shown of a cut output is what is on disk at the offsets that are named, cleaned; the rest is said.
+//! A cut output shows the cleaned bytes on disk outside its omissions, and every omission is
+//! marked.
 
 use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
 
-/// What is shown of `file[range]`: without the states of progress bars that were written over, colours and control
-/// characters; markers and lines like our own marked as not ours; ended with a line end. An independent reading of
-/// the rules, for text made of the pieces below.
+/// Returns the expected text of `file[range]`: overwritten progress states, colors and control
+/// characters removed, markers escaped, with a final line end.
+///
+/// This is an independent implementation of the rules for text made of the parts below.
 fn shown(file: &[u8], (start, end): (u64, u64)) -> String {
     let kept = kept(file);
     let (start, end) = (start as usize, end as usize);
@@ -32,7 +34,7 @@ fn shown(file: &[u8], (start, end): (u64, u64)) -> String {
     out
 }
 
-/// Which bytes are not written over by what follows on their line.
+/// Returns for each byte true if nothing on its line overwrites it.
 fn kept(file: &[u8]) -> Vec<bool> {
     let mut kept = vec![true; file.len()];
     let mut begin = 0;
@@ -52,7 +54,7 @@ fn kept(file: &[u8]) -> Vec<bool> {
 static COLOUR: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\x1b\[[0-9;]*m").unwrap());
 static MARKER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?i)\[(EVIDENCE:|TOOL_OUTPUT:)").unwrap());
 
-/// Holds a section against the bytes of its file on disk.
+/// Checks a section against the bytes of its file on disk.
 fn hold_against(section: &Section, file: &[u8]) {
     assert_eq!(section.bytes, file.len() as u64);
     let omissions = section.omissions();
@@ -74,12 +76,12 @@ fn hold_against(section: &Section, file: &[u8]) {
     assert_eq!(every_time(&section.body), expected, "{omissions:?}");
 }
 
-/// The text as it would be if a line that follows itself were shown every time.
+/// Returns the text with every repeat of a line written out.
 fn every_time(body: &str) -> String {
     let mut text = String::new();
     let mut last = "";
     for line in body.split_inclusive('\n') {
-        let more = line.strip_prefix(AGAIN).and_then(|rest| rest.strip_suffix(" times more ...]\n"));
+        let more = line.strip_prefix(REPEATS).and_then(|rest| rest.strip_suffix(" times more ...]\n"));
         match more.and_then(|more| more.parse().ok()) {
             Some(more) => text.push_str(&last.repeat(more)),
             None => {
@@ -162,7 +164,7 @@ fn an_output_of_30_mb_is_searched_and_its_error_found() {
     let report = hold(&evidence(&tree, "workers/w/", 16_000), 16_000).unwrap();
     let section = report.section("tool_calls/001_x.txt");
     hold_against(section, output.as_bytes());
-    // On a slow machine the time for a render may end before the middle; then that is said.
+    // On a slow machine the render may time out before the middle, which the section must state.
     match section.notes.split_once("searched to byte ") {
         Some((_, end)) => {
             let end: usize = end.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap();

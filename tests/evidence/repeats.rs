@@ -1,8 +1,8 @@
-//! What several calls have in common is shown of one of them.
+//! Text that several calls have in common is shown once.
 
 use super::*;
 
-/// Lines that say nothing, none of them twice.
+/// Returns distinct lines without any sign of failure.
 fn filler(from: usize, lines: usize) -> String {
     (from..from + lines).map(|n| format!("step {n} of many, going on\n")).collect()
 }
@@ -17,7 +17,7 @@ fn an_output_that_is_the_same_as_another_is_shown_once_and_said() {
     assert_eq!((section(3).body.as_str(), section(2).body.as_str()), (same.as_str(), other.as_str()));
     assert_eq!((section(1).body.as_str(), section(1).bytes), ("", same.len() as u64));
     assert!(section(1).notes.ends_with(", the same as tool_calls/003_x.txt"), "{report:#?}");
-    // A reference that is longer than what it stands for helps nobody.
+    // A reference must not be longer than the text it replaces.
     assert_eq!((section(4).body.as_str(), section(5).body.as_str()), ("Error: x\n", "Error: x\n"));
     assert_eq!((report.whole, report.cut), (5, 0));
 }
@@ -46,7 +46,7 @@ fn where_not_all_steps_fit_those_that_only_hand_over_are_heard_last() {
     };
     let (brief, telling): (Vec<usize>, Vec<usize>) = shown().into_iter().partition(|number| number % 2 == 1);
     assert!(telling.starts_with(&[2, 4, 6]) && telling.ends_with(&[60]), "{telling:?} {brief:?}");
-    // What a step was made with tells what was done in it, and its few bytes are what came of that.
+    // The input of a step shows its action, so its short output is the result.
     let one = json!({"name": "x", "args": {"command": "run"}});
     let line = json!({"role": "assistant", "content": "x", "tool_calls": vec![one; 60]});
     store.write("workers/w/thread.jsonl", format!("{line}\n"));

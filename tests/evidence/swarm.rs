@@ -6,7 +6,7 @@ use super::*;
 
 const LINE: &str = "an ordinary line of output that says nothing\n";
 
-/// 60 failing workers and 40 others, all in one run.
+/// A run with 60 failing workers and 40 others.
 fn swarm() -> TestStore {
     swarm_of(60, 40)
 }
@@ -48,8 +48,8 @@ fn every_failing_worker_has_a_line_of_cause_at_the_default_budget() {
     assert!(see(&tree, "runs/r/evidence.txt").unwrap().text().starts_with("--- Evidence for Run r --- #"));
 }
 
-/// How many failing workers a line tells of, if it does.
-fn told(line: &str) -> Option<usize> {
+/// Returns the number of failing workers in a line of cause, or `None` for any other line.
+fn failing_count(line: &str) -> Option<usize> {
     let who = line.strip_prefix("[FAILED] ")?;
     match who.split_once(" workers (") {
         Some((count, _)) => Some(count.parse().unwrap()),
@@ -57,7 +57,7 @@ fn told(line: &str) -> Option<usize> {
     }
 }
 
-/// Holds both evidences of a swarm at these budgets, in rising order.
+/// Checks the evidence of the run and of the swarm at each budget, in ascending order.
 fn hold_swarm(failing: usize, others: usize, budgets: impl Iterator<Item = usize> + Clone) {
     let store = swarm_of(failing, others);
     let tree = store.tree();
@@ -69,7 +69,7 @@ fn hold_swarm(failing: usize, others: usize, budgets: impl Iterator<Item = usize
             assert!(report.is_some() || !framed, "{folder:?} at {budget} lost the frame: {text}");
             let Some(report) = report else { continue };
             framed = true;
-            let told: usize = report.lines.iter().filter_map(|line| told(line)).sum();
+            let told: usize = report.lines.iter().filter_map(|line| failing_count(line)).sum();
             let rest = report.lines.iter().find_map(|line| line.strip_prefix("and ")?.split(' ').next()?.parse().ok());
             let start = format!("Workers: {} ({failing} failed, ", failing + others);
             assert!(report.counted.starts_with(&start), "{}", report.counted);
@@ -134,9 +134,13 @@ fn causes_that_do_not_fit_are_counted_the_rarest_first() {
         let rest = report.lines.last().unwrap();
         let count: usize = rest.strip_prefix("and ").unwrap().split(' ').next().unwrap().parse().unwrap();
         assert!(rest.contains(" more failing workers, of ") && count > 0, "{rest}");
-        assert_eq!(report.lines.iter().filter_map(|line| told(line)).sum::<usize>() + count, 400, "{report:#?}");
+        assert_eq!(
+            report.lines.iter().filter_map(|line| failing_count(line)).sum::<usize>() + count,
+            400,
+            "{report:#?}"
+        );
     }
-    // The summary stays on one screen whatever failed.
+    // The summary stays on one screen for any number of failures.
     let summary = see(&tree, "summary").unwrap().text().to_owned();
     assert!(summary.lines().count() < 40 && summary.len() < 4_000, "{summary}");
     assert!(summary.contains("\n  200 workers (worker-000, "), "{summary}");
@@ -164,7 +168,7 @@ fn a_cause_cannot_hold_a_line_break_or_another_line() {
     let report = hold(&evidence(&tree, "", 1 << 20), 1 << 20).unwrap();
     let named = |id: &&String| report.lines.iter().any(|line| line.contains(id.as_str()));
     assert_eq!(ids.iter().filter(named).count(), ids.len(), "{report:#?}");
-    let all: usize = report.lines.iter().map(|line| told(line).unwrap()).sum();
+    let all: usize = report.lines.iter().map(|line| failing_count(line).unwrap()).sum();
     assert_eq!(all, ids.len(), "each is told once: {report:#?}");
     assert!(!report.lines.iter().any(|line| line.starts_with(forged)), "{report:#?}");
     let summary = see(&tree, "summary").unwrap().text().to_owned();

@@ -1,17 +1,17 @@
-//! Budgets in tokens: the bound is counted by the tokenizer itself, whatever the text is made of.
+//! Budgets in tokens: the limit holds for any text, as counted by the tokenizer itself.
 
 use super::*;
 use crate::needs_fuse;
 use crate::support::mount::Mount;
 
-/// How many tokens a text takes.
+/// Returns the number of tokens in a text.
 fn tokens(text: &str) -> usize {
     bpe_openai::o200k_base().count(text)
 }
 
-/// Outputs that take more, and fewer, bytes a token than most.
+/// Outputs with more and with fewer bytes per token than usual.
 fn shapes() -> Vec<String> {
-    let lines = |of: &dyn Fn(usize) -> String| (0..400).map(|n| of(n) + "\n").collect::<String>();
+    let lines = |line: &dyn Fn(usize) -> String| (0..400).map(|n| line(n) + "\n").collect::<String>();
     vec![
         lines(&|n| format!("2026-01-20 10:00:{:02} INFO {:x} worker is going on with what it does", n % 60, n * 7_919)),
         format!("Error: {}", "a1b2c3d4e5f60718293a4b5c6d7e8f90".repeat(500)),
@@ -22,7 +22,7 @@ fn shapes() -> Vec<String> {
     ]
 }
 
-/// Holds that a text is within `budget` tokens, and tells the truth about that where it has a frame.
+/// Checks that a text is within `budget` tokens and states its use correctly if it has a frame.
 fn hold(text: &str, budget: usize) {
     let used = tokens(text);
     assert!(used <= budget, "{used} tokens at {budget}: {text}");
@@ -32,7 +32,7 @@ fn hold(text: &str, budget: usize) {
     }
 }
 
-fn of(tree: &Tree, folder: &str, budget: usize) -> String {
+fn token_evidence(tree: &Tree, folder: &str, budget: usize) -> String {
     see(tree, format!("{folder}evidence.{budget}tok.txt")).unwrap().text().to_owned()
 }
 
@@ -42,8 +42,8 @@ fn a_budget_of_tokens_is_a_bound_in_tokens() {
         let store = worker_with([output.as_str(), "Error: it broke\n", "plain\n"]);
         let tree = store.tree();
         for budget in (0..150).step_by(7).chain([200, 333, 700, 2_000, 5_000]) {
-            hold(&of(&tree, "workers/w/", budget), budget);
-            hold(&of(&tree, "", budget), budget);
+            hold(&token_evidence(&tree, "workers/w/", budget), budget);
+            hold(&token_evidence(&tree, "", budget), budget);
         }
     }
 }
@@ -52,9 +52,9 @@ fn a_budget_of_tokens_is_a_bound_in_tokens() {
 fn a_budget_of_tokens_that_is_needed_is_used_and_one_that_is_not_shows_all() {
     for output in shapes() {
         let store = worker_with([output.as_str()]);
-        let text = of(&store.tree(), "workers/w/", 2_000);
+        let text = token_evidence(&store.tree(), "workers/w/", 2_000);
         assert!(tokens(&text) > 1_800, "{} tokens: {text}", tokens(&text));
-        let all = of(&store.tree(), "workers/w/", 1_000_000);
+        let all = token_evidence(&store.tree(), "workers/w/", 1_000_000);
         assert!(all.contains("| Whole: 1 | Cut: 0 | Listed: 0\n"), "{all}");
         hold(&all, 1_000_000);
     }
@@ -63,7 +63,7 @@ fn a_budget_of_tokens_that_is_needed_is_used_and_one_that_is_not_shows_all() {
 #[test]
 fn the_same_budget_of_tokens_gives_the_same_bytes() {
     let store = worker_with(shapes());
-    assert_eq!(of(&store.tree(), "workers/w/", 3_000), of(&store.tree(), "workers/w/", 3_000));
+    assert_eq!(token_evidence(&store.tree(), "workers/w/", 3_000), token_evidence(&store.tree(), "workers/w/", 3_000));
 }
 
 #[test]

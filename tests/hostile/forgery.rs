@@ -117,7 +117,7 @@ fn no_line_of_a_worker_looks_like_one_of_the_frame() {
         let store = TestStore::new();
         store.worker("w", json!({})).call("w", 1, "x", &output);
         let text = see(&store.tree(), "workers/w/evidence.64M.txt").unwrap().text().to_owned();
-        let report = Report::of(&text, 64 << 20);
+        let report = Report::parse(&text, 64 << 20);
         assert_eq!((report.sections.len(), report.whole), (1, 1));
         assert_eq!(check_no_forgery(&report.sections[0].body), LINES);
         // The next round knows the tag of the last one.

@@ -219,7 +219,7 @@ fn removed_characters_are_counted_where_they_were() {
     store.call("w", 1, "x", format!("Error: gone{hidden}\nand ⚠\u{fe0f} ordinary\n"));
     store.call("w", 2, "y", "{\"ok\": true, \"text\": \"fine \u{2764}\u{fe0f}\"}\n");
     let tree = store.tree();
-    let report = Report::of(&evidence(&tree, "workers/w/", 16_000), 16_000);
+    let report = Report::parse(&evidence(&tree, "workers/w/", 16_000), 16_000);
     assert_eq!(report.section("tool_calls/001_x.txt").notes, ", 16 invisible characters removed");
     assert_eq!(report.section("tool_calls/001_x.txt").body, "Error: gone\nand ⚠ ordinary\n");
     assert_eq!(report.section("tool_calls/002_y.txt").notes, ", ok");
@@ -248,7 +248,7 @@ fn budgets_hold_where_every_line_hides_something() {
     for budget in (300..20_000).step_by(171) {
         let text = evidence(&tree, "workers/w/", budget);
         assert!(text.len() <= budget, "{} over {budget}", text.len());
-        let report = Report::of(&text, budget);
+        let report = Report::parse(&text, budget);
         assert_eq!(report.whole + report.cut + report.listed, 30);
         assert!(budget < 1_500 || !report.sections.is_empty(), "{budget}: {text}");
     }

@@ -373,7 +373,7 @@ fn a_bad_request_is_told_what_helps() {
         ("get_tool_output", json!({"worker": "a"}), "name a worker and a call"),
         ("get_tool_output", json!({"worker": "a", "call": 9}), "there is no such call"),
         ("compare", json!({"workers": ["a"]}), "a"),
-        ("compare", json!({"workers": ["a", "nobody"]}), "nobody is no worker here"),
+        ("compare", json!({"workers": ["a", "nobody"]}), "nobody is not a worker here"),
         ("changes_since", json!({"cursor": "yesterday"}), "cursor"),
         ("grep", json!({"pattern": "("}), "unclosed group"),
         ("grep", json!({"pattern": "x", "mode": "lines"}), "expected one of `content`, `files_with_matches`, `count`"),

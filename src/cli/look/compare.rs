@@ -15,7 +15,7 @@ use super::super::say::say;
 use super::super::{ViewArgs, exit};
 use super::{Look, TimeArgs, json};
 use crate::render::Budget;
-use crate::render::compare::{Answer, Fact, Kind, Options, Query, Told};
+use crate::render::compare::{Answer, DiffKind, Fact, FileDiff, Options, Query};
 use crate::render::query_dir::has_word;
 
 /// What is said below the options.
@@ -82,7 +82,7 @@ pub(in crate::cli) fn run(arguments: &CompareArgs) -> ExitCode {
 fn compare(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
     let look = Look::over(&arguments.view, &arguments.time, None)?;
     let options = Options { budget: arguments.budget, aspect: arguments.aspect.clone() };
-    let query = Query::of(options, arguments.workers.iter().map(|name| named(name)));
+    let query = Query::new(options, arguments.workers.iter().map(|name| named(name)));
     let answer = look.tree.compare(&query)?;
     if answer.text.is_empty() && !arguments.json {
         say("the budget is too small for any answer");
@@ -103,7 +103,7 @@ fn code(answer: &Answer) -> ExitCode {
         (Some(_), _) => ExitCode::from(TROUBLE),
         _ if answer.missing.is_some() => exit::timed_out(),
         (None, true) => ExitCode::FAILURE,
-        (None, false) if answer.is_whole => ExitCode::SUCCESS,
+        (None, false) if answer.is_complete => ExitCode::SUCCESS,
         (None, false) => ExitCode::from(TROUBLE),
     }
 }
@@ -161,7 +161,7 @@ impl Object {
             incomplete: answer.missing.as_ref().map(ToString::to_string),
             workers: workers.iter().map(|name| name.to_text().into_owned()).collect(),
             shared: by_name(&facts.shared),
-            differing: facts.of.iter().map(|facts| by_name(facts)).collect(),
+            differing: facts.per_worker.iter().map(|facts| by_name(facts)).collect(),
             files: files.iter().map(File::of).collect(),
             calls: calls.clone(),
             not_compared: always.clone(),
@@ -172,14 +172,14 @@ impl Object {
 }
 
 impl File {
-    fn of(told: &Told) -> File {
+    fn of(told: &FileDiff) -> File {
         File {
             path: told.path.clone(),
             kind: match told.kind {
-                Kind::Equal => "equal",
-                Kind::Differs => "differs",
-                Kind::OnlyIn => "only_in",
-                Kind::Unread => "not_compared",
+                DiffKind::Equal => "equal",
+                DiffKind::Differs => "differs",
+                DiffKind::OnlyIn => "only_in",
+                DiffKind::NotCompared => "not_compared",
             },
             workers: told.workers.iter().map(|name| name.to_text().into_owned()).collect(),
             text: told.text.clone(),

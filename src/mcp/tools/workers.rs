@@ -312,7 +312,7 @@ struct CompareArgs {
 
 fn compare(tree: &Tree, args: CompareArgs) -> ToolResult {
     let options = compare::Options { budget: budget(args.bytes, args.tokens)?, aspect: non_empty(args.aspect) };
-    let query = compare::Query::of(options, args.workers.iter().map(|worker| worker_id(worker).as_bytes()));
+    let query = compare::Query::new(options, args.workers.iter().map(|worker| worker_id(worker).as_bytes()));
     let answer = tree.compare(&query).map_err(|error| {
         let named: Vec<String> = args.workers.iter().map(|worker| printable(worker.as_bytes())).collect();
         ToolError::new(format!("{}: {error}; try list_workers", named.join(", ")))

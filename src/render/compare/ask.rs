@@ -1,6 +1,7 @@
-//! What is asked with `compare/<a>..<b>`: the options in the folder's name, the workers in the file's.
+//! Parses `compare/<a>..<b>`: options from the directory name, workers from the file name.
 //!
-//! A worker's name may itself hold `..`. So a name is split where that gives names of workers that are there.
+//! The name of a worker may itself contain `..`, so a file name is split where that yields names of
+//! existing workers.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -15,107 +16,116 @@ use super::super::query_dir::{ParsedName, encode, has_word};
 use crate::name::{Name, printable};
 use crate::view::{Member, VisibleWorkers};
 
-/// The name of the folder without options.
+/// Name of the directory without options.
 pub(in crate::render) const FOLDER: &str = "compare";
-/// What stands between two workers.
-const BETWEEN: &[u8] = b"..";
-/// The most workers that are compared.
+/// Separator between two workers in a file name.
+const SEPARATOR: &[u8] = b"..";
+/// Maximum number of workers in a comparison.
 const WORKERS_MAX: usize = 8;
-/// A name with more places at which it could be split is split at all of them.
-const PLACES_MAX: usize = 64;
-/// The longest name of a worker that is not there, in bytes.
+/// Maximum number of separators for which all ways to split are tried; a name with more is split at
+/// each.
+const SPLITS_MAX: usize = 64;
+/// Maximum length of a worker name in an error, in bytes.
 const NAME_MAX: usize = 120;
-/// What is said with everything that is wrong with a question.
-const HOW: &str = "Two to 8 names as in workers/ are compared, with .. between them: compare/A..B. In a name, % is \
-                   written %25, and .. can be written %2E%2E.";
+/// Usage that follows every error.
+const USAGE: &str = "Use two to 8 names from workers/ with .. between them: compare/A..B. In a name, write % as %25; \
+                     .. can be written %2E%2E.";
 
-/// What a folder's name says of all that is asked in it: `compare`, `compare.4k@section 3`.
+/// Options of a comparison, from the name of its directory: `compare`, `compare.4k@section 3`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Options {
-    /// How large the answer may be.
+    /// Size limit of the answer.
     pub budget: Option<Budget>,
-    /// Words: only what bears on them is shown.
+    /// Words that limit the shown differences.
     pub aspect: Option<String>,
 }
 
-/// Workers, and how to compare them.
+/// The workers to compare, with options.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Query {
-    /// How.
+    /// Options of the comparison.
     pub options: Options,
-    /// The workers as they stand in a file's name.
+    /// Workers as in the file name.
     names: Arc<[u8]>,
 }
 
 impl Options {
-    /// What a folder's name says; `None` if one of its options is none of ours, or was said twice.
-    pub(in crate::render) fn of(folder: &ParsedName<'_>) -> Option<Options> {
+    /// Parses the name of a directory. Returns `None` if an option is unknown or given twice.
+    pub(in crate::render) fn parse(folder: &ParsedName<'_>) -> Option<Options> {
         let (budget, others) = folder.budget()?;
         let aspect = folder.target.clone();
-        let is_sound = others.is_empty() && aspect.as_deref().is_none_or(has_word);
-        is_sound.then_some(Options { budget, aspect })
+        let is_valid = others.is_empty() && aspect.as_deref().is_none_or(has_word);
+        is_valid.then_some(Options { budget, aspect })
     }
 
-    /// What a file's name in such a folder asks for; `None` for a name that tools look for by themselves.
-    pub fn ask(&self, name: &Name) -> Option<Query> {
-        let is_asked = !name.as_bytes().starts_with(b".") && has_word(&name.to_text());
-        is_asked.then(|| Query { options: self.clone(), names: name.as_bytes().into() })
+    /// Returns the query for a file name in the directory, or `None` for a name that tools probe on
+    /// their own.
+    pub fn query(&self, name: &Name) -> Option<Query> {
+        let is_query = !name.as_bytes().starts_with(b".") && has_word(&name.to_text());
+        is_query.then(|| Query { options: self.clone(), names: name.as_bytes().into() })
     }
 }
 
 impl Query {
-    /// To compare workers of these names.
-    pub fn of<'a>(options: Options, workers: impl IntoIterator<Item = &'a [u8]>) -> Query {
+    /// Creates a query for the workers of the given names.
+    pub fn new<'a>(options: Options, workers: impl IntoIterator<Item = &'a [u8]>) -> Query {
         let names: Vec<Vec<u8>> = workers.into_iter().map(encoded).collect();
-        Query { options, names: names.join(BETWEEN).into() }
+        Query { options, names: names.join(SEPARATOR).into() }
     }
 
-    /// How many bytes it takes to keep.
+    /// Returns the size of the worker names, in bytes.
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether nobody is named.
+    /// Returns true if no worker is named.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// The workers that are to be compared, or what is wrong with the question. It goes by the names in the view alone.
+    /// Returns the workers to compare, found by name in `visible`.
+    ///
+    /// # Errors
+    ///
+    /// Returns a message for the user if a name is not a worker or is named twice, or if there are
+    /// too few or too many.
     pub(super) fn workers(&self, visible: &VisibleWorkers) -> Result<Vec<Arc<Member>>, String> {
         let find = |part: &[u8]| {
             let name = Name::new(decoded(part)).ok().and_then(|name| stored_name(&name, is_index))?;
             visible.get(&name)
         };
-        let is_there = |part: &[u8]| find(part).is_some();
-        let mut parts = split(&self.names, &is_there, Prefer::Many);
-        let is_sound = |parts: &[&[u8]]| !is_twice(parts) && parts.iter().all(|part| is_there(part));
-        if is_twice(&parts) {
-            parts = Some(split(&self.names, &is_there, Prefer::Few)).filter(|few| is_sound(few)).unwrap_or(parts);
+        let exists = |part: &[u8]| find(part).is_some();
+        let mut parts = split(&self.names, &exists, SplitPreference::MostFound);
+        if has_duplicates(&parts) {
+            let fewest = split(&self.names, &exists, SplitPreference::FewestParts);
+            if !has_duplicates(&fewest) && fewest.iter().all(|part| exists(part)) {
+                parts = fewest;
+            }
         }
         let found: Vec<Result<Arc<Member>, &[u8]>> = parts.iter().map(|part| find(part).ok_or(*part)).collect();
         let missing: Vec<String> =
-            found.iter().filter_map(|found| found.as_ref().err()).map(|part| named(part)).collect();
-        let there: Vec<Arc<Member>> = found.into_iter().filter_map(Result::ok).collect();
-        let twice = there
+            found.iter().filter_map(|found| found.as_ref().err()).map(|part| display_name(part)).collect();
+        let members: Vec<Arc<Member>> = found.into_iter().filter_map(Result::ok).collect();
+        let duplicate = members
             .iter()
             .enumerate()
-            .find(|(at, member)| there.iter().take(*at).any(|earlier| earlier.name == member.name));
-        let wrong = match (missing.as_slice(), there.len()) {
-            ([one], _) => format!("{one} is no worker here."),
-            ([_, _, ..], _) => format!("{} are no workers here.", missing.join(", ")),
+            .find(|(at, member)| members.iter().take(*at).any(|earlier| earlier.name == member.name));
+        let problem = match (missing.as_slice(), members.len()) {
+            ([name], _) => format!("{name} is not a worker here."),
+            ([_, _, ..], _) => format!("{} are not workers here.", missing.join(", ")),
             ([], 0 | 1) => "One worker alone cannot be compared.".into(),
-            ([], many) if many > WORKERS_MAX => format!("These are {many} workers."),
-            ([], _) => match twice {
-                Some((_, member)) => format!("{} is named twice.", named(member.name.as_bytes())),
-                None => return Ok(there),
+            ([], many) if many > WORKERS_MAX => format!("{many} workers are too many."),
+            ([], _) => match duplicate {
+                Some((_, member)) => format!("{} is named twice.", display_name(member.name.as_bytes())),
+                None => return Ok(members),
             },
         };
-        Err(format!("{wrong} {HOW}"))
+        Err(format!("{problem} {USAGE}"))
     }
 }
 
-/// A worker's name as it was asked for, safe to print.
-fn named(part: &[u8]) -> String {
+/// Returns the decoded name of a worker, safe to print.
+fn display_name(part: &[u8]) -> String {
     one_line(&printable(&decoded(part)), NAME_MAX)
 }
 
@@ -123,7 +133,7 @@ fn decoded(part: &[u8]) -> Vec<u8> {
     percent_decode(part).collect()
 }
 
-/// A worker's name as a part of a file's, so that it is split nowhere and decoded as it was.
+/// Encodes a worker's name so that it contains no separator and decodes to the original.
 fn encoded(name: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.len());
     for (at, byte) in name.iter().enumerate() {
@@ -139,45 +149,46 @@ fn encoded(name: &[u8]) -> Vec<u8> {
     out
 }
 
-/// How a name is split that can be in several ways.
+/// Preference among several ways to split a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Prefer {
-    /// So that most parts are there, and then so that fewest are not.
-    Many,
-    /// So that fewest parts are not there, and then into as few as can be.
-    Few,
+enum SplitPreference {
+    /// The most existing workers, then the fewest missing ones.
+    MostFound,
+    /// The fewest missing workers, then the fewest parts.
+    FewestParts,
 }
 
-fn is_twice(parts: &[&[u8]]) -> bool {
+fn has_duplicates(parts: &[&[u8]]) -> bool {
     parts.iter().enumerate().any(|(at, part)| parts.iter().take(at).any(|earlier| earlier == part))
 }
 
-/// `names` split between workers in the preferred of all ways; of several the one in which the first parts are shortest. What
-/// is not there is split wherever it can be.
-fn split<'a>(names: &'a [u8], is_there: &dyn Fn(&[u8]) -> bool, prefer: Prefer) -> Vec<&'a [u8]> {
-    let places: Vec<usize> =
-        names.windows(BETWEEN.len()).enumerate().filter(|(_, two)| *two == BETWEEN).map(|(at, _)| at).collect();
-    if places.len() > PLACES_MAX {
-        return everywhere(names);
+/// Splits `names` into workers in the preferred way; among equal ways the first parts are shortest.
+///
+/// A part that is not a worker is split at every separator.
+fn split<'a>(names: &'a [u8], exists: &dyn Fn(&[u8]) -> bool, prefer: SplitPreference) -> Vec<&'a [u8]> {
+    let separators: Vec<usize> =
+        names.windows(SEPARATOR.len()).enumerate().filter(|(_, two)| *two == SEPARATOR).map(|(at, _)| at).collect();
+    if separators.len() > SPLITS_MAX {
+        return split_everywhere(names);
     }
-    let ends: Vec<usize> = places.iter().copied().chain([names.len()]).collect();
-    // From each place on: the best that can be made of the rest, and where its first part ends.
+    let ends: Vec<usize> = separators.iter().copied().chain([names.len()]).collect();
+    // Best counts for the rest from each start, with the end of its first part.
     let mut best: BTreeMap<usize, ((usize, usize), usize)> = BTreeMap::new();
-    // How many parts are there and how many are not, as numbers of which the larger ones are preferred.
-    let worth = |(there, missing): (usize, usize)| match prefer {
-        Prefer::Many => (there, usize::MAX - missing),
-        Prefer::Few => (usize::MAX - missing, usize::MAX - there),
+    // Maps the counts of existing and missing parts to a key; the larger key is preferred.
+    let key = |(existing, missing): (usize, usize)| match prefer {
+        SplitPreference::MostFound => (existing, usize::MAX - missing),
+        SplitPreference::FewestParts => (usize::MAX - missing, usize::MAX - existing),
     };
-    for start in places.iter().rev().map(|at| at + BETWEEN.len()).chain([0]) {
+    for start in separators.iter().rev().map(|at| at + SEPARATOR.len()).chain([0]) {
         for end in ends.iter().copied().filter(|end| *end >= start) {
-            let rest = match best.get(&(end + BETWEEN.len())) {
+            let rest = match best.get(&(end + SEPARATOR.len())) {
                 Some((rest, _)) => *rest,
                 None if end == names.len() => (0, 0),
                 None => continue,
             };
-            let there = usize::from(names.get(start..end).is_some_and(is_there));
-            let parts = (rest.0 + there, rest.1 + 1 - there);
-            if best.get(&start).is_none_or(|(held, _)| worth(parts) > worth(*held)) {
+            let existing = usize::from(names.get(start..end).is_some_and(exists));
+            let parts = (rest.0 + existing, rest.1 + 1 - existing);
+            if best.get(&start).is_none_or(|(known, _)| key(parts) > key(*known)) {
                 best.insert(start, (parts, end));
             }
         }
@@ -186,22 +197,23 @@ fn split<'a>(names: &'a [u8], is_there: &dyn Fn(&[u8]) -> bool, prefer: Prefer) 
     let mut start = 0;
     while let Some((_, end)) = best.get(&start) {
         let part = names.get(start..*end).unwrap_or_default();
-        if is_there(part) {
+        if exists(part) {
             parts.push(part)
         } else {
-            parts.extend(everywhere(part))
+            parts.extend(split_everywhere(part))
         }
-        start = end + BETWEEN.len();
+        start = end + SEPARATOR.len();
     }
     parts
 }
 
-fn everywhere(names: &[u8]) -> Vec<&[u8]> {
+/// Splits `names` at every separator.
+fn split_everywhere(names: &[u8]) -> Vec<&[u8]> {
     let (mut parts, mut rest) = (Vec::new(), names);
-    while let Some(at) = rest.windows(BETWEEN.len()).position(|two| two == BETWEEN) {
+    while let Some(at) = rest.windows(SEPARATOR.len()).position(|two| two == SEPARATOR) {
         let (part, after) = rest.split_at(at);
         parts.push(part);
-        rest = after.get(BETWEEN.len()..).unwrap_or_default();
+        rest = after.get(SEPARATOR.len()..).unwrap_or_default();
     }
     parts.push(rest);
     parts.retain(|part| !part.is_empty());
@@ -209,7 +221,7 @@ fn everywhere(names: &[u8]) -> Vec<&[u8]> {
 }
 
 impl fmt::Display for Query {
-    /// As it is asked, in one of the ways to do so.
+    /// Writes the path of the query in the tree, in one of its spellings.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(FOLDER)?;
         if let Some(budget) = &self.options.budget {
@@ -235,9 +247,9 @@ mod tests {
         }
     }
 
-    fn parts(names: &str, there: &[&str]) -> Vec<String> {
-        let is_there = |part: &[u8]| there.contains(&std::str::from_utf8(part).unwrap());
-        split(names.as_bytes(), &is_there, Prefer::Many)
+    fn parts(names: &str, existing: &[&str]) -> Vec<String> {
+        let exists = |part: &[u8]| existing.contains(&std::str::from_utf8(part).unwrap());
+        split(names.as_bytes(), &exists, SplitPreference::MostFound)
             .into_iter()
             .map(|part| String::from_utf8(part.to_vec()).unwrap())
             .collect()
@@ -257,19 +269,19 @@ mod tests {
     }
 
     #[test]
-    fn what_tools_look_for_is_no_question() {
-        let is_asked = |name: &str| Options::default().ask(&Name::new(name).unwrap()).is_some();
+    fn names_that_tools_probe_are_not_queries() {
+        let is_query = |name: &str| Options::default().query(&Name::new(name).unwrap()).is_some();
         for name in [".git", ".ignore", "._a..b", "...", "....", "~", "-..-", ".a..b"] {
-            assert!(!is_asked(name), "{name}");
+            assert!(!is_query(name), "{name}");
         }
         for name in ["a", "a..b", "%2Ea..b", "ä..1"] {
-            assert!(is_asked(name), "{name}");
+            assert!(is_query(name), "{name}");
         }
     }
 
     #[test]
-    fn a_name_is_split_where_workers_are() {
-        for (names, there, wanted) in [
+    fn a_name_is_split_at_existing_workers() {
+        for (names, existing, wanted) in [
             ("a..b", &["a", "b"][..], &["a", "b"][..]),
             ("a..b..c", &["a", "b", "c", "a..b"], &["a", "b", "c"]),
             ("a..b..c", &["a..b", "c"], &["a..b", "c"]),
@@ -285,20 +297,20 @@ mod tests {
             ("..a", &["a"], &["a"]),
             ("a", &["a"], &["a"]),
         ] {
-            assert_eq!(parts(names, there), wanted, "{names} of {there:?}");
+            assert_eq!(parts(names, existing), wanted, "{names} of {existing:?}");
         }
         let long = format!("a{}b", "..x".repeat(700));
         assert_eq!(parts(&long, &["a"]).len(), 701);
     }
 
     #[test]
-    fn names_that_are_typed_are_the_ones_that_are_found() {
+    fn encoded_names_are_decoded_unchanged() {
         for name in ["a", "a..b", "..", ".a.", "a%41", "a/b", "...", "%2E", "a.b"] {
             let encoded = encoded(name.as_bytes());
-            assert!(!encoded.windows(2).any(|two| two == BETWEEN) && !encoded.starts_with(b"."), "{name}");
+            assert!(!encoded.windows(2).any(|two| two == SEPARATOR) && !encoded.starts_with(b"."), "{name}");
             assert_eq!(decoded(&encoded), name.as_bytes(), "{name}");
         }
-        let query = Query::of(Options::default(), [&b"v..1"[..], b"v2"]);
+        let query = Query::new(Options::default(), [&b"v..1"[..], b"v2"]);
         assert_eq!(query.to_string(), "compare/v%2E.1..v2");
     }
 }

@@ -1,27 +1,30 @@
-//! Words that narrow what is shown of a comparison: what is said of them, and nothing else.
+//! The aspect of a comparison: words to which the shown differences are limited.
 
 use crate::search::ranked::WordStemmer;
 
 /// The stems of the words of an aspect.
 pub(super) struct Aspect {
     stemmer: WordStemmer,
-    wanted: Vec<String>,
+    stems: Vec<String>,
 }
 
 impl Aspect {
-    /// The words in `text`, each once.
-    pub(super) fn of(text: &str) -> Aspect {
+    /// Returns the aspect of the distinct words in `text`.
+    pub(super) fn new(text: &str) -> Aspect {
         let stemmer = WordStemmer::default();
-        let mut wanted = stemmer.stem_text(text);
-        wanted.sort_unstable();
-        wanted.dedup();
-        Aspect { stemmer, wanted }
+        let mut stems = stemmer.stem_text(text);
+        stems.sort_unstable();
+        stems.dedup();
+        Aspect { stemmer, stems }
     }
 
-    /// How many of the words `text` holds, by their stems as `search/` has them. The one place that decides it.
-    pub(super) fn held(&self, text: &str) -> usize {
-        let there = self.stemmer.stem_text(text);
-        self.wanted.iter().filter(|word| there.contains(word)).count()
+    /// Returns the number of words of the aspect that occur in `text`, compared by the stems of
+    /// `search/`.
+    ///
+    /// Every selection by aspect uses this count.
+    pub(super) fn count_matches(&self, text: &str) -> usize {
+        let found = self.stemmer.stem_text(text);
+        self.stems.iter().filter(|stem| found.contains(stem)).count()
     }
 }
 
@@ -30,11 +33,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_held_in_any_case_and_by_their_stems() {
-        let aspect = Aspect::of("Section 3, risk");
-        assert_eq!(aspect.held("## SECTION 3: Risks"), 3);
-        assert_eq!(aspect.held("section 13"), 1);
-        assert_eq!(aspect.held("3.2 asterisk"), 1);
-        assert_eq!(aspect.held(""), 0);
+    fn words_match_in_any_case_by_their_stems() {
+        let aspect = Aspect::new("Section 3, risk");
+        assert_eq!(aspect.count_matches("## SECTION 3: Risks"), 3);
+        assert_eq!(aspect.count_matches("section 13"), 1);
+        assert_eq!(aspect.count_matches("3.2 asterisk"), 1);
+        assert_eq!(aspect.count_matches(""), 0);
     }
 }

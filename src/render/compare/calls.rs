@@ -1,97 +1,106 @@
-//! The calls of two workers: which of them correspond, and in what they differ as a sequence.
+//! Matches the calls of two workers and compares their sequences.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-use super::lines::{Step, common, head, hunks};
-use super::section::{Line, Piece, Section, inline};
+use super::lines::{DiffStep, common_items, hunk_header, hunks};
+use super::section::{DiffBlock, DiffLine, DiffSection, inline};
 use crate::model::{Outcome, Output, ToolCall};
 
-/// The longest input that is shown, in bytes.
+/// Maximum length of an input, in bytes.
 const INPUT_MAX: usize = 160;
-/// A hunk with a call that failed tells so much more.
+/// Bonus for the substance of a hunk with a failed call.
 const FAILED_SUBSTANCE: usize = 100_000;
 
+/// Returns true if the call failed.
 pub(super) fn failed(call: &ToolCall) -> bool {
     call.outcome == Outcome::Failed
 }
 
-/// Why there is no output to be read.
+/// Returns the reason why a call has no readable output.
 pub(super) fn unreadable(call: &ToolCall) -> String {
     match &call.output {
         Output::Unreadable(reason) => reason.clone(),
-        Output::Pending => "no result has come".into(),
+        Output::Pending => "no result yet".into(),
         Output::InPlace | Output::OutOfBand(_) => "stored out of band".into(),
     }
 }
 
-/// The calls that correspond, as pairs of their places: of one tool and one input, in order; between those, of one tool in
-/// the order of its calls, where one of the inputs is not known.
+/// Returns pairs of indices of corresponding calls.
+///
+/// Calls of one tool with equal input correspond, in order. Between those, calls of one tool
+/// correspond in order if one of the inputs is unknown.
 pub(super) fn corresponding(old: &[ToolCall], new: &[ToolCall], deadline: Instant) -> Vec<(usize, usize)> {
     let key = |call: &ToolCall| format!("{}\0{}", call.tool, call.input.as_deref().unwrap_or_default());
     let keys = |calls: &[ToolCall]| calls.iter().map(key).collect::<Vec<_>>();
-    let same = common(&keys(old), &keys(new), deadline);
+    let equal = common_items(&keys(old), &keys(new), deadline);
     let mut pairs = Vec::new();
-    let (mut from, mut to) = (0, 0);
-    for (a, b) in same.into_iter().chain([(old.len(), new.len())]) {
-        let mut waiting: HashMap<&str, VecDeque<(usize, &ToolCall)>> = HashMap::new();
-        for (at, call) in new.iter().enumerate().take(b).skip(to) {
-            waiting.entry(&call.tool).or_default().push_back((at, call));
+    let (mut old_from, mut new_from) = (0, 0);
+    for (a, b) in equal.into_iter().chain([(old.len(), new.len())]) {
+        let mut unpaired: HashMap<&str, VecDeque<(usize, &ToolCall)>> = HashMap::new();
+        for (at, call) in new.iter().enumerate().take(b).skip(new_from) {
+            unpaired.entry(&call.tool).or_default().push_back((at, call));
         }
-        for (at, call) in old.iter().enumerate().take(a).skip(from) {
-            let of_tool = waiting.get_mut(call.tool.as_str());
-            let is_alike = |other: &ToolCall| call.input.is_none() || other.input.is_none();
-            if let Some(of_tool) = of_tool.filter(|of_tool| of_tool.front().is_some_and(|(_, other)| is_alike(other))) {
-                pairs.extend(of_tool.pop_front().map(|(other, _)| (at, other)));
+        for (at, call) in old.iter().enumerate().take(a).skip(old_from) {
+            let candidates = unpaired.get_mut(call.tool.as_str());
+            let may_match = |other: &ToolCall| call.input.is_none() || other.input.is_none();
+            if let Some(queue) = candidates.filter(|queue| queue.front().is_some_and(|(_, other)| may_match(other))) {
+                pairs.extend(queue.pop_front().map(|(other, _)| (at, other)));
             }
         }
         if a < old.len() && b < new.len() {
             pairs.push((a, b));
         }
-        (from, to) = (a + 1, b + 1);
+        (old_from, new_from) = (a + 1, b + 1);
     }
     pairs
 }
 
-/// In what two workers' sequences of calls differ, a line a call; `None` if in nothing.
+/// Returns the difference between two sequences of calls, one line per call, or `None` if they are
+/// equal.
 pub(super) fn section(
     (old, mine): (&str, &[ToolCall]),
     (new, other): (&str, &[ToolCall]),
     deadline: Instant,
-) -> Option<Section> {
+) -> Option<DiffSection> {
     let key = |call: &ToolCall| format!("{}\0{:?}\0{:?}\0{:?}", call.tool, call.outcome, call.exit_code, call.input);
     let keys = |calls: &[ToolCall]| calls.iter().map(key).collect::<Vec<_>>();
-    let pairs = common(&keys(mine), &keys(other), deadline);
+    let pairs = common_items(&keys(mine), &keys(other), deadline);
     let hunks = hunks(&pairs, (mine.len(), other.len()));
-    let line = |step: &Step| {
+    let line = |step: &DiffStep| {
         let (sign, call) = match step {
-            Step::Same(at, _) => (' ', mine.get(*at)?),
-            Step::Old(at) => ('-', mine.get(*at)?),
-            Step::New(at) => ('+', other.get(*at)?),
+            DiffStep::Same(at, _) => (' ', mine.get(*at)?),
+            DiffStep::Old(at) => ('-', mine.get(*at)?),
+            DiffStep::New(at) => ('+', other.get(*at)?),
         };
-        Some((call, Line::of(sign, told(call).as_bytes(), (0, 0), 0)))
+        Some((call, DiffLine::new(sign, call_line(call).as_bytes(), (0, 0), 0)))
     };
-    let piece = |hunk: &Vec<Step>| {
-        let lines: Vec<(&ToolCall, Line)> = hunk.iter().filter_map(line).collect();
+    let block = |hunk: &Vec<DiffStep>| {
+        let lines: Vec<(&ToolCall, DiffLine)> = hunk.iter().filter_map(line).collect();
         let has_failed =
-            hunk.iter().zip(&lines).any(|(step, (call, _))| !matches!(step, Step::Same(..)) && failed(call));
+            hunk.iter().zip(&lines).any(|(step, (call, _))| !matches!(step, DiffStep::Same(..)) && failed(call));
         let substance = lines.len() + if has_failed { FAILED_SUBSTANCE } else { 0 };
-        Piece { head: head(hunk), substance, lines: lines.into_iter().map(|(_, line)| line).collect(), held: 0 }
+        DiffBlock {
+            head: hunk_header(hunk),
+            substance,
+            lines: lines.into_iter().map(|(_, line)| line).collect(),
+            matches: 0,
+        }
     };
-    let pieces: Vec<Piece> = hunks.iter().map(piece).collect();
+    let blocks: Vec<DiffBlock> = hunks.iter().map(block).collect();
     let count = |calls: &[ToolCall]| super::super::text::count(calls.len(), "call");
-    (!pieces.is_empty()).then(|| Section {
+    (!blocks.is_empty()).then(|| DiffSection {
         head: format!("--- {old}: {}\n+++ {new}: {}\n", count(mine), count(other)),
         sources: Vec::new(),
-        what: "hunk",
-        pieces,
+        unit: "hunk",
+        blocks,
         weight: 2,
         file: None,
     })
 }
 
-/// A call on a line: `003_sql.txt failed exit=1 $ select 1`.
-fn told(call: &ToolCall) -> String {
+/// Returns a call as one line: `003_sql.txt failed exit=1 $ select 1`.
+fn call_line(call: &ToolCall) -> String {
     let outcome = if failed(call) { "FAILED" } else { call.outcome.as_str() };
     let code = call.exit_code.filter(|code| *code != 0).map(|code| format!(" exit={code}")).unwrap_or_default();
     let input = call.input.as_deref().map(|input| format!(" $ {}", super::super::clean::one_line(input, INPUT_MAX)));
@@ -144,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn sequences_are_told_a_line_a_call() {
+    fn sequences_are_shown_with_one_line_per_call() {
         let old = vec![call("sql", Some("a"), Outcome::Ok), call("web", None, Outcome::Failed)];
         let new = vec![call("sql", Some("a"), Outcome::Ok), call("web", None, Outcome::Ok)];
         let text = section(("workers/a", &old), ("workers/b", &new), later()).unwrap().within(1_000, 0).unwrap();

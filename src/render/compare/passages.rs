@@ -1,4 +1,5 @@
-//! Passages of text that are found in one worker's files only: blocks of lines, compared without their white space.
+//! Finds passages that occur in the files of one worker only. A passage is a block of lines,
+//! compared without white space.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -6,24 +7,25 @@ use std::ops::Range;
 use super::lines::lines;
 use crate::digest::digest;
 
-/// A block of more lines is compared line by line.
+/// Maximum number of lines in a block that is compared as a whole; a longer one is compared line by
+/// line.
 const BLOCK_MAX: usize = 12;
 
-/// What is known of the text of a worker: its passages and its lines.
+/// Hashes of the passages and lines in a worker's files.
 #[derive(Debug, Default)]
-pub(super) struct Known(HashSet<[u8; 16]>);
+pub(super) struct TextIndex(HashSet<[u8; 16]>);
 
-/// Lines that belong together.
+/// Consecutive lines of a text.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Passage {
-    /// Where each of them is.
+pub(super) struct TextPassage {
+    /// Byte range of each line.
     pub(super) lines: Vec<Range<usize>>,
-    /// How many bytes of them are words.
+    /// Number of bytes that belong to words.
     pub(super) substance: usize,
 }
 
-impl Known {
-    /// Takes what a text says.
+impl TextIndex {
+    /// Adds the passages and lines of a text.
     pub(super) fn add(&mut self, text: &[u8]) {
         for block in blocks(text) {
             for line in &block {
@@ -35,60 +37,61 @@ impl Known {
         }
     }
 
-    fn has(&self, text: &[u8], lines: &[Range<usize>]) -> bool {
-        // What says nothing is found everywhere.
+    fn contains(&self, text: &[u8], lines: &[Range<usize>]) -> bool {
+        // Lines without words count as found.
         hash(text, lines).is_none_or(|hash| self.0.contains(&hash))
     }
 }
 
-/// The passages of a text, in order, that none of `others` has; and how many there are in all.
-pub(super) fn passages(text: &[u8], others: &[&Known]) -> (Vec<Passage>, usize) {
+/// Returns the passages of a text that none of `others` contains, in order, and the number of all
+/// passages.
+pub(super) fn passages(text: &[u8], others: &[&TextIndex]) -> (Vec<TextPassage>, usize) {
     let (mut found, mut all) = (Vec::new(), 0);
     for block in blocks(text) {
         let is_long = block.len() > BLOCK_MAX;
-        let is_new = |line: &Range<usize>| !others.iter().any(|known| known.has(text, std::slice::from_ref(line)));
+        let is_new = |line: &Range<usize>| !others.iter().any(|index| index.contains(text, std::slice::from_ref(line)));
         if is_long {
             let parts: Vec<&[Range<usize>]> = block.chunk_by(|a, b| is_new(a) == is_new(b)).collect();
             all += parts.len();
             let new = parts.into_iter().filter(|part| part.first().is_some_and(is_new));
-            found.extend(new.map(|part| Passage::of(text, part)));
+            found.extend(new.map(|part| TextPassage::new(text, part)));
             continue;
         }
         all += 1;
-        let is_whole = others.iter().any(|known| known.has(text, &block));
-        if !is_whole && block.iter().any(is_new) {
-            found.push(Passage::of(text, &block));
+        let is_complete = others.iter().any(|index| index.contains(text, &block));
+        if !is_complete && block.iter().any(is_new) {
+            found.push(TextPassage::new(text, &block));
         }
     }
     (found, all)
 }
 
-impl Passage {
-    fn of(text: &[u8], lines: &[Range<usize>]) -> Passage {
+impl TextPassage {
+    fn new(text: &[u8], lines: &[Range<usize>]) -> TextPassage {
         let bytes = lines.iter().flat_map(|line| text.get(line.clone()).unwrap_or_default());
         let substance = bytes.filter(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii()).count();
-        Passage { lines: lines.to_vec(), substance }
+        TextPassage { lines: lines.to_vec(), substance }
     }
 }
 
-/// Lines without an empty one between them.
+/// Splits a text into blocks of lines at empty lines.
 fn blocks(text: &[u8]) -> Vec<Vec<Range<usize>>> {
     let all = lines(text);
     let is_empty = |line: &Range<usize>| text.get(line.clone()).unwrap_or_default().trim_ascii().is_empty();
     all.split(is_empty).filter(|block| !block.is_empty()).map(<[Range<usize>]>::to_vec).collect()
 }
 
-/// A hash of the words of lines; none if there is no letter or digit in them.
+/// Returns a hash of the words in lines, or `None` if they have no letter or digit.
 fn hash(text: &[u8], lines: &[Range<usize>]) -> Option<[u8; 16]> {
     let words = lines.iter().flat_map(|line| text.get(line.clone()).unwrap_or_default().split(u8::is_ascii_whitespace));
     let mut hash = blake3::Hasher::new();
-    let mut says = false;
+    let mut has_words = false;
     for word in words.filter(|word| !word.is_empty()) {
-        says |= word.iter().any(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii());
+        has_words |= word.iter().any(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii());
         hash.update(word);
         hash.update(b" ");
     }
-    says.then(|| digest(&hash))
+    has_words.then(|| digest(&hash))
 }
 
 #[cfg(test)]
@@ -96,11 +99,12 @@ mod tests {
     use super::*;
 
     fn found(text: &str, other: &str) -> (Vec<String>, usize) {
-        let mut known = Known::default();
+        let mut known = TextIndex::default();
         known.add(other.as_bytes());
         let (found, all) = passages(text.as_bytes(), &[&known]);
-        let text_of =
-            |passage: &Passage| passage.lines.iter().map(|line| text.get(line.clone()).unwrap()).collect::<String>();
+        let text_of = |passage: &TextPassage| {
+            passage.lines.iter().map(|line| text.get(line.clone()).unwrap()).collect::<String>()
+        };
         (found.iter().map(text_of).collect(), all)
     }
 

@@ -1,55 +1,59 @@
-//! What is shown of one difference, cut to its share: pieces of text, and what was left out of them with its place.
+//! Renders one difference within its share of the budget: blocks of lines, and omissions with
+//! offsets.
 //!
-//! A line of a worker's text begins with a space, `-` or `+`, one of ours with anything else; what would read as the head
-//! of another file's difference gets a backslash.
+//! A line of a worker's text starts with a space, `-` or `+`; any other start marks a generated
+//! line. Worker text that would read as the head of another file's difference gets a backslash.
 
 use std::fmt::Write;
 
-use super::super::clean::{Hidden, cleaned_with, defuse};
+use super::super::clean::{InvisibleChars, cleaned_with, escape_markers};
 use super::super::grep::clip;
-use super::super::shares::{Claim, deal};
+use super::super::shares::{Demand, allocate};
 use super::super::text::count;
 
-/// What is shown of a line at most, in bytes.
+/// Maximum length of a shown line, in bytes.
 const LINE_MAX: usize = 400;
-/// A piece that is cut gets at least about so much, in bytes.
-const HEARING: usize = 240;
-/// What a line that says what was left out takes beside paths, about, in bytes.
+/// Approximate minimum size of a block that is cut, in bytes.
+const MIN_EXCERPT: usize = 240;
+/// Approximate size of an omission line without sources, in bytes.
 const OMISSION: usize = 34;
-/// And each path in it, with the bytes.
-const PLACE: usize = 26;
-/// A part of a line is shown of no fewer bytes.
+/// Approximate size of one source with its byte range in an omission line, without the path, in
+/// bytes.
+const OMISSION_SOURCE: usize = 26;
+/// Minimum part of a line that is shown, in bytes.
 const PART_MIN: usize = 40;
-/// Lines that differ have so many times the share of those around them.
+/// Weight of differing lines; context lines have weight 1.
 const CHANGED_WEIGHT: usize = 3;
-/// How often it is tried to keep the bound.
+/// Maximum number of attempts to stay within a share.
 const TRIES: usize = 4;
-/// A piece in which lines change sides more often is cut at one place only.
+/// Maximum number of runs of equal sign in a block that is cut within each run; one with more is
+/// cut at its end.
 const RUNS_MAX: usize = 12;
-/// What numbers in a line that says what was left out may grow by, in bytes.
+/// Maximum growth of the numbers in an omission line, in bytes.
 const DIGITS: usize = 16;
 
 /// A line of a worker's text.
 #[derive(Debug, Clone)]
-pub(super) struct Line {
-    /// ` `, `-` or `+`.
+pub(super) struct DiffLine {
+    /// Sign of the line: a space, `-` or `+`.
     sign: char,
-    /// Cleaned, and cut where it is long.
+    /// Sanitized text, cut if it is long.
     text: String,
-    /// Of which of the sources it is.
+    /// Index of the source.
     side: usize,
-    /// Where it is there, in bytes, the end excluded.
-    place: (u64, u64),
+    /// Byte range in the source.
+    range: (u64, u64),
 }
 
-impl Line {
-    /// The line `raw`, which is at byte `from` of a source; where it is long, what is around its byte `about` is shown.
-    pub(super) fn of(sign: char, raw: &[u8], (side, from): (usize, usize), about: usize) -> Line {
-        let place = (from as u64, (from + raw.len()) as u64);
+impl DiffLine {
+    /// Creates a line from `raw`, which starts at byte `from` of the source `side`. A long line is
+    /// cut to the text around its byte `about`.
+    pub(super) fn new(sign: char, raw: &[u8], (side, from): (usize, usize), about: usize) -> DiffLine {
+        let range = (from as u64, (from + raw.len()) as u64);
         let end = raw.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
-        // Texts may differ in nothing else.
-        let (text, _) = clip(raw.get(..end).unwrap_or_default(), about, LINE_MAX, Hidden::Escaped);
-        Line { sign, text: guarded(sign, text), side, place }
+        // Invisible characters may be the only difference.
+        let (text, _) = clip(raw.get(..end).unwrap_or_default(), about, LINE_MAX, InvisibleChars::Escape);
+        DiffLine { sign, text: guarded(sign, text), side, range }
     }
 
     fn size(&self) -> usize {
@@ -60,66 +64,67 @@ impl Line {
         let _ = writeln!(out, "{}{}", self.sign, self.text);
     }
 
-    /// The same line in at most `room` bytes; `None` if that is hardly any of it.
+    /// Returns the line in at most `room` bytes, or `None` if that is less than [`PART_MIN`] bytes
+    /// of it.
     fn cut(&self, room: usize) -> Option<String> {
-        let said = format!("[... {} B ...]", self.place.1 - self.place.0);
-        let room = room.saturating_sub(said.len() + 2);
+        let note = format!("[... {} B ...]", self.range.1 - self.range.0);
+        let room = room.saturating_sub(note.len() + 2);
         let part = self.text.get(..self.text.floor_char_boundary(room)).filter(|_| room >= PART_MIN)?;
-        Some(format!("{}{part}{said}\n", self.sign))
+        Some(format!("{}{part}{note}\n", self.sign))
     }
 }
 
-/// Text that would make a line of ours behind its sign gets a backslash.
+/// Puts a backslash before text that would read as a generated line after `sign`.
 fn guarded(sign: char, text: String) -> String {
     let is_head = matches!(sign, '-' | '+') && text.starts_with(&format!("{sign}{sign} workers/"));
     if is_head { format!("\\{text}") } else { text }
 }
 
-/// Several lines that belong together.
+/// A hunk or a passage.
 #[derive(Debug, Default)]
-pub(super) struct Piece {
-    /// The line before them, without its end.
+pub(super) struct DiffBlock {
+    /// Line before the block, without its line end.
     pub(super) head: String,
-    /// The lines.
-    pub(super) lines: Vec<Line>,
-    /// How much it tells; of several that do not all have room those are shown that tell most.
+    /// Lines of the block.
+    pub(super) lines: Vec<DiffLine>,
+    /// Amount of information. If not all blocks fit, those with the highest substance are shown.
     pub(super) substance: usize,
-    /// How many words of the aspect it holds.
-    pub(super) held: usize,
+    /// Number of words of the aspect in the block.
+    pub(super) matches: usize,
 }
 
-impl Piece {
-    /// How many bytes of it are in one text alone.
+impl DiffBlock {
+    /// Returns the number of bytes in differing lines.
     pub(super) fn changed(&self) -> usize {
         self.lines.iter().filter(|line| line.sign != ' ').map(|line| line.text.len()).sum()
     }
 
-    /// Its lines as they are shown.
+    /// Returns the texts of the lines.
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         self.lines.iter().map(|line| line.text.as_str())
     }
 
     fn size(&self) -> usize {
-        self.head.len() + 1 + self.lines.iter().map(Line::size).sum::<usize>()
+        self.head.len() + 1 + self.lines.iter().map(DiffLine::size).sum::<usize>()
     }
 
-    /// Its text in at most `share` bytes; `None` if that is too little for any of its lines.
+    /// Returns the text in at most `share` bytes, or `None` if no line fits.
     fn within(&self, share: usize, sources: &[String]) -> Option<String> {
-        let runs: Vec<&[Line]> = self.lines.chunk_by(|a, b| a.sign == b.sign).collect();
+        let runs: Vec<&[DiffLine]> = self.lines.chunk_by(|a, b| a.sign == b.sign).collect();
         if runs.len() > RUNS_MAX && self.size() > share {
-            return self.begin(share, sources);
+            return self.first_lines(share, sources);
         }
-        let size = |run: &[Line]| run.iter().map(Line::size).sum::<usize>();
-        let claim = |run: &&[Line]| Claim {
+        let size = |run: &[DiffLine]| run.iter().map(DiffLine::size).sum::<usize>();
+        let demand = |run: &&[DiffLine]| Demand {
             need: size(run),
             weight: if run.first().is_some_and(|line| line.sign == ' ') { 1 } else { CHANGED_WEIGHT },
         };
-        let claims: Vec<Claim> = runs.iter().map(claim).collect();
+        let demands: Vec<Demand> = runs.iter().map(demand).collect();
         let mut total = share.checked_sub(self.head.len() + 1)?;
         for _ in 0..TRIES {
             let mut out = format!("{}\n", self.head);
             let mut is_any = false;
-            for (run, share) in runs.iter().zip(deal(&claims, total)) {
+            for (run, share) in runs.iter().zip(allocate(&demands, total)) {
                 is_any |= write_run(&mut out, run, share, sources);
             }
             match out.len().checked_sub(share) {
@@ -130,12 +135,12 @@ impl Piece {
         None
     }
 
-    /// Its first lines.
-    fn begin(&self, share: usize, sources: &[String]) -> Option<String> {
-        let mut said = String::new();
-        write_omission(&mut said, (self.lines.len(), "line"), self.lines.iter(), sources);
-        let mut room = share.checked_sub(self.head.len() + 1 + said.len() + DIGITS)?;
-        let fits = |line: &&Line| {
+    /// Returns the first lines of the block in at most `share` bytes, or `None` if none fits.
+    fn first_lines(&self, share: usize, sources: &[String]) -> Option<String> {
+        let mut omission = String::new();
+        write_omission(&mut omission, (self.lines.len(), "line"), self.lines.iter(), sources);
+        let mut room = share.checked_sub(self.head.len() + 1 + omission.len() + DIGITS)?;
+        let fits = |line: &&DiffLine| {
             let fits = line.size() <= room;
             room = if fits { room - line.size() } else { 0 };
             fits
@@ -149,15 +154,17 @@ impl Piece {
     }
 }
 
-/// Writes as much of lines of one kind as `share` holds, from both ends; what was left out is said beyond that. Whether any
-/// is shown.
-fn write_run(out: &mut String, run: &[Line], share: usize, sources: &[String]) -> bool {
-    if run.iter().map(Line::size).sum::<usize>() <= share {
+/// Writes a run of lines with one sign within `share` bytes, from both ends with an omission in
+/// between. Returns true if any line is shown.
+///
+/// The omission line is not counted in the share.
+fn write_run(out: &mut String, run: &[DiffLine], share: usize, sources: &[String]) -> bool {
+    if run.iter().map(DiffLine::size).sum::<usize>() <= share {
         run.iter().for_each(|line| line.write(out));
         return !run.is_empty();
     }
-    let fitting = |lines: &mut dyn Iterator<Item = &Line>, room: &mut usize| {
-        let fits = |line: &&Line| {
+    let fitting = |lines: &mut dyn Iterator<Item = &DiffLine>, room: &mut usize| {
+        let fits = |line: &&DiffLine| {
             let fits = line.size() <= *room;
             *room = if fits { *room - line.size() } else { 0 };
             fits
@@ -178,106 +185,109 @@ fn write_run(out: &mut String, run: &[Line], share: usize, sources: &[String]) -
         None => run.iter().take(first).for_each(|line| line.write(out)),
     }
     let (left, shown) = run.get(first..).unwrap_or_default().split_at(run.len() - first - last);
-    let mut said = String::new();
-    write_omission(&mut said, (left.len(), "line"), left.iter(), sources);
-    // A line that says so may be longer than what it stands for.
-    match left.iter().map(Line::size).sum::<usize>() <= said.len() {
+    let mut omission = String::new();
+    write_omission(&mut omission, (left.len(), "line"), left.iter(), sources);
+    // The omission line may be longer than the omitted lines.
+    match left.iter().map(DiffLine::size).sum::<usize>() <= omission.len() {
         true => left.iter().for_each(|line| line.write(out)),
-        false => out.push_str(&said),
+        false => out.push_str(&omission),
     }
     shown.iter().for_each(|line| line.write(out));
     first + last > 0
 }
 
-/// Says that so many of something were left out, and where they are.
+/// Writes a line about `left` omitted units, with the byte ranges of `lines`.
 fn write_omission<'a>(
     out: &mut String,
-    (left, what): (usize, &str),
-    lines: impl Iterator<Item = &'a Line> + Clone,
+    (left, unit): (usize, &str),
+    lines: impl Iterator<Item = &'a DiffLine> + Clone,
     sources: &[String],
 ) {
     if left == 0 {
         return;
     }
     let range = |(side, source): (usize, &String)| {
-        let of = lines.clone().filter(|line| line.side == side);
-        let from = of.clone().map(|line| line.place.0).min()?;
-        let to = of.map(|line| line.place.1).max()?;
+        let omitted = lines.clone().filter(|line| line.side == side);
+        let from = omitted.clone().map(|line| line.range.0).min()?;
+        let to = omitted.map(|line| line.range.1).max()?;
         Some(format!("bytes {from}-{} of {source}", to.saturating_sub(1)))
     };
     let ranges: Vec<String> = sources.iter().enumerate().filter_map(range).collect();
     let between = if ranges.is_empty() { "" } else { ": " };
-    let _ = writeln!(out, "[... {} omitted{between}{} ...]", count(left, what), ranges.join(", "));
+    let _ = writeln!(out, "[... {} omitted{between}{} ...]", count(left, unit), ranges.join(", "));
 }
 
 /// One difference.
 #[derive(Debug, Default)]
-pub(super) struct Section {
-    /// What it is about, as lines with their ends.
+pub(super) struct DiffSection {
+    /// Lines that name the compared files, with line ends.
     pub(super) head: String,
-    /// Where its lines are from, by their side; none where lines have no place in a file.
+    /// Paths of the sources, indexed by the side of a line; empty if lines have no file.
     pub(super) sources: Vec<String>,
-    /// What a piece is called.
-    pub(super) what: &'static str,
-    /// The pieces, in order.
-    pub(super) pieces: Vec<Piece>,
-    /// Its weight against others.
+    /// Name of a block: `hunk` or `passage`.
+    pub(super) unit: &'static str,
+    /// The blocks, in order.
+    pub(super) blocks: Vec<DiffBlock>,
+    /// Weight in the allocation.
     pub(super) weight: usize,
-    /// The number of the file that it is about.
+    /// Number of the item that differs.
     pub(super) file: Option<usize>,
 }
 
-impl Section {
-    /// How much all of it takes, in bytes, of which only pieces that hold `held` words of the aspect are shown.
-    pub(super) fn need(&self, held: usize) -> usize {
-        let is_held = |piece: &&Piece| piece.held >= held;
-        let shown: usize = self.pieces.iter().filter(is_held).map(Piece::size).sum();
-        let left = self.pieces.iter().filter(|piece| !is_held(piece)).count();
+impl DiffSection {
+    /// Returns the size in bytes if all blocks with at least `min_matches` words of the aspect are
+    /// shown.
+    pub(super) fn need(&self, min_matches: usize) -> usize {
+        let is_shown = |block: &&DiffBlock| block.matches >= min_matches;
+        let shown: usize = self.blocks.iter().filter(is_shown).map(DiffBlock::size).sum();
+        let left = self.blocks.iter().filter(|block| !is_shown(block)).count();
         self.head.len() + shown + left * self.omission()
     }
 
-    /// The least that is worth anything, in bytes.
-    pub(super) fn hearing(&self) -> usize {
-        let most = self.pieces.iter().map(Piece::size).sum::<usize>();
-        self.head.len() + most.min(HEARING) + if most > HEARING { 2 * self.omission() } else { 0 }
+    /// Returns the minimum size that is worth showing, in bytes.
+    pub(super) fn min_size(&self) -> usize {
+        let most = self.blocks.iter().map(DiffBlock::size).sum::<usize>();
+        self.head.len() + most.min(MIN_EXCERPT) + if most > MIN_EXCERPT { 2 * self.omission() } else { 0 }
     }
 
-    /// Whether anything of it bears on the aspect so much.
-    pub(super) fn is_held(&self, held: usize) -> bool {
-        held == 0 || self.pieces.iter().any(|piece| piece.held >= held)
+    /// Returns true if a block has at least `min_matches` words of the aspect.
+    pub(super) fn has_match(&self, min_matches: usize) -> bool {
+        min_matches == 0 || self.blocks.iter().any(|block| block.matches >= min_matches)
     }
 
+    /// Returns the approximate size of an omission line, in bytes.
     fn omission(&self) -> usize {
-        OMISSION + self.sources.iter().map(|source| source.len() + PLACE).sum::<usize>()
+        OMISSION + self.sources.iter().map(|source| source.len() + OMISSION_SOURCE).sum::<usize>()
     }
 
-    /// Its text in at most `share` bytes; `None` if that is too little for anything.
-    pub(super) fn within(&self, share: usize, held: usize) -> Option<String> {
-        if self.pieces.is_empty() {
+    /// Returns the text in at most `share` bytes, limited to blocks with at least `min_matches`
+    /// words of the aspect; `None` if nothing fits.
+    pub(super) fn within(&self, share: usize, min_matches: usize) -> Option<String> {
+        if self.blocks.is_empty() {
             return (self.head.len() <= share).then(|| self.head.clone());
         }
-        let mut order: Vec<usize> = (0..self.pieces.len()).collect();
-        order.retain(|at| self.pieces.get(*at).is_some_and(|piece| piece.held >= held));
-        let is_whole = order.len() == self.pieces.len() && self.need(0) <= share;
-        let substance = |at: &usize| self.pieces.get(*at).map_or(0, |piece| piece.substance);
+        let mut order: Vec<usize> = (0..self.blocks.len()).collect();
+        order.retain(|at| self.blocks.get(*at).is_some_and(|block| block.matches >= min_matches));
+        let is_whole = order.len() == self.blocks.len() && self.need(0) <= share;
+        let substance = |at: &usize| self.blocks.get(*at).map_or(0, |block| block.substance);
         order.sort_by_key(|at| (std::cmp::Reverse(substance(at)), *at));
         let mut room = share.checked_sub(self.head.len() + if is_whole { 0 } else { self.omission() })?;
-        let size = |at: &usize| self.pieces.get(*at).map_or(0, Piece::size);
-        let heard = |at: &&usize| {
-            let need = size(at).min(HEARING + self.omission()) + if is_whole { 0 } else { self.omission() };
+        let size = |at: &usize| self.blocks.get(*at).map_or(0, DiffBlock::size);
+        let fits_min = |at: &&usize| {
+            let need = size(at).min(MIN_EXCERPT + self.omission()) + if is_whole { 0 } else { self.omission() };
             let fits = need <= room;
             room = if fits { room - need } else { 0 };
             fits
         };
-        let mut most = if is_whole { order.len() } else { order.iter().take_while(heard).count().max(1) };
+        let mut most = if is_whole { order.len() } else { order.iter().take_while(fits_min).count().max(1) };
         while most > 0 {
             let mut chosen: Vec<usize> = order.iter().copied().take(most).collect();
             chosen.sort_unstable();
-            let claims: Vec<Claim> = chosen.iter().map(|at| Claim { need: size(at), weight: 1 }).collect();
-            let said = if is_whole { 0 } else { self.gaps(&chosen) * self.omission() };
-            let mut total = share.saturating_sub(self.head.len() + said);
+            let demands: Vec<Demand> = chosen.iter().map(|at| Demand { need: size(at), weight: 1 }).collect();
+            let omissions = if is_whole { 0 } else { self.gaps(&chosen) * self.omission() };
+            let mut total = share.saturating_sub(self.head.len() + omissions);
             for _ in 0..TRIES {
-                let Some(text) = self.written(&chosen, &deal(&claims, total)) else { break };
+                let Some(text) = self.written(&chosen, &allocate(&demands, total)) else { break };
                 let Some(over) = text.len().checked_sub(share).filter(|over| *over > 0) else { return Some(text) };
                 total = total.saturating_sub(over);
             }
@@ -286,69 +296,69 @@ impl Section {
         None
     }
 
-    /// How many times pieces are left out between, before and behind the chosen ones.
+    /// Returns the number of omissions between, before and after the chosen blocks.
     fn gaps(&self, chosen: &[usize]) -> usize {
         let mut next = 0;
         let mut gaps = 0;
-        for at in chosen.iter().copied().chain([self.pieces.len()]) {
+        for at in chosen.iter().copied().chain([self.blocks.len()]) {
             gaps += usize::from(at > next);
             next = at + 1;
         }
         gaps
     }
 
-    /// The text with the chosen pieces, each in its share; `None` if there is none of it.
+    /// Returns the text with the chosen blocks, each within its share, or `None` if no block fits.
     fn written(&self, chosen: &[usize], shares: &[usize]) -> Option<String> {
         let mut out = self.head.clone();
         let mut next = 0;
         let mut is_any = false;
         let gap = |out: &mut String, from: usize, to: usize| {
-            let left = self.pieces.get(from..to).unwrap_or_default();
-            let changed = left.iter().flat_map(|piece| &piece.lines).filter(|line| line.sign != ' ');
-            write_omission(out, (left.len(), self.what), changed, &self.sources);
+            let left = self.blocks.get(from..to).unwrap_or_default();
+            let changed = left.iter().flat_map(|block| &block.lines).filter(|line| line.sign != ' ');
+            write_omission(out, (left.len(), self.unit), changed, &self.sources);
         };
         for (at, share) in chosen.iter().zip(shares) {
-            let text = self.pieces.get(*at).and_then(|piece| piece.within(*share, &self.sources));
+            let text = self.blocks.get(*at).and_then(|block| block.within(*share, &self.sources));
             let Some(text) = text else { continue };
             gap(&mut out, next, *at);
             out.push_str(&text);
             next = at + 1;
             is_any = true;
         }
-        gap(&mut out, next, self.pieces.len());
+        gap(&mut out, next, self.blocks.len());
         is_any.then_some(out)
     }
 }
 
-/// A line of a worker's text as a part of a line of ours.
+/// Sanitizes worker text for use within a generated line.
 pub(super) fn inline(text: &str) -> String {
-    defuse(&cleaned_with(text.as_bytes(), Hidden::Escaped).text)
+    escape_markers(&cleaned_with(text.as_bytes(), InvisibleChars::Escape).text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn section(pieces: usize, lines: usize) -> Section {
+    fn section(blocks: usize, lines: usize) -> DiffSection {
         let mut at = 0;
         let mut line = |sign: char, n: usize| {
             let text = format!("line {n} of some length\n");
             at += text.len();
-            Line::of(sign, text.as_bytes(), (usize::from(sign == '+'), at - text.len()), 0)
+            DiffLine::new(sign, text.as_bytes(), (usize::from(sign == '+'), at - text.len()), 0)
         };
-        let piece = |n: usize| Piece {
+        let block = |n: usize| DiffBlock {
             head: format!("@@ {n} @@"),
             lines: (0..lines)
                 .map(|i| line(if if lines == 77 { i % 2 == 0 } else { i < lines / 2 } { '-' } else { '+' }, i))
                 .collect(),
             substance: n % 3,
-            held: 0,
+            matches: 0,
         };
-        Section {
+        DiffSection {
             head: "--- workers/a/x\n+++ workers/b/x\n".into(),
             sources: vec!["workers/a/x".into(), "workers/b/x".into()],
-            what: "hunk",
-            pieces: (0..pieces).map(piece).collect(),
+            unit: "hunk",
+            blocks: (0..blocks).map(block).collect(),
             weight: 1,
             file: None,
         }
@@ -356,8 +366,8 @@ mod tests {
 
     #[test]
     fn no_share_is_exceeded_and_what_is_left_out_is_said() {
-        for (pieces, lines) in [(1, 4), (1, 400), (5, 10), (60, 6), (3, 100), (2, 77)] {
-            let section = section(pieces, lines);
+        for (blocks, lines) in [(1, 4), (1, 400), (5, 10), (60, 6), (3, 100), (2, 77)] {
+            let section = section(blocks, lines);
             for share in (0..section.need(0) + 300).step_by(37) {
                 let Some(text) = section.within(share, 0) else { continue };
                 assert!(text.len() <= share, "{} over {share}: {text}", text.len());
@@ -370,7 +380,7 @@ mod tests {
                             * if rest.contains(" hunk") { lines } else { 1 }
                     })
                     .sum();
-                assert_eq!(shown + left, pieces * lines, "{share}: {text}");
+                assert_eq!(shown + left, blocks * lines, "{share}: {text}");
             }
             assert_eq!(section.within(section.need(0), 0).unwrap().len(), section.need(0));
         }
@@ -382,13 +392,13 @@ mod tests {
         for share in (600..section.need(0)).step_by(501) {
             let text = section.within(share, 0).unwrap();
             assert!(text.len() * 10 >= share * 6, "{} of {share}", text.len());
-            assert!(text.contains("\n-line") && text.contains("\n+line"), "{share}: both sides are heard: {text}");
+            assert!(text.contains("\n-line") && text.contains("\n+line"), "{share}: both sides are shown: {text}");
         }
     }
 
     #[test]
-    fn no_line_reads_as_a_head() {
-        let line = Line::of('-', b"-- workers/b/forged\n", (0, 0), 0);
+    fn worker_lines_never_read_as_a_head() {
+        let line = DiffLine::new('-', b"-- workers/b/forged\n", (0, 0), 0);
         let mut out = String::new();
         line.write(&mut out);
         assert_eq!(out, "-\\-- workers/b/forged\n");

@@ -1,91 +1,95 @@
-//! Which outputs an excerpt shows where there is not room for all: failed calls before any other.
+//! Admission: selects the outputs that an evidence.txt shows when not all fit, failed calls first.
 
-use super::super::shares::{Claim, deal};
-use super::excerpt::least_share;
-use super::frame::{Content, Section};
+use super::super::shares::{Demand, allocate};
+use super::excerpt::min_share;
+use super::frame::{FrameContent, OutputSection};
 use crate::model::Outcome;
-use crate::render::clean::TAG;
+use crate::render::clean::TAG_LEN;
 
-/// The least excerpt of a section, in bytes; one that cannot have it is only listed. The first failed one may have less.
-const LEAST: usize = 480;
-/// The part of the budget that is kept for the list of what does not fit, in percent.
+/// Minimum excerpt of a section, in bytes. A section without room for it is only listed, except the
+/// first failed one.
+const MIN_EXCERPT: usize = 480;
+/// Share of the room that is reserved for the list of omitted sections, in percent.
 const LISTING_PERCENT: usize = 8;
 
-/// The room that sections have.
+/// The room for all sections.
 #[derive(Clone, Copy)]
-pub(super) struct Room {
-    /// Its size in bytes.
+pub(super) struct SectionRoom {
+    /// Size in bytes.
     pub(super) bytes: usize,
-    /// True if every section line may have to say how many invisible characters were removed.
-    pub(super) says_hidden: bool,
-    /// True if nothing but failed calls is shown.
+    /// True if every section line reserves room for the note on invisible characters.
+    pub(super) notes_hidden: bool,
+    /// True if only failed calls are shown.
     pub(super) only_failed: bool,
 }
 
-/// Which sections are shown.
+/// The sections chosen to be shown.
 #[derive(Default)]
-pub(super) struct Admitted {
-    /// Their numbers, in order.
+pub(super) struct Admission {
+    /// Numbers of the chosen sections, ascending.
     pub(super) numbers: Vec<usize>,
-    /// The bytes that each section takes beside its excerpt, admitted or not.
+    /// Bytes that each section takes in addition to its excerpt, chosen or not.
     pub(super) overheads: Vec<usize>,
-    /// The bytes kept for the list of the others.
+    /// Bytes reserved for the list of omitted sections.
     pub(super) listing: usize,
-    /// True if there was no room for the input of the only one.
+    /// True if the only chosen section has no room for its input.
     pub(super) brief: bool,
 }
 
-impl Content<'_> {
-    /// Returns how many bytes one line of the first section takes with its frame, if that failed; else 0.
-    pub(super) fn least_of_first(&self, says_hidden: bool) -> usize {
+impl FrameContent<'_> {
+    /// Returns the bytes that one line of the first section takes with its frame, or 0 if that
+    /// section did not fail.
+    pub(super) fn first_section_min(&self, notes_hidden: bool) -> usize {
         let Some(first) = self.sections.first().filter(|_| self.is_failed(0)) else { return 0 };
-        self.overhead(first, false, says_hidden) + self.least_of(0)
+        self.overhead(first, false, notes_hidden) + self.section_min(0)
     }
 
-    /// Returns the least share, in bytes, in which a failed section shows its most telling line; 0 for any other.
-    pub(super) fn least_of(&self, number: usize) -> usize {
+    /// Returns the minimum share in which a failed section shows its most relevant line, in bytes;
+    /// 0 for any other section.
+    pub(super) fn section_min(&self, number: usize) -> usize {
         let section = self.sections.get(number).filter(|_| self.is_failed(number));
-        section.map_or(0, |section| need_of(section).min(least_share(section.bytes)))
+        section.map_or(0, |section| need_of(section).min(min_share(section.bytes)))
     }
 
-    /// Chooses which sections are shown in `room`: in the order of their turns, each with its least excerpt. The
-    /// first failed one is shown in whatever room there is for one line of it. Sections of calls that did not fail are
-    /// shown only if all failed ones are.
-    pub(super) fn admit(&self, needs: &[usize], room: Room) -> Admitted {
-        let Room { bytes: room, says_hidden, only_failed } = room;
-        let mut admitted = Admitted {
-            overheads: self.sections.iter().map(|section| self.overhead(section, true, says_hidden)).collect(),
-            ..Admitted::default()
+    /// Chooses the sections to show in `room`, by priority and each with its minimum excerpt.
+    ///
+    /// The first failed section is shown if there is room for one line of it. Sections that did not
+    /// fail are shown only if all failed ones are.
+    pub(super) fn admit(&self, needs: &[usize], room: SectionRoom) -> Admission {
+        let SectionRoom { bytes: room, notes_hidden, only_failed } = room;
+        let mut admitted = Admission {
+            overheads: self.sections.iter().map(|section| self.overhead(section, true, notes_hidden)).collect(),
+            ..Admission::default()
         };
         let need = |at: usize| needs.get(at).copied().unwrap_or(0);
         let rooms: Vec<usize> = admitted
             .overheads
             .iter()
             .enumerate()
-            .map(|(at, overhead)| overhead + need(at).min(LEAST).max(self.least_of(at)))
+            .map(|(at, overhead)| overhead + need(at).min(MIN_EXCERPT).max(self.section_min(at)))
             .collect();
         let all = rooms.iter().copied().fold(0, usize::saturating_add);
-        let listing = self.not_shown(&[], 0).len() + TAG;
+        let listing = self.not_shown(&[], 0).len() + TAG_LEN;
         if all > room || only_failed {
             admitted.listing = (room * LISTING_PERCENT / 100).max(listing);
         }
         let mut left = room.saturating_sub(admitted.listing);
-        let mut turns: Vec<usize> = (0..self.sections.len()).collect();
-        turns.sort_by_key(|at| self.sections.get(*at).map(|section| section.turn));
+        let mut priorities: Vec<usize> = (0..self.sections.len()).collect();
+        priorities.sort_by_key(|at| self.sections.get(*at).map(|section| section.priority));
         let mut failed_left_out = only_failed;
-        for at in turns {
-            let taken = rooms.get(at).copied().unwrap_or_default();
+        for at in priorities {
+            let size = rooms.get(at).copied().unwrap_or_default();
             if failed_left_out && !self.is_failed(at) {
                 continue;
             }
-            if taken <= left {
-                left -= taken;
+            if size <= left {
+                left -= size;
                 admitted.numbers.push(at);
-            } else if at == 0 && self.least_of_first(says_hidden) <= room.saturating_sub(listing) {
+            } else if at == 0 && self.first_section_min(notes_hidden) <= room.saturating_sub(listing) {
                 (admitted.listing, left) = (listing.min(room), 0);
-                let brief = self.sections.first().map_or(0, |section| self.overhead(section, false, says_hidden));
+                let brief = self.sections.first().map_or(0, |section| self.overhead(section, false, notes_hidden));
                 let overhead = admitted.overheads.first_mut();
-                if let Some(overhead) = overhead.filter(|full| room < listing + **full + need(0).min(LEAST / 2)) {
+                if let Some(overhead) = overhead.filter(|full| room < listing + **full + need(0).min(MIN_EXCERPT / 2)) {
                     (*overhead, admitted.brief) = (brief, true);
                 }
                 admitted.numbers.push(at);
@@ -98,20 +102,24 @@ impl Content<'_> {
         admitted
     }
 
-    /// Deals `pool` over the sections `numbers` so that every failed one has room for its most telling line.
-    pub(super) fn shares(&self, numbers: &[usize], claims: &[Claim], pool: usize) -> Vec<usize> {
-        let shares = deal(claims, pool);
-        let leasts: Vec<usize> = numbers.iter().map(|number| self.least_of(*number)).collect();
-        if shares.iter().zip(&leasts).all(|(share, least)| share >= least) {
+    /// Allocates `pool` bytes to the sections `numbers`, so that every failed one has room for its
+    /// most relevant line.
+    pub(super) fn shares(&self, numbers: &[usize], demands: &[Demand], pool: usize) -> Vec<usize> {
+        let shares = allocate(demands, pool);
+        let minima: Vec<usize> = numbers.iter().map(|number| self.section_min(*number)).collect();
+        if shares.iter().zip(&minima).all(|(share, min)| share >= min) {
             return shares;
         }
-        let rest = |(claim, least): (&Claim, &usize)| Claim { need: claim.need.saturating_sub(*least), ..*claim };
-        let rest: Vec<Claim> = claims.iter().zip(&leasts).map(rest).collect();
-        let shares = deal(&rest, pool.saturating_sub(leasts.iter().sum()));
-        shares.iter().zip(&leasts).map(|(share, least)| share + least).collect()
+        let rest: Vec<Demand> = demands
+            .iter()
+            .zip(&minima)
+            .map(|(demand, min)| Demand { need: demand.need.saturating_sub(*min), ..*demand })
+            .collect();
+        let shares = allocate(&rest, pool.saturating_sub(minima.iter().sum()));
+        shares.iter().zip(&minima).map(|(share, min)| share + min).collect()
     }
 
-    /// Returns how much a section weighs when a pool is dealt.
+    /// Returns the weight of a section in the allocation.
     pub(super) fn weight(&self, number: usize) -> usize {
         match self.sections.get(number).and_then(|section| section.outcome) {
             Some(Outcome::Failed) => 8,
@@ -121,9 +129,10 @@ impl Content<'_> {
     }
 }
 
-/// Returns how many bytes show a section whole: one more than the output, since one without a line end at its end is given
-/// one.
-pub(super) fn need_of(section: &Section) -> usize {
+/// Returns the bytes that show a section whole.
+///
+/// That is one more than the size of the output, since a missing final line end is added.
+pub(super) fn need_of(section: &OutputSection) -> usize {
     match &section.unreadable {
         Some(reason) => reason.len() + "()\n".len(),
         None => usize::try_from(section.bytes).map_or(usize::MAX, |n| n.saturating_add(1)),

@@ -1,85 +1,92 @@
-//! Cuts the line that tells most of a failure to a share that is too small for all of it.
+//! Cuts the most relevant line of an output to a share that is too small for all of it.
 
-use super::lines::{ESCAPE_MAX, Piece};
-use super::signs;
-use super::weigh::Weighed;
-use crate::render::clean::{Cleaned, cleaned, defuse};
+use super::failure_signs;
+use super::line_scores::LineScores;
+use super::lines::{ESCAPE_MAX, LineChunk};
+use crate::render::clean::{Cleaned, cleaned, escape_markers};
 
-/// What a part of a line weighs beside the part that tells of the failure.
-const BESIDE: f64 = 0.9;
-/// What stands before the text of a line that is written out in JSON.
-const WRITTEN_OUT: [&[u8]; 2] = [b"\\n", b"\": \""];
-/// How much of a sign is looked for in the bytes of its line, in bytes.
-const SIGN: usize = 8;
+/// Factor for the score of a part next to the part with the sign of failure.
+const NEIGHBOR_FACTOR: f64 = 0.9;
+/// Bytes that precede a line inside a JSON string.
+const JSON_LINE_STARTS: [&[u8]; 2] = [b"\\n", b"\": \""];
+/// Length of the sign of failure that is searched for in the raw line, in bytes.
+const SIGN_MAX: usize = 8;
 
-/// Returns the heaviest piece that tells of a failure, else the heaviest of all; of equals the latest.
-fn most_telling(pieces: &[Piece<'_>], weighed: &Weighed) -> Option<usize> {
-    let weight = |at: &usize| weighed.weights.get(*at).copied().unwrap_or_default();
-    let says = |at: &usize| pieces.get(*at).is_some_and(|piece| !piece.text.trim().is_empty());
-    let heaviest = || (0..pieces.len()).filter(says).max_by(|a, b| weight(a).total_cmp(&weight(b)));
-    weighed.failure.or_else(heaviest)
+/// Returns the index of the highest-scoring chunk with a sign of failure, else of the
+/// highest-scoring chunk. Among equals the latest wins.
+fn most_relevant(chunks: &[LineChunk<'_>], scored: &LineScores) -> Option<usize> {
+    let score = |at: &usize| scored.scores.get(*at).copied().unwrap_or_default();
+    let has_text = |at: &usize| chunks.get(*at).is_some_and(|chunk| !chunk.text.trim().is_empty());
+    let highest = || (0..chunks.len()).filter(has_text).max_by(|a, b| score(a).total_cmp(&score(b)));
+    scored.failure.or_else(highest)
 }
 
-/// Splits the most telling piece if it takes more than `room` bytes, so that a part which fits bears what the piece
-/// tells. `raw` returns the bytes of the output between two offsets.
-pub(super) fn cut_most_telling<'a>(
-    pieces: &mut Vec<Piece<'a>>,
-    weighed: &mut Weighed,
+/// Splits the most relevant chunk if it takes more than `room` bytes, so that the part with the
+/// sign of failure fits. `raw` returns the bytes of the output between two offsets.
+pub(super) fn cut_most_relevant<'a>(
+    chunks: &mut Vec<LineChunk<'a>>,
+    scored: &mut LineScores,
     room: usize,
     raw: &dyn Fn(u64, u64) -> Option<&'a [u8]>,
 ) {
-    let Some(at) = most_telling(pieces, weighed) else { return };
-    let Some(piece) = pieces.get(at).filter(|piece| piece.text.len() + piece.repeats().len() > room) else { return };
-    let Some(raw) = raw(piece.start, piece.end) else { return };
-    // Behind the first line of a piece there are only repetitions of it.
-    let line_end = memchr::memchr(b'\n', raw).filter(|_| piece.again > 0).map_or(raw.len(), |end| end + 1);
+    let Some(at) = most_relevant(chunks, scored) else { return };
+    let Some(chunk) = chunks.get(at).filter(|chunk| chunk.text.len() + chunk.repeats_note().len() > room) else {
+        return;
+    };
+    let Some(raw) = raw(chunk.start, chunk.end) else { return };
+    // A chunk with repeats holds one line several times.
+    let line_end = memchr::memchr(b'\n', raw).filter(|_| chunk.repeats > 0).map_or(raw.len(), |end| end + 1);
     let line = raw.get(..line_end).unwrap_or(raw);
-    let Some((from, to)) = telling_part(line, &piece.text, room) else { return };
+    let Some((from, to)) = relevant_part(line, &chunk.text, room) else { return };
     let part = |from: usize, to: usize| {
         let shown = line.get(from..to).filter(|part| !part.is_empty())?;
-        let (start, end) = (piece.start + from as u64, piece.start + to as u64);
+        let (start, end) = (chunk.start + from as u64, chunk.start + to as u64);
         let Cleaned { text, hidden, .. } = cleaned(shown);
-        Some(Piece { start, end, text, red: piece.red, again: 0, hidden })
+        Some(LineChunk { start, end, text, red: chunk.red, repeats: 0, hidden })
     };
-    let repeated = (piece.again > 0).then(|| Piece {
-        start: piece.start + line_end as u64,
-        end: piece.end,
-        text: piece.text.clone(),
-        red: piece.red,
-        again: piece.again - 1,
-        hidden: piece.hidden.saturating_sub(cleaned(line).hidden),
+    let repeated = (chunk.repeats > 0).then(|| LineChunk {
+        start: chunk.start + line_end as u64,
+        end: chunk.end,
+        text: chunk.text.clone(),
+        red: chunk.red,
+        repeats: chunk.repeats - 1,
+        hidden: chunk.hidden.saturating_sub(cleaned(line).hidden),
     });
     let before = part(0, from);
-    let told = at + usize::from(before.is_some());
-    let parts: Vec<Piece<'a>> = [before, part(from, to), part(to, line_end), repeated].into_iter().flatten().collect();
-    let weight = weighed.weights.get(at).copied().unwrap_or_default();
-    let weights = (at..at + parts.len()).map(|part| if part == told { weight } else { weight * BESIDE });
-    weighed.weights.splice(at..=at, weights);
-    weighed.failure = weighed.failure.map(|_| told);
-    pieces.splice(at..=at, parts);
+    let relevant = at + usize::from(before.is_some());
+    let parts: Vec<LineChunk<'a>> =
+        [before, part(from, to), part(to, line_end), repeated].into_iter().flatten().collect();
+    let score = scored.scores.get(at).copied().unwrap_or_default();
+    let scores = (at..at + parts.len()).map(|part| if part == relevant { score } else { score * NEIGHBOR_FACTOR });
+    scored.scores.splice(at..=at, scores);
+    scored.failure = scored.failure.map(|_| relevant);
+    chunks.splice(at..=at, parts);
 }
 
-/// Returns which bytes of a `line`, shown as `text`, to show in `room` bytes: from where the line begins that tells of a
-/// failure, which may be inside a string of JSON, or from shortly before that.
-fn telling_part(line: &[u8], text: &str, room: usize) -> Option<(usize, usize)> {
-    let sign = signs::failures(text.as_bytes()).next().unwrap_or_default();
-    let word = text.as_bytes().get(sign..).map(|rest| rest.get(..SIGN).unwrap_or(rest)).unwrap_or_default();
+/// Returns the range of bytes of `line`, shown as `text`, to show in `room` bytes.
+///
+/// The range starts at the line with the sign of failure, which may be inside a JSON string, or
+/// shortly before the sign if that line is long.
+fn relevant_part(line: &[u8], text: &str, room: usize) -> Option<(usize, usize)> {
+    let sign = failure_signs::failures(text.as_bytes()).next().unwrap_or_default();
+    let word = text.as_bytes().get(sign..).map(|rest| rest.get(..SIGN_MAX).unwrap_or(rest)).unwrap_or_default();
     let sign = memchr::memmem::find(line, word).unwrap_or_default();
     let before = line.get(..sign).unwrap_or_default();
-    let begins = WRITTEN_OUT.iter().filter_map(|end| Some(memchr::memmem::rfind(before, end)? + end.len()));
-    let begins = begins.max().unwrap_or_default();
-    let from = if sign - begins > room / 2 { sign - room / 4 } else { begins };
+    let starts = JSON_LINE_STARTS.iter().filter_map(|start| Some(memchr::memmem::rfind(before, start)? + start.len()));
+    let line_start = starts.max().unwrap_or_default();
+    let from = if sign - line_start > room / 2 { sign - room / 4 } else { line_start };
     let boundary = |at: usize| (0..=at.min(line.len())).rev().find(|at| is_boundary(line, *at)).unwrap_or_default();
     let from = boundary(from);
     let mut to = boundary(from + room);
-    // Characters that are not UTF-8 and markers take more room than they do on disk.
-    while line.get(from..to).is_some_and(|part| defuse(&cleaned(part).text).len() > room) {
+    // Invalid UTF-8 and escaped markers take more room than on disk.
+    while line.get(from..to).is_some_and(|part| escape_markers(&cleaned(part).text).len() > room) {
         to = boundary(from + (to - from) / 2).max(from);
     }
     (to > from).then_some((from, to))
 }
 
-/// Returns true if no character and no terminal escape is torn at `at`, as far as a few bytes tell.
+/// Returns true if a cut at `at` splits neither a character nor a terminal escape. Only the
+/// preceding [`ESCAPE_MAX`] bytes are searched for an escape.
 fn is_boundary(line: &[u8], at: usize) -> bool {
     let is_character = line.get(at).is_none_or(|byte| byte & 0xc0 != 0x80);
     let before = line.get(at.saturating_sub(ESCAPE_MAX)..at).unwrap_or_default();
@@ -93,7 +100,7 @@ mod tests {
 
     fn cut(line: &[u8], room: usize) -> String {
         let text = cleaned(line).text;
-        let (from, to) = telling_part(line, &text, room).unwrap();
+        let (from, to) = relevant_part(line, &text, room).unwrap();
         String::from_utf8_lossy(&line[from..to]).into_owned()
     }
 

@@ -1,119 +1,126 @@
-//! The frame of an excerpt: header, sections, list of what did not fit, end; and its hard bound.
+//! The frame of an evidence.txt: header, sections, list of omitted outputs and last line, within a
+//! hard limit.
 //!
-//! The first line, every section line and the last line end in a tag that is derived from the content and does not
-//! occur in it, so that no worker can write a line that passes for one of ours.
+//! The first line, every section line and the last line end in a tag that is derived from the
+//! content and does not occur in it, so no worker can forge a line of the frame.
 
 use std::cell::Cell;
 use std::collections::HashMap;
 
-use super::super::shares::Claim;
-use super::Written;
-use super::admit::{Admitted, Room, need_of};
-use super::excerpt::{Excerpt, LINE_LEAST, NOT_UTF8, Seen, WHOLE_MAX, excerpt, length};
+use super::super::shares::Demand;
+use super::EvidenceFile;
+use super::admit::{Admission, SectionRoom, need_of};
+use super::excerpt::{Excerpt, ShownLines, excerpt, length};
+use super::notes::{FAILED, FAILURE_LINE_MIN, hidden_note, note_max, offsets_note, used_text};
 use crate::model::Outcome;
-use crate::render::clean::{TAG, one_line, removed, tag_of};
+use crate::render::clean::{TAG_LEN, one_line, unused_tag};
 use crate::render::settings::Deadline;
 use crate::render::{Budget, Missing, Unit};
 use crate::store::File;
 
-/// The longest input that stands under a section line, in bytes.
+/// Maximum length of the input under a section line, in bytes.
 const INPUT_MAX: usize = 120;
-/// How often it is tried to keep the bound with outputs that change meanwhile, or hide characters.
+/// Maximum number of attempts to stay within the limit while outputs grow or hide characters.
 const ATTEMPTS: usize = 5;
-/// How a frame begins.
+/// Start of the first line.
 const BEGIN: &str = "--- Evidence for ";
-/// How often it is tried to find the longest text that fits a budget of tokens; that so much of it is used, in percent, is
-/// enough, or that limits differ by so many bytes.
+/// Maximum number of attempts to find the longest text within a budget of tokens.
 const TRIES: usize = 8;
+/// Use of a token budget at which the search stops, in percent.
 const ENOUGH_PERCENT: usize = 97;
+/// Distance between the search limits at which the search stops, in bytes.
 const CLOSE: usize = 24;
-/// A text that is so many bytes shorter than it may be shows all that there is.
+/// A text that is this much shorter than its limit has nothing left to show, in bytes.
 const SPARE: usize = 1_000;
 
-/// One output that may be shown.
+/// One output that may be shown, with the data of its section line.
 #[derive(Debug, Clone)]
-pub(super) struct Section {
-    /// Its path, safe to print.
+pub(super) struct OutputSection {
+    /// Path of the output, safe to print.
     pub(super) path: String,
-    /// The file that the offsets of its omissions are for, safe to print; `None` if that is the file at `path`.
+    /// File that the offsets of omissions refer to, safe to print; `None` if it is the file at
+    /// `path`.
     pub(super) source: Option<String>,
-    /// Where there is not room for all, this one is heard as the so manieth.
-    pub(super) turn: usize,
-    /// How the call ended; `None` for a file that is no call.
+    /// Admission order when the budget is short; 0 is first.
+    pub(super) priority: usize,
+    /// Outcome of the call; `None` for a file that is not a call.
     pub(super) outcome: Option<Outcome>,
-    /// Its exit code, where one is known.
+    /// Exit code, if known.
     pub(super) exit_code: Option<i64>,
-    /// Its size in bytes.
+    /// Size of the output in bytes.
     pub(super) bytes: u64,
-    /// What the call was made with.
+    /// Input of the call.
     pub(super) input: Option<String>,
-    /// Why it cannot be read, as a part of a sentence.
+    /// Reason why the output cannot be read, as a part of a sentence.
     pub(super) unreadable: Option<String>,
 }
 
-/// Makes an excerpt while its argument returns true. Returns it with the lines that were shown by then.
-pub(in crate::render) type Cut = Box<dyn FnOnce(Deadline<'_>) -> CutResult + Send>;
-/// The excerpt and the lines that were shown, or a sentence on why the output cannot be read.
-pub(in crate::render) type CutResult = Result<(Excerpt, Seen), String>;
+/// A task that makes an excerpt while its argument returns true.
+pub(in crate::render) type ExcerptTask = Box<dyn FnOnce(Deadline<'_>) -> ExcerptResult + Send>;
+/// The excerpt with the lines shown so far, or the reason why the output cannot be read.
+pub(in crate::render) type ExcerptResult = Result<(Excerpt, ShownLines), String>;
 
-/// Everything a frame is made of. Sections are in the order they are shown in.
-pub(super) struct Content<'a> {
-    /// What the evidence is for: `Worker 123 (abc-123)`.
+/// The input of a frame.
+pub(super) struct FrameContent<'a> {
+    /// Subject of the evidence: `Worker 123 (abc-123)`.
     pub(super) title: String,
-    /// What the header says is being counted: `Calls: 14 (3 failed, 1 unknown)`.
+    /// Counts in the header: `Calls: 14 (3 failed, 1 unknown)`.
     pub(super) counted: String,
-    /// Returns the lines between header and sections, in at most so many bytes. The second number is how many of these
-    /// bytes the first failed section needs to show one line.
+    /// Returns the lines between header and sections. The arguments are the room for the lines and
+    /// the part of it that the first failed section needs to show one line, in bytes.
     pub(super) lines: &'a dyn Fn(usize, usize) -> String,
-    /// Returns a line that tells of the first failure, in at most so many bytes, for where its section has no room; empty
-    /// if even that is too little.
+    /// Returns one line about the first failure within the given number of bytes, or an empty
+    /// string if that is too little. Replaces a section that does not fit.
     pub(super) failure: &'a dyn Fn(usize) -> String,
-    /// True if the lines tell of the failures already.
-    pub(super) lines_tell_failures: bool,
-    /// The sections.
-    pub(super) sections: Vec<Section>,
+    /// True if `lines` already name the failures.
+    pub(super) lines_name_failures: bool,
+    /// The sections in display order.
+    pub(super) sections: Vec<OutputSection>,
     /// Opens the output of a section by its number.
     pub(super) open: &'a dyn Fn(usize) -> Result<Box<dyn File>, String>,
-    /// Makes the excerpt of a section by its number, on a thread that can be given up where many workers are shown.
-    pub(super) cut: &'a dyn Fn(usize, Cut) -> CutResult,
-    /// Whether there is time left to look into more.
+    /// Runs the task for a section by its number; for many workers on a thread that can be
+    /// abandoned.
+    pub(super) run: &'a dyn Fn(usize, ExcerptTask) -> ExcerptResult,
+    /// Returns true while there is time left.
     pub(super) go_on: Deadline<'a>,
-    /// Returns what there was no time for, as far as that is known by now.
+    /// Returns the parts that were skipped for lack of time so far.
     pub(super) missing: &'a dyn Fn() -> Option<Missing>,
-    /// Whether an output that should be readable was not.
-    pub(super) failed: Cell<bool>,
+    /// True once an output could not be read that should be readable.
+    pub(super) read_failed: Cell<bool>,
 }
 
-/// A section as far as it is shown.
-struct Shown {
+/// A section with its excerpt.
+struct ShownSection {
     number: usize,
     excerpt: Excerpt,
-    /// True if its input is shown, too.
+    /// True if the input of the call is shown.
     input: bool,
 }
 
-impl Content<'_> {
-    /// The whole file: at most `budget`, whatever the content.
-    pub(super) fn within(self, budget: Budget) -> Written {
+impl FrameContent<'_> {
+    /// Renders the whole file, which never exceeds `budget`.
+    pub(super) fn render(self, budget: Budget) -> EvidenceFile {
         let text = match budget.unit() {
-            Unit::Bytes => self.text(budget, budget.size()),
-            Unit::Tokens => self.fitting(budget),
+            Unit::Bytes => self.text_within(budget, budget.size()),
+            Unit::Tokens => self.longest_text(budget),
         };
-        Written { bytes: text.into_bytes(), whole: !self.failed.get() }
+        EvidenceFile { bytes: text.into_bytes(), complete: !self.read_failed.get() }
     }
 
-    /// The longest text found that fits a budget of tokens: what bytes take is known only when they are there.
-    fn fitting(&self, budget: Budget) -> String {
+    /// Returns the longest text found that fits a budget of tokens.
+    ///
+    /// The tokens of a text are known only once it is written, so the byte limit is searched for.
+    fn longest_text(&self, budget: Budget) -> String {
         let mut best: Option<String> = None;
-        // It fits with so many bytes, and does not with so many.
+        // Largest limit that fits, and smallest that does not.
         let (mut fits, mut over) = (0, Budget::MAX.size() + 1);
-        let mut limit = budget.about() * 3 / 4;
+        let mut limit = budget.approx_bytes() * 3 / 4;
         for _ in 0..TRIES {
-            let text = self.text(budget, limit);
+            let text = self.text_within(budget, limit);
             let used = budget.used(&text);
-            // What it says of itself may not settle, since its own digits count.
-            let is_true = header_line(&text).is_none_or(|header| header.contains(&used_text(budget, used)));
-            if used <= budget.size() && is_true {
+            // The stated use may not converge, since its own digits count.
+            let is_exact = header_line(&text).is_none_or(|header| header.contains(&used_text(budget, used)));
+            if used <= budget.size() && is_exact {
                 let enough = used * 100 >= budget.size() * ENOUGH_PERCENT || text.len() + SPARE < limit;
                 (fits, best) = (limit, Some(text));
                 if enough {
@@ -126,9 +133,9 @@ impl Content<'_> {
                 break;
             }
             if best.is_some() && !(self.go_on)() {
-                // The text that fits says nothing of the time that ran out; another one does.
+                // The best text does not note that time ran out, so a shorter one is written.
                 let note = self.note().len();
-                return Some(self.text(budget, fits.saturating_sub(note)))
+                return Some(self.text_within(budget, fits.saturating_sub(note)))
                     .filter(|text| budget.used(text) <= budget.size())
                     .unwrap_or_else(|| self.smallest(budget));
             }
@@ -138,52 +145,55 @@ impl Content<'_> {
         best.unwrap_or_else(|| self.smallest(budget))
     }
 
-    /// Returns the counts alone, cut to a budget of tokens.
+    /// Returns only the counts, cut to a budget of tokens.
     fn smallest(&self, budget: Budget) -> String {
-        let mut text = self.tiny(budget, budget.about());
+        let mut text = self.tiny(budget, budget.approx_bytes());
         while budget.used(&text) > budget.size() {
             text.truncate(text.floor_char_boundary(text.len() - 1 - text.len() / 8));
         }
         text
     }
 
-    /// Returns the part of the first line that says what there was no time for, or nothing.
+    /// Returns the part of the first line that names what was skipped for lack of time, if
+    /// anything.
     fn note(&self) -> String {
         (self.missing)().map(|missing| format!(" | {missing}")).unwrap_or_default()
     }
 
-    /// The whole file in at most `limit` bytes.
-    fn text(&self, budget: Budget, limit: usize) -> String {
-        let frame =
-            self.header(budget, limit, &Counts::most(self.sections.len()), "").len() + self.end("").len() + 2 * TAG;
-        let nothing = if self.sections.is_empty() { 0 } else { self.not_shown(&[], 0).len() + TAG };
-        // A frame that leaves no room for the failure would say less than the failure alone.
-        let failure = if self.is_failed(0) { FAILURE_LEAST } else { 0 };
+    /// Returns the whole file in at most `limit` bytes.
+    fn text_within(&self, budget: Budget, limit: usize) -> String {
+        let frame = self.header(budget, limit, &Counts::upper_bound(self.sections.len()), "").len()
+            + self.end("").len()
+            + 2 * TAG_LEN;
+        let nothing = if self.sections.is_empty() { 0 } else { self.not_shown(&[], 0).len() + TAG_LEN };
+        // One line about the failure is worth more than a frame without room for it.
+        let failure = if self.is_failed(0) { FAILURE_LINE_MIN } else { 0 };
         let has_failure = || !(self.failure)(failure).is_empty();
         if frame + nothing > limit || frame + nothing + failure > limit && has_failure() {
             return self.tiny(budget, limit);
         }
         let mut room = limit - frame;
-        let lines = (self.lines)(room - nothing, self.least_of_first(false));
+        let lines = (self.lines)(room - nothing, self.first_section_min(false));
         room = room.saturating_sub(lines.len());
-        // Few outputs hide anything, so room to say so is kept only once one does.
-        let mut says_hidden = false;
+        // Few outputs hide characters, so room for the note is reserved only once one does.
+        let mut notes_hidden = false;
         for _ in 0..ATTEMPTS {
-            let (text, is_hiding) = self.filled(budget, &lines, room, says_hidden);
+            let (text, is_hiding) = self.filled(budget, &lines, room, notes_hidden);
             if text.len() <= limit {
                 return text;
             }
-            if is_hiding && !says_hidden {
-                says_hidden = true;
+            if is_hiding && !notes_hidden {
+                notes_hidden = true;
                 continue;
             }
-            // An output is larger by now than it was listed, and so is what is said of it.
+            // An output grew since it was listed, so its section line is longer.
             room = room.saturating_sub(text.len() - limit);
         }
         self.tiny(budget, limit)
     }
 
-    /// Where not even the frame fits: a line of the first failure and the counts, cut to `limit` bytes.
+    /// Returns one line about the first failure and the counts, cut to `limit` bytes, for a limit
+    /// that is too small for the frame.
     fn tiny(&self, budget: Budget, limit: usize) -> String {
         let brief = if (self.missing)().is_some() { "incomplete; " } else { "" };
         let counts = format!("{}; budget {budget} is too small for more\n", self.counted);
@@ -193,103 +203,110 @@ impl Content<'_> {
         text
     }
 
-    /// The whole file with sections in `room` bytes, and whether any of them hides characters. Where the first failed
-    /// section has no room among them, a line tells of the failure, and nothing is shown of what went well. If
-    /// `says_hidden`, every section line has room to say how many invisible characters were removed.
-    fn filled(&self, budget: Budget, lines: &str, bytes: usize, says_hidden: bool) -> (String, bool) {
-        let (mut shown, mut listed_room) = self.fill(Room { bytes, says_hidden, only_failed: false });
-        let mut told = String::new();
+    /// Returns the whole file with sections in `bytes` bytes, and true if any of them hides
+    /// characters.
+    ///
+    /// If the first failed section does not fit, one line describes the failure and no successful
+    /// call is shown. With `notes_hidden`, every section line reserves room for the note on
+    /// invisible characters.
+    fn filled(&self, budget: Budget, lines: &str, bytes: usize, notes_hidden: bool) -> (String, bool) {
+        let (mut shown, mut listed_room) = self.fill(SectionRoom { bytes, notes_hidden, only_failed: false });
+        let mut failure = String::new();
         if self.is_failed(0) && shown.first().is_none_or(|first| first.number != 0) {
-            let most = bytes.saturating_sub(self.not_shown(&[], 0).len() + TAG);
-            if !self.lines_tell_failures {
-                told = (self.failure)(most);
+            let most = bytes.saturating_sub(self.not_shown(&[], 0).len() + TAG_LEN);
+            if !self.lines_name_failures {
+                failure = (self.failure)(most);
             }
-            if told.is_empty() && lines.is_empty() {
-                told = (self.lines)(most, 0);
+            if failure.is_empty() && lines.is_empty() {
+                failure = (self.lines)(most, 0);
             }
-            let bytes = bytes.saturating_sub(told.len());
-            (shown, listed_room) = self.fill(Room { bytes, says_hidden, only_failed: true });
+            let bytes = bytes.saturating_sub(failure.len());
+            (shown, listed_room) = self.fill(SectionRoom { bytes, notes_hidden, only_failed: true });
         }
         let is_hiding = shown.iter().any(|shown| shown.excerpt.hidden > 0);
-        (self.assemble(budget, &(told + lines), shown, listed_room), is_hiding)
+        (self.assemble(budget, &(failure + lines), shown, listed_room), is_hiding)
     }
 
     pub(super) fn is_failed(&self, number: usize) -> bool {
         self.sections.get(number).is_some_and(|section| section.outcome == Some(Outcome::Failed))
     }
 
-    /// Returns the most bytes that a section takes beside its excerpt.
-    pub(super) fn overhead(&self, section: &Section, input: bool, says_hidden: bool) -> usize {
-        let hidden = if says_hidden { hidden_note(length(section.bytes)).len() } else { 0 };
+    /// Returns the maximum number of bytes that a section takes in addition to its excerpt.
+    pub(super) fn overhead(&self, section: &OutputSection, input: bool, notes_hidden: bool) -> usize {
+        let hidden = if notes_hidden { hidden_note(length(section.bytes)).len() } else { 0 };
         let offsets = section.source.as_deref().map_or(0, |source| offsets_note(source).len());
-        self.section_line(section, None, "", input).len() + TAG + note_max(section.bytes) + offsets + hidden
+        self.section_line(section, None, "", input).len() + TAG_LEN + note_max(section.bytes) + offsets + hidden
     }
 
-    /// Chooses which sections are shown and fills them. The second value is the room left for the list of others.
-    fn fill(&self, room: Room) -> (Vec<Shown>, usize) {
+    /// Chooses and fills the sections. Also returns the room left for the list of omitted ones, in
+    /// bytes.
+    fn fill(&self, room: SectionRoom) -> (Vec<ShownSection>, usize) {
         let needs: Vec<usize> = self.sections.iter().map(need_of).collect();
         let admitted = self.admit(&needs, room);
         let fixed: usize = admitted.numbers.iter().filter_map(|at| admitted.overheads.get(*at)).sum();
         let pool = room.bytes.saturating_sub(admitted.listing).saturating_sub(fixed);
-        let shown = self.cut(&admitted, &needs, pool);
-        let used: usize = shown.iter().map(|shown| self.shown_text(shown, "").len() + TAG).sum();
+        let shown = self.excerpts(&admitted, &needs, pool);
+        let used: usize = shown.iter().map(|shown| self.shown_text(shown, "").len() + TAG_LEN).sum();
         (shown, room.bytes.saturating_sub(used))
     }
 
-    /// Deals `pool` over the admitted sections. Those that need least go first: what they leave goes to the others,
-    /// and among the others to the more important ones first.
-    fn cut(&self, admitted: &Admitted, needs: &[usize], pool: usize) -> Vec<Shown> {
-        let Admitted { numbers, overheads, .. } = admitted;
-        let claims: Vec<Claim> = numbers
+    /// Makes the excerpts of the admitted sections, which share `pool` bytes.
+    ///
+    /// Sections that fit entirely go first, since the bytes they leave unused go to the others in
+    /// display order.
+    fn excerpts(&self, admitted: &Admission, needs: &[usize], pool: usize) -> Vec<ShownSection> {
+        let Admission { numbers, overheads, .. } = admitted;
+        let demands: Vec<Demand> = numbers
             .iter()
-            .map(|at| Claim { need: needs.get(*at).copied().unwrap_or(0), weight: self.weight(*at) })
+            .map(|at| Demand { need: needs.get(*at).copied().unwrap_or(0), weight: self.weight(*at) })
             .collect();
-        let shares = self.shares(numbers, &claims, pool);
+        let shares = self.shares(numbers, &demands, pool);
         let mut carry = pool.saturating_sub(shares.iter().sum());
-        let mut listing = self.not_shown(&[], 0).len() + TAG;
+        let mut listing = self.not_shown(&[], 0).len() + TAG_LEN;
         let mut order: Vec<usize> = (0..numbers.len()).collect();
         order.sort_by_key(|i| {
-            let met = claims.get(*i).map(|claim| claim.need) == shares.get(*i).copied();
+            let met = demands.get(*i).map(|demand| demand.need) == shares.get(*i).copied();
             (!met, *i)
         });
-        let mut shown: Vec<Shown> = Vec::with_capacity(numbers.len());
-        let (mut seen, mut wholes) = (Seen::default(), HashMap::new());
+        let mut shown: Vec<ShownSection> = Vec::with_capacity(numbers.len());
+        let (mut shown_lines, mut wholes) = (ShownLines::default(), HashMap::new());
         for i in order {
             let (Some(number), Some(share)) = (numbers.get(i).copied(), shares.get(i)) else { continue };
             let share = share + carry;
-            let excerpt = self.excerpt(number, share, &mut seen);
-            let mut one = Shown { number, excerpt, input: !admitted.brief };
-            if one.excerpt.whole {
-                self.refer(&mut one, &mut wholes);
+            let excerpt = self.excerpt(number, share, &mut shown_lines);
+            let mut section = ShownSection { number, excerpt, input: !admitted.brief };
+            if section.excerpt.whole {
+                self.deduplicate(&mut section, &mut wholes);
             }
             let allotted = share + overheads.get(number).copied().unwrap_or(0);
-            if !one.excerpt.whole && one.excerpt.text.is_empty() {
-                // Nothing of it fits its share: it is listed, and the rest of what it was dealt goes on.
+            if !section.excerpt.whole && section.excerpt.text.is_empty() {
+                // Nothing fits its share: the section is only listed, and the next one gets the
+                // rest.
                 carry = allotted.saturating_sub(listing + self.listed_line(number).len());
                 listing = 0;
                 continue;
             }
-            carry = allotted.saturating_sub(self.shown_text(&one, "").len() + TAG);
-            shown.push(one);
+            carry = allotted.saturating_sub(self.shown_text(&section, "").len() + TAG_LEN);
+            shown.push(section);
         }
         shown.sort_by_key(|shown| shown.number);
         shown
     }
 
-    /// Of a whole output that is shown of another section already, among `wholes`, says that instead.
-    fn refer(&self, one: &mut Shown, wholes: &mut HashMap<String, usize>) {
-        let excerpt = &mut one.excerpt;
+    /// Replaces a whole output by a reference if another section in `wholes` shows equal text.
+    fn deduplicate(&self, section: &mut ShownSection, wholes: &mut HashMap<String, usize>) {
+        let excerpt = &mut section.excerpt;
         let same = wholes.get(&excerpt.text).and_then(|number| self.sections.get(*number));
         match same.map(|section| format!("the same as {}", section.path)) {
             Some(same) if same.len() + 2 < excerpt.text.len() => {
                 (excerpt.note, excerpt.text) = (Some(same), String::new());
             }
             Some(_) => {}
-            None => drop(wholes.insert(excerpt.text.clone(), one.number)),
+            None => drop(wholes.insert(excerpt.text.clone(), section.number)),
         }
     }
 
-    fn excerpt(&self, number: usize, share: usize, seen: &mut Seen) -> Excerpt {
+    fn excerpt(&self, number: usize, share: usize, shown_lines: &mut ShownLines) -> Excerpt {
         let Some(section) = self.sections.get(number) else { return Excerpt::default() };
         let failed = |reason: &str| {
             let text = format!("({})\n", one_line(reason, 160));
@@ -301,22 +318,22 @@ impl Content<'_> {
         }
         let read = (self.open)(number).and_then(|file| {
             let is_failed = self.is_failed(number);
-            let mut before = std::mem::take(seen);
-            let cut = move |go_on: Deadline<'_>| {
+            let mut before = std::mem::take(shown_lines);
+            let task = move |go_on: Deadline<'_>| {
                 let made = excerpt(&*file, share, is_failed, &mut before, go_on);
                 made.map(|made| (made, before)).map_err(|error| error.to_string())
             };
-            let (made, after) = (self.cut)(number, Box::new(cut))?;
-            *seen = after;
+            let (made, after) = (self.run)(number, Box::new(task))?;
+            *shown_lines = after;
             Ok(made)
         });
         read.unwrap_or_else(|reason| {
-            self.failed.set(true);
+            self.read_failed.set(true);
             failed(&reason)
         })
     }
 
-    fn assemble(&self, budget: Budget, lines: &str, shown: Vec<Shown>, room: usize) -> String {
+    fn assemble(&self, budget: Budget, lines: &str, shown: Vec<ShownSection>, room: usize) -> String {
         let listed: Vec<usize> = (0..self.sections.len())
             .filter(|number| shown.binary_search_by_key(number, |shown| shown.number).is_err())
             .collect();
@@ -330,8 +347,8 @@ impl Content<'_> {
             text.push_str(&self.end(tag));
             text
         };
-        let tag = tag_of(&write("", 0));
-        // How much is used stands in the file itself; a second pass settles its own digits.
+        let tag = unused_tag(&write("", 0));
+        // The file states its own size, so its digits need a second pass.
         let mut used = budget.used(&write(&tag, 0));
         for _ in 0..4 {
             let text = write(&tag, used);
@@ -359,13 +376,13 @@ impl Content<'_> {
         format!("\n--- End Evidence --- {tag}\n")
     }
 
-    fn section_line(&self, section: &Section, excerpt: Option<&Excerpt>, tag: &str, input: bool) -> String {
+    fn section_line(&self, section: &OutputSection, excerpt: Option<&Excerpt>, tag: &str, input: bool) -> String {
         let mut line = String::from("\n");
         if section.outcome == Some(Outcome::Failed) {
             line.push_str(FAILED);
         }
         line.push_str(&section.path);
-        // An output may have grown since it was listed; what is said goes with what is shown.
+        // An output may have grown since it was listed; the size must match the excerpt.
         let bytes = excerpt.and_then(|excerpt| excerpt.bytes).unwrap_or(section.bytes);
         line.push_str(&format!(" ({bytes} B"));
         match (section.outcome, section.exit_code) {
@@ -390,20 +407,21 @@ impl Content<'_> {
         line
     }
 
-    fn shown_text(&self, shown: &Shown, tag: &str) -> String {
+    fn shown_text(&self, shown: &ShownSection, tag: &str) -> String {
         let Some(section) = self.sections.get(shown.number) else { return String::new() };
         self.section_line(section, Some(&shown.excerpt), tag, shown.input) + &shown.excerpt.text
     }
 
-    /// The list of what is not shown: by name as far as `room` allows, the rest counted.
+    /// Returns the list of omitted sections with its tag, in at most `room` bytes.
     fn not_shown_tagged(&self, listed: &[usize], room: usize, tag: &str) -> String {
         if listed.is_empty() {
             return String::new();
         }
-        let body = self.not_shown(listed, room.saturating_sub(TAG));
+        let body = self.not_shown(listed, room.saturating_sub(TAG_LEN));
         body.replacen(": \n", &format!(": {tag}\n"), 1)
     }
 
+    /// Returns the list of omitted sections: names while `room` bytes allow, then a count.
     pub(super) fn not_shown(&self, listed: &[usize], room: usize) -> String {
         let count = listed.len().max(if listed.is_empty() { self.sections.len() } else { 0 });
         let mut text = format!("\nNot shown ({count}): \n");
@@ -424,7 +442,7 @@ impl Content<'_> {
         text
     }
 
-    /// How a section that is not shown is listed.
+    /// Returns the list entry of an omitted section.
     fn listed_line(&self, number: usize) -> String {
         let Some(section) = self.sections.get(number) else { return String::new() };
         let outcome = section.outcome.map(|outcome| format!("{outcome}, ")).unwrap_or_default();
@@ -432,47 +450,9 @@ impl Content<'_> {
     }
 }
 
-/// How a line begins that tells of a failure.
-const FAILED: &str = "[FAILED] ";
-/// The least that such a line takes, in bytes.
-const FAILURE_LEAST: usize = FAILED.len() + LINE_LEAST + 1;
-
-/// Returns a line that tells of a failed call, cut to `room` bytes; empty if that is too little to tell anything.
-pub(super) fn failure_line(path: &str, message: &str, room: usize) -> String {
-    let starts = [format!("{FAILED}{path}: "), FAILED.to_owned()];
-    let line = |start: String| {
-        let left = room.saturating_sub(start.len() + 1);
-        let fits = left >= message.len().min(LINE_LEAST) && !message.is_empty();
-        fits.then(|| format!("{start}{}\n", one_line(message, left)))
-    };
-    starts.into_iter().find_map(line).unwrap_or_default()
-}
-
-/// How it is said how much of a budget is used.
-fn used_text(budget: Budget, used: usize) -> String {
-    format!(" | Used: {} | ", budget.amount(used))
-}
-
-/// The second line of a text that has a frame.
+/// Returns the second line of `text`, or `None` if it has no frame.
 fn header_line(text: &str) -> Option<&str> {
     text.strip_prefix(BEGIN)?.lines().nth(1)
-}
-
-/// Returns the length of the longest note on the section line of an output of `bytes` bytes that is not known before that
-/// is read.
-fn note_max(bytes: u64) -> usize {
-    let note = if bytes > WHOLE_MAX { "searched to byte 18446744073709551615" } else { NOT_UTF8 };
-    ", ".len() + note.len()
-}
-
-/// Returns what a section line says of the file that offsets are for.
-fn offsets_note(source: &str) -> String {
-    format!(", offsets in {source}")
-}
-
-/// Returns what a section line says of invisible characters that were removed.
-fn hidden_note(hidden: usize) -> String {
-    format!(", {}", removed(hidden))
 }
 
 struct Counts {
@@ -482,8 +462,8 @@ struct Counts {
 }
 
 impl Counts {
-    /// As many digits as any counts of `n` sections can take.
-    fn most(n: usize) -> Counts {
+    /// Returns counts with as many digits as any counts of `n` sections can have.
+    fn upper_bound(n: usize) -> Counts {
         Counts { whole: n, cut: n, listed: n }
     }
 }
@@ -500,10 +480,10 @@ mod tests {
         let odd = [&b"\xff"[..], b"[EVIDENCE:x]\n"].concat();
         for (length, listed) in [(1, 0), (1, 8), (4, 40), (40, 500), (400, 0), (400, 999), (20_000, 99)] {
             store.write(&path, odd.repeat(length));
-            let section = Section {
+            let section = OutputSection {
                 path: "a".into(),
                 source: None,
-                turn: 0,
+                priority: 0,
                 outcome: None,
                 exit_code: None,
                 bytes: listed,
@@ -511,21 +491,21 @@ mod tests {
                 unreadable: None,
             };
             for budget in (400..3_000).step_by(73) {
-                let content = Content {
+                let content = FrameContent {
                     title: "x".into(),
                     counted: "x".into(),
                     lines: &|_, _| String::new(),
                     failure: &|_| String::new(),
-                    lines_tell_failures: false,
+                    lines_name_failures: false,
                     sections: vec![section.clone(); 12],
                     open: &|_| store.open(&path).map_err(|error| error.to_string()),
-                    cut: &|_, cut| cut(&|| true),
+                    run: &|_, task| task(&|| true),
                     go_on: &|| true,
                     missing: &|| None,
-                    failed: Cell::new(false),
+                    read_failed: Cell::new(false),
                 };
                 let text =
-                    String::from_utf8(content.within(Budget::parse(&budget.to_string()).unwrap()).bytes).unwrap();
+                    String::from_utf8(content.render(Budget::parse(&budget.to_string()).unwrap()).bytes).unwrap();
                 assert!(text.len() <= budget && text.starts_with("--- Evidence"), "{length} at {budget}: {text}");
             }
         }
@@ -533,10 +513,10 @@ mod tests {
 
     #[test]
     fn a_tag_does_not_occur_in_the_content() {
-        let first = tag_of("x");
-        assert_eq!(first.len(), TAG);
-        assert_eq!(tag_of("x"), first);
+        let first = unused_tag("x");
+        assert_eq!(first.len(), TAG_LEN);
+        assert_eq!(unused_tag("x"), first);
         let forged = format!("x{first}");
-        assert!(!forged.contains(&tag_of(&forged)));
+        assert!(!forged.contains(&unused_tag(&forged)));
     }
 }

@@ -1,110 +1,116 @@
-//! Raw output as pieces that can be shown or left out: a line each, long lines in several, each with its place in the
-//! file. A state of a progress bar that the next one wrote over is a piece that shows nothing.
+//! Splits raw output into chunks that are shown or omitted: one per line, several per long line,
+//! each with its offsets in the file. An overwritten state of a progress bar is a chunk without
+//! text.
 
 use std::borrow::Cow;
 
-use super::signs::is_red;
+use super::failure_signs::is_red;
 use crate::render::clean::{Cleaned, cleaned};
 
-/// A longer line is taken in pieces of at most this many bytes.
-const PIECE_MAX: usize = 480;
-/// Where there would be more than about this many pieces, short lines are taken together: an output of nothing but line
-/// ends must not cost a piece a byte.
-const PIECES_MAX: usize = 200_000;
-/// How far back from a cut an unfinished terminal escape is looked for, in bytes.
+/// Maximum size of a chunk, in bytes; a longer line is split.
+const CHUNK_MAX: usize = 480;
+/// Approximate maximum number of chunks. Beyond it short lines share a chunk, so that an output of
+/// only line ends does not take one chunk per byte.
+const CHUNKS_MAX: usize = 200_000;
+/// Distance before a cut in which an unfinished terminal escape is searched for, in bytes.
 pub(super) const ESCAPE_MAX: usize = 32;
 
-/// A part of an output.
+/// A line of an output or a part of it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Piece<'a> {
-    /// Its first byte in the file.
+pub(super) struct LineChunk<'a> {
+    /// Offset of the first byte in the file.
     pub(super) start: u64,
-    /// Behind its last byte.
+    /// Offset after the last byte in the file.
     pub(super) end: u64,
-    /// What is shown of it.
+    /// Cleaned text.
     pub(super) text: Cow<'a, str>,
-    /// Whether it is in a colour of errors.
+    /// True if the text is in a color of errors.
     pub(super) red: bool,
-    /// How often more its line follows, within the same bytes.
-    pub(super) again: usize,
-    /// Number of invisible characters that were removed from it.
+    /// Number of times that the line repeats within the bytes of this chunk.
+    pub(super) repeats: usize,
+    /// Number of invisible characters that were removed from the text.
     pub(super) hidden: usize,
 }
 
-impl Piece<'_> {
-    /// What is said of how often its line follows; empty if it does not.
-    pub(super) fn repeats(&self) -> String {
-        if self.again == 0 { String::new() } else { format!("[... the line above {} times more ...]\n", self.again) }
+impl LineChunk<'_> {
+    /// Returns the line that states the number of repeats; empty if there are none.
+    pub(super) fn repeats_note(&self) -> String {
+        if self.repeats == 0 {
+            String::new()
+        } else {
+            format!("[... the line above {} times more ...]\n", self.repeats)
+        }
     }
 }
 
-/// Cuts `raw`, which lies at `offset` bytes in its file, into pieces that cover it without a gap. The second value
-/// says whether all of it is UTF-8.
-pub(super) fn pieces(raw: &[u8], offset: u64) -> (Vec<Piece<'_>>, bool) {
-    let mut pieces: Vec<Piece<'_>> = Vec::with_capacity(raw.len() / 40 + 1);
-    let least = (raw.len() / PIECES_MAX) as u64;
+/// Splits `raw`, which starts at `offset` in its file, into chunks that cover it without a gap. The
+/// second value is true if all of it is UTF-8.
+pub(super) fn split_chunks(raw: &[u8], offset: u64) -> (Vec<LineChunk<'_>>, bool) {
+    let mut chunks: Vec<LineChunk<'_>> = Vec::with_capacity(raw.len() / 40 + 1);
+    let chunk_min = (raw.len() / CHUNKS_MAX) as u64;
     let mut utf8 = true;
     let mut at = 0;
     while let Some(rest) = raw.get(at..).filter(|rest| !rest.is_empty()) {
-        let (len, overwritten) = next(rest);
+        let (len, overwritten) = next_chunk(rest);
         let shown = rest.get(..len).filter(|_| !overwritten).unwrap_or_default();
         let Cleaned { text, is_utf8, hidden } = cleaned(shown);
         utf8 &= is_utf8;
         let red = is_red(shown);
         let start = offset + at as u64;
         let end = start + len as u64;
-        match pieces.last_mut() {
-            Some(last) if last.end - last.start < least => {
+        match chunks.last_mut() {
+            Some(last) if last.end - last.start < chunk_min => {
                 last.end = end;
                 last.text.to_mut().push_str(&text);
                 last.red |= red;
                 last.hidden += hidden;
             }
-            _ => pieces.push(Piece { start, end, text, red, again: 0, hidden }),
+            _ => chunks.push(LineChunk { start, end, text, red, repeats: 0, hidden }),
         }
         at += len;
     }
-    (pieces, utf8)
+    (chunks, utf8)
 }
 
-/// Shorter repetitions are shown as they are, in bytes.
-const REPEATED_LEAST: u64 = 120;
+/// Minimum size of repeats that are merged, in bytes.
+const MERGED_MIN: u64 = 120;
 
-/// The same pieces, but a line that follows itself again and again is one of them.
-pub(super) fn once(pieces: Vec<Piece<'_>>) -> Vec<Piece<'_>> {
-    let mut kept: Vec<Piece<'_>> = Vec::with_capacity(pieces.len());
-    let mut begins_a_line = pieces.first().is_some_and(|first| first.start == 0);
-    let mut pieces = pieces.into_iter().peekable();
-    while let Some(mut piece) = pieces.next() {
-        let mut again = Vec::new();
-        let mut end = piece.end;
-        // The end of a long line is a piece, and is no line.
-        let is_line = begins_a_line && piece.text.ends_with('\n');
-        begins_a_line = if piece.text.is_empty() { begins_a_line } else { piece.text.ends_with('\n') };
+/// Merges consecutive repeats of a line into one chunk.
+pub(super) fn merge_repeats(chunks: Vec<LineChunk<'_>>) -> Vec<LineChunk<'_>> {
+    let mut kept: Vec<LineChunk<'_>> = Vec::with_capacity(chunks.len());
+    let mut at_line_start = chunks.first().is_some_and(|first| first.start == 0);
+    let mut chunks = chunks.into_iter().peekable();
+    while let Some(mut chunk) = chunks.next() {
+        let mut repeated = Vec::new();
+        let mut end = chunk.end;
+        // The last chunk of a long line is not a line.
+        let is_line = at_line_start && chunk.text.ends_with('\n');
+        at_line_start = if chunk.text.is_empty() { at_line_start } else { chunk.text.ends_with('\n') };
         while let Some(next) =
-            pieces.next_if(|next| is_line && next.start == end && next.text == piece.text && next.red == piece.red)
+            chunks.next_if(|next| is_line && next.start == end && next.text == chunk.text && next.red == chunk.red)
         {
             end = next.end;
-            again.push(next);
+            repeated.push(next);
         }
-        if end - piece.end >= REPEATED_LEAST {
-            (piece.end, piece.again) = (end, again.len());
-            piece.hidden += again.iter().map(|next| next.hidden).sum::<usize>();
-            again.clear();
+        if end - chunk.end >= MERGED_MIN {
+            (chunk.end, chunk.repeats) = (end, repeated.len());
+            chunk.hidden += repeated.iter().map(|next| next.hidden).sum::<usize>();
+            repeated.clear();
         }
-        kept.push(piece);
-        kept.append(&mut again);
+        kept.push(chunk);
+        kept.append(&mut repeated);
     }
     kept
 }
 
-/// How long the next piece of `rest` is (at least 1), and whether what follows on the same line writes over it.
-fn next(rest: &[u8]) -> (usize, bool) {
-    let window = rest.get(..PIECE_MAX).unwrap_or(rest);
+/// Returns the length of the next chunk of `rest` (at least 1), and true if the rest of its line
+/// overwrites it.
+fn next_chunk(rest: &[u8]) -> (usize, bool) {
+    let window = rest.get(..CHUNK_MAX).unwrap_or(rest);
     match memchr::memchr2(b'\n', b'\r', window) {
         Some(at) if window.get(at) == Some(&b'\n') => (at + 1, false),
         Some(at) => {
-            // A carriage return: part of a line end, or the return of a progress bar to its start.
+            // A carriage return is part of a line end or returns a progress bar to its start.
             let returns = rest.get(at..).unwrap_or_default().iter().take_while(|b| **b == b'\r').count();
             match rest.get(at + returns) {
                 Some(b'\n') if returns == 1 => (at + 2, false),
@@ -114,13 +120,15 @@ fn next(rest: &[u8]) -> (usize, bool) {
             }
         }
         None if window.len() == rest.len() => (rest.len(), false),
-        None => (cut(window), false),
+        None => (split_position(window), false),
     }
 }
 
-/// Where to cut a line longer than `window`: behind the first line end that is written out as `\n` (output wrapped
-/// in JSON), else at a character, and not inside a terminal escape.
-fn cut(window: &[u8]) -> usize {
+/// Returns the position at which to split a line that is longer than `window`.
+///
+/// That is after the first escaped line end (output wrapped in JSON), else at a character boundary
+/// outside any terminal escape.
+fn split_position(window: &[u8]) -> usize {
     if let Some(at) = memchr::memmem::find(window, b"\\n") {
         return at + 2;
     }
@@ -142,7 +150,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn texts(raw: &[u8]) -> Vec<String> {
-        pieces(raw, 0).0.into_iter().map(|piece| piece.text.into_owned()).collect()
+        split_chunks(raw, 0).0.into_iter().map(|chunk| chunk.text.into_owned()).collect()
     }
 
     #[test]
@@ -156,27 +164,27 @@ mod tests {
     #[test]
     fn a_line_that_follows_itself_is_shown_once_with_a_count() {
         let log = format!("a\n{}b\nb\n", "waiting for it\n".repeat(100));
-        let shown = once(pieces(log.as_bytes(), 0).0);
-        let texts: Vec<String> = shown.iter().map(|piece| piece.repeats() + &piece.text).collect();
+        let shown = merge_repeats(split_chunks(log.as_bytes(), 0).0);
+        let texts: Vec<String> = shown.iter().map(|chunk| chunk.repeats_note() + &chunk.text).collect();
         assert_eq!(texts, ["a\n", "[... the line above 99 times more ...]\nwaiting for it\n", "b\n", "b\n"]);
-        let covered: Vec<(u64, u64)> = shown.iter().map(|piece| (piece.start, piece.end)).collect();
+        let covered: Vec<(u64, u64)> = shown.iter().map(|chunk| (chunk.start, chunk.end)).collect();
         assert!(covered.windows(2).all(|two| two[0].1 == two[1].0) && covered[3].1 == log.len() as u64, "{covered:?}");
         // The end of a long line is no line: what is as it follows a line that is shown.
-        let long = format!("{}{}", "x".repeat(PIECE_MAX - 1), "b\n".repeat(100));
-        let shown = once(pieces(long.as_bytes(), 0).0);
-        let told: Vec<(&str, usize)> = shown.iter().skip(1).map(|piece| (&*piece.text, piece.again)).collect();
+        let long = format!("{}{}", "x".repeat(CHUNK_MAX - 1), "b\n".repeat(100));
+        let shown = merge_repeats(split_chunks(long.as_bytes(), 0).0);
+        let told: Vec<(&str, usize)> = shown.iter().skip(1).map(|chunk| (&*chunk.text, chunk.repeats)).collect();
         assert_eq!(told, [("b\n", 0), ("b\n", 98)]);
         let long = "x".repeat(5_000);
-        assert_eq!(once(pieces(long.as_bytes(), 0).0), pieces(long.as_bytes(), 0).0);
+        assert_eq!(merge_repeats(split_chunks(long.as_bytes(), 0).0), split_chunks(long.as_bytes(), 0).0);
     }
 
     #[test]
     fn a_piece_a_byte_is_never_made_of_a_large_output() {
         for line in ["\n", "a\n", "\r", "a\r\n"] {
             let raw = line.repeat((4 << 20) / line.len());
-            let (pieces, _) = pieces(raw.as_bytes(), 0);
-            assert!(pieces.len() <= 2 * PIECES_MAX, "{} pieces of {line:?}", pieces.len());
-            assert_eq!(pieces.iter().map(|piece| piece.end - piece.start).sum::<u64>(), raw.len() as u64);
+            let (chunks, _) = split_chunks(raw.as_bytes(), 0);
+            assert!(chunks.len() <= 2 * CHUNKS_MAX, "{} chunks of {line:?}", chunks.len());
+            assert_eq!(chunks.iter().map(|chunk| chunk.end - chunk.start).sum::<u64>(), raw.len() as u64);
         }
     }
 
@@ -189,21 +197,21 @@ mod tests {
     proptest! {
         #[test]
         fn pieces_cover_everything_once(raw in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(0x1b), any::<u8>()], 0..2_000)) {
-            let (pieces, _) = pieces(&raw, 7);
+            let (chunks, _) = split_chunks(&raw, 7);
             let mut at = 7;
-            for piece in &pieces {
-                prop_assert_eq!(piece.start, at);
-                prop_assert!(piece.end > piece.start);
-                at = piece.end;
+            for chunk in &chunks {
+                prop_assert_eq!(chunk.start, at);
+                prop_assert!(chunk.end > chunk.start);
+                at = chunk.end;
             }
             prop_assert_eq!(at, 7 + raw.len() as u64);
         }
 
         #[test]
         fn valid_text_is_never_cut_inside_a_character(text in "[a-zé漢😀]{0,900}") {
-            let (pieces, utf8) = pieces(text.as_bytes(), 0);
+            let (chunks, utf8) = split_chunks(text.as_bytes(), 0);
             prop_assert!(utf8);
-            prop_assert_eq!(pieces.into_iter().map(|piece| piece.text).collect::<String>(), text);
+            prop_assert_eq!(chunks.into_iter().map(|chunk| chunk.text).collect::<String>(), text);
         }
     }
 }

@@ -1,27 +1,28 @@
-//! The text inside an output that is JSON or a Python literal: its strings, decoded.
+//! Decodes the strings in an output that is JSON or a Python dictionary.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::signs::{self, Sign};
+use super::failure_signs::{self, SignStrength};
 use crate::trace::python_strings;
 
-/// The longest key that is put before its text, in bytes.
+/// Maximum length of a key that is put before its text, in bytes.
 const KEY_MAX: usize = 40;
 
-/// Number of keys above a text that are looked at, the innermost first.
+/// Maximum number of enclosing keys that are tested, innermost first.
 const KEYS_MAX: usize = 8;
 
-/// Returns the strings in `raw`, each on lines of its own, if `raw` is nothing but JSON values or a Python dictionary.
+/// Returns the strings in `raw`, each on its own lines, if `raw` consists of JSON values or a
+/// Python dictionary.
 ///
-/// Costs time and memory in proportion to `raw`: values other than strings are skipped, not kept.
-pub(super) fn text_of(raw: &[u8]) -> Option<String> {
+/// Time and memory are linear in the size of `raw`; values other than strings are skipped.
+pub(super) fn decoded_text(raw: &[u8]) -> Option<String> {
     let text = json_text(raw).or_else(|| {
         let mut text = String::new();
         let raw = Some(raw.trim_ascii()).filter(|raw| raw.starts_with(b"{"))?;
         python_strings(raw, &mut |keys, value| {
-            let key = keys.iter().rev().take(KEYS_MAX).find(|key| tells(key));
+            let key = keys.iter().rev().take(KEYS_MAX).find(|key| names_failure(key));
             add(&mut text, key.unwrap_or(&""), value);
         })?;
         Some(text)
@@ -29,21 +30,23 @@ pub(super) fn text_of(raw: &[u8]) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
-/// Returns true if `raw` begins like JSON or a Python literal.
+/// Returns true if `raw` starts like JSON or a Python dictionary.
 pub(super) fn is_structured(raw: &[u8]) -> bool {
     matches!(raw.trim_ascii_start().first(), Some(b'{' | b'[' | b'"'))
 }
 
-/// Returns a part of a string literal without its escapes and what follows its end, or as it is if it is no such part.
+/// Decodes a part of a string literal up to the end of the literal. Returns `part` unchanged if it
+/// is not part of a literal.
 pub(super) fn unescaped(part: &str) -> String {
     let literal = format!("\"{part}\"");
     let decoded = serde_json::Deserializer::from_str(&literal).into_iter::<String>().next().and_then(Result::ok);
-    // A quote before the first escape begins a string rather than ends one.
+    // A quote before the first escape opens a string.
     let is_inside = |text: &String| part.find('\\').is_some_and(|escape| text.len() > escape);
     decoded.filter(is_inside).unwrap_or_else(|| part.to_owned())
 }
 
-/// Returns the strings in `raw` if it is nothing but JSON values and begins like an object, a list or a string.
+/// Returns the strings in `raw` if it consists of JSON values and starts like an object, a list or
+/// a string.
 pub(super) fn json_text(raw: &[u8]) -> Option<String> {
     if !is_structured(raw) {
         return None;
@@ -51,19 +54,20 @@ pub(super) fn json_text(raw: &[u8]) -> Option<String> {
     let mut text = String::new();
     let mut values = serde_json::Deserializer::from_slice(raw);
     while values.end().is_err() {
-        Strings { text: &mut text, key: "" }.deserialize(&mut values).ok()?;
+        StringCollector { text: &mut text, key: "" }.deserialize(&mut values).ok()?;
     }
     Some(text)
 }
 
-/// Adds a string. A key that tells of a failure stands before a text that does not.
+/// Appends `value` to `text`. `key` is put before a value whose first line has no strong sign of
+/// failure.
 fn add(text: &mut String, key: &str, value: &str) {
     let value = value.trim_matches(['\n', '\r']);
     if value.trim().is_empty() {
         return;
     }
     let first = value.lines().next().unwrap_or_default();
-    if !key.is_empty() && signs::of_line(first) != Some(Sign::Strong) {
+    if !key.is_empty() && failure_signs::strength_of_line(first) != Some(SignStrength::Strong) {
         text.push_str(key);
         text.push_str(": ");
     }
@@ -71,23 +75,23 @@ fn add(text: &mut String, key: &str, value: &str) {
     text.push('\n');
 }
 
-/// Returns the key under which a value stands: its own if that tells of a failure, else the one above.
-fn telling<'a>(key: &'a str, above: &'a str) -> &'a str {
-    if tells(key) { key } else { above }
+/// Returns `key` if it names a failure, else the enclosing key `above`.
+fn failure_key<'a>(key: &'a str, above: &'a str) -> &'a str {
+    if names_failure(key) { key } else { above }
 }
 
-/// Returns true if a key tells of a failure.
-fn tells(key: &str) -> bool {
-    key.len() <= KEY_MAX && signs::of_line(&format!("{key}:")) == Some(Sign::Strong)
+/// Returns true if a key names a failure.
+fn names_failure(key: &str) -> bool {
+    key.len() <= KEY_MAX && failure_signs::strength_of_line(&format!("{key}:")) == Some(SignStrength::Strong)
 }
 
-/// Adds all strings of a JSON value to `text`.
-struct Strings<'a> {
+/// Appends all strings of a JSON value to `text`.
+struct StringCollector<'a> {
     text: &'a mut String,
     key: &'a str,
 }
 
-impl<'de> DeserializeSeed<'de> for Strings<'_> {
+impl<'de> DeserializeSeed<'de> for StringCollector<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -95,7 +99,7 @@ impl<'de> DeserializeSeed<'de> for Strings<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Strings<'_> {
+impl<'de> Visitor<'de> for StringCollector<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -128,13 +132,13 @@ impl<'de> Visitor<'de> for Strings<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while list.next_element_seed(Strings { text: &mut *self.text, key: self.key })?.is_some() {}
+        while list.next_element_seed(StringCollector { text: &mut *self.text, key: self.key })?.is_some() {}
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<String>()? {
-            map.next_value_seed(Strings { text: &mut *self.text, key: telling(&key, self.key) })?;
+            map.next_value_seed(StringCollector { text: &mut *self.text, key: failure_key(&key, self.key) })?;
         }
         Ok(())
     }
@@ -145,7 +149,7 @@ mod tests {
     use super::*;
 
     fn text(raw: &str) -> Option<String> {
-        text_of(raw.as_bytes())
+        decoded_text(raw.as_bytes())
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::super::clean::one_line;
 use super::super::digest_cache::DigestResult;
 use super::super::marker::Marker;
-use super::super::shares::{Claim, deal};
+use super::super::shares::{Demand, allocate};
 use super::super::{Budget, Generated, Renderer, Scope, Unit};
 use super::{ExpandError, ExpandStats};
 use crate::error::Result;
@@ -275,15 +275,15 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
         // Render each at its largest size first, since its need is known only afterwards.
         let fitter = self.fitter;
         let rendered = parallel_map(admitted, |(.., member)| fitter.fit(member, fitter.each.size() + fitter.cost("")));
-        let claim = |((outcome, ..), text): (&EvidenceRequest, &Result<String>)| Claim {
+        let demand = |((outcome, ..), text): (&EvidenceRequest, &Result<String>)| Demand {
             need: text.as_ref().map_or(self.fitter.evidence_min(), |text| self.fitter.cost(text)),
             weight: if *outcome == Outcome::Failed { 2 } else { 1 },
         };
-        let claims: Vec<Claim> = admitted.iter().zip(&rendered).map(claim).collect();
-        let shares = deal(&claims, insertions.left.saturating_sub(reserved));
-        let with_shares: Vec<_> = admitted.iter().zip(&rendered).zip(claims.iter().zip(shares)).collect();
-        let fitted = parallel_map(&with_shares, |(((.., member), text), (claim, share))| match text {
-            Ok(_) if *share < claim.need => fitter.fit(member, *share),
+        let demands: Vec<Demand> = admitted.iter().zip(&rendered).map(demand).collect();
+        let shares = allocate(&demands, insertions.left.saturating_sub(reserved));
+        let with_shares: Vec<_> = admitted.iter().zip(&rendered).zip(demands.iter().zip(shares)).collect();
+        let fitted = parallel_map(&with_shares, |(((.., member), text), (demand, share))| match text {
+            Ok(_) if *share < demand.need => fitter.fit(member, *share),
             text => (*text).clone(),
         });
         for ((_, at, member), text) in admitted.iter().zip(fitted) {
@@ -363,7 +363,7 @@ impl EvidenceFitter<'_> {
 
     /// Renders a worker's evidence of at most `size`, without the final line end.
     fn evidence(&self, member: &Member, size: usize) -> Result<String> {
-        let file = Generated::Evidence(Some(self.each.of_size(size)));
+        let file = Generated::Evidence(Some(self.each.with_size(size)));
         let scope = Scope::Worker(member.name.clone());
         let rendered =
             self.renderer.state(&scope, &file).and_then(|state| self.renderer.render(&scope, &file, state))?;

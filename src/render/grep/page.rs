@@ -10,7 +10,7 @@ use std::fmt::Write;
 use crate::name::Name;
 use crate::search::regex::{FoundLine, LineKind, Unsearched, WorkerMatchCounts};
 
-use super::super::clean::{Hidden, cleaned_with, defuse, one_line, removed};
+use super::super::clean::{InvisibleChars, cleaned_with, escape_markers, one_line, removed_note};
 use super::super::text::count;
 use super::super::{Budget, Missing};
 use super::Query;
@@ -79,7 +79,7 @@ impl ShownLine {
             LineKind::Context => 0,
             LineKind::Break => return ShownLine { number: 0, matches: false, text: String::new(), hidden: 0 },
         };
-        let (text, hidden) = clip(line.bytes, start, max, Hidden::Removed);
+        let (text, hidden) = clip(line.bytes, start, max, InvisibleChars::Remove);
         ShownLine { number: line.number, matches: line.kind != LineKind::Context, text, hidden }
     }
 }
@@ -161,7 +161,7 @@ impl Answer {
     /// Returns the answer to an invalid query.
     pub(super) fn invalid(query: &Query, error: String, budget: Budget) -> Answer {
         let long = format!("[{}: invalid query]\n{}\n", display(query), error.trim_end());
-        let text = budget.fitting([long.as_str(), "[invalid query]\n"]).to_owned();
+        let text = budget.first_fitting([long.as_str(), "[invalid query]\n"]).to_owned();
         let searched = Searched::default();
         let (found, shown) = (Vec::new(), Vec::new());
         let (lines, files, workers, missing) = Default::default();
@@ -199,7 +199,7 @@ impl Answer {
         let (mut most, mut text) = fit(OmissionDetail::Full);
         // With a small budget, lines are worth more than omission markers, whose counts are in the
         // first line anyway.
-        let brief = if budget.about() < SMALL { fit(OmissionDetail::Brief) } else { (0, None) };
+        let brief = if budget.approx_bytes() < SMALL { fit(OmissionDetail::Brief) } else { (0, None) };
         if text.is_none() || brief.0 > 2 * most {
             (most, text) = brief;
         }
@@ -221,7 +221,7 @@ impl Answer {
             if over == 0 { Ok(text) } else { Err(over) }
         };
         // A token mostly has several bytes.
-        let unit = if budget.about() > budget.size() { TOKEN } else { 1 };
+        let unit = if budget.approx_bytes() > budget.size() { TOKEN } else { 1 };
         let (mut most, mut too_many) = (sizes.len(), sizes.len() + 1);
         let mut text = loop {
             match format(most) {
@@ -242,7 +242,7 @@ impl Answer {
         };
         // Removing a line also removes its file's marker, so too many lines may have been removed.
         // Large answers skip this search: the difference is small.
-        while too_many - most > 1 && budget.about() <= LARGE {
+        while too_many - most > 1 && budget.approx_bytes() <= LARGE {
             let middle = most + (too_many - most) / 2;
             match format(middle) {
                 Ok(fits) => (most, text) = (middle, fits),
@@ -280,7 +280,7 @@ impl Answer {
         if more > 0 && files > 0 && detail == OmissionDetail::Full {
             let files = count(self.files - files, "more file");
             let _ = write!(body, "[... {} in {files}", count_lines(more, "more "));
-            let _ = writeln!(body, "{} ...]", rest.names(budget.about() / NAMES_PART));
+            let _ = writeln!(body, "{} ...]", rest.names(budget.approx_bytes() / NAMES_PART));
         }
         format!("{}{body}", self.head(query, matches, hidden))
     }
@@ -336,7 +336,7 @@ impl Answer {
             let _ = write!(head, "; not searched: {}", reasons.join(", "));
         }
         if hidden > 0 {
-            let _ = write!(head, "; {}", removed(hidden));
+            let _ = write!(head, "; {}", removed_note(hidden));
         }
         if let Some(missing) = &self.missing {
             let _ = write!(head, "; {missing}");
@@ -432,10 +432,10 @@ fn write_line(out: &mut String, path: &str, line: &ShownLine) {
 
 /// Sanitizes a line. A line longer than `max` bytes is cut to the part around byte `place`, with
 /// markers for the omitted bytes. Also returns the number of invisible characters in it.
-pub(in crate::render) fn clip(line: &[u8], place: usize, max: usize, hidden: Hidden) -> (String, usize) {
+pub(in crate::render) fn clip(line: &[u8], place: usize, max: usize, hidden: InvisibleChars) -> (String, usize) {
     let clean = |part: &[u8]| {
         let part = cleaned_with(part, hidden);
-        (defuse(&part.text), part.hidden)
+        (escape_markers(&part.text), part.hidden)
     };
     if line.len() <= max {
         return clean(line);
@@ -463,7 +463,7 @@ mod tests {
     use super::*;
 
     fn clip(line: &[u8], place: usize, max: usize) -> String {
-        super::clip(line, place, max, Hidden::Removed).0
+        super::clip(line, place, max, InvisibleChars::Remove).0
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::super::clean::{TAG, cleaned, defuse, one_line, removed, tag_of};
+use super::super::clean::{TAG_LEN, cleaned, escape_markers, one_line, removed_note, unused_tag};
 use super::super::text::count;
 use super::super::{Budget, Missing};
 use super::Query;
@@ -103,7 +103,7 @@ impl Answer {
     /// Returns the answer to an invalid query.
     pub(super) fn invalid(query: &Query, error: String, budget: Budget) -> Answer {
         let long = format!("[{}: invalid query]\n{}\n", display(query, budget), error.trim_end());
-        let text = budget.fitting([long.as_str(), "[invalid query]\n"]).to_owned();
+        let text = budget.first_fitting([long.as_str(), "[invalid query]\n"]).to_owned();
         Answer { error: Some(error), text, ..Answer::default() }
     }
 
@@ -139,7 +139,7 @@ impl AnswerFormatter<'_> {
     /// Returns the size of the line above the passages of `path`, and the additional size of each
     /// excerpt, in bytes.
     pub(super) fn frame(path: &str) -> (usize, usize) {
-        let line = "\n, bytes , unknown: \n".len() + TAG;
+        let line = "\n, bytes , unknown: \n".len() + TAG_LEN;
         (path.len() + line, RANGE + GAP.len() + 1)
     }
 
@@ -148,7 +148,7 @@ impl AnswerFormatter<'_> {
         let mut answer = self.format(Vec::new(), 0);
         let incomplete = if answer.missing.is_some() { ", incomplete" } else { "" };
         let brief = format!("[{}{incomplete}]\n", count(self.passages, "passage"));
-        answer.text = self.budget.fitting([answer.text.as_str(), brief.as_str()]).to_owned();
+        answer.text = self.budget.first_fitting([answer.text.as_str(), brief.as_str()]).to_owned();
         answer
     }
 
@@ -166,17 +166,17 @@ impl AnswerFormatter<'_> {
                 }
                 for line in passage.split_inclusive('\n').map(|line| cleaned(line.as_bytes())) {
                     hidden += line.hidden;
-                    text.push_str(&defuse(&line.text));
+                    text.push_str(&escape_markers(&line.text));
                 }
                 if !text.ends_with('\n') {
                     text.push('\n');
                 }
             }
-            let hidden = if hidden == 0 { String::new() } else { format!(", {}", removed(hidden)) };
+            let hidden = if hidden == 0 { String::new() } else { format!(", {}", removed_note(hidden)) };
             body.push((format!("{}, bytes {}{outcome}{hidden}:", file.path, ranges.join(", ")), text));
         }
         let all: String = body.iter().map(|(line, text)| format!("{line}\n{text}")).collect();
-        let tag = tag_of(&all);
+        let tag = unused_tag(&all);
         let missing = (self.missing)();
         let mut text = self.head(missing.as_ref(), shown.iter().map(|file| file.passages).sum(), duplicates);
         body.iter().for_each(|(line, passages)| {
@@ -232,7 +232,7 @@ impl AnswerFormatter<'_> {
 
 /// Formats a query for the first line.
 fn display(query: &Query, budget: Budget) -> String {
-    one_line(&query.to_string(), QUERY_MAX.min(budget.about() / QUERY_PART))
+    one_line(&query.to_string(), QUERY_MAX.min(budget.approx_bytes() / QUERY_PART))
 }
 
 /// Formats a range by its first and its last byte, from 0.

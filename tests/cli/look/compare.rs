@@ -75,5 +75,5 @@ fn a_comparison_as_json_has_every_file_and_every_count() {
     let equal = compare(&store, &["--json", "a", "c"]).json();
     assert_eq!(equal[0]["files"][0]["kind"], "equal");
     let wrong = compare(&store, &["--json", "a", "none"]).json();
-    assert!(wrong[0]["error"].as_str().unwrap().starts_with("none is no worker here."));
+    assert!(wrong[0]["error"].as_str().unwrap().starts_with("none is not a worker here."));
 }

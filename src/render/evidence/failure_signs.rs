@@ -1,5 +1,5 @@
-//! Which lines of an output matter, by general signs of failure: words, exit markers, places in a source, stack frames,
-//! severity colours. Nothing here knows a command, a tool or a test runner.
+//! General signs of failure in a line: words, exit markers, source locations, stack frames, colors
+//! of errors. No sign is specific to a command, a tool or a test runner.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use aho_corasick::AhoCorasick;
 use memchr::memmem::Finder;
 use regex::bytes::{Regex, RegexSet};
 
-/// Signs that something went wrong.
+/// Matches signs of a failure.
 const STRONG: &str = r"(?xi-u)
     \b(?:fatal|panic(?:ked)?|traceback|segfault|segmentation\ fault|core\ dumped|stack\ trace)\b
     | \b(?:error|err|failed|failure|fail|failures)\b\ ?[:!\]\)=]
@@ -17,35 +17,37 @@ const STRONG: &str = r"(?xi-u)
     | \bexit(?:ed)?\ (?:with\ )?(?:code|status)[:\ =]+-?[1-9]
     | \bnon-?zero\b
     ";
-/// Words that often stand near one.
+/// Matches words that often occur near a failure.
 const WEAK: &str = r"(?xi-u)
     \b(?:errors?|fails?|invalid|unable\ to|cannot|can't|could\ not|couldn't|denied|refused|rejected|undefined
     |unexpected|unresolved|missing|not\ found|no\ such|timed?\ ?out|unreachable|mismatch|assert(?:ion)?|expected
     |abort|critical|severe|warning) | ✗ | ✘ | × | ●";
-/// Words that make of such a word one of caution.
+/// Matches words that turn a weak sign into a caution.
 const CAUTION: &str = r"(?i-u)\bwarn(?:ing|ings)?\b|\bdeprecat";
-/// Phrases in which such words mean the contrary.
+/// Matches phrases that negate a sign: `0 errors`, `no failures`.
 const DENIAL: &str = r"(?xi-u) \b(?:0|no|without)\ (?:\w+\ )?(?:errors?|failures?|failed|fails?|warnings?|exceptions?)\b
     | \b(?:errors?|failures?|failed|fail)[:=\ ]+0\b";
-/// A line that tells that something failed, and not why: `Build step failed`, `make: *** [all] Error 2`.
+/// Matches a line that reports a failure without its reason: `Build step failed`,
+/// `make: *** [all] Error 2`.
 const WRAPPER: &str = r"(?xi-u)
     \b(?:action|build|command|job|phase|pipeline|process|program|run|script|stage|step|target|task)s?
         (?:\ \S+){0,4}?\ (?:has\ |have\ |was\ )?
         (?:failed|aborted|terminated|stopped|errored|exited\ with(?:\ (?:code|status))?)\b[\W\d]*$
     | \berror\ -?\d+\W*$
     | ^\W*(?:errors?|fail(?:ed|ures?)?|fatal|aborted)\W*$";
-/// A program that ended with a code other than 0.
+/// Matches the exit marker of a program with a code other than 0.
 const EXIT: &str = r"(?i-u)\bexit(?:ed)?(?: with)?(?: code| status)?[: =]+-?[1-9]|\breturned (?:a )?non-?zero";
-/// A line of a stack trace, or what names a line of a source in words.
+/// Matches a line of a stack trace, or a source line named in words.
 const FRAME: &str = r#"(?-u)^\s*(?:at |from |in |File "|#\d+ |\.\.\. \d+ more|Caused by)|^\s+\S+\(.*\)\s*$|\bline \d"#;
-/// A file and a line of it.
-const PLACE: &str = r"(?-u)[\w/\\.-]\.\w{1,5}[:(]\d";
-/// The longest extension of a file in [`PLACE`], in bytes.
+/// Matches a source location: a file name and a line number.
+const LOCATION: &str = r"(?-u)[\w/\\.-]\.\w{1,5}[:(]\d";
+/// Maximum length of a file extension in [`LOCATION`], in bytes.
 const EXTENSION_MAX: usize = 5;
-/// The colours of an error on a terminal.
+/// Matches the terminal colors of an error.
 const RED: &str = r"(?-u)\x1b\[(?:0?1;)?(?:31|91|38;5;(?:1|9|196))[;m]|\x1b\[41";
 
-/// What every match of a word holds, in small letters: most lines hold none of it, and that is found out much faster.
+/// Lowercase substrings of which every word match contains one. Testing them first is faster, since
+/// most lines contain none.
 const STEMS: [&str; 41] = [
     "fatal",
     "panic",
@@ -92,12 +94,12 @@ const STEMS: [&str; 41] = [
 
 static HAS_WORDS: LazyLock<Option<AhoCorasick>> =
     LazyLock::new(|| AhoCorasick::builder().ascii_case_insensitive(true).build(STEMS.iter().chain(&["×"])).ok());
-/// The words that are looked for, in the order of the bits of [`Signs`].
+/// Word patterns, in the order in which [`LineSigns::detect`] reads the matches.
 static WORDS: LazyLock<Option<RegexSet>> = LazyLock::new(|| RegexSet::new([STRONG, WEAK, CAUTION, DENIAL, EXIT]).ok());
-/// The shapes that are looked for. By itself the second would be looked for from its full stop outwards, and in a line with
-/// many of them by backtracking in the end.
-static SHAPES: LazyLock<Option<RegexSet>> = LazyLock::new(|| RegexSet::new([FRAME, PLACE]).ok());
-/// What a line names a line of a source with, in [`FRAME`].
+/// Shape patterns. Searched alone, [`LOCATION`] would start at each full stop, and a line with many
+/// of them would fall back to backtracking.
+static SHAPES: LazyLock<Option<RegexSet>> = LazyLock::new(|| RegexSet::new([FRAME, LOCATION]).ok());
+/// Finds the word before a line number in [`FRAME`].
 static NUMBERED: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("line "));
 static STRONG_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(STRONG).ok());
 static WEAK_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(WEAK).ok());
@@ -105,48 +107,51 @@ static DENIAL_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(DENIA
 static WRAPPER_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(WRAPPER).ok());
 static RED_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(RED).ok());
 
-/// What a line bears.
+/// The signs found in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Signs {
-    /// A failure.
+pub(super) struct LineSigns {
+    /// Sign of a failure.
     pub(super) strong: bool,
-    /// A word that often stands near one, and neither a failure nor a word of caution.
+    /// Word that often occurs near a failure, without `strong` and `caution`.
     pub(super) weak: bool,
-    /// A word of caution.
+    /// Word of caution: a warning or a deprecation.
     pub(super) caution: bool,
-    /// A program ended with a code other than 0.
+    /// Exit marker of a program with a code other than 0.
     pub(super) exit: bool,
-    /// It is of a stack trace, or names a line of a source.
+    /// Line of a stack trace, or a source line named in words.
     pub(super) frame: bool,
-    /// It names a file and a line of it.
-    pub(super) place: bool,
+    /// Source location: a file name and a line number.
+    pub(super) location: bool,
 }
 
-impl Signs {
-    /// What the line `text` bears, in which there are no terminal escapes.
-    pub(super) fn of(text: &str) -> Signs {
-        let shapes = SHAPES.as_ref().filter(|_| may_be_frame(text) || may_be_place(text.as_bytes()));
+impl LineSigns {
+    /// Detects the signs in the line `text`, which must not contain terminal escapes.
+    pub(super) fn detect(text: &str) -> LineSigns {
+        let shapes = SHAPES.as_ref().filter(|_| may_be_frame(text) || may_be_location(text.as_bytes()));
         let shapes = shapes.map(|set| set.matches(text.as_bytes()));
-        let [frame, place] = std::array::from_fn(|bit| shapes.as_ref().is_some_and(|found| found.matched(bit)));
+        let [frame, location] = std::array::from_fn(|bit| shapes.as_ref().is_some_and(|found| found.matched(bit)));
         let words = HAS_WORDS.as_ref().is_none_or(|words| words.is_match(text));
-        let Some(set) = WORDS.as_ref().filter(|_| words) else { return Signs { frame, place, ..Signs::default() } };
+        let Some(set) = WORDS.as_ref().filter(|_| words) else {
+            return LineSigns { frame, location, ..LineSigns::default() };
+        };
         let found = set.matches(text.as_bytes());
         let [strong, weak, caution, denial, exit] = std::array::from_fn(|bit| found.matched(bit));
-        let stays = |found: bool, alone: &LazyLock<Option<Regex>>| found && (!denial || is_not_denied(alone, text));
+        let stays = |found: bool, alone: &LazyLock<Option<Regex>>| found && (!denial || has_undenied(alone, text));
         let strong = stays(strong, &STRONG_ALONE);
         let weak = !strong && !caution && stays(weak, &WEAK_ALONE);
-        Signs { strong, weak, caution: caution && !denial, exit, frame, place }
+        LineSigns { strong, weak, caution: caution && !denial, exit, frame, location }
     }
 }
 
-/// Whether [`FRAME`] could match, found out faster.
+/// Returns true if [`FRAME`] may match; a cheap test that avoids most regex searches.
 fn may_be_frame(text: &str) -> bool {
     let begins = text.trim_ascii_start().bytes().next().is_some_and(|first| b"afiF#.C".contains(&first));
     begins || text.trim_ascii_end().ends_with(')') || NUMBERED.find(text.as_bytes()).is_some()
 }
 
-/// Whether [`PLACE`] could match, found out faster: a time of day has a colon before a digit too, but no full stop.
-fn may_be_place(text: &[u8]) -> bool {
+/// Returns true if [`LOCATION`] may match; a cheap test that avoids most regex searches. A time of
+/// day also has a colon before a digit, but no full stop.
+fn may_be_location(text: &[u8]) -> bool {
     let has_extension = |at: usize| {
         let near = text.get(at.saturating_sub(EXTENSION_MAX + 1)..at).unwrap_or_default();
         near.contains(&b'.')
@@ -155,7 +160,7 @@ fn may_be_place(text: &[u8]) -> bool {
     memchr::memchr2_iter(b':', b'(', text).any(|at| is_numbered(at) && has_extension(at))
 }
 
-/// Where in `raw` lines tell of a failure, the first place of each.
+/// Returns the offset of the first sign of failure in each line of `raw` that has one.
 pub(super) fn failures(raw: &[u8]) -> impl Iterator<Item = usize> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -165,12 +170,12 @@ pub(super) fn failures(raw: &[u8]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Whether `raw` is in a colour of errors.
+/// Returns true if `raw` sets a terminal color of errors.
 pub(super) fn is_red(raw: &[u8]) -> bool {
     memchr::memchr(0x1b, raw).is_some() && RED_ALONE.as_ref().is_some_and(|red| red.is_match(raw))
 }
 
-fn is_not_denied(sign: &LazyLock<Option<Regex>>, text: &str) -> bool {
+fn has_undenied(sign: &LazyLock<Option<Regex>>, text: &str) -> bool {
     let denials: Vec<_> = spans(&DENIAL_ALONE, text.as_bytes());
     let inside = |(at, _): &(usize, usize)| denials.iter().any(|(from, to)| (from..to).contains(&at));
     spans(sign, text.as_bytes()).iter().any(|span| !inside(span))
@@ -181,26 +186,26 @@ fn spans(regex: &LazyLock<Option<Regex>>, raw: &[u8]) -> Vec<(usize, usize)> {
     found.map(Iterator::collect).unwrap_or_default()
 }
 
-/// Returns true if the line `text` tells that something failed or ended, and not why.
+/// Returns true if the line `text` reports a failure or an exit without its reason.
 pub(super) fn is_wrapper(text: &str) -> bool {
     WRAPPER_ALONE.as_ref().is_some_and(|wrapper| wrapper.is_match(text.as_bytes()))
 }
 
-/// How much a line matters; more is more.
+/// Strength of the signs in a line, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Sign {
-    /// A word that often stands near a failure.
+pub(super) enum SignStrength {
+    /// Word of caution, or a word that often occurs near a failure.
     Weak,
-    /// A failure.
+    /// Sign of a failure.
     Strong,
 }
 
-/// How much the line `text` matters, if at all.
-pub(super) fn of_line(text: &str) -> Option<Sign> {
-    let signs = Signs::of(text);
+/// Returns the strength of the signs in the line `text`, or `None` without any.
+pub(super) fn strength_of_line(text: &str) -> Option<SignStrength> {
+    let signs = LineSigns::detect(text);
     match signs {
-        Signs { strong: true, .. } => Some(Sign::Strong),
-        Signs { weak: true, .. } | Signs { caution: true, .. } => Some(Sign::Weak),
+        LineSigns { strong: true, .. } => Some(SignStrength::Strong),
+        LineSigns { weak: true, .. } | LineSigns { caution: true, .. } => Some(SignStrength::Weak),
         _ => None,
     }
 }
@@ -251,8 +256,8 @@ mod tests {
         let mut rng = fastrand::Rng::with_seed(1);
         for _ in 0..300 {
             let text: String = (0..rng.usize(1..5)).map(|_| parts[rng.usize(..parts.len())]).collect();
-            let signs = Signs::of(&text);
-            assert_eq!((signs.frame, signs.place), (is(FRAME, &text), is(PLACE, &text)), "{text:?}");
+            let signs = LineSigns::detect(&text);
+            assert_eq!((signs.frame, signs.location), (is(FRAME, &text), is(LOCATION, &text)), "{text:?}");
             assert_eq!(signs.exit, is(EXIT, &text), "{text:?}");
             let denied = is(DENIAL, &text);
             assert!(denied || signs.strong == is(STRONG, &text), "{text:?}");
@@ -296,10 +301,10 @@ mod tests {
             "An exception was thrown",
             "Exception: no",
         ] {
-            assert_eq!(of_line(line), Some(Sign::Strong), "{line}");
+            assert_eq!(strength_of_line(line), Some(SignStrength::Strong), "{line}");
         }
         for line in ["permission denied", "no such file", "warning: x"] {
-            assert_eq!(of_line(line), Some(Sign::Weak), "{line}");
+            assert_eq!(strength_of_line(line), Some(SignStrength::Weak), "{line}");
         }
         for line in [
             "0 errors",
@@ -310,7 +315,7 @@ mod tests {
             "failed: 0",
             "exit code 0",
         ] {
-            assert_eq!(of_line(line), None, "{line}");
+            assert_eq!(strength_of_line(line), None, "{line}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Workers without tool_calls/: shown from their logs, their result, their report and their data.
+//! Workers without tool_calls/, which are shown by their logs, result, report and data.
 
 use super::*;
 
