@@ -39,7 +39,7 @@ fn reader() -> &'static [u8] {
 
 /// A cache of at most `weight`, of about `items`, that is not divided: in one that is, what is heavier than a part would
 /// never be kept, and parts are the more and the smaller the more processors there are.
-pub fn undivided<K, V, W>(items: usize, weight: u64, weighter: W) -> Cache<K, V, W>
+pub fn single_shard<K, V, W>(items: usize, weight: u64, weighter: W) -> Cache<K, V, W>
 where
     K: Eq + Hash,
     V: Clone,

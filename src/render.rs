@@ -54,7 +54,7 @@ pub use settings::{Control, DEADLINE, Settings};
 pub(crate) use text::count;
 pub use text::utc;
 
-use crate::catalog::{Access, Stamp};
+use crate::catalog::{Access, Fingerprint};
 use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::Name;
@@ -165,7 +165,7 @@ pub struct State {
 
 enum Of {
     Text { text: Cow<'static, str>, newest: Time, access: Access },
-    Worker { member: Arc<Member>, stamp: Arc<Stamp> },
+    Worker { member: Arc<Member>, stamp: Arc<Fingerprint> },
     Members { visible: Arc<Visible>, stamped: Stamped },
     Look { look: Look, cursor: Cursor },
 }
@@ -214,7 +214,7 @@ impl Renderer {
                 let root = self.view.root_meta()?;
                 let newest = self.view.newest(&self.view.visible())?;
                 hash.update(format!("{:?}", (newest, root.mode, root.uid, root.gid)).as_bytes());
-                Of::Text { text: text.into(), newest, access: Access::of(&root) }
+                Of::Text { text: text.into(), newest, access: Access::from_meta(&root) }
             }
             (Scope::Run(_) | Scope::Worker(_), Generated::Since(_) | Generated::Compare(_)) => {
                 return Err(Error::NotFound);
@@ -233,7 +233,7 @@ impl Renderer {
             }
             (Scope::Worker(name), Generated::Index | Generated::Summary | Generated::Evidence(_)) => {
                 let member = self.view.worker(name)?;
-                let stamp = self.view.stamp(&member, true)?;
+                let stamp = self.view.fingerprint(&member, true)?;
                 hash.update(&member.entry.key());
                 hash.update(&stamp.version);
                 Of::Worker { member, stamp }
@@ -271,7 +271,7 @@ impl Renderer {
             Asked::Refused(answer) => {
                 let newest = self.view.newest(&visible)?;
                 hash.update(format!("{newest:?}{}", answer.text).as_bytes());
-                Ok(Of::Text { text: answer.text.into(), newest, access: Access::of(&root) })
+                Ok(Of::Text { text: answer.text.into(), newest, access: Access::from_meta(&root) })
             }
         }
     }
@@ -365,7 +365,7 @@ impl Renderer {
         };
         let told = RefCell::new(Vec::new());
         let records_late = Cell::new(false);
-        let is_late = |(_, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| stamp.as_ref().err() == Some(&Error::Late);
+        let is_late = |(_, stamp): &(Arc<Member>, Result<Arc<Fingerprint>>)| stamp.as_ref().err() == Some(&Error::Late);
         let stamps_late = stamped.iter().any(is_late);
         let missing = || {
             let ran_out = clock.ran_out() || stamps_late || records_late.get();
@@ -411,7 +411,8 @@ impl Renderer {
             }
         };
         let missing = missing();
-        let is_now = |(member, key): &(&Member, Key)| self.view.stamp_now(member).is_ok_and(|now| now.key == *key);
+        let is_now =
+            |(member, key): &(&Member, Key)| self.view.fingerprint_now(member).is_ok_and(|now| now.key == *key);
         let settled = told.borrow().iter().all(is_now);
         let complete = whole && settled && go_on();
         Ok((Rendered { bytes: bytes.into(), newest, access, complete, missing }, settled))
@@ -429,7 +430,7 @@ impl Renderer {
             }
             Scope::Worker(name) => {
                 let member = self.view.worker(name)?;
-                let stamp = self.view.stamp(&member, true)?;
+                let stamp = self.view.fingerprint(&member, true)?;
                 return Ok(vec![(member, Ok(stamp))]);
             }
         };
@@ -437,18 +438,18 @@ impl Renderer {
     }
 
     /// The newest change of what a file is made of, and who may read it: only the owner until that is known of all.
-    fn made_of<'a, I: Iterator<Item = &'a Stamp>>(
+    fn made_of<'a, I: Iterator<Item = &'a Fingerprint>>(
         &self,
         visible: &Visible,
         stamped: &Stamped,
         stamps: impl Fn() -> I,
     ) -> Result<(Time, Access)> {
         let root = self.view.root_meta()?;
-        let newest = match stamps().map(|stamp| stamp.newest).max() {
+        let newest = match stamps().map(|stamp| stamp.newest_mtime).max() {
             Some(newest) => newest,
             None => self.view.newest(visible)?,
         };
-        let mut access = stamps().fold(Access::of(&root), |access, stamp| access.within(&stamp.access));
+        let mut access = stamps().fold(Access::from_meta(&root), |access, stamp| access.intersect(&stamp.access));
         if stamped.iter().any(|(_, stamp)| stamp.as_ref().err() == Some(&Error::Late)) {
             access.mode &= 0o400;
         }

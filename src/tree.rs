@@ -295,10 +295,10 @@ impl Tree {
         // Another kind of thing by now: whoever looks it up again sees that.
         let replaced = |error| if error == Error::IsADirectory { Error::Stale } else { error };
         let mut file = self.open_now(&slot.node).map_err(replaced)?;
-        let mut attr = Attr::of_source(&file.glimpse()?);
+        let mut attr = Attr::of_source(&file.stat_without_acl()?);
         if attr.ident != slot.ident {
             file = self.looked_up(ino, slot.node).ok_or(Error::Stale)?;
-            attr = Attr::of_source(&file.glimpse()?);
+            attr = Attr::of_source(&file.stat_without_acl()?);
         } else if self.inodes.lock().is_outdated(ino, attr.signature(), TTL) {
             // The kernel would read no further than the size it was told.
             self.contended.lock().note(slot.node);
@@ -306,7 +306,7 @@ impl Tree {
         }
         let (keep_cache, told) = {
             let (mut inodes, now) = (self.inodes.lock(), attr.signature());
-            (inodes.opened(ino, now, Duration::MAX, attr.ctime.is_at_rest()), inodes.is_told(ino, now))
+            (inodes.opened(ino, now, Duration::MAX, attr.ctime.is_past_tick()), inodes.is_told(ino, now))
         };
         let fh = self.handles.lock().add(Handle::File(ino, file));
         Ok(Opened { fh, passable: told.then_some(attr.size), keep_cache, keep_entries: false })
@@ -345,7 +345,7 @@ impl Tree {
         let handle = self.handles.lock().get(fh)?;
         match handle {
             Handle::Bytes(bytes) => Ok(bytes.len() as u64),
-            Handle::File(_, file) => Ok(file.glimpse()?.size),
+            Handle::File(_, file) => Ok(file.stat_without_acl()?.size),
             Handle::Folder(_) => Err(Error::IsADirectory),
         }
     }
@@ -478,7 +478,7 @@ mod tests {
         };
         write("metadata.json", r#"{"status": "running"}"#);
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::over(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let view = View::over(vec![Source::from_store(store.clone(), None)], fresh, Filter::default()).unwrap();
         let tree = Tree::new(view, Settings::default());
         let look = || {
             let inside = |at: Ino, name: &str| tree.lookup(at, name.as_bytes()).unwrap();

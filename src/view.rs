@@ -19,11 +19,11 @@ use quick_cache::sync::Cache;
 pub use visible::{Member, RunMembers, Visible};
 
 use crate::cache::{DiskCache, Key, key};
-use crate::catalog::{self, Catalog, FileStat, Freshness, Snapshot, Source, Stamp};
+use crate::catalog::{self, Catalog, FileStat, Fingerprint, Freshness, Snapshot, Source};
 use crate::error::{Error, Result};
 use crate::model::{Output, Record, ToolCall};
 use crate::name::{Name, RelPath};
-use crate::store::{self, Entry, File, Kind, Meta, Time};
+use crate::store::{self, DirEntry, File, Kind, Meta, Time};
 
 /// What narrows a view.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl View {
     /// before anything of them is. Errors: a store that cannot be listed.
     pub fn over(sources: Vec<Source>, freshness: Freshness, filter: Filter) -> Result<View> {
         let sources = match filter.owner {
-            Some(_) => sources.into_iter().map(Source::of_one_owner).collect(),
+            Some(_) => sources.into_iter().map(Source::hiding_hard_links).collect(),
             None => sources,
         };
         let catalog = Catalog::open(sources, freshness)?;
@@ -127,7 +127,7 @@ impl View {
             let unread = visible.members.iter().filter(|member| visible.unread.contains(&member.name));
             let unread: Vec<_> = unread.map(|member| (member.entry.source(), member.entry.root.clone())).collect();
             expect(unread.len());
-            self.catalog.read_on(&unread, go_on, done);
+            self.catalog.backfill(&unread, go_on, done);
             let before = std::mem::replace(&mut visible, self.visible_now());
             // What cannot be read now stays unread.
             if visible.unread.len() >= before.unread.len() {
@@ -155,7 +155,7 @@ impl View {
     pub fn worker(&self, id: &Name) -> Result<Arc<Member>> {
         let find = || self.visible().get(id).ok_or(Error::NotFound);
         let member = find()?;
-        if self.catalog.look(&member.entry) { find() } else { Ok(member) }
+        if self.catalog.recheck_if_stale(&member.entry) { find() } else { Ok(member) }
     }
 
     /// The same worker, looked at after this was called.
@@ -163,7 +163,7 @@ impl View {
         let mut member = self.visible().get(&member.name).ok_or(Error::NotFound)?;
         // Who looked last may have done so before this was called: what has changed is looked at once more.
         for _ in 0..LOOKS {
-            if !self.catalog.look_now(&member.entry) {
+            if !self.catalog.recheck(&member.entry) {
                 break;
             }
             member = self.visible().get(&member.name).ok_or(Error::NotFound)?;
@@ -177,12 +177,12 @@ impl View {
     }
 
     /// The same for who asks whether something changed: the mode may give more than a list of access leaves of it.
-    pub fn glimpse(&self, member: &Member, path: &RelPath) -> Result<Meta> {
-        shown(self.catalog.folder(&member.entry)?.glimpse(path)?)
+    pub fn stat_without_acl(&self, member: &Member, path: &RelPath) -> Result<Meta> {
+        shown(self.catalog.folder(&member.entry)?.stat_without_acl(path)?)
     }
 
     /// The files and folders in the folder `path` of a worker.
-    pub fn list(&self, member: &Member, path: &RelPath) -> Result<Vec<Entry>> {
+    pub fn list(&self, member: &Member, path: &RelPath) -> Result<Vec<DirEntry>> {
         Ok(listed(self.catalog.folder(&member.entry)?.list(path)?))
     }
 
@@ -205,7 +205,7 @@ impl View {
     /// time of access. `None` where that cannot be done, or another file has taken its place.
     pub fn backing(&self, member: &Member, path: &RelPath, file: &dyn File) -> Result<Option<OwnedFd>> {
         let Some(backing) = self.catalog.backing(&member.entry, path)? else { return Ok(None) };
-        let same = store::identity_of(backing.as_fd())? == file.glimpse()?.identity;
+        let same = store::identity_of(backing.as_fd())? == file.stat_without_acl()?.identity;
         Ok(same.then_some(backing))
     }
 
@@ -229,7 +229,7 @@ impl View {
     /// Waits for changes of workers that are watched, no longer than `limit`, and gives the names of those that were
     /// believed not to change. `None` once `end` is readable or closed.
     pub fn changes(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<HashSet<Name>>> {
-        let Some(changed) = self.catalog.changes(end, limit)? else { return Ok(None) };
+        let Some(changed) = self.catalog.wait_for_changes(end, limit)? else { return Ok(None) };
         // Nobody was told of a worker that is not among those that were visible last.
         let visible = self.visible.lock().clone();
         Ok(Some(changed.into_iter().filter_map(|(source, root)| visible.at(source, &root)).collect()))
@@ -237,52 +237,52 @@ impl View {
 
     /// Whether what a folder of a worker lists follows from the folder alone.
     pub fn lists_by_folder(&self, member: &Member) -> bool {
-        self.catalog.lists_by_folder(&member.entry)
+        self.catalog.listing_depends_on_dir_only(&member.entry)
     }
 
     /// For how long a folder of a worker lists the same while its times are the same.
     pub fn lists_for(&self, member: &Member) -> Duration {
-        self.catalog.lists_for(&member.entry)
+        self.catalog.listing_max_age(&member.entry)
     }
 
     /// For how long may be believed what is told of a worker's files.
     pub fn holds(&self, member: &Member) -> Duration {
-        self.catalog.holds(&member.entry)
+        self.catalog.max_age(&member.entry)
     }
 
     /// The state of all files of a worker; see [`Catalog::stamp`].
-    pub fn stamp(&self, member: &Member, closely: bool) -> Result<Arc<Stamp>> {
-        self.catalog.stamp(&member.entry, closely)
+    pub fn fingerprint(&self, member: &Member, closely: bool) -> Result<Arc<Fingerprint>> {
+        self.catalog.fingerprint(&member.entry, closely)
     }
 
     /// The state in which the files of a worker were seen last, if they were.
-    pub fn last_stamp(&self, member: &Member) -> Option<Arc<Stamp>> {
-        member.entry.last_stamp()
+    pub fn last_fingerprint(&self, member: &Member) -> Option<Arc<Fingerprint>> {
+        member.entry.last_fingerprint()
     }
 
     /// All files of a worker, at most `most`; and the state of all.
-    pub fn files(&self, member: &Member, most: usize) -> Result<(Vec<FileStat>, Stamp)> {
+    pub fn files(&self, member: &Member, most: usize) -> Result<(Vec<FileStat>, Fingerprint)> {
         self.catalog.files(&member.entry, most)
     }
 
     /// The state of all files of a worker as it is now.
-    pub fn stamp_now(&self, member: &Member) -> Result<Arc<Stamp>> {
-        self.catalog.stamp_now(&member.entry)
+    pub fn fingerprint_now(&self, member: &Member) -> Result<Arc<Fingerprint>> {
+        self.catalog.fingerprint_now(&member.entry)
     }
 
     /// Whether the files of a worker are still in the state `stamp`.
-    pub fn is_now(&self, member: &Member, stamp: &Stamp) -> bool {
-        self.stamp_now(member).is_ok_and(|now| now.key == stamp.key)
+    pub fn is_now(&self, member: &Member, stamp: &Fingerprint) -> bool {
+        self.fingerprint_now(member).is_ok_and(|now| now.key == stamp.key)
     }
 
     /// Returns a worker's record as of `stamp`, if it was read lately.
-    pub fn cached_record(&self, member: &Member, stamp: &Stamp) -> Option<Arc<Record>> {
+    pub fn cached_record(&self, member: &Member, stamp: &Fingerprint) -> Option<Arc<Record>> {
         self.records.get(&(stamp.version, member.entry.key()))
     }
 
     /// A worker's record as of `stamp`, read until `go_on` says no. [`Error::NotFound`] if it says by now that the
     /// worker is not of this view.
-    pub fn record(&self, member: &Member, stamp: &Stamp, go_on: &dyn Fn() -> bool) -> Result<Arc<Record>> {
+    pub fn record(&self, member: &Member, stamp: &Fingerprint, go_on: &dyn Fn() -> bool) -> Result<Arc<Record>> {
         if let Some(record) = self.cached_record(member, stamp) {
             return Ok(record);
         }
@@ -319,7 +319,7 @@ impl View {
     }
 
     /// The files and folders in the folder `path` below a shared place.
-    pub fn shared_list(&self, place: &Shared, path: &RelPath) -> Result<Vec<Entry>> {
+    pub fn shared_list(&self, place: &Shared, path: &RelPath) -> Result<Vec<DirEntry>> {
         Ok(listed(self.shared_store(place).list(&place.path.join_path(path))?))
     }
 
@@ -351,7 +351,7 @@ pub struct Folder(Box<dyn store::Store>);
 impl Folder {
     /// The files in it that are shown, sorted by path, and how many folders could not be listed.
     pub fn files(&self) -> Result<(Vec<RelPath>, u64)> {
-        catalog::files(&*self.0)
+        catalog::list_files(&*self.0)
     }
 
     /// Opens the file `path` in it.
@@ -375,7 +375,7 @@ fn shown(meta: Meta) -> Result<Meta> {
     }
 }
 
-fn listed(mut all: Vec<Entry>) -> Vec<Entry> {
+fn listed(mut all: Vec<DirEntry>) -> Vec<DirEntry> {
     all.retain(|entry| matches!(entry.kind, Kind::File | Kind::Folder));
     all
 }
@@ -398,7 +398,7 @@ mod tests {
     fn view(store: &Arc<Memory>) -> View {
         let hour = Duration::from_secs(3_600);
         let freshness = Freshness { unfinished: hour, finished: hour };
-        View::over(vec![Source::over(store.clone(), None)], freshness, Filter::default()).unwrap()
+        View::over(vec![Source::from_store(store.clone(), None)], freshness, Filter::default()).unwrap()
     }
 
     #[test]
@@ -441,7 +441,7 @@ mod tests {
         write("a", created);
         write("b", &format!(r#""parent_id": "a", {created}"#));
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::over(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let view = View::over(vec![Source::from_store(store.clone(), None)], fresh, Filter::default()).unwrap();
         let before = view.visible();
         // It is found new wherever it was, and what tells where that is is not made again.
         let [a, b] = ["a", "b"].map(|id| Name::new(id).unwrap());
@@ -469,7 +469,7 @@ mod tests {
                 for id in ids {
                     store.write(&RelPath::parse(format!("workers/{id}/metadata.json")).unwrap(), "{}");
                 }
-                Source::over(Arc::new(store), None)
+                Source::from_store(Arc::new(store), None)
             })
             .collect();
         let visible = View::over(stores, Freshness::default(), Filter::default()).unwrap().visible();
@@ -486,9 +486,9 @@ mod tests {
 
     #[test]
     fn only_what_is_made_may_take_time_to_be_looked_at() {
-        let source = || Source::over(Arc::new(Memory::new()), None);
+        let source = || Source::from_store(Arc::new(Memory::new()), None);
         let makes = |source| View::over(vec![source], Freshness::default(), Filter::default()).unwrap().makes_folders();
         assert!(!makes(source()));
-        assert!(makes(source().read_as(Box::new(ClaudeCode::default()))));
+        assert!(makes(source().with_format(Box::new(ClaudeCode::default()))));
     }
 }

@@ -98,7 +98,7 @@ fn tree(plan: &Arc<Plan>) -> Tree {
 
 fn tree_of(store: Arc<Memory>, plan: &Arc<Plan>) -> Tree {
     let faulty = |store: Arc<Memory>| Arc::new(Through::new(Faulty(plan.clone()), store)) as Arc<dyn Store>;
-    let source = Source::over(faulty(store), Some(faulty(Arc::new(outputs()))));
+    let source = Source::from_store(faulty(store), Some(faulty(Arc::new(outputs()))));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     // What is found must not depend on how fast this machine is.
     let settings = Settings { deadline: Duration::from_secs(600), ..Settings::default() };

@@ -122,7 +122,7 @@ fn tree(source: Source, owner: Option<&str>) -> Tree {
 /// One case over a store in memory.
 fn in_memory(turns: &[Turn]) -> Result<(), String> {
     let store = Arc::new(Memory::new());
-    let open = || [None, Some(MINE)].map(|owner| tree(Source::over(store.clone(), None), owner));
+    let open = || [None, Some(MINE)].map(|owner| tree(Source::from_store(store.clone(), None), owner));
     let trees = open();
     let mut world = World::new(&*store, [&trees[0], &trees[1]]);
     for (at, turn) in turns.iter().enumerate() {

@@ -27,7 +27,7 @@ fn path(text: &str) -> RelPath {
 /// The tree of everything in `store`, always fresh.
 fn tree(store: Arc<dyn Store>) -> Tree {
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let view = View::over(vec![Source::over(store, None)], fresh, Filter::default()).unwrap();
+    let view = View::over(vec![Source::from_store(store, None)], fresh, Filter::default()).unwrap();
     Tree::new(view, Settings::default())
 }
 

@@ -83,7 +83,7 @@ impl DiskCache {
     }
 
     /// Returns the number from which on results are worth caching, where that is usually `usual`.
-    pub fn worth(&self, usual: u64) -> u64 {
+    pub fn threshold(&self, usual: u64) -> u64 {
         if self.eager { usual.min(1) } else { usual }
     }
 

@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn one_reads_on_at_a_time_and_another_where_it_has_ended() {
-        let source = Source::over(Arc::new(Memory::new()), None);
+        let source = Source::from_store(Arc::new(Memory::new()), None);
         let view = View::over(vec![source], Freshness::default(), Filter::default()).unwrap();
         let renderer = Renderer::new(view, Settings::default());
         assert!(!renderer.is_behind());

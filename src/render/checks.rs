@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::text::{count, one_line};
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::model::{Flaw, Outcome, Output, Record, Status, Trace, Unanswered, Unused};
 use crate::store::Time;
 use crate::unicode::count_hidden;
@@ -56,7 +56,7 @@ pub(super) fn silent(status: Status, last: Time, newest: Time) -> Option<Duratio
 }
 
 /// All checks that found something. `missing` tells which files that it names in its final words are not there.
-pub(super) fn of(record: &Record, stamp: &Stamp, missing: &dyn Fn(&str) -> Vec<String>) -> Vec<Check> {
+pub(super) fn of(record: &Record, stamp: &Fingerprint, missing: &dyn Fn(&str) -> Vec<String>) -> Vec<Check> {
     let Record { worker, trace, unread } = record;
     let mut checks: Vec<Check> = worker.flaws.iter().map(flaw).collect();
     let finished = worker.status.is_finished();

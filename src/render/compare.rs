@@ -36,7 +36,7 @@ use super::fragments::{Found, Stamped};
 use super::isolate::GRACE_OF_PART;
 use super::settings::Clock;
 use super::{Budget, Missing, Rendered, Renderer};
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::view::{Member, Visible};
 
@@ -85,9 +85,9 @@ impl Renderer {
     }
 
     /// The worker, and the state of its files, if it is still there.
-    fn as_now(&self, member: &Member) -> Result<(Arc<Member>, Result<Arc<Stamp>>)> {
+    fn as_now(&self, member: &Member) -> Result<(Arc<Member>, Result<Arc<Fingerprint>>)> {
         let member = self.view.worker(&member.name)?;
-        match self.view.stamp(&member, true) {
+        match self.view.fingerprint(&member, true) {
             Err(Error::NotFound) => Err(Error::NotFound),
             stamp => Ok((member, stamp)),
         }
@@ -112,7 +112,7 @@ impl Renderer {
         let mut attempts = Attempts::new(self.settings.patience());
         loop {
             let answer = self.compare_once(query, &stamped, &clock)?;
-            let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| {
+            let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Fingerprint>>)| {
                 stamp.as_ref().is_ok_and(|stamp| self.view.is_now(member, stamp))
             };
             let settled = stamped.iter().all(is_now);

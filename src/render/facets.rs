@@ -309,7 +309,7 @@ impl Renderer {
     pub fn last_write_of(&self, selection: &Selection) -> Time {
         let selected = self.selected(selection);
         let newest = if selected.len() > MANY {
-            selected.iter().map(|member| member.entry.newest()).max()
+            selected.iter().map(|member| member.entry.last_write()).max()
         } else {
             self.last_writes(&selected).into_iter().flatten().max()
         };
@@ -322,7 +322,7 @@ impl Renderer {
         let mut seen = self.looked(self.candidates(selection), look);
         seen.retain(|seen| selection.admits(seen));
         if let Some(most) = selection.latest {
-            let place = |(member, _): &Seen| (member.entry.created_at, member.entry.newest(), member.name.clone());
+            let place = |(member, _): &Seen| (member.entry.created_at, member.entry.last_write(), member.name.clone());
             seen.sort_by_cached_key(|seen| Reverse(place(seen)));
             seen.truncate(most);
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::checks::{self, Check, INVISIBLE_CHARACTERS, NO_FINAL_WORDS};
 use super::claims;
 use super::evidence::{self, Account};
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::error::Error;
 use crate::model::{Outcome, Output, Record, Status, Tokens, Worker};
 use crate::store::Time;
@@ -24,7 +24,7 @@ pub(super) struct Row<'a> {
     /// What is known of it; `None` where there was no time to look into it, or it vanished.
     pub(super) fragment: Option<Arc<Fragment>>,
     /// The state of its files; `None` if it vanished.
-    pub(super) stamp: Option<Arc<Stamp>>,
+    pub(super) stamp: Option<Arc<Fingerprint>>,
 }
 
 impl Row<'_> {
@@ -114,7 +114,7 @@ pub(super) struct Fragment {
 }
 
 impl Fragment {
-    pub(super) fn of(view: &View, member: &Member, stamp: &Stamp, record: &Record) -> Fragment {
+    pub(super) fn of(view: &View, member: &Member, stamp: &Fingerprint, record: &Record) -> Fragment {
         let trace = &record.trace;
         let outcome = record.outcome();
         let failed = (outcome == Outcome::Failed).then(|| evidence::cause(view, member, record));

@@ -13,7 +13,7 @@ use super::fragment::Fragment;
 use super::isolate::{GRACE_OF_PART, Subject};
 use super::settings::{Control, Settings};
 use super::shelf::{Of, Shelf};
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::spread::spread;
@@ -28,14 +28,14 @@ const CATCH_UP: Duration = Duration::from_millis(250);
 const OF_A_FILE: u64 = 64 << 10;
 
 /// The members of a scope, each with the state of its files.
-pub(super) type Stamped = Vec<(Arc<Member>, Result<Arc<Stamp>>)>;
+pub(super) type Stamped = Vec<(Arc<Member>, Result<Arc<Fingerprint>>)>;
 /// Whether there is time left.
 pub(super) type GoOn<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// What came of asking for a fragment.
 pub(super) enum Found {
     /// It is here, with the state of the worker's files that it is of.
-    Made(Arc<Fragment>, Arc<Stamp>),
+    Made(Arc<Fragment>, Arc<Fingerprint>),
     /// There was no time for it, or its worker cannot be read.
     Unread,
     /// There is no such worker by now.
@@ -52,7 +52,7 @@ impl Found {
     }
 
     /// Whether it is here, and of the state that was asked for.
-    pub(super) fn is_of(&self, asked: &Result<Arc<Stamp>>) -> bool {
+    pub(super) fn is_of(&self, asked: &Result<Arc<Fingerprint>>) -> bool {
         match (self, asked) {
             (Found::Made(_, stamp), Ok(asked)) => stamp.key == asked.key,
             (Found::Gone, Err(error)) => *error == Error::NotFound,
@@ -98,7 +98,7 @@ impl Fragments {
     }
 
     /// That of a worker in this state, if it is kept.
-    fn kept(&self, member: &Member, stamp: &Stamp) -> Option<Arc<Fragment>> {
+    fn kept(&self, member: &Member, stamp: &Fingerprint) -> Option<Arc<Fragment>> {
         let (of, fragment) = self.kept.get(&member.name)?;
         (of == state(member, stamp)).then_some(fragment)
     }
@@ -109,7 +109,7 @@ impl Fragments {
             let kept = |member: &Arc<Member>| {
                 let (of, fragment) = self.kept.get(&member.name)?;
                 // What was made of a version that does not last is of no use to the next start.
-                let stamp = member.entry.last_stamp().filter(|stamp| stamp.lasts())?;
+                let stamp = member.entry.last_fingerprint().filter(|stamp| stamp.is_stable())?;
                 (of == state(member, &stamp)).then(|| (member.name.clone(), of, fragment))
             };
             shelf.keep(&workers.filter_map(kept).collect::<Vec<_>>());
@@ -142,7 +142,7 @@ impl Fragments {
             // One that cannot be made at all must not keep the others from being.
             *self.catching_up.lock() = Some(at);
             // What cannot be read now is read when it is asked for, and told.
-            if let Ok(stamp) = view.stamp(member, false) {
+            if let Ok(stamp) = view.fingerprint(member, false) {
                 self.one(view, member, &stamp, None, &|| true);
             }
         }
@@ -166,7 +166,7 @@ impl Fragments {
     ) -> Vec<Found> {
         self.fetch();
         let mut found: Vec<Found> = Vec::with_capacity(stamped.len());
-        let mut missing: Vec<(u64, usize, &Arc<Member>, &Arc<Stamp>)> = Vec::new();
+        let mut missing: Vec<(u64, usize, &Arc<Member>, &Arc<Fingerprint>)> = Vec::new();
         for (at, (member, stamp)) in stamped.iter().enumerate() {
             found.push(match stamp {
                 Ok(stamp) => match self.kept(member, stamp) {
@@ -208,7 +208,7 @@ impl Fragments {
         self: &Arc<Self>,
         view: &Arc<View>,
         member: &Arc<Member>,
-        stamp: &Arc<Stamp>,
+        stamp: &Arc<Fingerprint>,
         control: Option<&Arc<Control>>,
         go_on: GoOn<'_>,
     ) -> Found {
@@ -237,7 +237,7 @@ impl Fragments {
         }
     }
 
-    fn make(&self, view: &View, member: &Member, mut stamp: Arc<Stamp>, in_time: GoOn<'_>) -> Found {
+    fn make(&self, view: &View, member: &Member, mut stamp: Arc<Fingerprint>, in_time: GoOn<'_>) -> Found {
         let mut attempts = Attempts::new(self.each);
         loop {
             if let Some(fragment) = self.kept(member, &stamp) {
@@ -250,7 +250,7 @@ impl Fragments {
                 Err(error) => Fragment::unreadable(&error),
             };
             let fragment = Arc::new(fragment);
-            let now = match view.stamp_now(member) {
+            let now = match view.fingerprint_now(member) {
                 Ok(now) => now,
                 Err(Error::NotFound) => return Found::Gone,
                 Err(_) => return Found::Unread,
@@ -270,7 +270,7 @@ impl Fragments {
     }
 }
 
-fn state(member: &Member, stamp: &Stamp) -> Of {
+fn state(member: &Member, stamp: &Fingerprint) -> Of {
     (stamp.version, member.entry.key())
 }
 
@@ -288,13 +288,13 @@ mod tests {
         let path = |name: &str| RelPath::parse(format!("workers/w/{name}")).unwrap();
         store.write(&path("metadata.json"), r#"{"status": "running"}"#);
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::over(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let view = View::over(vec![Source::from_store(store.clone(), None)], fresh, Filter::default()).unwrap();
         let view = Arc::new(view);
         let fragments = Arc::new(Fragments::new(Duration::from_secs(60), None, Watchdog::new()));
         for number in 1..=100 {
             store.write(&path(&format!("tool_calls/{number:03}_sh.txt")), "x");
             let member = view.worker(&Name::new("w").unwrap()).unwrap();
-            let stamped = vec![(member.clone(), view.stamp_now(&member))];
+            let stamped = vec![(member.clone(), view.fingerprint_now(&member))];
             let found = fragments.of(&view, &stamped, true, &Settings::default(), &|| true);
             assert_eq!(found.first().and_then(Found::fragment).unwrap().calls, number);
         }

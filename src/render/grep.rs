@@ -24,7 +24,7 @@ use super::isolate::GRACE_OF_PART;
 use super::own::{at_in_text, holds_everything, place, shown_path};
 use super::shares::{Claim, deal};
 use super::{Budget, Missing, Rendered, Renderer, Scope};
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Status};
 use crate::name::{Name, RelPath};
@@ -90,7 +90,7 @@ impl Renderer {
             Ok(pattern) => pattern.under(query.under.clone()),
             Err(error) => return (Answer::refused(query, error, budget), true),
         };
-        let mut members: Vec<(&Arc<Member>, &Result<Arc<Stamp>>)> = stamped.iter().map(|(m, s)| (m, s)).collect();
+        let mut members: Vec<(&Arc<Member>, &Result<Arc<Fingerprint>>)> = stamped.iter().map(|(m, s)| (m, s)).collect();
         // Where there is not time for all, those are searched of which it is known that they failed.
         members.sort_by_key(|(member, _)| member.entry.status != Status::Failed);
         self.settings.expect(members.len());
@@ -122,7 +122,7 @@ impl Renderer {
         let is_late = known.iter().any(|found| found.fragment().is_some_and(|fragment| fragment.late));
         let missing = missing.if_any(is_late || [&searching, &ordering, &showing].iter().any(|clock| clock.ran_out()));
         let told: HashSet<&Name> = shown.iter().map(|file| &file.worker).collect();
-        let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| {
+        let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Fingerprint>>)| {
             stamp.as_ref().is_ok_and(|stamp| self.view.is_now(member, stamp))
         };
         complete &= go_on() && with_hits.iter().filter(|(member, _)| told.contains(&member.name)).all(is_now);
@@ -131,7 +131,13 @@ impl Renderer {
     }
 
     /// What is found in the files of a worker; none if it vanished.
-    fn found(&self, member: &Member, stamp: &Result<Arc<Stamp>>, pattern: &Pattern, go_on: GoOn<'_>) -> Option<Found> {
+    fn found(
+        &self,
+        member: &Member,
+        stamp: &Result<Arc<Fingerprint>>,
+        pattern: &Pattern,
+        go_on: GoOn<'_>,
+    ) -> Option<Found> {
         let mut found = Found::default();
         if !go_on() {
             found.unsearched.late = stamp.as_ref().map_or(1, |stamp| stamp.files.max(1));

@@ -7,7 +7,7 @@ use super::marker;
 use super::missing::Missing;
 use super::own;
 use super::text::{one_line, utc, when};
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Output, Record, Trace, Worker};
 use crate::store::Time;
@@ -27,7 +27,7 @@ const FILES_MAX: usize = 1_000;
 pub(super) fn worker(
     view: &View,
     member: &Member,
-    stamp: &Stamp,
+    stamp: &Fingerprint,
     record: &Record,
     missing: Option<Missing>,
 ) -> Result<(Vec<u8>, bool)> {
@@ -140,7 +140,12 @@ pub(super) fn swarm(
     out.into_bytes()
 }
 
-fn row<'a>(member: &Member, worker: &'a Worker, fragment: Option<&'a Fragment>, stamp: Option<&Stamp>) -> Row<'a> {
+fn row<'a>(
+    member: &Member,
+    worker: &'a Worker,
+    fragment: Option<&'a Fragment>,
+    stamp: Option<&Fingerprint>,
+) -> Row<'a> {
     let path = [b"workers/", own::shown(&member.name, own::is_index).as_bytes()].concat();
     Row {
         id: member.name.to_text().into_owned(),
@@ -155,7 +160,7 @@ fn row<'a>(member: &Member, worker: &'a Worker, fragment: Option<&'a Fragment>, 
         started_at: when(&worker.started_at),
         finished_at: when(&worker.finished_at),
         duration_ms: worker.duration_ms,
-        last_write: stamp.map(|stamp| utc(stamp.newest)),
+        last_write: stamp.map(|stamp| utc(stamp.newest_mtime)),
         tags: &worker.tags,
         task_type: worker.task_type.as_deref(),
         owner_id: worker.owner.as_ref().map(|owner| &*owner.0),

@@ -9,7 +9,7 @@ use super::evidence::{Cut, CutResult};
 use super::fragments::GoOn;
 use super::settings::Control;
 use super::{Key, Rendered, Renderer, Scope};
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::Record;
 use crate::name::{Name, printable};
@@ -61,7 +61,7 @@ impl Renderer {
     pub(super) fn record(
         &self,
         member: &Arc<Member>,
-        stamp: &Arc<Stamp>,
+        stamp: &Arc<Fingerprint>,
         grace: Duration,
         go_on: GoOn<'_>,
     ) -> Result<Arc<Record>> {
@@ -86,7 +86,7 @@ impl Renderer {
     ///
     /// # Errors
     /// [`Error::Late`] or [`Error::GivenUp`] if reading it does not end; those of [`crate::search::ranked::Index::read`].
-    pub(super) fn words(&self, member: &Arc<Member>, stamp: &Arc<Stamp>, go_on: GoOn<'_>) -> Result<Indexed> {
+    pub(super) fn words(&self, member: &Arc<Member>, stamp: &Arc<Fingerprint>, go_on: GoOn<'_>) -> Result<Indexed> {
         if let Some(words) = self.index.cached(member, stamp) {
             return Ok(words);
         }

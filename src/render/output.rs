@@ -46,7 +46,7 @@ impl Renderer {
     fn output_of(&self, worker: &Name, is_meant: impl Fn(&ToolCall) -> bool) -> Result<(Place, Option<Box<dyn File>>)> {
         let clock = self.settings.clock(10);
         let member = self.view.worker(worker)?;
-        let stamp = self.view.stamp(&member, true)?;
+        let stamp = self.view.fingerprint(&member, true)?;
         let record = self.record(&member, &stamp, OVERDUE, &|| clock.may_go_on())?;
         let call = record.trace.calls.iter().find(|call| is_meant(call)).ok_or(Error::NotFound)?;
         let file = self.view.open_output(&member, call)?;

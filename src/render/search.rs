@@ -23,7 +23,7 @@ use wanted::Wanted;
 use super::fragments::{GoOn, Stamped};
 use super::own::holds_everything;
 use super::{Missing, Rendered, Renderer, Scope};
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::Outcome;
 use crate::name::RelPath;
@@ -114,7 +114,7 @@ impl Renderer {
         asked: &ranked::Query,
         go_on: GoOn<'_>,
     ) -> (Known<'a>, Vec<Matched>, Searched) {
-        let mut members: Vec<&(Arc<Member>, Result<Arc<Stamp>>)> = stamped.iter().collect();
+        let mut members: Vec<&(Arc<Member>, Result<Arc<Fingerprint>>)> = stamped.iter().collect();
         members.sort_by_key(|(member, _)| &member.name);
         self.settings.expect(members.len());
         let found = spread(&members, |(member, stamp)| {
@@ -144,7 +144,7 @@ impl Renderer {
 }
 
 /// Workers whose words are known, in the order of their names.
-type Known<'a> = Vec<(&'a Arc<Member>, &'a Arc<Stamp>)>;
+type Known<'a> = Vec<(&'a Arc<Member>, &'a Arc<Fingerprint>)>;
 
 /// The answer that shows as much as there is room for, and whether all was read that it is made of, of one moment. `is_one`
 /// worker is asked about: then the bytes are spread over its calls.

@@ -65,7 +65,7 @@ impl Shelf {
     pub(super) fn is_due(&self, made: usize) -> bool {
         let mut fresh = self.fresh.lock();
         fresh.0 += made;
-        let due = fresh.0 as u64 >= self.cache.worth(FEW) && fresh.1.is_none_or(|at| at.elapsed() >= PAUSE);
+        let due = fresh.0 as u64 >= self.cache.threshold(FEW) && fresh.1.is_none_or(|at| at.elapsed() >= PAUSE);
         if due {
             *fresh = (0, Some(Instant::now()));
         }

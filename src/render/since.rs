@@ -21,7 +21,7 @@ pub use cursor::{Cursor, Mark};
 use super::own::shown_path;
 use super::text::{count, one_line, utc};
 use super::{Key, Missing, Rendered};
-use crate::catalog::{Access, FileStat, Stamp};
+use crate::catalog::{Access, FileStat, Fingerprint};
 use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
@@ -56,7 +56,7 @@ pub struct Look {
 
 struct Looked {
     member: Arc<Member>,
-    stamp: Result<Arc<Stamp>>,
+    stamp: Result<Arc<Fingerprint>>,
     order: u32,
 }
 
@@ -64,7 +64,7 @@ impl Looked {
     /// Its place among the changes; none if it cannot be read.
     fn place(&self) -> Option<Place> {
         let stamp = self.stamp.as_ref().ok()?;
-        Some(Place { time: nanos(stamp.newest_change), order: self.order })
+        Some(Place { time: nanos(stamp.newest_ctime), order: self.order })
     }
 }
 
@@ -93,16 +93,20 @@ struct Told<'a> {
 impl Look {
     /// Looks at all workers of `view` and at all their files.
     pub fn at(view: &View) -> Look {
-        let newest = |stamp: &Stamp| nanos(stamp.newest_change);
+        let newest = |stamp: &Fingerprint| nanos(stamp.newest_ctime);
         let stamps =
-            view.visible().members.iter().filter_map(|member| view.stamp(member, true).ok()).collect::<Vec<_>>();
+            view.visible().members.iter().filter_map(|member| view.fingerprint(member, true).ok()).collect::<Vec<_>>();
         let seen = stamps.iter().map(|stamp| newest(stamp)).max().unwrap_or_default();
         // From here on all is looked at anew, beginning with which workers there are.
         let visible = view.visible_now();
         let looked: Vec<Looked> = visible
             .members
             .iter()
-            .map(|member| Looked { stamp: view.stamp_now(member), member: member.clone(), order: order(&member.name) })
+            .map(|member| Looked {
+                stamp: view.fingerprint_now(member),
+                member: member.clone(),
+                order: order(&member.name),
+            })
             // It went just now.
             .filter(|looked| looked.stamp.as_ref().err() != Some(&Error::NotFound))
             .collect();
@@ -191,7 +195,7 @@ impl Look {
 /// lately, unless it is looked `closely`.
 pub fn glance(view: &View, closely: bool) -> u64 {
     let visible = view.visible();
-    let stamped = visible.members.iter().map(|member| (&**member, view.stamp(member, closely)));
+    let stamped = visible.members.iter().map(|member| (&**member, view.fingerprint(member, closely)));
     let there = stamped.filter(|(_, stamp)| stamp.as_ref().err() != Some(&Error::NotFound));
     remember(there.map(|(member, stamp)| (member, stamp.ok().map(|stamp| stamp.key)))).state
 }
@@ -260,11 +264,11 @@ pub(super) fn answer(view: &View, look: &Look, cursor: Cursor) -> Result<Rendere
     let next = look.next(told.from, rest.map(|(place, _)| place));
     out.push_str(&format!("{next}\n"));
     let stamps = || look.looked.iter().filter_map(|looked| looked.stamp.as_deref().ok());
-    let newest = match stamps().map(|stamp| stamp.newest).max() {
+    let newest = match stamps().map(|stamp| stamp.newest_mtime).max() {
         Some(newest) => newest,
         None => view.newest(&look.visible)?,
     };
-    let access = stamps().fold(Access::of(&view.root_meta()?), |access, stamp| access.within(&stamp.access));
+    let access = stamps().fold(Access::from_meta(&view.root_meta()?), |access, stamp| access.intersect(&stamp.access));
     let sessions = look.visible.unread.len();
     let missing = Missing { sessions, ..Missing::default() }.if_any(false);
     if let Some(missing) = missing.as_ref().filter(|_| cursor != Cursor::Now) {
@@ -296,7 +300,7 @@ fn line(view: &View, looked: &Looked, from: u64, is_new: bool, complete: &mut bo
         Ok((files, stamp)) => {
             *complete &= looked.stamp.as_ref().is_ok_and(|asked| asked.key == stamp.key);
             let files = files.into_iter().filter(|file| nanos(file.ctime) >= from).collect();
-            format!("last write {}; {}", utc(stamp.newest), list(files))
+            format!("last write {}; {}", utc(stamp.newest_mtime), list(files))
         }
         Err(Error::NotFound) => return None,
         Err(error) => format!("its files cannot be read: {error}"),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Renderer;
 use super::fragments::Stamped;
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::spread::spread;
 use crate::store::Time;
@@ -14,9 +14,9 @@ impl Renderer {
     /// Returns when each worker last wrote; where there was no time to look, what listing tells. `None` for those whose files
     /// cannot be looked at.
     pub fn last_writes(&self, members: &[Arc<Member>]) -> Vec<Option<Time>> {
-        let last_write = |(member, stamp): (Arc<Member>, Result<Arc<Stamp>>)| match stamp {
+        let last_write = |(member, stamp): (Arc<Member>, Result<Arc<Fingerprint>>)| match stamp {
             Ok(stamp) => Some(stamp.last_write()),
-            Err(Error::Late) => Some(member.entry.newest()),
+            Err(Error::Late) => Some(member.entry.last_write()),
             Err(_) => None,
         };
         self.stamps_in_time(members).0.into_iter().map(last_write).collect()
@@ -38,10 +38,10 @@ impl Renderer {
         let in_time = || clock.may_go_on();
         // Those of whom nothing is known yet come first.
         let mut order: Vec<(usize, &Arc<Member>)> = members.iter().enumerate().collect();
-        order.sort_by_cached_key(|(_, member)| self.view.last_stamp(member).is_some());
+        order.sort_by_cached_key(|(_, member)| self.view.last_fingerprint(member).is_some());
         let stamps = spread(&order, |(_, member)| match in_time() {
-            true => self.view.stamp(member, false),
-            false => self.view.last_stamp(member).ok_or(Error::Late),
+            true => self.view.fingerprint(member, false),
+            false => self.view.last_fingerprint(member).ok_or(Error::Late),
         });
         let is_all = in_time();
         let mut stamped: Vec<_> = order.into_iter().zip(stamps).collect();

@@ -7,7 +7,7 @@ use super::causes::{self, Failing, Grouping};
 use super::fragment::{Fragment, Row, latest_write};
 use super::marker;
 use super::text::{block, count, duration, one_line, utc, when};
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::model::{Outcome, Record, Status, Tokens, ToolCall, Trace, Worker};
 use crate::name::Name;
 use crate::store::Time;
@@ -27,7 +27,7 @@ const NAMES_MAX: usize = 80;
 const CAUSE_MAX: usize = 160;
 
 /// The summary of one worker, and whether all was read.
-pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Record) -> (String, bool) {
+pub(super) fn worker(view: &View, member: &Member, stamp: &Fingerprint, record: &Record) -> (String, bool) {
     let Record { worker, trace, unread } = record;
     let fragment = Fragment::of(view, member, stamp, record);
     let mut out = String::new();
@@ -80,10 +80,11 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Recor
     (out, fragment.whole)
 }
 
-fn status(worker: &Worker, stamp: &Stamp) -> String {
+fn status(worker: &Worker, stamp: &Fingerprint) -> String {
     let source = worker.status_source.as_deref().filter(|word| *word != worker.status.as_str());
     let source = source.map(|word| format!(" (its record says {})", one_line(word, 60))).unwrap_or_default();
-    let last = if worker.status.is_finished() { String::new() } else { format!(", last write {}", utc(stamp.newest)) };
+    let last =
+        if worker.status.is_finished() { String::new() } else { format!(", last write {}", utc(stamp.newest_mtime)) };
     format!("{}{source}{last}", worker.status)
 }
 
@@ -256,7 +257,7 @@ fn totals(rows: &[Row<'_>]) -> String {
 
 /// Returns how far a worker is that has not finished.
 fn progress(row: &Row<'_>, latest: Time) -> String {
-    let last = row.stamp.as_ref().map_or("unknown".into(), |stamp| utc(stamp.newest));
+    let last = row.stamp.as_ref().map_or("unknown".into(), |stamp| utc(stamp.newest_mtime));
     let silent = row.silent(latest).map(|since| format!(", silent for {}", duration(since.as_millis() as u64)));
     format!("{}, last write {last}{}", row.status(), silent.unwrap_or_default())
 }

@@ -99,7 +99,7 @@ pub fn missed(view: &View, visible: &Visible, cursor: Cursor) -> String {
     };
     let mut out = head;
     for (at, member) in open.iter().enumerate() {
-        let newest = view.stamp(member, false).map_or(member.entry.newest(), |stamp| stamp.newest);
+        let newest = view.fingerprint(member, false).map_or(member.entry.last_write(), |stamp| stamp.newest_mtime);
         let line = format!("{:<9} {}: last write {}\n", status(member).as_str(), shown(member), utc(newest));
         if out.len() + line.len() > BYTES - 200 {
             out.push_str(&format!("and {} more\n", open.len() - at));

@@ -8,7 +8,7 @@ use super::isolate::Subject;
 use super::missing::noted;
 use super::settings::Clock;
 use super::{Budget, Generated, Missing, Rendered, Renderer, evidence, index, summary};
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::{Record, Trace};
 use crate::name::RelPath;
@@ -21,7 +21,7 @@ impl Renderer {
     pub(super) fn worker_file(
         &self,
         member: &Arc<Member>,
-        stamp: &Arc<Stamp>,
+        stamp: &Arc<Fingerprint>,
         file: &Generated,
         go_on: GoOn<'_>,
     ) -> Result<Rendered> {
@@ -40,7 +40,13 @@ impl Renderer {
         self.run(&subject, OVERDUE, &|| false, move |_| {
             let (record, no_time) = (unread_record(&member, &unfinished), renderer.settings.expired_clock());
             let (bytes, _, missing) = renderer.worker_bytes(&member, &stamp, &record, &file, &no_time)?;
-            Ok(Rendered { bytes: bytes.into(), newest: stamp.newest, access: stamp.access, complete: false, missing })
+            Ok(Rendered {
+                bytes: bytes.into(),
+                newest: stamp.newest_mtime,
+                access: stamp.access,
+                complete: false,
+                missing,
+            })
         })?
     }
 
@@ -48,7 +54,7 @@ impl Renderer {
     pub(super) fn worker(
         &self,
         mut member: Arc<Member>,
-        mut stamp: Arc<Stamp>,
+        mut stamp: Arc<Fingerprint>,
         file: &Generated,
         clock: &Clock<'_>,
     ) -> Result<Rendered> {
@@ -58,12 +64,12 @@ impl Renderer {
             let record = self.view.record(&member, &stamp, &go_on)?;
             let (bytes, read, missing) = self.worker_bytes(&member, &stamp, &record, file, clock)?;
             let whole = read && record.is_whole() && stamp.skipped.unreadable == 0;
-            let now = self.view.stamp_now(&member)?;
+            let now = self.view.fingerprint_now(&member)?;
             let settled = now.key == stamp.key;
             // Only what is of the state that was asked for is kept as that state's file.
             let complete = attempts.is_first() && settled && whole && go_on();
             if settled || !go_on() || !attempts.another() {
-                let (newest, access) = (stamp.newest, stamp.access);
+                let (newest, access) = (stamp.newest_mtime, stamp.access);
                 return Ok(Rendered { bytes: bytes.into(), newest, access, complete, missing });
             }
             member = self.view.worker(&member.name)?;
@@ -76,7 +82,7 @@ impl Renderer {
     fn worker_bytes(
         &self,
         member: &Member,
-        stamp: &Stamp,
+        stamp: &Fingerprint,
         record: &Record,
         file: &Generated,
         clock: &Clock<'_>,

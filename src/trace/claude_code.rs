@@ -160,7 +160,7 @@ impl Format for ClaudeCode {
     }
 
     fn keep_in(&mut self, cache: Arc<DiskCache>) {
-        let least = cache.worth(WORTH_KEEPING);
+        let least = cache.threshold(WORTH_KEEPING);
         *self = ClaudeCode::keeping(cache, least);
     }
 }

@@ -60,15 +60,15 @@ impl Format for Swarmlet {
     }
 
     fn glance(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<Glance>> {
-        let own = folder.glimpse(&RelPath::root())?;
+        let own = folder.stat_without_acl(&RelPath::root())?;
         // Whatever bears the name makes the folder a worker: a link or a FIFO there is a flaw, not an absence.
-        let metadata = found(folder.glimpse(&layout::path(layout::METADATA)))?;
-        let calls = present(folder.glimpse(&layout::path(layout::CALLS)))?;
+        let metadata = found(folder.stat_without_acl(&layout::path(layout::METADATA)))?;
+        let calls = present(folder.stat_without_acl(&layout::path(layout::CALLS)))?;
         if metadata.is_none() && calls.is_none_or(|calls| calls.kind != Kind::Folder) {
             return Ok(None);
         }
         // A layout without `task` in its metadata has it in a file of its own.
-        let task = present(folder.glimpse(&layout::path(layout::TASK)))?;
+        let task = present(folder.stat_without_acl(&layout::path(layout::TASK)))?;
         let mut hash = blake3::Hasher::new();
         // A worker is known by its folder's name, and not every rename shows in what stat tells of the folder.
         hash.update(path.as_bytes());

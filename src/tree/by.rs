@@ -83,7 +83,7 @@ impl Namespace {
                 Ok(Attr::of_folder(&root, view.newest(&view.visible())?))
             }
             By::Worker(_, worker) => {
-                let newest = view.stamp(&*view.worker(worker)?, false)?.newest;
+                let newest = view.fingerprint(&*view.worker(worker)?, false)?.newest_mtime;
                 Ok(Attr::of_link(&by_target(by)?, &root, newest))
             }
         }

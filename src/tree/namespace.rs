@@ -18,7 +18,7 @@ use crate::render::facets::Selection;
 use crate::render::own::{CHILDREN, INDEX, behind, is_generated, is_index, shown};
 use crate::render::since::Cursor;
 use crate::render::{Generated, LISTED, Renderer, Scope, grep, search};
-use crate::store::{Entry, File, Kind, Time};
+use crate::store::{DirEntry, File, Kind, Time};
 use crate::view::{Member, View};
 
 const WORKERS: &str = "workers";
@@ -159,13 +159,13 @@ impl Namespace {
             Node::Children(worker) => {
                 let member = view.worker(worker)?;
                 let visible = view.visible();
-                let newest = visible.children(worker).iter().map(|child| child.entry.newest()).max();
+                let newest = visible.children(worker).iter().map(|child| child.entry.last_write()).max();
                 Attr::of_folder(&view.stat(&member, &RelPath::root())?, newest.ok_or(Error::NotFound)?)
             }
             Node::Latest | Node::RunWorker(..) | Node::Child(..) => {
                 let newest = match node {
                     Node::RunWorker(_, worker) | Node::Child(_, worker) => {
-                        view.stamp(&*view.worker(worker)?, false)?.newest
+                        view.fingerprint(&*view.worker(worker)?, false)?.newest_mtime
                     }
                     _ => view.newest(&view.visible())?,
                 };
@@ -174,7 +174,7 @@ impl Namespace {
             Node::Worker(worker) | Node::Ask(Scope::Worker(worker), _) => {
                 let member = view.worker(worker)?;
                 let attr = Attr::of_source(&view.stat(&member, &RelPath::root())?);
-                let attr = Attr { mtime: view.stamp(&member, true)?.newest, ..attr };
+                let attr = Attr { mtime: view.fingerprint(&member, true)?.newest_mtime, ..attr };
                 ttl = view.holds(&member);
                 attr
             }
@@ -213,13 +213,13 @@ impl Namespace {
             _ => return Ok(None),
         };
         let member = view.worker(worker)?;
-        let attr = Attr::of_source(&view.glimpse(&member, path)?);
+        let attr = Attr::of_source(&view.stat_without_acl(&member, path)?);
         if attr.kind != NodeKind::Folder {
             return Err(Error::NotADirectory);
         }
         // What a worker's folder lists beside its own is one folder more where it has children.
         let more = matches!(node, Node::Worker(_)) && !view.visible().children(worker).is_empty();
-        let kept = (attr.ctime.is_at_rest() && view.lists_by_folder(&member))
+        let kept = (attr.ctime.is_past_tick() && view.lists_by_folder(&member))
             .then(|| ((attr.mtime, attr.ctime, more.into()), view.lists_for(&member)));
         Ok(Some(Stored { ident: attr.ident, kept }))
     }
@@ -290,7 +290,7 @@ impl Namespace {
             }
             Node::Worker(worker) => {
                 let entries = view.list(&*view.worker(worker)?, &RelPath::root())?;
-                let own = |entry: Entry| {
+                let own = |entry: DirEntry| {
                     let path = entry.name.clone().into();
                     let node = Node::Own { worker: worker.clone(), path };
                     (shown(&entry.name, is_generated), node, kind(entry.kind))
@@ -316,7 +316,7 @@ impl Namespace {
             }
             Node::Own { worker, path } => {
                 let entries = view.list(&*view.worker(worker)?, path)?;
-                let own = |entry: Entry| {
+                let own = |entry: DirEntry| {
                     let node = Node::Own { worker: worker.clone(), path: path.join(&entry.name) };
                     (entry.name, node, kind(entry.kind))
                 };
@@ -325,7 +325,7 @@ impl Namespace {
             Node::Supervisor(path) => {
                 let place = view.supervisor()?.ok_or(Error::NotFound)?;
                 let entries = view.shared_list(&place, path)?;
-                let note = |entry: Entry| {
+                let note = |entry: DirEntry| {
                     let node = Node::Supervisor(path.join(&entry.name));
                     (entry.name, node, kind(entry.kind))
                 };

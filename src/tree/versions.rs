@@ -7,7 +7,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::{Cache, EntryAction, EntryResult};
 
 use super::attr::Attr;
-use crate::cache::undivided;
+use crate::cache::single_shard;
 use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::render::{Generated, Key, Rendered, Renderer, Scope, State};
@@ -76,7 +76,7 @@ impl Versions {
         Versions {
             known: Cache::with_weighter(KNOWN, KNOWN as u64, ByQuestion),
             lately: Cache::new(LATELY),
-            bytes: undivided(ITEMS, BYTES, ByLength),
+            bytes: single_shard(ITEMS, BYTES, ByLength),
         }
     }
 
@@ -187,7 +187,7 @@ mod tests {
         let path = |name: &str| RelPath::parse(format!("workers/w/{name}")).unwrap();
         store.write(&path("metadata.json"), r#"{"status": "running"}"#);
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::over(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let view = View::over(vec![Source::from_store(store.clone(), None)], fresh, Filter::default()).unwrap();
         let (renderer, versions) = (Renderer::new(view, Settings::default()), Versions::new());
         let file = (Scope::Worker(Name::new("w").unwrap()), Generated::Index);
         let mut before = None;

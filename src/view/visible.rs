@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Filter;
 use super::places::Places;
-use crate::catalog::{Change, Entry, Snapshot};
+use crate::catalog::{Entry, EntryChange, Snapshot};
 use crate::model::{Owner, PassedOver, Skipped, Word, WorkerId};
 use crate::name::{Name, RelPath, to_file_name};
 use crate::store::Time;
@@ -101,12 +101,12 @@ impl Visible {
             generation: snapshot.generation,
             children: Arc::new(children(&members)),
             places: Arc::new(Places::of(&members, |member| &member.name)),
-            newest: members.iter().map(|member| member.entry.newest()).max().unwrap_or_default(),
+            newest: members.iter().map(|member| member.entry.last_write()).max().unwrap_or_default(),
             members,
             runs,
             skipped: whole.then_some(snapshot.skipped),
-            passed: whole.then(|| snapshot.passed.clone()),
-            troubles: snapshot.troubles.clone(),
+            passed: whole.then(|| snapshot.skip_reports.clone()),
+            troubles: snapshot.problems.clone(),
             unread: HashSet::new(),
         };
         Visible { unread: visible.unread(snapshot), ..visible }
@@ -137,8 +137,8 @@ impl Visible {
             members: self.members.clone(),
             runs: self.runs.clone(),
             skipped: self.skipped.map(|_| snapshot.skipped),
-            passed: self.passed.as_ref().map(|_| snapshot.passed.clone()),
-            troubles: snapshot.troubles.clone(),
+            passed: self.passed.as_ref().map(|_| snapshot.skip_reports.clone()),
+            troubles: snapshot.problems.clone(),
             unread: self.unread(snapshot),
             newest: self.newest,
             places: self.places.clone(),
@@ -148,9 +148,9 @@ impl Visible {
     }
 
     /// Puts a worker in the place that it had. Whether that could be done.
-    fn replace(&mut self, Change { old, new }: &Change, filter: &Filter) -> bool {
+    fn replace(&mut self, EntryChange { old, new }: &EntryChange, filter: &Filter) -> bool {
         let place = |entry: &Entry| (entry.owner.clone(), entry.run.clone(), entry.parent.clone(), entry.created_at);
-        if place(old) != place(new) || (old.newest() == self.newest && new.newest() < self.newest) {
+        if place(old) != place(new) || (old.last_write() == self.newest && new.last_write() < self.newest) {
             return false;
         }
         if !has(filter, new) {
@@ -165,7 +165,7 @@ impl Visible {
         };
         let member = Arc::new(Member { name: slot.name.clone(), entry: new.clone() });
         *slot = member.clone();
-        self.newest = self.newest.max(new.newest());
+        self.newest = self.newest.max(new.last_write());
         let put = |members: &mut Vec<Arc<Member>>| {
             members.iter_mut().filter(|other| is_old(other)).for_each(|other| *other = member.clone());
         };

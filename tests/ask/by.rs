@@ -202,7 +202,7 @@ fn no_output_is_opened_to_list_what_the_catalog_knows() {
     let log = Arc::new(Log::default());
     let disk = Through::new(Counted(log.clone()), Arc::new(Disk::open(&store.path()).unwrap()));
     let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let view = View::over(vec![Source::over(Arc::new(disk), None)], freshness, Filter::default()).unwrap();
+    let view = View::over(vec![Source::from_store(Arc::new(disk), None)], freshness, Filter::default()).unwrap();
     let tree = Tree::new(view, Settings::default());
     for path in
         ["by", "by/status/failed", "by/type/research", "by/tag/y", "by/job/7", "by/run/48/limit/1", "by/day/2026-01-20"]
@@ -242,7 +242,7 @@ impl Slow {
     fn view(into: bool, at: bool) -> View {
         let memory = Slow::store();
         let [into, at] = [into, at].map(|slow| Arc::new(AtomicBool::new(slow)));
-        let source = Source::over(Arc::new(Through::new(Slow { into, at }, Arc::new(memory))), None);
+        let source = Source::from_store(Arc::new(Through::new(Slow { into, at }, Arc::new(memory))), None);
         let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
         View::over(vec![source], freshness, Filter::default()).unwrap()
     }
@@ -347,7 +347,7 @@ fn the_time_of_many_is_told_though_not_all_can_be_looked_at_in_time() {
         write("metadata.json", r#"{"status": "success", "run_id": "r"}"#);
         write("tool_calls/001_sh.txt", r#"{"ok": true}"#);
     }
-    let source = Source::over(Arc::new(Through::new(late.clone(), memory)), None);
+    let source = Source::from_store(Arc::new(Through::new(late.clone(), memory)), None);
     let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     let tree = Tree::new(View::over(vec![source], freshness, Filter::default()).unwrap(), Settings::default());
     assert!(matches!(see(&tree, "by/status/completed"), Ok(Seen::Folder { .. })));
@@ -361,7 +361,7 @@ fn of_whom_nothing_is_known_is_looked_at_before_those_who_were_seen() {
     let next = Arc::new(AtomicBool::new(false));
     let store = Through::new(Stuck { inside: false, next: next.clone() }, Arc::new(Slow::store()));
     let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let view = View::over(vec![Source::over(Arc::new(store), None)], freshness, Filter::default()).unwrap();
+    let view = View::over(vec![Source::from_store(Arc::new(store), None)], freshness, Filter::default()).unwrap();
     let tree = Tree::new(view, Settings::default());
     text(&tree, "workers/w0/index.json");
     next.store(true, Ordering::SeqCst);
@@ -381,7 +381,7 @@ fn what_was_made_without_all_is_not_made_again_at_once() {
             true => Slow { at: slow.clone(), into: Arc::default() },
             false => Slow { into: slow.clone(), at: Arc::default() },
         };
-        let source = Source::over(Arc::new(Through::new(between, memory.clone())), None);
+        let source = Source::from_store(Arc::new(Through::new(between, memory.clone())), None);
         let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
         let tree = Tree::new(View::over(vec![source], freshness, Filter::default()).unwrap(), Settings::default());
         let path = RelPath::parse("workers/w3/tool_calls/002_sh.txt").unwrap();
@@ -410,7 +410,7 @@ fn who_vanishes_meanwhile_is_gone_and_not_unread() {
         let plan = Plan::quiet();
         let store = Through::new(Faulty(plan.clone()), memory.clone());
         let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::over(vec![Source::over(Arc::new(store), None)], freshness, Filter::default()).unwrap();
+        let view = View::over(vec![Source::from_store(Arc::new(store), None)], freshness, Filter::default()).unwrap();
         let tree = Tree::new(view, Settings::default());
         plan.at(k, move || memory.rename(&path("workers/b".into()), &path("b".into())));
         for (facet, value) in [("outcome", "ok"), ("tool", "sh")] {

@@ -75,7 +75,7 @@ fn question(dice: &mut Dice) -> String {
 /// A tree that keeps its index in `folder`.
 fn keeping(store: &TestStore, folder: &Path) -> Tree {
     let index = Arc::new(DiskCache::open(folder, 1 << 30).unwrap());
-    let source = Source::open(&store.path()).unwrap().indexed_in(index);
+    let source = Source::open(&store.path()).unwrap().with_index_cache(index);
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     Tree::new(View::over(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
 }

@@ -89,7 +89,7 @@ fn corpus() -> (Arc<Tree>, Arc<AtomicU64>) {
     let long = Through::new(Long { each: CORPUS / 64, read: read.clone() }, Arc::new(store));
     let hour = Duration::from_secs(3_600);
     let freshness = Freshness { unfinished: hour, finished: hour };
-    let view = View::over(vec![Source::over(Arc::new(long), None)], freshness, Filter::default()).unwrap();
+    let view = View::over(vec![Source::from_store(Arc::new(long), None)], freshness, Filter::default()).unwrap();
     (Arc::new(Tree::new(view, Settings::default())), read)
 }
 

@@ -89,7 +89,7 @@ fn tree(store: &Arc<Memory>, steps: u64) -> (Tree, Arc<AtomicU64>) {
 fn controlled(store: &Arc<Memory>, control: Arc<Control>) -> Tree {
     let hour = Duration::from_secs(3_600);
     let freshness = Freshness { unfinished: hour, finished: hour };
-    let view = View::over(vec![Source::over(store.clone(), None)], freshness, Filter::default()).unwrap();
+    let view = View::over(vec![Source::from_store(store.clone(), None)], freshness, Filter::default()).unwrap();
     Tree::new(view, Settings::unhurried(control))
 }
 
@@ -225,7 +225,7 @@ fn what_was_given_up_is_missing_in_the_first_line() {
     let through = Through::new(held.clone(), Arc::new(store()));
     let hour = Duration::from_secs(3_600);
     let freshness = Freshness { unfinished: hour, finished: hour };
-    let view = View::over(vec![Source::over(Arc::new(through), None)], freshness, Filter::default()).unwrap();
+    let view = View::over(vec![Source::from_store(Arc::new(through), None)], freshness, Filter::default()).unwrap();
     let tree = Tree::new(view, Settings { deadline: Duration::from_secs(4), ..Settings::default() });
     // Once it was given up nobody waits for it again.
     for path in [

@@ -255,7 +255,7 @@ impl Drop for Client<'_> {
 
 fn tree_over(store: &Arc<Memory>, fresh: Duration) -> Tree {
     let fresh = Freshness { unfinished: fresh, finished: fresh };
-    let view = View::over(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+    let view = View::over(vec![Source::from_store(store.clone(), None)], fresh, Filter::default()).unwrap();
     Tree::new(view, Settings::default())
 }
 

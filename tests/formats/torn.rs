@@ -41,7 +41,7 @@ fn store() -> (Arc<Memory>, Vec<u8>) {
 
 /// The tree of everything, or of one owner; what is opened for it goes into `log`.
 fn tree_of(store: &Arc<Memory>, log: &Arc<Log>, owner: Option<&str>) -> Tree {
-    let source = Source::over(Arc::new(Through::new(Counted(log.clone()), store.clone())), None);
+    let source = Source::from_store(Arc::new(Through::new(Counted(log.clone()), store.clone())), None);
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     let filter = Filter { owner: owner.map(str::to_owned), run: None };
     Tree::new(View::over(vec![source], fresh, filter).unwrap(), Settings::default())

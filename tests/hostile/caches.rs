@@ -44,10 +44,10 @@ impl Reading {
         let mut source = Source::open(&store.path()).unwrap();
         if let Some(folder) = caches {
             let cache = |name: &str| Arc::new(DiskCache::open(&folder.join(name), 1 << 30).unwrap().eager());
-            source = source.keeping_in(cache("cache")).indexed_in(cache("index"));
+            source = source.with_cache(cache("cache")).with_index_cache(cache("index"));
         }
         if self.admits_hard_links {
-            source = source.admitting_hard_links();
+            source = source.allowing_hard_links();
         }
         let fresh = Freshness { unfinished: NEVER, finished: NEVER };
         // However slow the machine is, no file is made of a part only.

@@ -99,7 +99,7 @@ fn the_threads_that_serve_can_do_nothing_but_read_the_stores() {
 
     let disk = Through::new(intruder.clone(), Arc::new(Disk::open(&store.path()).unwrap()));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let view = View::over(vec![Source::over(Arc::new(disk), None)], fresh, Filter::default()).unwrap();
+    let view = View::over(vec![Source::from_store(Arc::new(disk), None)], fresh, Filter::default()).unwrap();
     let tree = Tree::new(view, Settings::default());
     // So far nothing was confined.
     refill();

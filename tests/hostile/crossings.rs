@@ -107,7 +107,7 @@ impl Ground {
 
     /// The tree of owner A where hard links are admitted.
     fn admitting(&self) -> Tree {
-        let source = Source::open(&self.store.path()).unwrap().admitting_hard_links();
+        let source = Source::open(&self.store.path()).unwrap().allowing_hard_links();
         let filter = Filter { owner: Some("A".into()), run: None };
         Tree::new(View::over(vec![source], Freshness::default(), filter).unwrap(), Settings::default())
     }

@@ -432,7 +432,7 @@ fn a_panic_is_an_error_to_who_asked_and_to_nobody_else() {
         memory.write(&RelPath::parse(format!("workers/w{n}/tool_calls/001_sh.txt")).unwrap(), "{\"ok\": true}");
     }
     let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let source = Source::over(Arc::new(Through::new(Faulty(plan.clone()), memory)), None);
+    let source = Source::from_store(Arc::new(Through::new(Faulty(plan.clone()), memory)), None);
     let tree = Tree::new(View::over(vec![source], freshness, Filter::default()).unwrap(), Settings::default());
     let mut client = Client::new(tree);
     let good = client.text("summarize", json!({"worker": "w1"}));

@@ -200,7 +200,7 @@ fn who_comes_or_goes_is_seen_before_all_are_looked_at_again() {
     let add = |id: &str| memory.write(&path(format!("workers/{id}/metadata.json")), r#"{"status": "running"}"#);
     let running: Vec<String> = (0..20).map(|number| format!("w{number:02}")).collect();
     running.iter().for_each(|id| add(id));
-    let source = Source::over(Arc::new(Through::new(looks.clone(), memory.clone())), None);
+    let source = Source::from_store(Arc::new(Through::new(looks.clone(), memory.clone())), None);
     let freshness = Freshness { unfinished: Duration::from_millis(1), finished: Duration::from_millis(1) };
     let view = View::over(vec![source], freshness, Filter::default()).unwrap();
     let there = |id: &str| view.visible().get(&Name::new(id).unwrap()).is_some();

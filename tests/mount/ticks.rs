@@ -57,7 +57,7 @@ impl Between for WholeSeconds {
 /// The tree of a store that tells times in whole seconds.
 fn tree_in_seconds(store: &TestStore, fresh: Freshness) -> Tree {
     let disk = Disk::open(&store.path()).unwrap();
-    let source = Source::over(Arc::new(Through::new(WholeSeconds, Arc::new(disk))), None);
+    let source = Source::from_store(Arc::new(Through::new(WholeSeconds, Arc::new(disk))), None);
     Tree::new(View::over(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
 }
 

@@ -215,7 +215,7 @@ fn a_late_change_that_somebody_met_first_is_told_even_so() {
     view.watch().unwrap();
     let (end, _open) = rustix::pipe::pipe().unwrap();
     let member = view.worker(&name).unwrap();
-    view.stamp_now(&member).unwrap();
+    view.fingerprint_now(&member).unwrap();
     store.worker("a", json!({"status": "running"}));
     assert_eq!(view.worker_now(&member).unwrap().entry.status, Status::Running);
     let told = view.changes(end.as_fd(), Some(Duration::from_secs(10))).unwrap();

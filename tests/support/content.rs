@@ -99,7 +99,7 @@ fn renderer(way: Way, content: &[u8]) -> Renderer {
     if way == Way::Transcript {
         let line = "{\"type\":\"user\",\"uuid\":\"1\",\"message\":{\"content\":\"the task\"}}\n";
         write("projects/p/w.jsonl", &[line.as_bytes(), content, b"\n"].concat());
-        return over(Source::over(Arc::new(memory), None).read_as(Box::new(ClaudeCode::default())));
+        return over(Source::from_store(Arc::new(memory), None).with_format(Box::new(ClaudeCode::default())));
     }
     let text = || serde_json::to_string(&String::from_utf8_lossy(content)).unwrap();
     let plain = "{\"status\":\"completed\",\"owner_id\":\"A\"}";
@@ -128,7 +128,7 @@ fn renderer(way: Way, content: &[u8]) -> Renderer {
         }
         Way::Transcript | Way::Text => {}
     }
-    over(Source::over(Arc::new(memory), None))
+    over(Source::from_store(Arc::new(memory), None))
 }
 
 fn over(source: Source) -> Renderer {

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use swarmletfs::error::{Error, Result};
 use swarmletfs::name::RelPath;
-use swarmletfs::store::{Entry, File, Meta, Store};
+use swarmletfs::store::{DirEntry, File, Meta, Store};
 
 use super::through::Between;
 
@@ -112,7 +112,7 @@ impl Between for Faulty {
         store.stat(path)
     }
 
-    fn list(&self, store: &dyn Store, path: &RelPath) -> Result<Vec<Entry>> {
+    fn list(&self, store: &dyn Store, path: &RelPath) -> Result<Vec<DirEntry>> {
         self.0.check()?;
         store.list(path)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use swarmletfs::error::Result;
 use swarmletfs::name::RelPath;
-use swarmletfs::store::{Entry, File, Meta, Store};
+use swarmletfs::store::{DirEntry, File, Meta, Store};
 
 /// What a store is read through.
 pub trait Between: Clone + Send + Sync + 'static {
@@ -15,7 +15,7 @@ pub trait Between: Clone + Send + Sync + 'static {
     }
 
     /// Likewise.
-    fn list(&self, store: &dyn Store, path: &RelPath) -> Result<Vec<Entry>> {
+    fn list(&self, store: &dyn Store, path: &RelPath) -> Result<Vec<DirEntry>> {
         store.list(path)
     }
 
@@ -60,7 +60,7 @@ impl<T: Between> Store for Through<T> {
         self.between.stat(&*self.store, path)
     }
 
-    fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
+    fn list(&self, path: &RelPath) -> Result<Vec<DirEntry>> {
         self.between.list(&*self.store, path)
     }
 

@@ -146,7 +146,7 @@ pub fn store() -> Arc<Memory> {
 
 /// The tree of all sessions in a store, always fresh.
 pub fn tree(store: &Arc<impl Store>) -> Tree {
-    let source = Source::over(store.clone(), None).read_as(Box::new(ClaudeCode::default()));
+    let source = Source::from_store(store.clone(), None).with_format(Box::new(ClaudeCode::default()));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     Tree::new(View::over(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
 }

@@ -165,7 +165,7 @@ fn refusal(error: &SourceError) -> Refusal {
         }
         SourceError::OwnMount(_) => "`swarmletfs doctor STORE` looks at the store behind it".into(),
         SourceError::Open { path, .. } => format!("`ls -ld {}` tells what is there and who may read it", typed(path)),
-        SourceError::NoWorkers { path, passed } => {
+        SourceError::NoWorkers { path, skipped: passed } => {
             let first = |reason| passed.of(reason).first.into_keys().next();
             let inside = |path_inside: RelPath| typed(&path.join(path_inside.as_os_str()));
             match (first(Reason::Link), first(Reason::ForeignMount)) {
@@ -183,7 +183,7 @@ impl Stores {
     fn read(&mut self, sources: Vec<(usize, PathBuf, Source)>, arguments: &DoctorArgs) {
         let of_format =
             |source: &Source| (source.format().name(), source.format().sign(), source.format().makes_folders());
-        let of_source = |source: &Source| (of_format(source), source.watchable());
+        let of_source = |source: &Source| (of_format(source), source.max_watches());
         let (places, sources): (Vec<_>, Vec<Source>) =
             sources.into_iter().map(|(place, path, source)| ((place, path, of_source(&source)), source)).unzip();
         let freshness = Freshness { unfinished: NEVER_AGAIN, finished: NEVER_AGAIN };

@@ -38,7 +38,7 @@ impl Transcripts {
         let mut all = Transcripts::default();
         for member in visible.members.iter().filter(|member| member.entry.source() == number) {
             all.workers += 1;
-            let record = || view.record(member, &*view.stamp(member, false)?, &go_on);
+            let record = || view.record(member, &*view.fingerprint(member, false)?, &go_on);
             let Some(record) = go_on().then(record).and_then(Result::ok).filter(|record| record.is_whole()) else {
                 continue;
             };

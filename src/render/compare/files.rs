@@ -315,7 +315,7 @@ impl<'a> Compared<'a> {
         if let Source::Words(words) = &place.source {
             return Ok(words.len() as u64);
         }
-        self.read(one, place, |file| Ok(file.glimpse()?.size))
+        self.read(one, place, |file| Ok(file.stat_without_acl()?.size))
     }
 
     fn digest(&self, one: &One, place: &Place) -> std::result::Result<[u8; 32], Unread> {
@@ -345,7 +345,7 @@ impl<'a> Compared<'a> {
         }
         let left = self.left.get();
         let text = self.read(one, place, |file| {
-            let size = file.glimpse()?.size;
+            let size = file.stat_without_acl()?.size;
             let fits = size <= FILE_MAX.min(left);
             if fits { read_range(file, 0, FILE_MAX as usize).map(Some) } else { Ok(None) }
         })?;

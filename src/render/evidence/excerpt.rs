@@ -77,7 +77,7 @@ pub(super) fn excerpt(
     seen: &mut Seen,
     go_on: &dyn Fn() -> bool,
 ) -> Result<Excerpt> {
-    let size = file.glimpse()?.size;
+    let size = file.stat_without_acl()?.size;
     let taken_whole = size <= WHOLE_MAX.max(share as u64);
     let beginning = read_range(file, 0, if taken_whole { length(size) } else { BINARY_PROBE })?;
     if memchr::memchr(0, beginning.get(..BINARY_PROBE).unwrap_or(&beginning)).is_some() {

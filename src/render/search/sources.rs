@@ -10,7 +10,7 @@ use super::super::Renderer;
 use super::super::fragments::GoOn;
 use super::super::isolate::GRACE_OF_PART;
 use super::super::own::{at_in_text, place};
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::error::Error;
 use crate::model::Outcome;
 use crate::name::RelPath;
@@ -23,7 +23,7 @@ type Passage = (usize, RelPath, u64, u64);
 /// Workers, in the order in which they were ranked.
 pub(super) struct Sources<'a> {
     renderer: &'a Renderer,
-    of: Vec<(&'a Arc<Member>, &'a Arc<Stamp>)>,
+    of: Vec<(&'a Arc<Member>, &'a Arc<Fingerprint>)>,
     folders: RefCell<HashMap<usize, Option<Folder>>>,
     /// What was read: most of it is wanted several times.
     texts: RefCell<HashMap<Passage, Option<Rc<str>>>>,
@@ -33,7 +33,7 @@ pub(super) struct Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
-    pub(super) fn new(renderer: &'a Renderer, of: Vec<(&'a Arc<Member>, &'a Arc<Stamp>)>) -> Sources<'a> {
+    pub(super) fn new(renderer: &'a Renderer, of: Vec<(&'a Arc<Member>, &'a Arc<Fingerprint>)>) -> Sources<'a> {
         let (folders, texts, outcomes) = (RefCell::default(), RefCell::default(), RefCell::default());
         Sources { renderer, of, folders, texts, outcomes, late: Cell::new(false) }
     }

@@ -14,8 +14,8 @@ use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 
 use super::part::{Maker, Part};
-use crate::cache::{DiskCache, Key, key, undivided};
-use crate::catalog::Stamp;
+use crate::cache::{DiskCache, Key, key, single_shard};
+use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::search::is_binary;
@@ -87,7 +87,7 @@ impl Weighter<Key, Arc<Part>> for Size {
 }
 
 /// Reads a worker's words while its last argument returns true.
-pub(super) type Read<'a> = &'a dyn Fn(&Arc<Member>, &Arc<Stamp>, &(dyn Fn() -> bool + Sync)) -> Result<Indexed>;
+pub(super) type Read<'a> = &'a dyn Fn(&Arc<Member>, &Arc<Fingerprint>, &(dyn Fn() -> bool + Sync)) -> Result<Indexed>;
 
 /// All parts of a view.
 pub struct Index {
@@ -107,7 +107,7 @@ impl Index {
     /// Returns the index of a view. With `disk` it outlives the process; the key stands for the scope of the view.
     pub fn new(disk: Option<(Arc<DiskCache>, Key)>) -> Index {
         Index {
-            parts: undivided(PARTS, PARTS_BYTES, Size),
+            parts: single_shard(PARTS, PARTS_BYTES, Size),
             workers: Cache::new(WORKERS),
             disk,
             is_behind: AtomicBool::new(false),
@@ -117,11 +117,11 @@ impl Index {
     }
 
     /// Returns what there is of a worker's words in the state `stamp`, if it is known.
-    pub fn cached(&self, member: &Member, stamp: &Stamp) -> Option<Indexed> {
+    pub fn cached(&self, member: &Member, stamp: &Fingerprint) -> Option<Indexed> {
         self.known(self.key(member, stamp))
     }
 
-    fn key(&self, member: &Member, stamp: &Stamp) -> Key {
+    fn key(&self, member: &Member, stamp: &Fingerprint) -> Key {
         let scope = self.disk.as_ref().map(|(_, scope)| *scope).unwrap_or_default();
         key("words of", &[&scope, member.name.as_bytes(), &stamp.version])
     }
@@ -130,7 +130,7 @@ impl Index {
     ///
     /// # Errors
     /// The worker's folder cannot be read.
-    pub fn read(&self, view: &View, member: &Member, stamp: &Stamp, go_on: &dyn Fn() -> bool) -> Result<Indexed> {
+    pub fn read(&self, view: &View, member: &Member, stamp: &Fingerprint, go_on: &dyn Fn() -> bool) -> Result<Indexed> {
         let of = self.key(member, stamp);
         let mut making = Making {
             index: self,
@@ -148,7 +148,7 @@ impl Index {
         let Contents { files, bytes, unread, .. } = contents;
         // Only what is of the state that was asked for is kept as that.
         if unread.late == 0 && unread.unreadable == 0 && view.is_now(member, stamp) {
-            if let (Some((disk, _)), Ok(head), true) = (&self.disk, postcard::to_stdvec(&contents), stamp.lasts()) {
+            if let (Some((disk, _)), Ok(head), true) = (&self.disk, postcard::to_stdvec(&contents), stamp.is_stable()) {
                 disk.put(of, head, Vec::new());
             }
             self.workers.insert(of, Arc::new(contents));
@@ -174,7 +174,7 @@ impl Index {
         while let Some(member) = visible.members.get(at).filter(|_| begun.elapsed() < CATCH_UP) {
             // One that cannot be read at all must not keep the others from being.
             *self.catching_up.lock() = Some((at + 1, 0));
-            let stamp = view.stamp(member, false);
+            let stamp = view.fingerprint(member, false);
             let found = stamp.and_then(|stamp| match self.cached(member, &stamp) {
                 Some(known) => Ok(known),
                 None => read(member, &stamp, &|| begun.elapsed() < EACH),
@@ -255,7 +255,7 @@ impl Making<'_> {
     }
 
     fn file(&mut self, path: &RelPath, file: &dyn File, go_on: &dyn Fn() -> bool) -> Result<()> {
-        let size = file.glimpse()?.size;
+        let size = file.stat_without_acl()?.size;
         let mut start = 0;
         loop {
             let room = usize::try_from(size.saturating_sub(start)).unwrap_or(usize::MAX).clamp(1, TEXT_MAX);

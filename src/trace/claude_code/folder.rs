@@ -13,7 +13,7 @@ use super::transcripts::Transcripts;
 use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
-use crate::store::{Entry, File, Identity, Kind, Meta, Store, Time};
+use crate::store::{DirEntry, File, Identity, Kind, Meta, Store, Time};
 
 /// The folder of the calls' outputs.
 pub(super) const CALLS: &str = "tool_calls";
@@ -247,10 +247,10 @@ impl Store for Folder {
         }
     }
 
-    fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
+    fn list(&self, path: &RelPath) -> Result<Vec<DirEntry>> {
         let facts = self.all()?;
         let chain = self.chain(&facts)?;
-        let file = |name: &str| Name::new(name).map(|name| Entry { name, kind: Kind::File });
+        let file = |name: &str| Name::new(name).map(|name| DirEntry { name, kind: Kind::File });
         match self.node(path, &|| Ok(facts.clone()))? {
             Node::Root => {
                 let mut entries = vec![file(SOURCE)?, file(THREAD)?];
@@ -263,12 +263,12 @@ impl Store for Folder {
                 if chain.final_words().is_some() {
                     entries.push(file(RESULT)?);
                 }
-                entries.push(Entry { name: Name::new(CALLS)?, kind: Kind::Folder });
+                entries.push(DirEntry { name: Name::new(CALLS)?, kind: Kind::Folder });
                 Ok(entries)
             }
             Node::Calls => {
                 let names = chain.calls.iter().enumerate().map(|(at, call)| call.file_name(at));
-                Ok(names.map(|name| Entry { name, kind: Kind::File }).collect())
+                Ok(names.map(|name| DirEntry { name, kind: Kind::File }).collect())
             }
             _ => Err(Error::NotADirectory),
         }
@@ -314,7 +314,7 @@ impl Store for Folder {
         Ok(Box::new(Folder::of(self.project.clone(), self.place.clone(), self.transcripts.clone())))
     }
 
-    fn made_of(&self) -> Option<Result<Vec<Meta>>> {
+    fn source_files(&self) -> Option<Result<Vec<Meta>>> {
         let all = || {
             let mut metas = self.sources()?;
             let results = self.results().map(|folder| (self.project.list(&folder).unwrap_or_default(), folder));

@@ -9,7 +9,7 @@ use super::read::Whose;
 use crate::error::{Error, Result};
 use crate::model::Reason;
 use crate::name::{Name, RelPath};
-use crate::store::{Entry, Kind, Store, read_range};
+use crate::store::{DirEntry, Kind, Store, read_range};
 
 /// In the program's own folder: the projects.
 const PROJECTS: &str = "projects";
@@ -117,8 +117,8 @@ pub(super) fn find(store: &dyn Store) -> Result<Found> {
     Ok(found)
 }
 
-fn in_projects(store: &dyn Store, folder: &RelPath, entries: Vec<Entry>, found: &mut Found) -> Result<()> {
-    for Entry { name, kind } in entries {
+fn in_projects(store: &dyn Store, folder: &RelPath, entries: Vec<DirEntry>, found: &mut Found) -> Result<()> {
+    for DirEntry { name, kind } in entries {
         let project = folder.join(&name);
         match kind {
             Kind::Folder => {
@@ -133,7 +133,7 @@ fn in_projects(store: &dyn Store, folder: &RelPath, entries: Vec<Entry>, found: 
     Ok(())
 }
 
-fn in_project(store: &dyn Store, project: &RelPath, entries: &[Entry], found: &mut Found) -> Result<()> {
+fn in_project(store: &dyn Store, project: &RelPath, entries: &[DirEntry], found: &mut Found) -> Result<()> {
     transcripts(project, entries, found);
     for entry in entries.iter().filter(|entry| entry.kind == Kind::Folder) {
         // Few sessions have subagents; the others cost one stat.
@@ -155,9 +155,9 @@ fn in_project(store: &dyn Store, project: &RelPath, entries: &[Entry], found: &m
 }
 
 /// Those in one folder. Beneath subagents only those of agents are any: a journal tells nothing new.
-fn transcripts(folder: &RelPath, entries: &[Entry], found: &mut Found) {
+fn transcripts(folder: &RelPath, entries: &[DirEntry], found: &mut Found) {
     let only_agents = folder.names().any(|name| name.as_bytes() == SUBAGENTS.as_bytes());
-    for Entry { name, kind } in entries {
+    for DirEntry { name, kind } in entries {
         if !is_transcript(name) || only_agents && !name.as_bytes().starts_with(AGENT) {
             continue;
         }
@@ -171,7 +171,7 @@ fn transcripts(folder: &RelPath, entries: &[Entry], found: &mut Found) {
 }
 
 /// The entries of a folder; `None` if it is not there, or cannot be read, which is told.
-fn listed(store: &dyn Store, folder: &RelPath, found: &mut Found) -> Result<Option<Vec<Entry>>> {
+fn listed(store: &dyn Store, folder: &RelPath, found: &mut Found) -> Result<Option<Vec<DirEntry>>> {
     match store.list(folder) {
         Ok(entries) => Ok(Some(entries)),
         Err(Error::NotFound | Error::NotADirectory) => Ok(None),
@@ -219,7 +219,7 @@ fn is_ours(store: &dyn Store, path: &RelPath) -> Result<bool> {
     Ok(ours)
 }
 
-fn is_folder(entry: &Entry, name: &str) -> bool {
+fn is_folder(entry: &DirEntry, name: &str) -> bool {
     entry.kind == Kind::Folder && entry.name.as_bytes() == name.as_bytes()
 }
 

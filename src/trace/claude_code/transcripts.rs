@@ -14,7 +14,7 @@ use quick_cache::sync::Cache;
 use super::facts::Facts;
 use super::kept::Kept;
 use super::read::{Whose, read_on};
-use crate::cache::undivided;
+use crate::cache::single_shard;
 use crate::error::Result;
 use crate::name::{Name, RelPath};
 use crate::store::{File, Meta, read_range};
@@ -85,7 +85,7 @@ impl Weighter<RelPath, Arc<Known>> for ByMemory {
 impl Transcripts {
     pub(super) fn new(kept: Option<Kept>) -> Transcripts {
         Transcripts {
-            known: undivided(ABOUT, KEPT, ByMemory),
+            known: single_shard(ABOUT, KEPT, ByMemory),
             reading: std::array::from_fn(|_| Mutex::new(())),
             hasher: RandomState::new(),
             agents: Mutex::new(HashMap::new()),

@@ -60,7 +60,7 @@ pub(super) fn unread(path: &RelPath, error: &Error) -> Worker {
 /// Reads both ends, each until it tells what is wanted; `None` where the last does not tell how it ended, as when it is
 /// one huge line.
 fn ends(file: &dyn File, whose: Whose) -> Result<Option<Ends>> {
-    let size = file.glimpse()?.size;
+    let size = file.stat_without_acl()?.size;
     let mut length = END;
     loop {
         if size <= 2 * length {

@@ -147,7 +147,7 @@ impl Listing {
         } else if self.lasts && (of_folders == self.of_folders || self.says_nothing_more_of(folders)) {
             return self.of_folders = of_folders;
         }
-        let is_past = meta.is_none_or(|meta| meta.ctime.was_at_rest(began));
+        let is_past = meta.is_none_or(|meta| meta.ctime.was_past_tick(began));
         self.lasts = is_past || self.since.is_some_and(|since| now >= since + TICK_MAX);
         let read = if meta.is_some() { read(store, file, folders) } else { Ok(Some(Said::default())) };
         (self.key, self.of_folders) = (if read.is_ok() { key } else { UNREAD }, of_folders);
@@ -178,7 +178,7 @@ struct Said {
 fn read(store: &dyn Store, file: &RelPath, folders: &[RelPath]) -> Result<Option<Said>> {
     let open = store.open(file)?;
     let mut said = Said::default();
-    if open.glimpse()?.size > SIZE_MAX {
+    if open.stat_without_acl()?.size > SIZE_MAX {
         return Ok(Some(said));
     }
     let wanted = folders.iter().collect();

@@ -7,7 +7,7 @@ use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::model::Reason;
 use crate::name::{Name, RelPath};
-use crate::store::{Entry, Kind, Store};
+use crate::store::{DirEntry, Kind, Store};
 
 /// The folder of the workers, where they have one of their own.
 const WORKERS: &str = "workers";
@@ -36,7 +36,7 @@ pub(super) fn find(store: &dyn Store) -> Result<Found> {
     let mut found = Found::default();
     let root = RelPath::root();
     let entries = store.list(&root)?;
-    let is_workers = |entry: &Entry| entry.kind == Kind::Folder && entry.name.as_bytes() == WORKERS.as_bytes();
+    let is_workers = |entry: &DirEntry| entry.kind == Kind::Folder && entry.name.as_bytes() == WORKERS.as_bytes();
     let has_workers = entries.iter().any(is_workers);
     add(&mut found, &root, entries, &[WORKERS, SUPERVISOR, TOOL_OUTPUTS]);
     let workers = path(WORKERS);
@@ -74,8 +74,8 @@ pub(super) fn find_again(store: &dyn Store, held: Option<Listing>) -> Result<(Fo
 /// The state of the folders that are listed; `None` while it cannot be told from the next one.
 fn state(store: &dyn Store) -> Option<[Key; 2]> {
     let state = |path: &RelPath| {
-        let meta = found(store.glimpse(path)).ok()?;
-        let at_rest = meta.is_none_or(|meta| meta.ctime.is_at_rest());
+        let meta = found(store.stat_without_acl(path)).ok()?;
+        let at_rest = meta.is_none_or(|meta| meta.ctime.is_past_tick());
         let mut hash = blake3::Hasher::new();
         hash_meta(&mut hash, meta.as_ref());
         at_rest.then(|| digest(&hash))
@@ -83,8 +83,8 @@ fn state(store: &dyn Store) -> Option<[Key; 2]> {
     Some([state(&RelPath::root())?, state(&path(WORKERS))?])
 }
 
-fn add(found: &mut Found, folder: &RelPath, entries: Vec<Entry>, not: &[&str]) {
-    for Entry { name, kind } in entries {
+fn add(found: &mut Found, folder: &RelPath, entries: Vec<DirEntry>, not: &[&str]) {
+    for DirEntry { name, kind } in entries {
         let path = folder.join(&name);
         match kind {
             Kind::Folder if not.iter().any(|other| other.as_bytes() == name.as_bytes()) => {
@@ -122,8 +122,8 @@ pub(super) fn fit(store: &dyn Store) -> Result<Fit> {
 }
 
 fn is_worker(store: &dyn Store, folder: &RelPath) -> Result<bool> {
-    let metadata = found(store.glimpse(&folder.join_path(&path(METADATA))))?;
-    let calls = present(store.glimpse(&folder.join_path(&path(CALLS))))?;
+    let metadata = found(store.stat_without_acl(&folder.join_path(&path(METADATA))))?;
+    let calls = present(store.stat_without_acl(&folder.join_path(&path(CALLS))))?;
     Ok(metadata.is_some() || calls.is_some_and(|meta| meta.kind == Kind::Folder))
 }
 
