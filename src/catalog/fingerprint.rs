@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn intersect_keeps_only_readers_permitted_by_both() {
+    fn a_quotation_is_readable_by_those_who_may_read_all_its_sources() {
         let all = access(0o444, 1, 1);
         assert_eq!(all.intersect(&access(0o440, 1, 1)).mode, 0o440);
         assert_eq!(all.intersect(&access(0o400, 1, 1)).mode, 0o400);

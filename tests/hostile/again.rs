@@ -19,7 +19,7 @@ use crate::cli::program::{Bound, is_root};
 use crate::mount::attributes::shut_out;
 use crate::mount::eventually;
 use crate::support::TestStore;
-use crate::support::through::{Between, Through};
+use crate::support::intercept::{InterceptedStore, Interceptor};
 
 fn view(store: &TestStore) -> View {
     View::over(vec![Source::open(&store.path()).unwrap()], Freshness::default(), Filter::default()).unwrap()
@@ -103,7 +103,7 @@ struct Moving {
     moved: Arc<AtomicBool>,
 }
 
-impl Between for Moving {
+impl Interceptor for Moving {
     fn list(&self, store: &dyn Store, path: &RelPath) -> Result<Vec<DirEntry>> {
         let moves = self.in_a && !self.moved.load(Ordering::Relaxed);
         if moves {
@@ -131,7 +131,7 @@ fn a_folder_that_is_moved_into_another_workers_tells_nothing_of_it() {
     store.write("workers/w/a/file.txt", "x");
     let moved = Arc::new(AtomicBool::new(false));
     let moving = Moving { workers: store.at("workers"), in_a: false, moved: moved.clone() };
-    let moving = Through::new(moving, Arc::new(Disk::open(&store.path()).unwrap()));
+    let moving = InterceptedStore::new(moving, Arc::new(Disk::open(&store.path()).unwrap()));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     let view = View::over(vec![Source::from_store(Arc::new(moving), None)], fresh, Filter::default()).unwrap();
     let member = view.worker(&Name::new("w").unwrap()).unwrap();

@@ -20,7 +20,7 @@ use swarmletfs::view::{Filter, View};
 use super::views::{everything, random_linked_store};
 use super::{CANARY, holds_canary};
 use crate::support::seen::names;
-use crate::support::{Seen, TestStore, dose, see};
+use crate::support::{Seen, TestStore, scale, see};
 
 /// How many random stores are tried, in two tests of half of them.
 const STORES: usize = 200;
@@ -112,12 +112,12 @@ fn compare_all(seeds: impl Iterator<Item = usize>) {
 
 #[test]
 fn a_view_shows_the_same_whatever_its_cache_holds() {
-    compare_all((0..dose(STORES)).step_by(2));
+    compare_all((0..scale(STORES)).step_by(2));
 }
 
 #[test]
 fn a_view_shows_the_same_whatever_its_cache_holds_odd_seeds() {
-    compare_all((1..dose(STORES)).step_by(2));
+    compare_all((1..scale(STORES)).step_by(2));
 }
 
 /// The victim's metadata as the thief's, by a hard link: the view of everything reads it, the thief's must not.

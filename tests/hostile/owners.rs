@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::Dice;
 use crate::needs_fuse;
-use crate::support::{Mount, TestStore, dose};
+use crate::support::{Mount, TestStore, scale};
 
 const OWNERS: usize = 8;
 /// Workers of each owner.
@@ -295,7 +295,7 @@ fn nothing_of_an_owner_is_told_in_the_mount_of_another_in_any_order() {
         for seed in 0..CLIENTS {
             let (mounts, tokens) = (&mounts, &tokens);
             scope.spawn(move || {
-                let leaks = ask(mounts, tokens, seed, dose(OPS) / CLIENTS);
+                let leaks = ask(mounts, tokens, seed, scale(OPS) / CLIENTS);
                 assert!(leaks.is_empty(), "{} leaks, the first: {:?}", leaks.len(), leaks[0]);
             });
         }

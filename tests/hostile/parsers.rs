@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::Dice;
 use crate::support::content::{WAYS, Way, allowed, read};
-use crate::support::{TestStore, dose, see};
+use crate::support::{TestStore, scale, see};
 
 /// How many structures are read in each way.
 const STRUCTURES: usize = 2_000;
@@ -205,7 +205,7 @@ fn check(way: Way, content: &[u8]) {
 /// Reads structures in one way.
 fn check_all(way: Way) {
     let mut dice = Dice::new(36 + WAYS.iter().position(|other| *other == way).unwrap() as u64);
-    for _ in 0..dose(STRUCTURES) {
+    for _ in 0..scale(STRUCTURES) {
         check(way, &structure(way, &mut dice));
     }
 }

@@ -20,7 +20,7 @@ use crate::cli::program::is_root;
 use crate::hostile::Dice;
 use crate::needs_fuse;
 use crate::support::tool::is_here;
-use crate::support::{Mount, TestStore, dose, skip};
+use crate::support::{Mount, TestStore, scale, skip};
 
 /// How often the disk breaks and comes back.
 const ROUNDS: usize = 3;
@@ -202,7 +202,7 @@ fn breaks_and_comes_back(system: &str, options: &'static str) {
             let before = reads.load(Ordering::SeqCst);
             eventually(what, || (reads.load(Ordering::SeqCst) > before + 40 * READERS).then_some(()));
         };
-        for _ in 0..dose(ROUNDS) {
+        for _ in 0..scale(ROUNDS) {
             some_reads("that it is read while the disk is well");
             let held = File::open(mount.at(OWN[1])).unwrap();
             weather.store(BROKEN, Ordering::SeqCst);

@@ -13,7 +13,7 @@ use super::eventually;
 use super::fresh::Tail;
 use crate::needs_fuse;
 use crate::support::transcript::Transcript;
-use crate::support::{Mount, TestStore, dose};
+use crate::support::{Mount, TestStore, scale};
 
 /// A session on disk, and where its transcript lies.
 fn session(transcript: &Transcript) -> (TestStore, PathBuf) {
@@ -98,7 +98,7 @@ fn readers_of_a_session_that_grows_see_a_part_of_it_and_never_a_mix() {
     let mount = Mount::new(&store.path());
     let (ended, seen) = (AtomicBool::new(false), AtomicUsize::new(0));
     let mut transcript = begun();
-    let lines = dose(LINES);
+    let lines = scale(LINES);
     for n in 1..=lines {
         transcript.bash(&format!("t{n}"), &format!("echo {n}"), &format!("output {n}\n").repeat(1 + n % 50));
     }

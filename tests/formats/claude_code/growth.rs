@@ -14,7 +14,7 @@ use swarmletfs::store::{File, Kind, Meta, Store, read_range};
 use swarmletfs::trace::{ClaudeCode, Format, Place};
 
 use super::*;
-use crate::support::dose;
+use crate::support::scale;
 use crate::support::transcript::{PROJECT, path};
 
 /// A worker as it is shown.
@@ -128,7 +128,7 @@ fn oldest() -> Transcript {
 /// Where a transcript is cut: at every byte around the ends of its lines, and in between at every byte with a larger dose.
 fn cuts(bytes: &[u8]) -> Vec<usize> {
     let near = |at: usize| bytes[at.saturating_sub(2)..(at + 3).min(bytes.len())].contains(&b'\n');
-    let step = if dose(1) > 1 { 1 } else { 29 };
+    let step = if scale(1) > 1 { 1 } else { 29 };
     (0..bytes.len()).filter(|at| at % step == 0 || near(*at)).collect()
 }
 
@@ -268,7 +268,7 @@ fn a_transcript_that_grows_shows_what_one_that_is_read_anew_shows() {
         for step in [1, 7, 100] {
             grow(&transcript, &format!("{name} by {step}"), || step);
         }
-        for seed in 0..dose(2) as u64 {
+        for seed in 0..scale(2) as u64 {
             let mut rng = Rng::with_seed(seed);
             grow(&transcript, &format!("{name} with seed {seed}"), || rng.usize(1..900));
         }
@@ -336,7 +336,7 @@ fn a_transcript_that_is_written_over_shows_what_one_that_is_read_anew_shows() {
         .iter()
         .flat_map(|t| t.bytes().split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect::<Vec<_>>())
         .collect();
-    for seed in 0..dose(10) as u64 {
+    for seed in 0..scale(10) as u64 {
         let mut rng = Rng::with_seed(seed);
         let (store, of_session) = (store(), place("s"));
         let (live, restarted) = (ClaudeCode::default(), Restarted::new());

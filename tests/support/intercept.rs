@@ -1,4 +1,4 @@
-//! A store that is read through something: each call goes on to the store but for those that this is about.
+//! Store wrapper whose calls a test can intercept.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -7,43 +7,43 @@ use swarmletfs::error::Result;
 use swarmletfs::name::RelPath;
 use swarmletfs::store::{DirEntry, File, Meta, Store};
 
-/// What a store is read through.
-pub trait Between: Clone + Send + Sync + 'static {
-    /// Asked for in place of the store's own.
+/// Intercepts calls of a store; the default methods forward to it.
+pub trait Interceptor: Clone + Send + Sync + 'static {
+    /// Called instead of [`Store::stat`].
     fn stat(&self, store: &dyn Store, path: &RelPath) -> Result<Meta> {
         store.stat(path)
     }
 
-    /// Likewise.
+    /// Called instead of [`Store::list`].
     fn list(&self, store: &dyn Store, path: &RelPath) -> Result<Vec<DirEntry>> {
         store.list(path)
     }
 
-    /// Likewise.
+    /// Called instead of [`Store::open`].
     fn open(&self, store: &dyn Store, path: &RelPath) -> Result<Box<dyn File>> {
         store.open(path)
     }
 
-    /// What a folder is read through that is about to be entered.
+    /// Returns the interceptor for the directory `path`, which is about to be entered.
     fn enter(&self, _path: &RelPath) -> Result<Self> {
         Ok(self.clone())
     }
 }
 
-/// The store, and what is between.
-pub struct Through<T> {
+/// A store whose calls go through an interceptor.
+pub struct InterceptedStore<T> {
     store: Arc<dyn Store>,
-    between: T,
+    interceptor: T,
 }
 
-impl<T: Between> Through<T> {
-    /// `store` as it is read through `between`.
-    pub fn new(between: T, store: Arc<dyn Store>) -> Through<T> {
-        Through { store, between }
+impl<T: Interceptor> InterceptedStore<T> {
+    /// Wraps `store`.
+    pub fn new(interceptor: T, store: Arc<dyn Store>) -> InterceptedStore<T> {
+        InterceptedStore { store, interceptor }
     }
 }
 
-impl<T: Between> Store for Through<T> {
+impl<T: Interceptor> Store for InterceptedStore<T> {
     fn describe(&self) -> String {
         self.store.describe()
     }
@@ -57,19 +57,19 @@ impl<T: Between> Store for Through<T> {
     }
 
     fn stat(&self, path: &RelPath) -> Result<Meta> {
-        self.between.stat(&*self.store, path)
+        self.interceptor.stat(&*self.store, path)
     }
 
     fn list(&self, path: &RelPath) -> Result<Vec<DirEntry>> {
-        self.between.list(&*self.store, path)
+        self.interceptor.list(&*self.store, path)
     }
 
     fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
-        self.between.open(&*self.store, path)
+        self.interceptor.open(&*self.store, path)
     }
 
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
-        let between = self.between.enter(path)?;
-        Ok(Box::new(Through { store: self.store.enter(path)?.into(), between }))
+        let interceptor = self.interceptor.enter(path)?;
+        Ok(Box::new(InterceptedStore { store: self.store.enter(path)?.into(), interceptor }))
     }
 }
