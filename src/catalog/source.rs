@@ -46,10 +46,19 @@ pub enum SourceError {
     #[error("cannot use {} as a store: it is a swarmletfs mount; give the store behind it", display_path(.0))]
     OwnMount(PathBuf),
     /// The folder is one worker.
-    #[error("{} is one worker, not a store of workers; give the folder that holds it: {}", display_path(.0), display_path(.0.parent().unwrap_or(.0)))]
+    #[error(
+        "cannot use {} as a store: it is one worker; give the folder that holds it: {}",
+        display_path(.0),
+        display_path(.0.parent().unwrap_or(.0))
+    )]
     OneWorker(PathBuf),
     /// The folder has no workers of any known format.
-    #[error("no workers in {}: expected folders with a metadata.json or a tool_calls/, there or in its workers/, or transcripts of Claude Code{}", display_path(.path), not_followed(.skipped))]
+    #[error(
+        "no workers in {}: expected folders with a metadata.json or a tool_calls/, there or in its \
+         workers/, or transcripts of Claude Code{}",
+        display_path(.path),
+        not_followed(.skipped)
+    )]
     NoWorkers {
         /// The folder.
         path: PathBuf,
@@ -64,8 +73,8 @@ fn display_path(path: &Path) -> String {
 
 fn reason(error: &Error) -> String {
     match error {
-        Error::NotFound => "there is no such folder (name one that is there with --store)".into(),
-        Error::NotADirectory => "it is not a folder (a store is a folder of workers)".into(),
+        Error::NotFound => "there is no such folder; name an existing one with --store".into(),
+        Error::NotADirectory => "it is not a folder; name a folder of workers".into(),
         other => other.to_string(),
     }
 }
