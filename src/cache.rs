@@ -1,4 +1,4 @@
-//! Caches that are bounded by what they hold.
+//! Size-bounded caches, in memory and on disk.
 
 mod disk;
 
@@ -9,24 +9,30 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use rustix::process::{getegid, geteuid, getgroups};
 
-pub use disk::{DiskCache, Key};
+pub use disk::{CachedEntry, DiskCache, Key};
 
 use crate::digest::digest;
 
-/// What is kept was made by this source: another version may have made something else of the same.
-const MADE_BY: &str = env!("SWARMLETFS_SOURCE");
+/// Version of all data in the disk caches, part of every key.
+///
+/// Raise it when the encoding of a cached type changes, and when the program derives another result
+/// from the same files. Entries of other versions are then never read again, and are evicted in
+/// time.
+pub const CACHE_FORMAT: u32 = 1;
 
-/// Returns the key under which `parts` are cached; `what` tells kinds of entries apart. Another version of this program
-/// and a process with other rights to read get other keys.
-pub fn key(what: &str, parts: &[&[u8]]) -> Key {
+/// Returns the cache key of `parts`; `kind` separates the kinds of entries.
+///
+/// The key also covers [`CACHE_FORMAT`] and the user and groups of the process, so that processes
+/// with different read permissions share nothing.
+pub fn key(kind: &str, parts: &[&[u8]]) -> Key {
     let mut hash = blake3::Hasher::new();
-    for part in [MADE_BY.as_bytes(), reader(), what.as_bytes()].iter().chain(parts) {
+    for part in [&CACHE_FORMAT.to_le_bytes()[..], reader(), kind.as_bytes()].iter().chain(parts) {
         hash.update(&(part.len() as u64).to_le_bytes()).update(part);
     }
     digest(&hash)
 }
 
-/// Returns the user and the groups that this process reads files as.
+/// Returns the encoded user and groups of this process.
 fn reader() -> &'static [u8] {
     static READER: OnceLock<Vec<u8>> = OnceLock::new();
     READER.get_or_init(|| {
@@ -37,9 +43,11 @@ fn reader() -> &'static [u8] {
     })
 }
 
-/// A cache of at most `weight`, of about `items`, that is not divided: in one that is, what is heavier than a part would
-/// never be kept, and parts are the more and the smaller the more processors there are.
-pub fn undivided<K, V, W>(items: usize, weight: u64, weighter: W) -> Cache<K, V, W>
+/// Creates a cache of at most `weight` for about `items` entries, with a single shard.
+///
+/// With several shards, an entry heavier than a shard would never be cached. The default number of
+/// shards grows with the number of processors, and the shards shrink.
+pub fn single_shard<K, V, W>(items: usize, weight: u64, weighter: W) -> Cache<K, V, W>
 where
     K: Eq + Hash,
     V: Clone,
@@ -49,7 +57,7 @@ where
         Ok(options) => {
             Cache::with_options(options, weighter, DefaultHashBuilder::default(), DefaultLifecycle::default())
         }
-        // Only what is left out can make it fail.
+        // Building fails only without a capacity, and both are set.
         Err(_) => Cache::with_weighter(items, weight, weighter),
     }
 }

@@ -1,21 +1,23 @@
-//! All workers of all stores, as last seen: swapped whole, numbered by generation.
+//! Snapshot of all workers of all stores.
 //!
-//! The catalog knows everything, whoever asks; who may see what is the business of [`crate::view`], which is the only
-//! one to hold a catalog. It answers from memory and looks at the disk again when what it holds is older than
-//! [`Freshness`] allows; there is no thread that polls while nobody reads.
+//! A snapshot is replaced as a whole and numbered by generation. The catalog holds every worker;
+//! [`crate::view`], its only user, restricts what a reader may see. The catalog answers from memory
+//! and reads the disk again when the snapshot is older than [`Freshness`] allows. No thread polls
+//! while nobody reads.
 //!
-//! Locks: `refreshing` is only tried by those who can show what is held; those who must not miss what came meanwhile wait
-//! for it, holding nothing. Whoever holds it takes no other lock but those of `watched` and an entry's own, each for a
-//! moment. No lock of an entry is held across a disk read.
+//! Locks: a caller that can use the current snapshot only tries `refresh_lock`. A caller that needs
+//! a new snapshot waits for it and holds no other lock meanwhile. A holder of `refresh_lock` takes
+//! only the locks of `watcher` and of single entries, each briefly. No lock of an entry is held
+//! during a disk read.
 
 mod entry;
-mod kept;
+mod fingerprint;
+mod fingerprint_cache;
 mod packed;
+mod persist;
 mod scan;
 mod source;
-mod state;
-mod survey;
-mod watched;
+mod watcher;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -27,26 +29,26 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 
 pub use entry::Entry;
+pub use fingerprint::{Access, FileStat, Fingerprint, list_files};
 pub use source::{Source, SourceError, is_own_mount, looks_like_sessions, looks_like_store};
-pub use survey::{Access, FileStat, Stamp, files};
-pub use watched::Changed;
+pub use watcher::WorkerLocation;
 
 use crate::cache::{DiskCache, Key, key};
 use crate::error::{Error, Result};
 use crate::model::{Record, SkipReport, Skipped};
-use crate::name::{Name, RelPath};
+use crate::name::RelPath;
 use crate::parallel::parallel_map;
 use crate::store::{Kind, Store};
 use crate::trace::RecordSource;
-use scan::{Pass, Which};
-use watched::Watched;
+use scan::{ScanContext, ScanScope};
+use watcher::Watcher;
 
-/// How old what is shown may be.
+/// Maximum age of cached data.
 #[derive(Debug, Clone, Copy)]
 pub struct Freshness {
-    /// Of unfinished workers, and of the lists of workers.
+    /// Maximum age of unfinished workers and of the list of workers.
     pub unfinished: Duration,
-    /// Of workers that have finished.
+    /// Maximum age of finished workers.
     pub finished: Duration,
 }
 
@@ -57,72 +59,79 @@ impl Default for Freshness {
 }
 
 impl Freshness {
-    /// For how long a look holds that cost so much: repeated at the earliest after [`COST_FACTOR`] times its cost, so
-    /// that huge stores stay usable. A freshness of zero means always.
-    fn holds(fresh: Duration, cost: Duration) -> Duration {
+    /// Returns the maximum age of a result that took `cost`.
+    ///
+    /// It is at least [`COST_FACTOR`] times the cost, so that huge stores stay usable. A freshness
+    /// of zero disables caching.
+    fn max_age(fresh: Duration, cost: Duration) -> Duration {
         if fresh.is_zero() { fresh } else { fresh.max(cost * COST_FACTOR) }
     }
 }
 
-/// How many times its cost a look holds at least.
+/// Minimum ratio of the age of a cached result to its cost.
 const COST_FACTOR: u32 = 20;
 
-/// Everything in the stores.
+/// All workers of all stores.
 pub struct Catalog {
     sources: Vec<Source>,
     freshness: Freshness,
     current: ArcSwap<Snapshot>,
-    refreshing: Mutex<()>,
-    /// Where somebody waits for changes.
-    watched: OnceLock<Watched>,
+    refresh_lock: Mutex<()>,
+    /// Set by [`Catalog::watch`].
+    watcher: OnceLock<Watcher>,
 }
 
-/// The catalog at one moment.
+/// State of the catalog at one time.
 pub struct Snapshot {
-    /// Grows with every change of the rest.
+    /// Number of the snapshot; grows with every change of the other public fields.
     pub generation: u64,
-    /// All workers, in no order that readers may rely on.
+    /// All workers in unspecified order.
     pub entries: Vec<Arc<Entry>>,
-    /// What the stores hold that is not shown, all together.
+    /// Number of entries that are not shown, over all stores.
     pub skipped: Skipped,
-    /// The same of each store, with a few names.
-    pub passed: Vec<SkipReport>,
-    /// What went wrong when a store was listed, one sentence each.
-    pub troubles: Vec<String>,
-    /// The workers of which not all was read yet: in them there may be more. Each by its store and where it lies there.
-    pub unread: Vec<(usize, RelPath)>,
-    /// What became of the generation before, where its workers are still all there are and few are known anew.
-    pub changes: Option<Vec<Change>>,
-    /// When all that may have changed were looked at.
-    looked: Taken,
-    /// When it was looked for who has come or gone.
-    listed: Taken,
+    /// Entries of each store that are not shown, with a few names.
+    pub skip_reports: Vec<SkipReport>,
+    /// Problems of listing the stores, one sentence each.
+    pub problems: Vec<String>,
+    /// Workers that were not read completely; they may contain further workers.
+    pub unread: Vec<WorkerLocation>,
+    /// Entries that were replaced since the previous generation. `None` if workers were added or
+    /// removed, or if too many entries changed.
+    pub changes: Option<Vec<EntryChange>>,
+    /// Last check of all workers that may have changed.
+    checked: ScanTiming,
+    /// Last search for new and removed workers.
+    listed: ScanTiming,
 }
 
-/// When something was looked at, and how long that took.
+/// Start and duration of a scan.
 #[derive(Debug, Clone, Copy)]
-struct Taken {
-    at: Instant,
+struct ScanTiming {
+    start: Instant,
     cost: Duration,
 }
 
-impl Taken {
-    fn holds(&self, fresh: Duration) -> bool {
-        self.at.elapsed() < Freshness::holds(fresh, self.cost)
+impl ScanTiming {
+    fn is_fresh(&self, fresh: Duration) -> bool {
+        self.start.elapsed() < Freshness::max_age(fresh, self.cost)
     }
 }
 
-/// A worker that is known anew, in its place.
+/// Replacement of a worker's entry.
 #[derive(Clone)]
-pub struct Change {
-    /// As it was.
+pub struct EntryChange {
+    /// Entry in the previous generation.
     pub old: Arc<Entry>,
-    /// As it is.
+    /// Entry in this generation.
     pub new: Arc<Entry>,
 }
 
 impl Catalog {
-    /// Reads all workers of `sources`. Errors: a store that cannot be listed.
+    /// Reads all workers of `sources`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a store cannot be listed.
     pub fn open(sources: Vec<Source>, freshness: Freshness) -> Result<Catalog> {
         let first = scan::scan_first(&sources, freshness);
         if let Some(error) = first.error {
@@ -132,92 +141,114 @@ impl Catalog {
             sources,
             freshness,
             current: ArcSwap::from_pointee(first.snapshot),
-            refreshing: Mutex::new(()),
-            watched: OnceLock::new(),
+            refresh_lock: Mutex::new(()),
+            watcher: OnceLock::new(),
         })
     }
 
-    /// From now on workers are watched where that can be done, and [`Catalog::changes`] is to be called for as
-    /// long as anybody reads. How many folders may be watched. Errors: the system watches nothing for this process.
+    /// Starts to watch workers where the file system supports it. Returns the maximum number of
+    /// watched folders.
+    ///
+    /// The caller must then call [`Catalog::wait_for_changes`] in a loop while the catalog is in
+    /// use.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system refuses an inotify instance.
     pub fn watch(&self) -> Result<usize> {
-        // Who calls it twice has it once.
-        let _ = self.watched.set(Watched::new()?);
-        let Some(watched) = self.watched.get() else { return Ok(0) };
-        let tells = |entry: &Entry| self.sources.get(entry.source).is_some_and(Source::tells);
-        let held = self.current.load();
-        let moving = held.entries.iter().filter(|entry| entry.is_moving() && tells(entry));
-        watched.note_unawaited(moving.map(Arc::downgrade).collect());
-        Ok(watched.most())
+        // A second call keeps the first watcher.
+        let _ = self.watcher.set(Watcher::new()?);
+        let Some(watcher) = self.watcher.get() else { return Ok(0) };
+        let snapshot = self.current.load();
+        let unfinished = snapshot
+            .entries
+            .iter()
+            .filter(|entry| entry.is_unfinished() && self.sources.get(entry.source).is_some_and(Source::can_watch));
+        watcher.set_unwatched(unfinished.map(Arc::downgrade).collect());
+        Ok(watcher.max_watches())
     }
 
-    /// Waits for changes of workers that are watched, no longer than `limit`; these are looked at anew from now on. Which
-    /// they are of those that were believed not to change; `None` once `end` is readable or closed.
-    pub fn changes(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<HashSet<Changed>>> {
-        let Some(watched) = self.watched.get() else { return Ok(None) };
-        let lists =
-            |number: usize, name: &Name| self.sources.get(number).is_some_and(|one| one.format.affects_listing(name));
-        // As long as that took, others look at the catalog.
-        let limit = self.await_some(watched).map_or(limit, |took| Some(limit.map_or(took, |limit| limit.min(took))));
-        watched.wait(end, limit, lists)
+    /// Waits for changes of watched workers, no longer than `limit`, and marks them for a check.
+    ///
+    /// Returns the finished workers that changed, or `None` when `end` becomes readable or closes.
+    pub fn wait_for_changes(
+        &self,
+        end: BorrowedFd<'_>,
+        limit: Option<Duration>,
+    ) -> Result<Option<HashSet<WorkerLocation>>> {
+        let Some(watcher) = self.watcher.get() else { return Ok(None) };
+        // After a step, waits at most as long as the step took; meanwhile others can use the
+        // catalog.
+        let limit = match self.watch_unfinished_step(watcher) {
+            Some(cost) => Some(limit.map_or(cost, |limit| limit.min(cost))),
+            None => limit,
+        };
+        watcher.wait(end, limit, |number, name| {
+            self.sources.get(number).is_some_and(|source| source.format.affects_listing(name))
+        })
     }
 
-    /// Has changes be told of a few of those who were unfinished when nothing was watched yet: in a large store it takes
-    /// long until all are looked at again. How long that took; `None` once there are no more.
-    fn await_some(&self, watched: &Watched) -> Option<Duration> {
-        let some = watched.unawaited();
-        let wanted: Vec<&Entry> = some.iter().map(|entry| &**entry).collect();
-        if wanted.is_empty() {
+    /// Watches some workers that were unfinished before watching began: in a large store, the next
+    /// scan is long after. Returns the time it took, or `None` if none are left.
+    fn watch_unfinished_step(&self, watcher: &Watcher) -> Option<Duration> {
+        let step = watcher.take_unwatched();
+        let entries: Vec<&Entry> = step.iter().map(|entry| &**entry).collect();
+        if entries.is_empty() {
             return None;
         }
-        let began = Instant::now();
-        self.look_alone(&wanted, &self.refreshing.lock());
-        Some(began.elapsed())
+        let start = Instant::now();
+        self.recheck_locked(&entries, &self.refresh_lock.lock());
+        Some(start.elapsed())
     }
 
-    /// Whether workers' folders may take time to be looked into.
+    /// Returns true if the folders of some workers are generated, which takes time.
     pub fn makes_folders(&self) -> bool {
         self.sources.iter().any(|source| source.format.has_virtual_folders())
     }
 
-    /// The folders on disk beneath which all stores lie.
+    /// Returns the directories on disk that contain all stores, for a sandbox.
     pub fn roots(&self) -> Vec<BorrowedFd<'_>> {
         self.sources.iter().flat_map(Source::roots).collect()
     }
 
-    /// Whether opening the stores again would find other folders in their places.
+    /// Returns true if opening the stores again would find other folders.
     pub fn is_replaced(&self) -> bool {
         self.sources.iter().any(Source::is_replaced)
     }
 
-    /// All workers, looked at anew where what is held is too old. While another thread does so, what is held.
+    /// Returns the current snapshot, refreshed if it is too old. While another thread refreshes it,
+    /// returns the old one.
     pub fn current(&self) -> Arc<Snapshot> {
-        let held = self.current.load_full();
+        let snapshot = self.current.load_full();
         let fresh = self.freshness.unfinished;
-        let (looked, listed) = (held.looked.holds(fresh), held.listed.holds(fresh));
-        let stirred = self.watched.get().filter(|watched| watched.is_due());
-        if looked && listed && stirred.is_none() {
-            return held;
+        let (is_checked, is_listed) = (snapshot.checked.is_fresh(fresh), snapshot.listed.is_fresh(fresh));
+        let due_watcher = self.watcher.get().filter(|watcher| watcher.is_due());
+        if is_checked && is_listed && due_watcher.is_none() {
+            return snapshot;
         }
-        if let Some(alone) = self.refreshing.try_lock() {
-            if !looked {
-                self.scan_alone(Which::All, &alone);
-            } else if !listed {
-                self.scan_alone(Which::Unknown, &alone);
+        if let Some(lock) = self.refresh_lock.try_lock() {
+            if !is_checked {
+                self.rescan(ScanScope::All, &lock);
+            } else if !is_listed {
+                self.rescan(ScanScope::NewOnly, &lock);
             }
-            stirred.iter().for_each(|watched| self.look_at_stirred(watched, &alone));
+            if let Some(watcher) = due_watcher {
+                self.recheck_dirty(watcher, &lock);
+            }
         }
         self.current.load_full()
     }
 
-    /// All workers, looked at after this was called: none is missing that was there then.
+    /// Scans all stores and returns the new snapshot. It has every worker that existed when this
+    /// was called.
     pub fn current_now(&self) -> Arc<Snapshot> {
-        self.scan_alone(Which::All, &self.refreshing.lock());
+        self.rescan(ScanScope::All, &self.refresh_lock.lock());
         self.current.load_full()
     }
 
-    /// Reads `sessions`, each by its store and where it lies there, for the workers inside them, until `go_on` returns false.
-    /// `done` is called after each.
-    pub fn read_on(&self, sessions: &[(usize, RelPath)], go_on: &(dyn Fn() -> bool + Sync), done: &(dyn Fn() + Sync)) {
+    /// Reads `sessions` for the workers inside them, until `go_on` returns false. Calls `done`
+    /// after each.
+    pub fn backfill(&self, sessions: &[WorkerLocation], go_on: &(dyn Fn() -> bool + Sync), done: &(dyn Fn() + Sync)) {
         parallel_map(sessions, |(number, path)| {
             if let Some(source) = self.sources.get(*number).filter(|_| go_on()) {
                 source.format.find_nested_workers(&*source.store, path, go_on);
@@ -226,74 +257,82 @@ impl Catalog {
         });
     }
 
-    /// Looks at workers of which it was told that they have changed.
-    fn look_at_stirred(&self, watched: &Watched, alone: &MutexGuard<'_, ()>) {
-        let (began, stirred) = (Instant::now(), watched.stirred());
-        let stirred: Vec<&Entry> = stirred.iter().map(|entry| &**entry).collect();
-        // All of them may have been looked at just now.
-        if !stirred.is_empty() {
-            self.look_alone(&stirred, alone);
-            watched.rest(Freshness::holds(self.freshness.unfinished, began.elapsed()));
+    /// Checks the workers whose changes were reported.
+    fn recheck_dirty(&self, watcher: &Watcher, lock: &MutexGuard<'_, ()>) {
+        let (start, dirty) = (Instant::now(), watcher.take_dirty());
+        let dirty: Vec<&Entry> = dirty.iter().map(|entry| &**entry).collect();
+        // A scan just before this may have taken them all.
+        if !dirty.is_empty() {
+            self.recheck_locked(&dirty, lock);
+            watcher.postpone(Freshness::max_age(self.freshness.unfinished, start.elapsed()));
         }
     }
 
-    fn scan_alone(&self, which: Which, _alone: &MutexGuard<'_, ()>) {
-        let held = self.current.load_full();
-        let watched = self.watched.get();
-        if which == Which::All {
-            // All of these are looked at now; what changes from now on is looked at later.
-            watched.iter().for_each(|watched| drop(watched.stirred()));
+    fn rescan(&self, scope: ScanScope, _lock: &MutexGuard<'_, ()>) {
+        let previous = self.current.load_full();
+        let watcher = self.watcher.get();
+        if scope == ScanScope::All
+            && let Some(watcher) = watcher
+        {
+            // The scan checks all dirty workers; later changes are reported again.
+            drop(watcher.take_dirty());
         }
-        let now = scan::scan(&self.sources, &held, which, self.freshness, watched).snapshot;
-        self.current.store(Arc::new(now));
+        let snapshot = scan::scan(&self.sources, &previous, scope, self.freshness, watcher).snapshot;
+        self.current.store(Arc::new(snapshot));
     }
 
-    /// Looks at one worker again if that was not done within the second. Says whether the catalog changed.
-    pub fn look(&self, entry: &Entry) -> bool {
-        if entry.is_checked(self.freshness.unfinished) {
+    /// Checks one worker unless that was done within [`Freshness::unfinished`]. Returns true if the
+    /// catalog changed.
+    pub fn recheck_if_stale(&self, entry: &Entry) -> bool {
+        if entry.was_checked(self.freshness.unfinished) {
             return false;
         }
-        self.refreshing.try_lock().is_some_and(|alone| self.look_alone(&[entry], &alone))
+        self.refresh_lock.try_lock().is_some_and(|lock| self.recheck_locked(&[entry], &lock))
     }
 
-    /// Looks at one worker again. Says whether the catalog has another entry by now.
-    pub fn look_now(&self, entry: &Entry) -> bool {
-        self.look_alone(&[entry], &self.refreshing.lock())
+    /// Checks one worker. Returns true if the catalog no longer holds `entry`.
+    pub fn recheck(&self, entry: &Entry) -> bool {
+        self.recheck_locked(&[entry], &self.refresh_lock.lock())
     }
 
-    /// Looks at workers again. Says whether the catalog has others in their places by now.
-    fn look_alone(&self, wanted: &[&Entry], _alone: &MutexGuard<'_, ()>) -> bool {
-        let held = self.current.load_full();
-        let places: HashSet<*const Entry> = wanted.iter().map(|entry| std::ptr::from_ref(*entry)).collect();
-        let pass = Pass::over(self.watched.get());
-        let (mut found, mut entries) = (0, Cow::Borrowed(&held.entries));
-        let mut changes: Option<Vec<Change>> = Some(Vec::new());
-        // From the last on: what has gone leaves the places of the others.
-        let held_ones = held.entries.iter().enumerate().rev();
-        for (at, old) in held_ones.filter(|(_, entry)| places.contains(&Arc::as_ptr(entry))).take(places.len()) {
+    /// Checks workers. Returns true if the catalog no longer holds all of these entries.
+    fn recheck_locked(&self, stale: &[&Entry], _lock: &MutexGuard<'_, ()>) -> bool {
+        let previous = self.current.load_full();
+        let stale: HashSet<*const Entry> = stale.iter().map(|entry| std::ptr::from_ref(*entry)).collect();
+        let context = ScanContext::new(self.watcher.get());
+        let (mut found, mut entries) = (0, Cow::Borrowed(&previous.entries));
+        let mut changes: Option<Vec<EntryChange>> = Some(Vec::new());
+        // In reverse, so that a removal does not shift the indexes of the remaining entries.
+        let indexed = previous.entries.iter().enumerate().rev();
+        for (index, old) in indexed.filter(|(_, entry)| stale.contains(&Arc::as_ptr(entry))).take(stale.len()) {
             found += 1;
             let Some(source) = self.sources.get(old.source) else { continue };
-            let now = match scan::look(source, old.source, &old.root, Some(old), &pass) {
-                Ok(Some(now)) if Arc::ptr_eq(&now, old) => continue,
-                Ok(now) => now,
+            let checked = match scan::check_folder(source, old.source, &old.root, Some(old), &context) {
+                Ok(Some(entry)) if Arc::ptr_eq(&entry, old) => continue,
+                Ok(entry) => entry,
                 Err(error) if error.is_not_found() => None,
-                // What cannot be read for a moment stays as it was.
+                // The error may be temporary, so the entry stays.
                 Err(_) => continue,
             };
-            match (&mut changes, &now) {
-                (Some(changes), Some(new)) => changes.push(Change { old: old.clone(), new: new.clone() }),
+            match (&mut changes, &checked) {
+                (Some(changes), Some(new)) => changes.push(EntryChange { old: old.clone(), new: new.clone() }),
                 _ => changes = None,
             }
-            entries.to_mut().splice(at..=at, now);
+            entries.to_mut().splice(index..=index, checked);
         }
-        let Cow::Owned(entries) = entries else { return found < places.len() };
-        let changes = changes.filter(|changes| changes.len() <= scan::FEW);
-        let generation = held.generation + 1;
-        let (skipped, passed) = (held.skipped, held.passed.clone());
-        let (troubles, unread) = (held.troubles.clone(), held.unread.clone());
-        let (looked, listed) = (held.looked, held.listed);
-        let now = Snapshot { generation, entries, skipped, passed, troubles, unread, changes, looked, listed };
-        self.current.store(Arc::new(now));
+        let Cow::Owned(entries) = entries else { return found < stale.len() };
+        let snapshot = Snapshot {
+            generation: previous.generation + 1,
+            entries,
+            skipped: previous.skipped,
+            skip_reports: previous.skip_reports.clone(),
+            problems: previous.problems.clone(),
+            unread: previous.unread.clone(),
+            changes: changes.filter(|changes| changes.len() <= scan::CHANGES_MAX),
+            checked: previous.checked,
+            listed: previous.listed,
+        };
+        self.current.store(Arc::new(snapshot));
         true
     }
 
@@ -301,37 +340,46 @@ impl Catalog {
         self.sources.get(entry.source).is_some_and(|source| source.is_settled(entry, self.freshness))
     }
 
-    /// Whether what a folder of a worker lists follows from the folder alone; see [`Store::lists_by_folder`].
-    pub fn lists_by_folder(&self, entry: &Entry) -> bool {
-        self.sources.get(entry.source).is_some_and(|source| source.store.lists_by_folder())
+    /// Returns true if a listing depends only on the folder; see
+    /// [`Store::listing_depends_on_dir_only`].
+    pub fn listing_depends_on_dir_only(&self, entry: &Entry) -> bool {
+        self.sources.get(entry.source).is_some_and(|source| source.store.listing_depends_on_dir_only())
     }
 
-    /// For how long a folder of a worker lists the same while its times are the same. Where others can change it, not all
-    /// changes may show in them at once.
-    pub fn lists_for(&self, entry: &Entry) -> Duration {
+    /// Returns the maximum age of a listing of a worker's folder whose times are unchanged. If
+    /// other machines can write to it, its times may not show a change at once.
+    pub fn listing_max_age(&self, entry: &Entry) -> Duration {
         let local = self.sources.get(entry.source).is_some_and(Source::is_local);
-        if local { self.freshness.finished } else { self.holds(entry) }
+        if local { self.freshness.finished } else { self.max_age(entry) }
     }
 
-    /// For how long may be believed what is told of a worker's files.
-    pub fn holds(&self, entry: &Entry) -> Duration {
+    /// Returns the maximum age of cached metadata of a worker's files.
+    pub fn max_age(&self, entry: &Entry) -> Duration {
         if self.is_settled(entry) { self.freshness.finished } else { self.freshness.unfinished }
     }
 
-    /// A worker's folder, entered. [`Error::NotFound`] where another folder has taken its place: what the catalog knows
-    /// of a worker, and above all whose it is, was read in this one.
+    /// Enters a worker's folder.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if another folder replaced it: the owner in `entry` is only known for
+    /// the original folder.
     pub fn folder(&self, entry: &Entry) -> Result<Box<dyn Store>> {
         let source = self.sources.get(entry.source).ok_or(Error::NotFound)?;
         let folder = source.format.enter(&*source.store, &entry.root)?;
-        if folder.identity()? == entry.glanced.identity { Ok(folder) } else { Err(Error::NotFound) }
+        if folder.identity()? == entry.metadata.identity { Ok(folder) } else { Err(Error::NotFound) }
     }
 
-    /// From now on, [`Catalog::backing`] opens files, where that can be done. Errors: why it cannot.
+    /// Enables [`Catalog::backing`] if the stores support it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a store supports passthrough but the system refuses it.
     pub fn pass_through(&self) -> Result<()> {
         self.sources.iter().try_for_each(|source| source.store.pass_through())
     }
 
-    /// Opens a file of a worker so that the kernel may read it by itself; see [`Store::backing`].
+    /// Opens a file of a worker for FUSE passthrough; see [`Store::backing`].
     pub fn backing(&self, entry: &Entry, path: &RelPath) -> Result<Option<OwnedFd>> {
         match self.sources.get(entry.source) {
             Some(source) => source.store.backing(&entry.root.join_path(path)),
@@ -339,15 +387,15 @@ impl Catalog {
         }
     }
 
-    /// A store by number; the first for a number that there is not.
+    /// Returns a store by number, or the first store if the number is out of range.
     pub fn source_store(&self, number: usize) -> &dyn Store {
         match self.sources.get(number).or(self.sources.first()) {
             Some(source) => &*source.store,
-            None => &source::NoStore,
+            None => &source::EmptyStore,
         }
     }
 
-    /// Reads a worker anew, with its trace, until `go_on` says no.
+    /// Reads a worker with its trace, until `go_on` returns false.
     pub fn record(&self, entry: &Entry, go_on: &dyn Fn() -> bool) -> Result<Record> {
         match self.sources.get(entry.source) {
             Some(source) => {
@@ -359,43 +407,45 @@ impl Catalog {
         }
     }
 
-    /// Where things are kept for the next start.
+    /// Returns the disk cache of parsed workers.
     pub fn cache(&self) -> Option<Arc<DiskCache>> {
         self.sources.iter().find_map(|source| source.cache().cloned())
     }
 
-    /// Where words are kept for the next start.
+    /// Returns the disk cache of the search index.
     pub fn index(&self) -> Option<Arc<DiskCache>> {
         self.sources.iter().find_map(|source| source.index().cloned())
     }
 
-    /// Returns the part of a cache key that stands for what is read of the stores.
+    /// Returns the part of a cache key that identifies the bytes read of the stores.
     pub fn scope(&self) -> Key {
         let scopes: Vec<Key> = self.sources.iter().map(|source| source.scope().key()).collect();
         key("scopes", &scopes.iter().map(Key::as_slice).collect::<Vec<_>>())
     }
 
-    /// The folder with outputs stored out of band that belongs to a worker's store.
+    /// Returns the folder of outputs stored out of band of a worker's store.
     pub fn outputs(&self, entry: &Entry) -> Option<&dyn Store> {
         self.sources.get(entry.source).and_then(|source| source.outputs.as_deref())
     }
 
-    /// The supervisor's notes: the first store that has such a folder, and its path there.
+    /// Returns the folder of the supervisor's notes: the number of the first store that has one,
+    /// and its path there.
     pub fn supervisor(&self) -> Result<Option<(usize, RelPath)>> {
         for (number, source) in self.sources.iter().enumerate() {
             let Some(path) = source.format.supervisor_folder() else { continue };
-            if is(&*source.store, &path, Kind::Folder)? {
+            if has_kind(&*source.store, &path, Kind::Folder)? {
                 return Ok(Some((number, path)));
             }
         }
         Ok(None)
     }
 
-    /// The store's own list of all workers, where there is one store and it has one.
+    /// Returns the store's own list of all workers, if there is exactly one store and it has such a
+    /// file.
     pub fn index_file(&self) -> Result<Option<(usize, RelPath)>> {
         let [source] = self.sources.as_slice() else { return Ok(None) };
         for path in source.format.index_files() {
-            if is(&*source.store, &path, Kind::File)? {
+            if has_kind(&*source.store, &path, Kind::File)? {
                 return Ok(Some((0, path)));
             }
         }
@@ -403,8 +453,8 @@ impl Catalog {
     }
 }
 
-/// Whether there is something of `kind` at `path`. Errors: that cannot be told.
-fn is(store: &dyn Store, path: &RelPath, kind: Kind) -> Result<bool> {
+/// Returns true if the entry at `path` exists and is of `kind`.
+fn has_kind(store: &dyn Store, path: &RelPath, kind: Kind) -> Result<bool> {
     match store.stat(path) {
         Ok(meta) => Ok(meta.kind == kind),
         Err(error) if error.is_not_found() => Ok(false),

@@ -55,7 +55,7 @@ pub use settings::{Control, DEADLINE, Settings};
 pub(crate) use text::count;
 pub use text::utc;
 
-use crate::catalog::{Access, Stamp};
+use crate::catalog::{Access, Fingerprint};
 use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::Name;
@@ -166,7 +166,7 @@ pub struct State {
 
 enum RenderInput {
     Text { text: Cow<'static, str>, newest: Time, access: Access },
-    Worker { member: Arc<Member>, stamp: Arc<Stamp> },
+    Worker { member: Arc<Member>, stamp: Arc<Fingerprint> },
     Workers { visible: Arc<VisibleWorkers>, states: WorkerStates },
     Snapshot { look: ViewSnapshot, cursor: Cursor },
 }
@@ -219,7 +219,7 @@ impl Renderer {
                 let root = self.view.root_meta()?;
                 let newest = self.view.newest(&self.view.visible())?;
                 hash.update(format!("{:?}", (newest, root.mode, root.uid, root.gid)).as_bytes());
-                RenderInput::Text { text: text.into(), newest, access: Access::of(&root) }
+                RenderInput::Text { text: text.into(), newest, access: Access::from_meta(&root) }
             }
             (Scope::Run(_) | Scope::Worker(_), Generated::Since(_) | Generated::Compare(_)) => {
                 return Err(Error::NotFound);
@@ -276,7 +276,7 @@ impl Renderer {
             ResolvedQuery::Refused(answer) => {
                 let newest = self.view.newest(&visible)?;
                 hash.update(format!("{newest:?}{}", answer.text).as_bytes());
-                Ok(RenderInput::Text { text: answer.text.into(), newest, access: Access::of(&root) })
+                Ok(RenderInput::Text { text: answer.text.into(), newest, access: Access::from_meta(&root) })
             }
         }
     }
@@ -448,18 +448,18 @@ impl Renderer {
 
     /// Returns the newest modification time of a file's inputs, and the permission to read it. Only
     /// the owner may read it while the permissions of some inputs are unknown.
-    fn newest_and_access<'a, I: Iterator<Item = &'a Stamp>>(
+    fn newest_and_access<'a, I: Iterator<Item = &'a Fingerprint>>(
         &self,
         visible: &VisibleWorkers,
         states: &WorkerStates,
         stamps: impl Fn() -> I,
     ) -> Result<(Time, Access)> {
         let root = self.view.root_meta()?;
-        let newest = match stamps().map(|stamp| stamp.newest).max() {
+        let newest = match stamps().map(|stamp| stamp.newest_mtime).max() {
             Some(newest) => newest,
             None => self.view.newest(visible)?,
         };
-        let mut access = stamps().fold(Access::of(&root), |access, stamp| access.within(&stamp.access));
+        let mut access = stamps().fold(Access::from_meta(&root), |access, stamp| access.intersect(&stamp.access));
         if any_late(states) {
             access.mode &= 0o400;
         }

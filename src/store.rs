@@ -1,16 +1,17 @@
-//! Bytes under a root, opened once at the start, and never anything outside it.
+//! Read-only access to the bytes under one root.
 //!
-//! A store lists, stats and reads ranges. It knows nothing of agents: what the bytes mean is the business of
-//! [`crate::trace`]. Links, special files and foreign mounts are not followed; a listing names them so that they
-//! can be counted. There is no way to write.
+//! A store lists directories, stats entries and reads ranges. Its root is opened once, and nothing
+//! outside the root can be reached. A store does not interpret what it reads; [`crate::trace`]
+//! does. Symlinks, special files and foreign mounts are not followed, but a listing includes them
+//! so that they can be counted.
 
 mod acl;
-mod beneath;
 mod disk;
+mod inotify;
 mod memory;
-mod unshared;
-mod unstamped;
-mod watch;
+mod noatime;
+mod openat2;
+mod single_link;
 
 use std::any::Any;
 use std::io::{self, Read};
@@ -18,28 +19,30 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
 pub use disk::{Disk, MOUNT_TYPE, identity_of};
+pub use inotify::{Inotify, WatchEvent, WatchId, WatchScope, is_local};
 pub use memory::Memory;
-pub use unshared::Unshared;
-pub use watch::{Event, Told, Watch, WatchId, is_local};
+pub use single_link::SingleLinkStore;
 
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 
-/// What an entry of a store is.
+/// Type of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A regular file.
     File,
-    /// A folder.
+    /// A directory.
     Folder,
-    /// A symbolic link, never followed; to [`Unshared`] also a regular file with several hard links, never opened.
+    /// A symlink, never followed. In a [`SingleLinkStore`] also a regular file with several hard
+    /// links, never opened.
     Link,
     /// A FIFO, socket or device, never opened.
     Special,
 }
 
 impl Kind {
-    /// Refuses what is not of the `wanted` kind, a file or a folder, with the error that says what it is instead.
+    /// Returns an error that names the actual kind unless it is `wanted`, which is a file or a
+    /// directory.
     fn must_be(self, wanted: Kind) -> Result<()> {
         match self {
             found if found == wanted => Ok(()),
@@ -51,90 +54,96 @@ impl Kind {
     }
 }
 
-/// What stat tells of an entry.
+/// Metadata of an entry, as returned by stat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meta {
-    /// What it is.
+    /// Type of the entry.
     pub kind: Kind,
     /// Size in bytes.
     pub size: u64,
-    /// Permission bits, 12 of them, as at the source: less what a list of access denies there to some.
+    /// The 12 permission bits at the source, without those that an ACL denies to some users.
     pub mode: u32,
     /// Owner at the source.
     pub uid: u32,
     /// Group at the source.
     pub gid: u32,
-    /// Hard links at the source.
+    /// Number of hard links at the source.
     pub nlink: u32,
-    /// What is behind the name: what tells a replaced file from a changed one.
+    /// Identity of the inode; it differs between a replaced file and a changed one.
     pub identity: Identity,
-    /// Last change of the bytes.
+    /// Time of the last write.
     pub mtime: Time,
-    /// Last change of the inode.
+    /// Time of the last change of the inode.
     pub ctime: Time,
 }
 
 impl Meta {
-    /// Returns when the bytes were last written. Anybody may set an mtime, also to a time to come; only the kernel sets
-    /// ctime. So an mtime that is later than ctime counts as ctime, and no worker is the newest by its own word. An
-    /// earlier mtime is believed: copies keep it. A file system without ctime gives 1970 for all files.
+    /// Returns the time of the last write, never later than ctime.
+    ///
+    /// Any program may set an mtime, even to a future time; only the kernel sets ctime. Without the
+    /// limit, a worker could make itself the newest. An mtime before ctime is trusted, because
+    /// copies keep it. A file system without ctime reports 1970 for all files.
     pub fn last_write(&self) -> Time {
         earlier(self.mtime, self.ctime)
     }
 }
 
-/// Returns the earlier of an mtime and a ctime, or the mtime where the file system has no ctime.
+/// Returns the earlier of an mtime and a ctime, or the mtime if the file system has no ctime.
 pub(crate) fn earlier(mtime: Time, ctime: Time) -> Time {
     if ctime == Time::default() { mtime } else { mtime.min(ctime) }
 }
 
-/// Device, inode number and time of birth at the source. A file system gives an inode number again once its file is
-/// gone; the time of birth tells the new file from the old one.
+/// Identity of an inode at the source.
+///
+/// A file system reuses an inode number after its file is removed. The birth time tells the new
+/// file from the old one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// Device number.
     pub dev: u64,
     /// Inode number.
     pub ino: u64,
-    /// When it was created, where that is known.
+    /// Birth time, or zero if the file system keeps none.
     pub born: Time,
 }
 
-/// A time as stat gives it: seconds and nanoseconds since 1970, before it negative.
+/// A timestamp as returned by stat, relative to 1970; earlier times are negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Time {
     /// Whole seconds.
     pub secs: i64,
-    /// Nanoseconds on top, 0 to 999,999,999.
+    /// Additional nanoseconds, 0 to 999,999,999.
     pub nanos: u32,
 }
 
-/// No file system's clock ticks slower than this, but for a few whose times nobody relies on.
+/// Longest clock tick of any file system whose timestamps are relied on.
 pub const TICK_MAX: Duration = Duration::from_secs(1);
-/// Nor does this machine's, where it gives parts of a second.
-const TICK_HERE: Duration = Duration::from_millis(100);
+/// Longest tick of this machine's clock if its timestamps have fractions of a second.
+const LOCAL_TICK_MAX: Duration = Duration::from_millis(100);
 
 impl Time {
-    /// Whether this, the time of a last change, is past: a change within the same tick of the clock could not be told from
-    /// that one.
-    pub fn is_at_rest(self) -> bool {
-        self.was_at_rest(SystemTime::now())
+    /// Returns true if this ctime is older than a clock tick, so no later change can have the same
+    /// ctime.
+    pub fn is_past_tick(self) -> bool {
+        self.was_past_tick(SystemTime::now())
     }
 
-    /// Whether it was past at that time.
-    pub fn was_at_rest(self, then: SystemTime) -> bool {
+    /// Returns true if this ctime was older than a clock tick at the time `then`.
+    pub fn was_past_tick(self, then: SystemTime) -> bool {
         then.duration_since(self.to_system()).is_ok_and(|age| age >= TICK_MAX)
     }
 
-    /// The same of a time that this machine's clock gave. One to come is as good as one that is past: whatever changes now
-    /// is given another.
-    pub fn was_at_rest_here(self, then: SystemTime) -> bool {
-        let tick = if self.nanos == 0 { TICK_MAX } else { TICK_HERE };
-        let away = then.duration_since(self.to_system()).unwrap_or_else(|ahead| ahead.duration());
-        away >= tick
+    /// Returns true if this ctime, set by this machine's clock, was more than a clock tick away
+    /// from `then`.
+    ///
+    /// A future ctime counts as past: a change made now gets a different one.
+    pub fn was_past_local_tick(self, then: SystemTime) -> bool {
+        let tick = if self.nanos == 0 { TICK_MAX } else { LOCAL_TICK_MAX };
+        let distance = then.duration_since(self.to_system()).unwrap_or_else(|ahead| ahead.duration());
+        distance >= tick
     }
 
-    /// As the standard library has it; what it cannot hold becomes 1970.
+    /// Converts to a [`SystemTime`]; a time out of its range becomes 1970.
     pub fn to_system(self) -> SystemTime {
         let whole = Duration::from_secs(self.secs.unsigned_abs());
         let time = if self.secs >= 0 {
@@ -147,134 +156,151 @@ impl Time {
     }
 }
 
-/// One entry of a folder.
+/// One entry of a directory listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// Its name.
+pub struct DirEntry {
+    /// Name of the entry.
     pub name: Name,
-    /// What the folder says it is.
+    /// Type of the entry, as recorded in the directory.
     pub kind: Kind,
 }
 
 /// An open regular file.
 pub trait File: Send + Sync {
-    /// Reads at most `buffer.len()` bytes at `offset` bytes; 0 at the end. May be short.
+    /// Reads at most `buffer.len()` bytes at `offset` bytes; returns 0 at the end. A read may be
+    /// short.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
 
-    /// What it is now.
+    /// Returns the current metadata.
     fn meta(&self) -> Result<Meta>;
 
-    /// The same for who asks whether something changed: the mode may give more than a list of access leaves of it.
-    fn glimpse(&self) -> Result<Meta> {
+    /// Returns the current metadata without reading the ACL; `mode` may be too permissive.
+    fn stat_without_acl(&self) -> Result<Meta> {
         self.meta()
     }
 }
 
 /// Bytes under one root.
 pub trait Store: Any + Send + Sync {
-    /// Where the bytes are, for people: a path or an address.
+    /// Returns the location of the store for messages: a path or a description.
     fn describe(&self) -> String;
 
-    /// The folder on disk beneath which all of it lies, for a process that confines itself to it; `None` where no
-    /// folder is needed.
+    /// Returns the directory on disk that contains the whole store, for a sandbox. `None` if the
+    /// store needs no directory.
     fn root(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Whether by now another folder stands where this one was opened. One that is merely gone is not replaced.
+    /// Returns true if the path of the store now leads to another directory. A removed directory is
+    /// not replaced.
     fn is_replaced(&self) -> bool;
 
-    /// What `path` is, links themselves not followed. [`Error::Escape`] where a part on the way is a link or a
-    /// foreign mount.
+    /// Stats `path` without following a final symlink.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Escape`] if a parent component is a symlink or a foreign mount.
     fn stat(&self, path: &RelPath) -> Result<Meta>;
 
-    /// The same for who asks whether something changed: the mode may give more than a list of access leaves of it.
-    fn glimpse(&self, path: &RelPath) -> Result<Meta> {
+    /// Stats `path` like [`Store::stat`], but skips the ACL; `mode` may be too permissive.
+    fn stat_without_acl(&self, path: &RelPath) -> Result<Meta> {
         self.stat(path)
     }
 
-    /// Which folder its root is.
+    /// Returns the identity of the root directory.
     fn identity(&self) -> Result<Identity> {
-        self.glimpse(&RelPath::root()).map(|root| root.identity)
+        self.stat_without_acl(&RelPath::root()).map(|root| root.identity)
     }
 
-    /// The entries of the folder `path`, in no order.
-    fn list(&self, path: &RelPath) -> Result<Vec<Entry>>;
+    /// Lists the directory `path` in no particular order.
+    fn list(&self, path: &RelPath) -> Result<Vec<DirEntry>>;
 
-    /// Whether what a folder lists follows from the folder alone, and not also from what is in it.
-    fn lists_by_folder(&self) -> bool {
+    /// Returns true if a listing depends only on the directory itself, not on the inodes of its
+    /// entries.
+    fn listing_depends_on_dir_only(&self) -> bool {
         true
     }
 
-    /// Opens the regular file `path`. Anything else is an error, and never opened.
+    /// Opens the regular file `path` for reading. Any other kind is an error and is never opened.
     fn open(&self, path: &RelPath) -> Result<Box<dyn File>>;
 
-    /// The folder `path` as a store of its own: it stays that folder, whatever takes its name's place later. Who was
-    /// let into a folder by what is in it can so not be led into another.
+    /// Opens the directory `path` as a store of its own.
+    ///
+    /// The new store stays that directory, even if another one later takes its name. A reader that
+    /// was admitted by the contents of a directory can therefore not be redirected to another one.
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>>;
 
-    /// A descriptor that stands for the folder `path` and has not opened it; `None` where that is no folder on disk.
-    fn place(&self, _path: &RelPath) -> Result<Option<OwnedFd>> {
+    /// Returns an `O_PATH` descriptor of the directory `path`, or `None` if the store is not on
+    /// disk.
+    fn path_fd(&self, _path: &RelPath) -> Result<Option<OwnedFd>> {
         Ok(None)
     }
 
-    /// From now on, [`Store::backing`] opens files, where that can be done. Errors: those of the system.
+    /// Enables [`Store::backing`] if the store supports it.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses the private mount that passthrough needs.
     fn pass_through(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Opens the regular file `path` so that the kernel may read it by itself and leaves no time of access. `None` where
-    /// that cannot be done. It is for who has the same file open already: foreign mounts are not seen here.
+    /// Opens the regular file `path` for FUSE passthrough: the kernel reads the descriptor without
+    /// updating atime.
+    ///
+    /// Returns `None` if passthrough is not enabled. The caller must already have the file open,
+    /// because this call does not detect foreign mounts.
     fn backing(&self, _path: &RelPath) -> Result<Option<OwnedFd>> {
         Ok(None)
     }
 
-    /// Of a folder whose files are made of a few others: what stat tells of those. Nothing in it changes unless they
-    /// do. `None` for a folder whose files stand for themselves.
-    fn made_of(&self) -> Option<Result<Vec<Meta>>> {
+    /// Returns the metadata of the files that this directory is generated from. Its contents change
+    /// only with them. `None` for a directory on disk.
+    fn source_files(&self) -> Option<Result<Vec<Meta>>> {
         None
     }
 }
 
-/// A larger buffer is large, in bytes.
+/// Buffers above this size use [`LARGE_CAPACITY`], in bytes.
 const LARGE: usize = 2 << 20;
-/// The capacity of a large one, in bytes. The allocator of glibc keeps what was freed of up to 32 MiB for the thread that
-/// freed it; larger ones it takes from the system for themselves and gives back at once. What is not used of it costs
-/// nothing.
+/// Capacity of a large buffer, in bytes. The glibc allocator keeps freed blocks of up to 32 MiB for
+/// the thread that freed them. It maps larger blocks separately and unmaps them at once. Unused
+/// capacity costs nothing.
 const LARGE_CAPACITY: usize = (32 << 20) + (1 << 12);
 
-/// The capacity to ask for, for a buffer of `size` bytes that is soon dropped.
+/// Returns the capacity to allocate for a short-lived buffer of `size` bytes.
 pub fn capacity_for(size: usize) -> usize {
     if size > LARGE { size.max(LARGE_CAPACITY) } else { size }
 }
 
-/// How often an interrupted read is made again before that is its error.
+/// Maximum number of retries of an interrupted read.
 const INTERRUPTED_MAX: usize = 16;
 
-/// Room for so many bytes is made at first, and then for so many times as many, until the file ends or all is read that
-/// was asked for. Most files are small, and to touch memory takes longer than to ask once more.
-const FIRST: usize = 16 << 10;
-const TIMES: usize = 4;
+/// Size of the first read, in bytes. Most files are small, and touching memory costs more than a
+/// second read.
+const FIRST_READ: usize = 16 << 10;
+/// Factor by which the buffer grows for each further read.
+const GROWTH: usize = 4;
 
-/// Reads up to `limit` bytes from `offset` on, as one buffer; shorter where the file ends.
+/// Reads up to `limit` bytes from `offset` on; the result is shorter if the file ends.
 pub fn read_range(file: &dyn File, offset: u64, limit: usize) -> Result<Vec<u8>> {
     let mut buffer = Vec::new();
-    let mut room = limit.min(FIRST);
+    let mut size = limit.min(FIRST_READ);
     loop {
         let before = buffer.len();
-        // What is reserved and not touched costs nothing.
-        let capacity = if before == 0 { room } else { capacity_for(limit) };
+        // Reserved memory that is never touched costs nothing.
+        let capacity = if before == 0 { size } else { capacity_for(limit) };
         buffer.try_reserve_exact(capacity - before).map_err(|_| Error::Io(rustix::io::Errno::NOMEM))?;
-        buffer.resize(room, 0);
+        buffer.resize(size, 0);
         let (_, rest) = buffer.split_at_mut(before);
         let filled = before + read_into(file, offset.saturating_add(before as u64), rest)?;
         buffer.truncate(filled);
-        if filled < room || room == limit {
+        if filled < size || size == limit {
             return Ok(buffer);
         }
-        room = room.saturating_mul(TIMES).min(limit);
+        size = size.saturating_mul(GROWTH).min(limit);
     }
 }
 
-/// Fills `buffer` from `offset` on, as far as the file goes. Returns how much that is.
+/// Fills `buffer` from `offset` on, up to the end of the file. Returns the number of bytes read.
 pub fn read_into(file: &dyn File, offset: u64, buffer: &mut [u8]) -> Result<usize> {
     let (mut filled, mut interrupted) = (0, 0);
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -288,14 +314,14 @@ pub fn read_into(file: &dyn File, offset: u64, buffer: &mut [u8]) -> Result<usiz
     Ok(filled)
 }
 
-/// A file as a stream of bytes, from its start.
+/// Reads a file sequentially from its start.
 pub struct Stream<'a> {
     file: &'a dyn File,
     offset: u64,
 }
 
 impl Stream<'_> {
-    /// The stream of `file`.
+    /// Creates a stream at the start of `file`.
     pub fn new(file: &dyn File) -> Stream<'_> {
         Stream { file, offset: 0 }
     }
@@ -303,24 +329,24 @@ impl Stream<'_> {
 
 impl Read for Stream<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // An interruption that does not end is an error like any other, which nobody tries again.
+        // `Other`, because callers of `Read` retry `Interrupted` without a limit.
         let read = read_into(self.file, self.offset, buffer).map_err(io::Error::other)?;
         self.offset += read as u64;
         Ok(read)
     }
 }
 
-/// Reads the whole file at `path` if it has at most `limit` bytes; `None` if it is larger.
+/// Reads the whole file at `path`; returns `None` if it is larger than `limit` bytes.
 pub fn read_whole(store: &dyn Store, path: &RelPath, limit: u64) -> Result<Option<Vec<u8>>> {
     let file = store.open(path)?;
-    let size = file.glimpse()?.size;
+    let size = file.stat_without_acl()?.size;
     if size > limit {
         return Ok(None);
     }
-    // One byte more than stat told: a file that grows meanwhile is read to its end or found to be too large.
-    let room = usize::try_from(size).unwrap_or(usize::MAX).saturating_add(1);
-    let mut bytes = read_range(&*file, 0, room)?;
-    if bytes.len() == room {
+    // One byte more than the size: a full buffer means that the file has grown.
+    let expected = usize::try_from(size).unwrap_or(usize::MAX).saturating_add(1);
+    let mut bytes = read_range(&*file, 0, expected)?;
+    if bytes.len() == expected {
         let rest = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(bytes.len()).saturating_add(1);
         bytes.extend(read_range(&*file, bytes.len() as u64, rest)?);
     }
@@ -332,48 +358,60 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_past_when_the_next_one_has_another_time() {
+    fn past_tick_means_the_next_change_gets_another_ctime() {
         let now = SystemTime::UNIX_EPOCH + Duration::new(1_000, 500_000_000);
         let at = |secs, nanos| Time { secs, nanos };
-        for (change, here, anywhere) in [
+        for (ctime, local, any_clock) in [
             (at(1_000, 500_000_000), false, false),
             (at(1_000, 400_000_001), false, false),
             (at(1_000, 400_000_000), true, false),
             (at(999, 500_000_001), true, false),
             (at(999, 500_000_000), true, true),
-            // Of a clock that gives whole seconds.
+            // A clock that reports whole seconds.
             (at(1_000, 0), false, false),
             (at(999, 0), true, true),
-            // To come: what changes now is given a time before.
+            // Future times: a change made now gets an earlier ctime.
             (at(1_000, 599_999_999), false, false),
             (at(1_000, 600_000_000), true, false),
             (at(1_001, 0), false, false),
             (at(1_002, 0), true, false),
         ] {
-            assert_eq!((change.was_at_rest_here(now), change.was_at_rest(now)), (here, anywhere), "{change:?}");
+            let past = (ctime.was_past_local_tick(now), ctime.was_past_tick(now));
+            assert_eq!(past, (local, any_clock), "{ctime:?}");
         }
     }
 
     #[test]
-    fn more_than_memory_holds_is_an_error() {
+    fn read_range_larger_than_memory_returns_enomem() {
         let (store, path) = (Memory::new(), RelPath::parse("file").unwrap());
-        store.write(&path, vec![b'x'; FIRST]);
+        store.write(&path, vec![b'x'; FIRST_READ]);
         let file = store.open(&path).unwrap();
         for limit in [1 << 60, usize::MAX] {
             assert_eq!(read_range(&*file, 0, limit), Err(Error::Io(rustix::io::Errno::NOMEM)));
         }
-        assert_eq!(read_range(&*file, FIRST as u64 - 3, usize::MAX).as_deref(), Ok(&b"xxx"[..]));
+        assert_eq!(read_range(&*file, FIRST_READ as u64 - 3, usize::MAX).as_deref(), Ok(&b"xxx"[..]));
     }
 
     #[test]
-    fn a_range_is_read_whole_whatever_its_length() {
+    fn read_range_returns_every_byte_at_any_length() {
         let (store, path) = (Memory::new(), RelPath::parse("file").unwrap());
-        let bytes: Vec<u8> = (0..5 * FIRST).map(|at| (at % 251) as u8).collect();
+        let bytes: Vec<u8> = (0..5 * FIRST_READ).map(|at| (at % 251) as u8).collect();
         store.write(&path, bytes.clone());
         let file = store.open(&path).unwrap();
-        let lengths = [0, 1, FIRST - 1, FIRST, FIRST + 1, 4 * FIRST, 4 * FIRST + 1, 5 * FIRST, 6 * FIRST, 1 << 20];
+        let lengths = [
+            0,
+            1,
+            FIRST_READ - 1,
+            FIRST_READ,
+            FIRST_READ + 1,
+            4 * FIRST_READ,
+            4 * FIRST_READ + 1,
+            5 * FIRST_READ,
+            6 * FIRST_READ,
+            1 << 20,
+        ];
         for (start, length) in
-            [0, 1, FIRST, 5 * FIRST].into_iter().flat_map(|start| lengths.map(|length| (start, length)))
+            [0, 1, FIRST_READ, 5 * FIRST_READ].into_iter().flat_map(|start| lengths.map(|length| (start, length)))
         {
             let wanted = &bytes[start..bytes.len().min(start + length)];
             let read = read_range(&*file, start as u64, length).unwrap();
@@ -382,12 +420,11 @@ mod tests {
         }
     }
 
-    /// Of a small file, however much of it is asked for: that is done for each file of every worker.
     #[test]
-    fn little_room_is_made_for_a_small_file() {
+    fn small_file_is_read_into_a_small_buffer() {
         let (store, path) = (Memory::new(), RelPath::parse("file").unwrap());
         store.write(&path, "bytes");
         let read = read_range(&*store.open(&path).unwrap(), 0, 1 << 30).unwrap();
-        assert_eq!((read.as_slice(), read.capacity() <= FIRST), (&b"bytes"[..], true));
+        assert_eq!((read.as_slice(), read.capacity() <= FIRST_READ), (&b"bytes"[..], true));
     }
 }

@@ -315,10 +315,10 @@ impl Tree {
         let mut file = self
             .open_current(&entry.node)
             .map_err(|error| if error == Error::IsADirectory { Error::Stale } else { error })?;
-        let mut attr = Attr::from_meta(&file.glimpse()?);
+        let mut attr = Attr::from_meta(&file.stat_without_acl()?);
         if attr.content_id != entry.content_id {
             file = self.pinned_file(ino, entry.node).ok_or(Error::Stale)?;
-            attr = Attr::from_meta(&file.glimpse()?);
+            attr = Attr::from_meta(&file.stat_without_acl()?);
         } else if self.inodes.lock().is_outdated(ino, attr.signature(), TTL) {
             // The kernel would read no further than the size that it last received.
             self.pinned_opens.lock().note_stale(entry.node);
@@ -326,7 +326,7 @@ impl Tree {
         }
         let (keep_cache, is_reported) = {
             let (mut inodes, signature) = (self.inodes.lock(), attr.signature());
-            let keep_cache = inodes.record_open(ino, signature, Duration::MAX, attr.ctime.is_at_rest());
+            let keep_cache = inodes.record_open(ino, signature, Duration::MAX, attr.ctime.is_past_tick());
             (keep_cache, inodes.matches_reported(ino, signature))
         };
         let fh = self.handles.lock().add(Handle::File(ino, file));
@@ -370,7 +370,7 @@ impl Tree {
         let handle = self.handles.lock().get(fh)?;
         match handle {
             Handle::Bytes(bytes) => Ok(bytes.len() as u64),
-            Handle::File(_, file) => Ok(file.glimpse()?.size),
+            Handle::File(_, file) => Ok(file.stat_without_acl()?.size),
             Handle::Folder(_) => Err(Error::IsADirectory),
         }
     }
@@ -512,7 +512,7 @@ mod tests {
         };
         write("metadata.json", r#"{"status": "running"}"#);
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::new(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let view = View::new(vec![Source::from_store(store.clone(), None)], fresh, Filter::default()).unwrap();
         let tree = Tree::new(view, Settings::default());
         let look_up = || {
             let inside = |at: Ino, name: &str| tree.lookup(at, name.as_bytes()).unwrap();

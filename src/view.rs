@@ -22,11 +22,11 @@ use quick_cache::sync::Cache;
 pub use visible::{Member, RunMembers, VisibleWorkers};
 
 use crate::cache::{DiskCache, Key, key};
-use crate::catalog::{self, Catalog, FileStat, Freshness, Snapshot, Source, Stamp};
+use crate::catalog::{self, Catalog, FileStat, Fingerprint, Freshness, Snapshot, Source};
 use crate::error::{Error, Result};
 use crate::model::{Output, Record, ToolCall};
 use crate::name::{Name, RelPath};
-use crate::store::{self, Entry, File, Kind, Meta, Time};
+use crate::store::{self, DirEntry, File, Kind, Meta, Time};
 
 /// Restriction of a view.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl View {
     /// A store cannot be listed.
     pub fn new(sources: Vec<Source>, freshness: Freshness, filter: Filter) -> Result<View> {
         let sources = match filter.owner {
-            Some(_) => sources.into_iter().map(Source::of_one_owner).collect(),
+            Some(_) => sources.into_iter().map(Source::hiding_hard_links).collect(),
             None => sources,
         };
         let catalog = Catalog::open(sources, freshness)?;
@@ -138,7 +138,7 @@ impl View {
             let unread = visible.members.iter().filter(|member| visible.unread.contains(&member.name));
             let unread: Vec<_> = unread.map(|member| (member.entry.source(), member.entry.root.clone())).collect();
             expect(unread.len());
-            self.catalog.read_on(&unread, go_on, done);
+            self.catalog.backfill(&unread, go_on, done);
             let before = std::mem::replace(&mut visible, self.visible_now());
             // A session that cannot be read stays unread; stop if no progress was made.
             if visible.unread.len() >= before.unread.len() {
@@ -167,7 +167,7 @@ impl View {
     pub fn worker(&self, id: &Name) -> Result<Arc<Member>> {
         let find = || self.visible().get(id).ok_or(Error::NotFound);
         let member = find()?;
-        if self.catalog.look(&member.entry) { find() } else { Ok(member) }
+        if self.catalog.recheck_if_stale(&member.entry) { find() } else { Ok(member) }
     }
 
     /// Returns this worker, checked for changes after the call began.
@@ -175,7 +175,7 @@ impl View {
         let mut member = self.visible().get(&member.name).ok_or(Error::NotFound)?;
         // A concurrent check may have begun before this call, so check again after each change.
         for _ in 0..REFRESH_TRIES {
-            if !self.catalog.look_now(&member.entry) {
+            if !self.catalog.recheck(&member.entry) {
                 break;
             }
             member = self.visible().get(&member.name).ok_or(Error::NotFound)?;
@@ -191,11 +191,11 @@ impl View {
     /// Returns the metadata of `path` but skips ACLs; the mode may be too permissive. Use it to
     /// detect changes only.
     pub fn stat_without_acl(&self, member: &Member, path: &RelPath) -> Result<Meta> {
-        reject_links(self.catalog.folder(&member.entry)?.glimpse(path)?)
+        reject_links(self.catalog.folder(&member.entry)?.stat_without_acl(path)?)
     }
 
     /// Lists the files and folders in the folder `path` of a worker.
-    pub fn list(&self, member: &Member, path: &RelPath) -> Result<Vec<Entry>> {
+    pub fn list(&self, member: &Member, path: &RelPath) -> Result<Vec<DirEntry>> {
         Ok(without_links(self.catalog.folder(&member.entry)?.list(path)?))
     }
 
@@ -223,7 +223,7 @@ impl View {
     /// another file has taken its place.
     pub fn backing(&self, member: &Member, path: &RelPath, file: &dyn File) -> Result<Option<OwnedFd>> {
         let Some(backing) = self.catalog.backing(&member.entry, path)? else { return Ok(None) };
-        let is_same = store::identity_of(backing.as_fd())? == file.glimpse()?.identity;
+        let is_same = store::identity_of(backing.as_fd())? == file.stat_without_acl()?.identity;
         Ok(is_same.then_some(backing))
     }
 
@@ -248,7 +248,7 @@ impl View {
     /// Waits up to `limit` for changes of watched workers. Returns the names of the changed workers
     /// whose attributes may be cached for long, or `None` once `end` is readable or closed.
     pub fn wait_for_changes(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<HashSet<Name>>> {
-        let Some(changed) = self.catalog.changes(end, limit)? else { return Ok(None) };
+        let Some(changed) = self.catalog.wait_for_changes(end, limit)? else { return Ok(None) };
         // The kernel has received no worker that is not in the latest set.
         let visible = self.visible.lock().clone();
         Ok(Some(changed.into_iter().filter_map(|(source, root)| visible.name_at(source, &root)).collect()))
@@ -256,47 +256,47 @@ impl View {
 
     /// Returns true if the entries of a worker's folder depend on that folder alone.
     pub fn is_listing_cacheable(&self, member: &Member) -> bool {
-        self.catalog.lists_by_folder(&member.entry)
+        self.catalog.listing_depends_on_dir_only(&member.entry)
     }
 
     /// Returns the time for which a listing of a worker's folder is valid while the folder's times
     /// are unchanged.
     pub fn listing_ttl(&self, member: &Member) -> Duration {
-        self.catalog.lists_for(&member.entry)
+        self.catalog.listing_max_age(&member.entry)
     }
 
     /// Returns the time for which attributes of a worker's files may be cached.
     pub fn attr_ttl(&self, member: &Member) -> Duration {
-        self.catalog.holds(&member.entry)
+        self.catalog.max_age(&member.entry)
     }
 
     /// Returns the fingerprint of all files of a worker; see [`Catalog::stamp`].
-    pub fn fingerprint(&self, member: &Member, closely: bool) -> Result<Arc<Stamp>> {
-        self.catalog.stamp(&member.entry, closely)
+    pub fn fingerprint(&self, member: &Member, closely: bool) -> Result<Arc<Fingerprint>> {
+        self.catalog.fingerprint(&member.entry, closely)
     }
 
     /// Returns the last known fingerprint of a worker's files, if any.
-    pub fn last_fingerprint(&self, member: &Member) -> Option<Arc<Stamp>> {
-        member.entry.last_stamp()
+    pub fn last_fingerprint(&self, member: &Member) -> Option<Arc<Fingerprint>> {
+        member.entry.last_fingerprint()
     }
 
     /// Returns up to `most` files of a worker, and the fingerprint of all its files.
-    pub fn files(&self, member: &Member, most: usize) -> Result<(Vec<FileStat>, Stamp)> {
+    pub fn files(&self, member: &Member, most: usize) -> Result<(Vec<FileStat>, Fingerprint)> {
         self.catalog.files(&member.entry, most)
     }
 
     /// Returns the fingerprint of a worker's files, taken after the call began.
-    pub fn fingerprint_now(&self, member: &Member) -> Result<Arc<Stamp>> {
-        self.catalog.stamp_now(&member.entry)
+    pub fn fingerprint_now(&self, member: &Member) -> Result<Arc<Fingerprint>> {
+        self.catalog.fingerprint_now(&member.entry)
     }
 
     /// Returns true if the files of a worker still have this fingerprint.
-    pub fn is_unchanged(&self, member: &Member, fingerprint: &Stamp) -> bool {
+    pub fn is_unchanged(&self, member: &Member, fingerprint: &Fingerprint) -> bool {
         self.fingerprint_now(member).is_ok_and(|now| now.key == fingerprint.key)
     }
 
     /// Returns the cached record of a worker as of `fingerprint`.
-    pub fn cached_record(&self, member: &Member, fingerprint: &Stamp) -> Option<Arc<Record>> {
+    pub fn cached_record(&self, member: &Member, fingerprint: &Fingerprint) -> Option<Arc<Record>> {
         self.records.get(&(fingerprint.version, member.entry.key()))
     }
 
@@ -305,7 +305,7 @@ impl View {
     /// # Errors
     ///
     /// [`Error::NotFound`] if by its record the worker is no longer in this view.
-    pub fn record(&self, member: &Member, fingerprint: &Stamp, go_on: &dyn Fn() -> bool) -> Result<Arc<Record>> {
+    pub fn record(&self, member: &Member, fingerprint: &Fingerprint, go_on: &dyn Fn() -> bool) -> Result<Arc<Record>> {
         if let Some(record) = self.cached_record(member, fingerprint) {
             return Ok(record);
         }
@@ -343,7 +343,7 @@ impl View {
     }
 
     /// Lists the files and folders in the folder `path` below a shared path.
-    pub fn shared_list(&self, shared: &SharedPath, path: &RelPath) -> Result<Vec<Entry>> {
+    pub fn shared_list(&self, shared: &SharedPath, path: &RelPath) -> Result<Vec<DirEntry>> {
         Ok(without_links(self.shared_store(shared).list(&shared.path.join_path(path))?))
     }
 
@@ -377,7 +377,7 @@ impl Folder {
     /// Returns the visible files, sorted by path, and the number of folders that could not be
     /// listed.
     pub fn files(&self) -> Result<(Vec<RelPath>, u64)> {
-        catalog::files(&*self.0)
+        catalog::list_files(&*self.0)
     }
 
     /// Opens the file `path` in this folder.
@@ -401,7 +401,7 @@ fn reject_links(meta: Meta) -> Result<Meta> {
     }
 }
 
-fn without_links(mut all: Vec<Entry>) -> Vec<Entry> {
+fn without_links(mut all: Vec<DirEntry>) -> Vec<DirEntry> {
     all.retain(|entry| matches!(entry.kind, Kind::File | Kind::Folder));
     all
 }
@@ -424,7 +424,7 @@ mod tests {
     fn view(store: &Arc<Memory>) -> View {
         let hour = Duration::from_secs(3_600);
         let freshness = Freshness { unfinished: hour, finished: hour };
-        View::new(vec![Source::over(store.clone(), None)], freshness, Filter::default()).unwrap()
+        View::new(vec![Source::from_store(store.clone(), None)], freshness, Filter::default()).unwrap()
     }
 
     #[test]
@@ -467,7 +467,7 @@ mod tests {
         write("a", created);
         write("b", &format!(r#""parent_id": "a", {created}"#));
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::new(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let view = View::new(vec![Source::from_store(store.clone(), None)], fresh, Filter::default()).unwrap();
         let before = view.visible();
         // The changed worker is found through every list, and the name index is not rebuilt.
         let [a, b] = ["a", "b"].map(|id| Name::new(id).unwrap());
@@ -495,7 +495,7 @@ mod tests {
                 for id in ids {
                     store.write(&RelPath::parse(format!("workers/{id}/metadata.json")).unwrap(), "{}");
                 }
-                Source::over(Arc::new(store), None)
+                Source::from_store(Arc::new(store), None)
             })
             .collect();
         let visible = View::new(stores, Freshness::default(), Filter::default()).unwrap().visible();
@@ -512,10 +512,10 @@ mod tests {
 
     #[test]
     fn only_formats_with_virtual_folders_may_have_slow_stats() {
-        let source = || Source::over(Arc::new(Memory::new()), None);
+        let source = || Source::from_store(Arc::new(Memory::new()), None);
         let makes =
             |source| View::new(vec![source], Freshness::default(), Filter::default()).unwrap().has_virtual_folders();
         assert!(!makes(source()));
-        assert!(makes(source().read_as(Box::new(ClaudeCode::default()))));
+        assert!(makes(source().with_format(Box::new(ClaudeCode::default()))));
     }
 }

@@ -1,5 +1,7 @@
-//! Every operation under every fault of the store at every call (R18): the error is on that node only and is the
-//! store's own, nothing is made up, nothing is held, and the next call is right again.
+//! Every operation with every fault injected at every store call (R18).
+//!
+//! The operation returns the store's error for that node only. No content is invented, no handle
+//! leaks, and the next call succeeds.
 
 mod cut_off;
 mod moments;
@@ -20,8 +22,8 @@ use swarmletfs::store::{Memory, Store};
 use swarmletfs::tree::{Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
-use crate::support::faulty::{Fault, Faulty, Plan};
-use crate::support::through::Through;
+use crate::support::fault_injection::{Fault, FaultInjector, FaultPlan};
+use crate::support::intercept::InterceptedStore;
 use crate::support::{Seen, see, seen};
 
 const FAULTS: [Fault; 7] = [
@@ -34,7 +36,7 @@ const FAULTS: [Fault; 7] = [
     Fault::ShortRead,
 ];
 
-/// What a reader does, by path; a folder is listed.
+/// Paths that are read; a folder is listed.
 const PATHS: [&str; 20] = [
     "",
     "workers",
@@ -92,21 +94,22 @@ fn outputs() -> Memory {
     outputs
 }
 
-fn tree(plan: &Arc<Plan>) -> Tree {
+fn tree(plan: &Arc<FaultPlan>) -> Tree {
     tree_of(Arc::new(store()), plan)
 }
 
-fn tree_of(store: Arc<Memory>, plan: &Arc<Plan>) -> Tree {
-    let faulty = |store: Arc<Memory>| Arc::new(Through::new(Faulty(plan.clone()), store)) as Arc<dyn Store>;
-    let source = Source::over(faulty(store), Some(faulty(Arc::new(outputs()))));
+fn tree_of(store: Arc<Memory>, plan: &Arc<FaultPlan>) -> Tree {
+    let faulty =
+        |store: Arc<Memory>| Arc::new(InterceptedStore::new(FaultInjector(plan.clone()), store)) as Arc<dyn Store>;
+    let source = Source::from_store(faulty(store), Some(faulty(Arc::new(outputs()))));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    // What is found must not depend on how fast this machine is.
+    // No deadline, so that the result does not depend on the speed of the machine.
     let settings = Settings { deadline: Duration::from_secs(600), ..Settings::default() };
     Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), settings)
 }
 
-/// What is at `path`: of a folder its names.
-fn look(tree: &Tree, path: &str) -> Result<Vec<u8>> {
+/// Reads a file or symlink at `path`, or lists the names of a folder.
+fn read(tree: &Tree, path: &str) -> Result<Vec<u8>> {
     if path.is_empty() {
         return Ok(seen::names(tree, path)?.join(&b'\n'));
     }
@@ -120,14 +123,15 @@ fn is_own(path: &str) -> bool {
     path.contains("tool_calls") || path.starts_with("supervisor") || path == "workers/failed"
 }
 
-/// What may come of a fault: the right thing; the store's error; in a generated file a word about what was not read.
+/// Checks a result under a fault: the right content, the store's error, or a generated file that
+/// reports what was not read.
 fn check(path: &str, fault: Fault, right: &[u8], found: Result<Vec<u8>>) {
     let at = format!("{path} under {fault:?}");
     match (found, fault) {
-        (Ok(found), Fault::ShortRead) => assert!(found == right, "{at}: a short read changes nothing"),
+        (Ok(found), Fault::ShortRead) => assert!(found == right, "{at}: a short read changed the result"),
         (Err(error), Fault::ShortRead | Fault::Panic) => panic!("{at}: {error}"),
-        (Ok(found), _) if is_own(path) => assert!(found == right, "{at}: an own file or folder is right or an error"),
-        (Ok(found), _) => assert!(!found.is_empty(), "{at}: something empty was made up"),
+        (Ok(found), _) if is_own(path) => assert!(found == right, "{at}: wrong content of an own file or folder"),
+        (Ok(found), _) => assert!(!found.is_empty(), "{at}: an empty generated file"),
         (Err(error), Fault::Errno(errno)) => {
             let own = Error::from(errno).errno();
             assert_eq!(error.errno(), own, "{at}: {error}");
@@ -139,34 +143,34 @@ fn check(path: &str, fault: Fault, right: &[u8], found: Result<Vec<u8>>) {
 fn every_fault_at_every_call_is_contained() {
     let mut runs = 0;
     for path in PATHS {
-        let plan = Plan::quiet();
-        let right = look(&tree(&plan), path).unwrap();
+        let plan = FaultPlan::none();
+        let right = read(&tree(&plan), path).unwrap();
         for fault in FAULTS {
-            // What goes on failing looks the same under every errno.
-            let ways: &[bool] = match fault {
+            // Persistent errors behave the same under every errno, so one suffices.
+            let sticky_values: &[bool] = match fault {
                 Fault::Errno(Errno::IO) | Fault::ShortRead => &[false, true],
                 Fault::Errno(_) | Fault::Panic => &[false],
             };
-            for &sticky in ways {
+            for &sticky in sticky_values {
                 for k in 1.. {
                     let tree = tree(&plan);
                     plan.fail(k, fault, sticky);
-                    let found = look(&tree, path);
-                    let again = sticky.then(|| look(&tree, path));
+                    let found = read(&tree, path);
+                    let again = sticky.then(|| read(&tree, path));
                     let met = plan.heal();
                     check(path, fault, &right, found);
                     if let Some(again) = again {
                         check(path, fault, &right, again);
                     }
-                    let next = look(&tree, path).unwrap_or_else(|error| {
-                        panic!("{path}: call {k}, {fault:?}, sticky {sticky}: still {error} when all is well again")
+                    let next = read(&tree, path).unwrap_or_else(|error| {
+                        panic!("{path}: call {k}, {fault:?}, sticky {sticky}: still {error} after the fault")
                     });
                     assert_eq!(
                         String::from_utf8_lossy(&next),
                         String::from_utf8_lossy(&right),
-                        "{path}: call {k}, {fault:?}, sticky {sticky}: not right again"
+                        "{path}: call {k}, {fault:?}, sticky {sticky}: wrong content after the fault"
                     );
-                    assert_eq!(tree.open_counts().1, 0, "{path}: a handle is left");
+                    assert_eq!(tree.open_counts().1, 0, "{path}: a handle leaked");
                     runs += 1;
                     if !met {
                         break;
@@ -181,19 +185,19 @@ fn every_fault_at_every_call_is_contained() {
 
 #[test]
 fn a_store_that_cannot_be_listed_keeps_its_workers_and_says_so() {
-    let plan = Plan::quiet();
+    let plan = FaultPlan::none();
     let tree = tree(&plan);
-    let right = look(&tree, "workers").unwrap();
+    let right = read(&tree, "workers").unwrap();
     plan.fail(1, Fault::Errno(Errno::IO), true);
     let found = seen::names(&tree, "");
     plan.heal();
     assert!(found.is_ok() || found == Err(Error::Io(Errno::IO)));
-    assert_eq!(look(&tree, "workers").unwrap(), right);
-    assert!(!String::from_utf8(look(&tree, "summary").unwrap()).unwrap().contains("warning"));
+    assert_eq!(read(&tree, "workers").unwrap(), right);
+    assert!(!String::from_utf8(read(&tree, "summary").unwrap()).unwrap().contains("warning"));
 }
 
-/// What a fault keeps from being seen of a change is seen as soon as it is over: nothing that was read in part, or
-/// beside the fault, is taken for the state of things.
+/// A change that a fault hides is visible as soon as the fault is over: results of incomplete reads
+/// are not cached.
 #[test]
 fn a_change_that_meets_a_fault_is_seen_at_the_next_look() {
     let change = |store: &Memory| {
@@ -207,23 +211,23 @@ fn a_change_that_meets_a_fault_is_seen_at_the_next_look() {
     };
     let mut runs = 0;
     for path in ["index.json", "summary", "evidence.txt", "workers", "runs/7/index.json", "workers/failed/index.json"] {
-        let plan = Plan::quiet();
+        let plan = FaultPlan::none();
         let changed = Arc::new(store());
         change(&changed);
-        let right = look(&tree_of(changed.clone(), &plan), path).unwrap();
+        let right = read(&tree_of(changed.clone(), &plan), path).unwrap();
         for k in 1.. {
             let store = Arc::new(store());
             let tree = tree_of(store.clone(), &plan);
-            look(&tree, path).unwrap();
+            read(&tree, path).unwrap();
             change(&store);
             plan.fail(k, Fault::Errno(Errno::IO), false);
-            let _ = look(&tree, path);
+            let _ = read(&tree, path);
             let met = plan.heal();
-            let next = look(&tree, path).unwrap();
+            let next = read(&tree, path).unwrap();
             assert_eq!(
                 String::from_utf8_lossy(&next),
                 String::from_utf8_lossy(&right),
-                "{path}: call {k} failed in the first look at a change"
+                "{path}: call {k} failed in the first read after a change"
             );
             runs += 1;
             if !met {

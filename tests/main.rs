@@ -4,6 +4,7 @@
 #![allow(missing_docs, unreachable_pub)]
 
 mod ask;
+mod cache_format;
 mod cli;
 mod evidence;
 mod examples;

@@ -1,24 +1,25 @@
-//! R16: what is mounted is what must be, after every change (a reference model).
+//! Comparison of the tree with a reference model after every change (R16).
 //!
-//! Random operations on a store out of a small alphabet ([`ops`]); after each turn everything that can be seen, in the
-//! view of everything and in one owner's, is held against a model ([`model`], [`view`]) that is worked out anew from
-//! what lies in the store and shares no code with the product. What the model leaves open in a generated file is
-//! covered by another comparison: a tree made just now over the same store gives the same bytes.
+//! A case applies random operations from a small alphabet ([`ops`]) to a store. After each turn,
+//! the whole view and the view of one owner are compared with a model ([`model`], [`view`]). The
+//! model is computed from the store alone and shares no code with the program. It does not
+//! determine every byte of a generated file, so a new tree over the same store must also give the
+//! same bytes.
 //!
-//! `SWARMLETFS_DOSE` makes more cases and longer ones, `SWARMLETFS_SEED` others. A case that fails is printed as code:
-//! it belongs into tests/regression.rs, as a test with a name.
+//! `SWARMLETFS_SCALE` increases the number and length of cases, `SWARMLETFS_SEED` changes them. A
+//! failing case is printed as code, to be added to tests/regression.rs as a named test.
 
 mod by;
 mod compare;
-mod eyes;
-mod ground;
-mod held;
+mod harness;
 mod kernel;
 mod model;
+mod mutable_store;
+mod observer;
+mod open_files;
 pub mod ops;
 mod view;
 mod worker;
-mod world;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,34 +32,34 @@ use swarmletfs::store::Memory;
 use swarmletfs::tree::{Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
-use crate::support::dose;
-use crate::support::dose::times;
+use crate::support::scale;
+use crate::support::scale::factor;
+use harness::Harness;
 use ops::{MINE, Op};
-use world::World;
 
-/// Operations between two looks.
+/// Operations between two comparisons.
 pub type Turn = Vec<Op>;
 
-/// How many cases, and of how many turns each.
+/// Number of cases, and the maximum number of turns of each.
 #[derive(Debug, Clone, Copy)]
-struct Dose {
+struct CaseCount {
     cases: u32,
     turns: usize,
 }
 
-/// The number that another one makes all cases others.
+/// Returns the seed of all cases.
 fn seed() -> u64 {
     let value = std::env::var("SWARMLETFS_SEED").unwrap_or_else(|_| "1".into());
     value.parse().unwrap_or_else(|_| panic!("SWARMLETFS_SEED is {value:?}, not a whole number"))
 }
 
-impl Dose {
-    /// So much for every check; more of it in a soak, and longer.
-    fn of(cases: usize, turns: usize) -> Dose {
-        Dose { cases: dose(cases) as u32, turns: if times() > 1 { turns * 6 } else { turns } }
+impl CaseCount {
+    /// Scales the number and length of cases.
+    fn scaled(cases: usize, turns: usize) -> CaseCount {
+        CaseCount { cases: scale(cases) as u32, turns: if factor() > 1 { turns * 6 } else { turns } }
     }
 
-    /// Runs random cases; the first that fails is made as small as can be and printed as code.
+    /// Runs random cases. Shrinks the first failing case and prints it as code.
     fn run(self, stream: u64, case: fn(&[Turn]) -> Result<(), String>) {
         let seed = seed();
         let mut bytes = [0; 32];
@@ -77,7 +78,7 @@ impl Dose {
         match failed {
             Ok(()) => {}
             Err(TestError::Fail(why, turns)) => {
-                let (why, turns) = least(why.message().to_owned(), turns, case);
+                let (why, turns) = shrink(why.message().to_owned(), turns, case);
                 panic!("{why}\nseed {seed}; the smallest case:\n{}", code(&turns));
             }
             Err(TestError::Abort(why)) => panic!("{why}"),
@@ -85,9 +86,8 @@ impl Dose {
     }
 }
 
-/// Leaves out turns and operations as long as the case fails without them: what proptest does once, until nothing more
-/// can go.
-fn least(mut why: String, mut turns: Vec<Turn>, case: fn(&[Turn]) -> Result<(), String>) -> (String, Vec<Turn>) {
+/// Removes turns and operations while the case still fails. proptest makes only one pass.
+fn shrink(mut why: String, mut turns: Vec<Turn>, case: fn(&[Turn]) -> Result<(), String>) -> (String, Vec<Turn>) {
     let without = |turns: &[Turn], turn: usize, op: Option<usize>| {
         let mut fewer = turns.to_vec();
         match op {
@@ -107,45 +107,48 @@ fn least(mut why: String, mut turns: Vec<Turn>, case: fn(&[Turn]) -> Result<(), 
     }
 }
 
-/// A case as the arguments of [`replay`].
+/// Formats a case as the arguments of [`replay`].
 fn code(turns: &[Turn]) -> String {
     turns.iter().map(|turn| format!("    &{turn:?},\n")).collect()
 }
 
-/// A tree that always looks.
+/// Opens a tree without caching.
 fn tree(source: Source, owner: Option<&str>) -> Tree {
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     let filter = Filter { owner: owner.map(str::to_owned), run: None };
     Tree::new(View::new(vec![source], fresh, filter).unwrap(), Settings::default())
 }
 
-/// One case over a store in memory.
+/// Runs one case over a store in memory.
 fn in_memory(turns: &[Turn]) -> Result<(), String> {
     let store = Arc::new(Memory::new());
-    let open = || [None, Some(MINE)].map(|owner| tree(Source::over(store.clone(), None), owner));
+    let open = || [None, Some(MINE)].map(|owner| tree(Source::from_store(store.clone(), None), owner));
     let trees = open();
-    let mut world = World::new(&*store, [&trees[0], &trees[1]]);
+    let mut harness = Harness::new(&*store, [&trees[0], &trees[1]]);
     for (at, turn) in turns.iter().enumerate() {
-        let said = |what: String| format!("after turn {at}, {turn:?}: {what}");
-        world.turn(at, turn);
-        world.check().map_err(said)?;
+        let in_turn = |what: String| format!("after turn {at}, {turn:?}: {what}");
+        harness.turn(at, turn);
+        harness.check().map_err(in_turn)?;
         if at % 8 == 7 || at + 1 == turns.len() {
             let fresh = open();
-            world.check_against([&fresh[0], &fresh[1]]).map_err(said)?;
+            harness.check_against([&fresh[0], &fresh[1]]).map_err(in_turn)?;
         }
         let held = trees.iter().map(|tree| tree.open_counts().1).sum::<usize>();
-        if held != world.held() {
-            return Err(said(format!("{held} handles are held, and {} are open", world.held())));
+        if held != harness.open_count() {
+            return Err(in_turn(format!(
+                "{held} handles are open in the tree, and {} in the test",
+                harness.open_count()
+            )));
         }
     }
-    world.close_all();
+    harness.close_all();
     match trees.iter().map(Tree::open_counts).find(|held| *held != (0, 0)) {
-        Some((inodes, handles)) => Err(format!("in the end {inodes} inodes and {handles} handles are left")),
+        Some((inodes, handles)) => Err(format!("{inodes} inodes and {handles} handles leaked")),
         None => Ok(()),
     }
 }
 
-/// Plays a case that was found once.
+/// Runs a recorded case.
 pub fn replay(turns: &[&[Op]]) {
     let turns: Vec<Turn> = turns.iter().map(|turn| turn.to_vec()).collect();
     in_memory(&turns).unwrap_or_else(|why| panic!("{why}"));
@@ -153,5 +156,5 @@ pub fn replay(turns: &[&[Op]]) {
 
 #[test]
 fn what_is_seen_is_what_must_be_seen_after_every_change() {
-    Dose::of(256, 30).run(1, in_memory);
+    CaseCount::scaled(256, 30).run(1, in_memory);
 }

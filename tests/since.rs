@@ -27,7 +27,7 @@ fn path(text: &str) -> RelPath {
 /// Returns the tree of all workers in `store`, without caching of fingerprints.
 fn tree(store: Arc<dyn Store>) -> Tree {
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let view = View::new(vec![Source::over(store, None)], fresh, Filter::default()).unwrap();
+    let view = View::new(vec![Source::from_store(store, None)], fresh, Filter::default()).unwrap();
     Tree::new(view, Settings::default())
 }
 

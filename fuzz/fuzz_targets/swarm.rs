@@ -18,5 +18,5 @@ pub fn view() -> View {
     }
     let never = Duration::from_secs(3_600);
     let freshness = Freshness { unfinished: never, finished: never };
-    View::new(vec![Source::over(Arc::new(memory), None)], freshness, Filter::default()).unwrap()
+    View::new(vec![Source::from_store(Arc::new(memory), None)], freshness, Filter::default()).unwrap()
 }

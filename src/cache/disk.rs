@@ -1,9 +1,9 @@
-//! A folder of results that outlives the process: what took long to work out is not worked out again at the next start.
+//! Disk cache of results that are expensive to compute.
 //!
-//! An entry is a head, which is read by itself, and a body. Both carry a hash of their bytes: of an entry that is torn,
-//! damaged or gone it is as if it had never been. Entries are written by one thread, which is started before any thread
-//! is confined to reading and is given nothing but a key and bytes. It waits for nobody: what comes faster than it can
-//! write is not kept. The oldest entries go when there are too many bytes.
+//! An entry is a head and a body; the head can be read alone. Both carry a checksum, so a torn or
+//! damaged entry counts as missing. One thread writes all entries. It starts before the other
+//! threads are restricted to reading, and receives only keys and bytes. If writes arrive faster
+//! than it can write, they are dropped. The oldest entries are evicted when the cache is too large.
 
 use std::ffi::CString;
 use std::fs::{DirBuilder, File};
@@ -20,170 +20,186 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, renameat, 
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// What an entry is known by.
+/// Key of an entry.
 pub type Key = [u8; 16];
 
-/// So many entries wait to be written at most, with so many bytes.
-const WAITING: usize = 1_024;
-const WAITING_BYTES: usize = 64 << 20;
-/// The largest head and the largest body, in bytes.
+/// Maximum number of queued writes.
+const QUEUE_ENTRIES_MAX: usize = 1_024;
+/// Maximum total size of queued writes, in bytes.
+const QUEUE_BYTES_MAX: usize = 64 << 20;
+/// Maximum size of a head, in bytes.
 const HEAD_MAX: usize = 1 << 20;
+/// Maximum size of a body, in bytes.
 const BODY_MAX: u64 = 64 << 20;
-/// How much of an entry is read at first: its head, in nearly every case.
-const FIRST: usize = 4_096;
-/// A hash and the length of what it is of, in bytes.
-const SEAL: usize = 36;
+/// Size of the first read of an entry, in bytes; nearly every head fits.
+const FIRST_READ: usize = 4_096;
+/// Size of the checksum and length in front of a head or body, in bytes.
+const HEADER_SIZE: usize = 36;
 
-/// A folder of entries, of this user alone.
+/// A directory of cache entries that only this user can access.
 pub struct DiskCache {
     folder: OwnedFd,
     /// True if results are cached however quickly they could be computed again.
     eager: bool,
-    /// None once no more is to be written.
-    waiting: Option<SyncSender<Entry>>,
-    /// How much waits to be written, in bytes.
-    bytes: Arc<AtomicUsize>,
+    /// `None` after the cache is closed.
+    queue: Option<SyncSender<PendingWrite>>,
+    /// Size of the queued writes, in bytes.
+    queued_bytes: Arc<AtomicUsize>,
     writer: Option<JoinHandle<()>>,
 }
 
-/// An entry that is to be written.
-struct Entry {
+/// A queued write.
+struct PendingWrite {
     key: Key,
     head: Vec<u8>,
     body: Vec<u8>,
 }
 
-/// An entry whose head was read.
-pub struct Kept {
-    /// As it was given.
+/// An entry with its head; the body is read on demand.
+pub struct CachedEntry {
+    /// Head of the entry.
     pub head: Vec<u8>,
     file: File,
-    /// Where the body begins, in bytes.
-    at: u64,
+    /// Offset of the body, in bytes.
+    body_offset: u64,
 }
 
 impl DiskCache {
-    /// Opens the folder `path`, and makes it if it is not there. It holds about `most` bytes. Errors: it cannot be made or
-    /// opened, or it is not this user's alone.
-    pub fn open(path: &Path, most: u64) -> io::Result<DiskCache> {
+    /// Opens or creates the cache directory `path`, limited to about `max_bytes`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the directory cannot be created or opened, or if other users can access it.
+    pub fn open(path: &Path, max_bytes: u64) -> io::Result<DiskCache> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        let folder = of_this_user(path)?;
-        let (waiting, entries) = sync_channel(WAITING);
-        let bytes = Arc::new(AtomicUsize::new(0));
-        let (folder_too, bytes_too) = (folder.try_clone()?, bytes.clone());
-        let writer = Writer { folder: folder_too, waiting: bytes_too, most, written: most, warned: false };
-        let writer = std::thread::Builder::new().name("cache".into()).spawn(move || writer.run(&entries))?;
-        Ok(DiskCache { folder, eager: false, waiting: Some(waiting), bytes, writer: Some(writer) })
+        let folder = open_private(path)?;
+        let (queue, writes) = sync_channel(QUEUE_ENTRIES_MAX);
+        let queued_bytes = Arc::new(AtomicUsize::new(0));
+        let writer = Writer {
+            folder: folder.try_clone()?,
+            queued_bytes: queued_bytes.clone(),
+            max_bytes,
+            // Checks the size at the first write.
+            written: max_bytes,
+            warned: false,
+        };
+        let writer = std::thread::Builder::new().name("cache".into()).spawn(move || writer.run(&writes))?;
+        Ok(DiskCache { folder, eager: false, queue: Some(queue), queued_bytes, writer: Some(writer) })
     }
 
-    /// Caches results however quickly they could be computed again, so that a test needs no large store.
+    /// Caches even results that are cheap to compute, for tests.
     pub fn eager(mut self) -> DiskCache {
         self.eager = true;
         self
     }
 
-    /// Returns the number from which on results are worth caching, where that is usually `usual`.
-    pub fn worth(&self, usual: u64) -> u64 {
+    /// Returns the minimum number of results to cache: `usual`, or at most 1 if the cache is eager.
+    pub fn threshold(&self, usual: u64) -> u64 {
         if self.eager { usual.min(1) } else { usual }
     }
 
-    /// How much the folder `path` holds, in bytes; nothing is made. Errors: as of [`DiskCache::open`].
+    /// Returns the size of the cache directory `path`, in bytes. Does not create the directory.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the directory cannot be opened, or if other users can access it.
     pub fn size(path: &Path) -> io::Result<u64> {
-        let files = files(&of_this_user(path)?)?;
+        let files = files(&open_private(path)?)?;
         Ok(files.iter().map(|file| file.bytes).sum())
     }
 
-    /// The folder, for a process that confines itself to reading it.
+    /// Returns the cache directory, for a sandbox.
     pub fn root(&self) -> BorrowedFd<'_> {
         self.folder.as_fd()
     }
 
-    /// What is kept under `key`, with its head.
-    pub fn get(&self, key: Key) -> Option<Kept> {
+    /// Returns the entry of `key` with its head.
+    pub fn get(&self, key: Key) -> Option<CachedEntry> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = File::from(openat(&self.folder, name(key), flags, Mode::empty()).ok()?);
+        let file = File::from(openat(&self.folder, file_name(key), flags, Mode::empty()).ok()?);
         if !file.metadata().ok()?.is_file() {
             return None;
         }
-        let (head, at) = sealed(&file, 0, HEAD_MAX as u64)?;
-        Some(Kept { head, file, at })
+        let (head, body_offset) = read_checked(&file, 0, HEAD_MAX as u64)?;
+        Some(CachedEntry { head, file, body_offset })
     }
 
-    /// Keeps this under `key`, in the place of what was there; later, and not if there is too much to do.
+    /// Queues a write of an entry, replacing the previous one. Drops it if the queue is full.
     pub fn put(&self, key: Key, head: Vec<u8>, body: Vec<u8>) {
         let size = head.len() + body.len();
         let fits = head.len() <= HEAD_MAX && body.len() as u64 <= BODY_MAX;
-        if fits && self.bytes.fetch_add(size, Ordering::AcqRel) <= WAITING_BYTES {
-            // A full queue means that something else is being kept.
-            if self.waiting.as_ref().is_some_and(|waiting| waiting.try_send(Entry { key, head, body }).is_ok()) {
+        if fits && self.queued_bytes.fetch_add(size, Ordering::AcqRel) <= QUEUE_BYTES_MAX {
+            let write = PendingWrite { key, head, body };
+            if self.queue.as_ref().is_some_and(|queue| queue.try_send(write).is_ok()) {
                 return;
             }
         }
         if fits {
-            self.bytes.fetch_sub(size, Ordering::AcqRel);
+            self.queued_bytes.fetch_sub(size, Ordering::AcqRel);
         }
     }
 }
 
 impl Drop for DiskCache {
-    /// Returns once all is written that waits for it.
+    /// Waits for all queued writes.
     fn drop(&mut self) {
-        self.waiting = None;
+        self.queue = None;
         let _ = self.writer.take().map(JoinHandle::join);
     }
 }
 
-impl Kept {
-    /// As it was given; none if it is damaged.
+impl CachedEntry {
+    /// Reads the body. Returns `None` if it is damaged.
     pub fn body(&self) -> Option<Vec<u8>> {
-        sealed(&self.file, self.at, BODY_MAX).map(|(body, _)| body)
+        read_checked(&self.file, self.body_offset, BODY_MAX).map(|(body, _)| body)
     }
 }
 
-fn name(key: Key) -> String {
+fn file_name(key: Key) -> String {
     key.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The bytes that are sealed at `at`, at most `most`, and where they end; none unless they are whole.
-fn sealed(file: &File, at: u64, most: u64) -> Option<(Vec<u8>, u64)> {
-    let mut first = [0; FIRST];
+/// Reads and verifies the head or body at `offset`, at most `max` bytes. Returns it with the offset
+/// of its end, or `None` if it is damaged.
+fn read_checked(file: &File, offset: u64, max: u64) -> Option<(Vec<u8>, u64)> {
+    let mut first = [0; FIRST_READ];
     let mut filled = 0;
     while let Some(rest) = first.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, at + filled as u64).ok()? {
+        match file.read_at(rest, offset + filled as u64).ok()? {
             0 => break,
             read => filled += read,
         }
     }
-    let (seal, rest) = first.get(..filled)?.split_at_checked(SEAL)?;
-    let (hash, length) = seal.split_at_checked(32)?;
+    let (header, rest) = first.get(..filled)?.split_at_checked(HEADER_SIZE)?;
+    let (hash, length) = header.split_at_checked(32)?;
     let length = u64::from(u32::from_le_bytes(length.try_into().ok()?));
-    let left = file.metadata().ok()?.len().checked_sub(at + SEAL as u64)?;
-    if length > most || length > left {
+    let available = file.metadata().ok()?.len().checked_sub(offset + HEADER_SIZE as u64)?;
+    if length > max || length > available {
         return None;
     }
     let mut bytes = vec![0; usize::try_from(length).ok()?];
-    let known = rest.len().min(bytes.len());
-    bytes.get_mut(..known)?.copy_from_slice(rest.get(..known)?);
-    file.read_exact_at(bytes.get_mut(known..)?, at + (SEAL + known) as u64).ok()?;
-    (blake3::hash(&bytes).as_bytes() == hash).then_some((bytes, at + SEAL as u64 + length))
+    let copied = rest.len().min(bytes.len());
+    bytes.get_mut(..copied)?.copy_from_slice(rest.get(..copied)?);
+    file.read_exact_at(bytes.get_mut(copied..)?, offset + (HEADER_SIZE + copied) as u64).ok()?;
+    (blake3::hash(&bytes).as_bytes() == hash).then_some((bytes, offset + HEADER_SIZE as u64 + length))
 }
 
-/// Opens the folder `path`, if it is this user's alone.
-fn of_this_user(path: &Path) -> io::Result<OwnedFd> {
+/// Opens the directory `path` and checks that only this user can access it.
+fn open_private(path: &Path) -> io::Result<OwnedFd> {
     let folder = rustix::fs::open(path, OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let stat = fstat(&folder)?;
     if stat.st_uid != geteuid().as_raw() {
         return Err(io::Error::other("it belongs to another user"));
     }
     if stat.st_mode & 0o077 != 0 {
-        return Err(io::Error::other("other users may enter it (chmod 700 keeps them out)"));
+        return Err(io::Error::other("other users can access it; try chmod 700"));
     }
     Ok(folder)
 }
 
-/// Creates the file `name` in `folder`, in the place of whatever an earlier process left there.
+/// Creates the file `name` in `folder`, replacing a file that an earlier process left there.
 fn create_anew(folder: &OwnedFd, name: &str) -> io::Result<File> {
-    // Only a file of one's own is written to: to open a FIFO would block.
+    // O_EXCL, because opening a FIFO under this name would block.
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let create = || openat(folder, name, flags, Mode::RUSR | Mode::WUSR);
     let file = match create() {
@@ -196,57 +212,58 @@ fn create_anew(folder: &OwnedFd, name: &str) -> io::Result<File> {
     Ok(File::from(file))
 }
 
-/// A file in the folder.
-struct Found {
+/// A file in the cache directory.
+struct CacheFile {
     name: CString,
     bytes: u64,
-    /// When it was last read, as far as the file system notes that, in seconds and nanoseconds.
-    used: (i64, i64),
+    /// Later of mtime and atime, in seconds and nanoseconds.
+    last_used: (i64, i64),
 }
 
-fn files(folder: &OwnedFd) -> io::Result<Vec<Found>> {
+fn files(folder: &OwnedFd) -> io::Result<Vec<CacheFile>> {
     let mut files = Vec::new();
     for entry in Dir::read_from(folder)? {
         let name = entry?.file_name().to_owned();
-        // One that another process removed is gone.
+        // Another process may have removed the file.
         let Ok(stat) = statat(folder, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
         if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
-            let seconds = |time: i64, nanos| (time, i64::try_from(nanos).unwrap_or_default());
-            let used = seconds(stat.st_mtime, stat.st_mtime_nsec).max(seconds(stat.st_atime, stat.st_atime_nsec));
-            files.push(Found { name, bytes: u64::try_from(stat.st_blocks).unwrap_or_default() * 512, used });
+            let timestamp = |seconds: i64, nanos| (seconds, i64::try_from(nanos).unwrap_or_default());
+            let last_used =
+                timestamp(stat.st_mtime, stat.st_mtime_nsec).max(timestamp(stat.st_atime, stat.st_atime_nsec));
+            files.push(CacheFile { name, bytes: u64::try_from(stat.st_blocks).unwrap_or_default() * 512, last_used });
         }
     }
     Ok(files)
 }
 
-/// Writes entries, and removes the oldest.
+/// State of the writer thread, which writes entries and evicts the oldest.
 struct Writer {
     folder: OwnedFd,
-    /// How much waits, in bytes.
-    waiting: Arc<AtomicUsize>,
-    most: u64,
-    /// How much was written since it was last looked how much there is, in bytes.
+    /// Size of the queued writes, in bytes.
+    queued_bytes: Arc<AtomicUsize>,
+    max_bytes: u64,
+    /// Bytes written since the last check of the cache's size.
     written: u64,
     warned: bool,
 }
 
 impl Writer {
-    fn run(mut self, entries: &Receiver<Entry>) {
-        while let Ok(entry) = entries.recv() {
-            let done = self.write(&entry).and_then(|()| self.make_room());
-            self.waiting.fetch_sub(entry.head.len() + entry.body.len(), Ordering::AcqRel);
-            if let Err(error) = done
+    fn run(mut self, writes: &Receiver<PendingWrite>) {
+        while let Ok(write) = writes.recv() {
+            let result = self.write(&write).and_then(|()| self.evict());
+            self.queued_bytes.fetch_sub(write.head.len() + write.body.len(), Ordering::AcqRel);
+            if let Err(error) = result
                 && !std::mem::replace(&mut self.warned, true)
             {
-                tracing::warn!("what took long to find out cannot be kept for the next start: {error}");
+                tracing::warn!("cannot write to the cache: {error}");
             }
         }
     }
 
-    fn write(&mut self, Entry { key, head, body }: &Entry) -> io::Result<()> {
-        // Another process may write to the same folder at the same time.
-        let new = format!(".{}-{}", name(*key), std::process::id());
-        let mut file = create_anew(&self.folder, &new)?;
+    fn write(&mut self, PendingWrite { key, head, body }: &PendingWrite) -> io::Result<()> {
+        // The process id keeps concurrent writers of one cache apart.
+        let temporary = format!(".{}-{}", file_name(*key), std::process::id());
+        let mut file = create_anew(&self.folder, &temporary)?;
         let write = |file: &mut File| {
             for part in [head, body] {
                 let length = u32::try_from(part.len()).map_err(io::Error::other)?;
@@ -254,30 +271,31 @@ impl Writer {
                 file.write_all(&length.to_le_bytes())?;
                 file.write_all(part)?;
             }
-            Ok(renameat(&self.folder, &new, &self.folder, name(*key))?)
+            Ok(renameat(&self.folder, &temporary, &self.folder, file_name(*key))?)
         };
         let written = write(&mut file);
         if written.is_err() {
-            let _ = unlinkat(&self.folder, &new, AtFlags::empty());
+            let _ = unlinkat(&self.folder, &temporary, AtFlags::empty());
         }
         self.written += (head.len() + body.len()) as u64;
         written
     }
 
-    /// Removes the oldest entries where there are more bytes than are wanted. Now and then: looking takes time.
-    fn make_room(&mut self) -> io::Result<()> {
-        if self.written < self.most / 8 {
+    /// Evicts the oldest entries if the cache is too large. Checks the size only after enough
+    /// writes, because it stats every file.
+    fn evict(&mut self) -> io::Result<()> {
+        if self.written < self.max_bytes / 8 {
             return Ok(());
         }
         self.written = 0;
         let mut files = files(&self.folder)?;
         let mut bytes: u64 = files.iter().map(|file| file.bytes).sum();
-        if bytes <= self.most {
+        if bytes <= self.max_bytes {
             return Ok(());
         }
-        files.sort_by_key(|file| file.used);
+        files.sort_by_key(|file| file.last_used);
         for file in files {
-            if bytes <= self.most / 4 * 3 {
+            if bytes <= self.max_bytes / 4 * 3 {
                 break;
             }
             unlinkat(&self.folder, &file.name, AtFlags::empty())?;
@@ -297,14 +315,14 @@ mod tests {
     const KEY: Key = [0xab; 16];
 
     fn get(cache: &DiskCache, key: Key) -> Option<(Vec<u8>, Vec<u8>)> {
-        let kept = cache.get(key)?;
-        Some((kept.head.clone(), kept.body()?))
+        let entry = cache.get(key)?;
+        Some((entry.head.clone(), entry.body()?))
     }
 
     #[test]
-    fn what_was_kept_is_there_at_the_next_start() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("a/b");
+    fn entry_is_readable_after_reopening_the_cache() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b");
         let long = vec![7; 100_000];
         for head in [&b""[..], b"head", &long] {
             let cache = DiskCache::open(&path, 1 << 30).unwrap();
@@ -321,20 +339,20 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_entry_is_none() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("cache");
+    fn damaged_entry_counts_as_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cache");
         let cache = DiskCache::open(&path, 1 << 30).unwrap();
         cache.put(KEY, b"head".to_vec(), vec![1; 5_000]);
         drop(cache);
         let cache = DiskCache::open(&path, 1 << 30).unwrap();
-        let file = path.join(name(KEY));
+        let file = path.join(file_name(KEY));
         let whole = fs::read(&file).unwrap();
         for length in 0..whole.len() {
             fs::write(&file, &whole[..length]).unwrap();
             assert_eq!(get(&cache, KEY), None, "cut to {length}");
         }
-        for at in (0..whole.len()).step_by(7).chain(0..2 * SEAL + 4) {
+        for at in (0..whole.len()).step_by(7).chain(0..2 * HEADER_SIZE + 4) {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x40;
             fs::write(&file, &damaged).unwrap();
@@ -346,11 +364,11 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_when_there_are_too_many_bytes() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("cache");
+    fn oldest_entries_are_evicted_when_the_cache_is_too_large() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cache");
         for number in 0..40 {
-            // Each time anew, so that nothing waits.
+            // Reopened each time, which waits for the write.
             DiskCache::open(&path, 1 << 20).unwrap().put([number; 16], Vec::new(), vec![0; 60_000]);
         }
         let cache = DiskCache::open(&path, 1 << 20).unwrap();
@@ -360,14 +378,14 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_the_way_of_a_new_entry_is_replaced() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("cache");
+    fn leftover_temporary_file_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cache");
         let cache = DiskCache::open(&path, 1 << 30).unwrap();
-        let new = format!(".{}-{}", name(KEY), std::process::id());
+        let new = format!(".{}-{}", file_name(KEY), std::process::id());
         rustix::fs::mknodat(&cache.folder, &new, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         cache.put(KEY, b"head".to_vec(), b"body".to_vec());
-        // Waits for the writer, which a FIFO without a reader would block for ever.
+        // Dropping the cache waits for the writer, which would block on the FIFO.
         let (done, is_done) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             drop(cache);
@@ -380,16 +398,16 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_may_enter_is_refused() {
-        let place = tempfile::tempdir().unwrap();
-        let cache = place.path().join("cache");
+    fn directory_that_other_users_can_access_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = dir.path().join("cache");
         fs::create_dir(&cache).unwrap();
         fs::set_permissions(&cache, Permissions::from_mode(0o755)).unwrap();
         assert!(DiskCache::open(&cache, 1).err().unwrap().to_string().contains("chmod 700"));
-        let link = place.path().join("link");
-        std::os::unix::fs::symlink(place.path(), &link).unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(dir.path(), &link).unwrap();
         assert!(DiskCache::open(&link, 1).is_err());
-        fs::write(place.path().join("file"), "").unwrap();
-        assert!(DiskCache::open(&place.path().join("file"), 1).is_err());
+        fs::write(dir.path().join("file"), "").unwrap();
+        assert!(DiskCache::open(&dir.path().join("file"), 1).is_err());
     }
 }

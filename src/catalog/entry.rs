@@ -1,4 +1,4 @@
-//! One worker in the catalog: what listing and metadata told of it, and when that was last found to hold.
+//! A worker in the catalog: its parsed metadata, and the times of the last checks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,74 +7,77 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
-use super::packed::Packed;
-use super::state::Surveyed;
-use super::survey::Stamp;
+use super::fingerprint::Fingerprint;
+use super::fingerprint_cache::CachedFingerprint;
+use super::packed::PackedFields;
 use crate::model::{Flaw, Interner, Owner, SharedStr, Status, Worker, WorkerId, is_torn};
 use crate::name::RelPath;
 use crate::store::{Identity, Time};
 
-/// One worker in the catalog. What is asked of all workers at once is at hand; the rest is unpacked when it is read.
+/// A worker in the catalog. Fields that queries read of every worker are unpacked; the rest is
+/// unpacked on demand.
 pub struct Entry {
-    /// The folder's name in the store.
+    /// Name of the worker's directory in the store.
     pub id: WorkerId,
-    /// The folder, from its store's root.
+    /// Path of the worker's directory, relative to the store's root.
     pub root: RelPath,
-    /// Whose it is, if it says.
+    /// Owner, if recorded.
     pub owner: Option<Owner>,
-    /// The run it belongs to, if it says.
+    /// Run that the worker belongs to, if recorded.
     pub run: Option<SharedStr>,
-    /// The thread or worker that started it.
+    /// Thread or worker that started this one, if recorded.
     pub parent: Option<SharedStr>,
-    /// When it was set up, if it says so that it is understood.
+    /// Creation time, if recorded in a valid form.
     pub created_at: Option<Timestamp>,
-    /// How far it is.
+    /// Status of the worker.
     pub status: Status,
-    /// Whether all was read that this is made of; see [`Worker::is_complete`].
+    /// True if all sources of the record were read; see [`Worker::is_complete`].
     pub whole: bool,
-    /// What is wrong with its record.
+    /// Flaws of the record.
     pub flaws: Box<[Flaw]>,
-    rest: Packed,
-    /// Which of the stores it lies in.
+    packed: PackedFields,
+    /// Number of the store.
     pub(super) source: usize,
     pub(super) key: [u8; 16],
-    pub(super) glanced: Glanced,
-    /// Whether nothing that changed since it was last found to hold could leave the same glance.
-    pub(super) at_rest: AtomicBool,
-    /// Whether it has been tried to have it looked at soon after a change of what listing and metadata tell.
-    pub(super) awaited: AtomicBool,
-    pub(super) looked: Mutex<Looked>,
+    pub(super) metadata: MetadataFingerprint,
+    /// True if no later change can leave `metadata` the same.
+    pub(super) past_tick: AtomicBool,
+    /// True if a watch on the worker's directory was requested since its last change.
+    pub(super) watch_requested: AtomicBool,
+    pub(super) check_state: Mutex<CheckState>,
 }
 
-/// The glance that it was read under.
-pub(super) struct Glanced {
+/// State of the metadata files that an entry was parsed from.
+pub(super) struct MetadataFingerprint {
     pub(super) identity: Identity,
     pub(super) key: [u8; 16],
-    pub(super) newest: Time,
-    /// When it was first seen.
-    pub(super) seen: Instant,
+    pub(super) last_write: Time,
+    /// Time when the state was first seen.
+    pub(super) first_seen: Instant,
 }
 
-/// What came of looking at it later.
+/// Results of later checks of an entry.
 #[derive(Default)]
-pub(super) struct Looked {
-    /// When the glance was last found to hold, if nothing has changed since.
-    pub(super) checked: Option<Instant>,
-    /// When it was last found to change though it has finished.
-    pub(super) stirred: Option<Instant>,
-    /// The last survey of all its files, if nothing has changed since. Of most in a large swarm there is none.
-    pub(super) surveyed: Option<Box<Surveyed>>,
+pub(super) struct CheckState {
+    /// Time of the last check that found the metadata unchanged, or `None` if a change was reported
+    /// since.
+    pub(super) checked_at: Option<Instant>,
+    /// Time of the last reported change of a finished worker.
+    pub(super) changed_at: Option<Instant>,
+    /// Last fingerprint of all files, unless a change was reported since. Most workers of a large
+    /// swarm have none.
+    pub(super) fingerprint: Option<Box<CachedFingerprint>>,
 }
 
 impl Entry {
-    /// A worker that lies at `root` in the store `source`, as it was read at this glance.
+    /// Creates the entry of a worker at `root` in the store `source`.
     pub(super) fn new(
         worker: Worker,
         (source, root): (usize, &RelPath),
-        (key, glanced, at_rest): ([u8; 16], Glanced, bool),
-        looked: Looked,
+        (key, metadata, past_tick): ([u8; 16], MetadataFingerprint, bool),
+        check_state: CheckState,
     ) -> Entry {
-        let rest = Packed::of(&worker);
+        let packed = PackedFields::pack(&worker);
         Entry {
             id: worker.id,
             root: root.clone(),
@@ -85,17 +88,17 @@ impl Entry {
             status: worker.status,
             whole: worker.is_complete,
             flaws: worker.flaws.into(),
-            rest,
+            packed,
             source,
             key,
-            glanced,
-            at_rest: AtomicBool::new(at_rest),
-            awaited: AtomicBool::new(false),
-            looked: Mutex::new(looked),
+            metadata,
+            past_tick: AtomicBool::new(past_tick),
+            watch_requested: AtomicBool::new(false),
+            check_state: Mutex::new(check_state),
         }
     }
 
-    /// What listing and metadata tell.
+    /// Returns the worker as parsed from listing and metadata.
     pub fn worker(&self) -> Worker {
         let mut worker = Worker {
             owner: self.owner.clone(),
@@ -106,78 +109,78 @@ impl Entry {
             is_complete: self.whole,
             ..Worker::new(self.id.0.clone(), self.root.clone())
         };
-        let told = self.rest.unpack(&mut worker);
-        debug_assert!(told.is_some(), "what was packed here is unpacked");
+        let unpacked = self.packed.unpack(&mut worker);
+        debug_assert!(unpacked.is_some(), "packed fields must unpack");
         worker
     }
 
-    /// What is kept of it for the next start beside what is at hand.
-    pub(super) fn rest(&self) -> &Packed {
-        &self.rest
+    /// Returns the packed fields.
+    pub(super) fn packed(&self) -> &PackedFields {
+        &self.packed
     }
 
-    /// Changes with everything that listing and metadata tell of the worker.
+    /// Returns a hash of everything parsed from listing and metadata.
     pub fn key(&self) -> [u8; 16] {
         self.key
     }
 
-    /// The newest change among the things listing and metadata come from.
-    pub fn newest(&self) -> Time {
-        self.glanced.newest
+    /// Returns the time of the last write to the directory or its metadata files.
+    pub fn last_write(&self) -> Time {
+        self.metadata.last_write
     }
 
-    /// Which of the stores it lies in, by number.
+    /// Returns the number of the store.
     pub fn source(&self) -> usize {
         self.source
     }
 
-    /// Whether its metadata could not be read, or not as JSON.
+    /// Returns true if the metadata could not be read or is not JSON.
     pub fn is_torn(&self) -> bool {
         is_torn(&self.flaws)
     }
 
-    /// The state in which all its files were seen last, unless they are known to have changed.
-    pub fn last_stamp(&self) -> Option<Arc<Stamp>> {
-        self.looked.lock().surveyed.as_ref().map(|held| held.stamp.clone())
+    /// Returns the last fingerprint of all files, unless a change was reported since.
+    pub fn last_fingerprint(&self) -> Option<Arc<Fingerprint>> {
+        self.check_state.lock().fingerprint.as_ref().map(|cached| cached.fingerprint.clone())
     }
 
-    /// Has `words` hold what this one says.
-    pub(super) fn teach(&self, words: &mut Interner) {
-        let said = [self.owner.as_ref().map(|owner| &owner.0), self.run.as_ref(), self.parent.as_ref()];
-        said.into_iter().flatten().for_each(|word| drop(words.intern(word.clone())));
+    /// Adds the owner, run and parent to `words`.
+    pub(super) fn intern_into(&self, words: &mut Interner) {
+        let fields = [self.owner.as_ref().map(|owner| &owner.0), self.run.as_ref(), self.parent.as_ref()];
+        fields.into_iter().flatten().for_each(|word| drop(words.intern(word.clone())));
     }
 
-    /// Whether more is to be expected of it.
-    pub(super) fn is_moving(&self) -> bool {
+    /// Returns true if the worker is unfinished or its record is torn or incomplete.
+    pub(super) fn is_unfinished(&self) -> bool {
         !self.status.is_finished() || self.is_torn() || !self.whole
     }
 
-    /// Whether nothing could have changed since it was looked at last that would not show.
-    pub(super) fn is_at_rest(&self) -> bool {
-        self.at_rest.load(Ordering::Relaxed)
+    /// Returns true if every change since the last check alters the metadata fingerprint.
+    pub(super) fn is_past_tick(&self) -> bool {
+        self.past_tick.load(Ordering::Relaxed)
     }
 
-    /// Notes that the glance was found to hold.
-    pub(super) fn check(&self, now: Instant) {
-        self.looked.lock().checked = Some(now);
+    /// Records a check that found the metadata unchanged.
+    pub(super) fn mark_checked(&self, now: Instant) {
+        self.check_state.lock().checked_at = Some(now);
     }
 
-    /// Whether it was looked at within this time, and nothing has changed since.
-    pub(super) fn is_checked(&self, within: Duration) -> bool {
-        self.looked.lock().checked.is_some_and(|at| at.elapsed() < within)
+    /// Returns true if the last check is at most `within` old and no change was reported since.
+    pub(super) fn was_checked(&self, within: Duration) -> bool {
+        self.check_state.lock().checked_at.is_some_and(|at| at.elapsed() < within)
     }
 
-    /// Whether it has changed within this time though it has finished.
-    pub(super) fn is_stirred(&self, within: Duration) -> bool {
-        self.looked.lock().stirred.is_some_and(|at| at.elapsed() < within)
+    /// Returns true if a change of the finished worker was reported within this time.
+    pub(super) fn has_changed(&self, within: Duration) -> bool {
+        self.check_state.lock().changed_at.is_some_and(|at| at.elapsed() < within)
     }
 
-    /// Notes that something of it has changed. Where what was seen of it is `believed`, it is to be looked at again, and
-    /// may go on to change; else that is done soon enough.
-    pub(super) fn stir(&self, believed: bool) {
-        self.awaited.store(false, Ordering::Relaxed);
-        if believed {
-            *self.looked.lock() = Looked { stirred: Some(Instant::now()), ..Looked::default() };
+    /// Records a reported change. If the files are `cached_until_change`, discards the earlier
+    /// checks; otherwise polling finds the change soon enough.
+    pub(super) fn mark_changed(&self, cached_until_change: bool) {
+        self.watch_requested.store(false, Ordering::Relaxed);
+        if cached_until_change {
+            *self.check_state.lock() = CheckState { changed_at: Some(Instant::now()), ..CheckState::default() };
         }
     }
 }

@@ -1,18 +1,18 @@
-//! What a worker tells beyond what is asked of all workers at once: packed into a few bytes, since there are very many of
-//! them and few are read.
+//! Compact encoding of the worker fields that are rarely read, to save memory with very many
+//! workers.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{SharedStr, TraceTime, Worker};
 
-/// That of one worker.
+/// Encoded fields of one worker.
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct Packed(Box<[u8]>);
+pub(super) struct PackedFields(Box<[u8]>);
 
-/// As it is packed.
+/// Layout of the encoded fields.
 #[derive(Serialize, Deserialize)]
-struct Rest<'a> {
+struct Fields<'a> {
     job: Option<&'a str>,
     status_source: Option<&'a str>,
     task: &'a str,
@@ -22,23 +22,23 @@ struct Rest<'a> {
     model: Option<&'a str>,
     cwd: Option<&'a str>,
     #[serde(borrow)]
-    times: [Time<'a>; 3],
+    times: [PackedTime<'a>; 3],
     duration_ms: Option<u64>,
     error: Option<&'a str>,
     summary: Option<&'a str>,
 }
 
-/// A time: one in nanoseconds since 1970, or the source's own words.
+/// A time: nanoseconds since 1970, or the source text if it is not a valid time.
 #[derive(Serialize, Deserialize)]
-enum Time<'a> {
+enum PackedTime<'a> {
     Absent,
     At(i128),
     Odd(&'a str),
 }
 
-impl Packed {
-    pub(super) fn of(worker: &Worker) -> Packed {
-        let rest = Rest {
+impl PackedFields {
+    pub(super) fn pack(worker: &Worker) -> PackedFields {
+        let fields = Fields {
             job: worker.job.as_deref(),
             status_source: worker.status_source.as_deref(),
             task: &worker.task,
@@ -46,49 +46,50 @@ impl Packed {
             tags: worker.tags.iter().map(|tag| &**tag).collect(),
             model: worker.model.as_deref(),
             cwd: worker.cwd.as_deref(),
-            times: [&worker.created_at, &worker.started_at, &worker.finished_at].map(Time::of),
+            times: [&worker.created_at, &worker.started_at, &worker.finished_at].map(PackedTime::from_time),
             duration_ms: worker.duration_ms,
             error: worker.error.as_deref(),
             summary: worker.summary.as_deref(),
         };
-        // Plain texts and numbers can always be written.
-        Packed(postcard::to_stdvec(&rest).unwrap_or_default().into())
+        // Encoding strings and numbers cannot fail.
+        PackedFields(postcard::to_stdvec(&fields).unwrap_or_default().into())
     }
 
-    /// Has `worker` tell this, too. `None` where it is nothing that was packed here: then `worker` stays as it is.
+    /// Copies the fields into `worker`. Returns `None` and leaves `worker` unchanged if the bytes
+    /// are invalid.
     pub(super) fn unpack(&self, worker: &mut Worker) -> Option<()> {
-        let rest: Rest<'_> = postcard::from_bytes(&self.0).ok()?;
-        let [created_at, started_at, finished_at] = rest.times.map(Time::when);
+        let fields: Fields<'_> = postcard::from_bytes(&self.0).ok()?;
+        let [created_at, started_at, finished_at] = fields.times.map(PackedTime::into_time);
         let (created_at, started_at, finished_at) = (created_at?, started_at?, finished_at?);
         let (word, text) =
-            (|said: Option<&str>| said.map(SharedStr::from), |said: Option<&str>| said.map(str::to_owned));
+            (|text: Option<&str>| text.map(SharedStr::from), |text: Option<&str>| text.map(str::to_owned));
         (worker.created_at, worker.started_at, worker.finished_at) = (created_at, started_at, finished_at);
         (worker.job, worker.status_source, worker.task_type) =
-            (word(rest.job), word(rest.status_source), word(rest.task_type));
-        (worker.model, worker.cwd) = (word(rest.model), word(rest.cwd));
-        worker.tags = rest.tags.into_iter().map(SharedStr::from).collect();
-        worker.duration_ms = rest.duration_ms;
-        worker.task = rest.task.to_owned();
-        (worker.error, worker.summary) = (text(rest.error), text(rest.summary));
+            (word(fields.job), word(fields.status_source), word(fields.task_type));
+        (worker.model, worker.cwd) = (word(fields.model), word(fields.cwd));
+        worker.tags = fields.tags.into_iter().map(SharedStr::from).collect();
+        worker.duration_ms = fields.duration_ms;
+        worker.task = fields.task.to_owned();
+        (worker.error, worker.summary) = (text(fields.error), text(fields.summary));
         Some(())
     }
 }
 
-impl Time<'_> {
-    fn of(when: &TraceTime) -> Time<'_> {
-        match when {
-            TraceTime::Absent => Time::Absent,
-            TraceTime::At(time) => Time::At(time.as_nanosecond()),
-            TraceTime::Unparsed(words) => Time::Odd(words),
+impl PackedTime<'_> {
+    fn from_time(time: &TraceTime) -> PackedTime<'_> {
+        match time {
+            TraceTime::Absent => PackedTime::Absent,
+            TraceTime::At(time) => PackedTime::At(time.as_nanosecond()),
+            TraceTime::Unparsed(text) => PackedTime::Odd(text),
         }
     }
 
-    /// `None` where there is no such time.
-    fn when(self) -> Option<TraceTime> {
+    /// Returns `None` if the time is out of range.
+    fn into_time(self) -> Option<TraceTime> {
         match self {
-            Time::Absent => Some(TraceTime::Absent),
-            Time::At(nanos) => Timestamp::from_nanosecond(nanos).ok().map(TraceTime::At),
-            Time::Odd(words) => Some(TraceTime::Unparsed(words.to_owned())),
+            PackedTime::Absent => Some(TraceTime::Absent),
+            PackedTime::At(nanos) => Timestamp::from_nanosecond(nanos).ok().map(TraceTime::At),
+            PackedTime::Odd(text) => Some(TraceTime::Unparsed(text.to_owned())),
         }
     }
 }
@@ -99,7 +100,7 @@ mod tests {
     use crate::name::{Name, RelPath};
 
     #[test]
-    fn what_is_packed_is_told_again_whole() {
+    fn unpack_returns_every_packed_field() {
         let bare = || Worker::new(Name::new("w").unwrap(), RelPath::parse("workers/w").unwrap());
         let full = Worker {
             job: Some("7".into()),
@@ -118,21 +119,21 @@ mod tests {
             ..bare()
         };
         for worker in [bare(), full] {
-            let mut told = bare();
-            Packed::of(&worker).unpack(&mut told).unwrap();
-            assert_eq!(told, worker);
+            let mut unpacked = bare();
+            PackedFields::pack(&worker).unpack(&mut unpacked).unwrap();
+            assert_eq!(unpacked, worker);
         }
     }
 
     #[test]
-    fn what_was_not_packed_here_changes_nothing() {
+    fn unpack_of_invalid_bytes_changes_nothing() {
         let worker = Worker { task: "a".into(), ..Worker::new(Name::new("w").unwrap(), RelPath::root()) };
-        let packed = Packed::of(&worker);
+        let packed = PackedFields::pack(&worker);
         let torn = packed.0.get(..packed.0.len() - 1).unwrap();
         for bytes in [&[][..], &[0xff; 9], torn] {
-            let mut told = worker.clone();
-            assert_eq!(Packed(bytes.into()).unpack(&mut told), None);
-            assert_eq!(told, worker);
+            let mut unpacked = worker.clone();
+            assert_eq!(PackedFields(bytes.into()).unpack(&mut unpacked), None);
+            assert_eq!(unpacked, worker);
         }
     }
 }

@@ -39,12 +39,12 @@ impl Wanted {
         let open = |store: &PathBuf| {
             let mut source = Source::open(store)?;
             if let Some(cache) = &cache {
-                source = source.keeping_in(cache.clone());
+                source = source.with_cache(cache.clone());
             }
             if let Some(index) = &index {
-                source = source.indexed_in(index.clone());
+                source = source.with_index_cache(index.clone());
             }
-            Ok(if self.hard_links { source.admitting_hard_links() } else { source })
+            Ok(if self.hard_links { source.allowing_hard_links() } else { source })
         };
         let sources = self.stores.iter().map(open).collect::<Result<_, SourceError>>()?;
         View::new(sources, freshness, self.filter.clone()).context("cannot read the store")

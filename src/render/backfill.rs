@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn one_caller_claims_the_backfill_until_it_ends_or_panics() {
-        let source = Source::over(Arc::new(Memory::new()), None);
+        let source = Source::from_store(Arc::new(Memory::new()), None);
         let view = View::new(vec![source], Freshness::default(), Filter::default()).unwrap();
         let renderer = Renderer::new(view, Settings::default());
         assert!(!renderer.claim_backfill());

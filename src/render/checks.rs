@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::text::{count, one_line};
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::model::{Flaw, Outcome, Output, Record, Status, Trace, UnansweredCalls, Unused};
 use crate::store::Time;
 use crate::unicode::count_hidden;
@@ -60,7 +60,7 @@ pub(super) fn silent(status: Status, last: Time, newest: Time) -> Option<Duratio
 
 /// Runs all checks and returns their findings. `missing` returns the files that final words name
 /// and that do not exist.
-pub(super) fn run(record: &Record, stamp: &Stamp, missing: &dyn Fn(&str) -> Vec<String>) -> Vec<Check> {
+pub(super) fn run(record: &Record, stamp: &Fingerprint, missing: &dyn Fn(&str) -> Vec<String>) -> Vec<Check> {
     let Record { worker, trace, unread } = record;
     let mut checks: Vec<Check> = worker.flaws.iter().map(flaw).collect();
     let finished = worker.status.is_finished();

@@ -41,7 +41,7 @@ use super::retry::RetryBudget;
 use super::settings::Clock;
 use super::worker_states::WorkerStates;
 use super::{Budget, Missing, Rendered, Renderer};
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::view::{Member, VisibleWorkers};
 
@@ -98,7 +98,7 @@ impl Renderer {
     }
 
     /// Returns the worker with the state of its files, if it still exists.
-    fn current_state(&self, member: &Member) -> Result<(Arc<Member>, Result<Arc<Stamp>>)> {
+    fn current_state(&self, member: &Member) -> Result<(Arc<Member>, Result<Arc<Fingerprint>>)> {
         let member = self.view.worker(&member.name)?;
         match self.view.fingerprint(&member, true) {
             Err(Error::NotFound) => Err(Error::NotFound),

@@ -16,7 +16,7 @@ use super::retry::RetryBudget;
 use super::settings::{Control, Deadline, Settings};
 use super::worker_digest::WorkerDigest;
 use super::worker_states::WorkerStates;
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::parallel::parallel_map;
@@ -33,7 +33,7 @@ const FILE_COST: u64 = 64 << 10;
 /// The result of a request for a digest.
 pub(super) enum DigestResult {
     /// The digest, with the state of the worker's files that it describes.
-    Ready(Arc<WorkerDigest>, Arc<Stamp>),
+    Ready(Arc<WorkerDigest>, Arc<Fingerprint>),
     /// Time ran out, or the worker cannot be read.
     Unread,
     /// The worker no longer exists.
@@ -50,7 +50,7 @@ impl DigestResult {
     }
 
     /// Returns true if the result describes the `requested` state of the worker's files.
-    pub(super) fn matches(&self, requested: &Result<Arc<Stamp>>) -> bool {
+    pub(super) fn matches(&self, requested: &Result<Arc<Fingerprint>>) -> bool {
         match (self, requested) {
             (DigestResult::Ready(_, stamp), Ok(requested)) => stamp.key == requested.key,
             (DigestResult::Gone, Err(error)) => *error == Error::NotFound,
@@ -103,7 +103,7 @@ impl DigestCache {
     }
 
     /// Returns the cached digest of a worker in the state `stamp`.
-    fn cached(&self, member: &Member, stamp: &Stamp) -> Option<Arc<WorkerDigest>> {
+    fn cached(&self, member: &Member, stamp: &Fingerprint) -> Option<Arc<WorkerDigest>> {
         let (key, digest) = self.digests.get(&member.name)?;
         (key == digest_key(member, stamp)).then_some(digest)
     }
@@ -115,7 +115,7 @@ impl DigestCache {
             let current = |member: &Arc<Member>| {
                 let (key, digest) = self.digests.get(&member.name)?;
                 // A version that does not last cannot match at the next start.
-                let stamp = member.entry.last_stamp().filter(|stamp| stamp.lasts())?;
+                let stamp = member.entry.last_fingerprint().filter(|stamp| stamp.is_stable())?;
                 (key == digest_key(member, &stamp)).then(|| (member.name.clone(), key, digest))
             };
             store.save(&workers.filter_map(current).collect::<Vec<_>>());
@@ -171,7 +171,7 @@ impl DigestCache {
     ) -> Vec<DigestResult> {
         self.load_stored();
         let mut results: Vec<DigestResult> = Vec::with_capacity(states.len());
-        let mut missing: Vec<(u64, usize, &Arc<Member>, &Arc<Stamp>)> = Vec::new();
+        let mut missing: Vec<(u64, usize, &Arc<Member>, &Arc<Fingerprint>)> = Vec::new();
         for (at, (member, stamp)) in states.iter().enumerate() {
             results.push(match stamp {
                 Ok(stamp) => match self.cached(member, stamp) {
@@ -213,7 +213,7 @@ impl DigestCache {
         self: &Arc<Self>,
         view: &Arc<View>,
         member: &Arc<Member>,
-        stamp: &Arc<Stamp>,
+        stamp: &Arc<Fingerprint>,
         control: Option<&Arc<Control>>,
         has_time: Deadline<'_>,
     ) -> DigestResult {
@@ -245,7 +245,13 @@ impl DigestCache {
     }
 
     /// Computes and caches the digest of a worker, again if its files change meanwhile.
-    fn compute(&self, view: &View, member: &Member, mut stamp: Arc<Stamp>, in_time: Deadline<'_>) -> DigestResult {
+    fn compute(
+        &self,
+        view: &View,
+        member: &Member,
+        mut stamp: Arc<Fingerprint>,
+        in_time: Deadline<'_>,
+    ) -> DigestResult {
         let mut attempts = RetryBudget::new(self.worker_timeout);
         loop {
             if let Some(digest) = self.cached(member, &stamp) {
@@ -277,7 +283,7 @@ impl DigestCache {
     }
 }
 
-fn digest_key(member: &Member, stamp: &Stamp) -> DigestKey {
+fn digest_key(member: &Member, stamp: &Fingerprint) -> DigestKey {
     (stamp.version, member.entry.key())
 }
 
@@ -295,7 +301,7 @@ mod tests {
         let path = |name: &str| RelPath::parse(format!("workers/w/{name}")).unwrap();
         store.write(&path("metadata.json"), r#"{"status": "running"}"#);
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::new(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let view = View::new(vec![Source::from_store(store.clone(), None)], fresh, Filter::default()).unwrap();
         let view = Arc::new(view);
         let cache = Arc::new(DigestCache::new(Duration::from_secs(60), None, Watchdog::new()));
         for number in 1..=100 {

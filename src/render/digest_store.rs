@@ -67,7 +67,7 @@ impl DigestStore {
     pub(super) fn is_due(&self, computed: usize) -> bool {
         let mut unsaved = self.unsaved.lock();
         unsaved.0 += computed;
-        let due = unsaved.0 as u64 >= self.cache.worth(MIN_NEW)
+        let due = unsaved.0 as u64 >= self.cache.threshold(MIN_NEW)
             && unsaved.1.is_none_or(|written| written.elapsed() >= WRITE_INTERVAL);
         if due {
             *unsaved = (0, Some(Instant::now()));

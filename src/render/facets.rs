@@ -318,7 +318,7 @@ impl Renderer {
     pub fn last_write(&self, selection: &Selection) -> Time {
         let selected = self.selected(selection);
         let newest = if selected.len() > STAT_MAX {
-            selected.iter().map(|member| member.entry.newest()).max()
+            selected.iter().map(|member| member.entry.last_write()).max()
         } else {
             self.last_writes(&selected).into_iter().flatten().max()
         };
@@ -333,7 +333,7 @@ impl Renderer {
         workers.retain(|worker| selection.matches(worker));
         if let Some(most) = selection.latest {
             workers.sort_by_cached_key(|(member, _)| {
-                Reverse((member.entry.created_at, member.entry.newest(), member.name.clone()))
+                Reverse((member.entry.created_at, member.entry.last_write(), member.name.clone()))
             });
             workers.truncate(most);
         }

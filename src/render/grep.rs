@@ -28,7 +28,7 @@ use super::settings::Deadline;
 use super::shares::{Demand, allocate};
 use super::worker_states::WorkerStates;
 use super::{Budget, Missing, Rendered, Renderer, Scope};
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Status};
 use crate::name::{Name, RelPath};
@@ -104,7 +104,7 @@ impl Renderer {
             Ok(pattern) => pattern.under(query.under.clone()),
             Err(error) => return (Answer::invalid(query, error, budget), true),
         };
-        let mut members: Vec<(&Arc<Member>, &Result<Arc<Stamp>>)> = stamped.iter().map(|(m, s)| (m, s)).collect();
+        let mut members: Vec<(&Arc<Member>, &Result<Arc<Fingerprint>>)> = stamped.iter().map(|(m, s)| (m, s)).collect();
         // If time runs out, workers that are known to have failed have been searched.
         members.sort_by_key(|(member, _)| member.entry.status != Status::Failed);
         self.settings.start_stage(members.len());
@@ -136,7 +136,7 @@ impl Renderer {
         let is_late = known.iter().any(|found| found.digest().is_some_and(|fragment| fragment.late));
         let missing = missing.if_any(is_late || [&searching, &ordering, &showing].iter().any(|clock| clock.ran_out()));
         let shown_workers: HashSet<&Name> = shown.iter().map(|file| &file.worker).collect();
-        let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Stamp>>)| {
+        let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Fingerprint>>)| {
             stamp.as_ref().is_ok_and(|stamp| self.view.is_unchanged(member, stamp))
         };
         complete &= go_on() && with_hits.iter().filter(|(member, _)| shown_workers.contains(&member.name)).all(is_now);
@@ -148,7 +148,7 @@ impl Renderer {
     fn count_matches(
         &self,
         member: &Member,
-        stamp: &Result<Arc<Stamp>>,
+        stamp: &Result<Arc<Fingerprint>>,
         pattern: &Pattern,
         go_on: Deadline<'_>,
     ) -> Option<WorkerMatchCounts> {

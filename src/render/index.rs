@@ -9,7 +9,7 @@ use super::missing::Missing;
 use super::name_collision;
 use super::text::{one_line, utc, when};
 use super::worker_digest::{self, WorkerDigest, WorkerRow};
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Output, Record, Trace, Worker};
 use crate::store::Time;
@@ -33,7 +33,7 @@ const FILES_MAX: usize = 1_000;
 pub(super) fn worker(
     view: &View,
     member: &Member,
-    stamp: &Stamp,
+    stamp: &Fingerprint,
     record: &Record,
     missing: Option<Missing>,
 ) -> Result<(Vec<u8>, bool)> {
@@ -153,7 +153,7 @@ fn row<'a>(
     member: &Member,
     worker: &'a Worker,
     digest: Option<&'a WorkerDigest>,
-    stamp: Option<&Stamp>,
+    stamp: Option<&Fingerprint>,
 ) -> IndexRow<'a> {
     let path = [b"workers/", name_collision::shown_name(&member.name, name_collision::is_index).as_bytes()].concat();
     IndexRow {
@@ -169,7 +169,7 @@ fn row<'a>(
         started_at: when(&worker.started_at),
         finished_at: when(&worker.finished_at),
         duration_ms: worker.duration_ms,
-        last_write: stamp.map(|stamp| utc(stamp.newest)),
+        last_write: stamp.map(|stamp| utc(stamp.newest_mtime)),
         tags: &worker.tags,
         task_type: worker.task_type.as_deref(),
         owner_id: worker.owner.as_ref().map(|owner| &*owner.0),

@@ -9,7 +9,7 @@ use tracing::warn;
 use super::evidence::{ExcerptResult, ExcerptTask};
 use super::settings::{Control, Deadline};
 use super::{Key, Rendered, Renderer, Scope};
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::Record;
 use crate::name::{Name, printable};
@@ -65,7 +65,7 @@ impl Renderer {
     pub(super) fn record(
         &self,
         member: &Arc<Member>,
-        stamp: &Arc<Stamp>,
+        stamp: &Arc<Fingerprint>,
         grace: Duration,
         has_time: Deadline<'_>,
     ) -> Result<Arc<Record>> {
@@ -95,7 +95,7 @@ impl Renderer {
     pub(super) fn indexed(
         &self,
         member: &Arc<Member>,
-        stamp: &Arc<Stamp>,
+        stamp: &Arc<Fingerprint>,
         has_time: Deadline<'_>,
     ) -> Result<WorkerIndex> {
         if let Some(indexed) = self.index.cached(member, stamp) {

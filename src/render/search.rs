@@ -24,7 +24,7 @@ use super::name_collision::is_raw_record;
 use super::settings::Deadline;
 use super::worker_states::WorkerStates;
 use super::{Missing, Rendered, Renderer, Scope};
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::Outcome;
 use crate::name::RelPath;
@@ -131,7 +131,7 @@ impl Renderer {
         parsed: &ranked::Query,
         go_on: Deadline<'_>,
     ) -> (ReadWorkers<'a>, Vec<WorkerMatches>, Searched) {
-        let mut members: Vec<&(Arc<Member>, Result<Arc<Stamp>>)> = stamped.iter().collect();
+        let mut members: Vec<&(Arc<Member>, Result<Arc<Fingerprint>>)> = stamped.iter().collect();
         members.sort_by_key(|(member, _)| &member.name);
         self.settings.start_stage(members.len());
         let found = parallel_map(&members, |(member, stamp)| {
@@ -161,7 +161,7 @@ impl Renderer {
 }
 
 /// Workers whose index could be read, in the order of their names.
-type ReadWorkers<'a> = Vec<(&'a Arc<Member>, &'a Arc<Stamp>)>;
+type ReadWorkers<'a> = Vec<(&'a Arc<Member>, &'a Arc<Fingerprint>)>;
 
 /// Returns the answer with as many passages as fit. Also returns true if the selection is complete
 /// and the shown workers have not changed. A search in `is_one` worker spreads its passages over files.

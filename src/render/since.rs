@@ -25,7 +25,7 @@ pub use cursor::{Checkpoint, Cursor};
 use super::name_collision::shown_path;
 use super::text::{count, one_line, utc};
 use super::{Key, Missing, Rendered};
-use crate::catalog::{Access, FileStat, Stamp};
+use crate::catalog::{Access, FileStat, Fingerprint};
 use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
@@ -60,7 +60,7 @@ pub struct ViewSnapshot {
 /// The state of one worker in a snapshot.
 struct WorkerSnapshot {
     member: Arc<Member>,
-    stamp: Result<Arc<Stamp>>,
+    stamp: Result<Arc<Fingerprint>>,
     name_hash: u32,
 }
 
@@ -68,7 +68,7 @@ impl WorkerSnapshot {
     /// Returns the worker's position in the order of changes, or `None` if it cannot be read.
     fn position(&self) -> Option<ChangePosition> {
         let stamp = self.stamp.as_ref().ok()?;
-        Some(ChangePosition { time: nanos(stamp.newest_change), name_hash: self.name_hash })
+        Some(ChangePosition { time: nanos(stamp.newest_ctime), name_hash: self.name_hash })
     }
 }
 
@@ -98,7 +98,7 @@ struct Changes<'a> {
 impl ViewSnapshot {
     /// Reads the state of all workers of `view` and their files.
     pub fn take(view: &View) -> ViewSnapshot {
-        let newest = |stamp: &Stamp| nanos(stamp.newest_change);
+        let newest = |stamp: &Fingerprint| nanos(stamp.newest_ctime);
         let stamps =
             view.visible().members.iter().filter_map(|member| view.fingerprint(member, true).ok()).collect::<Vec<_>>();
         let newest_before = stamps.iter().map(|stamp| newest(stamp)).max().unwrap_or_default();
@@ -279,11 +279,11 @@ pub(super) fn answer(view: &View, snapshot: &ViewSnapshot, cursor: Cursor) -> Re
     let next = snapshot.next_cursor(changes.from, rest.map(|(position, _)| position));
     out.push_str(&format!("{next}\n"));
     let stamps = || snapshot.workers.iter().filter_map(|worker| worker.stamp.as_deref().ok());
-    let newest = match stamps().map(|stamp| stamp.newest).max() {
+    let newest = match stamps().map(|stamp| stamp.newest_mtime).max() {
         Some(newest) => newest,
         None => view.newest(&snapshot.visible)?,
     };
-    let access = stamps().fold(Access::of(&view.root_meta()?), |access, stamp| access.within(&stamp.access));
+    let access = stamps().fold(Access::from_meta(&view.root_meta()?), |access, stamp| access.intersect(&stamp.access));
     let sessions = snapshot.visible.unread.len();
     let missing = Missing { sessions, ..Missing::default() }.if_any(false);
     if let Some(missing) = missing.as_ref().filter(|_| cursor != Cursor::Now) {
@@ -316,7 +316,7 @@ fn worker_line(view: &View, worker: &WorkerSnapshot, from: u64, is_new: bool, co
         Ok((files, stamp)) => {
             *complete &= worker.stamp.as_ref().is_ok_and(|before| before.key == stamp.key);
             let files = files.into_iter().filter(|file| nanos(file.ctime) >= from).collect();
-            format!("last write {}; {}", utc(stamp.newest), list_files(files))
+            format!("last write {}; {}", utc(stamp.newest_mtime), list_files(files))
         }
         Err(Error::NotFound) => return None,
         Err(error) => format!("its files cannot be read: {error}"),

@@ -7,7 +7,7 @@ use super::causes::{self, CauseGrouping, WorkerCause};
 use super::marker;
 use super::text::{block, count, duration, one_line, utc, when};
 use super::worker_digest::{WorkerDigest, WorkerRow, latest_write};
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::model::{Outcome, Record, Status, Tokens, ToolCall, Trace, Worker};
 use crate::name::Name;
 use crate::store::Time;
@@ -29,7 +29,7 @@ const NAMES_MAX: usize = 80;
 const CAUSE_MAX: usize = 160;
 
 /// Renders the summary of a worker. Also returns true if everything was read.
-pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Record) -> (String, bool) {
+pub(super) fn worker(view: &View, member: &Member, stamp: &Fingerprint, record: &Record) -> (String, bool) {
     let Record { worker, trace, unread } = record;
     let digest = WorkerDigest::new(view, member, stamp, record);
     let mut out = String::new();
@@ -84,10 +84,11 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Stamp, record: &Recor
     (out, digest.whole)
 }
 
-fn status(worker: &Worker, stamp: &Stamp) -> String {
+fn status(worker: &Worker, stamp: &Fingerprint) -> String {
     let source = worker.status_source.as_deref().filter(|word| *word != worker.status.as_str());
     let source = source.map(|word| format!(" (its record says {})", one_line(word, 60))).unwrap_or_default();
-    let last = if worker.status.is_finished() { String::new() } else { format!(", last write {}", utc(stamp.newest)) };
+    let last =
+        if worker.status.is_finished() { String::new() } else { format!(", last write {}", utc(stamp.newest_mtime)) };
     format!("{}{source}{last}", worker.status)
 }
 
@@ -268,7 +269,7 @@ fn totals(rows: &[WorkerRow<'_>]) -> String {
 
 /// Describes the progress of an unfinished worker.
 fn progress(row: &WorkerRow<'_>, latest: Time) -> String {
-    let last = row.stamp.as_ref().map_or("unknown".into(), |stamp| utc(stamp.newest));
+    let last = row.stamp.as_ref().map_or("unknown".into(), |stamp| utc(stamp.newest_mtime));
     let silent = row.silent(latest).map(|silence| format!(", silent for {}", duration(silence.as_millis() as u64)));
     format!("{}, last write {last}{}", row.status(), silent.unwrap_or_default())
 }

@@ -100,7 +100,7 @@ pub fn timeout_report(view: &View, visible: &VisibleWorkers, cursor: Cursor) -> 
         (all, some) => format!("{some} of {} not finished. The last line is the next cursor.\n", count(all, "worker")),
     };
     for (at, member) in open.iter().enumerate() {
-        let newest = view.fingerprint(member, false).map_or(member.entry.newest(), |stamp| stamp.newest);
+        let newest = view.fingerprint(member, false).map_or(member.entry.last_write(), |stamp| stamp.newest_mtime);
         let line = format!("{:<9} {}: last write {}\n", status(member).as_str(), display_name(member), utc(newest));
         if out.len() + line.len() > REPORT_MAX - 200 {
             out.push_str(&format!("and {} more\n", open.len() - at));

@@ -7,7 +7,7 @@ use super::missing::prepend_notice;
 use super::retry::RetryBudget;
 use super::settings::{Clock, Deadline};
 use super::{Budget, Generated, Missing, Rendered, Renderer, evidence, index, summary};
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::{Record, Trace};
 use crate::name::RelPath;
@@ -20,7 +20,7 @@ impl Renderer {
     pub(super) fn worker_file(
         &self,
         member: &Arc<Member>,
-        stamp: &Arc<Stamp>,
+        stamp: &Arc<Fingerprint>,
         file: &Generated,
         has_time: Deadline<'_>,
     ) -> Result<Rendered> {
@@ -39,7 +39,13 @@ impl Renderer {
         self.run_isolated(&subject, OVERDUE, &|| false, move |_| {
             let (record, no_time) = (unread_record(&member, &unfinished), renderer.settings.expired_clock());
             let (bytes, _, missing) = renderer.worker_bytes(&member, &stamp, &record, &file, &no_time)?;
-            Ok(Rendered { bytes: bytes.into(), newest: stamp.newest, access: stamp.access, complete: false, missing })
+            Ok(Rendered {
+                bytes: bytes.into(),
+                newest: stamp.newest_mtime,
+                access: stamp.access,
+                complete: false,
+                missing,
+            })
         })?
     }
 
@@ -47,7 +53,7 @@ impl Renderer {
     pub(super) fn render_worker(
         &self,
         mut member: Arc<Member>,
-        mut stamp: Arc<Stamp>,
+        mut stamp: Arc<Fingerprint>,
         file: &Generated,
         clock: &Clock<'_>,
     ) -> Result<Rendered> {
@@ -62,7 +68,7 @@ impl Renderer {
             // A file is complete only if it shows the requested state.
             let complete = attempts.is_first() && settled && whole && has_time();
             if settled || !has_time() || !attempts.try_again() {
-                let (newest, access) = (stamp.newest, stamp.access);
+                let (newest, access) = (stamp.newest_mtime, stamp.access);
                 return Ok(Rendered { bytes: bytes.into(), newest, access, complete, missing });
             }
             member = self.view.worker(&member.name)?;
@@ -75,7 +81,7 @@ impl Renderer {
     fn worker_bytes(
         &self,
         member: &Member,
-        stamp: &Stamp,
+        stamp: &Fingerprint,
         record: &Record,
         file: &Generated,
         clock: &Clock<'_>,

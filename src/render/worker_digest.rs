@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::checks::{self, Check, INVISIBLE_CHARACTERS, NO_FINAL_WORDS};
 use super::claims;
 use super::evidence::{self, WorkerOutcome};
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::error::Error;
 use crate::model::{Outcome, Output, Record, Status, Tokens, Worker};
 use crate::store::Time;
@@ -24,7 +24,7 @@ pub(super) struct WorkerRow<'a> {
     /// `None` if there was no time to read the worker or it vanished.
     pub(super) digest: Option<Arc<WorkerDigest>>,
     /// The state of its files; `None` if it vanished.
-    pub(super) stamp: Option<Arc<Stamp>>,
+    pub(super) stamp: Option<Arc<Fingerprint>>,
 }
 
 impl WorkerRow<'_> {
@@ -116,7 +116,7 @@ pub(super) struct WorkerDigest {
 
 impl WorkerDigest {
     /// Computes the digest of a worker from its record.
-    pub(super) fn new(view: &View, member: &Member, stamp: &Stamp, record: &Record) -> WorkerDigest {
+    pub(super) fn new(view: &View, member: &Member, stamp: &Fingerprint, record: &Record) -> WorkerDigest {
         let trace = &record.trace;
         let outcome = record.outcome();
         let failed = (outcome == Outcome::Failed).then(|| evidence::cause(view, member, record));

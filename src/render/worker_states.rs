@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::Renderer;
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::parallel::parallel_map;
 use crate::store::Time;
 use crate::view::Member;
 
 /// Workers, each with the state of its files or the reason why that is unknown.
-pub(super) type WorkerStates = Vec<(Arc<Member>, Result<Arc<Stamp>>)>;
+pub(super) type WorkerStates = Vec<(Arc<Member>, Result<Arc<Fingerprint>>)>;
 
 impl Renderer {
     /// Returns the time of each worker's last write, or `None` if its files cannot be read. When
@@ -19,7 +19,7 @@ impl Renderer {
         let (states, _) = self.states_in_time(members);
         let last_writes = states.into_iter().map(|(member, stamp)| match stamp {
             Ok(stamp) => Some(stamp.last_write()),
-            Err(Error::Late) => Some(member.entry.newest()),
+            Err(Error::Late) => Some(member.entry.last_write()),
             Err(_) => None,
         });
         last_writes.collect()

@@ -1,4 +1,4 @@
-//! A folder on disk as a store.
+//! Store over a directory on disk.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -6,49 +6,51 @@ use std::sync::OnceLock;
 
 use rustix::fs::{Dir, FileType, Mode, OFlags, Statx, StatxTimestamp};
 
-use super::acl::Held;
-use super::unstamped::unstamped;
-use super::{Entry, File, Identity, Kind, Meta, Store, Time, acl, beneath};
+use super::acl::FdKind;
+use super::{DirEntry, File, Identity, Kind, Meta, Store, Time, acl, noatime, openat2};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath, printable};
 
-/// The file system type of a mount of this program.
+/// File system type of a swarmletfs mount.
 pub const MOUNT_TYPE: &str = "fuse.swarmletfs";
 
-/// A folder on disk. Its root is opened once; what later takes the folder's place under the same path is not seen.
+/// A directory on disk. The root is opened once, so a directory that later replaces it is not read.
 #[derive(Debug)]
 pub struct Disk {
     root: OwnedFd,
     path: PathBuf,
-    /// Which folder it is. Asked for only once: a disk that is broken by now would not say.
+    /// Identity of the root, read once: a disk that fails later could not return it.
     identity: Identity,
-    /// On which mount it lies, where the system tells.
+    /// Mount id of the root, if the kernel reports it.
     mount: Option<u64>,
-    /// What was said when it was opened, beside that it is a folder.
+    /// Flags used to open `path`.
     flags: OFlags,
-    /// The same folder on a mount without times of access.
-    unstamped: OnceLock<OwnedFd>,
+    /// The root on a private mount that does not update atime.
+    noatime_root: OnceLock<OwnedFd>,
 }
 
 impl Disk {
-    /// Opens the folder `path` as a root. Links on the way to it are followed: the person who names it trusts them.
+    /// Opens the directory `path` as a root. Symlinks are followed, because the user named the
+    /// path.
     pub fn open(path: &Path) -> Result<Disk> {
         Disk::open_with(path, OFlags::empty())
     }
 
-    /// The same for a folder that nobody named, but that was looked for: a link in its place is not followed.
-    pub fn open_found(path: &Path) -> Result<Disk> {
+    /// Opens the directory `path` that the user did not name. A symlink in its place is not
+    /// followed.
+    pub fn open_nofollow(path: &Path) -> Result<Disk> {
         Disk::open_with(path, OFlags::NOFOLLOW)
     }
 
     fn open_with(path: &Path, more: OFlags) -> Result<Disk> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | more;
         let root = rustix::fs::open(path, OFlags::RDONLY | flags, Mode::empty())?;
-        let stat = beneath::statx(root.as_fd())?;
-        Ok(Disk::over(root, &stat, path.to_path_buf(), flags))
+        let stat = openat2::statx(root.as_fd())?;
+        Ok(Disk::new(root, &stat, path.to_path_buf(), flags))
     }
 
-    /// Returns true if the folder lies in a mount of this program. Without /proc that is not known, and false.
+    /// Returns true if the directory is on a swarmletfs mount. Returns false if /proc is not
+    /// readable.
     pub fn is_in_own_mount(&self) -> bool {
         let device = self.identity.dev;
         let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
@@ -56,9 +58,9 @@ impl Disk {
         mounts.split(|byte| *byte == b'\n').any(|mount| is_own_mount(mount, device.as_bytes()))
     }
 
-    fn over(root: OwnedFd, stat: &Statx, path: PathBuf, flags: OFlags) -> Disk {
-        let (identity, mount) = (identity(stat), beneath::mount_of(stat));
-        Disk { root, path, identity, mount, flags, unstamped: OnceLock::new() }
+    fn new(root: OwnedFd, stat: &Statx, path: PathBuf, flags: OFlags) -> Disk {
+        let (identity, mount) = (identity(stat), openat2::mount_id(stat));
+        Disk { root, path, identity, mount, flags, noatime_root: OnceLock::new() }
     }
 }
 
@@ -73,72 +75,71 @@ impl Store for Disk {
 
     fn is_replaced(&self) -> bool {
         let Ok(now) = rustix::fs::open(&self.path, OFlags::PATH | self.flags, Mode::empty()) else { return false };
-        // The root is held open, so its number is given to no other folder meanwhile.
+        // The root is open, so no other directory can get its inode number.
         identity_of(now.as_fd()).is_ok_and(|now| now != self.identity)
     }
 
     fn stat(&self, path: &RelPath) -> Result<Meta> {
-        // It is held: there is no path to be resolved.
         if path.is_root() {
-            return meta(self.root.as_fd(), Held::Place);
+            return meta(self.root.as_fd(), FdKind::Path);
         }
-        meta(beneath::locate(self.root.as_fd(), path)?.as_fd(), Held::Place)
+        meta(openat2::open_path(self.root.as_fd(), path)?.as_fd(), FdKind::Path)
     }
 
-    fn glimpse(&self, path: &RelPath) -> Result<Meta> {
+    fn stat_without_acl(&self, path: &RelPath) -> Result<Meta> {
         let root = self.root.as_fd();
-        let stat = if path.is_root() { beneath::statx(root) } else { beneath::stat_on(root, self.mount, path) };
-        stat.map(|stat| told(&stat))
+        let stat = if path.is_root() { openat2::statx(root) } else { openat2::stat_on_mount(root, self.mount, path) };
+        stat.map(|stat| meta_without_acl(&stat))
     }
 
     fn identity(&self) -> Result<Identity> {
         Ok(self.identity)
     }
 
-    fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
+    fn list(&self, path: &RelPath) -> Result<Vec<DirEntry>> {
         let mut entries = Vec::new();
-        for entry in Dir::new(beneath::open_folder(self.root.as_fd(), path)?)? {
+        for entry in Dir::new(openat2::open_folder(self.root.as_fd(), path)?)? {
             let entry = entry?;
-            // `.` and `..` are no valid names and fall out here, as would anything else a file system made up.
+            // Skips `.` and `..`, which are not valid names.
             let Ok(name) = Name::new(entry.file_name().to_bytes()) else { continue };
             let kind = match entry.file_type() {
-                FileType::Unknown => match self.glimpse(&path.join(&name)) {
+                FileType::Unknown => match self.stat_without_acl(&path.join(&name)) {
                     Ok(meta) => meta.kind,
                     Err(_) => continue,
                 },
-                known => beneath::kind(known),
+                known => openat2::kind_of_type(known),
             };
-            entries.push(Entry { name, kind });
+            entries.push(DirEntry { name, kind });
         }
         Ok(entries)
     }
 
     fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
-        Ok(Box::new(OpenFile(beneath::open_file(self.root.as_fd(), path)?)))
+        Ok(Box::new(OpenFile(openat2::open_file(self.root.as_fd(), path)?)))
     }
 
-    fn place(&self, path: &RelPath) -> Result<Option<OwnedFd>> {
-        beneath::locate(self.root.as_fd(), path).map(Some)
+    fn path_fd(&self, path: &RelPath) -> Result<Option<OwnedFd>> {
+        openat2::open_path(self.root.as_fd(), path).map(Some)
     }
 
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
-        let root = beneath::locate(self.root.as_fd(), path)?;
-        let stat = beneath::statx(root.as_fd())?;
-        beneath::kind_of(&stat).must_be(Kind::Folder)?;
+        let root = openat2::open_path(self.root.as_fd(), path)?;
+        let stat = openat2::statx(root.as_fd())?;
+        openat2::kind_of(&stat).must_be(Kind::Folder)?;
         let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::DIRECTORY;
-        Ok(Box::new(Disk::over(root, &stat, self.path.join(path.as_os_str()), flags)))
+        Ok(Box::new(Disk::new(root, &stat, self.path.join(path.as_os_str()), flags)))
     }
 
     fn pass_through(&self) -> Result<()> {
-        if self.unstamped.get().is_none() {
-            let root = unstamped(self.root.as_fd())?;
-            let _ = self.unstamped.set(root);
+        if self.noatime_root.get().is_none() {
+            let root = noatime::clone_mount(self.root.as_fd())?;
+            let _ = self.noatime_root.set(root);
         }
         Ok(())
     }
 
     fn backing(&self, path: &RelPath) -> Result<Option<OwnedFd>> {
-        self.unstamped.get().map(|root| beneath::open_file(root.as_fd(), path)).transpose()
+        self.noatime_root.get().map(|root| openat2::open_file(root.as_fd(), path)).transpose()
     }
 }
 
@@ -150,31 +151,32 @@ impl File for OpenFile {
     }
 
     fn meta(&self) -> Result<Meta> {
-        meta(self.0.as_fd(), Held::Open)
+        meta(self.0.as_fd(), FdKind::Open)
     }
 
-    fn glimpse(&self) -> Result<Meta> {
-        beneath::statx(self.0.as_fd()).map(|stat| told(&stat))
+    fn stat_without_acl(&self) -> Result<Meta> {
+        openat2::statx(self.0.as_fd()).map(|stat| meta_without_acl(&stat))
     }
 }
 
-/// Returns true if a line of the kernel's table of mounts is about `device` and its type is [`MOUNT_TYPE`]. A line is
-/// `id parent device root point options optional… - type source superoptions`.
+/// Returns true if a line of /proc/self/mountinfo describes `device` with the type [`MOUNT_TYPE`].
+/// The fields of a line are `id parent device root point options optional… - type source
+/// superoptions`.
 fn is_own_mount(mount: &[u8], device: &[u8]) -> bool {
     let mut fields = mount.split(|byte| *byte == b' ');
     let is_of_device = fields.nth(2) == Some(device);
     is_of_device && fields.skip_while(|field| *field != b"-").nth(1) == Some(MOUNT_TYPE.as_bytes())
 }
 
-fn meta(fd: BorrowedFd<'_>, held: Held) -> Result<Meta> {
-    let meta = told(&beneath::statx(fd)?);
-    Ok(Meta { mode: acl::narrowed(fd, held, meta.mode), ..meta })
+fn meta(fd: BorrowedFd<'_>, fd_kind: FdKind) -> Result<Meta> {
+    let meta = meta_without_acl(&openat2::statx(fd)?);
+    Ok(Meta { mode: acl::narrow_mode(fd, fd_kind, meta.mode), ..meta })
 }
 
-/// What stat tells, lists of access left aside.
-fn told(stat: &Statx) -> Meta {
+/// Converts the result of statx; the mode is not narrowed by the ACL.
+fn meta_without_acl(stat: &Statx) -> Meta {
     Meta {
-        kind: beneath::kind_of(stat),
+        kind: openat2::kind_of(stat),
         size: stat.stx_size,
         mode: u32::from(stat.stx_mode) & 0o7777,
         uid: stat.stx_uid,
@@ -186,16 +188,16 @@ fn told(stat: &Statx) -> Meta {
     }
 }
 
-/// What is open behind a descriptor.
+/// Returns the identity of the inode that `fd` refers to.
 pub fn identity_of(fd: BorrowedFd<'_>) -> Result<Identity> {
-    beneath::statx(fd).map(|stat| identity(&stat))
+    openat2::statx(fd).map(|stat| identity(&stat))
 }
 
 fn identity(stat: &Statx) -> Identity {
     Identity {
         dev: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
         ino: stat.stx_ino,
-        // Zero where the file system keeps none.
+        // Zero if the file system keeps no birth time.
         born: time(&stat.stx_btime),
     }
 }

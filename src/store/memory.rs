@@ -1,7 +1,8 @@
-//! A store in memory: for tests of everything above the disk, and for stores that are made up on the fly.
+//! Store in memory, for tests and generated stores.
 //!
-//! It behaves as a disk does where readers can tell: rewriting a file keeps its inode, replacing it gives a new one,
-//! every change moves the clock, and what is open stays readable when its name is gone.
+//! It behaves like a disk wherever a reader can observe it. Rewriting a file keeps its inode;
+//! replacing it allocates a new one. Every change advances the clock. An open file stays readable
+//! after its name is removed.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -9,28 +10,29 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use super::{Entry, File, Identity, Kind, Meta, Store, Time};
+use super::{DirEntry, File, Identity, Kind, Meta, Store, Time};
 use crate::error::{Error, Result};
 use crate::name::RelPath;
 
-/// The time of the first change, in seconds since 1970; every further one is a second later.
+/// Start of the clock, in seconds since 1970; every change advances it by one second.
 const EPOCH: i64 = 1_700_000_000;
 
-/// A store in memory, empty at first.
+/// A store in memory.
 pub struct Memory {
     state: Arc<RwLock<State>>,
-    /// The folder that is this store's root, and what it was when it was entered.
+    /// Root directory of this store.
     base: RelPath,
+    /// Identity of the root when it was entered.
     identity: Identity,
 }
 
 struct State {
-    /// How many changes there were.
+    /// Number of changes so far.
     changes: u64,
     nodes: BTreeMap<RelPath, Node>,
 }
 
-/// What is behind a name: shared with its other hard links, and with those who have it open.
+/// An inode, shared by its hard links and open files.
 type Node = Arc<RwLock<Body>>;
 
 struct Body {
@@ -45,7 +47,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new() -> Memory {
         let mut state = State { changes: 0, nodes: BTreeMap::new() };
         let root = state.node(Kind::Folder, 0o755, Vec::new());
@@ -54,7 +56,7 @@ impl Memory {
         Memory { state: Arc::new(RwLock::new(state)), base: RelPath::root(), identity }
     }
 
-    /// Writes a file in place, or a new one; makes the folders on the way.
+    /// Writes a file in place, or creates it with its parent directories.
     pub fn write(&self, path: &RelPath, bytes: impl Into<Vec<u8>>) {
         let bytes = bytes.into();
         let mut state = self.state.write();
@@ -72,27 +74,28 @@ impl Memory {
         }
     }
 
-    /// Puts a new file in the place of what is there, as a rename does.
+    /// Replaces the entry at `path` with a new file, as a rename does.
     pub fn replace(&self, path: &RelPath, bytes: impl Into<Vec<u8>>) {
         let mut state = self.state.write();
         state.remove(path);
         state.put(path, Kind::File, 0o644, bytes.into());
     }
 
-    /// Puts an entry that is no file: a folder, a link, a FIFO.
+    /// Creates an entry that is not a file, such as a directory, a symlink or a FIFO.
     pub fn put(&self, path: &RelPath, kind: Kind) {
         let mut state = self.state.write();
         state.remove(path);
         state.put(path, kind, 0o755, Vec::new());
     }
 
-    /// Gives the file `from` a further name; what is at `to` is replaced. Nothing happens if there is no such file.
+    /// Adds the hard link `to` to the file `from`, replacing the entry at `to`. Does nothing if
+    /// `from` is not a file.
     pub fn link(&self, from: &RelPath, to: &RelPath) {
         let mut state = self.state.write();
         let node = state.nodes.get(from).filter(|node| node.read().meta.kind == Kind::File).cloned();
         let Some(node) = node.filter(|_| from != to) else { return };
         state.remove(to);
-        state.parents(to);
+        state.create_parents(to);
         let now = state.tick();
         let meta = node.read().meta;
         node.write().meta = Meta { nlink: meta.nlink + 1, ctime: now, ..meta };
@@ -100,20 +103,20 @@ impl Memory {
         state.touch(&to.parent());
     }
 
-    /// Takes an entry away, with all that is in it.
+    /// Removes an entry recursively.
     pub fn remove(&self, path: &RelPath) {
         self.state.write().remove(path);
     }
 
-    /// Renames an entry, with all that is in it; what is at `to` is replaced.
+    /// Renames an entry with its contents, replacing the entry at `to`.
     pub fn rename(&self, from: &RelPath, to: &RelPath) {
         let mut state = self.state.write();
         if !state.nodes.contains_key(from) || from == to {
             return;
         }
         state.remove(to);
-        state.parents(to);
-        let moved: Vec<RelPath> = state.nodes.keys().filter(|path| is_in(path, from)).cloned().collect();
+        state.create_parents(to);
+        let moved: Vec<RelPath> = state.nodes.keys().filter(|path| is_beneath(path, from)).cloned().collect();
         for path in moved {
             let inner = path.as_bytes().get(from.as_bytes().len()..).unwrap_or_default();
             let target = RelPath::parse([to.as_bytes(), inner].concat());
@@ -126,8 +129,8 @@ impl Memory {
     }
 }
 
-/// Whether `path` is `folder` or in it.
-fn is_in(path: &RelPath, folder: &RelPath) -> bool {
+/// Returns true if `path` equals `folder` or is beneath it.
+fn is_beneath(path: &RelPath, folder: &RelPath) -> bool {
     let rest = path.as_bytes().strip_prefix(folder.as_bytes());
     rest.is_some_and(|rest| rest.is_empty() || folder.is_root() || rest.starts_with(b"/"))
 }
@@ -147,14 +150,14 @@ impl State {
     }
 
     fn put(&mut self, path: &RelPath, kind: Kind, mode: u32, bytes: Vec<u8>) {
-        self.parents(path);
+        self.create_parents(path);
         let node = self.node(kind, mode, bytes);
         self.nodes.insert(path.clone(), node);
         self.touch(&path.parent());
     }
 
-    /// Sees to it that there are folders on the way to `path`, whatever is in their place.
-    fn parents(&mut self, path: &RelPath) {
+    /// Creates the parent directories of `path`, replacing entries that are not directories.
+    fn create_parents(&mut self, path: &RelPath) {
         let parent = path.parent();
         if self.nodes.get(&parent).is_none_or(|node| node.read().meta.kind != Kind::Folder) {
             self.remove(&parent);
@@ -166,12 +169,13 @@ impl State {
         if path.is_root() {
             return;
         }
-        let gone: Vec<Node> = self.nodes.extract_if(.., |other, _| is_in(other, path)).map(|(_, node)| node).collect();
-        if gone.is_empty() {
+        let removed: Vec<Node> =
+            self.nodes.extract_if(.., |other, _| is_beneath(other, path)).map(|(_, node)| node).collect();
+        if removed.is_empty() {
             return;
         }
         self.touch(&path.parent());
-        for node in gone {
+        for node in removed {
             let now = self.tick();
             let meta = node.read().meta;
             node.write().meta = Meta { nlink: meta.nlink.saturating_sub(1), ctime: now, ..meta };
@@ -186,7 +190,7 @@ impl State {
         }
     }
 
-    /// The node at `path` in the folder `base`, if that is still what it was.
+    /// Returns the node at `path` in the directory `base`, which must still have this identity.
     fn find_in(&self, base: &RelPath, identity: Identity, path: &RelPath) -> Result<&Node> {
         if self.find(base)?.read().meta.identity != identity {
             return Err(Error::NotFound);
@@ -194,9 +198,9 @@ impl State {
         self.find(&base.join_path(path))
     }
 
-    /// The node at `path`. A part on the way that is no folder is an error, as on disk.
+    /// Returns the node at `path`. A parent that is not a directory is an error, as on disk.
     fn find(&self, path: &RelPath) -> Result<&Node> {
-        // Where there is one, there are only folders on the way.
+        // The parents of an existing node are all directories.
         if let Some(node) = self.nodes.get(path) {
             return Ok(node);
         }
@@ -231,7 +235,7 @@ impl Store for Memory {
         Ok(self.state.read().find_in(&self.base, self.identity, path)?.read().meta)
     }
 
-    fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
+    fn list(&self, path: &RelPath) -> Result<Vec<DirEntry>> {
         let state = self.state.read();
         state.find_in(&self.base, self.identity, path)?.read().meta.kind.must_be(Kind::Folder)?;
         let path = self.base.join_path(path);
@@ -240,11 +244,11 @@ impl Store for Memory {
             let rest = if path.is_root() { Some(rest) } else { rest.strip_prefix(b"/") };
             rest.is_some_and(|name| !name.is_empty() && !name.contains(&b'/'))
         };
-        // What is in a folder comes after it, and all of it before what is not.
+        // Paths are sorted, so those that start with the directory's path are adjacent.
         let below = state.nodes.range(&path..).take_while(|(other, _)| other.as_bytes().starts_with(path.as_bytes()));
         let inside = below.filter(|(other, _)| is_inside(other));
         let entry =
-            |(path, node): (&RelPath, &Node)| Some(Entry { name: path.file_name()?, kind: node.read().meta.kind });
+            |(path, node): (&RelPath, &Node)| Some(DirEntry { name: path.file_name()?, kind: node.read().meta.kind });
         Ok(inside.filter_map(entry).collect())
     }
 
@@ -252,7 +256,7 @@ impl Store for Memory {
         let state = self.state.read();
         let node = state.find_in(&self.base, self.identity, path)?;
         node.read().meta.kind.must_be(Kind::File)?;
-        Ok(Box::new(Open(node.clone())))
+        Ok(Box::new(OpenFile(node.clone())))
     }
 
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
@@ -263,17 +267,17 @@ impl Store for Memory {
     }
 }
 
-struct Open(Node);
+struct OpenFile(Node);
 
-impl File for Open {
+impl File for OpenFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let body = self.0.read();
         let rest = usize::try_from(offset).ok().and_then(|at| body.bytes.get(at..)).unwrap_or_default();
-        let shown = rest.get(..buffer.len()).unwrap_or(rest);
-        if let Some(place) = buffer.get_mut(..shown.len()) {
-            place.copy_from_slice(shown);
+        let chunk = rest.get(..buffer.len()).unwrap_or(rest);
+        if let Some(target) = buffer.get_mut(..chunk.len()) {
+            target.copy_from_slice(chunk);
         }
-        Ok(shown.len())
+        Ok(chunk.len())
     }
 
     fn meta(&self) -> Result<Meta> {
@@ -290,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn rewriting_keeps_the_inode_and_replacing_gives_a_new_one() {
+    fn write_keeps_the_inode_and_replace_allocates_a_new_one() {
         let store = Memory::new();
         store.write(&path("a/b"), "one");
         let first = store.stat(&path("a/b")).unwrap();
@@ -306,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_list_what_is_in_them_and_links_are_not_followed() {
+    fn list_returns_direct_children_and_symlinks_are_not_followed() {
         let store = Memory::new();
         store.write(&path("a/b/c"), "");
         store.write(&path("ab"), "");

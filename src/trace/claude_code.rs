@@ -168,7 +168,7 @@ impl Format for ClaudeCode {
     }
 
     fn set_disk_cache(&mut self, cache: Arc<DiskCache>) {
-        let min_size = cache.worth(CACHED_SIZE_MIN);
+        let min_size = cache.threshold(CACHED_SIZE_MIN);
         *self = ClaudeCode::with_cache(cache, min_size);
     }
 }

@@ -60,15 +60,15 @@ impl Format for Swarmlet {
     }
 
     fn folder_state(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<FolderState>> {
-        let own = folder.glimpse(&RelPath::root())?;
+        let own = folder.stat_without_acl(&RelPath::root())?;
         // A link or FIFO of this name is a defect of a worker, so the folder still counts as one.
-        let metadata = if_exists(folder.glimpse(&layout::path(layout::METADATA)))?;
-        let calls = if_file_or_folder(folder.glimpse(&layout::path(layout::CALLS)))?;
+        let metadata = if_exists(folder.stat_without_acl(&layout::path(layout::METADATA)))?;
+        let calls = if_file_or_folder(folder.stat_without_acl(&layout::path(layout::CALLS)))?;
         if metadata.is_none() && calls.is_none_or(|calls| calls.kind != Kind::Folder) {
             return Ok(None);
         }
         // One layout stores the task in a file of its own.
-        let task = if_file_or_folder(folder.glimpse(&layout::path(layout::TASK)))?;
+        let task = if_file_or_folder(folder.stat_without_acl(&layout::path(layout::TASK)))?;
         let mut hash = blake3::Hasher::new();
         // The folder's name identifies the worker, and not every rename changes the folder's
         // metadata.

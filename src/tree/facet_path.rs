@@ -90,7 +90,7 @@ impl Namespace {
                 Ok(Attr::virtual_folder(&root, view.newest(&view.visible())?))
             }
             FacetPath::Worker(_, worker) => {
-                let newest = view.fingerprint(&*view.worker(worker)?, false)?.newest;
+                let newest = view.fingerprint(&*view.worker(worker)?, false)?.newest_mtime;
                 Ok(Attr::symlink(&facet_link_target(path)?, &root, newest))
             }
         }

@@ -18,7 +18,7 @@ use crate::render::name_collision::{CHILDREN, INDEX, is_generated, is_index, sho
 use crate::render::query_dir::{QueryDir, QueryKind};
 use crate::render::since::Cursor;
 use crate::render::{Generated, LISTED, Renderer, Scope, grep, search};
-use crate::store::{Entry, File, Kind, Time};
+use crate::store::{DirEntry, File, Kind, Time};
 use crate::view::{Member, View};
 
 const WORKERS: &str = "workers";
@@ -166,13 +166,13 @@ impl Namespace {
             Node::Children(worker) => {
                 let member = view.worker(worker)?;
                 let visible = view.visible();
-                let newest = visible.children(worker).iter().map(|child| child.entry.newest()).max();
+                let newest = visible.children(worker).iter().map(|child| child.entry.last_write()).max();
                 Attr::virtual_folder(&view.stat(&member, &RelPath::root())?, newest.ok_or(Error::NotFound)?)
             }
             Node::Latest | Node::RunWorker(..) | Node::Child(..) => {
                 let newest = match node {
                     Node::RunWorker(_, worker) | Node::Child(_, worker) => {
-                        view.fingerprint(&*view.worker(worker)?, false)?.newest
+                        view.fingerprint(&*view.worker(worker)?, false)?.newest_mtime
                     }
                     _ => view.newest(&view.visible())?,
                 };
@@ -181,7 +181,7 @@ impl Namespace {
             Node::Worker(worker) | Node::QueryDir(Scope::Worker(worker), _) => {
                 let member = view.worker(worker)?;
                 let attr = Attr::from_meta(&view.stat(&member, &RelPath::root())?);
-                let attr = Attr { mtime: view.fingerprint(&member, true)?.newest, ..attr };
+                let attr = Attr { mtime: view.fingerprint(&member, true)?.newest_mtime, ..attr };
                 ttl = view.attr_ttl(&member);
                 attr
             }
@@ -228,7 +228,7 @@ impl Namespace {
         }
         // Besides its own entries, a worker's folder lists `children/` if the worker has any.
         let has_children = matches!(node, Node::Worker(_)) && !view.visible().children(worker).is_empty();
-        let cacheable = (attr.ctime.is_at_rest() && view.is_listing_cacheable(&member))
+        let cacheable = (attr.ctime.is_past_tick() && view.is_listing_cacheable(&member))
             .then(|| ((attr.mtime, attr.ctime, has_children.into()), view.listing_ttl(&member)));
         Ok(Some(StoredDir { content_id: attr.content_id, cacheable }))
     }
@@ -299,7 +299,7 @@ impl Namespace {
             }
             Node::Worker(worker) => {
                 let entries = view.list(&*view.worker(worker)?, &RelPath::root())?;
-                let own = |entry: Entry| {
+                let own = |entry: DirEntry| {
                     let path = entry.name.clone().into();
                     let node = Node::WorkerPath { worker: worker.clone(), path };
                     (shown_name(&entry.name, is_generated), node, kind(entry.kind))
@@ -325,7 +325,7 @@ impl Namespace {
             }
             Node::WorkerPath { worker, path } => {
                 let entries = view.list(&*view.worker(worker)?, path)?;
-                let own = |entry: Entry| {
+                let own = |entry: DirEntry| {
                     let node = Node::WorkerPath { worker: worker.clone(), path: path.join(&entry.name) };
                     (entry.name, node, kind(entry.kind))
                 };
@@ -334,7 +334,7 @@ impl Namespace {
             Node::Supervisor(path) => {
                 let shared = view.supervisor()?.ok_or(Error::NotFound)?;
                 let entries = view.shared_list(&shared, path)?;
-                let note = |entry: Entry| {
+                let note = |entry: DirEntry| {
                     let node = Node::Supervisor(path.join(&entry.name));
                     (entry.name, node, kind(entry.kind))
                 };

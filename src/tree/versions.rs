@@ -8,7 +8,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::{Cache, EntryAction, EntryResult};
 
 use super::attr::Attr;
-use crate::cache::undivided;
+use crate::cache::single_shard;
 use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::render::{Generated, Key, Rendered, Renderer, Scope, State};
@@ -76,7 +76,7 @@ impl Versions {
         Versions {
             latest: Cache::with_weighter(VERSIONS_MAX, VERSIONS_MAX as u64, QueryWeight),
             incomplete: Cache::new(INCOMPLETE_MAX),
-            bytes: undivided(CACHE_ITEMS, CACHE_BYTES, ByteWeight),
+            bytes: single_shard(CACHE_ITEMS, CACHE_BYTES, ByteWeight),
         }
     }
 
@@ -192,7 +192,7 @@ mod tests {
         let path = |name: &str| RelPath::parse(format!("workers/w/{name}")).unwrap();
         store.write(&path("metadata.json"), r#"{"status": "running"}"#);
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::new(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let view = View::new(vec![Source::from_store(store.clone(), None)], fresh, Filter::default()).unwrap();
         let (renderer, versions) = (Renderer::new(view, Settings::default()), Versions::new());
         let file = (Scope::Worker(Name::new("w").unwrap()), Generated::Index);
         let mut before = None;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Filter;
 use super::name_index::NameIndex;
-use crate::catalog::{Change, Entry, Snapshot};
+use crate::catalog::{Entry, EntryChange, Snapshot};
 use crate::model::{Owner, SharedStr, SkipReport, Skipped, WorkerId};
 use crate::name::{Name, RelPath, to_file_name};
 use crate::store::Time;
@@ -103,12 +103,12 @@ impl VisibleWorkers {
             generation: snapshot.generation,
             children: Arc::new(children_by_parent(&members)),
             name_index: Arc::new(NameIndex::new(&members, |member| &member.name)),
-            newest: members.iter().map(|member| member.entry.newest()).max().unwrap_or_default(),
+            newest: members.iter().map(|member| member.entry.last_write()).max().unwrap_or_default(),
             members,
             runs,
             skipped: is_unrestricted.then_some(snapshot.skipped),
-            skip_reports: is_unrestricted.then(|| snapshot.passed.clone()),
-            list_errors: snapshot.troubles.clone(),
+            skip_reports: is_unrestricted.then(|| snapshot.skip_reports.clone()),
+            list_errors: snapshot.problems.clone(),
             unread: HashSet::new(),
         };
         VisibleWorkers { unread: visible.unread(snapshot), ..visible }
@@ -138,8 +138,8 @@ impl VisibleWorkers {
             members: self.members.clone(),
             runs: self.runs.clone(),
             skipped: self.skipped.map(|_| snapshot.skipped),
-            skip_reports: self.skip_reports.as_ref().map(|_| snapshot.passed.clone()),
-            list_errors: snapshot.troubles.clone(),
+            skip_reports: self.skip_reports.as_ref().map(|_| snapshot.skip_reports.clone()),
+            list_errors: snapshot.problems.clone(),
             unread: self.unread(snapshot),
             newest: self.newest,
             name_index: self.name_index.clone(),
@@ -149,9 +149,9 @@ impl VisibleWorkers {
     }
 
     /// Replaces a worker at its position. Returns false if its position may change.
-    fn replace(&mut self, Change { old, new }: &Change, filter: &Filter) -> bool {
+    fn replace(&mut self, EntryChange { old, new }: &EntryChange, filter: &Filter) -> bool {
         let sort_key = |entry: &Entry| (entry.owner.clone(), entry.run.clone(), entry.parent.clone(), entry.created_at);
-        if sort_key(old) != sort_key(new) || (old.newest() == self.newest && new.newest() < self.newest) {
+        if sort_key(old) != sort_key(new) || (old.last_write() == self.newest && new.last_write() < self.newest) {
             return false;
         }
         if !is_visible(filter, new) {
@@ -166,7 +166,7 @@ impl VisibleWorkers {
         };
         let member = Arc::new(Member { name: slot.name.clone(), entry: new.clone() });
         *slot = member.clone();
-        self.newest = self.newest.max(new.newest());
+        self.newest = self.newest.max(new.last_write());
         let replace_in = |members: &mut Vec<Arc<Member>>| {
             members.iter_mut().filter(|other| is_old(other)).for_each(|other| *other = member.clone());
         };

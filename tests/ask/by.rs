@@ -17,9 +17,9 @@ use swarmletfs::view::{Filter, View};
 
 use super::{names, text};
 use crate::needs_fuse;
-use crate::support::counted::{Counted, Log};
-use crate::support::faulty::{Faulty, Plan};
-use crate::support::through::{Between, Through};
+use crate::support::fault_injection::{FaultInjector, FaultPlan};
+use crate::support::intercept::{InterceptedStore, Interceptor};
+use crate::support::open_counter::{OpenCounter, OpenLog};
 use crate::support::{Mount, Seen, TestStore, see, seen};
 
 /// Four workers: `a` failed, `b` is fine, `c` runs, `d` says nothing but that it is there.
@@ -199,10 +199,10 @@ fn a_sources_own_word_for_a_status_answers() {
 #[test]
 fn no_output_is_opened_to_list_what_the_catalog_knows() {
     let store = store();
-    let log = Arc::new(Log::default());
-    let disk = Through::new(Counted(log.clone()), Arc::new(Disk::open(&store.path()).unwrap()));
+    let log = Arc::new(OpenLog::default());
+    let disk = InterceptedStore::new(OpenCounter(log.clone()), Arc::new(Disk::open(&store.path()).unwrap()));
     let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let view = View::new(vec![Source::over(Arc::new(disk), None)], freshness, Filter::default()).unwrap();
+    let view = View::new(vec![Source::from_store(Arc::new(disk), None)], freshness, Filter::default()).unwrap();
     let tree = Tree::new(view, Settings::default());
     for path in
         ["by", "by/status/failed", "by/type/research", "by/tag/y", "by/job/7", "by/run/48/limit/1", "by/day/2026-01-20"]
@@ -242,7 +242,7 @@ impl Slow {
     fn view(into: bool, at: bool) -> View {
         let memory = Slow::store();
         let [into, at] = [into, at].map(|slow| Arc::new(AtomicBool::new(slow)));
-        let source = Source::over(Arc::new(Through::new(Slow { into, at }, Arc::new(memory))), None);
+        let source = Source::from_store(Arc::new(InterceptedStore::new(Slow { into, at }, Arc::new(memory))), None);
         let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
         View::new(vec![source], freshness, Filter::default()).unwrap()
     }
@@ -254,7 +254,7 @@ impl Slow {
     }
 }
 
-impl Between for Slow {
+impl Interceptor for Slow {
     fn open(&self, store: &dyn Store, path: &RelPath) -> Result<Box<dyn File>> {
         if path.as_bytes().ends_with(b"_sh.txt") {
             Slow::wait(&self.into);
@@ -314,7 +314,7 @@ struct Stuck {
     next: Arc<AtomicBool>,
 }
 
-impl Between for Stuck {
+impl Interceptor for Stuck {
     fn enter(&self, path: &RelPath) -> Result<Stuck> {
         if self.inside && path.as_bytes() == b"tool_calls" {
             Slow::wait(&self.next);
@@ -327,7 +327,7 @@ impl Between for Stuck {
 #[derive(Clone, Default)]
 struct Late(Arc<AtomicUsize>);
 
-impl Between for Late {
+impl Interceptor for Late {
     fn enter(&self, path: &RelPath) -> Result<Late> {
         if path.as_bytes() == b"tool_calls" {
             self.0.fetch_add(1, Ordering::SeqCst);
@@ -347,7 +347,7 @@ fn the_time_of_many_is_told_though_not_all_can_be_looked_at_in_time() {
         write("metadata.json", r#"{"status": "success", "run_id": "r"}"#);
         write("tool_calls/001_sh.txt", r#"{"ok": true}"#);
     }
-    let source = Source::over(Arc::new(Through::new(late.clone(), memory)), None);
+    let source = Source::from_store(Arc::new(InterceptedStore::new(late.clone(), memory)), None);
     let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     let tree = Tree::new(View::new(vec![source], freshness, Filter::default()).unwrap(), Settings::default());
     assert!(matches!(see(&tree, "by/status/completed"), Ok(Seen::Folder { .. })));
@@ -359,9 +359,9 @@ fn the_time_of_many_is_told_though_not_all_can_be_looked_at_in_time() {
 #[test]
 fn of_whom_nothing_is_known_is_looked_at_before_those_who_were_seen() {
     let next = Arc::new(AtomicBool::new(false));
-    let store = Through::new(Stuck { inside: false, next: next.clone() }, Arc::new(Slow::store()));
+    let store = InterceptedStore::new(Stuck { inside: false, next: next.clone() }, Arc::new(Slow::store()));
     let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let view = View::new(vec![Source::over(Arc::new(store), None)], freshness, Filter::default()).unwrap();
+    let view = View::new(vec![Source::from_store(Arc::new(store), None)], freshness, Filter::default()).unwrap();
     let tree = Tree::new(view, Settings::default());
     text(&tree, "workers/w0/index.json");
     next.store(true, Ordering::SeqCst);
@@ -381,7 +381,7 @@ fn what_was_made_without_all_is_not_made_again_at_once() {
             true => Slow { at: slow.clone(), into: Arc::default() },
             false => Slow { into: slow.clone(), at: Arc::default() },
         };
-        let source = Source::over(Arc::new(Through::new(between, memory.clone())), None);
+        let source = Source::from_store(Arc::new(InterceptedStore::new(between, memory.clone())), None);
         let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
         let tree = Tree::new(View::new(vec![source], freshness, Filter::default()).unwrap(), Settings::default());
         let path = RelPath::parse("workers/w3/tool_calls/002_sh.txt").unwrap();
@@ -407,18 +407,18 @@ fn who_vanishes_meanwhile_is_gone_and_not_unread() {
             memory.write(&path(format!("workers/{id}/metadata.json")), "{\"status\": \"success\"}");
             memory.write(&path(format!("workers/{id}/tool_calls/001_sh.txt")), "{\"ok\": true}");
         }
-        let plan = Plan::quiet();
-        let store = Through::new(Faulty(plan.clone()), memory.clone());
+        let plan = FaultPlan::none();
+        let store = InterceptedStore::new(FaultInjector(plan.clone()), memory.clone());
         let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::new(vec![Source::over(Arc::new(store), None)], freshness, Filter::default()).unwrap();
+        let view = View::new(vec![Source::from_store(Arc::new(store), None)], freshness, Filter::default()).unwrap();
         let tree = Tree::new(view, Settings::default());
-        plan.at(k, move || memory.rename(&path("workers/b".into()), &path("b".into())));
+        plan.run_before(k, move || memory.rename(&path("workers/b".into()), &path("b".into())));
         for (facet, value) in [("outcome", "ok"), ("tool", "sh")] {
             assert_eq!(names(&tree, &format!("by/{facet}")), [value], "{facet} at call {k}");
         }
         let index: serde_json::Value = serde_json::from_str(&text(&tree, "index.json")).unwrap();
         assert_eq!(index["outcomes_read"], index["total_workers"], "at call {k}: {index:#}");
-        if !plan.has_happened() {
+        if !plan.has_run() {
             assert!(k > 40, "all of it is only {k} calls");
             break;
         }

@@ -16,7 +16,7 @@ use super::text;
 use crate::hostile::Dice;
 use crate::mount::eventually;
 use crate::support::TestStore;
-use crate::support::dose::dose;
+use crate::support::scale::scale;
 
 const WORDS: [&str; 16] = [
     "error",
@@ -75,7 +75,7 @@ fn question(dice: &mut Dice) -> String {
 /// A tree that keeps its index in `folder`.
 fn keeping(store: &TestStore, folder: &Path) -> Tree {
     let index = Arc::new(DiskCache::open(folder, 1 << 30).unwrap());
-    let source = Source::open(&store.path()).unwrap().indexed_in(index);
+    let source = Source::open(&store.path()).unwrap().with_index_cache(index);
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
 }
@@ -103,7 +103,7 @@ fn damage(dice: &mut Dice, folder: &Path) {
 
 #[test]
 fn an_answer_is_the_same_with_an_index_without_one_and_with_a_damaged_one() {
-    for seed in 0..dose(6) as u64 {
+    for seed in 0..scale(6) as u64 {
         let (mut dice, store, folder) = (Dice::new(seed), TestStore::new(), tempfile::tempdir().unwrap());
         fs::create_dir(store.at("workers")).unwrap();
         let folder = folder.path().join("index");

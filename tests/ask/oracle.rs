@@ -8,7 +8,7 @@ use serde_json::json;
 use super::text;
 use crate::hostile::Dice;
 use crate::support::TestStore;
-use crate::support::dose::dose;
+use crate::support::scale::scale;
 use crate::support::tool::is_here;
 
 const PATTERNS: [&str; 22] = [
@@ -46,7 +46,7 @@ fn the_lines_are_those_that_ripgrep_finds_on_disk() {
     if !is_here("rg") {
         return;
     }
-    for seed in 0..dose(4) as u64 {
+    for seed in 0..scale(4) as u64 {
         let mut dice = Dice::new(seed);
         let store = TestStore::new();
         for worker in 0..5 {

@@ -14,8 +14,8 @@ use swarmletfs::tree::{Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
 use super::text;
-use crate::support::dose::dose;
-use crate::support::through::{Between, Through};
+use crate::support::intercept::{InterceptedStore, Interceptor};
+use crate::support::scale::scale;
 
 /// What every file of it holds, over and over, as long as its size says.
 const TEXT: &[u8] = b"abababbabaaabbbabab xyxyxyyx 0101010011 error: no such file or directory aaaaaaaaaaaaaaaaaa\n";
@@ -46,7 +46,7 @@ impl Long {
     }
 }
 
-impl Between for Long {
+impl Interceptor for Long {
     fn stat(&self, store: &dyn Store, path: &RelPath) -> Result<Meta> {
         Ok(self.lengthened(path, store.stat(path)?))
     }
@@ -86,10 +86,10 @@ fn corpus() -> (Arc<Tree>, Arc<AtomicU64>) {
         (0..4).for_each(|file| store.write(&path(&format!("logs/{file}.log")), ""));
     }
     let read = Arc::new(AtomicU64::new(0));
-    let long = Through::new(Long { each: CORPUS / 64, read: read.clone() }, Arc::new(store));
+    let long = InterceptedStore::new(Long { each: CORPUS / 64, read: read.clone() }, Arc::new(store));
     let hour = Duration::from_secs(3_600);
     let freshness = Freshness { unfinished: hour, finished: hour };
-    let view = View::new(vec![Source::over(Arc::new(long), None)], freshness, Filter::default()).unwrap();
+    let view = View::new(vec![Source::from_store(Arc::new(long), None)], freshness, Filter::default()).unwrap();
     (Arc::new(Tree::new(view, Settings::default())), read)
 }
 
@@ -113,7 +113,7 @@ fn pathological() -> Vec<String> {
         "(?:\\pL+\\pN*){20}Z".into(),
     ];
     all.extend((1..100).map(|n| format!("([a-b]*b){{{n}}}[xy]{{{n}}}.{{0,{n}}}Q")));
-    all.truncate(dose(18));
+    all.truncate(scale(18));
     all
 }
 

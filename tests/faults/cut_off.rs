@@ -1,4 +1,5 @@
-//! Every reader cut off at many moments (R41): what it answers is complete, or its first line says that it is not.
+//! Every reader interrupted at many points (R41): the answer is complete, or its first line says
+//! that it is not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,14 +15,15 @@ use swarmletfs::store::{File, Memory, Meta, Store};
 use swarmletfs::tree::{ROOT, Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
-use super::look;
-use crate::support::dose;
-use crate::support::through::{Between, Through};
+use super::read;
+use crate::support::intercept::{InterceptedStore, Interceptor};
+use crate::support::scale;
 
-/// At how many moments each reader is cut off.
-const MOMENTS: usize = 20;
+/// Number of points at which each reader is interrupted.
+const POINTS: usize = 20;
 
-/// What is read: pages of the swarm, of a run and of a worker, and answers, with large budgets and small ones.
+/// Paths that are read: files of the swarm, of a run and of a worker, and queries, with large and
+/// small budgets.
 const PATHS: [&str; 31] = [
     "summary",
     "index.json",
@@ -73,12 +75,12 @@ fn store() -> Memory {
         write(format!("w{worker}/metrics.jsonl"), [true, false, false, true].map(metric).concat());
         write(format!("w{worker}/outputs/report.md"), format!("# Report {worker}\n\nThe disk was full.\n"));
     }
-    // One output is larger than what is taken into memory at once.
+    // One output is larger than a single read.
     write("w1/tool_calls/005_log.txt".into(), "copied a file to the disk\n".repeat(50_000) + "error: full\n");
     store
 }
 
-/// The tree whose renders stop after `steps` looks at the clock, and how many looks there were.
+/// Returns a tree whose renders stop after `steps` checks of the clock, and the counter of checks.
 fn tree(store: &Arc<Memory>, steps: u64) -> (Tree, Arc<AtomicU64>) {
     let looks = Arc::new(AtomicU64::new(0));
     let counted = looks.clone();
@@ -89,12 +91,12 @@ fn tree(store: &Arc<Memory>, steps: u64) -> (Tree, Arc<AtomicU64>) {
 fn controlled(store: &Arc<Memory>, control: Arc<Control>) -> Tree {
     let hour = Duration::from_secs(3_600);
     let freshness = Freshness { unfinished: hour, finished: hour };
-    let view = View::new(vec![Source::over(store.clone(), None)], freshness, Filter::default()).unwrap();
+    let view = View::new(vec![Source::from_store(store.clone(), None)], freshness, Filter::default()).unwrap();
     Tree::new(view, Settings::without_deadline(control))
 }
 
-/// Returns true if an answer says at its top that it is incomplete.
-fn says_so(path: &str, bytes: &[u8]) -> bool {
+/// Returns true if the first line of an answer says that it is incomplete.
+fn says_incomplete(path: &str, bytes: &[u8]) -> bool {
     if path.ends_with(".json") {
         let value: Value = serde_json::from_slice(bytes).unwrap();
         let told = value["incomplete"].as_str().is_some_and(|text| text.starts_with("incomplete: "));
@@ -103,8 +105,8 @@ fn says_so(path: &str, bytes: &[u8]) -> bool {
     String::from_utf8_lossy(bytes).lines().next().is_some_and(|line| line.contains("incomplete"))
 }
 
-fn moments(all: u64) -> impl Iterator<Item = u64> {
-    let many = (dose(MOMENTS) as u64).min(all + 1);
+fn points(all: u64) -> impl Iterator<Item = u64> {
+    let many = (scale(POINTS) as u64).min(all + 1);
     (0..many).map(move |at| at * all / many.max(1))
 }
 
@@ -114,12 +116,12 @@ fn an_answer_that_is_cut_off_at_any_moment_says_so_in_its_first_line() {
     let (mut cut, mut runs) = (0, 0);
     for path in PATHS {
         let (whole, looks) = tree(&store, u64::MAX);
-        let complete = look(&whole, path).unwrap();
-        assert!(!says_so(path, &complete), "{path}: {}", String::from_utf8_lossy(&complete));
-        for steps in moments(looks.load(Ordering::SeqCst)) {
+        let complete = read(&whole, path).unwrap();
+        assert!(!says_incomplete(path, &complete), "{path}: {}", String::from_utf8_lossy(&complete));
+        for steps in points(looks.load(Ordering::SeqCst)) {
             let (tree, _) = tree(&store, steps);
-            let answer = look(&tree, path).unwrap();
-            let told = says_so(path, &answer);
+            let answer = read(&tree, path).unwrap();
+            let told = says_incomplete(path, &answer);
             assert!(
                 told || answer == complete,
                 "{path} cut off after {steps} looks:\n{}\n--- complete ---\n{}",
@@ -134,59 +136,59 @@ fn an_answer_that_is_cut_off_at_any_moment_says_so_in_its_first_line() {
     assert!(cut > 100, "only {cut} of {runs} were cut off");
 }
 
-/// What is found is shown as far as there is room, however late it was found.
+/// A match is shown if it fits the budget, however late it was found.
 #[test]
 fn what_was_found_in_time_is_shown() {
     let store = Arc::new(store());
     let query = search::Query { options: search::Options::default(), words: "disk full".into(), under: None };
     let (whole, looks) = tree(&store, u64::MAX);
     whole.search(ROOT, &query).unwrap().unwrap();
-    for steps in moments(looks.load(Ordering::SeqCst)) {
+    for steps in points(looks.load(Ordering::SeqCst)) {
         let answer = tree(&store, steps).0.search(ROOT, &query).unwrap().unwrap();
         assert!(answer.passages == 0 || !answer.shown.is_empty(), "{steps}: {}", answer.text);
-        assert_eq!(answer.missing.is_some(), says_so("search", answer.text.as_bytes()), "{}", answer.text);
+        assert_eq!(answer.missing.is_some(), says_incomplete("search", answer.text.as_bytes()), "{}", answer.text);
     }
     let options = grep::Options::default();
     let query = grep::Query { options, regex: "disk".into(), under: None };
     let (whole, looks) = tree(&store, u64::MAX);
     whole.grep(ROOT, &query).unwrap().unwrap();
-    for steps in moments(looks.load(Ordering::SeqCst)) {
+    for steps in points(looks.load(Ordering::SeqCst)) {
         let answer = tree(&store, steps).0.grep(ROOT, &query).unwrap().unwrap();
         assert!(answer.lines == 0 || !answer.shown.is_empty(), "{steps}: {}", answer.text);
     }
 }
 
-/// A swarm that was read in part is read to its end by reading it again.
+/// Reading again continues where the interrupted read stopped.
 #[test]
 fn reading_an_incomplete_answer_again_continues() {
     let store = Arc::new(store());
     let (whole, looks) = tree(&store, u64::MAX);
-    let complete = look(&whole, "summary").unwrap();
+    let complete = read(&whole, "summary").unwrap();
     let half = looks.load(Ordering::SeqCst) / 2;
     let stopped = Arc::new(AtomicU64::new(0));
     let counted = stopped.clone();
     let control = Arc::new(Control::new(move || counted.fetch_add(1, Ordering::SeqCst) < half));
     let tree = controlled(&store, control.clone());
-    assert!(says_so("summary", &look(&tree, "summary").unwrap()));
+    assert!(says_incomplete("summary", &read(&tree, "summary").unwrap()));
     assert!(control.is_incomplete());
-    // What was read before is not read again, so that half of the looks are enough at some time.
+    // Earlier results are cached, so that half of the checks suffice at some time.
     let again = || {
         stopped.store(0, Ordering::SeqCst);
-        look(&tree, "summary").unwrap()
+        read(&tree, "summary").unwrap()
     };
     assert!((0..10).any(|_| again() == complete), "{}", String::from_utf8(again()).unwrap());
 }
 
-/// Holds every read of a worker's outputs until its gate is open.
+/// Blocks every read of the outputs of `w1` until its gate is open.
 #[derive(Clone)]
-struct Held {
+struct BlockedReads {
     gate: Arc<(Mutex<bool>, Condvar)>,
     is_inside: bool,
 }
 
-struct HeldFile(Box<dyn File>, Held);
+struct BlockedFile(Box<dyn File>, BlockedReads);
 
-impl Held {
+impl BlockedReads {
     fn wait(&self) {
         let mut is_open = self.gate.0.lock();
         while !*is_open {
@@ -195,19 +197,19 @@ impl Held {
     }
 }
 
-impl Between for Held {
+impl Interceptor for BlockedReads {
     fn open(&self, store: &dyn Store, path: &RelPath) -> Result<Box<dyn File>> {
         let file = store.open(path)?;
-        let is_held = self.is_inside && path.as_bytes().starts_with(b"tool_calls/");
-        Ok(if is_held { Box::new(HeldFile(file, self.clone())) } else { file })
+        let is_blocked = self.is_inside && path.as_bytes().starts_with(b"tool_calls/");
+        Ok(if is_blocked { Box::new(BlockedFile(file, self.clone())) } else { file })
     }
 
-    fn enter(&self, path: &RelPath) -> Result<Held> {
-        Ok(Held { is_inside: path.as_bytes() == b"w1", ..self.clone() })
+    fn enter(&self, path: &RelPath) -> Result<BlockedReads> {
+        Ok(BlockedReads { is_inside: path.as_bytes() == b"w1", ..self.clone() })
     }
 }
 
-impl File for HeldFile {
+impl File for BlockedFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.1.wait();
         self.0.read_at(buffer, offset)
@@ -218,16 +220,16 @@ impl File for HeldFile {
     }
 }
 
-/// A worker whose outputs cannot be read to their end is told as missing, though there was time for all others.
+/// A worker whose outputs block is reported as missing, although there was time for all others.
 #[test]
 fn what_was_given_up_is_missing_in_the_first_line() {
-    let held = Held { gate: Arc::default(), is_inside: false };
-    let through = Through::new(held.clone(), Arc::new(store()));
+    let blocked = BlockedReads { gate: Arc::default(), is_inside: false };
+    let through = InterceptedStore::new(blocked.clone(), Arc::new(store()));
     let hour = Duration::from_secs(3_600);
     let freshness = Freshness { unfinished: hour, finished: hour };
-    let view = View::new(vec![Source::over(Arc::new(through), None)], freshness, Filter::default()).unwrap();
+    let view = View::new(vec![Source::from_store(Arc::new(through), None)], freshness, Filter::default()).unwrap();
     let tree = Tree::new(view, Settings { deadline: Duration::from_secs(4), ..Settings::default() });
-    // Once it was given up nobody waits for it again.
+    // After the first timeout no reader waits for the worker again.
     for path in [
         "workers/w1/summary",
         "workers/w1/index.json",
@@ -241,13 +243,13 @@ fn what_was_given_up_is_missing_in_the_first_line() {
         "search.64/disk full",
         "compare/w1..w2",
     ] {
-        match look(&tree, path) {
-            Ok(answer) => assert!(says_so(path, &answer), "{path}:\n{}", String::from_utf8_lossy(&answer)),
-            // Where nothing can be shown without it, the answer is an error.
+        match read(&tree, path) {
+            Ok(answer) => assert!(says_incomplete(path, &answer), "{path}:\n{}", String::from_utf8_lossy(&answer)),
+            // A comparison needs both workers.
             Err(error) => assert_eq!((path, error), ("compare/w1..w2", Error::Abandoned)),
         }
     }
-    assert!(!says_so("summary", &look(&tree, "workers/w2/summary").unwrap()));
-    *held.gate.0.lock() = true;
-    held.gate.1.notify_all();
+    assert!(!says_incomplete("summary", &read(&tree, "workers/w2/summary").unwrap()));
+    *blocked.gate.0.lock() = true;
+    blocked.gate.1.notify_all();
 }

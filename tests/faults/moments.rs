@@ -1,7 +1,8 @@
-//! Every file under a change of the store at every call: what is read is of before the change or of after it.
+//! Every file read while the store changes at every store call: the content is that before or after
+//! the change.
 //!
-//! A worker's metadata, outputs and last words are replaced all at once. A file that is made of some of them as they
-//! were and of some as they are now would tell of a moment that never was.
+//! A worker's metadata, outputs and final words are replaced at once. A generated file that mixes
+//! old and new ones would describe a state that never existed.
 
 use std::sync::Arc;
 
@@ -10,10 +11,10 @@ use swarmletfs::error::Error;
 use swarmletfs::name::RelPath;
 use swarmletfs::store::Memory;
 
-use super::{look, tree_of};
-use crate::support::faulty::Plan;
+use super::{read, tree_of};
+use crate::support::fault_injection::FaultPlan;
 
-/// What tells of the worker.
+/// Files that depend on the worker.
 const PATHS: [&str; 11] = [
     "index.json",
     "summary",
@@ -55,26 +56,26 @@ fn change(store: &Memory) {
 fn a_change_at_any_call_shows_whole_or_not_at_all() {
     let mut runs = 0;
     for path in PATHS {
-        let plan = Plan::quiet();
-        let before = look(&tree_of(Arc::new(store()), &plan), path).unwrap();
+        let plan = FaultPlan::none();
+        let before = read(&tree_of(Arc::new(store()), &plan), path).unwrap();
         let changed = store();
         change(&changed);
-        let after = look(&tree_of(Arc::new(changed), &plan), path).unwrap();
-        assert!(before != after, "{path} tells nothing of the change");
+        let after = read(&tree_of(Arc::new(changed), &plan), path).unwrap();
+        assert!(before != after, "{path} does not show the change");
         for warm in [false, true] {
             for k in 1.. {
                 let store = Arc::new(store());
                 let tree = tree_of(store.clone(), &plan);
                 if warm {
-                    assert_eq!(look(&tree, path).unwrap(), before);
+                    assert_eq!(read(&tree, path).unwrap(), before);
                 }
-                plan.at(k, move || change(&store));
-                // As the kernel does: what was replaced between lookup and open is looked up again.
-                let found = look(&tree, path).or_else(|error| match error {
-                    Error::Stale => look(&tree, path),
+                plan.run_before(k, move || change(&store));
+                // Like the kernel, looks up again if the file was replaced between lookup and open.
+                let found = read(&tree, path).or_else(|error| match error {
+                    Error::Stale => read(&tree, path),
                     other => Err(other),
                 });
-                let (found, met) = (found.unwrap(), plan.has_happened());
+                let (found, met) = (found.unwrap(), plan.has_run());
                 assert!(
                     found == before || met && found == after,
                     "{path}: changed at call {k}, warm {warm}:\n{}\n--- before ---\n{}\n--- after ---\n{}",
@@ -86,14 +87,14 @@ fn a_change_at_any_call_shows_whole_or_not_at_all() {
                 if !met {
                     break;
                 }
-                assert!(look(&tree, path).unwrap() == after, "{path}: changed at call {k}, and not seen later");
+                assert!(read(&tree, path).unwrap() == after, "{path}: changed at call {k}, and not visible later");
             }
         }
     }
     assert!(runs > 1_000, "only {runs} runs");
 }
 
-/// How many versions follow each other while one file is made.
+/// Number of versions written while one file is rendered.
 const VERSIONS: usize = 12;
 
 fn write_version(store: &Memory, version: usize) {
@@ -102,13 +103,13 @@ fn write_version(store: &Memory, version: usize) {
     write(store, &format!("{version}."), [&output(0), &output(1)]);
 }
 
-/// Just before every `k`-th call the store goes on to its next version, until the last.
-fn go_on_at_every(k: u64, version: usize, store: Arc<Memory>, plan: Arc<Plan>) {
+/// Writes the next version just before every `k`-th store call, until the last version.
+fn write_version_at_every(k: u64, version: usize, store: Arc<Memory>, plan: Arc<FaultPlan>) {
     let next = plan.clone();
-    plan.at(k, move || {
+    plan.run_before(k, move || {
         write_version(&store, version);
         if version < VERSIONS {
-            go_on_at_every(k, version + 1, store, next);
+            write_version_at_every(k, version + 1, store, next);
         }
     });
 }
@@ -117,23 +118,23 @@ fn go_on_at_every(k: u64, version: usize, store: Arc<Memory>, plan: Arc<Plan>) {
 fn what_changes_again_and_again_while_it_is_made_is_of_one_moment() {
     let mut runs = 0;
     for path in PATHS.into_iter().filter(|path| !path.contains("tool_calls")) {
-        let plan = Plan::quiet();
+        let plan = FaultPlan::none();
         let of_version = |version| {
-            // Each write has its own time.
+            // Writes all versions, because each write advances the clock.
             let store = Memory::new();
             (0..=version).for_each(|version| write_version(&store, version));
-            look(&tree_of(Arc::new(store), &plan), path).unwrap()
+            read(&tree_of(Arc::new(store), &plan), path).unwrap()
         };
         let versions: Vec<_> = (0..=VERSIONS).map(of_version).collect();
         for k in 1.. {
             let store = Arc::new(Memory::new());
             write_version(&store, 0);
             let tree = tree_of(store.clone(), &plan);
-            go_on_at_every(k, 1, store, plan.clone());
-            let found = look(&tree, path).unwrap();
+            write_version_at_every(k, 1, store, plan.clone());
+            let found = read(&tree, path).unwrap();
             assert!(versions.contains(&found), "{path}: changed at every {k}: {}", String::from_utf8_lossy(&found));
             runs += 1;
-            if !plan.has_happened() {
+            if !plan.has_run() {
                 break;
             }
         }
@@ -143,7 +144,7 @@ fn what_changes_again_and_again_while_it_is_made_is_of_one_moment() {
 
 #[test]
 fn what_became_a_folder_since_it_was_looked_up_is_looked_up_again() {
-    let (plan, store) = (Plan::quiet(), Arc::new(super::store()));
+    let (plan, store) = (FaultPlan::none(), Arc::new(super::store()));
     let tree = tree_of(store.clone(), &plan);
     let find = |names: &[&str]| names.iter().fold(1, |ino, name| tree.lookup(ino, name.as_bytes()).unwrap().ino);
     let (file, folder) = (find(&["workers", "failed", "result.txt"]), find(&["workers", "failed", "tool_calls"]));

@@ -1,5 +1,5 @@
-//! A panic at every call of the store (R25): that request is an I/O error, told in one line, and nothing is left behind
-//! that the next one could wait for.
+//! A panic at every store call (R25): the request fails with EIO, one line is logged, and no later
+//! request blocks.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,17 +14,17 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::served::Served;
-use super::{PATHS, look, tree};
+use super::{PATHS, read, tree};
 use crate::cli::program::is_root;
 use crate::needs_fuse;
-use crate::support::dose;
-use crate::support::faulty::{Fault, PRIVATE, Plan};
+use crate::support::fault_injection::{Fault, FaultPlan, PRIVATE};
+use crate::support::scale;
 
-/// Nothing that is asked here takes longer, unless it waits for what never comes.
+/// Time limit for a request, to detect a deadlock.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is at `path`, through the kernel: of a folder its names.
-fn look_in(mount: &Path, path: &str) -> io::Result<Vec<u8>> {
+/// Reads a file or symlink at `path` through the kernel, or lists the names of a folder.
+fn read_in(mount: &Path, path: &str) -> io::Result<Vec<u8>> {
     let path = mount.join(path);
     let meta = fs::symlink_metadata(&path)?;
     if meta.is_symlink() {
@@ -37,7 +37,7 @@ fn look_in(mount: &Path, path: &str) -> io::Result<Vec<u8>> {
     Ok(names?.iter().map(|name| name.as_bytes()).collect::<Vec<_>>().join(&b'\n'))
 }
 
-/// What `N` get who ask at once. Fails if one of them waits for ever.
+/// Calls `ask` in `N` threads at once and returns their results. Fails if one of them blocks.
 fn at_once<T: Send + 'static, const N: usize>(what: &str, ask: impl Fn() -> T + Send + Sync + 'static) -> [T; N] {
     let (ask, (sender, answers)) = (Arc::new(ask), mpsc::channel());
     for _ in 0..N {
@@ -50,25 +50,25 @@ fn at_once<T: Send + 'static, const N: usize>(what: &str, ask: impl Fn() -> T + 
 #[test]
 fn a_panic_at_any_call_leaves_nothing_behind_in_the_tree() {
     let mut panics = 0;
-    // Two ask, so every place is passed twice.
-    let step = if dose(1) > 1 { 1 } else { 2 };
+    // Two threads read at once, so every call is made twice.
+    let step = if scale(1) > 1 { 1 } else { 2 };
     for path in PATHS {
-        let plan = Plan::quiet();
-        let right = look(&tree(&plan), path).unwrap();
+        let plan = FaultPlan::none();
+        let right = read(&tree(&plan), path).unwrap();
         for k in (1..).step_by(step) {
             let tree = Arc::new(tree(&plan));
             plan.fail(k, Fault::Panic, false);
             let asked = tree.clone();
-            let ask = move || catch_unwind(AssertUnwindSafe(|| look(&asked, path)));
+            let ask = move || catch_unwind(AssertUnwindSafe(|| read(&asked, path)));
             let answers: [_; 2] = at_once(&format!("{path}, call {k}"), ask);
             let met = plan.heal();
             let panicked = answers.iter().filter(|answer| answer.is_err()).count();
-            assert_eq!(panicked, usize::from(met), "{path}, call {k}: a panic is one request's");
+            assert_eq!(panicked, usize::from(met), "{path}, call {k}: a panic must fail exactly one request");
             for answer in answers.into_iter().flatten() {
-                assert_eq!(answer.as_ref(), Ok(&right), "{path}, call {k}: another asker at the same time");
+                assert_eq!(answer.as_ref(), Ok(&right), "{path}, call {k}: a concurrent request");
             }
-            let [again] = at_once(&format!("{path} after call {k}"), move || look(&tree, path));
-            assert_eq!(again.as_ref(), Ok(&right), "{path}: not right again after call {k}");
+            let [again] = at_once(&format!("{path} after call {k}"), move || read(&tree, path));
+            assert_eq!(again.as_ref(), Ok(&right), "{path}: wrong content after call {k}");
             panics += panicked;
             if !met {
                 break;
@@ -85,7 +85,7 @@ fn a_panic_is_one_requests_error_and_one_line_in_the_log() {
         return;
     }
     let mut served = Served::new();
-    served.expect_warning("ERROR swarmletfs::fuse::guard: panicked at tests/support/faulty.rs:");
+    served.expect_warning("ERROR swarmletfs::fuse::guard: panicked at tests/support/fault_injection.rs:");
     let mut panics = 0;
     for path in PATHS {
         for k in 1.. {
@@ -93,13 +93,13 @@ fn a_panic_is_one_requests_error_and_one_line_in_the_log() {
             served.forget();
             served.panic_at(k);
             let point = served.path();
-            let answers: [_; 2] = at_once(&format!("{path}, call {k}"), move || look_in(&point, path));
+            let answers: [_; 2] = at_once(&format!("{path}, call {k}"), move || read_in(&point, path));
             let met = served.heal();
-            let right = look_in(&served.path(), path)
-                .unwrap_or_else(|error| panic!("{path}: not right again after call {k}: {error}"));
+            let right = read_in(&served.path(), path)
+                .unwrap_or_else(|error| panic!("{path}: wrong content after call {k}: {error}"));
             for answer in answers {
                 match answer {
-                    Ok(found) => assert!(found == right, "{path}, call {k}: wrong beside a panic"),
+                    Ok(found) => assert!(found == right, "{path}, call {k}: wrong content beside a panic"),
                     Err(error) => assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()), "{path}, call {k}"),
                 }
             }

@@ -1,5 +1,7 @@
-//! A mount over a store that fails as it is told, with a tree that can be asked what it holds: neither can be had of
-//! the program. It is served by this test binary, run once more, so that its log is its own and its end ends nothing.
+//! Mount over a store with fault injection, whose tree reports its open inodes and handles.
+//!
+//! The program offers neither. A second process of this test binary serves the mount, so that its
+//! log is separate and a crash does not end the test.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Write};
@@ -17,17 +19,17 @@ use swarmletfs::name::RelPath;
 
 use super::{store, tree_of};
 use crate::support::Mount;
-use crate::support::faulty::{Fault, Plan};
+use crate::support::fault_injection::{Fault, FaultPlan};
 
-/// Where to mount; set for the process that serves.
+/// Environment variable with the mountpoint, set for the serving process.
 const POINT: &str = "SWARMLETFS_TEST_SERVES";
-/// What an answer begins with, among what the test harness prints.
+/// Prefix of an answer, to tell it from the output of the test harness.
 const ANSWER: &str = "answer: ";
 
 /// A mount over the store of [`super::store`].
 pub struct Served {
     mount: Mount,
-    orders: ChildStdin,
+    requests: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
@@ -46,39 +48,39 @@ impl Served {
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
             command
         });
-        let (orders, answers) = (mount.process().stdin.take(), mount.process().stdout.take());
-        Served { mount, orders: orders.unwrap(), answers: BufReader::new(answers.unwrap()) }
+        let (requests, answers) = (mount.process().stdin.take(), mount.process().stdout.take());
+        Served { mount, requests: requests.unwrap(), answers: BufReader::new(answers.unwrap()) }
     }
 
-    /// Changes every worker a little, so that all that is made of them is made anew.
+    /// Changes every worker, so that all generated files are rendered again.
     pub fn change(&mut self) {
-        self.ask("change");
+        self.request("change");
     }
 
-    /// From now on the `k`-th call of the store panics.
+    /// Makes the `k`-th store call from now on panic.
     pub fn panic_at(&mut self, k: u64) {
-        self.ask(&format!("panic {k}"));
+        self.request(&format!("panic {k}"));
     }
 
-    /// From now on every call of the store from the `k`-th on is one that the system does not know.
+    /// Makes every store call from the `k`-th on fail with ENOSYS.
     pub fn unknown_from(&mut self, k: u64) {
-        self.ask(&format!("unknown {k}"));
+        self.request(&format!("unknown {k}"));
     }
 
-    /// From now on nothing fails. Whether a call was met by what was planned before.
+    /// Removes the fault. Returns true if it was triggered.
     pub fn heal(&mut self) -> bool {
-        self.ask("heal") == "true"
+        self.request("heal") == "true"
     }
 
-    /// How many inodes and handles the tree holds.
+    /// Returns the numbers of inodes and handles in use.
     pub fn held(&mut self) -> (usize, usize) {
-        let answer = self.ask("held");
+        let answer = self.request("held");
         let (inodes, handles) = answer.split_once(' ').unwrap();
         (inodes.parse().unwrap(), handles.parse().unwrap())
     }
 
-    fn ask(&mut self, order: &str) -> String {
-        writeln!(self.orders, "{order}").unwrap();
+    fn request(&mut self, request: &str) -> String {
+        writeln!(self.requests, "{request}").unwrap();
         loop {
             let mut line = String::new();
             assert_ne!(self.answers.read_line(&mut line).unwrap(), 0, "the server is gone: {}", self.mount.log());
@@ -103,7 +105,7 @@ impl DerefMut for Served {
     }
 }
 
-/// No test by itself: the other process that [`Served::new`] starts.
+/// Serves the mount in the process that [`Served::new`] starts; otherwise does nothing.
 #[test]
 fn serves_other_tests() {
     if let Some(point) = env::var_os(POINT) {
@@ -114,14 +116,14 @@ fn serves_other_tests() {
 fn serve(point: PathBuf) {
     tracing_subscriber::fmt().with_env_filter("warn,fuser::reply=off").with_ansi(false).with_writer(io::stderr).init();
     log_panics();
-    let plan = Plan::quiet();
+    let plan = FaultPlan::none();
     let store = Arc::new(store());
     let tree = Arc::new(tree_of(store.clone(), &plan));
     let session = mount(tree.clone(), &point, MountAccess::Mounter).unwrap();
     thread::spawn(move || {
-        for order in io::stdin().lines() {
-            let order = order.unwrap();
-            let answer = match order.split_once(' ') {
+        for request in io::stdin().lines() {
+            let request = request.unwrap();
+            let answer = match request.split_once(' ') {
                 Some(("panic", k)) => {
                     plan.fail(k.parse().unwrap(), Fault::Panic, false);
                     String::new()
@@ -130,22 +132,22 @@ fn serve(point: PathBuf) {
                     plan.fail(k.parse().unwrap(), Fault::Errno(Errno::NOSYS), true);
                     String::new()
                 }
-                _ if order == "change" => {
+                _ if request == "change" => {
                     for id in ["failed", "plain"] {
                         store.write(&RelPath::parse(format!("{id}/changed")).unwrap(), "?");
                     }
                     String::new()
                 }
-                _ if order == "heal" => plan.heal().to_string(),
-                _ if order == "held" => {
+                _ if request == "heal" => plan.heal().to_string(),
+                _ if request == "held" => {
                     let (inodes, handles) = tree.open_counts();
                     format!("{inodes} {handles}")
                 }
-                _ => panic!("no such order: {order}"),
+                _ => panic!("no such request: {request}"),
             };
             println!("\n{ANSWER}{answer}");
         }
-        // The test is over, in whatever way.
+        // stdin is closed, so the test has ended.
         let _ = rustix::mount::unmount(point, UnmountFlags::DETACH);
     });
     while !session.has_ended(Duration::MAX) {}

@@ -1,5 +1,7 @@
-//! Many threads in one tree at once (R29): lookups, forgets, opens, reads, listings and releases in random order, while
-//! the store changes. What a thread holds stays what it was, and when all is given back nothing is held.
+//! Many threads use one tree at once (R29), while the store changes.
+//!
+//! They look up, forget, open, read, list and release in random order. An open file keeps its
+//! content, and nothing leaks after all threads have released everything.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,13 +19,15 @@ use swarmletfs::view::{Filter, View};
 
 use crate::hostile::Dice;
 use crate::mount::eventually;
-use crate::support::{dose, seen};
+use crate::support::{scale, seen};
 
-/// How many trees are made, in each of which so many threads take so many steps.
+/// Number of trees.
 const TREES: usize = 100;
+/// Number of threads in each tree.
 const THREADS: usize = 6;
+/// Number of steps of each thread.
 const STEPS: usize = 250;
-/// Workers that come and go and change, beside one that does not.
+/// Number of workers that are added, removed and changed; one more stays.
 const WORKERS: usize = 4;
 
 fn path(text: &str) -> RelPath {
@@ -34,13 +38,13 @@ fn metadata(id: &str, status: &str) -> String {
     json!({"worker_id": id, "status": status, "run_id": "r"}).to_string()
 }
 
-/// Bytes of which any two are the same: a mix of two contents shows.
-fn plain(dice: &mut Dice) -> Vec<u8> {
+/// Returns equal bytes, so that a mix of two contents is detectable.
+fn uniform_bytes(dice: &mut Dice) -> Vec<u8> {
     vec![b'a' + dice.below(26) as u8; 1 + dice.below(5_000)]
 }
 
 fn put_worker(store: &Memory, id: &str, dice: &mut Dice) {
-    store.write(&path(&format!("{id}/outputs/file")), plain(dice));
+    store.write(&path(&format!("{id}/outputs/file")), uniform_bytes(dice));
     store.write(&path(&format!("{id}/tool_calls/001_sh.txt")), "Error: first\n");
     store.write(&path(&format!("{id}/metadata.json")), metadata(id, "running"));
 }
@@ -58,8 +62,8 @@ fn change(store: &Memory, dice: &mut Dice) {
     let (id, other) = (format!("w{}", dice.below(WORKERS)), format!("w{}", dice.below(WORKERS)));
     let file = path(&format!("{id}/outputs/file"));
     match dice.below(10) {
-        0 | 1 => store.write(&file, plain(dice)),
-        2 | 3 => store.replace(&file, plain(dice)),
+        0 | 1 => store.write(&file, uniform_bytes(dice)),
+        2 | 3 => store.replace(&file, uniform_bytes(dice)),
         4 => store.remove(&file),
         5 => store.put(&file, if dice.once_in(2) { Kind::Folder } else { Kind::Special }),
         6 => store.write(&path(&format!("{id}/metadata.json")), metadata(&id, ["success", "running"][dice.below(2)])),
@@ -69,7 +73,7 @@ fn change(store: &Memory, dice: &mut Dice) {
     }
 }
 
-/// Names that are looked up, whatever the folder is.
+/// Names to look up in any folder.
 const NAMES: [&str; 24] = [
     "workers",
     "workers",
@@ -97,35 +101,36 @@ const NAMES: [&str; 24] = [
     "absent",
 ];
 
-/// A lookup that was not given back.
-struct Known {
+/// An inode that was looked up and is not forgotten yet.
+struct HeldInode {
     ino: Ino,
     kind: NodeKind,
-    /// Whether it is of one version of a generated file.
+    /// True for one version of a generated file.
     is_version: bool,
 }
 
-/// What is open, and of a generated file what it held.
-struct Open {
+/// An open handle, with the content of a generated file.
+struct OpenHandle {
     fh: Fh,
     ino: Ino,
     kind: NodeKind,
     bytes: Option<Vec<u8>>,
 }
 
-/// One that does what the kernel does: it asks only about what it has looked up or opened, and gives back each once.
+/// Acts like the kernel: uses only inodes and handles that it looked up or opened, and releases
+/// each once.
 struct Client<'a> {
     tree: &'a Tree,
     dice: Dice,
-    known: Vec<Known>,
-    open: Vec<Open>,
+    known: Vec<HeldInode>,
+    open: Vec<OpenHandle>,
     calls: &'a AtomicUsize,
-    /// How often what was open was read.
+    /// Number of reads of open files.
     reads: &'a AtomicUsize,
 }
 
-/// What may come of a call while the store changes.
-fn may_be<T>(what: &str, result: Result<T>) -> Option<T> {
+/// Returns the result of a call, or `None` for an error that a concurrent change explains.
+fn allow_change<T>(what: &str, result: Result<T>) -> Option<T> {
     match result {
         Ok(found) => Some(found),
         Err(Error::NotFound | Error::Stale | Error::NotADirectory | Error::IsADirectory | Error::Special) => None,
@@ -134,7 +139,7 @@ fn may_be<T>(what: &str, result: Result<T>) -> Option<T> {
 }
 
 impl Client<'_> {
-    /// A folder that is known, most often one deep in the tree.
+    /// Returns a random known folder, sometimes the root.
     fn folder(&mut self) -> Ino {
         let folders: Vec<Ino> =
             self.known.iter().filter(|known| known.kind == NodeKind::Folder).map(|known| known.ino).collect();
@@ -143,13 +148,14 @@ impl Client<'_> {
 
     fn look_up(&mut self) {
         let (folder, name) = (self.folder(), *self.dice.pick(&NAMES));
-        let Some(Lookup { ino, attr, name_ttl, attr_ttl }) = may_be(name, self.tree.lookup(folder, name.as_bytes()))
+        let Some(Lookup { ino, attr, name_ttl, attr_ttl }) =
+            allow_change(name, self.tree.lookup(folder, name.as_bytes()))
         else {
             return;
         };
-        // A name of a generated file is looked up every time, and what it leads to then never changes.
+        // A generated file has a name TTL of zero, and an inode that never changes.
         let is_version = attr.kind == NodeKind::File && name_ttl.is_zero() && !attr_ttl.is_zero();
-        self.known.push(Known { ino, kind: attr.kind, is_version });
+        self.known.push(HeldInode { ino, kind: attr.kind, is_version });
     }
 
     fn forget(&mut self) {
@@ -160,7 +166,7 @@ impl Client<'_> {
         let ino = self.known.swap_remove(at).ino;
         let mut count = 1;
         if self.dice.once_in(2) {
-            // The kernel gives back several at a time.
+            // The kernel may forget several lookups at once.
             let before = self.known.len();
             self.known.retain(|known| known.ino != ino);
             count += before - self.known.len();
@@ -170,29 +176,29 @@ impl Client<'_> {
 
     fn ask(&mut self) {
         let at = self.dice.below(self.known.len());
-        let Known { ino, kind, is_version } = self.known[at];
+        let HeldInode { ino, kind, is_version } = self.known[at];
         match self.tree.attr(ino) {
-            Ok((attr, _)) => assert_eq!(attr.kind, kind, "a number is of one kind"),
+            Ok((attr, _)) => assert_eq!(attr.kind, kind, "an inode changed its kind"),
             Err(error) => {
                 assert!(!is_version, "a version that was looked up: {error}");
-                may_be("attributes", Err::<(), _>(error));
+                allow_change("attributes", Err::<(), _>(error));
             }
         }
         if kind == NodeKind::Link {
-            may_be("a link", self.tree.read_link(ino));
+            allow_change("a link", self.tree.read_link(ino));
         }
     }
 
     fn open(&mut self) {
         let at = self.dice.below(self.known.len());
-        let Known { ino, kind, is_version } = self.known[at];
+        let HeldInode { ino, kind, is_version } = self.known[at];
         let opened = match kind {
             NodeKind::Folder => self.tree.open_folder(ino),
             NodeKind::File => self.tree.open(ino),
             NodeKind::Link => return,
         };
-        let Some(opened) = may_be("to open", opened) else { return };
-        let mut open = Open { fh: opened.fh, ino, kind, bytes: None };
+        let Some(opened) = allow_change("to open", opened) else { return };
+        let mut open = OpenHandle { fh: opened.fh, ino, kind, bytes: None };
         if is_version {
             open.bytes = Some(self.tree.read(open.fh, 0, 1 << 20, <[u8]>::to_vec).unwrap());
         }
@@ -202,23 +208,23 @@ impl Client<'_> {
     fn use_open(&mut self) {
         let at = self.dice.below(self.open.len());
         let whence = if self.dice.once_in(2) { DirPosition::Start } else { DirPosition::Version(0) };
-        let Open { fh, ino, kind, bytes } = &self.open[at];
+        let OpenHandle { fh, ino, kind, bytes } = &self.open[at];
         if *kind == NodeKind::Folder {
-            // What is listed is asked for by the folder's number too, which may be known no longer.
-            let Some(items) = may_be("a listing", self.tree.entries(*ino, *fh, whence)) else { return };
+            // The inode may be unknown by now, so the listing may fail.
+            let Some(items) = allow_change("a listing", self.tree.entries(*ino, *fh, whence)) else { return };
             let items = items.items;
             let names: BTreeSet<&[u8]> = items.iter().map(|item| item.name.as_bytes()).collect();
             assert_eq!(names.len(), items.len(), "a name is listed twice");
             return;
         }
-        let found = self.tree.read(*fh, 0, 1 << 20, <[u8]>::to_vec).expect("what is open is read");
+        let found = self.tree.read(*fh, 0, 1 << 20, <[u8]>::to_vec).expect("an open file must be readable");
         self.reads.fetch_add(1, Ordering::Relaxed);
         match bytes {
             Some(bytes) => {
-                assert!(found == *bytes, "what is open is another");
+                assert!(found == *bytes, "the content of an open file changed");
                 assert_eq!(self.tree.size(*fh), Ok(bytes.len() as u64));
             }
-            // Of a file whose bytes are all the same, or of one that is of text.
+            // A file of equal bytes starts with a lowercase letter.
             None if found.first().is_some_and(u8::is_ascii_lowercase) => {
                 assert!(found.iter().all(|byte| *byte == found[0]), "a mix of two contents");
             }
@@ -255,17 +261,17 @@ impl Drop for Client<'_> {
 
 fn tree_over(store: &Arc<Memory>, fresh: Duration) -> Tree {
     let fresh = Freshness { unfinished: fresh, finished: fresh };
-    let view = View::new(vec![Source::over(store.clone(), None)], fresh, Filter::default()).unwrap();
+    let view = View::new(vec![Source::from_store(store.clone(), None)], fresh, Filter::default()).unwrap();
     Tree::new(view, Settings::default())
 }
 
 #[test]
-fn whatever_threads_do_at_once_all_is_given_back_and_what_is_held_stays() {
+fn concurrent_use_leaks_nothing_and_open_files_keep_their_content() {
     let (calls, reads) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    for number in 0..dose(TREES) {
+    for number in 0..scale(TREES) {
         let mut dice = Dice::new(number as u64);
         let store = Arc::new(store(&mut dice));
-        // Half of them look at the store at each call, half of them believe for a moment what they saw.
+        // Half of the trees read the store at each call, the others cache for a millisecond.
         let tree = tree_over(&store, Duration::from_millis(number as u64 % 2));
         let ended = AtomicUsize::new(0);
         thread::scope(|scope| {
@@ -275,11 +281,11 @@ fn whatever_threads_do_at_once_all_is_given_back_and_what_is_held_stays() {
                 let mut client = Client { tree: &tree, dice, known, open, calls: &calls, reads: &reads };
                 let ended = &ended;
                 scope.spawn(move || {
-                    let _ended = Ended(ended);
+                    let _ended = CountOnDrop(ended);
                     (0..STEPS).for_each(|_| client.step());
                 });
             }
-            // A change for every few calls, however many there are of them in a second.
+            // One change per five calls, independent of the speed of the machine.
             let mut changed_at = calls.load(Ordering::Relaxed);
             while ended.load(Ordering::Relaxed) < THREADS {
                 if calls.load(Ordering::Relaxed) >= changed_at + 5 {
@@ -289,13 +295,13 @@ fn whatever_threads_do_at_once_all_is_given_back_and_what_is_held_stays() {
                 thread::yield_now();
             }
         });
-        assert_eq!(tree.open_counts(), (0, 0), "tree {number}: inodes and handles that nobody holds");
-        // And it shows what one shows that knows nothing of what was.
-        let anew = tree_over(&store, Duration::ZERO);
+        assert_eq!(tree.open_counts(), (0, 0), "tree {number}: leaked inodes and handles");
+        // A new tree must show the same.
+        let fresh_tree = tree_over(&store, Duration::ZERO);
         for at in ["workers", "workers/stays/outputs", "index.json", "summary", "evidence.txt", "by/status/running"] {
-            let look = |tree: &Tree| super::look(tree, at).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-            let right = look(&anew);
-            // What it last saw may hold for a moment.
+            let look = |tree: &Tree| super::read(tree, at).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            let right = look(&fresh_tree);
+            // The old tree may serve cached data for a moment.
             eventually(&format!("in tree {number} {at} is {right:?}"), || (look(&tree) == right).then_some(()));
         }
         assert!(seen::names(&tree, "workers").unwrap().contains(&b"stays".to_vec()));
@@ -304,10 +310,10 @@ fn whatever_threads_do_at_once_all_is_given_back_and_what_is_held_stays() {
     assert!(reads > calls / 50, "only {reads} of {calls} calls read something");
 }
 
-/// Counts one who has ended, also by a panic.
-struct Ended<'a>(&'a AtomicUsize);
+/// Counts a thread that has ended, also by a panic.
+struct CountOnDrop<'a>(&'a AtomicUsize);
 
-impl Drop for Ended<'_> {
+impl Drop for CountOnDrop<'_> {
     fn drop(&mut self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,5 +1,5 @@
-//! A system call that the store's file system does not know: to the kernel that word means that this program never
-//! knows the operation, which is then not asked for again for as long as the mount lives.
+//! ENOSYS from the store's file system. Passed on to the kernel, it would disable the operation for
+//! the whole mount.
 
 use std::fs;
 
@@ -29,7 +29,7 @@ fn what_the_system_does_not_know_is_an_error_of_that_request_alone() {
             }
             let error = found.map_err(|error| error.raw_os_error());
             assert!(matches!(error, Ok(_) | Err(Some(5))), "{path}, call {k}: {error:?} is not {}", Errno::IO);
-            assert_eq!(served.read(path), right, "{path}: not right again after call {k}");
+            assert_eq!(served.read(path), right, "{path}: wrong content after call {k}");
         }
     }
 }

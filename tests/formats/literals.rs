@@ -17,7 +17,8 @@ fn python_literals_tell_the_outcome_that_cpython_reads() {
     let Some(python) = any_python() else { return };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/literals.py");
     let seed = fastrand::Rng::with_seed(24).u32(..).to_string();
-    let made = Command::new(python).arg(script).args([seed, crate::support::dose(TEXTS).to_string()]).output().unwrap();
+    let made =
+        Command::new(python).arg(script).args([seed, crate::support::scale(TEXTS).to_string()]).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let lines = std::str::from_utf8(&made.stdout).unwrap().lines();
     let cases: Vec<Value> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();

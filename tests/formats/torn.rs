@@ -14,8 +14,8 @@ use swarmletfs::tree::Settings;
 use swarmletfs::view::{Filter, View};
 
 use super::*;
-use crate::support::counted::{Counted, Log};
-use crate::support::through::Through;
+use crate::support::intercept::InterceptedStore;
+use crate::support::open_counter::{OpenCounter, OpenLog};
 use crate::support::{Seen, see_folder};
 
 const METADATA: &str = "workers/w/metadata.json";
@@ -40,15 +40,15 @@ fn store() -> (Arc<Memory>, Vec<u8>) {
 }
 
 /// Opens the tree of everything, or of one owner, and logs opened files to `log`.
-fn tree_of(store: &Arc<Memory>, log: &Arc<Log>, owner: Option<&str>) -> Tree {
-    let source = Source::over(Arc::new(Through::new(Counted(log.clone()), store.clone())), None);
+fn tree_of(store: &Arc<Memory>, log: &Arc<OpenLog>, owner: Option<&str>) -> Tree {
+    let source = Source::from_store(Arc::new(InterceptedStore::new(OpenCounter(log.clone()), store.clone())), None);
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     let filter = Filter { owner: owner.map(str::to_owned), run: None };
     Tree::new(View::new(vec![source], fresh, filter).unwrap(), Settings::default())
 }
 
 /// Opens a tree, with a log of opened files.
-fn watched(store: &Arc<Memory>) -> (Arc<Log>, Tree) {
+fn watched(store: &Arc<Memory>) -> (Arc<OpenLog>, Tree) {
     let log = Arc::default();
     let tree = tree_of(store, &log, None);
     (log, tree)
@@ -194,7 +194,7 @@ fn what_could_not_be_read_is_tried_again_until_it_can_be_though_nothing_changes(
         store.write(&path(METADATA), json!({"status": "success", "run_id": 48}).to_string());
         store.write(&path("workers/w/task.txt"), "count them all");
         store.write(&path("workers/index.json"), json!([{"id": "w", "tags": ["a"]}]).to_string());
-        let log = Arc::new(Log::default());
+        let log = Arc::new(OpenLog::default());
         log.refuse(name, Errno::IO);
         let tree = tree_of(&store, &log, None);
         look_often(&tree);

@@ -9,30 +9,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
-use swarmletfs::catalog::{Freshness, Source, Stamp};
+use swarmletfs::catalog::{Fingerprint, Freshness, Source};
 use swarmletfs::error::{Error, Result};
 use swarmletfs::name::{Name, RelPath};
-use swarmletfs::store::{Disk, Entry, Kind, Store};
+use swarmletfs::store::{DirEntry, Disk, Kind, Store};
 use swarmletfs::view::{Filter, View};
 
 use crate::cli::program::{Bound, is_root};
 use crate::mount::attributes::shut_out;
 use crate::mount::eventually;
 use crate::support::TestStore;
-use crate::support::through::{Between, Through};
+use crate::support::intercept::{InterceptedStore, Interceptor};
 
 fn view(store: &TestStore) -> View {
     View::new(vec![Source::open(&store.path()).unwrap()], Freshness::default(), Filter::default()).unwrap()
 }
 
-fn stamp(view: &View) -> Arc<Stamp> {
+fn stamp(view: &View) -> Arc<Fingerprint> {
     let member = view.worker(&Name::new("w").unwrap()).unwrap();
     view.fingerprint_now(&member).unwrap()
 }
 
 /// Looks at a worker until it is at rest, and then once more.
-fn stamp_at_rest(view: &View) -> Arc<Stamp> {
-    let at_rest = || stamp(view).newest_change.was_at_rest(SystemTime::now()).then_some(());
+fn stamp_at_rest(view: &View) -> Arc<Fingerprint> {
+    let at_rest = || stamp(view).newest_ctime.was_past_tick(SystemTime::now()).then_some(());
     eventually("a store at rest", at_rest);
     // Continue from the first look that began at rest.
     stamp(view);
@@ -59,7 +59,7 @@ fn who_is_kept_out_by_a_list_of_access_stays_out() {
     // The permissions from a stat without ACL would admit everybody.
     let disk = Disk::open(&store.path()).unwrap();
     let folder = disk.enter(&at("workers/w/a")).unwrap();
-    assert_eq!(folder.glimpse(&at("secret.txt")).unwrap().mode & 0o004, 0o004);
+    assert_eq!(folder.stat_without_acl(&at("secret.txt")).unwrap().mode & 0o004, 0o004);
     assert_eq!(folder.stat(&at("secret.txt")).unwrap().mode & 0o004, 0);
     // Removing an ACL is a change.
     rustix::fs::removexattr(&secret, "system.posix_acl_access").unwrap();
@@ -83,7 +83,7 @@ fn what_is_mounted_in_a_worker_is_not_looked_into() {
     for (place, from) in [("a", "foreign"), ("b.txt", "foreign/one.txt")] {
         let over = |path: &Path| Bound::new(&other.at(from), path);
         let Some(bound) = over(&store.at(format!("workers/w/{place}"))) else { return };
-        for seen in [folder.glimpse(&at(place)), folder.stat(&at(place))] {
+        for seen in [folder.stat_without_acl(&at(place)), folder.stat(&at(place))] {
             assert_eq!(seen.err(), Some(Error::Escape), "{place}");
         }
         for _ in 0..3 {
@@ -104,8 +104,8 @@ struct MovingStore {
     moved: Arc<AtomicBool>,
 }
 
-impl Between for MovingStore {
-    fn list(&self, store: &dyn Store, path: &RelPath) -> Result<Vec<Entry>> {
+impl Interceptor for MovingStore {
+    fn list(&self, store: &dyn Store, path: &RelPath) -> Result<Vec<DirEntry>> {
         let moves = self.in_a && !self.moved.load(Ordering::Relaxed);
         if moves {
             fs::rename(self.workers.join("w/a"), self.workers.join("other/a")).unwrap();
@@ -132,9 +132,9 @@ fn a_folder_that_is_moved_into_another_workers_tells_nothing_of_it() {
     store.write("workers/w/a/file.txt", "x");
     let moved = Arc::new(AtomicBool::new(false));
     let moving = MovingStore { workers: store.at("workers"), in_a: false, moved: moved.clone() };
-    let moving = Through::new(moving, Arc::new(Disk::open(&store.path()).unwrap()));
+    let moving = InterceptedStore::new(moving, Arc::new(Disk::open(&store.path()).unwrap()));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let view = View::new(vec![Source::over(Arc::new(moving), None)], fresh, Filter::default()).unwrap();
+    let view = View::new(vec![Source::from_store(Arc::new(moving), None)], fresh, Filter::default()).unwrap();
     let member = view.worker(&Name::new("w").unwrap()).unwrap();
     let (files, stamp) = view.files(&member, 100).unwrap();
     assert!(moved.load(Ordering::Relaxed));
@@ -153,11 +153,15 @@ fn a_single_name_is_resolved_like_a_path() {
     for (name, kind) in
         [("file", Some(Kind::File)), ("link", Some(Kind::Link)), ("out", Some(Kind::Link)), ("no", None)]
     {
-        let seen = [folder.glimpse(&at(name)), folder.stat(&at(name)), disk.glimpse(&at(&format!("folder/{name}")))];
+        let seen = [
+            folder.stat_without_acl(&at(name)),
+            folder.stat(&at(name)),
+            disk.stat_without_acl(&at(&format!("folder/{name}"))),
+        ];
         for one in &seen {
             assert_eq!(*one, seen[0], "{name}");
             assert_eq!(one.as_ref().ok().map(|meta| meta.kind), kind, "{name}");
         }
     }
-    assert_eq!(folder.glimpse(&at("out/etc")).err(), Some(Error::Escape));
+    assert_eq!(folder.stat_without_acl(&at("out/etc")).err(), Some(Error::Escape));
 }

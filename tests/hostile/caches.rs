@@ -20,7 +20,7 @@ use swarmletfs::view::{Filter, View};
 use super::views::{everything, random_linked_store};
 use super::{CANARY, holds_canary};
 use crate::support::seen::names;
-use crate::support::{Seen, TestStore, dose, see};
+use crate::support::{Seen, TestStore, scale, see};
 
 /// Number of random stores, split over two tests.
 const STORES: usize = 200;
@@ -45,10 +45,10 @@ impl Reading {
         let mut source = Source::open(&store.path()).unwrap();
         if let Some(folder) = caches {
             let cache = |name: &str| Arc::new(DiskCache::open(&folder.join(name), 1 << 30).unwrap().eager());
-            source = source.keeping_in(cache("cache")).indexed_in(cache("index"));
+            source = source.with_cache(cache("cache")).with_index_cache(cache("index"));
         }
         if self.admits_hard_links {
-            source = source.admitting_hard_links();
+            source = source.allowing_hard_links();
         }
         let fresh = Freshness { unfinished: NEVER, finished: NEVER };
         // On a slow machine, no file may be generated from partial data.
@@ -115,12 +115,12 @@ fn compare_all(seeds: impl Iterator<Item = usize>) {
 
 #[test]
 fn a_view_shows_the_same_whatever_its_cache_holds() {
-    compare_all((0..dose(STORES)).step_by(2));
+    compare_all((0..scale(STORES)).step_by(2));
 }
 
 #[test]
 fn a_view_shows_the_same_whatever_its_cache_holds_odd_seeds() {
-    compare_all((1..dose(STORES)).step_by(2));
+    compare_all((1..scale(STORES)).step_by(2));
 }
 
 /// The thief's worker holds a hard link to the victim's metadata. The view of everything reads it,

@@ -24,7 +24,7 @@ use swarmletfs::view::{Filter, View};
 
 use crate::needs_fuse;
 use crate::support::TestStore;
-use crate::support::through::{Between, Through};
+use crate::support::intercept::{InterceptedStore, Interceptor};
 
 /// The result of each attempt, by the names of the thread and the attempt.
 type Attempts = Arc<Mutex<BTreeMap<(String, &'static str), Option<io::ErrorKind>>>>;
@@ -61,7 +61,7 @@ impl Intruder {
     }
 }
 
-impl Between for Arc<Intruder> {
+impl Interceptor for Arc<Intruder> {
     fn stat(&self, store: &dyn Store, path: &RelPath) -> Result<Meta> {
         if path.as_bytes().ends_with(b"task.txt") {
             self.try_everything();
@@ -97,9 +97,9 @@ fn the_threads_that_serve_can_do_nothing_but_read_the_stores() {
         assert_eq!(came_to, expected, "unconfined: {what}");
     }
 
-    let disk = Through::new(intruder.clone(), Arc::new(Disk::open(&store.path()).unwrap()));
+    let disk = InterceptedStore::new(intruder.clone(), Arc::new(Disk::open(&store.path()).unwrap()));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let view = View::new(vec![Source::over(Arc::new(disk), None)], fresh, Filter::default()).unwrap();
+    let view = View::new(vec![Source::from_store(Arc::new(disk), None)], fresh, Filter::default()).unwrap();
     let tree = Tree::new(view, Settings::default());
     // Nothing is confined yet.
     refill();

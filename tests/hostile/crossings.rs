@@ -109,7 +109,7 @@ impl CrossingStore {
 
     /// Opens the tree of owner A with hard links allowed.
     fn tree_with_hard_links(&self) -> Tree {
-        let source = Source::open(&self.store.path()).unwrap().admitting_hard_links();
+        let source = Source::open(&self.store.path()).unwrap().allowing_hard_links();
         let filter = Filter { owner: Some("A".into()), run: None };
         Tree::new(View::new(vec![source], Freshness::default(), filter).unwrap(), Settings::default())
     }

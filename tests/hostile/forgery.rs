@@ -9,7 +9,7 @@ use unicode_normalization::UnicodeNormalization;
 
 use super::Dice;
 use crate::evidence::Report;
-use crate::support::{TestStore, dose, see};
+use crate::support::{TestStore, scale, see};
 
 /// Number of forgeries in one output.
 const LINES: usize = 50_000;
@@ -111,7 +111,7 @@ fn check_no_forgery(body: &str) -> usize {
 fn no_line_of_a_worker_looks_like_one_of_the_frame() {
     let mut dice = Dice::new(super::seed());
     let (mut learnt, mut tried) = ("#0123456789ab".to_owned(), 0);
-    while tried < dose(1_000_000) {
+    while tried < scale(1_000_000) {
         let mut output = String::new();
         (0..LINES).for_each(|_| writeln!(output, "{}", forged(&mut dice, &learnt)).unwrap());
         let store = TestStore::new();

@@ -212,7 +212,9 @@ fn a_workers_folder_that_is_a_link_holds_no_worker() {
     symlink(outside.join("workers"), store.at("workers")).unwrap();
     assert!(holds_canary(&fs::read(store.at("workers/inner/metadata.json")).unwrap()), "the control");
     // With nothing else in it, the folder is not a store.
-    let Err(SourceError::NoWorkers { passed, .. }) = Source::open(&store.path()) else { panic!("it is a store") };
+    let Err(SourceError::NoWorkers { skipped: passed, .. }) = Source::open(&store.path()) else {
+        panic!("it is a store")
+    };
     assert_eq!(passed.entries(SkipReason::Link).count, 1);
     store.write("beside/metadata.json", json!({"owner_id": "A"}).to_string());
     for tree in [store.tree(), store.tree_of_owner("A")] {

@@ -16,7 +16,7 @@ use swarmletfs::view::Filter;
 
 use crate::cli::program::check_printable;
 use crate::needs_fuse;
-use crate::support::dose::dose;
+use crate::support::scale::scale;
 use crate::support::seen::names;
 use crate::support::{Mount, TestStore, see};
 
@@ -241,7 +241,8 @@ fn any_name() -> impl Strategy<Value = Vec<u8>> {
 
 #[test]
 fn random_names_are_listed_and_found() {
-    let mut runner = TestRunner::new(Config { cases: dose(48) as u32, failure_persistence: None, ..Config::default() });
+    let mut runner =
+        TestRunner::new(Config { cases: scale(48) as u32, failure_persistence: None, ..Config::default() });
     let up_to = |most: usize| proptest::collection::btree_set(any_name(), 1..=most);
     let checked = runner.run(&(up_to(6), up_to(16)), |(workers, files)| {
         let store = TestStore::new();

@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::Dice;
 use crate::needs_fuse;
-use crate::support::{Mount, TestStore, dose};
+use crate::support::{Mount, TestStore, scale};
 
 const OWNERS: usize = 8;
 /// Number of workers of each owner.
@@ -296,7 +296,7 @@ fn no_owner_sees_anything_of_another_in_any_order_of_operations() {
         for seed in 0..CLIENTS {
             let (mounts, tokens) = (&mounts, &tokens);
             scope.spawn(move || {
-                let leaks = run_clients(mounts, tokens, seed, dose(OPS) / CLIENTS);
+                let leaks = run_clients(mounts, tokens, seed, scale(OPS) / CLIENTS);
                 assert!(leaks.is_empty(), "{} leaks, the first: {:?}", leaks.len(), leaks[0]);
             });
         }

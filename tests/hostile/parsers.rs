@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::Dice;
 use crate::support::content::{WAYS, Way, allowed, read};
-use crate::support::{TestStore, dose, see};
+use crate::support::{TestStore, scale, see};
 
 /// Number of structures read in each way.
 const STRUCTURES: usize = 2_000;
@@ -207,7 +207,7 @@ fn check(way: Way, content: &[u8]) {
 /// Reads random structures in one way.
 fn check_all(way: Way) {
     let mut dice = Dice::new(36 + WAYS.iter().position(|other| *other == way).unwrap() as u64);
-    for _ in 0..dose(STRUCTURES) {
+    for _ in 0..scale(STRUCTURES) {
         check(way, &structure(way, &mut dice));
     }
 }

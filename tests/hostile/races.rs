@@ -24,7 +24,7 @@ use swarmletfs::view::Filter;
 use super::{CANARY, holds_canary, make_fifo};
 use crate::mount::eventually;
 use crate::needs_fuse;
-use crate::support::dose::{dose, times};
+use crate::support::scale::{factor, scale};
 use crate::support::{Mount, TestStore};
 
 /// Number of opens through the disk store.
@@ -103,7 +103,7 @@ impl Drop for RaceStore {
 fn watched<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     let worker = thread::spawn(move || sender.send(work()));
-    match receiver.recv_timeout(WATCHDOG * times() as u32) {
+    match receiver.recv_timeout(WATCHDOG * factor() as u32) {
         Ok(result) => {
             worker.join().unwrap().unwrap();
             result
@@ -158,7 +158,7 @@ fn read_at_once(opens: usize, read: impl Fn(usize) -> Option<Vec<u8>> + Send + S
 fn no_exchange_of_a_folder_with_a_link_or_a_file_with_a_pipe_leads_out() {
     let race = RaceStore::exchanging(&[SUB, FILE]);
     let disk = Disk::open(&race.store.path()).unwrap();
-    read_at_once(dose(DISK_OPENS), move |turn| {
+    read_at_once(scale(DISK_OPENS), move |turn| {
         if turn % 64 == 0 {
             match disk.list(&RelPath::parse("workers/steady/sub").unwrap()) {
                 Ok(entries) => assert_eq!(entries.len(), 1),
@@ -193,7 +193,7 @@ fn no_exchange_of_a_workers_folder_with_another_owners_leads_into_it() {
         });
         const FILES: [&[&[u8]]; 4] =
             [&[b"result.txt"], &[b"tool_calls", b"001_sh.txt"], &[b"evidence.txt"], &[b"summary"]];
-        read_at_once(dose(opens), move |turn| {
+        read_at_once(scale(opens), move |turn| {
             let worker: &[u8] = [&b"ours"[..], b"theirs"][turn / READERS % 2];
             // Generated files take longer, so they are read less often.
             let file = FILES[if turn / READERS % 64 < 60 { turn / READERS / 2 % 2 } else { 2 + turn / READERS % 2 }];
@@ -238,7 +238,7 @@ fn no_exchange_leads_out_through_a_mount() {
         "theirs/tool_calls/001_sh.txt",
     ];
     let workers = mount.at("workers");
-    read_at_once(dose(MOUNT_OPENS), move |turn| {
+    read_at_once(scale(MOUNT_OPENS), move |turn| {
         let turn = turn / READERS;
         let path =
             if turn % 100 < 98 { PATHS[turn % PATHS.len()] } else { ["ours/evidence.txt", "theirs/summary"][turn % 2] };

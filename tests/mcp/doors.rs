@@ -7,14 +7,14 @@ use swarmletfs::tree::{Settings, Tree};
 
 use super::Client;
 use crate::hostile::views::random_store;
-use crate::support::{Seen, dose, see, see_folder};
+use crate::support::{Seen, scale, see, see_folder};
 
 /// Number of random stores.
 const STORES: usize = 64;
 
 #[test]
 fn a_client_reads_what_the_tree_holds() {
-    for seed in 0..dose(STORES) as u64 {
+    for seed in 0..scale(STORES) as u64 {
         let (store, filter, ids) = random_store(seed);
         let view = || Tree::new(store.view(Duration::from_secs(3_600), filter.clone()), Settings::default());
         let tree = view();

@@ -11,8 +11,8 @@ use rustix::time::{ClockId, clock_gettime};
 use super::http::{Server, expect_pong, try_ping};
 use crate::cli::program::small_store;
 use crate::mount::PATIENCE;
-use crate::support::dose;
 use crate::support::mount::limit;
+use crate::support::scale;
 use crate::support::tool::is_here;
 
 /// Silent connections.
@@ -92,7 +92,7 @@ fn silent_connections_keep_no_client_with_the_token_from_being_answered() {
     let mut flood = silent(&server, SILENT);
     server.expect_answer();
     expect_idle(&server);
-    for _ in 0..dose(1) {
+    for _ in 0..scale(1) {
         // While one flood goes, another comes.
         thread::scope(|scope| {
             let next = scope.spawn(|| silent(&server, SILENT));

@@ -14,8 +14,8 @@ use swarmletfs::view::{Filter, View};
 
 use super::Client;
 use crate::mount::PATIENCE;
-use crate::support::faulty::{Fault, Faulty, Plan};
-use crate::support::through::Through;
+use crate::support::fault_injection::{Fault, FaultInjector, FaultPlan};
+use crate::support::intercept::InterceptedStore;
 use crate::support::{TestStore, see};
 
 /// Creates a store: `a` failed, `b` succeeded with long output, `c` belongs to another run.
@@ -427,14 +427,14 @@ fn tools_are_described_with_typed_arguments() {
 
 #[test]
 fn a_panic_is_an_error_to_who_asked_and_to_nobody_else() {
-    let plan = Plan::quiet();
+    let plan = FaultPlan::none();
     let memory = Arc::new(Memory::new());
     for n in 0..3 {
         memory.write(&RelPath::parse(format!("workers/w{n}/metadata.json")).unwrap(), "{\"status\": \"success\"}");
         memory.write(&RelPath::parse(format!("workers/w{n}/tool_calls/001_sh.txt")).unwrap(), "{\"ok\": true}");
     }
     let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let source = Source::over(Arc::new(Through::new(Faulty(plan.clone()), memory)), None);
+    let source = Source::from_store(Arc::new(InterceptedStore::new(FaultInjector(plan.clone()), memory)), None);
     let tree = Tree::new(View::new(vec![source], freshness, Filter::default()).unwrap(), Settings::default());
     let mut client = Client::new(tree);
     let good = client.text("summarize", json!({"worker": "w1"}));

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::hostile::Dice;
 use crate::needs_fuse;
-use crate::support::{Mount, TestStore, dose};
+use crate::support::{Mount, TestStore, scale};
 
 /// Number of reads, over all [`THREADS`] threads.
 const READS: usize = 100_000;
@@ -246,7 +246,7 @@ fn every_call_gives_the_right_bytes_everywhere() {
     let subjects = &subjects(&store, &mount, &copies);
     thread::scope(|scope| {
         for seed in 0..THREADS as u64 {
-            scope.spawn(move || exercise(subjects, seed, dose(READS) / THREADS));
+            scope.spawn(move || exercise(subjects, seed, scale(READS) / THREADS));
         }
     });
 }
@@ -288,7 +288,7 @@ fn every_map_of_memory_holds_the_right_bytes() {
     let (store, copies) = (store(), tempfile::tempdir().unwrap());
     let mount = Mount::new(&store.path());
     let mut python = Command::new("python3");
-    python.args(["-c", MAPPER, "7", &dose(MAPS).to_string()]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    python.args(["-c", MAPPER, "7", &scale(MAPS).to_string()]).stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut python = python.spawn().expect("python3");
     let mut pairs = python.stdin.take().unwrap();
     for subject in subjects(&store, &mount, &copies) {

@@ -21,9 +21,9 @@ use swarmletfs::view::Filter;
 
 use super::Snapshot;
 use crate::needs_fuse;
-use crate::support::dose::times;
 use crate::support::frame::check_frame;
-use crate::support::{Mount, TestStore, dose, see};
+use crate::support::scale::factor;
+use crate::support::{Mount, TestStore, scale, see};
 
 /// Number of changes.
 const CHANGES: usize = 10_000;
@@ -174,7 +174,7 @@ fn readers_under_constant_change_see_old_or_new_and_never_a_mix() {
     let mount = Mount::new(&store.path());
     let paths = paths();
     let met: Met = Mutex::new(vec![BTreeMap::new(); paths.len()]);
-    let (done, changes, wanted) = (AtomicBool::new(false), AtomicU64::new(0), dose(CHANGES) as u64);
+    let (done, changes, wanted) = (AtomicBool::new(false), AtomicU64::new(0), scale(CHANGES) as u64);
     let wrong: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let enough = || met.lock().unwrap().iter().all(|versions| versions.len() >= VERSIONS);
     thread::scope(|scope| {
@@ -185,7 +185,7 @@ fn readers_under_constant_change_see_old_or_new_and_never_a_mix() {
                 change(&store, n);
                 changes.store(n, Ordering::Relaxed);
                 n += 1;
-                if begun.elapsed() > Duration::from_secs(60) * times() as u32 || !wrong.lock().unwrap().is_empty() {
+                if begun.elapsed() > Duration::from_secs(60) * factor() as u32 || !wrong.lock().unwrap().is_empty() {
                     break;
                 }
             }

@@ -19,8 +19,8 @@ use super::eventually;
 use crate::ask::{names, text};
 use crate::cli::program::is_root;
 use crate::needs_fuse;
-use crate::support::through::{Between, Through};
-use crate::support::{Mount, TestStore, dose};
+use crate::support::intercept::{InterceptedStore, Interceptor};
+use crate::support::{Mount, TestStore, scale};
 
 /// A store on a disk with one timestamp per clock tick, even if files were read in between.
 struct Ramfs(TestStore);
@@ -46,7 +46,7 @@ const ALWAYS: Freshness = Freshness { unfinished: Duration::ZERO, finished: Dura
 #[derive(Clone)]
 struct WholeSeconds;
 
-impl Between for WholeSeconds {
+impl Interceptor for WholeSeconds {
     fn stat(&self, store: &dyn Store, path: &RelPath) -> Result<Meta> {
         let whole = |time: Time| Time { nanos: 0, ..time };
         let meta = store.stat(path)?;
@@ -57,7 +57,7 @@ impl Between for WholeSeconds {
 /// Returns the tree of a store with timestamps in whole seconds.
 fn tree_in_seconds(store: &TestStore, fresh: Freshness) -> Tree {
     let disk = Disk::open(&store.path()).unwrap();
-    let source = Source::over(Arc::new(Through::new(WholeSeconds, Arc::new(disk))), None);
+    let source = Source::from_store(Arc::new(InterceptedStore::new(WholeSeconds, Arc::new(disk))), None);
     Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
 }
 
@@ -92,7 +92,7 @@ fn what_is_written_within_the_tick_in_which_it_was_read_is_read() {
     }
     for_each_worker(|store, mount, outputs| {
         let (path, at) = (store.at(format!("{outputs}/file")), mount.at(&format!("{outputs}/file")));
-        for turn in 0..dose(60) {
+        for turn in 0..scale(60) {
             let (old, new) = (format!("old {turn:06}\n"), format!("new {turn:06}\n"));
             let file = File::options().write(true).open(&path).unwrap();
             file.write_all_at(old.as_bytes(), 0).unwrap();
@@ -110,7 +110,7 @@ fn what_comes_within_the_tick_in_which_its_folder_was_listed_is_listed() {
         return;
     }
     for_each_worker(|store, mount, outputs| {
-        for turn in 0..dose(60) {
+        for turn in 0..scale(60) {
             store.write(format!("{outputs}/first-{turn}"), "");
             let _ = mount.list(outputs);
             store.write(format!("{outputs}/second-{turn}"), "");

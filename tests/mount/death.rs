@@ -22,7 +22,7 @@ use crate::cli::program::{
 use crate::hostile::Dice;
 use crate::needs_fuse;
 use crate::support::mount::{connection_at, end_by_force};
-use crate::support::{Mount, TestStore, dose};
+use crate::support::{Mount, TestStore, scale};
 
 const KILLS: usize = 50;
 const KILLS_AT_START: usize = 20;
@@ -155,7 +155,7 @@ fn a_killed_server_is_an_error_for_all_and_the_next_mount_works() {
     let (store, yard) = (swarm(), Yard::new());
     let (point, before) = (yard.folder("mnt"), state(&store));
     let mut dice = Dice::new(23);
-    for number in 0..dose(KILLS) {
+    for number in 0..scale(KILLS) {
         let done = mount(&store.path(), &point, &[]);
         done.fine();
         assert_eq!(done.err.contains("cleared a dead mount"), number > 0, "{done:#?}");
@@ -185,7 +185,7 @@ fn a_server_killed_while_it_starts_leaves_no_mount_behind_that_was_not_reported(
     let (store, yard) = (swarm(), Yard::new());
     let point = yard.folder("mnt");
     let mut dice = Dice::new(24);
-    for number in 0..dose(KILLS_AT_START) {
+    for number in 0..scale(KILLS_AT_START) {
         let mut command = logged(typed(["mount"]), &point);
         command.arg("--store").arg(store.path()).arg(&point).stderr(File::create(yard.at("log")).unwrap());
         let mut first = command.spawn().unwrap();
@@ -231,7 +231,7 @@ fn an_aborted_connection_is_an_error_for_all_and_ends_the_server() {
     let (store, yard) = (swarm(), Yard::new());
     let (point, before) = (yard.folder("mnt"), state(&store));
     let mut dice = Dice::new(25);
-    for number in 0..dose(ABORTS) {
+    for number in 0..scale(ABORTS) {
         let mut child = in_foreground(&store.path(), &point, &yard.at("log"));
         let load = Load::on(&point, number).wait_for_requests(dice.next() % 300);
         fs::write(control(&yard, &point).join("abort"), "1").unwrap();

@@ -123,7 +123,7 @@ fn nothing_is_kept_where_that_is_not_wanted() {
     fs::create_dir(&open).unwrap();
     fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
     let mut refused = mount(&store, caches.path(), &[]);
-    refused.expect_warning("chmod 700 keeps them out");
+    refused.expect_warning("try chmod 700");
     read_generated(&refused);
     drop(refused);
     assert!(cache_files(caches.path()).is_empty());

@@ -20,7 +20,7 @@ use crate::cli::program::is_root;
 use crate::hostile::Dice;
 use crate::needs_fuse;
 use crate::support::tool::is_here;
-use crate::support::{Mount, TestStore, dose, skip};
+use crate::support::{Mount, TestStore, scale, skip};
 
 /// Number of times the disk fails and comes back.
 const ROUNDS: usize = 3;
@@ -202,7 +202,7 @@ fn fails_and_recovers(system: &str, options: &'static str) {
             let before = reads.load(Ordering::SeqCst);
             eventually(what, || (reads.load(Ordering::SeqCst) > before + 40 * READERS).then_some(()));
         };
-        for _ in 0..dose(ROUNDS) {
+        for _ in 0..scale(ROUNDS) {
             some_reads("that it is read while the disk is well");
             let held = File::open(mount.at(WORKER_FILES[1])).unwrap();
             weather.store(FAILED, Ordering::SeqCst);

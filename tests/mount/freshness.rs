@@ -19,7 +19,7 @@ use swarmletfs::view::{Filter, View};
 
 use super::{PATIENCE, eventually, swarm};
 use crate::needs_fuse;
-use crate::support::through::{Between, Through};
+use crate::support::intercept::{InterceptedStore, Interceptor};
 use crate::support::{Mount, TestStore};
 
 fn append(path: &Path, text: &str) {
@@ -184,7 +184,7 @@ fn workers_come_and_go() {
 #[derive(Clone, Default)]
 struct SlowStore(Arc<AtomicUsize>);
 
-impl Between for SlowStore {
+impl Interceptor for SlowStore {
     fn enter(&self, path: &RelPath) -> Result<SlowStore> {
         if path.as_bytes().starts_with(b"workers/") {
             self.0.fetch_add(1, Ordering::SeqCst);
@@ -201,7 +201,7 @@ fn who_comes_or_goes_is_seen_before_all_are_looked_at_again() {
     let add = |id: &str| memory.write(&path(format!("workers/{id}/metadata.json")), r#"{"status": "running"}"#);
     let running: Vec<String> = (0..20).map(|number| format!("w{number:02}")).collect();
     running.iter().for_each(|id| add(id));
-    let source = Source::over(Arc::new(Through::new(looks.clone(), memory.clone())), None);
+    let source = Source::from_store(Arc::new(InterceptedStore::new(looks.clone(), memory.clone())), None);
     let freshness = Freshness { unfinished: Duration::from_millis(1), finished: Duration::from_millis(1) };
     let view = View::new(vec![source], freshness, Filter::default()).unwrap();
     let there = |id: &str| view.visible().get(&Name::new(id).unwrap()).is_some();

@@ -15,7 +15,7 @@ use crate::needs_fuse;
 use crate::support::{Mount, TestStore};
 
 /// Warning when a cache cannot be written.
-const NOT_KEPT: &str = "what took long to find out cannot be kept for the next start";
+const NOT_KEPT: &str = "cannot write to the cache";
 
 /// A disk of one mebibyte.
 struct SmallDisk {

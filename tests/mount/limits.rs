@@ -17,7 +17,7 @@ use crate::cli::program::{Yard, is_root, logged, plain, run};
 use crate::faults::served::Served;
 use crate::needs_fuse;
 use crate::support::mount::PROGRAM;
-use crate::support::{Mount, TestStore, dose};
+use crate::support::{Mount, TestStore, scale};
 
 /// Number of handles held at once.
 const HANDLES: usize = 10_800;
@@ -144,7 +144,7 @@ fn every_lookup_is_given_back() {
     }
     let mut served = Served::new();
     let names = ["", "workers", "workers/failed/summary", "runs/latest", "supervisor/strategy.md", "absent"];
-    let lookups = dose(40_000);
+    let lookups = scale(40_000);
     thread::scope(|scope| {
         for at in 0..4 {
             let served = &*served;

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::{PATIENCE, eventually};
 use crate::hostile::Dice;
 use crate::needs_fuse;
-use crate::support::{Mount, TestStore, dose};
+use crate::support::{Mount, TestStore, scale};
 
 const MIB: u64 = 1 << 20;
 /// Memory that may be used beyond the idle server's, in bytes.
@@ -125,7 +125,7 @@ fn await_quiet(path: &Path) {
 fn ten_thousand_workers_are_listed_whole_and_once() {
     needs_fuse!();
     let store = TestStore::new();
-    let workers: BTreeSet<String> = (0..dose(10_000)).map(name).collect();
+    let workers: BTreeSet<String> = (0..scale(10_000)).map(name).collect();
     let mount = {
         let metadata = json!({"status": "success", "run_id": "r", "task": "one of many"}).to_string();
         for worker in &workers {
@@ -148,7 +148,7 @@ fn ten_thousand_workers_are_listed_whole_and_once() {
         }
     }
     let held = memory(&mount);
-    assert!(held < OVER_IDLE * dose(1) as u64, "{} MiB for {} workers", held / MIB, workers.len());
+    assert!(held < OVER_IDLE * scale(1) as u64, "{} MiB for {} workers", held / MIB, workers.len());
 }
 
 /// Each permanent name is listed once despite the changes, and a new handle shows the current
@@ -158,7 +158,7 @@ fn a_hundred_thousand_files_are_listed_whole_and_once_while_others_come_and_go()
     needs_fuse!();
     let store = TestStore::new();
     store.worker("w", json!({"status": "success"}));
-    let all = dose(100_000);
+    let all = scale(100_000);
     let folder = store.at("workers/w/outputs");
     fs::create_dir(&folder).unwrap();
     let made = |number: usize| drop(fs::File::create(folder.join(name(number))).unwrap());
@@ -323,7 +323,7 @@ fn listings_that_the_kernel_keeps_are_whole_and_of_their_time() {
         })
         .collect();
     let mut wrong = Vec::new();
-    let rounds = dose(ROUNDS);
+    let rounds = scale(ROUNDS);
     for round in 0..rounds {
         for half in ["moving", "resting"] {
             for folder in &mut folders {

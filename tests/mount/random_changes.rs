@@ -14,7 +14,7 @@ use serde_json::json;
 use super::eventually;
 use crate::hostile::Dice;
 use crate::needs_fuse;
-use crate::support::{Mount, TestStore, dose};
+use crate::support::{Mount, TestStore, scale};
 
 /// Concurrent writers. Each changes its own workers and waits until its change is visible.
 const WRITERS: usize = 16;
@@ -261,7 +261,7 @@ fn every_change_at_random_is_seen_in_every_way() {
                 writer.add_worker(true);
                 (0..3).for_each(|at| writer.await_seen(at));
                 let mut held = Vec::new();
-                for _ in 0..dose(CHANGES) {
+                for _ in 0..scale(CHANGES) {
                     let worker = &writer.workers[writer.dice.below(writer.workers.len())].id;
                     let file = *writer.dice.pick(&["index.json", "summary", "evidence.txt"]);
                     held.push(OpenFile::open(writer.mount, format!("workers/{worker}/{file}")));

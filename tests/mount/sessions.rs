@@ -13,7 +13,7 @@ use super::eventually;
 use super::freshness::Tail;
 use crate::needs_fuse;
 use crate::support::transcript::Transcript;
-use crate::support::{Mount, TestStore, dose};
+use crate::support::{Mount, TestStore, scale};
 
 /// Returns a store with a session, and the path of its transcript.
 fn session(transcript: &Transcript) -> (TestStore, PathBuf) {
@@ -98,7 +98,7 @@ fn readers_of_a_session_that_grows_see_a_part_of_it_and_never_a_mix() {
     let mount = Mount::new(&store.path());
     let (ended, seen) = (AtomicBool::new(false), AtomicUsize::new(0));
     let mut transcript = new_transcript();
-    let lines = dose(LINES);
+    let lines = scale(LINES);
     for n in 1..=lines {
         transcript.bash(&format!("t{n}"), &format!("echo {n}"), &format!("output {n}\n").repeat(1 + n % 50));
     }

@@ -16,7 +16,7 @@ use crate::cli::program::{is_root, run, typed};
 use crate::needs_fuse;
 use crate::support::mount::connection_at;
 use crate::support::tool::is_here;
-use crate::support::{Mount, TestStore, dose};
+use crate::support::{Mount, TestStore, scale};
 
 /// Timeout against hangs for one read. The promise is the deadline of 2 s plus one second.
 const ANSWER: Duration = Duration::from_secs(20);
@@ -84,7 +84,7 @@ fn a_worker_that_cannot_be_read_to_the_end_holds_up_no_answer_about_others() {
         for number in 0..READERS_OF_BAD {
             let (point, of_bad) = (&point, &of_bad);
             scope.spawn(move || {
-                for round in 0..dose(ROUNDS) {
+                for round in 0..scale(ROUNDS) {
                     let evidence = format!("evidence.{}.txt", 500 + round);
                     let page = ["summary", "index.json", &evidence][number % 3];
                     let text = read(point, &format!("workers/bad/{page}"), of_bad);
@@ -95,7 +95,7 @@ fn a_worker_that_cannot_be_read_to_the_end_holds_up_no_answer_about_others() {
         for number in READERS_OF_BAD..READERS {
             let (point, longest) = (&point, &longest);
             scope.spawn(move || {
-                for round in 0..dose(ROUNDS) {
+                for round in 0..scale(ROUNDS) {
                     let worker = (number + round) % 10;
                     let text = read(point, &format!("workers/w{worker}/evidence.{}.txt", 500 + number), longest);
                     assert!(text.contains(&format!("Error: number {worker}")), "{text}");

@@ -1,35 +1,36 @@
-//! What `by/` must show: for each thing that workers have in common, a folder with a link to each that has it.
+//! Expected content of `by/`: a folder for each shared property, with a symlink to each worker that
+//! has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::view::{Member, Put, Shown};
+use super::view::{ExpectedNode, Member, Put};
 
 const FACETS: [&str; 8] = ["status", "outcome", "type", "tag", "tool", "job", "run", "day"];
 
-/// All of `by/`; the type of a task and jobs are in no store that is made here.
+/// Adds all of `by/`. These stores have no task types and no jobs.
 pub fn by(put: &mut Put<'_>, members: &[Member<'_>]) {
-    put(&[b"by"], Shown::Folder(None));
+    put(&[b"by"], ExpectedNode::Folder(None));
     for facet in FACETS {
         let folder = format!("by/{facet}");
-        put(&[folder.as_bytes()], Shown::Folder(None));
+        put(&[folder.as_bytes()], ExpectedNode::Folder(None));
         let mut values: BTreeMap<String, Vec<&Member<'_>>> = BTreeMap::new();
         for member in members {
-            let of: BTreeSet<String> = of(facet, member).into_iter().collect();
-            of.into_iter().for_each(|value| values.entry(value).or_default().push(member));
+            let own: BTreeSet<String> = facet_values(facet, member).into_iter().collect();
+            own.into_iter().for_each(|value| values.entry(value).or_default().push(member));
         }
         for (value, members) in values {
             let folder = format!("{folder}/{}", escaped(&value));
             let newest = members.iter().map(|member| member.worker.newest).max();
-            put(&[folder.as_bytes()], Shown::Folder(newest));
+            put(&[folder.as_bytes()], ExpectedNode::Folder(newest));
             for member in members {
                 let target = [b"../../../workers/", member.folder()].concat();
-                put(&[folder.as_bytes(), b"/", &link(member)], Shown::Link(vec![target]));
+                put(&[folder.as_bytes(), b"/", &link(member)], ExpectedNode::Link(vec![target]));
             }
         }
     }
 }
 
-fn of(facet: &str, member: &Member<'_>) -> Vec<String> {
+fn facet_values(facet: &str, member: &Member<'_>) -> Vec<String> {
     let record = &member.worker.record;
     match facet {
         "status" => vec![record.status().to_owned()],
@@ -42,7 +43,7 @@ fn of(facet: &str, member: &Member<'_>) -> Vec<String> {
     }
 }
 
-/// A worker's name beside the names that can be asked for there.
+/// Returns the name of a worker's symlink, which avoids reserved names.
 fn link(member: &Member<'_>) -> Vec<u8> {
     let folder = member.folder();
     let ours = FACETS.into_iter().chain(["limit"]).any(|name| folder == name.as_bytes());

@@ -1,4 +1,4 @@
-//! What is seen held against what must be.
+//! Comparison of observed nodes with expected ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -6,32 +6,32 @@ use std::sync::LazyLock;
 use regex::bytes::Regex;
 use serde_json::Value;
 
-use super::ground::{Raw, Time};
-use super::view::{Says, Shown};
+use super::mutable_store::{RawEntries, Time};
+use super::view::{ExpectedContent, ExpectedNode};
 use crate::support::Seen;
 
-/// All that is seen, by path.
-pub type Sight = BTreeMap<Vec<u8>, Seen>;
+/// Observed nodes by path.
+pub type ObservedTree = BTreeMap<Vec<u8>, Seen>;
 
-/// The first difference between what must be seen and what is; with a path, and both sides.
-pub fn compare(must: &BTreeMap<Vec<u8>, Shown>, sight: &Sight) -> Result<(), String> {
-    let paths: BTreeSet<&Vec<u8>> = must.keys().chain(sight.keys()).collect();
+/// Returns the first difference between the expected and the observed tree.
+pub fn compare(expected: &BTreeMap<Vec<u8>, ExpectedNode>, observed: &ObservedTree) -> Result<(), String> {
+    let paths: BTreeSet<&Vec<u8>> = expected.keys().chain(observed.keys()).collect();
     for path in paths {
         let shown = path.escape_ascii();
-        match (must.get(path), sight.get(path)) {
-            (Some(must), Some(seen)) => one(must, seen).map_err(|what| format!("{shown}: {what}"))?,
+        match (expected.get(path), observed.get(path)) {
+            (Some(expected), Some(seen)) => one(expected, seen).map_err(|what| format!("{shown}: {what}"))?,
             (Some(_), None) => return Err(format!("{shown}: not there")),
-            (None, _) => return Err(format!("{shown}: must not be there")),
+            (None, _) => return Err(format!("{shown}: must not exist")),
         }
     }
     Ok(())
 }
 
-fn one(must: &Shown, seen: &Seen) -> Result<(), String> {
-    match (must, seen) {
-        (Shown::Folder(time), Seen::Folder { mtime, .. }) => same_time(*time, *mtime),
-        (Shown::Link(targets), Seen::Link(target)) if targets.contains(target) => Ok(()),
-        (Shown::Own { bytes, mode, mtime, .. }, Seen::File { bytes: seen, attr, mtime: told }) => {
+fn one(expected: &ExpectedNode, seen: &Seen) -> Result<(), String> {
+    match (expected, seen) {
+        (ExpectedNode::Folder(time), Seen::Folder { mtime, .. }) => same_time(*time, *mtime),
+        (ExpectedNode::Link(targets), Seen::Link(target)) if targets.contains(target) => Ok(()),
+        (ExpectedNode::Own { bytes, mode, mtime, .. }, Seen::File { bytes: seen, attr, mtime: told }) => {
             if bytes != seen {
                 return Err(format!("{:?} and not {:?}", brief(seen), brief(bytes)));
             }
@@ -40,17 +40,17 @@ fn one(must: &Shown, seen: &Seen) -> Result<(), String> {
             }
             same_time(Some(*mtime), *told)
         }
-        (Shown::Made { says, mtime }, Seen::File { bytes, mtime: told, .. }) => {
+        (ExpectedNode::Made { says, mtime }, Seen::File { bytes, mtime: told, .. }) => {
             made(says, bytes)?;
             same_time(*mtime, *told)
         }
-        (must, seen) => Err(format!("{seen:?} and not {must:?}")),
+        (expected, seen) => Err(format!("{seen:?} and not {expected:?}")),
     }
 }
 
-fn same_time(must: Option<Time>, told: Time) -> Result<(), String> {
-    match must {
-        Some(must) if must != told => Err(format!("time {told:?} and not {must:?}")),
+fn same_time(expected: Option<Time>, told: Time) -> Result<(), String> {
+    match expected {
+        Some(expected) if expected != told => Err(format!("time {told:?} and not {expected:?}")),
         _ => Ok(()),
     }
 }
@@ -59,19 +59,19 @@ fn brief(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(80)].escape_ascii().to_string()
 }
 
-fn made(says: &Says, bytes: &[u8]) -> Result<(), String> {
+fn made(says: &ExpectedContent, bytes: &[u8]) -> Result<(), String> {
     let text = str::from_utf8(bytes).map_err(|error| error.to_string())?;
     match says {
-        Says::Exactly(must) if text == *must => Ok(()),
-        Says::Exactly(_) => Err(format!("another text: {:?}", brief(bytes))),
-        Says::Json(must) => {
+        ExpectedContent::Exactly(expected) if text == *expected => Ok(()),
+        ExpectedContent::Exactly(_) => Err(format!("another text: {:?}", brief(bytes))),
+        ExpectedContent::Json(expected) => {
             let mut value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
             in_order(&mut value);
-            holds(must, &value, "").map_err(|what| format!("{what} in {text}"))
+            holds(expected, &value, "").map_err(|what| format!("{what} in {text}"))
         }
-        Says::Text(most, must) => all_in(bytes, text, *most, must),
-        Says::Causes(most, must, failing) => {
-            all_in(bytes, text, *most, must)?;
+        ExpectedContent::Text(most, expected) => all_in(bytes, text, *most, expected),
+        ExpectedContent::Causes(most, expected, failing) => {
+            all_in(bytes, text, *most, expected)?;
             let lines: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("[FAILED] ")).collect();
             let lines: Vec<&str> = lines.into_iter().filter(|line| !line.starts_with("workers/")).collect();
             let told =
@@ -91,18 +91,18 @@ fn made(says: &Says, bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// All of `must` is in a text of `most` bytes at most.
-fn all_in(bytes: &[u8], text: &str, most: usize, must: &[String]) -> Result<(), String> {
+/// Checks that a text has at most `most` bytes and contains all of `expected`.
+fn all_in(bytes: &[u8], text: &str, most: usize, expected: &[String]) -> Result<(), String> {
     if bytes.len() > most {
         return Err(format!("{} bytes and not {most} at most", bytes.len()));
     }
-    match must.iter().find(|part| !text.contains(part.as_str())) {
+    match expected.iter().find(|part| !text.contains(part.as_str())) {
         Some(part) => Err(format!("{part:?} is not in {text}")),
         None => used(text),
     }
 }
 
-/// The size that an excerpt says it has is the one it has.
+/// Checks that an excerpt states its own size.
 fn used(text: &str) -> Result<(), String> {
     let told = text.lines().nth(1).and_then(|line| line.split("| Used: ").nth(1)?.split(' ').next());
     match told {
@@ -111,7 +111,7 @@ fn used(text: &str) -> Result<(), String> {
     }
 }
 
-/// Puts in order what no order is promised of; of the checks only the names.
+/// Sorts lists of unspecified order, and reduces checks to their names.
 fn in_order(value: &mut Value) {
     if let Some(files) = value.get_mut("files").and_then(Value::as_array_mut) {
         files.sort_by_key(|file| file["path"].as_str().map(str::to_owned));
@@ -127,48 +127,48 @@ fn in_order(value: &mut Value) {
     value.get_mut("workers").and_then(Value::as_array_mut).into_iter().flatten().for_each(in_order);
 }
 
-/// Whether all of `must` is in `value`.
-fn holds(must: &Value, value: &Value, at: &str) -> Result<(), String> {
-    match (must, value) {
-        (Value::Object(must), Value::Object(_)) => {
-            must.iter().try_for_each(|(key, must)| holds(must, &value[key], &format!("{at}.{key}")))
+/// Checks that `value` contains all of `expected`.
+fn holds(expected: &Value, value: &Value, at: &str) -> Result<(), String> {
+    match (expected, value) {
+        (Value::Object(expected), Value::Object(_)) => {
+            expected.iter().try_for_each(|(key, expected)| holds(expected, &value[key], &format!("{at}.{key}")))
         }
-        (Value::Array(must), Value::Array(all)) if must.len() == all.len() => must
+        (Value::Array(expected), Value::Array(all)) if expected.len() == all.len() => expected
             .iter()
             .zip(all)
             .enumerate()
-            .try_for_each(|(n, (must, value))| holds(must, value, &format!("{at}[{n}]"))),
-        _ if must == value => Ok(()),
-        _ => Err(format!("{at}: {value} and not {must}")),
+            .try_for_each(|(n, (expected, value))| holds(expected, value, &format!("{at}[{n}]"))),
+        _ if expected == value => Ok(()),
+        _ => Err(format!("{at}: {value} and not {expected}")),
     }
 }
 
-/// What is written into every file and is there only once.
+/// Returns the unique tokens in a file.
 fn tokens(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     static TOKEN: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"token-\d+-\d+\.").unwrap());
     TOKEN.find_iter(bytes).map(|found| found.as_bytes())
 }
 
-/// That nothing is seen in an owner's view that stands only in files of others, and in nothing that must be seen.
-/// `folders` are the owner's, in which `mine` is what lies for him.
+/// Checks that an owner's view contains no token that only other owners' files contain. `folders`
+/// are the owner's, and `mine` are the store's entries as this view reads them.
 pub fn keeps_apart(
-    mine: &Raw,
-    raw: &Raw,
+    mine: &RawEntries,
+    raw: &RawEntries,
     folders: &[&[u8]],
-    must: &BTreeMap<Vec<u8>, Shown>,
-    sight: &Sight,
+    expected: &BTreeMap<Vec<u8>, ExpectedNode>,
+    observed: &ObservedTree,
 ) -> Result<(), String> {
-    let told = |shown: &Shown| match shown {
-        Shown::Made { says: Says::Json(value), .. } => value.to_string().into_bytes(),
+    let told = |shown: &ExpectedNode| match shown {
+        ExpectedNode::Made { says: ExpectedContent::Json(value), .. } => value.to_string().into_bytes(),
         _ => Vec::new(),
     };
     let inside: Vec<Vec<u8>> = folders.iter().flat_map(|folder| mine.below(folder)).filter_map(bytes_of).collect();
-    let told: Vec<Vec<u8>> = must.values().map(told).collect();
+    let told: Vec<Vec<u8>> = expected.values().map(told).collect();
     let mine: BTreeSet<&[u8]> = inside.iter().chain(&told).flat_map(|bytes| tokens(bytes)).collect();
     let all: Vec<Vec<u8>> = raw.below(b"").filter_map(bytes_of).collect();
     let foreign: BTreeSet<&[u8]> =
         all.iter().flat_map(|bytes| tokens(bytes)).filter(|token| !mine.contains(token)).collect();
-    for (path, seen) in sight {
+    for (path, seen) in observed {
         let bytes = match seen {
             Seen::File { bytes, .. } | Seen::Link(bytes) => bytes.as_slice(),
             Seen::Folder { .. } => b"",
@@ -180,9 +180,9 @@ pub fn keeps_apart(
     Ok(())
 }
 
-fn bytes_of((_, lying): (&[u8], &super::ground::Lying)) -> Option<Vec<u8>> {
-    match &lying.what {
-        super::ground::What::File(bytes) => Some(bytes.clone()),
+fn bytes_of((_, entry): (&[u8], &super::mutable_store::RawEntry)) -> Option<Vec<u8>> {
+    match &entry.kind {
+        super::mutable_store::RawKind::File(bytes) => Some(bytes.clone()),
         _ => None,
     }
 }

@@ -1,7 +1,9 @@
-//! The same through the kernel, over a store on disk: two mounts, of everything and of one owner's.
+//! Comparison of two mounts over a store on disk with the reference model: the whole store and one
+//! owner.
 //!
-//! The kernel believes for a second what it was told of a worker's own files, so what is seen is awaited. Nothing that
-//! the store held before may be seen for longer than the patience here; how much sooner it is gone is not measured.
+//! The kernel caches attributes of a worker's own files for a second, so the test waits for the
+//! expected state. Stale data must disappear within the patience of this test; how soon is not
+//! measured.
 
 use std::env;
 use std::io;
@@ -14,32 +16,32 @@ use rustix::mount::UnmountFlags;
 use swarmletfs::catalog::Source;
 use swarmletfs::fuse::{MountAccess, log_panics, mount};
 
-use super::eyes::Mounted;
+use super::harness::Harness;
+use super::observer::Mounted;
 use super::ops::MINE;
-use super::world::World;
-use super::{Dose, Turn, tree};
+use super::{CaseCount, Turn, tree};
 use crate::needs_fuse;
 use crate::support::{Mount, TestStore};
 
-/// How many cases run at once: most of their time is spent waiting.
+/// Number of cases that run at once; they spend most of their time waiting.
 const LANES: usize = 8;
-/// No machine should need longer than this to show what is due within a second.
+/// Time limit for a change to become visible, which takes a second on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where to mount, what, and whose; set for the process that serves.
+/// Environment variables with the mountpoint, the store and the owner, set for the serving process.
 const POINT: &str = "SWARMLETFS_TEST_SHOWS_AT";
 const STORE: &str = "SWARMLETFS_TEST_SHOWS";
 const OWNER: &str = "SWARMLETFS_TEST_SHOWS_TO";
 
-/// A mount that always looks at its store, which the program does once a second. It is served by this test binary, run
-/// once more, until `_alive` is closed.
-struct Shown {
+/// A mount without caching; the program itself caches for a second. A second process of this test
+/// binary serves it until `_alive` is closed.
+struct MountedView {
     mount: Mount,
     _alive: ChildStdin,
 }
 
-impl Shown {
-    fn new(store: &Path, owner: Option<&str>) -> Shown {
+impl MountedView {
+    fn new(store: &Path, owner: Option<&str>) -> MountedView {
         let mut mount = Mount::of(|point| {
             let mut command = Command::new(env::current_exe().unwrap());
             let test = concat!(module_path!(), "::serves_other_tests").split_once("::").unwrap().1;
@@ -49,11 +51,11 @@ impl Shown {
             command
         });
         let alive = mount.process().stdin.take().unwrap();
-        Shown { mount, _alive: alive }
+        MountedView { mount, _alive: alive }
     }
 }
 
-/// No test by itself: the other process that [`Shown::new`] starts.
+/// Serves the mount in the process that [`MountedView::new`] starts; otherwise does nothing.
 #[test]
 fn serves_other_tests() {
     let (Some(point), Some(store)) = (env::var_os(POINT), env::var_os(STORE)) else { return };
@@ -63,28 +65,28 @@ fn serves_other_tests() {
     let tree = tree(Source::open(Path::new(&store)).unwrap(), owner.as_deref());
     let session = mount(tree, &point, MountAccess::Mounter).unwrap();
     thread::spawn(move || {
-        // The test is over, in whatever way.
+        // stdin is closed, so the test has ended.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         let _ = rustix::mount::unmount(point, UnmountFlags::DETACH);
     });
     while !session.has_ended(Duration::MAX) {}
 }
 
-/// One case, mounted.
+/// Runs one case through mounts.
 fn mounted(turns: &[Turn]) -> Result<(), String> {
     let store = TestStore::new();
-    let shown = [None, Some(MINE)].map(|owner| Shown::new(&store.path(), owner));
-    let eyes = [0, 1].map(|view: usize| Mounted(shown[view].mount.path()));
-    let mut world = World::new(&store, [&eyes[0], &eyes[1]]);
+    let shown = [None, Some(MINE)].map(|owner| MountedView::new(&store.path(), owner));
+    let observer = [0, 1].map(|view: usize| Mounted(shown[view].mount.path()));
+    let mut harness = Harness::new(&store, [&observer[0], &observer[1]]);
     for (at, turn) in turns.iter().enumerate() {
-        world.turn(at, turn);
-        eventually(|| world.check()).map_err(|what| format!("after turn {at}, {turn:?}: {what}"))?;
+        harness.turn(at, turn);
+        eventually(|| harness.check()).map_err(|what| format!("after turn {at}, {turn:?}: {what}"))?;
     }
-    world.close_all();
+    harness.close_all();
     Ok(())
 }
 
-/// Waits until `check` finds nothing wrong; what is still wrong in the end is.
+/// Repeats `check` until it succeeds or the time limit expires.
 fn eventually(check: impl Fn() -> Result<(), String>) -> Result<(), String> {
     let begun = Instant::now();
     let mut pause = Duration::from_millis(10);
@@ -101,10 +103,10 @@ fn eventually(check: impl Fn() -> Result<(), String>) -> Result<(), String> {
 #[test]
 fn what_is_seen_through_the_kernel_is_what_must_be_seen_after_every_change() {
     needs_fuse!();
-    let Dose { cases, turns } = Dose::of(3, 15);
+    let CaseCount { cases, turns } = CaseCount::scaled(3, 15);
     thread::scope(|scope| {
         for lane in 0..LANES {
-            scope.spawn(move || Dose { cases, turns }.run(100 + lane as u64, mounted));
+            scope.spawn(move || CaseCount { cases, turns }.run(100 + lane as u64, mounted));
         }
     });
 }

@@ -1,38 +1,38 @@
-//! What must be known of a whole store: which folders are workers, what was last read of each, what is not shown.
+//! Model of a store: the workers, their last good records, and the skipped entries.
 //!
-//! Worked out anew from all that lies in the store after each change. Only what a torn file said before it was torn is
-//! remembered.
+//! It is computed from the whole store after each change. Only the last good version of a torn file
+//! is remembered.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::ground::{Identity, Raw, What};
+use super::mutable_store::{Identity, RawEntries, RawKind};
 use super::worker::{Entry, Record, Worker};
 
-/// Where a store may have an index of the workers in the same folder.
+/// Paths of a store's index of the workers in the same folder.
 pub const INDEXES: [&str; 2] = ["workers/index.json", "index.json"];
 
-/// What is remembered from one look to the next.
+/// Last good versions of torn files.
 #[derive(Debug, Default)]
 pub struct Model {
-    /// The last good record of each folder, as long as the folder is the same.
+    /// Last good record of each folder, while its identity is unchanged.
     good: BTreeMap<Vec<u8>, (Identity, Record)>,
-    /// The last good entries of each index, of the folders that were there then.
+    /// Last good entries of each index, limited to folders that existed then.
     indexes: [Vec<Entry>; 2],
 }
 
-/// Everything that is known at one moment.
+/// State of the store at one time.
 #[derive(Debug, Default)]
 pub struct Swarm {
     pub workers: Vec<Worker>,
-    /// Links, special files and folders that are no workers among the workers.
+    /// Numbers of skipped symlinks, special files and folders that are not workers.
     pub skipped: [u64; 3],
 }
 
 impl Model {
-    /// Looks at what lies in the store now.
-    pub fn look(&mut self, raw: &Raw) -> Swarm {
+    /// Computes the state of the store.
+    pub fn read(&mut self, raw: &RawEntries) -> Swarm {
         let mut swarm = Swarm::default();
         let places = places(raw, &mut swarm.skipped);
         for (number, (path, entries)) in INDEXES.iter().zip(&mut self.indexes).enumerate() {
@@ -42,7 +42,7 @@ impl Model {
             };
             match raw.file(path.as_bytes()).map(read_index) {
                 Some(Some(read)) => *entries = read.into_iter().filter(is_there).collect(),
-                // Torn: what it said before.
+                // Torn, so the last good entries stay.
                 Some(None) => {}
                 None => entries.clear(),
             }
@@ -52,7 +52,7 @@ impl Model {
             let at = |inner: &str| [path.as_slice(), b"/", inner.as_bytes()].concat();
             let id = name_of(&path);
             let task = raw.file(&at("task.txt"));
-            let read = |value: &Value| Record::of(value, id, &self.indexes[index], task);
+            let read = |value: &Value| Record::new(value, id, &self.indexes[index], task);
             let identity = raw.0[&path].identity;
             let record = match raw.get(&at("metadata.json")) {
                 None if raw.is_folder(&at("tool_calls")) => flawed(read(&json!({})), "no_metadata"),
@@ -74,14 +74,15 @@ impl Model {
                     },
                 },
             };
-            swarm.workers.push(Worker::of(raw, &path, record));
+            swarm.workers.push(Worker::new(raw, &path, record));
         }
         self.good = good;
         swarm
     }
 
-    /// Whether something is known of a file that is torn by now; `whole` tells which are not.
-    pub fn is_from_before(&self, whole: impl Fn(&[u8]) -> bool) -> bool {
+    /// Returns true if a file with a last good version is torn now; `whole` returns true for files
+    /// that are not.
+    pub fn uses_last_good(&self, whole: impl Fn(&[u8]) -> bool) -> bool {
         let metadata = |folder: &Vec<u8>| [folder, &b"/metadata.json"[..]].concat();
         let indexes = INDEXES.iter().zip(&self.indexes).filter(|(_, entries)| !entries.is_empty());
         !self.good.keys().all(|folder| whole(&metadata(folder)))
@@ -98,33 +99,33 @@ fn flawed(mut record: Record, flaw: &'static str) -> Record {
     record
 }
 
-fn object(what: &What) -> Option<Value> {
+fn object(what: &RawKind) -> Option<Value> {
     match what {
-        What::File(text) => serde_json::from_slice(text).ok().filter(Value::is_object),
+        RawKind::File(text) => serde_json::from_slice(text).ok().filter(Value::is_object),
         _ => None,
     }
 }
 
 /// The folders that may be workers, each with the number of the index that speaks of it.
-fn places(raw: &Raw, skipped: &mut [u64; 3]) -> Vec<(Vec<u8>, usize)> {
+fn places(raw: &RawEntries, skipped: &mut [u64; 3]) -> Vec<(Vec<u8>, usize)> {
     let mut found = Vec::new();
     for (number, folder) in [(0, &b"workers"[..]), (1, b"")] {
-        for (name, lying) in raw.inside(folder).filter(|_| raw.is_folder(folder)) {
-            match (&lying.what, name) {
-                (What::Link, _) => skipped[0] += 1,
-                (What::Special, _) => skipped[1] += 1,
-                (What::Folder, b"supervisor") => skipped[2] += u64::from(number == 0),
-                (What::Folder, b"workers") if number == 1 => {}
-                (What::Folder, _) if number == 0 => found.push(([b"workers/", name].concat(), 0)),
-                (What::Folder, _) => found.push((name.to_vec(), 1)),
-                (What::File(_), _) => {}
+        for (name, entry) in raw.inside(folder).filter(|_| raw.is_folder(folder)) {
+            match (&entry.kind, name) {
+                (RawKind::Link, _) => skipped[0] += 1,
+                (RawKind::Special, _) => skipped[1] += 1,
+                (RawKind::Folder, b"supervisor") => skipped[2] += u64::from(number == 0),
+                (RawKind::Folder, b"workers") if number == 1 => {}
+                (RawKind::Folder, _) if number == 0 => found.push(([b"workers/", name].concat(), 0)),
+                (RawKind::Folder, _) => found.push((name.to_vec(), 1)),
+                (RawKind::File(_), _) => {}
             }
         }
     }
     found
 }
 
-/// What an index lists; nothing if it is torn.
+/// Parses the entries of an index; `None` if it is torn.
 fn read_index(text: &[u8]) -> Option<Vec<Entry>> {
     let value: Value = serde_json::from_slice(text).ok()?;
     let items = match &value {

@@ -1,17 +1,18 @@
-//! What can happen to a store, out of a small alphabet: few workers, owners, runs and names, so that they collide.
+//! Operations on a store from a small alphabet of workers, owners, runs and names, so that they
+//! collide.
 //!
-//! An operation prints as the code that makes it: a case that was found can be kept as a test as it is printed.
-//! Every operation can be tried in every state; one that cannot be done there does nothing.
+//! The debug output of an operation is its code, so a failing case can be pasted into a test. Every
+//! operation is allowed in every state; one that is impossible does nothing.
 
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 use swarmletfs::store::Kind;
 
-use super::ground::{Ground, Raw, What};
 use super::model::INDEXES;
+use super::mutable_store::{MutableStore, RawEntries, RawKind};
 
-/// All names that a printed operation is made of.
+/// Names used by the debug output of operations.
 pub mod words {
     pub use super::Body::*;
     pub use super::Day::*;
@@ -29,7 +30,7 @@ pub mod words {
 
 use words::*;
 
-/// A place for a worker; at last two places that are none.
+/// Folder of a worker; the last two are not valid for a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
     A,
@@ -42,7 +43,7 @@ pub enum Slot {
     AllWorkers,
 }
 
-/// A place in a worker's folder.
+/// File in a worker's folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum File {
     Itself,
@@ -65,7 +66,7 @@ pub enum File {
     OddName,
 }
 
-/// What a file holds.
+/// Content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body {
     Empty,
@@ -80,7 +81,7 @@ pub enum Body {
     WentWrong,
 }
 
-/// What metadata says.
+/// Content of metadata.json.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meta(pub Status, pub Whose, pub Run, pub Day, pub Task);
 
@@ -124,14 +125,14 @@ pub enum Task {
     NoTask,
 }
 
-/// The shape of an index.
+/// Shape of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     List,
     Object,
 }
 
-/// What is no file.
+/// Kind of an entry that is not a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Odd {
     Folder,
@@ -144,35 +145,35 @@ pub enum Odd {
 pub enum Op {
     /// Writes metadata.json in place.
     Says(Slot, Meta),
-    /// Puts a new metadata.json in its place.
+    /// Replaces metadata.json with a new file.
     SaysAnew(Slot, Meta),
-    /// Cuts metadata.json to so many 256ths.
+    /// Truncates metadata.json to so many 256ths.
     Tear(Slot, u8),
-    /// Changes the byte of it that is so many 256ths behind its start.
+    /// Changes the byte of metadata.json at so many 256ths of its length.
     Flip(Slot, u8),
     /// Writes a file in place.
     Write(Slot, File, Body),
-    /// Puts a new file in the place of whatever is there.
+    /// Replaces the entry with a new file.
     Replace(Slot, File, Body),
     Append(Slot, File, Body),
-    /// Cuts a file to its half.
+    /// Truncates a file to half its length.
     Halve(Slot, File),
-    /// Puts what is no file in the place of whatever is there.
+    /// Replaces the entry with one that is not a file.
     Plant(Slot, File, Odd),
     Remove(Slot, File),
-    /// Gives a worker's folder another name; what had that is gone.
+    /// Renames a worker's folder, replacing the target.
     Rename(Slot, Slot),
-    /// The same within a worker.
+    /// Renames a file within a worker, replacing the target.
     Move(Slot, File, File),
-    /// Gives a file of one worker a further name in another.
+    /// Hard-links a file of one worker into another.
     Share(Slot, File, Slot),
     /// Writes one of the store's two indexes, with an entry of one worker.
     Index(usize, Shape, Slot, Status, Whose),
     TornIndex(usize),
     NoIndex(usize),
-    /// Opens a file of the mounted tree, if it is there, and keeps it open.
+    /// Opens a file of the mounted tree, if it exists, and keeps it open.
     Open(&'static str),
-    /// Closes all that is open.
+    /// Closes all open files.
     Close,
 }
 
@@ -232,12 +233,12 @@ impl Status {
     }
 }
 
-/// Whose view is looked at beside the view of everything.
+/// Owner of the second view.
 pub const MINE: &str = "A";
 const THEIRS: &str = "B";
 
 impl Meta {
-    /// metadata.json, with the id of its place and `token` as its task.
+    /// Returns the text of metadata.json with the id of its folder and `token` as its task.
     fn text(self, slot: Slot, token: &str) -> Vec<u8> {
         let Meta(status, whose, run, day, task) = self;
         let (top, config) = match whose {
@@ -287,23 +288,24 @@ impl Body {
 }
 
 impl Op {
-    /// Does it, if it can be done in the state `raw`; `token` is in all that it writes.
-    pub fn apply(self, ground: &dyn Ground, raw: &Raw, token: &str) {
-        // What is not in a folder cannot be reached.
+    /// Applies the operation if it is possible in the state `raw`. Everything it writes contains
+    /// `token`.
+    pub fn apply(self, store: &dyn MutableStore, raw: &RawEntries, token: &str) {
+        // All parents must be folders.
         let can = |path: &[u8]| {
             let above = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| &path[..at]);
-            above.into_iter().all(|folder| raw.get(folder).is_none_or(|what| *what == What::Folder))
+            above.into_iter().all(|folder| raw.get(folder).is_none_or(|what| *what == RawKind::Folder))
         };
         let write = |path: &[u8], bytes: &[u8]| match raw.get(path) {
-            Some(What::File(_)) | None if can(path) => ground.write(path, bytes),
-            Some(_) if can(path) => ground.replace(path, bytes),
+            Some(RawKind::File(_)) | None if can(path) => store.write(path, bytes),
+            Some(_) if can(path) => store.replace(path, bytes),
             _ => {}
         };
         let file = |path: &[u8]| raw.file(path).filter(|_| can(path)).map(<[u8]>::to_vec);
         let rename = |from: &[u8], to: &[u8]| {
             let within = |a: &[u8], b: &[u8]| a == b || a.strip_prefix(b).is_some_and(|rest| rest.starts_with(b"/"));
             if raw.get(from).is_some() && can(to) && !within(from, to) && !within(to, from) {
-                ground.rename(from, to);
+                store.rename(from, to);
             }
         };
         match self {
@@ -311,30 +313,30 @@ impl Op {
             SaysAnew(at, meta) => {
                 let path = place(at, Metadata);
                 if can(&path) {
-                    ground.replace(&path, &meta.text(at, token));
+                    store.replace(&path, &meta.text(at, token));
                 }
             }
             Tear(at, part) => {
                 if let Some(text) = file(&place(at, Metadata)) {
-                    ground.cut(&place(at, Metadata), text.len() * usize::from(part) / 256);
+                    store.truncate(&place(at, Metadata), text.len() * usize::from(part) / 256);
                 }
             }
             Flip(at, part) => {
                 if let Some(mut text) = file(&place(at, Metadata)).filter(|text| !text.is_empty()) {
                     let byte = text.len() * usize::from(part) / 256;
                     text[byte] ^= 0x20;
-                    ground.write(&place(at, Metadata), &text);
+                    store.write(&place(at, Metadata), &text);
                 }
             }
             Write(at, file, body) => write(&place(at, file), &body.bytes(token)),
-            Replace(at, file, body) if can(&place(at, file)) => ground.replace(&place(at, file), &body.bytes(token)),
+            Replace(at, file, body) if can(&place(at, file)) => store.replace(&place(at, file), &body.bytes(token)),
             Append(at, to, body) => match file(&place(at, to)) {
-                Some(_) => ground.append(&place(at, to), &body.bytes(token)),
+                Some(_) => store.append(&place(at, to), &body.bytes(token)),
                 None => write(&place(at, to), &body.bytes(token)),
             },
             Halve(at, of) => {
                 if let Some(bytes) = file(&place(at, of)) {
-                    ground.cut(&place(at, of), bytes.len() / 2);
+                    store.truncate(&place(at, of), bytes.len() / 2);
                 }
             }
             Plant(at, file, odd) if can(&place(at, file)) => {
@@ -343,15 +345,15 @@ impl Op {
                     Link => Kind::Link,
                     Fifo => Kind::Special,
                 };
-                ground.plant(&place(at, file), kind);
+                store.create_special(&place(at, file), kind);
             }
-            Remove(at, file) if raw.get(&place(at, file)).is_some() => ground.remove(&place(at, file)),
+            Remove(at, file) if raw.get(&place(at, file)).is_some() => store.remove(&place(at, file)),
             Rename(from, to) => rename(from.path(), to.path()),
             Move(at, from, to) => rename(&place(at, from), &place(at, to)),
             Share(from, of, to) => {
                 let (from, to) = (place(from, of), place(to, of));
                 if file(&from).is_some() && can(&to) && from != to {
-                    ground.link(&from, &to);
+                    store.link(&from, &to);
                 }
             }
             Index(which, shape, of, status, whose) => {
@@ -361,13 +363,13 @@ impl Op {
                 write(INDEXES[which].as_bytes(), index.to_string().as_bytes());
             }
             TornIndex(which) => write(INDEXES[which].as_bytes(), b"[{\"id\": "),
-            NoIndex(which) if raw.get(INDEXES[which].as_bytes()).is_some() => ground.remove(INDEXES[which].as_bytes()),
+            NoIndex(which) if raw.get(INDEXES[which].as_bytes()).is_some() => store.remove(INDEXES[which].as_bytes()),
             Replace(..) | Plant(..) | Remove(..) | NoIndex(_) | Open(_) | Close => {}
         }
     }
 }
 
-/// What is worth holding open.
+/// Paths to hold open.
 const HELD: [&str; 9] = [
     "index.json",
     "evidence.txt",
@@ -409,7 +411,7 @@ fn body() -> impl Strategy<Value = Body> {
     select(&[Plain, Fine, Fine, Refused, Exit3, ErrorText, WentWell, WentWrong, Long, Binary, Empty][..])
 }
 
-/// Operations between two looks: mostly one, so that each is looked at; but also several at once.
+/// Generates the operations between two comparisons: mostly one, sometimes several.
 pub fn turn() -> impl Strategy<Value = Vec<Op>> {
     prop_oneof![
         24 => change().prop_map(|op| vec![op]),
@@ -419,7 +421,7 @@ pub fn turn() -> impl Strategy<Value = Vec<Op>> {
     ]
 }
 
-/// What can happen to the store, the likely more often.
+/// Generates an operation; common ones are more likely.
 fn change() -> impl Strategy<Value = Op> {
     let odd = || select(&[Folder, Link, Fifo][..]);
     let which = || 0_usize..2;

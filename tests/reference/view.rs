@@ -1,5 +1,5 @@
-//! What a view of a swarm must show: every path with its kind, the bytes of the workers' own files, and what the
-//! generated ones must say.
+//! Expected tree of a view: every path with its kind, the bytes of own files, and the required
+//! content of generated files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,63 +7,63 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::by::by;
-use super::ground::{Identity, Lying, Raw, Time, What};
 use super::model::{INDEXES, Swarm};
+use super::mutable_store::{Identity, RawEntries, RawEntry, RawKind, Time};
 use super::worker::{Outcome, Worker};
 
-/// What must be seen under one path.
+/// Expected node of a path.
 #[derive(Debug)]
-pub enum Shown {
-    /// A folder, with its time where that is promised.
+pub enum ExpectedNode {
+    /// A folder, with its mtime if it is specified.
     Folder(Option<Time>),
-    /// A link to one of these.
+    /// A symlink to one of these targets.
     Link(Vec<Vec<u8>>),
     /// A file of the store.
     Own { bytes: Vec<u8>, mode: u32, mtime: Time, identity: Identity },
     /// A generated file.
-    Made { says: Says, mtime: Option<Time> },
+    Made { says: ExpectedContent, mtime: Option<Time> },
 }
 
-/// What a generated file must say.
+/// Required content of a generated file.
 #[derive(Debug)]
-pub enum Says {
+pub enum ExpectedContent {
     /// These bytes.
     Exactly(&'static str),
-    /// These values, and others; null is not there at all.
+    /// At least these values; null stands for an absent key.
     Json(Value),
-    /// All of these, in at most so many bytes.
+    /// All of these strings, in at most so many bytes.
     Text(usize, Vec<String>),
-    /// The same, and these workers with why they failed, and no others.
+    /// All of these strings, in at most so many bytes, and the causes of exactly these workers.
     Causes(usize, Vec<String>, Vec<String>),
 }
 
-/// A worker under the name it has in the view.
+/// A worker with its name in the view.
 pub struct Member<'a> {
     name: Vec<u8>,
     pub worker: &'a Worker,
 }
 
 impl Member<'_> {
-    /// The name of its folder. That of our own index is taken.
+    /// Returns the name of its folder; `index.json` is reserved.
     pub fn folder(&self) -> &[u8] {
         if self.name == b"index.json" { b"index.json.own" } else { &self.name }
     }
 }
 
-/// Everything there is to see of `swarm` for `owner`, or for who may see all.
-pub fn view(swarm: &Swarm, raw: &Raw, owner: Option<&str>) -> BTreeMap<Vec<u8>, Shown> {
+/// Returns the expected tree of `swarm` for `owner`, or of the whole swarm.
+pub fn view(swarm: &Swarm, raw: &RawEntries, owner: Option<&str>) -> BTreeMap<Vec<u8>, ExpectedNode> {
     let members = members(swarm, owner);
     let mut all = BTreeMap::new();
-    let mut put = |path: &[&[u8]], shown: Shown| {
+    let mut put = |path: &[&[u8]], shown: ExpectedNode| {
         let before = all.insert(path.concat(), shown);
         assert!(before.is_none(), "two things under {}", path.concat().escape_ascii());
     };
     let whole = owner.is_none();
     let skipped = whole.then_some(swarm.skipped);
     let readme = include_str!("../../docs/AGENTS.md");
-    put(&[b"README.md"], Shown::Made { says: Says::Exactly(readme), mtime: None });
-    put(&[b"workers"], Shown::Folder(None));
-    put(&[b"runs"], Shown::Folder(None));
+    put(&[b"README.md"], ExpectedNode::Made { says: ExpectedContent::Exactly(readme), mtime: None });
+    put(&[b"workers"], ExpectedNode::Folder(None));
+    put(&[b"runs"], ExpectedNode::Folder(None));
     let root = if whole { raw.0[&b""[..]].mtime } else { Default::default() };
     many(&mut put, b"", &members.iter().collect::<Vec<_>>(), Many { run: None, skipped, root });
     put(&[b"workers/index.json"], all_index(&members, skipped, root));
@@ -73,21 +73,22 @@ pub fn view(swarm: &Swarm, raw: &Raw, owner: Option<&str>) -> BTreeMap<Vec<u8>, 
     runs(&mut put, &members);
     by(&mut put, &members);
     let asked = include_str!("../../src/render/grep/README.md");
-    put(&[b"grep"], Shown::Folder(None));
-    put(&[b"grep/README.md"], Shown::Made { says: Says::Exactly(asked), mtime: None });
+    put(&[b"grep"], ExpectedNode::Folder(None));
+    put(&[b"grep/README.md"], ExpectedNode::Made { says: ExpectedContent::Exactly(asked), mtime: None });
     let asked = include_str!("../../src/render/search/README.md");
-    put(&[b"search"], Shown::Folder(None));
-    put(&[b"search/README.md"], Shown::Made { says: Says::Exactly(asked), mtime: None });
+    put(&[b"search"], ExpectedNode::Folder(None));
+    put(&[b"search/README.md"], ExpectedNode::Made { says: ExpectedContent::Exactly(asked), mtime: None });
     let compared = include_str!("../../src/render/compare/README.md");
-    put(&[b"compare"], Shown::Folder(None));
-    put(&[b"compare/README.md"], Shown::Made { says: Says::Exactly(compared), mtime: None });
+    put(&[b"compare"], ExpectedNode::Folder(None));
+    put(&[b"compare/README.md"], ExpectedNode::Made { says: ExpectedContent::Exactly(compared), mtime: None });
     if whole {
         shared(&mut put, raw, &members);
     }
     all
 }
 
-/// Each worker that is `owner`'s under its id, or with a number behind where another one has it; by time, then name.
+/// Returns the workers of `owner`, sorted by time and name. A worker whose id is taken gets a
+/// numbered name.
 fn members<'a>(swarm: &'a Swarm, owner: Option<&str>) -> Vec<Member<'a>> {
     let is_shown = |worker: &&Worker| owner.is_none_or(|owner| worker.record.owner.as_deref() == Some(owner));
     let mut workers: Vec<&Worker> = swarm.workers.iter().filter(is_shown).collect();
@@ -107,13 +108,13 @@ fn members<'a>(swarm: &'a Swarm, owner: Option<&str>) -> Vec<Member<'a>> {
     members
 }
 
-pub type Put<'a> = dyn FnMut(&[&[u8]], Shown) + 'a;
+pub type Put<'a> = dyn FnMut(&[&[u8]], ExpectedNode) + 'a;
 
-/// What files about many workers are about.
+/// Subject of the files about many workers.
 struct Many<'a> {
     run: Option<&'a str>,
     skipped: Option<[u64; 3]>,
-    /// The time to tell where there is no worker.
+    /// Time of the files if there is no worker.
     root: Time,
 }
 
@@ -121,7 +122,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A name as a line of text has it; only \xff is odd here.
+/// Escapes a name for a line of text; these stores use only \xff.
 fn display(name: &[u8]) -> String {
     name.iter().map(|b| if *b == 0xff { "\\xff".to_owned() } else { char::from(*b).to_string() }).collect()
 }
@@ -140,7 +141,7 @@ fn sorted<'a>(names: impl IntoIterator<Item = &'a &'static str>) -> Vec<&'a str>
     names
 }
 
-/// What every index.json says of a worker.
+/// Returns the row of a worker in an index.json.
 fn row(member: &Member<'_>) -> Value {
     let Member { name, worker } = member;
     let record = &worker.record;
@@ -166,14 +167,14 @@ fn row(member: &Member<'_>) -> Value {
         },
         "check_names": if worker.checks.is_empty() { Value::Null } else { json!(sorted(&worker.checks)) },
     });
-    // How a long or odd one is cut and cleaned is not said here.
+    // The model does not cover how long or unprintable tasks are shortened and cleaned.
     if record.task.len() > 200 || !record.task.bytes().all(|b| matches!(b, b' '..=b'~')) {
         row.as_object_mut().unwrap().remove("task");
     }
     row
 }
 
-/// The three files of the swarm or a run, and what else lists it.
+/// Adds the index, summary and evidence of the swarm or a run.
 fn many(put: &mut Put<'_>, folder: &[u8], members: &[&Member<'_>], about: Many<'_>) {
     let count = |outcome: Outcome| members.iter().filter(|member| member.worker.outcome == outcome).count();
     let (failed, unknown, ok) = (count("failed"), count("unknown"), count("ok"));
@@ -190,18 +191,21 @@ fn many(put: &mut Put<'_>, folder: &[u8], members: &[&Member<'_>], about: Many<'
              not workers, 0 unreadable"
         ));
     }
-    put(&[folder, b"summary"], Shown::Made { says: Says::Text(usize::MAX, says), mtime: Some(newest) });
+    put(
+        &[folder, b"summary"],
+        ExpectedNode::Made { says: ExpectedContent::Text(usize::MAX, says), mtime: Some(newest) },
+    );
     let title = about.run.map_or("Swarm".to_owned(), |run| format!("Run {run}"));
     let says = vec![
         format!("--- Evidence for {title} --- #"),
         format!("| Workers: {} ({failed} failed, {unknown} unknown) |", members.len()),
     ];
     let failing = members.iter().filter(|member| member.worker.outcome == "failed");
-    let says = Says::Causes(28_000, says, failing.map(|member| display(&member.name)).collect());
-    put(&[folder, b"evidence.txt"], Shown::Made { says, mtime: Some(newest) });
+    let says = ExpectedContent::Causes(28_000, says, failing.map(|member| display(&member.name)).collect());
+    put(&[folder, b"evidence.txt"], ExpectedNode::Made { says, mtime: Some(newest) });
 }
 
-fn many_index(members: &[&Member<'_>], run: Option<&str>, skipped: Option<[u64; 3]>, newest: Time) -> Shown {
+fn many_index(members: &[&Member<'_>], run: Option<&str>, skipped: Option<[u64; 3]>, newest: Time) -> ExpectedNode {
     let active = |member: &&&Member<'_>| matches!(member.worker.record.status(), "created" | "running");
     let says = json!({
         "complete": true,
@@ -216,24 +220,24 @@ fn many_index(members: &[&Member<'_>], run: Option<&str>, skipped: Option<[u64; 
         }),
         "troubles": null,
     });
-    Shown::Made { says: Says::Json(says), mtime: Some(newest) }
+    ExpectedNode::Made { says: ExpectedContent::Json(says), mtime: Some(newest) }
 }
 
-fn all_index(members: &[Member<'_>], skipped: Option<[u64; 3]>, root: Time) -> Shown {
+fn all_index(members: &[Member<'_>], skipped: Option<[u64; 3]>, root: Time) -> ExpectedNode {
     let newest = members.iter().map(|member| member.worker.newest).max().unwrap_or(root);
     many_index(&members.iter().collect::<Vec<_>>(), None, skipped, newest)
 }
 
-/// A worker's folder and all that is in it.
-fn one(put: &mut Put<'_>, raw: &Raw, member: &Member<'_>) {
+/// Adds a worker's folder with its content.
+fn one(put: &mut Put<'_>, raw: &RawEntries, member: &Member<'_>) {
     let worker = member.worker;
     let folder = [b"workers/", member.folder()].concat();
-    put(&[&folder], Shown::Folder(Some(worker.newest)));
+    put(&[&folder], ExpectedNode::Folder(Some(worker.newest)));
     own(put, raw, &folder, &worker.path, is_taken);
-    let made = |says| Shown::Made { says, mtime: Some(worker.newest) };
-    put(&[&folder, b"/index.json"], made(Says::Json(index(member))));
-    put(&[&folder, b"/summary"], made(Says::Text(usize::MAX, summary(member))));
-    put(&[&folder, b"/evidence.txt"], made(Says::Text(16_000, evidence(member))));
+    let made = |says| ExpectedNode::Made { says, mtime: Some(worker.newest) };
+    put(&[&folder, b"/index.json"], made(ExpectedContent::Json(index(member))));
+    put(&[&folder, b"/summary"], made(ExpectedContent::Text(usize::MAX, summary(member))));
+    put(&[&folder, b"/evidence.txt"], made(ExpectedContent::Text(16_000, evidence(member))));
 }
 
 fn index(member: &Member<'_>) -> Value {
@@ -307,23 +311,25 @@ fn evidence(member: &Member<'_>) -> Vec<String> {
         )
     };
     let mut says = vec![format!("--- Evidence for Worker - ({}) --- #", display(&member.name)), counted];
-    // Shown or only listed, each is named.
+    // Every call is named, shown or only listed.
     says.extend(worker.calls.iter().map(|call| format!("{} (", call.file)));
     says
 }
 
-/// Whether a worker's own file of this name would hide a generated one, or one that can be asked for.
-fn is_ours(name: &[u8]) -> bool {
+/// Returns true if this is the name of a generated file.
+fn is_generated(name: &[u8]) -> bool {
     let size = name.strip_prefix(b"evidence.").and_then(|rest| rest.strip_suffix(b".txt"));
     matches!(name, b"index.json" | b"summary" | b"evidence.txt" | b"children") || matches!(size, Some(b"4k"))
 }
 
-/// Whether a worker's own file of this name is shown under another: one that is ours, or looks like such another.
+/// Returns true if a worker's own file of this name is shown under another name: its name is that
+/// of a generated file, possibly with `.own` behind it.
 fn is_taken(name: &[u8]) -> bool {
-    is_ours(strip_own(name))
+    is_generated(strip_own(name))
 }
 
-/// The path under which a file is shown: with `.own` behind the first part, if that is taken.
+/// Returns the path of an own file in the view: with `.own` behind the first component, if that is
+/// taken.
 fn shown_path(path: &[u8], taken: fn(&[u8]) -> bool) -> Vec<u8> {
     let first = path.split(|b| *b == b'/').next().unwrap();
     let own: &[u8] = if taken(first) { b".own" } else { b"" };
@@ -337,14 +343,14 @@ fn strip_own(mut name: &[u8]) -> &[u8] {
     name
 }
 
-/// What lies in `from`, links and special files left out, shown in `folder`; what is `taken` has `.own` behind it.
-fn own(put: &mut Put<'_>, raw: &Raw, folder: &[u8], from: &[u8], taken: fn(&[u8]) -> bool) {
-    for (path, lying) in raw.below(from) {
+/// Adds the files and folders in `from` to `folder`; names that are `taken` get the suffix `.own`.
+fn own(put: &mut Put<'_>, raw: &RawEntries, folder: &[u8], from: &[u8], taken: fn(&[u8]) -> bool) {
+    for (path, entry) in raw.below(from) {
         let mut put = |shown| put(&[folder, b"/", &shown_path(path, taken)], shown);
-        match &lying.what {
-            What::File(bytes) => put(own_file(lying, bytes)),
-            What::Folder => put(Shown::Folder(Some(lying.mtime))),
-            What::Link | What::Special => {}
+        match &entry.kind {
+            RawKind::File(bytes) => put(own_file(entry, bytes)),
+            RawKind::Folder => put(ExpectedNode::Folder(Some(entry.mtime))),
+            RawKind::Link | RawKind::Special => {}
         }
     }
 }
@@ -363,44 +369,44 @@ fn runs(put: &mut Put<'_>, members: &[Member<'_>]) {
         let name = run_name(run);
         let folder = format!("runs/{name}");
         let time = newest(members);
-        put(&[folder.as_bytes()], Shown::Folder(Some(time)));
-        put(&[folder.as_bytes(), b"/workers"], Shown::Folder(Some(time)));
+        put(&[folder.as_bytes()], ExpectedNode::Folder(Some(time)));
+        put(&[folder.as_bytes(), b"/workers"], ExpectedNode::Folder(Some(time)));
         let about = Many { run: Some(run), skipped: None, root: Time::default() };
         many(put, &[folder.as_bytes(), b"/"].concat(), members, about);
         for member in members {
             let target = [b"../../../workers/", member.folder()].concat();
-            put(&[folder.as_bytes(), b"/workers/", member.folder()], Shown::Link(vec![target]));
+            put(&[folder.as_bytes(), b"/workers/", member.folder()], ExpectedNode::Link(vec![target]));
         }
         if Some(time) == latest {
             targets.push(name.into_bytes());
         }
     }
     if !targets.is_empty() {
-        put(&[b"runs/latest"], Shown::Link(targets));
+        put(&[b"runs/latest"], ExpectedNode::Link(targets));
     }
 }
 
-/// A run's folder; `latest` is taken.
+/// Returns the name of a run's folder; `latest` is reserved.
 fn run_name(run: &str) -> String {
     let name = run.replace('%', "%25").replace('/', "%2F");
     if name == "latest" { "%6Catest".into() } else { name }
 }
 
-/// What belongs to no worker: the supervisor's notes and the store's own index.
-fn shared(put: &mut Put<'_>, raw: &Raw, members: &[Member<'_>]) {
+/// Adds the files that belong to no worker: the supervisor's notes and the store's own index.
+fn shared(put: &mut Put<'_>, raw: &RawEntries, members: &[Member<'_>]) {
     if raw.is_folder(b"supervisor") {
-        put(&[b"supervisor"], Shown::Folder(Some(raw.0[&b"supervisor"[..]].mtime)));
+        put(&[b"supervisor"], ExpectedNode::Folder(Some(raw.0[&b"supervisor"[..]].mtime)));
         own(put, raw, b"supervisor", b"supervisor", |_| false);
     }
-    // Where a worker has that name, it goes first.
+    // A worker of that name takes precedence.
     let free = members.iter().all(|member| member.folder() != b"index.json.own");
     let files = INDEXES.iter().filter_map(|path| Some((raw.0.get(path.as_bytes())?, raw.file(path.as_bytes())?)));
-    if let Some((lying, bytes)) = files.take(usize::from(free)).next() {
-        put(&[b"workers/index.json.own"], own_file(lying, bytes));
+    if let Some((entry, bytes)) = files.take(usize::from(free)).next() {
+        put(&[b"workers/index.json.own"], own_file(entry, bytes));
     }
 }
 
-fn own_file(lying: &Lying, bytes: &[u8]) -> Shown {
-    let Lying { mode, mtime, identity, .. } = *lying;
-    Shown::Own { bytes: bytes.to_vec(), mode: mode & 0o555, mtime, identity }
+fn own_file(entry: &RawEntry, bytes: &[u8]) -> ExpectedNode {
+    let RawEntry { mode, mtime, identity, .. } = *entry;
+    ExpectedNode::Own { bytes: bytes.to_vec(), mode: mode & 0o555, mtime, identity }
 }

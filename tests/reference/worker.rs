@@ -1,17 +1,16 @@
-//! What must be known of one worker, worked out from what lies in its folder: whose it is, how far it is, its calls,
-//! how it ended, and what its record does not bear out.
+//! Model of one worker, computed from its folder: owner, status, calls, outcome and failed checks.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::ground::{Raw, Time, What};
+use super::mutable_store::{RawEntries, RawKind, Time};
 
-/// What metadata, and where that is silent the store's index, say of a worker.
+/// Record of a worker from its metadata, completed from the store's index.
 #[derive(Debug, Clone, Default)]
 pub struct Record {
     pub owner: Option<String>,
     pub run: Option<String>,
-    /// The status in its source's own word.
+    /// Status as written in its source.
     pub word: Option<String>,
     pub task: String,
     pub tags: Vec<String>,
@@ -19,7 +18,7 @@ pub struct Record {
     pub flaws: Vec<&'static str>,
 }
 
-/// What an index says of one worker.
+/// Entry of a worker in an index.
 #[derive(Debug, Clone)]
 pub struct Entry {
     pub id: String,
@@ -29,43 +28,43 @@ pub struct Entry {
     pub tags: Vec<String>,
 }
 
-/// How a call or a worker ended.
+/// Outcome of a call or a worker.
 pub type Outcome = &'static str;
 
-/// One call: a file of the right name in `tool_calls/`.
+/// A call: a file with a valid name in `tool_calls/`.
 #[derive(Debug, Clone)]
 pub struct Call {
     pub seq: u64,
     pub tool: String,
-    /// From the worker's folder.
+    /// Path relative to the worker's folder.
     pub file: String,
     pub outcome: Outcome,
     pub exit_code: Option<i64>,
     pub bytes: usize,
-    /// Whether it is no file.
+    /// True if the entry is not a file.
     pub odd: bool,
 }
 
-/// All of it.
+/// Expected state of a worker.
 #[derive(Debug, Clone)]
 pub struct Worker {
-    /// The folder.
+    /// Path of the folder.
     pub path: Vec<u8>,
     pub record: Record,
     pub calls: Vec<Call>,
     pub outcome: Outcome,
-    /// The names of the checks that find something.
+    /// Names of the failed checks.
     pub checks: Vec<&'static str>,
     pub final_words: Option<String>,
-    /// How many files stand for the calls where there are none.
+    /// Number of files that serve as evidence without calls.
     pub loose: usize,
-    /// The newest change of anything in the folder.
+    /// Newest mtime in the folder.
     pub newest: Time,
-    /// Files with their sizes and times.
+    /// Path, size and mtime of each file.
     pub files: Vec<(Vec<u8>, usize, Time)>,
 }
 
-/// A string that is not empty, or a number.
+/// Converts a nonempty string or a number to text.
 fn word(value: &Value) -> Option<String> {
     match value {
         Value::String(text) if !text.is_empty() => Some(text.clone()),
@@ -75,8 +74,8 @@ fn word(value: &Value) -> Option<String> {
 }
 
 impl Record {
-    /// From metadata, or nothing where that cannot be read; `index` are the index's entries.
-    pub fn of(metadata: &Value, id: &[u8], index: &[Entry], task_file: Option<&[u8]>) -> Record {
+    /// Builds the record from metadata and the entries of the index.
+    pub fn new(metadata: &Value, id: &[u8], index: &[Entry], task_file: Option<&[u8]>) -> Record {
         let both = |key: &str| (word(&metadata[key]), word(&metadata["config"][key]));
         let either = |key: &str| both(key).0.or(both(key).1);
         let mut flaws = Vec::new();
@@ -90,7 +89,7 @@ impl Record {
             }
             (a, b) => a.or(b),
         };
-        // An entry that names another owner speaks of somebody else's worker of the same id.
+        // An entry with another owner describes another worker of that id.
         let theirs = |entry: &&Entry| owner.is_some() && entry.owner.is_some() && entry.owner != owner;
         let entry = index.iter().find(|entry| entry.id.as_bytes() == id && !theirs(entry));
         let indexed = entry.and_then(|entry| entry.word.clone());
@@ -136,24 +135,24 @@ fn status(word: &str) -> &'static str {
 }
 
 impl Worker {
-    /// The worker in the folder `path` whose record is `record`.
-    pub fn of(raw: &Raw, path: &[u8], record: Record) -> Worker {
+    /// Builds the worker in the folder `path` with the record `record`.
+    pub fn new(raw: &RawEntries, path: &[u8], record: Record) -> Worker {
         let at = |inner: &str| [path, b"/", inner.as_bytes()].concat();
         let (recorded, bad_lines) = metrics(raw.file(&at("metrics.jsonl")).unwrap_or_default());
         let calls = calls(raw, &at("tool_calls"), &recorded);
         let records_calls = raw.is_folder(&at("tool_calls"));
         let final_words = raw.file(&at("result.txt")).and_then(final_words);
         let outcome = ended(&calls, record.status());
-        let hidden = raw.below(path).any(|(_, lying)| matches!(lying.what, What::Link | What::Special));
+        let hidden = raw.below(path).any(|(_, entry)| matches!(entry.kind, RawKind::Link | RawKind::Special));
         let checks = record.flaws.iter().copied().chain(checks(&calls, &record, records_calls, final_words.is_some()));
         let more = [("bad_lines", bad_lines), ("not_shown", hidden)];
         let checks = checks.chain(more.into_iter().filter(|(_, found)| *found).map(|(name, _)| name)).collect();
-        let shown = raw.below(path).filter(|(_, lying)| matches!(lying.what, What::File(_) | What::Folder));
-        let newest = shown.map(|(_, lying)| lying.mtime).chain(raw.0.get(path).map(|own| own.mtime)).max().unwrap();
+        let shown = raw.below(path).filter(|(_, entry)| matches!(entry.kind, RawKind::File(_) | RawKind::Folder));
+        let newest = shown.map(|(_, entry)| entry.mtime).chain(raw.0.get(path).map(|own| own.mtime)).max().unwrap();
         let files: Vec<(Vec<u8>, usize, Time)> = raw
             .below(path)
-            .filter_map(|(inner, lying)| match &lying.what {
-                What::File(bytes) => Some((inner.to_vec(), bytes.len(), lying.mtime)),
+            .filter_map(|(inner, entry)| match &entry.kind {
+                RawKind::File(bytes) => Some((inner.to_vec(), bytes.len(), entry.mtime)),
                 _ => None,
             })
             .collect();
@@ -165,7 +164,7 @@ impl Worker {
         Worker { path: path.to_vec(), record, calls, outcome, checks, final_words, loose, newest, files }
     }
 
-    /// The folder's name.
+    /// Returns the name of the folder.
     pub fn id(&self) -> &[u8] {
         self.path.rsplit(|b| *b == b'/').next().unwrap()
     }
@@ -175,7 +174,8 @@ impl Worker {
     }
 }
 
-/// What metrics.jsonl says of each tool's calls, in order; and whether a line of it is bad. A torn last line is none.
+/// Parses metrics.jsonl: the recorded calls in order, and true if a line is invalid. A torn last
+/// line is ignored.
 fn metrics(text: &[u8]) -> (Vec<(String, Option<bool>)>, bool) {
     let mut recorded = Vec::new();
     let mut bad = false;
@@ -194,29 +194,29 @@ fn metrics(text: &[u8]) -> (Vec<(String, Option<bool>)>, bool) {
     (recorded, bad)
 }
 
-fn calls(raw: &Raw, folder: &[u8], recorded: &[(String, Option<bool>)]) -> Vec<Call> {
+fn calls(raw: &RawEntries, folder: &[u8], recorded: &[(String, Option<bool>)]) -> Vec<Call> {
     let mut calls: Vec<Call> = Vec::new();
-    for (name, lying) in raw.inside(folder).filter(|_| raw.is_folder(folder)) {
+    for (name, entry) in raw.inside(folder).filter(|_| raw.is_folder(folder)) {
         let Ok(name) = str::from_utf8(name) else { continue };
         let Some((seq, tool)) = name.strip_suffix(".txt").and_then(|stem| stem.split_once('_')) else { continue };
         let Ok(seq) = seq.parse() else { continue };
         let nth = calls.iter().filter(|call| call.tool == tool).count();
         let success = recorded.iter().filter(|(of, _)| of == tool).nth(nth).and_then(|(_, success)| *success);
-        let (judged, exit_code, bytes) = match &lying.what {
-            What::File(bytes) => {
+        let (judged, exit_code, bytes) = match &entry.kind {
+            RawKind::File(bytes) => {
                 let (outcome, exit_code) = judge(bytes);
                 (outcome, exit_code, bytes.len())
             }
             _ => ("unknown", None, 0),
         };
         let outcome = success.map_or(judged, |success| if success { "ok" } else { "failed" });
-        let odd = !matches!(lying.what, What::File(_));
+        let odd = !matches!(entry.kind, RawKind::File(_));
         calls.push(Call { seq, tool: tool.into(), file: format!("tool_calls/{name}"), outcome, exit_code, bytes, odd });
     }
     calls
 }
 
-/// How a call ended by its output alone, for the outputs that are made up here.
+/// Returns the outcome and exit code that an output of these tests states.
 fn judge(output: &[u8]) -> (Outcome, Option<i64>) {
     let text = output.trim_ascii();
     if text.starts_with(b"Error:") || text.starts_with(b"<tool-error>") {
@@ -238,7 +238,7 @@ fn judge(output: &[u8]) -> (Outcome, Option<i64>) {
     )
 }
 
-/// The failed calls that no later call of the same tool made good.
+/// Returns true if a failed call has no later successful call of its tool.
 fn never_made_good(calls: &[Call]) -> bool {
     let good_after = |at: usize| calls[at..].iter().any(|later| later.tool == calls[at].tool && later.outcome == "ok");
     (0..calls.len()).any(|at| calls[at].outcome == "failed" && !good_after(at))
@@ -268,7 +268,7 @@ fn checks(calls: &[Call], record: &Record, records_calls: bool, words: bool) -> 
     checks
 }
 
-/// What a worker says at its end; nothing, if it says that there is nothing.
+/// Returns the final words of a worker; `None` if they state that there are none.
 fn final_words(result: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(result).trim().to_owned();
     (!matches!(text.as_str(), "" | "(No output)")).then_some(text)

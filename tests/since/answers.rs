@@ -9,8 +9,8 @@ use swarmletfs::store::{Kind, Memory};
 
 use super::coarse::Coarse;
 use super::{Answer, BYTES, path, since, tree};
+use crate::support::intercept::InterceptedStore;
 use crate::support::seen::names;
-use crate::support::through::Through;
 use crate::support::{Seen, TestStore, see};
 
 fn worker(store: &Memory, id: &str, status: &str) {
@@ -181,7 +181,7 @@ fn workers_of_one_moment_are_led_through_all_the_same() {
         store.worker(&format!("w{number}"), json!({"status": "running"}));
     }
     let disk = swarmletfs::store::Disk::open(&store.path()).unwrap();
-    let tree = tree(Arc::new(Through::new(Coarse(i64::MAX), Arc::new(disk))));
+    let tree = tree(Arc::new(InterceptedStore::new(Coarse(i64::MAX), Arc::new(disk))));
     let (mut cursor, mut listed, mut pages) = ("0".to_owned(), BTreeSet::new(), 0);
     loop {
         let answer = since(&tree, &cursor);

@@ -13,9 +13,9 @@ use swarmletfs::view::Filter;
 
 use super::coarse::Coarse;
 use super::{Answer, path, since, tree};
-use crate::support::faulty::{Faulty, Plan};
-use crate::support::through::Through;
-use crate::support::{TestStore, dose};
+use crate::support::fault_injection::{FaultInjector, FaultPlan};
+use crate::support::intercept::InterceptedStore;
+use crate::support::{TestStore, scale};
 
 /// The newest size of each worker's log and its newest status, as listed by the answers.
 #[derive(Default)]
@@ -62,12 +62,12 @@ fn a_change_at_any_call_is_told() {
                 memory.write(&path(&format!("workers/{id}/metadata.json")), "{\"status\":\"running\"}");
                 memory.write(&path(&format!("workers/{id}/run.log")), "1");
             }
-            let plan = Plan::quiet();
-            let store = Arc::new(Through::new(Faulty(plan.clone()), memory.clone()));
-            let tree = tree(Arc::new(Through::new(Coarse(seconds), store)));
+            let plan = FaultPlan::none();
+            let store = Arc::new(InterceptedStore::new(FaultInjector(plan.clone()), memory.clone()));
+            let tree = tree(Arc::new(InterceptedStore::new(Coarse(seconds), store)));
             let (mut followed, mut cursor) = (Followed::default(), since(&tree, "now").next);
             let inner = memory.clone();
-            plan.at(k, move || {
+            plan.run_before(k, move || {
                 for id in order {
                     inner.write(&path(&format!("workers/{id}/run.log")), "12");
                     inner.write(&path(&format!("workers/{id}/metadata.json")), "{\"status\":\"failed\"}");
@@ -77,7 +77,7 @@ fn a_change_at_any_call_is_told() {
             });
             // The change happens during an answer with changes, or during the final one without.
             followed.follow(&tree, &mut cursor);
-            if !plan.has_happened() {
+            if !plan.has_run() {
                 assert!(k > 60, "a full snapshot takes only {k} calls");
                 break;
             }
@@ -109,7 +109,7 @@ fn follow_writers(fresh: Duration) {
     let tree = Tree::new(store.view(fresh, Filter::default()), Settings::default());
     let (mut followed, mut cursor) = (Followed::default(), since(&tree, "now").next);
     let mut sizes: BTreeMap<String, u64> = BTreeMap::new();
-    for round in 0..dose(40) {
+    for round in 0..scale(40) {
         let is_written = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {

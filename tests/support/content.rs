@@ -1,4 +1,5 @@
-//! Content that a worker wrote, read in each way in which it can reach a parser. The tests and the fuzz target share it.
+//! Content written by a worker, passed to each parser it can reach. Shared by the tests and the
+//! fuzz target.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use swarmletfs::store::Memory;
 use swarmletfs::trace::ClaudeCode;
 use swarmletfs::view::{Filter, View};
 
-/// How content reaches a parser.
+/// Way in which content reaches a parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// As a tool's output: JSON, Python literals, logs, terminal escapes.
@@ -26,7 +27,7 @@ pub enum Way {
     Lines,
     /// As a line of a transcript of Claude Code.
     Transcript,
-    /// As a string in JSON where times, ids and words are read.
+    /// As the JSON strings of times, ids and words.
     Words,
     /// As a worker's final words.
     Result,
@@ -38,34 +39,35 @@ pub enum Way {
 pub const WAYS: [Way; 8] =
     [Way::Output, Way::Metadata, Way::Index, Way::Lines, Way::Transcript, Way::Words, Way::Result, Way::Text];
 
-/// Time for the pages of a worker whose content is empty.
+/// Time limit for the pages of a worker with empty content.
 const FIXED: Duration = Duration::from_millis(100);
-/// Time for each [`PART`] of content.
+/// Additional time limit for each [`PART`] of content.
 const EACH: Duration = Duration::from_millis(50);
-/// In bytes.
+/// Unit of content for the time limit, in bytes.
 const PART: usize = 64 << 10;
 /// Size of an expanded text's evidence, in bytes.
 const EXPANDED: usize = 600;
 
-/// Returns how long content of `length` bytes may be worked on.
+/// Returns the time limit for content of `length` bytes.
 pub fn allowed(length: usize) -> Duration {
     FIXED + EACH * u32::try_from(length.div_ceil(PART)).unwrap_or(u32::MAX)
 }
 
-/// Returns how long this thread has worked: what else the machine does at the same time does not count.
-pub fn worked() -> Duration {
+/// Returns the CPU time of this thread, so that other load does not count.
+pub fn cpu_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// Reads content in this way: renders each page that it can appear in. Returns the name of each with the time it took.
+/// Renders each page that the content can appear in. Returns the name of each page with its CPU
+/// time.
 pub fn read(way: Way, content: &[u8]) -> Vec<(&'static str, Duration)> {
     let renderer = renderer(way, content);
     let mut took = Vec::new();
     let mut timed = |page: &'static str, make: &dyn Fn()| {
-        let begun = worked();
+        let begun = cpu_time();
         make();
-        took.push((page, worked() - begun));
+        took.push((page, cpu_time() - begun));
     };
     if way == Way::Text {
         for form in [InputFormat::Text, InputFormat::OpenAi, InputFormat::Anthropic, InputFormat::LangChain] {
@@ -92,14 +94,14 @@ pub fn read(way: Way, content: &[u8]) -> Vec<(&'static str, Duration)> {
     took
 }
 
-/// A worker `w` with this content, and one beside it.
+/// Returns a renderer over a worker `w` with this content and another worker.
 fn renderer(way: Way, content: &[u8]) -> Renderer {
     let memory = Memory::new();
     let write = |path: &str, bytes: &[u8]| memory.write(&RelPath::parse(path).unwrap(), bytes);
     if way == Way::Transcript {
         let line = "{\"type\":\"user\",\"uuid\":\"1\",\"message\":{\"content\":\"the task\"}}\n";
         write("projects/p/w.jsonl", &[line.as_bytes(), content, b"\n"].concat());
-        return over(Source::over(Arc::new(memory), None).read_as(Box::new(ClaudeCode::default())));
+        return over(Source::from_store(Arc::new(memory), None).with_format(Box::new(ClaudeCode::default())));
     }
     let text = || serde_json::to_string(&String::from_utf8_lossy(content)).unwrap();
     let plain = "{\"status\":\"completed\",\"owner_id\":\"A\"}";
@@ -128,7 +130,7 @@ fn renderer(way: Way, content: &[u8]) -> Renderer {
         }
         Way::Transcript | Way::Text => {}
     }
-    over(Source::over(Arc::new(memory), None))
+    over(Source::from_store(Arc::new(memory), None))
 }
 
 fn over(source: Source) -> Renderer {
@@ -139,7 +141,7 @@ fn over(source: Source) -> Renderer {
 
 fn expand(renderer: &Renderer, form: InputFormat, text: &[u8]) {
     let mut out = Vec::new();
-    // Text that is no list of messages is given on all the same.
+    // Text that is not a list of messages passes through unchanged.
     let _ = renderer.expand(form, Budget::parse("600").ok(), text, &mut out);
     let mut rest = out.iter();
     assert!(text.iter().all(|byte| rest.any(|other| other == byte)), "a part of the text is lost");

@@ -1,7 +1,7 @@
-//! The frame of an evidence.txt, for whoever has to tell a whole one from a torn one.
+//! Check of the frame of an evidence.txt, to tell a whole one from a torn one.
 
-/// Checks that `bytes` are one evidence.txt, whole: its first, its last and every tagged line carry one tag, and it is
-/// as long as it says.
+/// Checks that `bytes` are one whole evidence.txt: all tagged lines carry one tag, and its size is
+/// the stated one.
 pub(crate) fn check_frame(bytes: &[u8]) -> Result<&str, String> {
     let text = str::from_utf8(bytes).map_err(|error| error.to_string())?;
     let mut lines = text.lines();

@@ -1,4 +1,5 @@
-//! A real mount, in a folder of its own, with a watchdog: a hung mount would block even `ls` of its parent.
+//! Real mount in a temporary folder, with a watchdog: a hung mount would block even `ls` of its
+//! parent.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,21 +14,23 @@ use std::time::{Duration, Instant};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
-use super::dose::times;
 use super::log::unannounced;
+use super::scale::factor;
 
-/// After this long, times the dose, the watchdog ends the mount by force, and every waiting client gets an error.
+/// Time after which the watchdog ends the mount by force, multiplied by [`factor`]. Every waiting
+/// client gets an error.
 const WATCHDOG: Duration = Duration::from_secs(120);
-/// A mount that does not answer within this time has failed.
+/// Time limit for a mount to become ready.
 const READY: Duration = Duration::from_secs(20);
 
 /// The program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_swarmletfs");
 
-/// Where the program keeps what it read, if a test does not say otherwise.
+/// Cache folder of the program, unless a test sets another.
 pub const CACHES: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/caches");
 
-/// A mounted store. Dropping it unmounts, and fails the test if the program logged a warning that was not expected.
+/// A mounted store. Dropping it unmounts, and fails the test if the program logged an unexpected
+/// warning.
 pub struct Mount {
     dir: tempfile::TempDir,
     child: Child,
@@ -37,17 +40,18 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts the store at `store`, in the foreground.
+    /// Mounts the store at `store` in the foreground.
     pub fn new(store: &Path) -> Mount {
         Mount::with(store, &[])
     }
 
-    /// The same with more arguments.
+    /// Mounts `store` with more arguments.
     pub fn with(store: &Path, arguments: &[&str]) -> Mount {
         Mount::by(&[], store, arguments)
     }
 
-    /// The same, the program being started by another one: `before` is that and its arguments.
+    /// Mounts `store` with the program started by a wrapper command; `before` is the wrapper and
+    /// its arguments.
     pub fn by(before: &[&str], store: &Path, arguments: &[&str]) -> Mount {
         Mount::of(|point| {
             let mut words = before.iter().map(OsStr::new).chain([OsStr::new(PROGRAM)]);
@@ -58,10 +62,11 @@ impl Mount {
         })
     }
 
-    /// A mount by whatever `command` gives for a mountpoint. Its process mounts there, and logs to its standard error.
+    /// Runs the command that `command` returns for a mountpoint. Its process must mount there and
+    /// log to stderr.
     pub fn of(command: impl FnOnce(&Path) -> Command) -> Mount {
         let dir = tempfile::tempdir().unwrap();
-        // Other users may come as far as the mount, which then decides for itself.
+        // Lets other users reach the mount, which checks their access itself.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let point = dir.path().join("mnt");
         fs::create_dir(&point).unwrap();
@@ -74,7 +79,7 @@ impl Mount {
         await_start(&mut mount.child);
         let point = mount.path();
         thread::spawn(move || {
-            if dropped.recv_timeout(WATCHDOG * times() as u32) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if dropped.recv_timeout(WATCHDOG * factor() as u32) == Err(mpsc::RecvTimeoutError::Timeout) {
                 eprintln!("watchdog: a mount test took too long");
                 end_by_force(&point);
             }
@@ -82,27 +87,27 @@ impl Mount {
         mount
     }
 
-    /// The mountpoint.
+    /// Returns the mountpoint.
     pub fn path(&self) -> PathBuf {
         self.dir.path().join("mnt")
     }
 
-    /// The path of something in the mount.
+    /// Returns the path of an entry in the mount.
     pub fn at(&self, path: &str) -> PathBuf {
         self.path().join(path)
     }
 
-    /// The bytes of a file in the mount.
+    /// Reads a file in the mount.
     pub fn read(&self, path: &str) -> Vec<u8> {
         fs::read(self.at(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// The text of a file in the mount.
+    /// Reads a text file in the mount.
     pub fn text(&self, path: &str) -> String {
         String::from_utf8(self.read(path)).unwrap()
     }
 
-    /// The names in a folder of the mount, sorted.
+    /// Returns the sorted names in a folder of the mount.
     pub fn list(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.at(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
         let mut names: Vec<String> =
@@ -116,52 +121,52 @@ impl Mount {
         Command::new("bash").args(["-c", command]).env("M", self.path()).stdin(Stdio::null()).output().unwrap()
     }
 
-    /// Changes an option of the mount, as root may at any time.
+    /// Changes an option of the mount. Requires root.
     pub fn remount(&self, option: &str) {
-        // -i: without the helper mount.fuse, which knows no remount.
+        // -i: the helper mount.fuse does not support remount.
         let out =
             Command::new("mount").args(["-i", "-o", &format!("remount,{option}")]).arg(self.path()).output().unwrap();
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     }
 
-    /// Has the kernel forget every name, inode and page that nobody holds, as it does when memory is short.
+    /// Makes the kernel drop every unused dentry, inode and page, as under memory pressure.
     pub fn forget(&self) {
         let flags = MountFlags::RDONLY | MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOATIME;
         rustix::mount::mount_remount(self.path(), flags, "").unwrap();
     }
 
-    /// The process of the program.
+    /// Returns the process of the program.
     pub fn process(&mut self) -> &mut Child {
         &mut self.child
     }
 
-    /// The process id of the program.
+    /// Returns the process id of the program.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// From now on the program may have no more than `most` of `resource`.
+    /// Limits `resource` of the program to `most`.
     pub fn limit(&self, resource: Resource, most: u64) {
         limit(Pid::from_child(&self.child), resource, most);
     }
 
-    /// What the program has open.
+    /// Returns the targets of the program's open descriptors.
     pub fn descriptors(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap();
         entries.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok()).collect()
     }
 
-    /// The number of the mount's connection.
+    /// Returns the FUSE connection number of the mount.
     pub fn connection(&self) -> u64 {
         self.connection
     }
 
-    /// Announces that the program will log a warning with `text` in it.
+    /// Announces a warning that contains `text`.
     pub fn expect_warning(&mut self, text: &str) {
         self.expected.push(text.to_owned());
     }
 
-    /// What the program wrote to its standard error.
+    /// Returns what the program wrote to stderr.
     pub fn log(&self) -> String {
         let mut text = Vec::new();
         fs::File::open(self.dir.path().join("stderr")).unwrap().read_to_end(&mut text).unwrap();
@@ -182,8 +187,9 @@ impl Mount {
         }
     }
 
-    /// What was logged and not announced. From byte `end` on the mount is being taken down: what was under way then
-    /// (a read ahead, a release) has nobody left to answer.
+    /// Returns the logged problems that were not announced. After byte `end` of the log the mount
+    /// is being unmounted, so failed replies to requests in flight (readahead, release) are
+    /// ignored.
     fn unexpected_lines(&self, end: usize) -> Vec<String> {
         let log = self.log();
         let (during, after) = log.split_at_checked(end).unwrap_or((&log, ""));
@@ -213,14 +219,14 @@ impl Drop for Mount {
     }
 }
 
-/// Waits until the program is through its own look at the mount that it made, or has ended; at once for any other
-/// process. What is done to it before that is not done to a mount that is served.
+/// Waits until the program has checked its new mount and serves it, or has ended. Returns at once
+/// for another program.
 pub fn await_start(child: &mut Child) {
     let process = PathBuf::from(format!("/proc/{}", child.id()));
     let is_ours = || fs::read_link(process.join("exe")).is_ok_and(|exe| exe == Path::new(PROGRAM));
     let waits_for_signals = || {
         let tasks = fs::read_dir(process.join("task")).into_iter().flatten();
-        // One that ends meanwhile is none.
+        // A thread may end meanwhile.
         let mut names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
         names.any(|name| name.trim_end() == "signals")
     };
@@ -231,21 +237,22 @@ pub fn await_start(child: &mut Child) {
     }
 }
 
-/// From now on a process may have no more than `most` of `resource`.
+/// Limits `resource` of a process to `most`.
 pub fn limit(process: Pid, resource: Resource, most: u64) {
-    // Only the soft limit: the hard one could not be raised again.
+    // Only the soft limit, because the hard limit cannot be raised again.
     let maximum = getrlimit(resource).maximum;
     prlimit(Some(process), resource, Rlimit { current: Some(most), maximum }).unwrap();
 }
 
-/// Ends the mount at `point` at once: every waiting client gets an error.
+/// Ends the mount at `point` by force; every waiting client gets an error.
 pub fn end_by_force(point: &Path) {
     let _ = rustix::mount::unmount(point, UnmountFlags::FORCE | UnmountFlags::DETACH);
 }
 
-/// The connection number of the FUSE mount at `point`, read from the mount table so that nothing can hang.
+/// Returns the connection number of the FUSE mount at `point`. Reads the mount table, because a
+/// stat could hang.
 pub fn connection_at(point: &Path) -> Option<u64> {
-    // Lossy: another mountpoint may have a name that is not UTF-8.
+    // Lossy, because another mountpoint may have a name that is not UTF-8.
     let table = fs::read("/proc/self/mountinfo").unwrap();
     let table = String::from_utf8_lossy(&table);
     let wanted = fs::canonicalize(point.parent().unwrap()).unwrap().join(point.file_name().unwrap());

@@ -1,23 +1,23 @@
-//! A Python with the packages of tests/requirements.txt.
+//! Python interpreter with the packages of tests/requirements.txt.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::skip;
 
-/// The interpreter that scripts/check made beside what Cargo builds. Says SKIP where there is none, and fails where a skip
-/// is not allowed.
+/// Returns the interpreter that scripts/check installed in the target directory. Without one,
+/// reports a skip, or fails if skips are forbidden.
 pub fn python() -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let python = target.join("python/bin/python");
     if !python.exists() {
-        skip("no Python with the packages of tests/requirements.txt: scripts/check makes it");
+        skip("no Python with the packages of tests/requirements.txt: scripts/check installs it");
         return None;
     }
     Some(python)
 }
 
-/// Any interpreter: that of [`python`], or else the one that `python3` stands for. Says SKIP where there is none.
+/// Returns the interpreter of [`python`], or else `python3`. Without one, reports a skip.
 pub fn any_python() -> Option<PathBuf> {
     let made = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("python/bin/python");
     let found = [made, "python3".into()].into_iter().find(|python| Command::new(python).arg("-V").output().is_ok());

@@ -1,4 +1,4 @@
-//! docs/index.schema.json, held against every generated index.json that a test sees.
+//! Validation of every generated index.json that a test reads against docs/index.schema.json.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 static WORKER: LazyLock<Validator> = LazyLock::new(|| validator("worker"));
 static SWARM: LazyLock<Validator> = LazyLock::new(|| validator("swarm"));
 
-/// The validator of one of the shapes that the schema defines.
+/// Returns the validator of one definition of the schema.
 fn validator(shape: &str) -> Validator {
     let text = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/index.schema.json")).unwrap();
     let schema: Value = serde_json::from_slice(&text).unwrap();
@@ -17,13 +17,13 @@ fn validator(shape: &str) -> Validator {
     jsonschema::validator_for(&one).unwrap()
 }
 
-/// What the schema finds wrong with the index.json of a worker, or of a run or the swarm.
+/// Returns the schema violations of the index.json of a worker, or of a run or the swarm.
 pub fn faults(of_worker: bool, index: &Value) -> Vec<String> {
     let validator = if of_worker { &*WORKER } else { &*SWARM };
     validator.iter_errors(index).map(|error| format!("{}: {error}", error.instance_path())).collect()
 }
 
-/// Fails if `bytes`, what is at `path` in the tree, are those of a generated index.json and not as the schema says.
+/// Fails if `path` is a generated index.json and `bytes` violate the schema.
 pub fn check(path: &[u8], bytes: &[u8]) {
     let parts: Vec<&[u8]> = path.split(|b| *b == b'/').collect();
     let of_worker = match parts.as_slice() {

@@ -1,23 +1,23 @@
-//! The tree without a kernel, by path: what a reader would see.
+//! Access to the tree by path without a kernel, as a reader would see it.
 
 use std::collections::BTreeMap;
 
 use swarmletfs::error::Result;
 use swarmletfs::tree::{Attr, DirPosition, Ino, Lookup, NodeKind, ROOT, Tree};
 
-/// What is seen of one node.
+/// Contents of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
-    /// A file's bytes.
+    /// A file with its bytes.
     File { attr: (u32, u32, u32), mtime: (i64, u32), bytes: Vec<u8> },
-    /// A link's target.
+    /// Target of a symlink.
     Link(Vec<u8>),
     /// A folder.
     Folder { attr: (u32, u32, u32), mtime: (i64, u32) },
 }
 
 impl Seen {
-    /// A file's bytes.
+    /// Returns the bytes of a file.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Seen::File { bytes, .. } => bytes,
@@ -25,13 +25,14 @@ impl Seen {
         }
     }
 
-    /// A file's text.
+    /// Returns the text of a file.
     pub fn text(&self) -> &str {
         std::str::from_utf8(self.bytes()).unwrap()
     }
 }
 
-/// Resolves `path` from the root; the lookups are given back.
+/// Resolves `path` from the root. Forgets all lookups except the last, which the caller must
+/// forget.
 pub fn find(tree: &Tree, path: &[u8]) -> Result<Lookup> {
     let mut found: Option<Lookup> = None;
     for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
@@ -45,7 +46,7 @@ pub fn find(tree: &Tree, path: &[u8]) -> Result<Lookup> {
     Ok(found.expect("a path has a name"))
 }
 
-/// What is at `path`.
+/// Reads the node at `path`.
 pub fn see(tree: &Tree, path: impl AsRef<[u8]>) -> Result<Seen> {
     let found = find(tree, path.as_ref())?;
     let seen = see_found(tree, found.ino, &found.attr);
@@ -65,7 +66,7 @@ fn see_found(tree: &Tree, ino: Ino, attr: &Attr) -> Result<Seen> {
         NodeKind::File => {
             let opened = tree.open(ino)?;
             let mut bytes = Vec::new();
-            // Read as the kernel does: in pages, until a short one.
+            // Reads pages until a short one, like the kernel.
             let mut read = || -> Result<usize> {
                 let part = tree.read(opened.fh, bytes.len() as u64, 4_096, <[u8]>::to_vec)?;
                 bytes.extend_from_slice(&part);
@@ -79,13 +80,13 @@ fn see_found(tree: &Tree, ino: Ino, attr: &Attr) -> Result<Seen> {
             };
             tree.release(opened.fh);
             last?;
-            assert_eq!(bytes.len() as u64, attr.size, "the size told is the size read");
+            assert_eq!(bytes.len() as u64, attr.size, "the size in the attributes differs from the size read");
             Ok(Seen::File { attr: rights, mtime, bytes })
         }
     }
 }
 
-/// The names in the folder at `path` (empty for the root), sorted.
+/// Returns the sorted names in the folder at `path`; an empty path is the root.
 pub fn names(tree: &Tree, path: impl AsRef<[u8]>) -> Result<Vec<Vec<u8>>> {
     let path = path.as_ref();
     let ino = if path.is_empty() { ROOT } else { find(tree, path)?.ino };
@@ -101,11 +102,11 @@ fn names_in(tree: &Tree, ino: Ino) -> Result<Vec<Vec<u8>>> {
     let items = tree.entries(ino, fh, DirPosition::Start);
     tree.release(fh);
     let names: Vec<Vec<u8>> = items?.items.iter().map(|item| item.name.as_bytes().to_vec()).collect();
-    assert!(names.is_sorted_by(|a, b| a < b), "sorted, and none twice: {names:?}");
+    assert!(names.is_sorted_by(|a, b| a < b), "not sorted, or a name twice: {names:?}");
     Ok(names)
 }
 
-/// Everything below the folder at `path` (empty for the root) that is listed, by path.
+/// Reads every listed node below the folder at `path`; an empty path is the root.
 pub fn see_folder(tree: &Tree, path: impl AsRef<[u8]>) -> Result<BTreeMap<Vec<u8>, Seen>> {
     let path = path.as_ref();
     let mut all = BTreeMap::new();

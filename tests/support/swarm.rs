@@ -1,8 +1,9 @@
-//! A made-up swarm on disk, whose every byte follows from its shape and seed: whoever reads it can tell what is right.
+//! Synthetic swarm on disk whose every byte follows from its shape and seed, so that a reader can
+//! verify it.
 //!
-//! Each file exists in any number of versions and says in itself which version of which file it is. So a reader that
-//! knows the shape can make the version again and compare, while a writer puts one in the place of the other. The
-//! tests, `benches/` and `examples/load` share it.
+//! Each file has any number of versions and states its version and path in its text. A reader that
+//! knows the shape can generate that version and compare, even while a writer replaces the file.
+//! Shared by the tests, `benches/` and `examples/load`.
 
 use std::fmt::Write;
 use std::fs::{self, File, FileTimes};
@@ -13,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-/// When the swarm began: 2026-01-20T00:00:00Z, in seconds since 1970.
+/// Start of the swarm, 2026-01-20T00:00:00Z, in seconds since 1970.
 const BEGUN: u64 = 1_768_867_200;
 const TOOLS: [&str; 5] = ["ssh_exec", "run_command", "web_fetch", "sql_query", "grep_logs"];
 const PROGRAMS: [&str; 8] = ["api", "billing", "cron", "kernel", "ledger", "nginx", "queue", "sshd"];
@@ -29,19 +30,19 @@ const EVENTS: [&str; 8] = [
 ];
 const TROUBLES: [&str; 4] =
     ["ERROR: No space left on device", "WARN: slow query", "error: connection refused", "FATAL: timeout exceeded"];
-/// One in so many workers is still running, and may be rewritten; one more has failed.
+/// One of this many workers is still running and may be rewritten; another one has failed.
 const RUNNING_EVERY: usize = 3;
 
 /// The shape of a swarm.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Swarm {
-    /// How many workers.
+    /// Number of workers.
     pub(crate) workers: usize,
-    /// How many tool calls each of them made.
+    /// Number of tool calls of each worker.
     pub(crate) calls: usize,
-    /// How long an output is, about, in bytes.
+    /// Approximate size of an output, in bytes.
     pub(crate) bytes: usize,
-    /// What it is made of beyond that.
+    /// Seed of the content.
     pub(crate) seed: u64,
 }
 
@@ -54,14 +55,14 @@ pub(crate) enum Part {
     Task,
     /// result.txt.
     Result,
-    /// thread.jsonl, which only grows: version `n` has `n` lines more than the first.
+    /// thread.jsonl, which only grows: version `n` has `n` more lines than version 0.
     Thread,
     /// The n-th output, from 1.
     Call(usize),
 }
 
 impl Part {
-    /// Its path in the worker's folder.
+    /// Returns the path relative to the worker's folder.
     pub(crate) fn path(self) -> String {
         match self {
             Part::Metadata => "metadata.json".into(),
@@ -78,23 +79,23 @@ fn tool(call: usize) -> &'static str {
 }
 
 impl Swarm {
-    /// A worker's id, which is its folder's name.
+    /// Returns the id of a worker, which is the name of its folder.
     pub(crate) fn id(&self, worker: usize) -> String {
         format!("worker-{worker:05}")
     }
 
-    /// All files of a worker.
+    /// Returns all files of a worker.
     pub(crate) fn parts(&self) -> impl Iterator<Item = Part> {
         let fixed = [Part::Metadata, Part::Task, Part::Result, Part::Thread];
         fixed.into_iter().chain((1..=self.calls).map(Part::Call))
     }
 
-    /// Whether the worker is still at it, so that its files may change.
+    /// Returns true if the worker is running, so that its files may change.
     pub(crate) fn is_running(&self, worker: usize) -> bool {
         worker.is_multiple_of(RUNNING_EVERY)
     }
 
-    /// The bytes of a version of a file.
+    /// Returns the bytes of a version of a file.
     pub(crate) fn bytes(&self, worker: usize, part: Part, version: u64) -> Vec<u8> {
         let mark = format!("version {version} of {}/{}", self.id(worker), part.path());
         let mut rng = self.rng(&mark);
@@ -113,7 +114,7 @@ impl Swarm {
         }
     }
 
-    /// Whether `bytes` are one version of this very file, whole. Of a file that grows they may be the first part.
+    /// Checks that `bytes` are one whole version of this file, or a prefix of thread.jsonl.
     pub(crate) fn check(&self, worker: usize, part: Part, bytes: &[u8]) -> Result<(), String> {
         if part == Part::Thread {
             let mut rest = bytes;
@@ -131,13 +132,13 @@ impl Swarm {
         if right { Ok(()) } else { Err(format!("{} bytes, not the whole of version {version}", bytes.len())) }
     }
 
-    /// The line that comes next in a thread.jsonl of which `bytes` are there.
+    /// Returns the line to append to a thread.jsonl with the content `bytes`.
     pub(crate) fn next_message(&self, worker: usize, bytes: &[u8]) -> Vec<u8> {
         let lines = bytes.iter().filter(|b| **b == b'\n').count();
         self.message(worker, lines as u64).into_bytes()
     }
 
-    /// Writes the swarm into the folder `store`, each file in its first version.
+    /// Writes version 0 of every file into the folder `store`.
     pub(crate) fn make(&self, store: &Path) -> io::Result<()> {
         let mut listed = Vec::new();
         for worker in 0..self.workers {
@@ -159,7 +160,7 @@ impl Swarm {
         fs::write(store.join("workers/index.json"), serde_json::to_vec_pretty(&index)?)
     }
 
-    /// When a file was last changed, as made.
+    /// Returns the mtime of version 0 of a file.
     pub(crate) fn made(&self, worker: usize, part: Part) -> SystemTime {
         let later = match part {
             Part::Call(call) => call as u64,
@@ -198,7 +199,8 @@ impl Swarm {
         serde_json::to_vec_pretty(&body).unwrap_or_default()
     }
 
-    /// A line of thread.jsonl: the task, each call and its end, and what is said after that for as long as it takes.
+    /// Returns a line of thread.jsonl: the task, then each call and its result, then any number of
+    /// further messages.
     fn message(&self, worker: usize, line: u64) -> String {
         let call = line.div_ceil(2) as usize;
         let message = match line {
@@ -216,7 +218,7 @@ impl Swarm {
     }
 }
 
-/// The version that a file says it is.
+/// Returns the version that a file states.
 pub(crate) fn version_in(bytes: &[u8]) -> Option<u64> {
     let at = memchr::memmem::find(bytes, b"version ")? + b"version ".len();
     let digits = bytes.get(at..)?.split(|b| !b.is_ascii_digit()).next()?;
@@ -232,7 +234,8 @@ fn stamp(second: u64) -> Value {
     json!(format!("2026-01-20T{hours:02}:{minutes:02}:{seconds:02}.000000+00:00"))
 }
 
-/// An output as tools write it: every third is bare text, the others say how it went; now and then one failed.
+/// Returns an output like those of real tools: every third is plain text, the others are JSON with
+/// an exit code. Some report a failure.
 fn output(worker: usize, call: usize, text: &str) -> Vec<u8> {
     let failed = (worker + call).is_multiple_of(9);
     if call % 3 == 1 {
@@ -243,7 +246,7 @@ fn output(worker: usize, call: usize, text: &str) -> Vec<u8> {
     body.to_string().into_bytes()
 }
 
-/// Lines of a log, `bytes` of them or a few more; one in two hundred tells of trouble.
+/// Returns at least `bytes` bytes of log lines; one line in two hundred reports a problem.
 fn log(rng: &mut Rng, bytes: usize) -> String {
     let mut text = String::with_capacity(bytes + 100);
     let mut second = rng.u32(..40_000);
@@ -252,7 +255,7 @@ fn log(rng: &mut Rng, bytes: usize) -> String {
         let (hours, minutes, seconds) = (second / 3_600 % 24, second / 60 % 60, second % 60);
         let (program, pid, host) = (rng.choice(PROGRAMS).unwrap_or_default(), rng.u16(..), rng.u8(..));
         let event = if rng.u8(..200) == 0 { rng.choice(TROUBLES) } else { rng.choice(EVENTS) }.unwrap_or_default();
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(text, "{hours:02}:{minutes:02}:{seconds:02} {program}[{pid}]: {event} 10.0.4.{host}");
     }
     text

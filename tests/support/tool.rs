@@ -1,4 +1,4 @@
-//! Ordinary tools, run in a shell as a user would run them, and copies on disk of what they are to read.
+//! Command line tools run in a shell, and copies of a tree on disk for them to read.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -12,12 +12,12 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
 use super::{Seen, skip};
 
-/// Tools that are tried where they are, and are no loss where they are not: too large to install for a test.
+/// Tools whose absence is not reported as a skip: they are too large to install for a test.
 const OPTIONAL: [&str; 1] = ["node"];
-/// The system's own tools before those that somebody put in front of them.
+/// Search path with the system's tools only.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Whether `tool` can be run. Says SKIP if not, and fails where a skip is not allowed.
+/// Returns true if `tool` can be run. Otherwise reports a skip, or fails if skips are forbidden.
 pub fn is_here(tool: &str) -> bool {
     let there = Command::new("bash").args(["-c", "command -v -- \"$0\"", tool]).env("PATH", PATH).output().unwrap();
     if !there.status.success() && !OPTIONAL.contains(&tool) {
@@ -26,7 +26,8 @@ pub fn is_here(tool: &str) -> bool {
     there.status.success()
 }
 
-/// A shell that is about to run `command` in `folder`, stops where a part of it fails, and knows no habits of a user.
+/// Returns a shell that runs `command` in `folder`, stops at the first error, and ignores the
+/// user's configuration.
 pub fn shell(command: &str, folder: &Path) -> Command {
     let mut shell = Command::new("bash");
     shell.args(["-c", &format!("set -euo pipefail\n{command}")]).current_dir(folder).stdin(Stdio::null());
@@ -35,9 +36,10 @@ pub fn shell(command: &str, folder: &Path) -> Command {
     shell
 }
 
-/// Writes to `folder` what is seen of a tree, with modes, owners and times.
+/// Writes a tree to `folder`, with modes, owners and times.
 pub fn lay_out(seen: &BTreeMap<Vec<u8>, Seen>, folder: &Path) {
-    // Folders come before what is in them; the other way round, their times and modes stay as they are set.
+    // Forward, folders come before their entries. In reverse, later writes do not change their
+    // times and modes.
     for (path, seen) in seen {
         let path = folder.join(OsStr::from_bytes(path));
         match seen {

@@ -1,4 +1,4 @@
-//! Transcripts of Claude Code, made line by line, and stores in memory that hold them.
+//! Builder for transcripts of Claude Code, and stores in memory that contain them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,53 +14,53 @@ use swarmletfs::view::{Filter, View};
 
 use super::{Seen, see_folder};
 
-/// The folder of the project that the fixtures lie in.
+/// Folder of the project with all fixtures.
 pub const PROJECT: &str = "projects/-home-dev-app";
 
-/// A transcript that is being written: each line is a second later than the one before.
+/// Builder of a transcript. Each line is one second later than the previous one.
 #[derive(Clone)]
 pub struct Transcript {
     session: String,
     agent: Option<String>,
     seconds: u32,
-    /// Whether its lines hold no more than is read.
+    /// True if lines have only the fields that are read.
     lean: bool,
     bytes: Vec<u8>,
 }
 
 impl Transcript {
-    /// That of a session.
+    /// Starts the transcript of a session.
     pub fn new(session: &str) -> Transcript {
         Transcript { session: session.into(), agent: None, seconds: 0, lean: false, bytes: Vec::new() }
     }
 
-    /// That of a session whose lines are short, for tests that look at each byte.
+    /// Starts the transcript of a session with short lines, for tests that try every byte.
     pub fn lean(session: &str) -> Transcript {
         Transcript { lean: true, ..Transcript::new(session) }
     }
 
-    /// A subagent's own.
+    /// Starts the separate transcript of a subagent.
     pub fn of_agent(session: &str, agent: &str) -> Transcript {
         Transcript { agent: Some(agent.into()), ..Transcript::new(session) }
     }
 
-    /// What was written so far.
+    /// Returns the bytes written so far.
     pub fn bytes(&self) -> Vec<u8> {
         self.bytes.clone()
     }
 
-    /// Adds bytes as they are.
+    /// Appends raw bytes.
     pub fn raw(&mut self, bytes: impl AsRef<[u8]>) -> &mut Transcript {
         self.bytes.extend_from_slice(bytes.as_ref());
         self
     }
 
-    /// The time of the line that comes next.
+    /// Returns the timestamp of the next line.
     fn time(&self) -> String {
         format!("2026-02-01T10:{:02}:{:02}.000Z", self.seconds / 60 % 60, self.seconds % 60)
     }
 
-    /// Adds a line: `fields` over what every line has.
+    /// Appends a line: the common fields, overridden by `fields`.
     pub fn line(&mut self, fields: Value) -> &mut Transcript {
         let mut line = json!({
             "parentUuid": format!("u{}", self.seconds), "isSidechain": self.agent.is_some(), "userType": "external",
@@ -80,33 +80,34 @@ impl Transcript {
         self.raw(format!("{line}\n"))
     }
 
-    /// A user's words.
+    /// Appends a message of the user.
     pub fn user(&mut self, content: impl Into<Value>) -> &mut Transcript {
         self.line(json!({"type": "user", "message": {"role": "user", "content": content.into()}}))
     }
 
-    /// An assistant's line with these blocks, of the message `id` with this usage.
+    /// Appends a line of the assistant's message `id` with these blocks and this usage.
     pub fn message(&mut self, id: &str, blocks: Value, usage: Value) -> &mut Transcript {
         let message = json!({"model": "claude-large", "id": id, "type": "message", "role": "assistant",
             "content": blocks, "usage": usage});
         self.line(json!({"type": "assistant", "message": message}))
     }
 
-    /// An assistant's words.
+    /// Appends a text of the assistant.
     pub fn says(&mut self, text: &str) -> &mut Transcript {
         let id = format!("msg_{}", self.seconds);
         let usage = json!({"input_tokens": 3, "output_tokens": 5});
         self.message(&id, json!([{"type": "text", "text": text}]), usage)
     }
 
-    /// A call of a tool.
+    /// Appends a tool call.
     pub fn call(&mut self, id: &str, tool: &str, input: Value) -> &mut Transcript {
         let usage = json!({"input_tokens": 2, "output_tokens": 7});
         let message = format!("msg_{}", self.seconds);
         self.message(&message, json!([{"type": "tool_use", "id": id, "name": tool, "input": input}]), usage)
     }
 
-    /// The result of a call: fields of its block, as `content` and `is_error`.
+    /// Appends the result of a call; `fields` of its block are for example `content` and
+    /// `is_error`.
     pub fn result(&mut self, id: &str, fields: Value) -> &mut Transcript {
         let mut block = json!({"type": "tool_result", "tool_use_id": id});
         for (key, value) in fields.as_object().unwrap() {
@@ -115,13 +116,13 @@ impl Transcript {
         self.user(json!([block]))
     }
 
-    /// A call of Bash that went well.
+    /// Appends a successful call of Bash with its result.
     pub fn bash(&mut self, id: &str, command: &str, output: &str) -> &mut Transcript {
         self.call(id, "Bash", json!({"command": command, "description": "Runs it"}));
         self.result(id, json!({"content": output}))
     }
 
-    /// A line of the subagent `agent`, told by its session.
+    /// Appends a line of the subagent `agent`, as recorded by its session.
     pub fn progress(&mut self, agent: &str, kind: &str, message: Value) -> &mut Transcript {
         let inner = json!({"type": kind, "timestamp": self.time(), "message": message});
         self.line(json!({"type": "progress", "parentToolUseID": "toolu_task",
@@ -129,43 +130,43 @@ impl Transcript {
     }
 }
 
-/// A path in a store.
+/// Parses a path in a store.
 pub fn path(text: impl AsRef<[u8]>) -> RelPath {
     RelPath::parse(text).unwrap()
 }
 
-/// Where the transcript of a session lies.
+/// Returns the path of a session's transcript.
 pub fn place(session: &str) -> RelPath {
     path(format!("{PROJECT}/{session}.jsonl"))
 }
 
-/// A store in memory.
+/// Creates an empty store in memory.
 pub fn store() -> Arc<Memory> {
     Arc::new(Memory::new())
 }
 
-/// The tree of all sessions in a store, always fresh.
+/// Opens the tree of all sessions in a store, without caching.
 pub fn tree(store: &Arc<impl Store>) -> Tree {
-    let source = Source::over(store.clone(), None).read_as(Box::new(ClaudeCode::default()));
+    let source = Source::from_store(store.clone(), None).with_format(Box::new(ClaudeCode::default()));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
 }
 
-/// All that is seen of a tree, once what must hold of every one of them was found to hold.
+/// Contents of a tree that satisfies the invariants of every tree.
 pub struct Checked(pub BTreeMap<Vec<u8>, Seen>);
 
 impl Checked {
-    /// Looks at everything. What is listed must be there and be as long as is told, and every index.json as its schema
-    /// says: that is looked at by [`see_folder`].
+    /// Reads everything and checks the invariants. [`see_folder`] checks that listed entries exist
+    /// with the stated size, and that every index.json is valid.
     pub fn of(tree: &Tree) -> Checked {
         let checked = Checked(see_folder(tree, "").unwrap_or_else(|error| panic!("cannot see all: {error}")));
         for worker in checked.workers() {
-            checked.worker(&worker);
+            checked.check_worker(&worker);
         }
         checked
     }
 
-    /// The names of all workers.
+    /// Returns the names of all workers.
     pub fn workers(&self) -> Vec<String> {
         let folders = self.0.iter().filter(|(_, seen)| matches!(seen, Seen::Folder { .. }));
         let names = folders.filter_map(|(path, _)| path.strip_prefix(b"workers/"));
@@ -173,47 +174,47 @@ impl Checked {
         names.map(|name| String::from_utf8_lossy(name).into_owned()).collect()
     }
 
-    /// The bytes of a file of a worker.
+    /// Returns the bytes of a file of a worker.
     pub fn bytes(&self, worker: &str, file: &str) -> &[u8] {
         let path = format!("workers/{worker}/{file}");
         self.0.get(path.as_bytes()).unwrap_or_else(|| panic!("no {path} in {:#?}", self.paths())).bytes()
     }
 
-    /// The text of a file of a worker.
+    /// Returns the text of a file of a worker.
     pub fn text(&self, worker: &str, file: &str) -> &str {
         std::str::from_utf8(self.bytes(worker, file)).unwrap()
     }
 
-    /// Whether a worker has this file or folder.
+    /// Returns true if a worker has this file or folder.
     pub fn has(&self, worker: &str, file: &str) -> bool {
         self.0.contains_key(format!("workers/{worker}/{file}").as_bytes())
     }
 
-    /// A generated index of a worker.
+    /// Returns the parsed index.json of a worker.
     pub fn index(&self, worker: &str) -> Value {
         serde_json::from_slice(self.bytes(worker, "index.json")).unwrap()
     }
 
-    /// The row of a worker in the index of all.
+    /// Returns the row of a worker in the index of the swarm.
     pub fn row(&self, worker: &str) -> Value {
         let all: Value = serde_json::from_slice(self.0[&b"index.json"[..]].bytes()).unwrap();
         let rows = all["workers"].as_array().unwrap();
         rows.iter().find(|row| row["id"] == worker).unwrap_or_else(|| panic!("no {worker} in {all:#}")).clone()
     }
 
-    /// What the index of all says of what is not shown.
+    /// Returns the counts of skipped entries in the index of the swarm.
     pub fn skipped(&self) -> Value {
         let all: Value = serde_json::from_slice(self.0[&b"index.json"[..]].bytes()).unwrap();
         all["skipped"].clone()
     }
 
-    /// The lines of thread.jsonl.
+    /// Returns the parsed lines of thread.jsonl.
     pub fn thread(&self, worker: &str) -> Vec<Value> {
         let lines = self.bytes(worker, "thread.jsonl").split_inclusive(|byte| *byte == b'\n');
         lines.map(|line| serde_json::from_slice(line).unwrap()).collect()
     }
 
-    /// The names of the calls' files.
+    /// Returns the names of the calls' files.
     pub fn calls(&self, worker: &str) -> Vec<String> {
         let folder = format!("workers/{worker}/tool_calls/");
         let names = self.0.keys().filter_map(|path| path.strip_prefix(folder.as_bytes()));
@@ -224,14 +225,14 @@ impl Checked {
         self.0.keys().map(|path| String::from_utf8_lossy(path).into_owned()).collect()
     }
 
-    /// What must hold of the folder of every worker.
-    fn worker(&self, id: &str) {
+    /// Checks the invariants of a worker's folder.
+    fn check_worker(&self, id: &str) {
         let index = self.index(id);
         let calls = index["tool_calls"].as_array().unwrap();
         let files: BTreeSet<String> = self.calls(id).into_iter().map(|name| format!("tool_calls/{name}")).collect();
         let named: BTreeSet<String> = calls.iter().map(|call| call["file"].as_str().unwrap().to_owned()).collect();
-        assert_eq!(files, named, "{id}: the calls of its index are the files of its tool_calls");
-        assert_eq!(files.len(), calls.len(), "{id}: no two calls have one file");
+        assert_eq!(files, named, "{id}: the calls in its index differ from the files in tool_calls");
+        assert_eq!(files.len(), calls.len(), "{id}: two calls have one file");
         let mut bytes = 0;
         let mut failed = 0;
         for (at, call) in calls.iter().enumerate() {
@@ -258,7 +259,7 @@ impl Checked {
         let of_calls = |line: &Value| line["tool_calls"].as_array().cloned().unwrap_or_default();
         for named in thread.iter().flat_map(|line| [vec![line.clone()], of_calls(line)].concat()) {
             if let Some(file) = named["file"].as_str() {
-                assert!(files.contains(file), "{id}: its thread speaks of {file}");
+                assert!(files.contains(file), "{id}: its thread names {file}, which does not exist");
             }
         }
         let own = ["source.jsonl", "source.meta.json", "thread.jsonl", "task.txt", "result.txt"];

@@ -1,10 +1,10 @@
-//! Another user, for one piece of work.
+//! Running code as another user.
 
 use std::thread;
 
 use rustix::fs::{Gid, Uid};
 
-/// Runs `work` in a thread that has this user's and group's rights and no others. Only root can.
+/// Runs `work` in a thread with the rights of this user and group only. Requires root.
 pub fn as_user<T: Send>(id: u32, work: impl FnOnce() -> T + Send) -> T {
     let with_rights = || {
         rustix::thread::set_thread_groups(&[]).unwrap();

@@ -165,7 +165,7 @@ fn refusal(error: &SourceError) -> Refusal {
         }
         SourceError::OwnMount(_) => "`swarmletfs doctor STORE` looks at the store behind it".into(),
         SourceError::Open { path, .. } => format!("`ls -ld {}` tells what is there and who may read it", typed(path)),
-        SourceError::NoWorkers { path, passed } => {
+        SourceError::NoWorkers { path, skipped: passed } => {
             let first = |reason| passed.entries(reason).examples.into_keys().next();
             let inside = |path_inside: RelPath| typed(&path.join(path_inside.as_os_str()));
             match (first(SkipReason::Link), first(SkipReason::ForeignMount)) {
@@ -184,7 +184,7 @@ impl Stores {
         let of_format = |source: &Source| {
             (source.format().name(), source.format().worker_description(), source.format().has_virtual_folders())
         };
-        let of_source = |source: &Source| (of_format(source), source.watchable());
+        let of_source = |source: &Source| (of_format(source), source.max_watches());
         let (places, sources): (Vec<_>, Vec<Source>) =
             sources.into_iter().map(|(place, path, source)| ((place, path, of_source(&source)), source)).unzip();
         let freshness = Freshness { unfinished: NEVER_AGAIN, finished: NEVER_AGAIN };

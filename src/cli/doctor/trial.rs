@@ -175,7 +175,7 @@ fn set_up(what: What) -> Result<PathBuf, Report> {
 }
 
 fn empty_tree() -> io::Result<Tree> {
-    let source = Source::over(Arc::new(Memory::new()), None);
+    let source = Source::from_store(Arc::new(Memory::new()), None);
     let view = View::new(vec![source], Freshness::default(), Filter::default()).map_err(io::Error::other)?;
     Ok(Tree::new(view, Settings::default()))
 }

@@ -324,7 +324,7 @@ impl<'a> Comparison<'a> {
         if let CopySource::Words(words) = &copy.source {
             return Ok(words.len() as u64);
         }
-        self.read(worker, copy, |file| Ok(file.glimpse()?.size))
+        self.read(worker, copy, |file| Ok(file.stat_without_acl()?.size))
     }
 
     fn digest(&self, worker: &ComparedWorker, copy: &ItemCopy) -> std::result::Result<[u8; 32], SkipReason> {
@@ -358,7 +358,7 @@ impl<'a> Comparison<'a> {
         }
         let left = self.left.get();
         let text = self.read(worker, copy, |file| {
-            let size = file.glimpse()?.size;
+            let size = file.stat_without_acl()?.size;
             let fits = size <= FILE_MAX.min(left);
             if fits { read_range(file, 0, FILE_MAX as usize).map(Some) } else { Ok(None) }
         })?;

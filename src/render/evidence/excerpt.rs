@@ -83,7 +83,7 @@ pub(super) fn excerpt(
     shown_lines: &mut ShownLines,
     go_on: &dyn Fn() -> bool,
 ) -> Result<Excerpt> {
-    let size = file.glimpse()?.size;
+    let size = file.stat_without_acl()?.size;
     let read_whole = size <= WHOLE_MAX.max(share as u64);
     let beginning = read_range(file, 0, if read_whole { length(size) } else { BINARY_PROBE })?;
     if memchr::memchr(0, beginning.get(..BINARY_PROBE).unwrap_or(&beginning)).is_some() {

@@ -10,7 +10,7 @@ use super::super::Renderer;
 use super::super::isolate::PART_GRACE;
 use super::super::name_collision::{display_path, worker_path};
 use super::super::settings::Deadline;
-use crate::catalog::Stamp;
+use crate::catalog::Fingerprint;
 use crate::error::Error;
 use crate::model::Outcome;
 use crate::name::RelPath;
@@ -23,7 +23,7 @@ type RangeKey = (usize, RelPath, u64, u64);
 /// Reads the files of workers, which are indexed as they were ranked.
 pub(super) struct PassageReader<'a> {
     renderer: &'a Renderer,
-    workers: Vec<(&'a Arc<Member>, &'a Arc<Stamp>)>,
+    workers: Vec<(&'a Arc<Member>, &'a Arc<Fingerprint>)>,
     folders: RefCell<HashMap<usize, Option<Folder>>>,
     /// Cached passages; most are requested several times.
     texts: RefCell<HashMap<RangeKey, Option<Rc<str>>>>,
@@ -33,7 +33,10 @@ pub(super) struct PassageReader<'a> {
 }
 
 impl<'a> PassageReader<'a> {
-    pub(super) fn new(renderer: &'a Renderer, workers: Vec<(&'a Arc<Member>, &'a Arc<Stamp>)>) -> PassageReader<'a> {
+    pub(super) fn new(
+        renderer: &'a Renderer,
+        workers: Vec<(&'a Arc<Member>, &'a Arc<Fingerprint>)>,
+    ) -> PassageReader<'a> {
         let (folders, texts, outcomes) = (RefCell::default(), RefCell::default(), RefCell::default());
         PassageReader { renderer, workers, folders, texts, outcomes, late: Cell::new(false) }
     }

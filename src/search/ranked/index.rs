@@ -14,8 +14,8 @@ use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 
 use super::segment::{Segment, SegmentWriter};
-use crate::cache::{DiskCache, Key, key, undivided};
-use crate::catalog::Stamp;
+use crate::cache::{DiskCache, Key, key, single_shard};
+use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::search::is_binary;
@@ -91,7 +91,7 @@ impl Weighter<Key, Arc<Segment>> for SegmentWeighter {
 
 /// Indexes a worker's files while its last argument returns true.
 pub(super) type ReadWorker<'a> =
-    &'a dyn Fn(&Arc<Member>, &Arc<Stamp>, &(dyn Fn() -> bool + Sync)) -> Result<WorkerIndex>;
+    &'a dyn Fn(&Arc<Member>, &Arc<Fingerprint>, &(dyn Fn() -> bool + Sync)) -> Result<WorkerIndex>;
 
 /// The index of a view.
 pub struct Index {
@@ -112,7 +112,7 @@ impl Index {
     /// Creates the index of a view. With `disk` it outlives the process; the key names the scope.
     pub fn new(disk: Option<(Arc<DiskCache>, Key)>) -> Index {
         Index {
-            segments: undivided(SEGMENTS, SEGMENTS_BYTES, SegmentWeighter),
+            segments: single_shard(SEGMENTS, SEGMENTS_BYTES, SegmentWeighter),
             workers: Cache::new(WORKERS),
             disk,
             search_was_late: AtomicBool::new(false),
@@ -122,11 +122,11 @@ impl Index {
     }
 
     /// Returns the cached index of a worker in the state `stamp`, if it is complete.
-    pub fn cached(&self, member: &Member, stamp: &Stamp) -> Option<WorkerIndex> {
+    pub fn cached(&self, member: &Member, stamp: &Fingerprint) -> Option<WorkerIndex> {
         self.load(self.key(member, stamp))
     }
 
-    fn key(&self, member: &Member, stamp: &Stamp) -> Key {
+    fn key(&self, member: &Member, stamp: &Fingerprint) -> Key {
         let scope = self.disk.as_ref().map(|(_, scope)| *scope).unwrap_or_default();
         key("words of", &[&scope, member.name.as_bytes(), &stamp.version])
     }
@@ -135,7 +135,13 @@ impl Index {
     ///
     /// # Errors
     /// The worker's folder cannot be read.
-    pub fn read(&self, view: &View, member: &Member, stamp: &Stamp, go_on: &dyn Fn() -> bool) -> Result<WorkerIndex> {
+    pub fn read(
+        &self,
+        view: &View,
+        member: &Member,
+        stamp: &Fingerprint,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<WorkerIndex> {
         let key = self.key(member, stamp);
         let mut indexer = WorkerIndexer {
             index: self,
@@ -153,7 +159,7 @@ impl Index {
         let SegmentList { files, bytes, unread, .. } = contents;
         // Cache only a complete index of the requested state.
         if unread.late == 0 && unread.unreadable == 0 && view.is_unchanged(member, stamp) {
-            if let (Some((disk, _)), Ok(head), true) = (&self.disk, postcard::to_stdvec(&contents), stamp.lasts()) {
+            if let (Some((disk, _)), Ok(head), true) = (&self.disk, postcard::to_stdvec(&contents), stamp.is_stable()) {
                 disk.put(key, head, Vec::new());
             }
             self.workers.insert(key, Arc::new(contents));
@@ -260,7 +266,7 @@ impl WorkerIndexer<'_> {
     }
 
     fn file(&mut self, path: &RelPath, file: &dyn File, go_on: &dyn Fn() -> bool) -> Result<()> {
-        let size = file.glimpse()?.size;
+        let size = file.stat_without_acl()?.size;
         let mut start = 0;
         loop {
             let length = usize::try_from(size.saturating_sub(start)).unwrap_or(usize::MAX).clamp(1, TEXT_MAX);

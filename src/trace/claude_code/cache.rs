@@ -15,7 +15,7 @@ use quick_cache::sync::Cache;
 use super::index::TranscriptIndex;
 use super::parser::{TranscriptKind, read_on};
 use super::persist::IndexStore;
-use crate::cache::undivided;
+use crate::cache::single_shard;
 use crate::error::Result;
 use crate::name::{Name, RelPath};
 use crate::store::{File, Meta, read_range};
@@ -87,7 +87,7 @@ impl Weighter<RelPath, Arc<CachedTranscript>> for IndexWeighter {
 impl TranscriptCache {
     pub(super) fn new(disk: Option<IndexStore>) -> TranscriptCache {
         TranscriptCache {
-            entries: undivided(EXPECTED_ENTRIES, CACHE_BYTES, IndexWeighter),
+            entries: single_shard(EXPECTED_ENTRIES, CACHE_BYTES, IndexWeighter),
             read_locks: std::array::from_fn(|_| Mutex::new(())),
             hasher: RandomState::new(),
             agents: Mutex::new(HashMap::new()),

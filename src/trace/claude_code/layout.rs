@@ -9,7 +9,7 @@ use super::schema::decode;
 use crate::error::{Error, Result};
 use crate::model::SkipReason;
 use crate::name::{Name, RelPath};
-use crate::store::{Entry, Kind, Store, read_range};
+use crate::store::{DirEntry, Kind, Store, read_range};
 
 /// The folder of projects, in the program's own folder.
 const PROJECTS: &str = "projects";
@@ -122,8 +122,8 @@ pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
     Ok(found)
 }
 
-fn add_projects(store: &dyn Store, folder: &RelPath, entries: Vec<Entry>, found: &mut Candidates) -> Result<()> {
-    for Entry { name, kind } in entries {
+fn add_projects(store: &dyn Store, folder: &RelPath, entries: Vec<DirEntry>, found: &mut Candidates) -> Result<()> {
+    for DirEntry { name, kind } in entries {
         let project = folder.join(&name);
         match kind {
             Kind::Folder => {
@@ -138,7 +138,7 @@ fn add_projects(store: &dyn Store, folder: &RelPath, entries: Vec<Entry>, found:
     Ok(())
 }
 
-fn add_project(store: &dyn Store, project: &RelPath, entries: &[Entry], found: &mut Candidates) -> Result<()> {
+fn add_project(store: &dyn Store, project: &RelPath, entries: &[DirEntry], found: &mut Candidates) -> Result<()> {
     add_transcripts(project, entries, found);
     for entry in entries.iter().filter(|entry| entry.kind == Kind::Folder) {
         // Few sessions have subagents; the others cost one stat.
@@ -161,9 +161,9 @@ fn add_project(store: &dyn Store, project: &RelPath, entries: &[Entry], found: &
 
 /// Adds the transcripts of one folder. In subagent folders only agents' files count, because a
 /// journal adds nothing.
-fn add_transcripts(folder: &RelPath, entries: &[Entry], found: &mut Candidates) {
+fn add_transcripts(folder: &RelPath, entries: &[DirEntry], found: &mut Candidates) {
     let only_agents = folder.names().any(|name| name.as_bytes() == SUBAGENTS.as_bytes());
-    for Entry { name, kind } in entries {
+    for DirEntry { name, kind } in entries {
         if !is_transcript(name) || only_agents && !name.as_bytes().starts_with(AGENT_PREFIX) {
             continue;
         }
@@ -177,7 +177,7 @@ fn add_transcripts(folder: &RelPath, entries: &[Entry], found: &mut Candidates) 
 }
 
 /// Lists a folder. Returns `None` if it is missing, or skipped because it is unreadable or a link.
-fn list_if_present(store: &dyn Store, folder: &RelPath, found: &mut Candidates) -> Result<Option<Vec<Entry>>> {
+fn list_if_present(store: &dyn Store, folder: &RelPath, found: &mut Candidates) -> Result<Option<Vec<DirEntry>>> {
     match store.list(folder) {
         Ok(entries) => Ok(Some(entries)),
         Err(Error::NotFound | Error::NotADirectory) => Ok(None),
@@ -232,7 +232,7 @@ fn looks_like_transcript(store: &dyn Store, path: &RelPath) -> Result<bool> {
     Ok(is_transcript_line)
 }
 
-fn is_folder(entry: &Entry, name: &str) -> bool {
+fn is_folder(entry: &DirEntry, name: &str) -> bool {
     entry.kind == Kind::Folder && entry.name.as_bytes() == name.as_bytes()
 }
 

@@ -14,7 +14,7 @@ use super::parser::shorten_id;
 use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
-use crate::store::{Entry, File, Identity, Kind, Meta, Store, Time};
+use crate::store::{DirEntry, File, Identity, Kind, Meta, Store, Time};
 
 /// The folder of the calls' outputs.
 pub(super) const CALLS: &str = "tool_calls";
@@ -282,10 +282,10 @@ impl Store for VirtualDir {
         }
     }
 
-    fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
+    fn list(&self, path: &RelPath) -> Result<Vec<DirEntry>> {
         let index = self.full_index()?;
         let conversation = self.conversation(&index)?;
-        let file = |name: &str| Name::new(name).map(|name| Entry { name, kind: Kind::File });
+        let file = |name: &str| Name::new(name).map(|name| DirEntry { name, kind: Kind::File });
         match self.resolve(path, &|| Ok(index.clone()))? {
             VirtualNode::Root => {
                 let mut entries = vec![file(SOURCE)?, file(THREAD)?];
@@ -298,12 +298,12 @@ impl Store for VirtualDir {
                 if conversation.final_words().is_some() {
                     entries.push(file(RESULT)?);
                 }
-                entries.push(Entry { name: Name::new(CALLS)?, kind: Kind::Folder });
+                entries.push(DirEntry { name: Name::new(CALLS)?, kind: Kind::Folder });
                 Ok(entries)
             }
             VirtualNode::Calls => {
                 let names = conversation.calls.iter().enumerate().map(|(at, call)| call.file_name(at));
-                Ok(names.map(|name| Entry { name, kind: Kind::File }).collect())
+                Ok(names.map(|name| DirEntry { name, kind: Kind::File }).collect())
             }
             _ => Err(Error::NotADirectory),
         }
@@ -350,7 +350,7 @@ impl Store for VirtualDir {
         Ok(Box::new(VirtualDir::new(self.project.clone(), self.location.clone(), self.transcripts.clone())))
     }
 
-    fn made_of(&self) -> Option<Result<Vec<Meta>>> {
+    fn source_files(&self) -> Option<Result<Vec<Meta>>> {
         Some(self.source_and_result_metas())
     }
 }

@@ -151,7 +151,7 @@ impl IndexFile {
         } else if self.is_settled && (folders_hash == self.folders_hash || !self.may_name_new_folder(folders)) {
             return self.folders_hash = folders_hash;
         }
-        let is_at_rest = meta.is_none_or(|meta| meta.ctime.was_at_rest(began));
+        let is_at_rest = meta.is_none_or(|meta| meta.ctime.was_past_tick(began));
         self.is_settled = is_at_rest || self.first_seen.is_some_and(|first_seen| now >= first_seen + TICK_MAX);
         let read = if meta.is_some() { read_index(store, file, folders) } else { Ok(Some(IndexContents::default())) };
         (self.key, self.folders_hash) = (if read.is_ok() { key } else { UNREAD }, folders_hash);
@@ -189,7 +189,7 @@ struct IndexContents {
 fn read_index(store: &dyn Store, file: &RelPath, folders: &[RelPath]) -> Result<Option<IndexContents>> {
     let opened = store.open(file)?;
     let mut contents = IndexContents::default();
-    if opened.glimpse()?.size > SIZE_MAX {
+    if opened.stat_without_acl()?.size > SIZE_MAX {
         return Ok(Some(contents));
     }
     let wanted = folders.iter().collect();

@@ -7,7 +7,7 @@ use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::model::SkipReason;
 use crate::name::{Name, RelPath};
-use crate::store::{Entry, Kind, Store};
+use crate::store::{DirEntry, Kind, Store};
 
 /// The folder of the workers, if they have one.
 const WORKERS: &str = "workers";
@@ -85,8 +85,8 @@ pub(super) fn find_cached(
 /// them equal.
 fn folder_keys(store: &dyn Store) -> Option<[Key; 2]> {
     let state = |path: &RelPath| {
-        let meta = if_exists(store.glimpse(path)).ok()?;
-        let at_rest = meta.is_none_or(|meta| meta.ctime.is_at_rest());
+        let meta = if_exists(store.stat_without_acl(path)).ok()?;
+        let at_rest = meta.is_none_or(|meta| meta.ctime.is_past_tick());
         let mut hash = blake3::Hasher::new();
         hash_meta(&mut hash, meta.as_ref());
         at_rest.then(|| digest(&hash))
@@ -94,8 +94,8 @@ fn folder_keys(store: &dyn Store) -> Option<[Key; 2]> {
     Some([state(&RelPath::root())?, state(&path(WORKERS))?])
 }
 
-fn add_entries(found: &mut Candidates, folder: &RelPath, entries: Vec<Entry>, excluded: &[&str]) {
-    for Entry { name, kind } in entries {
+fn add_entries(found: &mut Candidates, folder: &RelPath, entries: Vec<DirEntry>, excluded: &[&str]) {
+    for DirEntry { name, kind } in entries {
         let path = folder.join(&name);
         match kind {
             Kind::Folder if excluded.iter().any(|other| other.as_bytes() == name.as_bytes()) => {
@@ -137,8 +137,8 @@ pub(super) fn detect(store: &dyn Store) -> Result<Detection> {
 }
 
 fn is_worker(store: &dyn Store, folder: &RelPath) -> Result<bool> {
-    let metadata = if_exists(store.glimpse(&folder.join_path(&path(METADATA))))?;
-    let calls = if_file_or_folder(store.glimpse(&folder.join_path(&path(CALLS))))?;
+    let metadata = if_exists(store.stat_without_acl(&folder.join_path(&path(METADATA))))?;
+    let calls = if_file_or_folder(store.stat_without_acl(&folder.join_path(&path(CALLS))))?;
     Ok(metadata.is_some() || calls.is_some_and(|meta| meta.kind == Kind::Folder))
 }
 

@@ -31,6 +31,6 @@ pub(super) fn find_output(source: RecordSource<'_>, worker: &Worker, stub: &Stub
     if scalar_text(description.get("owner_id")).as_deref() != Some(&*owner.0) {
         return Ok(None);
     }
-    let bytes = outputs.open(&body)?.glimpse()?.size;
+    let bytes = outputs.open(&body)?.stat_without_acl()?.size;
     Ok(Some((body, bytes)))
 }

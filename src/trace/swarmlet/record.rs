@@ -17,7 +17,7 @@ use super::{outputs, thread};
 use crate::error::Result;
 use crate::model::{LooseFile, Outcome, Output, Record, ToolCall, Trace, Worker};
 use crate::name::{Name, RelPath};
-use crate::store::{Entry, Kind, Store, read_range, read_whole};
+use crate::store::{DirEntry, Kind, Store, read_range, read_whole};
 
 /// The worker's final result.
 const RESULT: &str = "result.txt";
@@ -137,7 +137,7 @@ fn call_files(folder: &dyn Store) -> Result<Vec<CallFile>> {
 }
 
 /// Parses `NNN_<tool>.txt`: a number, the tool's name (which may contain `_`), always `.txt`.
-fn parse_call_file(entry: Entry) -> Option<CallFile> {
+fn parse_call_file(entry: DirEntry) -> Option<CallFile> {
     let text = entry.name.to_text().into_owned();
     let (number, tool) = text.strip_suffix(".txt")?.split_once('_')?;
     if number.is_empty() || number.len() > 18 || !number.bytes().all(|b| b.is_ascii_digit()) {
@@ -206,7 +206,7 @@ fn build_call(
 /// bytes.
 fn judge_file(store: &dyn Store, path: &RelPath) -> Result<(Verdict, u64)> {
     let file = store.open(path)?;
-    let size = file.glimpse()?.size;
+    let size = file.stat_without_acl()?.size;
     let head = read_range(&*file, 0, outcome::HEAD_BYTES)?;
     let is_read_whole = size > head.len() as u64 && size <= outcome::WHOLE_MAX && outcome::needs_whole_output(&head);
     if is_read_whole {

@@ -14,7 +14,7 @@ use swarmletfs::view::Filter;
 
 use super::{Looked, look};
 use crate::hostile::{views::random_store, walk};
-use crate::support::{Mount, Seen, TestStore, dose, fuse_is_here, see, see_folder};
+use crate::support::{Mount, Seen, TestStore, fuse_is_here, scale, see, see_folder};
 
 /// How many random stores are looked at without a mount, and each of which is mounted too.
 const STORES: usize = 32;
@@ -191,5 +191,5 @@ fn compare(seed: u64) {
 
 #[test]
 fn both_doors_show_the_same_names_bytes_attributes_and_errors() {
-    (0..dose(STORES) as u64).for_each(compare);
+    (0..scale(STORES) as u64).for_each(compare);
 }

@@ -15,7 +15,7 @@ use swarmletfs::store::{File, Kind, Meta, Store, read_range};
 use swarmletfs::trace::{ClaudeCode, Format, RecordSource};
 
 use super::*;
-use crate::support::dose;
+use crate::support::scale;
 use crate::support::transcript::{PROJECT, path};
 
 /// A worker as a format reads it.
@@ -130,7 +130,7 @@ fn transcript_with_oldest_subagents() -> Transcript {
 /// more in between at a larger scale.
 fn cuts(bytes: &[u8]) -> Vec<usize> {
     let near = |at: usize| bytes[at.saturating_sub(2)..(at + 3).min(bytes.len())].contains(&b'\n');
-    let step = if dose(1) > 1 { 1 } else { 29 };
+    let step = if scale(1) > 1 { 1 } else { 29 };
     (0..bytes.len()).filter(|at| at % step == 0 || near(*at)).collect()
 }
 
@@ -272,7 +272,7 @@ fn a_transcript_that_grows_shows_what_one_that_is_read_anew_shows() {
         for step in [1, 7, 100] {
             grow(&transcript, &format!("{name} by {step}"), || step);
         }
-        for seed in 0..dose(2) as u64 {
+        for seed in 0..scale(2) as u64 {
             let mut rng = Rng::with_seed(seed);
             grow(&transcript, &format!("{name} with seed {seed}"), || rng.usize(1..900));
         }
@@ -340,7 +340,7 @@ fn an_overwritten_transcript_is_read_again() {
         .iter()
         .flat_map(|t| t.bytes().split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect::<Vec<_>>())
         .collect();
-    for seed in 0..dose(10) as u64 {
+    for seed in 0..scale(10) as u64 {
         let mut rng = Rng::with_seed(seed);
         let (store, of_session) = (store(), place("s"));
         let (live, cache_folder) = (ClaudeCode::default(), CacheFolder::new());

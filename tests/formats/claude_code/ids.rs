@@ -44,10 +44,10 @@ fn transcripts(count: usize) -> Arc<Memory> {
 
 /// Opens the tree, with a cache in a folder if there is one. `eager` caches small transcripts, too.
 fn tree(store: &Arc<Memory>, cache: Option<(&Path, bool)>) -> Tree {
-    let mut source = Source::over(store.clone(), None).read_as(Box::new(ClaudeCode::default()));
+    let mut source = Source::from_store(store.clone(), None).with_format(Box::new(ClaudeCode::default()));
     if let Some((folder, eager)) = cache {
         let cache = DiskCache::open(&folder.join("cache"), 1 << 30).unwrap();
-        source = source.keeping_in(Arc::new(if eager { cache.eager() } else { cache }));
+        source = source.with_cache(Arc::new(if eager { cache.eager() } else { cache }));
     }
     let hour = Duration::from_secs(3_600);
     let fresh = Freshness { unfinished: hour, finished: hour };

@@ -21,7 +21,7 @@ use super::Gives::{self, AsOnDisk, TheBytes};
 use super::Row;
 use crate::mount::{PATIENCE, eventually};
 use crate::needs_fuse;
-use crate::support::dose::{dose, times};
+use crate::support::scale::{factor, scale};
 use crate::support::tool::{is_here, lay_out, shell};
 use crate::support::{Mount, Seen, TestStore, see, see_folder};
 
@@ -226,10 +226,11 @@ struct Case<'a> {
 /// all failures.
 fn repeat(cases: &[Case<'_>], mount: &Mount, change: impl Fn(usize)) -> Vec<String> {
     let (reading, wrong) = (AtomicUsize::new(2), Mutex::new(Vec::new()));
-    let (begun, patience) = (Instant::now(), PATIENCE * 2 * times() as u32);
+    let (begun, patience) = (Instant::now(), PATIENCE * 2 * factor() as u32);
     let read = |cases: &[Case<'_>]| {
         let mut met = vec![(0, BTreeSet::new()); cases.len()];
-        let is_done = |(times, versions): &(usize, BTreeSet<Hash>)| *times >= dose(TIMES) && versions.len() >= VERSIONS;
+        let is_done =
+            |(times, versions): &(usize, BTreeSet<Hash>)| *times >= scale(TIMES) && versions.len() >= VERSIONS;
         while !met.iter().all(is_done) && wrong.lock().unwrap().is_empty() {
             for (case, met) in cases.iter().zip(&mut met).filter(|(_, met)| !is_done(met)) {
                 match (case.once)() {

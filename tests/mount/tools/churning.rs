@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::mount::{PATIENCE, swarm};
 use crate::needs_fuse;
 use crate::support::tool::{is_here, shell};
-use crate::support::{Mount, Seen, TestStore, dose, see_folder};
+use crate::support::{Mount, Seen, TestStore, scale, see_folder};
 
 /// Part of the name of every temporary file or worker.
 const PASSING: &str = "passing";
@@ -109,11 +109,11 @@ fn what_stays_is_met_once_while_others_come_and_go() {
             for times in 1.. {
                 let (these, passing) = walk(command);
                 met += usize::from(passing);
-                let late = begun.elapsed() > PATIENCE * 2 * dose::times() as u32;
+                let late = begun.elapsed() > PATIENCE * 2 * scale::factor() as u32;
                 if !these.is_empty() || late {
                     wrong.push(format!("{tool}: {command}\n    {times} walks, {met} met others; {these:?}"));
                 }
-                if times >= dose(TIMES) && met > 0 || !these.is_empty() || late {
+                if times >= scale(TIMES) && met > 0 || !these.is_empty() || late {
                     break;
                 }
             }

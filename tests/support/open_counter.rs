@@ -1,4 +1,4 @@
-//! A store that counts what is opened, and refuses files of one name as long as it is told to.
+//! Store interceptor that counts opened files and can refuse files of one name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,37 +9,37 @@ use swarmletfs::error::{Error, Result};
 use swarmletfs::name::RelPath;
 use swarmletfs::store::{File, Store};
 
-use super::through::Between;
+use super::intercept::Interceptor;
 
-/// What was opened, and what is refused; shared by a store and all that are entered through it.
+/// Counts of opened files, and the refused name. Shared by a store and its entered directories.
 #[derive(Default)]
-pub struct Log {
+pub struct OpenLog {
     opened: Mutex<BTreeMap<Vec<u8>, u64>>,
     refused: Mutex<Option<(&'static str, Errno)>>,
 }
 
-impl Log {
-    /// How often files of this name were opened, or would have been.
+impl OpenLog {
+    /// Returns the number of attempts to open files of this name.
     pub fn opened(&self, name: &str) -> u64 {
         self.opened.lock().get(name.as_bytes()).copied().unwrap_or_default()
     }
 
-    /// From now on files of this name cannot be opened.
+    /// Makes opening files of this name fail.
     pub fn refuse(&self, name: &'static str, errno: Errno) {
         *self.refused.lock() = Some((name, errno));
     }
 
-    /// From now on nothing is refused.
+    /// Stops refusing files.
     pub fn heal(&self) {
         *self.refused.lock() = None;
     }
 }
 
-/// Counts what is opened in a store.
+/// Counts files opened in a store.
 #[derive(Clone)]
-pub struct Counted(pub Arc<Log>);
+pub struct OpenCounter(pub Arc<OpenLog>);
 
-impl Between for Counted {
+impl Interceptor for OpenCounter {
     fn open(&self, store: &dyn Store, path: &RelPath) -> Result<Box<dyn File>> {
         let name = path.file_name().map(|name| name.as_bytes().to_vec()).unwrap_or_default();
         let refused = self.0.refused.lock().filter(|(refused, _)| refused.as_bytes() == name);

@@ -1,4 +1,4 @@
-//! A store that fails its k-th call: once, or from then on.
+//! Store interceptor that makes the k-th call fail, once or from then on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,73 +7,73 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use swarmletfs::error::{Error, Result};
 use swarmletfs::name::RelPath;
-use swarmletfs::store::{Entry, File, Meta, Store};
+use swarmletfs::store::{DirEntry, File, Meta, Store};
 
-use super::through::Between;
+use super::intercept::Interceptor;
 
-/// What goes wrong.
+/// Kind of an injected fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The call fails with this.
+    /// The call fails with this error.
     Errno(Errno),
-    /// A read gives one byte; calls that are no reads go well.
+    /// A read returns one byte. Other calls succeed.
     ShortRead,
-    /// The call panics, in words that hold [`PRIVATE`].
+    /// The call panics with a message that contains [`PRIVATE`].
     Panic,
 }
 
-/// What a panic may say and a log may not.
+/// Path in the panic message that must not appear in a log.
 pub const PRIVATE: &str = "/data/of-another-owner";
 
-/// When and how it goes wrong; shared by a store and all that was opened through it.
-pub struct Plan {
+/// Schedule of faults, shared by a store and everything opened through it.
+pub struct FaultPlan {
     calls: AtomicU64,
     fail_at: AtomicU64,
     sticky: AtomicBool,
-    met: AtomicBool,
+    triggered: AtomicBool,
     fault: Mutex<Fault>,
     event: Mutex<Option<Event>>,
 }
 
-/// What happens, and just before which call.
+/// Number of a call, and an action to run just before it.
 type Event = (u64, Box<dyn FnOnce() + Send>);
 
-impl Plan {
-    /// Nothing goes wrong.
-    pub fn quiet() -> Arc<Plan> {
-        Arc::new(Plan {
+impl FaultPlan {
+    /// Creates a plan without faults.
+    pub fn none() -> Arc<FaultPlan> {
+        Arc::new(FaultPlan {
             calls: AtomicU64::new(0),
             fail_at: AtomicU64::new(u64::MAX),
             sticky: AtomicBool::new(false),
-            met: AtomicBool::new(false),
+            triggered: AtomicBool::new(false),
             fault: Mutex::new(Fault::ShortRead),
             event: Mutex::new(None),
         })
     }
 
-    /// From now on the `k`-th call fails, and if `sticky` all that follow.
+    /// Makes the `k`-th call from now on fail, and all later calls if `sticky`.
     pub fn fail(&self, k: u64, fault: Fault, sticky: bool) {
         *self.fault.lock() = fault;
         self.calls.store(0, Ordering::SeqCst);
         self.sticky.store(sticky, Ordering::SeqCst);
-        self.met.store(false, Ordering::SeqCst);
+        self.triggered.store(false, Ordering::SeqCst);
         self.fail_at.store(k, Ordering::SeqCst);
     }
 
-    /// From now on nothing fails. Whether a call was met by the fault since it was planned.
+    /// Removes the fault. Returns true if it was triggered.
     pub fn heal(&self) -> bool {
         self.fail_at.store(u64::MAX, Ordering::SeqCst);
-        self.met.swap(false, Ordering::SeqCst)
+        self.triggered.swap(false, Ordering::SeqCst)
     }
 
-    /// From now on nothing goes wrong, and just before the `k`-th call `event` happens.
-    pub fn at(&self, k: u64, event: impl FnOnce() + Send + 'static) {
+    /// Runs `event` just before the `k`-th call from now on.
+    pub fn run_before(&self, k: u64, event: impl FnOnce() + Send + 'static) {
         self.calls.store(0, Ordering::SeqCst);
         *self.event.lock() = Some((k, Box::new(event)));
     }
 
-    /// Whether what was to happen has happened; if not, it never will.
-    pub fn has_happened(&self) -> bool {
+    /// Returns true if the event has run. Otherwise cancels it.
+    pub fn has_run(&self) -> bool {
         self.event.lock().take().is_none()
     }
 
@@ -88,9 +88,9 @@ impl Plan {
         if !due {
             return None;
         }
-        self.met.store(true, Ordering::SeqCst);
+        self.triggered.store(true, Ordering::SeqCst);
         let fault = *self.fault.lock();
-        assert!(fault != Fault::Panic, "on purpose, at {PRIVATE}");
+        assert!(fault != Fault::Panic, "injected panic at {PRIVATE}");
         Some(fault)
     }
 
@@ -102,17 +102,17 @@ impl Plan {
     }
 }
 
-/// Makes calls of a store go wrong by plan.
+/// Injects the faults of a plan into a store.
 #[derive(Clone)]
-pub struct Faulty(pub Arc<Plan>);
+pub struct FaultInjector(pub Arc<FaultPlan>);
 
-impl Between for Faulty {
+impl Interceptor for FaultInjector {
     fn stat(&self, store: &dyn Store, path: &RelPath) -> Result<Meta> {
         self.0.check()?;
         store.stat(path)
     }
 
-    fn list(&self, store: &dyn Store, path: &RelPath) -> Result<Vec<Entry>> {
+    fn list(&self, store: &dyn Store, path: &RelPath) -> Result<Vec<DirEntry>> {
         self.0.check()?;
         store.list(path)
     }
@@ -122,7 +122,7 @@ impl Between for Faulty {
         Ok(Box::new(FaultyFile { file: store.open(path)?, plan: self.0.clone() }))
     }
 
-    fn enter(&self, _path: &RelPath) -> Result<Faulty> {
+    fn enter(&self, _path: &RelPath) -> Result<FaultInjector> {
         self.0.check()?;
         Ok(self.clone())
     }
@@ -130,7 +130,7 @@ impl Between for Faulty {
 
 struct FaultyFile {
     file: Box<dyn File>,
-    plan: Arc<Plan>,
+    plan: Arc<FaultPlan>,
 }
 
 impl File for FaultyFile {

@@ -1,10 +1,11 @@
-//! Opening beneath a root, and only there: every path of the disk store goes through these functions.
+//! Path resolution for the disk store, confined to its root by `openat2`.
 //!
-//! `openat2` with BENEATH, NO_SYMLINKS, NO_MAGICLINKS and NO_XDEV refuses `..`, absolute paths, links of every kind
-//! and foreign mounts in the kernel, where no race can come between check and use. A path is first opened with
-//! O_PATH, which never blocks and never touches a device, looked at through that descriptor, and opened for reading
-//! only if it is what was asked for. What merely is to be stat'ed in a folder that was opened so needs no descriptor: a
-//! name by itself leads nowhere but to what is there, or to what is mounted there, which is refused too.
+//! The flags BENEATH, NO_SYMLINKS, NO_MAGICLINKS and NO_XDEV make the kernel refuse `..`, absolute
+//! paths, symlinks and foreign mounts, so no race can occur between check and use. A path is first
+//! opened with O_PATH, which never blocks and never touches a device. It is opened for reading only
+//! if its descriptor has the expected type. A single name in an open directory can be stat'ed
+//! without a descriptor: it cannot leave the directory except by a mount, which the mount id
+//! reveals.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -15,57 +16,57 @@ use super::Kind;
 use crate::error::{Error, Result};
 use crate::name::RelPath;
 
-/// What is asked of stat: the time of birth too, where the file system knows one, and the mount.
+/// Fields requested from statx, among them the birth time and the mount id.
 const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
 
-/// How every path is resolved.
+/// Restrictions on the resolution of every path.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
 
-/// How often an interrupted or raced call is made again before its error counts.
+/// Maximum number of attempts of an interrupted or raced call.
 const ATTEMPTS: usize = 16;
 
-/// A descriptor that stands for `path` without opening it. The last part may itself be a link, which is then what
-/// the descriptor stands for.
-pub(super) fn locate(root: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedFd> {
+/// Returns an `O_PATH` descriptor of `path`. If the last component is a symlink, the descriptor
+/// refers to the symlink itself.
+pub(super) fn open_path(root: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat2(root, path, flags)
 }
 
-/// Stats what `path` is, through a descriptor beneath the root.
+/// Stats `path` beneath the root.
 pub(super) fn stat(root: BorrowedFd<'_>, path: &RelPath) -> Result<Statx> {
-    statx(locate(root, path)?.as_fd())
+    statx(open_path(root, path)?.as_fd())
 }
 
-/// Stats what `path` is in a folder that lies on the mount `mount`: the same, with one call where it is a name by itself.
-pub(super) fn stat_on(folder: BorrowedFd<'_>, mount: Option<u64>, path: &RelPath) -> Result<Statx> {
+/// Stats `path` in a directory on the mount `mount`; a single name needs only one system call.
+pub(super) fn stat_on_mount(folder: BorrowedFd<'_>, mount: Option<u64>, path: &RelPath) -> Result<Statx> {
     if mount.is_none() || path.depth() != 1 {
         return stat(folder, path);
     }
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let found = rustix::fs::statx(folder, path.as_os_str(), flags, WANTED)?;
-    if mount_of(&found) == mount { Ok(found) } else { Err(Error::Escape) }
+    if mount_id(&found) == mount { Ok(found) } else { Err(Error::Escape) }
 }
 
-/// Stats what a descriptor stands for.
+/// Stats the inode that a descriptor refers to.
 pub(super) fn statx(fd: BorrowedFd<'_>) -> Result<Statx> {
     Ok(rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, WANTED)?)
 }
 
-/// The mount on which lies what was stat'ed; `None` where the system does not tell.
-pub(super) fn mount_of(stat: &Statx) -> Option<u64> {
+/// Returns the mount id of a stat result, or `None` if the kernel did not report it.
+pub(super) fn mount_id(stat: &Statx) -> Option<u64> {
     StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::MNT_ID).then_some(stat.stx_mnt_id)
 }
 
-/// What was stat'ed.
+/// Returns the kind of a stat'ed inode.
 pub(super) fn kind_of(stat: &Statx) -> Kind {
-    kind(FileType::from_raw_mode(stat.stx_mode.into()))
+    kind_of_type(FileType::from_raw_mode(stat.stx_mode.into()))
 }
 
-/// What the system's type of an entry is to a store.
-pub(super) fn kind(file_type: FileType) -> Kind {
+/// Converts a file type.
+pub(super) fn kind_of_type(file_type: FileType) -> Kind {
     match file_type {
         FileType::RegularFile => Kind::File,
         FileType::Directory => Kind::Folder,
@@ -74,7 +75,8 @@ pub(super) fn kind(file_type: FileType) -> Kind {
     }
 }
 
-/// What is opened is opened with these. NONBLOCK: should a FIFO take a file's place, the open returns at once.
+/// Flags to open for reading. NONBLOCK makes the open return at once if a FIFO has replaced the
+/// file.
 const READ: OFlags =
     OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
@@ -82,18 +84,18 @@ const READ: OFlags =
 pub(super) fn open_file(root: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedFd> {
     kind_of(&stat(root, path)?).must_be(Kind::File)?;
     let fd = open(root, path, READ)?;
-    // What was a file just now may be something else.
+    // The path may have been replaced since the stat.
     if kind_of(&statx(fd.as_fd())?) != Kind::File {
         return Err(Error::Special);
     }
     Ok(fd)
 }
 
-/// Opens the folder `path` for listing. The system opens nothing else where a folder is asked for.
+/// Opens the directory `path` for listing.
 pub(super) fn open_folder(root: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedFd> {
     match open(root, path, READ | OFlags::DIRECTORY) {
         Err(error @ Error::NotADirectory) => {
-            // A part on the way, or what is there instead.
+            // Tells a final non-directory from one among the parents.
             kind_of(&stat(root, path)?).must_be(Kind::Folder)?;
             Err(error)
         }
@@ -102,7 +104,7 @@ pub(super) fn open_folder(root: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedF
 }
 
 fn open(root: BorrowedFd<'_>, path: &RelPath, flags: OFlags) -> Result<OwnedFd> {
-    // NOATIME keeps the store untouched to the last bit; only the owner of a file may ask for it.
+    // NOATIME leaves the store unmodified; only the owner of a file may request it.
     match openat2(root, path, flags | OFlags::NOATIME) {
         Err(Error::Io(Errno::PERM)) => openat2(root, path, flags),
         opened => opened,
@@ -114,7 +116,7 @@ fn openat2(root: BorrowedFd<'_>, path: &RelPath, flags: OFlags) -> Result<OwnedF
     for _ in 0..ATTEMPTS {
         match rustix::fs::openat2(root, path.as_os_str(), flags, Mode::empty(), BENEATH) {
             Ok(fd) => return Ok(fd),
-            // AGAIN: a rename elsewhere raced with the resolution; the kernel asks to try again.
+            // AGAIN: a concurrent rename raced with the resolution.
             Err(errno @ (Errno::INTR | Errno::AGAIN)) => last = errno,
             Err(errno) => return Err(errno.into()),
         }
@@ -140,22 +142,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_opened_never_waits_leaves_no_trace_and_is_not_inherited() {
+    fn opened_descriptors_are_nonblocking_noatime_and_cloexec() {
         let (_dir, root) = folder();
         for (path, open) in [("file", open_file as Open), ("", open_folder)] {
             let path = RelPath::parse(path).unwrap();
-            let (located, opened) = (locate(root.as_fd(), &path).unwrap(), open(root.as_fd(), &path).unwrap());
-            assert!(fcntl_getfl(&located).unwrap().contains(OFlags::PATH), "{path:?}");
+            let (path_fd, opened) = (open_path(root.as_fd(), &path).unwrap(), open(root.as_fd(), &path).unwrap());
+            assert!(fcntl_getfl(&path_fd).unwrap().contains(OFlags::PATH), "{path:?}");
             let flags = fcntl_getfl(&opened).unwrap();
             assert!(flags.contains(OFlags::NONBLOCK | OFlags::NOATIME), "{path:?}: {flags:?}");
-            for fd in [located, opened] {
+            for fd in [path_fd, opened] {
                 assert_eq!(fcntl_getfd(&fd).unwrap(), FdFlags::CLOEXEC, "{path:?}");
             }
         }
     }
 
     #[test]
-    fn a_link_is_found_as_one_and_not_opened() {
+    fn symlink_is_reported_as_link_and_not_opened() {
         let (_dir, root) = folder();
         let link = RelPath::parse("link").unwrap();
         assert_eq!(kind_of(&stat(root.as_fd(), &link).unwrap()), Kind::Link);
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_folder_is_not_opened_as_one() {
+    fn open_folder_refuses_other_kinds() {
         let (dir, root) = folder();
         rustix::fs::mknodat(CWD, dir.path().join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
         let errors = ["file", "file/inner", "pipe", "none", "link"].map(|path| {
@@ -177,11 +179,11 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_birth_is_told_where_it_is_known() {
+    fn statx_reports_the_birth_time() {
         let (dir, root) = folder();
         let Ok(born) = dir.path().join("file").metadata().unwrap().created() else { return };
         let born = born.duration_since(std::time::UNIX_EPOCH).unwrap();
-        let told = stat(root.as_fd(), &RelPath::parse("file").unwrap()).unwrap().stx_btime;
-        assert_eq!((told.tv_sec.unsigned_abs(), told.tv_nsec), (born.as_secs(), born.subsec_nanos()));
+        let btime = stat(root.as_fd(), &RelPath::parse("file").unwrap()).unwrap().stx_btime;
+        assert_eq!((btime.tv_sec.unsigned_abs(), btime.tv_nsec), (born.as_secs(), born.subsec_nanos()));
     }
 }

@@ -1,4 +1,4 @@
-//! Who looks at a mounted tree: without a kernel, or through one.
+//! Observer of a view: the tree without a kernel, or a mount.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -10,46 +10,46 @@ use rustix::io::Errno;
 use swarmletfs::error::Error;
 use swarmletfs::tree::{Fh, Ino, Tree};
 
-use super::compare::Sight;
+use super::compare::ObservedTree;
 use crate::support::{Seen, see, see_folder, seen};
 
-/// Looks at one view.
-pub trait Eyes {
-    /// All that is listed.
-    fn all(&self) -> Result<Sight, String>;
-    /// What is under one name, listed or not.
+/// Reads one view.
+pub trait Observer {
+    /// Reads everything that is listed.
+    fn all(&self) -> Result<ObservedTree, String>;
+    /// Reads one path, listed or not.
     fn at(&self, path: &[u8]) -> Result<Seen, Errno>;
-    /// Opens a file and keeps it open.
-    fn open(&self, path: &[u8]) -> Result<Held, Errno>;
-    /// What is open, read from its start, and the size told of it.
-    fn read(&self, held: &Held) -> Result<(Vec<u8>, u64), Errno>;
-    /// Closes it.
-    fn close(&self, held: Held);
+    /// Opens a file.
+    fn open(&self, path: &[u8]) -> Result<OpenHandle, Errno>;
+    /// Reads an open file from its start; also returns its size according to stat.
+    fn read(&self, held: &OpenHandle) -> Result<(Vec<u8>, u64), Errno>;
+    /// Closes an open file.
+    fn close(&self, held: OpenHandle);
 }
 
-/// What is kept open.
-pub enum Held {
-    Number(Ino, Fh),
+/// An open file of the tree or of a mount.
+pub enum OpenHandle {
+    Tree(Ino, Fh),
     File(File),
 }
 
-/// More than any file here has.
-const ROOM: usize = 1 << 20;
+/// Size of a read, in bytes; larger than every file in these tests.
+const READ_SIZE: usize = 1 << 20;
 
-impl Eyes for Tree {
-    fn all(&self) -> Result<Sight, String> {
-        see_folder(self, "").map_err(|error| format!("in looking at all: {error}"))
+impl Observer for Tree {
+    fn all(&self) -> Result<ObservedTree, String> {
+        see_folder(self, "").map_err(|error| format!("cannot read the whole view: {error}"))
     }
 
     fn at(&self, path: &[u8]) -> Result<Seen, Errno> {
         see(self, path).map_err(|error| error.errno())
     }
 
-    fn open(&self, path: &[u8]) -> Result<Held, Errno> {
+    fn open(&self, path: &[u8]) -> Result<OpenHandle, Errno> {
         let errno = |error: Error| error.errno();
         let found = seen::find(self, path).map_err(errno)?;
         match Tree::open(self, found.ino) {
-            Ok(opened) => Ok(Held::Number(found.ino, opened.fh)),
+            Ok(opened) => Ok(OpenHandle::Tree(found.ino, opened.fh)),
             Err(error) => {
                 self.forget(found.ino, 1);
                 Err(errno(error))
@@ -57,21 +57,21 @@ impl Eyes for Tree {
         }
     }
 
-    fn read(&self, held: &Held) -> Result<(Vec<u8>, u64), Errno> {
-        let Held::Number(ino, fh) = held else { unreachable!("of another kind") };
-        let bytes = Tree::read(self, *fh, 0, ROOM, <[u8]>::to_vec).map_err(|error| error.errno())?;
+    fn read(&self, held: &OpenHandle) -> Result<(Vec<u8>, u64), Errno> {
+        let OpenHandle::Tree(ino, fh) = held else { unreachable!("a handle of another observer") };
+        let bytes = Tree::read(self, *fh, 0, READ_SIZE, <[u8]>::to_vec).map_err(|error| error.errno())?;
         let (attr, _) = self.attr(*ino).map_err(|error| error.errno())?;
         Ok((bytes, attr.size))
     }
 
-    fn close(&self, held: Held) {
-        let Held::Number(ino, fh) = held else { unreachable!("of another kind") };
+    fn close(&self, held: OpenHandle) {
+        let OpenHandle::Tree(ino, fh) = held else { unreachable!("a handle of another observer") };
         self.release(fh);
         self.forget(ino, 1);
     }
 }
 
-/// A mountpoint.
+/// A mounted view.
 pub struct Mounted(pub PathBuf);
 
 impl Mounted {
@@ -84,9 +84,9 @@ fn errno(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
-impl Eyes for Mounted {
-    fn all(&self) -> Result<Sight, String> {
-        let mut all = Sight::new();
+impl Observer for Mounted {
+    fn all(&self) -> Result<ObservedTree, String> {
+        let mut all = ObservedTree::new();
         let mut open = vec![Vec::new()];
         while let Some(folder) = open.pop() {
             let said = |error: std::io::Error| format!("{}: {error}", folder.escape_ascii());
@@ -120,17 +120,17 @@ impl Eyes for Mounted {
         }
         let file = File::open(&at).map_err(errno)?;
         let meta = file.metadata().map_err(errno)?;
-        let (bytes, _) = self.read(&Held::File(file))?;
+        let (bytes, _) = self.read(&OpenHandle::File(file))?;
         Ok(Seen::File { attr: attr(&meta), mtime: mtime(&meta), bytes })
     }
 
-    fn open(&self, path: &[u8]) -> Result<Held, Errno> {
-        File::open(self.path(path)).map(Held::File).map_err(errno)
+    fn open(&self, path: &[u8]) -> Result<OpenHandle, Errno> {
+        File::open(self.path(path)).map(OpenHandle::File).map_err(errno)
     }
 
-    fn read(&self, held: &Held) -> Result<(Vec<u8>, u64), Errno> {
-        let Held::File(file) = held else { unreachable!("of another kind") };
-        let mut bytes = vec![0; ROOM];
+    fn read(&self, held: &OpenHandle) -> Result<(Vec<u8>, u64), Errno> {
+        let OpenHandle::File(file) = held else { unreachable!("a handle of another observer") };
+        let mut bytes = vec![0; READ_SIZE];
         let mut filled = 0;
         loop {
             match file.read_at(&mut bytes[filled..], filled as u64).map_err(errno)? {
@@ -142,7 +142,7 @@ impl Eyes for Mounted {
         Ok((bytes, file.metadata().map_err(errno)?.len()))
     }
 
-    fn close(&self, held: Held) {
+    fn close(&self, held: OpenHandle) {
         drop(held);
     }
 }

@@ -1,4 +1,4 @@
-//! Where the changes happen: a store in memory or on disk, changed and looked at without the code that is under test.
+//! Store in memory or on disk, changed and read without the code under test.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,13 +14,13 @@ use crate::support::TestStore;
 
 /// Seconds and nanoseconds.
 pub type Time = (i64, u32);
-/// What is behind a name: another one under the same name is something else.
+/// Identity of an inode.
 pub type Identity = (u64, Time);
 
-/// One entry of a store, as it lies there.
+/// One entry of a store.
 #[derive(Debug, Clone)]
-pub struct Lying {
-    pub what: What,
+pub struct RawEntry {
+    pub kind: RawKind,
     pub mode: u32,
     pub links: u64,
     pub mtime: Time,
@@ -28,80 +28,81 @@ pub struct Lying {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum RawKind {
     File(Vec<u8>),
     Folder,
     Link,
     Special,
 }
 
-/// All entries of a store by path; the root under the empty one.
+/// All entries of a store by path; the root has the empty path.
 #[derive(Debug, Default)]
-pub struct Raw(pub BTreeMap<Vec<u8>, Lying>);
+pub struct RawEntries(pub BTreeMap<Vec<u8>, RawEntry>);
 
-impl Raw {
-    pub fn get(&self, path: &[u8]) -> Option<&What> {
-        self.0.get(path).map(|lying| &lying.what)
+impl RawEntries {
+    pub fn get(&self, path: &[u8]) -> Option<&RawKind> {
+        self.0.get(path).map(|entry| &entry.kind)
     }
 
-    /// The bytes of a file.
+    /// Returns the bytes of a file.
     pub fn file(&self, path: &[u8]) -> Option<&[u8]> {
         match self.get(path) {
-            Some(What::File(bytes)) => Some(bytes),
+            Some(RawKind::File(bytes)) => Some(bytes),
             _ => None,
         }
     }
 
     pub fn is_folder(&self, path: &[u8]) -> bool {
-        self.get(path) == Some(&What::Folder)
+        self.get(path) == Some(&RawKind::Folder)
     }
 
-    /// All that is in a folder, however deep, by its path from there.
-    pub fn below<'a>(&'a self, folder: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a Lying)> {
+    /// Returns everything below a folder by relative path.
+    pub fn below<'a>(&'a self, folder: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a RawEntry)> {
         let inside = move |path: &'a [u8]| match folder {
             [] => Some(path).filter(|path| !path.is_empty()),
             _ => path.strip_prefix(folder)?.strip_prefix(b"/"),
         };
-        self.0.iter().filter_map(move |(path, lying)| Some((inside(path)?, lying)))
+        self.0.iter().filter_map(move |(path, entry)| Some((inside(path)?, entry)))
     }
 
-    /// What is directly in a folder, by name.
-    pub fn inside<'a>(&'a self, folder: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a Lying)> {
+    /// Returns the direct children of a folder by name.
+    pub fn inside<'a>(&'a self, folder: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a RawEntry)> {
         self.below(folder).filter(|(path, _)| !path.contains(&b'/'))
     }
 }
 
-impl Raw {
-    /// What lies there for who reads for one owner: a file with more than one hard link is a link.
-    pub fn unshared(&self) -> Raw {
-        let judged = |(path, lying): (&Vec<u8>, &Lying)| {
-            let shared = lying.links > 1 && matches!(lying.what, What::File(_));
-            let what = if shared { What::Link } else { lying.what.clone() };
-            (path.clone(), Lying { what, ..lying.clone() })
+impl RawEntries {
+    /// Returns the entries as a view of one owner reads them: a file with several hard links is a
+    /// symlink.
+    pub fn without_hard_links(&self) -> RawEntries {
+        let judged = |(path, entry): (&Vec<u8>, &RawEntry)| {
+            let shared = entry.links > 1 && matches!(entry.kind, RawKind::File(_));
+            let kind = if shared { RawKind::Link } else { entry.kind.clone() };
+            (path.clone(), RawEntry { kind, ..entry.clone() })
         };
-        Raw(self.0.iter().map(judged).collect())
+        RawEntries(self.0.iter().map(judged).collect())
     }
 }
 
-/// A store that can be changed. Whoever changes it has seen to it that only folders stand above what is changed.
-pub trait Ground {
-    /// Everything in it.
-    fn raw(&self) -> Raw;
-    /// Writes a file in place, or a new one.
+/// A store that can be changed. The caller ensures that all parents of a changed path are folders.
+pub trait MutableStore {
+    /// Returns all entries.
+    fn raw(&self) -> RawEntries;
+    /// Writes a file in place, or creates it.
     fn write(&self, path: &[u8], bytes: &[u8]);
-    /// Writes at the end of a file that is there.
+    /// Appends to an existing file.
     fn append(&self, path: &[u8], bytes: &[u8]);
-    /// Cuts a file that is there.
-    fn cut(&self, path: &[u8], length: usize);
-    /// Puts another file in the place of whatever is there.
+    /// Truncates an existing file.
+    fn truncate(&self, path: &[u8], length: usize);
+    /// Replaces the entry with a new file.
     fn replace(&self, path: &[u8], bytes: &[u8]);
-    /// Puts what is no file in the place of whatever is there.
-    fn plant(&self, path: &[u8], kind: Kind);
-    /// Gives a file a further name, in the place of whatever is there.
+    /// Replaces the entry with one that is not a file.
+    fn create_special(&self, path: &[u8], kind: Kind);
+    /// Adds a hard link, replacing the entry at `to`.
     fn link(&self, from: &[u8], to: &[u8]);
-    /// Takes away whatever is there.
+    /// Removes an entry recursively.
     fn remove(&self, path: &[u8]);
-    /// Gives what is there another name; what had that name is gone.
+    /// Renames an entry, replacing the entry at `to`.
     fn rename(&self, from: &[u8], to: &[u8]);
 }
 
@@ -109,33 +110,33 @@ fn rel(path: &[u8]) -> RelPath {
     RelPath::parse(path).unwrap()
 }
 
-impl Ground for Memory {
-    fn raw(&self) -> Raw {
+impl MutableStore for Memory {
+    fn raw(&self) -> RawEntries {
         let mut all = BTreeMap::new();
         let mut open = vec![RelPath::root()];
         while let Some(path) = open.pop() {
             let meta = self.stat(&path).unwrap();
-            let what = match meta.kind {
+            let kind = match meta.kind {
                 Kind::Folder => {
                     open.extend(self.list(&path).unwrap().iter().map(|entry| path.join(&entry.name)));
-                    What::Folder
+                    RawKind::Folder
                 }
                 Kind::File => {
                     let mut bytes = vec![0; meta.size as usize];
                     assert_eq!(self.open(&path).unwrap().read_at(&mut bytes, 0).unwrap(), bytes.len());
-                    What::File(bytes)
+                    RawKind::File(bytes)
                 }
-                Kind::Link => What::Link,
-                Kind::Special => What::Special,
+                Kind::Link => RawKind::Link,
+                Kind::Special => RawKind::Special,
             };
             let identity = (meta.identity.ino, (meta.identity.born.secs, meta.identity.born.nanos));
             let mtime = (meta.mtime.secs, meta.mtime.nanos);
             all.insert(
                 path.as_bytes().to_vec(),
-                Lying { what, mode: meta.mode, links: meta.nlink.into(), mtime, identity },
+                RawEntry { kind, mode: meta.mode, links: meta.nlink.into(), mtime, identity },
             );
         }
-        Raw(all)
+        RawEntries(all)
     }
 
     fn write(&self, path: &[u8], bytes: &[u8]) {
@@ -147,7 +148,7 @@ impl Ground for Memory {
         Memory::write(self, &rel(path), [&before, bytes].concat());
     }
 
-    fn cut(&self, path: &[u8], length: usize) {
+    fn truncate(&self, path: &[u8], length: usize) {
         let before = self.raw().file(path).unwrap().to_vec();
         Memory::write(self, &rel(path), &before[..length]);
     }
@@ -156,7 +157,7 @@ impl Ground for Memory {
         Memory::replace(self, &rel(path), bytes);
     }
 
-    fn plant(&self, path: &[u8], kind: Kind) {
+    fn create_special(&self, path: &[u8], kind: Kind) {
         self.put(&rel(path), kind);
     }
 
@@ -173,51 +174,51 @@ impl Ground for Memory {
     }
 }
 
-impl Ground for TestStore {
-    fn raw(&self) -> Raw {
+impl MutableStore for TestStore {
+    fn raw(&self) -> RawEntries {
         let mut all = BTreeMap::new();
         let mut open = vec![Vec::new()];
         while let Some(path) = open.pop() {
             let at = self.at(&path);
             let meta = fs::symlink_metadata(&at).unwrap();
             let kind = meta.file_type();
-            let what = if kind.is_dir() {
+            let kind = if kind.is_dir() {
                 for entry in fs::read_dir(&at).unwrap() {
                     let name = entry.unwrap().file_name().into_encoded_bytes();
                     open.push(if path.is_empty() { name } else { [&path, &b"/"[..], &name].concat() });
                 }
-                What::Folder
+                RawKind::Folder
             } else if kind.is_file() {
-                What::File(fs::read(&at).unwrap())
+                RawKind::File(fs::read(&at).unwrap())
             } else if kind.is_symlink() {
-                What::Link
+                RawKind::Link
             } else {
                 assert!(kind.is_fifo());
-                What::Special
+                RawKind::Special
             };
             let born = meta.created().ok().and_then(|born| born.duration_since(std::time::UNIX_EPOCH).ok());
             let born = born.map_or((0, 0), |born| (born.as_secs() as i64, born.subsec_nanos()));
             let mtime = (meta.mtime(), meta.mtime_nsec() as u32);
             let (mode, links, identity) = (meta.mode() & 0o7777, meta.nlink(), (meta.ino(), born));
-            all.insert(path, Lying { what, mode, links, mtime, identity });
+            all.insert(path, RawEntry { kind, mode, links, mtime, identity });
         }
-        Raw(all)
+        RawEntries(all)
     }
 
     fn write(&self, path: &[u8], bytes: &[u8]) {
-        told_by_stat(&self.at(path), || {
+        until_stat_changes(&self.at(path), || {
             TestStore::write(self, path, bytes);
         });
     }
 
     fn append(&self, path: &[u8], bytes: &[u8]) {
-        told_by_stat(&self.at(path), || {
+        until_stat_changes(&self.at(path), || {
             File::options().append(true).open(self.at(path)).unwrap().write_all(bytes).unwrap();
         });
     }
 
-    fn cut(&self, path: &[u8], length: usize) {
-        told_by_stat(&self.at(path), || {
+    fn truncate(&self, path: &[u8], length: usize) {
+        until_stat_changes(&self.at(path), || {
             File::options().write(true).open(self.at(path)).unwrap().set_len(length as u64).unwrap();
         });
     }
@@ -228,12 +229,12 @@ impl Ground for TestStore {
         self.put(&fresh, path);
     }
 
-    fn plant(&self, path: &[u8], kind: Kind) {
+    fn create_special(&self, path: &[u8], kind: Kind) {
         self.remove(path);
         fs::create_dir_all(self.at(path).parent().unwrap()).unwrap();
         match kind {
             Kind::Folder => fs::create_dir(self.at(path)).unwrap(),
-            // A way to what another owner's worker has; a store in memory has links that lead nowhere.
+            // Points to another owner's worker. Symlinks in memory have no target.
             Kind::Link => symlink("../b/metadata.json", self.at(path)).unwrap(),
             Kind::Special => make_fifo(&self.at(path)),
             Kind::File => unreachable!("a file is written"),
@@ -260,7 +261,7 @@ impl Ground for TestStore {
 }
 
 impl TestStore {
-    /// Renames: a file over a file in one step, and anything else into the place of what is taken away first.
+    /// Renames `from` to `to`: atomically for files, otherwise after removing `to`.
     fn put(&self, from: &Path, to: &[u8]) {
         fs::create_dir_all(self.at(to).parent().unwrap()).unwrap();
         if !(from.is_file() && self.at(to).is_file()) {
@@ -270,9 +271,9 @@ impl TestStore {
     }
 }
 
-/// Changes a file in place until stat tells of it: within one tick of a coarse clock it may not, and then nobody can
-/// know.
-fn told_by_stat(path: &Path, change: impl Fn()) {
+/// Repeats a change in place until stat shows it: within one tick of a coarse clock, no reader can
+/// detect a change.
+fn until_stat_changes(path: &Path, change: impl Fn()) {
     let stat = || fs::symlink_metadata(path).ok().map(|meta| (meta.ino(), meta.ctime(), meta.ctime_nsec()));
     let before = stat();
     change();

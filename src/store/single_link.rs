@@ -1,32 +1,33 @@
-//! A store in which a regular file with more than one hard link is a link, like a symbolic one.
+//! Store wrapper that treats a regular file with several hard links as a symlink.
 //!
-//! Such a file may stand in another owner's folder too, and nothing in a file system tells whose it is; who reads for
-//! one owner reads through this. It wraps any store and asks it for nothing but what stat tells. It knows no owners
-//! and has no opinion on folders, whose links are those of their own making.
+//! Such a file may also be in another owner's directory, and the file system does not record which
+//! owner wrote it. A view of one owner therefore reads through this wrapper. It relies only on the
+//! link count from stat. Directories are unaffected: their link count reflects their
+//! subdirectories.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use super::{Entry, File, Identity, Kind, Meta, Store};
+use super::{DirEntry, File, Identity, Kind, Meta, Store};
 use crate::error::{Error, Result};
 use crate::name::RelPath;
 
-/// The wrapped store.
-pub struct Unshared(Arc<dyn Store>);
+/// A store that hides files with several hard links.
+pub struct SingleLinkStore(Arc<dyn Store>);
 
-impl Unshared {
-    /// `store`, less its hard links.
-    pub fn new(store: Arc<dyn Store>) -> Unshared {
-        Unshared(store)
+impl SingleLinkStore {
+    /// Wraps `store`.
+    pub fn new(store: Arc<dyn Store>) -> SingleLinkStore {
+        SingleLinkStore(store)
     }
 }
 
-fn judged(meta: Meta) -> Meta {
+fn hide_hard_link(meta: Meta) -> Meta {
     let shared = meta.kind == Kind::File && meta.nlink > 1;
     Meta { kind: if shared { Kind::Link } else { meta.kind }, ..meta }
 }
 
-impl Store for Unshared {
+impl Store for SingleLinkStore {
     fn describe(&self) -> String {
         self.0.describe()
     }
@@ -40,28 +41,28 @@ impl Store for Unshared {
     }
 
     fn stat(&self, path: &RelPath) -> Result<Meta> {
-        self.0.stat(path).map(judged)
+        self.0.stat(path).map(hide_hard_link)
     }
 
-    fn glimpse(&self, path: &RelPath) -> Result<Meta> {
-        self.0.glimpse(path).map(judged)
+    fn stat_without_acl(&self, path: &RelPath) -> Result<Meta> {
+        self.0.stat_without_acl(path).map(hide_hard_link)
     }
 
     fn identity(&self) -> Result<Identity> {
         self.0.identity()
     }
 
-    fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
-        // Entered once: the files that are looked at are those of the folder that is listed.
+    fn list(&self, path: &RelPath) -> Result<Vec<DirEntry>> {
+        // Entered once, so that the listing and the stats are of one directory.
         let folder = self.0.enter(path)?;
         let entries = folder.list(&RelPath::root())?.into_iter().filter_map(|entry| {
             if entry.kind != Kind::File {
                 return Some(entry);
             }
-            match folder.glimpse(&entry.name.clone().into()).map(judged) {
-                Ok(meta) => Some(Entry { kind: meta.kind, ..entry }),
+            match folder.stat_without_acl(&entry.name.clone().into()).map(hide_hard_link) {
+                Ok(meta) => Some(DirEntry { kind: meta.kind, ..entry }),
                 Err(Error::NotFound) => None,
-                // Who looks closer is given this error.
+                // A later stat or open returns this error.
                 Err(_) => Some(entry),
             }
         });
@@ -71,17 +72,17 @@ impl Store for Unshared {
     fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
         self.stat(path)?.kind.must_be(Kind::File)?;
         let file = self.0.open(path)?;
-        // What counts is the file that is open: another one, or a further link, may have come since the look.
-        judged(file.glimpse()?).kind.must_be(Kind::File)?;
+        // Checked on the open file: it may have been replaced or linked since the stat.
+        hide_hard_link(file.stat_without_acl()?).kind.must_be(Kind::File)?;
         Ok(file)
     }
 
-    fn lists_by_folder(&self) -> bool {
+    fn listing_depends_on_dir_only(&self) -> bool {
         false
     }
 
-    fn place(&self, path: &RelPath) -> Result<Option<OwnedFd>> {
-        self.0.place(path)
+    fn path_fd(&self, path: &RelPath) -> Result<Option<OwnedFd>> {
+        self.0.path_fd(path)
     }
 
     fn pass_through(&self) -> Result<()> {
@@ -93,7 +94,7 @@ impl Store for Unshared {
     }
 
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
-        Ok(Box::new(Unshared(self.0.enter(path)?.into())))
+        Ok(Box::new(SingleLinkStore(self.0.enter(path)?.into())))
     }
 }
 
@@ -106,13 +107,13 @@ mod tests {
         RelPath::parse(text).unwrap()
     }
 
-    /// Two files of one folder, and one of them again in another.
-    fn linked() -> (Arc<Memory>, Unshared) {
+    /// Returns a store with two files, one of which has a second link in another directory.
+    fn linked() -> (Arc<Memory>, SingleLinkStore) {
         let inner = Arc::new(Memory::new());
         inner.write(&path("a/alone"), "1");
         inner.write(&path("a/shared"), "2");
         inner.link(&path("a/shared"), &path("b/inner/again"));
-        (inner.clone(), Unshared::new(inner))
+        (inner.clone(), SingleLinkStore::new(inner))
     }
 
     fn kinds(store: &dyn Store, folder: &str) -> Vec<(String, Kind)> {
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_two_links_is_a_link_under_both_names() {
+    fn file_with_two_links_is_hidden_under_both_names() {
         let (_, store) = linked();
         assert_eq!(kinds(&store, "a"), [("alone".into(), Kind::File), ("shared".into(), Kind::Link)]);
         assert_eq!(kinds(&store, "b"), [("inner".into(), Kind::Folder)]);
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_entered_refuses_the_same() {
+    fn entered_directory_hides_hard_links_too() {
         let (_, store) = linked();
         let inner = store.enter(&path("b")).unwrap().enter(&path("inner")).unwrap();
         assert_eq!(kinds(&*inner, ""), [("again".into(), Kind::Link)]);
@@ -140,17 +141,17 @@ mod tests {
     }
 
     #[test]
-    fn a_file_whose_other_link_is_gone_is_a_file_again() {
+    fn file_is_shown_again_after_its_other_link_is_removed() {
         let (inner, store) = linked();
         inner.remove(&path("b"));
         assert_eq!(kinds(&store, "a"), [("alone".into(), Kind::File), ("shared".into(), Kind::File)]);
         assert!(store.open(&path("a/shared")).is_ok());
     }
 
-    /// Grows a link between the look and the open.
-    struct Racing(Arc<Memory>);
+    /// Adds a hard link just before each open.
+    struct LinksBeforeOpen(Arc<Memory>);
 
-    impl Store for Racing {
+    impl Store for LinksBeforeOpen {
         fn describe(&self) -> String {
             self.0.describe()
         }
@@ -167,7 +168,7 @@ mod tests {
             self.0.stat(path)
         }
 
-        fn list(&self, path: &RelPath) -> Result<Vec<Entry>> {
+        fn list(&self, path: &RelPath) -> Result<Vec<DirEntry>> {
             self.0.list(path)
         }
 
@@ -182,9 +183,9 @@ mod tests {
     }
 
     #[test]
-    fn a_link_made_between_the_look_and_the_open_is_noticed() {
+    fn link_added_between_stat_and_open_is_detected() {
         let (inner, _) = linked();
-        let store = Unshared::new(Arc::new(Racing(inner)));
+        let store = SingleLinkStore::new(Arc::new(LinksBeforeOpen(inner)));
         assert_eq!(store.stat(&path("a/alone")).unwrap().kind, Kind::File);
         assert_eq!(store.open(&path("a/alone")).err(), Some(Error::Escape));
     }

@@ -1,0 +1,426 @@
+//! Fingerprint of a worker's files: a walk that stats every file and reads none.
+//!
+//! It detects changes, and collects the newest times and the common read permissions.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::digest::digest;
+use crate::error::{Error, Result};
+use crate::model::Skipped;
+use crate::name::RelPath;
+use crate::store::{Kind, Meta, Store, Time, earlier};
+
+/// Maximum depth of directories that are walked.
+const DEPTH_MAX: usize = 64;
+/// Maximum number of entries in a walk.
+const ENTRIES_MAX: u64 = 200_000;
+/// Maximum number of walks if directories are moved away during a walk.
+const ATTEMPTS: usize = 3;
+/// Length of a path that the system refuses, in bytes.
+const PATH_MAX: usize = 4_096;
+
+/// State of all files of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// Hash of the paths, sizes and times of all files. A change within the clock tick of the
+    /// previous change may leave it the same.
+    pub key: [u8; 16],
+    /// Cache key for data derived from the files. Equals `key`, or is salted if a later change
+    /// could still leave `key` the same; a salted version is never seen again.
+    pub version: [u8; 16],
+    /// Newest mtime. Any program can set it to any time; to compare workers, use
+    /// [`Fingerprint::last_write`].
+    pub newest_mtime: Time,
+    /// Newest ctime, which only the kernel sets.
+    pub newest_ctime: Time,
+    /// Number of files; 0 for a generated directory whose files were not listed.
+    pub files: u64,
+    /// Total size of the files, in bytes; 0 for a generated directory whose files were not listed.
+    pub bytes: u64,
+    /// Number of entries that are not shown.
+    pub skipped: Skipped,
+    /// Permission to read a document derived from all files.
+    pub access: Access,
+}
+
+impl Fingerprint {
+    /// Returns the time of the worker's last write, never later than the newest ctime; see
+    /// [`Meta::last_write`].
+    pub fn last_write(&self) -> Time {
+        earlier(self.newest_mtime, self.newest_ctime)
+    }
+
+    /// Returns true if every state with this `key` has the same file contents, so derived data
+    /// stays valid.
+    pub fn is_stable(&self) -> bool {
+        self.version == self.key
+    }
+
+    /// Marks the fingerprint as stable. The caller knows that no later change can have the same
+    /// `key`.
+    pub(super) fn into_stable(self: Arc<Fingerprint>) -> Arc<Fingerprint> {
+        if self.is_stable() { self } else { Arc::new(Fingerprint { version: self.key, ..(*self).clone() }) }
+    }
+
+    /// Returns true if only `version` differs.
+    pub(super) fn differs_only_in_version(&self, other: &Fingerprint) -> bool {
+        Fingerprint { version: other.version, ..self.clone() } == *other
+    }
+
+    /// Returns true if this fingerprint, taken with [`StatMode::WithoutAcl`], matches `full`, whose
+    /// access ACLs may have narrowed.
+    pub(super) fn matches_without_acl(&self, full: &Fingerprint) -> bool {
+        let is_narrower = full.access.intersect(&self.access) == full.access;
+        is_narrower && Fingerprint { access: full.access, ..self.clone() } == *full
+    }
+}
+
+/// A file of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileStat {
+    /// Path relative to the worker's directory.
+    pub path: RelPath,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Time of the last write.
+    pub mtime: Time,
+    /// Time of the last change of any kind.
+    pub ctime: Time,
+}
+
+/// Read permission: an owner, a group and the read bits of a mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    /// Permission bits, within 0444.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+impl Access {
+    /// Returns the permission to read a document derived from the file or directory `meta`.
+    pub fn from_meta(meta: &Meta) -> Access {
+        Access { mode: 0o444, uid: meta.uid, gid: meta.gid }.restrict_to(meta)
+    }
+
+    /// Removes the readers that may not read `meta` at its source.
+    ///
+    /// A class of readers keeps its bit only if all its members may read the source. For a
+    /// directory, the permission to enter it counts.
+    pub fn restrict_to(self, meta: &Meta) -> Access {
+        let bits = if meta.kind == Kind::Folder { (meta.mode & 0o111) << 2 } else { meta.mode & 0o444 };
+        self.intersect(&Access { mode: bits, uid: meta.uid, gid: meta.gid })
+    }
+
+    /// Removes the readers that `other` does not permit.
+    pub fn intersect(self, other: &Access) -> Access {
+        let (owner, group, rest) = (other.mode & 0o400, other.mode & 0o040, other.mode & 0o004);
+        let for_owner = if self.uid == other.uid { owner } else { rest << 6 };
+        let for_group = if self.gid == other.gid && self.uid == other.uid { group } else { rest << 3 };
+        Access { mode: self.mode & (for_owner | for_group | rest), ..self }
+    }
+}
+
+/// Start time of a walk, and the clock that sets the ctimes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WalkStart {
+    /// Time before the first stat.
+    pub(super) time: SystemTime,
+    /// True if this machine's clock sets the ctimes.
+    pub(super) is_local: bool,
+}
+
+impl WalkStart {
+    /// Returns true if no change after the start can have this ctime.
+    fn is_past_tick(&self, ctime: Time) -> bool {
+        if self.is_local { ctime.was_past_local_tick(self.time) } else { ctime.was_past_tick(self.time) }
+    }
+}
+
+/// Selects whether a walk reads ACLs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StatMode {
+    /// Reads ACLs, so [`Fingerprint::access`] is exact.
+    Full,
+    /// Skips ACLs; [`Fingerprint::access`] may be too permissive. Suffices to detect changes.
+    WithoutAcl,
+}
+
+impl StatMode {
+    fn stat(self, store: &dyn Store, path: &RelPath) -> Result<Meta> {
+        match self {
+            StatMode::Full => store.stat(path),
+            StatMode::WithoutAcl => store.stat_without_acl(path),
+        }
+    }
+}
+
+/// Callback for each directory on disk, called after it is entered and before its entries are
+/// stat'ed.
+type OnEnter<'a> = &'a mut dyn FnMut(&dyn Store);
+
+/// Takes the fingerprint of a worker's directory, entered as `store`. Fills `files`, if given,
+/// sorted by path.
+///
+/// # Errors
+///
+/// [`Error::NotFound`] if directories are moved away in each of several attempts.
+pub(super) fn take_fingerprint(
+    store: &dyn Store,
+    (stat_mode, start): (StatMode, WalkStart),
+    mut files: Option<&mut Vec<FileStat>>,
+    on_enter: OnEnter<'_>,
+) -> Result<Fingerprint> {
+    if let Some(sources) = store.source_files() {
+        return fingerprint_generated(store, start, &sources?, files);
+    }
+    for _ in 0..ATTEMPTS {
+        files.iter_mut().for_each(|files| files.clear());
+        on_enter(store);
+        let own = stat_mode.stat(store, &RelPath::root())?;
+        let mut walk = Walk::new(store, (stat_mode, start), &own, files.as_deref_mut(), on_enter);
+        walk.add(&RelPath::root(), &own);
+        walk.walk_dir(store, &RelPath::root(), &RelPath::root(), 0)?;
+        if !walk.dir_moved {
+            return Ok(walk.finish());
+        }
+    }
+    Err(Error::NotFound)
+}
+
+/// Lists the files in a worker's directory, entered as `store`, sorted by path, without a stat of
+/// each file.
+///
+/// The files are those that [`take_fingerprint`] counts. Also returns the number of directories
+/// that could not be listed.
+pub fn list_files(store: &dyn Store) -> Result<(Vec<RelPath>, u64)> {
+    let (mut files, mut unreadable) = (Vec::new(), 0);
+    let mut folders = vec![(RelPath::root(), 0)];
+    let mut entries_left = ENTRIES_MAX;
+    while let Some((folder, depth)) = folders.pop() {
+        let entries = match store.list(&folder) {
+            Ok(entries) => entries,
+            Err(error) if depth == 0 => return Err(error),
+            Err(error) => {
+                unreadable += u64::from(error != Error::NotFound);
+                continue;
+            }
+        };
+        for entry in entries {
+            if entries_left == 0 {
+                unreadable += 1;
+                break;
+            }
+            entries_left -= 1;
+            let path = folder.join(&entry.name);
+            match entry.kind {
+                Kind::File => files.push(path),
+                Kind::Folder if depth < DEPTH_MAX => folders.push((path, depth + 1)),
+                Kind::Folder => unreadable += 1,
+                Kind::Link | Kind::Special => {}
+            }
+        }
+    }
+    files.sort();
+    Ok((files, unreadable))
+}
+
+/// Takes the fingerprint of a directory that is generated from `sources`.
+///
+/// The fingerprint follows from `sources` alone. A walk would generate every file, so it is made
+/// only to fill `files`.
+fn fingerprint_generated(
+    store: &dyn Store,
+    start: WalkStart,
+    sources: &[Meta],
+    files: Option<&mut Vec<FileStat>>,
+) -> Result<Fingerprint> {
+    let own = match sources.first() {
+        Some(first) => *first,
+        None => store.stat(&RelPath::root())?,
+    };
+    let mut on_enter = |_: &dyn Store| {};
+    let mut walk = Walk::new(store, (StatMode::Full, start), &own, None, &mut on_enter);
+    sources.iter().for_each(|meta| walk.add(&RelPath::root(), meta));
+    let fingerprint = Fingerprint { files: 0, bytes: 0, ..walk.finish() };
+    if files.is_none() {
+        return Ok(fingerprint);
+    }
+    let walk = Walk::new(store, (StatMode::Full, start), &own, files, &mut on_enter);
+    let mut walk = Walk { is_generated: true, ..walk };
+    walk.walk_dir(store, &RelPath::root(), &RelPath::root(), 0)?;
+    Ok(Fingerprint { files: walk.fingerprint.files, bytes: walk.fingerprint.bytes, ..fingerprint })
+}
+
+struct Walk<'a> {
+    root: &'a dyn Store,
+    /// True if the directory is generated: its subdirectories cannot be entered.
+    is_generated: bool,
+    /// True if a directory was moved during the walk. Its contents may belong to another worker.
+    dir_moved: bool,
+    /// True if a later change could leave the ctime of an entry the same.
+    has_recent_change: bool,
+    stat_mode: StatMode,
+    start: WalkStart,
+    hash: blake3::Hasher,
+    entries_left: u64,
+    fingerprint: Fingerprint,
+    files: Option<&'a mut Vec<FileStat>>,
+    on_enter: OnEnter<'a>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(
+        root: &'a dyn Store,
+        (stat_mode, start): (StatMode, WalkStart),
+        own: &Meta,
+        files: Option<&'a mut Vec<FileStat>>,
+        on_enter: OnEnter<'a>,
+    ) -> Walk<'a> {
+        let fingerprint = Fingerprint {
+            key: [0; 16],
+            version: [0; 16],
+            newest_mtime: own.mtime,
+            newest_ctime: own.ctime,
+            files: 0,
+            bytes: 0,
+            skipped: Skipped::default(),
+            access: Access::from_meta(own),
+        };
+        Walk {
+            root,
+            is_generated: false,
+            dir_moved: false,
+            has_recent_change: false,
+            stat_mode,
+            start,
+            hash: blake3::Hasher::new(),
+            entries_left: ENTRIES_MAX,
+            fingerprint,
+            files,
+            on_enter,
+        }
+    }
+
+    fn finish(mut self) -> Fingerprint {
+        let key = digest(&self.hash);
+        if self.has_recent_change {
+            let start = self.start.time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            self.hash.update(&start.as_nanos().to_le_bytes());
+        }
+        Fingerprint { key, version: digest(&self.hash), ..self.fingerprint }
+    }
+
+    /// Walks the directory `dir` of `store`, which is at `path` in the worker's directory.
+    fn walk_dir(&mut self, store: &dyn Store, dir: &RelPath, path: &RelPath, depth: usize) -> Result<()> {
+        let mut entries = store.list(dir)?;
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        for entry in entries {
+            if self.entries_left == 0 {
+                self.fingerprint.skipped.unreadable += 1;
+                return Ok(());
+            }
+            self.entries_left -= 1;
+            let (entry_path, entry) = (path.join(&entry.name), dir.join(&entry.name));
+            // Readers cannot open a longer path.
+            let stat = if entry_path.as_bytes().len() < PATH_MAX {
+                self.stat_mode.stat(store, &entry)
+            } else {
+                Err(Error::NameTooLong)
+            };
+            let meta = match stat {
+                Ok(meta) => meta,
+                Err(Error::NotFound) => continue,
+                Err(Error::Escape) => {
+                    self.fingerprint.skipped.special += 1;
+                    continue;
+                }
+                Err(_) => {
+                    self.fingerprint.skipped.unreadable += 1;
+                    continue;
+                }
+            };
+            self.add(&entry_path, &meta);
+            let walked = match meta.kind {
+                Kind::Folder if depth < DEPTH_MAX => self.enter_dir(store, &entry, &entry_path, depth + 1),
+                Kind::Folder => Err(Error::NameTooLong),
+                _ => Ok(()),
+            };
+            if walked.is_err_and(|error| error != Error::NotFound) {
+                self.fingerprint.skipped.unreadable += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn enter_dir(&mut self, store: &dyn Store, dir: &RelPath, path: &RelPath, depth: usize) -> Result<()> {
+        if self.is_generated {
+            return self.walk_dir(store, dir, path, depth);
+        }
+        let entered = store.enter(dir)?;
+        (self.on_enter)(&*entered);
+        let walked = self.walk_dir(&*entered, &RelPath::root(), path, depth);
+        match self.root.stat_without_acl(path) {
+            Ok(current) if current.identity == entered.identity()? => {}
+            Ok(_) => self.dir_moved = true,
+            // A removed directory took its entries with it; only a moved one still has links.
+            Err(error) if error.is_not_found() => {
+                self.dir_moved |= entered.stat_without_acl(&RelPath::root()).is_ok_and(|meta| meta.nlink > 0);
+            }
+            Err(error) => return Err(error),
+        }
+        walked
+    }
+
+    fn add(&mut self, path: &RelPath, meta: &Meta) {
+        match meta.kind {
+            Kind::Link => self.fingerprint.skipped.links += 1,
+            Kind::Special => self.fingerprint.skipped.special += 1,
+            Kind::File | Kind::Folder => {
+                self.hash.update(path.as_bytes());
+                self.hash.update(&[0]);
+                for number in [meta.identity.ino, meta.size, meta.mtime.secs as u64, meta.mtime.nanos.into()] {
+                    self.hash.update(&number.to_le_bytes());
+                }
+                for number in [meta.ctime.secs as u64, meta.ctime.nanos.into()] {
+                    self.hash.update(&number.to_le_bytes());
+                }
+                self.has_recent_change |= !self.start.is_past_tick(meta.ctime);
+                let fingerprint = &mut self.fingerprint;
+                fingerprint.newest_mtime = fingerprint.newest_mtime.max(meta.mtime);
+                fingerprint.newest_ctime = fingerprint.newest_ctime.max(meta.ctime);
+                fingerprint.access = fingerprint.access.restrict_to(meta);
+            }
+        }
+        if meta.kind == Kind::File {
+            self.fingerprint.files += 1;
+            self.fingerprint.bytes = self.fingerprint.bytes.saturating_add(meta.size);
+            if let Some(files) = self.files.as_deref_mut() {
+                let (path, bytes) = (path.clone(), meta.size);
+                files.push(FileStat { path, bytes, mtime: meta.mtime, ctime: meta.ctime });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access(mode: u32, uid: u32, gid: u32) -> Access {
+        Access { mode, uid, gid }
+    }
+
+    #[test]
+    fn a_quotation_is_readable_by_those_who_may_read_all_its_sources() {
+        let all = access(0o444, 1, 1);
+        assert_eq!(all.intersect(&access(0o440, 1, 1)).mode, 0o440);
+        assert_eq!(all.intersect(&access(0o400, 1, 1)).mode, 0o400);
+        assert_eq!(all.intersect(&access(0o400, 2, 1)).mode, 0o000);
+        assert_eq!(all.intersect(&access(0o444, 2, 2)).mode, 0o444);
+        assert_eq!(all.intersect(&access(0o440, 2, 1)).mode, 0o000);
+    }
+}

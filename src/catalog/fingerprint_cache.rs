@@ -1,0 +1,114 @@
+//! Cached fingerprints of workers: taken again when too old, and stored in the worker's entry.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::fingerprint::{FileStat, Fingerprint, StatMode, WalkStart, take_fingerprint};
+use super::{Catalog, Entry, Freshness, Source};
+use crate::error::Result;
+use crate::store::TICK_MAX;
+
+/// A fingerprint with the time and cost of taking it.
+#[derive(Clone)]
+pub(super) struct CachedFingerprint {
+    taken_at: Instant,
+    /// Time when a fingerprint with this key was first taken.
+    key_since: Instant,
+    cost: Duration,
+    pub(super) fingerprint: Arc<Fingerprint>,
+    /// True if the kernel reports every change of the files.
+    is_watched: bool,
+}
+
+impl Catalog {
+    /// Returns the fingerprint of a worker's files.
+    ///
+    /// It is at most as old as [`Freshness::unfinished`] if `closely` or if the worker is
+    /// unfinished; otherwise as old as [`Freshness::finished`]. A fingerprint of watched files is
+    /// always current.
+    pub fn fingerprint(&self, entry: &Arc<Entry>, closely: bool) -> Result<Arc<Fingerprint>> {
+        let cached = entry.check_state.lock().fingerprint.as_deref().cloned();
+        if let Some(cached) = cached {
+            // An unreadable file may have become readable.
+            let may_change = cached.fingerprint.skipped.unreadable > 0
+                || !cached.fingerprint.is_stable()
+                || closely && !cached.is_watched;
+            let fresh = if may_change { self.freshness.unfinished } else { self.max_age(entry) };
+            if cached.taken_at.elapsed() < Freshness::max_age(fresh, cached.cost) {
+                return Ok(cached.fingerprint);
+            }
+        }
+        self.fingerprint_now(entry)
+    }
+
+    /// Takes the fingerprint of a worker's files now.
+    pub fn fingerprint_now(&self, entry: &Arc<Entry>) -> Result<Arc<Fingerprint>> {
+        let (taken_at, start) = (Instant::now(), self.walk_start(entry));
+        let (changed_at, cached) = {
+            let state = entry.check_state.lock();
+            (state.changed_at, state.fingerprint.as_deref().cloned())
+        };
+        let was_watched = cached.as_ref().is_some_and(|cached| cached.is_watched);
+        let can_watch = self.sources.get(entry.source).is_some_and(Source::can_watch);
+        let watcher = self.watcher.get().filter(|_| !was_watched && can_watch && self.is_settled(entry));
+        let folder = self.folder(entry)?;
+        let take = |stat_mode| -> Result<(Arc<Fingerprint>, bool)> {
+            let (mut entered, mut watched) = (0_u32, 0);
+            let fingerprint = take_fingerprint(&*folder, (stat_mode, start), None, &mut |dir| {
+                entered += 1;
+                watched += u32::from(watcher.is_some_and(|watcher| watcher.watch_finished(entry, dir)));
+            })?;
+            Ok((Arc::new(fingerprint), entered > 0 && entered == watched))
+        };
+        // Reading ACLs takes most of the time, and is unnecessary if nothing changed.
+        let unchanged = match cached.as_ref().filter(|cached| cached.fingerprint.is_stable()) {
+            Some(cached) => {
+                let (taken, is_watched) = take(StatMode::WithoutAcl)?;
+                let matches = taken.matches_without_acl(&cached.fingerprint);
+                matches.then(|| (cached.fingerprint.clone(), is_watched))
+            }
+            None => None,
+        };
+        let (fingerprint, is_watched) = unchanged.map_or_else(|| take(StatMode::Full), Ok)?;
+        // A key that is unchanged for a full clock tick is stable, whichever clock set the ctimes.
+        let same_key = cached.filter(|cached| cached.fingerprint.key == fingerprint.key);
+        let key_since = same_key.map_or(taken_at, |cached| cached.key_since);
+        let fingerprint = if taken_at >= key_since + TICK_MAX { fingerprint.into_stable() } else { fingerprint };
+        // Locked until the fingerprint is stored, so that a concurrent change invalidates it. A
+        // directory that could not be entered is not watched.
+        let mut state = entry.check_state.lock();
+        let is_watched =
+            (was_watched || is_watched) && fingerprint.skipped.unreadable == 0 && state.changed_at == changed_at;
+        // Data derived from an unstable version is usable while that version is fresh, also by
+        // another thread that took the fingerprint at the same time. So keeps the version of an
+        // equal fingerprint.
+        let fresh = state
+            .fingerprint
+            .as_ref()
+            .filter(|cached| !cached.is_watched && cached.taken_at.elapsed() < self.freshness.unfinished);
+        let equal =
+            fresh.filter(|cached| !fingerprint.is_stable() && fingerprint.differs_only_in_version(&cached.fingerprint));
+        if let Some(equal) = equal {
+            return Ok(equal.fingerprint.clone());
+        }
+        let cost = taken_at.elapsed();
+        let cached = CachedFingerprint { taken_at, key_since, cost, fingerprint: fingerprint.clone(), is_watched };
+        state.fingerprint = Some(Box::new(cached));
+        Ok(fingerprint)
+    }
+
+    /// Returns at most `limit` files of a worker, sorted by path, and the fingerprint of all its
+    /// files.
+    pub fn files(&self, entry: &Entry, limit: usize) -> Result<(Vec<FileStat>, Fingerprint)> {
+        let mut files = Vec::new();
+        let mode = (StatMode::Full, self.walk_start(entry));
+        let fingerprint = take_fingerprint(&*self.folder(entry)?, mode, Some(&mut files), &mut |_| {})?;
+        files.truncate(limit);
+        Ok((files, fingerprint))
+    }
+
+    fn walk_start(&self, entry: &Entry) -> WalkStart {
+        let is_local = self.sources.get(entry.source).is_some_and(Source::is_local);
+        WalkStart { time: SystemTime::now(), is_local }
+    }
+}
