@@ -5,32 +5,32 @@
 //! `anyhow` used; the library below has errors of its own.
 
 mod background;
+mod cache_args;
 mod dash_o;
+mod diagnosis;
 mod discover;
 mod doctor;
 mod exit;
 mod expand;
-mod kept;
+mod folder_identity;
 mod limits;
 mod log;
-mod look;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod mount;
+mod mount_options;
 mod mountinfo;
 mod mountpoint;
-mod open;
-mod options;
-mod overlap;
 mod probe;
-mod reading;
-mod refusal;
-mod say;
+mod read_session;
 mod serve;
 mod servers;
-mod short;
+mod short_form;
 mod since;
-mod take_down;
+mod store_selection;
+mod teardown;
+mod terminal;
+mod tree_commands;
 mod umount;
 mod wait;
 
@@ -124,26 +124,26 @@ enum Command {
     #[command(after_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),
     /// List folders of the tree, without a mount
-    #[command(after_help = look::ls::HELP, disable_help_flag = true)]
-    Ls(look::ls::LsArgs),
+    #[command(after_help = tree_commands::ls::HELP, disable_help_flag = true)]
+    Ls(tree_commands::ls::LsArgs),
     /// Print files of the tree, without a mount
-    #[command(after_help = look::cat::HELP)]
-    Cat(look::cat::CatArgs),
+    #[command(after_help = tree_commands::cat::HELP)]
+    Cat(tree_commands::cat::CatArgs),
     /// Tell the attributes of files and folders of the tree, without a mount
-    #[command(after_help = look::stat::HELP)]
-    Stat(look::stat::StatArgs),
+    #[command(after_help = tree_commands::stat::HELP)]
+    Stat(tree_commands::stat::StatArgs),
     /// Draw the tree, without a mount
-    #[command(after_help = look::tree::HELP, disable_help_flag = true)]
-    Tree(look::tree::TreeArgs),
+    #[command(after_help = tree_commands::tree::HELP, disable_help_flag = true)]
+    Tree(tree_commands::tree::TreeCommandArgs),
     /// Search the files of all workers, a run or a worker for a regex, without a mount
-    #[command(after_help = look::grep::HELP)]
-    Grep(look::grep::GrepArgs),
+    #[command(after_help = tree_commands::grep::HELP)]
+    Grep(tree_commands::grep::GrepArgs),
     /// Search the files of all workers, a run or a worker for words, best first, without a mount
-    #[command(after_help = look::search::HELP)]
-    Search(look::search::SearchArgs),
+    #[command(after_help = tree_commands::search::HELP)]
+    Search(tree_commands::search::SearchArgs),
     /// Compare what workers made and did, without a mount
-    #[command(after_help = look::compare::HELP)]
-    Compare(look::compare::CompareArgs),
+    #[command(after_help = tree_commands::compare::HELP)]
+    Compare(tree_commands::compare::CompareArgs),
     /// Put evidence behind the markers in a text, from stdin to stdout
     #[command(after_help = expand::HELP)]
     Expand(expand::ExpandArgs),
@@ -161,13 +161,13 @@ enum Command {
 
 /// What only this program types: nothing of it is offered or suggested to anybody.
 #[derive(Debug, Parser)]
-enum Inner {
+enum InternalCommand {
     /// One look at a path that may never answer; see the module `probe`
     #[command(name = "__probe")]
     Probe { look: String, path: PathBuf },
-    /// Serves a mount for trial; see the module `doctor::trial`
+    /// Serves a mount for trial; see the module `doctor::trial_mount`
     #[command(name = "__trial")]
-    Trial { what: doctor::Trial },
+    Trial { what: doctor::TrialKind },
     /// Looks at the stores; see the module `doctor::stores`
     #[command(name = "__stores")]
     Stores(DoctorArgs),
@@ -185,11 +185,11 @@ struct MountArgs {
     stores: Vec<PathBuf>,
 
     /// Show the workers of this owner alone
-    #[arg(long, value_name = "ID", conflicts_with = "all_owners", value_parser = options::identity)]
+    #[arg(long, value_name = "ID", conflicts_with = "all_owners", value_parser = mount_options::parse_id)]
     owner: Option<String>,
 
     /// Show the workers of this run alone
-    #[arg(long, value_name = "ID", value_parser = options::identity)]
+    #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
     run: Option<String>,
 
     /// Show the workers of every owner, even to other users of this machine
@@ -201,7 +201,7 @@ struct MountArgs {
     hard_links: bool,
 
     #[command(flatten)]
-    keep: kept::KeepArgs,
+    cache: cache_args::CacheArgs,
 
     /// Let other users of this machine read the mount; needs --owner or --all-owners
     #[arg(long)]
@@ -260,11 +260,11 @@ struct DoctorArgs {
     stores: Vec<PathBuf>,
 
     /// Count what a mount with this owner would show, and nothing else
-    #[arg(long, value_name = "ID", value_parser = options::identity)]
+    #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
     owner: Option<String>,
 
     /// Count what a mount with this run would show, too
-    #[arg(long, value_name = "ID", value_parser = options::identity)]
+    #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
     run: Option<String>,
 
     /// Print everything as JSON
@@ -280,11 +280,11 @@ struct ViewArgs {
     stores: Vec<PathBuf>,
 
     /// The workers of this owner alone
-    #[arg(long, value_name = "ID", value_parser = options::identity)]
+    #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
     owner: Option<String>,
 
     /// The workers of this run alone
-    #[arg(long, value_name = "ID", value_parser = options::identity)]
+    #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
     run: Option<String>,
 
     /// With --owner, also files that have several hard links: for stores kept as hard-linked backups
@@ -292,7 +292,7 @@ struct ViewArgs {
     hard_links: bool,
 
     #[command(flatten)]
-    keep: kept::KeepArgs,
+    cache: cache_args::CacheArgs,
 }
 
 /// What can be said to `since`.
@@ -306,7 +306,7 @@ struct SinceArgs {
     view: ViewArgs,
 
     #[command(flatten)]
-    time: reading::TimeArgs,
+    time: read_session::TimeArgs,
 }
 
 /// What can be said to `wait`.
@@ -314,10 +314,10 @@ struct SinceArgs {
 struct WaitArgs {
     /// What is waited for
     #[arg(long, value_enum, default_value = "finished")]
-    until: wait::Asked,
+    until: wait::UntilArg,
 
     /// For how long at most: 30s, 5m, 1h30m, or whole seconds [default: for ever]
-    #[arg(long, value_name = "TIME", value_parser = wait::timeout)]
+    #[arg(long, value_name = "TIME", value_parser = wait::parse_duration)]
     timeout: Option<Duration>,
 
     /// What changed since this cursor counts, so that nothing is lost between two waits [default: now]
@@ -331,17 +331,17 @@ struct WaitArgs {
 /// Runs what the command line says. Never panics on what was typed; the exit codes are 0 (fine), 1 (failed), 2 (usage)
 /// and 3 (not in time, or incomplete for lack of time).
 pub fn main() -> ExitCode {
-    let arguments = short::expand(std::env::args_os().collect(), &Cli::command());
+    let arguments = short_form::expand(std::env::args_os().collect(), &Cli::command());
     if arguments.len() < 2 {
-        return exit::printed(Cli::command().print_help());
+        return exit::from_write(Cli::command().print_help());
     }
     if arguments.get(1).is_some_and(|first| first.as_encoded_bytes().starts_with(b"__"))
-        && let Ok(inner) = Inner::try_parse_from(&arguments)
+        && let Ok(inner) = InternalCommand::try_parse_from(&arguments)
     {
         return match inner {
-            Inner::Probe { look, path } => probe::answer(&look, &path),
-            Inner::Trial { what } => doctor::serve_trial(what),
-            Inner::Stores(arguments) => doctor::answer_stores(&arguments),
+            InternalCommand::Probe { look, path } => probe::serve(&look, &path),
+            InternalCommand::Trial { what } => doctor::serve_trial(what),
+            InternalCommand::Stores(arguments) => doctor::answer_stores(&arguments),
         };
     }
     let cli = match Cli::try_parse_from(&arguments) {
@@ -351,21 +351,21 @@ pub fn main() -> ExitCode {
             // it is its own.
             let escaped = arguments.iter().map(|argument| printable(argument.as_encoded_bytes()));
             let mut error = Cli::try_parse_from(escaped).err().unwrap_or(error);
-            short::hint(&mut error, &arguments);
-            return exit::unparsed(&error);
+            short_form::hint(&mut error, &arguments);
+            return exit::report_parse_error(&error);
         }
     };
-    exit::code(match cli.command {
+    exit::report(match cli.command {
         Command::Mount(arguments) => mount::run(*arguments).map(|()| ExitCode::SUCCESS),
         Command::Umount(arguments) => umount::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::run(&arguments),
-        Command::Ls(arguments) => look::ls::run(&arguments),
-        Command::Cat(arguments) => look::cat::run(&arguments),
-        Command::Stat(arguments) => look::stat::run(&arguments),
-        Command::Tree(arguments) => look::tree::run(&arguments),
-        Command::Grep(arguments) => Ok(look::grep::run(&arguments)),
-        Command::Search(arguments) => Ok(look::search::run(&arguments)),
-        Command::Compare(arguments) => Ok(look::compare::run(&arguments)),
+        Command::Ls(arguments) => tree_commands::ls::run(&arguments),
+        Command::Cat(arguments) => tree_commands::cat::run(&arguments),
+        Command::Stat(arguments) => tree_commands::stat::run(&arguments),
+        Command::Tree(arguments) => tree_commands::tree::run(&arguments),
+        Command::Grep(arguments) => Ok(tree_commands::grep::run(&arguments)),
+        Command::Search(arguments) => Ok(tree_commands::search::run(&arguments)),
+        Command::Compare(arguments) => Ok(tree_commands::compare::run(&arguments)),
         Command::Expand(arguments) => expand::run(&arguments),
         #[cfg(feature = "mcp")]
         Command::Mcp(arguments) => mcp::run(&arguments),
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn a_mistyped_command_is_no_mount() {
-        let error = Cli::try_parse_from(short::expand(
+        let error = Cli::try_parse_from(short_form::expand(
             ["swarmletfs", "mout", "/mnt/swarm"].map(OsString::from).to_vec(),
             &Cli::command(),
         ))

@@ -12,8 +12,8 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, bail};
 
 use super::mount::Plan;
-use super::say::{say, shown, without_controls};
-use super::{mount, mountpoint, probe, take_down};
+use super::terminal::{display_path, escape_controls, print_message};
+use super::{mount, mountpoint, probe, teardown};
 
 /// The mark of a report that the mount is up; the text describes it.
 pub(super) const READY: u8 = b'+';
@@ -21,7 +21,7 @@ pub(super) const READY: u8 = b'+';
 /// The mark of a report that there is no mount; the text says why.
 pub(super) const FAILED: u8 = b'-';
 
-/// Mounts in another process and returns when the mount answers. Returns a description of what is mounted. Errors are
+/// MountTable in another process and returns when the mount answers. Returns a description of what is mounted. Errors are
 /// sentences; there is no mount then.
 pub(super) fn start(plan: &Plan) -> anyhow::Result<String> {
     let mut child = Command::new(std::env::current_exe().context("cannot find this program itself")?)
@@ -36,10 +36,10 @@ pub(super) fn start(plan: &Plan) -> anyhow::Result<String> {
     }
     match report.split_first() {
         Some((&READY, text)) => {
-            answering(&plan.mountpoint).inspect_err(|_| end(&mut child, &plan.mountpoint))?;
+            check_readable(&plan.mountpoint).inspect_err(|_| end(&mut child, &plan.mountpoint))?;
             Ok(String::from_utf8_lossy(text).into_owned())
         }
-        Some((&FAILED, text)) => bail!("{}", without_controls(&String::from_utf8_lossy(text))),
+        Some((&FAILED, text)) => bail!("{}", escape_controls(&String::from_utf8_lossy(text))),
         _ => {
             let status = child.wait()?;
             let left = mountpoint::clear_dead(&plan.mountpoint).err().map(|error| format!("; {error:#}"));
@@ -52,25 +52,25 @@ pub(super) fn start(plan: &Plan) -> anyhow::Result<String> {
 }
 
 /// Checks that a fresh mount can be read. Errors are sentences.
-pub(super) fn answering(mountpoint: &Path) -> anyhow::Result<()> {
-    probe::readable(&mountpoint.join("README.md")).map_err(|error| {
+pub(super) fn check_readable(mountpoint: &Path) -> anyhow::Result<()> {
+    probe::check_readable(&mountpoint.join("README.md")).map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::TimedOut => {
-                format!("did not answer within {} seconds", probe::ANSWER_LIMIT.as_secs())
+                format!("did not answer within {} seconds", probe::MOUNT_TIMEOUT.as_secs())
             }
             _ => format!("cannot be read ({error})"),
         };
         anyhow::anyhow!(
             "{} was mounted, but its README.md {why}, so it was unmounted again: \
              `SWARMLETFS_LOG=debug swarmletfs mount --foreground` shows what happens",
-            shown(mountpoint),
+            display_path(mountpoint),
         )
     })
 }
 
 fn end(child: &mut Child, mountpoint: &Path) {
-    if let Err(error) = take_down::take_down(mountpoint, take_down::How::Detached) {
-        say(&format!("cannot unmount {}: {error}", shown(mountpoint)));
+    if let Err(error) = teardown::unmount(mountpoint, teardown::UnmountMode::Detached) {
+        print_message(&format!("cannot unmount {}: {error}", display_path(mountpoint)));
     }
     let _ = child.kill();
 }

@@ -8,12 +8,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use super::exit::Usage;
-use super::options::{Options, identity, one};
-use super::say::without_controls;
+use super::mount_options::{Options, merge, parse_id};
+use super::terminal::escape_controls;
 
 /// Options of mount(8) and of its table of file systems that change nothing: the mount is read-only, nosuid and
 /// nodev in any case.
-const WITHOUT_EFFECT: &[&str] = &[
+const IGNORED_OPTIONS: &[&str] = &[
     "ro",
     "rw",
     "nosuid",
@@ -45,16 +45,16 @@ const WITHOUT_EFFECT: &[&str] = &[
 
 /// Reads all lists. `by_mount_helper` says that mount(8) may have written them. Errors: an unknown option, a wrong
 /// value, two answers to one question.
-pub(super) fn read(lists: &[OsString], by_mount_helper: bool) -> Result<Options, Usage> {
+pub(super) fn parse(lists: &[OsString], by_mount_helper: bool) -> Result<Options, Usage> {
     let mut options = Options::default();
     for item in lists.iter().flat_map(|list| split(list)) {
-        take(&mut options, &item, by_mount_helper)?;
+        apply_item(&mut options, &item, by_mount_helper)?;
     }
     Ok(options)
 }
 
 /// Takes one item of an `-o` list.
-fn take(options: &mut Options, item: &[u8], by_mount_helper: bool) -> Result<(), Usage> {
+fn apply_item(options: &mut Options, item: &[u8], by_mount_helper: bool) -> Result<(), Usage> {
     let (key, value) = match item.iter().position(|byte| *byte == b'=') {
         Some(at) => (item.get(..at).unwrap_or_default(), item.get(at + 1..)),
         None => (item, None),
@@ -68,16 +68,16 @@ fn take(options: &mut Options, item: &[u8], by_mount_helper: bool) -> Result<(),
                 options.stores.push(store);
             }
         }
-        ("owner", Some(value)) => set("owner", &mut options.owner, checked("owner", value, identity)?)?,
-        ("run", Some(value)) => set("run", &mut options.run, checked("run", value, identity)?)?,
+        ("owner", Some(value)) => set("owner", &mut options.owner, checked("owner", value, parse_id)?)?,
+        ("run", Some(value)) => set("run", &mut options.run, checked("run", value, parse_id)?)?,
         ("budget", Some(value)) => set("budget", &mut options.budget, checked("budget", value, super::budget)?)?,
         ("ttl", Some(value)) => set("ttl", &mut options.ttl, checked("ttl", value, seconds)?)?,
         ("log", Some(value)) => set("log", &mut options.log, path("log", value)?)?,
         ("all_owners", None) => options.all_owners = true,
         ("hard_links", None) => options.hard_links = true,
-        ("no_cache", None) => options.keep.no_cache = true,
-        ("index", Some(value)) => set("index", &mut options.keep.index, path("index", value)?)?,
-        ("no_index", None) => options.keep.no_index = true,
+        ("no_cache", None) => options.cache.no_cache = true,
+        ("index", Some(value)) => set("index", &mut options.cache.index, path("index", value)?)?,
+        ("no_index", None) => options.cache.no_index = true,
         ("allow_other", None) => options.allow_other = true,
         ("foreground", None) => options.foreground = true,
         // mount.fuse(8) adds these two by itself wherever their opposites are not said, and calls the short form.
@@ -89,12 +89,12 @@ fn take(options: &mut Options, item: &[u8], by_mount_helper: bool) -> Result<(),
         }
         ("comment" | "fsname" | "subtype" | "user", Some(_)) => {}
         (key, _) if key.starts_with("x-") || key.starts_with("X-") => {}
-        (key, None) if WITHOUT_EFFECT.contains(&key) => {}
+        (key, None) if IGNORED_OPTIONS.contains(&key) => {}
         ("store" | "owner" | "run" | "budget" | "ttl" | "log" | "index", None) => {
             return Err(Usage(format!("-o {key} needs a value: {key}=…")));
         }
         _ => {
-            let item = without_controls(&String::from_utf8_lossy(item));
+            let item = escape_controls(&String::from_utf8_lossy(item));
             return Err(Usage(format!("-o {item} is not an option of this file system")));
         }
     }
@@ -128,15 +128,15 @@ fn path(key: &str, value: &[u8]) -> Result<PathBuf, Usage> {
 
 fn checked<T>(key: &str, value: &[u8], check: impl Fn(&str) -> Result<T, String>) -> Result<T, Usage> {
     let wrong = |why: &str| {
-        let value = without_controls(&String::from_utf8_lossy(value));
-        Usage(format!("-o {key}={value} is wrong: {}", without_controls(why)))
+        let value = escape_controls(&String::from_utf8_lossy(value));
+        Usage(format!("-o {key}={value} is wrong: {}", escape_controls(why)))
     };
     let text = std::str::from_utf8(value).map_err(|_| wrong("not valid UTF-8"))?;
     check(text).map_err(|why| wrong(&why))
 }
 
 fn set<T: PartialEq>(key: &str, place: &mut Option<T>, value: T) -> Result<(), Usage> {
-    *place = one(key, place.take(), Some(value))?;
+    *place = merge(key, place.take(), Some(value))?;
     Ok(())
 }
 

@@ -7,7 +7,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use super::say::{say, without_controls};
+use super::terminal::{escape_controls, print_message};
 
 /// It did not work.
 const FAILED: u8 = 1;
@@ -24,14 +24,14 @@ const TIMED_OUT: u8 = 3;
 pub(super) struct Usage(pub(super) String);
 
 /// Says why it failed, and gives the exit code for it.
-pub(super) fn code(result: anyhow::Result<ExitCode>) -> ExitCode {
+pub(super) fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
     let error = match result {
         Ok(code) => return code,
         Err(error) => error,
     };
-    say(&format!("{error:#}"));
+    print_message(&format!("{error:#}"));
     if error.is::<Usage>() {
-        say("`swarmletfs --help` and `swarmletfs mount --help` tell what can be typed");
+        print_message("`swarmletfs --help` and `swarmletfs mount --help` tell what can be typed");
         return ExitCode::from(USAGE);
     }
     ExitCode::from(FAILED)
@@ -43,19 +43,19 @@ pub(super) fn timed_out() -> ExitCode {
 }
 
 /// The exit code for help or a version that was asked for: fine, unless it could not be written.
-pub(super) fn printed(result: io::Result<()>) -> ExitCode {
+pub(super) fn from_write(result: io::Result<()>) -> ExitCode {
     if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
 }
 
 /// Prints what clap found wrong, or the help or version that was asked for.
-pub(super) fn unparsed(error: &clap::Error) -> ExitCode {
+pub(super) fn report_parse_error(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        return printed(error.print());
+        return from_write(error.print());
     }
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     // The text is of several lines and repeats what was typed, which may hold anything.
-    let lines: Vec<String> = text.trim_end().lines().map(without_controls).collect();
-    say(&lines.join("\n"));
+    let lines: Vec<String> = text.trim_end().lines().map(escape_controls).collect();
+    print_message(&lines.join("\n"));
     ExitCode::from(USAGE)
 }

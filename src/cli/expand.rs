@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use super::open::Wanted;
-use super::reading::{Reading, TimeArgs};
-use super::say::say;
+use super::read_session::{ReadSession, TimeArgs};
+use super::store_selection::StoreSelection;
+use super::terminal::print_message;
 use super::{ViewArgs, exit};
 use crate::render::expand::{ExpandError, Form};
 use crate::render::{Budget, Renderer};
@@ -67,23 +67,23 @@ enum Format {
 
 /// Copies stdin to stdout, expanded. Errors: a store that cannot be found or read, a text that cannot be expanded.
 pub(super) fn run(arguments: &ExpandArgs) -> anyhow::Result<ExitCode> {
-    let mut reading = Reading::begin(&arguments.time);
-    let view = reading.view(&Wanted::choose(&arguments.view)?)?;
+    let mut session = ReadSession::start(&arguments.time);
+    let view = session.view(&StoreSelection::from_args(&arguments.view)?)?;
     // It prints while it reads.
-    drop(reading.take_progress());
+    drop(session.take_progress());
     let form = match arguments.format {
         Format::Text => Form::Text,
         Format::Openai => Form::OpenAi,
         Format::Anthropic => Form::Anthropic,
         Format::Langchain => Form::LangChain,
     };
-    let renderer = Renderer::new(view, reading.settings(None));
+    let renderer = Renderer::new(view, session.settings(None));
     match renderer.expand(form, arguments.budget, io::stdin().lock(), io::stdout().lock()) {
         // A reader that has had enough is no failure to speak of.
-        Err(ExpandError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(exit::printed(Err(error))),
+        Err(ExpandError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(exit::from_write(Err(error))),
         expanded => {
-            expanded?.left().iter().for_each(|left| say(left));
-            Ok(reading.end(ExitCode::SUCCESS))
+            expanded?.left().iter().for_each(|left| print_message(left));
+            Ok(session.exit_code(ExitCode::SUCCESS))
         }
     }
 }

@@ -15,20 +15,20 @@ use rustix::io::Errno;
 use tracing_subscriber::EnvFilter;
 
 use super::exit::Usage;
-use super::say::{shown, without_controls};
+use super::terminal::{display_path, escape_controls};
 use crate::name::printable;
 
-const VARIABLE: &str = "SWARMLETFS_LOG";
+const FILTER_VARIABLE: &str = "SWARMLETFS_LOG";
 
 /// What is logged if nothing is said. A reply that nobody waits for any more, since the reader was killed, is no error.
-const FILE: &str = "info,fuser::reply=off";
-const STDERR: &str = "warn,fuser::reply=off";
+const FILE_FILTER: &str = "info,fuser::reply=off";
+const STDERR_FILTER: &str = "warn,fuser::reply=off";
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Checks the filter without using it. Errors: it is wrong.
 pub(super) fn check() -> Result<(), Usage> {
-    filter(FILE).map(drop)
+    filter(FILE_FILTER).map(drop)
 }
 
 /// Starts logging to `file`, or else to stderr if in the foreground.
@@ -39,9 +39,9 @@ pub(super) fn check() -> Result<(), Usage> {
 pub(super) fn start(file: Option<&Path>, foreground: bool) -> anyhow::Result<()> {
     if let Some(path) = file {
         let file = open(path)?;
-        init(filter(FILE)?, file);
+        init(filter(FILE_FILTER)?, file);
     } else if foreground {
-        init(filter(STDERR)?, io::stderr());
+        init(filter(STDERR_FILTER)?, io::stderr());
     }
     Ok(())
 }
@@ -53,7 +53,7 @@ pub(super) fn start(file: Option<&Path>, foreground: bool) -> anyhow::Result<()>
 /// Returns an error if it cannot be opened or is anything but a regular file: opening or writing a FIFO or a device can
 /// block for ever, and a symbolic link could lead to a file that should not be appended to.
 pub(super) fn open(path: &Path) -> anyhow::Result<File> {
-    let cannot = || format!("cannot log to {}", shown(path));
+    let cannot = || format!("cannot log to {}", display_path(path));
     // Some devices act when they are opened.
     match lstat(path) {
         Ok(stat) => require_regular(&stat).with_context(cannot)?,
@@ -88,17 +88,17 @@ fn init(filter: EnvFilter, out: impl Write + Send + 'static) {
         .with_ansi(false)
         // Left to itself, a log that cannot be written is told on stderr; if that cannot be written either, it panics.
         .log_internal_errors(false)
-        .with_writer(Mutex::new(Clean(out)))
+        .with_writer(Mutex::new(EscapingWriter(out)))
         .try_init();
     crate::fuse::log_panics();
 }
 
 fn filter(default: &str) -> Result<EnvFilter, Usage> {
-    let text = match std::env::var_os(VARIABLE) {
+    let text = match std::env::var_os(FILTER_VARIABLE) {
         Some(text) if !text.is_empty() => text.to_string_lossy().into_owned(),
         _ => default.to_owned(),
     };
-    parse(&text).map_err(|why| Usage(format!("${VARIABLE} is wrong: {}", without_controls(&why))))
+    parse(&text).map_err(|why| Usage(format!("${FILTER_VARIABLE} is wrong: {}", escape_controls(&why))))
 }
 
 fn parse(text: &str) -> Result<EnvFilter, String> {
@@ -112,9 +112,9 @@ fn parse(text: &str) -> Result<EnvFilter, String> {
 }
 
 /// Escapes control characters. Each write is one event, which ends in a newline of its own.
-struct Clean<W>(W);
+struct EscapingWriter<W>(W);
 
-impl<W: Write> Write for Clean<W> {
+impl<W: Write> Write for EscapingWriter<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let mut line = printable(event.strip_suffix(b"\n").unwrap_or(event));
         line.push('\n');
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn no_name_can_forge_a_line() {
-        let mut out = Clean(Vec::new());
+        let mut out = EscapingWriter(Vec::new());
         out.write_all(b"opened a\n2026 ERROR \x1b[31mforged\n").unwrap();
         assert_eq!(out.0, b"opened a\\u{a}2026 ERROR \\u{1b}[31mforged\n");
     }

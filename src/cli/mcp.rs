@@ -10,15 +10,15 @@ use tracing::warn;
 
 use super::ViewArgs;
 use super::exit::Usage;
-use super::open::Wanted;
-use super::say::say;
+use super::store_selection::StoreSelection;
+use super::terminal::print_message;
 use crate::catalog::Freshness;
 use crate::mcp::{Http, Token, Trees, serve, serve_http};
 use crate::render::Budget;
 use crate::tree::{Settings, Tree};
 
 /// The variable that holds the token.
-const TOKEN: &str = "SWARMLETFS_TOKEN";
+const TOKEN_VARIABLE: &str = "SWARMLETFS_TOKEN";
 
 /// What is said below the options.
 pub(super) const HELP: &str = "\
@@ -60,10 +60,10 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
         );
         return Err(Usage(text).into());
     }
-    let wanted = Wanted::choose(&arguments.view)?;
+    let selection = StoreSelection::from_args(&arguments.view)?;
     let settings = Settings { budget: arguments.budget, ..Settings::default() };
-    let tree = Tree::new(wanted.view(Freshness::default())?, settings.clone());
-    let trees = Trees::new(tree, move || match wanted.view(Freshness::default()) {
+    let tree = Tree::new(selection.open(Freshness::default())?, settings.clone());
+    let trees = Trees::new(tree, move || match selection.open(Freshness::default()) {
         Ok(view) => Some(Tree::new(view, settings.clone())),
         Err(error) => {
             warn!("the store was replaced by what cannot be served, the old one stays: {error:#}");
@@ -75,9 +75,9 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
         Some(address) => {
             let (token, made) = token()?;
             let ready = |address: SocketAddr| {
-                say(&format!("serving at http://{address}/mcp"));
+                print_message(&format!("serving at http://{address}/mcp"));
                 if let Some(made) = made {
-                    say(&format!("the token is {made}"));
+                    print_message(&format!("the token is {made}"));
                 }
             };
             serve_http(trees, Http { address, token }, ready).with_context(|| format!("cannot serve at {address}"))?;
@@ -97,9 +97,9 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 
 /// The token that was set; without one a new one, and its text.
 fn token() -> anyhow::Result<(Token, Option<String>)> {
-    if let Some(text) = std::env::var_os(TOKEN) {
+    if let Some(text) = std::env::var_os(TOKEN_VARIABLE) {
         let text = text.into_string().unwrap_or_default();
-        let token = Token::new(&text).map_err(|error| Usage(format!("${TOKEN}: {error}")))?;
+        let token = Token::new(&text).map_err(|error| Usage(format!("${TOKEN_VARIABLE}: {error}")))?;
         return Ok((token, None));
     }
     let mut random = [0; 24];

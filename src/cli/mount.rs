@@ -12,18 +12,18 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use super::exit::Usage;
-use super::mountinfo::{Mount, Mounts};
-use super::options::Options;
-use super::overlap::{Ground, ground};
-use super::say::{say, shown, typed};
-use super::{MountArgs, background, limits, log, mountpoint, open, refusal, serve, take_down};
+use super::folder_identity::FolderIdentity;
+use super::mount_options::Options;
+use super::mountinfo::{Mount, MountTable};
+use super::terminal::{display_path, print_message, shell_quote};
+use super::{MountArgs, background, diagnosis, limits, log, mountpoint, serve, store_selection, teardown};
 use crate::catalog::Freshness;
 use crate::fuse::Access;
 use crate::render::Budget;
 use crate::tree::{Settings, Tree};
 use crate::view::Filter;
-use open::Wanted;
-use serve::Served;
+use serve::MountedSession;
+use store_selection::StoreSelection;
 
 /// What is to be mounted where: every path is absolute, and everything has been checked that can be before the store
 /// is read.
@@ -51,12 +51,12 @@ impl Plan {
         options.budget.iter().for_each(|budget| add("--budget=", budget.as_ref()));
         options.ttl.iter().for_each(|ttl| add("--ttl=", ttl.to_string().as_ref()));
         options.log.iter().for_each(|log| add("--log=", log.as_os_str()));
-        options.keep.index.iter().for_each(|index| add("--index=", index.as_os_str()));
+        options.cache.index.iter().for_each(|index| add("--index=", index.as_os_str()));
         let flags = [
             ("--all-owners", options.all_owners),
             ("--hard-links", options.hard_links),
-            ("--no-cache", options.keep.no_cache),
-            ("--no-index", options.keep.no_index),
+            ("--no-cache", options.cache.no_cache),
+            ("--no-index", options.cache.no_index),
             ("--allow-other", options.allow_other),
         ];
         flags.iter().filter(|(_, said)| *said).for_each(|(flag, _)| add(flag, OsStr::new("")));
@@ -79,27 +79,29 @@ impl Plan {
         }
         let filter = Filter { owner: options.owner.clone(), run: options.run.clone() };
         let (stores, hard_links) = (options.stores.clone(), options.hard_links);
-        let view = Wanted { stores, hard_links, keep: options.keep.clone(), filter }.view(freshness)?;
+        let view = StoreSelection { stores, hard_links, cache: options.cache.clone(), filter }.open(freshness)?;
         let what = view.describe();
         let budget = options.budget.as_deref().map(Budget::parse).transpose().map_err(Usage)?;
         Ok((Tree::new(view, Settings { budget, ..Settings::default() }), what))
     }
 
-    /// Mounts `tree`.
-    pub(super) fn mount(&self, tree: Tree) -> anyhow::Result<Served> {
+    /// MountTable `tree`.
+    pub(super) fn mount(&self, tree: Tree) -> anyhow::Result<MountedSession> {
         let access = if self.options.allow_other { Access::Everyone } else { Access::Mounter };
-        let session = crate::fuse::mount(tree, &self.mountpoint, access).map_err(|error| refusal::explain(&error))?;
-        let mounts = Mounts::read()?;
-        let mount = mounts.at(&self.mountpoint).filter(|mount| Mount::is_ours(mount));
-        let mount = mount.with_context(|| format!("{} was unmounted at once by somebody", shown(&self.mountpoint)))?;
-        Ok(Served { session, device: mount.device.clone() })
+        let session =
+            crate::fuse::mount(tree, &self.mountpoint, access).map_err(|error| diagnosis::diagnose_mount(&error))?;
+        let mounts = MountTable::read()?;
+        let mount = mounts.topmost_at(&self.mountpoint).filter(|mount| Mount::is_ours(mount));
+        let mount =
+            mount.with_context(|| format!("{} was unmounted at once by somebody", display_path(&self.mountpoint)))?;
+        Ok(MountedSession { session, device: mount.device.clone() })
     }
 }
 
-/// Mounts as typed. In the background it returns when the mount answers, else when it has ended.
+/// MountTable as typed. In the background it returns when the mount answers, else when it has ended.
 pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
-    limits::make_do_with_few_heaps();
-    let options = Options::gather(&arguments)?;
+    limits::reexec_with_few_arenas();
+    let options = Options::from_args(&arguments)?;
     if arguments.serve {
         let mountpoint = arguments.paths.into_iter().next().ok_or_else(|| Usage("no mountpoint".into()))?;
         return background::serve(&Plan { mountpoint, options });
@@ -108,20 +110,20 @@ pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
     let (plan, claim) = plan(arguments.paths, options)?;
     if !plan.options.foreground {
         let what = background::start(&plan)?;
-        say(&mounted(&what, &plan.mountpoint));
+        print_message(&mounted(&what, &plan.mountpoint));
         return Ok(());
     }
     plan.start_log(true)?;
     serve(&plan, true, |what| {
-        background::answering(&plan.mountpoint).map_err(|error| io::Error::other(error.to_string()))?;
-        say(&mounted(what, &plan.mountpoint));
+        background::check_readable(&plan.mountpoint).map_err(|error| io::Error::other(error.to_string()))?;
+        print_message(&mounted(what, &plan.mountpoint));
         drop(claim);
         Ok(())
     })
 }
 
 fn mounted(what: &str, mountpoint: &Path) -> String {
-    format!("{what}: mounted on {}; `swarmletfs umount {}` ends it", shown(mountpoint), typed(mountpoint))
+    format!("{what}: mounted on {}; `swarmletfs umount {}` ends it", display_path(mountpoint), shell_quote(mountpoint))
 }
 
 /// Finds the store, checks the mountpoint and FUSE, and keeps others from the mountpoint until the second thing
@@ -136,7 +138,7 @@ fn plan(mut paths: Vec<PathBuf>, mut options: Options) -> anyhow::Result<(Plan, 
         && !options.stores.is_empty()
         && !options.stores.contains(operand)
     {
-        let operand = shown(operand);
+        let operand = display_path(operand);
         return Err(
             Usage(format!("{operand} and --store both name a store: to show both, say --store for each")).into()
         );
@@ -149,30 +151,31 @@ fn plan(mut paths: Vec<PathBuf>, mut options: Options) -> anyhow::Result<(Plan, 
             path
         }
     };
-    let stores = open::choose(&mut options.stores, operand.as_slice())?;
+    let stores = store_selection::choose(&mut options.stores, operand.as_slice())?;
     let point = mountpoint::prepare(&asked, &stores)?;
     if let Some(log) = &mut options.log {
         *log = std::env::current_dir()?.join(&log);
         check_log(log, &stores, &point)?;
     }
-    if let Some(index) = &mut options.keep.index {
+    if let Some(index) = &mut options.cache.index {
         *index = std::env::current_dir()?.join(&index);
     }
-    refusal::preflight()?;
+    diagnosis::check_fuse()?;
     let claim = mountpoint::claim(&point)?;
     Ok((Plan { mountpoint: point.path, options }, claim))
 }
 
 /// A log inside a store would write to it, and one beneath the mount would be out of sight.
-fn check_log(log: &Path, stores: &[Ground], point: &Ground) -> anyhow::Result<()> {
-    let Some(Ok(folder)) =
-        log.parent().map(|folder| ground(folder, &mountpoint::table()?).map_err(anyhow::Error::from))
+fn check_log(log: &Path, stores: &[FolderIdentity], point: &FolderIdentity) -> anyhow::Result<()> {
+    let Some(Ok(folder)) = log
+        .parent()
+        .map(|folder| FolderIdentity::resolve(folder, &mountpoint::read_mount_table()?).map_err(anyhow::Error::from))
     else {
-        bail!("the folder of the log {} does not exist", shown(log));
+        bail!("the folder of the log {} does not exist", display_path(log));
     };
     match stores.iter().chain([point]).find(|place| folder.is_within(place)) {
         Some(place) => {
-            bail!("the log {} lies inside {}: write it elsewhere", shown(log), shown(&place.path))
+            bail!("the log {} lies inside {}: write it elsewhere", display_path(log), display_path(&place.path))
         }
         None => Ok(()),
     }
@@ -186,8 +189,8 @@ pub(super) fn serve(plan: &Plan, foreground: bool, ready: impl FnOnce(&str) -> i
     let signals = serve::catch_signals()?;
     let served = plan.mount(tree)?;
     if let Err(error) = ready(&what) {
-        let _ = take_down::take_down(&plan.mountpoint, take_down::How::Detached);
+        let _ = teardown::unmount(&plan.mountpoint, teardown::UnmountMode::Detached);
         return Err(error.into());
     }
-    serve::until_it_ends(plan, served, signals, foreground)
+    serve::run_until_unmounted(plan, served, signals, foreground)
 }

@@ -1,6 +1,6 @@
 //! The kernel's table of mounts, read from `/proc/self/mountinfo`.
 //!
-//! Reading it touches no mount, so it never blocks on a dead or hung one. Paths are bytes, with the table's octal
+//! ReadSession it touches no mount, so it never blocks on a dead or hung one. Paths are bytes, with the table's octal
 //! escapes undone. Nothing here decides anything.
 
 use std::ffi::OsString;
@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// The file system type that mounts of ours have.
-pub(super) const OUR_TYPE: &str = crate::store::MOUNT_TYPE;
+pub(super) const FS_TYPE: &str = crate::store::MOUNT_TYPE;
 
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,43 +29,43 @@ pub(super) struct Mount {
 impl Mount {
     /// Whether it is a mount of ours.
     pub(super) fn is_ours(&self) -> bool {
-        self.fs_type == OUR_TYPE
+        self.fs_type == FS_TYPE
     }
 }
 
 /// A folder as the file system beneath knows it, so that it is the same through every bind mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct FsPath {
     /// Device number of the file system.
     pub(super) device: String,
     /// The path inside of it.
     pub(super) path: PathBuf,
 }
 
-impl Place {
+impl FsPath {
     /// Whether this is `other` or lies inside of it.
-    pub(super) fn is_within(&self, other: &Place) -> bool {
+    pub(super) fn is_within(&self, other: &FsPath) -> bool {
         self.device == other.device && self.path.starts_with(&other.path)
     }
 }
 
 /// All mounts, in the order of the table: of two at one place, the later one is seen.
 #[derive(Debug, Default)]
-pub(super) struct Mounts(Vec<Mount>);
+pub(super) struct MountTable(Vec<Mount>);
 
-impl Mounts {
+impl MountTable {
     /// Reads the table. Errors: no /proc.
-    pub(super) fn read() -> io::Result<Mounts> {
-        Ok(Mounts::parse(&std::fs::read("/proc/self/mountinfo")?))
+    pub(super) fn read() -> io::Result<MountTable> {
+        Ok(MountTable::parse(&std::fs::read("/proc/self/mountinfo")?))
     }
 
     /// Parses a table; a line that is none is passed over.
-    fn parse(table: &[u8]) -> Mounts {
-        Mounts(table.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
+    fn parse(table: &[u8]) -> MountTable {
+        MountTable(table.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
     }
 
     /// What is mounted at exactly `point`, the topmost.
-    pub(super) fn at(&self, point: &Path) -> Option<&Mount> {
+    pub(super) fn topmost_at(&self, point: &Path) -> Option<&Mount> {
         self.0.iter().rev().find(|mount| mount.point == point)
     }
 
@@ -75,17 +75,17 @@ impl Mounts {
     }
 
     /// Every place where this device is mounted, the latest first: its own, and bind mounts of it.
-    pub(super) fn of_device(&self, device: &str) -> impl Iterator<Item = &Mount> {
+    pub(super) fn with_device(&self, device: &str) -> impl Iterator<Item = &Mount> {
         self.0.iter().rev().filter(move |mount| mount.device == device)
     }
 
     /// Whether this device is mounted at exactly `point`, be it beneath another.
-    pub(super) fn has(&self, point: &Path, device: &str) -> bool {
+    pub(super) fn is_mounted_at(&self, point: &Path, device: &str) -> bool {
         self.0.iter().any(|mount| mount.point == point && mount.device == device)
     }
 
     /// The mount that holds `path`, which is absolute and without links.
-    pub(super) fn holding(&self, path: &Path) -> Option<&Mount> {
+    pub(super) fn containing(&self, path: &Path) -> Option<&Mount> {
         // The last of several with the same depth, hence the topmost.
         self.0
             .iter()
@@ -94,10 +94,10 @@ impl Mounts {
     }
 
     /// Where `path`, absolute and without links, is on its file system.
-    pub(super) fn place(&self, path: &Path) -> Option<Place> {
-        let mount = self.holding(path)?;
+    pub(super) fn fs_path(&self, path: &Path) -> Option<FsPath> {
+        let mount = self.containing(path)?;
         let rest = path.strip_prefix(&mount.point).ok()?;
-        Some(Place { device: mount.device.clone(), path: mount.root.join(rest) })
+        Some(FsPath { device: mount.device.clone(), path: mount.root.join(rest) })
     }
 }
 
@@ -151,8 +151,8 @@ not a line
 
     #[test]
     fn escapes_are_undone() {
-        let mounts = Mounts::parse(TABLE.as_bytes());
-        let mount = mounts.at(Path::new("/mnt/a b\t\n\\,c")).unwrap();
+        let mounts = MountTable::parse(TABLE.as_bytes());
+        let mount = mounts.topmost_at(Path::new("/mnt/a b\t\n\\,c")).unwrap();
         assert!(mount.is_ours());
         assert_eq!(unescape(br"\134040\8\"), Path::new(r"\040\8\"));
         assert_eq!(unescape(br"\400\777"), Path::new(r"\400\777"));
@@ -160,19 +160,19 @@ not a line
 
     #[test]
     fn the_topmost_mount_is_seen() {
-        let mounts = Mounts::parse(TABLE.as_bytes());
-        assert_eq!(mounts.at(Path::new("/twice")).unwrap().device, "0:52");
-        assert_eq!(mounts.of_device("0:51").next().unwrap().source, Path::new("host:/x y"));
-        assert_eq!(mounts.at(Path::new("/mnt/a")), None);
+        let mounts = MountTable::parse(TABLE.as_bytes());
+        assert_eq!(mounts.topmost_at(Path::new("/twice")).unwrap().device, "0:52");
+        assert_eq!(mounts.with_device("0:51").next().unwrap().source, Path::new("host:/x y"));
+        assert_eq!(mounts.topmost_at(Path::new("/mnt/a")), None);
     }
 
     #[test]
     fn a_bind_mount_is_the_folder_behind_it() {
-        let mounts = Mounts::parse(TABLE.as_bytes());
-        let place = mounts.place(Path::new("/mnt/x/y")).unwrap();
-        assert_eq!(place, Place { device: "8:2".into(), path: "/sub/x/y".into() });
-        assert!(place.is_within(&Place { device: "8:2".into(), path: "/sub".into() }));
-        assert!(!place.is_within(&Place { device: "8:1".into(), path: "/sub".into() }));
-        assert_eq!(mounts.place(Path::new("/mntx")).unwrap().device, "8:1");
+        let mounts = MountTable::parse(TABLE.as_bytes());
+        let place = mounts.fs_path(Path::new("/mnt/x/y")).unwrap();
+        assert_eq!(place, FsPath { device: "8:2".into(), path: "/sub/x/y".into() });
+        assert!(place.is_within(&FsPath { device: "8:2".into(), path: "/sub".into() }));
+        assert!(!place.is_within(&FsPath { device: "8:1".into(), path: "/sub".into() }));
+        assert_eq!(mounts.fs_path(Path::new("/mntx")).unwrap().device, "8:1");
     }
 }

@@ -21,67 +21,67 @@ use crate::name::RelPath;
 use crate::store::{Disk, Store};
 
 /// How long a look may take.
-pub(super) const LIMIT: Duration = Duration::from_secs(5);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a fresh mount may take to answer.
-pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const MOUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The exit code that says that stdout holds an errno.
-const ERRNO: u8 = 3;
+const ERRNO_EXIT_CODE: u8 = 3;
 
 /// How many links are followed on the way to a mountpoint.
-const LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// The path without links and `..`. The last part may be a dead mount, which the system's own way cannot resolve.
 pub(super) fn resolve(path: &Path) -> io::Result<PathBuf> {
-    Ok(PathBuf::from(OsString::from_vec(ask("resolve", path, LIMIT)?)))
+    Ok(PathBuf::from(OsString::from_vec(run_probe("resolve", path, TIMEOUT)?)))
 }
 
 /// Whether the kernel keeps paths beneath a folder, as a store needs it. Errors: NOSYS among others.
 pub(super) fn openat2() -> io::Result<()> {
-    ask("openat2", Path::new("/"), LIMIT).map(drop)
+    run_probe("openat2", Path::new("/"), TIMEOUT).map(drop)
 }
 
 /// The version of the kernel's landlock interface; 0 if it has none.
 pub(super) fn landlock() -> io::Result<i32> {
-    let answer = ask("landlock", Path::new("/"), LIMIT)?;
+    let answer = run_probe("landlock", Path::new("/"), TIMEOUT)?;
     String::from_utf8_lossy(&answer).parse().map_err(io::Error::other)
 }
 
 /// Device and inode number of the folder and of each folder above it, from it upwards.
-pub(super) fn chain(path: &Path) -> io::Result<Vec<(u64, u64)>> {
-    let answer = ask("chain", path, LIMIT)?;
+pub(super) fn ancestor_ids(path: &Path) -> io::Result<Vec<(u64, u64)>> {
+    let answer = run_probe("chain", path, TIMEOUT)?;
     let pair = |line: &str| line.split_once(' ').and_then(|(dev, ino)| Some((dev.parse().ok()?, ino.parse().ok()?)));
     Ok(String::from_utf8_lossy(&answer).lines().filter_map(pair).collect())
 }
 
 /// The name of some entry of the folder, if it has any. Errors: NotADirectory among others.
-pub(super) fn some_entry(path: &Path) -> io::Result<Option<OsString>> {
-    let answer = ask("entry", path, LIMIT)?;
+pub(super) fn first_entry(path: &Path) -> io::Result<Option<OsString>> {
+    let answer = run_probe("entry", path, TIMEOUT)?;
     Ok(if answer.is_empty() { None } else { Some(OsString::from_vec(answer)) })
 }
 
 /// Whether the file system at `path` answers. Errors: TimedOut if it hangs, NotConnected if its process is gone.
-pub(super) fn alive(path: &Path) -> io::Result<()> {
-    ask("alive", path, LIMIT).map(drop)
+pub(super) fn check_alive(path: &Path) -> io::Result<()> {
+    run_probe("alive", path, TIMEOUT).map(drop)
 }
 
 /// Whether the file at `path` can be read. Errors: TimedOut among others.
-pub(super) fn readable(path: &Path) -> io::Result<()> {
-    ask("read", path, ANSWER_LIMIT).map(drop)
+pub(super) fn check_readable(path: &Path) -> io::Result<()> {
+    run_probe("read", path, MOUNT_TIMEOUT).map(drop)
 }
 
 /// Makes a look in another process.
-fn ask(look: &str, path: &Path, limit: Duration) -> io::Result<Vec<u8>> {
+fn run_probe(look: &str, path: &Path, limit: Duration) -> io::Result<Vec<u8>> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["__probe", look, "--"]).arg(path).current_dir("/");
-    answer_of(command, limit)
+    run_with_timeout(command, limit)
 }
 
 /// Runs a process of this program that answers as [`answer`] does. Errors: TimedOut, and what it answered.
-pub(super) fn answer_of(mut command: Command, limit: Duration) -> io::Result<Vec<u8>> {
+pub(super) fn run_with_timeout(mut command: Command, limit: Duration) -> io::Result<Vec<u8>> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-    let answer = hear(&mut child, limit).inspect_err(|_| {
+    let answer = read_stdout(&mut child, limit).inspect_err(|_| {
         // Not waited for: it may not be able to end.
         let _ = child.kill();
     })?;
@@ -90,13 +90,13 @@ pub(super) fn answer_of(mut command: Command, limit: Duration) -> io::Result<Vec
         return Ok(answer);
     }
     match (status.code(), String::from_utf8_lossy(&answer).parse()) {
-        (Some(code), Ok(errno)) if code == i32::from(ERRNO) => Err(io::Error::from_raw_os_error(errno)),
+        (Some(code), Ok(errno)) if code == i32::from(ERRNO_EXIT_CODE) => Err(io::Error::from_raw_os_error(errno)),
         _ => Err(io::Error::other("the process that looked at it failed")),
     }
 }
 
 /// What a process writes to its stdout until it closes that. Errors: TimedOut among others.
-pub(super) fn hear(child: &mut Child, limit: Duration) -> io::Result<Vec<u8>> {
+pub(super) fn read_stdout(child: &mut Child, limit: Duration) -> io::Result<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     if let Some(mut stdout) = child.stdout.take() {
         std::thread::Builder::new().name("probe".into()).spawn(move || {
@@ -109,10 +109,10 @@ pub(super) fn hear(child: &mut Child, limit: Duration) -> io::Result<Vec<u8>> {
 }
 
 /// The other process: makes the look and writes the answer to stdout.
-pub(super) fn answer(look: &str, path: &Path) -> ExitCode {
+pub(super) fn serve(look: &str, path: &Path) -> ExitCode {
     reply(match look {
         "resolve" => resolve_here(path).map(|path| path.into_os_string().into_vec()),
-        "chain" => chain_here(path),
+        "chain" => ancestor_ids_here(path),
         "entry" => entry_here(path),
         "alive" => rustix::fs::statfs(path).map(|_| Vec::new()).map_err(io::Error::from),
         "read" => read_here(path),
@@ -122,11 +122,13 @@ pub(super) fn answer(look: &str, path: &Path) -> ExitCode {
     })
 }
 
-/// Writes an answer to stdout, as [`answer_of`] reads it.
+/// Writes an answer to stdout, as [`run_with_timeout`] reads it.
 pub(super) fn reply(answer: io::Result<Vec<u8>>) -> ExitCode {
     let (bytes, code) = match answer {
         Ok(bytes) => (bytes, ExitCode::SUCCESS),
-        Err(error) => (error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()).to_string().into(), ERRNO.into()),
+        Err(error) => {
+            (error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()).to_string().into(), ERRNO_EXIT_CODE.into())
+        }
     };
     match io::stdout().write_all(&bytes).and_then(|()| io::stdout().flush()) {
         Ok(()) => code,
@@ -136,7 +138,7 @@ pub(super) fn reply(answer: io::Result<Vec<u8>>) -> ExitCode {
 
 fn resolve_here(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_path_buf();
-    for _ in 0..LINKS {
+    for _ in 0..MAX_LINKS {
         let error = match path.canonicalize() {
             Ok(path) => return Ok(path),
             Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => {
@@ -158,7 +160,7 @@ fn resolve_here(path: &Path) -> io::Result<PathBuf> {
     Err(Errno::LOOP.into())
 }
 
-fn chain_here(path: &Path) -> io::Result<Vec<u8>> {
+fn ancestor_ids_here(path: &Path) -> io::Result<Vec<u8>> {
     let mut answer = String::new();
     for folder in path.ancestors() {
         let stat = rustix::fs::stat(folder)?;

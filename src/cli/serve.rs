@@ -19,40 +19,40 @@ use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
 use super::mount::Plan;
-use super::mountinfo::{Mount, Mounts};
+use super::mountinfo::{Mount, MountTable};
 use super::mountpoint::is_dead;
 use super::probe;
-use super::say::{say, shown};
-use super::take_down::{Held, How, take_down, take_down_anyhow};
+use super::teardown::{HeldMount, UnmountMode, unmount, unmount_or_detach};
+use super::terminal::{display_path, print_message};
 use crate::fuse::{Session, contained};
 
-/// How long a session may take to end once its mount is detached.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How often the stores' places are looked at.
-const LOOK: Duration = Duration::from_secs(1);
+/// UnmountMode long a session may take to end once its mount is detached.
+const SESSION_END_TIMEOUT: Duration = Duration::from_secs(2);
+/// UnmountMode often the stores' places are looked at.
+const REPLACEMENT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A mount that is served.
-pub(super) struct Served {
+/// A mount that is mounted.
+pub(super) struct MountedSession {
     pub(super) session: Session,
     /// The device of the mount, which may be moved or covered at any time.
     pub(super) device: String,
 }
 
-/// From here on the signals are kept until [`until_it_ends`] takes them: a mount must not be left behind by one that
+/// From here on the signals are kept until [`run_until_unmounted`] takes them: a mount must not be left behind by one that
 /// comes while it is made.
 pub(super) fn catch_signals() -> anyhow::Result<Signals> {
     Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot watch for signals")
 }
 
 /// Waits until the session ends, and serves `plan` anew where its store was replaced.
-pub(super) fn until_it_ends(
+pub(super) fn run_until_unmounted(
     plan: &Plan,
-    mut served: Served,
+    mut mounted: MountedSession,
     mut signals: Signals,
     foreground: bool,
 ) -> anyhow::Result<()> {
-    // Held while one mount takes the place of another: a signal then ends the new one.
-    let device = Arc::new(Mutex::new(served.device.clone()));
+    // HeldMount while one mount takes the place of another: a signal then ends the new one.
+    let device = Arc::new(Mutex::new(mounted.device.clone()));
     let of_mount = device.clone();
     let watch = move || {
         for signal in signals.forever() {
@@ -63,12 +63,12 @@ pub(super) fn until_it_ends(
         }
     };
     if let Err(error) = std::thread::Builder::new().name("signals".into()).spawn(watch) {
-        unmount(&served.device)?;
+        unmount_device(&mounted.device)?;
         return Err(error).context("cannot watch for signals");
     }
     let mut refused = None;
-    while !served.session.has_ended(LOOK) {
-        if !served.session.is_replaced() {
+    while !mounted.session.has_ended(REPLACEMENT_POLL_INTERVAL) {
+        if !mounted.session.is_replaced() {
             refused = None;
             continue;
         }
@@ -76,34 +76,34 @@ pub(super) fn until_it_ends(
         match contained(|| plan.tree()).unwrap_or_else(|| Err(anyhow!("reading it panicked"))) {
             Ok((tree, what)) => {
                 let mut device = device.lock();
-                let mounts = Mounts::read()?;
-                let old: Vec<&Mount> = mounts.of_device(&device).collect();
+                let mounts = MountTable::read()?;
+                let old: Vec<&Mount> = mounts.with_device(&device).collect();
                 if old.is_empty() {
                     // Unmounted just now: that was meant.
                     continue;
                 }
-                old.iter().try_for_each(|mount| take_down(&mount.point, How::Detached))?;
-                served = plan.mount(tree).context("the store was replaced, but cannot be mounted again")?;
-                device.clone_from(&served.device);
-                info!("the store was replaced by another folder, which is served now: {what}");
+                old.iter().try_for_each(|mount| unmount(&mount.point, UnmountMode::Detached))?;
+                mounted = plan.mount(tree).context("the store was replaced, but cannot be mounted again")?;
+                device.clone_from(&mounted.device);
+                info!("the store was replaced by another folder, which is mounted now: {what}");
             }
             Err(error) => {
                 let why = format!("{error:#}");
                 if refused.as_ref() != Some(&why) {
-                    warn!("the store was replaced by what cannot be served, the old one stays: {why}");
+                    warn!("the store was replaced by what cannot be mounted, the old one stays: {why}");
                     refused = Some(why);
                 }
             }
         }
     }
-    clear(&served.device)
+    clear(&mounted.device)
 }
 
 /// An aborted connection ends the session and leaves a dead mount.
 fn clear(device: &str) -> anyhow::Result<()> {
-    for mount in Mounts::read()?.of_device(device) {
+    for mount in MountTable::read()?.with_device(device) {
         if let Err(error) = clear_at(&mount.point, device) {
-            error!(mountpoint = shown(&mount.point), %error, "cannot clear the mount");
+            error!(mountpoint = display_path(&mount.point), %error, "cannot clear the mount");
         }
     }
     Ok(())
@@ -112,31 +112,31 @@ fn clear(device: &str) -> anyhow::Result<()> {
 /// The number of a mount that is gone is given to the next one at once, which may be at the same place: whatever
 /// answers is not ours.
 fn clear_at(point: &Path, device: &str) -> io::Result<()> {
-    let Some(held) = Held::at(point, device)? else { return Ok(()) };
-    if probe::alive(point).is_err_and(|error| is_dead(&error)) {
-        held.take_down()?;
+    let Some(held) = HeldMount::at(point, device)? else { return Ok(()) };
+    if probe::check_alive(point).is_err_and(|error| is_dead(&error)) {
+        held.detach()?;
     }
     Ok(())
 }
 
 /// Takes the mount down and lets the session end by itself. Returns the exit code for a session that does not.
 fn end(device: &str) -> i32 {
-    if let Err(error) = unmount(device) {
+    if let Err(error) = unmount_device(device) {
         error!(%error, "cannot unmount");
-        say(&format!("cannot unmount: {error}"));
+        print_message(&format!("cannot unmount: {error}"));
         return 1;
     }
-    std::thread::sleep(PATIENCE);
+    std::thread::sleep(SESSION_END_TIMEOUT);
     0
 }
 
-fn unmount(device: &str) -> io::Result<()> {
-    let mounts = Mounts::read()?;
-    mounts.of_device(device).try_for_each(|mount| {
-        if mounts.at(&mount.point).is_some_and(|top| top.device != device) {
-            let covered = format!("something else is mounted over it on {}", shown(&mount.point));
+fn unmount_device(device: &str) -> io::Result<()> {
+    let mounts = MountTable::read()?;
+    mounts.with_device(device).try_for_each(|mount| {
+        if mounts.topmost_at(&mount.point).is_some_and(|top| top.device != device) {
+            let covered = format!("something else is mounted over it on {}", display_path(&mount.point));
             return Err(io::Error::other(covered));
         }
-        take_down_anyhow(&mount.point)
+        unmount_or_detach(&mount.point)
     })
 }

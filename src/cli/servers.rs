@@ -11,18 +11,18 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// The device that a process serves mounts through.
-const FUSE: &str = "/dev/fuse";
+/// The device that a process is_server mounts through.
+const FUSE_DEVICE: &str = "/dev/fuse";
 /// The line of fdinfo that names the connection; Linux has it since 6.16.
-const CONNECTION: &str = "fuse_connection:";
+const CONNECTION_FIELD: &str = "fuse_connection:";
 
-/// Folder in which the kernel lists FUSE connections, if it is mounted.
-const CONNECTIONS: &str = "/sys/fs/fuse/connections";
+/// Folder in which the kernel lists FUSE_DEVICE connections, if it is mounted.
+const CONNECTIONS_DIR: &str = "/sys/fs/fuse/connections";
 
 /// Returns true if requests to the mount of `device` wait for their answers, or the kernel does not tell.
 pub(super) fn has_requests(device: &str) -> bool {
     let Some((_, connection)) = device.split_once(':') else { return false };
-    let connections = Path::new(CONNECTIONS);
+    let connections = Path::new(CONNECTIONS_DIR);
     match fs::read_to_string(connections.join(connection).join("waiting")) {
         Ok(waiting) => waiting.trim() != "0",
         // Of others it tells: this one has ended.
@@ -30,7 +30,7 @@ pub(super) fn has_requests(device: &str) -> bool {
     }
 }
 
-/// A process that serves a mount.
+/// A process that is_server a mount.
 pub(super) struct Server {
     process: OwnedFd,
     pub(super) pid: u32,
@@ -39,14 +39,16 @@ pub(super) struct Server {
 impl Server {
     /// Returns the processes of this program that serve the mount of `device` (`major:minor`), as far as this user may
     /// look at them and the kernel tells.
-    pub(super) fn all_of(device: &str) -> Vec<Server> {
+    pub(super) fn find_all(device: &str) -> Vec<Server> {
         let Some((_, connection)) = device.split_once(':') else { return Vec::new() };
         let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
         let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        pids.filter(|pid| *pid != std::process::id()).filter_map(|pid| Server::if_it_serves(pid, connection)).collect()
+        pids.filter(|pid| *pid != std::process::id())
+            .filter_map(|pid| Server::open_if_serving(pid, connection))
+            .collect()
     }
 
-    fn if_it_serves(pid: u32, connection: &str) -> Option<Server> {
+    fn open_if_serving(pid: u32, connection: &str) -> Option<Server> {
         // Opened first: from then on the number cannot become another process's unnoticed.
         let process = pidfd_open(Pid::from_raw(pid.try_into().ok()?)?, PidfdFlags::empty()).ok()?;
         let folder = Path::new("/proc").join(pid.to_string());
@@ -55,15 +57,17 @@ impl Server {
         if name(&folder)? != name(Path::new("/proc/self"))? {
             return None;
         }
-        let serves = |entry: fs::DirEntry| {
-            let is_fuse = fs::read_link(entry.path()).is_ok_and(|target| target == Path::new(FUSE));
+        let is_server = |entry: fs::DirEntry| {
+            let is_fuse = fs::read_link(entry.path()).is_ok_and(|target| target == Path::new(FUSE_DEVICE));
             is_fuse && {
                 let info = fs::read_to_string(folder.join("fdinfo").join(entry.file_name())).unwrap_or_default();
-                info.lines().filter_map(|line| line.strip_prefix(CONNECTION)).any(|number| number.trim() == connection)
+                info.lines()
+                    .filter_map(|line| line.strip_prefix(CONNECTION_FIELD))
+                    .any(|number| number.trim() == connection)
             }
         };
-        let serves = fs::read_dir(folder.join("fd")).ok()?.filter_map(Result::ok).any(serves);
-        serves.then_some(Server { process, pid })
+        let is_server = fs::read_dir(folder.join("fd")).ok()?.filter_map(Result::ok).any(is_server);
+        is_server.then_some(Server { process, pid })
     }
 
     /// Waits until the process has ended, no longer than until `end`. Returns true if it has.

@@ -13,8 +13,8 @@ use anyhow::Context;
 use clap::ValueEnum;
 use jiff::SignedDuration;
 
-use super::open::Wanted;
-use super::say::say;
+use super::store_selection::StoreSelection;
+use super::terminal::print_message;
 use super::{WaitArgs, exit, since};
 use crate::catalog::Freshness;
 use crate::render::since::{Cursor, Look, glance};
@@ -22,15 +22,15 @@ use crate::render::until::{Until, missed, standing};
 use crate::render::{Renderer, Settings};
 
 /// How often it is looked, at most.
-const INTERVAL: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How many times as long as a look takes it is slept.
-const REST: u32 = 20;
+const REST_FACTOR: u32 = 20;
 /// The same of a look at the files of finished workers.
-const REST_CLOSELY: u32 = 40;
+const THOROUGH_REST_FACTOR: u32 = 40;
 
 /// What can be typed behind `--until`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum Asked {
+pub(super) enum UntilArg {
     /// All workers of the view have finished, well or not, and there is one
     Finished,
     /// A worker has failed, by its status
@@ -39,12 +39,12 @@ pub(super) enum Asked {
     Any,
 }
 
-impl From<Asked> for Until {
-    fn from(asked: Asked) -> Until {
+impl From<UntilArg> for Until {
+    fn from(asked: UntilArg) -> Until {
         match asked {
-            Asked::Finished => Until::Finished,
-            Asked::Failed => Until::Failed,
-            Asked::Any => Until::Any,
+            UntilArg::Finished => Until::Finished,
+            UntilArg::Failed => Until::Failed,
+            UntilArg::Any => Until::Any,
         }
     }
 }
@@ -54,9 +54,9 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
     let begun = Instant::now();
     // One that is later than any time never comes.
     let end = arguments.timeout.and_then(|timeout| begun.checked_add(timeout));
-    let wanted = Wanted::choose(&arguments.view)?;
-    let freshness = Freshness { unfinished: INTERVAL, ..Freshness::default() };
-    let open = || Ok::<_, anyhow::Error>(Renderer::new(wanted.view(freshness)?, Settings::default()));
+    let selection = StoreSelection::from_args(&arguments.view)?;
+    let freshness = Freshness { unfinished: POLL_INTERVAL, ..Freshness::default() };
+    let open = || Ok::<_, anyhow::Error>(Renderer::new(selection.open(freshness)?, Settings::default()));
     let mut renderer = open()?;
     let until = Until::from(arguments.until);
     let given = arguments.since.filter(|cursor| *cursor != Cursor::Now);
@@ -66,21 +66,21 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
         Some(cursor) => (cursor, None),
         None => (Look::at(renderer.view()).cursor(), (until == Until::Any).then_some(state)),
     };
-    say(&until.awaited(&renderer.view().visible()));
-    let (mut cost, mut closely_at) = (Duration::ZERO, Instant::now());
+    print_message(&until.awaited(&renderer.view().visible()));
+    let (mut cost, mut next_thorough) = (Duration::ZERO, Instant::now());
     loop {
         let looked = Instant::now();
-        let closely = looked >= closely_at;
+        let is_thorough = looked >= next_thorough;
         if renderer.view().is_replaced() {
             // What stands in its place cannot be a store yet; then what was is still shown.
             if let Ok(another) = open() {
                 (renderer, seen) = (another, None);
             }
         }
-        if may_be(until, &renderer, given, &mut seen, closely) {
+        if needs_snapshot(until, &renderer, given, &mut seen, is_thorough) {
             let look = Look::at(renderer.view());
             if until.is(&look, given, cursor) {
-                return happened(&renderer, until, &look, cursor);
+                return print_outcome(&renderer, until, &look, cursor);
             }
         }
         let now = Instant::now();
@@ -88,40 +88,46 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
         if left.is_some_and(|left| left.is_zero()) {
             let view = renderer.view();
             let missed = missed(view, &view.visible(), cursor);
-            say("the time is over, and it has not happened");
+            print_message("the time is over, and it has not happened");
             let printed = since::print(missed.as_bytes());
             return Ok(if printed == ExitCode::SUCCESS { exit::timed_out() } else { printed });
         }
-        if closely {
-            closely_at = now + (now - looked) * REST_CLOSELY;
+        if is_thorough {
+            next_thorough = now + (now - looked) * THOROUGH_REST_FACTOR;
         } else {
             cost = now - looked;
         }
-        let rest = INTERVAL.max(cost * REST);
+        let rest = POLL_INTERVAL.max(cost * REST_FACTOR);
         thread::sleep(left.map_or(rest, |left| left.min(rest)));
     }
 }
 
 /// Whether it is worth to look at everything.
-fn may_be(until: Until, renderer: &Renderer, given: Option<Cursor>, seen: &mut Option<u64>, closely: bool) -> bool {
+fn needs_snapshot(
+    until: Until,
+    renderer: &Renderer,
+    given: Option<Cursor>,
+    seen: &mut Option<u64>,
+    is_thorough: bool,
+) -> bool {
     if !until.may_be(&renderer.view().visible()) {
         return false;
     }
     if until == Until::Any || given.is_some() {
-        let state = Some(glance(renderer.view(), closely));
+        let state = Some(glance(renderer.view(), is_thorough));
         return std::mem::replace(seen, state) != state;
     }
     true
 }
 
-fn happened(renderer: &Renderer, until: Until, look: &Look, cursor: Cursor) -> anyhow::Result<ExitCode> {
+fn print_outcome(renderer: &Renderer, until: Until, look: &Look, cursor: Cursor) -> anyhow::Result<ExitCode> {
     let head = if until == Until::Any { String::new() } else { standing(look) };
     let answer = renderer.since(look, cursor).context("cannot read the store")?;
     Ok(since::print(&[head.as_bytes(), &answer].concat()))
 }
 
 /// A time to wait: `30s`, `5m`, `1h 30m`, or whole seconds.
-pub(super) fn timeout(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
         return text.parse().map(Duration::from_secs).map_err(|_| "more seconds than can be counted".into());
     }
@@ -138,11 +144,11 @@ mod tests {
         for (text, seconds) in
             [("30s", 30), ("5m", 300), ("1h", 3_600), ("1h30m", 5_400), ("1h 30m", 5_400), ("7", 7), ("0", 0)]
         {
-            assert_eq!(timeout(text), Ok(Duration::from_secs(seconds)), "{text}");
+            assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
-        assert_eq!(timeout("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         for text in ["", "soon", "-1", "-5s", "5x", "1.5", "99999999999999999999"] {
-            assert!(timeout(text).is_err(), "{text}");
+            assert!(parse_duration(text).is_err(), "{text}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! What was found out, one thing at a time.
+//! TrialKind was found out, one thing at a time.
 
 use serde::{Deserialize, Serialize};
 
-use crate::cli::refusal::Refusal;
+use crate::cli::diagnosis::Diagnosis;
 
 /// How much it matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,16 +30,16 @@ impl Level {
 /// One finding. All of it is safe to print.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::cli) struct Finding {
-    /// What it is about: `fuse`, `kernel`, `store`, `view`, `limits`, `mounts`.
+    /// TrialKind it is about: `fuse`, `kernel`, `store`, `view`, `limits`, `mounts`.
     pub(super) topic: String,
-    /// What was looked at, as a word that stays the same between versions.
+    /// TrialKind was looked at, as a word that stays the same between versions.
     pub(super) check: String,
     pub(super) level: Level,
     /// The store or mountpoint it is about, where there are several.
     pub(super) about: Option<String>,
-    /// What is so, as a sentence.
+    /// TrialKind is so, as a sentence.
     pub(super) says: String,
-    /// What helps, with commands in backticks.
+    /// TrialKind helps, with commands in backticks.
     pub(super) cure: Option<String>,
 }
 
@@ -56,11 +56,11 @@ impl Finding {
         Finding::new(Level::Note, topic, check, says, None)
     }
 
-    pub(super) fn problem(topic: &str, check: &str, refusal: Refusal) -> Finding {
+    pub(super) fn problem(topic: &str, check: &str, refusal: Diagnosis) -> Finding {
         Finding::new(Level::Problem, topic, check, refusal.says, refusal.cure)
     }
 
-    pub(super) fn cured_by(self, cure: impl Into<String>) -> Finding {
+    pub(super) fn with_remedy(self, cure: impl Into<String>) -> Finding {
         Finding { cure: Some(cure.into()), ..self }
     }
 

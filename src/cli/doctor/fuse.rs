@@ -6,11 +6,11 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use super::finding::Finding;
-use super::trial::{Failure, What, try_out};
-use crate::cli::refusal::{Refusal, preflight};
-use crate::cli::{probe, take_down};
+use super::trial_mount::{Failure, TrialKind, run_trial};
+use crate::cli::diagnosis::{Diagnosis, check_fuse};
+use crate::cli::{probe, teardown};
 
-/// Whether FUSE can be had. What could not be tried is null.
+/// Whether FUSE can be had. TrialKind could not be tried is null.
 #[derive(Debug, Serialize)]
 pub(super) struct Fuse {
     /// Whether the device is there and may be opened.
@@ -28,19 +28,19 @@ pub(super) struct Fuse {
 }
 
 /// Looks at FUSE and tries it.
-pub(super) fn look() -> (Fuse, Vec<Finding>) {
-    let (root, fusermount) = (rustix::process::geteuid().is_root(), take_down::fusermount());
+pub(super) fn inspect() -> (Fuse, Vec<Finding>) {
+    let (root, fusermount) = (rustix::process::geteuid().is_root(), teardown::find_fusermount());
     let conf = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
-    let user_allow_other = allows_other(&conf);
+    let user_allow_other = has_user_allow_other(&conf);
     let mut fuse = Fuse { device: true, root, fusermount, user_allow_other, mount: None, passthrough: None };
     let mut findings = Vec::new();
-    if let Err(refusal) = preflight() {
+    if let Err(refusal) = check_fuse() {
         fuse.device = false;
         findings.push(Finding::problem("fuse", "device", refusal));
         return (fuse, findings);
     }
     findings.push(Finding::ok("fuse", "device", "/dev/fuse is there and may be opened"));
-    let tried = try_out(What::Tree);
+    let tried = run_trial(TrialKind::Tree);
     fuse.mount = works(&tried);
     findings.push(mounting(tried, root, fusermount));
     if !root {
@@ -48,11 +48,11 @@ pub(super) fn look() -> (Fuse, Vec<Finding>) {
             Finding::ok("fuse", "allow_other", "/etc/fuse.conf lets this user say --allow-other")
         } else {
             Finding::note("fuse", "allow_other", "this user cannot say --allow-other")
-                .cured_by("write the line `user_allow_other` into /etc/fuse.conf as root, or mount as root")
+                .with_remedy("write the line `user_allow_other` into /etc/fuse.conf as root, or mount as root")
         });
     }
     if fuse.mount == Some(true) {
-        let tried = try_out(What::Passthrough);
+        let tried = run_trial(TrialKind::Passthrough);
         fuse.passthrough = works(&tried);
         findings.push(passthrough(tried));
     }
@@ -79,14 +79,14 @@ fn mounting(tried: Result<(), Failure>, root: bool, fusermount: Option<&str>) ->
         Err(Failure::Refused(refusal)) => Finding::problem("fuse", "mount", refusal),
         Err(Failure::Unreadable(error)) => {
             let why = match error.kind() {
-                io::ErrorKind::TimedOut => format!("did not answer within {} seconds", probe::ANSWER_LIMIT.as_secs()),
+                io::ErrorKind::TimedOut => format!("did not answer within {} seconds", probe::MOUNT_TIMEOUT.as_secs()),
                 _ => format!("could not be read: {error}"),
             };
             let cure = "`SWARMLETFS_LOG=debug swarmletfs mount --foreground STORE MOUNTPOINT` shows what happens";
-            Finding::problem("fuse", "mount", Refusal::new(format!("a mount for trial {why}"), cure))
+            Finding::problem("fuse", "mount", Diagnosis::new(format!("a mount for trial {why}"), cure))
         }
         Err(Failure::Untried(why)) => Finding::note("fuse", "mount", format!("mounting was not tried: {why}"))
-            .cured_by("name a folder of your own with `TMPDIR=FOLDER swarmletfs doctor`"),
+            .with_remedy("name a folder of your own with `TMPDIR=FOLDER swarmletfs doctor`"),
     }
 }
 
@@ -107,7 +107,7 @@ fn passthrough(tried: Result<(), Failure>) -> Finding {
 }
 
 /// Whether fuse.conf has the option, as fusermount3 reads it.
-fn allows_other(conf: &str) -> bool {
+fn has_user_allow_other(conf: &str) -> bool {
     conf.lines().any(|line| line.split('#').next().unwrap_or_default().trim() == "user_allow_other")
 }
 
@@ -125,13 +125,13 @@ mod tests {
             ("user_allow_others\nuser_allow_other = 1\n", false),
             ("", false),
         ] {
-            assert_eq!(allows_other(conf), allows, "{conf:?}");
+            assert_eq!(has_user_allow_other(conf), allows, "{conf:?}");
         }
     }
 
     #[test]
     fn a_trial_that_failed_says_how() {
-        let refusal = Refusal::new("no", "yes");
+        let refusal = Diagnosis::new("no", "yes");
         let not_mounted = mounting(Err(Failure::Refused(refusal)), true, None);
         assert_eq!((not_mounted.level, not_mounted.cure.as_deref()), (Level::Problem, Some("yes")));
         let hung = mounting(Err(Failure::Unreadable(io::ErrorKind::TimedOut.into())), true, None);

@@ -6,10 +6,10 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use super::finding::Finding;
+use crate::cli::diagnosis::Diagnosis;
 use crate::cli::probe;
-use crate::cli::refusal::Refusal;
 
-/// What the kernel offers.
+/// TrialKind the kernel offers.
 #[derive(Debug, Serialize)]
 pub(super) struct Kernel {
     /// As `uname -r` says.
@@ -21,7 +21,7 @@ pub(super) struct Kernel {
 }
 
 /// Looks at the kernel.
-pub(super) fn look() -> (Kernel, Vec<Finding>) {
+pub(super) fn inspect() -> (Kernel, Vec<Finding>) {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let (openat2, landlock) = (probe::openat2(), probe::landlock());
     let findings = vec![
@@ -38,15 +38,15 @@ pub(super) fn look() -> (Kernel, Vec<Finding>) {
     (Kernel { release, openat2: openat2.is_ok(), landlock_abi: landlock.ok() }, findings)
 }
 
-fn no_openat2(error: &io::Error) -> Refusal {
+fn no_openat2(error: &io::Error) -> Diagnosis {
     let says = "openat2, through which every file of a store is opened, does not work";
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         // Without an errno, whoever called it was killed for that.
-        Some(Errno::NOSYS | Errno::PERM) | None => Refusal::new(
+        Some(Errno::NOSYS | Errno::PERM) | None => Diagnosis::new(
             format!("{says}: the kernel is older than 5.6, or a container forbids it"),
             "update the kernel or the container's runtime; \
              `--security-opt seccomp=unconfined` lets a container use it",
         ),
-        Some(_) => Refusal::without_cure(format!("{says}: {error}")),
+        Some(_) => Diagnosis::without_remedy(format!("{says}: {error}")),
     }
 }

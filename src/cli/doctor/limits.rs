@@ -7,14 +7,14 @@ use serde::Serialize;
 
 use super::finding::Finding;
 use crate::cache::DiskCache;
-use crate::cli::kept;
-use crate::cli::say::shown;
+use crate::cli::cache_args;
+use crate::cli::terminal::display_path;
 
 /// Fewer descriptors than this are noted: a mount itself holds about 20, and one more for every file of a worker that
 /// is open through it.
-const DESCRIPTORS: u64 = 1_024;
+const MIN_DESCRIPTORS: u64 = 1_024;
 
-/// What a mount started from here may have; null where there is no limit or it could not be read.
+/// TrialKind a mount started from here may have; null where there is no limit or it could not be read.
 #[derive(Debug, Serialize)]
 pub(super) struct Limits {
     descriptors: Option<u64>,
@@ -24,7 +24,7 @@ pub(super) struct Limits {
 }
 
 /// Looks at the limits.
-pub(super) fn look() -> (Limits, Vec<Finding>) {
+pub(super) fn inspect() -> (Limits, Vec<Finding>) {
     let limit = getrlimit(Resource::Nofile);
     let watches = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").ok();
     let limits = Limits {
@@ -37,21 +37,21 @@ pub(super) fn look() -> (Limits, Vec<Finding>) {
 
 /// The folder in which is kept what took long to find out.
 fn cache() -> Finding {
-    let Some(place) = kept::place() else {
+    let Some(place) = cache_args::default_dir() else {
         let says = "there is no folder to keep what took long to find out in: each start finds it out anew";
-        return Finding::note("limits", "cache", says).cured_by("set $HOME or $XDG_CACHE_HOME");
+        return Finding::note("limits", "cache", says).with_remedy("set $HOME or $XDG_CACHE_HOME");
     };
-    let (path, most) = (shown(&place), kept::MOST >> 20);
+    let (path, most) = (display_path(&place), cache_args::CACHE_LIMIT >> 20);
     let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
     match DiskCache::size(&place) {
         Ok(bytes) => {
-            let index = DiskCache::size(&place.join(kept::INDEX)).unwrap_or(0);
+            let index = DiskCache::size(&place.join(cache_args::INDEX)).unwrap_or(0);
             let says = format!(
                 "what took long to find out is kept in {path}: {} of at most {most} MiB, and {} of at most {} MiB of \
                  words to search in",
                 mebibytes(bytes),
                 mebibytes(index),
-                kept::INDEX_MOST >> 20
+                cache_args::INDEX_LIMIT >> 20
             );
             Finding::ok("limits", "cache", says)
         }
@@ -69,13 +69,13 @@ fn cache() -> Finding {
 fn descriptors(soft: Option<u64>, hard: Option<u64>) -> Finding {
     let Some(soft) = soft else { return Finding::ok("limits", "descriptors", "any number of files may be open") };
     let says = format!("{soft} files may be open at a time");
-    if soft >= DESCRIPTORS {
+    if soft >= MIN_DESCRIPTORS {
         return Finding::ok("limits", "descriptors", says);
     }
     let says = format!("{says}: a mount holds about 20, and one more for each that is open through it");
     let more = hard.unwrap_or(4_096).min(4_096);
     let note = Finding::note("limits", "descriptors", says);
-    if more > soft { note.cured_by(format!("`ulimit -n {more}` before mounting")) } else { note }
+    if more > soft { note.with_remedy(format!("`ulimit -n {more}` before mounting")) } else { note }
 }
 
 #[cfg(test)]

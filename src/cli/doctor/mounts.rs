@@ -1,4 +1,4 @@
-//! Mounts of ours: which answer, which are dead, which hang.
+//! MountTable of ours: which answer, which are dead, which hang.
 //!
 //! They are read from the kernel's table and touched only by other processes, all at once, so that several that hang
 //! cost no more time than one.
@@ -10,11 +10,11 @@ use std::thread;
 use serde::Serialize;
 
 use super::finding::Finding;
-use crate::cli::mountinfo::{Mount, Mounts};
+use crate::cli::diagnosis::Diagnosis;
+use crate::cli::mountinfo::{Mount, MountTable};
 use crate::cli::mountpoint::is_dead;
 use crate::cli::probe;
-use crate::cli::refusal::Refusal;
-use crate::cli::say::{shown, typed};
+use crate::cli::terminal::{display_path, shell_quote};
 
 /// How a mount is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -36,25 +36,25 @@ enum State {
 
 /// One mount.
 #[derive(Debug, Serialize)]
-pub(super) struct Mounted {
+pub(super) struct MountFacts {
     point: String,
     state: State,
 }
 
 /// Looks at the mounts of ours in `table`.
-pub(super) fn look(table: io::Result<Mounts>) -> (Vec<Mounted>, Vec<Finding>) {
+pub(super) fn inspect(table: io::Result<MountTable>) -> (Vec<MountFacts>, Vec<Finding>) {
     let table = match table {
         Ok(table) => table,
         Err(error) => {
             let says = format!("the table of mounts cannot be read: {error}");
-            return (Vec::new(), vec![Finding::problem("mounts", "table", Refusal::new(says, "mount /proc"))]);
+            return (Vec::new(), vec![Finding::problem("mounts", "table", Diagnosis::new(says, "mount /proc"))]);
         }
     };
     let looks: Vec<(&Mount, io::Result<()>)> = thread::scope(|scope| {
         let looks: Vec<_> = table
             .ours()
             .map(|mount| {
-                (mount, is_seen(mount, &table).then(|| scope.spawn(|| probe::some_entry(&mount.point).map(drop))))
+                (mount, is_seen(mount, &table).then(|| scope.spawn(|| probe::first_entry(&mount.point).map(drop))))
             })
             .collect();
         let result = |look: Option<thread::ScopedJoinHandle<'_, io::Result<()>>>| match look {
@@ -64,14 +64,14 @@ pub(super) fn look(table: io::Result<Mounts>) -> (Vec<Mounted>, Vec<Finding>) {
         looks.into_iter().map(|(mount, look)| (mount, result(look))).collect()
     });
     // One that was unmounted meanwhile is none.
-    let now = Mounts::read().unwrap_or_default();
-    let still = looks.into_iter().filter(|(mount, _)| now.has(&mount.point, &mount.device));
+    let now = MountTable::read().unwrap_or_default();
+    let still = looks.into_iter().filter(|(mount, _)| now.is_mounted_at(&mount.point, &mount.device));
     let (mounts, mut findings): (Vec<_>, Vec<_>) = still
         .map(|(mount, look)| {
             let state = if is_seen(mount, &table) { state(&look) } else { State::Covered };
             let finding = finding(&mount.point, state, look.err());
-            let point = shown(&mount.point);
-            (Mounted { point: point.clone(), state }, finding.about(&point))
+            let point = display_path(&mount.point);
+            (MountFacts { point: point.clone(), state }, finding.about(&point))
         })
         .unzip();
     if mounts.is_empty() {
@@ -81,8 +81,8 @@ pub(super) fn look(table: io::Result<Mounts>) -> (Vec<Mounted>, Vec<Finding>) {
 }
 
 /// Whether a look at its mountpoint is a look at it.
-fn is_seen(mount: &Mount, table: &Mounts) -> bool {
-    table.at(&mount.point).is_some_and(|top| top.device == mount.device)
+fn is_seen(mount: &Mount, table: &MountTable) -> bool {
+    table.topmost_at(&mount.point).is_some_and(|top| top.device == mount.device)
 }
 
 fn state(look: &io::Result<()>) -> State {
@@ -98,17 +98,17 @@ fn state(look: &io::Result<()>) -> State {
 }
 
 fn finding(point: &Path, state: State, error: Option<io::Error>) -> Finding {
-    let (here, quoted) = (shown(point), typed(point));
+    let (here, quoted) = (display_path(point), shell_quote(point));
     let lazy = format!("`swarmletfs umount --lazy {quoted}` takes it away");
     match state {
         State::Alive => Finding::ok("mounts", "alive", format!("the mount on {here} answers")),
         State::Dead => {
             let says = format!("the mount on {here} is dead: its process is gone");
-            Finding::problem("mounts", "dead", Refusal::new(says, format!("`swarmletfs umount {quoted}` clears it")))
+            Finding::problem("mounts", "dead", Diagnosis::new(says, format!("`swarmletfs umount {quoted}` clears it")))
         }
         State::Hung => {
-            let says = format!("the mount on {here} did not answer within {} seconds", probe::LIMIT.as_secs());
-            Finding::problem("mounts", "hung", Refusal::new(says, lazy))
+            let says = format!("the mount on {here} did not answer within {} seconds", probe::TIMEOUT.as_secs());
+            Finding::problem("mounts", "hung", Diagnosis::new(says, lazy))
         }
         State::Private => {
             let says = format!("the mount on {here} is for another user alone");
@@ -118,7 +118,7 @@ fn finding(point: &Path, state: State, error: Option<io::Error>) -> Finding {
         State::Broken => {
             let why = error.map(|error| format!(": {error}")).unwrap_or_default();
             let says = format!("the mount on {here} cannot be looked at{why}");
-            Finding::problem("mounts", "broken", Refusal::new(says, lazy))
+            Finding::problem("mounts", "broken", Diagnosis::new(says, lazy))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The stores: which were found and why, and whether they can be read.
 //!
-//! All of it is asked of another process, because a store's disk or server may never answer. What is told of workers
+//! All of it is asked of another process, because a store's disk or server may never answer. TrialKind is told of workers
 //! comes from a [`View`] of who asks: with `--owner`, nothing that is another's is in it, not even as a number.
 
 use std::ffi::{OsStr, OsString};
@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::changes;
+use super::change_detection;
 use super::finding::Finding;
 use super::transcripts::Transcripts;
 use super::workers::Workers;
 use crate::catalog::{Freshness, Source, SourceError, is_own_mount, looks_like_store};
-use crate::cli::refusal::Refusal;
-use crate::cli::say::{shown, typed, without_controls};
+use crate::cli::diagnosis::Diagnosis;
+use crate::cli::terminal::{display_path, escape_controls, shell_quote};
 use crate::cli::{DoctorArgs, discover, mountpoint, probe};
 use crate::model::Reason;
 use crate::name::RelPath;
@@ -26,17 +26,17 @@ use crate::render::count;
 use crate::view::{Filter, Member, View, Visible};
 
 /// How long all stores together may take to be read.
-const LIMIT: Duration = Duration::from_secs(60);
-/// What is seen at first is what is told: nothing is looked at twice.
-const NEVER_AGAIN: Duration = Duration::from_secs(86_400);
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// TrialKind is seen at first is what is told: nothing is looked at twice.
+const NO_REFRESH: Duration = Duration::from_secs(86_400);
 /// How many runs are named where the one that was asked for is not there.
-const RUNS: usize = 5;
+const MAX_NAMED_RUNS: usize = 5;
 
-/// What is known of the stores, with the findings.
+/// TrialKind is known of the stores, with the findings.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Stores {
     pub(super) stores: Vec<StoreFacts>,
-    pub(super) view: Option<Shown>,
+    pub(super) view: Option<ViewFacts>,
     pub(super) findings: Vec<Finding>,
 }
 
@@ -48,32 +48,33 @@ pub(super) struct StoreFacts {
     why: String,
     /// The name of its format; null where it cannot be read.
     format: Option<String>,
-    /// What is known of its workers; null where it cannot be read.
+    /// TrialKind is known of its workers; null where it cannot be read.
     workers: Option<Workers>,
-    /// What came of reading the transcripts that the workers' folders are made of; null where they are as on disk.
+    /// TrialKind came of reading the transcripts that the workers' folders are made of; null where they are as on disk.
     transcripts: Option<Transcripts>,
 }
 
-/// What a mount with the same options would show.
+/// TrialKind a mount with the same options would show.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Shown {
+pub(super) struct ViewFacts {
     owner: Option<String>,
     run: Option<String>,
     workers: usize,
 }
 
 /// Has another process look at the stores.
-pub(super) fn ask(arguments: &DoctorArgs) -> Stores {
-    let answer = std::env::current_exe().and_then(|program| probe::answer_of(command(&program, arguments), LIMIT));
+pub(super) fn inspect_in_subprocess(arguments: &DoctorArgs) -> Stores {
+    let answer =
+        std::env::current_exe().and_then(|program| probe::run_with_timeout(command(&program, arguments), TIMEOUT));
     let read = answer.and_then(|answer| serde_json::from_slice(&answer).map_err(io::Error::from));
     read.unwrap_or_else(|error| {
         let says = match error.kind() {
             io::ErrorKind::TimedOut => {
-                format!("the stores could not be read within {} seconds: does their disk answer?", LIMIT.as_secs())
+                format!("the stores could not be read within {} seconds: does their disk answer?", TIMEOUT.as_secs())
             }
             _ => format!("the process that was to look at the stores failed: {error}"),
         };
-        Stores::refused(Refusal::new(says, "`swarmletfs doctor STORE` looks at one store alone"))
+        Stores::refused(Diagnosis::new(says, "`swarmletfs doctor STORE` looks at one store alone"))
     })
 }
 
@@ -94,24 +95,24 @@ fn command(program: &Path, arguments: &DoctorArgs) -> Command {
 
 /// The other process.
 pub(in crate::cli) fn answer(arguments: &DoctorArgs) -> ExitCode {
-    probe::reply(serde_json::to_vec(&look(arguments)).map_err(io::Error::from))
+    probe::reply(serde_json::to_vec(&inspect(arguments)).map_err(io::Error::from))
 }
 
 impl Stores {
-    fn refused(refusal: Refusal) -> Stores {
+    fn refused(refusal: Diagnosis) -> Stores {
         Stores { findings: vec![Finding::problem("store", "found", refusal)], ..Stores::default() }
     }
 }
 
-fn look(arguments: &DoctorArgs) -> Stores {
-    let (chosen, mounts) = match choose(arguments).and_then(|chosen| Ok((chosen, table()?))) {
+fn inspect(arguments: &DoctorArgs) -> Stores {
+    let (chosen, mounts) = match choose(arguments).and_then(|chosen| Ok((chosen, read_mount_table()?))) {
         Ok(all) => all,
         Err(refusal) => return Stores::refused(refusal),
     };
-    let (mut grounds, mut findings, mut stores, mut sources) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut identities, mut findings, mut stores, mut sources) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for path in chosen.stores {
-        let named = shown(&path);
-        let opened = match mountpoint::settle(path, &mut grounds, &mounts) {
+        let named = display_path(&path);
+        let opened = match mountpoint::identify_store(path, &mut identities, &mounts) {
             Ok(Some(path)) => Source::open(&path).map(|source| (path, source)).map_err(|error| refusal(&error)),
             // The same folder as one before.
             Ok(None) => continue,
@@ -119,7 +120,7 @@ fn look(arguments: &DoctorArgs) -> Stores {
         };
         let path = match opened {
             Ok((path, source)) => {
-                let here = shown(&path);
+                let here = display_path(&path);
                 sources.push((stores.len(), path, source));
                 here
             }
@@ -137,45 +138,47 @@ fn look(arguments: &DoctorArgs) -> Stores {
     all
 }
 
-fn choose(arguments: &DoctorArgs) -> Result<discover::Chosen, Refusal> {
+fn choose(arguments: &DoctorArgs) -> Result<discover::ChosenStores, Diagnosis> {
     let current = std::env::current_dir()
-        .map_err(|_| Refusal::new("the current folder is gone", "change to another one with `cd`"))?;
+        .map_err(|_| Diagnosis::new("the current folder is gone", "change to another one with `cd`"))?;
     // A folder that does not answer is no store that could be taken.
-    let is_store = |path: &Path| probe::alive(path).is_ok() && looks_like_store(path);
-    let is_own_mount = |path: &Path| probe::alive(path).is_ok() && is_own_mount(path);
-    let around =
-        discover::Surroundings { is_own_mount: &is_own_mount, ..discover::Surroundings::here(&current, &is_store) };
+    let is_store = |path: &Path| probe::check_alive(path).is_ok() && looks_like_store(path);
+    let is_own_mount = |path: &Path| probe::check_alive(path).is_ok() && is_own_mount(path);
+    let environment =
+        discover::Environment { is_own_mount: &is_own_mount, ..discover::Environment::new(&current, &is_store) };
     if arguments.stores.is_empty() {
-        return discover::choose(&[], &arguments.paths, &around);
+        return discover::choose(&[], &arguments.paths, &environment);
     }
     let all: Vec<PathBuf> = arguments.stores.iter().chain(&arguments.paths).cloned().collect();
-    discover::choose(&all, &[], &around)
+    discover::choose(&all, &[], &environment)
 }
 
-fn table() -> Result<crate::cli::mountinfo::Mounts, Refusal> {
-    mountpoint::table().map_err(|error| Refusal::without_cure(format!("{error:#}")))
+fn read_mount_table() -> Result<crate::cli::mountinfo::MountTable, Diagnosis> {
+    mountpoint::read_mount_table().map_err(|error| Diagnosis::without_remedy(format!("{error:#}")))
 }
 
 /// Why a store cannot be read, and what to type instead.
-fn refusal(error: &SourceError) -> Refusal {
+fn refusal(error: &SourceError) -> Diagnosis {
     let cure = match error {
         SourceError::OneWorker(path) => {
             let whole = path.parent().unwrap_or(path);
-            format!("`swarmletfs doctor {}` looks at the folder that holds it", typed(whole))
+            format!("`swarmletfs doctor {}` looks at the folder that holds it", shell_quote(whole))
         }
         SourceError::OwnMount(_) => "`swarmletfs doctor STORE` looks at the store behind it".into(),
-        SourceError::Open { path, .. } => format!("`ls -ld {}` tells what is there and who may read it", typed(path)),
+        SourceError::Open { path, .. } => {
+            format!("`ls -ld {}` tells what is there and who may read it", shell_quote(path))
+        }
         SourceError::NoWorkers { path, passed } => {
             let first = |reason| passed.of(reason).first.into_keys().next();
-            let inside = |path_inside: RelPath| typed(&path.join(path_inside.as_os_str()));
+            let inside = |path_inside: RelPath| shell_quote(&path.join(path_inside.as_os_str()));
             match (first(Reason::Link), first(Reason::ForeignMount)) {
                 (Some(link), _) => format!("`readlink -f {}` tells where it leads: name that folder", inside(link)),
                 (None, Some(mount)) => format!("`swarmletfs doctor {}` looks at the other", inside(mount)),
-                (None, None) => format!("`find {} -maxdepth 3` tells what is there instead", typed(path)),
+                (None, None) => format!("`find {} -maxdepth 3` tells what is there instead", shell_quote(path)),
             }
         }
     };
-    Refusal::new(error.to_string(), cure)
+    Diagnosis::new(error.to_string(), cure)
 }
 
 impl Stores {
@@ -186,34 +189,34 @@ impl Stores {
         let of_source = |source: &Source| (of_format(source), source.watchable());
         let (places, sources): (Vec<_>, Vec<Source>) =
             sources.into_iter().map(|(place, path, source)| ((place, path, of_source(&source)), source)).unzip();
-        let freshness = Freshness { unfinished: NEVER_AGAIN, finished: NEVER_AGAIN };
+        let freshness = Freshness { unfinished: NO_REFRESH, finished: NO_REFRESH };
         let (owner, run) = (arguments.owner.clone(), arguments.run.as_deref());
-        // A run is narrowed out of all that the one who asks may see.
+        // A run is run_finding out of all that the one who asks may see.
         let view = match View::over(sources, freshness, Filter { owner: owner.clone(), run: None }) {
             Ok(view) => view,
             Err(error) => {
                 let says = format!("a store cannot be listed: {error}");
-                self.findings.push(Finding::problem("store", "open", Refusal::without_cure(says)));
+                self.findings.push(Finding::problem("store", "open", Diagnosis::without_remedy(says)));
                 return;
             }
         };
         let visible = view.visible();
         for (number, (place, path, ((format, sign, made), watchable))) in places.into_iter().enumerate() {
-            let workers = Workers::of(&visible, number);
-            let transcripts = made.then(|| Transcripts::of(&view, &visible, number));
+            let workers = Workers::new(&visible, number);
+            let transcripts = made.then(|| Transcripts::new(&view, &visible, number));
             if let Some(facts) = self.stores.get_mut(place) {
                 let described = format!("{} ({}): {format}", facts.path, facts.why);
                 let found = workers.findings(&path, &described, sign, owner.as_deref());
                 self.findings.extend(found.into_iter().map(|finding| finding.about(&facts.path)));
-                // What is made of transcripts is looked at each second in any case.
-                let changes = (!made).then(|| changes::finding(watchable, workers.total()).about(&facts.path));
+                // TrialKind is made of transcripts is looked at each second in any case.
+                let changes = (!made).then(|| change_detection::finding(watchable, workers.total()).about(&facts.path));
                 self.findings.extend(changes);
                 let found = transcripts.iter().map(|transcripts| transcripts.finding().about(&facts.path));
                 self.findings.extend(found);
                 (facts.format, facts.workers, facts.transcripts) = (Some(format.into()), Some(workers), transcripts);
             }
         }
-        let trouble = |says: &String| Finding::problem("store", "trouble", Refusal::without_cure(says));
+        let trouble = |says: &String| Finding::problem("store", "trouble", Diagnosis::without_remedy(says));
         self.findings.extend(visible.troubles.iter().map(trouble));
         if !visible.unread.is_empty() {
             let sessions = count(visible.unread.len(), "session");
@@ -223,25 +226,27 @@ impl Stores {
         let is_shown = |member: &&Arc<Member>| run.is_none_or(|run| member.entry.run.as_deref() == Some(run));
         let shown = visible.members.iter().filter(is_shown).count();
         if let Some(run) = run.filter(|_| !visible.members.is_empty()) {
-            self.findings.push(narrowed(run, shown, &visible));
+            self.findings.push(run_finding(run, shown, &visible));
         }
-        let (owner, run) = (owner.as_deref().map(without_controls), run.map(without_controls));
-        self.view = Some(Shown { owner, run, workers: shown });
+        let (owner, run) = (owner.as_deref().map(escape_controls), run.map(escape_controls));
+        self.view = Some(ViewFacts { owner, run, workers: shown });
     }
 }
 
 /// How many workers a run leaves of those that are in view without it.
-fn narrowed(run: &str, some: usize, all: &Visible) -> Finding {
-    let run = without_controls(run);
+fn run_finding(run: &str, some: usize, all: &Visible) -> Finding {
+    let run = escape_controls(run);
     let of = all.members.len();
     if some > 0 {
         return Finding::ok("view", "run", format!("run {run}: {some} of {of} workers are shown"));
     }
     let note = Finding::note("view", "run", format!("run {run}: none of {of} workers says that it is of this run"));
-    let runs: Vec<String> = all.runs.values().take(RUNS).map(|run| without_controls(&run.id)).collect();
+    let runs: Vec<String> = all.runs.values().take(MAX_NAMED_RUNS).map(|run| escape_controls(&run.id)).collect();
     match all.runs.len() {
         0 => note,
-        more if more > RUNS => note.cured_by(format!("there are {more} runs, among them {}", runs.join(", "))),
-        _ => note.cured_by(format!("the runs are {}", runs.join(", "))),
+        more if more > MAX_NAMED_RUNS => {
+            note.with_remedy(format!("there are {more} runs, among them {}", runs.join(", ")))
+        }
+        _ => note.with_remedy(format!("the runs are {}", runs.join(", "))),
     }
 }

@@ -1,4 +1,4 @@
-//! What came of reading the transcripts of a store whose workers' folders are made of such: what they hold that is
+//! TrialKind came of reading the transcripts of a store whose workers' folders are made of such: what they hold that is
 //! shown nowhere is counted here.
 
 use std::collections::BTreeMap;
@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
-use crate::cli::say::without_controls;
+use crate::cli::terminal::escape_controls;
 use crate::view::{View, Visible};
 
 /// For how long transcripts are read.
-const PATIENCE: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many types of records are named.
-const NAMED: usize = 5;
+const MAX_NAMED_TYPES: usize = 5;
 
-/// What all transcripts that were read hold together.
+/// TrialKind all transcripts that were read hold together.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Transcripts {
     /// Of how many workers they were read, and how many there are.
@@ -32,9 +32,9 @@ pub(super) struct Transcripts {
 
 impl Transcripts {
     /// Reads those of a view that lie in the store of this number, as far as there is time.
-    pub(super) fn of(view: &View, visible: &Visible, number: usize) -> Transcripts {
+    pub(super) fn new(view: &View, visible: &Visible, number: usize) -> Transcripts {
         let begun = Instant::now();
-        let go_on = || begun.elapsed() < PATIENCE;
+        let go_on = || begun.elapsed() < READ_TIMEOUT;
         let mut all = Transcripts::default();
         for member in visible.members.iter().filter(|member| member.entry.source() == number) {
             all.workers += 1;
@@ -47,7 +47,7 @@ impl Transcripts {
             all.lines += trace.unused.lines;
             all.unparsable_lines += trace.all_bad_lines();
             for (kind, lines) in &trace.unused.kinds {
-                *all.unknown_records.entry(without_controls(kind)).or_default() += lines;
+                *all.unknown_records.entry(escape_controls(kind)).or_default() += lines;
             }
             all.results_without_calls += trace.unused.stray_results;
             all.calls_without_results += trace.unanswered.total();
@@ -57,10 +57,10 @@ impl Transcripts {
         all
     }
 
-    /// What is to be said of them.
+    /// TrialKind is to be said of them.
     pub(super) fn finding(&self) -> Finding {
         let unknown: u64 = self.unknown_records.values().sum();
-        let kinds: Vec<&str> = self.unknown_records.keys().take(NAMED).map(String::as_str).collect();
+        let kinds: Vec<&str> = self.unknown_records.keys().take(MAX_NAMED_TYPES).map(String::as_str).collect();
         let told: Vec<String> = [
             (self.unparsable_lines, "lines cannot be parsed".to_owned()),
             (unknown, format!("lines are of types that are not known ({})", kinds.join(", "))),

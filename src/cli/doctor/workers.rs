@@ -1,4 +1,4 @@
-//! The workers of one store as a view shows them: how many of which kind, what is wrong with some, and what lies
+//! The workers of one store as a view shows them: how many of which kind, what is problem with some, and what lies
 //! among them and is not shown.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,17 +9,17 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
-use crate::cli::refusal::Refusal;
-use crate::cli::say::{typed, without_controls};
+use crate::cli::diagnosis::Diagnosis;
+use crate::cli::terminal::{escape_controls, shell_quote};
 use crate::model::{EXAMPLES, Flaw, PassedOver, Reason, Several};
 use crate::name::RelPath;
 use crate::render::count;
 use crate::view::{Member, Visible};
 
 /// So many folders are named in which workers lie.
-const PLACES: usize = 3;
+const MAX_NAMED_FOLDERS: usize = 3;
 
-/// What is known of the workers of a store.
+/// TrialKind is known of the workers of a store.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Workers {
     /// How many there are.
@@ -36,15 +36,15 @@ pub(super) struct Workers {
     with_owner: u64,
     /// How many name none.
     without_owner: u64,
-    /// Those whose record is not as it should be, by what is wrong.
-    flawed: BTreeMap<Wrong, Few>,
-    /// What lies among them and is not shown, by reason; null with `--owner`, where it is nobody's business.
-    not_shown: Option<BTreeMap<NotShown, Few>>,
+    /// Those whose record is not as it should be, by what is problem.
+    flawed: BTreeMap<RecordProblem, Sample>,
+    /// TrialKind lies among them and is not shown, by reason; null with `--owner`, where it is nobody's business.
+    not_shown: Option<BTreeMap<HiddenReason, Sample>>,
 }
 
 /// How many, and the first of them by name.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Few {
+struct Sample {
     count: u64,
     examples: Vec<Example>,
 }
@@ -57,14 +57,14 @@ struct Example {
     /// The path again, for a command.
     #[serde(skip)]
     path: RelPath,
-    /// What was met, where that differs from one to the other.
+    /// TrialKind was met, where that differs from one to the other.
     why: Option<String>,
 }
 
-/// What can be wrong with a worker's record.
+/// TrialKind can be problem with a worker's record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Wrong {
+enum RecordProblem {
     UnreadableMetadata,
     BadMetadata,
     NoMetadata,
@@ -79,7 +79,7 @@ enum Wrong {
 /// Why something among the workers is not shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum NotShown {
+enum HiddenReason {
     Unreadable,
     Links,
     ForeignMounts,
@@ -87,7 +87,7 @@ enum NotShown {
     NotWorkers,
 }
 
-impl Few {
+impl Sample {
     fn add(&mut self, name: String, path: &RelPath, why: Option<String>) {
         self.count += 1;
         if self.examples.len() < EXAMPLES {
@@ -95,13 +95,13 @@ impl Few {
         }
     }
 
-    fn of(several: &Several) -> Few {
-        let mut few = Few::default();
+    fn new(several: &Several) -> Sample {
+        let mut sample = Sample::default();
         for (path, error) in &several.first {
-            few.add(path.display(), path, error.as_ref().map(ToString::to_string));
+            sample.add(path.display(), path, error.as_ref().map(ToString::to_string));
         }
-        few.count = several.count;
-        few
+        sample.count = several.count;
+        sample
     }
 
     /// The names, and how many there are besides.
@@ -121,13 +121,13 @@ impl Few {
     /// The first one, for a command.
     fn first(&self, store: &Path) -> String {
         let path = self.examples.first().map(|example| example.path.clone()).unwrap_or_default();
-        typed(&store.join(OsStr::from_bytes(path.as_bytes())))
+        shell_quote(&store.join(OsStr::from_bytes(path.as_bytes())))
     }
 }
 
 impl Workers {
     /// Those of a view that lie in the store of this number.
-    pub(super) fn of(visible: &Visible, number: usize) -> Workers {
+    pub(super) fn new(visible: &Visible, number: usize) -> Workers {
         let mut workers = Workers::default();
         let (mut runs, mut owners) = (BTreeSet::new(), BTreeSet::new());
         for member in visible.members.iter().filter(|member| member.entry.source() == number) {
@@ -153,48 +153,49 @@ impl Workers {
 
     fn note_flaws(&mut self, member: &Member) {
         let worker = &member.entry;
-        let mut add = |wrong, why: Option<String>| {
-            let few = self.flawed.entry(wrong).or_default();
-            few.add(member.name.display(), &worker.root, why);
+        let mut add = |problem, why: Option<String>| {
+            let sample = self.flawed.entry(problem).or_default();
+            sample.add(member.name.display(), &worker.root, why);
         };
         for flaw in &worker.flaws {
             match flaw {
-                Flaw::NoMetadata => add(Wrong::NoMetadata, None),
+                Flaw::NoMetadata => add(RecordProblem::NoMetadata, None),
                 Flaw::BadMetadata { reason, .. } => {
-                    let wrong = if worker.whole { Wrong::BadMetadata } else { Wrong::UnreadableMetadata };
-                    add(wrong, Some(without_controls(reason)));
+                    let problem =
+                        if worker.whole { RecordProblem::BadMetadata } else { RecordProblem::UnreadableMetadata };
+                    add(problem, Some(escape_controls(reason)));
                 }
-                Flaw::OtherId(_) => add(Wrong::OtherId, None),
-                Flaw::TwoOwners => add(Wrong::TwoOwners, None),
-                Flaw::IndexDisagrees(_) => add(Wrong::IndexDisagrees, None),
-                Flaw::BadTranscript(reason) => add(Wrong::BadTranscript, Some(without_controls(reason))),
-                Flaw::NoMessages => add(Wrong::NoMessage, None),
+                Flaw::OtherId(_) => add(RecordProblem::OtherId, None),
+                Flaw::TwoOwners => add(RecordProblem::TwoOwners, None),
+                Flaw::IndexDisagrees(_) => add(RecordProblem::IndexDisagrees, None),
+                Flaw::BadTranscript(reason) => add(RecordProblem::BadTranscript, Some(escape_controls(reason))),
+                Flaw::NoMessages => add(RecordProblem::NoMessage, None),
             }
         }
         if member.name != worker.id.0 {
-            add(Wrong::SameId, None);
+            add(RecordProblem::SameId, None);
         }
     }
 
-    /// What is to be said of them. `described` is the store, `sign` what makes a folder a worker there, `owner` whom
-    /// the view is narrowed to.
+    /// TrialKind is to be said of them. `described` is the store, `sign` what makes a folder a worker there, `owner` whom
+    /// the view is run_finding to.
     pub(super) fn findings(&self, store: &Path, described: &str, sign: &str, owner: Option<&str>) -> Vec<Finding> {
-        let mut findings = vec![self.counted(described, owner)];
-        for (reason, few) in self.not_shown.iter().flatten() {
-            findings.push(reason.finding(few, store, sign));
+        let mut findings = vec![self.count_finding(described, owner)];
+        for (reason, sample) in self.not_shown.iter().flatten() {
+            findings.push(reason.finding(sample, store, sign));
         }
-        for (wrong, few) in &self.flawed {
-            findings.push(wrong.finding(few, store));
+        for (problem, sample) in &self.flawed {
+            findings.push(problem.finding(sample, store));
         }
         findings
     }
 
-    fn counted(&self, described: &str, owner: Option<&str>) -> Finding {
-        let of_owner = owner.map(|owner| format!(" of owner {}", without_controls(owner))).unwrap_or_default();
+    fn count_finding(&self, described: &str, owner: Option<&str>) -> Finding {
+        let of_owner = owner.map(|owner| format!(" of owner {}", escape_controls(owner))).unwrap_or_default();
         if self.total == 0 {
             return match owner {
                 Some(_) => Finding::note("store", "workers", format!("{described}, no worker{of_owner}"))
-                    .cured_by("without --owner, all workers are counted"),
+                    .with_remedy("leave out --owner to count all workers"),
                 None => Finding::note("store", "workers", format!("{described}, no worker yet")),
             };
         }
@@ -204,11 +205,13 @@ impl Workers {
         folders.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
         let mut places: Vec<String> = match folders.as_slice() {
             [(folder, _)] => vec![place(folder)],
-            several => {
-                several.iter().take(PLACES).map(|(folder, count)| format!("{} ({count})", place(folder))).collect()
-            }
+            several => several
+                .iter()
+                .take(MAX_NAMED_FOLDERS)
+                .map(|(folder, count)| format!("{} ({count})", place(folder)))
+                .collect(),
         };
-        let more = folders.len().saturating_sub(PLACES);
+        let more = folders.len().saturating_sub(MAX_NAMED_FOLDERS);
         if more > 0 {
             places.push(format!("{more} more"));
         }
@@ -233,47 +236,47 @@ fn folder(path: &RelPath) -> String {
     if path.is_root() { ".".into() } else { path.display() }
 }
 
-fn not_shown(passed: &PassedOver) -> BTreeMap<NotShown, Few> {
+fn not_shown(passed: &PassedOver) -> BTreeMap<HiddenReason, Sample> {
     let all = [
-        (NotShown::Unreadable, Reason::Unreadable),
-        (NotShown::Links, Reason::Link),
-        (NotShown::ForeignMounts, Reason::ForeignMount),
-        (NotShown::Special, Reason::Special),
-        (NotShown::NotWorkers, Reason::NotAWorker),
+        (HiddenReason::Unreadable, Reason::Unreadable),
+        (HiddenReason::Links, Reason::Link),
+        (HiddenReason::ForeignMounts, Reason::ForeignMount),
+        (HiddenReason::Special, Reason::Special),
+        (HiddenReason::NotWorkers, Reason::NotAWorker),
     ];
     all.into_iter()
-        .map(|(not_shown, reason)| (not_shown, Few::of(&passed.of(reason))))
-        .filter(|(_, few)| few.count > 0)
+        .map(|(not_shown, reason)| (not_shown, Sample::new(&passed.of(reason))))
+        .filter(|(_, sample)| sample.count > 0)
         .collect()
 }
 
-impl NotShown {
-    fn finding(self, few: &Few, store: &Path, sign: &str) -> Finding {
-        let (names, first) = (few.names(), few.first(store));
-        let are = if few.count == 1 { "is" } else { "are" };
-        let count = |what| count(few.count, what);
+impl HiddenReason {
+    fn finding(self, sample: &Sample, store: &Path, sign: &str) -> Finding {
+        let (names, first) = (sample.names(), sample.first(store));
+        let are = if sample.count == 1 { "is" } else { "are" };
+        let count = |what| count(sample.count, what);
         match self {
-            NotShown::Unreadable => {
+            HiddenReason::Unreadable => {
                 let says = format!("{} cannot be read: {names}", count("folder"));
                 let cure = format!("`ls -ld {first}` tells who may read it: mount as one who may");
-                Finding::problem("store", "unreadable", Refusal::new(says, cure))
+                Finding::problem("store", "unreadable", Diagnosis::new(says, cure))
             }
-            NotShown::Links => {
+            HiddenReason::Links => {
                 let says = format!("{} {are} not followed: {names}", count("link"));
-                Finding::note("store", "links", says).cured_by(format!(
+                Finding::note("store", "links", says).with_remedy(format!(
                     "`readlink -f {first}` tells where it leads: name the folder of workers there with --store, too"
                 ))
             }
-            NotShown::ForeignMounts => {
+            HiddenReason::ForeignMounts => {
                 let says = format!("{} {are} not entered: {names}", count("other file system"));
                 Finding::note("store", "foreign_mounts", says)
-                    .cured_by(format!("if it holds workers, name it, too: `--store {first}`"))
+                    .with_remedy(format!("if it holds workers, name it, too: `--store {first}`"))
             }
-            NotShown::Special => {
+            HiddenReason::Special => {
                 let says = format!("{} {are} not opened: {names}", count("special file"));
                 Finding::note("store", "special", says)
             }
-            NotShown::NotWorkers => {
+            HiddenReason::NotWorkers => {
                 let says = format!("{} {are} no worker (one holds {sign}): {names}", count("folder"));
                 Finding::note("store", "not_workers", says)
             }
@@ -281,28 +284,30 @@ impl NotShown {
     }
 }
 
-impl Wrong {
-    fn finding(self, few: &Few, store: &Path) -> Finding {
-        let (names, workers) = (few.names(), count(few.count, "worker"));
+impl RecordProblem {
+    fn finding(self, sample: &Sample, store: &Path) -> Finding {
+        let (names, workers) = (sample.names(), count(sample.count, "worker"));
         let note = |check, what: &str| Finding::note("store", check, format!("{workers} {what}: {names}"));
         match self {
-            Wrong::UnreadableMetadata => {
+            RecordProblem::UnreadableMetadata => {
                 let says = format!("the metadata of {workers} cannot be read: {names}");
-                let cure = format!("`ls -la {}` tells who may read it: mount as one who may", few.first(store));
-                Finding::problem("store", "unreadable_metadata", Refusal::new(says, cure))
+                let cure = format!("`ls -la {}` tells who may read it: mount as one who may", sample.first(store));
+                Finding::problem("store", "unreadable_metadata", Diagnosis::new(says, cure))
             }
-            Wrong::BadMetadata => note("bad_metadata", "with torn metadata, shown without what it says"),
-            Wrong::NoMetadata => note("no_metadata", "without metadata, shown without owner and status"),
-            Wrong::OtherId => note("other_id", "with metadata that claims another id, shown under its folder's name"),
-            Wrong::TwoOwners => note("two_owners", "with two owners in its metadata, shown to neither"),
-            Wrong::BadTranscript => {
+            RecordProblem::BadMetadata => note("bad_metadata", "with torn metadata, shown without what it says"),
+            RecordProblem::NoMetadata => note("no_metadata", "without metadata, shown without owner and status"),
+            RecordProblem::OtherId => {
+                note("other_id", "with metadata that claims another id, shown under its folder's name")
+            }
+            RecordProblem::TwoOwners => note("two_owners", "with two owners in its metadata, shown to neither"),
+            RecordProblem::BadTranscript => {
                 let says = format!("the transcript of {workers} cannot be read: {names}");
-                let cure = format!("`ls -la {}` tells who may read it, and `head` what is in it", few.first(store));
-                Finding::problem("store", "bad_transcript", Refusal::new(says, cure))
+                let cure = format!("`ls -la {}` tells who may read it, and `head` what is in it", sample.first(store));
+                Finding::problem("store", "bad_transcript", Diagnosis::new(says, cure))
             }
-            Wrong::NoMessage => note("no_message", "in whose transcript nothing was said"),
-            Wrong::IndexDisagrees => note("index_disagrees", "of which the store's index gives another status"),
-            Wrong::SameId => note("same_id", "with the id of another, shown under a name of its own"),
+            RecordProblem::NoMessage => note("no_message", "in whose transcript nothing was said"),
+            RecordProblem::IndexDisagrees => note("index_disagrees", "of which the store's index gives another status"),
+            RecordProblem::SameId => note("same_id", "with the id of another, shown under a name of its own"),
         }
     }
 }

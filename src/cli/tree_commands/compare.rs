@@ -11,9 +11,9 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use super::super::say::say;
+use super::super::terminal::print_message;
 use super::super::{ViewArgs, exit};
-use super::{Look, TimeArgs, json};
+use super::{TimeArgs, TreeReader, json};
 use crate::render::Budget;
 use crate::render::ask::holds_a_word;
 use crate::render::compare::{Answer, Fact, Kind, Options, Query, Told};
@@ -38,7 +38,7 @@ Exit code: 0 if nothing differs in their own files and calls, 1 if something doe
 compared and nothing differs, 3 if not all was compared before --max-time was over. metadata.json and what ends in .jsonl always differ and do not count.";
 
 /// What went wrong, as diff says it.
-const TROUBLE: u8 = 2;
+const TROUBLE_EXIT_CODE: u8 = 2;
 /// The folder that a worker may be named with.
 const WORKERS: &[u8] = b"workers/";
 
@@ -73,23 +73,23 @@ pub(in crate::cli) fn run(arguments: &CompareArgs) -> ExitCode {
     match compare(arguments) {
         Ok(code) => code,
         Err(error) => {
-            exit::code(Err(error));
-            ExitCode::from(TROUBLE)
+            exit::report(Err(error));
+            ExitCode::from(TROUBLE_EXIT_CODE)
         }
     }
 }
 
 fn compare(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
-    let look = Look::over(&arguments.view, &arguments.time, None)?;
+    let reader = TreeReader::open_view(&arguments.view, &arguments.time, None)?;
     let options = Options { budget: arguments.budget, aspect: arguments.aspect.clone() };
     let query = Query::of(options, arguments.workers.iter().map(|name| named(name)));
-    let answer = look.tree.compare(&query)?;
+    let answer = reader.tree.compare(&query)?;
     if answer.text.is_empty() && !arguments.json {
-        say("the budget is too small for any answer");
+        print_message("the budget is too small for any answer");
     }
-    let mut out = look.out();
+    let mut out = reader.out();
     let written = match arguments.json {
-        true => json::array(&mut out.stdout, |add| add(&Object::of(&query, &answer))),
+        true => json::array(&mut out.stdout, |add| add(&Object::new(&query, &answer))),
         false => out.text(&answer.text),
     };
     match written.and_then(|()| out.flush()) {
@@ -100,11 +100,11 @@ fn compare(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
 
 fn code(answer: &Answer) -> ExitCode {
     match (&answer.error, answer.differs) {
-        (Some(_), _) => ExitCode::from(TROUBLE),
+        (Some(_), _) => ExitCode::from(TROUBLE_EXIT_CODE),
         _ if answer.missing.is_some() => exit::timed_out(),
         (None, true) => ExitCode::FAILURE,
         (None, false) if answer.is_whole => ExitCode::SUCCESS,
-        (None, false) => ExitCode::from(TROUBLE),
+        (None, false) => ExitCode::from(TROUBLE_EXIT_CODE),
     }
 }
 
@@ -152,7 +152,7 @@ struct File {
 }
 
 impl Object {
-    fn of(query: &Query, answer: &Answer) -> Object {
+    fn new(query: &Query, answer: &Answer) -> Object {
         let Answer { error, workers, facts, files, calls, always, left_out, differs, .. } = answer;
         Object {
             query: query.to_string(),
@@ -162,7 +162,7 @@ impl Object {
             workers: workers.iter().map(|name| name.to_text().into_owned()).collect(),
             shared: by_name(&facts.shared),
             differing: facts.of.iter().map(|facts| by_name(facts)).collect(),
-            files: files.iter().map(File::of).collect(),
+            files: files.iter().map(File::new).collect(),
             calls: calls.clone(),
             not_compared: always.clone(),
             left_out: *left_out,
@@ -172,7 +172,7 @@ impl Object {
 }
 
 impl File {
-    fn of(told: &Told) -> File {
+    fn new(told: &Told) -> File {
         File {
             path: told.path.clone(),
             kind: match told.kind {

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::entry::{Entry, Known};
+use super::entry::{Details, Entry};
 use super::json::{self, Object};
-use super::{LongHelp, Look, LookArgs, Out, join, paths, shown};
+use super::{LongHelp, Output, ReaderArgs, TreeReader, format, join, paths};
 use crate::error::Result;
 use crate::tree::{Ino, Links, NodeKind, Place};
 
@@ -86,16 +86,16 @@ pub(in crate::cli) struct LsArgs {
     json: bool,
 
     #[command(flatten)]
-    look: LookArgs,
+    reader: ReaderArgs,
 
     #[command(flatten)]
     help: LongHelp,
 }
 
 /// Takes what is listed.
-trait Listing {
-    /// What follows is in the folder that is called so.
-    fn folder(&mut self, called: &[u8]) -> io::Result<()>;
+trait EntrySink {
+    /// What follows is in the folder that is label so.
+    fn folder(&mut self, label: &[u8]) -> io::Result<()>;
 
     /// Several entries in their order.
     fn entries(&mut self, entries: &[Entry]) -> io::Result<()>;
@@ -103,32 +103,32 @@ trait Listing {
 
 /// Lists. Errors: a store that cannot be found or read, and a stdout that cannot be written.
 pub(in crate::cli) fn run(arguments: &LsArgs) -> anyhow::Result<ExitCode> {
-    let look = Look::open(&arguments.look)?;
-    look.note_unread();
-    let ls = Ls { look: &look, arguments };
-    let mut out = look.out();
+    let reader = TreeReader::open(&arguments.reader)?;
+    reader.note_unread();
+    let ls = Ls { reader: &reader, arguments };
+    let mut out = reader.out();
     let written = if arguments.json {
-        json::array(&mut out.stdout, |add| ls.list(&mut AsJson { add }))
+        json::array(&mut out.stdout, |add| ls.list(&mut JsonSink { add }))
     } else {
         let has_heads = arguments.recursive || arguments.paths.len() > 1;
-        ls.list(&mut AsText { out: &mut out, arguments, has_heads, is_first: true })
+        ls.list(&mut TextSink { out: &mut out, arguments, has_heads, is_first: true })
     };
-    look.end(written.and_then(|()| out.flush()))
+    reader.end(written.and_then(|()| out.flush()))
 }
 
 struct Ls<'a> {
-    look: &'a Look,
+    reader: &'a TreeReader,
     arguments: &'a LsArgs,
 }
 
 impl<'a> Ls<'a> {
-    fn list(&self, to: &mut dyn Listing) -> io::Result<()> {
+    fn list(&self, to: &mut dyn EntrySink) -> io::Result<()> {
         let (mut folders, mut others) = (Vec::new(), Vec::new());
         for path in paths(&self.arguments.paths) {
             match self.operand(path) {
                 Ok(entry) if entry.kind == NodeKind::Folder && !self.arguments.directory => folders.push(entry),
                 Ok(entry) => others.push(entry),
-                Err(error) => self.look.fail(path, &error),
+                Err(error) => self.reader.fail(path, &error),
             }
         }
         self.sort(&mut folders);
@@ -137,11 +137,11 @@ impl<'a> Ls<'a> {
             to.entries(&others)?;
         }
         for folder in &folders {
-            let path = &folder.called;
+            let path = &folder.label;
             let listed = |place: Place<'a>| Ok((self.inside(place.last().ino, &place.path(), path)?, place));
-            match self.look.tree.at(path, Links::Followed, listed) {
+            match self.reader.tree.at(path, Links::Followed, listed) {
                 Ok((entries, place)) => self.folder(to, place.last().ino, path, &entries)?,
-                Err(error) => self.look.fail(path, &error),
+                Err(error) => self.reader.fail(path, &error),
             }
         }
         Ok(())
@@ -149,7 +149,7 @@ impl<'a> Ls<'a> {
 
     /// What was typed. A link to a folder is that folder, where not the link itself was asked for.
     fn operand(&self, path: &[u8]) -> Result<Entry> {
-        let entry = |links| self.look.tree.at(path, links, |place| Entry::at(&place, path));
+        let entry = |links| self.reader.tree.at(path, links, |place| Entry::at(&place, path));
         let found = entry(Links::Kept)?;
         let asked = self.arguments.long || self.arguments.directory || self.arguments.classify;
         if found.kind != NodeKind::Link || asked {
@@ -160,39 +160,39 @@ impl<'a> Ls<'a> {
     }
 
     /// Tells what is in a folder, and, where that is asked for, in those in it.
-    fn folder(&self, to: &mut dyn Listing, ino: Ino, called: &[u8], entries: &[Entry]) -> io::Result<()> {
-        to.folder(called)?;
+    fn folder(&self, to: &mut dyn EntrySink, ino: Ino, label: &[u8], entries: &[Entry]) -> io::Result<()> {
+        to.folder(label)?;
         to.entries(entries)?;
         let is_folder = |entry: &&Entry| entry.kind == NodeKind::Folder && self.arguments.recursive;
         for entry in entries.iter().filter(is_folder) {
-            let called = join_called(called, entry.name());
-            let inner = self.look.tree.inside(ino, entry.name(), |held| {
-                let entries = self.inside(held.ino, &entry.path, &called)?;
+            let label = join_label(label, entry.name());
+            let inner = self.reader.tree.inside(ino, entry.name(), |held| {
+                let entries = self.inside(held.ino, &entry.path, &label)?;
                 Ok((entries, held))
             });
             match inner {
-                Ok((entries, held)) => self.folder(to, held.ino, &called, &entries)?,
-                Err(error) => self.look.fail(&called, &error),
+                Ok((entries, held)) => self.folder(to, held.ino, &label, &entries)?,
+                Err(error) => self.reader.fail(&label, &error),
             }
         }
         Ok(())
     }
 
-    /// The entries of the folder at `path`, which is called so, in their order.
-    fn inside(&self, ino: Ino, path: &[u8], called: &[u8]) -> Result<Vec<Entry>> {
+    /// The entries of the folder at `path`, which is label so, in their order.
+    fn inside(&self, ino: Ino, path: &[u8], label: &[u8]) -> Result<Vec<Entry>> {
         let arguments = self.arguments;
         let needs_look = arguments.long || arguments.json || arguments.by_time || arguments.by_size;
-        let items = self.look.tree.listed(ino)?;
+        let items = self.reader.tree.listed(ino)?;
         let mut entries = Vec::with_capacity(items.len());
         for item in items.iter() {
             let name = item.name.as_bytes();
             if !needs_look {
-                entries.push(Entry::unknown(path, name, item.kind));
+                entries.push(Entry::without_details(path, name, item.kind));
                 continue;
             }
-            match self.look.tree.inside(ino, name, |held| Entry::of(&held, path, name)) {
+            match self.reader.tree.inside(ino, name, |held| Entry::from_node(&held, path, name)) {
                 Ok(entry) => entries.push(entry),
-                Err(error) => self.look.fail(&join_called(called, name), &error),
+                Err(error) => self.reader.fail(&join_label(label, name), &error),
             }
         }
         self.sort(&mut entries);
@@ -206,46 +206,46 @@ impl<'a> Ls<'a> {
                 LsArgs { by_size: true, .. } => a.by_size(b),
                 _ => Ordering::Equal,
             };
-            first.then_with(|| a.called.cmp(&b.called))
+            first.then_with(|| a.label.cmp(&b.label))
         };
         entries.sort_by(|a, b| if self.arguments.reverse { order(b, a) } else { order(a, b) });
     }
 }
 
-/// How `name` in a folder that is called so is called: the root by its `.` too, as in ls(1).
-fn join_called(called: &[u8], name: &[u8]) -> Vec<u8> {
-    if called == b"." { [b"./", name].concat() } else { join(called, name) }
+/// How `name` in a folder that is label so is label: the root by its `.` too, as in ls(1).
+fn join_label(label: &[u8], name: &[u8]) -> Vec<u8> {
+    if label == b"." { [b"./", name].concat() } else { join(label, name) }
 }
 
-struct AsJson<'a> {
+struct JsonSink<'a> {
     add: &'a mut dyn FnMut(&Object) -> io::Result<()>,
 }
 
-impl Listing for AsJson<'_> {
+impl EntrySink for JsonSink<'_> {
     fn folder(&mut self, _: &[u8]) -> io::Result<()> {
         Ok(())
     }
 
     fn entries(&mut self, entries: &[Entry]) -> io::Result<()> {
-        entries.iter().try_for_each(|entry| (self.add)(&Object::of(entry)))
+        entries.iter().try_for_each(|entry| (self.add)(&Object::new(entry)))
     }
 }
 
-struct AsText<'a> {
-    out: &'a mut Out,
+struct TextSink<'a> {
+    out: &'a mut Output,
     arguments: &'a LsArgs,
     has_heads: bool,
     /// Nothing was printed before.
     is_first: bool,
 }
 
-impl Listing for AsText<'_> {
-    fn folder(&mut self, called: &[u8]) -> io::Result<()> {
+impl EntrySink for TextSink<'_> {
+    fn folder(&mut self, label: &[u8]) -> io::Result<()> {
         if self.has_heads {
             if !self.is_first {
                 self.out.text("\n")?;
             }
-            self.out.name(called)?;
+            self.out.name(label)?;
             self.out.text(":\n")?;
         }
         self.is_first = false;
@@ -254,7 +254,7 @@ impl Listing for AsText<'_> {
 
     fn entries(&mut self, entries: &[Entry]) -> io::Result<()> {
         self.is_first = false;
-        let widths = entries.iter().filter_map(|entry| entry.known.as_ref()).map(|known| self.columns(known));
+        let widths = entries.iter().filter_map(|entry| entry.details.as_ref()).map(|details| self.columns(details));
         let widths = widths.fold([0; 3], |most, columns| {
             let [a, b, c] = columns.map(|column| column.len());
             let [x, y, z] = most;
@@ -264,23 +264,24 @@ impl Listing for AsText<'_> {
     }
 }
 
-impl AsText<'_> {
+impl TextSink<'_> {
     /// What stands in columns: owner, group and size.
-    fn columns(&self, known: &Known) -> [String; 3] {
-        let size = known.attr.size;
-        let size = if self.arguments.human_readable { shown::human(size) } else { size.to_string() };
-        [known.attr.uid.to_string(), known.attr.gid.to_string(), size]
+    fn columns(&self, details: &Details) -> [String; 3] {
+        let size = details.attr.size;
+        let size = if self.arguments.human_readable { format::human_size(size) } else { size.to_string() };
+        [details.attr.uid.to_string(), details.attr.gid.to_string(), size]
     }
 
     fn entry(&mut self, entry: &Entry, widths: [usize; 3]) -> io::Result<()> {
-        let known = entry.known.as_ref().filter(|_| self.arguments.long);
-        if let Some(known) = known {
-            let ([uid, gid, size], [a, b, c]) = (self.columns(known), widths);
-            let (mode, time) = (shown::mode(entry.kind, known.attr.mode), shown::seconds(known.attr.mtime));
+        let details = entry.details.as_ref().filter(|_| self.arguments.long);
+        if let Some(details) = details {
+            let ([uid, gid, size], [a, b, c]) = (self.columns(details), widths);
+            let (mode, time) =
+                (format::mode_string(entry.kind, details.attr.mode), format::utc_seconds(details.attr.mtime));
             self.out.text(&format!("{mode} {uid:>a$} {gid:>b$} {size:>c$} {time} "))?;
         }
-        self.out.name(&entry.called)?;
-        let target = known.and_then(|known| known.target.as_ref());
+        self.out.name(&entry.label)?;
+        let target = details.and_then(|details| details.target.as_ref());
         if let Some(target) = target {
             self.out.text(" -> ")?;
             self.out.name(target)?;

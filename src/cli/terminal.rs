@@ -10,24 +10,24 @@ use std::path::Path;
 use crate::name::printable;
 
 /// Prints `swarmletfs: <text>` on stderr. A stderr that is gone is no reason to fail.
-pub(super) fn say(text: &str) {
+pub(super) fn print_message(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "swarmletfs: {text}");
 }
 
 /// `text` with control characters escaped.
-pub(super) fn without_controls(text: &str) -> String {
+pub(super) fn escape_controls(text: &str) -> String {
     printable(text.as_bytes())
 }
 
 /// A path for a sentence.
-pub(super) fn shown(path: &Path) -> String {
+pub(super) fn display_path(path: &Path) -> String {
     printable(path.as_os_str().as_bytes())
 }
 
 /// A path for a command that the reader may copy into a shell.
-pub(super) fn typed(path: &Path) -> String {
+pub(super) fn shell_quote(path: &Path) -> String {
     let bytes = path.as_os_str().as_bytes();
-    let text = shown(path);
+    let text = display_path(path);
     let plain = |c: char| c.is_alphanumeric() || "/._-+:@%,=".contains(c);
     if text.as_bytes() != bytes {
         // `$'…'` says any byte, in every shell but the plainest.
@@ -50,9 +50,9 @@ mod tests {
 
     #[test]
     fn commands_are_quoted_for_the_shell() {
-        assert_eq!(typed(Path::new("/mnt/swarm")), "/mnt/swarm");
-        assert_eq!(typed(Path::new("/mnt/a b")), "'/mnt/a b'");
-        assert_eq!(typed(Path::new("/mnt/it's")), r"'/mnt/it'\''s'");
-        assert_eq!(typed(Path::new("/mnt/\x1b'\n")), r"$'/mnt/\x1b\'\x0a'");
+        assert_eq!(shell_quote(Path::new("/mnt/swarm")), "/mnt/swarm");
+        assert_eq!(shell_quote(Path::new("/mnt/a b")), "'/mnt/a b'");
+        assert_eq!(shell_quote(Path::new("/mnt/it's")), r"'/mnt/it'\''s'");
+        assert_eq!(shell_quote(Path::new("/mnt/\x1b'\n")), r"$'/mnt/\x1b\'\x0a'");
     }
 }

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::entry::{Entry, Known};
+use super::entry::{Details, Entry};
 use super::json::{self, Object};
-use super::{Look, LookArgs, Out, paths, shown};
+use super::{Output, ReaderArgs, TreeReader, format, paths};
 use crate::tree::Links;
 
 /// What is said below the options.
@@ -48,45 +48,49 @@ pub(in crate::cli) struct StatArgs {
     json: bool,
 
     #[command(flatten)]
-    look: LookArgs,
+    reader: ReaderArgs,
 }
 
 /// Prints the attributes. Errors: a store that cannot be found or read, and a stdout that cannot be written.
 pub(in crate::cli) fn run(arguments: &StatArgs) -> anyhow::Result<ExitCode> {
-    let look = Look::open(&arguments.look)?;
-    look.note_unread();
+    let reader = TreeReader::open(&arguments.reader)?;
+    reader.note_unread();
     let links = if arguments.dereference { Links::Followed } else { Links::Kept };
     let entry = |path: &&[u8]| {
-        let found = look.tree.at(path, links, |place| Entry::at(&place, path));
-        found.inspect_err(|error| look.fail(path, error)).ok()
+        let found = reader.tree.at(path, links, |place| Entry::at(&place, path));
+        found.inspect_err(|error| reader.fail(path, error)).ok()
     };
     let typed = paths(&arguments.paths);
     let entries = typed.iter().filter_map(entry);
-    let mut out = look.out();
+    let mut out = reader.out();
     let written = if arguments.json { as_json(&mut out, entries) } else { as_text(&mut out, entries) };
-    look.end(written.and_then(|()| out.flush()))
+    reader.end(written.and_then(|()| out.flush()))
 }
 
-fn as_json(out: &mut Out, entries: impl Iterator<Item = Entry>) -> io::Result<()> {
+fn as_json(out: &mut Output, entries: impl Iterator<Item = Entry>) -> io::Result<()> {
     json::array(&mut out.stdout, |add| {
         for entry in entries {
-            add(&Object::of(&entry))?;
+            add(&Object::new(&entry))?;
         }
         Ok(())
     })
 }
 
-fn as_text(out: &mut Out, entries: impl Iterator<Item = Entry>) -> io::Result<()> {
+fn as_text(out: &mut Output, entries: impl Iterator<Item = Entry>) -> io::Result<()> {
     let mut is_first = true;
     for entry in entries {
-        let Some(Known { attr, target }) = &entry.known else { continue };
+        let Some(Details { attr, target }) = &entry.details else { continue };
         out.text(if is_first { "path      " } else { "\npath      " })?;
         is_first = false;
-        out.name(&entry.called)?;
+        out.name(&entry.label)?;
         out.text(&format!("\nkind      {}\nsize      {}\n", attr.kind.as_str(), attr.size))?;
-        out.text(&format!("mode      {:04o} {}\n", attr.mode, shown::mode(attr.kind, attr.mode)))?;
+        out.text(&format!("mode      {:04o} {}\n", attr.mode, format::mode_string(attr.kind, attr.mode)))?;
         out.text(&format!("uid       {}\ngid       {}\n", attr.uid, attr.gid))?;
-        out.text(&format!("modified  {}\nchanged   {}\n", shown::exact(attr.mtime), shown::exact(attr.ctime)))?;
+        out.text(&format!(
+            "modified  {}\nchanged   {}\n",
+            format::utc_nanoseconds(attr.mtime),
+            format::utc_nanoseconds(attr.ctime)
+        ))?;
         if let Some(target) = target {
             out.text("target    ")?;
             out.name(target)?;

@@ -5,8 +5,8 @@
 
 use std::path::PathBuf;
 
+use super::cache_args::CacheArgs;
 use super::exit::Usage;
-use super::kept::KeepArgs;
 use super::{MountArgs, dash_o};
 
 /// What may be said, gathered from both ways.
@@ -23,7 +23,7 @@ pub(super) struct Options {
     /// An owner's files are shown even if they have more than one hard link.
     pub(super) hard_links: bool,
     /// What is kept for the next start.
-    pub(super) keep: KeepArgs,
+    pub(super) cache: CacheArgs,
     /// Other users may read.
     pub(super) allow_other: bool,
     /// A size that [`crate::render::Budget`] accepts.
@@ -39,31 +39,31 @@ pub(super) struct Options {
 impl Options {
     /// Gathers what was said. Errors: an unknown option, a wrong value, two answers to one question, and a mount
     /// for everyone that does not say whose workers are meant.
-    pub(super) fn gather(arguments: &MountArgs) -> Result<Options, Usage> {
-        let listed = dash_o::read(&arguments.options, arguments.short)?;
+    pub(super) fn from_args(arguments: &MountArgs) -> Result<Options, Usage> {
+        let listed = dash_o::parse(&arguments.options, arguments.short)?;
         let mut stores = arguments.stores.clone();
         stores.extend(listed.stores.into_iter().filter(|store| !arguments.stores.contains(store)));
         let options = Options {
             stores,
-            owner: one("owner", arguments.owner.clone(), listed.owner)?,
-            run: one("run", arguments.run.clone(), listed.run)?,
+            owner: merge("owner", arguments.owner.clone(), listed.owner)?,
+            run: merge("run", arguments.run.clone(), listed.run)?,
             all_owners: arguments.all_owners || listed.all_owners,
             hard_links: arguments.hard_links || listed.hard_links,
-            keep: KeepArgs {
-                no_cache: arguments.keep.no_cache || listed.keep.no_cache,
-                index: one("index", arguments.keep.index.clone(), listed.keep.index)?,
-                no_index: arguments.keep.no_index || listed.keep.no_index,
+            cache: CacheArgs {
+                no_cache: arguments.cache.no_cache || listed.cache.no_cache,
+                index: merge("index", arguments.cache.index.clone(), listed.cache.index)?,
+                no_index: arguments.cache.no_index || listed.cache.no_index,
             },
             allow_other: arguments.allow_other || listed.allow_other,
-            budget: one("budget", arguments.budget.clone(), listed.budget)?,
-            ttl: one("ttl", arguments.ttl, listed.ttl)?,
-            log: one("log", arguments.log.clone(), listed.log)?,
+            budget: merge("budget", arguments.budget.clone(), listed.budget)?,
+            ttl: merge("ttl", arguments.ttl, listed.ttl)?,
+            log: merge("log", arguments.log.clone(), listed.log)?,
             foreground: arguments.foreground || listed.foreground,
         };
         if options.owner.is_some() && options.all_owners {
             return Err(Usage("owner and all_owners contradict each other: say one of them".into()));
         }
-        if options.keep.index.is_some() && options.keep.no_index {
+        if options.cache.index.is_some() && options.cache.no_index {
             return Err(Usage("index and no_index contradict each other: say one of them".into()));
         }
         if options.allow_other && options.owner.is_none() && !options.all_owners {
@@ -78,12 +78,12 @@ impl Options {
 }
 
 /// An owner's or run's id, which is any text but the empty one.
-pub(super) fn identity(text: &str) -> Result<String, String> {
+pub(super) fn parse_id(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("an id cannot be empty".into()) } else { Ok(text.to_owned()) }
 }
 
 /// The answer given one way, the other, or both alike.
-pub(super) fn one<T: PartialEq>(key: &str, first: Option<T>, second: Option<T>) -> Result<Option<T>, Usage> {
+pub(super) fn merge<T: PartialEq>(key: &str, first: Option<T>, second: Option<T>) -> Result<Option<T>, Usage> {
     match (first, second) {
         (Some(first), Some(second)) if first != second => {
             Err(Usage(format!("{key} is said twice with different values: say it once")))
@@ -102,7 +102,7 @@ mod tests {
         let crate::cli::Command::Mount(arguments) = crate::cli::Cli::try_parse_from(typed).unwrap().command else {
             panic!("not a mount");
         };
-        Options::gather(&arguments)
+        Options::from_args(&arguments)
     }
 
     #[test]

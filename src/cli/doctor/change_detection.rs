@@ -4,28 +4,28 @@ use super::finding::Finding;
 use crate::error::Result;
 
 /// So many folders most workers have: their own, and that of their calls.
-const FOLDERS: u64 = 2;
+const FOLDERS_PER_WORKER: u64 = 2;
 
-/// What is to be said of a store of so many `workers`, of which so many folders can be watched as `watchable` tells.
+/// TrialKind is to be said of a store of so many `workers`, of which so many folders can be watched as `watchable` tells.
 pub(super) fn finding(watchable: Result<Option<usize>>, workers: u64) -> Finding {
     let note = |says: String| Finding::note("store", "changes", says);
     const LATE: &str = "late changes of finished workers";
     match watchable {
-        Ok(Some(folders)) if folders as u64 > workers.saturating_mul(FOLDERS) => {
+        Ok(Some(folders)) if folders as u64 > workers.saturating_mul(FOLDERS_PER_WORKER) => {
             Finding::ok("store", "changes", format!("{LATE} are told by the kernel, for up to {folders} folders"))
         }
         Ok(Some(folders)) => note(format!(
             "{LATE} are told by the kernel for up to {folders} folders, and looked for every 60 seconds in the others"
         ))
-        .cured_by(
+        .with_remedy(
             "`sysctl fs.inotify.max_user_watches` tells how many may be watched; a quarter of that is used for them, up to 32768",
         ),
         Ok(None) => note(format!(
             "{LATE} are looked for every 60 seconds, since the store's file system may be written to by other machines"
         ))
-        .cured_by("`swarmletfs mount --ttl SECONDS` looks more often"),
+        .with_remedy("`swarmletfs mount --ttl SECONDS` looks more often"),
         Err(error) => note(format!("{LATE} are looked for every 60 seconds, since nothing can be watched: {error}"))
-            .cured_by("`sysctl fs.inotify.max_user_instances` tells how many programs of a user may watch"),
+            .with_remedy("`sysctl fs.inotify.max_user_instances` tells how many programs of a user may watch"),
     }
 }
 

@@ -4,38 +4,38 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
-use super::kept::{self, KeepArgs};
-use super::overlap::Ground;
-use super::say::{say, shown};
+use super::cache_args::{self, CacheArgs};
+use super::folder_identity::FolderIdentity;
+use super::terminal::{display_path, print_message};
 use super::{ViewArgs, discover, mountpoint};
 use crate::catalog::{Freshness, Source, SourceError, looks_like_store};
 use crate::view::{Filter, View};
 
 /// Which stores are meant, and what of them is shown.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct StoreSelection {
     /// At least one, each absolute.
     pub(super) stores: Vec<PathBuf>,
     /// An owner's files are shown even if they have more than one hard link.
     pub(super) hard_links: bool,
     /// What is kept for the next start.
-    pub(super) keep: KeepArgs,
+    pub(super) cache: CacheArgs,
     pub(super) filter: Filter,
 }
 
-impl Wanted {
+impl StoreSelection {
     /// What `arguments` mean; says which stores were chosen.
-    pub(super) fn choose(arguments: &ViewArgs) -> anyhow::Result<Wanted> {
+    pub(super) fn from_args(arguments: &ViewArgs) -> anyhow::Result<StoreSelection> {
         let mut stores = arguments.stores.clone();
         choose(&mut stores, &[])?;
         let filter = Filter { owner: arguments.owner.clone(), run: arguments.run.clone() };
-        Ok(Wanted { stores, hard_links: arguments.hard_links, keep: arguments.keep.clone(), filter })
+        Ok(StoreSelection { stores, hard_links: arguments.hard_links, cache: arguments.cache.clone(), filter })
     }
 
     /// Opens and reads the stores.
-    pub(super) fn view(&self, freshness: Freshness) -> anyhow::Result<View> {
-        let cache = if self.keep.no_cache { None } else { kept::open(&self.stores) };
-        let index = kept::open_index(&self.stores, &self.keep, cache.as_deref())?;
+    pub(super) fn open(&self, freshness: Freshness) -> anyhow::Result<View> {
+        let cache = if self.cache.no_cache { None } else { cache_args::open(&self.stores) };
+        let index = cache_args::open_index(&self.stores, &self.cache, cache.as_deref())?;
         let open = |store: &PathBuf| {
             let mut source = Source::open(store)?;
             if let Some(cache) = &cache {
@@ -53,13 +53,13 @@ impl Wanted {
 
 /// Puts the stores that are meant in the place of those that were named with `--store`, and says why these. `operands`
 /// were named without it. Returns where they lie.
-pub(super) fn choose(stores: &mut Vec<PathBuf>, operands: &[PathBuf]) -> anyhow::Result<Vec<Ground>> {
+pub(super) fn choose(stores: &mut Vec<PathBuf>, operands: &[PathBuf]) -> anyhow::Result<Vec<FolderIdentity>> {
     let current = std::env::current_dir().context("the current folder is gone: change to another one")?;
-    let chosen = discover::choose(stores, operands, &discover::Surroundings::here(&current, &looks_like_store))?;
+    let chosen = discover::choose(stores, operands, &discover::Environment::new(&current, &looks_like_store))?;
     *stores = chosen.stores;
-    let grounds = mountpoint::grounds(stores)?;
+    let identities = mountpoint::identify_stores(stores)?;
     for store in stores {
-        say(&format!("the store is {} ({})", shown(store), chosen.why));
+        print_message(&format!("the store is {} ({})", display_path(store), chosen.why));
     }
-    Ok(grounds)
+    Ok(identities)
 }

@@ -10,8 +10,8 @@ use serde::ser::{SerializeSeq, Serializer as _};
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
-use super::entry::{Entry, Known};
-use super::shown;
+use super::entry::{Details, Entry};
+use super::format;
 use crate::name::is_unprintable;
 use crate::render::hex;
 
@@ -40,7 +40,7 @@ pub(super) struct Object {
     attributes: Option<Attributes>,
 }
 
-/// What a look at an entry tells.
+/// What a reader at an entry tells.
 #[derive(Debug, Serialize)]
 struct Attributes {
     size: u64,
@@ -56,24 +56,24 @@ struct Attributes {
 }
 
 impl Object {
-    pub(super) fn of(entry: &Entry) -> Object {
+    pub(super) fn new(entry: &Entry) -> Object {
         let ((path, path_bytes), (name, name_bytes)) = (text(&entry.path), text(entry.name()));
-        let attributes = entry.known.as_ref().map(Attributes::of);
+        let attributes = entry.details.as_ref().map(Attributes::new);
         Object { path, path_bytes, name, name_bytes, kind: entry.kind.as_str(), attributes }
     }
 }
 
 impl Attributes {
-    fn of(known: &Known) -> Attributes {
-        let attr = &known.attr;
-        let (target, target_bytes) = known.target.as_deref().map(text).unzip();
+    fn new(details: &Details) -> Attributes {
+        let attr = &details.attr;
+        let (target, target_bytes) = details.target.as_deref().map(text).unzip();
         Attributes {
             size: attr.size,
             mode: format!("{:04o}", attr.mode),
             uid: attr.uid,
             gid: attr.gid,
-            mtime: shown::brief(attr.mtime),
-            ctime: shown::brief(attr.ctime),
+            mtime: format::utc_shortest(attr.mtime),
+            ctime: format::utc_shortest(attr.ctime),
             target,
             target_bytes: target_bytes.flatten(),
         }
@@ -90,7 +90,7 @@ pub(super) fn array<W: Write, T: Serialize>(
     out: &mut W,
     fill: impl FnOnce(&mut dyn FnMut(&T) -> io::Result<()>) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut serializer = Serializer::with_formatter(&mut *out, Lines);
+    let mut serializer = Serializer::with_formatter(&mut *out, LinePerElement);
     let mut array = serializer.serialize_seq(None)?;
     fill(&mut |element| Ok(array.serialize_element(element)?))?;
     array.end()?;
@@ -98,9 +98,9 @@ pub(super) fn array<W: Write, T: Serialize>(
 }
 
 /// Every element of an array is on a line of its own, so that `grep` finds whole ones.
-struct Lines;
+struct LinePerElement;
 
-impl Formatter for Lines {
+impl Formatter for LinePerElement {
     fn begin_array_value<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
         out.write_all(if first { b"\n" } else { b",\n" })
     }

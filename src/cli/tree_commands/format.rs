@@ -6,7 +6,7 @@ use crate::store::Time;
 use crate::tree::NodeKind;
 
 /// Kind and rights in ten letters: `-r--r--r--`.
-pub(super) fn mode(kind: NodeKind, mode: u32) -> String {
+pub(super) fn mode_string(kind: NodeKind, mode: u32) -> String {
     let first = match kind {
         NodeKind::File => '-',
         NodeKind::Folder => 'd',
@@ -17,7 +17,7 @@ pub(super) fn mode(kind: NodeKind, mode: u32) -> String {
 }
 
 /// A size in at most four letters: `977`, `4.0K`, `66K`; what is between two is the larger one, as in ls(1).
-pub(super) fn human(bytes: u64) -> String {
+pub(super) fn human_size(bytes: u64) -> String {
     if bytes < 1_024 {
         return bytes.to_string();
     }
@@ -38,28 +38,28 @@ pub(super) fn human(bytes: u64) -> String {
 }
 
 /// A time in UTC, to the second.
-pub(super) fn seconds(time: Time) -> String {
-    Timestamp::new(time.secs, 0).map_or_else(|_| since_1970(time), |time| time.to_string())
+pub(super) fn utc_seconds(time: Time) -> String {
+    Timestamp::new(time.secs, 0).map_or_else(|_| unix_seconds(time), |time| time.to_string())
 }
 
 /// A time in UTC, to the nanosecond.
-pub(super) fn exact(time: Time) -> String {
-    stamp(time).map_or_else(|| since_1970(time), |time| format!("{time:.9}"))
+pub(super) fn utc_nanoseconds(time: Time) -> String {
+    timestamp(time).map_or_else(|| unix_seconds(time), |time| format!("{time:.9}"))
 }
 
 /// A time in UTC with as many digits as it needs.
-pub(super) fn brief(time: Time) -> String {
-    stamp(time).map_or_else(|| since_1970(time), |time| time.to_string())
+pub(super) fn utc_shortest(time: Time) -> String {
+    timestamp(time).map_or_else(|| unix_seconds(time), |time| time.to_string())
 }
 
 /// The nanoseconds of what stat tells always lead forward, those of a timestamp away from 1970.
-fn stamp(time: Time) -> Option<Timestamp> {
+fn timestamp(time: Time) -> Option<Timestamp> {
     let nanos = i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos);
     Timestamp::from_nanosecond(nanos).ok()
 }
 
 /// A time in no year that has four digits: seconds since 1970, as date(1) reads them.
-fn since_1970(time: Time) -> String {
+fn unix_seconds(time: Time) -> String {
     format!("@{}.{:09}", time.secs, time.nanos)
 }
 
@@ -69,9 +69,9 @@ mod tests {
 
     #[test]
     fn modes_are_ten_letters() {
-        assert_eq!(mode(NodeKind::File, 0o444), "-r--r--r--");
-        assert_eq!(mode(NodeKind::Folder, 0o550), "dr-xr-x---");
-        assert_eq!(mode(NodeKind::Link, 0o777), "lrwxrwxrwx");
+        assert_eq!(mode_string(NodeKind::File, 0o444), "-r--r--r--");
+        assert_eq!(mode_string(NodeKind::Folder, 0o550), "dr-xr-x---");
+        assert_eq!(mode_string(NodeKind::Link, 0o777), "lrwxrwxrwx");
     }
 
     #[test]
@@ -92,7 +92,7 @@ mod tests {
             (u64::MAX, "16E"),
         ];
         for (bytes, shown) in sizes {
-            assert_eq!(human(bytes), shown, "{bytes}");
+            assert_eq!(human_size(bytes), shown, "{bytes}");
         }
     }
 
@@ -115,7 +115,10 @@ mod tests {
                 "@1125899906842624.000000007",
             ),
         ] {
-            assert_eq!((seconds(time), exact(time), brief(time)), (second.into(), nanosecond.into(), short.into()));
+            assert_eq!(
+                (utc_seconds(time), utc_nanoseconds(time), utc_shortest(time)),
+                (second.into(), nanosecond.into(), short.into())
+            );
         }
     }
 }

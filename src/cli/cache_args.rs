@@ -10,18 +10,18 @@ use tracing::warn;
 use anyhow::Context;
 use clap::Args;
 
-use super::say::shown;
+use super::terminal::display_path;
 use crate::cache::DiskCache;
 
 /// How much is kept at most, in bytes; and of the words of workers, which are an index to search in.
-pub(super) const MOST: u64 = 512 << 20;
-pub(super) const INDEX_MOST: u64 = 4 << 30;
+pub(super) const CACHE_LIMIT: u64 = 512 << 20;
+pub(super) const INDEX_LIMIT: u64 = 4 << 30;
 /// The folder of the index in that of all else.
 pub(super) const INDEX: &str = "index";
 
 /// What is kept for the next start, and where.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
-pub(super) struct KeepArgs {
+pub(super) struct CacheArgs {
     /// Keep nothing for the next start of what took long to find out
     #[arg(long)]
     pub(super) no_cache: bool,
@@ -41,10 +41,10 @@ const FOLDER: &str = "swarmletfs";
 /// Opens the folder, and makes it if it is not there. None where that is not possible, which the log tells, or where it
 /// would lie in one of `stores`: nothing is written there.
 pub(super) fn open(stores: &[PathBuf]) -> Option<Arc<DiskCache>> {
-    let place = place()?;
-    usable(&place, stores, MOST)
+    let place = default_dir()?;
+    usable(&place, stores, CACHE_LIMIT)
         .inspect_err(|why| {
-            warn!("what was read is not kept for the next start: {} cannot be used: {why}", shown(&place))
+            warn!("what was read is not kept for the next start: {} cannot be used: {why}", display_path(&place))
         })
         .ok()
         .map(Arc::new)
@@ -54,14 +54,14 @@ pub(super) fn open(stores: &[PathBuf]) -> Option<Arc<DiskCache>> {
 /// was named cannot be used; any other is done without.
 pub(super) fn open_index(
     stores: &[PathBuf],
-    keep: &KeepArgs,
+    keep: &CacheArgs,
     cache: Option<&DiskCache>,
 ) -> anyhow::Result<Option<Arc<DiskCache>>> {
     let named = keep.index.is_some();
-    let inside = || cache.and_then(|_| Some(place()?.join(INDEX)));
+    let inside = || cache.and_then(|_| Some(default_dir()?.join(INDEX)));
     let Some(place) = keep.index.clone().or_else(inside).filter(|_| !keep.no_index) else { return Ok(None) };
-    let opened = usable(&place, stores, INDEX_MOST);
-    let why = || format!("the index cannot be kept in {}", shown(&place));
+    let opened = usable(&place, stores, INDEX_LIMIT);
+    let why = || format!("the index cannot be kept in {}", display_path(&place));
     match opened {
         Ok(index) => Ok(Some(Arc::new(index))),
         Err(error) if named => Err(error).with_context(why),
@@ -74,21 +74,21 @@ pub(super) fn open_index(
 
 /// Opens the folder `place`. Errors: it cannot be used, or lies in one of `stores`: nothing is written there.
 fn usable(place: &Path, stores: &[PathBuf], most: u64) -> anyhow::Result<DiskCache> {
-    match stores.iter().find(|store| lies_in(place, store)) {
-        Some(store) => anyhow::bail!("it lies inside the store {}", shown(store)),
+    match stores.iter().find(|store| is_within(place, store)) {
+        Some(store) => anyhow::bail!("it lies inside the store {}", display_path(store)),
         None => Ok(DiskCache::open(place, most)?),
     }
 }
 
 /// Where it is, there or not; none for who has no home.
-pub(super) fn place() -> Option<PathBuf> {
+pub(super) fn default_dir() -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
     let caches = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
     Some(caches.join(FOLDER))
 }
 
 /// Whether `place`, which need not be there, is in `store`, which is without links.
-fn lies_in(place: &Path, store: &Path) -> bool {
+fn is_within(place: &Path, store: &Path) -> bool {
     let there = place.ancestors().find_map(|folder| fs::canonicalize(folder).ok());
     there.is_some_and(|there| there.starts_with(store))
 }

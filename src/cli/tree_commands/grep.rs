@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::super::ViewArgs;
 use super::TimeArgs;
-use super::asked::{self, Answered};
+use super::query::{self, QueryAnswer};
 use crate::render::Budget;
 use crate::render::grep::{Answer, Options, Query, Shown, ShownLine};
 use crate::search::regex::Unsearched;
@@ -37,7 +37,7 @@ Exit code: 0 if a line matches, 1 if none does, 2 if something went wrong or not
 3 if not all was searched before --max-time was over.";
 
 /// What is said of a path that cannot be searched.
-const NOWHERE: &str = "holds no workers' files: a regex is searched for in the root, in a run (`runs/ID`), in a worker \
+const NOT_SEARCHABLE: &str = "holds no workers' files: a regex is searched for in the root, in a run (`runs/ID`), in a worker \
                        (`workers/ID`), in a file or folder of a worker's own, or in those of a value (`by/outcome/failed`)";
 
 /// What can be said to `grep`.
@@ -94,11 +94,11 @@ pub(in crate::cli) fn run(arguments: &GrepArgs) -> ExitCode {
     let regex = if arguments.fixed_strings { regex::escape(&arguments.regex) } else { arguments.regex.clone() };
     let query = Query { options, regex, under: None };
     let ask = |tree: &Tree, ino| tree.grep(ino, &query);
-    let object = |answer: &Answer| Object::of(&query, answer);
-    asked::run((&arguments.view, &arguments.time), &arguments.paths, arguments.json, NOWHERE, ask, object)
+    let object = |answer: &Answer| Object::new(&query, answer);
+    query::run((&arguments.view, &arguments.time), &arguments.paths, arguments.json, NOT_SEARCHABLE, ask, object)
 }
 
-impl Answered for Answer {
+impl QueryAnswer for Answer {
     fn text(&self) -> &str {
         &self.text
     }
@@ -170,14 +170,14 @@ struct Line {
 }
 
 impl Object {
-    fn of(query: &Query, answer: &Answer) -> Object {
+    fn new(query: &Query, answer: &Answer) -> Object {
         let Unsearched { binary, unreadable, long_line, late } = answer.searched.unsearched;
         let file = |file: &Shown| File {
             worker: file.worker.to_text().into_owned(),
             path: file.path.clone(),
             more: file.more(),
             // A gap shows in the numbers.
-            lines: file.lines.iter().filter(|line| line.number > 0).map(Line::of).collect(),
+            lines: file.lines.iter().filter(|line| line.number > 0).map(Line::new).collect(),
         };
         Object {
             query: query.to_string(),
@@ -203,7 +203,7 @@ impl Object {
 }
 
 impl Line {
-    fn of(line: &ShownLine) -> Line {
+    fn new(line: &ShownLine) -> Line {
         Line { number: line.number, text: line.text.clone(), matches: line.matches }
     }
 }

@@ -8,16 +8,16 @@
 //! One path that fails is one line on stderr and the exit code 1, and the next path is gone on with. Everything is read,
 //! unless `--max-time` stops it; then the exit code is 3.
 
-mod asked;
 pub(super) mod cat;
 pub(super) mod compare;
-mod cure;
 mod entry;
+mod format;
 pub(super) mod grep;
 mod json;
 pub(super) mod ls;
+mod path_hint;
+mod query;
 pub(super) mod search;
-mod shown;
 pub(super) mod stat;
 pub(super) mod tree;
 
@@ -32,9 +32,9 @@ use anyhow::Context;
 use clap::{ArgAction, Args};
 use rustix::io::Errno;
 
-use super::open::Wanted;
-use super::reading::{Progress, Reading, TimeArgs};
-use super::say::say;
+use super::read_session::{Progress, ReadSession, TimeArgs};
+use super::store_selection::StoreSelection;
+use super::terminal::print_message;
 use super::{ViewArgs, exit};
 use crate::error::Error;
 use crate::name::printable;
@@ -42,11 +42,11 @@ use crate::render::Budget;
 use crate::tree::Tree;
 
 /// How much is gathered before it is written, in bytes.
-const GATHERED: usize = 64 << 10;
+const BUFFER_SIZE: usize = 64 << 10;
 
 /// Which tree is looked at: of which view, and how it was made.
 #[derive(Debug, Args)]
-pub(super) struct LookArgs {
+pub(super) struct ReaderArgs {
     #[command(flatten)]
     view: ViewArgs,
 
@@ -67,50 +67,50 @@ struct LongHelp {
 }
 
 /// A tree that is looked at, and whether some path of it could not be.
-pub(super) struct Look {
+pub(super) struct TreeReader {
     pub(super) tree: Tree,
     /// Where the stores lie, for who types a path of theirs.
     stores: Vec<PathBuf>,
     failed: Cell<bool>,
-    reading: RefCell<Reading>,
+    session: RefCell<ReadSession>,
 }
 
-impl Look {
+impl TreeReader {
     /// Opens the stores that `arguments` mean, and says which these are. Errors: they cannot be found or read.
-    pub(super) fn open(arguments: &LookArgs) -> anyhow::Result<Look> {
-        Look::over(&arguments.view, &arguments.time, arguments.budget)
+    pub(super) fn open(arguments: &ReaderArgs) -> anyhow::Result<TreeReader> {
+        TreeReader::open_view(&arguments.view, &arguments.time, arguments.budget)
     }
 
     /// Opens the stores of a view, to be read for as long as `time` says.
-    fn over(view: &ViewArgs, time: &TimeArgs, budget: Option<Budget>) -> anyhow::Result<Look> {
-        let mut reading = Reading::begin(time);
-        let wanted = Wanted::choose(view)?;
-        let tree = Tree::new(reading.view(&wanted)?, reading.settings(budget));
-        Ok(Look { tree, stores: wanted.stores, failed: Cell::new(false), reading: reading.into() })
+    fn open_view(view: &ViewArgs, time: &TimeArgs, budget: Option<Budget>) -> anyhow::Result<TreeReader> {
+        let mut session = ReadSession::start(time);
+        let selection = StoreSelection::from_args(view)?;
+        let tree = Tree::new(session.view(&selection)?, session.settings(budget));
+        Ok(TreeReader { tree, stores: selection.stores, failed: Cell::new(false), session: session.into() })
     }
 
     /// Returns where the command prints.
-    fn out(&self) -> Out {
-        Out::new(self.reading.borrow_mut().take_progress())
+    fn out(&self) -> Output {
+        Output::new(self.session.borrow_mut().take_progress())
     }
 
     /// Notes that lists of workers are incomplete if there was no time to find all workers.
     fn note_unread(&self) {
-        self.reading.borrow().note_unread(self.tree.unread_sessions());
+        self.session.borrow().note_unread(self.tree.unread_sessions());
     }
 
     /// Returns true if an answer was incomplete for lack of time.
     fn is_incomplete(&self) -> bool {
-        self.reading.borrow().is_incomplete()
+        self.session.borrow().is_incomplete()
     }
 
     /// Says that `path`, as it was typed or reached, cannot be read, and why. The command goes on and fails in the end.
     pub(super) fn fail(&self, path: &[u8], error: &Error) {
         self.failed.set(true);
-        let cure = if is_absence(error) { cure::of(self, path) } else { None };
+        let cure = if is_absence(error) { path_hint::suggest(self, path) } else { None };
         let cure = cure.map(|cure| format!(": {cure}")).unwrap_or_default();
         let shown = if path.is_empty() { "''".to_owned() } else { printable(path) };
-        say(&format!("{shown}: {}{cure}", sentence(error)));
+        print_message(&format!("{shown}: {}{cure}", sentence(error)));
     }
 
     /// Notes that something could not be read which was said elsewhere.
@@ -124,7 +124,7 @@ impl Look {
         match written {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot write to stdout"),
             Ok(()) if self.failed.get() => Ok(ExitCode::FAILURE),
-            written => Ok(self.reading.borrow().end(exit::printed(written))),
+            written => Ok(self.session.borrow().exit_code(exit::from_write(written))),
         }
     }
 }
@@ -153,12 +153,12 @@ fn is_absence(error: &Error) -> bool {
 }
 
 /// The standard output; what is written to it erases the line of progress.
-struct Screen {
+struct ProgressStdout {
     stdout: StdoutLock<'static>,
     progress: Option<Progress>,
 }
 
-impl Write for Screen {
+impl Write for ProgressStdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.progress = None;
         self.stdout.write(bytes)
@@ -171,17 +171,17 @@ impl Write for Screen {
 }
 
 /// Where a command prints.
-struct Out {
-    stdout: BufWriter<Screen>,
+struct Output {
+    stdout: BufWriter<ProgressStdout>,
     /// Names move no cursor there.
     is_terminal: bool,
 }
 
-impl Out {
-    fn new(progress: Option<Progress>) -> Out {
+impl Output {
+    fn new(progress: Option<Progress>) -> Output {
         let stdout = io::stdout().lock();
         let is_terminal = stdout.is_terminal();
-        Out { stdout: BufWriter::with_capacity(GATHERED, Screen { stdout, progress }), is_terminal }
+        Output { stdout: BufWriter::with_capacity(BUFFER_SIZE, ProgressStdout { stdout, progress }), is_terminal }
     }
 
     /// A name or a path: its bytes, or on a terminal what is safe to show of them.

@@ -11,7 +11,7 @@ use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::probe;
-use super::say::typed;
+use super::terminal::shell_quote;
 
 /// Writes out a short form as `mount`; everything else is returned as it came.
 pub(super) fn expand(mut arguments: Vec<OsString>, cli: &Command) -> Vec<OsString> {
@@ -29,9 +29,9 @@ pub(super) fn hint(error: &mut clap::Error, arguments: &[OsString]) {
         Some(word) if error.kind() == ErrorKind::InvalidSubcommand && !word.is_empty() => Path::new(word),
         _ => return,
     };
-    let is_folder = std::path::absolute(word).is_ok_and(|folder| probe::some_entry(&folder).is_ok());
+    let is_folder = std::path::absolute(word).is_ok_and(|folder| probe::first_entry(&folder).is_ok());
     if is_folder {
-        let written = typed(&Path::new(".").join(word));
+        let written = shell_quote(&Path::new(".").join(word));
         let tip = format!("a folder is written with a slash: `swarmletfs {written}` mounts on it");
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }

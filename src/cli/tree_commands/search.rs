@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::super::ViewArgs;
 use super::TimeArgs;
-use super::asked::{self, Answered};
+use super::query::{self, QueryAnswer};
 use crate::model::Outcome;
 use crate::render::Budget;
 use crate::render::search::{Answer, Options, Query, Shown};
@@ -40,7 +40,7 @@ Exit code: 0 if something bears on the words, 1 if nothing does, 2 if something 
 and nothing was found, 3 if not all was searched before --max-time was over.";
 
 /// What is said of a path that cannot be searched.
-const NOWHERE: &str = "holds no workers' files: words are searched for in the root, in a run (`runs/ID`), in a worker \
+const NOT_SEARCHABLE: &str = "holds no workers' files: words are searched for in the root, in a run (`runs/ID`), in a worker \
                        (`workers/ID`), in a file or folder of a worker's own, or in those of a value (`by/outcome/failed`); \
                        several words are one argument (`search 'connection timeout'`)";
 
@@ -79,11 +79,11 @@ pub(in crate::cli) fn run(arguments: &SearchArgs) -> ExitCode {
     let options = Options { budget: arguments.budget, glob: arguments.glob.clone() };
     let query = Query { options, words: arguments.words.clone(), under: None };
     let ask = |tree: &Tree, ino| tree.search(ino, &query);
-    let object = |answer: &Answer| Object::of(&query, answer);
-    asked::run((&arguments.view, &arguments.time), &arguments.paths, arguments.json, NOWHERE, ask, object)
+    let object = |answer: &Answer| Object::new(&query, answer);
+    query::run((&arguments.view, &arguments.time), &arguments.paths, arguments.json, NOT_SEARCHABLE, ask, object)
 }
 
-impl Answered for Answer {
+impl QueryAnswer for Answer {
     fn text(&self) -> &str {
         &self.text
     }
@@ -137,19 +137,19 @@ struct File {
     path: String,
     outcome: Option<&'static str>,
     passages: u64,
-    text: Vec<Place>,
+    text: Vec<Excerpt>,
 }
 
 /// What is shown of one place in it.
 #[derive(Debug, Serialize)]
-struct Place {
+struct Excerpt {
     first: u64,
     end: u64,
     text: String,
 }
 
 impl Object {
-    fn of(query: &Query, answer: &Answer) -> Object {
+    fn new(query: &Query, answer: &Answer) -> Object {
         let Unread { binary, unreadable, late } = answer.searched.unread;
         let (workers, files, bytes) = (answer.searched.workers, answer.searched.files, answer.searched.bytes);
         let file = |file: &Shown| File {
@@ -160,7 +160,7 @@ impl Object {
             text: file
                 .text
                 .iter()
-                .map(|(range, text)| Place { first: range.start, end: range.end, text: text.to_string() })
+                .map(|(range, text)| Excerpt { first: range.start, end: range.end, text: text.to_string() })
                 .collect(),
         };
         Object {

@@ -12,36 +12,36 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use super::open::Wanted;
-use super::say::say;
+use super::store_selection::StoreSelection;
+use super::terminal::print_message;
 use super::{exit, wait};
 use crate::catalog::Freshness;
 use crate::render::{Budget, Control, Settings, count};
 use crate::view::View;
 
 /// How often the line of progress is written anew, and how long a command runs without one.
-const INTERVAL: Duration = Duration::from_millis(300);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Options that limit how long a command may read.
 #[derive(Debug, Args)]
 pub(super) struct TimeArgs {
     /// Stop reading after this time and answer with what was read until then: 10s, 2m, or whole seconds [default: read everything]
-    #[arg(long, value_name = "TIME", value_parser = wait::timeout)]
+    #[arg(long, value_name = "TIME", value_parser = wait::parse_duration)]
     max_time: Option<Duration>,
 }
 
 /// One command's reading, from its start on.
-pub(super) struct Reading {
+pub(super) struct ReadSession {
     control: Arc<Control>,
     progress: Option<Progress>,
 }
 
-impl Reading {
+impl ReadSession {
     /// Starts the clock.
-    pub(super) fn begin(arguments: &TimeArgs) -> Reading {
+    pub(super) fn start(arguments: &TimeArgs) -> ReadSession {
         // A time that is later than any never comes.
         let end = arguments.max_time.and_then(|time| Instant::now().checked_add(time));
-        Reading { control: Arc::new(Control::until(end)), progress: None }
+        ReadSession { control: Arc::new(Control::until(end)), progress: None }
     }
 
     /// Returns settings under which renders read until the time is over.
@@ -54,11 +54,11 @@ impl Reading {
     /// # Errors
     ///
     /// A store cannot be found or read.
-    pub(super) fn view(&mut self, wanted: &Wanted) -> anyhow::Result<View> {
+    pub(super) fn view(&mut self, selection: &StoreSelection) -> anyhow::Result<View> {
         if io::stderr().is_terminal() {
             self.progress = Some(Progress::start(self.control.clone()));
         }
-        let view = wanted.view(Freshness::default())?;
+        let view = selection.open(Freshness::default())?;
         let control = &self.control;
         let expect = |sessions| control.expect(sessions as u64);
         view.read_sessions(&|| control.may_go_on(), &expect, &|| control.count_one());
@@ -69,7 +69,10 @@ impl Reading {
     pub(super) fn note_unread(&self, unread: usize) {
         if unread > 0 {
             self.control.note_incomplete();
-            say(&format!("{} not read for workers inside; try a longer --max-time", count(unread, "session")));
+            print_message(&format!(
+                "{} not read for workers inside; try a longer --max-time",
+                count(unread, "session")
+            ));
         }
     }
 
@@ -84,7 +87,7 @@ impl Reading {
     }
 
     /// Returns the exit code of a command that did what it could and would end with `code`.
-    pub(super) fn end(&self, code: ExitCode) -> ExitCode {
+    pub(super) fn exit_code(&self, code: ExitCode) -> ExitCode {
         if code == ExitCode::SUCCESS && self.is_incomplete() { exit::timed_out() } else { code }
     }
 }
@@ -102,7 +105,7 @@ impl Progress {
         let begun = Instant::now();
         let show = move || {
             let mut is_shown = false;
-            while ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            while ended.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 // A stderr that is gone is no reason to fail.
                 let _ = write!(io::stderr().lock(), "\r\x1b[K{}", line(control.progress(), begun.elapsed()));
                 is_shown = true;

@@ -7,54 +7,59 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::mountinfo::{Mounts, Place};
+use super::mountinfo::{FsPath, MountTable};
 use super::probe;
 
 /// A folder and what lies above it.
 #[derive(Debug, Clone)]
-pub(super) struct Ground {
+pub(super) struct FolderIdentity {
     /// Absolute and without links.
     pub(super) path: PathBuf,
     /// Device and inode number of it and of every folder above it.
-    chain: Vec<(u64, u64)>,
-    place: Option<Place>,
+    ancestor_ids: Vec<(u64, u64)>,
+    fs_path: Option<FsPath>,
 }
 
-impl Ground {
+impl FolderIdentity {
     /// Looks at `path`, which is absolute and without links. Errors: TimedOut, NotFound and others.
-    pub(super) fn of(path: PathBuf, mounts: &Mounts) -> io::Result<Ground> {
-        let chain = probe::chain(&path)?;
-        let place = mounts.place(&path);
-        Ok(Ground { path, chain, place })
+    pub(super) fn new(path: PathBuf, mounts: &MountTable) -> io::Result<FolderIdentity> {
+        let ancestor_ids = probe::ancestor_ids(&path)?;
+        let fs_path = mounts.fs_path(&path);
+        Ok(FolderIdentity { path, ancestor_ids, fs_path })
+    }
+
+    /// Resolves `path`, then identifies the folder that it leads to.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `path` cannot be resolved, or for the reasons of [`FolderIdentity::new`].
+    pub(super) fn resolve(path: &Path, mounts: &MountTable) -> io::Result<FolderIdentity> {
+        FolderIdentity::new(probe::resolve(path)?, mounts)
     }
 
     /// Whether both are the same folder.
-    pub(super) fn is(&self, other: &Ground) -> bool {
+    pub(super) fn is_same_folder(&self, other: &FolderIdentity) -> bool {
         self.is_within(other) && other.is_within(self)
     }
 
     /// Whether this is `other` or lies inside of it.
-    pub(super) fn is_within(&self, other: &Ground) -> bool {
-        let by_number = other.chain.first().is_some_and(|folder| self.chain.contains(folder));
-        let by_place = matches!((&self.place, &other.place), (Some(mine), Some(theirs)) if mine.is_within(theirs));
-        by_number || by_place || self.path.starts_with(&other.path)
+    pub(super) fn is_within(&self, other: &FolderIdentity) -> bool {
+        let by_inode = other.ancestor_ids.first().is_some_and(|folder| self.ancestor_ids.contains(folder));
+        let by_fs_path =
+            matches!((&self.fs_path, &other.fs_path), (Some(mine), Some(theirs)) if mine.is_within(theirs));
+        by_inode || by_fs_path || self.path.starts_with(&other.path)
     }
-}
-
-/// Resolves and looks at `path` if it is there.
-pub(super) fn ground(path: &Path, mounts: &Mounts) -> io::Result<Ground> {
-    Ground::of(probe::resolve(path)?, mounts)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn at(path: &str, chain: &[u64], device: &str, place: &str) -> Ground {
-        Ground {
+    fn at(path: &str, ancestor_ids: &[u64], device: &str, fs_path: &str) -> FolderIdentity {
+        FolderIdentity {
             path: path.into(),
-            chain: chain.iter().map(|ino| (1, *ino)).collect(),
-            place: Some(Place { device: device.into(), path: place.into() }),
+            ancestor_ids: ancestor_ids.iter().map(|ino| (1, *ino)).collect(),
+            fs_path: Some(FsPath { device: device.into(), path: fs_path.into() }),
         }
     }
 
@@ -64,7 +69,7 @@ mod tests {
         assert!(at("/store/a", &[6, 5, 2], "8:1", "/store/a").is_within(&store));
         assert!(!store.is_within(&at("/store/a", &[6, 5, 2], "8:1", "/store/a")));
         assert!(!at("/store2", &[7, 2], "8:1", "/store2").is_within(&store));
-        assert!(store.is(&store.clone()));
+        assert!(store.is_same_folder(&store.clone()));
     }
 
     #[test]
@@ -74,6 +79,6 @@ mod tests {
         let beneath_a_bind_of_its_folder = at("/bind/b", &[8, 7, 2], "8:1", "/store/sub/b");
         assert!(beneath_a_bind_of_the_store.is_within(&store));
         assert!(beneath_a_bind_of_its_folder.is_within(&store));
-        assert!(at("/bind", &[5, 2], "8:1", "/store").is(&store));
+        assert!(at("/bind", &[5, 2], "8:1", "/store").is_same_folder(&store.clone()));
     }
 }

@@ -9,18 +9,18 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::super::say::say;
+use super::super::terminal::print_message;
 use super::super::{ViewArgs, exit};
-use super::{Look, TimeArgs, json, paths};
+use super::{TimeArgs, TreeReader, json, paths};
 use crate::error::Result;
 use crate::name::printable;
 use crate::tree::{Ino, Links, Tree};
 
 /// What went wrong, as grep says it.
-const TROUBLE: u8 = 2;
+const TROUBLE_EXIT_CODE: u8 = 2;
 
 /// An answer, as far as all kinds are the same.
-pub(super) trait Answered {
+pub(super) trait QueryAnswer {
     /// The bytes of the file in the tree that answers the same.
     fn text(&self) -> &str;
 
@@ -33,7 +33,7 @@ pub(super) trait Answered {
 
 /// Asks at each of `typed`, or at the root, and prints the answers: their text, or with `as_json` what `object` makes of
 /// them. `nowhere` is said of a path that holds no workers' files. The exit code is grep's.
-pub(super) fn run<A: Answered, O: Serialize>(
+pub(super) fn run<A: QueryAnswer, O: Serialize>(
     (view, time): (&ViewArgs, &TimeArgs),
     typed: &[OsString],
     as_json: bool,
@@ -42,25 +42,25 @@ pub(super) fn run<A: Answered, O: Serialize>(
     object: impl Fn(&A) -> O,
 ) -> ExitCode {
     let code = || -> anyhow::Result<ExitCode> {
-        let look = Look::over(view, time, None)?;
+        let reader = TreeReader::open_view(view, time, None)?;
         let (mut found, mut trouble) = (false, false);
         let mut answers = paths(typed).into_iter().filter_map(|path| {
-            match look.tree.at(path, Links::Followed, |place| ask(&look.tree, place.last().ino)) {
+            match reader.tree.at(path, Links::Followed, |place| ask(&reader.tree, place.last().ino)) {
                 Ok(Some(answer)) => {
                     if answer.text().is_empty() {
-                        say(&format!("{}: the budget is too small for any answer", printable(path)));
+                        print_message(&format!("{}: the budget is too small for any answer", printable(path)));
                     }
                     found |= answer.has_found();
                     trouble |= answer.is_trouble();
                     return Some(answer);
                 }
-                Ok(None) => say(&format!("{}: {nowhere}", printable(path))),
-                Err(error) => look.fail(path, &error),
+                Ok(None) => print_message(&format!("{}: {nowhere}", printable(path))),
+                Err(error) => reader.fail(path, &error),
             }
             trouble = true;
             None
         });
-        let mut out = look.out();
+        let mut out = reader.out();
         let written = if as_json {
             json::array(&mut out.stdout, |add| answers.try_for_each(|answer| add(&object(&answer))))
         } else {
@@ -70,15 +70,15 @@ pub(super) fn run<A: Answered, O: Serialize>(
         match written.and_then(|()| out.flush()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
             _ => Ok(match (trouble, found) {
-                (true, _) => ExitCode::from(TROUBLE),
-                _ if look.is_incomplete() => exit::timed_out(),
+                (true, _) => ExitCode::from(TROUBLE_EXIT_CODE),
+                _ if reader.is_incomplete() => exit::timed_out(),
                 (false, true) => ExitCode::SUCCESS,
                 (false, false) => ExitCode::FAILURE,
             }),
         }
     };
     code().unwrap_or_else(|error| {
-        exit::code(Err(error));
-        ExitCode::from(TROUBLE)
+        exit::report(Err(error));
+        ExitCode::from(TROUBLE_EXIT_CODE)
     })
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{Look, LookArgs, Out};
+use super::{Output, ReaderArgs, TreeReader};
 use crate::error::Result;
 use crate::tree::{Fh, Links};
 
@@ -34,47 +34,47 @@ pub(in crate::cli) struct CatArgs {
     paths: Vec<OsString>,
 
     #[command(flatten)]
-    look: LookArgs,
+    reader: ReaderArgs,
 }
 
 /// How much is read at once, in bytes.
-const PIECE: usize = 1 << 20;
+const READ_SIZE: usize = 1 << 20;
 
 /// Prints the files. Errors: a store that cannot be found or read, and a stdout that cannot be written.
 pub(in crate::cli) fn run(arguments: &CatArgs) -> anyhow::Result<ExitCode> {
-    let look = Look::open(&arguments.look)?;
-    let mut out = look.out();
+    let reader = TreeReader::open(&arguments.reader)?;
+    let mut out = reader.out();
     let mut print = || {
         for path in &arguments.paths {
-            file(&look, &mut out, path.as_bytes())?;
+            file(&reader, &mut out, path.as_bytes())?;
         }
         out.flush()
     };
-    look.end(print())
+    reader.end(print())
 }
 
-fn file(look: &Look, out: &mut Out, path: &[u8]) -> io::Result<()> {
+fn file(reader: &TreeReader, out: &mut Output, path: &[u8]) -> io::Result<()> {
     // What is open is one version to its end, though the lookup is given back.
-    let opened = look.tree.at(path, Links::Followed, |place| place.last().open());
+    let opened = reader.tree.at(path, Links::Followed, |place| place.last().open());
     match opened {
         Ok(opened) => {
-            let copied = copy(look, out, opened.fh);
-            look.tree.release(opened.fh);
-            copied?.unwrap_or_else(|error| look.fail(path, &error));
+            let copied = copy(reader, out, opened.fh);
+            reader.tree.release(opened.fh);
+            copied?.unwrap_or_else(|error| reader.fail(path, &error));
             Ok(())
         }
         Err(error) => {
-            look.fail(path, &error);
+            reader.fail(path, &error);
             Ok(())
         }
     }
 }
 
 /// Copies an open file to its end. The outer error is that of writing, the inner one that of reading.
-fn copy(look: &Look, out: &mut Out, fh: Fh) -> io::Result<Result<()>> {
+fn copy(reader: &TreeReader, out: &mut Output, fh: Fh) -> io::Result<Result<()>> {
     let mut at = 0;
     loop {
-        let written = look.tree.read(fh, at, PIECE, |bytes| out.stdout.write_all(bytes).map(|()| bytes.len()));
+        let written = reader.tree.read(fh, at, READ_SIZE, |bytes| out.stdout.write_all(bytes).map(|()| bytes.len()));
         match written {
             Ok(written) => match written? {
                 0 => return Ok(Ok(())),

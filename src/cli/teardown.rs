@@ -12,12 +12,12 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use super::mountinfo::Mounts;
-use super::say::without_controls;
+use super::mountinfo::MountTable;
+use super::terminal::escape_controls;
 
-/// How a mount is taken down.
+/// UnmountMode a mount is taken down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum UnmountMode {
     /// Only if nobody uses it.
     Idle,
     /// At once for new callers; those who have it open keep it until they close.
@@ -25,60 +25,60 @@ pub(super) enum How {
 }
 
 /// Takes down what is mounted at `point`, which is absolute and without links. Errors: ResourceBusy for
-/// [`How::Idle`] on a mount in use; what the system or fusermount3 says.
-pub(super) fn take_down(point: &Path, how: How) -> io::Result<()> {
+/// [`UnmountMode::Idle`] on a mount in use; what the system or fusermount3 says.
+pub(super) fn unmount(point: &Path, how: UnmountMode) -> io::Result<()> {
     let flags = match how {
-        How::Idle => UnmountFlags::NOFOLLOW,
-        How::Detached => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
+        UnmountMode::Idle => UnmountFlags::NOFOLLOW,
+        UnmountMode::Detached => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
     };
     match rustix::mount::unmount(point, flags) {
         Ok(()) => Ok(()),
-        Err(Errno::PERM) => by_fusermount(point, how),
+        Err(Errno::PERM) => unmount_with_fusermount(point, how),
         Err(errno) => Err(errno.into()),
     }
 }
 
 /// A mount that is held: taking it down never takes another one down that has come to its place meanwhile.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldMount {
     root: OwnedFd,
     point: PathBuf,
 }
 
-impl Held {
+impl HeldMount {
     /// Holds what is mounted at `point`, if it is `device`. Nothing here needs an answer from the mount's process.
-    pub(super) fn at(point: &Path, device: &str) -> io::Result<Option<Held>> {
+    pub(super) fn at(point: &Path, device: &str) -> io::Result<Option<HeldMount>> {
         let root = rustix::fs::open(point, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         let stat = rustix::fs::statx(&root, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
         let found = format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor);
-        Ok((found == device).then(|| Held { root, point: point.to_path_buf() }))
+        Ok((found == device).then(|| HeldMount { root, point: point.to_path_buf() }))
     }
 
     /// Takes it down at once for new callers. False if somebody else has done so.
-    pub(super) fn take_down(&self) -> io::Result<bool> {
+    pub(super) fn detach(&self) -> io::Result<bool> {
         // Under its own name there could be another by now.
         let root = format!("/proc/self/fd/{}", self.root.as_raw_fd());
         match rustix::mount::unmount(root, UnmountFlags::DETACH) {
             Ok(()) => Ok(true),
             Err(Errno::INVAL) => Ok(false),
-            Err(Errno::PERM) => by_fusermount(&self.point, How::Detached).map(|()| true),
+            Err(Errno::PERM) => unmount_with_fusermount(&self.point, UnmountMode::Detached).map(|()| true),
             Err(errno) => Err(errno.into()),
         }
     }
 }
 
 /// Takes down what is mounted at `point` if it is idle, else detaches it.
-pub(super) fn take_down_anyhow(point: &Path) -> io::Result<()> {
-    match take_down(point, How::Idle) {
-        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => take_down(point, How::Detached),
+pub(super) fn unmount_or_detach(point: &Path) -> io::Result<()> {
+    match unmount(point, UnmountMode::Idle) {
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => unmount(point, UnmountMode::Detached),
         other => other,
     }
 }
 
 /// Waits until the mount of `device` is at `point` no more; false if it still is when `limit` is over.
-pub(super) fn is_gone(point: &Path, device: &str, limit: Duration) -> io::Result<bool> {
+pub(super) fn wait_until_unmounted(point: &Path, device: &str, limit: Duration) -> io::Result<bool> {
     let end = Instant::now() + limit;
-    while Mounts::read()?.has(point, device) {
+    while MountTable::read()?.is_mounted_at(point, device) {
         if Instant::now() >= end {
             return Ok(false);
         }
@@ -89,22 +89,22 @@ pub(super) fn is_gone(point: &Path, device: &str, limit: Duration) -> io::Result
 
 /// The program that mounts and unmounts for users without root, if this machine has it. A daemon's PATH may lack the
 /// folder it is in.
-pub(super) fn fusermount() -> Option<&'static str> {
+pub(super) fn find_fusermount() -> Option<&'static str> {
     ["fusermount3", "fusermount", "/usr/bin/fusermount3", "/bin/fusermount3"].into_iter().find(|program| {
         let mut command = Command::new(program);
         command.arg("-V").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
     })
 }
 
-fn by_fusermount(point: &Path, how: How) -> io::Result<()> {
-    let Some(program) = fusermount() else {
+fn unmount_with_fusermount(point: &Path, how: UnmountMode) -> io::Result<()> {
+    let Some(program) = find_fusermount() else {
         return Err(io::Error::other(
             "only root may unmount it here, because fusermount3 is missing: install the package fuse3",
         ));
     };
     let mut command = Command::new(program);
     command.arg("-u");
-    if how == How::Detached {
+    if how == UnmountMode::Detached {
         command.arg("-z");
     }
     let output = command.arg("--").arg(point).stdin(Stdio::null()).env("LC_ALL", "C").output()?;
@@ -115,7 +115,7 @@ fn by_fusermount(point: &Path, how: How) -> io::Result<()> {
     if said.contains("busy") {
         return Err(Errno::BUSY.into());
     }
-    Err(io::Error::other(without_controls(said.trim())))
+    Err(io::Error::other(escape_controls(said.trim())))
 }
 
 #[cfg(test)]
@@ -127,21 +127,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let point = folder.path().canonicalize().unwrap();
         let tmpfs = || rustix::mount::mount("none", &point, "tmpfs", rustix::mount::MountFlags::empty(), None);
-        let device = || Mounts::read().unwrap().at(&point).map(|mount| mount.device.clone());
+        let device = || MountTable::read().unwrap().topmost_at(&point).map(|mount| mount.device.clone());
         if let Err(errno) = tmpfs() {
             eprintln!("SKIP: mounting a tmpfs is not permitted here: {errno}");
             return;
         }
         let first = device().unwrap();
-        assert!(Held::at(&point, "0:0").unwrap().is_none(), "it is of another device");
-        let held = Held::at(&point, &first).unwrap().unwrap();
+        assert!(HeldMount::at(&point, "0:0").unwrap().is_none(), "it is of another device");
+        let held = HeldMount::at(&point, &first).unwrap().unwrap();
         rustix::mount::unmount(&point, UnmountFlags::DETACH).unwrap();
         tmpfs().unwrap();
         let second = device().unwrap();
         assert_ne!(first, second, "the number of one that is held is given to nobody");
-        let done = held.take_down();
+        let done = held.detach();
         let left = device();
-        let again = Held::at(&point, &second).unwrap().map(|held| held.take_down());
+        let again = HeldMount::at(&point, &second).unwrap().map(|held| held.detach());
         assert_eq!((done.unwrap(), left), (false, Some(second)));
         assert!(again.unwrap().unwrap());
         assert_eq!(device(), None);

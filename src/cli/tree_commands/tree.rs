@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::entry::Entry;
 use super::json::{self, Object};
-use super::{LongHelp, Look, LookArgs, Out, paths, sentence, shown};
+use super::{LongHelp, Output, ReaderArgs, TreeReader, format, paths, sentence};
 use crate::error::{Error, Result};
 use crate::render::count;
 use crate::tree::{Held, Ino, Item, Links, NodeKind, Place};
@@ -39,7 +39,7 @@ Exit code: 0 if all was shown, 1 if something could not be, 2 if it was typed wr
 
 /// What can be said to `tree`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct TreeArgs {
+pub(in crate::cli) struct TreeCommandArgs {
     /// Paths from the root of the tree [default: the root]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
@@ -69,31 +69,31 @@ pub(in crate::cli) struct TreeArgs {
     json: bool,
 
     #[command(flatten)]
-    look: LookArgs,
+    reader: ReaderArgs,
 
     #[command(flatten)]
     help: LongHelp,
 }
 
-/// Takes what is met, in the order in which it is drawn.
-trait Drawing {
-    /// Something is met: the last of its folder or not.
-    fn enter(&mut self, entry: &Entry, is_last: bool, inside: &Inside) -> io::Result<()>;
+/// Takes what is node, in the order in which it is drawn.
+trait TreeVisitor {
+    /// Something is node: the last of its folder or not.
+    fn enter(&mut self, entry: &Entry, is_last: bool, inside: &Children) -> io::Result<()>;
 
-    /// All that is in it was met.
+    /// All that is in it was node.
     fn leave(&mut self) -> io::Result<()>;
 }
 
 /// Draws. Errors: a store that cannot be found or read, and a stdout that cannot be written.
-pub(in crate::cli) fn run(arguments: &TreeArgs) -> anyhow::Result<ExitCode> {
-    let look = Look::open(&arguments.look)?;
-    look.note_unread();
-    let walk = Walk { look: &look, arguments };
-    let mut out = look.out();
+pub(in crate::cli) fn run(arguments: &TreeCommandArgs) -> anyhow::Result<ExitCode> {
+    let reader = TreeReader::open(&arguments.reader)?;
+    reader.note_unread();
+    let walk = Walk { reader: &reader, arguments };
+    let mut out = reader.out();
     let written = if arguments.json {
         json::array(&mut out.stdout, |add| {
             for path in paths(&arguments.paths) {
-                let mut branches = Branches { open: Vec::new(), whole: None };
+                let mut branches = JsonTree { open: Vec::new(), whole: None };
                 walk.root(path, &mut branches)?;
                 branches.whole.iter().try_for_each(&mut *add)?;
             }
@@ -102,27 +102,28 @@ pub(in crate::cli) fn run(arguments: &TreeArgs) -> anyhow::Result<ExitCode> {
     } else {
         draw(&walk, &mut out)
     };
-    look.end(written.and_then(|()| out.flush()))
+    reader.end(written.and_then(|()| out.flush()))
 }
 
-fn draw(walk: &Walk<'_>, out: &mut Out) -> io::Result<()> {
-    let mut lines = Lines { out, arguments: walk.arguments, inside: Vec::new(), folders: 0, files: 0, unreadable: 0 };
+fn draw(walk: &Walk<'_>, out: &mut Output) -> io::Result<()> {
+    let mut lines =
+        LineDrawer { out, arguments: walk.arguments, inside: Vec::new(), folders: 0, files: 0, unreadable: 0 };
     for path in paths(&walk.arguments.paths) {
         walk.root(path, &mut lines)?;
     }
-    let Lines { folders, files, unreadable, .. } = lines;
+    let LineDrawer { folders, files, unreadable, .. } = lines;
     let files = if walk.arguments.folders { String::new() } else { format!(", {}", count(files, "file")) };
     let unreadable = if unreadable == 0 { String::new() } else { format!(", {unreadable} not readable") };
     out.text(&format!("\n{}{files}{unreadable}\n", count(folders, "folder")))
 }
 
 struct Walk<'a> {
-    look: &'a Look,
-    arguments: &'a TreeArgs,
+    reader: &'a TreeReader,
+    arguments: &'a TreeCommandArgs,
 }
 
-/// What is in something that is met.
-enum Inside {
+/// What is in something that is node.
+enum Children {
     /// Nothing that is asked for.
     Closed,
     /// These.
@@ -132,54 +133,68 @@ enum Inside {
 }
 
 impl<'a> Walk<'a> {
-    fn root(&self, path: &[u8], to: &mut dyn Drawing) -> io::Result<()> {
-        let found = self.look.tree.at(path, Links::Followed, |place: Place<'a>| {
+    fn root(&self, path: &[u8], to: &mut dyn TreeVisitor) -> io::Result<()> {
+        let found = self.reader.tree.at(path, Links::Followed, |place: Place<'a>| {
             let inside = self.entries(place.last(), 0)?;
             Ok((Entry::at(&place, path)?, inside, place))
         });
         match found {
-            Ok((entry, inside, place)) => self.met(to, (entry, inside), true, place.last().ino, 1),
+            Ok((entry, inside, place)) => self.visit(to, (entry, inside), true, place.last().ino, 1),
             Err(error) => {
-                self.look.fail(path, &error);
+                self.reader.fail(path, &error);
                 Ok(())
             }
         }
     }
 
     /// Whether a folder at this depth is not gone into.
-    fn is_deep(&self, depth: u32) -> bool {
+    fn is_depth_limit(&self, depth: u32) -> bool {
         self.arguments.depth.is_some_and(|most| depth >= most)
     }
 
     /// What is in what is held. Errors: it is another by now, which is looked up again.
-    fn entries(&self, held: &Held<'_>, depth: u32) -> Result<Inside> {
-        if held.attr.kind != NodeKind::Folder || self.is_deep(depth) {
-            return Ok(Inside::Closed);
+    fn entries(&self, held: &Held<'_>, depth: u32) -> Result<Children> {
+        if held.attr.kind != NodeKind::Folder || self.is_depth_limit(depth) {
+            return Ok(Children::Closed);
         }
-        match self.look.tree.listed(held.ino) {
-            Ok(items) => Ok(Inside::Open(items)),
+        match self.reader.tree.listed(held.ino) {
+            Ok(items) => Ok(Children::Open(items)),
             Err(Error::Stale) => Err(Error::Stale),
-            Err(error) => Ok(Inside::Unreadable(error)),
+            Err(error) => Ok(Children::Unreadable(error)),
         }
     }
 
-    /// What is met is drawn, and what is in it.
-    fn met(&self, to: &mut dyn Drawing, met: (Entry, Inside), is_last: bool, ino: Ino, depth: u32) -> io::Result<()> {
-        let (entry, inside) = met;
-        if let Inside::Unreadable(error) = &inside {
-            self.look.note_failure();
+    /// What is node is drawn, and what is in it.
+    fn visit(
+        &self,
+        to: &mut dyn TreeVisitor,
+        node: (Entry, Children),
+        is_last: bool,
+        ino: Ino,
+        depth: u32,
+    ) -> io::Result<()> {
+        let (entry, inside) = node;
+        if let Children::Unreadable(error) = &inside {
+            self.reader.note_failure();
             if self.arguments.json {
-                self.look.fail(&entry.path, error);
+                self.reader.fail(&entry.path, error);
             }
         }
         to.enter(&entry, is_last, &inside)?;
-        if let Inside::Open(items) = inside {
-            self.below(to, &entry.path, &items, ino, depth)?;
+        if let Children::Open(items) = inside {
+            self.visit_children(to, &entry.path, &items, ino, depth)?;
         }
         to.leave()
     }
 
-    fn below(&self, to: &mut dyn Drawing, path: &[u8], items: &[Item], ino: Ino, depth: u32) -> io::Result<()> {
+    fn visit_children(
+        &self,
+        to: &mut dyn TreeVisitor,
+        path: &[u8],
+        items: &[Item],
+        ino: Ino,
+        depth: u32,
+    ) -> io::Result<()> {
         let arguments = self.arguments;
         let needs_look = arguments.sizes || arguments.human_readable || arguments.dates || arguments.json;
         let is_shown = |item: &&Item| item.kind == NodeKind::Folder || !arguments.folders;
@@ -188,23 +203,23 @@ impl<'a> Walk<'a> {
             let (name, is_last) = (item.name.as_bytes(), items.peek().is_none());
             let is_known = match item.kind {
                 NodeKind::File => true,
-                NodeKind::Folder => self.is_deep(depth),
+                NodeKind::Folder => self.is_depth_limit(depth),
                 NodeKind::Link => false,
             };
             if is_known && !needs_look {
-                let entry = Entry::unknown(path, name, item.kind);
-                self.met(to, (entry, Inside::Closed), is_last, ino, depth)?;
+                let entry = Entry::without_details(path, name, item.kind);
+                self.visit(to, (entry, Children::Closed), is_last, ino, depth)?;
                 continue;
             }
-            let found = self.look.tree.inside(ino, name, |held: Held<'a>| {
+            let found = self.reader.tree.inside(ino, name, |held: Held<'a>| {
                 let inside = self.entries(&held, depth)?;
-                Ok((Entry::of(&held, path, name)?, inside, held))
+                Ok((Entry::from_node(&held, path, name)?, inside, held))
             });
             match found {
-                Ok((entry, inside, held)) => self.met(to, (entry, inside), is_last, held.ino, depth + 1)?,
+                Ok((entry, inside, held)) => self.visit(to, (entry, inside), is_last, held.ino, depth + 1)?,
                 Err(error) => {
-                    let entry = Entry::unknown(path, name, item.kind);
-                    self.met(to, (entry, Inside::Unreadable(error)), is_last, ino, depth)?;
+                    let entry = Entry::without_details(path, name, item.kind);
+                    self.visit(to, (entry, Children::Unreadable(error)), is_last, ino, depth)?;
                 }
             }
         }
@@ -213,9 +228,9 @@ impl<'a> Walk<'a> {
 }
 
 /// Draws lines.
-struct Lines<'a> {
-    out: &'a mut Out,
-    arguments: &'a TreeArgs,
+struct LineDrawer<'a> {
+    out: &'a mut Output,
+    arguments: &'a TreeCommandArgs,
     /// Of every folder that this is in, whether it was the last in its own.
     inside: Vec<bool>,
     folders: u64,
@@ -223,8 +238,8 @@ struct Lines<'a> {
     unreadable: u64,
 }
 
-impl Drawing for Lines<'_> {
-    fn enter(&mut self, entry: &Entry, is_last: bool, inside: &Inside) -> io::Result<()> {
+impl TreeVisitor for LineDrawer<'_> {
+    fn enter(&mut self, entry: &Entry, is_last: bool, inside: &Children) -> io::Result<()> {
         // The root's own line hangs on nothing.
         for was_last in self.inside.iter().skip(1) {
             self.out.text(if *was_last { "    " } else { "│   " })?;
@@ -233,13 +248,13 @@ impl Drawing for Lines<'_> {
             self.out.text(if is_last { "└── " } else { "├── " })?;
         }
         self.facts(entry)?;
-        self.out.name(&entry.called)?;
-        let target = entry.known.as_ref().and_then(|known| known.target.as_ref());
+        self.out.name(&entry.label)?;
+        let target = entry.details.as_ref().and_then(|details| details.target.as_ref());
         if let Some(target) = target {
             self.out.text(" -> ")?;
             self.out.name(target)?;
         }
-        if let Inside::Unreadable(why) = inside {
+        if let Children::Unreadable(why) = inside {
             self.unreadable += 1;
             self.out.text(&format!("  [{}]", sentence(why)))?;
         }
@@ -258,18 +273,18 @@ impl Drawing for Lines<'_> {
     }
 }
 
-impl Lines<'_> {
+impl LineDrawer<'_> {
     /// What is told in front of a name, in brackets.
     fn facts(&mut self, entry: &Entry) -> io::Result<()> {
-        let Some(known) = &entry.known else { return Ok(()) };
+        let Some(details) = &entry.details else { return Ok(()) };
         let mut facts = Vec::new();
         if self.arguments.human_readable {
-            facts.push(format!("{:>5}", shown::human(known.attr.size)));
+            facts.push(format!("{:>5}", format::human_size(details.attr.size)));
         } else if self.arguments.sizes {
-            facts.push(format!("{:>11}", known.attr.size));
+            facts.push(format!("{:>11}", details.attr.size));
         }
         if self.arguments.dates {
-            facts.push(shown::seconds(known.attr.mtime));
+            facts.push(format::utc_seconds(details.attr.mtime));
         }
         if facts.is_empty() { Ok(()) } else { self.out.text(&format!("[{}]  ", facts.join(" "))) }
     }
@@ -277,29 +292,29 @@ impl Lines<'_> {
 
 /// An object and those in it.
 #[derive(Serialize)]
-struct Branch {
+struct JsonNode {
     #[serde(flatten)]
     object: Object,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    children: Option<Vec<Branch>>,
+    children: Option<Vec<JsonNode>>,
 }
 
 /// Gathers one tree of objects.
-struct Branches {
-    open: Vec<Branch>,
-    whole: Option<Branch>,
+struct JsonTree {
+    open: Vec<JsonNode>,
+    whole: Option<JsonNode>,
 }
 
-impl Drawing for Branches {
-    fn enter(&mut self, entry: &Entry, _: bool, inside: &Inside) -> io::Result<()> {
+impl TreeVisitor for JsonTree {
+    fn enter(&mut self, entry: &Entry, _: bool, inside: &Children) -> io::Result<()> {
         let (error, children) = match inside {
-            Inside::Closed => (None, None),
-            Inside::Open(items) => (None, Some(Vec::with_capacity(items.len()))),
-            Inside::Unreadable(error) => (Some(sentence(error)), None),
+            Children::Closed => (None, None),
+            Children::Open(items) => (None, Some(Vec::with_capacity(items.len()))),
+            Children::Unreadable(error) => (Some(sentence(error)), None),
         };
-        self.open.push(Branch { object: Object::of(entry), error, children });
+        self.open.push(JsonNode { object: Object::new(entry), error, children });
         Ok(())
     }
 

@@ -11,8 +11,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::say::without_controls;
-use super::take_down::fusermount;
+use super::teardown::find_fusermount;
+use super::terminal::escape_controls;
 
 const DEVICE: &str = "/dev/fuse";
 
@@ -21,24 +21,24 @@ const CONTAINER: &str = "a container needs `--device /dev/fuse --cap-add SYS_ADM
 
 /// Why something cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Refusal {
+pub(super) struct Diagnosis {
     /// What is wrong.
     pub(super) says: String,
     /// What helps, with commands in backticks; none where that is not known.
     pub(super) cure: Option<String>,
 }
 
-impl Refusal {
-    pub(super) fn new(says: impl Into<String>, cure: impl Into<String>) -> Refusal {
-        Refusal { says: says.into(), cure: Some(cure.into()) }
+impl Diagnosis {
+    pub(super) fn new(says: impl Into<String>, cure: impl Into<String>) -> Diagnosis {
+        Diagnosis { says: says.into(), cure: Some(cure.into()) }
     }
 
-    pub(super) fn without_cure(says: impl Into<String>) -> Refusal {
-        Refusal { says: says.into(), cure: None }
+    pub(super) fn without_remedy(says: impl Into<String>) -> Diagnosis {
+        Diagnosis { says: says.into(), cure: None }
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cure {
             Some(cure) => write!(f, "{}: {cure}", self.says),
@@ -47,14 +47,14 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for Diagnosis {}
 
 /// Whether FUSE can be used at all.
-pub(super) fn preflight() -> Result<(), Refusal> {
+pub(super) fn check_fuse() -> Result<(), Diagnosis> {
     match rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         Ok(device) if is_fuse(&device) => Ok(()),
-        Ok(_) => Err(Refusal::new(format!("{DEVICE} is not FUSE here, something else lies over it"), CONTAINER)),
-        Err(errno) => Err(no_device(errno)),
+        Ok(_) => Err(Diagnosis::new(format!("{DEVICE} is not FUSE here, something else lies over it"), CONTAINER)),
+        Err(errno) => Err(diagnose_device(errno)),
     }
 }
 
@@ -63,35 +63,35 @@ fn is_fuse(device: &OwnedFd) -> bool {
     rustix::fs::fstat(device).is_ok_and(|stat| stat.st_rdev == rustix::fs::makedev(10, 229))
 }
 
-fn no_device(errno: Errno) -> Refusal {
+fn diagnose_device(errno: Errno) -> Diagnosis {
     match errno {
-        Errno::NOENT => Refusal::new(
+        Errno::NOENT => Diagnosis::new(
             format!("this machine has no {DEVICE}"),
             format!("load FUSE with `modprobe fuse` as root; {CONTAINER}"),
         ),
-        Errno::NODEV | Errno::NXIO => Refusal::new(
+        Errno::NODEV | Errno::NXIO => Diagnosis::new(
             format!("the kernel does not know FUSE ({DEVICE} leads nowhere)"),
             "load it with `modprobe fuse` as root",
         ),
-        Errno::ACCESS | Errno::PERM => Refusal::new(
+        Errno::ACCESS | Errno::PERM => Diagnosis::new(
             format!("{DEVICE} may not be opened by this user"),
             format!("`chmod 666 {DEVICE}` as root permits it; {CONTAINER}"),
         ),
-        other => Refusal::without_cure(format!("{DEVICE} cannot be opened: {}", io::Error::from(other))),
+        other => Diagnosis::without_remedy(format!("{DEVICE} cannot be opened: {}", io::Error::from(other))),
     }
 }
 
 /// What a failed mount means.
-pub(super) fn explain(error: &io::Error) -> Refusal {
-    let text = without_controls(error.to_string().trim());
-    let has = fusermount().is_some();
-    refusal(error.kind(), &text, rustix::process::geteuid().is_root(), has)
+pub(super) fn diagnose_mount(error: &io::Error) -> Diagnosis {
+    let text = escape_controls(error.to_string().trim());
+    let has = find_fusermount().is_some();
+    diagnose_message(error.kind(), &text, rustix::process::geteuid().is_root(), has)
 }
 
-fn refusal(kind: io::ErrorKind, text: &str, root: bool, has_fusermount: bool) -> Refusal {
+fn diagnose_message(kind: io::ErrorKind, text: &str, root: bool, has_fusermount: bool) -> Diagnosis {
     let lower = text.to_lowercase();
     if lower.contains("user_allow_other") {
-        return Refusal::new(
+        return Diagnosis::new(
             "other users may not be let in",
             "write the line `user_allow_other` into /etc/fuse.conf as root, or mount as root, or leave --allow-other \
              out",
@@ -99,36 +99,36 @@ fn refusal(kind: io::ErrorKind, text: &str, root: bool, has_fusermount: bool) ->
     }
     if kind == io::ErrorKind::NotFound && !has_fusermount {
         return if root {
-            Refusal::new(
+            Diagnosis::new(
                 "mounting is not permitted, though this is root",
                 format!("{CONTAINER}, and some `--security-opt apparmor=unconfined`"),
             )
         } else {
-            Refusal::new(
+            Diagnosis::new(
                 "fusermount3, with which users without root mount, is missing",
                 "install the package fuse3, or mount as root",
             )
         };
     }
     if lower.contains("could not determine username") {
-        return Refusal::new(
+        return Diagnosis::new(
             format!("{text}: this user's number has no name in /etc/passwd, which fusermount3 needs"),
             "give it one",
         );
     }
     if lower.contains("no write access") {
-        return Refusal::new(format!("this user may not mount there ({text})"), "mount on a folder of your own");
+        return Diagnosis::new(format!("this user may not mount there ({text})"), "mount on a folder of your own");
     }
     if lower.contains("operation not permitted") || lower.contains("permission denied") {
-        return Refusal::new(
+        return Diagnosis::new(
             format!("mounting is not permitted ({text})"),
             format!("{CONTAINER}; elsewhere mount as root, or see that fusermount3 is set-user-id root"),
         );
     }
     if lower.contains("too many fuse filesystems") {
-        return Refusal::new(text, "unmount one, or raise mount_max in /etc/fuse.conf as root");
+        return Diagnosis::new(text, "unmount one, or raise mount_max in /etc/fuse.conf as root");
     }
-    Refusal::without_cure(format!("the mount failed: {text}"))
+    Diagnosis::without_remedy(format!("the mount failed: {text}"))
 }
 
 #[cfg(test)]
@@ -146,10 +146,10 @@ mod tests {
             (Other, "fusermount3: mount failed: Operation not permitted", true, true, "SYS_ADMIN"),
             (Other, "fusermount3: user has no write access to mountpoint /x", false, true, "of your own"),
         ] {
-            assert!(refusal(kind, text, root, has).cure.unwrap().contains(cure), "{text}");
+            assert!(diagnose_message(kind, text, root, has).cure.unwrap().contains(cure), "{text}");
         }
         for errno in [Errno::NOENT, Errno::NODEV, Errno::ACCESS, Errno::PERM] {
-            assert!(no_device(errno).cure.unwrap().contains('`'), "{errno:?}");
+            assert!(diagnose_device(errno).cure.unwrap().contains('`'), "{errno:?}");
         }
     }
 }

@@ -19,57 +19,57 @@ use serde::{Deserialize, Serialize};
 
 use crate::catalog::{Freshness, Source};
 use crate::cli::background::{FAILED, READY, report};
+use crate::cli::diagnosis::{self, Diagnosis};
 use crate::cli::probe;
-use crate::cli::refusal::{self, Refusal};
-use crate::cli::say::{shown, without_controls};
-use crate::cli::take_down::{How, take_down};
+use crate::cli::teardown::{UnmountMode, unmount};
+use crate::cli::terminal::{display_path, escape_controls};
 use crate::fuse::{self, Access, PASSED_THROUGH};
 use crate::store::Memory;
 use crate::tree::{Settings, Tree};
 use crate::view::{Filter, View};
 
-/// How long the process that serves may take to begin, and to end.
-const LIMIT: Duration = Duration::from_secs(10);
+/// UnmountMode long the process that serves may take to begin, and to end.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is mounted.
+/// TrialKind is mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(in crate::cli) enum What {
+pub(in crate::cli) enum TrialKind {
     /// The tree of a swarm that has not begun.
     Tree,
     /// A file that only the kernel can read.
     Passthrough,
 }
 
-impl What {
+impl TrialKind {
     /// The file that is read.
     fn file(self) -> &'static str {
         match self {
-            What::Tree => "README.md",
-            What::Passthrough => PASSED_THROUGH,
+            TrialKind::Tree => "README.md",
+            TrialKind::Passthrough => PASSED_THROUGH,
         }
     }
 }
 
-/// How a trial can fail.
+/// UnmountMode a trial can fail.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// It could not be made.
     Untried(String),
     /// There is no mount.
-    Refused(Refusal),
+    Refused(Diagnosis),
     /// There was one, but it could not be read.
     Unreadable(io::Error),
 }
 
-/// What the process that serves says of a mount that failed.
+/// TrialKind the process that serves says of a mount that failed.
 #[derive(Serialize, Deserialize)]
-enum Report {
+enum TrialError {
     NoFolder(String),
-    NoMount(Refusal),
+    NoMount(Diagnosis),
 }
 
-/// Mounts, reads, unmounts.
-pub(super) fn try_out(what: What) -> Result<(), Failure> {
+/// MountTable, reads, unmounts.
+pub(super) fn run_trial(what: TrialKind) -> Result<(), Failure> {
     let untried = |error: io::Error| Failure::Untried(error.to_string());
     let name = what.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let mut child = Command::new(std::env::current_exe().map_err(untried)?)
@@ -80,20 +80,20 @@ pub(super) fn try_out(what: What) -> Result<(), Failure> {
         .current_dir("/")
         .spawn()
         .map_err(untried)?;
-    let heard = probe::hear(&mut child, LIMIT);
+    let heard = probe::read_stdout(&mut child, TIMEOUT);
     let heard = heard.inspect_err(|_| end(&mut child, None)).map_err(untried)?;
     match heard.split_first() {
         Some((&READY, folder)) => {
             let folder = PathBuf::from(OsString::from_vec(folder.to_vec()));
-            let read = probe::readable(&folder.join(what.file()));
+            let read = probe::check_readable(&folder.join(what.file()));
             end(&mut child, Some(&folder));
             read.map_err(Failure::Unreadable)
         }
         Some((&FAILED, report)) => {
             end(&mut child, None);
             Err(match serde_json::from_slice(report).map_err(io::Error::from).map_err(untried)? {
-                Report::NoFolder(why) => Failure::Untried(why),
-                Report::NoMount(refusal) => Failure::Refused(refusal),
+                TrialError::NoFolder(why) => Failure::Untried(why),
+                TrialError::NoMount(diagnosis) => Failure::Refused(diagnosis),
             })
         }
         _ => {
@@ -109,7 +109,7 @@ fn end(child: &mut Child, folder: Option<&Path>) {
     let begun = Instant::now();
     let ended = loop {
         match child.try_wait() {
-            Ok(None) if begun.elapsed() < LIMIT => std::thread::sleep(Duration::from_millis(2)),
+            Ok(None) if begun.elapsed() < TIMEOUT => std::thread::sleep(Duration::from_millis(2)),
             Ok(ended) => break ended,
             Err(_) => break None,
         }
@@ -122,12 +122,12 @@ fn end(child: &mut Child, folder: Option<&Path>) {
 
 /// Unmounts and removes the folder. Nothing in here waits for the mount.
 fn clear(folder: &Path) {
-    let _ = take_down(folder, How::Detached);
+    let _ = unmount(folder, UnmountMode::Detached);
     let _ = std::fs::remove_dir(folder);
 }
 
 /// The process that serves: mounts, says where, and waits for the end of its input.
-pub(in crate::cli) fn serve(what: What) -> ExitCode {
+pub(in crate::cli) fn serve(what: TrialKind) -> ExitCode {
     // Ctrl-C is for the first process; this one then sees its input end.
     let _ = rustix::process::setsid();
     match set_up(what) {
@@ -146,8 +146,8 @@ pub(in crate::cli) fn serve(what: What) -> ExitCode {
     }
 }
 
-/// Mounts on a new folder. It is served as long as this process lives.
-fn set_up(what: What) -> Result<PathBuf, Report> {
+/// MountTable on a new folder. It is served as long as this process lives.
+fn set_up(what: TrialKind) -> Result<PathBuf, TrialError> {
     let temporary = std::env::temp_dir();
     let folder = temporary
         .canonicalize()
@@ -156,20 +156,20 @@ fn set_up(what: What) -> Result<PathBuf, Report> {
             tempfile::Builder::new().prefix("swarmletfs-doctor-").permissions(private).tempdir_in(temporary)
         })
         .map_err(|error| {
-            let why = without_controls(&error.to_string());
-            Report::NoFolder(format!("a folder in {} cannot be made: {why}", shown(&temporary)))
+            let why = escape_controls(&error.to_string());
+            TrialError::NoFolder(format!("a folder in {} cannot be made: {why}", display_path(&temporary)))
         })?;
     // From here on it is removed by hand: its own way would look into the mount.
     let folder = folder.keep();
     let mounted = match what {
-        What::Tree => empty_tree().and_then(|tree| fuse::mount(tree, &folder, Access::Mounter).map(drop)),
-        What::Passthrough => fuse::mount_passthrough(&folder),
+        TrialKind::Tree => empty_tree().and_then(|tree| fuse::mount(tree, &folder, Access::Mounter).map(drop)),
+        TrialKind::Passthrough => fuse::mount_passthrough(&folder),
     };
     match mounted {
         Ok(()) => Ok(folder),
         Err(error) => {
             clear(&folder);
-            Err(Report::NoMount(refusal::explain(&error)))
+            Err(TrialError::NoMount(diagnosis::diagnose_mount(&error)))
         }
     }
 }
