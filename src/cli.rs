@@ -1,8 +1,8 @@
-//! The command-line door: what can be typed, and which module does it.
+//! The command line: parses the arguments and dispatches to one module per command.
 //!
-//! Options are documented where they are declared. This door holds no logic of the tree: it finds a store, checks a
-//! mountpoint, starts and ends a session, and turns every failure into one sentence and an exit code. Only here is
-//! `anyhow` used; the library below has errors of its own.
+//! Options are documented where they are declared. The modules here hold no logic of the tree. They
+//! find a store, check a mountpoint, run a session, and turn a failure into a message and an exit
+//! code. `anyhow` is used only here; the library below has its own error types.
 
 mod background;
 mod cache_args;
@@ -104,7 +104,7 @@ changed since.
 
 Exit code: 0 if it happened, 1 if it failed, 2 if it was typed wrongly, 3 if it did not happen in time.";
 
-/// Mount what a swarm of agents did as a read-only folder tree, and read it inside a budget.
+/// Mount the traces of a swarm of agents as a read-only folder tree, and read them within a budget.
 #[derive(Debug, Parser)]
 #[command(name = "swarmletfs", version, after_help = EXAMPLES, disable_help_subcommand = true)]
 struct Cli {
@@ -114,13 +114,13 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Mount a store on a folder; `mount` can be left out where the first path contains a `/`
+    /// Mount a store on a folder; `mount` can be omitted if the first path contains a `/`
     #[command(after_help = MOUNT_HELP, override_usage = "swarmletfs mount [OPTIONS] [[STORE] MOUNTPOINT]")]
     Mount(Box<MountArgs>),
-    /// Unmount what `swarmletfs mount` mounted
+    /// Unmount a swarmletfs mount
     #[command(visible_alias = "unmount")]
     Umount(UmountArgs),
-    /// Say what stands in the way of mounting and reading, and what helps
+    /// Check for problems with mounting and reading, and suggest fixes
     #[command(after_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),
     /// List folders of the tree, without a mount
@@ -129,51 +129,52 @@ enum Command {
     /// Print files of the tree, without a mount
     #[command(after_help = tree_commands::cat::HELP)]
     Cat(tree_commands::cat::CatArgs),
-    /// Tell the attributes of files and folders of the tree, without a mount
+    /// Print the attributes of files and folders of the tree, without a mount
     #[command(after_help = tree_commands::stat::HELP)]
     Stat(tree_commands::stat::StatArgs),
-    /// Draw the tree, without a mount
+    /// Print the tree as a diagram, without a mount
     #[command(after_help = tree_commands::tree::HELP, disable_help_flag = true)]
     Tree(tree_commands::tree::TreeCommandArgs),
-    /// Search the files of all workers, a run or a worker for a regex, without a mount
+    /// Search the files of all workers, of a run or of a worker for a regex, without a mount
     #[command(after_help = tree_commands::grep::HELP)]
     Grep(tree_commands::grep::GrepArgs),
-    /// Search the files of all workers, a run or a worker for words, best first, without a mount
+    /// Search the files of all workers, of a run or of a worker for words, best match first,
+    /// without a mount
     #[command(after_help = tree_commands::search::HELP)]
     Search(tree_commands::search::SearchArgs),
-    /// Compare what workers made and did, without a mount
+    /// Compare the results and actions of workers, without a mount
     #[command(after_help = tree_commands::compare::HELP)]
     Compare(tree_commands::compare::CompareArgs),
-    /// Put evidence behind the markers in a text, from stdin to stdout
+    /// Copy a text from stdin to stdout, with evidence inserted after its markers
     #[command(after_help = expand::HELP)]
     Expand(expand::ExpandArgs),
-    /// Serve the tree to agents that cannot mount, by the Model Context Protocol
+    /// Serve the tree over the Model Context Protocol, for agents that cannot mount
     #[cfg(feature = "mcp")]
     #[command(after_help = mcp::HELP)]
     Mcp(mcp::McpArgs),
-    /// Say what changed since a cursor, and give the next one
+    /// Print the changes since a cursor, and the next cursor
     #[command(after_help = SINCE_HELP)]
     Since(SinceArgs),
-    /// Sleep until workers have finished, one has failed, or anything has changed
+    /// Wait until all workers have finished, one has failed, or anything has changed
     #[command(after_help = WAIT_HELP)]
     Wait(WaitArgs),
 }
 
-/// What only this program types: nothing of it is offered or suggested to anybody.
+/// Commands that only this program runs; help and suggestions never mention them.
 #[derive(Debug, Parser)]
 enum InternalCommand {
-    /// One look at a path that may never answer; see the module `probe`
+    /// Accesses a path that may hang; see the module `probe`
     #[command(name = "__probe")]
     Probe { look: String, path: PathBuf },
-    /// Serves a mount for trial; see the module `doctor::trial_mount`
+    /// Serves a trial mount; see the module `doctor::trial_mount`
     #[command(name = "__trial")]
     Trial { what: doctor::TrialKind },
-    /// Looks at the stores; see the module `doctor::stores`
+    /// Inspects the stores; see the module `doctor::stores`
     #[command(name = "__stores")]
     Stores(DoctorArgs),
 }
 
-/// What can be said to `mount`. Most of it can also be said in `-o`.
+/// Arguments of `mount`. Most of them can also be given in `-o`.
 #[derive(Debug, Args)]
 struct MountArgs {
     /// The folder of traces, and the empty folder to mount it on
@@ -184,11 +185,11 @@ struct MountArgs {
     #[arg(long = "store", value_name = "PATH")]
     stores: Vec<PathBuf>,
 
-    /// Show the workers of this owner alone
+    /// Show only the workers of this owner
     #[arg(long, value_name = "ID", conflicts_with = "all_owners", value_parser = mount_options::parse_id)]
     owner: Option<String>,
 
-    /// Show the workers of this run alone
+    /// Show only the workers of this run
     #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
     run: Option<String>,
 
@@ -196,7 +197,8 @@ struct MountArgs {
     #[arg(long)]
     all_owners: bool,
 
-    /// With --owner, also show files that have several hard links: for stores kept as hard-linked backups
+    /// With --owner, also show files that have several hard links, for stores kept as hard-linked
+    /// backups
     #[arg(long)]
     hard_links: bool,
 
@@ -207,7 +209,8 @@ struct MountArgs {
     #[arg(long)]
     allow_other: bool,
 
-    /// How large evidence.txt may be: bytes, with k or M, or tokens, as in 8000tok [default: 16000 a worker, 28000 a run or the swarm]
+    /// Maximum size of evidence.txt: bytes, optionally with k or M, or tokens, as in 8000tok
+    /// [default: 16000 per worker, 28000 for a run or the swarm]
     #[arg(long, value_name = "SIZE", value_parser = budget)]
     budget: Option<String>,
 
@@ -219,75 +222,77 @@ struct MountArgs {
     #[arg(long, short)]
     foreground: bool,
 
-    /// Append a log to this regular file, created readable for its owner alone; no link, FIFO or device
+    /// Append a log to this regular file, created readable only by its owner; links, FIFOs and
+    /// devices are rejected
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 
-    /// Mount options as mount(8) passes them, separated by commas: store=, owner=, run=, all_owners, hard_links,
-    /// no_cache, index=, no_index, allow_other, budget=, ttl=, log=, foreground, and ordinary ones, which change nothing; a comma in a value is
-    /// written \,
+    /// Comma-separated mount options, as passed by mount(8): store=, owner=, run=, all_owners,
+    /// hard_links, no_cache, index=, no_index, allow_other, budget=, ttl=, log=, foreground, and
+    /// the usual ones, which have no effect here; write a comma inside a value as \,
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<OsString>,
 
-    /// The short form was used, as mount(8) does
+    /// Set when the short form was used, as by mount(8)
     #[arg(long = "__short", hide = true)]
     short: bool,
 
-    /// This is the process that serves in the background
+    /// Set for the process that serves the mount in the background
     #[arg(long = "__serve", hide = true)]
     serve: bool,
 }
 
 #[derive(Debug, Args)]
 struct UmountArgs {
-    /// The folder it is mounted on [default, not as root: $XDG_RUNTIME_DIR/swarm]
+    /// The mountpoint [default: $XDG_RUNTIME_DIR/swarm, except for root]
     mountpoint: Option<PathBuf>,
 
-    /// Take it out of sight at once, even while files are open; it ends when the last one is closed
+    /// Detach the mount at once, even while files are open; it ends when the last one is closed
     #[arg(long, short)]
     lazy: bool,
 }
 
-/// What can be said to `doctor`.
+/// Arguments of `doctor`.
 #[derive(Debug, Args)]
 struct DoctorArgs {
-    /// The folders of traces to look at
+    /// The folders of traces to check
     #[arg(value_name = "STORE")]
     paths: Vec<PathBuf>,
 
-    /// A folder of traces to look at; can be given several times
+    /// A folder of traces to check; can be given several times
     #[arg(long = "store", value_name = "PATH")]
     stores: Vec<PathBuf>,
 
-    /// Count what a mount with this owner would show, and nothing else
+    /// Count only what a mount with this owner would show
     #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
     owner: Option<String>,
 
-    /// Count what a mount with this run would show, too
+    /// Also count what a mount with this run would show
     #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
     run: Option<String>,
 
-    /// Print everything as JSON
+    /// Print the report as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What is looked at by the commands that need no mount. The stores are found as by `mount`.
+/// Selects what the commands without a mount read. The stores are found as for `mount`.
 #[derive(Debug, Args)]
 struct ViewArgs {
-    /// A folder of traces; can be given several times [default: found as by `mount`]
+    /// A folder of traces; can be given several times [default: found as for `mount`]
     #[arg(long = "store", value_name = "PATH")]
     stores: Vec<PathBuf>,
 
-    /// The workers of this owner alone
+    /// Only the workers of this owner
     #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
     owner: Option<String>,
 
-    /// The workers of this run alone
+    /// Only the workers of this run
     #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
     run: Option<String>,
 
-    /// With --owner, also files that have several hard links: for stores kept as hard-linked backups
+    /// With --owner, include files that have several hard links, for stores kept as hard-linked
+    /// backups
     #[arg(long)]
     hard_links: bool,
 
@@ -295,10 +300,10 @@ struct ViewArgs {
     cache: cache_args::CacheArgs,
 }
 
-/// What can be said to `since`.
+/// Arguments of `since`.
 #[derive(Debug, Args)]
 struct SinceArgs {
-    /// The last line of an earlier answer; `now` for a cursor alone, `0` for everything
+    /// The last line of an earlier answer; `now` for a cursor only, `0` for everything
     #[arg(value_parser = Cursor::parse)]
     cursor: Cursor,
 
@@ -309,18 +314,18 @@ struct SinceArgs {
     time: read_session::TimeArgs,
 }
 
-/// What can be said to `wait`.
+/// Arguments of `wait`.
 #[derive(Debug, Args)]
 struct WaitArgs {
-    /// What is waited for
+    /// The event to wait for
     #[arg(long, value_enum, default_value = "finished")]
     until: wait::UntilArg,
 
-    /// For how long at most: 30s, 5m, 1h30m, or whole seconds [default: for ever]
+    /// Maximum time to wait: 30s, 5m, 1h30m, or whole seconds [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = wait::parse_duration)]
     timeout: Option<Duration>,
 
-    /// What changed since this cursor counts, so that nothing is lost between two waits [default: now]
+    /// Count changes since this cursor, so that none is lost between two waits [default: now]
     #[arg(long, value_name = "CURSOR", value_parser = Cursor::parse)]
     since: Option<Cursor>,
 
@@ -328,8 +333,10 @@ struct WaitArgs {
     view: ViewArgs,
 }
 
-/// Runs what the command line says. Never panics on what was typed; the exit codes are 0 (fine), 1 (failed), 2 (usage)
-/// and 3 (not in time, or incomplete for lack of time).
+/// Parses the command line and runs the command.
+///
+/// Returns 0 for success, 1 for failure, 2 for a usage error, and 3 if the time ran out before the
+/// command was done. Never panics on any argument.
 pub fn main() -> ExitCode {
     let arguments = short_form::expand(std::env::args_os().collect(), &Cli::command());
     if arguments.len() < 2 {
@@ -347,8 +354,8 @@ pub fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // The message repeats what was typed: it is made once more of what is safe to print, so that every line of
-            // it is its own.
+            // clap's message repeats the arguments. Parsing the escaped arguments gives a message
+            // that is safe to print.
             let escaped = arguments.iter().map(|argument| printable(argument.as_encoded_bytes()));
             let mut error = Cli::try_parse_from(escaped).err().unwrap_or(error);
             short_form::hint(&mut error, &arguments);
@@ -374,7 +381,7 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// Checks a budget and keeps its text, which is what the process in the background is told.
+/// Checks a budget and returns its text, which is passed on to the background process.
 fn budget(text: &str) -> Result<String, String> {
     Budget::parse(text).map(|_| text.to_owned())
 }

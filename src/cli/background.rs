@@ -1,8 +1,8 @@
-//! Serving in the background: two processes, without a fork.
+//! Serving in the background with two processes, without a fork.
 //!
-//! The first runs this program once more and waits for what the second has to say: the second leaves the session of
-//! the terminal, mounts, and reports over its stdout one mark and a text. Only when the mount has answered does the
-//! first one return. If the first is gone before the report, the second has nobody to serve and unmounts again.
+//! The parent runs this program again and waits for a report. The child leaves the terminal's
+//! session, mounts, and reports over its stdout: a mark byte, then a text. The parent returns once
+//! the mount answers. If the parent has exited before the report, the child unmounts again.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
@@ -15,14 +15,17 @@ use super::mount::Plan;
 use super::terminal::{display_path, escape_controls, print_message};
 use super::{mount, mountpoint, probe, teardown};
 
-/// The mark of a report that the mount is up; the text describes it.
+/// Mark of a report that the mount is up; the text describes it.
 pub(super) const READY: u8 = b'+';
 
-/// The mark of a report that there is no mount; the text says why.
+/// Mark of a report that mounting failed; the text gives the reason.
 pub(super) const FAILED: u8 = b'-';
 
-/// MountTable in another process and returns when the mount answers. Returns a description of what is mounted. Errors are
-/// sentences; there is no mount then.
+/// Mounts in a child process and returns a description of the mount once it answers.
+///
+/// # Errors
+///
+/// Fails if the child cannot be started or cannot mount. No mount is left behind.
 pub(super) fn start(plan: &Plan) -> anyhow::Result<String> {
     let mut child = Command::new(std::env::current_exe().context("cannot find this program itself")?)
         .args(plan.arguments())
@@ -51,7 +54,11 @@ pub(super) fn start(plan: &Plan) -> anyhow::Result<String> {
     }
 }
 
-/// Checks that a fresh mount can be read. Errors are sentences.
+/// Checks that a new mount can be read.
+///
+/// # Errors
+///
+/// Fails if README.md of the mount cannot be read in time.
 pub(super) fn check_readable(mountpoint: &Path) -> anyhow::Result<()> {
     probe::check_readable(&mountpoint.join("README.md")).map_err(|error| {
         let why = match error.kind() {
@@ -75,22 +82,26 @@ fn end(child: &mut Child, mountpoint: &Path) {
     let _ = child.kill();
 }
 
-/// The second process: mounts, reports, serves.
+/// Runs the child: mounts, reports, and serves.
+///
+/// # Errors
+///
+/// Fails if mounting or serving fails.
 pub(super) fn serve(plan: &Plan) -> anyhow::Result<()> {
-    // It can fail only for a process that leads a group already, which then has left its terminal's session.
+    // This fails only for a process group leader, which has already left its terminal's session.
     let _ = rustix::process::setsid();
     let ready = |text: &str| {
         report(READY, text.as_bytes())?;
         leave_terminal()
     };
     plan.start_log(false).and_then(|()| mount::serve(plan, false, ready)).inspect_err(|error| {
-        // After readiness this goes nowhere, and so does what the end of the process would say on stderr.
+        // After readiness, stdout and stderr are /dev/null.
         let _ = report(FAILED, format!("{error:#}").as_bytes());
         let _ = leave_terminal();
     })
 }
 
-/// Writes a mark and a text to stdout, for the process that waits.
+/// Writes a mark and a text to stdout for the waiting parent.
 pub(super) fn report(mark: u8, text: &[u8]) -> io::Result<()> {
     let mut bytes = vec![mark];
     bytes.extend_from_slice(text);
@@ -99,7 +110,7 @@ pub(super) fn report(mark: u8, text: &[u8]) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Lets go of the first process's terminal, pipes and folder.
+/// Releases the parent's terminal, pipes and current folder.
 fn leave_terminal() -> io::Result<()> {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;

@@ -1,5 +1,7 @@
-//! Where it is kept for the next start what takes long to read: `$XDG_CACHE_HOME/swarmletfs` or `~/.cache/swarmletfs`,
-//! for this user alone. Everything works without it, only slower.
+//! Options for the cache and the search index that later runs reuse.
+//!
+//! They are stored in `$XDG_CACHE_HOME/swarmletfs` or `~/.cache/swarmletfs`, readable only by this
+//! user. Without them everything works, but more slowly.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,33 +15,36 @@ use clap::Args;
 use super::terminal::display_path;
 use crate::cache::DiskCache;
 
-/// How much is kept at most, in bytes; and of the words of workers, which are an index to search in.
+/// Maximum size of the cache in bytes.
 pub(super) const CACHE_LIMIT: u64 = 512 << 20;
 pub(super) const INDEX_LIMIT: u64 = 4 << 30;
-/// The folder of the index in that of all else.
+/// Name of the index folder inside the cache folder.
 pub(super) const INDEX: &str = "index";
 
-/// What is kept for the next start, and where.
+/// Options for what is kept between runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub(super) struct CacheArgs {
-    /// Keep nothing for the next start of what took long to find out
+    /// Do not cache parsed data for later runs
     #[arg(long)]
     pub(super) no_cache: bool,
 
-    /// Keep the index of search/ in this folder, which is made if it is not there [default: in the cache folder]
+    /// Store the search index in this folder, which is created if it is missing [default: inside
+    /// the cache folder]
     #[arg(long, value_name = "DIR", conflicts_with = "no_index")]
     pub(super) index: Option<PathBuf>,
 
-    /// Keep no index: each process that searches reads everything
+    /// Store no search index: each process that searches reads every file
     #[arg(long)]
     pub(super) no_index: bool,
 }
 
-/// The folder's name in that of the user's caches.
+/// Name of this program's folder inside the user's cache folder.
 const FOLDER: &str = "swarmletfs";
 
-/// Opens the folder, and makes it if it is not there. None where that is not possible, which the log tells, or where it
-/// would lie in one of `stores`: nothing is written there.
+/// Opens the default cache folder, creating it if needed.
+///
+/// Returns `None` if there is no such folder, if it cannot be used, or if it lies inside one of
+/// `stores`, where nothing may be written. The log then gives the reason.
 pub(super) fn open(stores: &[PathBuf]) -> Option<Arc<DiskCache>> {
     let place = default_dir()?;
     usable(&place, stores, CACHE_LIMIT)
@@ -50,8 +55,12 @@ pub(super) fn open(stores: &[PathBuf]) -> Option<Arc<DiskCache>> {
         .map(Arc::new)
 }
 
-/// Opens the folder of the index: the one that was named, or one in `cache`, the folder of all else. Errors: the one that
-/// was named cannot be used; any other is done without.
+/// Opens the index folder: the one given by `--index`, or the default one inside the cache folder.
+///
+/// # Errors
+///
+/// Fails if the folder given by `--index` cannot be used. A default one that cannot be used is
+/// logged and skipped.
 pub(super) fn open_index(
     stores: &[PathBuf],
     keep: &CacheArgs,
@@ -72,7 +81,11 @@ pub(super) fn open_index(
     }
 }
 
-/// Opens the folder `place`. Errors: it cannot be used, or lies in one of `stores`: nothing is written there.
+/// Opens the cache in the folder `place`.
+///
+/// # Errors
+///
+/// Fails if the folder cannot be used or lies inside one of `stores`, where nothing may be written.
 fn usable(place: &Path, stores: &[PathBuf], most: u64) -> anyhow::Result<DiskCache> {
     match stores.iter().find(|store| is_within(place, store)) {
         Some(store) => anyhow::bail!("it lies inside the store {}", display_path(store)),
@@ -80,14 +93,14 @@ fn usable(place: &Path, stores: &[PathBuf], most: u64) -> anyhow::Result<DiskCac
     }
 }
 
-/// Where it is, there or not; none for who has no home.
+/// Returns the path of the cache folder, which may not exist; `None` without a home folder.
 pub(super) fn default_dir() -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
     let caches = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
     Some(caches.join(FOLDER))
 }
 
-/// Whether `place`, which need not be there, is in `store`, which is without links.
+/// Returns true if `place` lies inside `store`. `place` need not exist; `store` must be resolved.
 fn is_within(place: &Path, store: &Path) -> bool {
     let there = place.ancestors().find_map(|folder| fs::canonicalize(folder).ok());
     there.is_some_and(|there| there.starts_with(store))

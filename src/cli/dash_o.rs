@@ -1,7 +1,7 @@
-//! The comma-separated lists of `-o`, as mount(8) and its table of file systems write them.
+//! Parser for the comma-separated lists of `-o`, as written by mount(8) and fstab.
 //!
-//! They mix options of this file system with ordinary ones that change nothing here. An unknown one is refused by
-//! name: a mistyped `owner=` must not show everything.
+//! They mix options of this file system with generic ones that have no effect here. Unknown options
+//! are rejected by name: a mistyped `owner=` must not show every worker.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -11,8 +11,8 @@ use super::exit::Usage;
 use super::mount_options::{Options, merge, parse_id};
 use super::terminal::escape_controls;
 
-/// Options of mount(8) and of its table of file systems that change nothing: the mount is read-only, nosuid and
-/// nodev in any case.
+/// Options of mount(8) and fstab that have no effect: the mount is always read-only, nosuid and
+/// nodev.
 const IGNORED_OPTIONS: &[&str] = &[
     "ro",
     "rw",
@@ -43,8 +43,11 @@ const IGNORED_OPTIONS: &[&str] = &[
     "_netdev",
 ];
 
-/// Reads all lists. `by_mount_helper` says that mount(8) may have written them. Errors: an unknown option, a wrong
-/// value, two answers to one question.
+/// Parses all lists. `by_mount_helper` is true if mount(8) may have written them.
+///
+/// # Errors
+///
+/// Fails for an unknown option, an invalid value, or two different values of one option.
 pub(super) fn parse(lists: &[OsString], by_mount_helper: bool) -> Result<Options, Usage> {
     let mut options = Options::default();
     for item in lists.iter().flat_map(|list| split(list)) {
@@ -53,7 +56,7 @@ pub(super) fn parse(lists: &[OsString], by_mount_helper: bool) -> Result<Options
     Ok(options)
 }
 
-/// Takes one item of an `-o` list.
+/// Adds one item of an `-o` list to `options`.
 fn apply_item(options: &mut Options, item: &[u8], by_mount_helper: bool) -> Result<(), Usage> {
     let (key, value) = match item.iter().position(|byte| *byte == b'=') {
         Some(at) => (item.get(..at).unwrap_or_default(), item.get(at + 1..)),
@@ -80,7 +83,7 @@ fn apply_item(options: &mut Options, item: &[u8], by_mount_helper: bool) -> Resu
         ("no_index", None) => options.cache.no_index = true,
         ("allow_other", None) => options.allow_other = true,
         ("foreground", None) => options.foreground = true,
-        // mount.fuse(8) adds these two by itself wherever their opposites are not said, and calls the short form.
+        // mount.fuse(8) adds these two unless their opposites are given, and uses the short form.
         ("dev" | "suid", None) if by_mount_helper => {}
         ("dev" | "suid", None) => {
             return Err(Usage(format!(

@@ -1,8 +1,9 @@
-//! Which folder of traces is meant, in one order everywhere.
+//! Discovery of the stores to use, in the same order for every command.
 //!
-//! What was said, `$SWARMLET_DATA_PATH`, the nearest folder from the current one upwards that is a store, the known
-//! places, Claude Code's sessions. What was said is taken as it is, whether it is a store or not: opening it tells. What was not said must
-//! look like a store, and be the only one at its level.
+//! The order is: paths on the command line, `$SWARMLET_DATA_PATH`, the nearest store from the
+//! current folder upwards, the known paths, and the sessions of Claude Code. An explicit path is
+//! taken without a check: opening it reports what is wrong. A discovered one must look like a store
+//! and be the only one at its level.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,54 +12,58 @@ use super::diagnosis::Diagnosis;
 use super::terminal::display_path;
 use crate::catalog::{is_own_mount, looks_like_sessions};
 
-/// The variable that names a store.
+/// Environment variable that names a store.
 const STORE_VARIABLE: &str = "SWARMLET_DATA_PATH";
 
-/// Where stores are found on machines that were set up as the first users did.
-const KNOWN_PLACES: &[&str] = &["/data/swarmlet", "/data/workers", "/data/swarmlet/workers"];
+/// Conventional paths of a store, searched last before the sessions of Claude Code.
+const KNOWN_PATHS: &[&str] = &["/data/swarmlet", "/data/workers", "/data/swarmlet/workers"];
 
-/// The variable that names Claude Code's folder, and where it is in the home folder otherwise.
+/// Environment variable that names Claude Code's folder.
 const CLAUDE_VARIABLE: &str = "CLAUDE_CONFIG_DIR";
 const CLAUDE_FOLDER: &str = ".claude";
 
-/// The stores to mount, and why these.
+/// The stores to use, and the reason for the choice.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ChosenStores {
-    /// At least one, each absolute.
+    /// Absolute paths; at least one.
     pub(super) stores: Vec<PathBuf>,
-    /// Who named them, to be said in parentheses.
+    /// Reason for the choice, printed in parentheses.
     pub(super) why: String,
 }
 
-/// What is looked at, so that a test can look elsewhere.
+/// The inputs of discovery; tests replace them.
 pub(super) struct Environment<'a> {
-    /// The value of [`STORE_VARIABLE`].
+    /// Value of [`STORE_VARIABLE`].
     pub(super) variable: Option<OsString>,
-    /// The current folder.
+    /// Current folder.
     pub(super) current: &'a Path,
-    /// [`KNOWN_PLACES`].
+    /// Conventional store paths; [`KNOWN_PATHS`] in production.
     pub(super) known: &'a [&'a str],
-    /// Where Claude Code keeps its sessions; nothing else is looked for there.
+    /// Claude Code's folder; only sessions are looked for in it.
     pub(super) sessions: Option<PathBuf>,
-    /// Whether a folder looks like a store.
+    /// Returns true if a folder looks like a store.
     pub(super) is_store: &'a dyn Fn(&Path) -> bool,
-    /// Returns true for a folder in a mount of this program, which is no store.
+    /// Returns true for a folder inside a mount of this program, which is never a store.
     pub(super) is_own_mount: &'a dyn Fn(&Path) -> bool,
-    /// Whether a folder holds sessions.
+    /// Returns true if a folder holds sessions.
     pub(super) has_sessions: &'a dyn Fn(&Path) -> bool,
 }
 
 impl<'a> Environment<'a> {
-    /// This machine, seen from the folder `current`.
+    /// Returns the environment of this process, with `current` as the current folder.
     pub(super) fn new(current: &'a Path, is_store: &'a dyn Fn(&Path) -> bool) -> Environment<'a> {
         let (has_sessions, is_own_mount) = (&looks_like_sessions, &is_own_mount);
         let (variable, sessions) = (std::env::var_os(STORE_VARIABLE), claude_folder());
-        Environment { variable, current, known: KNOWN_PLACES, sessions, is_store, is_own_mount, has_sessions }
+        Environment { variable, current, known: KNOWN_PATHS, sessions, is_store, is_own_mount, has_sessions }
     }
 }
 
-/// Chooses. `options` are those of `--store` and `-o store=`, `operands` each a STORE. Errors: two stores at one
-/// level, or none at all.
+/// Chooses the stores. `options` are those of `--store` and `-o store=`; each of `operands` is a
+/// STORE.
+///
+/// # Errors
+///
+/// Fails if there are several stores at one level, or none at all.
 pub(super) fn choose(
     options: &[PathBuf],
     operands: &[PathBuf],
@@ -108,10 +113,10 @@ pub(super) fn choose(
     }
 }
 
-/// Returns a part of a sentence that names the mounts of this program where a store was looked for; empty if there is
-/// none.
+/// Returns a clause that names the mounts of this program that discovery skipped, or an empty
+/// string.
 fn describe_skipped(environment: &Environment<'_>) -> String {
-    // The current folder and all above it up to the root of the mount lie in one.
+    // The current folder and its ancestors up to the root of the mount belong to one mount.
     let inside = environment.current.ancestors().take_while(|folder| (environment.is_own_mount)(folder)).last();
     let known = environment.known.iter().map(Path::new).filter(|place| (environment.is_own_mount)(place));
     let mut mounts: Vec<String> = inside.into_iter().chain(known).map(display_path).collect();
@@ -137,7 +142,7 @@ fn no_store(environment: &Environment<'_>, skipped: &str) -> Diagnosis {
     )
 }
 
-/// The folder of Claude Code, as it finds it itself.
+/// Returns Claude Code's folder, located as Claude Code does it.
 fn claude_folder() -> Option<PathBuf> {
     let named = std::env::var_os(CLAUDE_VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let home =
@@ -145,8 +150,9 @@ fn claude_folder() -> Option<PathBuf> {
     named.or_else(home).filter(|folder| folder.is_absolute())
 }
 
-/// The nearest store from the current folder upwards. A store's own `workers` folder can look like a store itself;
-/// the whole store is meant then.
+/// Returns the nearest store from the current folder upwards.
+///
+/// A store's `workers` folder can look like a store too; its parent is returned then.
 fn nearest_store(environment: &Environment<'_>) -> Option<PathBuf> {
     let store = environment.current.ancestors().find(|folder| (environment.is_store)(folder))?;
     let whole = store.parent().filter(|parent| store.ends_with("workers") && (environment.is_store)(parent));

@@ -1,8 +1,9 @@
-//! `swarmletfs doctor`: what stands in the way of mounting and reading, and what helps.
+//! `swarmletfs doctor`: finds problems with mounting and reading, and suggests fixes.
 //!
-//! Every look gives facts as plain values and findings made from them; one renderer writes the findings as lines, and
-//! serde writes both as JSON. Nothing is changed. What may never answer, or may not be survived, is left to another
-//! process with a limit, and the looks are made side by side, so that the whole takes no longer than the slowest.
+//! Each inspection returns facts as plain values and findings derived from them. `text` prints the
+//! findings; serde writes both as JSON. Nothing is changed. Calls that may hang or kill the caller
+//! run in a subprocess with a time limit. The inspections run in parallel, so the slowest one sets
+//! the total time.
 
 mod change_detection;
 mod finding;
@@ -31,28 +32,32 @@ use super::exit;
 use super::mountinfo::MountTable;
 use finding::{Finding, Level};
 
-/// The version of the JSON's shape. What is added to it does not change it.
+/// Version of the JSON schema; additions do not change it.
 const SCHEMA_VERSION: u32 = 1;
 
-/// Everything that was found out.
+/// The complete report.
 #[derive(Serialize)]
 struct Report {
     version: u32,
     problems: usize,
     notes: usize,
     findings: Vec<Finding>,
-    /// The version of this program.
+    /// Version of this program.
     program: &'static str,
     kernel: kernel::Kernel,
     fuse: fuse::Fuse,
     stores: Vec<stores::StoreFacts>,
-    /// What a mount with the same options would show; null where no store can be read.
+    /// What a mount with the same options would show; null if no store can be read.
     view: Option<stores::ViewFacts>,
     limits: limits::Limits,
     mounts: Vec<mounts::MountFacts>,
 }
 
-/// Looks, prints what was found, and gives the exit code for it. Errors: a look ended unexpectedly.
+/// Inspects the machine and the stores, prints the report, and returns the exit code.
+///
+/// # Errors
+///
+/// Fails if an inspection panicked.
 pub(super) fn run(arguments: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let report = inspect(arguments)?;
     let text = if arguments.json { serde_json::to_string_pretty(&report)? + "\n" } else { text::render(&report) };
@@ -62,7 +67,7 @@ pub(super) fn run(arguments: &DoctorArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn inspect(arguments: &DoctorArgs) -> anyhow::Result<Report> {
-    // Read before anything is mounted for trial.
+    // Read before the trial mount appears in it.
     let table = MountTable::read();
     let (kernel, fuse, stores, mounts) = thread::scope(|scope| {
         let kernel = scope.spawn(kernel::inspect);

@@ -1,4 +1,4 @@
-//! `swarmletfs expand`: a text from stdin to stdout, with evidence behind every marker in it.
+//! `swarmletfs expand`: copies a text and inserts evidence after each marker.
 
 use std::io;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use super::{ViewArgs, exit};
 use crate::render::expand::{ExpandError, Form};
 use crate::render::{Budget, Renderer};
 
-/// What is said below the options.
+/// Help text after the options.
 pub(super) const HELP: &str = "\
 Reads a text from stdin and writes it to stdout. Behind every marker, `[EVIDENCE:run_id=48,job_id=123,worker_id=abc-123]`, \
 it puts an empty line and that worker's evidence; everything else stays as it is, byte for byte. A worker's `summary` ends \
@@ -35,14 +35,15 @@ Examples:
 Exit code: 0, also where a worker is not there; 1 if the text cannot be read, written or is no such JSON (it is given on as it \
 is); 2 if it was typed wrongly. What was not expanded is counted on stderr.";
 
-/// What can be said to `expand`.
+/// Arguments of `expand`.
 #[derive(Debug, Args)]
 pub(super) struct ExpandArgs {
-    /// What stdin is
+    /// Format of the input
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 
-    /// How large all evidence together may be: bytes, with k or M, or tokens, as in 8000tok [default: 28000, and 16000 of each worker]
+    /// Maximum size of all evidence together: bytes, optionally with k or M, or tokens, as in
+    /// 8000tok [default: 28000, and at most 16000 per worker]
     #[arg(long, short, value_name = "SIZE", value_parser = Budget::parse)]
     budget: Option<Budget>,
 
@@ -57,19 +58,23 @@ pub(super) struct ExpandArgs {
 enum Format {
     /// Any text
     Text,
-    /// Messages of OpenAI's chat and responses interfaces
+    /// Messages of OpenAI's chat and responses APIs
     Openai,
-    /// Messages of Anthropic's interface
+    /// Messages of Anthropic's API
     Anthropic,
     /// Messages of LangChain and LangGraph
     Langchain,
 }
 
-/// Copies stdin to stdout, expanded. Errors: a store that cannot be found or read, a text that cannot be expanded.
+/// Copies stdin to stdout with evidence inserted.
+///
+/// # Errors
+///
+/// Fails if a store cannot be found or read, or if the input cannot be expanded.
 pub(super) fn run(arguments: &ExpandArgs) -> anyhow::Result<ExitCode> {
     let mut session = ReadSession::start(&arguments.time);
     let view = session.view(&StoreSelection::from_args(&arguments.view)?)?;
-    // It prints while it reads.
+    // Expansion prints while it reads, so the progress line would mix with its output.
     drop(session.take_progress());
     let form = match arguments.format {
         Format::Text => Form::Text,
@@ -79,7 +84,7 @@ pub(super) fn run(arguments: &ExpandArgs) -> anyhow::Result<ExitCode> {
     };
     let renderer = Renderer::new(view, session.settings(None));
     match renderer.expand(form, arguments.budget, io::stdin().lock(), io::stdout().lock()) {
-        // A reader that has had enough is no failure to speak of.
+        // A closed pipe needs no message.
         Err(ExpandError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(exit::from_write(Err(error))),
         expanded => {
             expanded?.left().iter().for_each(|left| print_message(left));

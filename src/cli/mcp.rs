@@ -1,4 +1,4 @@
-//! `swarmletfs mcp`: the tree for agents that cannot mount, by the Model Context Protocol.
+//! `swarmletfs mcp`: serves the tree over the Model Context Protocol, for agents that cannot mount.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
@@ -17,10 +17,10 @@ use crate::mcp::{Http, Token, Trees, serve, serve_http};
 use crate::render::Budget;
 use crate::tree::{Settings, Tree};
 
-/// The variable that holds the token.
+/// Environment variable that holds the bearer token.
 const TOKEN_VARIABLE: &str = "SWARMLETFS_TOKEN";
 
-/// What is said below the options.
+/// Help text after the options.
 pub(super) const HELP: &str = "\
 Speaks the Model Context Protocol on stdin and stdout, for one client, which starts it. An entry for Claude Code \
 (.mcp.json) and most others:
@@ -37,14 +37,15 @@ to present the token, and each body 10 seconds to arrive; a connection is closed
 
 Exit code: 0 when the client closes stdin, 1 if it failed, 2 if it was typed wrongly.";
 
-/// What can be said to `mcp`.
+/// Arguments of `mcp`.
 #[derive(Debug, Args)]
 pub(super) struct McpArgs {
-    /// Serve over HTTP at this address of the loopback, as 127.0.0.1:8750, instead of on stdin and stdout
+    /// Serve over HTTP at this loopback address, as 127.0.0.1:8750, instead of stdin and stdout
     #[arg(long, value_name = "ADDR", value_parser = address)]
     http: Option<SocketAddr>,
 
-    /// How large evidence.txt may be: bytes, with k or M, or tokens, as in 8000tok [default: 16000 a worker, 28000 a run or the swarm]
+    /// Maximum size of evidence.txt: bytes, optionally with k or M, or tokens, as in 8000tok
+    /// [default: 16000 per worker, 28000 for a run or the swarm]
     #[arg(long, value_name = "SIZE", value_parser = Budget::parse)]
     budget: Option<Budget>,
 
@@ -52,7 +53,11 @@ pub(super) struct McpArgs {
     view: ViewArgs,
 }
 
-/// Serves. Errors: a store that cannot be found or read, an address that is taken.
+/// Serves until the client disconnects or the process is stopped.
+///
+/// # Errors
+///
+/// Fails if a store cannot be found or read, or if the address is in use.
 pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
     if let Some(address) = arguments.http.filter(|address| !address.ip().is_loopback()) {
         let text = format!(
@@ -86,7 +91,7 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// An address, of which the loopback may be left out or be called by its name.
+/// Parses an address. The loopback host may be omitted or written as `localhost`.
 fn address(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix("localhost:").unwrap_or(text);
     match port.parse() {
@@ -95,7 +100,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// The token that was set; without one a new one, and its text.
+/// Returns the configured token, or a new random one with its text.
 fn token() -> anyhow::Result<(Token, Option<String>)> {
     if let Some(text) = std::env::var_os(TOKEN_VARIABLE) {
         let text = text.into_string().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! `swarmletfs mount`: from what was typed to a mount that answers.
+//! `swarmletfs mount`: validates the arguments, mounts, and serves.
 //!
-//! Everything that can be refused without reading the store is refused first: what was typed, where the store is, the
-//! mountpoint, FUSE itself. Then the store is read and mounted, here or in the background.
+//! All checks that do not read the store run first: the arguments, the store's path, the
+//! mountpoint, and FUSE. Then the store is read and mounted, in this process or in the background.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -25,18 +25,18 @@ use crate::view::Filter;
 use serve::MountedSession;
 use store_selection::StoreSelection;
 
-/// What is to be mounted where: every path is absolute, and everything has been checked that can be before the store
-/// is read.
+/// A validated mount: every path is absolute, and all checks that do not read the store have
+/// passed.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// Absolute and without links.
+    /// Absolute and resolved.
     pub(super) mountpoint: PathBuf,
-    /// With at least one store.
+    /// Contains at least one store.
     options: Options,
 }
 
 impl Plan {
-    /// The arguments that make another process of this program serve the same.
+    /// Returns the arguments with which the background process serves this plan.
     pub(super) fn arguments(&self) -> Vec<OsString> {
         let options = &self.options;
         let mut arguments: Vec<OsString> = vec!["mount".into(), "--__serve".into()];
@@ -65,12 +65,12 @@ impl Plan {
         arguments
     }
 
-    /// Starts the log. Without a file it goes to stderr in the foreground, else nowhere.
+    /// Starts the log. Without a log file it goes to stderr in the foreground, otherwise nowhere.
     pub(super) fn start_log(&self, foreground: bool) -> anyhow::Result<()> {
         log::start(self.options.log.as_deref(), foreground)
     }
 
-    /// Opens and reads the stores. The tree to mount, and a description of it.
+    /// Opens and reads the stores. Returns the tree to mount and a description of it.
     pub(super) fn tree(&self) -> anyhow::Result<(Tree, String)> {
         let options = &self.options;
         let mut freshness = Freshness::default();
@@ -85,7 +85,7 @@ impl Plan {
         Ok((Tree::new(view, Settings { budget, ..Settings::default() }), what))
     }
 
-    /// MountTable `tree`.
+    /// Mounts `tree`.
     pub(super) fn mount(&self, tree: Tree) -> anyhow::Result<MountedSession> {
         let access = if self.options.allow_other { Access::Everyone } else { Access::Mounter };
         let session =
@@ -98,7 +98,8 @@ impl Plan {
     }
 }
 
-/// MountTable as typed. In the background it returns when the mount answers, else when it has ended.
+/// Mounts as the arguments say. Returns when the mount answers, or in the foreground when it has
+/// ended.
 pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
     limits::reexec_with_few_arenas();
     let options = Options::from_args(&arguments)?;
@@ -126,8 +127,9 @@ fn mounted(what: &str, mountpoint: &Path) -> String {
     format!("{what}: mounted on {}; `swarmletfs umount {}` ends it", display_path(mountpoint), shell_quote(mountpoint))
 }
 
-/// Finds the store, checks the mountpoint and FUSE, and keeps others from the mountpoint until the second thing
-/// returned is dropped.
+/// Finds the store, checks the mountpoint and FUSE, and locks the mountpoint.
+///
+/// The lock keeps other processes from mounting there until the returned descriptor is dropped.
 fn plan(mut paths: Vec<PathBuf>, mut options: Options) -> anyhow::Result<(Plan, OwnedFd)> {
     let named = paths.pop();
     let operand = paths.pop();
@@ -165,7 +167,8 @@ fn plan(mut paths: Vec<PathBuf>, mut options: Options) -> anyhow::Result<(Plan, 
     Ok((Plan { mountpoint: point.path, options }, claim))
 }
 
-/// A log inside a store would write to it, and one beneath the mount would be out of sight.
+/// Rejects a log inside a store, which must not be written to, or beneath the mountpoint, where the
+/// mount would hide it.
 fn check_log(log: &Path, stores: &[FolderIdentity], point: &FolderIdentity) -> anyhow::Result<()> {
     let Some(Ok(folder)) = log
         .parent()
@@ -181,8 +184,8 @@ fn check_log(log: &Path, stores: &[FolderIdentity], point: &FolderIdentity) -> a
     }
 }
 
-/// Reads the stores, mounts, calls `ready` with a description of what is mounted, and serves until the mount ends. If
-/// `ready` fails, there is no mount.
+/// Reads the stores, mounts, calls `ready` with a description of the mount, and serves until the
+/// mount ends. Unmounts if `ready` fails.
 pub(super) fn serve(plan: &Plan, foreground: bool, ready: impl FnOnce(&str) -> io::Result<()>) -> anyhow::Result<()> {
     limits::raise_open_files();
     let (tree, what) = plan.tree()?;

@@ -1,7 +1,7 @@
-//! Is this folder fit to mount on? Every refusal is a sentence that names the folder and a cure.
+//! Checks of the mountpoint. Every error names the folder and a remedy.
 //!
-//! A dead mount of ours in the way is cleared. A folder that may hang is only looked at through [`probe`]; what is
-//! mounted is read from the kernel's table first, which touches nothing.
+//! A dead swarmletfs mount in the way is removed. A folder that may hang is accessed only through
+//! [`probe`]. The kernel's mount table is read first, since that accesses no mount.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -20,11 +20,14 @@ use super::probe;
 use super::teardown::HeldMount;
 use super::terminal::{display_path, print_message, shell_quote};
 
-/// How many dead mounts, one upon the other, are cleared.
+/// Maximum number of stacked dead mounts to remove.
 const MAX_STACKED: usize = 16;
 
-/// The mountpoint of who names none: `$XDG_RUNTIME_DIR/swarm`. Errors: as root there is none, nor without that
-/// variable.
+/// Returns the default mountpoint, `$XDG_RUNTIME_DIR/swarm`.
+///
+/// # Errors
+///
+/// Fails for root, which has no default, and without that variable.
 pub(super) fn default_for_user() -> Result<PathBuf, Usage> {
     if rustix::process::geteuid().is_root() {
         return Err(Usage("which folder? As root, say MOUNTPOINT".into()));
@@ -35,7 +38,7 @@ pub(super) fn default_for_user() -> Result<PathBuf, Usage> {
     }
 }
 
-/// Makes the default mountpoint if it is missing.
+/// Creates the default mountpoint if it is missing.
 pub(super) fn create(path: &Path) -> anyhow::Result<()> {
     match std::fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
@@ -45,15 +48,15 @@ pub(super) fn create(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// The path without links and `..`, even if what is mounted there is dead or hangs.
+/// Resolves links and `..` in `asked`, even if the mount there is dead or hung.
 pub(super) fn resolve(asked: &Path, mounts: &MountTable) -> io::Result<PathBuf> {
     let absolute = std::path::absolute(asked)?;
-    // The table's paths have no links, so what is in it as typed needs no look, which might hang.
+    // Paths in the table are resolved already. Probing a path that is in it could hang.
     if mounts.topmost_at(&absolute).is_some() { Ok(absolute) } else { probe::resolve(&absolute) }
 }
 
-/// Checks that `asked` can be mounted on with these stores shown, and clears a dead mount of ours. Returns it without
-/// links.
+/// Checks that `asked` can be mounted on to show `stores`, and removes a dead swarmletfs mount
+/// there. Returns the resolved folder.
 pub(super) fn prepare(asked: &Path, stores: &[FolderIdentity]) -> anyhow::Result<FolderIdentity> {
     let path = resolve(asked, &read_mount_table()?).map_err(|error| refusal(asked, &error, None))?;
     clear_dead(&path)?;
@@ -83,13 +86,17 @@ pub(super) fn prepare(asked: &Path, stores: &[FolderIdentity]) -> anyhow::Result
     }
 }
 
-/// Keeps others from mounting there until what is returned is dropped. Errors: another one is just mounting, or has
-/// mounted since [`prepare`] looked.
+/// Locks the mountpoint against other swarmletfs processes until the returned descriptor is
+/// dropped.
+///
+/// # Errors
+///
+/// Fails if another process is mounting there, or has mounted since [`prepare`] checked.
 pub(super) fn claim(point: &FolderIdentity) -> anyhow::Result<OwnedFd> {
     let here = display_path(&point.path);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = rustix::fs::open(&point.path, flags, Mode::empty()).with_context(|| format!("cannot open {here}"))?;
-    // A file system without locks is no reason not to mount.
+    // The lock is optional: some file systems have none.
     if rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
         bail!("another swarmletfs is being mounted on {here} at this moment");
     }
@@ -107,12 +114,16 @@ fn already_mounted(path: &Path) -> anyhow::Error {
     )
 }
 
-/// Clears what dead mounts of ours lie at `path`. Errors: one that lives, or that cannot be cleared.
+/// Removes dead swarmletfs mounts at `path`.
+///
+/// # Errors
+///
+/// Fails if the mount there is alive or cannot be removed.
 pub(super) fn clear_dead(path: &Path) -> anyhow::Result<()> {
     for _ in 0..MAX_STACKED {
         let mounts = read_mount_table()?;
         let Some(mount) = mounts.topmost_at(path).filter(|mount| mount.is_ours()) else { return Ok(()) };
-        // Its own process may take it away at any moment, as it does after an abort.
+        // The mount's own process may remove it at any moment, as it does after an abort.
         let is_gone = || Ok::<_, anyhow::Error>(!read_mount_table()?.is_mounted_at(path, &mount.device));
         let cannot = || format!("cannot clear the dead mount on {}", display_path(path));
         let Some(held) = HeldMount::at(path, &mount.device).with_context(cannot)? else { continue };
@@ -142,12 +153,12 @@ pub(super) fn clear_dead(path: &Path) -> anyhow::Result<()> {
     )
 }
 
-/// Whether a file system's process is gone.
+/// Returns true if the error means that the file system's process is gone.
 pub(super) fn is_dead(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotConnected | ErrorKind::ConnectionAborted)
 }
 
-/// The table of mounts.
+/// Reads the kernel's mount table.
 pub(super) fn read_mount_table() -> anyhow::Result<MountTable> {
     MountTable::read().context("cannot read /proc/self/mountinfo, without which mounts cannot be told: mount /proc")
 }
@@ -178,7 +189,7 @@ fn refusal(path: &Path, error: &io::Error, mount: Option<&Mount>) -> anyhow::Err
     }
 }
 
-/// Looks at the stores, each once however often it is named; see [`identify_store`].
+/// Identifies the stores and drops duplicates; see [`identify_store`].
 pub(super) fn identify_stores(stores: &mut Vec<PathBuf>) -> anyhow::Result<Vec<FolderIdentity>> {
     let mounts = read_mount_table()?;
     let mut identities = Vec::new();
@@ -190,14 +201,19 @@ pub(super) fn identify_stores(stores: &mut Vec<PathBuf>) -> anyhow::Result<Vec<F
     Ok(identities)
 }
 
-/// Looks at a store, adds it to `identities` and returns it without links; `None` if it is there already. One that cannot
-/// be looked at is returned as it came: opening it says why. Errors: it does not answer.
+/// Resolves a store and adds it to `identities`. Returns `None` if it is a duplicate.
+///
+/// A store that cannot be accessed is returned unchanged: opening it reports the reason.
+///
+/// # Errors
+///
+/// Fails if the store does not answer.
 pub(super) fn identify_store(
     store: PathBuf,
     identities: &mut Vec<FolderIdentity>,
     mounts: &MountTable,
 ) -> Result<Option<PathBuf>, Diagnosis> {
-    // What the kernel remembers of a folder may be told while what is in it never comes.
+    // The kernel may answer from its cache for a folder whose entries can no longer be read.
     let answers = |path: &Path| match probe::first_entry(path) {
         Err(error) if error.kind() == ErrorKind::TimedOut => Err(error),
         _ => Ok(()),
