@@ -1,7 +1,7 @@
-//! Why FUSE refuses to mount: a sentence, and a cure.
+//! Diagnoses of failures, each with a remedy, and checks of FUSE.
 //!
-//! The kernel and fusermount3 give numbers and half sentences; most of them come from one of a few well-known states
-//! of a machine or container.
+//! The kernel and fusermount3 report numbers and fragments. Most of them come from a few well-known
+//! states of a machine or container.
 
 use std::fmt;
 use std::io;
@@ -16,15 +16,15 @@ use super::terminal::escape_controls;
 
 const DEVICE: &str = "/dev/fuse";
 
-/// What a container must be started with.
+/// Options with which a container must be started.
 const CONTAINER: &str = "a container needs `--device /dev/fuse --cap-add SYS_ADMIN`";
 
-/// Why something cannot be had.
+/// A problem and its remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Diagnosis {
-    /// What is wrong.
+    /// The problem.
     pub(super) says: String,
-    /// What helps, with commands in backticks; none where that is not known.
+    /// The remedy, with commands in backticks; `None` if it is unknown.
     pub(super) cure: Option<String>,
 }
 
@@ -49,7 +49,11 @@ impl fmt::Display for Diagnosis {
 
 impl std::error::Error for Diagnosis {}
 
-/// Whether FUSE can be used at all.
+/// Checks that FUSE is available.
+///
+/// # Errors
+///
+/// Fails if `/dev/fuse` is missing, is another device, or cannot be opened.
 pub(super) fn check_fuse() -> Result<(), Diagnosis> {
     match rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         Ok(device) if is_fuse(&device) => Ok(()),
@@ -58,7 +62,7 @@ pub(super) fn check_fuse() -> Result<(), Diagnosis> {
     }
 }
 
-/// Containers hide a device by laying `/dev/null` over it, which opens like any other.
+/// Containers hide a device by mounting `/dev/null` over it, which opens like any other.
 fn is_fuse(device: &OwnedFd) -> bool {
     rustix::fs::fstat(device).is_ok_and(|stat| stat.st_rdev == rustix::fs::makedev(10, 229))
 }
@@ -81,7 +85,7 @@ fn diagnose_device(errno: Errno) -> Diagnosis {
     }
 }
 
-/// What a failed mount means.
+/// Diagnoses a failed mount.
 pub(super) fn diagnose_mount(error: &io::Error) -> Diagnosis {
     let text = escape_controls(error.to_string().trim());
     let has = find_fusermount().is_some();

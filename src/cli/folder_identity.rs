@@ -1,8 +1,8 @@
-//! Whether one folder lies inside another, however it is reached.
+//! Detects that one folder lies inside another, through links and bind mounts.
 //!
-//! A mountpoint inside the store that it shows would be read by the process that serves it, which then waits for
-//! itself. The same folder can be named in several ways (links, bind mounts), so three things are compared: the path,
-//! device and inode number of every folder above, and the place on the file system beneath.
+//! The process that serves a mount must not read a mountpoint inside its own store: it would wait
+//! for itself. One folder can have several names, so three things are compared: the path, the
+//! inodes of all ancestors, and the path on the underlying file system.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,18 +10,23 @@ use std::path::{Path, PathBuf};
 use super::mountinfo::{FsPath, MountTable};
 use super::probe;
 
-/// A folder and what lies above it.
+/// A folder with its ancestors.
 #[derive(Debug, Clone)]
 pub(super) struct FolderIdentity {
-    /// Absolute and without links.
+    /// Absolute and resolved.
     pub(super) path: PathBuf,
-    /// Device and inode number of it and of every folder above it.
+    /// Device and inode numbers of the folder and all its ancestors.
     ancestor_ids: Vec<(u64, u64)>,
     fs_path: Option<FsPath>,
 }
 
 impl FolderIdentity {
-    /// Looks at `path`, which is absolute and without links. Errors: TimedOut, NotFound and others.
+    /// Identifies `path`, which must be absolute and resolved.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `TimedOut` if the path does not answer, `NotFound` if it does not exist, or
+    /// another I/O error.
     pub(super) fn new(path: PathBuf, mounts: &MountTable) -> io::Result<FolderIdentity> {
         let ancestor_ids = probe::ancestor_ids(&path)?;
         let fs_path = mounts.fs_path(&path);
@@ -37,12 +42,12 @@ impl FolderIdentity {
         FolderIdentity::new(probe::resolve(path)?, mounts)
     }
 
-    /// Whether both are the same folder.
+    /// Returns true if both are one folder.
     pub(super) fn is_same_folder(&self, other: &FolderIdentity) -> bool {
         self.is_within(other) && other.is_within(self)
     }
 
-    /// Whether this is `other` or lies inside of it.
+    /// Returns true if this folder is `other` or lies inside it.
     pub(super) fn is_within(&self, other: &FolderIdentity) -> bool {
         let by_inode = other.ancestor_ids.first().is_some_and(|folder| self.ancestor_ids.contains(folder));
         let by_fs_path =

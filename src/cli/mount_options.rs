@@ -1,7 +1,7 @@
-//! What was asked of `mount`, whether said as an option or in `-o`.
+//! Options of `mount`, from the command line and from `-o`.
 //!
-//! mount(8) passes everything in `-o`, mixed with options of its own that change nothing here. An option said both
-//! ways must say the same. Paths stay bytes; nothing is looked at on disk.
+//! mount(8) passes everything in `-o`, mixed with generic options that have no effect here. An
+//! option given both ways must have one value. Paths stay bytes, and nothing on disk is accessed.
 
 use std::path::PathBuf;
 
@@ -9,36 +9,40 @@ use super::cache_args::CacheArgs;
 use super::exit::Usage;
 use super::{MountArgs, dash_o};
 
-/// What may be said, gathered from both ways.
+/// Mount options, merged from the command line and `-o`.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Options {
-    /// Folders of traces; empty if one is to be found.
+    /// Folders of traces; empty to discover one.
     pub(super) stores: Vec<PathBuf>,
-    /// Show this owner's workers alone.
+    /// Show only this owner's workers.
     pub(super) owner: Option<String>,
-    /// Show this run's workers alone.
+    /// Show only this run's workers.
     pub(super) run: Option<String>,
-    /// Every owner's workers are meant.
+    /// Show every owner's workers.
     pub(super) all_owners: bool,
-    /// An owner's files are shown even if they have more than one hard link.
+    /// Show an owner's files even if they have several hard links.
     pub(super) hard_links: bool,
-    /// What is kept for the next start.
+    /// What is kept between runs.
     pub(super) cache: CacheArgs,
-    /// Other users may read.
+    /// Let other users read the mount.
     pub(super) allow_other: bool,
-    /// A size that [`crate::render::Budget`] accepts.
+    /// A size that [`crate::render::Budget`] parses.
     pub(super) budget: Option<String>,
     /// Seconds until a change of a finished worker is noticed.
     pub(super) ttl: Option<u32>,
-    /// Where the log goes.
+    /// Path of the log file.
     pub(super) log: Option<PathBuf>,
-    /// Do not go to the background.
+    /// Stay in the foreground.
     pub(super) foreground: bool,
 }
 
 impl Options {
-    /// Gathers what was said. Errors: an unknown option, a wrong value, two answers to one question, and a mount
-    /// for everyone that does not say whose workers are meant.
+    /// Merges the arguments with the `-o` lists.
+    ///
+    /// # Errors
+    ///
+    /// Fails for an unknown option, an invalid value, or contradictory values. Also fails if other
+    /// users may read the mount but neither `--owner` nor `--all-owners` is given.
     pub(super) fn from_args(arguments: &MountArgs) -> Result<Options, Usage> {
         let listed = dash_o::parse(&arguments.options, arguments.short)?;
         let mut stores = arguments.stores.clone();
@@ -77,12 +81,12 @@ impl Options {
     }
 }
 
-/// An owner's or run's id, which is any text but the empty one.
+/// Parses the id of an owner or run: any nonempty text.
 pub(super) fn parse_id(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("an id cannot be empty".into()) } else { Ok(text.to_owned()) }
 }
 
-/// The answer given one way, the other, or both alike.
+/// Merges the two values of an option, if they do not differ.
 pub(super) fn merge<T: PartialEq>(key: &str, first: Option<T>, second: Option<T>) -> Result<Option<T>, Usage> {
     match (first, second) {
         (Some(first), Some(second)) if first != second => {

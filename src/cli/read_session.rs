@@ -1,7 +1,7 @@
-//! How commands without a mount read: everything, or as much as `--max-time` allows, with a line of progress on a terminal.
+//! Reading for commands without a mount: within `--max-time`, with a progress line on a terminal.
 //!
-//! The line is on stderr, comes only after a moment, and is erased before anything is printed. Ctrl-C ends the process as
-//! it ends any program.
+//! The progress line is written to stderr after a short delay, and erased before the command
+//! prints. Ctrl-C ends the process as usual.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -19,18 +19,19 @@ use crate::catalog::Freshness;
 use crate::render::{Budget, Control, Settings, count};
 use crate::view::View;
 
-/// How often the line of progress is written anew, and how long a command runs without one.
+/// Interval between updates of the progress line, and the delay before it first appears.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(300);
 
-/// Options that limit how long a command may read.
+/// Options that limit the time for reading.
 #[derive(Debug, Args)]
 pub(super) struct TimeArgs {
-    /// Stop reading after this time and answer with what was read until then: 10s, 2m, or whole seconds [default: read everything]
+    /// Stop reading after this time and answer with what was read so far: 10s, 2m, or whole seconds
+    /// [default: read everything]
     #[arg(long, value_name = "TIME", value_parser = wait::parse_duration)]
     max_time: Option<Duration>,
 }
 
-/// One command's reading, from its start on.
+/// The deadline and progress of one command.
 pub(super) struct ReadSession {
     control: Arc<Control>,
     progress: Option<Progress>,
@@ -39,21 +40,21 @@ pub(super) struct ReadSession {
 impl ReadSession {
     /// Starts the clock.
     pub(super) fn start(arguments: &TimeArgs) -> ReadSession {
-        // A time that is later than any never comes.
+        // A deadline beyond the clock's range never passes.
         let end = arguments.max_time.and_then(|time| Instant::now().checked_add(time));
         ReadSession { control: Arc::new(Control::until(end)), progress: None }
     }
 
-    /// Returns settings under which renders read until the time is over.
+    /// Returns settings that let renders read until the deadline.
     pub(super) fn settings(&self, budget: Option<Budget>) -> Settings {
         Settings { budget, ..Settings::unhurried(self.control.clone()) }
     }
 
-    /// Opens the stores, and reads the sessions that may hold more workers.
+    /// Opens the stores and reads the sessions that may contain more workers.
     ///
     /// # Errors
     ///
-    /// A store cannot be found or read.
+    /// Fails if a store cannot be found or read.
     pub(super) fn view(&mut self, selection: &StoreSelection) -> anyhow::Result<View> {
         if io::stderr().is_terminal() {
             self.progress = Some(Progress::start(self.control.clone()));
@@ -65,7 +66,7 @@ impl ReadSession {
         Ok(view)
     }
 
-    /// Notes that a list of workers is incomplete if `unread` sessions were not read for the workers inside them.
+    /// Marks the list of workers as incomplete if `unread` sessions were not searched for workers.
     pub(super) fn note_unread(&self, unread: usize) {
         if unread > 0 {
             self.control.note_incomplete();
@@ -76,25 +77,25 @@ impl ReadSession {
         }
     }
 
-    /// Returns true if an answer was incomplete for lack of time.
+    /// Returns true if an answer is incomplete because the time ran out.
     pub(super) fn is_incomplete(&self) -> bool {
         self.control.is_incomplete()
     }
 
-    /// Hands over the line of progress, to be erased when the command prints.
+    /// Takes the progress line, which the caller erases before it prints.
     pub(super) fn take_progress(&mut self) -> Option<Progress> {
         self.progress.take()
     }
 
-    /// Returns the exit code of a command that did what it could and would end with `code`.
+    /// Returns `code`, or the timeout code if the command succeeded with an incomplete answer.
     pub(super) fn exit_code(&self, code: ExitCode) -> ExitCode {
         if code == ExitCode::SUCCESS && self.is_incomplete() { exit::timed_out() } else { code }
     }
 }
 
-/// A line of progress; dropping it erases it.
+/// A progress line on stderr; dropping it erases the line.
 pub(super) struct Progress {
-    /// Dropped to end the thread.
+    /// Dropped to stop the thread.
     running: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -106,7 +107,7 @@ impl Progress {
         let show = move || {
             let mut is_shown = false;
             while ended.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                // A stderr that is gone is no reason to fail.
+                // A closed stderr is no reason to fail.
                 let _ = write!(io::stderr().lock(), "\r\x1b[K{}", line(control.progress(), begun.elapsed()));
                 is_shown = true;
             }
@@ -114,7 +115,7 @@ impl Progress {
                 let _ = write!(io::stderr().lock(), "\r\x1b[K");
             }
         };
-        // Without a thread there is no line.
+        // If the thread cannot be started, there is no progress line.
         let thread = thread::Builder::new().name("progress".into()).spawn(show).ok();
         Progress { running: Some(running), thread }
     }
@@ -129,7 +130,7 @@ impl Drop for Progress {
     }
 }
 
-/// Returns the text of the line: how many workers were read of how many, and for how long.
+/// Returns the text of the progress line.
 fn line((done, total): (u64, u64), time: Duration) -> String {
     let seconds = time.as_secs();
     match total {

@@ -1,11 +1,12 @@
-//! Serves until the mount ends: by umount from anywhere, or by a signal to this process.
+//! Serves until the mount ends, by an unmount or by a signal to this process.
 //!
-//! SIGTERM and SIGINT unmount, and so does SIGHUP in the foreground, where it means that the terminal is gone; in the
-//! background it means nothing. A mount in use is detached, and its users are given a moment to finish.
+//! SIGTERM and SIGINT unmount. SIGHUP unmounts in the foreground, where the terminal is gone; in
+//! the background it is ignored. A mount in use is detached, and its users get a moment to finish.
 //!
-//! Once a second it looks whether another folder stands where a store was opened. Its roots were opened once and for
-//! all, and the threads that serve may read nothing else; so the store that is there now is opened, read and mounted
-//! in the place of the old one, which those who have it open keep until they close.
+//! Once a second, the session checks whether a store's folder was replaced by another one. The
+//! roots were opened once, and the serving threads may read nothing else. So the new store is
+//! opened, read and mounted in place of the old one, which stays available to processes that have
+//! it open.
 
 use std::io;
 use std::path::Path;
@@ -26,32 +27,32 @@ use super::teardown::{HeldMount, UnmountMode, unmount, unmount_or_detach};
 use super::terminal::{display_path, print_message};
 use crate::fuse::{Session, contained};
 
-/// UnmountMode long a session may take to end once its mount is detached.
+/// Time for a session to end after its mount is detached.
 const SESSION_END_TIMEOUT: Duration = Duration::from_secs(2);
-/// UnmountMode often the stores' places are looked at.
+/// Interval between checks for a replaced store.
 const REPLACEMENT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A mount that is mounted.
+/// A mount and the session that serves it.
 pub(super) struct MountedSession {
     pub(super) session: Session,
-    /// The device of the mount, which may be moved or covered at any time.
+    /// Device of the mount. Its mountpoint may be moved or covered at any time.
     pub(super) device: String,
 }
 
-/// From here on the signals are kept until [`run_until_unmounted`] takes them: a mount must not be left behind by one that
-/// comes while it is made.
+/// Starts to queue signals for [`run_until_unmounted`], so that a signal during mounting leaves no
+/// mount behind.
 pub(super) fn catch_signals() -> anyhow::Result<Signals> {
     Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot watch for signals")
 }
 
-/// Waits until the session ends, and serves `plan` anew where its store was replaced.
+/// Waits until the session ends. Mounts `plan` again when its store was replaced.
 pub(super) fn run_until_unmounted(
     plan: &Plan,
     mut mounted: MountedSession,
     mut signals: Signals,
     foreground: bool,
 ) -> anyhow::Result<()> {
-    // HeldMount while one mount takes the place of another: a signal then ends the new one.
+    // Locked while one mount replaces another, so that a signal then ends the new one.
     let device = Arc::new(Mutex::new(mounted.device.clone()));
     let of_mount = device.clone();
     let watch = move || {
@@ -72,14 +73,14 @@ pub(super) fn run_until_unmounted(
             refused = None;
             continue;
         }
-        // Whatever is in the new one, it does not end the old one.
+        // An invalid new store does not end the old mount.
         match contained(|| plan.tree()).unwrap_or_else(|| Err(anyhow!("reading it panicked"))) {
             Ok((tree, what)) => {
                 let mut device = device.lock();
                 let mounts = MountTable::read()?;
                 let old: Vec<&Mount> = mounts.with_device(&device).collect();
                 if old.is_empty() {
-                    // Unmounted just now: that was meant.
+                    // The user has just unmounted it.
                     continue;
                 }
                 old.iter().try_for_each(|mount| unmount(&mount.point, UnmountMode::Detached))?;
@@ -99,7 +100,7 @@ pub(super) fn run_until_unmounted(
     clear(&mounted.device)
 }
 
-/// An aborted connection ends the session and leaves a dead mount.
+/// Removes the dead mount that an aborted connection leaves behind.
 fn clear(device: &str) -> anyhow::Result<()> {
     for mount in MountTable::read()?.with_device(device) {
         if let Err(error) = clear_at(&mount.point, device) {
@@ -109,8 +110,10 @@ fn clear(device: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The number of a mount that is gone is given to the next one at once, which may be at the same place: whatever
-/// answers is not ours.
+/// Removes a dead mount of `device` at `point`.
+///
+/// The kernel reuses device numbers at once, possibly for the same mountpoint. A mount that answers
+/// is therefore another one.
 fn clear_at(point: &Path, device: &str) -> io::Result<()> {
     let Some(held) = HeldMount::at(point, device)? else { return Ok(()) };
     if probe::check_alive(point).is_err_and(|error| is_dead(&error)) {
@@ -119,7 +122,8 @@ fn clear_at(point: &Path, device: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes the mount down and lets the session end by itself. Returns the exit code for a session that does not.
+/// Unmounts and waits for the session to end by itself. Returns the exit code to use if it does
+/// not.
 fn end(device: &str) -> i32 {
     if let Err(error) = unmount_device(device) {
         error!(%error, "cannot unmount");

@@ -1,7 +1,7 @@
-//! The processes that serve a mount, found by the kernel's number of its connection.
+//! Finds the processes that serve a mount, by the number of their FUSE connection.
 //!
-//! A mount is gone from the kernel's table before its process has closed the store. Whoever unmounts, to eject the disk
-//! that the store is on or to mount again, needs both.
+//! A mount leaves the kernel's table before its process has closed the store. To eject the store's
+//! disk or to mount again, both must have happened.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -11,34 +11,35 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// The device that a process is_server mounts through.
+/// Device through which a process serves mounts.
 const FUSE_DEVICE: &str = "/dev/fuse";
-/// The line of fdinfo that names the connection; Linux has it since 6.16.
+/// Field in fdinfo with the connection number; Linux has it since 6.16.
 const CONNECTION_FIELD: &str = "fuse_connection:";
 
-/// Folder in which the kernel lists FUSE_DEVICE connections, if it is mounted.
+/// Folder in which the kernel lists FUSE connections, if it is mounted.
 const CONNECTIONS_DIR: &str = "/sys/fs/fuse/connections";
 
-/// Returns true if requests to the mount of `device` wait for their answers, or the kernel does not tell.
+/// Returns true if requests to the mount of `device` are pending, or if the kernel does not tell.
 pub(super) fn has_requests(device: &str) -> bool {
     let Some((_, connection)) = device.split_once(':') else { return false };
     let connections = Path::new(CONNECTIONS_DIR);
     match fs::read_to_string(connections.join(connection).join("waiting")) {
         Ok(waiting) => waiting.trim() != "0",
-        // Of others it tells: this one has ended.
+        // If other connections are listed, this one has ended.
         Err(_) => fs::read_dir(connections).is_ok_and(|mut all| all.next().is_none()),
     }
 }
 
-/// A process that is_server a mount.
+/// A process that serves a mount.
 pub(super) struct Server {
     process: OwnedFd,
     pub(super) pid: u32,
 }
 
 impl Server {
-    /// Returns the processes of this program that serve the mount of `device` (`major:minor`), as far as this user may
-    /// look at them and the kernel tells.
+    /// Returns the processes of this program that serve the mount of `device` (`major:minor`).
+    ///
+    /// Processes that this user may not inspect are missing, as are all of them on older kernels.
     pub(super) fn find_all(device: &str) -> Vec<Server> {
         let Some((_, connection)) = device.split_once(':') else { return Vec::new() };
         let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
@@ -49,10 +50,10 @@ impl Server {
     }
 
     fn open_if_serving(pid: u32, connection: &str) -> Option<Server> {
-        // Opened first: from then on the number cannot become another process's unnoticed.
+        // Opened first: afterwards the pid cannot be reused unnoticed.
         let process = pidfd_open(Pid::from_raw(pid.try_into().ok()?)?, PidfdFlags::empty()).ok()?;
         let folder = Path::new("/proc").join(pid.to_string());
-        // Another program may hold a connection that ended, whose number was given to a new one.
+        // Another program may hold an ended connection whose number was reused.
         let name = |process: &Path| fs::read(process.join("comm")).ok();
         if name(&folder)? != name(Path::new("/proc/self"))? {
             return None;
@@ -70,7 +71,7 @@ impl Server {
         is_server.then_some(Server { process, pid })
     }
 
-    /// Waits until the process has ended, no longer than until `end`. Returns true if it has.
+    /// Waits until the process has ended or `end` has passed. Returns true if it has ended.
     pub(super) fn has_ended(&self, end: Instant) -> bool {
         loop {
             let left = end.saturating_duration_since(Instant::now());

@@ -1,7 +1,7 @@
-//! The short forms: `swarmletfs MOUNTPOINT` and `swarmletfs STORE MOUNTPOINT`, which is how mount(8) calls.
+//! The short forms `swarmletfs MOUNTPOINT` and `swarmletfs STORE MOUNTPOINT`, as used by mount(8).
 //!
-//! They are taken only where the first argument that is no option contains a `/`: a mistyped command never does, so
-//! it is never a mount.
+//! They apply only if the first operand contains a `/`. A mistyped command contains none, so it
+//! never mounts.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::probe;
 use super::terminal::shell_quote;
 
-/// Writes out a short form as `mount`; everything else is returned as it came.
+/// Expands a short form to `mount`; returns other arguments unchanged.
 pub(super) fn expand(mut arguments: Vec<OsString>, cli: &Command) -> Vec<OsString> {
     let mount = cli.find_subcommand("mount");
     let first = mount.and_then(|mount| first_operand(arguments.get(1..).unwrap_or_default(), mount));
@@ -23,7 +23,8 @@ pub(super) fn expand(mut arguments: Vec<OsString>, cli: &Command) -> Vec<OsStrin
     arguments
 }
 
-/// Adds to the refusal of a word that is no command how it is written as a folder to mount on, if it is one.
+/// Adds a hint to the error for an unknown command that is the name of a folder: how to mount on
+/// it.
 pub(super) fn hint(error: &mut clap::Error, arguments: &[OsString]) {
     let word = match arguments.get(1) {
         Some(word) if error.kind() == ErrorKind::InvalidSubcommand && !word.is_empty() => Path::new(word),
@@ -37,7 +38,7 @@ pub(super) fn hint(error: &mut clap::Error, arguments: &[OsString]) {
     }
 }
 
-/// The first argument that is neither an option nor an option's value.
+/// Returns the first argument that is neither an option nor an option's value.
 fn first_operand<'a>(arguments: &'a [OsString], mount: &Command) -> Option<&'a OsStr> {
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
@@ -47,7 +48,8 @@ fn first_operand<'a>(arguments: &'a [OsString], mount: &Command) -> Option<&'a O
         }
         let value_follows = match bytes {
             [b'-', b'-', long @ ..] => takes_value(mount, |arg| arg.get_long().is_some_and(|l| l.as_bytes() == long)),
-            // In a cluster such as -fo, only the last option can have its value in the next argument.
+            // In a cluster such as -fo, only the last option can take the next argument as its
+            // value.
             [b'-', cluster @ .., last] => {
                 let is = |byte: u8| move |arg: &clap::Arg| arg.get_short() == Some(char::from(byte));
                 !cluster.iter().any(|byte| takes_value(mount, is(*byte))) && takes_value(mount, is(*last))

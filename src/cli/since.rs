@@ -1,4 +1,4 @@
-//! `swarmletfs since`: what changed since a cursor, the bytes of `since/CURSOR` in the mounted tree.
+//! `swarmletfs since`: prints the changes since a cursor, as `since/CURSOR` in a mounted tree.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -11,7 +11,11 @@ use super::{SinceArgs, exit};
 use crate::render::Renderer;
 use crate::render::since::Look;
 
-/// Prints what changed. Errors: a store that cannot be found or read.
+/// Prints the changes.
+///
+/// # Errors
+///
+/// Fails if a store cannot be found or read.
 pub(super) fn run(arguments: &SinceArgs) -> anyhow::Result<ExitCode> {
     let mut session = ReadSession::start(&arguments.time);
     let view = session.view(&StoreSelection::from_args(&arguments.view)?)?;
@@ -21,7 +25,7 @@ pub(super) fn run(arguments: &SinceArgs) -> anyhow::Result<ExitCode> {
     Ok(session.exit_code(print(&answer)))
 }
 
-/// Prints an answer on stdout. The exit code for it.
+/// Prints an answer to stdout and returns the exit code.
 pub(super) fn print(answer: &[u8]) -> ExitCode {
     let mut out = io::stdout().lock();
     exit::from_write(out.write_all(answer).and_then(|()| out.flush()))

@@ -1,4 +1,4 @@
-//! The stores that a command means, chosen, said and opened: for `mount`, and for the commands that need no mount.
+//! Chooses and opens the stores of a command.
 
 use std::path::PathBuf;
 
@@ -11,20 +11,20 @@ use super::{ViewArgs, discover, mountpoint};
 use crate::catalog::{Freshness, Source, SourceError, looks_like_store};
 use crate::view::{Filter, View};
 
-/// Which stores are meant, and what of them is shown.
+/// The stores to read, and the filter and options to read them with.
 #[derive(Debug)]
 pub(super) struct StoreSelection {
-    /// At least one, each absolute.
+    /// Absolute paths; at least one.
     pub(super) stores: Vec<PathBuf>,
-    /// An owner's files are shown even if they have more than one hard link.
+    /// Show an owner's files even if they have several hard links.
     pub(super) hard_links: bool,
-    /// What is kept for the next start.
+    /// What is kept between runs.
     pub(super) cache: CacheArgs,
     pub(super) filter: Filter,
 }
 
 impl StoreSelection {
-    /// What `arguments` mean; says which stores were chosen.
+    /// Chooses the stores for `arguments` and prints which ones they are.
     pub(super) fn from_args(arguments: &ViewArgs) -> anyhow::Result<StoreSelection> {
         let mut stores = arguments.stores.clone();
         choose(&mut stores, &[])?;
@@ -51,8 +51,8 @@ impl StoreSelection {
     }
 }
 
-/// Puts the stores that are meant in the place of those that were named with `--store`, and says why these. `operands`
-/// were named without it. Returns where they lie.
+/// Replaces `stores`, the values of `--store`, by the stores to use, and prints the reason.
+/// `operands` are stores named without the option. Returns the identities of the chosen stores.
 pub(super) fn choose(stores: &mut Vec<PathBuf>, operands: &[PathBuf]) -> anyhow::Result<Vec<FolderIdentity>> {
     let current = std::env::current_dir().context("the current folder is gone: change to another one")?;
     let chosen = discover::choose(stores, operands, &discover::Environment::new(&current, &looks_like_store))?;

@@ -1,6 +1,7 @@
-//! Takes a mount down: the system call, and fusermount3 where that is not permitted.
+//! Unmounts with the system call, or with fusermount3 if that is not permitted.
 //!
-//! fuser's own way is not used: after EBUSY its second attempt says that all is well while the mount is still there.
+//! fuser's own unmount is not used: after EBUSY, its second attempt reports success while the mount
+//! still exists.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,30 +16,34 @@ use rustix::mount::UnmountFlags;
 use super::mountinfo::MountTable;
 use super::terminal::escape_controls;
 
-/// UnmountMode a mount is taken down.
+/// Behavior toward a mount in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UnmountMode {
-    /// Only if nobody uses it.
+    /// Fail if the mount is in use.
     Idle,
-    /// At once for new callers; those who have it open keep it until they close.
+    /// Hide the mount from new callers; open files stay usable until they are closed.
     Detached,
 }
 
-/// Takes down what is mounted at `point`, which is absolute and without links. Errors: ResourceBusy for
-/// [`UnmountMode::Idle`] on a mount in use; what the system or fusermount3 says.
-pub(super) fn unmount(point: &Path, how: UnmountMode) -> io::Result<()> {
-    let flags = match how {
+/// Unmounts `point`, which must be absolute and resolved.
+///
+/// # Errors
+///
+/// Fails with `ResourceBusy` for [`UnmountMode::Idle`] on a mount in use, or with the error of the
+/// system or fusermount3.
+pub(super) fn unmount(point: &Path, mode: UnmountMode) -> io::Result<()> {
+    let flags = match mode {
         UnmountMode::Idle => UnmountFlags::NOFOLLOW,
         UnmountMode::Detached => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
     };
     match rustix::mount::unmount(point, flags) {
         Ok(()) => Ok(()),
-        Err(Errno::PERM) => unmount_with_fusermount(point, how),
+        Err(Errno::PERM) => unmount_with_fusermount(point, mode),
         Err(errno) => Err(errno.into()),
     }
 }
 
-/// A mount that is held: taking it down never takes another one down that has come to its place meanwhile.
+/// A pinned mount. Detaching it never affects a mount that has replaced it.
 #[derive(Debug)]
 pub(super) struct HeldMount {
     root: OwnedFd,
@@ -46,7 +51,7 @@ pub(super) struct HeldMount {
 }
 
 impl HeldMount {
-    /// Holds what is mounted at `point`, if it is `device`. Nothing here needs an answer from the mount's process.
+    /// Pins the mount at `point` if its device is `device`. Does not wait for the mount's process.
     pub(super) fn at(point: &Path, device: &str) -> io::Result<Option<HeldMount>> {
         let root = rustix::fs::open(point, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         let stat = rustix::fs::statx(&root, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
@@ -54,9 +59,9 @@ impl HeldMount {
         Ok((found == device).then(|| HeldMount { root, point: point.to_path_buf() }))
     }
 
-    /// Takes it down at once for new callers. False if somebody else has done so.
+    /// Detaches the mount. Returns false if it was unmounted already.
     pub(super) fn detach(&self) -> io::Result<bool> {
-        // Under its own name there could be another by now.
+        // Another mount may have replaced it under its own path.
         let root = format!("/proc/self/fd/{}", self.root.as_raw_fd());
         match rustix::mount::unmount(root, UnmountFlags::DETACH) {
             Ok(()) => Ok(true),
@@ -67,7 +72,7 @@ impl HeldMount {
     }
 }
 
-/// Takes down what is mounted at `point` if it is idle, else detaches it.
+/// Unmounts `point` if it is idle; otherwise detaches it.
 pub(super) fn unmount_or_detach(point: &Path) -> io::Result<()> {
     match unmount(point, UnmountMode::Idle) {
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => unmount(point, UnmountMode::Detached),
@@ -75,7 +80,8 @@ pub(super) fn unmount_or_detach(point: &Path) -> io::Result<()> {
     }
 }
 
-/// Waits until the mount of `device` is at `point` no more; false if it still is when `limit` is over.
+/// Waits until the mount of `device` has left `point`. Returns false if it is still there after
+/// `limit`.
 pub(super) fn wait_until_unmounted(point: &Path, device: &str, limit: Duration) -> io::Result<bool> {
     let end = Instant::now() + limit;
     while MountTable::read()?.is_mounted_at(point, device) {
@@ -87,8 +93,8 @@ pub(super) fn wait_until_unmounted(point: &Path, device: &str, limit: Duration) 
     Ok(true)
 }
 
-/// The program that mounts and unmounts for users without root, if this machine has it. A daemon's PATH may lack the
-/// folder it is in.
+/// Returns the program that unprivileged users mount with, if it is installed. A daemon's PATH may
+/// lack its folder.
 pub(super) fn find_fusermount() -> Option<&'static str> {
     ["fusermount3", "fusermount", "/usr/bin/fusermount3", "/bin/fusermount3"].into_iter().find(|program| {
         let mut command = Command::new(program);
@@ -96,7 +102,7 @@ pub(super) fn find_fusermount() -> Option<&'static str> {
     })
 }
 
-fn unmount_with_fusermount(point: &Path, how: UnmountMode) -> io::Result<()> {
+fn unmount_with_fusermount(point: &Path, mode: UnmountMode) -> io::Result<()> {
     let Some(program) = find_fusermount() else {
         return Err(io::Error::other(
             "only root may unmount it here, because fusermount3 is missing: install the package fuse3",
@@ -104,7 +110,7 @@ fn unmount_with_fusermount(point: &Path, how: UnmountMode) -> io::Result<()> {
     };
     let mut command = Command::new(program);
     command.arg("-u");
-    if how == UnmountMode::Detached {
+    if mode == UnmountMode::Detached {
         command.arg("-z");
     }
     let output = command.arg("--").arg(point).stdin(Stdio::null()).env("LC_ALL", "C").output()?;

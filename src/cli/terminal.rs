@@ -1,7 +1,7 @@
-//! Words for the person at the terminal: stderr, and paths made safe to print.
+//! Messages on stderr, and text that is safe to print.
 //!
-//! What is printed may hold names from anywhere, so no raw control character goes out, and a path inside a command
-//! that is to be copied is quoted for the shell.
+//! Names may hold any bytes, so control characters are escaped. Paths in commands are quoted for
+//! the shell, so that they can be copied.
 
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -9,28 +9,28 @@ use std::path::Path;
 
 use crate::name::printable;
 
-/// Prints `swarmletfs: <text>` on stderr. A stderr that is gone is no reason to fail.
+/// Prints `swarmletfs: <text>` on stderr. A closed stderr is ignored.
 pub(super) fn print_message(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "swarmletfs: {text}");
 }
 
-/// `text` with control characters escaped.
+/// Escapes control characters.
 pub(super) fn escape_controls(text: &str) -> String {
     printable(text.as_bytes())
 }
 
-/// A path for a sentence.
+/// Renders a path for a message.
 pub(super) fn display_path(path: &Path) -> String {
     printable(path.as_os_str().as_bytes())
 }
 
-/// A path for a command that the reader may copy into a shell.
+/// Renders a path for a command that the reader may paste into a shell.
 pub(super) fn shell_quote(path: &Path) -> String {
     let bytes = path.as_os_str().as_bytes();
     let text = display_path(path);
     let plain = |c: char| c.is_alphanumeric() || "/._-+:@%,=".contains(c);
     if text.as_bytes() != bytes {
-        // `$'…'` says any byte, in every shell but the plainest.
+        // `$'…'` can express any byte, in all but the simplest shells.
         return format!("$'{}'", bytes.iter().map(|byte| ansi_c(*byte)).collect::<String>());
     }
     if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }

@@ -1,12 +1,12 @@
-//! `swarmletfs ls`, `tree`, `stat`, `cat`, `grep`, `search` and `compare`: the tree without a mount, for where there is no
-//! FUSE.
+//! Shared parts of `ls`, `tree`, `stat`, `cat`, `grep`, `search` and `compare`, which read the tree
+//! without a mount.
 //!
-//! The stores are opened as by `since`, the tree is made in this process, and it is read through the calls that the
-//! kernel's requests become in a mount: so names, bytes, sizes, modes and times are those of a mount, and a view keeps to
-//! itself what it keeps there. Here is what these commands share; each of them is a file of its own.
+//! They open the stores as `since` does and build the tree in this process. They read it through
+//! the calls that serve the kernel's requests in a mount. So names, bytes, sizes, modes and times
+//! equal those of a mount, and the view hides the same files.
 //!
-//! One path that fails is one line on stderr and the exit code 1, and the next path is gone on with. Everything is read,
-//! unless `--max-time` stops it; then the exit code is 3.
+//! A path that fails is one message on stderr and exit code 1; the command continues with the next
+//! path. With `--max-time`, an incomplete answer is exit code 3.
 
 pub(super) mod cat;
 pub(super) mod compare;
@@ -41,16 +41,17 @@ use crate::name::printable;
 use crate::render::Budget;
 use crate::tree::Tree;
 
-/// How much is gathered before it is written, in bytes.
+/// Size of the output buffer in bytes.
 const BUFFER_SIZE: usize = 64 << 10;
 
-/// Which tree is looked at: of which view, and how it was made.
+/// Options that select the tree and limit reading.
 #[derive(Debug, Args)]
 pub(super) struct ReaderArgs {
     #[command(flatten)]
     view: ViewArgs,
 
-    /// How large evidence.txt may be: bytes, with k or M, or tokens, as in 8000tok [default: 16000 a worker, 28000 a run or the swarm]
+    /// Maximum size of evidence.txt: bytes, optionally with k or M, or tokens, as in 8000tok
+    /// [default: 16000 per worker, 28000 for a run or the swarm]
     #[arg(long, value_name = "SIZE", value_parser = Budget::parse)]
     budget: Option<Budget>,
 
@@ -58,7 +59,7 @@ pub(super) struct ReaderArgs {
     time: TimeArgs,
 }
 
-/// Help without its short form, of those to whom -h is for sizes.
+/// Help without its short form, for commands in which -h is `--human-readable`.
 #[derive(Debug, Args)]
 struct LongHelp {
     /// Print help
@@ -66,22 +67,26 @@ struct LongHelp {
     help: Option<bool>,
 }
 
-/// A tree that is looked at, and whether some path of it could not be.
+/// A tree to read, and whether a path of it failed.
 pub(super) struct TreeReader {
     pub(super) tree: Tree,
-    /// Where the stores lie, for who types a path of theirs.
+    /// Paths of the stores, for hints on paths of the disk.
     stores: Vec<PathBuf>,
     failed: Cell<bool>,
     session: RefCell<ReadSession>,
 }
 
 impl TreeReader {
-    /// Opens the stores that `arguments` mean, and says which these are. Errors: they cannot be found or read.
+    /// Opens the stores that `arguments` select and prints which ones they are.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a store cannot be found or read.
     pub(super) fn open(arguments: &ReaderArgs) -> anyhow::Result<TreeReader> {
         TreeReader::open_view(&arguments.view, &arguments.time, arguments.budget)
     }
 
-    /// Opens the stores of a view, to be read for as long as `time` says.
+    /// Opens the stores of a view, to be read within `time`.
     fn open_view(view: &ViewArgs, time: &TimeArgs, budget: Option<Budget>) -> anyhow::Result<TreeReader> {
         let mut session = ReadSession::start(time);
         let selection = StoreSelection::from_args(view)?;
@@ -89,22 +94,22 @@ impl TreeReader {
         Ok(TreeReader { tree, stores: selection.stores, failed: Cell::new(false), session: session.into() })
     }
 
-    /// Returns where the command prints.
+    /// Returns the command's output.
     fn out(&self) -> Output {
         Output::new(self.session.borrow_mut().take_progress())
     }
 
-    /// Notes that lists of workers are incomplete if there was no time to find all workers.
+    /// Marks lists of workers as incomplete if the time did not suffice to find all workers.
     fn note_unread(&self) {
         self.session.borrow().note_unread(self.tree.unread_sessions());
     }
 
-    /// Returns true if an answer was incomplete for lack of time.
+    /// Returns true if an answer is incomplete because the time ran out.
     fn is_incomplete(&self) -> bool {
         self.session.borrow().is_incomplete()
     }
 
-    /// Says that `path`, as it was typed or reached, cannot be read, and why. The command goes on and fails in the end.
+    /// Prints the reason why `path` cannot be read. The command continues and fails at its end.
     pub(super) fn fail(&self, path: &[u8], error: &Error) {
         self.failed.set(true);
         let cure = if is_absence(error) { path_hint::suggest(self, path) } else { None };
@@ -113,13 +118,17 @@ impl TreeReader {
         print_message(&format!("{shown}: {}{cure}", sentence(error)));
     }
 
-    /// Notes that something could not be read which was said elsewhere.
+    /// Records a failure that was printed elsewhere.
     pub(super) fn note_failure(&self) {
         self.failed.set(true);
     }
 
-    /// The exit code, once `written` says how it went to write on stdout. A reader that has had enough is no failure to
-    /// speak of. Errors: stdout cannot be written.
+    /// Returns the exit code; `written` is the result of writing to stdout. A closed pipe needs no
+    /// message.
+    ///
+    /// # Errors
+    ///
+    /// Fails if stdout cannot be written.
     pub(super) fn end(&self, written: io::Result<()>) -> anyhow::Result<ExitCode> {
         match written {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot write to stdout"),
@@ -129,12 +138,12 @@ impl TreeReader {
     }
 }
 
-/// What is asked for, the root where nothing is.
+/// Returns the paths on the command line, or the root if there are none.
 pub(super) fn paths(typed: &[OsString]) -> Vec<&[u8]> {
     if typed.is_empty() { vec![b"."] } else { typed.iter().map(|path| path.as_bytes()).collect() }
 }
 
-/// `name` in the folder `path`, which is `.` or empty for the root.
+/// Joins `name` to the folder `path`, which is `.` or empty for the root.
 pub(super) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     match path {
         b"." | b"" => name.to_vec(),
@@ -143,7 +152,8 @@ pub(super) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// What is said of an error. What a client of a mount finds absent is absent here, whatever is behind it.
+/// Returns the message for an error. Anything that is absent for clients of a mount is just "not
+/// found" here, to hide its cause.
 pub(super) fn sentence(error: &Error) -> String {
     if is_absence(error) { Error::NotFound.to_string() } else { error.to_string() }
 }
@@ -152,7 +162,7 @@ fn is_absence(error: &Error) -> bool {
     error.errno() == Errno::NOENT
 }
 
-/// The standard output; what is written to it erases the line of progress.
+/// Standard output; a write erases the progress line first.
 struct ProgressStdout {
     stdout: StdoutLock<'static>,
     progress: Option<Progress>,
@@ -170,10 +180,10 @@ impl Write for ProgressStdout {
     }
 }
 
-/// Where a command prints.
+/// Output of a command.
 struct Output {
     stdout: BufWriter<ProgressStdout>,
-    /// Names move no cursor there.
+    /// Names are escaped on a terminal, so that none can control it.
     is_terminal: bool,
 }
 
@@ -184,12 +194,12 @@ impl Output {
         Output { stdout: BufWriter::with_capacity(BUFFER_SIZE, ProgressStdout { stdout, progress }), is_terminal }
     }
 
-    /// A name or a path: its bytes, or on a terminal what is safe to show of them.
+    /// Writes a name or path: raw, or escaped on a terminal.
     fn name(&mut self, name: &[u8]) -> io::Result<()> {
         if self.is_terminal { self.stdout.write_all(printable(name).as_bytes()) } else { self.stdout.write_all(name) }
     }
 
-    /// Text of ours.
+    /// Writes text that needs no escaping.
     fn text(&mut self, text: &str) -> io::Result<()> {
         self.stdout.write_all(text.as_bytes())
     }

@@ -1,7 +1,7 @@
-//! `swarmletfs umount`: ends a mount of ours, and leaves every other alone.
+//! `swarmletfs umount`: unmounts a swarmletfs mount and no other.
 //!
-//! It works on a dead mount and on one that hangs. It returns when the mount is gone from the kernel's table and, unless
-//! others still use it, when its process has ended and so has closed the store.
+//! It works on dead and hung mounts. It returns when the mount has left the kernel's table. Unless
+//! others still use the mount, it also waits until the process has ended and closed the store.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -17,13 +17,17 @@ use super::servers::{Server, has_requests};
 use super::teardown::{UnmountMode, unmount, wait_until_unmounted};
 use super::terminal::{display_path, shell_quote};
 
-/// Time that the kernel may take to remove a mount, and its process to end.
+/// Time for the kernel to remove a mount, and for its process to end.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for which requests that are under way may keep a mount busy: a generated file is answered within seconds.
+/// Time that pending requests may keep a mount busy; a generated file takes seconds to answer.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(4);
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Unmounts. Errors are sentences: not mounted, not ours, in use.
+/// Unmounts.
+///
+/// # Errors
+///
+/// Fails if nothing is mounted there, the mount is not swarmletfs, or it is in use.
 pub(super) fn run(arguments: UmountArgs) -> anyhow::Result<()> {
     let asked = match arguments.mountpoint {
         Some(path) => path,
@@ -41,8 +45,8 @@ pub(super) fn run(arguments: UmountArgs) -> anyhow::Result<()> {
     };
     let device = ours(&point, &mounts)?.device.clone();
     let servers = Server::find_all(&device);
-    let how = if arguments.lazy { UnmountMode::Detached } else { UnmountMode::Idle };
-    if let Err(error) = unmount_when_idle(&point, &device, how) {
+    let mode = if arguments.lazy { UnmountMode::Detached } else { UnmountMode::Idle };
+    if let Err(error) = unmount_when_idle(&point, &device, mode) {
         if error.kind() != ErrorKind::ResourceBusy {
             return Err(error).with_context(|| format!("cannot unmount {}", display_path(&point)));
         }
@@ -54,14 +58,14 @@ pub(super) fn run(arguments: UmountArgs) -> anyhow::Result<()> {
                 shell_quote(&point),
             );
         }
-        // Who still stands in a dead mount has nothing to lose.
+        // Detaching a dead mount takes nothing from its users.
         unmount(&point, UnmountMode::Detached).with_context(|| format!("cannot unmount {}", display_path(&point)))?;
     }
     if !wait_until_unmounted(&point, &device, TIMEOUT)? {
         bail!("{} is still mounted after {} seconds", display_path(&point), TIMEOUT.as_secs());
     }
     if arguments.lazy {
-        // Those who still use it are served until they close what they have open.
+        // Processes that still use the mount are served until they close their files.
         return Ok(());
     }
     let end = Instant::now() + TIMEOUT;
@@ -76,11 +80,11 @@ pub(super) fn run(arguments: UmountArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes the mount down. Tries again while it is busy with requests that are about to be answered.
-fn unmount_when_idle(point: &Path, device: &str, how: UnmountMode) -> std::io::Result<()> {
+/// Unmounts, and retries while pending requests keep the mount busy.
+fn unmount_when_idle(point: &Path, device: &str, mode: UnmountMode) -> std::io::Result<()> {
     let end = Instant::now() + BUSY_TIMEOUT;
     loop {
-        match unmount(point, how) {
+        match unmount(point, mode) {
             Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < end && has_requests(device) => {
                 std::thread::sleep(RETRY_INTERVAL);
             }
@@ -89,7 +93,11 @@ fn unmount_when_idle(point: &Path, device: &str, how: UnmountMode) -> std::io::R
     }
 }
 
-/// The mount of ours at `point`; a sentence on what is there if there is none.
+/// Returns the swarmletfs mount at `point`.
+///
+/// # Errors
+///
+/// Fails with a message about what is mounted there instead.
 fn ours<'a>(point: &Path, mounts: &'a MountTable) -> anyhow::Result<&'a Mount> {
     match mounts.topmost_at(point) {
         Some(mount) if mount.is_ours() => Ok(mount),

@@ -1,8 +1,8 @@
-//! `swarmletfs wait`: sleeps until what is asked has happened in a view, and says what it was.
+//! `swarmletfs wait`: sleeps until an event has occurred in a view, and prints it.
 //!
-//! It looks once a second, or so rarely that looking takes a twentieth of the time: at what a mount would look at, and all
-//! the more rarely at the files of workers that have finished. Everything is looked at anew only if something is known to
-//! have changed. A signal ends it as it ends any program.
+//! It polls once a second, or less often so that polling takes at most a twentieth of the time.
+//! Files of finished workers are polled more rarely. A full snapshot is taken only after a change
+//! was detected. A signal ends the process as usual.
 
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -21,21 +21,21 @@ use crate::render::since::{Cursor, Look, glance};
 use crate::render::until::{Until, missed, standing};
 use crate::render::{Renderer, Settings};
 
-/// How often it is looked, at most.
+/// Minimum interval between polls.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How many times as long as a look takes it is slept.
+/// Ratio of the sleep to the cost of the last poll.
 const REST_FACTOR: u32 = 20;
-/// The same of a look at the files of finished workers.
+/// Ratio of the sleep to the cost of a thorough poll, which includes the files of finished workers.
 const THOROUGH_REST_FACTOR: u32 = 40;
 
-/// What can be typed behind `--until`.
+/// Values of `--until`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum UntilArg {
-    /// All workers of the view have finished, well or not, and there is one
+    /// All workers of the view have finished, successfully or not, and there is at least one
     Finished,
-    /// A worker has failed, by its status
+    /// A worker has the status failed
     Failed,
-    /// Something changed: a worker, a file, who is there
+    /// Anything changed: a worker, a file, or the set of workers
     Any,
 }
 
@@ -49,10 +49,14 @@ impl From<UntilArg> for Until {
     }
 }
 
-/// Waits. Errors: a store that cannot be found or read.
+/// Waits.
+///
+/// # Errors
+///
+/// Fails if a store cannot be found or read.
 pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
     let begun = Instant::now();
-    // One that is later than any time never comes.
+    // A deadline beyond the clock's range never passes.
     let end = arguments.timeout.and_then(|timeout| begun.checked_add(timeout));
     let selection = StoreSelection::from_args(&arguments.view)?;
     let freshness = Freshness { unfinished: POLL_INTERVAL, ..Freshness::default() };
@@ -60,7 +64,7 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
     let mut renderer = open()?;
     let until = Until::from(arguments.until);
     let given = arguments.since.filter(|cursor| *cursor != Cursor::Now);
-    // Looked at before the cursor is made: what changes in between is another state.
+    // Read before the cursor: a change in between then counts as new.
     let state = glance(renderer.view(), true);
     let (cursor, mut seen) = match given {
         Some(cursor) => (cursor, None),
@@ -72,7 +76,7 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
         let looked = Instant::now();
         let is_thorough = looked >= next_thorough;
         if renderer.view().is_replaced() {
-            // What stands in its place cannot be a store yet; then what was is still shown.
+            // The replacement may not be a valid store yet; the old one then stays in use.
             if let Ok(another) = open() {
                 (renderer, seen) = (another, None);
             }
@@ -102,7 +106,7 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Whether it is worth to look at everything.
+/// Returns true if a full snapshot may show the event.
 fn needs_snapshot(
     until: Until,
     renderer: &Renderer,
@@ -126,7 +130,7 @@ fn print_outcome(renderer: &Renderer, until: Until, look: &Look, cursor: Cursor)
     Ok(since::print(&[head.as_bytes(), &answer].concat()))
 }
 
-/// A time to wait: `30s`, `5m`, `1h 30m`, or whole seconds.
+/// Parses a duration: `30s`, `5m`, `1h 30m`, or whole seconds.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
         return text.parse().map(Duration::from_secs).map_err(|_| "more seconds than can be counted".into());
