@@ -1,12 +1,14 @@
-//! Whether the kernel tells of what changes late in a store, or whether that has to be looked for.
+//! Reports whether the kernel notifies of late changes in a store, or whether they must be polled
+//! for.
 
 use super::finding::Finding;
 use crate::error::Result;
 
-/// So many folders most workers have: their own, and that of their calls.
+/// Number of watched folders of a typical worker: its own and its `tool_calls`.
 const FOLDERS_PER_WORKER: u64 = 2;
 
-/// TrialKind is to be said of a store of so many `workers`, of which so many folders can be watched as `watchable` tells.
+/// Returns the finding for a store of `workers` workers; `watchable` is the number of folders that
+/// can be watched.
 pub(super) fn finding(watchable: Result<Option<usize>>, workers: u64) -> Finding {
     let note = |says: String| Finding::note("store", "changes", says);
     const LATE: &str = "late changes of finished workers";

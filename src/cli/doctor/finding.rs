@@ -1,23 +1,23 @@
-//! TrialKind was found out, one thing at a time.
+//! Findings of the inspections.
 
 use serde::{Deserialize, Serialize};
 
 use crate::cli::diagnosis::Diagnosis;
 
-/// How much it matters.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(in crate::cli) enum Level {
-    /// It is as it should be.
+    /// As expected.
     Ok,
-    /// It is good to know, and in nobody's way.
+    /// Worth knowing, but not in the way.
     Note,
-    /// It stands in the way of mounting or reading.
+    /// Prevents mounting or reading.
     Problem,
 }
 
 impl Level {
-    /// The mark before a line.
+    /// Returns the marker at the start of a line.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Level::Ok => "ok",
@@ -27,19 +27,19 @@ impl Level {
     }
 }
 
-/// One finding. All of it is safe to print.
+/// One finding. All its texts are safe to print.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::cli) struct Finding {
-    /// TrialKind it is about: `fuse`, `kernel`, `store`, `view`, `limits`, `mounts`.
+    /// Topic: `fuse`, `kernel`, `store`, `view`, `limits`, `mounts`.
     pub(super) topic: String,
-    /// TrialKind was looked at, as a word that stays the same between versions.
+    /// Name of the check, stable between versions.
     pub(super) check: String,
     pub(super) level: Level,
-    /// The store or mountpoint it is about, where there are several.
+    /// The store or mountpoint concerned, if there can be several.
     pub(super) about: Option<String>,
-    /// TrialKind is so, as a sentence.
+    /// The fact, as a sentence.
     pub(super) says: String,
-    /// TrialKind helps, with commands in backticks.
+    /// The remedy, with commands in backticks.
     pub(super) cure: Option<String>,
 }
 

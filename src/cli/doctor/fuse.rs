@@ -1,4 +1,4 @@
-//! FUSE: whether it is there, whether this user may mount, and whether a mount works.
+//! Inspects FUSE: the device, the right to mount, and a trial mount.
 
 use std::io;
 
@@ -10,24 +10,24 @@ use super::trial_mount::{Failure, TrialKind, run_trial};
 use crate::cli::diagnosis::{Diagnosis, check_fuse};
 use crate::cli::{probe, teardown};
 
-/// Whether FUSE can be had. TrialKind could not be tried is null.
+/// Facts about FUSE. A null was not tried.
 #[derive(Debug, Serialize)]
 pub(super) struct Fuse {
-    /// Whether the device is there and may be opened.
+    /// True if the device exists and can be opened.
     device: bool,
-    /// Whether this is root, who mounts without help.
+    /// True for root, which mounts without fusermount3.
     root: bool,
-    /// The program that mounts for everybody else.
+    /// Program with which other users mount.
     fusermount: Option<&'static str>,
-    /// Whether /etc/fuse.conf lets users without root say --allow-other.
+    /// True if /etc/fuse.conf permits --allow-other to other users than root.
     user_allow_other: bool,
-    /// Whether a mount was made and could be read.
+    /// True if a trial mount succeeded and was readable.
     mount: Option<bool>,
-    /// Whether the kernel reads files by itself, for this process.
+    /// True if passthrough works: the kernel reads backing files itself.
     passthrough: Option<bool>,
 }
 
-/// Looks at FUSE and tries it.
+/// Inspects FUSE and tries a mount.
 pub(super) fn inspect() -> (Fuse, Vec<Finding>) {
     let (root, fusermount) = (rustix::process::geteuid().is_root(), teardown::find_fusermount());
     let conf = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
@@ -106,7 +106,7 @@ fn passthrough(tried: Result<(), Failure>) -> Finding {
     }
 }
 
-/// Whether fuse.conf has the option, as fusermount3 reads it.
+/// Returns true if fuse.conf has the option; parses it as fusermount3 does.
 fn has_user_allow_other(conf: &str) -> bool {
     conf.lines().any(|line| line.split('#').next().unwrap_or_default().trim() == "user_allow_other")
 }

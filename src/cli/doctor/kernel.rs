@@ -1,4 +1,4 @@
-//! The kernel: what it offers that a mount stands on.
+//! Inspects the kernel features that a mount needs.
 
 use std::io;
 
@@ -9,18 +9,18 @@ use super::finding::Finding;
 use crate::cli::diagnosis::Diagnosis;
 use crate::cli::probe;
 
-/// TrialKind the kernel offers.
+/// Facts about the kernel.
 #[derive(Debug, Serialize)]
 pub(super) struct Kernel {
-    /// As `uname -r` says.
+    /// Release, as printed by `uname -r`.
     pub(super) release: String,
-    /// Whether paths can be kept beneath a store.
+    /// True if `openat2` works, which keeps paths inside a store.
     openat2: bool,
-    /// The version of landlock's interface, 0 where there is none; null where it could not be asked.
+    /// Landlock ABI version; 0 if there is none, null if the query failed.
     landlock_abi: Option<i32>,
 }
 
-/// Looks at the kernel.
+/// Inspects the kernel.
 pub(super) fn inspect() -> (Kernel, Vec<Finding>) {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let (openat2, landlock) = (probe::openat2(), probe::landlock());
@@ -41,7 +41,7 @@ pub(super) fn inspect() -> (Kernel, Vec<Finding>) {
 fn no_openat2(error: &io::Error) -> Diagnosis {
     let says = "openat2, through which every file of a store is opened, does not work";
     match error.raw_os_error().map(Errno::from_raw_os_error) {
-        // Without an errno, whoever called it was killed for that.
+        // Without an errno, the probe was killed for the call.
         Some(Errno::NOSYS | Errno::PERM) | None => Diagnosis::new(
             format!("{says}: the kernel is older than 5.6, or a container forbids it"),
             "update the kernel or the container's runtime; \

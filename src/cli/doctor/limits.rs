@@ -1,4 +1,4 @@
-//! Limits that a mount started from here will have.
+//! Inspects the limits that apply to a mount started from here.
 
 use std::io;
 
@@ -10,20 +10,20 @@ use crate::cache::DiskCache;
 use crate::cli::cache_args;
 use crate::cli::terminal::display_path;
 
-/// Fewer descriptors than this are noted: a mount itself holds about 20, and one more for every file of a worker that
-/// is open through it.
+/// Number of descriptors below which a note is given. A mount holds about 20, and one for each
+/// worker file open through it.
 const MIN_DESCRIPTORS: u64 = 1_024;
 
-/// TrialKind a mount started from here may have; null where there is no limit or it could not be read.
+/// Limits of a mount started from here; null if unlimited or unreadable.
 #[derive(Debug, Serialize)]
 pub(super) struct Limits {
     descriptors: Option<u64>,
     descriptors_max: Option<u64>,
-    /// Of this user, with all programs together.
+    /// Limit for this user, over all programs.
     inotify_watches: Option<u64>,
 }
 
-/// Looks at the limits.
+/// Inspects the limits.
 pub(super) fn inspect() -> (Limits, Vec<Finding>) {
     let limit = getrlimit(Resource::Nofile);
     let watches = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").ok();
@@ -35,7 +35,7 @@ pub(super) fn inspect() -> (Limits, Vec<Finding>) {
     (limits, vec![descriptors(limit.current, limit.maximum), cache()])
 }
 
-/// The folder in which is kept what took long to find out.
+/// Returns the finding on the cache folder.
 fn cache() -> Finding {
     let Some(place) = cache_args::default_dir() else {
         let says = "there is no folder to keep what took long to find out in: each start finds it out anew";

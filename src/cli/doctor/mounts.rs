@@ -1,7 +1,7 @@
-//! MountTable of ours: which answer, which are dead, which hang.
+//! Inspects the swarmletfs mounts: alive, dead, or hung.
 //!
-//! They are read from the kernel's table and touched only by other processes, all at once, so that several that hang
-//! cost no more time than one.
+//! They are read from the kernel's table and accessed by parallel probes, so several hung ones take
+//! no longer than one.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::cli::mountpoint::is_dead;
 use crate::cli::probe;
 use crate::cli::terminal::{display_path, shell_quote};
 
-/// How a mount is.
+/// State of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
@@ -26,9 +26,9 @@ enum State {
     Dead,
     /// It does not answer.
     Hung,
-    /// It is another user's, who alone may enter.
+    /// Readable only by another user.
     Private,
-    /// Something else is mounted over it.
+    /// Another file system is mounted over it.
     Covered,
     /// It answers with an error.
     Broken,
@@ -41,7 +41,7 @@ pub(super) struct MountFacts {
     state: State,
 }
 
-/// Looks at the mounts of ours in `table`.
+/// Inspects the swarmletfs mounts in `table`.
 pub(super) fn inspect(table: io::Result<MountTable>) -> (Vec<MountFacts>, Vec<Finding>) {
     let table = match table {
         Ok(table) => table,
@@ -63,7 +63,7 @@ pub(super) fn inspect(table: io::Result<MountTable>) -> (Vec<MountFacts>, Vec<Fi
         };
         looks.into_iter().map(|(mount, look)| (mount, result(look))).collect()
     });
-    // One that was unmounted meanwhile is none.
+    // A mount that was unmounted meanwhile is skipped.
     let now = MountTable::read().unwrap_or_default();
     let still = looks.into_iter().filter(|(mount, _)| now.is_mounted_at(&mount.point, &mount.device));
     let (mounts, mut findings): (Vec<_>, Vec<_>) = still
@@ -80,7 +80,7 @@ pub(super) fn inspect(table: io::Result<MountTable>) -> (Vec<MountFacts>, Vec<Fi
     (mounts, findings)
 }
 
-/// Whether a look at its mountpoint is a look at it.
+/// Returns true if `mount` is the topmost one at its mountpoint.
 fn is_seen(mount: &Mount, table: &MountTable) -> bool {
     table.topmost_at(&mount.point).is_some_and(|top| top.device == mount.device)
 }

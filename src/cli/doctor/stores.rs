@@ -1,7 +1,7 @@
-//! The stores: which were found and why, and whether they can be read.
+//! Inspects the stores: which ones were found, why, and whether they can be read.
 //!
-//! All of it is asked of another process, because a store's disk or server may never answer. TrialKind is told of workers
-//! comes from a [`View`] of who asks: with `--owner`, nothing that is another's is in it, not even as a number.
+//! It runs in a subprocess, since a store's disk or server may hang. Facts about workers come from
+//! a [`View`]: with `--owner`, it contains nothing of other owners, not even counts.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -25,14 +25,14 @@ use crate::name::RelPath;
 use crate::render::count;
 use crate::view::{Filter, Member, View, Visible};
 
-/// How long all stores together may take to be read.
+/// Time limit to read all stores.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// TrialKind is seen at first is what is told: nothing is looked at twice.
+/// Refresh interval that is never reached: the report uses the first state that was read.
 const NO_REFRESH: Duration = Duration::from_secs(86_400);
-/// How many runs are named where the one that was asked for is not there.
+/// Maximum number of runs to name if the given run does not exist.
 const MAX_NAMED_RUNS: usize = 5;
 
-/// TrialKind is known of the stores, with the findings.
+/// Facts and findings about the stores.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Stores {
     pub(super) stores: Vec<StoreFacts>,
@@ -40,21 +40,22 @@ pub(super) struct Stores {
     pub(super) findings: Vec<Finding>,
 }
 
-/// One store.
+/// Facts about one store.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct StoreFacts {
     path: String,
-    /// Who named it, or why it was taken.
+    /// Reason for the choice of this store.
     why: String,
-    /// The name of its format; null where it cannot be read.
+    /// Name of its format; null if it cannot be read.
     format: Option<String>,
-    /// TrialKind is known of its workers; null where it cannot be read.
+    /// Facts about its workers; null if it cannot be read.
     workers: Option<Workers>,
-    /// TrialKind came of reading the transcripts that the workers' folders are made of; null where they are as on disk.
+    /// Facts about the transcripts that worker folders are generated from; null for a format with
+    /// real folders.
     transcripts: Option<Transcripts>,
 }
 
-/// TrialKind a mount with the same options would show.
+/// What a mount with the same options would show.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ViewFacts {
     owner: Option<String>,
@@ -62,7 +63,7 @@ pub(super) struct ViewFacts {
     workers: usize,
 }
 
-/// Has another process look at the stores.
+/// Inspects the stores in a subprocess.
 pub(super) fn inspect_in_subprocess(arguments: &DoctorArgs) -> Stores {
     let answer =
         std::env::current_exe().and_then(|program| probe::run_with_timeout(command(&program, arguments), TIMEOUT));
@@ -93,7 +94,7 @@ fn command(program: &Path, arguments: &DoctorArgs) -> Command {
     command
 }
 
-/// The other process.
+/// Runs the subprocess: inspects the stores and writes the result to stdout.
 pub(in crate::cli) fn answer(arguments: &DoctorArgs) -> ExitCode {
     probe::reply(serde_json::to_vec(&inspect(arguments)).map_err(io::Error::from))
 }
@@ -114,7 +115,7 @@ fn inspect(arguments: &DoctorArgs) -> Stores {
         let named = display_path(&path);
         let opened = match mountpoint::identify_store(path, &mut identities, &mounts) {
             Ok(Some(path)) => Source::open(&path).map(|source| (path, source)).map_err(|error| refusal(&error)),
-            // The same folder as one before.
+            // A duplicate of a previous store.
             Ok(None) => continue,
             Err(refusal) => Err(refusal),
         };
@@ -141,7 +142,7 @@ fn inspect(arguments: &DoctorArgs) -> Stores {
 fn choose(arguments: &DoctorArgs) -> Result<discover::ChosenStores, Diagnosis> {
     let current = std::env::current_dir()
         .map_err(|_| Diagnosis::new("the current folder is gone", "change to another one with `cd`"))?;
-    // A folder that does not answer is no store that could be taken.
+    // A folder that hangs cannot be used as a store.
     let is_store = |path: &Path| probe::check_alive(path).is_ok() && looks_like_store(path);
     let is_own_mount = |path: &Path| probe::check_alive(path).is_ok() && is_own_mount(path);
     let environment =
@@ -157,7 +158,7 @@ fn read_mount_table() -> Result<crate::cli::mountinfo::MountTable, Diagnosis> {
     mountpoint::read_mount_table().map_err(|error| Diagnosis::without_remedy(format!("{error:#}")))
 }
 
-/// Why a store cannot be read, and what to type instead.
+/// Returns the reason why a store cannot be read, and a command to try.
 fn refusal(error: &SourceError) -> Diagnosis {
     let cure = match error {
         SourceError::OneWorker(path) => {
@@ -182,7 +183,7 @@ fn refusal(error: &SourceError) -> Diagnosis {
 }
 
 impl Stores {
-    /// Reads the stores that could be opened, each with its place in the list.
+    /// Reads the opened stores, each with its index in `self.stores`.
     fn read(&mut self, sources: Vec<(usize, PathBuf, Source)>, arguments: &DoctorArgs) {
         let of_format =
             |source: &Source| (source.format().name(), source.format().sign(), source.format().makes_folders());
@@ -191,7 +192,7 @@ impl Stores {
             sources.into_iter().map(|(place, path, source)| ((place, path, of_source(&source)), source)).unzip();
         let freshness = Freshness { unfinished: NO_REFRESH, finished: NO_REFRESH };
         let (owner, run) = (arguments.owner.clone(), arguments.run.as_deref());
-        // A run is run_finding out of all that the one who asks may see.
+        // The view is not filtered by run, so that the other runs can be named.
         let view = match View::over(sources, freshness, Filter { owner: owner.clone(), run: None }) {
             Ok(view) => view,
             Err(error) => {
@@ -208,7 +209,7 @@ impl Stores {
                 let described = format!("{} ({}): {format}", facts.path, facts.why);
                 let found = workers.findings(&path, &described, sign, owner.as_deref());
                 self.findings.extend(found.into_iter().map(|finding| finding.about(&facts.path)));
-                // TrialKind is made of transcripts is looked at each second in any case.
+                // Generated folders are polled every second in any case.
                 let changes = (!made).then(|| change_detection::finding(watchable, workers.total()).about(&facts.path));
                 self.findings.extend(changes);
                 let found = transcripts.iter().map(|transcripts| transcripts.finding().about(&facts.path));
@@ -233,7 +234,7 @@ impl Stores {
     }
 }
 
-/// How many workers a run leaves of those that are in view without it.
+/// Returns a finding with the number of workers in `run`.
 fn run_finding(run: &str, some: usize, all: &Visible) -> Finding {
     let run = escape_controls(run);
     let of = all.members.len();

@@ -1,13 +1,13 @@
-//! The findings as lines for people: a mark, a topic, a sentence; below it what helps.
+//! Renders the report as text: a line per finding, and its remedy below.
 
 use super::Report;
 use crate::render::count;
 
-/// How wide the marks and the topics are.
+/// Widths of the columns for level and topic, in characters.
 const LEVEL_WIDTH: usize = 8;
 const TOPIC_WIDTH: usize = 7;
 
-/// The report as text.
+/// Renders the report as text.
 pub(super) fn render(report: &Report) -> String {
     let mut out = format!("swarmletfs {} on Linux {}\n\n", report.program, report.kernel.release);
     for finding in &report.findings {

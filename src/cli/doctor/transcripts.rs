@@ -1,5 +1,4 @@
-//! TrialKind came of reading the transcripts of a store whose workers' folders are made of such: what they hold that is
-//! shown nowhere is counted here.
+//! Counts the content of transcripts that the generated worker folders do not show.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,15 +9,15 @@ use super::finding::Finding;
 use crate::cli::terminal::escape_controls;
 use crate::view::{View, Visible};
 
-/// For how long transcripts are read.
+/// Time limit to read transcripts.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many types of records are named.
+/// Maximum number of record types to name.
 const MAX_NAMED_TYPES: usize = 5;
 
-/// TrialKind all transcripts that were read hold together.
+/// Totals over all transcripts that were read.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Transcripts {
-    /// Of how many workers they were read, and how many there are.
+    /// Number of workers whose transcripts were read; `workers` is the number of all.
     read: u64,
     workers: u64,
     lines: u64,
@@ -31,7 +30,7 @@ pub(super) struct Transcripts {
 }
 
 impl Transcripts {
-    /// Reads those of a view that lie in the store of this number, as far as there is time.
+    /// Reads transcripts in the store with index `number`, until the time limit.
     pub(super) fn new(view: &View, visible: &Visible, number: usize) -> Transcripts {
         let begun = Instant::now();
         let go_on = || begun.elapsed() < READ_TIMEOUT;
@@ -57,7 +56,7 @@ impl Transcripts {
         all
     }
 
-    /// TrialKind is to be said of them.
+    /// Returns the finding on the transcripts.
     pub(super) fn finding(&self) -> Finding {
         let unknown: u64 = self.unknown_records.values().sum();
         let kinds: Vec<&str> = self.unknown_records.keys().take(MAX_NAMED_TYPES).map(String::as_str).collect();

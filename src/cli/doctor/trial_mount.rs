@@ -1,8 +1,8 @@
-//! A mount for trial: nothing much, on a private folder, for a moment.
+//! A short trial mount on a private folder.
 //!
-//! Another process mounts and serves it, a third one reads it, so that neither a hang nor a signal leaves this one
-//! waiting. The one that serves holds on to nothing but a pipe from the first: when that closes, for whatever reason,
-//! it unmounts and removes its folder.
+//! One subprocess mounts and serves, and another one reads, so that neither a hang nor a signal
+//! blocks this process. The server holds only a pipe from this process. When the pipe closes, it
+//! unmounts and removes its folder.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -28,20 +28,20 @@ use crate::store::Memory;
 use crate::tree::{Settings, Tree};
 use crate::view::{Filter, View};
 
-/// UnmountMode long the process that serves may take to begin, and to end.
+/// Time limit for the server to start, and to end.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// TrialKind is mounted.
+/// Content of a trial mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum TrialKind {
-    /// The tree of a swarm that has not begun.
+    /// The tree of a swarm without workers.
     Tree,
-    /// A file that only the kernel can read.
+    /// A file that can be read only through passthrough.
     Passthrough,
 }
 
 impl TrialKind {
-    /// The file that is read.
+    /// Returns the name of the file to read.
     fn file(self) -> &'static str {
         match self {
             TrialKind::Tree => "README.md",
@@ -50,25 +50,29 @@ impl TrialKind {
     }
 }
 
-/// UnmountMode a trial can fail.
+/// Reason why a trial failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// It could not be made.
+    /// The trial could not be started.
     Untried(String),
-    /// There is no mount.
+    /// Mounting failed.
     Refused(Diagnosis),
-    /// There was one, but it could not be read.
+    /// The mount was not readable.
     Unreadable(io::Error),
 }
 
-/// TrialKind the process that serves says of a mount that failed.
+/// The server's report of a failure.
 #[derive(Serialize, Deserialize)]
 enum TrialError {
     NoFolder(String),
     NoMount(Diagnosis),
 }
 
-/// MountTable, reads, unmounts.
+/// Mounts, reads, and unmounts.
+///
+/// # Errors
+///
+/// Fails if the trial cannot be started, mounting fails, or the mount cannot be read.
 pub(super) fn run_trial(what: TrialKind) -> Result<(), Failure> {
     let untried = |error: io::Error| Failure::Untried(error.to_string());
     let name = what.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
@@ -103,7 +107,7 @@ pub(super) fn run_trial(what: TrialKind) -> Result<(), Failure> {
     }
 }
 
-/// Lets the process that serves go, and clears what it leaves behind if it does not end as it should.
+/// Lets the server end, and cleans up if it does not end by itself.
 fn end(child: &mut Child, folder: Option<&Path>) {
     drop(child.stdin.take());
     let begun = Instant::now();
@@ -120,15 +124,15 @@ fn end(child: &mut Child, folder: Option<&Path>) {
     }
 }
 
-/// Unmounts and removes the folder. Nothing in here waits for the mount.
+/// Unmounts and removes the folder, without access to the mount.
 fn clear(folder: &Path) {
     let _ = unmount(folder, UnmountMode::Detached);
     let _ = std::fs::remove_dir(folder);
 }
 
-/// The process that serves: mounts, says where, and waits for the end of its input.
+/// Runs the server: mounts, reports the folder, and waits for its stdin to close.
 pub(in crate::cli) fn serve(what: TrialKind) -> ExitCode {
-    // Ctrl-C is for the first process; this one then sees its input end.
+    // Ctrl-C goes to the parent only; the server then sees its stdin close.
     let _ = rustix::process::setsid();
     match set_up(what) {
         Ok(folder) => {
@@ -146,7 +150,7 @@ pub(in crate::cli) fn serve(what: TrialKind) -> ExitCode {
     }
 }
 
-/// MountTable on a new folder. It is served as long as this process lives.
+/// Mounts on a new folder, which is served until this process ends.
 fn set_up(what: TrialKind) -> Result<PathBuf, TrialError> {
     let temporary = std::env::temp_dir();
     let folder = temporary
@@ -159,7 +163,7 @@ fn set_up(what: TrialKind) -> Result<PathBuf, TrialError> {
             let why = escape_controls(&error.to_string());
             TrialError::NoFolder(format!("a folder in {} cannot be made: {why}", display_path(&temporary)))
         })?;
-    // From here on it is removed by hand: its own way would look into the mount.
+    // From here on the folder is removed manually: `TempDir` would read the mount.
     let folder = folder.keep();
     let mounted = match what {
         TrialKind::Tree => empty_tree().and_then(|tree| fuse::mount(tree, &folder, Access::Mounter).map(drop)),

@@ -1,5 +1,4 @@
-//! The workers of one store as a view shows them: how many of which kind, what is problem with some, and what lies
-//! among them and is not shown.
+//! Facts about the workers of one store: counts, flawed records, and hidden entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -16,52 +15,53 @@ use crate::name::RelPath;
 use crate::render::count;
 use crate::view::{Member, Visible};
 
-/// So many folders are named in which workers lie.
+/// Maximum number of folders with workers to name.
 const MAX_NAMED_FOLDERS: usize = 3;
 
-/// TrialKind is known of the workers of a store.
+/// Facts about the workers of a store.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Workers {
-    /// How many there are.
+    /// Number of workers.
     total: u64,
-    /// How many lie in which folder of the store; `.` is the store itself.
+    /// Number of workers by folder of the store; `.` is the store itself.
     folders: BTreeMap<String, u64>,
-    /// How many are of which status.
+    /// Number of workers by status.
     status: BTreeMap<String, u64>,
-    /// How many runs they belong to.
+    /// Number of distinct runs.
     runs: usize,
-    /// How many owners they name.
+    /// Number of distinct owners.
     owners: usize,
-    /// How many name an owner.
+    /// Number of workers with an owner.
     with_owner: u64,
-    /// How many name none.
+    /// Number of workers without an owner.
     without_owner: u64,
-    /// Those whose record is not as it should be, by what is problem.
+    /// Workers with flawed records, by kind of problem.
     flawed: BTreeMap<RecordProblem, Sample>,
-    /// TrialKind lies among them and is not shown, by reason; null with `--owner`, where it is nobody's business.
+    /// Entries that are not shown, by reason; null with `--owner`, to reveal nothing of other
+    /// owners.
     not_shown: Option<BTreeMap<HiddenReason, Sample>>,
 }
 
-/// How many, and the first of them by name.
+/// A count, with the first examples by name.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Sample {
     count: u64,
     examples: Vec<Example>,
 }
 
-/// One by name.
+/// One example.
 #[derive(Debug, Serialize, Deserialize)]
 struct Example {
-    /// A worker's name, or a path from the store's root.
+    /// Name of a worker, or path from the store's root.
     name: String,
-    /// The path again, for a command.
+    /// Path from the store's root, used in commands.
     #[serde(skip)]
     path: RelPath,
-    /// TrialKind was met, where that differs from one to the other.
+    /// Details that differ between examples.
     why: Option<String>,
 }
 
-/// TrialKind can be problem with a worker's record.
+/// Problem with a worker's record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum RecordProblem {
@@ -76,7 +76,7 @@ enum RecordProblem {
     SameId,
 }
 
-/// Why something among the workers is not shown.
+/// Reason why an entry is not shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum HiddenReason {
@@ -104,7 +104,7 @@ impl Sample {
         sample
     }
 
-    /// The names, and how many there are besides.
+    /// Renders the names of the examples and the number of the others.
     fn names(&self) -> String {
         let name = |example: &Example| match &example.why {
             Some(why) => format!("{} ({why})", example.name),
@@ -118,7 +118,7 @@ impl Sample {
         names.join(", ")
     }
 
-    /// The first one, for a command.
+    /// Returns the first path, quoted for a command.
     fn first(&self, store: &Path) -> String {
         let path = self.examples.first().map(|example| example.path.clone()).unwrap_or_default();
         shell_quote(&store.join(OsStr::from_bytes(path.as_bytes())))
@@ -126,7 +126,7 @@ impl Sample {
 }
 
 impl Workers {
-    /// Those of a view that lie in the store of this number.
+    /// Collects the facts about workers in the store with index `number`.
     pub(super) fn new(visible: &Visible, number: usize) -> Workers {
         let mut workers = Workers::default();
         let (mut runs, mut owners) = (BTreeSet::new(), BTreeSet::new());
@@ -146,7 +146,7 @@ impl Workers {
         workers
     }
 
-    /// How many there are.
+    /// Returns the number of workers.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
@@ -177,8 +177,8 @@ impl Workers {
         }
     }
 
-    /// TrialKind is to be said of them. `described` is the store, `sign` what makes a folder a worker there, `owner` whom
-    /// the view is run_finding to.
+    /// Returns the findings on the workers. `described` names the store, `sign` is the mark of a
+    /// worker folder, and `owner` is the owner that the view is limited to.
     pub(super) fn findings(&self, store: &Path, described: &str, sign: &str, owner: Option<&str>) -> Vec<Finding> {
         let mut findings = vec![self.count_finding(described, owner)];
         for (reason, sample) in self.not_shown.iter().flatten() {
@@ -200,7 +200,7 @@ impl Workers {
             };
         }
         let place = |folder: &str| if folder == "." { "the folder itself".into() } else { format!("{folder}/") };
-        // The fullest first: of transcripts each project is a folder.
+        // Largest first: with transcripts, each project is a folder.
         let mut folders: Vec<(&String, &u64)> = self.folders.iter().collect();
         folders.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
         let mut places: Vec<String> = match folders.as_slice() {

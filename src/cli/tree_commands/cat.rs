@@ -1,4 +1,4 @@
-//! `swarmletfs cat`: the bytes of files, as they are.
+//! `swarmletfs cat`: prints the raw bytes of files.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use super::{Output, ReaderArgs, TreeReader};
 use crate::error::Result;
 use crate::tree::{Fh, Links};
 
-/// What is said below the options.
+/// Help text after the options.
 pub(in crate::cli) const HELP: &str = "\
 Needs no mount. Paths begin at the root of the tree, as in a mount: names that are asked and not listed answer, and links are \
 followed. The bytes are those that a mount gives, raw, also on a terminal. A shell expands no `*` in paths of the tree: \
@@ -26,7 +26,7 @@ Examples:
 Exit code: 0 if all was read, 1 if a path could not be, 2 if it was typed wrongly, 3 if not all was read before \
 --max-time was over.";
 
-/// What can be said to `cat`.
+/// Arguments of `cat`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct CatArgs {
     /// The files, by their paths from the root of the tree
@@ -37,10 +37,14 @@ pub(in crate::cli) struct CatArgs {
     reader: ReaderArgs,
 }
 
-/// How much is read at once, in bytes.
+/// Size of one read in bytes.
 const READ_SIZE: usize = 1 << 20;
 
-/// Prints the files. Errors: a store that cannot be found or read, and a stdout that cannot be written.
+/// Prints the files.
+///
+/// # Errors
+///
+/// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(in crate::cli) fn run(arguments: &CatArgs) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open(&arguments.reader)?;
     let mut out = reader.out();
@@ -54,7 +58,7 @@ pub(in crate::cli) fn run(arguments: &CatArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn file(reader: &TreeReader, out: &mut Output, path: &[u8]) -> io::Result<()> {
-    // What is open is one version to its end, though the lookup is given back.
+    // An open file keeps its version to the end, even after the lookup is released.
     let opened = reader.tree.at(path, Links::Followed, |place| place.last().open());
     match opened {
         Ok(opened) => {
@@ -70,7 +74,11 @@ fn file(reader: &TreeReader, out: &mut Output, path: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Copies an open file to its end. The outer error is that of writing, the inner one that of reading.
+/// Copies an open file to its end.
+///
+/// # Errors
+///
+/// The outer error is a write error; the inner one is a read error.
 fn copy(reader: &TreeReader, out: &mut Output, fh: Fh) -> io::Result<Result<()>> {
     let mut at = 0;
     loop {

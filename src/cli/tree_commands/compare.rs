@@ -1,7 +1,8 @@
-//! `swarmletfs compare`: what two or more workers share and where they differ.
+//! `swarmletfs compare`: prints what workers share and where they differ.
 //!
-//! What is printed are the bytes of `compare/A..B` in the tree. Exit codes are those of diff: 1 says that something differs,
-//! 0 that nothing does, and says it only if everything could be compared. 3 says that there was no time for all.
+//! The output equals `compare/A..B` in the tree. Exit codes are those of diff: 0 if nothing differs
+//! and everything was compared, 1 if something differs, 2 for trouble, and also 3 if the time ran
+//! out.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -18,7 +19,7 @@ use crate::render::Budget;
 use crate::render::ask::holds_a_word;
 use crate::render::compare::{Answer, Fact, Kind, Options, Query, Told};
 
-/// What is said below the options.
+/// Help text after the options.
 pub(in crate::cli) const HELP: &str = "\
 Needs no mount. One line of counts; what is known of the workers, what all share said once; then their final words, outputs, \
 calls, files and logs. Files of one path are a unified diff, - of the first worker and + of the other; of a file that only \
@@ -37,23 +38,24 @@ Examples:
 Exit code: 0 if nothing differs in their own files and calls, 1 if something does, 2 if something went wrong or not all could be \
 compared and nothing differs, 3 if not all was compared before --max-time was over. metadata.json and what ends in .jsonl always differ and do not count.";
 
-/// What went wrong, as diff says it.
+/// Exit code for an error, as in diff.
 const TROUBLE_EXIT_CODE: u8 = 2;
-/// The folder that a worker may be named with.
+/// Prefix that a worker's name may be typed with.
 const WORKERS: &[u8] = b"workers/";
 
-/// What can be said to `compare`.
+/// Arguments of `compare`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct CompareArgs {
-    /// Workers, as they are named in workers/: two to eight
+    /// Names of two to eight workers, as in workers/
     #[arg(value_name = "WORKER", required = true, num_args = 2..)]
     workers: Vec<OsString>,
 
-    /// Show only what holds most of these words
+    /// Show only parts that contain most of these words
     #[arg(long, value_name = "WORDS", value_parser = words)]
     aspect: Option<String>,
 
-    /// How large the answer may be: bytes, with k or M, or tokens, as in 8000tok [default: 28000]
+    /// Maximum size of the answer: bytes, optionally with k or M, or tokens, as in 8000tok
+    /// [default: 28000]
     #[arg(long, short, value_name = "SIZE", value_parser = Budget::parse)]
     budget: Option<Budget>,
 
@@ -68,7 +70,7 @@ pub(in crate::cli) struct CompareArgs {
     time: TimeArgs,
 }
 
-/// Prints what differs. The exit code is diff's.
+/// Prints the comparison and returns the exit code of diff.
 pub(in crate::cli) fn run(arguments: &CompareArgs) -> ExitCode {
     match compare(arguments) {
         Ok(code) => code,
@@ -108,7 +110,7 @@ fn code(answer: &Answer) -> ExitCode {
     }
 }
 
-/// The name of a worker that may have been typed as a path.
+/// Returns the name of a worker that may have been typed as a path.
 fn named(typed: &OsStr) -> &[u8] {
     let name = typed.as_bytes();
     let name = name.strip_prefix(WORKERS).unwrap_or(name);
@@ -119,13 +121,13 @@ fn words(text: &str) -> Result<String, String> {
     if holds_a_word(text) { Ok(text.to_owned()) } else { Err("there is no word in it".into()) }
 }
 
-/// An answer.
+/// The JSON form of an answer.
 #[derive(Debug, Serialize)]
 struct Object {
     query: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// False if something is missing for lack of time; `incomplete` names it.
+    /// False if the time ran out before everything was compared; `incomplete` names the rest.
     complete: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<String>,
@@ -139,10 +141,10 @@ struct Object {
     differs: bool,
 }
 
-/// Facts by their names.
+/// Facts by name.
 type Facts = serde_json::Map<String, serde_json::Value>;
 
-/// A file, or the outputs of calls that correspond.
+/// A file, or the outputs of corresponding calls.
 #[derive(Debug, Serialize)]
 struct File {
     path: String,

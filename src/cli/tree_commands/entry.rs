@@ -1,4 +1,4 @@
-//! One entry of a listing: its name, and, where they are asked for, its attributes.
+//! Entries of a listing, with attributes if they are needed.
 
 use std::cmp::Ordering;
 
@@ -6,55 +6,55 @@ use super::join;
 use crate::error::Result;
 use crate::tree::{Attr, Held, NodeKind, Place};
 
-/// Something that is listed.
+/// A listed entry.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
-    /// Where it is, links on the way followed: from the root, which is `.`.
+    /// Path from the root, which is `.`, with links resolved.
     pub(super) path: Vec<u8>,
-    /// How it is label in the listing: by its name, or by a path that was typed.
+    /// Name in the listing: the entry's own name, or the path that was typed.
     pub(super) label: Vec<u8>,
     pub(super) kind: NodeKind,
-    /// None where nobody asks.
+    /// `None` if the listing does not need them.
     pub(super) details: Option<Details>,
 }
 
-/// What a reader at it tells.
+/// Attributes of an entry.
 #[derive(Debug, Clone)]
 pub(super) struct Details {
     pub(super) attr: Attr,
-    /// Where it leads, of a link.
+    /// Target of a link.
     pub(super) target: Option<Vec<u8>>,
 }
 
 impl Entry {
-    /// What is at a path that was typed.
+    /// Returns the entry at a path that was typed.
     pub(super) fn at(place: &Place<'_>, typed: &[u8]) -> Result<Entry> {
         let details = details(place.last())?;
         Ok(Entry { path: place.path(), label: typed.to_vec(), kind: details.attr.kind, details: Some(details) })
     }
 
-    /// What is in the folder `folder` under `name`.
+    /// Returns the entry `name` of `folder` with its attributes.
     pub(super) fn from_node(held: &Held<'_>, folder: &[u8], name: &[u8]) -> Result<Entry> {
         Ok(Entry { details: Some(details(held)?), ..Entry::without_details(folder, name, held.attr.kind) })
     }
 
-    /// What is listed in `folder` under `name` and was not looked at.
+    /// Returns the entry `name` of `folder` without attributes.
     pub(super) fn without_details(folder: &[u8], name: &[u8], kind: NodeKind) -> Entry {
         Entry { path: join(folder, name), label: name.to_vec(), kind, details: None }
     }
 
-    /// Its own name, however it is label.
+    /// Returns the last component of the path, whatever the label is.
     pub(super) fn name(&self) -> &[u8] {
         self.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
     }
 
-    /// Which has the newer change.
+    /// Orders by time of the last change, newest first.
     pub(super) fn by_time(&self, other: &Entry) -> Ordering {
         let time = |entry: &Entry| entry.details.as_ref().map(|details| details.attr.mtime);
         time(other).cmp(&time(self))
     }
 
-    /// Which is larger.
+    /// Orders by size, largest first.
     pub(super) fn by_size(&self, other: &Entry) -> Ordering {
         let size = |entry: &Entry| entry.details.as_ref().map(|details| details.attr.size);
         size(other).cmp(&size(self))

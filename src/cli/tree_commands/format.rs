@@ -1,11 +1,11 @@
-//! Modes, sizes and times as people read them.
+//! Formats modes, sizes and times for people.
 
 use jiff::Timestamp;
 
 use crate::store::Time;
 use crate::tree::NodeKind;
 
-/// Kind and rights in ten letters: `-r--r--r--`.
+/// Renders kind and permissions in ten characters: `-r--r--r--`.
 pub(super) fn mode_string(kind: NodeKind, mode: u32) -> String {
     let first = match kind {
         NodeKind::File => '-',
@@ -16,7 +16,7 @@ pub(super) fn mode_string(kind: NodeKind, mode: u32) -> String {
     std::iter::once(first).chain("rwxrwxrwx".chars().enumerate().map(bit)).collect()
 }
 
-/// A size in at most four letters: `977`, `4.0K`, `66K`; what is between two is the larger one, as in ls(1).
+/// Renders a size in at most four characters, rounded up as by ls(1): `977`, `4.0K`, `66K`.
 pub(super) fn human_size(bytes: u64) -> String {
     if bytes < 1_024 {
         return bytes.to_string();
@@ -37,28 +37,29 @@ pub(super) fn human_size(bytes: u64) -> String {
     bytes.to_string()
 }
 
-/// A time in UTC, to the second.
+/// Renders a time in UTC, in seconds.
 pub(super) fn utc_seconds(time: Time) -> String {
     Timestamp::new(time.secs, 0).map_or_else(|_| unix_seconds(time), |time| time.to_string())
 }
 
-/// A time in UTC, to the nanosecond.
+/// Renders a time in UTC, in nanoseconds.
 pub(super) fn utc_nanoseconds(time: Time) -> String {
     timestamp(time).map_or_else(|| unix_seconds(time), |time| format!("{time:.9}"))
 }
 
-/// A time in UTC with as many digits as it needs.
+/// Renders a time in UTC with as many digits as needed.
 pub(super) fn utc_shortest(time: Time) -> String {
     timestamp(time).map_or_else(|| unix_seconds(time), |time| time.to_string())
 }
 
-/// The nanoseconds of what stat tells always lead forward, those of a timestamp away from 1970.
+/// Converts a time. The nanoseconds of `stat` always count forward; those of `Timestamp` count away
+/// from 1970.
 fn timestamp(time: Time) -> Option<Timestamp> {
     let nanos = i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos);
     Timestamp::from_nanosecond(nanos).ok()
 }
 
-/// A time in no year that has four digits: seconds since 1970, as date(1) reads them.
+/// Renders a time outside the years with four digits: seconds since 1970, as date(1) reads them.
 fn unix_seconds(time: Time) -> String {
     format!("@{}.{:09}", time.secs, time.nanos)
 }

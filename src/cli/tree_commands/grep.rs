@@ -1,7 +1,8 @@
-//! `swarmletfs grep`: the lines that match, of all workers, of a run, or of a worker and what is in it.
+//! `swarmletfs grep`: prints the lines that match, in all workers, a run, a worker, or files of a
+//! worker.
 //!
-//! What is printed of the root, a run or a worker are the bytes of `grep/REGEX` there. Exit codes are those of grep: 1 says
-//! that no line matches, and says it only if everything could be searched. 3 says that there was no time for all.
+//! For the root, a run or a worker, the output equals its `grep/REGEX`. Exit codes are those of
+//! grep: 1 if no line matches and everything was searched, and also 3 if the time ran out.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -17,7 +18,7 @@ use crate::render::grep::{Answer, Options, Query, Shown, ShownLine};
 use crate::search::regex::Unsearched;
 use crate::tree::Tree;
 
-/// What is said below the options.
+/// Help text after the options.
 pub(in crate::cli) const HELP: &str = "\
 Needs no mount. One line of counts, then `path:line:text`, the workers that failed first; the budget is dealt over all files \
 that have a match, and what is left out is counted. In a mounted tree, grep/REGEX holds the same. The regex is of Rust's \
@@ -36,42 +37,45 @@ Examples:
 Exit code: 0 if a line matches, 1 if none does, 2 if something went wrong or not all could be read and no line matches, \
 3 if not all was searched before --max-time was over.";
 
-/// What is said of a path that cannot be searched.
+/// Message for a path that cannot be searched.
 const NOT_SEARCHABLE: &str = "holds no workers' files: a regex is searched for in the root, in a run (`runs/ID`), in a worker \
                        (`workers/ID`), in a file or folder of a worker's own, or in those of a value (`by/outcome/failed`)";
 
-/// What can be said to `grep`.
+/// Arguments of `grep`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct GrepArgs {
-    /// A regex
+    /// The regex to search for
     #[arg(value_name = "REGEX")]
     regex: String,
 
-    /// The root, a run, a worker, a file or folder of a worker's own, or a folder as by/outcome/failed [default: the root]
+    /// The root, a run, a worker, a file or folder of a worker, or a folder such as
+    /// by/outcome/failed [default: the root]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
 
-    /// Letters match in either case
+    /// Ignore case
     #[arg(long, short)]
     ignore_case: bool,
 
-    /// Show so many lines before and behind each that matches, up to 100
+    /// Show this many lines before and after each match, up to 100
     #[arg(long, short = 'C', value_name = "LINES", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=100))]
     context: u8,
 
-    /// The regex is taken letter by letter
+    /// Treat the regex as literal text
     #[arg(long, short = 'F')]
     fixed_strings: bool,
 
-    /// Numbers of lines are always told
+    /// Ignored: line numbers are always printed
     #[arg(long, short = 'n', hide = true)]
     line_number: bool,
 
-    /// Search files of this name alone, or of this path if there is a / in it: '*.md', 'outputs/**'; with a ! before, all others
+    /// Search only files with this name, or with this path if it contains a /: '*.md',
+    /// 'outputs/**'; with a leading !, all others
     #[arg(long, short, value_name = "GLOB", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     glob: Option<String>,
 
-    /// How large an answer may be: bytes, with k or M, or tokens, as in 8000tok [default: 16000 of a worker, 28000 of more]
+    /// Maximum size of the answer: bytes, optionally with k or M, or tokens, as in 8000tok
+    /// [default: 16000 for one worker, otherwise 28000]
     #[arg(long, short, value_name = "SIZE", value_parser = Budget::parse)]
     budget: Option<Budget>,
 
@@ -86,7 +90,7 @@ pub(in crate::cli) struct GrepArgs {
     time: TimeArgs,
 }
 
-/// Prints the lines that match. The exit code is grep's.
+/// Prints the lines that match and returns the exit code of grep.
 pub(in crate::cli) fn run(arguments: &GrepArgs) -> ExitCode {
     let GrepArgs { ignore_case, context, glob, budget, .. } = arguments;
     let options =
@@ -112,13 +116,13 @@ impl QueryAnswer for Answer {
     }
 }
 
-/// An answer.
+/// The JSON form of an answer.
 #[derive(Debug, Serialize)]
 struct Object {
     query: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// False if something is missing for lack of time; `incomplete` names it.
+    /// False if the time ran out before everything was searched; `incomplete` names the rest.
     complete: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<String>,
@@ -131,7 +135,7 @@ struct Object {
     left_out: LeftOut,
 }
 
-/// What is of files of which nothing is shown.
+/// Files of which no line is shown, and their lines.
 #[derive(Debug, Serialize)]
 struct LeftOut {
     files: u64,
@@ -153,7 +157,7 @@ struct NotSearched {
     late: u64,
 }
 
-/// The lines of a file that are shown.
+/// The shown lines of a file.
 #[derive(Debug, Serialize)]
 struct File {
     worker: String,
@@ -176,7 +180,7 @@ impl Object {
             worker: file.worker.to_text().into_owned(),
             path: file.path.clone(),
             more: file.more(),
-            // A gap shows in the numbers.
+            // Line 0 marks a gap, which JSON shows by the numbers.
             lines: file.lines.iter().filter(|line| line.number > 0).map(Line::new).collect(),
         };
         Object {

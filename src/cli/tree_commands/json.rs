@@ -1,7 +1,7 @@
-//! Entries as JSON: an array with an object a line, written as they come.
+//! Entries as JSON: an array with one object per line, written as they come.
 //!
-//! What has another meaning to a terminal is escaped also where JSON would not ask for it, so that no name can move a
-//! cursor.
+//! Control characters are escaped even where JSON does not require it, so that no name can control
+//! a terminal.
 
 use std::io::{self, Write};
 
@@ -15,7 +15,7 @@ use super::format;
 use crate::name::is_unprintable;
 use crate::render::hex;
 
-/// What is said of the objects in the help of every command that prints them.
+/// Description of the objects for the help of each command that prints them.
 macro_rules! fields {
     () => {
         "--json prints an array with an object a line: path (from the root of the tree, links on the way followed), name, kind \
@@ -26,7 +26,7 @@ macro_rules! fields {
 }
 pub(super) use fields;
 
-/// One entry. What is not UTF-8 is told twice: as near as text can be, and in hexadecimal.
+/// One entry. A name that is not UTF-8 appears twice: as approximate text and in hexadecimal.
 #[derive(Debug, Serialize)]
 pub(super) struct Object {
     path: String,
@@ -40,7 +40,7 @@ pub(super) struct Object {
     attributes: Option<Attributes>,
 }
 
-/// What a reader at an entry tells.
+/// Attributes of an entry.
 #[derive(Debug, Serialize)]
 struct Attributes {
     size: u64,
@@ -80,12 +80,12 @@ impl Attributes {
     }
 }
 
-/// Bytes as text, and exactly where that is not the same.
+/// Returns bytes as text, and in hexadecimal if the text is not exact.
 fn text(bytes: &[u8]) -> (String, Option<String>) {
     (String::from_utf8_lossy(bytes).into_owned(), hex(bytes))
 }
 
-/// Prints an array: `fill` is given what takes its elements.
+/// Writes an array. `fill` receives a function that adds an element.
 pub(super) fn array<W: Write, T: Serialize>(
     out: &mut W,
     fill: impl FnOnce(&mut dyn FnMut(&T) -> io::Result<()>) -> io::Result<()>,
@@ -97,7 +97,7 @@ pub(super) fn array<W: Write, T: Serialize>(
     out.write_all(b"\n")
 }
 
-/// Every element of an array is on a line of its own, so that `grep` finds whole ones.
+/// Formatter that puts each element of an array on its own line, so that `grep` finds whole ones.
 struct LinePerElement;
 
 impl Formatter for LinePerElement {

@@ -1,4 +1,4 @@
-//! `swarmletfs ls`: what is in folders, as ls(1) tells it.
+//! `swarmletfs ls`: lists folders like ls(1).
 
 use std::cmp::Ordering;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use super::{LongHelp, Output, ReaderArgs, TreeReader, format, join, paths};
 use crate::error::Result;
 use crate::tree::{Ino, Links, NodeKind, Place};
 
-/// What is said below the options.
+/// Help text after the options.
 pub(in crate::cli) const HELP: &str = concat!(
     "\
 Needs no mount. Paths begin at the root of the tree, as in a mount; the root itself is `.`, or no PATH. One name a line, in the \
@@ -34,50 +34,50 @@ Exit code: 0 if all was listed, 1 if something could not be, 2 if it was typed w
 --max-time was over."
 );
 
-/// What can be said to `ls`.
+/// Arguments of `ls`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct LsArgs {
     /// Paths from the root of the tree [default: the root]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
 
-    /// Also tell mode, owner, group, size, time of the last change, and where links lead
+    /// Also print mode, owner, group, size, time of the last change, and link targets
     #[arg(short = 'l')]
     long: bool,
 
-    /// With -l, tell sizes as 4.0K or 1.2M
+    /// With -l, print sizes as 4.0K or 1.2M
     #[arg(short = 'h', long)]
     human_readable: bool,
 
-    /// Also list what is in folders of folders
+    /// List subfolders recursively
     #[arg(short = 'R', long)]
     recursive: bool,
 
-    /// The newest change first
+    /// Sort by time of the last change, newest first
     #[arg(short = 't', overrides_with = "by_size")]
     by_time: bool,
 
-    /// The largest first
+    /// Sort by size, largest first
     #[arg(short = 'S', overrides_with = "by_time")]
     by_size: bool,
 
-    /// The other way round
+    /// Reverse the order
     #[arg(short, long)]
     reverse: bool,
 
-    /// Folders themselves, not what is in them
+    /// List folders themselves, not their contents
     #[arg(short, long)]
     directory: bool,
 
-    /// Put `/` behind folders and `@` behind links
+    /// Append `/` to folders and `@` to links
     #[arg(short = 'F', long)]
     classify: bool,
 
-    /// Nothing: one name a line is how it is
+    /// No effect: there is always one name per line
     #[arg(short = '1')]
     one: bool,
 
-    /// Nothing: no name is hidden
+    /// No effect: no name is hidden
     #[arg(short, long)]
     all: bool,
 
@@ -92,16 +92,20 @@ pub(in crate::cli) struct LsArgs {
     help: LongHelp,
 }
 
-/// Takes what is listed.
+/// Receives the listing.
 trait EntrySink {
-    /// What follows is in the folder that is label so.
+    /// Starts the listing of the folder `label`.
     fn folder(&mut self, label: &[u8]) -> io::Result<()>;
 
-    /// Several entries in their order.
+    /// Adds entries, in their order.
     fn entries(&mut self, entries: &[Entry]) -> io::Result<()>;
 }
 
-/// Lists. Errors: a store that cannot be found or read, and a stdout that cannot be written.
+/// Prints the listing.
+///
+/// # Errors
+///
+/// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(in crate::cli) fn run(arguments: &LsArgs) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open(&arguments.reader)?;
     reader.note_unread();
@@ -147,7 +151,8 @@ impl<'a> Ls<'a> {
         Ok(())
     }
 
-    /// What was typed. A link to a folder is that folder, where not the link itself was asked for.
+    /// Returns the entry for a path that was typed. A link to a folder is followed unless the
+    /// options show links themselves.
     fn operand(&self, path: &[u8]) -> Result<Entry> {
         let entry = |links| self.reader.tree.at(path, links, |place| Entry::at(&place, path));
         let found = entry(Links::Kept)?;
@@ -159,7 +164,7 @@ impl<'a> Ls<'a> {
         Ok(behind.unwrap_or(found))
     }
 
-    /// Tells what is in a folder, and, where that is asked for, in those in it.
+    /// Writes the entries of a folder, and of its subfolders if `--recursive` is given.
     fn folder(&self, to: &mut dyn EntrySink, ino: Ino, label: &[u8], entries: &[Entry]) -> io::Result<()> {
         to.folder(label)?;
         to.entries(entries)?;
@@ -178,7 +183,7 @@ impl<'a> Ls<'a> {
         Ok(())
     }
 
-    /// The entries of the folder at `path`, which is label so, in their order.
+    /// Returns the sorted entries of the folder at `path`.
     fn inside(&self, ino: Ino, path: &[u8], label: &[u8]) -> Result<Vec<Entry>> {
         let arguments = self.arguments;
         let needs_look = arguments.long || arguments.json || arguments.by_time || arguments.by_size;
@@ -212,7 +217,7 @@ impl<'a> Ls<'a> {
     }
 }
 
-/// How `name` in a folder that is label so is label: the root by its `.` too, as in ls(1).
+/// Joins `name` to a folder's label; `.` is kept as a prefix, as in ls(1).
 fn join_label(label: &[u8], name: &[u8]) -> Vec<u8> {
     if label == b"." { [b"./", name].concat() } else { join(label, name) }
 }
@@ -235,7 +240,7 @@ struct TextSink<'a> {
     out: &'a mut Output,
     arguments: &'a LsArgs,
     has_heads: bool,
-    /// Nothing was printed before.
+    /// True until something is printed.
     is_first: bool,
 }
 
@@ -265,7 +270,7 @@ impl EntrySink for TextSink<'_> {
 }
 
 impl TextSink<'_> {
-    /// What stands in columns: owner, group and size.
+    /// Returns the aligned columns: owner, group and size.
     fn columns(&self, details: &Details) -> [String; 3] {
         let size = details.attr.size;
         let size = if self.arguments.human_readable { format::human_size(size) } else { size.to_string() };

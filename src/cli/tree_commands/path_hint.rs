@@ -1,7 +1,7 @@
-//! What helps who types a path of the disk where one of the tree is meant.
+//! Hints for users who type a path of the disk instead of one of the tree.
 //!
-//! What is told follows from the words that were typed, from mounts and stores, and from what is in the view: of what is
-//! another's it is the same as of what is nowhere.
+//! A hint depends only on the path, the mounts, the stores, and the view. So a path of another
+//! owner gives the same hint as one that does not exist.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,28 +12,28 @@ use crate::cli::mountinfo::MountTable;
 use crate::cli::terminal::shell_quote;
 use crate::tree::Links;
 
-/// The folders of the root that a path of the tree begins with.
+/// Folders in the root of the tree.
 const ROOT_FOLDERS: [&[u8]; 8] = [b"workers", b"runs", b"by", b"grep", b"search", b"compare", b"supervisor", b"since"];
 
-/// How `path` is written in the tree, if it looks as if a path of the disk was meant.
+/// Returns a hint with the path in the tree, if `path` looks like one of the disk.
 pub(super) fn suggest(reader: &TreeReader, path: &[u8]) -> Option<String> {
     if !path.starts_with(b"/") {
         return None;
     }
-    // With a `/` alone in front of it, it was a path of the tree.
+    // A path that only lacks its leading `/` was a path of the tree.
     let elsewhere = || tree_suffix(path).filter(|end| end.len() + 1 < path.len());
     let meant = path_in_mount(path).or_else(|| path_in_store(reader, path)).or_else(elsewhere)?;
     let shown = shell_quote(Path::new(OsStr::from_bytes(&meant)));
     Some(format!("paths begin at the root of the tree, as in `{shown}`"))
 }
 
-/// A path of a mount of ours, which has the names of the tree.
+/// Returns the path inside a swarmletfs mount, where the names are those of the tree.
 fn path_in_mount(path: &[u8]) -> Option<Vec<u8>> {
     let mounts = MountTable::read().ok()?;
     mounts.ours().find_map(|mount| relative_to(path, &mount.point))
 }
 
-/// A path of a store, which has `workers/` or is one.
+/// Returns the path inside a store, which contains `workers/` or is such a folder.
 fn path_in_store(reader: &TreeReader, path: &[u8]) -> Option<Vec<u8>> {
     let inner = reader.stores.iter().find_map(|store| relative_to(path, store))?;
     let is_there = |path: &Vec<u8>| reader.tree.at(path, Links::Followed, |_| Ok(())).is_ok();
@@ -41,14 +41,14 @@ fn path_in_store(reader: &TreeReader, path: &[u8]) -> Option<Vec<u8>> {
     found.or_else(|| tree_suffix(&inner))
 }
 
-/// What of a path could be of the tree: from the first name on that such a path begins with.
+/// Returns the end of `path` from the first folder in the root of the tree.
 fn tree_suffix(path: &[u8]) -> Option<Vec<u8>> {
     let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
     let at = parts.iter().position(|part| ROOT_FOLDERS.contains(part))?;
     parts.get(at..).map(|parts| parts.join(&b'/'))
 }
 
-/// What of `path` is in `folder`; `.` if it is the folder itself.
+/// Returns `path` relative to `folder`; `.` for the folder itself.
 fn relative_to(path: &[u8], folder: &Path) -> Option<Vec<u8>> {
     let inner = Path::new(OsStr::from_bytes(path)).strip_prefix(folder).ok()?.as_os_str().as_bytes();
     Some(if inner.is_empty() { b".".to_vec() } else { inner.to_vec() })

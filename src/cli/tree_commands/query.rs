@@ -1,7 +1,7 @@
-//! What the commands have in common that ask something of the files of workers: `grep` and `search`.
+//! Shared parts of `grep` and `search`, which query the files of workers.
 //!
-//! Exit codes are those of grep: 0 if something was found, 1 if nothing was, 2 if something went wrong; and 3 if not all was
-//! searched for lack of time.
+//! Exit codes are those of grep: 0 if something was found, 1 if nothing was, 2 for trouble, and
+//! also 3 if the time ran out.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,23 +16,25 @@ use crate::error::Result;
 use crate::name::printable;
 use crate::tree::{Ino, Links, Tree};
 
-/// What went wrong, as grep says it.
+/// Exit code for an error, as in grep.
 const TROUBLE_EXIT_CODE: u8 = 2;
 
-/// An answer, as far as all kinds are the same.
+/// The common part of the answers.
 pub(super) trait QueryAnswer {
-    /// The bytes of the file in the tree that answers the same.
+    /// Returns the text of the answer, which equals the file in the tree.
     fn text(&self) -> &str;
 
-    /// Whether anything was found.
+    /// Returns true if anything was found.
     fn has_found(&self) -> bool;
 
-    /// Returns true if it was no question, or if nothing was found where not all could be read.
+    /// Returns true if the query is invalid, or if nothing was found and some files could not be
+    /// read.
     fn is_trouble(&self) -> bool;
 }
 
-/// Asks at each of `typed`, or at the root, and prints the answers: their text, or with `as_json` what `object` makes of
-/// them. `nowhere` is said of a path that holds no workers' files. The exit code is grep's.
+/// Runs a query at each of the paths, or at the root, and prints the answers as text or JSON.
+///
+/// `nowhere` is the message for a path without files of workers. Returns the exit code of grep.
 pub(super) fn run<A: QueryAnswer, O: Serialize>(
     (view, time): (&ViewArgs, &TimeArgs),
     typed: &[OsString],

@@ -1,8 +1,8 @@
-//! `swarmletfs search`: the passages that bear on words, of all workers, of a run, or of a worker and what is in it.
+//! `swarmletfs search`: prints the passages that match words best, in all workers, a run, a worker,
+//! or files of a worker.
 //!
-//! What is printed of the root, a run or a worker are the bytes of `search/WORDS` there. Exit codes are those of grep: 1
-//! says that nothing bears on the words, and says it only if everything could be searched. 3 says that there was no time
-//! for all.
+//! For the root, a run or a worker, the output equals its `search/WORDS`. Exit codes are those of
+//! grep: 1 if nothing matches and everything was searched, and also 3 if the time ran out.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use crate::render::search::{Answer, Options, Query, Shown};
 use crate::search::ranked::Unread;
 use crate::tree::Tree;
 
-/// What is said below the options.
+/// Help text after the options.
 pub(in crate::cli) const HELP: &str = "\
 Needs no mount. One line of counts, then the passages, best first: of each file the bytes that are shown, from 0, and how \
 its call ended. In a mounted tree, search/WORDS holds the same.
@@ -39,27 +39,30 @@ Examples:
 Exit code: 0 if something bears on the words, 1 if nothing does, 2 if something went wrong or not all could be read \
 and nothing was found, 3 if not all was searched before --max-time was over.";
 
-/// What is said of a path that cannot be searched.
+/// Message for a path that cannot be searched.
 const NOT_SEARCHABLE: &str = "holds no workers' files: words are searched for in the root, in a run (`runs/ID`), in a worker \
                        (`workers/ID`), in a file or folder of a worker's own, or in those of a value (`by/outcome/failed`); \
                        several words are one argument (`search 'connection timeout'`)";
 
-/// What can be said to `search`.
+/// Arguments of `search`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SearchArgs {
     /// Words, "phrases", -words and filters, as one argument
     #[arg(value_name = "WORDS")]
     words: String,
 
-    /// The root, a run, a worker, a file or folder of a worker's own, or a folder as by/outcome/failed [default: the root]
+    /// The root, a run, a worker, a file or folder of a worker, or a folder such as
+    /// by/outcome/failed [default: the root]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
 
-    /// Search files of this name alone, or of this path if there is a / in it: '*.md', 'outputs/**'; with a ! before, all others
+    /// Search only files with this name, or with this path if it contains a /: '*.md',
+    /// 'outputs/**'; with a leading !, all others
     #[arg(long, short, value_name = "GLOB", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     glob: Option<String>,
 
-    /// How large an answer may be: bytes, with k or M, or tokens, as in 8000tok [default: 16000 of a worker, 28000 of more]
+    /// Maximum size of the answer: bytes, optionally with k or M, or tokens, as in 8000tok
+    /// [default: 16000 for one worker, otherwise 28000]
     #[arg(long, short, value_name = "SIZE", value_parser = Budget::parse)]
     budget: Option<Budget>,
 
@@ -74,7 +77,7 @@ pub(in crate::cli) struct SearchArgs {
     time: TimeArgs,
 }
 
-/// Prints the passages. The exit code is grep's.
+/// Prints the passages and returns the exit code of grep.
 pub(in crate::cli) fn run(arguments: &SearchArgs) -> ExitCode {
     let options = Options { budget: arguments.budget, glob: arguments.glob.clone() };
     let query = Query { options, words: arguments.words.clone(), under: None };
@@ -97,13 +100,13 @@ impl QueryAnswer for Answer {
     }
 }
 
-/// An answer.
+/// The JSON form of an answer.
 #[derive(Debug, Serialize)]
 struct Object {
     query: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// False if something is missing for lack of time; `incomplete` names it.
+    /// False if the time ran out before everything was searched; `incomplete` names the rest.
     complete: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<String>,
@@ -130,7 +133,7 @@ struct NotSearched {
     late: u64,
 }
 
-/// What is shown of a file.
+/// The shown passages of a file.
 #[derive(Debug, Serialize)]
 struct File {
     worker: String,
@@ -140,7 +143,7 @@ struct File {
     text: Vec<Excerpt>,
 }
 
-/// What is shown of one place in it.
+/// An excerpt, with its range in bytes.
 #[derive(Debug, Serialize)]
 struct Excerpt {
     first: u64,

@@ -1,6 +1,6 @@
-//! `swarmletfs stat`: all attributes of what is at a path.
+//! `swarmletfs stat`: prints the attributes of paths.
 //!
-//! No inode number is told: it is of one mount or process alone.
+//! Inode numbers are omitted: they differ between mounts and processes.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,7 +13,7 @@ use super::json::{self, Object};
 use super::{Output, ReaderArgs, TreeReader, format, paths};
 use crate::tree::Links;
 
-/// What is said below the options.
+/// Help text after the options.
 pub(in crate::cli) const HELP: &str = concat!(
     "\
 Needs no mount. Paths begin at the root of the tree, as in a mount; the root itself is `.`, or no PATH. Links on the way are \
@@ -32,14 +32,14 @@ Exit code: 0 if all was found, 1 if a path was not, 2 if it was typed wrongly, 3
 --max-time was over."
 );
 
-/// What can be said to `stat`.
+/// Arguments of `stat`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct StatArgs {
     /// Paths from the root of the tree [default: the root]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
 
-    /// Tell of what a link leads to, not of the link
+    /// Follow links and describe their targets
     #[arg(short = 'L', long)]
     dereference: bool,
 
@@ -51,7 +51,11 @@ pub(in crate::cli) struct StatArgs {
     reader: ReaderArgs,
 }
 
-/// Prints the attributes. Errors: a store that cannot be found or read, and a stdout that cannot be written.
+/// Prints the attributes.
+///
+/// # Errors
+///
+/// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(in crate::cli) fn run(arguments: &StatArgs) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open(&arguments.reader)?;
     reader.note_unread();

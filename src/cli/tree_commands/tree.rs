@@ -1,6 +1,6 @@
-//! `swarmletfs tree`: folders and what is in them, drawn as tree(1) draws them.
+//! `swarmletfs tree`: draws folders and their contents like tree(1).
 //!
-//! It is printed while it is walked. Links are told and not followed, so it ends.
+//! Output is written during the walk. Links are printed but not followed, so the walk ends.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::render::count;
 use crate::tree::{Held, Ino, Item, Links, NodeKind, Place};
 
-/// What is said below the options.
+/// Help text after the options.
 pub(in crate::cli) const HELP: &str = concat!(
     "\
 Needs no mount. Paths begin at the root of the tree, as in a mount; the root itself is `.`, or no PATH. Links are told with \
@@ -37,30 +37,30 @@ Exit code: 0 if all was shown, 1 if something could not be, 2 if it was typed wr
 --max-time was over."
 );
 
-/// What can be said to `tree`.
+/// Arguments of `tree`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct TreeCommandArgs {
     /// Paths from the root of the tree [default: the root]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
 
-    /// Go so many folders deep at most
+    /// Descend at most this many levels
     #[arg(short = 'L', value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(1..))]
     depth: Option<u32>,
 
-    /// Folders alone
+    /// Show only folders
     #[arg(short = 'd')]
     folders: bool,
 
-    /// Also tell sizes in bytes
+    /// Also print sizes in bytes
     #[arg(short = 's')]
     sizes: bool,
 
-    /// Also tell sizes, as 4.0K or 1.2M
+    /// Also print sizes as 4.0K or 1.2M
     #[arg(short = 'h', long)]
     human_readable: bool,
 
-    /// Also tell the time of the last change, in UTC
+    /// Also print the time of the last change, in UTC
     #[arg(short = 'D')]
     dates: bool,
 
@@ -75,16 +75,20 @@ pub(in crate::cli) struct TreeCommandArgs {
     help: LongHelp,
 }
 
-/// Takes what is node, in the order in which it is drawn.
+/// Receives the nodes of the walk in drawing order.
 trait TreeVisitor {
-    /// Something is node: the last of its folder or not.
-    fn enter(&mut self, entry: &Entry, is_last: bool, inside: &Children) -> io::Result<()>;
+    /// Enters a node; `is_last` is true for the last one in its folder.
+    fn enter(&mut self, entry: &Entry, is_last: bool, children: &Children) -> io::Result<()>;
 
-    /// All that is in it was node.
+    /// Leaves a node after all its children.
     fn leave(&mut self) -> io::Result<()>;
 }
 
-/// Draws. Errors: a store that cannot be found or read, and a stdout that cannot be written.
+/// Prints the tree.
+///
+/// # Errors
+///
+/// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(in crate::cli) fn run(arguments: &TreeCommandArgs) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open(&arguments.reader)?;
     reader.note_unread();
@@ -122,13 +126,13 @@ struct Walk<'a> {
     arguments: &'a TreeCommandArgs,
 }
 
-/// What is in something that is node.
+/// Contents of a node.
 enum Children {
-    /// Nothing that is asked for.
+    /// Not read: no folder, or beyond the depth limit.
     Closed,
-    /// These.
+    /// The entries of a folder.
     Open(Arc<[Item]>),
-    /// Something that cannot be read.
+    /// A folder that cannot be read.
     Unreadable(Error),
 }
 
@@ -147,12 +151,16 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether a folder at this depth is not gone into.
+    /// Returns true if folders at this depth are not entered.
     fn is_depth_limit(&self, depth: u32) -> bool {
         self.arguments.depth.is_some_and(|most| depth >= most)
     }
 
-    /// What is in what is held. Errors: it is another by now, which is looked up again.
+    /// Returns the contents of a node.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Error::Stale`] if the node was replaced; the caller then looks it up again.
     fn entries(&self, held: &Held<'_>, depth: u32) -> Result<Children> {
         if held.attr.kind != NodeKind::Folder || self.is_depth_limit(depth) {
             return Ok(Children::Closed);
@@ -164,7 +172,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What is node is drawn, and what is in it.
+    /// Visits a node and its children.
     fn visit(
         &self,
         to: &mut dyn TreeVisitor,
@@ -227,11 +235,11 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Draws lines.
+/// Draws the tree as lines.
 struct LineDrawer<'a> {
     out: &'a mut Output,
     arguments: &'a TreeCommandArgs,
-    /// Of every folder that this is in, whether it was the last in its own.
+    /// For each open folder, true if it is the last in its parent.
     inside: Vec<bool>,
     folders: u64,
     files: u64,
@@ -239,8 +247,8 @@ struct LineDrawer<'a> {
 }
 
 impl TreeVisitor for LineDrawer<'_> {
-    fn enter(&mut self, entry: &Entry, is_last: bool, inside: &Children) -> io::Result<()> {
-        // The root's own line hangs on nothing.
+    fn enter(&mut self, entry: &Entry, is_last: bool, children: &Children) -> io::Result<()> {
+        // The root's own line has no branch.
         for was_last in self.inside.iter().skip(1) {
             self.out.text(if *was_last { "    " } else { "│   " })?;
         }
@@ -274,7 +282,7 @@ impl TreeVisitor for LineDrawer<'_> {
 }
 
 impl LineDrawer<'_> {
-    /// What is told in front of a name, in brackets.
+    /// Writes the facts in brackets before a name.
     fn facts(&mut self, entry: &Entry) -> io::Result<()> {
         let Some(details) = &entry.details else { return Ok(()) };
         let mut facts = Vec::new();
@@ -290,7 +298,7 @@ impl LineDrawer<'_> {
     }
 }
 
-/// An object and those in it.
+/// An object with its children.
 #[derive(Serialize)]
 struct JsonNode {
     #[serde(flatten)]
@@ -301,14 +309,14 @@ struct JsonNode {
     children: Option<Vec<JsonNode>>,
 }
 
-/// Gathers one tree of objects.
+/// Collects one tree of objects.
 struct JsonTree {
     open: Vec<JsonNode>,
     whole: Option<JsonNode>,
 }
 
 impl TreeVisitor for JsonTree {
-    fn enter(&mut self, entry: &Entry, _: bool, inside: &Children) -> io::Result<()> {
+    fn enter(&mut self, entry: &Entry, _: bool, children: &Children) -> io::Result<()> {
         let (error, children) = match inside {
             Children::Closed => (None, None),
             Children::Open(items) => (None, Some(Vec::with_capacity(items.len()))),
