@@ -111,7 +111,7 @@ pub(in crate::cli) fn run(arguments: &TreeCommandArgs) -> anyhow::Result<ExitCod
 
 fn draw(walk: &Walk<'_>, out: &mut Output) -> io::Result<()> {
     let mut lines =
-        LineDrawer { out, arguments: walk.arguments, inside: Vec::new(), folders: 0, files: 0, unreadable: 0 };
+        LineDrawer { out, arguments: walk.arguments, ancestors_last: Vec::new(), folders: 0, files: 0, unreadable: 0 };
     for path in paths(&walk.arguments.paths) {
         walk.root(path, &mut lines)?;
     }
@@ -139,11 +139,11 @@ enum Children {
 impl<'a> Walk<'a> {
     fn root(&self, path: &[u8], to: &mut dyn TreeVisitor) -> io::Result<()> {
         let found = self.reader.tree.at(path, Links::Followed, |place: Place<'a>| {
-            let inside = self.entries(place.last(), 0)?;
-            Ok((Entry::at(&place, path)?, inside, place))
+            let children = self.entries(place.last(), 0)?;
+            Ok((Entry::at(&place, path)?, children, place))
         });
         match found {
-            Ok((entry, inside, place)) => self.visit(to, (entry, inside), true, place.last().ino, 1),
+            Ok((entry, children, place)) => self.visit(to, (entry, children), true, place.last().ino, 1),
             Err(error) => {
                 self.reader.fail(path, &error);
                 Ok(())
@@ -181,15 +181,15 @@ impl<'a> Walk<'a> {
         ino: Ino,
         depth: u32,
     ) -> io::Result<()> {
-        let (entry, inside) = node;
-        if let Children::Unreadable(error) = &inside {
+        let (entry, children) = node;
+        if let Children::Unreadable(error) = &children {
             self.reader.note_failure();
             if self.arguments.json {
                 self.reader.fail(&entry.path, error);
             }
         }
-        to.enter(&entry, is_last, &inside)?;
-        if let Children::Open(items) = inside {
+        to.enter(&entry, is_last, &children)?;
+        if let Children::Open(items) = children {
             self.visit_children(to, &entry.path, &items, ino, depth)?;
         }
         to.leave()
@@ -220,11 +220,11 @@ impl<'a> Walk<'a> {
                 continue;
             }
             let found = self.reader.tree.inside(ino, name, |held: Held<'a>| {
-                let inside = self.entries(&held, depth)?;
-                Ok((Entry::from_node(&held, path, name)?, inside, held))
+                let children = self.entries(&held, depth)?;
+                Ok((Entry::from_node(&held, path, name)?, children, held))
             });
             match found {
-                Ok((entry, inside, held)) => self.visit(to, (entry, inside), is_last, held.ino, depth + 1)?,
+                Ok((entry, children, held)) => self.visit(to, (entry, children), is_last, held.ino, depth + 1)?,
                 Err(error) => {
                     let entry = Entry::without_details(path, name, item.kind);
                     self.visit(to, (entry, Children::Unreadable(error)), is_last, ino, depth)?;
@@ -240,7 +240,7 @@ struct LineDrawer<'a> {
     out: &'a mut Output,
     arguments: &'a TreeCommandArgs,
     /// For each open folder, true if it is the last in its parent.
-    inside: Vec<bool>,
+    ancestors_last: Vec<bool>,
     folders: u64,
     files: u64,
     unreadable: u64,
@@ -249,10 +249,10 @@ struct LineDrawer<'a> {
 impl TreeVisitor for LineDrawer<'_> {
     fn enter(&mut self, entry: &Entry, is_last: bool, children: &Children) -> io::Result<()> {
         // The root's own line has no branch.
-        for was_last in self.inside.iter().skip(1) {
+        for was_last in self.ancestors_last.iter().skip(1) {
             self.out.text(if *was_last { "    " } else { "│   " })?;
         }
-        if !self.inside.is_empty() {
+        if !self.ancestors_last.is_empty() {
             self.out.text(if is_last { "└── " } else { "├── " })?;
         }
         self.facts(entry)?;
@@ -262,21 +262,21 @@ impl TreeVisitor for LineDrawer<'_> {
             self.out.text(" -> ")?;
             self.out.name(target)?;
         }
-        if let Children::Unreadable(why) = inside {
+        if let Children::Unreadable(why) = children {
             self.unreadable += 1;
             self.out.text(&format!("  [{}]", sentence(why)))?;
         }
         match entry.kind {
-            NodeKind::Folder if self.inside.is_empty() => {}
+            NodeKind::Folder if self.ancestors_last.is_empty() => {}
             NodeKind::Folder => self.folders += 1,
             _ => self.files += 1,
         }
-        self.inside.push(is_last);
+        self.ancestors_last.push(is_last);
         self.out.text("\n")
     }
 
     fn leave(&mut self) -> io::Result<()> {
-        self.inside.pop();
+        self.ancestors_last.pop();
         Ok(())
     }
 }
@@ -317,7 +317,7 @@ struct JsonTree {
 
 impl TreeVisitor for JsonTree {
     fn enter(&mut self, entry: &Entry, _: bool, children: &Children) -> io::Result<()> {
-        let (error, children) = match inside {
+        let (error, children) = match children {
             Children::Closed => (None, None),
             Children::Open(items) => (None, Some(Vec::with_capacity(items.len()))),
             Children::Unreadable(error) => (Some(sentence(error)), None),
