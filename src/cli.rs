@@ -48,61 +48,69 @@ use crate::render::since::Cursor;
 const EXAMPLES: &str = "\
 Examples:
   swarmletfs mount /data/swarmlet /mnt/swarm     mount a store
-  swarmletfs /mnt/swarm                          the same, the store being found by itself
-  swarmletfs mount --owner 7 --run 48 /mnt/run   one owner's workers of one run
-  cat /mnt/swarm/README.md                       how to read what is mounted
-  swarmletfs ls workers; swarmletfs cat summary  the same tree without a mount
-  swarmletfs grep 'timeout|refused'              the lines that match, failures first
-  swarmletfs search 'connection timeout'         the passages that bear on words, best first
-  swarmletfs compare WORKER WORKER               what they share and where they differ
-  swarmletfs since 0                             what changed, and a cursor for the next time
-  swarmletfs wait --timeout 10m                  until all workers have finished
-  swarmletfs doctor                              what stands in the way, and what helps
-  swarmletfs umount /mnt/swarm                   end it";
+  swarmletfs /mnt/swarm                          mount the store that is found automatically
+  swarmletfs mount --owner 7 --run 48 /mnt/run   mount one owner's workers of one run
+  cat /mnt/swarm/README.md                       read how to use the mount
+  swarmletfs ls workers; swarmletfs cat summary  read the same tree without a mount
+  swarmletfs grep 'timeout|refused'              find matching lines, failed workers first
+  swarmletfs search 'connection timeout'         find relevant passages, best match first
+  swarmletfs compare WORKER WORKER               show what two workers share and how they differ
+  swarmletfs since 0                             show all changes, and a cursor for the next \
+call
+  swarmletfs wait --timeout 10m                  wait until all workers have finished
+  swarmletfs doctor                              find problems, and how to fix them
+  swarmletfs umount /mnt/swarm                   unmount";
 
 const MOUNT_HELP: &str = "\
-The store is the first of: --store, STORE, $SWARMLET_DATA_PATH, the nearest folder from the current one upwards that \
-is a store, the known places (/data/swarmlet, /data/workers, /data/swarmlet/workers), the sessions of Claude Code \
-($CLAUDE_CONFIG_DIR or ~/.claude). Which one it was is said on mounting.
+The store is the first of these: --store, STORE, $SWARMLET_DATA_PATH, the nearest store from the \
+current folder upwards, a known path (/data/swarmlet, /data/workers, /data/swarmlet/workers), \
+the sessions of Claude Code ($CLAUDE_CONFIG_DIR or ~/.claude). A message on stderr names the \
+store and the reason for the choice.
 
-Without MOUNTPOINT, and not as root, it is $XDG_RUNTIME_DIR/swarm.
+The default MOUNTPOINT is $XDG_RUNTIME_DIR/swarm. Root has no default.
 
 $SWARMLETFS_LOG sets what is logged: error, warn, info, debug, trace, or a filter such as \
-swarmletfs=debug,fuser=warn. It is info for --log, and warn for stderr in the foreground.";
+swarmletfs=debug,fuser=warn. The default is info for --log, and warn for stderr in the \
+foreground.";
 
 const DOCTOR_HELP: &str = "\
-It looks at FUSE, the kernel, the stores, limits and mounts, and says of each whether it is as it should be (ok), good \
-to know (note) or in the way (problem), and what helps. The stores are those that `mount` would take.
+Checks FUSE, the kernel, the stores, limits and mounts. Each finding is ok, a note (worth \
+knowing) or a problem (prevents mounting or reading), with a remedy where one is known. The \
+stores are those that `mount` would use.
 
-It changes nothing. To try whether mounting works, it mounts an empty tree on a new folder in $TMPDIR, which it \
-removes again.
+Nothing is changed. As a test, an empty tree is mounted on a new folder in $TMPDIR, which is \
+removed afterwards.
 
-Exit code: 0 if nothing stands in the way of mounting and reading, 1 if something does.
+Exit code: 0 if nothing prevents mounting and reading, 1 if something does.
 
---json prints one object: version (1), problems and notes (how many), findings (each with topic, check, level, about, \
-says, cure), and the facts: program, kernel, fuse, stores, view, limits, mounts. docs/doctor.schema.json tells all of \
-it.";
+--json prints one object: version (1), problems and notes (their numbers), findings (each with \
+topic, check, level, about, says, cure), and the facts: program, kernel, fuse, stores, view, \
+limits, mounts. The schema is docs/doctor.schema.json.";
 
 const SINCE_HELP: &str = "\
-One line a worker, the oldest change first: new, changed or finished (it has finished, then or before), its status and \
-name, its last write, and which of its files are new or changed. The last line is the next cursor: \
-CURSOR=$(swarmletfs since now), and later `swarmletfs since $CURSOR`.
+Prints one line per worker, oldest change first: new, changed or finished (now or earlier), its \
+status and name, the time of its last write, and its new or changed files. The last line is the \
+next cursor: CURSOR=$(swarmletfs since now), and later `swarmletfs since $CURSOR`.
 
-At most 16000 bytes. What is left out is counted, and the next cursor leads to it. A change may be told twice, and \
-is never left out. Needs no mount; in a mounted tree, since/CURSOR holds the same.
+The answer has at most 16000 bytes. Omitted changes are counted, and the next cursor covers \
+them. A change may be reported twice, but is never lost. No mount is needed; in a mounted tree, \
+since/CURSOR has the same content.
 
-Exit code: 0 if all was read, 1 if a store cannot be read, 2 if it was typed wrongly, 3 if sessions were not read for \
-workers inside them before --max-time was over, which the first line says.";
+Exit code: 0 if everything was read, 1 if a store cannot be read, 2 for a usage error, 3 if \
+--max-time ended before all sessions were searched for workers, as the first line then says.";
 
 const WAIT_HELP: &str = "\
-Prints what happened since it began, or since --since, as `swarmletfs since` does; the last line is the next cursor. \
-When the time is over it prints who has not finished, and the cursor that it began with.
+Prints what happened since the start, or since --since, in the format of `swarmletfs since`; the \
+last line is the next cursor. When the time is over, it prints the workers that have not \
+finished, and the cursor from the start.
 
-A change is seen within about a second, in a store of thousands of workers within a few; a finished worker that begins \
-again, within a minute. While there is no worker, it waits. --until failed is fulfilled at once where a worker has failed already; with --since, only those count that \
-changed since.
+A change is noticed within about a second, or a few seconds in a store of thousands of workers; \
+a finished worker that resumes, within a minute. While there is no worker, it waits. --until \
+failed returns at once if a worker has failed already; with --since, only workers that changed \
+since then count.
 
-Exit code: 0 if it happened, 1 if it failed, 2 if it was typed wrongly, 3 if it did not happen in time.";
+Exit code: 0 if the event occurred, 1 if waiting failed, 2 for a usage error, 3 if the time ran \
+out.";
 
 /// Mount the traces of a swarm of agents as a read-only folder tree, and read them within a budget.
 #[derive(Debug, Parser)]

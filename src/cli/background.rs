@@ -27,15 +27,15 @@ pub(super) const FAILED: u8 = b'-';
 ///
 /// Fails if the child cannot be started or cannot mount. No mount is left behind.
 pub(super) fn start(plan: &Plan) -> anyhow::Result<String> {
-    let mut child = Command::new(std::env::current_exe().context("cannot find this program itself")?)
+    let mut child = Command::new(std::env::current_exe().context("cannot find the path of this program")?)
         .args(plan.arguments())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .context("cannot start the process that serves in the background")?;
+        .context("cannot start the background process")?;
     let mut report = Vec::new();
     if let Some(mut stdout) = child.stdout.take() {
-        stdout.read_to_end(&mut report).context("cannot hear the process that serves in the background")?;
+        stdout.read_to_end(&mut report).context("cannot read the report of the background process")?;
     }
     match report.split_first() {
         Some((&READY, text)) => {
@@ -46,10 +46,7 @@ pub(super) fn start(plan: &Plan) -> anyhow::Result<String> {
         _ => {
             let status = child.wait()?;
             let left = mountpoint::clear_dead(&plan.mountpoint).err().map(|error| format!("; {error:#}"));
-            bail!(
-                "the process that serves in the background ended without a word ({status}){}",
-                left.unwrap_or_default()
-            )
+            bail!("the background process ended without a report ({status}){}", left.unwrap_or_default())
         }
     }
 }
@@ -68,7 +65,7 @@ pub(super) fn check_readable(mountpoint: &Path) -> anyhow::Result<()> {
             _ => format!("cannot be read ({error})"),
         };
         anyhow::anyhow!(
-            "{} was mounted, but its README.md {why}, so it was unmounted again: \
+            "{} was mounted, but its README.md {why}, so it was unmounted again; \
              `SWARMLETFS_LOG=debug swarmletfs mount --foreground` shows what happens",
             display_path(mountpoint),
         )

@@ -48,9 +48,7 @@ const FOLDER: &str = "swarmletfs";
 pub(super) fn open(stores: &[PathBuf]) -> Option<Arc<DiskCache>> {
     let place = default_dir()?;
     usable(&place, stores, CACHE_LIMIT)
-        .inspect_err(|why| {
-            warn!("what was read is not kept for the next start: {} cannot be used: {why}", display_path(&place))
-        })
+        .inspect_err(|why| warn!("cannot cache parsed data in {}: {why}", display_path(&place)))
         .ok()
         .map(Arc::new)
 }
@@ -70,7 +68,7 @@ pub(super) fn open_index(
     let inside = || cache.and_then(|_| Some(default_dir()?.join(INDEX)));
     let Some(place) = keep.index.clone().or_else(inside).filter(|_| !keep.no_index) else { return Ok(None) };
     let opened = usable(&place, stores, INDEX_LIMIT);
-    let why = || format!("the index cannot be kept in {}", display_path(&place));
+    let why = || format!("cannot keep the index in {}", display_path(&place));
     match opened {
         Ok(index) => Ok(Some(Arc::new(index))),
         Err(error) if named => Err(error).with_context(why),

@@ -87,7 +87,7 @@ fn apply_item(options: &mut Options, item: &[u8], by_mount_helper: bool) -> Resu
         ("dev" | "suid", None) if by_mount_helper => {}
         ("dev" | "suid", None) => {
             return Err(Usage(format!(
-                "-o {key} is refused: what agents wrote is shown with neither devices nor set-user-id programs"
+                "-o {key} is not supported: a mount always hides devices and ignores set-user-id bits"
             )));
         }
         ("comment" | "fsname" | "subtype" | "user", Some(_)) => {}
@@ -98,7 +98,9 @@ fn apply_item(options: &mut Options, item: &[u8], by_mount_helper: bool) -> Resu
         }
         _ => {
             let item = escape_controls(&String::from_utf8_lossy(item));
-            return Err(Usage(format!("-o {item} is not an option of this file system")));
+            return Err(Usage(format!(
+                "-o {item} is not an option of this file system; see `swarmletfs mount --help`"
+            )));
         }
     }
     Ok(())
@@ -124,7 +126,7 @@ fn split(list: &OsStr) -> Vec<Vec<u8>> {
 
 fn path(key: &str, value: &[u8]) -> Result<PathBuf, Usage> {
     if value.is_empty() {
-        return Err(Usage(format!("-o {key}= names no path")));
+        return Err(Usage(format!("-o {key}= needs a path")));
     }
     Ok(PathBuf::from(OsString::from_vec(value.to_vec())))
 }
@@ -132,7 +134,7 @@ fn path(key: &str, value: &[u8]) -> Result<PathBuf, Usage> {
 fn checked<T>(key: &str, value: &[u8], check: impl Fn(&str) -> Result<T, String>) -> Result<T, Usage> {
     let wrong = |why: &str| {
         let value = escape_controls(&String::from_utf8_lossy(value));
-        Usage(format!("-o {key}={value} is wrong: {}", escape_controls(why)))
+        Usage(format!("-o {key}={value} is invalid: {}", escape_controls(why)))
     };
     let text = std::str::from_utf8(value).map_err(|_| wrong("not valid UTF-8"))?;
     check(text).map_err(|why| wrong(&why))

@@ -57,7 +57,9 @@ impl std::error::Error for Diagnosis {}
 pub(super) fn check_fuse() -> Result<(), Diagnosis> {
     match rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         Ok(device) if is_fuse(&device) => Ok(()),
-        Ok(_) => Err(Diagnosis::new(format!("{DEVICE} is not FUSE here, something else lies over it"), CONTAINER)),
+        Ok(_) => {
+            Err(Diagnosis::new(format!("{DEVICE} is not the FUSE device; another file is mounted over it"), CONTAINER))
+        }
         Err(errno) => Err(diagnose_device(errno)),
     }
 }
@@ -74,14 +76,14 @@ fn diagnose_device(errno: Errno) -> Diagnosis {
             format!("load FUSE with `modprobe fuse` as root; {CONTAINER}"),
         ),
         Errno::NODEV | Errno::NXIO => Diagnosis::new(
-            format!("the kernel does not know FUSE ({DEVICE} leads nowhere)"),
+            format!("the kernel has no FUSE support ({DEVICE} has no driver)"),
             "load it with `modprobe fuse` as root",
         ),
         Errno::ACCESS | Errno::PERM => Diagnosis::new(
-            format!("{DEVICE} may not be opened by this user"),
-            format!("`chmod 666 {DEVICE}` as root permits it; {CONTAINER}"),
+            format!("this user may not open {DEVICE}"),
+            format!("run `chmod 666 {DEVICE}` as root; {CONTAINER}"),
         ),
-        other => Diagnosis::without_remedy(format!("{DEVICE} cannot be opened: {}", io::Error::from(other))),
+        other => Diagnosis::without_remedy(format!("cannot open {DEVICE}: {}", io::Error::from(other))),
     }
 }
 
@@ -96,28 +98,27 @@ fn diagnose_message(kind: io::ErrorKind, text: &str, root: bool, has_fusermount:
     let lower = text.to_lowercase();
     if lower.contains("user_allow_other") {
         return Diagnosis::new(
-            "other users may not be let in",
-            "write the line `user_allow_other` into /etc/fuse.conf as root, or mount as root, or leave --allow-other \
-             out",
+            "--allow-other is not permitted",
+            "add the line `user_allow_other` to /etc/fuse.conf as root, mount as root, or omit --allow-other",
         );
     }
     if kind == io::ErrorKind::NotFound && !has_fusermount {
         return if root {
             Diagnosis::new(
-                "mounting is not permitted, though this is root",
-                format!("{CONTAINER}, and some `--security-opt apparmor=unconfined`"),
+                "mounting is not permitted, even as root",
+                format!("{CONTAINER}, and some also `--security-opt apparmor=unconfined`"),
             )
         } else {
             Diagnosis::new(
-                "fusermount3, with which users without root mount, is missing",
+                "fusermount3, which users other than root need to mount, is missing",
                 "install the package fuse3, or mount as root",
             )
         };
     }
     if lower.contains("could not determine username") {
         return Diagnosis::new(
-            format!("{text}: this user's number has no name in /etc/passwd, which fusermount3 needs"),
-            "give it one",
+            format!("{text}: fusermount3 needs a name for this user in /etc/passwd"),
+            "add an entry for this user",
         );
     }
     if lower.contains("no write access") {
@@ -126,13 +127,13 @@ fn diagnose_message(kind: io::ErrorKind, text: &str, root: bool, has_fusermount:
     if lower.contains("operation not permitted") || lower.contains("permission denied") {
         return Diagnosis::new(
             format!("mounting is not permitted ({text})"),
-            format!("{CONTAINER}; elsewhere mount as root, or see that fusermount3 is set-user-id root"),
+            format!("{CONTAINER}; elsewhere mount as root, or make sure that fusermount3 is set-user-id root"),
         );
     }
     if lower.contains("too many fuse filesystems") {
         return Diagnosis::new(text, "unmount one, or raise mount_max in /etc/fuse.conf as root");
     }
-    Diagnosis::without_remedy(format!("the mount failed: {text}"))
+    Diagnosis::without_remedy(format!("cannot mount: {text}"))
 }
 
 #[cfg(test)]

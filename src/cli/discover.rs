@@ -84,8 +84,7 @@ pub(super) fn choose(
     let skipped = describe_skipped(environment);
     let because = |why: &str| format!("{why}{skipped}");
     if let Some(store) = nearest_store(environment) {
-        let why =
-            if store == environment.current { "the current folder" } else { "the current folder is inside of it" };
+        let why = if store == environment.current { "the current folder" } else { "the current folder is inside it" };
         return Ok(ChosenStores { stores: vec![store], why: because(why) });
     }
     let mut found: Vec<PathBuf> = Vec::new();
@@ -95,20 +94,20 @@ pub(super) fn choose(
         }
     }
     match found.as_slice() {
-        [store] => Ok(ChosenStores { stores: vec![store.clone()], why: because("a known place") }),
+        [store] => Ok(ChosenStores { stores: vec![store.clone()], why: because("a known path") }),
         [] => match environment.sessions.as_ref().filter(|folder| (environment.has_sessions)(folder)) {
             Some(sessions) => {
-                let why = "Claude Code's sessions, since there is no other store";
+                let why = "the sessions of Claude Code, as no other store was found";
                 Ok(ChosenStores { stores: vec![sessions.clone()], why: because(why) })
             }
             None => Err(no_store(environment, &skipped)),
         },
         several => Err(Diagnosis::new(
             format!(
-                "there are several stores, {}",
+                "several stores were found: {}",
                 several.iter().map(|store| display_path(store)).collect::<Vec<_>>().join(" and "),
             ),
-            "choose with `--store PATH`, which can be given once for each",
+            "choose one or more with `--store PATH`",
         )),
     }
 }
@@ -123,13 +122,14 @@ fn describe_skipped(environment: &Environment<'_>) -> String {
     mounts.dedup();
     match mounts.as_slice() {
         [] => String::new(),
-        [mount] => format!("; {mount} is passed over: it is a swarmletfs mount"),
-        several => format!("; {} are passed over: they are swarmletfs mounts", several.join(" and ")),
+        [mount] => format!("; {mount} was skipped: it is a swarmletfs mount"),
+        several => format!("; {} were skipped: they are swarmletfs mounts", several.join(" and ")),
     }
 }
 
 fn no_store(environment: &Environment<'_>, skipped: &str) -> Diagnosis {
-    let sessions = environment.sessions.as_ref().map(|folder| format!("; {} holds no sessions", display_path(folder)));
+    let sessions =
+        environment.sessions.as_ref().map(|folder| format!("; {} contains no sessions", display_path(folder)));
     Diagnosis::new(
         format!(
             "no store was found (${STORE_VARIABLE} is not set, no folder from {} upwards is a store, and neither is any of \
@@ -138,7 +138,7 @@ fn no_store(environment: &Environment<'_>, skipped: &str) -> Diagnosis {
             environment.known.join(", "),
             sessions.unwrap_or_default(),
         ),
-        "name one with `--store PATH`",
+        "give one with `--store PATH`",
     )
 }
 
@@ -225,11 +225,11 @@ mod tests {
             has_sessions: &|_| false,
         };
         let chosen = choose(&[], &[], &environment("/mnt/swarm/workers/w")).unwrap();
-        let why = "a known place; /mnt/swarm and /k/one are passed over: they are swarmletfs mounts";
+        let why = "a known path; /mnt/swarm and /k/one were skipped: they are swarmletfs mounts";
         assert_eq!(chosen, ChosenStores { stores: vec!["/k/two".into()], why: why.into() });
         let nowhere = Environment { known: &[], ..environment("/mnt/swarm/workers") };
         let none = choose(&[], &[], &nowhere).unwrap_err().to_string();
-        assert!(none.contains("/mnt/swarm is passed over: it is a swarmletfs mount"), "{none}");
+        assert!(none.contains("/mnt/swarm was skipped: it is a swarmletfs mount"), "{none}");
     }
 
     #[test]

@@ -98,5 +98,5 @@ fn inspect(arguments: &DoctorArgs) -> anyhow::Result<Report> {
 }
 
 fn joined<T>(look: ScopedJoinHandle<'_, T>) -> anyhow::Result<T> {
-    look.join().map_err(|_| anyhow!("a look ended unexpectedly"))
+    look.join().map_err(|_| anyhow!("an inspection ended unexpectedly"))
 }

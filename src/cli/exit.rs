@@ -31,7 +31,7 @@ pub(super) fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
     };
     print_message(&format!("{error:#}"));
     if error.is::<Usage>() {
-        print_message("`swarmletfs --help` and `swarmletfs mount --help` tell what can be typed");
+        print_message("see `swarmletfs --help` and `swarmletfs mount --help`");
         return ExitCode::from(USAGE);
     }
     ExitCode::from(FAILED)

@@ -14,26 +14,30 @@ use crate::render::{Budget, Renderer};
 
 /// Help text after the options.
 pub(super) const HELP: &str = "\
-Reads a text from stdin and writes it to stdout. Behind every marker, `[EVIDENCE:run_id=48,job_id=123,worker_id=abc-123]`, \
-it puts an empty line and that worker's evidence; everything else stays as it is, byte for byte. A worker's `summary` ends \
-with its marker. `-` as run or job agrees with any.
+Reads a text from stdin and writes it to stdout. After each marker, \
+`[EVIDENCE:run_id=48,job_id=123,worker_id=abc-123]`, it inserts an empty line and the evidence \
+of that worker; everything else is copied byte for byte. The `summary` of a worker ends with its \
+marker. The run or job `-` matches any.
 
-One budget is over all evidence together. It is dealt by need, those that failed first; who has no room is named in a line. \
-A marker that was met before points upward. A worker that is not there gives one readable line; a marker whose run or job is \
-not the one that is recorded is left as it is.
+One budget covers all evidence. It is divided by need, failed workers first; a worker that gets \
+no room is named in one line. A repeated marker refers to the first one. An unknown worker gives \
+one readable line; a marker whose run or job does not match the recorded one is copied \
+unchanged.
 
---format openai, anthropic or langchain: the text is a JSON list of messages (or a request with one under `messages` or \
-`input`), and markers count in results of tools only. langchain is what messages_to_dict, dumpd or model_dump write.
+--format openai, anthropic or langchain: the text is a JSON list of messages (or a request with \
+one under `messages` or `input`), and only markers in tool results count. langchain is the \
+output of messages_to_dict, dumpd or model_dump.
 
-Memory does not grow with the text. Behind the first marker up to 4 MiB are held back; of a longer text, each 4 MiB take at \
-most half of what is left of the budget.
+Memory use does not grow with the text. After the first marker, up to 4 MiB are buffered; in a \
+longer text, each 4 MiB use at most half of the remaining budget.
 
 Examples:
   swarmletfs expand < prompt.txt
   swarmletfs expand --budget 8000tok --format anthropic < messages.json
 
-Exit code: 0, also where a worker is not there; 1 if the text cannot be read, written or is no such JSON (it is given on as it \
-is); 2 if it was typed wrongly. What was not expanded is counted on stderr.";
+Exit code: 0, also for an unknown worker; 1 if the text cannot be read or written, or is not \
+such JSON (it is then copied unchanged); 2 for a usage error. Markers that were not expanded are \
+counted on stderr.";
 
 /// Arguments of `expand`.
 #[derive(Debug, Args)]

@@ -22,20 +22,24 @@ const TOKEN_VARIABLE: &str = "SWARMLETFS_TOKEN";
 
 /// Help text after the options.
 pub(super) const HELP: &str = "\
-Speaks the Model Context Protocol on stdin and stdout, for one client, which starts it. An entry for Claude Code \
-(.mcp.json) and most others:
+Speaks the Model Context Protocol on stdin and stdout with one client, which starts it. A \
+configuration entry for Claude Code (.mcp.json) and most other clients:
 
-  {\"mcpServers\": {\"swarm\": {\"command\": \"swarmletfs\", \"args\": [\"mcp\", \"--store\", \"/data/swarmlet\"]}}}
+  {\"mcpServers\": {\"swarm\": {\"command\": \"swarmletfs\", \"args\": [\"mcp\", \"--store\", \
+\"/data/swarmlet\"]}}}
 
-Tools: list_workers, summarize, get_evidence, get_tool_output, compare, changes_since, expand, search, grep, list_dir, \
-read_file, info, exists, glob. Files are resources: swarm:///workers/ID/summary. All of it only reads, and shows what a mount \
-with the same options shows.
+Tools: list_workers, summarize, get_evidence, get_tool_output, compare, changes_since, expand, \
+search, grep, list_dir, read_file, info, exists, glob. Files are resources: \
+swarm:///workers/ID/summary. Everything is read-only and shows what a mount with the same \
+options shows.
 
---http serves any number of clients at http://ADDR/mcp (streamable HTTP). ADDR is on the loopback. Who knows the token may \
-read: Authorization: Bearer TOKEN. The token is $SWARMLETFS_TOKEN; without it one is made and said on stderr. A connection has 10 seconds \
-to present the token, and each body 10 seconds to arrive; a connection is closed after a minute without a request.
+--http serves any number of clients at http://ADDR/mcp (streamable HTTP). ADDR must be a \
+loopback address. Clients authenticate with Authorization: Bearer TOKEN. The token is \
+$SWARMLETFS_TOKEN; without it, a new one is generated and printed on stderr. A connection has 10 \
+seconds to present the token, and each body 10 seconds to arrive; a connection is closed after a \
+minute without a request.
 
-Exit code: 0 when the client closes stdin, 1 if it failed, 2 if it was typed wrongly.";
+Exit code: 0 when the client closes stdin, 1 for a failure, 2 for a usage error.";
 
 /// Arguments of `mcp`.
 #[derive(Debug, Args)]
@@ -61,7 +65,7 @@ pub(super) struct McpArgs {
 pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
     if let Some(address) = arguments.http.filter(|address| !address.ip().is_loopback()) {
         let text = format!(
-            "{address} is not on the loopback: say 127.0.0.1:PORT or [::1]:PORT, and reach it from elsewhere through a tunnel"
+            "{address} is not on the loopback: use 127.0.0.1:PORT or [::1]:PORT, and a tunnel for remote clients"
         );
         return Err(Usage(text).into());
     }
@@ -71,7 +75,7 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
     let trees = Trees::new(tree, move || match selection.open(Freshness::default()) {
         Ok(view) => Some(Tree::new(view, settings.clone())),
         Err(error) => {
-            warn!("the store was replaced by what cannot be served, the old one stays: {error:#}");
+            warn!("cannot serve the store that replaced the old one; the old one stays: {error:#}");
             None
         }
     });
@@ -96,7 +100,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix("localhost:").unwrap_or(text);
     match port.parse() {
         Ok(port) => Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
-        Err(_) => text.parse().map_err(|_| "an address is IP:PORT, as 127.0.0.1:8750 or [::1]:8750, or a port".into()),
+        Err(_) => text.parse().map_err(|_| "give IP:PORT, such as 127.0.0.1:8750 or [::1]:8750, or only a port".into()),
     }
 }
 
@@ -108,7 +112,7 @@ fn token() -> anyhow::Result<(Token, Option<String>)> {
         return Ok((token, None));
     }
     let mut random = [0; 24];
-    getrandom(&mut random, GetRandomFlags::empty()).context("cannot make a token")?;
+    getrandom(&mut random, GetRandomFlags::empty()).context("cannot generate a token")?;
     let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     let token = Token::new(&text).map_err(anyhow::Error::msg)?;
     Ok((token, Some(text)))

@@ -92,8 +92,8 @@ impl Plan {
             crate::fuse::mount(tree, &self.mountpoint, access).map_err(|error| diagnosis::diagnose_mount(&error))?;
         let mounts = MountTable::read()?;
         let mount = mounts.topmost_at(&self.mountpoint).filter(|mount| Mount::is_ours(mount));
-        let mount =
-            mount.with_context(|| format!("{} was unmounted at once by somebody", display_path(&self.mountpoint)))?;
+        let mount = mount
+            .with_context(|| format!("{} was unmounted again by another process", display_path(&self.mountpoint)))?;
         Ok(MountedSession { session, device: mount.device.clone() })
     }
 }
@@ -104,7 +104,7 @@ pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
     limits::reexec_with_few_arenas();
     let options = Options::from_args(&arguments)?;
     if arguments.serve {
-        let mountpoint = arguments.paths.into_iter().next().ok_or_else(|| Usage("no mountpoint".into()))?;
+        let mountpoint = arguments.paths.into_iter().next().ok_or_else(|| Usage("no mountpoint given".into()))?;
         return background::serve(&Plan { mountpoint, options });
     }
     log::check()?;
@@ -124,7 +124,11 @@ pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
 }
 
 fn mounted(what: &str, mountpoint: &Path) -> String {
-    format!("{what}: mounted on {}; `swarmletfs umount {}` ends it", display_path(mountpoint), shell_quote(mountpoint))
+    format!(
+        "{what}: mounted on {}; to unmount: `swarmletfs umount {}`",
+        display_path(mountpoint),
+        shell_quote(mountpoint)
+    )
 }
 
 /// Finds the store, checks the mountpoint and FUSE, and locks the mountpoint.
@@ -142,7 +146,7 @@ fn plan(mut paths: Vec<PathBuf>, mut options: Options) -> anyhow::Result<(Plan, 
     {
         let operand = display_path(operand);
         return Err(
-            Usage(format!("{operand} and --store both name a store: to show both, say --store for each")).into()
+            Usage(format!("{operand} and --store both name a store: to show both, use --store for each")).into()
         );
     }
     let asked = match named {
@@ -174,11 +178,15 @@ fn check_log(log: &Path, stores: &[FolderIdentity], point: &FolderIdentity) -> a
         .parent()
         .map(|folder| FolderIdentity::resolve(folder, &mountpoint::read_mount_table()?).map_err(anyhow::Error::from))
     else {
-        bail!("the folder of the log {} does not exist", display_path(log));
+        bail!("cannot log to {}: its folder does not exist", display_path(log));
     };
     match stores.iter().chain([point]).find(|place| folder.is_within(place)) {
         Some(place) => {
-            bail!("the log {} lies inside {}: write it elsewhere", display_path(log), display_path(&place.path))
+            bail!(
+                "cannot log to {}: it lies inside {}; choose another folder",
+                display_path(log),
+                display_path(&place.path)
+            )
         }
         None => Ok(()),
     }

@@ -65,15 +65,15 @@ impl Options {
             foreground: arguments.foreground || listed.foreground,
         };
         if options.owner.is_some() && options.all_owners {
-            return Err(Usage("owner and all_owners contradict each other: say one of them".into()));
+            return Err(Usage("owner and all_owners contradict each other: give only one".into()));
         }
         if options.cache.index.is_some() && options.cache.no_index {
-            return Err(Usage("index and no_index contradict each other: say one of them".into()));
+            return Err(Usage("index and no_index contradict each other: give only one".into()));
         }
         if options.allow_other && options.owner.is_none() && !options.all_owners {
             return Err(Usage(
-                "--allow-other lets every user of this machine read the mount: say whose workers with --owner ID, or \
-                 that all are meant with --all-owners"
+                "--allow-other lets every user of this machine read the mount: choose the workers with --owner ID, \
+                 or with --all-owners"
                     .into(),
             ));
         }
@@ -90,7 +90,7 @@ pub(super) fn parse_id(text: &str) -> Result<String, String> {
 pub(super) fn merge<T: PartialEq>(key: &str, first: Option<T>, second: Option<T>) -> Result<Option<T>, Usage> {
     match (first, second) {
         (Some(first), Some(second)) if first != second => {
-            Err(Usage(format!("{key} is said twice with different values: say it once")))
+            Err(Usage(format!("{key} is given twice with different values: give it once")))
         }
         (first, second) => Ok(first.or(second)),
     }

@@ -30,11 +30,11 @@ const MAX_STACKED: usize = 16;
 /// Fails for root, which has no default, and without that variable.
 pub(super) fn default_for_user() -> Result<PathBuf, Usage> {
     if rustix::process::geteuid().is_root() {
-        return Err(Usage("which folder? As root, say MOUNTPOINT".into()));
+        return Err(Usage("root has no default mountpoint: give MOUNTPOINT".into()));
     }
     match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_absolute()) {
         Some(folder) => Ok(folder.join("swarm")),
-        None => Err(Usage("which folder? $XDG_RUNTIME_DIR is not set, so say MOUNTPOINT".into())),
+        None => Err(Usage("there is no default mountpoint, as $XDG_RUNTIME_DIR is not set: give MOUNTPOINT".into())),
     }
 }
 
@@ -66,19 +66,19 @@ pub(super) fn prepare(asked: &Path, stores: &[FolderIdentity]) -> anyhow::Result
     for store in stores {
         let (here, there) = (display_path(&path), display_path(&store.path));
         if point.is_same_folder(store) {
-            bail!("{here} is the store itself: mount on an empty folder outside of it");
+            bail!("{here} is the store itself: mount on an empty folder outside it");
         }
         if point.is_within(store) {
-            bail!("{here} lies inside the store {there}, which would then contain itself: mount outside of it");
+            bail!("{here} lies inside the store {there}, which would then contain itself: mount outside it");
         }
         if store.is_within(&point) {
-            bail!("the store {there} lies inside {here} and would be hidden by the mount: mount on another folder");
+            bail!("the store {there} lies inside {here} and would be hidden by the mount: choose another mountpoint");
         }
     }
     match probe::first_entry(&path) {
         Ok(None) => Ok(point),
         Ok(Some(entry)) => bail!(
-            "{} is not empty (it holds {}): mount on an empty folder, for example a new one",
+            "{} is not empty (it contains {}): mount on an empty folder",
             display_path(&path),
             display_path(Path::new(&entry)),
         ),
@@ -98,7 +98,7 @@ pub(super) fn claim(point: &FolderIdentity) -> anyhow::Result<OwnedFd> {
     let folder = rustix::fs::open(&point.path, flags, Mode::empty()).with_context(|| format!("cannot open {here}"))?;
     // The lock is optional: some file systems have none.
     if rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-        bail!("another swarmletfs is being mounted on {here} at this moment");
+        bail!("another swarmletfs is just being mounted on {here}");
     }
     if read_mount_table()?.topmost_at(&point.path).is_some_and(Mount::is_ours) {
         return Err(already_mounted(&point.path));
@@ -108,7 +108,7 @@ pub(super) fn claim(point: &FolderIdentity) -> anyhow::Result<OwnedFd> {
 
 fn already_mounted(path: &Path) -> anyhow::Error {
     anyhow::anyhow!(
-        "swarmletfs is already mounted on {}: `swarmletfs umount {}` ends it",
+        "swarmletfs is already mounted on {}; to unmount: `swarmletfs umount {}`",
         display_path(path),
         shell_quote(path)
     )
@@ -125,29 +125,29 @@ pub(super) fn clear_dead(path: &Path) -> anyhow::Result<()> {
         let Some(mount) = mounts.topmost_at(path).filter(|mount| mount.is_ours()) else { return Ok(()) };
         // The mount's own process may remove it at any moment, as it does after an abort.
         let is_gone = || Ok::<_, anyhow::Error>(!read_mount_table()?.is_mounted_at(path, &mount.device));
-        let cannot = || format!("cannot clear the dead mount on {}", display_path(path));
+        let cannot = || format!("cannot remove the dead mount on {}", display_path(path));
         let Some(held) = HeldMount::at(path, &mount.device).with_context(cannot)? else { continue };
         match probe::check_alive(path) {
             Ok(()) if is_gone()? => {}
             Ok(()) => return Err(already_mounted(path)),
             Err(error) if is_dead(&error) => match held.detach() {
-                Ok(true) => print_message(&format!("cleared a dead mount of swarmletfs on {}", display_path(path))),
+                Ok(true) => print_message(&format!("removed a dead swarmletfs mount on {}", display_path(path))),
                 Ok(false) => {}
                 Err(_) if is_gone()? => {}
                 Err(error) => return Err(error).with_context(cannot),
             },
             Err(error) if error.kind() == ErrorKind::TimedOut => bail!(
-                "a swarmletfs that does not answer is mounted on {}: `swarmletfs umount --lazy {}` takes it away",
+                "the swarmletfs mount on {} does not answer; to detach it: `swarmletfs umount --lazy {}`",
                 display_path(path),
                 shell_quote(path),
             ),
             Err(error) => {
-                return Err(error).with_context(|| format!("cannot look at the mount on {}", display_path(path)));
+                return Err(error).with_context(|| format!("cannot access the mount on {}", display_path(path)));
             }
         }
     }
     bail!(
-        "too many dead mounts lie upon each other on {}: `umount -l {}` clears one",
+        "too many dead mounts are stacked on {}; to remove one: `umount -l {}`",
         display_path(path),
         shell_quote(path)
     )
@@ -160,7 +160,7 @@ pub(super) fn is_dead(error: &io::Error) -> bool {
 
 /// Reads the kernel's mount table.
 pub(super) fn read_mount_table() -> anyhow::Result<MountTable> {
-    MountTable::read().context("cannot read /proc/self/mountinfo, without which mounts cannot be told: mount /proc")
+    MountTable::read().context("cannot read the mount table in /proc/self/mountinfo; mount /proc")
 }
 
 fn refusal(path: &Path, error: &io::Error, mount: Option<&Mount>) -> anyhow::Error {
@@ -176,16 +176,16 @@ fn refusal(path: &Path, error: &io::Error, mount: Option<&Mount>) -> anyhow::Err
             anyhow::anyhow!("{here} is not a folder: mount on an empty folder")
         }
         ErrorKind::TimedOut => anyhow::anyhow!(
-            "{here} did not answer within {} seconds{what}: what is mounted there or above it hangs; mount elsewhere",
+            "{here} did not answer within {} seconds{what}: a mount there or above it hangs; choose another mountpoint",
             probe::TIMEOUT.as_secs(),
         ),
         ErrorKind::PermissionDenied => {
             anyhow::anyhow!("{here} may not be read by this user{what}: mount on a folder of your own")
         }
         _ if is_dead(error) => {
-            anyhow::anyhow!("{here} is held by a dead mount{what}: `umount -l {quoted}` clears it, or mount elsewhere")
+            anyhow::anyhow!("{here} has a dead mount{what}; remove it with `umount -l {quoted}`, or mount elsewhere")
         }
-        _ => anyhow::anyhow!("cannot look at {here}: {error}"),
+        _ => anyhow::anyhow!("cannot access {here}: {error}"),
     }
 }
 
@@ -227,7 +227,7 @@ pub(super) fn identify_store(
         }
         Err(error) if error.kind() == ErrorKind::TimedOut => Err(Diagnosis::new(
             format!("the store {} did not answer within {} seconds", display_path(&store), probe::TIMEOUT.as_secs()),
-            "see whether its disk or server is there",
+            "check that its disk or server is available",
         )),
         Err(_) => Ok(Some(store)),
     }

@@ -112,7 +112,7 @@ pub(super) fn run_with_timeout(mut command: Command, limit: Duration) -> io::Res
     }
     match (status.code(), String::from_utf8_lossy(&answer).parse()) {
         (Some(code), Ok(errno)) if code == i32::from(ERRNO_EXIT_CODE) => Err(io::Error::from_raw_os_error(errno)),
-        _ => Err(io::Error::other("the process that looked at it failed")),
+        _ => Err(io::Error::other("the probe process failed")),
     }
 }
 

@@ -70,10 +70,7 @@ impl ReadSession {
     pub(super) fn note_unread(&self, unread: usize) {
         if unread > 0 {
             self.control.note_incomplete();
-            print_message(&format!(
-                "{} not read for workers inside; try a longer --max-time",
-                count(unread, "session")
-            ));
+            print_message(&format!("{} not searched for workers; try a longer --max-time", count(unread, "session")));
         }
     }
 

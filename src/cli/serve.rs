@@ -74,7 +74,7 @@ pub(super) fn run_until_unmounted(
             continue;
         }
         // An invalid new store does not end the old mount.
-        match contained(|| plan.tree()).unwrap_or_else(|| Err(anyhow!("reading it panicked"))) {
+        match contained(|| plan.tree()).unwrap_or_else(|| Err(anyhow!("reading the new store panicked"))) {
             Ok((tree, what)) => {
                 let mut device = device.lock();
                 let mounts = MountTable::read()?;
@@ -84,14 +84,14 @@ pub(super) fn run_until_unmounted(
                     continue;
                 }
                 old.iter().try_for_each(|mount| unmount(&mount.point, UnmountMode::Detached))?;
-                mounted = plan.mount(tree).context("the store was replaced, but cannot be mounted again")?;
+                mounted = plan.mount(tree).context("the store was replaced, but the new one cannot be mounted")?;
                 device.clone_from(&mounted.device);
-                info!("the store was replaced by another folder, which is mounted now: {what}");
+                info!("the store was replaced by another folder, which is now served: {what}");
             }
             Err(error) => {
                 let why = format!("{error:#}");
                 if refused.as_ref() != Some(&why) {
-                    warn!("the store was replaced by what cannot be mounted, the old one stays: {why}");
+                    warn!("cannot serve the store that replaced the old one; the old one stays: {why}");
                     refused = Some(why);
                 }
             }
@@ -138,7 +138,7 @@ fn unmount_device(device: &str) -> io::Result<()> {
     let mounts = MountTable::read()?;
     mounts.with_device(device).try_for_each(|mount| {
         if mounts.topmost_at(&mount.point).is_some_and(|top| top.device != device) {
-            let covered = format!("something else is mounted over it on {}", display_path(&mount.point));
+            let covered = format!("another file system is mounted over it on {}", display_path(&mount.point));
             return Err(io::Error::other(covered));
         }
         unmount_or_detach(&mount.point)

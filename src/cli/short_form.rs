@@ -33,7 +33,7 @@ pub(super) fn hint(error: &mut clap::Error, arguments: &[OsString]) {
     let is_folder = std::path::absolute(word).is_ok_and(|folder| probe::first_entry(&folder).is_ok());
     if is_folder {
         let written = shell_quote(&Path::new(".").join(word));
-        let tip = format!("a folder is written with a slash: `swarmletfs {written}` mounts on it");
+        let tip = format!("to mount on the folder, write it with a slash: `swarmletfs {written}`");
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
 }

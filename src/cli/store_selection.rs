@@ -54,7 +54,8 @@ impl StoreSelection {
 /// Replaces `stores`, the values of `--store`, by the stores to use, and prints the reason.
 /// `operands` are stores named without the option. Returns the identities of the chosen stores.
 pub(super) fn choose(stores: &mut Vec<PathBuf>, operands: &[PathBuf]) -> anyhow::Result<Vec<FolderIdentity>> {
-    let current = std::env::current_dir().context("the current folder is gone: change to another one")?;
+    let current =
+        std::env::current_dir().context("the current folder does not exist any more: change to another one")?;
     let chosen = discover::choose(stores, operands, &discover::Environment::new(&current, &looks_like_store))?;
     *stores = chosen.stores;
     let identities = mountpoint::identify_stores(stores)?;

@@ -104,9 +104,7 @@ pub(super) fn find_fusermount() -> Option<&'static str> {
 
 fn unmount_with_fusermount(point: &Path, mode: UnmountMode) -> io::Result<()> {
     let Some(program) = find_fusermount() else {
-        return Err(io::Error::other(
-            "only root may unmount it here, because fusermount3 is missing: install the package fuse3",
-        ));
+        return Err(io::Error::other("only root may unmount it without fusermount3: install the package fuse3"));
     };
     let mut command = Command::new(program);
     command.arg("-u");

@@ -40,7 +40,7 @@ pub(super) fn run(arguments: UmountArgs) -> anyhow::Result<()> {
             bail!("{} does not exist, so nothing is mounted there", display_path(&asked))
         }
         Err(error) => {
-            return Err(error).with_context(|| format!("cannot look at {}", display_path(&asked)));
+            return Err(error).with_context(|| format!("cannot access {}", display_path(&asked)));
         }
     };
     let device = ours(&point, &mounts)?.device.clone();
@@ -52,7 +52,7 @@ pub(super) fn run(arguments: UmountArgs) -> anyhow::Result<()> {
         }
         if !probe::check_alive(&point).is_err_and(|error| is_dead(&error)) {
             bail!(
-                "{} is in use: close what is open there (`fuser -vm {1}` lists who), or take it out of sight now with \
+                "{} is in use: close its open files (`fuser -vm {1}` lists the processes), or detach it now with \
                  `swarmletfs umount --lazy {1}`",
                 display_path(&point),
                 shell_quote(&point),
@@ -71,7 +71,7 @@ pub(super) fn run(arguments: UmountArgs) -> anyhow::Result<()> {
     let end = Instant::now() + TIMEOUT;
     if let Some(server) = servers.iter().find(|server| !server.has_ended(end)) {
         bail!(
-            "{} is unmounted, but its process {} still has the store open after {} seconds; `kill {1}` ends it",
+            "{} is unmounted, but its process {} still has the store open after {} seconds; to end it: `kill {1}`",
             display_path(&point),
             server.pid,
             TIMEOUT.as_secs(),
@@ -102,14 +102,14 @@ fn ours<'a>(point: &Path, mounts: &'a MountTable) -> anyhow::Result<&'a Mount> {
     match mounts.topmost_at(point) {
         Some(mount) if mount.is_ours() => Ok(mount),
         Some(mount) => bail!(
-            "what is mounted on {} is not swarmletfs but {} ({}): it was left alone",
+            "the mount on {} is not swarmletfs but {} ({}): it was left alone",
             display_path(point),
             display_path(&mount.source),
             display_path(Path::new(&mount.fs_type)),
         ),
         None => match mounts.containing(point) {
             Some(mount) if mount.is_ours() => bail!(
-                "{} lies inside the mount on {}: `swarmletfs umount {}` ends that",
+                "{} lies inside the mount on {}; to unmount that: `swarmletfs umount {}`",
                 display_path(point),
                 display_path(&mount.point),
                 shell_quote(&mount.point),

@@ -92,7 +92,7 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
         if left.is_some_and(|left| left.is_zero()) {
             let view = renderer.view();
             let missed = missed(view, &view.visible(), cursor);
-            print_message("the time is over, and it has not happened");
+            print_message("the time is over, and the event has not occurred");
             let printed = since::print(missed.as_bytes());
             return Ok(if printed == ExitCode::SUCCESS { exit::timed_out() } else { printed });
         }
@@ -133,10 +133,10 @@ fn print_outcome(renderer: &Renderer, until: Until, look: &Look, cursor: Cursor)
 /// Parses a duration: `30s`, `5m`, `1h 30m`, or whole seconds.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
-        return text.parse().map(Duration::from_secs).map_err(|_| "more seconds than can be counted".into());
+        return text.parse().map(Duration::from_secs).map_err(|_| "too many seconds".into());
     }
     let parsed = SignedDuration::from_str(text).ok().and_then(|duration| Duration::try_from(duration).ok());
-    parsed.ok_or_else(|| "not a time as in 30s, 5m, 1h or 1h30m, nor a whole number of seconds".into())
+    parsed.ok_or_else(|| "give a time such as 30s, 5m, 1h or 1h30m, or a whole number of seconds".into())
 }
 
 #[cfg(test)]

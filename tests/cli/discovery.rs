@@ -20,8 +20,8 @@ fn the_store_is_found_in_one_order_and_said_with_its_reason() {
         (Some(&named), true, at("workers"), named.path(), "(named by --store)"),
         (None, true, at("workers"), variable.path(), "(named by $SWARMLET_DATA_PATH)"),
         (None, false, here.path(), here.path(), "(the current folder)"),
-        (None, false, at("workers"), here.path(), "(the current folder is inside of it)"),
-        (None, false, at("workers/w1/outputs/deep"), here.path(), "(the current folder is inside of it)"),
+        (None, false, at("workers"), here.path(), "(the current folder is inside it)"),
+        (None, false, at("workers/w1/outputs/deep"), here.path(), "(the current folder is inside it)"),
     ];
     for (option, with_variable, current, chosen, why) in cases {
         let mut command = logged(typed(["mount"]), &point);
@@ -56,7 +56,7 @@ fn no_store_at_all_is_a_sentence_that_lists_where_it_was_looked_for() {
     needs_fuse!();
     let yard = Yard::new();
     if ["/data/swarmlet", "/data/workers"].iter().any(|place| Path::new(place).exists()) {
-        skip("this machine has a store in a known place");
+        skip("this machine has a store at a known path");
         return;
     }
     let point = yard.folder("mnt");
@@ -71,7 +71,7 @@ fn no_store_at_all_is_a_sentence_that_lists_where_it_was_looked_for() {
 fn sessions_are_found_by_themselves_where_there_is_no_other_store() {
     needs_fuse!();
     if ["/data/swarmlet", "/data/workers"].iter().any(|place| Path::new(place).exists()) {
-        skip("this machine has a store in a known place");
+        skip("this machine has a store at a known path");
         return;
     }
     let (yard, store) = (Yard::new(), small_store());

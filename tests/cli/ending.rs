@@ -89,7 +89,7 @@ fn a_mount_whose_process_was_killed_is_cleared_by_the_next_one() {
         assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::NOTCONN.raw_os_error()));
         let done = mount(&store.path(), &point, &[]);
         done.fine();
-        assert!(done.err.contains("cleared a dead mount"), "{done:#?}");
+        assert!(done.err.contains("removed a dead swarmletfs mount"), "{done:#?}");
         assert_eq!(ours_at(&point), 1, "and no other lies beneath");
         assert_eq!(fs::read(point.join("workers/w1/result.txt")).unwrap(), b"done");
         umount(&point, &[]).fine();

@@ -37,10 +37,10 @@ fn a_log_that_is_not_a_regular_file_is_refused_at_once() {
             let mut command = typed(mode);
             command.arg("--log").arg(&log).arg("--store").arg(store.path()).arg(&point);
             let done = run(command);
-            let why = format!("cannot log to {}: it is {kind}; give a regular file", log.display());
+            let why = format!("cannot log to {}: it is {kind}; use a regular file", log.display());
             done.refused(1, &[&why]);
             assert_eq!(done.err.matches("swarmletfs: cannot").count(), 1, "{done:#?}");
-            assert!(!done.err.contains("without a word"), "{done:#?}");
+            assert!(!done.err.contains("without a report"), "{done:#?}");
             assert_eq!(ours_at(&point), 0);
         }
     }

@@ -12,7 +12,7 @@ fn the_answer_is_on_stdout_and_everything_else_on_stderr() {
     let mut command = typed(["since", "0"]);
     command.current_dir(store.at("workers/w1"));
     let done = run(command);
-    let said = format!("swarmletfs: the store is {} (the current folder is inside of it)\n", store.path().display());
+    let said = format!("swarmletfs: the store is {} (the current folder is inside it)\n", store.path().display());
     assert_eq!(done.fine().err, said);
     assert!(done.out.starts_with("From the beginning: 1 of 1 worker "), "{done:#?}");
     let mut command = typed(["since", "now"]);

@@ -56,7 +56,7 @@ fn a_mount_of_ours_is_no_store() {
     command.current_dir(first.join("workers"));
     let done = run(command);
     assert!(!done.err.contains(&format!("the store is {}", shown(&first))), "{done:#?}");
-    assert!(done.err.contains(&format!("{} is passed over: it is a swarmletfs mount", shown(&first))), "{done:#?}");
+    assert!(done.err.contains(&format!("{} was skipped: it is a swarmletfs mount", shown(&first))), "{done:#?}");
     umount(&first, &[]).fine();
     // The control.
     mount(&store.path(), &second, &[]).fine();

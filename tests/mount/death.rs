@@ -152,7 +152,7 @@ fn a_killed_server_is_an_error_for_all_and_the_next_mount_works() {
     for number in 0..dose(KILLS) {
         let done = mount(&store.path(), &point, &[]);
         done.fine();
-        assert_eq!(done.err.contains("cleared a dead mount"), number > 0, "{done:#?}");
+        assert_eq!(done.err.contains("removed a dead swarmletfs mount"), number > 0, "{done:#?}");
         assert_eq!(ours_at(&point), 1);
         let load = Load::on(&point, number).until(dice.next() % 300);
         let server = server(&point);

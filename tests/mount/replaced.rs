@@ -207,7 +207,7 @@ fn a_folder_that_is_no_store_in_the_place_of_one_is_said_and_not_served() {
     let store = TestStore::new();
     fill(&store, "one");
     let mut mount = Mount::new(&store.path());
-    mount.expect_warning("replaced by what cannot be served");
+    mount.expect_warning("cannot serve the store that replaced the old one");
     fs::rename(store.path(), store.path().with_extension("away")).unwrap();
     fs::create_dir(store.path()).unwrap();
     fs::write(store.at("notes.txt"), "no worker").unwrap();

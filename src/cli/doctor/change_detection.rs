@@ -14,20 +14,20 @@ pub(super) fn finding(watchable: Result<Option<usize>>, workers: u64) -> Finding
     const LATE: &str = "late changes of finished workers";
     match watchable {
         Ok(Some(folders)) if folders as u64 > workers.saturating_mul(FOLDERS_PER_WORKER) => {
-            Finding::ok("store", "changes", format!("{LATE} are told by the kernel, for up to {folders} folders"))
+            Finding::ok("store", "changes", format!("{LATE} are reported by the kernel, for up to {folders} folders"))
         }
         Ok(Some(folders)) => note(format!(
-            "{LATE} are told by the kernel for up to {folders} folders, and looked for every 60 seconds in the others"
+            "{LATE} are reported by the kernel for up to {folders} folders, and polled for every 60 seconds in the others"
         ))
         .with_remedy(
-            "`sysctl fs.inotify.max_user_watches` tells how many may be watched; a quarter of that is used for them, up to 32768",
+            "`sysctl fs.inotify.max_user_watches` is the limit; a mount uses a quarter of it, up to 32768",
         ),
         Ok(None) => note(format!(
-            "{LATE} are looked for every 60 seconds, since the store's file system may be written to by other machines"
+            "{LATE} are polled for every 60 seconds, since other machines may write to the store's file system"
         ))
-        .with_remedy("`swarmletfs mount --ttl SECONDS` looks more often"),
-        Err(error) => note(format!("{LATE} are looked for every 60 seconds, since nothing can be watched: {error}"))
-            .with_remedy("`sysctl fs.inotify.max_user_instances` tells how many programs of a user may watch"),
+        .with_remedy("`swarmletfs mount --ttl SECONDS` polls more often"),
+        Err(error) => note(format!("{LATE} are polled for every 60 seconds, since nothing can be watched: {error}"))
+            .with_remedy("`sysctl fs.inotify.max_user_instances` limits the number of watching programs per user"),
     }
 }
 

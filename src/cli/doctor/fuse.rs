@@ -39,16 +39,16 @@ pub(super) fn inspect() -> (Fuse, Vec<Finding>) {
         findings.push(Finding::problem("fuse", "device", refusal));
         return (fuse, findings);
     }
-    findings.push(Finding::ok("fuse", "device", "/dev/fuse is there and may be opened"));
+    findings.push(Finding::ok("fuse", "device", "/dev/fuse exists and can be opened"));
     let tried = run_trial(TrialKind::Tree);
     fuse.mount = works(&tried);
     findings.push(mounting(tried, root, fusermount));
     if !root {
         findings.push(if user_allow_other {
-            Finding::ok("fuse", "allow_other", "/etc/fuse.conf lets this user say --allow-other")
+            Finding::ok("fuse", "allow_other", "/etc/fuse.conf permits --allow-other")
         } else {
-            Finding::note("fuse", "allow_other", "this user cannot say --allow-other")
-                .with_remedy("write the line `user_allow_other` into /etc/fuse.conf as root, or mount as root")
+            Finding::note("fuse", "allow_other", "this user may not use --allow-other")
+                .with_remedy("add the line `user_allow_other` to /etc/fuse.conf as root, or mount as root")
         });
     }
     if fuse.mount == Some(true) {
@@ -83,22 +83,20 @@ fn mounting(tried: Result<(), Failure>, root: bool, fusermount: Option<&str>) ->
                 _ => format!("could not be read: {error}"),
             };
             let cure = "`SWARMLETFS_LOG=debug swarmletfs mount --foreground STORE MOUNTPOINT` shows what happens";
-            Finding::problem("fuse", "mount", Diagnosis::new(format!("a mount for trial {why}"), cure))
+            Finding::problem("fuse", "mount", Diagnosis::new(format!("a trial mount {why}"), cure))
         }
         Err(Failure::Untried(why)) => Finding::note("fuse", "mount", format!("mounting was not tried: {why}"))
-            .with_remedy("name a folder of your own with `TMPDIR=FOLDER swarmletfs doctor`"),
+            .with_remedy("choose a folder with `TMPDIR=FOLDER swarmletfs doctor`"),
     }
 }
 
 fn passthrough(tried: Result<(), Failure>) -> Finding {
     let none = |why: String| Finding::note("fuse", "passthrough", format!("passthrough is not available: {why}"));
     match tried {
-        Ok(()) => {
-            Finding::ok("fuse", "passthrough", "passthrough is available: the kernel reads large files by itself")
-        }
+        Ok(()) => Finding::ok("fuse", "passthrough", "passthrough is available: the kernel reads large files directly"),
         Err(Failure::Unreadable(error)) => match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::OPNOTSUPP) => none("this kernel does not offer it, Linux 6.9 or later does".into()),
-            Some(Errno::PERM) => none("only root of the machine may use it".into()),
+            Some(Errno::OPNOTSUPP) => none("it needs Linux 6.9 or later".into()),
+            Some(Errno::PERM) => none("only root outside of containers may use it".into()),
             _ => none(error.to_string()),
         },
         Err(Failure::Refused(refusal)) => none(refusal.says),

@@ -26,20 +26,20 @@ pub(super) fn inspect() -> (Kernel, Vec<Finding>) {
     let (openat2, landlock) = (probe::openat2(), probe::landlock());
     let findings = vec![
         match &openat2 {
-            Ok(()) => Finding::ok("kernel", "openat2", "openat2 keeps every path beneath its store"),
+            Ok(()) => Finding::ok("kernel", "openat2", "openat2 works: paths cannot leave a store"),
             Err(error) => Finding::problem("kernel", "openat2", no_openat2(error)),
         },
         match &landlock {
-            Ok(version @ 1..) => Finding::ok("kernel", "landlock", format!("landlock is there, version {version}")),
-            Ok(_) => Finding::note("kernel", "landlock", "this kernel has no landlock, or it is switched off"),
-            Err(error) => Finding::note("kernel", "landlock", format!("landlock could not be asked for: {error}")),
+            Ok(version @ 1..) => Finding::ok("kernel", "landlock", format!("landlock is available, version {version}")),
+            Ok(_) => Finding::note("kernel", "landlock", "this kernel has no landlock, or it is disabled"),
+            Err(error) => Finding::note("kernel", "landlock", format!("cannot query landlock: {error}")),
         },
     ];
     (Kernel { release, openat2: openat2.is_ok(), landlock_abi: landlock.ok() }, findings)
 }
 
 fn no_openat2(error: &io::Error) -> Diagnosis {
-    let says = "openat2, through which every file of a store is opened, does not work";
+    let says = "openat2, which opens every file of a store, does not work";
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         // Without an errno, the probe was killed for the call.
         Some(Errno::NOSYS | Errno::PERM) | None => Diagnosis::new(

@@ -38,7 +38,7 @@ pub(super) fn inspect() -> (Limits, Vec<Finding>) {
 /// Returns the finding on the cache folder.
 fn cache() -> Finding {
     let Some(place) = cache_args::default_dir() else {
-        let says = "there is no folder to keep what took long to find out in: each start finds it out anew";
+        let says = "there is no cache folder: each start parses everything again";
         return Finding::note("limits", "cache", says).with_remedy("set $HOME or $XDG_CACHE_HOME");
     };
     let (path, most) = (display_path(&place), cache_args::CACHE_LIMIT >> 20);
@@ -47,8 +47,7 @@ fn cache() -> Finding {
         Ok(bytes) => {
             let index = DiskCache::size(&place.join(cache_args::INDEX)).unwrap_or(0);
             let says = format!(
-                "what took long to find out is kept in {path}: {} of at most {most} MiB, and {} of at most {} MiB of \
-                 words to search in",
+                "the cache is in {path}: {} of at most {most} MiB, and a search index of {} of at most {} MiB",
                 mebibytes(bytes),
                 mebibytes(index),
                 cache_args::INDEX_LIMIT >> 20
@@ -56,11 +55,11 @@ fn cache() -> Finding {
             Finding::ok("limits", "cache", says)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let says = format!("what takes long to find out is going to be kept in {path}, at most {most} MiB");
+            let says = format!("the cache will be created in {path}, with at most {most} MiB");
             Finding::ok("limits", "cache", says)
         }
         Err(error) => {
-            let says = format!("{path} cannot be used: {error}; each start finds out anew what takes long");
+            let says = format!("the cache in {path} cannot be used: {error}; each start parses everything again");
             Finding::note("limits", "cache", says)
         }
     }
@@ -72,10 +71,10 @@ fn descriptors(soft: Option<u64>, hard: Option<u64>) -> Finding {
     if soft >= MIN_DESCRIPTORS {
         return Finding::ok("limits", "descriptors", says);
     }
-    let says = format!("{says}: a mount holds about 20, and one more for each that is open through it");
+    let says = format!("{says}: a mount needs about 20, and one for each file open through it");
     let more = hard.unwrap_or(4_096).min(4_096);
     let note = Finding::note("limits", "descriptors", says);
-    if more > soft { note.with_remedy(format!("`ulimit -n {more}` before mounting")) } else { note }
+    if more > soft { note.with_remedy(format!("run `ulimit -n {more}` before mounting")) } else { note }
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub(super) fn inspect(table: io::Result<MountTable>) -> (Vec<MountFacts>, Vec<Fi
     let table = match table {
         Ok(table) => table,
         Err(error) => {
-            let says = format!("the table of mounts cannot be read: {error}");
+            let says = format!("cannot read the mount table: {error}");
             return (Vec::new(), vec![Finding::problem("mounts", "table", Diagnosis::new(says, "mount /proc"))]);
         }
     };
@@ -58,7 +58,7 @@ pub(super) fn inspect(table: io::Result<MountTable>) -> (Vec<MountFacts>, Vec<Fi
             })
             .collect();
         let result = |look: Option<thread::ScopedJoinHandle<'_, io::Result<()>>>| match look {
-            Some(look) => look.join().unwrap_or_else(|_| Err(io::Error::other("the look at it failed"))),
+            Some(look) => look.join().unwrap_or_else(|_| Err(io::Error::other("the inspection panicked"))),
             None => Ok(()),
         };
         looks.into_iter().map(|(mount, look)| (mount, result(look))).collect()
@@ -99,25 +99,27 @@ fn state(look: &io::Result<()>) -> State {
 
 fn finding(point: &Path, state: State, error: Option<io::Error>) -> Finding {
     let (here, quoted) = (display_path(point), shell_quote(point));
-    let lazy = format!("`swarmletfs umount --lazy {quoted}` takes it away");
+    let lazy = format!("`swarmletfs umount --lazy {quoted}` detaches it");
     match state {
         State::Alive => Finding::ok("mounts", "alive", format!("the mount on {here} answers")),
         State::Dead => {
             let says = format!("the mount on {here} is dead: its process is gone");
-            Finding::problem("mounts", "dead", Diagnosis::new(says, format!("`swarmletfs umount {quoted}` clears it")))
+            Finding::problem("mounts", "dead", Diagnosis::new(says, format!("`swarmletfs umount {quoted}` removes it")))
         }
         State::Hung => {
             let says = format!("the mount on {here} did not answer within {} seconds", probe::TIMEOUT.as_secs());
             Finding::problem("mounts", "hung", Diagnosis::new(says, lazy))
         }
         State::Private => {
-            let says = format!("the mount on {here} is for another user alone");
+            let says = format!("the mount on {here} can be read only by another user");
             Finding::note("mounts", "private", says)
         }
-        State::Covered => Finding::note("mounts", "covered", format!("the mount on {here} lies beneath another mount")),
+        State::Covered => {
+            Finding::note("mounts", "covered", format!("the mount on {here} is covered by another mount"))
+        }
         State::Broken => {
             let why = error.map(|error| format!(": {error}")).unwrap_or_default();
-            let says = format!("the mount on {here} cannot be looked at{why}");
+            let says = format!("the mount on {here} cannot be accessed{why}");
             Finding::problem("mounts", "broken", Diagnosis::new(says, lazy))
         }
     }

@@ -71,11 +71,11 @@ pub(super) fn inspect_in_subprocess(arguments: &DoctorArgs) -> Stores {
     read.unwrap_or_else(|error| {
         let says = match error.kind() {
             io::ErrorKind::TimedOut => {
-                format!("the stores could not be read within {} seconds: does their disk answer?", TIMEOUT.as_secs())
+                format!("the stores could not be read within {} seconds; a disk may not answer", TIMEOUT.as_secs())
             }
-            _ => format!("the process that was to look at the stores failed: {error}"),
+            _ => format!("the process that inspects the stores failed: {error}"),
         };
-        Stores::refused(Diagnosis::new(says, "`swarmletfs doctor STORE` looks at one store alone"))
+        Stores::refused(Diagnosis::new(says, "`swarmletfs doctor STORE` checks a single store"))
     })
 }
 
@@ -141,7 +141,7 @@ fn inspect(arguments: &DoctorArgs) -> Stores {
 
 fn choose(arguments: &DoctorArgs) -> Result<discover::ChosenStores, Diagnosis> {
     let current = std::env::current_dir()
-        .map_err(|_| Diagnosis::new("the current folder is gone", "change to another one with `cd`"))?;
+        .map_err(|_| Diagnosis::new("the current folder does not exist any more", "change to another one with `cd`"))?;
     // A folder that hangs cannot be used as a store.
     let is_store = |path: &Path| probe::check_alive(path).is_ok() && looks_like_store(path);
     let is_own_mount = |path: &Path| probe::check_alive(path).is_ok() && is_own_mount(path);
@@ -163,19 +163,19 @@ fn refusal(error: &SourceError) -> Diagnosis {
     let cure = match error {
         SourceError::OneWorker(path) => {
             let whole = path.parent().unwrap_or(path);
-            format!("`swarmletfs doctor {}` looks at the folder that holds it", shell_quote(whole))
+            format!("`swarmletfs doctor {}` checks the folder that contains it", shell_quote(whole))
         }
-        SourceError::OwnMount(_) => "`swarmletfs doctor STORE` looks at the store behind it".into(),
+        SourceError::OwnMount(_) => "`swarmletfs doctor STORE` checks the store behind it".into(),
         SourceError::Open { path, .. } => {
-            format!("`ls -ld {}` tells what is there and who may read it", shell_quote(path))
+            format!("`ls -ld {}` shows what it is and who may read it", shell_quote(path))
         }
         SourceError::NoWorkers { path, passed } => {
             let first = |reason| passed.of(reason).first.into_keys().next();
             let inside = |path_inside: RelPath| shell_quote(&path.join(path_inside.as_os_str()));
             match (first(Reason::Link), first(Reason::ForeignMount)) {
-                (Some(link), _) => format!("`readlink -f {}` tells where it leads: name that folder", inside(link)),
-                (None, Some(mount)) => format!("`swarmletfs doctor {}` looks at the other", inside(mount)),
-                (None, None) => format!("`find {} -maxdepth 3` tells what is there instead", shell_quote(path)),
+                (Some(link), _) => format!("`readlink -f {}` shows where it leads: use that folder", inside(link)),
+                (None, Some(mount)) => format!("`swarmletfs doctor {}` checks the other file system", inside(mount)),
+                (None, None) => format!("`find {} -maxdepth 3` shows what it contains", shell_quote(path)),
             }
         }
     };
@@ -196,7 +196,7 @@ impl Stores {
         let view = match View::over(sources, freshness, Filter { owner: owner.clone(), run: None }) {
             Ok(view) => view,
             Err(error) => {
-                let says = format!("a store cannot be listed: {error}");
+                let says = format!("cannot list a store: {error}");
                 self.findings.push(Finding::problem("store", "open", Diagnosis::without_remedy(says)));
                 return;
             }
@@ -221,7 +221,7 @@ impl Stores {
         self.findings.extend(visible.troubles.iter().map(trouble));
         if !visible.unread.is_empty() {
             let sessions = count(visible.unread.len(), "session");
-            let says = format!("{sessions} not read yet for workers inside: a mount reads on by itself");
+            let says = format!("{sessions} not yet searched for workers; a mount continues in the background");
             self.findings.push(Finding::note("store", "unread", says));
         }
         let is_shown = |member: &&Arc<Member>| run.is_none_or(|run| member.entry.run.as_deref() == Some(run));
@@ -241,7 +241,7 @@ fn run_finding(run: &str, some: usize, all: &Visible) -> Finding {
     if some > 0 {
         return Finding::ok("view", "run", format!("run {run}: {some} of {of} workers are shown"));
     }
-    let note = Finding::note("view", "run", format!("run {run}: none of {of} workers says that it is of this run"));
+    let note = Finding::note("view", "run", format!("run {run}: none of {of} workers belongs to this run"));
     let runs: Vec<String> = all.runs.values().take(MAX_NAMED_RUNS).map(|run| escape_controls(&run.id)).collect();
     match all.runs.len() {
         0 => note,

@@ -62,20 +62,20 @@ impl Transcripts {
         let kinds: Vec<&str> = self.unknown_records.keys().take(MAX_NAMED_TYPES).map(String::as_str).collect();
         let told: Vec<String> = [
             (self.unparsable_lines, "lines cannot be parsed".to_owned()),
-            (unknown, format!("lines are of types that are not known ({})", kinds.join(", "))),
-            (self.results_without_calls, "results are of no call".into()),
+            (unknown, format!("lines are of unknown types ({})", kinds.join(", "))),
+            (self.results_without_calls, "results have no call".into()),
             (self.calls_without_results, "calls have no result".into()),
-            (self.calls_not_shown, "calls are too many to be shown".into()),
-            (self.truncated_outputs, "outputs were cut before they were written down".into()),
+            (self.calls_not_shown, "calls exceed the number that is shown".into()),
+            (self.truncated_outputs, "outputs were truncated before they were recorded".into()),
         ]
         .into_iter()
         .filter(|(count, _)| *count > 0)
         .map(|(count, what)| format!("{count} {what}"))
         .collect();
         let Transcripts { read, workers, lines, .. } = self;
-        let read = format!("the transcripts of {read} of {workers} workers were read, {lines} lines");
+        let read = format!("read the transcripts of {read} of {workers} workers, {lines} lines");
         match told.as_slice() {
-            [] => Finding::ok("store", "transcripts", format!("{read}: all of it is shown")),
+            [] => Finding::ok("store", "transcripts", format!("{read}: everything is shown")),
             told => Finding::note("store", "transcripts", format!("{read}: {}", told.join(", "))),
         }
     }

@@ -102,7 +102,7 @@ pub(super) fn run_trial(what: TrialKind) -> Result<(), Failure> {
         }
         _ => {
             end(&mut child, None);
-            Err(Failure::Untried("the process that was to mount ended without a word".into()))
+            Err(Failure::Untried("the mounting process ended without a report".into()))
         }
     }
 }
@@ -161,7 +161,7 @@ fn set_up(what: TrialKind) -> Result<PathBuf, TrialError> {
         })
         .map_err(|error| {
             let why = escape_controls(&error.to_string());
-            TrialError::NoFolder(format!("a folder in {} cannot be made: {why}", display_path(&temporary)))
+            TrialError::NoFolder(format!("cannot create a folder in {}: {why}", display_path(&temporary)))
         })?;
     // From here on the folder is removed manually: `TempDir` would read the mount.
     let folder = folder.keep();

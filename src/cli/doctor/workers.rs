@@ -258,26 +258,25 @@ impl HiddenReason {
         match self {
             HiddenReason::Unreadable => {
                 let says = format!("{} cannot be read: {names}", count("folder"));
-                let cure = format!("`ls -ld {first}` tells who may read it: mount as one who may");
+                let cure = format!("`ls -ld {first}` shows who may read it: mount as that user");
                 Finding::problem("store", "unreadable", Diagnosis::new(says, cure))
             }
             HiddenReason::Links => {
                 let says = format!("{} {are} not followed: {names}", count("link"));
-                Finding::note("store", "links", says).with_remedy(format!(
-                    "`readlink -f {first}` tells where it leads: name the folder of workers there with --store, too"
-                ))
+                Finding::note("store", "links", says)
+                    .with_remedy(format!("`readlink -f {first}` shows where it leads: add that folder with --store"))
             }
             HiddenReason::ForeignMounts => {
                 let says = format!("{} {are} not entered: {names}", count("other file system"));
                 Finding::note("store", "foreign_mounts", says)
-                    .with_remedy(format!("if it holds workers, name it, too: `--store {first}`"))
+                    .with_remedy(format!("if it contains workers, add it: `--store {first}`"))
             }
             HiddenReason::Special => {
                 let says = format!("{} {are} not opened: {names}", count("special file"));
                 Finding::note("store", "special", says)
             }
             HiddenReason::NotWorkers => {
-                let says = format!("{} {are} no worker (one holds {sign}): {names}", count("folder"));
+                let says = format!("{} {are} not a worker (a worker contains {sign}): {names}", count("folder"));
                 Finding::note("store", "not_workers", says)
             }
         }
@@ -291,23 +290,24 @@ impl RecordProblem {
         match self {
             RecordProblem::UnreadableMetadata => {
                 let says = format!("the metadata of {workers} cannot be read: {names}");
-                let cure = format!("`ls -la {}` tells who may read it: mount as one who may", sample.first(store));
+                let cure = format!("`ls -la {}` shows who may read it: mount as that user", sample.first(store));
                 Finding::problem("store", "unreadable_metadata", Diagnosis::new(says, cure))
             }
-            RecordProblem::BadMetadata => note("bad_metadata", "with torn metadata, shown without what it says"),
+            RecordProblem::BadMetadata => note("bad_metadata", "with invalid metadata, shown without it"),
             RecordProblem::NoMetadata => note("no_metadata", "without metadata, shown without owner and status"),
             RecordProblem::OtherId => {
                 note("other_id", "with metadata that claims another id, shown under its folder's name")
             }
-            RecordProblem::TwoOwners => note("two_owners", "with two owners in its metadata, shown to neither"),
+            RecordProblem::TwoOwners => note("two_owners", "with two owners in its metadata, hidden from both"),
             RecordProblem::BadTranscript => {
                 let says = format!("the transcript of {workers} cannot be read: {names}");
-                let cure = format!("`ls -la {}` tells who may read it, and `head` what is in it", sample.first(store));
+                let cure =
+                    format!("`ls -la {}` shows who may read it, and `head` what it contains", sample.first(store));
                 Finding::problem("store", "bad_transcript", Diagnosis::new(says, cure))
             }
-            RecordProblem::NoMessage => note("no_message", "in whose transcript nothing was said"),
-            RecordProblem::IndexDisagrees => note("index_disagrees", "of which the store's index gives another status"),
-            RecordProblem::SameId => note("same_id", "with the id of another, shown under a name of its own"),
+            RecordProblem::NoMessage => note("no_message", "with a transcript without messages"),
+            RecordProblem::IndexDisagrees => note("index_disagrees", "with another status in the store's index"),
+            RecordProblem::SameId => note("same_id", "with the id of another worker, shown under a changed name"),
         }
     }
 }

@@ -13,18 +13,20 @@ use crate::tree::{Fh, Links};
 
 /// Help text after the options.
 pub(in crate::cli) const HELP: &str = "\
-Needs no mount. Paths begin at the root of the tree, as in a mount: names that are asked and not listed answer, and links are \
-followed. The bytes are those that a mount gives, raw, also on a terminal. A shell expands no `*` in paths of the tree: \
-`swarmletfs ls --json` lists what there is.
+No mount is needed. Paths start at the root of the tree, as in a mount. Unlisted names such as \
+queries work, and links are followed. The output is the raw bytes that a mount returns, even on \
+a terminal. The shell does not expand `*` in paths of the tree: `swarmletfs ls --json` lists \
+what exists.
 
 Examples:
   swarmletfs cat summary                           the swarm on one screen
-  swarmletfs cat workers/ID/evidence.4k.txt        what a worker's outputs show, in 4096 bytes
-  swarmletfs cat runs/latest/evidence.2000tok.txt  why workers of the latest run failed, in 2000 tokens
+  swarmletfs cat workers/ID/evidence.4k.txt        the evidence of a worker, in 4096 bytes
+  swarmletfs cat runs/latest/evidence.2000tok.txt  why workers of the latest run failed, in 2000 \
+tokens
   swarmletfs cat workers/ID/tool_calls/001_sh.txt  one output in full
 
-Exit code: 0 if all was read, 1 if a path could not be, 2 if it was typed wrongly, 3 if not all was read before \
---max-time was over.";
+Exit code: 0 if everything was read, 1 if a path could not be read, 2 for a usage error, 3 if \
+--max-time ended before everything was read.";
 
 /// Arguments of `cat`.
 #[derive(Debug, Args)]

@@ -21,22 +21,27 @@ use crate::render::compare::{Answer, Fact, Kind, Options, Query, Told};
 
 /// Help text after the options.
 pub(in crate::cli) const HELP: &str = "\
-Needs no mount. One line of counts; what is known of the workers, what all share said once; then their final words, outputs, \
-calls, files and logs. Files of one path are a unified diff, - of the first worker and + of the other; of a file that only \
-one has, the passages are shown that no file of the others has. What is left out is said with its place. In a mounted tree, \
-compare/A..B holds the same.
+No mount is needed. The answer starts with a line of counts and the facts about the workers, \
+with shared ones given once. Then come their final words, outputs, calls, files and logs. Files \
+with the same path are shown as a unified diff, - for the first worker and + for the other. Of a \
+file that only one worker has, it shows the passages that occur in no file of the others. \
+Omitted parts are listed with their location. In a mounted tree, compare/A..B has the same \
+content.
 
---json prints an array with one object: query, complete (false if not all was read in time; incomplete says what is missing), workers, shared (facts that hold for all, by name), differing (an array of what \
-else holds for each), files (path, kind: equal, differs, only_in or not_compared, workers that have it, text as it is shown), \
-calls (text), not_compared (files that always differ), left_out (how many differences are not shown), or error.
+--json prints an array with one object: query, complete (false if the time ran out; incomplete \
+then says what is missing), workers, shared (facts that hold for all, by name), differing (an \
+array with the other facts of each worker), files (path, kind: equal, differs, only_in or \
+not_compared, workers that have it, the shown text), calls (text), not_compared (files that \
+always differ), left_out (number of differences not shown), or error.
 
 Examples:
   swarmletfs compare worker-v1 worker-v2              two versions of a report
-  swarmletfs compare --aspect 'section 3' v1 v2       only what holds most of these words
+  swarmletfs compare --aspect 'section 3' v1 v2       only parts with most of these words
   swarmletfs compare -b 2000tok w1 w2 w3              three workers, within 2,000 tokens
 
-Exit code: 0 if nothing differs in their own files and calls, 1 if something does, 2 if something went wrong or not all could be \
-compared and nothing differs, 3 if not all was compared before --max-time was over. metadata.json and what ends in .jsonl always differ and do not count.";
+Exit code: 0 if their own files and calls are equal, 1 if something differs, 2 for an error, or \
+if nothing differs but some files could not be compared, 3 if --max-time ended before everything \
+was compared. metadata.json and files ending in .jsonl always differ and do not count.";
 
 /// Exit code for an error, as in diff.
 const TROUBLE_EXIT_CODE: u8 = 2;
@@ -87,7 +92,7 @@ fn compare(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
     let query = Query::of(options, arguments.workers.iter().map(|name| named(name)));
     let answer = reader.tree.compare(&query)?;
     if answer.text.is_empty() && !arguments.json {
-        print_message("the budget is too small for any answer");
+        print_message("the budget is too small for an answer");
     }
     let mut out = reader.out();
     let written = match arguments.json {
@@ -118,7 +123,7 @@ fn named(typed: &OsStr) -> &[u8] {
 }
 
 fn words(text: &str) -> Result<String, String> {
-    if holds_a_word(text) { Ok(text.to_owned()) } else { Err("there is no word in it".into()) }
+    if holds_a_word(text) { Ok(text.to_owned()) } else { Err("it contains no word".into()) }
 }
 
 /// The JSON form of an answer.

@@ -20,26 +20,29 @@ use crate::tree::Tree;
 
 /// Help text after the options.
 pub(in crate::cli) const HELP: &str = "\
-Needs no mount. One line of counts, then `path:line:text`, the workers that failed first; the budget is dealt over all files \
-that have a match, and what is left out is counted. In a mounted tree, grep/REGEX holds the same. The regex is of Rust's \
-kind, as ripgrep has it.
+No mount is needed. The answer starts with a line of counts, followed by `path:line:text`, \
+failed workers first. The budget is divided among all files with a match, and omitted lines are \
+counted. In a mounted tree, grep/REGEX has the same content. The regex syntax is that of Rust \
+and ripgrep.
 
---json prints an array with an object for each PATH: query, complete (false if not all was read in time; incomplete says what is missing), lines, files, workers (with lines that match), searched (workers, \
-files, bytes), not_searched (binary, unreadable, long_line, late), shown (worker, path, lines with number, text and matches, \
-and more: how many lines of the file are left out), left_out (files of which nothing is shown, and their lines), or error.
+--json prints an array with an object for each PATH: query, complete (false if the time ran out; \
+incomplete then says what is missing), lines, files, workers (with matching lines), searched \
+(workers, files, bytes), not_searched (binary, unreadable, long_line, late), shown (worker, \
+path, lines with number, text and matches, and more: the number of omitted lines of the file), \
+left_out (files that are not shown, and their lines), or error.
 
 Examples:
-  swarmletfs grep 'timeout|refused'              in all files of all workers
-  swarmletfs grep -i -C 3 error runs/latest      in a run, letters in either case, with lines around
-  swarmletfs grep -g '*.md' TODO workers/ID      in files of that name, of a worker
+  swarmletfs grep 'timeout|refused'              all files of all workers
+  swarmletfs grep -i -C 3 error runs/latest      a run, ignoring case, with context
+  swarmletfs grep -g '*.md' TODO workers/ID      files of a worker that match a glob
   swarmletfs grep -b 4k panicked                 within 4,096 bytes
 
-Exit code: 0 if a line matches, 1 if none does, 2 if something went wrong or not all could be read and no line matches, \
-3 if not all was searched before --max-time was over.";
+Exit code: 0 if a line matches, 1 if none does, 2 for an error, or if no line matches and some \
+files could not be read, 3 if --max-time ended before everything was searched.";
 
 /// Message for a path that cannot be searched.
-const NOT_SEARCHABLE: &str = "holds no workers' files: a regex is searched for in the root, in a run (`runs/ID`), in a worker \
-                       (`workers/ID`), in a file or folder of a worker's own, or in those of a value (`by/outcome/failed`)";
+const NOT_SEARCHABLE: &str = "contains no files of workers: give the root, a run (`runs/ID`), a worker (`workers/ID`), a file \
+                              or folder of a worker, or a facet value (`by/outcome/failed`)";
 
 /// Arguments of `grep`.
 #[derive(Debug, Args)]

@@ -18,10 +18,10 @@ use crate::render::hex;
 /// Description of the objects for the help of each command that prints them.
 macro_rules! fields {
     () => {
-        "--json prints an array with an object a line: path (from the root of the tree, links on the way followed), name, kind \
-         (file, folder or link), size (bytes), mode (octal), uid, gid, mtime, ctime (UTC), and of a link its target. Of what is \
-         not UTF-8 path, name and target are as near as they can be, and path_bytes, name_bytes and target_bytes are exact, \
-         in hexadecimal."
+        "--json prints an array with one object per line: path (from the root of the tree, with links in \
+         the middle resolved), name, kind (file, folder or link), size (bytes), mode (octal), uid, gid, \
+         mtime, ctime (UTC), and the target of a link. If a path, name or target is not UTF-8, it is \
+         approximate, and path_bytes, name_bytes or target_bytes has the exact bytes in hexadecimal."
     };
 }
 pub(super) use fields;

@@ -16,22 +16,23 @@ use crate::tree::{Ino, Links, NodeKind, Place};
 /// Help text after the options.
 pub(in crate::cli) const HELP: &str = concat!(
     "\
-Needs no mount. Paths begin at the root of the tree, as in a mount; the root itself is `.`, or no PATH. One name a line, in the \
-order of their bytes; -l tells mode, uid, gid, size, last change (UTC) and name. A link to a folder lists that folder, but with \
--l, -d or -F the link is shown, unless a `/` is behind it. On a terminal control characters in names are escaped.
+No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, the \
+default PATH. The output is one name per line, in byte order; -l prints mode, uid, gid, size, last \
+change (UTC) and name. A link to a folder lists that folder; with -l, -d or -F it lists the link, \
+unless a `/` follows it. On a terminal, control characters in names are escaped.
 
 ",
     json::fields!(),
-    " With -R it holds all that is listed.
+    " With -R, it contains the entries of all folders.
 
 Examples:
   swarmletfs ls workers                            all workers
-  swarmletfs ls -t workers | head                  those that wrote last
-  swarmletfs ls -lhS workers/ID/tool_calls         a worker's outputs, the largest first
+  swarmletfs ls -t workers | head                  workers with the latest writes
+  swarmletfs ls -lhS workers/ID/tool_calls         a worker's outputs, largest first
   swarmletfs ls -R --json runs/latest/workers/ID/ | jq -r '.[] | select(.size > 100000) | .path'
 
-Exit code: 0 if all was listed, 1 if something could not be, 2 if it was typed wrongly, 3 if not all was read before \
---max-time was over."
+Exit code: 0 if everything was listed, 1 if something could not be listed, 2 for a usage error, 3 if \
+--max-time ended before everything was read."
 );
 
 /// Arguments of `ls`.

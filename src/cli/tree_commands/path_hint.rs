@@ -24,7 +24,7 @@ pub(super) fn suggest(reader: &TreeReader, path: &[u8]) -> Option<String> {
     let elsewhere = || tree_suffix(path).filter(|end| end.len() + 1 < path.len());
     let meant = path_in_mount(path).or_else(|| path_in_store(reader, path)).or_else(elsewhere)?;
     let shown = shell_quote(Path::new(OsStr::from_bytes(&meant)));
-    Some(format!("paths begin at the root of the tree, as in `{shown}`"))
+    Some(format!("paths start at the root of the tree, as in `{shown}`"))
 }
 
 /// Returns the path inside a swarmletfs mount, where the names are those of the tree.

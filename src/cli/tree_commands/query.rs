@@ -50,7 +50,7 @@ pub(super) fn run<A: QueryAnswer, O: Serialize>(
             match reader.tree.at(path, Links::Followed, |place| ask(&reader.tree, place.last().ino)) {
                 Ok(Some(answer)) => {
                     if answer.text().is_empty() {
-                        print_message(&format!("{}: the budget is too small for any answer", printable(path)));
+                        print_message(&format!("{}: the budget is too small for an answer", printable(path)));
                     }
                     found |= answer.has_found();
                     trouble |= answer.is_trouble();

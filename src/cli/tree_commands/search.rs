@@ -21,28 +21,32 @@ use crate::tree::Tree;
 
 /// Help text after the options.
 pub(in crate::cli) const HELP: &str = "\
-Needs no mount. One line of counts, then the passages, best first: of each file the bytes that are shown, from 0, and how \
-its call ended. In a mounted tree, search/WORDS holds the same.
+No mount is needed. The answer starts with a line of counts, followed by the passages, best \
+match first: for each file, the shown byte ranges, counted from 0, and how its call ended. In a \
+mounted tree, search/WORDS has the same content.
 
-Words are found by their stems, and not all of them have to be there: passages with more of them, and rarer ones, come \
-first. In WORDS, \"quotes\" hold a phrase, -word leaves out, and worker:GLOB, status:WORD, tool:GLOB, path:GLOB say where.
+Words are matched by their stems, and a passage need not contain all of them: passages with more \
+words, and rarer ones, come first. In WORDS, \"quotes\" enclose a phrase, -word excludes a word, \
+and worker:GLOB, status:WORD, tool:GLOB, path:GLOB limit the search.
 
---json prints an array with an object for each PATH: query, complete (false if not all was read in time; incomplete says what is missing), passages, files, workers (with one of the words), searched \
-(workers, files, bytes), not_searched (binary, unreadable, late), same (passages left out since they say nearly what is shown), shown \
-(worker, path, outcome, passages, text: first and end in bytes, and text), or error.
+--json prints an array with an object for each PATH: query, complete (false if the time ran out; \
+incomplete then says what is missing), passages, files, workers (with one of the words), \
+searched (workers, files, bytes), not_searched (binary, unreadable, late), same (passages \
+omitted as near duplicates of shown ones), shown (worker, path, outcome, passages, text: first \
+and end in bytes, and text), or error.
 
 Examples:
-  swarmletfs search 'connection pool timeout'                in all files of all workers
-  swarmletfs search 'why the migration failed' runs/latest   in a run
+  swarmletfs search 'connection pool timeout'                all files of all workers
+  swarmletfs search 'why the migration failed' runs/latest   a run
   swarmletfs search -b 4k '\"exit code\" tool:bash' workers/ID
 
-Exit code: 0 if something bears on the words, 1 if nothing does, 2 if something went wrong or not all could be read \
-and nothing was found, 3 if not all was searched before --max-time was over.";
+Exit code: 0 if something matches, 1 if nothing does, 2 for an error, or if nothing was found \
+and some files could not be read, 3 if --max-time ended before everything was searched.";
 
 /// Message for a path that cannot be searched.
-const NOT_SEARCHABLE: &str = "holds no workers' files: words are searched for in the root, in a run (`runs/ID`), in a worker \
-                       (`workers/ID`), in a file or folder of a worker's own, or in those of a value (`by/outcome/failed`); \
-                       several words are one argument (`search 'connection timeout'`)";
+const NOT_SEARCHABLE: &str = "contains no files of workers: give the root, a run (`runs/ID`), a worker (`workers/ID`), a file \
+                              or folder of a worker, or a facet value (`by/outcome/failed`); several words are one \
+                              argument (`search 'connection timeout'`)";
 
 /// Arguments of `search`.
 #[derive(Debug, Args)]

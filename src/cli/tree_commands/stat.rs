@@ -16,20 +16,21 @@ use crate::tree::Links;
 /// Help text after the options.
 pub(in crate::cli) const HELP: &str = concat!(
     "\
-Needs no mount. Paths begin at the root of the tree, as in a mount; the root itself is `.`, or no PATH. Links on the way are \
-followed, one at the end is shown itself unless -L is given. The size of a generated file is what `cat` gives. Times are UTC.
+No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, the \
+default PATH. Links in the middle of a path are followed; a link at its end is followed only with -L. \
+The size of a generated file is the number of bytes that `cat` prints. Times are UTC.
 
 ",
     json::fields!(),
     "
 
 Examples:
-  swarmletfs stat workers/ID/evidence.4k.txt       how large it is, and when its worker last wrote
+  swarmletfs stat workers/ID/evidence.4k.txt       its size, and when its worker last wrote
   swarmletfs stat -L runs/latest                   the latest run, not the link to it
   swarmletfs stat --json workers/ID | jq -r '.[].mtime'
 
-Exit code: 0 if all was found, 1 if a path was not, 2 if it was typed wrongly, 3 if not all was read before \
---max-time was over."
+Exit code: 0 if every path was found, 1 if one was not, 2 for a usage error, 3 if --max-time ended \
+before everything was read."
 );
 
 /// Arguments of `stat`.

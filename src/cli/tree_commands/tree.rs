@@ -20,21 +20,22 @@ use crate::tree::{Held, Ino, Item, Links, NodeKind, Place};
 /// Help text after the options.
 pub(in crate::cli) const HELP: &str = concat!(
     "\
-Needs no mount. Paths begin at the root of the tree, as in a mount; the root itself is `.`, or no PATH. Links are told with \
-their target and not gone into, but for one that is a PATH. The last line counts what is below: a link counts as a file. A folder \
-that cannot be read says so behind its name.
+No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, the \
+default PATH. Links are printed with their target; only a PATH that is a link is followed. The last \
+line counts the entries: a link counts as a file. A folder that cannot be read is marked with the \
+reason after its name.
 
 ",
     json::fields!(),
-    " A folder also has children, an array of the same, if -L lets it be gone into, or error, why it cannot be read.
+    " A folder also has children, an array of such objects, unless -L excludes them; or error, the reason why it cannot be read.
 
 Examples:
   swarmletfs tree -L 2                             the swarm, its workers and runs
   swarmletfs tree -h workers/ID                    a worker's files with their sizes
-  swarmletfs tree -d -D workers                    which folder was written to when
+  swarmletfs tree -d -D workers                    when each folder was last written to
 
-Exit code: 0 if all was shown, 1 if something could not be, 2 if it was typed wrongly, 3 if not all was read before \
---max-time was over."
+Exit code: 0 if everything was shown, 1 if something could not be read, 2 for a usage error, 3 if \
+--max-time ended before everything was read."
 );
 
 /// Arguments of `tree`.

@@ -241,13 +241,13 @@ fn the_store_is_the_one_that_a_mount_would_take() {
     };
     let Some(found) = told(&inside, None) else { return };
     assert_eq!((&found["stores"][0]["path"], found["stores"].as_array().unwrap().len()), (&json!(here.path()), 1));
-    finding(&found, "workers", "ok", &["the current folder is inside of it"]);
+    finding(&found, "workers", "ok", &["the current folder is inside it"]);
     let found = told(&inside, Some(&variable.path())).unwrap();
     assert_eq!(found["stores"][0]["path"], json!(variable.path()));
     let found = told(&inside, Some("/no/such/place".as_ref())).unwrap();
     finding(&found, "open", "problem", &["/no/such/place"]);
     if ["/data/swarmlet", "/data/workers"].iter().any(|place| Path::new(place).exists()) {
-        skip("this machine has a store in a known place");
+        skip("this machine has a store at a known path");
         return;
     }
     // Not from a folder of this test upwards: what others put beside it could make a store of what is above.
@@ -349,7 +349,7 @@ fn sessions_that_were_not_read_yet_are_no_problem() {
     fs::write(&path, format!("{line}\n")).unwrap();
     fs::File::options().write(true).open(&path).unwrap().set_len(40 << 20).unwrap();
     let Some(told) = Alone::new(&keep.path()).json(&[&yard.path().join("claude")]) else { return };
-    finding(&told, "unread", "note", &["1 session not read yet for workers inside"]);
+    finding(&told, "unread", "note", &["1 session not yet searched for workers"]);
     let problems: Vec<_> = findings(&told, "trouble");
     assert!(problems.is_empty(), "{told:#}");
 }

@@ -49,7 +49,7 @@ fn the_exit_code_of_compare_is_that_of_diff() {
     assert_eq!(compare(&store, &["a", "c"]).code, Some(1), "a call is a difference");
     let small = compare(&store, &["-b", "0", "a", "b"]);
     assert_eq!((small.code, small.text()), (Some(1), ""));
-    assert_eq!(small.err, "swarmletfs: the budget is too small for any answer\n");
+    assert_eq!(small.err, "swarmletfs: the budget is too small for an answer\n");
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn the_first_answer_counts_the_workers_inside_of_sessions() {
     assert!(first_line(&cut).contains("1 session not read yet for workers inside"), "{cut:?}");
     let listed = run(&store, ("ls", &["workers"]), &["--max-time", "0"]);
     assert_eq!(listed.code, Some(INCOMPLETE), "{listed:?}");
-    assert_eq!(listed.err, "swarmletfs: 1 session not read for workers inside; try a longer --max-time\n");
+    assert_eq!(listed.err, "swarmletfs: 1 session not searched for workers; try a longer --max-time\n");
     // What changed is looked at anew, so a session may be read meanwhile: the exit code goes with what is said.
     let since = look(&store.path(), "since", ["--max-time", "0", "--no-cache", "0"]);
     let told = first_line(&since).starts_with("incomplete: 1 session");

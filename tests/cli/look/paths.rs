@@ -185,5 +185,5 @@ fn what_is_typed_wrongly_is_refused_without_a_mount_too() {
     command.current_dir(store.at("workers/w1"));
     let done = run(command);
     assert_eq!(done.fine().out.lines().next(), Some("README.md"));
-    assert!(done.err.contains("the current folder is inside of it"), "{done:#?}");
+    assert!(done.err.contains("the current folder is inside it"), "{done:#?}");
 }
