@@ -173,7 +173,7 @@ enum Command {
 enum InternalCommand {
     /// Accesses a path that may hang; see the module `probe`
     #[command(name = "__probe")]
-    Probe { look: String, path: PathBuf },
+    Probe { probe: String, path: PathBuf },
     /// Serves a trial mount; see the module `doctor::trial_mount`
     #[command(name = "__trial")]
     Trial { what: doctor::TrialKind },
@@ -219,7 +219,7 @@ struct MountArgs {
 
     /// Maximum size of evidence.txt: bytes, optionally with k or M, or tokens, as in 8000tok
     /// [default: 16000 per worker, 28000 for a run or the swarm]
-    #[arg(long, value_name = "SIZE", value_parser = budget)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_budget)]
     budget: Option<String>,
 
     /// Seconds until a change of a finished worker is noticed [default: 60]
@@ -354,7 +354,7 @@ pub fn main() -> ExitCode {
         && let Ok(inner) = InternalCommand::try_parse_from(&arguments)
     {
         return match inner {
-            InternalCommand::Probe { look, path } => probe::serve(&look, &path),
+            InternalCommand::Probe { probe, path } => probe::serve(&probe, &path),
             InternalCommand::Trial { what } => doctor::serve_trial(what),
             InternalCommand::Stores(arguments) => doctor::answer_stores(&arguments),
         };
@@ -390,7 +390,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Checks a budget and returns its text, which is passed on to the background process.
-fn budget(text: &str) -> Result<String, String> {
+fn parse_budget(text: &str) -> Result<String, String> {
     Budget::parse(text).map(|_| text.to_owned())
 }
 

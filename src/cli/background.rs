@@ -45,8 +45,8 @@ pub(super) fn start(plan: &Plan) -> anyhow::Result<String> {
         Some((&FAILED, text)) => bail!("{}", escape_controls(&String::from_utf8_lossy(text))),
         _ => {
             let status = child.wait()?;
-            let left = mountpoint::clear_dead(&plan.mountpoint).err().map(|error| format!("; {error:#}"));
-            bail!("the background process ended without a report ({status}){}", left.unwrap_or_default())
+            let cleanup_error = mountpoint::clear_dead(&plan.mountpoint).err().map(|error| format!("; {error:#}"));
+            bail!("the background process ended without a report ({status}){}", cleanup_error.unwrap_or_default())
         }
     }
 }

@@ -46,9 +46,9 @@ const FOLDER: &str = "swarmletfs";
 /// Returns `None` if there is no such folder, if it cannot be used, or if it lies inside one of
 /// `stores`, where nothing may be written. The log then gives the reason.
 pub(super) fn open(stores: &[PathBuf]) -> Option<Arc<DiskCache>> {
-    let place = default_dir()?;
-    usable(&place, stores, CACHE_LIMIT)
-        .inspect_err(|why| warn!("cannot cache parsed data in {}: {why}", display_path(&place)))
+    let folder_path = default_dir()?;
+    usable(&folder_path, stores, CACHE_LIMIT)
+        .inspect_err(|why| warn!("cannot cache parsed data in {}: {why}", display_path(&folder_path)))
         .ok()
         .map(Arc::new)
 }
@@ -61,17 +61,19 @@ pub(super) fn open(stores: &[PathBuf]) -> Option<Arc<DiskCache>> {
 /// logged and skipped.
 pub(super) fn open_index(
     stores: &[PathBuf],
-    keep: &CacheArgs,
+    arguments: &CacheArgs,
     cache: Option<&DiskCache>,
 ) -> anyhow::Result<Option<Arc<DiskCache>>> {
-    let named = keep.index.is_some();
+    let is_explicit = arguments.index.is_some();
     let inside = || cache.and_then(|_| Some(default_dir()?.join(INDEX)));
-    let Some(place) = keep.index.clone().or_else(inside).filter(|_| !keep.no_index) else { return Ok(None) };
-    let opened = usable(&place, stores, INDEX_LIMIT);
-    let why = || format!("cannot keep the index in {}", display_path(&place));
+    let Some(folder_path) = arguments.index.clone().or_else(inside).filter(|_| !arguments.no_index) else {
+        return Ok(None);
+    };
+    let opened = usable(&folder_path, stores, INDEX_LIMIT);
+    let why = || format!("cannot keep the index in {}", display_path(&folder_path));
     match opened {
         Ok(index) => Ok(Some(Arc::new(index))),
-        Err(error) if named => Err(error).with_context(why),
+        Err(error) if is_explicit => Err(error).with_context(why),
         Err(error) => {
             warn!("{}: {error}", why());
             Ok(None)
@@ -84,10 +86,10 @@ pub(super) fn open_index(
 /// # Errors
 ///
 /// Fails if the folder cannot be used or lies inside one of `stores`, where nothing may be written.
-fn usable(place: &Path, stores: &[PathBuf], most: u64) -> anyhow::Result<DiskCache> {
-    match stores.iter().find(|store| is_within(place, store)) {
+fn usable(folder_path: &Path, stores: &[PathBuf], limit: u64) -> anyhow::Result<DiskCache> {
+    match stores.iter().find(|store| is_within(folder_path, store)) {
         Some(store) => anyhow::bail!("it lies inside the store {}", display_path(store)),
-        None => Ok(DiskCache::open(place, most)?),
+        None => Ok(DiskCache::open(folder_path, limit)?),
     }
 }
 
@@ -99,7 +101,7 @@ pub(super) fn default_dir() -> Option<PathBuf> {
 }
 
 /// Returns true if `place` lies inside `store`. `place` need not exist; `store` must be resolved.
-fn is_within(place: &Path, store: &Path) -> bool {
-    let there = place.ancestors().find_map(|folder| fs::canonicalize(folder).ok());
-    there.is_some_and(|there| there.starts_with(store))
+fn is_within(folder_path: &Path, store: &Path) -> bool {
+    let existing = folder_path.ancestors().find_map(|folder| fs::canonicalize(folder).ok());
+    existing.is_some_and(|existing| existing.starts_with(store))
 }

@@ -73,7 +73,7 @@ fn apply_item(options: &mut Options, item: &[u8], by_mount_helper: bool) -> Resu
         }
         ("owner", Some(value)) => set("owner", &mut options.owner, checked("owner", value, parse_id)?)?,
         ("run", Some(value)) => set("run", &mut options.run, checked("run", value, parse_id)?)?,
-        ("budget", Some(value)) => set("budget", &mut options.budget, checked("budget", value, super::budget)?)?,
+        ("budget", Some(value)) => set("budget", &mut options.budget, checked("budget", value, super::parse_budget)?)?,
         ("ttl", Some(value)) => set("ttl", &mut options.ttl, checked("ttl", value, seconds)?)?,
         ("log", Some(value)) => set("log", &mut options.log, path("log", value)?)?,
         ("all_owners", None) => options.all_owners = true,

@@ -23,26 +23,26 @@ const CONTAINER: &str = "a container needs `--device /dev/fuse --cap-add SYS_ADM
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Diagnosis {
     /// The problem.
-    pub(super) says: String,
+    pub(super) message: String,
     /// The remedy, with commands in backticks; `None` if it is unknown.
-    pub(super) cure: Option<String>,
+    pub(super) remedy: Option<String>,
 }
 
 impl Diagnosis {
-    pub(super) fn new(says: impl Into<String>, cure: impl Into<String>) -> Diagnosis {
-        Diagnosis { says: says.into(), cure: Some(cure.into()) }
+    pub(super) fn new(message: impl Into<String>, remedy: impl Into<String>) -> Diagnosis {
+        Diagnosis { message: message.into(), remedy: Some(remedy.into()) }
     }
 
-    pub(super) fn without_remedy(says: impl Into<String>) -> Diagnosis {
-        Diagnosis { says: says.into(), cure: None }
+    pub(super) fn without_remedy(message: impl Into<String>) -> Diagnosis {
+        Diagnosis { message: message.into(), remedy: None }
     }
 }
 
 impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.cure {
-            Some(cure) => write!(f, "{}: {cure}", self.says),
-            None => f.write_str(&self.says),
+        match &self.remedy {
+            Some(remedy) => write!(f, "{}: {remedy}", self.message),
+            None => f.write_str(&self.message),
         }
     }
 }
@@ -90,8 +90,8 @@ fn diagnose_device(errno: Errno) -> Diagnosis {
 /// Diagnoses a failed mount.
 pub(super) fn diagnose_mount(error: &io::Error) -> Diagnosis {
     let text = escape_controls(error.to_string().trim());
-    let has = find_fusermount().is_some();
-    diagnose_message(error.kind(), &text, rustix::process::geteuid().is_root(), has)
+    let has_fusermount = find_fusermount().is_some();
+    diagnose_message(error.kind(), &text, rustix::process::geteuid().is_root(), has_fusermount)
 }
 
 fn diagnose_message(kind: io::ErrorKind, text: &str, root: bool, has_fusermount: bool) -> Diagnosis {
@@ -144,17 +144,17 @@ mod tests {
     #[test]
     fn every_refusal_names_a_cure() {
         let allow = "fusermount3: option allow_other only allowed if 'user_allow_other' is set in /etc/fuse.conf\n";
-        for (kind, text, root, has, cure) in [
+        for (kind, text, root, has, remedy) in [
             (PermissionDenied, allow, false, true, "/etc/fuse.conf"),
             (NotFound, "No such file or directory (os error 2)", false, false, "fuse3"),
             (NotFound, "No such file or directory (os error 2)", true, false, "SYS_ADMIN"),
             (Other, "fusermount3: mount failed: Operation not permitted", true, true, "SYS_ADMIN"),
             (Other, "fusermount3: user has no write access to mountpoint /x", false, true, "of your own"),
         ] {
-            assert!(diagnose_message(kind, text, root, has).cure.unwrap().contains(cure), "{text}");
+            assert!(diagnose_message(kind, text, root, has).remedy.unwrap().contains(remedy), "{text}");
         }
         for errno in [Errno::NOENT, Errno::NODEV, Errno::ACCESS, Errno::PERM] {
-            assert!(diagnose_device(errno).cure.unwrap().contains('`'), "{errno:?}");
+            assert!(diagnose_device(errno).remedy.unwrap().contains('`'), "{errno:?}");
         }
     }
 }

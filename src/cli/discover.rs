@@ -82,23 +82,23 @@ pub(super) fn choose(
         });
     }
     let skipped = describe_skipped(environment);
-    let because = |why: &str| format!("{why}{skipped}");
+    let with_skipped = |why: &str| format!("{why}{skipped}");
     if let Some(store) = nearest_store(environment) {
         let why = if store == environment.current { "the current folder" } else { "the current folder is inside it" };
-        return Ok(ChosenStores { stores: vec![store], why: because(why) });
+        return Ok(ChosenStores { stores: vec![store], why: with_skipped(why) });
     }
-    let mut found: Vec<PathBuf> = Vec::new();
+    let mut stores: Vec<PathBuf> = Vec::new();
     for place in environment.known.iter().map(PathBuf::from) {
-        if !found.iter().any(|store| place.starts_with(store)) && (environment.is_store)(&place) {
-            found.push(place);
+        if !stores.iter().any(|store| place.starts_with(store)) && (environment.is_store)(&place) {
+            stores.push(place);
         }
     }
-    match found.as_slice() {
-        [store] => Ok(ChosenStores { stores: vec![store.clone()], why: because("a known path") }),
+    match stores.as_slice() {
+        [store] => Ok(ChosenStores { stores: vec![store.clone()], why: with_skipped("a known path") }),
         [] => match environment.sessions.as_ref().filter(|folder| (environment.has_sessions)(folder)) {
             Some(sessions) => {
                 let why = "the sessions of Claude Code, as no other store was found";
-                Ok(ChosenStores { stores: vec![sessions.clone()], why: because(why) })
+                Ok(ChosenStores { stores: vec![sessions.clone()], why: with_skipped(why) })
             }
             None => Err(no_store(environment, &skipped)),
         },

@@ -80,9 +80,9 @@ impl Plan {
         let filter = Filter { owner: options.owner.clone(), run: options.run.clone() };
         let (stores, hard_links) = (options.stores.clone(), options.hard_links);
         let view = StoreSelection { stores, hard_links, cache: options.cache.clone(), filter }.open(freshness)?;
-        let what = view.describe();
+        let description = view.describe();
         let budget = options.budget.as_deref().map(Budget::parse).transpose().map_err(Usage)?;
-        Ok((Tree::new(view, Settings { budget, ..Settings::default() }), what))
+        Ok((Tree::new(view, Settings { budget, ..Settings::default() }), description))
     }
 
     /// Mounts `tree`.
@@ -110,22 +110,22 @@ pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
     log::check()?;
     let (plan, claim) = plan(arguments.paths, options)?;
     if !plan.options.foreground {
-        let what = background::start(&plan)?;
-        print_message(&mounted(&what, &plan.mountpoint));
+        let description = background::start(&plan)?;
+        print_message(&mounted_message(&description, &plan.mountpoint));
         return Ok(());
     }
     plan.start_log(true)?;
-    serve(&plan, true, |what| {
+    serve(&plan, true, |description| {
         background::check_readable(&plan.mountpoint).map_err(|error| io::Error::other(error.to_string()))?;
-        print_message(&mounted(what, &plan.mountpoint));
+        print_message(&mounted_message(description, &plan.mountpoint));
         drop(claim);
         Ok(())
     })
 }
 
-fn mounted(what: &str, mountpoint: &Path) -> String {
+fn mounted_message(description: &str, mountpoint: &Path) -> String {
     format!(
-        "{what}: mounted on {}; to unmount: `swarmletfs umount {}`",
+        "{description}: mounted on {}; to unmount: `swarmletfs umount {}`",
         display_path(mountpoint),
         shell_quote(mountpoint)
     )
@@ -135,9 +135,9 @@ fn mounted(what: &str, mountpoint: &Path) -> String {
 ///
 /// The lock keeps other processes from mounting there until the returned descriptor is dropped.
 fn plan(mut paths: Vec<PathBuf>, mut options: Options) -> anyhow::Result<(Plan, OwnedFd)> {
-    let named = paths.pop();
+    let mountpoint = paths.pop();
     let operand = paths.pop();
-    if named.iter().chain(&operand).any(|path| path.as_os_str().is_empty()) {
+    if mountpoint.iter().chain(&operand).any(|path| path.as_os_str().is_empty()) {
         return Err(Usage("a path cannot be empty".into()).into());
     }
     if let Some(operand) = &operand
@@ -149,7 +149,7 @@ fn plan(mut paths: Vec<PathBuf>, mut options: Options) -> anyhow::Result<(Plan, 
             Usage(format!("{operand} and --store both name a store: to show both, use --store for each")).into()
         );
     }
-    let asked = match named {
+    let mountpoint = match mountpoint {
         Some(path) => path,
         None => {
             let path = mountpoint::default_for_user()?;
@@ -158,7 +158,7 @@ fn plan(mut paths: Vec<PathBuf>, mut options: Options) -> anyhow::Result<(Plan, 
         }
     };
     let stores = store_selection::choose(&mut options.stores, operand.as_slice())?;
-    let point = mountpoint::prepare(&asked, &stores)?;
+    let point = mountpoint::prepare(&mountpoint, &stores)?;
     if let Some(log) = &mut options.log {
         *log = std::env::current_dir()?.join(&log);
         check_log(log, &stores, &point)?;
@@ -196,10 +196,10 @@ fn check_log(log: &Path, stores: &[FolderIdentity], point: &FolderIdentity) -> a
 /// mount ends. Unmounts if `ready` fails.
 pub(super) fn serve(plan: &Plan, foreground: bool, ready: impl FnOnce(&str) -> io::Result<()>) -> anyhow::Result<()> {
     limits::raise_open_files();
-    let (tree, what) = plan.tree()?;
+    let (tree, description) = plan.tree()?;
     let signals = serve::catch_signals()?;
     let served = plan.mount(tree)?;
-    if let Err(error) = ready(&what) {
+    if let Err(error) = ready(&description) {
         let _ = teardown::unmount(&plan.mountpoint, teardown::UnmountMode::Detached);
         return Err(error.into());
     }

@@ -48,21 +48,21 @@ pub(super) fn create(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Resolves links and `..` in `asked`, even if the mount there is dead or hung.
-pub(super) fn resolve(asked: &Path, mounts: &MountTable) -> io::Result<PathBuf> {
-    let absolute = std::path::absolute(asked)?;
+/// Resolves links and `..` in `path_arg`, even if the mount there is dead or hung.
+pub(super) fn resolve(path_arg: &Path, mounts: &MountTable) -> io::Result<PathBuf> {
+    let absolute = std::path::absolute(path_arg)?;
     // Paths in the table are resolved already. Probing a path that is in it could hang.
     if mounts.topmost_at(&absolute).is_some() { Ok(absolute) } else { probe::resolve(&absolute) }
 }
 
-/// Checks that `asked` can be mounted on to show `stores`, and removes a dead swarmletfs mount
+/// Checks that `path_arg` can be mounted on to show `stores`, and removes a dead swarmletfs mount
 /// there. Returns the resolved folder.
-pub(super) fn prepare(asked: &Path, stores: &[FolderIdentity]) -> anyhow::Result<FolderIdentity> {
-    let path = resolve(asked, &read_mount_table()?).map_err(|error| refusal(asked, &error, None))?;
+pub(super) fn prepare(path_arg: &Path, stores: &[FolderIdentity]) -> anyhow::Result<FolderIdentity> {
+    let path = resolve(path_arg, &read_mount_table()?).map_err(|error| access_error(path_arg, &error, None))?;
     clear_dead(&path)?;
     let mounts = read_mount_table()?;
-    let point =
-        FolderIdentity::new(path.clone(), &mounts).map_err(|error| refusal(&path, &error, mounts.topmost_at(&path)))?;
+    let point = FolderIdentity::new(path.clone(), &mounts)
+        .map_err(|error| access_error(&path, &error, mounts.topmost_at(&path)))?;
     for store in stores {
         let (here, there) = (display_path(&path), display_path(&store.path));
         if point.is_same_folder(store) {
@@ -82,7 +82,7 @@ pub(super) fn prepare(asked: &Path, stores: &[FolderIdentity]) -> anyhow::Result
             display_path(&path),
             display_path(Path::new(&entry)),
         ),
-        Err(error) => Err(refusal(&path, &error, mounts.topmost_at(&path))),
+        Err(error) => Err(access_error(&path, &error, mounts.topmost_at(&path))),
     }
 }
 
@@ -126,7 +126,7 @@ pub(super) fn clear_dead(path: &Path) -> anyhow::Result<()> {
         // The mount's own process may remove it at any moment, as it does after an abort.
         let is_gone = || Ok::<_, anyhow::Error>(!read_mount_table()?.is_mounted_at(path, &mount.device));
         let cannot = || format!("cannot remove the dead mount on {}", display_path(path));
-        let Some(held) = HeldMount::at(path, &mount.device).with_context(cannot)? else { continue };
+        let Some(held) = HeldMount::pin(path, &mount.device).with_context(cannot)? else { continue };
         match probe::check_alive(path) {
             Ok(()) if is_gone()? => {}
             Ok(()) => return Err(already_mounted(path)),
@@ -163,9 +163,9 @@ pub(super) fn read_mount_table() -> anyhow::Result<MountTable> {
     MountTable::read().context("cannot read the mount table in /proc/self/mountinfo; mount /proc")
 }
 
-fn refusal(path: &Path, error: &io::Error, mount: Option<&Mount>) -> anyhow::Error {
+fn access_error(path: &Path, error: &io::Error, mount: Option<&Mount>) -> anyhow::Error {
     let (here, quoted) = (display_path(path), shell_quote(path));
-    let what = mount
+    let mount_clause = mount
         .map(|mount| format!(" ({} is mounted there)", display_path(Path::new(&mount.fs_type))))
         .unwrap_or_default();
     match error.kind() {
@@ -176,14 +176,16 @@ fn refusal(path: &Path, error: &io::Error, mount: Option<&Mount>) -> anyhow::Err
             anyhow::anyhow!("{here} is not a folder: mount on an empty folder")
         }
         ErrorKind::TimedOut => anyhow::anyhow!(
-            "{here} did not answer within {} seconds{what}: a mount there or above it hangs; choose another mountpoint",
+            "{here} did not answer within {} seconds{mount_clause}: a mount there or above it hangs; choose another mountpoint",
             probe::TIMEOUT.as_secs(),
         ),
         ErrorKind::PermissionDenied => {
-            anyhow::anyhow!("{here} may not be read by this user{what}: mount on a folder of your own")
+            anyhow::anyhow!("{here} may not be read by this user{mount_clause}: mount on a folder of your own")
         }
         _ if is_dead(error) => {
-            anyhow::anyhow!("{here} has a dead mount{what}; remove it with `umount -l {quoted}`, or mount elsewhere")
+            anyhow::anyhow!(
+                "{here} has a dead mount{mount_clause}; remove it with `umount -l {quoted}`, or mount elsewhere"
+            )
         }
         _ => anyhow::anyhow!("cannot access {here}: {error}"),
     }

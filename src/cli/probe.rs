@@ -89,9 +89,9 @@ pub(super) fn check_readable(path: &Path) -> io::Result<()> {
 }
 
 /// Runs a probe in a subprocess and returns its answer.
-fn run_probe(look: &str, path: &Path, limit: Duration) -> io::Result<Vec<u8>> {
+fn run_probe(probe: &str, path: &Path, limit: Duration) -> io::Result<Vec<u8>> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["__probe", look, "--"]).arg(path).current_dir("/");
+    command.args(["__probe", probe, "--"]).arg(path).current_dir("/");
     run_with_timeout(command, limit)
 }
 
@@ -134,8 +134,8 @@ pub(super) fn read_stdout(child: &mut Child, limit: Duration) -> io::Result<Vec<
 }
 
 /// Runs a probe in this process and writes the answer to stdout.
-pub(super) fn serve(look: &str, path: &Path) -> ExitCode {
-    reply(match look {
+pub(super) fn serve(probe: &str, path: &Path) -> ExitCode {
+    reply(match probe {
         "resolve" => resolve_here(path).map(|path| path.into_os_string().into_vec()),
         "chain" => ancestor_ids_here(path),
         "entry" => entry_here(path),
@@ -177,10 +177,10 @@ fn resolve_here(path: &Path) -> io::Result<PathBuf> {
             return Err(error);
         };
         let parent = parent.canonicalize()?;
-        let whole = parent.join(name);
-        match std::fs::read_link(&whole) {
+        let full_path = parent.join(name);
+        match std::fs::read_link(&full_path) {
             Ok(target) => path = parent.join(target),
-            Err(_) => return Ok(whole),
+            Err(_) => return Ok(full_path),
         }
     }
     Err(Errno::LOOP.into())
@@ -219,8 +219,8 @@ fn read_here(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Checks that paths can be resolved as the store resolves them.
 fn openat2_here(path: &Path) -> io::Result<Vec<u8>> {
-    let looked = Disk::open(path).and_then(|root| root.list(&RelPath::root()));
-    looked.map(|_| Vec::new()).map_err(|error| match error {
+    let listed = Disk::open(path).and_then(|root| root.list(&RelPath::root()));
+    listed.map(|_| Vec::new()).map_err(|error| match error {
         // The original errno, not the one that clients of a mount receive.
         Error::Io(errno) => errno.into(),
         other => other.errno().into(),
@@ -230,8 +230,8 @@ fn openat2_here(path: &Path) -> io::Result<Vec<u8>> {
 /// Returns the landlock ABI version, or 0 without landlock.
 fn landlock_here() -> io::Result<Vec<u8>> {
     // Without rules nothing is restricted; this only queries the version.
-    let asked = RestrictSelf::default().no_new_privs(false).apply().map_err(io::Error::other)?;
-    let version = match asked.landlock {
+    let status = RestrictSelf::default().no_new_privs(false).apply().map_err(io::Error::other)?;
+    let version = match status.landlock {
         LandlockStatus::Available { kernel_abi: Some(newer), .. } => newer,
         LandlockStatus::Available { effective_abi, .. } => effective_abi as i32,
         _ => 0,

@@ -54,12 +54,12 @@ pub(super) fn run_until_unmounted(
 ) -> anyhow::Result<()> {
     // Locked while one mount replaces another, so that a signal then ends the new one.
     let device = Arc::new(Mutex::new(mounted.device.clone()));
-    let of_mount = device.clone();
+    let signal_device = device.clone();
     let watch = move || {
         for signal in signals.forever() {
             if signal != SIGHUP || foreground {
                 info!(signal, "unmounting because of a signal");
-                std::process::exit(end(&of_mount.lock()));
+                std::process::exit(end(&signal_device.lock()));
             }
         }
     };
@@ -67,15 +67,15 @@ pub(super) fn run_until_unmounted(
         unmount_device(&mounted.device)?;
         return Err(error).context("cannot watch for signals");
     }
-    let mut refused = None;
+    let mut last_error = None;
     while !mounted.session.has_ended(REPLACEMENT_POLL_INTERVAL) {
         if !mounted.session.is_replaced() {
-            refused = None;
+            last_error = None;
             continue;
         }
         // An invalid new store does not end the old mount.
         match contained(|| plan.tree()).unwrap_or_else(|| Err(anyhow!("reading the new store panicked"))) {
-            Ok((tree, what)) => {
+            Ok((tree, description)) => {
                 let mut device = device.lock();
                 let mounts = MountTable::read()?;
                 let old: Vec<&Mount> = mounts.with_device(&device).collect();
@@ -86,13 +86,13 @@ pub(super) fn run_until_unmounted(
                 old.iter().try_for_each(|mount| unmount(&mount.point, UnmountMode::Detached))?;
                 mounted = plan.mount(tree).context("the store was replaced, but the new one cannot be mounted")?;
                 device.clone_from(&mounted.device);
-                info!("the store was replaced by another folder, which is now served: {what}");
+                info!("the store was replaced by another folder, which is now served: {description}");
             }
             Err(error) => {
                 let why = format!("{error:#}");
-                if refused.as_ref() != Some(&why) {
+                if last_error.as_ref() != Some(&why) {
                     warn!("cannot serve the store that replaced the old one; the old one stays: {why}");
-                    refused = Some(why);
+                    last_error = Some(why);
                 }
             }
         }
@@ -115,7 +115,7 @@ fn clear(device: &str) -> anyhow::Result<()> {
 /// The kernel reuses device numbers at once, possibly for the same mountpoint. A mount that answers
 /// is therefore another one.
 fn clear_at(point: &Path, device: &str) -> io::Result<()> {
-    let Some(held) = HeldMount::at(point, device)? else { return Ok(()) };
+    let Some(held) = HeldMount::pin(point, device)? else { return Ok(()) };
     if probe::check_alive(point).is_err_and(|error| is_dead(&error)) {
         held.detach()?;
     }

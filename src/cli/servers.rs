@@ -26,7 +26,7 @@ pub(super) fn has_requests(device: &str) -> bool {
     match fs::read_to_string(connections.join(connection).join("waiting")) {
         Ok(waiting) => waiting.trim() != "0",
         // If other connections are listed, this one has ended.
-        Err(_) => fs::read_dir(connections).is_ok_and(|mut all| all.next().is_none()),
+        Err(_) => fs::read_dir(connections).is_ok_and(|mut connections| connections.next().is_none()),
     }
 }
 
@@ -74,8 +74,8 @@ impl Server {
     /// Waits until the process has ended or `end` has passed. Returns true if it has ended.
     pub(super) fn has_ended(&self, end: Instant) -> bool {
         loop {
-            let left = end.saturating_duration_since(Instant::now());
-            let limit = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let remaining = end.saturating_duration_since(Instant::now());
+            let limit = Timespec { tv_sec: remaining.as_secs() as i64, tv_nsec: remaining.subsec_nanos().into() };
             match poll(&mut [PollFd::new(&self.process, PollFlags::IN)], Some(&limit)) {
                 Ok(0) => return false,
                 Ok(_) => return true,

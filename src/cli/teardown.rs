@@ -52,11 +52,11 @@ pub(super) struct HeldMount {
 
 impl HeldMount {
     /// Pins the mount at `point` if its device is `device`. Does not wait for the mount's process.
-    pub(super) fn at(point: &Path, device: &str) -> io::Result<Option<HeldMount>> {
+    pub(super) fn pin(point: &Path, device: &str) -> io::Result<Option<HeldMount>> {
         let root = rustix::fs::open(point, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         let stat = rustix::fs::statx(&root, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
-        let found = format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor);
-        Ok((found == device).then(|| HeldMount { root, point: point.to_path_buf() }))
+        let found_device = format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor);
+        Ok((found_device == device).then(|| HeldMount { root, point: point.to_path_buf() }))
     }
 
     /// Detaches the mount. Returns false if it was unmounted already.
@@ -115,11 +115,11 @@ fn unmount_with_fusermount(point: &Path, mode: UnmountMode) -> io::Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    if said.contains("busy") {
+    let message = String::from_utf8_lossy(&output.stderr);
+    if message.contains("busy") {
         return Err(Errno::BUSY.into());
     }
-    Err(io::Error::other(escape_controls(said.trim())))
+    Err(io::Error::other(escape_controls(message.trim())))
 }
 
 #[cfg(test)]
@@ -137,15 +137,15 @@ mod tests {
             return;
         }
         let first = device().unwrap();
-        assert!(HeldMount::at(&point, "0:0").unwrap().is_none(), "it is of another device");
-        let held = HeldMount::at(&point, &first).unwrap().unwrap();
+        assert!(HeldMount::pin(&point, "0:0").unwrap().is_none(), "it is of another device");
+        let held = HeldMount::pin(&point, &first).unwrap().unwrap();
         rustix::mount::unmount(&point, UnmountFlags::DETACH).unwrap();
         tmpfs().unwrap();
         let second = device().unwrap();
         assert_ne!(first, second, "the number of one that is held is given to nobody");
         let done = held.detach();
         let left = device();
-        let again = HeldMount::at(&point, &second).unwrap().map(|held| held.detach());
+        let again = HeldMount::pin(&point, &second).unwrap().map(|held| held.detach());
         assert_eq!((done.unwrap(), left), (false, Some(second)));
         assert!(again.unwrap().unwrap());
         assert_eq!(device(), None);

@@ -112,10 +112,10 @@ impl TreeReader {
     /// Prints the reason why `path` cannot be read. The command continues and fails at its end.
     pub(super) fn fail(&self, path: &[u8], error: &Error) {
         self.failed.set(true);
-        let cure = if is_absence(error) { path_hint::suggest(self, path) } else { None };
-        let cure = cure.map(|cure| format!(": {cure}")).unwrap_or_default();
+        let remedy = if is_absence(error) { path_hint::suggest(self, path) } else { None };
+        let remedy = remedy.map(|remedy| format!(": {remedy}")).unwrap_or_default();
         let shown = if path.is_empty() { "''".to_owned() } else { printable(path) };
-        print_message(&format!("{shown}: {}{cure}", sentence(error)));
+        print_message(&format!("{shown}: {}{remedy}", sentence(error)));
     }
 
     /// Records a failure that was printed elsewhere.

@@ -29,18 +29,18 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 ///
 /// Fails if nothing is mounted there, the mount is not swarmletfs, or it is in use.
 pub(super) fn run(arguments: UmountArgs) -> anyhow::Result<()> {
-    let asked = match arguments.mountpoint {
+    let path_arg = match arguments.mountpoint {
         Some(path) => path,
         None => default_for_user()?,
     };
     let mounts = read_mount_table()?;
-    let point = match resolve(&asked, &mounts) {
+    let point = match resolve(&path_arg, &mounts) {
         Ok(point) => point,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            bail!("{} does not exist, so nothing is mounted there", display_path(&asked))
+            bail!("{} does not exist, so nothing is mounted there", display_path(&path_arg))
         }
         Err(error) => {
-            return Err(error).with_context(|| format!("cannot access {}", display_path(&asked)));
+            return Err(error).with_context(|| format!("cannot access {}", display_path(&path_arg)));
         }
     };
     let device = ours(&point, &mounts)?.device.clone();

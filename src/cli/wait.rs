@@ -55,41 +55,41 @@ impl From<UntilArg> for Until {
 ///
 /// Fails if a store cannot be found or read.
 pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
-    let begun = Instant::now();
+    let start = Instant::now();
     // A deadline beyond the clock's range never passes.
-    let end = arguments.timeout.and_then(|timeout| begun.checked_add(timeout));
+    let end = arguments.timeout.and_then(|timeout| start.checked_add(timeout));
     let selection = StoreSelection::from_args(&arguments.view)?;
     let freshness = Freshness { unfinished: POLL_INTERVAL, ..Freshness::default() };
     let open = || Ok::<_, anyhow::Error>(Renderer::new(selection.open(freshness)?, Settings::default()));
     let mut renderer = open()?;
     let until = Until::from(arguments.until);
-    let given = arguments.since.filter(|cursor| *cursor != Cursor::Now);
+    let since_cursor = arguments.since.filter(|cursor| *cursor != Cursor::Now);
     // Read before the cursor: a change in between then counts as new.
     let state = glance(renderer.view(), true);
-    let (cursor, mut seen) = match given {
+    let (cursor, mut last_state) = match since_cursor {
         Some(cursor) => (cursor, None),
         None => (Look::at(renderer.view()).cursor(), (until == Until::Any).then_some(state)),
     };
     print_message(&until.awaited(&renderer.view().visible()));
     let (mut cost, mut next_thorough) = (Duration::ZERO, Instant::now());
     loop {
-        let looked = Instant::now();
-        let is_thorough = looked >= next_thorough;
+        let poll_start = Instant::now();
+        let is_thorough = poll_start >= next_thorough;
         if renderer.view().is_replaced() {
             // The replacement may not be a valid store yet; the old one then stays in use.
             if let Ok(another) = open() {
-                (renderer, seen) = (another, None);
+                (renderer, last_state) = (another, None);
             }
         }
-        if needs_snapshot(until, &renderer, given, &mut seen, is_thorough) {
-            let look = Look::at(renderer.view());
-            if until.is(&look, given, cursor) {
-                return print_outcome(&renderer, until, &look, cursor);
+        if needs_snapshot(until, &renderer, since_cursor, &mut last_state, is_thorough) {
+            let snapshot = Look::at(renderer.view());
+            if until.is(&snapshot, since_cursor, cursor) {
+                return print_outcome(&renderer, until, &snapshot, cursor);
             }
         }
         let now = Instant::now();
-        let left = end.map(|end| end.saturating_duration_since(now));
-        if left.is_some_and(|left| left.is_zero()) {
+        let remaining = end.map(|end| end.saturating_duration_since(now));
+        if remaining.is_some_and(|remaining| remaining.is_zero()) {
             let view = renderer.view();
             let missed = missed(view, &view.visible(), cursor);
             print_message("the time is over, and the event has not occurred");
@@ -97,12 +97,12 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
             return Ok(if printed == ExitCode::SUCCESS { exit::timed_out() } else { printed });
         }
         if is_thorough {
-            next_thorough = now + (now - looked) * THOROUGH_REST_FACTOR;
+            next_thorough = now + (now - poll_start) * THOROUGH_REST_FACTOR;
         } else {
-            cost = now - looked;
+            cost = now - poll_start;
         }
         let rest = POLL_INTERVAL.max(cost * REST_FACTOR);
-        thread::sleep(left.map_or(rest, |left| left.min(rest)));
+        thread::sleep(remaining.map_or(rest, |remaining| remaining.min(rest)));
     }
 }
 
@@ -110,23 +110,23 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
 fn needs_snapshot(
     until: Until,
     renderer: &Renderer,
-    given: Option<Cursor>,
-    seen: &mut Option<u64>,
+    since_cursor: Option<Cursor>,
+    last_state: &mut Option<u64>,
     is_thorough: bool,
 ) -> bool {
     if !until.may_be(&renderer.view().visible()) {
         return false;
     }
-    if until == Until::Any || given.is_some() {
+    if until == Until::Any || since_cursor.is_some() {
         let state = Some(glance(renderer.view(), is_thorough));
-        return std::mem::replace(seen, state) != state;
+        return std::mem::replace(last_state, state) != state;
     }
     true
 }
 
-fn print_outcome(renderer: &Renderer, until: Until, look: &Look, cursor: Cursor) -> anyhow::Result<ExitCode> {
-    let head = if until == Until::Any { String::new() } else { standing(look) };
-    let answer = renderer.since(look, cursor).context("cannot read the store")?;
+fn print_outcome(renderer: &Renderer, until: Until, snapshot: &Look, cursor: Cursor) -> anyhow::Result<ExitCode> {
+    let head = if until == Until::Any { String::new() } else { standing(snapshot) };
+    let answer = renderer.since(snapshot, cursor).context("cannot read the store")?;
     Ok(since::print(&[head.as_bytes(), &answer].concat()))
 }
 

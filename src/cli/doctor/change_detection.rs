@@ -10,7 +10,7 @@ const FOLDERS_PER_WORKER: u64 = 2;
 /// Returns the finding for a store of `workers` workers; `watchable` is the number of folders that
 /// can be watched.
 pub(super) fn finding(watchable: Result<Option<usize>>, workers: u64) -> Finding {
-    let note = |says: String| Finding::note("store", "changes", says);
+    let note = |message: String| Finding::note("store", "changes", message);
     const LATE: &str = "late changes of finished workers";
     match watchable {
         Ok(Some(folders)) if folders as u64 > workers.saturating_mul(FOLDERS_PER_WORKER) => {
@@ -46,7 +46,7 @@ mod tests {
             [(Ok(Some(100)), "100 folders"), (Ok(None), "other machines"), (Err(Error::Io(Errno::MFILE)), "files")]
         {
             let found = finding(watchable, 100);
-            assert!(found.level == Level::Note && found.says.contains(why) && found.cure.is_some(), "{found:?}");
+            assert!(found.level == Level::Note && found.message.contains(why) && found.remedy.is_some(), "{found:?}");
         }
     }
 }

@@ -38,30 +38,32 @@ pub(in crate::cli) struct Finding {
     /// The store or mountpoint concerned, if there can be several.
     pub(super) about: Option<String>,
     /// The fact, as a sentence.
-    pub(super) says: String,
+    #[serde(rename = "says")]
+    pub(super) message: String,
     /// The remedy, with commands in backticks.
-    pub(super) cure: Option<String>,
+    #[serde(rename = "cure")]
+    pub(super) remedy: Option<String>,
 }
 
 impl Finding {
-    fn new(level: Level, topic: &str, check: &str, says: impl Into<String>, cure: Option<String>) -> Finding {
-        Finding { topic: topic.into(), check: check.into(), level, about: None, says: says.into(), cure }
+    fn new(level: Level, topic: &str, check: &str, message: impl Into<String>, remedy: Option<String>) -> Finding {
+        Finding { topic: topic.into(), check: check.into(), level, about: None, message: message.into(), remedy }
     }
 
-    pub(super) fn ok(topic: &str, check: &str, says: impl Into<String>) -> Finding {
-        Finding::new(Level::Ok, topic, check, says, None)
+    pub(super) fn ok(topic: &str, check: &str, message: impl Into<String>) -> Finding {
+        Finding::new(Level::Ok, topic, check, message, None)
     }
 
-    pub(super) fn note(topic: &str, check: &str, says: impl Into<String>) -> Finding {
-        Finding::new(Level::Note, topic, check, says, None)
+    pub(super) fn note(topic: &str, check: &str, message: impl Into<String>) -> Finding {
+        Finding::new(Level::Note, topic, check, message, None)
     }
 
-    pub(super) fn problem(topic: &str, check: &str, refusal: Diagnosis) -> Finding {
-        Finding::new(Level::Problem, topic, check, refusal.says, refusal.cure)
+    pub(super) fn problem(topic: &str, check: &str, diagnosis: Diagnosis) -> Finding {
+        Finding::new(Level::Problem, topic, check, diagnosis.message, diagnosis.remedy)
     }
 
-    pub(super) fn with_remedy(self, cure: impl Into<String>) -> Finding {
-        Finding { cure: Some(cure.into()), ..self }
+    pub(super) fn with_remedy(self, remedy: impl Into<String>) -> Finding {
+        Finding { remedy: Some(remedy.into()), ..self }
     }
 
     pub(super) fn about(self, what: &str) -> Finding {

@@ -34,15 +34,15 @@ pub(super) fn inspect() -> (Fuse, Vec<Finding>) {
     let user_allow_other = has_user_allow_other(&conf);
     let mut fuse = Fuse { device: true, root, fusermount, user_allow_other, mount: None, passthrough: None };
     let mut findings = Vec::new();
-    if let Err(refusal) = check_fuse() {
+    if let Err(diagnosis) = check_fuse() {
         fuse.device = false;
-        findings.push(Finding::problem("fuse", "device", refusal));
+        findings.push(Finding::problem("fuse", "device", diagnosis));
         return (fuse, findings);
     }
     findings.push(Finding::ok("fuse", "device", "/dev/fuse exists and can be opened"));
-    let tried = run_trial(TrialKind::Tree);
-    fuse.mount = works(&tried);
-    findings.push(mounting(tried, root, fusermount));
+    let trial = run_trial(TrialKind::Tree);
+    fuse.mount = works(&trial);
+    findings.push(mounting(trial, root, fusermount));
     if !root {
         findings.push(if user_allow_other {
             Finding::ok("fuse", "allow_other", "/etc/fuse.conf permits --allow-other")
@@ -52,23 +52,23 @@ pub(super) fn inspect() -> (Fuse, Vec<Finding>) {
         });
     }
     if fuse.mount == Some(true) {
-        let tried = run_trial(TrialKind::Passthrough);
-        fuse.passthrough = works(&tried);
-        findings.push(passthrough(tried));
+        let trial = run_trial(TrialKind::Passthrough);
+        fuse.passthrough = works(&trial);
+        findings.push(passthrough(trial));
     }
     (fuse, findings)
 }
 
-fn works(tried: &Result<(), Failure>) -> Option<bool> {
-    match tried {
+fn works(trial: &Result<(), Failure>) -> Option<bool> {
+    match trial {
         Ok(()) => Some(true),
         Err(Failure::Untried(_)) => None,
         Err(Failure::Refused(_) | Failure::Unreadable(_)) => Some(false),
     }
 }
 
-fn mounting(tried: Result<(), Failure>, root: bool, fusermount: Option<&str>) -> Finding {
-    match tried {
+fn mounting(trial: Result<(), Failure>, root: bool, fusermount: Option<&str>) -> Finding {
+    match trial {
         Ok(()) => {
             let by = match fusermount {
                 Some(program) if !root => format!(" through {program}"),
@@ -76,31 +76,32 @@ fn mounting(tried: Result<(), Failure>, root: bool, fusermount: Option<&str>) ->
             };
             Finding::ok("fuse", "mount", format!("mounting works: an empty tree was mounted{by} and read"))
         }
-        Err(Failure::Refused(refusal)) => Finding::problem("fuse", "mount", refusal),
+        Err(Failure::Refused(diagnosis)) => Finding::problem("fuse", "mount", diagnosis),
         Err(Failure::Unreadable(error)) => {
             let why = match error.kind() {
                 io::ErrorKind::TimedOut => format!("did not answer within {} seconds", probe::MOUNT_TIMEOUT.as_secs()),
                 _ => format!("could not be read: {error}"),
             };
-            let cure = "`SWARMLETFS_LOG=debug swarmletfs mount --foreground STORE MOUNTPOINT` shows what happens";
-            Finding::problem("fuse", "mount", Diagnosis::new(format!("a trial mount {why}"), cure))
+            let remedy = "`SWARMLETFS_LOG=debug swarmletfs mount --foreground STORE MOUNTPOINT` shows what happens";
+            Finding::problem("fuse", "mount", Diagnosis::new(format!("a trial mount {why}"), remedy))
         }
         Err(Failure::Untried(why)) => Finding::note("fuse", "mount", format!("mounting was not tried: {why}"))
             .with_remedy("choose a folder with `TMPDIR=FOLDER swarmletfs doctor`"),
     }
 }
 
-fn passthrough(tried: Result<(), Failure>) -> Finding {
-    let none = |why: String| Finding::note("fuse", "passthrough", format!("passthrough is not available: {why}"));
-    match tried {
+fn passthrough(trial: Result<(), Failure>) -> Finding {
+    let unavailable =
+        |why: String| Finding::note("fuse", "passthrough", format!("passthrough is not available: {why}"));
+    match trial {
         Ok(()) => Finding::ok("fuse", "passthrough", "passthrough is available: the kernel reads large files directly"),
         Err(Failure::Unreadable(error)) => match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::OPNOTSUPP) => none("it needs Linux 6.9 or later".into()),
-            Some(Errno::PERM) => none("only root outside of containers may use it".into()),
-            _ => none(error.to_string()),
+            Some(Errno::OPNOTSUPP) => unavailable("it needs Linux 6.9 or later".into()),
+            Some(Errno::PERM) => unavailable("only root outside of containers may use it".into()),
+            _ => unavailable(error.to_string()),
         },
-        Err(Failure::Refused(refusal)) => none(refusal.says),
-        Err(Failure::Untried(why)) => none(why),
+        Err(Failure::Refused(diagnosis)) => unavailable(diagnosis.message),
+        Err(Failure::Untried(why)) => unavailable(why),
     }
 }
 
@@ -129,16 +130,16 @@ mod tests {
 
     #[test]
     fn a_trial_that_failed_says_how() {
-        let refusal = Diagnosis::new("no", "yes");
-        let not_mounted = mounting(Err(Failure::Refused(refusal)), true, None);
-        assert_eq!((not_mounted.level, not_mounted.cure.as_deref()), (Level::Problem, Some("yes")));
+        let diagnosis = Diagnosis::new("no", "yes");
+        let not_mounted = mounting(Err(Failure::Refused(diagnosis)), true, None);
+        assert_eq!((not_mounted.level, not_mounted.remedy.as_deref()), (Level::Problem, Some("yes")));
         let hung = mounting(Err(Failure::Unreadable(io::ErrorKind::TimedOut.into())), true, None);
-        assert!(hung.level == Level::Problem && hung.says.contains("10 seconds"), "{hung:?}");
+        assert!(hung.level == Level::Problem && hung.message.contains("10 seconds"), "{hung:?}");
         let untried = mounting(Err(Failure::Untried("no folder".into())), true, None);
-        assert!(untried.level == Level::Note && untried.says.contains("no folder"), "{untried:?}");
+        assert!(untried.level == Level::Note && untried.message.contains("no folder"), "{untried:?}");
         for (errno, why) in [(Errno::OPNOTSUPP, "6.9"), (Errno::PERM, "root"), (Errno::LOOP, "symbolic")] {
-            let none = passthrough(Err(Failure::Unreadable(errno.into())));
-            assert!(none.level == Level::Note && none.says.contains(why), "{none:?}");
+            let unavailable = passthrough(Err(Failure::Unreadable(errno.into())));
+            assert!(unavailable.level == Level::Note && unavailable.message.contains(why), "{unavailable:?}");
         }
     }
 }

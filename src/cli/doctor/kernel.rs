@@ -39,14 +39,14 @@ pub(super) fn inspect() -> (Kernel, Vec<Finding>) {
 }
 
 fn no_openat2(error: &io::Error) -> Diagnosis {
-    let says = "openat2, which opens every file of a store, does not work";
+    let message = "openat2, which opens every file of a store, does not work";
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         // Without an errno, the probe was killed for the call.
         Some(Errno::NOSYS | Errno::PERM) | None => Diagnosis::new(
-            format!("{says}: the kernel is older than 5.6, or a container forbids it"),
+            format!("{message}: the kernel is older than 5.6, or a container forbids it"),
             "update the kernel or the container's runtime; \
              `--security-opt seccomp=unconfined` lets a container use it",
         ),
-        Some(_) => Diagnosis::without_remedy(format!("{says}: {error}")),
+        Some(_) => Diagnosis::without_remedy(format!("{message}: {error}")),
     }
 }

@@ -38,42 +38,42 @@ pub(super) fn inspect() -> (Limits, Vec<Finding>) {
 /// Returns the finding on the cache folder.
 fn cache() -> Finding {
     let Some(place) = cache_args::default_dir() else {
-        let says = "there is no cache folder: each start parses everything again";
-        return Finding::note("limits", "cache", says).with_remedy("set $HOME or $XDG_CACHE_HOME");
+        let message = "there is no cache folder: each start parses everything again";
+        return Finding::note("limits", "cache", message).with_remedy("set $HOME or $XDG_CACHE_HOME");
     };
     let (path, most) = (display_path(&place), cache_args::CACHE_LIMIT >> 20);
     let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
     match DiskCache::size(&place) {
         Ok(bytes) => {
             let index = DiskCache::size(&place.join(cache_args::INDEX)).unwrap_or(0);
-            let says = format!(
+            let message = format!(
                 "the cache is in {path}: {} of at most {most} MiB, and a search index of {} of at most {} MiB",
                 mebibytes(bytes),
                 mebibytes(index),
                 cache_args::INDEX_LIMIT >> 20
             );
-            Finding::ok("limits", "cache", says)
+            Finding::ok("limits", "cache", message)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let says = format!("the cache will be created in {path}, with at most {most} MiB");
-            Finding::ok("limits", "cache", says)
+            let message = format!("the cache will be created in {path}, with at most {most} MiB");
+            Finding::ok("limits", "cache", message)
         }
         Err(error) => {
-            let says = format!("the cache in {path} cannot be used: {error}; each start parses everything again");
-            Finding::note("limits", "cache", says)
+            let message = format!("the cache in {path} cannot be used: {error}; each start parses everything again");
+            Finding::note("limits", "cache", message)
         }
     }
 }
 
 fn descriptors(soft: Option<u64>, hard: Option<u64>) -> Finding {
     let Some(soft) = soft else { return Finding::ok("limits", "descriptors", "any number of files may be open") };
-    let says = format!("{soft} files may be open at a time");
+    let message = format!("{soft} files may be open at a time");
     if soft >= MIN_DESCRIPTORS {
-        return Finding::ok("limits", "descriptors", says);
+        return Finding::ok("limits", "descriptors", message);
     }
-    let says = format!("{says}: a mount needs about 20, and one for each file open through it");
+    let message = format!("{message}: a mount needs about 20, and one for each file open through it");
     let more = hard.unwrap_or(4_096).min(4_096);
-    let note = Finding::note("limits", "descriptors", says);
+    let note = Finding::note("limits", "descriptors", message);
     if more > soft { note.with_remedy(format!("run `ulimit -n {more}` before mounting")) } else { note }
 }
 
@@ -86,8 +86,8 @@ mod tests {
     fn few_descriptors_are_noted_with_a_command_where_it_can_help() {
         assert_eq!(descriptors(None, None).level, Level::Ok);
         assert_eq!(descriptors(Some(1_024), Some(20_000)).level, Level::Ok);
-        assert!(descriptors(Some(64), Some(20_000)).cure.unwrap().contains("`ulimit -n 4096`"));
-        assert!(descriptors(Some(64), Some(512)).cure.unwrap().contains("`ulimit -n 512`"));
-        assert_eq!(descriptors(Some(64), Some(64)).cure, None);
+        assert!(descriptors(Some(64), Some(20_000)).remedy.unwrap().contains("`ulimit -n 4096`"));
+        assert!(descriptors(Some(64), Some(512)).remedy.unwrap().contains("`ulimit -n 512`"));
+        assert_eq!(descriptors(Some(64), Some(64)).remedy, None);
     }
 }

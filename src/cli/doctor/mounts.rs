@@ -46,30 +46,30 @@ pub(super) fn inspect(table: io::Result<MountTable>) -> (Vec<MountFacts>, Vec<Fi
     let table = match table {
         Ok(table) => table,
         Err(error) => {
-            let says = format!("cannot read the mount table: {error}");
-            return (Vec::new(), vec![Finding::problem("mounts", "table", Diagnosis::new(says, "mount /proc"))]);
+            let message = format!("cannot read the mount table: {error}");
+            return (Vec::new(), vec![Finding::problem("mounts", "table", Diagnosis::new(message, "mount /proc"))]);
         }
     };
-    let looks: Vec<(&Mount, io::Result<()>)> = thread::scope(|scope| {
-        let looks: Vec<_> = table
+    let probes: Vec<(&Mount, io::Result<()>)> = thread::scope(|scope| {
+        let probes: Vec<_> = table
             .ours()
             .map(|mount| {
                 (mount, is_seen(mount, &table).then(|| scope.spawn(|| probe::first_entry(&mount.point).map(drop))))
             })
             .collect();
-        let result = |look: Option<thread::ScopedJoinHandle<'_, io::Result<()>>>| match look {
-            Some(look) => look.join().unwrap_or_else(|_| Err(io::Error::other("the inspection panicked"))),
+        let result = |probe: Option<thread::ScopedJoinHandle<'_, io::Result<()>>>| match probe {
+            Some(probe) => probe.join().unwrap_or_else(|_| Err(io::Error::other("the inspection panicked"))),
             None => Ok(()),
         };
-        looks.into_iter().map(|(mount, look)| (mount, result(look))).collect()
+        probes.into_iter().map(|(mount, probe)| (mount, result(probe))).collect()
     });
     // A mount that was unmounted meanwhile is skipped.
     let now = MountTable::read().unwrap_or_default();
-    let still = looks.into_iter().filter(|(mount, _)| now.is_mounted_at(&mount.point, &mount.device));
+    let still = probes.into_iter().filter(|(mount, _)| now.is_mounted_at(&mount.point, &mount.device));
     let (mounts, mut findings): (Vec<_>, Vec<_>) = still
-        .map(|(mount, look)| {
-            let state = if is_seen(mount, &table) { state(&look) } else { State::Covered };
-            let finding = finding(&mount.point, state, look.err());
+        .map(|(mount, probe)| {
+            let state = if is_seen(mount, &table) { state(&probe) } else { State::Covered };
+            let finding = finding(&mount.point, state, probe.err());
             let point = display_path(&mount.point);
             (MountFacts { point: point.clone(), state }, finding.about(&point))
         })
@@ -85,8 +85,8 @@ fn is_seen(mount: &Mount, table: &MountTable) -> bool {
     table.topmost_at(&mount.point).is_some_and(|top| top.device == mount.device)
 }
 
-fn state(look: &io::Result<()>) -> State {
-    match look {
+fn state(probe: &io::Result<()>) -> State {
+    match probe {
         Ok(()) => State::Alive,
         Err(error) if is_dead(error) => State::Dead,
         Err(error) => match error.kind() {
@@ -103,24 +103,28 @@ fn finding(point: &Path, state: State, error: Option<io::Error>) -> Finding {
     match state {
         State::Alive => Finding::ok("mounts", "alive", format!("the mount on {here} answers")),
         State::Dead => {
-            let says = format!("the mount on {here} is dead: its process is gone");
-            Finding::problem("mounts", "dead", Diagnosis::new(says, format!("`swarmletfs umount {quoted}` removes it")))
+            let message = format!("the mount on {here} is dead: its process is gone");
+            Finding::problem(
+                "mounts",
+                "dead",
+                Diagnosis::new(message, format!("`swarmletfs umount {quoted}` removes it")),
+            )
         }
         State::Hung => {
-            let says = format!("the mount on {here} did not answer within {} seconds", probe::TIMEOUT.as_secs());
-            Finding::problem("mounts", "hung", Diagnosis::new(says, lazy))
+            let message = format!("the mount on {here} did not answer within {} seconds", probe::TIMEOUT.as_secs());
+            Finding::problem("mounts", "hung", Diagnosis::new(message, lazy))
         }
         State::Private => {
-            let says = format!("the mount on {here} can be read only by another user");
-            Finding::note("mounts", "private", says)
+            let message = format!("the mount on {here} can be read only by another user");
+            Finding::note("mounts", "private", message)
         }
         State::Covered => {
             Finding::note("mounts", "covered", format!("the mount on {here} is covered by another mount"))
         }
         State::Broken => {
             let why = error.map(|error| format!(": {error}")).unwrap_or_default();
-            let says = format!("the mount on {here} cannot be accessed{why}");
-            Finding::problem("mounts", "broken", Diagnosis::new(says, lazy))
+            let message = format!("the mount on {here} cannot be accessed{why}");
+            Finding::problem("mounts", "broken", Diagnosis::new(message, lazy))
         }
     }
 }

@@ -69,13 +69,13 @@ pub(super) fn inspect_in_subprocess(arguments: &DoctorArgs) -> Stores {
         std::env::current_exe().and_then(|program| probe::run_with_timeout(command(&program, arguments), TIMEOUT));
     let read = answer.and_then(|answer| serde_json::from_slice(&answer).map_err(io::Error::from));
     read.unwrap_or_else(|error| {
-        let says = match error.kind() {
+        let message = match error.kind() {
             io::ErrorKind::TimedOut => {
                 format!("the stores could not be read within {} seconds; a disk may not answer", TIMEOUT.as_secs())
             }
             _ => format!("the process that inspects the stores failed: {error}"),
         };
-        Stores::refused(Diagnosis::new(says, "`swarmletfs doctor STORE` checks a single store"))
+        Stores::with_problem(Diagnosis::new(message, "`swarmletfs doctor STORE` checks a single store"))
     })
 }
 
@@ -100,43 +100,43 @@ pub(in crate::cli) fn answer(arguments: &DoctorArgs) -> ExitCode {
 }
 
 impl Stores {
-    fn refused(refusal: Diagnosis) -> Stores {
-        Stores { findings: vec![Finding::problem("store", "found", refusal)], ..Stores::default() }
+    fn with_problem(diagnosis: Diagnosis) -> Stores {
+        Stores { findings: vec![Finding::problem("store", "found", diagnosis)], ..Stores::default() }
     }
 }
 
 fn inspect(arguments: &DoctorArgs) -> Stores {
     let (chosen, mounts) = match choose(arguments).and_then(|chosen| Ok((chosen, read_mount_table()?))) {
         Ok(all) => all,
-        Err(refusal) => return Stores::refused(refusal),
+        Err(diagnosis) => return Stores::with_problem(diagnosis),
     };
     let (mut identities, mut findings, mut stores, mut sources) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for path in chosen.stores {
-        let named = display_path(&path);
+        let shown_path = display_path(&path);
         let opened = match mountpoint::identify_store(path, &mut identities, &mounts) {
-            Ok(Some(path)) => Source::open(&path).map(|source| (path, source)).map_err(|error| refusal(&error)),
+            Ok(Some(path)) => Source::open(&path).map(|source| (path, source)).map_err(|error| diagnose_source(&error)),
             // A duplicate of a previous store.
             Ok(None) => continue,
-            Err(refusal) => Err(refusal),
+            Err(diagnosis) => Err(diagnosis),
         };
         let path = match opened {
             Ok((path, source)) => {
-                let here = display_path(&path);
+                let shown_path = display_path(&path);
                 sources.push((stores.len(), path, source));
-                here
+                shown_path
             }
-            Err(refusal) => {
-                findings.push(Finding::problem("store", "open", refusal).about(&named));
-                named
+            Err(diagnosis) => {
+                findings.push(Finding::problem("store", "open", diagnosis).about(&shown_path));
+                shown_path
             }
         };
         stores.push(StoreFacts { path, why: chosen.why.clone(), format: None, workers: None, transcripts: None });
     }
-    let mut all = Stores { stores, view: None, findings };
+    let mut result = Stores { stores, view: None, findings };
     if !sources.is_empty() {
-        all.read(sources, arguments);
+        result.read(sources, arguments);
     }
-    all
+    result
 }
 
 fn choose(arguments: &DoctorArgs) -> Result<discover::ChosenStores, Diagnosis> {
@@ -159,11 +159,11 @@ fn read_mount_table() -> Result<crate::cli::mountinfo::MountTable, Diagnosis> {
 }
 
 /// Returns the reason why a store cannot be read, and a command to try.
-fn refusal(error: &SourceError) -> Diagnosis {
-    let cure = match error {
+fn diagnose_source(error: &SourceError) -> Diagnosis {
+    let remedy = match error {
         SourceError::OneWorker(path) => {
-            let whole = path.parent().unwrap_or(path);
-            format!("`swarmletfs doctor {}` checks the folder that contains it", shell_quote(whole))
+            let parent = path.parent().unwrap_or(path);
+            format!("`swarmletfs doctor {}` checks the folder that contains it", shell_quote(parent))
         }
         SourceError::OwnMount(_) => "`swarmletfs doctor STORE` checks the store behind it".into(),
         SourceError::Open { path, .. } => {
@@ -179,7 +179,7 @@ fn refusal(error: &SourceError) -> Diagnosis {
             }
         }
     };
-    Diagnosis::new(error.to_string(), cure)
+    Diagnosis::new(error.to_string(), remedy)
 }
 
 impl Stores {
@@ -196,8 +196,8 @@ impl Stores {
         let view = match View::over(sources, freshness, Filter { owner: owner.clone(), run: None }) {
             Ok(view) => view,
             Err(error) => {
-                let says = format!("cannot list a store: {error}");
-                self.findings.push(Finding::problem("store", "open", Diagnosis::without_remedy(says)));
+                let message = format!("cannot list a store: {error}");
+                self.findings.push(Finding::problem("store", "open", Diagnosis::without_remedy(message)));
                 return;
             }
         };
@@ -217,12 +217,12 @@ impl Stores {
                 (facts.format, facts.workers, facts.transcripts) = (Some(format.into()), Some(workers), transcripts);
             }
         }
-        let trouble = |says: &String| Finding::problem("store", "trouble", Diagnosis::without_remedy(says));
+        let trouble = |message: &String| Finding::problem("store", "trouble", Diagnosis::without_remedy(message));
         self.findings.extend(visible.troubles.iter().map(trouble));
         if !visible.unread.is_empty() {
             let sessions = count(visible.unread.len(), "session");
-            let says = format!("{sessions} not yet searched for workers; a mount continues in the background");
-            self.findings.push(Finding::note("store", "unread", says));
+            let message = format!("{sessions} not yet searched for workers; a mount continues in the background");
+            self.findings.push(Finding::note("store", "unread", message));
         }
         let is_shown = |member: &&Arc<Member>| run.is_none_or(|run| member.entry.run.as_deref() == Some(run));
         let shown = visible.members.iter().filter(is_shown).count();

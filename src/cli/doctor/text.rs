@@ -15,10 +15,10 @@ pub(super) fn render(report: &Report) -> String {
             "{:LEVEL_WIDTH$}{:TOPIC_WIDTH$}{}\n",
             finding.level.as_str(),
             finding.topic,
-            finding.says
+            finding.message
         ));
-        if let Some(cure) = &finding.cure {
-            out.push_str(&format!("{:1$}→ {cure}\n", "", LEVEL_WIDTH + TOPIC_WIDTH));
+        if let Some(remedy) = &finding.remedy {
+            out.push_str(&format!("{:1$}→ {remedy}\n", "", LEVEL_WIDTH + TOPIC_WIDTH));
         }
     }
     out.push_str(&format!("\n{}\n", summary(report.problems, report.notes)));

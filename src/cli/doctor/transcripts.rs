@@ -34,33 +34,33 @@ impl Transcripts {
     pub(super) fn new(view: &View, visible: &Visible, number: usize) -> Transcripts {
         let begun = Instant::now();
         let go_on = || begun.elapsed() < READ_TIMEOUT;
-        let mut all = Transcripts::default();
+        let mut totals = Transcripts::default();
         for member in visible.members.iter().filter(|member| member.entry.source() == number) {
-            all.workers += 1;
+            totals.workers += 1;
             let record = || view.record(member, &*view.stamp(member, false)?, &go_on);
             let Some(record) = go_on().then(record).and_then(Result::ok).filter(|record| record.is_whole()) else {
                 continue;
             };
             let trace = &record.trace;
-            all.read += 1;
-            all.lines += trace.unused.lines;
-            all.unparsable_lines += trace.all_bad_lines();
+            totals.read += 1;
+            totals.lines += trace.unused.lines;
+            totals.unparsable_lines += trace.all_bad_lines();
             for (kind, lines) in &trace.unused.kinds {
-                *all.unknown_records.entry(escape_controls(kind)).or_default() += lines;
+                *totals.unknown_records.entry(escape_controls(kind)).or_default() += lines;
             }
-            all.results_without_calls += trace.unused.stray_results;
-            all.calls_without_results += trace.unanswered.total();
-            all.calls_not_shown += trace.unused.more_calls;
-            all.truncated_outputs += trace.truncated.len() as u64;
+            totals.results_without_calls += trace.unused.stray_results;
+            totals.calls_without_results += trace.unanswered.total();
+            totals.calls_not_shown += trace.unused.more_calls;
+            totals.truncated_outputs += trace.truncated.len() as u64;
         }
-        all
+        totals
     }
 
     /// Returns the finding on the transcripts.
     pub(super) fn finding(&self) -> Finding {
         let unknown: u64 = self.unknown_records.values().sum();
         let kinds: Vec<&str> = self.unknown_records.keys().take(MAX_NAMED_TYPES).map(String::as_str).collect();
-        let told: Vec<String> = [
+        let counts: Vec<String> = [
             (self.unparsable_lines, "lines cannot be parsed".to_owned()),
             (unknown, format!("lines are of unknown types ({})", kinds.join(", "))),
             (self.results_without_calls, "results have no call".into()),
@@ -74,9 +74,9 @@ impl Transcripts {
         .collect();
         let Transcripts { read, workers, lines, .. } = self;
         let read = format!("read the transcripts of {read} of {workers} workers, {lines} lines");
-        match told.as_slice() {
+        match counts.as_slice() {
             [] => Finding::ok("store", "transcripts", format!("{read}: everything is shown")),
-            told => Finding::note("store", "transcripts", format!("{read}: {}", told.join(", "))),
+            counts => Finding::note("store", "transcripts", format!("{read}: {}", counts.join(", "))),
         }
     }
 }

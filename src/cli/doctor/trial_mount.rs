@@ -73,9 +73,9 @@ enum TrialError {
 /// # Errors
 ///
 /// Fails if the trial cannot be started, mounting fails, or the mount cannot be read.
-pub(super) fn run_trial(what: TrialKind) -> Result<(), Failure> {
+pub(super) fn run_trial(kind: TrialKind) -> Result<(), Failure> {
     let untried = |error: io::Error| Failure::Untried(error.to_string());
-    let name = what.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let name = kind.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let mut child = Command::new(std::env::current_exe().map_err(untried)?)
         .args(["__trial", &name])
         .stdin(Stdio::piped())
@@ -84,12 +84,12 @@ pub(super) fn run_trial(what: TrialKind) -> Result<(), Failure> {
         .current_dir("/")
         .spawn()
         .map_err(untried)?;
-    let heard = probe::read_stdout(&mut child, TIMEOUT);
-    let heard = heard.inspect_err(|_| end(&mut child, None)).map_err(untried)?;
-    match heard.split_first() {
+    let report_bytes = probe::read_stdout(&mut child, TIMEOUT);
+    let report_bytes = report_bytes.inspect_err(|_| end(&mut child, None)).map_err(untried)?;
+    match report_bytes.split_first() {
         Some((&READY, folder)) => {
             let folder = PathBuf::from(OsString::from_vec(folder.to_vec()));
-            let read = probe::check_readable(&folder.join(what.file()));
+            let read = probe::check_readable(&folder.join(kind.file()));
             end(&mut child, Some(&folder));
             read.map_err(Failure::Unreadable)
         }
@@ -131,13 +131,13 @@ fn clear(folder: &Path) {
 }
 
 /// Runs the server: mounts, reports the folder, and waits for its stdin to close.
-pub(in crate::cli) fn serve(what: TrialKind) -> ExitCode {
+pub(in crate::cli) fn serve(kind: TrialKind) -> ExitCode {
     // Ctrl-C goes to the parent only; the server then sees its stdin close.
     let _ = rustix::process::setsid();
-    match set_up(what) {
+    match set_up(kind) {
         Ok(folder) => {
-            let said = report(READY, folder.as_os_str().as_bytes()).and_then(|()| no_more_output());
-            if said.is_ok() {
+            let reported = report(READY, folder.as_os_str().as_bytes()).and_then(|()| no_more_output());
+            if reported.is_ok() {
                 let _ = io::stdin().read_to_end(&mut Vec::new());
             }
             clear(&folder);
@@ -151,7 +151,7 @@ pub(in crate::cli) fn serve(what: TrialKind) -> ExitCode {
 }
 
 /// Mounts on a new folder, which is served until this process ends.
-fn set_up(what: TrialKind) -> Result<PathBuf, TrialError> {
+fn set_up(kind: TrialKind) -> Result<PathBuf, TrialError> {
     let temporary = std::env::temp_dir();
     let folder = temporary
         .canonicalize()
@@ -165,7 +165,7 @@ fn set_up(what: TrialKind) -> Result<PathBuf, TrialError> {
         })?;
     // From here on the folder is removed manually: `TempDir` would read the mount.
     let folder = folder.keep();
-    let mounted = match what {
+    let mounted = match kind {
         TrialKind::Tree => empty_tree().and_then(|tree| fuse::mount(tree, &folder, Access::Mounter).map(drop)),
         TrialKind::Passthrough => fuse::mount_passthrough(&folder),
     };

@@ -142,7 +142,7 @@ impl Workers {
         }
         (workers.runs, workers.owners) = (runs.len(), owners.len());
         let passed = visible.passed.as_ref();
-        workers.not_shown = passed.map(|all| all.get(number).map(not_shown).unwrap_or_default());
+        workers.not_shown = passed.map(|all| all.get(number).map(hidden_entries).unwrap_or_default());
         workers
     }
 
@@ -191,10 +191,10 @@ impl Workers {
     }
 
     fn count_finding(&self, described: &str, owner: Option<&str>) -> Finding {
-        let of_owner = owner.map(|owner| format!(" of owner {}", escape_controls(owner))).unwrap_or_default();
+        let owner_clause = owner.map(|owner| format!(" of owner {}", escape_controls(owner))).unwrap_or_default();
         if self.total == 0 {
             return match owner {
-                Some(_) => Finding::note("store", "workers", format!("{described}, no worker{of_owner}"))
+                Some(_) => Finding::note("store", "workers", format!("{described}, no worker{owner_clause}"))
                     .with_remedy("leave out --owner to count all workers"),
                 None => Finding::note("store", "workers", format!("{described}, no worker yet")),
             };
@@ -227,8 +227,8 @@ impl Workers {
             (None, owners, without) => format!("; {}, {without} without one", count(owners, "owner")),
         };
         let (total, places, status) = (count(self.total, "worker"), places.join(" and "), status.join(", "));
-        let says = format!("{described}, {total}{of_owner} in {places}: {status}{runs}{owners}");
-        Finding::ok("store", "workers", says)
+        let message = format!("{described}, {total}{owner_clause} in {places}: {status}{runs}{owners}");
+        Finding::ok("store", "workers", message)
     }
 }
 
@@ -236,7 +236,7 @@ fn folder(path: &RelPath) -> String {
     if path.is_root() { ".".into() } else { path.display() }
 }
 
-fn not_shown(passed: &PassedOver) -> BTreeMap<HiddenReason, Sample> {
+fn hidden_entries(passed: &PassedOver) -> BTreeMap<HiddenReason, Sample> {
     let all = [
         (HiddenReason::Unreadable, Reason::Unreadable),
         (HiddenReason::Links, Reason::Link),
@@ -257,27 +257,27 @@ impl HiddenReason {
         let count = |what| count(sample.count, what);
         match self {
             HiddenReason::Unreadable => {
-                let says = format!("{} cannot be read: {names}", count("folder"));
-                let cure = format!("`ls -ld {first}` shows who may read it: mount as that user");
-                Finding::problem("store", "unreadable", Diagnosis::new(says, cure))
+                let message = format!("{} cannot be read: {names}", count("folder"));
+                let remedy = format!("`ls -ld {first}` shows who may read it: mount as that user");
+                Finding::problem("store", "unreadable", Diagnosis::new(message, remedy))
             }
             HiddenReason::Links => {
-                let says = format!("{} {are} not followed: {names}", count("link"));
-                Finding::note("store", "links", says)
+                let message = format!("{} {are} not followed: {names}", count("link"));
+                Finding::note("store", "links", message)
                     .with_remedy(format!("`readlink -f {first}` shows where it leads: add that folder with --store"))
             }
             HiddenReason::ForeignMounts => {
-                let says = format!("{} {are} not entered: {names}", count("other file system"));
-                Finding::note("store", "foreign_mounts", says)
+                let message = format!("{} {are} not entered: {names}", count("other file system"));
+                Finding::note("store", "foreign_mounts", message)
                     .with_remedy(format!("if it contains workers, add it: `--store {first}`"))
             }
             HiddenReason::Special => {
-                let says = format!("{} {are} not opened: {names}", count("special file"));
-                Finding::note("store", "special", says)
+                let message = format!("{} {are} not opened: {names}", count("special file"));
+                Finding::note("store", "special", message)
             }
             HiddenReason::NotWorkers => {
-                let says = format!("{} {are} not a worker (a worker contains {sign}): {names}", count("folder"));
-                Finding::note("store", "not_workers", says)
+                let message = format!("{} {are} not a worker (a worker contains {sign}): {names}", count("folder"));
+                Finding::note("store", "not_workers", message)
             }
         }
     }
@@ -289,9 +289,9 @@ impl RecordProblem {
         let note = |check, what: &str| Finding::note("store", check, format!("{workers} {what}: {names}"));
         match self {
             RecordProblem::UnreadableMetadata => {
-                let says = format!("the metadata of {workers} cannot be read: {names}");
-                let cure = format!("`ls -la {}` shows who may read it: mount as that user", sample.first(store));
-                Finding::problem("store", "unreadable_metadata", Diagnosis::new(says, cure))
+                let message = format!("the metadata of {workers} cannot be read: {names}");
+                let remedy = format!("`ls -la {}` shows who may read it: mount as that user", sample.first(store));
+                Finding::problem("store", "unreadable_metadata", Diagnosis::new(message, remedy))
             }
             RecordProblem::BadMetadata => note("bad_metadata", "with invalid metadata, shown without it"),
             RecordProblem::NoMetadata => note("no_metadata", "without metadata, shown without owner and status"),
@@ -300,10 +300,10 @@ impl RecordProblem {
             }
             RecordProblem::TwoOwners => note("two_owners", "with two owners in its metadata, hidden from both"),
             RecordProblem::BadTranscript => {
-                let says = format!("the transcript of {workers} cannot be read: {names}");
-                let cure =
+                let message = format!("the transcript of {workers} cannot be read: {names}");
+                let remedy =
                     format!("`ls -la {}` shows who may read it, and `head` what it contains", sample.first(store));
-                Finding::problem("store", "bad_transcript", Diagnosis::new(says, cure))
+                Finding::problem("store", "bad_transcript", Diagnosis::new(message, remedy))
             }
             RecordProblem::NoMessage => note("no_message", "with a transcript without messages"),
             RecordProblem::IndexDisagrees => note("index_disagrees", "with another status in the store's index"),

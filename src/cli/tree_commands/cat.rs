@@ -82,13 +82,14 @@ fn file(reader: &TreeReader, out: &mut Output, path: &[u8]) -> io::Result<()> {
 ///
 /// The outer error is a write error; the inner one is a read error.
 fn copy(reader: &TreeReader, out: &mut Output, fh: Fh) -> io::Result<Result<()>> {
-    let mut at = 0;
+    let mut offset = 0;
     loop {
-        let written = reader.tree.read(fh, at, READ_SIZE, |bytes| out.stdout.write_all(bytes).map(|()| bytes.len()));
+        let written =
+            reader.tree.read(fh, offset, READ_SIZE, |bytes| out.stdout.write_all(bytes).map(|()| bytes.len()));
         match written {
             Ok(written) => match written? {
                 0 => return Ok(Ok(())),
-                length => at += length as u64,
+                length => offset += length as u64,
             },
             Err(error) => return Ok(Err(error)),
         }

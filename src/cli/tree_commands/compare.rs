@@ -179,17 +179,17 @@ impl Object {
 }
 
 impl File {
-    fn new(told: &Told) -> File {
+    fn new(file: &Told) -> File {
         File {
-            path: told.path.clone(),
-            kind: match told.kind {
+            path: file.path.clone(),
+            kind: match file.kind {
                 Kind::Equal => "equal",
                 Kind::Differs => "differs",
                 Kind::OnlyIn => "only_in",
                 Kind::Unread => "not_compared",
             },
-            workers: told.workers.iter().map(|name| name.to_text().into_owned()).collect(),
-            text: told.text.clone(),
+            workers: file.workers.iter().map(|name| name.to_text().into_owned()).collect(),
+            text: file.text.clone(),
         }
     }
 }

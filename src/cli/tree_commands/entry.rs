@@ -28,7 +28,7 @@ pub(super) struct Details {
 
 impl Entry {
     /// Returns the entry at a path that was typed.
-    pub(super) fn at(place: &Place<'_>, typed: &[u8]) -> Result<Entry> {
+    pub(super) fn from_path(place: &Place<'_>, typed: &[u8]) -> Result<Entry> {
         let details = details(place.last())?;
         Ok(Entry { path: place.path(), label: typed.to_vec(), kind: details.attr.kind, details: Some(details) })
     }

@@ -155,14 +155,14 @@ impl<'a> Ls<'a> {
     /// Returns the entry for a path that was typed. A link to a folder is followed unless the
     /// options show links themselves.
     fn operand(&self, path: &[u8]) -> Result<Entry> {
-        let entry = |links| self.reader.tree.at(path, links, |place| Entry::at(&place, path));
+        let entry = |links| self.reader.tree.at(path, links, |place| Entry::from_path(&place, path));
         let found = entry(Links::Kept)?;
-        let asked = self.arguments.long || self.arguments.directory || self.arguments.classify;
-        if found.kind != NodeKind::Link || asked {
+        let shows_links = self.arguments.long || self.arguments.directory || self.arguments.classify;
+        if found.kind != NodeKind::Link || shows_links {
             return Ok(found);
         }
-        let behind = entry(Links::Followed).ok().filter(|behind| behind.kind == NodeKind::Folder);
-        Ok(behind.unwrap_or(found))
+        let target_folder = entry(Links::Followed).ok().filter(|target_folder| target_folder.kind == NodeKind::Folder);
+        Ok(target_folder.unwrap_or(found))
     }
 
     /// Writes the entries of a folder, and of its subfolders if `--recursive` is given.

@@ -44,8 +44,8 @@ fn path_in_store(reader: &TreeReader, path: &[u8]) -> Option<Vec<u8>> {
 /// Returns the end of `path` from the first folder in the root of the tree.
 fn tree_suffix(path: &[u8]) -> Option<Vec<u8>> {
     let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
-    let at = parts.iter().position(|part| ROOT_FOLDERS.contains(part))?;
-    parts.get(at..).map(|parts| parts.join(&b'/'))
+    let start = parts.iter().position(|part| ROOT_FOLDERS.contains(part))?;
+    parts.get(start..).map(|parts| parts.join(&b'/'))
 }
 
 /// Returns `path` relative to `folder`; `.` for the folder itself.

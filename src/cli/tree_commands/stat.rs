@@ -62,7 +62,7 @@ pub(in crate::cli) fn run(arguments: &StatArgs) -> anyhow::Result<ExitCode> {
     reader.note_unread();
     let links = if arguments.dereference { Links::Followed } else { Links::Kept };
     let entry = |path: &&[u8]| {
-        let found = reader.tree.at(path, links, |place| Entry::at(&place, path));
+        let found = reader.tree.at(path, links, |place| Entry::from_path(&place, path));
         found.inspect_err(|error| reader.fail(path, error)).ok()
     };
     let typed = paths(&arguments.paths);

@@ -141,7 +141,7 @@ impl<'a> Walk<'a> {
     fn root(&self, path: &[u8], to: &mut dyn TreeVisitor) -> io::Result<()> {
         let found = self.reader.tree.at(path, Links::Followed, |place: Place<'a>| {
             let children = self.entries(place.last(), 0)?;
-            Ok((Entry::at(&place, path)?, children, place))
+            Ok((Entry::from_path(&place, path)?, children, place))
         });
         match found {
             Ok((entry, children, place)) => self.visit(to, (entry, children), true, place.last().ino, 1),
