@@ -399,12 +399,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_declaration_is_sound() {
+    fn clap_definition_is_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn a_mistyped_command_is_no_mount() {
+    fn mistyped_command_does_not_mount() {
         let error = Cli::try_parse_from(short_form::expand(
             ["swarmletfs", "mout", "/mnt/swarm"].map(OsString::from).to_vec(),
             &Cli::command(),

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commas_and_backslashes_in_paths_can_be_said() {
+    fn split_unescapes_commas_and_backslashes() {
         assert_eq!(split(OsStr::new(r"a\,b,c\\d\e,")), [b"a,b".to_vec(), br"c\d\e".to_vec(), Vec::new()]);
     }
 }

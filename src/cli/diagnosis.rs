@@ -142,7 +142,7 @@ mod tests {
     use io::ErrorKind::{NotFound, Other, PermissionDenied};
 
     #[test]
-    fn every_refusal_names_a_cure() {
+    fn every_diagnosis_has_a_remedy() {
         let allow = "fusermount3: option allow_other only allowed if 'user_allow_other' is set in /etc/fuse.conf\n";
         for (kind, text, root, has, remedy) in [
             (PermissionDenied, allow, false, true, "/etc/fuse.conf"),

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_the_same_everywhere() {
+    fn discovery_follows_its_order() {
         let all = &["/s", "/s/sub", "/k/one"];
         assert_eq!(chosen(&["/a", "b"], Some("/c"), "/d", "/s", all), Ok(vec!["/a".into(), "/s/b".into()]));
         assert_eq!(chosen(&[], Some("c"), "/d", "/s", all), one("/s/c"));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_meant_with_all_its_parts() {
+    fn workers_folder_resolves_to_its_store() {
         assert_eq!(chosen(&[], None, "", "/s/workers/w1", &["/s", "/s/workers"]), one("/s"));
         assert_eq!(chosen(&[], None, "", "/s/workers", &["/s/workers"]), one("/s/workers"));
         assert_eq!(chosen(&[], None, "", "/", &["/k/one", "/k/one/workers"]), one("/k/one"));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_of_this_program_is_passed_over_and_named() {
+    fn own_mounts_are_skipped_and_named() {
         let is_store = |path: &Path| path == Path::new("/k/two");
         let environment = |current| Environment {
             variable: None,
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn two_or_none_is_a_sentence() {
+    fn several_stores_or_none_is_an_error() {
         let two = chosen(&[], None, "", "/", &["/k/one", "/k/two"]).unwrap_err();
         assert!(two.contains("/k/one and /k/two") && two.contains("--store"), "{two}");
         let none = chosen(&[], None, "", "/here", &[]).unwrap_err();

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_paths_are_compared_by_whole_names() {
+    fn paths_are_compared_by_components() {
         let store = at("/store", &[5, 2], "8:1", "/store");
         assert!(at("/store/a", &[6, 5, 2], "8:1", "/store/a").is_within(&store));
         assert!(!store.is_within(&at("/store/a", &[6, 5, 2], "8:1", "/store/a")));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn bind_mounts_of_the_store_and_of_its_folders_are_noticed() {
+    fn is_within_detects_bind_mounts() {
         let store = at("/store", &[5, 2], "8:1", "/store");
         let beneath_a_bind_of_the_store = at("/bind/a", &[6, 5, 2], "?", "/");
         let beneath_a_bind_of_its_folder = at("/bind/b", &[8, 7, 2], "8:1", "/store/sub/b");

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mistyped_level_is_an_error() {
+    fn mistyped_log_level_is_an_error() {
         for good in ["info", "WARN", "swarmletfs=debug,fuser=warn", "off", "info,fuser=trace"] {
             assert!(parse(good).is_ok(), "{good}");
         }
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_can_forge_a_line() {
+    fn log_lines_cannot_be_forged() {
         let mut out = EscapingWriter(Vec::new());
         out.write_all(b"opened a\n2026 ERROR \x1b[31mforged\n").unwrap();
         assert_eq!(out.0, b"opened a\\u{a}2026 ERROR \\u{1b}[31mforged\n");

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_say_the_same() {
+    fn dash_o_equals_long_options() {
         let listed =
             "store=/a,owner=7,run=48,budget=4000,ttl=5,log=/l,foreground,allow_other,hard_links,no_cache,index=/i";
         let typed = [
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn two_answers_to_one_question_are_refused() {
+    fn contradictory_options_are_rejected() {
         for typed in [
             &["--owner", "7", "-o", "owner=8"][..],
             &["-o", "ttl=1,ttl=2"],
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_mount_passes_changes_nothing() {
+    fn generic_mount_options_have_no_effect() {
         let usual = "rw,,nosuid,nodev,noexec,noatime,relatime,default_permissions,auto,noauto,user,users,nofail,\
                      _netdev,x-systemd.automount,x-a=b,comment=c,fsname=f,subtype=s";
         assert_eq!(gather(&["-o", usual]).unwrap(), Options::default());
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_or_wrong_is_named() {
+    fn invalid_items_are_named_in_the_error() {
         for (list, named) in [
             ("suid", "suid"),
             ("dev", "dev"),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn everyone_may_read_only_what_was_named() {
+    fn allow_other_requires_an_owner_choice() {
         assert!(gather(&["--allow-other"]).is_err());
         assert!(gather(&["--allow-other", "--owner", "7"]).is_ok());
         assert!(gather(&["--allow-other", "-o", "all_owners"]).is_ok());

@@ -155,7 +155,7 @@ not a line
 ";
 
     #[test]
-    fn escapes_are_undone() {
+    fn octal_escapes_are_decoded() {
         let mounts = MountTable::parse(TABLE.as_bytes());
         let mount = mounts.topmost_at(Path::new("/mnt/a b\t\n\\,c")).unwrap();
         assert!(mount.is_ours());
@@ -164,7 +164,7 @@ not a line
     }
 
     #[test]
-    fn the_topmost_mount_is_seen() {
+    fn topmost_at_returns_the_latest_mount() {
         let mounts = MountTable::parse(TABLE.as_bytes());
         assert_eq!(mounts.topmost_at(Path::new("/twice")).unwrap().device, "0:52");
         assert_eq!(mounts.with_device("0:51").next().unwrap().source, Path::new("host:/x y"));
@@ -172,7 +172,7 @@ not a line
     }
 
     #[test]
-    fn a_bind_mount_is_the_folder_behind_it() {
+    fn fs_path_resolves_bind_mounts() {
         let mounts = MountTable::parse(TABLE.as_bytes());
         let place = mounts.fs_path(Path::new("/mnt/x/y")).unwrap();
         assert_eq!(place, FsPath { device: "8:2".into(), path: "/sub/x/y".into() });

@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_resolved_and_missing_names_are_not() {
+    fn resolve_follows_links_and_fails_for_missing_names() {
         let folder = tempfile::tempdir().unwrap();
         let real = folder.path().canonicalize().unwrap();
         std::fs::create_dir(real.join("point")).unwrap();

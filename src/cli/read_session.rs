@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_of_progress_tells_how_far_it_is() {
+    fn progress_line_shows_count_and_time() {
         let time = Duration::from_millis(4_900);
         assert_eq!(line((0, 0), time), "reading, 4 s");
         assert_eq!(line((12, 552), time), "reading: 12 of 552 workers, 4 s");

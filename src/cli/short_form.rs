@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_operand_with_a_slash_is_a_mount() {
+    fn operand_with_a_slash_expands_to_mount() {
         for typed in [
             &["/mnt/swarm"][..],
             &["./swarm"],
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is() {
+    fn other_arguments_are_unchanged() {
         for typed in [
             &[][..],
             &["mout", "/mnt/swarm"],

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_mounted_in_the_place_of_one_that_is_held_stays() {
+    fn detach_spares_a_later_mount() {
         let folder = tempfile::tempdir().unwrap();
         let point = folder.path().canonicalize().unwrap();
         let tmpfs = || rustix::mount::mount("none", &point, "tmpfs", rustix::mount::MountFlags::empty(), None);

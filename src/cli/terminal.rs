@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_quoted_for_the_shell() {
+    fn shell_quote_quotes_special_characters() {
         assert_eq!(shell_quote(Path::new("/mnt/swarm")), "/mnt/swarm");
         assert_eq!(shell_quote(Path::new("/mnt/a b")), "'/mnt/a b'");
         assert_eq!(shell_quote(Path::new("/mnt/it's")), r"'/mnt/it'\''s'");

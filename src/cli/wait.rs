@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_a_unit_or_are_seconds() {
+    fn parse_duration_accepts_units_or_seconds() {
         for (text, seconds) in
             [("30s", 30), ("5m", 300), ("1h", 3_600), ("1h30m", 5_400), ("1h 30m", 5_400), ("7", 7), ("0", 0)]
         {

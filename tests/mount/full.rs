@@ -10,7 +10,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use serde_json::json;
 
 use super::eventually;
-use crate::cli::program::{is_root, run, typed};
+use crate::cli::program::{is_root, run, swarmletfs};
 use crate::needs_fuse;
 use crate::support::{Mount, TestStore};
 
@@ -175,7 +175,7 @@ fn where_no_file_can_be_made_all_is_read_and_what_was_named_is_refused() {
     assert_eq!(mount.log().matches(said).count(), 1, "{}", mount.log());
     let point = tempfile::tempdir().unwrap();
     for (option, name) in [("--index", "index"), ("--log", "log")] {
-        let mut command = typed(["mount", "--foreground", "--store"]);
+        let mut command = swarmletfs(["mount", "--foreground", "--store"]);
         command.arg(store.path()).arg(option).arg(disk.at(name)).arg(point.path());
         let done = run(command);
         assert!(done.code.is_some_and(|code| code > 0), "{option}: {done:?}");

@@ -40,7 +40,7 @@ mod tests {
     use crate::error::Error;
 
     #[test]
-    fn what_cannot_be_told_says_why_and_what_helps() {
+    fn polling_notes_give_reason_and_remedy() {
         assert_eq!(finding(Ok(Some(200)), 99).level, Level::Ok);
         for (watchable, why) in
             [(Ok(Some(100)), "100 folders"), (Ok(None), "other machines"), (Err(Error::Io(Errno::MFILE)), "files")]

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fuse_conf_is_read_as_fusermount_reads_it() {
+    fn fuse_conf_is_parsed_like_fusermount() {
         for (conf, allows) in [
             ("user_allow_other", true),
             ("# comment\n  user_allow_other # yes\nmount_max = 5\n", true),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_that_failed_says_how() {
+    fn failed_trial_gives_its_reason() {
         let diagnosis = Diagnosis::new("no", "yes");
         let not_mounted = mounting(Err(Failure::Refused(diagnosis)), true, None);
         assert_eq!((not_mounted.level, not_mounted.remedy.as_deref()), (Level::Problem, Some("yes")));

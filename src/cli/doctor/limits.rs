@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_descriptors_are_noted_with_a_command_where_it_can_help() {
+    fn low_descriptor_limit_is_noted_with_a_command() {
         assert_eq!(descriptors(None, None).level, Level::Ok);
         assert_eq!(descriptors(Some(1_024), Some(20_000)).level, Level::Ok);
         assert!(descriptors(Some(64), Some(20_000)).remedy.unwrap().contains("`ulimit -n 4096`"));

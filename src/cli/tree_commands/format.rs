@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_are_ten_letters() {
+    fn mode_string_has_ten_characters() {
         assert_eq!(mode_string(NodeKind::File, 0o444), "-r--r--r--");
         assert_eq!(mode_string(NodeKind::Folder, 0o550), "dr-xr-x---");
         assert_eq!(mode_string(NodeKind::Link, 0o777), "lrwxrwxrwx");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_in_whatever_year() {
+    fn times_outside_four_digit_years_are_unix_seconds() {
         let time = |secs, nanos| Time { secs, nanos };
         for (time, second, nanosecond, short) in [
             (time(1_768_903_200, 0), "2026-01-20T10:00:00Z", "2026-01-20T10:00:00.000000000Z", "2026-01-20T10:00:00Z"),

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_string_moves_a_cursor_and_all_are_read_back() {
+    fn array_escapes_control_characters_and_round_trips() {
         let words = ["plain", "a\x1b[31m\n\"\\\u{7f}\u{9b}2J\u{202e}\u{feff}ü", "", "\u{1f600}"];
         let mut out = Vec::new();
         array(&mut out, |add| words.iter().try_for_each(|word| add(&(*word).to_owned()))).unwrap();

@@ -1,4 +1,4 @@
-//! What it says of stores: which, why, how many workers, and what is not shown.
+//! Findings about stores: the choice, the workers, and hidden entries.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -9,10 +9,11 @@ use std::path::Path;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::{Alone, finding, findings};
+use super::{IsolatedDoctor, finding, findings};
 use crate::cli::printing::{check_lines, hostile_names};
 use crate::cli::program::{
-    Bound, LIMIT, Yard, as_nobody, ended, in_foreground, mount, open_up, run, small_store, typed, umount,
+    Bound, LIMIT, MountSandbox, make_accessible, mount, mount_in_foreground, run, small_store, swarmletfs, umount,
+    wait_timeout, without_privileges,
 };
 use crate::needs_fuse;
 use crate::support::TestStore;
@@ -22,36 +23,36 @@ fn shown(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// What is told of a count and its first names.
+/// Returns the JSON of a count and its first examples.
 fn several(count: u64, names: &[&str]) -> Value {
     let examples: Vec<Value> = names.iter().map(|name| json!({"name": name, "why": null})).collect();
     json!({"count": count, "examples": examples})
 }
 
 #[test]
-fn a_mount_of_ours_that_is_named_as_a_store_is_a_problem() {
+fn doctor_reports_a_swarmletfs_mount_as_store() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
-    let point = yard.folder("mnt");
-    mount(&store.path(), &point, &[]).fine();
-    let keep = yard.path();
-    if let Some(told) = Alone::new(&keep).json(&[&point]) {
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let point = sandbox.folder("mnt");
+    mount(&store.path(), &point, &[]).assert_success();
+    let keep = sandbox.path();
+    if let Some(told) = IsolatedDoctor::new(&keep).json(&[&point]) {
         finding(&told, "open", "problem", &["it is a swarmletfs mount; give the store behind it"]);
     }
-    umount(&point, &[]).fine();
+    umount(&point, &[]).assert_success();
 }
 
 #[test]
-fn workers_are_counted_by_status_owner_and_run() {
-    let (store, yard) = (TestStore::new(), Yard::new());
+fn doctor_counts_workers_by_status_owner_and_run() {
+    let (store, sandbox) = (TestStore::new(), MountSandbox::new());
     store.worker("a", json!({"owner_id": 7, "run_id": 48, "status": "running"}));
     store.worker("b", json!({"config": {"owner_id": "7"}, "run_id": 48}));
     store.worker("c", json!({"owner_id": 8, "run_id": 49, "status": "failed"}));
     store.worker("d", json!({}));
     store.write("e/metadata.json", json!({"status": "odd"}).to_string());
     let path = store.path();
-    let keep = yard.path();
-    let Some(told) = Alone::new(&keep).json(&[&path]) else { return };
+    let keep = sandbox.path();
+    let Some(told) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
     let expected = json!({
         "path": path, "why": "named on the command line", "format": "swarmlet",
         "workers": {
@@ -64,17 +65,17 @@ fn workers_are_counted_by_status_owner_and_run() {
     assert_eq!(told["stores"], json!([expected]), "{told:#}");
     let says = finding(&told, "workers", "ok", &["5 workers", "swarmlet", "1 failed", "2 runs", "2 without one"]);
     assert_eq!(says["about"], json!(path));
-    let told = Alone::new(&keep).json(&[path.as_os_str(), "--run".as_ref(), "48".as_ref()]).unwrap();
+    let told = IsolatedDoctor::new(&keep).json(&[path.as_os_str(), "--run".as_ref(), "48".as_ref()]).unwrap();
     finding(&told, "run", "ok", &["2 of 5"]);
     assert_eq!(told["view"], json!({"owner": null, "run": "48", "workers": 2}));
-    let told = Alone::new(&keep).json(&[path.as_os_str(), "--run".as_ref(), "50".as_ref()]).unwrap();
+    let told = IsolatedDoctor::new(&keep).json(&[path.as_os_str(), "--run".as_ref(), "50".as_ref()]).unwrap();
     finding(&told, "run", "note", &["none of 5", "the runs are 48, 49"]);
     assert_eq!(told["view"]["workers"], 0);
 }
 
 #[test]
-fn what_is_not_shown_is_named_by_reason_with_a_cure() {
-    let (store, yard) = (small_store(), Yard::new());
+fn doctor_lists_hidden_entries_with_reason_and_remedy() {
+    let (store, sandbox) = (small_store(), MountSandbox::new());
     for name in ["l4", "l1", "l3", "l2"] {
         symlink("/nowhere", store.at(format!("workers/{name}"))).unwrap();
     }
@@ -82,9 +83,9 @@ fn what_is_not_shown_is_named_by_reason_with_a_cure() {
     for folder in ["workers/plain", "workers/supervisor", "workers/foreign"] {
         fs::create_dir(store.at(folder)).unwrap();
     }
-    let (other, path, keep) = (yard.folder("other"), store.path(), yard.path());
+    let (other, path, keep) = (sandbox.folder("other"), store.path(), sandbox.path());
     let Some(_bound) = Bound::new(&other, &store.at("workers/foreign")) else { return };
-    let Some(told) = Alone::new(&keep).json(&[&path]) else { return };
+    let Some(told) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
     let expected = json!({
         "links": several(4, &["workers/l1", "workers/l2", "workers/l3"]),
         "foreign_mounts": several(1, &["workers/foreign"]),
@@ -102,8 +103,8 @@ fn what_is_not_shown_is_named_by_reason_with_a_cure() {
 }
 
 #[test]
-fn what_is_wrong_with_a_record_is_named_by_worker() {
-    let (store, yard) = (small_store(), Yard::new());
+fn doctor_names_workers_with_flawed_records() {
+    let (store, sandbox) = (small_store(), MountSandbox::new());
     store.write("workers/torn/metadata.json", "{\"owner_id\": 7, ");
     store.call("bare", 1, "sh", "x");
     store.worker("other", json!({"worker_id": "w1"}));
@@ -111,8 +112,8 @@ fn what_is_wrong_with_a_record_is_named_by_worker() {
     store.worker("late", json!({"status": "success"}));
     store.write("workers/index.json", json!({"workers": [{"id": "late", "status": "failed"}]}).to_string());
     store.write("w1/metadata.json", json!({"worker_id": "w1"}).to_string());
-    let (path, keep) = (store.path(), yard.path());
-    let Some(told) = Alone::new(&keep).json(&[&path]) else { return };
+    let (path, keep) = (store.path(), sandbox.path());
+    let Some(told) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
     let mut flawed = told["stores"][0]["workers"]["flawed"].clone();
     let why = flawed["bad_metadata"]["examples"][0]["why"].take();
     assert!(why.as_str().is_some_and(|why| why.starts_with("not JSON")), "{why}");
@@ -135,9 +136,9 @@ fn what_is_wrong_with_a_record_is_named_by_worker() {
 }
 
 #[test]
-fn what_may_not_be_read_is_a_problem() {
+fn doctor_reports_unreadable_entries_as_problems() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
+    let (store, sandbox) = (small_store(), MountSandbox::new());
     store.worker("closed", json!({})).worker("sealed", json!({}));
     let mode = |path: &str, mode| {
         use std::os::unix::fs::PermissionsExt;
@@ -145,9 +146,12 @@ fn what_may_not_be_read_is_a_problem() {
     };
     mode("workers/closed", 0o700);
     mode("workers/sealed/metadata.json", 0o600);
-    let (path, keep) = (store.path(), yard.path());
-    [path.parent().unwrap(), &keep].into_iter().for_each(open_up);
-    let Some(told) = (Alone { before: as_nobody(&[]), ..Alone::new(&keep) }).json(&[&path]) else { return };
+    let (path, keep) = (store.path(), sandbox.path());
+    [path.parent().unwrap(), &keep].into_iter().for_each(make_accessible);
+    let Some(told) = (IsolatedDoctor { before: without_privileges(&[]), ..IsolatedDoctor::new(&keep) }).json(&[&path])
+    else {
+        return;
+    };
     let workers = &told["stores"][0]["workers"];
     let denied = |name: &str| json!({"count": 1, "examples": [{"name": name, "why": "permission denied"}]});
     assert_eq!(workers["not_shown"]["unreadable"], denied("workers/closed"), "{told:#}");
@@ -157,11 +161,12 @@ fn what_may_not_be_read_is_a_problem() {
     let sealed = format!("`ls -la {}`", shown(&store.at("workers/sealed")));
     finding(&told, "unreadable_metadata", "problem", &["sealed (permission denied)", &sealed]);
     mode("", 0o700);
-    let told = (Alone { before: as_nobody(&[]), ..Alone::new(&keep) }).json(&[&path]).unwrap();
+    let told =
+        (IsolatedDoctor { before: without_privileges(&[]), ..IsolatedDoctor::new(&keep) }).json(&[&path]).unwrap();
     finding(&told, "open", "problem", &["permission denied", shown(&path)]);
 }
 
-/// A store with everything that is told of a store, and that is another's or nobody's, around one owner's workers.
+/// Adds everything that a report could reveal of other owners to a store.
 fn crowded(store: &TestStore) {
     for (id, owner) in [("o1", json!(8)), ("o2", json!("7 ")), ("o3", Value::Null)] {
         store.worker(id, json!({"owner_id": owner, "run_id": 49, "status": "running", "worker_id": "mine"}));
@@ -178,19 +183,19 @@ fn crowded(store: &TestStore) {
 
 #[test]
 fn with_an_owner_all_that_is_anothers_might_as_well_not_be_there() {
-    let yard = Yard::new();
+    let sandbox = MountSandbox::new();
     let (mixed, own) = (TestStore::new(), TestStore::new());
     for store in [&mixed, &own] {
         store.worker("mine", json!({"owner_id": 7, "run_id": 48}));
         store.worker("odd", json!({"owner_id": 7, "worker_id": "other"}));
     }
     crowded(&mixed);
-    let keep = yard.path();
+    let keep = sandbox.path();
     let told = |store: &TestStore, more: &[&str]| {
         let path = store.path();
         let mut arguments = vec![path.as_os_str()];
         arguments.extend(more.iter().map(OsStr::new));
-        Some(Alone::new(&keep).run(&arguments)?.out.replace(shown(&path), "STORE"))
+        Some(IsolatedDoctor::new(&keep).run(&arguments)?.out.replace(shown(&path), "STORE"))
     };
     for more in [
         &["--json", "--owner", "7"][..],
@@ -202,19 +207,19 @@ fn with_an_owner_all_that_is_anothers_might_as_well_not_be_there() {
         let Some(text) = told(&mixed, more) else { return };
         assert_eq!(text, told(&own, more).unwrap(), "{more:?}");
     }
-    // The control: without an owner, the others are there to be told of.
+    // Control: without an owner, the other workers are reported.
     assert_ne!(told(&mixed, &[]).unwrap(), told(&own, &[]).unwrap());
     assert_ne!(told(&mixed, &["--run", "48"]).unwrap(), told(&own, &["--run", "48"]).unwrap());
 }
 
 #[test]
-fn several_stores_are_told_of_one_by_one_and_one_named_twice_is_one() {
-    let (first, second, yard) = (small_store(), small_store(), Yard::new());
+fn doctor_reports_each_store_once() {
+    let (first, second, sandbox) = (small_store(), small_store(), MountSandbox::new());
     second.worker("w2", json!({}));
     symlink("/nowhere", second.at("workers/link")).unwrap();
-    let (one, two, missing, keep) = (first.path(), second.path(), yard.at("missing"), yard.path());
+    let (one, two, missing, keep) = (first.path(), second.path(), sandbox.at("missing"), sandbox.path());
     let all = [&one, &two, &missing, &one].map(|path| path.as_os_str());
-    let Some(told) = Alone::new(&keep).json(&all) else { return };
+    let Some(told) = IsolatedDoctor::new(&keep).json(&all) else { return };
     let facts: Vec<Value> = told["stores"]
         .as_array()
         .unwrap()
@@ -228,16 +233,16 @@ fn several_stores_are_told_of_one_by_one_and_one_named_twice_is_one() {
     finding(&told, "same_id", "note", &["w1~2"]);
     assert_eq!(told["view"]["workers"], 3);
     let said = ["--store".as_ref(), one.as_os_str(), two.as_os_str()];
-    assert_eq!(Alone::new(&keep).json(&said).unwrap()["view"]["workers"], 3);
+    assert_eq!(IsolatedDoctor::new(&keep).json(&said).unwrap()["view"]["workers"], 3);
 }
 
 #[test]
-fn the_store_is_the_one_that_a_mount_would_take() {
-    let (here, variable, yard) = (small_store(), small_store(), Yard::new());
-    let (inside, keep) = (here.at("workers"), yard.path());
+fn doctor_chooses_the_store_like_mount() {
+    let (here, variable, sandbox) = (small_store(), small_store(), MountSandbox::new());
+    let (inside, keep) = (here.at("workers"), sandbox.path());
     let told = |current: &Path, value: Option<&Path>| {
         let variables = value.map(|value| ("SWARMLET_DATA_PATH", value.into())).into_iter().collect();
-        (Alone { current, variables, ..Alone::new(&keep) }).json::<&str>(&[])
+        (IsolatedDoctor { current, variables, ..IsolatedDoctor::new(&keep) }).json::<&str>(&[])
     };
     let Some(found) = told(&inside, None) else { return };
     assert_eq!((&found["stores"][0]["path"], found["stores"].as_array().unwrap().len()), (&json!(here.path()), 1));
@@ -250,7 +255,7 @@ fn the_store_is_the_one_that_a_mount_would_take() {
         skip("this machine has a store at a known path");
         return;
     }
-    // Not from a folder of this test upwards: what others put beside it could make a store of what is above.
+    // Not below this test's folder: other users' files could make an ancestor look like a store.
     let none = told("/".as_ref(), None).unwrap();
     finding(
         &none,
@@ -262,13 +267,13 @@ fn the_store_is_the_one_that_a_mount_would_take() {
 }
 
 #[test]
-fn a_folder_that_is_no_store_is_refused_with_what_helps() {
-    let (store, yard) = (small_store(), Yard::new());
-    let (papers, linked, whole) = (yard.folder("papers/letters"), yard.folder("linked"), yard.folder("empty"));
+fn doctor_rejects_an_invalid_store_with_a_remedy() {
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let (papers, linked, whole) = (sandbox.folder("papers/letters"), sandbox.folder("linked"), sandbox.folder("empty"));
     fs::write(papers.join("a.txt"), "").unwrap();
     symlink(store.at("workers"), linked.join("workers")).unwrap();
-    let (papers, one, keep) = (yard.at("papers"), store.at("workers/w1"), yard.path());
-    let told = |path: &Path| Alone::new(&keep).json(&[path]);
+    let (papers, one, keep) = (sandbox.at("papers"), store.at("workers/w1"), sandbox.path());
+    let told = |path: &Path| IsolatedDoctor::new(&keep).json(&[path]);
     let Some(none) = told(&papers) else { return };
     finding(&none, "open", "problem", &[shown(&papers), "no workers", "metadata.json", "`find "]);
     assert_eq!(
@@ -282,23 +287,23 @@ fn a_folder_that_is_no_store_is_refused_with_what_helps() {
     let cure = format!("`swarmletfs doctor {}`", shown(&store.at("workers")));
     finding(&told(&one).unwrap(), "open", "problem", &["is one worker", &cure]);
     finding(&told(&whole).unwrap(), "workers", "note", &["no worker yet"]);
-    // `mount` says the same.
-    mount(&linked, &yard.folder("mnt"), &[]).refused(1, &["no workers", "not followed: workers"]);
+    // `mount` prints the same message.
+    mount(&linked, &sandbox.folder("mnt"), &[]).assert_failure(1, &["no workers", "not followed: workers"]);
 }
 
 #[test]
-fn a_store_whose_file_system_hangs_is_said_to() {
+fn doctor_reports_a_hung_store() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
-    let (point, keep) = (yard.folder("mnt"), yard.path());
-    let mut child = in_foreground(&store.path(), &point, &yard.at("log"));
-    // What the kernel remembers for a second must not mislead.
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let (point, keep) = (sandbox.folder("mnt"), sandbox.path());
+    let mut child = mount_in_foreground(&store.path(), &point, &sandbox.at("log"));
+    // A folder that the kernel has cached for a second must not hide the hang.
     let _ = fs::read_dir(&point).unwrap().count();
     kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
-    let told = Alone::new(&keep).json(&[&point]);
+    let told = IsolatedDoctor::new(&keep).json(&[&point]);
     kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
     rustix::mount::unmount(&point, rustix::mount::UnmountFlags::DETACH).unwrap();
-    assert!(ended(&mut child, LIMIT).expect("no hang").success());
+    assert!(wait_timeout(&mut child, LIMIT).expect("no hang").success());
     let Some(told) = told else { return };
     finding(&told, "open", "problem", &[shown(&point), "did not answer within 5 seconds"]);
     finding(&told, "hung", "problem", &[shown(&point), "--lazy"]);
@@ -306,12 +311,12 @@ fn a_store_whose_file_system_hangs_is_said_to() {
 }
 
 #[test]
-fn no_name_moves_a_cursor_or_forges_a_line() {
-    let yard = Yard::new();
-    let keep = yard.path();
+fn doctor_escapes_names() {
+    let sandbox = MountSandbox::new();
+    let keep = sandbox.path();
     for name in hostile_names() {
         let raw = OsStr::from_bytes(&name);
-        let store = yard.folder([b"s".as_slice(), &name].concat());
+        let store = sandbox.folder([b"s".as_slice(), &name].concat());
         let at = |folder: &str| store.join("workers").join(OsString::from_iter([OsStr::new(folder), raw]));
         let text = String::from_utf8_lossy(&name);
         let metadata = json!({"worker_id": text, "owner_id": text, "run_id": text, "status": text, "task": text});
@@ -322,33 +327,33 @@ fn no_name_moves_a_cursor_or_forges_a_line() {
         fs::create_dir(at("plain")).unwrap();
         symlink(raw, at("link")).unwrap();
         crate::hostile::make_fifo(&at("pipe"));
-        let missing = yard.at([b"missing".as_slice(), &name].concat());
+        let missing = sandbox.at([b"missing".as_slice(), &name].concat());
         let arguments = [store.as_os_str(), missing.as_os_str(), "--run".as_ref(), OsStr::new("none")];
-        let Some(told) = Alone::new(&keep).json(&arguments) else { return };
+        let Some(told) = IsolatedDoctor::new(&keep).json(&arguments) else { return };
         let workers = &told["stores"][0]["workers"];
         assert_eq!((&workers["total"], &workers["not_shown"]["links"]["count"]), (&json!(2), &json!(1)), "{told:#}");
         finding(&told, "run", "note", &["the runs are"]);
-        check_lines(&Alone::new(&keep).run(&arguments).unwrap().out);
-        // The cure is a command that does what it says, whatever the name.
+        check_lines(&IsolatedDoctor::new(&keep).run(&arguments).unwrap().out);
+        // The remedy is a working command, whatever the name is.
         let cure = finding(&told, "links", "note", &[])["cure"].as_str().unwrap().to_owned();
         let command = cure.split('`').nth(1).unwrap().replace("readlink -f", "readlink -z");
         let link = std::process::Command::new("bash").args(["-c", &command]).output().unwrap();
         assert_eq!(link.stdout.strip_suffix(b"\0"), Some(name.as_slice()), "{command}");
     }
     let raw = OsStr::from_bytes(b"\x1b[31m\xff");
-    run(typed(["doctor".as_ref(), "--owner".as_ref(), raw])).refused(2, &["UTF-8"]);
+    run(swarmletfs(["doctor".as_ref(), "--owner".as_ref(), raw])).assert_failure(2, &["UTF-8"]);
 }
 
-/// A session that is too long to be read at once is read on by a mount: nothing is wrong with it.
+/// A mount finishes long sessions in the background, so an unread session is no problem.
 #[test]
 fn sessions_that_were_not_read_yet_are_no_problem() {
-    let (yard, keep) = (Yard::new(), Yard::new());
-    let project = yard.folder("claude/projects/-home-dev");
+    let (sandbox, keep) = (MountSandbox::new(), MountSandbox::new());
+    let project = sandbox.folder("claude/projects/-home-dev");
     let line = json!({"type": "user", "uuid": "u", "sessionId": "s", "message": {"role": "user", "content": "go"}});
     let path = project.join("s.jsonl");
     fs::write(&path, format!("{line}\n")).unwrap();
     fs::File::options().write(true).open(&path).unwrap().set_len(40 << 20).unwrap();
-    let Some(told) = Alone::new(&keep.path()).json(&[&yard.path().join("claude")]) else { return };
+    let Some(told) = IsolatedDoctor::new(&keep.path()).json(&[&sandbox.path().join("claude")]) else { return };
     finding(&told, "unread", "note", &["1 session not yet searched for workers"]);
     let problems: Vec<_> = findings(&told, "trouble");
     assert!(problems.is_empty(), "{told:#}");
@@ -356,8 +361,8 @@ fn sessions_that_were_not_read_yet_are_no_problem() {
 
 #[test]
 fn what_transcripts_hold_that_is_not_shown_is_counted() {
-    let (yard, keep) = (Yard::new(), Yard::new());
-    let project = yard.folder("claude/projects/-home-dev");
+    let (sandbox, keep) = (MountSandbox::new(), MountSandbox::new());
+    let project = sandbox.folder("claude/projects/-home-dev");
     let said = |kind: &str, content: Value| {
         json!({"type": kind, "uuid": "u", "sessionId": "s", "message": {"role": kind, "content": content}}).to_string()
     };
@@ -367,8 +372,8 @@ fn what_transcripts_hold_that_is_not_shown_is_counted() {
     let lines = [said("user", json!("list it")), called, stray, "{torn".into(), json!({"type": "new"}).to_string()];
     fs::write(project.join("s.jsonl"), lines.join("\n") + "\n").unwrap();
     fs::write(project.join("junk.jsonl"), "no JSON at all\n").unwrap();
-    let path = yard.path().join("claude");
-    let Some(told) = Alone::new(&keep.path()).json(&[&path]) else { return };
+    let path = sandbox.path().join("claude");
+    let Some(told) = IsolatedDoctor::new(&keep.path()).json(&[&path]) else { return };
     assert_eq!(told["stores"][0]["format"], "claude-code");
     let expected = json!({
         "read": 2, "workers": 2, "lines": 6, "unparsable_lines": 2, "unknown_records": {"new": 1},

@@ -1,4 +1,4 @@
-//! Names that nobody would choose: their own bytes for programs, and nothing that moves a cursor for people.
+//! Unusual names: raw bytes for programs, escaped on a terminal.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -9,24 +9,24 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 
 use super::super::printing::{check_lines, hostile_names};
-use super::super::program::typed;
+use super::super::program::swarmletfs;
 use super::{look, two_owners};
 use crate::support::TestStore;
 
-/// What a command prints on a terminal.
+/// Returns the output of a command on a terminal.
 fn on_a_terminal(store: &TestStore, words: &[&str]) -> String {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&terminal).unwrap();
     unlockpt(&terminal).unwrap();
     let path = ptsname(&terminal, Vec::new()).unwrap();
     let end = File::options().read(true).write(true).open(OsStr::from_bytes(path.as_bytes())).unwrap();
-    let mut command = typed(words);
+    let mut command = swarmletfs(words);
     command.arg("--store").arg(store.path()).stdout(end).stderr(std::process::Stdio::null());
     let mut child = command.spawn().unwrap();
-    // Its end of the terminal is open in here as long as the command is.
+    // The command holds this process's end of the terminal open.
     drop(command);
     let (mut terminal, mut out) = (File::from(terminal), Vec::new());
-    // A terminal that nobody writes to any more ends in an error.
+    // Reading a terminal without writers ends in an error.
     let _ = terminal.read_to_end(&mut out);
     assert_eq!(child.wait().unwrap().code(), Some(0));
     String::from_utf8(out).unwrap().replace("\r\n", "\n")
@@ -45,7 +45,7 @@ fn hostile_store() -> (TestStore, [Vec<u8>; 2]) {
 fn names_are_raw_in_a_pipe_and_safe_on_a_terminal() {
     let (store, names) = hostile_store();
     let holds = |words: &[&str], name: &[u8]| {
-        let out = look(&store.path(), words[0], &words[1..]).fine().out.clone();
+        let out = look(&store.path(), words[0], &words[1..]).assert_success().out.clone();
         assert!(out.windows(name.len()).any(|part| part == name), "{words:?}: {}", out.escape_ascii());
     };
     let all: [&[&str]; 6] = [
@@ -65,8 +65,8 @@ fn names_are_raw_in_a_pipe_and_safe_on_a_terminal() {
         check_lines(&on_a_terminal(&store, words));
     }
     for words in [&["ls", "-R", "--json"][..], &["tree", "--json"]] {
-        // A terminal shows what a pipe holds.
-        let text = look(&store.path(), words[0], &words[1..]).fine().text().to_owned();
+        // A terminal shows the content of a pipe.
+        let text = look(&store.path(), words[0], &words[1..]).assert_success().text().to_owned();
         check_lines(&text);
         assert_eq!(on_a_terminal(&store, words), text);
     }
@@ -80,13 +80,14 @@ fn a_name_of_any_bytes_is_read_and_told_exactly() {
     let (store, names) = hostile_store();
     for name in &names {
         let path = [b"workers/w1/", name.as_slice()].concat();
-        assert_eq!(look(&store.path(), "cat", [OsStr::from_bytes(&path)]).fine().out, b"odd");
-        let told = look(&store.path(), "stat", [OsStr::new("--json"), OsStr::from_bytes(&path)]).fine().json();
+        assert_eq!(look(&store.path(), "cat", [OsStr::from_bytes(&path)]).assert_success().out, b"odd");
+        let told =
+            look(&store.path(), "stat", [OsStr::new("--json"), OsStr::from_bytes(&path)]).assert_success().json();
         let hex: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
         let is_text = std::str::from_utf8(name).is_ok();
         assert_eq!(told[0]["name"], String::from_utf8_lossy(name).as_ref());
         assert_eq!(told[0]["name_bytes"], if is_text { Value::Null } else { Value::from(hex) });
-        // Nor can it write a line of an error.
+        // A name cannot forge an error message either.
         let absent = [path.as_slice(), b"/absent"].concat();
         let done = look(&store.path(), "cat", [OsStr::from_bytes(&absent)]);
         check_lines(&done.err);

@@ -1,4 +1,4 @@
-//! R31: without a mount there is to be seen what there is in a mount: the same names, bytes, attributes and errors.
+//! R31: the commands show the same names, bytes, attributes and errors as a mount.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -12,53 +12,53 @@ use swarmletfs::error::Error;
 use swarmletfs::tree::Tree;
 use swarmletfs::view::Filter;
 
-use super::{Looked, look};
+use super::{CommandBytes, look};
 use crate::hostile::{views::random_store, walk};
 use crate::support::{Mount, Seen, TestStore, dose, fuse_is_here, see, see_folder};
 
-/// How many random stores are looked at without a mount, and each of which is mounted too.
+/// Number of random stores; each is also mounted.
 const STORES: usize = 32;
 const MOUNTED: u64 = 5;
 
-/// Kind, mode, owner, group, last change, size (of what is no folder), and where it leads.
-type Told = (String, u32, u32, u32, i128, Option<u64>, Option<Vec<u8>>);
+/// Kind, mode, owner, group, mtime, size (except of folders), and link target.
+type ListedEntry = (String, u32, u32, u32, i128, Option<u64>, Option<Vec<u8>>);
 
-/// A store and the arguments for the view of it.
-struct Ground {
+/// A store and the arguments for its view.
+struct StoreCase {
     store: TestStore,
     view: Vec<String>,
 }
 
-impl Ground {
-    fn new(store: TestStore, filter: &Filter) -> Ground {
+impl StoreCase {
+    fn new(store: TestStore, filter: &Filter) -> StoreCase {
         let owner = filter.owner.iter().flat_map(|owner| ["--owner".to_owned(), owner.clone()]);
         let run = filter.run.iter().flat_map(|run| ["--run".to_owned(), run.clone()]);
-        Ground { store, view: owner.chain(run).collect() }
+        StoreCase { store, view: owner.chain(run).collect() }
     }
 
     #[track_caller]
-    fn look(&self, command: &str, paths: &[&[u8]]) -> Looked {
+    fn look(&self, command: &str, paths: &[&[u8]]) -> CommandBytes {
         let view = self.view.iter().map(|word| OsStr::new(word.as_str()));
         let words = view.chain([OsStr::new("--")]).chain(paths.iter().map(|path| OsStr::from_bytes(path)));
         look(&self.store.path(), command, words)
     }
 
-    /// All that `ls -R --json` lists, by path.
+    /// Returns all entries of `ls -R --json` by path.
     #[track_caller]
-    fn listed(&self) -> BTreeMap<Vec<u8>, Told> {
+    fn listed(&self) -> BTreeMap<Vec<u8>, ListedEntry> {
         let view = self.view.iter().map(String::as_str);
         let listed = look(&self.store.path(), "ls", ["-R", "--json"].into_iter().chain(view));
-        let listed = listed.fine().json();
+        let listed = listed.assert_success().json();
         let all = listed.as_array().unwrap();
-        let by_path: BTreeMap<Vec<u8>, Told> = all.iter().map(told).collect();
+        let by_path: BTreeMap<Vec<u8>, ListedEntry> = all.iter().map(told).collect();
         assert_eq!(by_path.len(), all.len(), "none is listed twice");
         by_path
     }
 
-    /// The bytes of all `files`, one behind the other.
+    /// Returns the concatenated bytes of all `files`.
     #[track_caller]
     fn printed(&self, files: &[&[u8]]) -> Vec<u8> {
-        self.look("cat", files).fine().out.clone()
+        self.look("cat", files).assert_success().out.clone()
     }
 }
 
@@ -71,7 +71,7 @@ fn bytes(object: &Value, field: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn told(object: &Value) -> (Vec<u8>, Told) {
+fn told(object: &Value) -> (Vec<u8>, ListedEntry) {
     let number = |field: &str| u32::try_from(object[field].as_u64().unwrap()).unwrap();
     let kind = object["kind"].as_str().unwrap().to_owned();
     let mode = u32::from_str_radix(object["mode"].as_str().unwrap(), 8).unwrap();
@@ -86,8 +86,8 @@ fn nanos((secs, nanos): (i64, u32)) -> i128 {
     i128::from(secs) * 1_000_000_000 + i128::from(nanos)
 }
 
-/// Compares what is told with what is seen of the tree in this process.
-fn as_seen(seed: u64, listed: &BTreeMap<Vec<u8>, Told>, seen: &BTreeMap<Vec<u8>, Seen>) {
+/// Compares the listing with the tree in this process.
+fn as_seen(seed: u64, listed: &BTreeMap<Vec<u8>, ListedEntry>, seen: &BTreeMap<Vec<u8>, Seen>) {
     assert_eq!(listed.keys().collect::<Vec<_>>(), seen.keys().collect::<Vec<_>>(), "store {seed}");
     for (path, told) in listed {
         let place = format!("store {seed}: {}", path.escape_ascii());
@@ -106,8 +106,8 @@ fn as_seen(seed: u64, listed: &BTreeMap<Vec<u8>, Told>, seen: &BTreeMap<Vec<u8>,
     }
 }
 
-/// Compares what is told and printed with what a mount of the same view gives.
-fn as_mounted(seed: u64, ground: &Ground, listed: &BTreeMap<Vec<u8>, Told>, printed: &[u8]) {
+/// Compares the listing and the bytes with a mount of the same view.
+fn as_mounted(seed: u64, ground: &StoreCase, listed: &BTreeMap<Vec<u8>, ListedEntry>, printed: &[u8]) {
     let mount = Mount::with(&ground.store.path(), &ground.view.iter().map(String::as_str).collect::<Vec<_>>());
     let walked = walk(&mount.path());
     assert_eq!(listed.keys().collect::<Vec<_>>(), walked.keys().collect::<Vec<_>>(), "store {seed}");
@@ -147,8 +147,8 @@ fn as_mounted(seed: u64, ground: &Ground, listed: &BTreeMap<Vec<u8>, Told>, prin
     }
 }
 
-/// What is absent and what is another's: one error each, and of both the same.
-fn misses(seed: u64, ground: &Ground, tree: &Tree, ids: &[String]) {
+/// Asserts that absent paths and those of other owners give equal errors.
+fn misses(seed: u64, ground: &StoreCase, tree: &Tree, ids: &[String]) {
     let is_absent = |id: &&String| see(tree, format!("workers/{id}")) == Err(Error::NotFound);
     let Some(id) = ids.iter().find(is_absent) else { return };
     let miss = |id: &str| {
@@ -166,7 +166,7 @@ fn misses(seed: u64, ground: &Ground, tree: &Tree, ids: &[String]) {
 fn compare(seed: u64) {
     let (store, filter, ids) = random_store(seed);
     let tree = store.tree_of(filter.clone());
-    let ground = Ground::new(store, &filter);
+    let ground = StoreCase::new(store, &filter);
     let (seen, listed) = (see_folder(&tree, "").unwrap(), ground.listed());
     as_seen(seed, &listed, &seen);
     let files: Vec<&[u8]> =
@@ -184,7 +184,7 @@ fn compare(seed: u64) {
     if seed.is_multiple_of(MOUNTED) && fuse_is_here("both doors") {
         as_mounted(seed, &ground, &listed, &printed);
     }
-    // The control: another byte is noticed.
+    // Control: an additional byte is detected.
     printed.push(0);
     assert!(printed != wanted);
 }

@@ -1,20 +1,20 @@
-//! How long a command reads: everything, unless `--max-time` stops it; then it says so, in its first line and by its exit
-//! code.
+//! Commands read everything, unless `--max-time` stops them; the first line and the exit code then
+//! say so.
 
 use std::fs::File;
 
 use serde_json::json;
 
-use super::{Looked, look};
-use crate::cli::program::typed;
+use super::{CommandBytes, look};
+use crate::cli::program::swarmletfs;
 use crate::support::TestStore;
 use crate::support::transcript::{PROJECT, Transcript};
 
 const WORKERS: usize = 120;
-/// The exit code of an answer that is incomplete.
+/// Exit code of an incomplete answer.
 const INCOMPLETE: i32 = 3;
 
-/// Many workers, each with outputs that hold the words of the questions.
+/// Creates many workers, each with outputs that match the queries.
 fn large_store() -> TestStore {
     let store = TestStore::new();
     for worker in 0..WORKERS {
@@ -28,7 +28,7 @@ fn large_store() -> TestStore {
     store
 }
 
-/// The readers: a command, and what is typed behind it.
+/// Commands with their arguments.
 const READERS: [(&str, &[&str]); 10] = [
     ("search", &["disk full"]),
     ("search", &["-b", "300", "disk full", "runs/r1"]),
@@ -42,11 +42,11 @@ const READERS: [(&str, &[&str]); 10] = [
     ("cat", &["workers/w001/evidence.txt"]),
 ];
 
-fn run(store: &TestStore, (command, typed): (&str, &[&str]), more: &[&str]) -> Looked {
+fn run(store: &TestStore, (command, typed): (&str, &[&str]), more: &[&str]) -> CommandBytes {
     look(&store.path(), command, [&["--no-cache"], more, typed].concat())
 }
 
-fn first_line(looked: &Looked) -> &str {
+fn first_line(looked: &CommandBytes) -> &str {
     looked.lines().first().copied().unwrap_or_default()
 }
 
@@ -83,21 +83,22 @@ fn an_incomplete_answer_says_so_in_its_first_line_and_by_its_exit_code() {
     }
     let index = run(&store, ("cat", &["index.json"]), &["--max-time", "0"]);
     assert_eq!((index.code, &index.json()["complete"]), (Some(INCOMPLETE), &json!(false)));
-    let refused = typed(["search", "--max-time", "soon", "disk"]).output().unwrap();
+    let refused = swarmletfs(["search", "--max-time", "soon", "disk"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }
 
-/// The first answer about sessions tells of all workers that are told inside of them.
+/// The first answer about sessions includes the workers inside them.
 #[test]
 fn the_first_answer_counts_the_workers_inside_of_sessions() {
     let store = TestStore::new();
     let mut session = Transcript::new("long");
-    session.user("look around").progress("a1", "user", json!({"content": "search"})).says("Done.");
+    session.user("look around").progress("a1", "user", json!({"content": "search"})).says("CommandOutput.");
     let path = store.write(format!("{PROJECT}/long.jsonl"), session.bytes());
-    // More than is read when a store is opened.
+    // Longer than what is read when a store is opened.
     File::options().write(true).open(path).unwrap().set_len(40 << 20).unwrap();
-    let counted =
-        |looked: &Looked| looked.lines().into_iter().find(|line| line.starts_with("workers ")).unwrap().to_owned();
+    let counted = |looked: &CommandBytes| {
+        looked.lines().into_iter().find(|line| line.starts_with("workers ")).unwrap().to_owned()
+    };
     let whole = run(&store, ("cat", &["summary"]), &[]);
     assert_eq!((whole.code, counted(&whole).starts_with("workers  2: ")), (Some(0), true), "{whole:?}");
     let cut = run(&store, ("cat", &["summary"]), &["--max-time", "0"]);
@@ -106,7 +107,7 @@ fn the_first_answer_counts_the_workers_inside_of_sessions() {
     let listed = run(&store, ("ls", &["workers"]), &["--max-time", "0"]);
     assert_eq!(listed.code, Some(INCOMPLETE), "{listed:?}");
     assert_eq!(listed.err, "swarmletfs: 1 session not searched for workers; try a longer --max-time\n");
-    // What changed is looked at anew, so a session may be read meanwhile: the exit code goes with what is said.
+    // The session may be read meanwhile, so the exit code must match the text.
     let since = look(&store.path(), "since", ["--max-time", "0", "--no-cache", "0"]);
     let told = first_line(&since).starts_with("incomplete: 1 session");
     assert_eq!(since.code, Some(if told { INCOMPLETE } else { 0 }), "{since:?}");

@@ -1,10 +1,10 @@
-//! `swarmletfs search`: the answers of `search/` in a mount, and grep's exit codes.
+//! `swarmletfs search`: equals `search/` in a mount, with the exit codes of grep.
 
 use std::fs;
 
 use serde_json::json;
 
-use super::{Looked, look};
+use super::{CommandBytes, look};
 use crate::support::{TestStore, see};
 
 fn store() -> TestStore {
@@ -15,7 +15,7 @@ fn store() -> TestStore {
     store
 }
 
-fn search(store: &TestStore, words: &[&str]) -> Looked {
+fn search(store: &TestStore, words: &[&str]) -> CommandBytes {
     look(&store.path(), "search", words)
 }
 
@@ -40,7 +40,10 @@ fn what_search_prints_is_what_the_tree_answers() {
         assert_eq!((done.text(), done.err.as_str()), (wanted.text(), ""), "{words:?}");
     }
     let inner = search(&store, &["disk", "workers/b/outputs"]);
-    assert!(inner.fine().text().starts_with("[search/disk in outputs: 1 passage in 1 file of 1 worker;"), "{inner:?}");
+    assert!(
+        inner.assert_success().text().starts_with("[search/disk in outputs: 1 passage in 1 file of 1 worker;"),
+        "{inner:?}"
+    );
 }
 
 #[test]
@@ -59,7 +62,7 @@ fn exit_codes_are_those_of_grep() {
 fn json_tells_what_the_text_tells() {
     let store = store();
     let all = search(&store, &["--json", "connection refused"]);
-    let object = &all.fine().json()[0];
+    let object = &all.assert_success().json()[0];
     assert_eq!(
         (object["passages"].as_u64(), object["workers"].as_u64(), object["same"].as_u64()),
         (Some(2), Some(2), Some(0))

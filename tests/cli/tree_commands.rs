@@ -1,5 +1,4 @@
-//! `swarmletfs ls`, `tree`, `stat`, `cat`, `grep`, `search` and `compare`: the tree without a mount, for where there is no
-//! FUSE.
+//! The commands that read the tree without a mount.
 
 mod compare;
 mod doors;
@@ -16,28 +15,29 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::program::{check_printable, typed};
+use super::program::{check_printable, swarmletfs};
 use crate::support::TestStore;
 
-/// What came of a command; what it printed may be any bytes.
+/// Result of a command, with raw output.
 #[derive(Debug)]
-struct Looked {
+struct CommandBytes {
     code: Option<i32>,
     out: Vec<u8>,
-    /// Without the line that says which store it is.
+    /// Without the line about the store.
     err: String,
 }
 
-impl Looked {
+impl CommandBytes {
     #[track_caller]
-    fn fine(&self) -> &Looked {
+    fn assert_success(&self) -> &CommandBytes {
         assert_eq!((self.code, self.err.as_str()), (Some(0), ""), "{self:#?}");
         self
     }
 
-    /// Some path could not be read: it says exactly this, and went on.
+    /// Asserts that some path could not be read, with exactly this message, and that the command
+    /// continued.
     #[track_caller]
-    fn failed(&self, lines: &[&str]) -> &Looked {
+    fn failed(&self, lines: &[&str]) -> &CommandBytes {
         let said: String = lines.iter().map(|line| format!("swarmletfs: {line}\n")).collect();
         assert_eq!((self.code, self.err.as_str()), (Some(1), said.as_str()), "{self:#?}");
         self
@@ -59,24 +59,24 @@ impl Looked {
 
 /// Runs a command on the store at `store`.
 #[track_caller]
-fn look<S: AsRef<OsStr>>(store: &Path, command: &str, more: impl IntoIterator<Item = S>) -> Looked {
-    let mut command = typed([command, "--store"]);
+fn look<S: AsRef<OsStr>>(store: &Path, command: &str, more: impl IntoIterator<Item = S>) -> CommandBytes {
+    let mut command = swarmletfs([command, "--store"]);
     command.arg(store).args(more);
     let done = command.output().unwrap();
     let err = String::from_utf8(done.stderr).unwrap();
     check_printable(&err);
     let said = format!("swarmletfs: the store is {} (named by --store)\n", store.display());
     let err = err.strip_prefix(&said).unwrap_or_else(|| panic!("{command:?} said {err}")).to_owned();
-    Looked { code: done.status.code(), out: done.stdout, err }
+    CommandBytes { code: done.status.code(), out: done.stdout, err }
 }
 
-/// What `ls` or `cat` or another gives that must go well, as text.
+/// Runs a command that must succeed, and returns its output as text.
 #[track_caller]
-fn fine<const N: usize>(store: &TestStore, command: &str, more: [&str; N]) -> String {
-    look(&store.path(), command, more).fine().text().to_owned()
+fn ok_text<const N: usize>(store: &TestStore, command: &str, more: [&str; N]) -> String {
+    look(&store.path(), command, more).assert_success().text().to_owned()
 }
 
-/// `w1` of owner 7 in run 48, `w2` of owner 8 in run 49, which wrote last.
+/// Creates a store with `w1` of owner 7 in run 48, and `w2` of owner 8 in run 49, which wrote last.
 fn two_owners() -> TestStore {
     let store = TestStore::new();
     store.worker("w1", json!({"owner_id": 7, "run_id": 48})).call("w1", 1, "sh", "{\"ok\": true}");

@@ -1,8 +1,8 @@
-//! `swarmletfs compare`: the answers of `compare/` in a mount, and diff's exit codes.
+//! `swarmletfs compare`: equals `compare/` in a mount, with the exit codes of diff.
 
 use serde_json::json;
 
-use super::{Looked, look};
+use super::{CommandBytes, look};
 use crate::support::{TestStore, see};
 
 fn store() -> TestStore {
@@ -14,7 +14,7 @@ fn store() -> TestStore {
     store
 }
 
-fn compare(store: &TestStore, words: &[&str]) -> Looked {
+fn compare(store: &TestStore, words: &[&str]) -> CommandBytes {
     look(&store.path(), "compare", words)
 }
 

@@ -1,16 +1,16 @@
-//! `cat`: bytes as they are, however many, and readers that have had enough.
+//! `cat`: raw bytes of any length, and readers that stop early.
 
 use std::fs::File;
 use std::process::{Command, Stdio};
 
-use super::super::program::{plain, typed};
-use super::{fine, look, two_owners};
+use super::super::program::{program, swarmletfs};
+use super::{look, ok_text, two_owners};
 use crate::support::TestStore;
 use crate::support::mount::PROGRAM;
 
 /// Runs a shell line with the program as `$0` and the store as `$1`.
 fn shell(store: &TestStore, line: &str) -> (Option<i32>, String, String) {
-    let mut command: Command = plain("bash", ["-c", line, PROGRAM]);
+    let mut command: Command = program("bash", ["-c", line, PROGRAM]);
     let done = command.arg(store.path()).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (done.status.code(), text(done.stdout), text(done.stderr))
@@ -23,12 +23,12 @@ fn bytes_are_printed_as_they_are() {
     store.write("workers/w1/odd", &odd);
     store.write("workers/w1/empty", "");
     let done = look(&store.path(), "cat", ["workers/w1/odd", "workers/w1/empty", "workers/w1/odd"]);
-    assert_eq!(done.fine().out, odd.repeat(2));
-    // Longer than what is read at once, and of an odd length.
+    assert_eq!(done.assert_success().out, odd.repeat(2));
+    // Longer than one read, and of an odd length.
     let long: Vec<u8> = (0..3_000_017_u32).map(|at| (at % 251) as u8).collect();
     store.write("workers/w1/long", &long);
-    assert!(look(&store.path(), "cat", ["workers/w1/long"]).fine().out == long);
-    let size = fine(&store, "stat", ["workers/w1/long"]).lines().nth(2).unwrap().to_owned();
+    assert!(look(&store.path(), "cat", ["workers/w1/long"]).assert_success().out == long);
+    let size = ok_text(&store, "stat", ["workers/w1/long"]).lines().nth(2).unwrap().to_owned();
     assert_eq!(size, "size      3000017");
 }
 
@@ -36,7 +36,7 @@ fn bytes_are_printed_as_they_are() {
 fn a_file_of_any_size_is_printed_without_being_held() {
     let store = two_owners();
     File::create(store.at("workers/w1/huge")).unwrap().set_len(256 << 20).unwrap();
-    // Less address space than the file is long.
+    // Less address space than the length of the file.
     let line = "ulimit -v 200000; \"$0\" cat --no-cache --store \"$1\" workers/w1/huge | wc -c; echo ${PIPESTATUS[0]}";
     let (_, out, err) = shell(&store, line);
     assert_eq!(out.lines().map(str::trim).collect::<Vec<_>>(), ["268435456", "0"], "{err}");
@@ -45,7 +45,7 @@ fn a_file_of_any_size_is_printed_without_being_held() {
 #[test]
 fn a_reader_that_has_had_enough_ends_the_command_quietly() {
     let store = two_owners();
-    // More than a pipe and what is gathered hold.
+    // More than a pipe and the output buffer hold.
     for number in 0..1_000 {
         store.write(format!("workers/{number}-{}/metadata.json", "x".repeat(200)), "{}");
     }
@@ -70,7 +70,7 @@ fn a_stdout_that_cannot_be_written_is_said() {
     let store = two_owners();
     for words in [&["cat", "workers/w1/result.txt"][..], &["ls"], &["ls", "--json"], &["stat"], &["tree", "--json"]] {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let mut command = typed(words);
+        let mut command = swarmletfs(words);
         command.arg("--store").arg(store.path()).stdout(full).stderr(Stdio::piped());
         let done = command.output().unwrap();
         let err = String::from_utf8(done.stderr).unwrap();

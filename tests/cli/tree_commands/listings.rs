@@ -1,4 +1,4 @@
-//! `ls`, `tree` and `stat`: what is told, in which order, and in which shape.
+//! `ls`, `tree` and `stat`: contents, order and format.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,13 +7,13 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
-use super::super::program::{as_nobody, is_root, open_up};
-use super::{fine, look, two_owners};
+use super::super::program::{is_root, make_accessible, without_privileges};
+use super::{look, ok_text, two_owners};
 use crate::needs_fuse;
 use crate::support::mount::PROGRAM;
 use crate::support::{Mount, TestStore};
 
-/// A worker with files of known sizes and times.
+/// Creates a worker with files of known sizes and times.
 fn dated() -> TestStore {
     let store = TestStore::new();
     store.worker("w1", json!({"owner_id": 7, "run_id": 48}));
@@ -39,8 +39,8 @@ fn listings_are_in_the_order_that_was_asked_for() {
         ("-tS", "c b a d"),
         ("-St", "a d c b"),
     ] {
-        assert_eq!(fine(&store, "ls", [options, "workers/w1/files"]).lines().collect::<Vec<_>>().join(" "), order);
-        let told = look(&store.path(), "ls", ["--json", options, "workers/w1/files"]).fine().json();
+        assert_eq!(ok_text(&store, "ls", [options, "workers/w1/files"]).lines().collect::<Vec<_>>().join(" "), order);
+        let told = look(&store.path(), "ls", ["--json", options, "workers/w1/files"]).assert_success().json();
         let names: Vec<&str> = told.as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
         assert_eq!(names.join(" "), order, "{options}");
     }
@@ -73,24 +73,24 @@ fn what_is_listed_is_what_ls_lists_in_a_mount() {
             done.text().to_owned()
         };
         assert_eq!(own.strip_prefix("/:").map_or(own.clone(), |rest| format!("./:{rest}")), wanted, "{words:?}");
-        done.fine();
+        done.assert_success();
     }
 }
 
 #[test]
-fn long_listings_tell_modes_owners_sizes_times_and_targets() {
+fn long_listing_prints_all_attributes() {
     let store = dated();
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let line = |size: &str, second: u32, name: &str| {
         format!("-r--r----- {uid} {gid} {size} 2026-01-20T10:00:0{second}Z {name}\n")
     };
     let plain = [line("   10", 3, "a"), line(" 1300", 1, "b"), line("10240", 2, "c"), line("   10", 3, "d")].concat();
-    assert_eq!(fine(&store, "ls", ["-l", "workers/w1/files"]), plain);
+    assert_eq!(ok_text(&store, "ls", ["-l", "workers/w1/files"]), plain);
     let human = [line("  10", 3, "a"), line("1.3K", 1, "b"), line(" 10K", 2, "c"), line("  10", 3, "d")].concat();
-    assert_eq!(fine(&store, "ls", ["-lh", "workers/w1/files"]), human);
-    let root = fine(&store, "ls", ["-lF"]);
+    assert_eq!(ok_text(&store, "ls", ["-lh", "workers/w1/files"]), human);
+    let root = ok_text(&store, "ls", ["-lF"]);
     assert!(root.contains("Z runs/\n") && root.contains("Z summary\n") && root.starts_with("-r"), "{root}");
-    let told = fine(&store, "stat", ["workers/w1/files/b", "runs/latest"]);
+    let told = ok_text(&store, "stat", ["workers/w1/files/b", "runs/latest"]);
     let begins = format!(
         "path      workers/w1/files/b\nkind      file\nsize      1300\nmode      0440 -r--r-----\nuid       {uid}\ngid       {gid}\n\
          modified  2026-01-20T10:00:01.500000000Z\nchanged   2"
@@ -105,8 +105,8 @@ fn long_listings_tell_modes_owners_sizes_times_and_targets() {
 #[test]
 fn objects_have_one_shape_everywhere() {
     let store = dated();
-    let list = look(&store.path(), "ls", ["--json", "-d", "workers/w1/files/b", "runs/latest"]).fine().json();
-    let stat = look(&store.path(), "stat", ["--json", "runs/latest", "workers/w1/files/b"]).fine().json();
+    let list = look(&store.path(), "ls", ["--json", "-d", "workers/w1/files/b", "runs/latest"]).assert_success().json();
+    let stat = look(&store.path(), "stat", ["--json", "runs/latest", "workers/w1/files/b"]).assert_success().json();
     assert_eq!((&list[0], &list[1]), (&stat[0], &stat[1]));
     let mut file = list[1].clone();
     assert!(file["ctime"].take().as_str().unwrap().ends_with('Z'));
@@ -117,17 +117,17 @@ fn objects_have_one_shape_everywhere() {
     });
     assert_eq!(file, wanted);
     assert_eq!((&list[0]["kind"], &list[0]["target"]), (&json!("link"), &json!("48")));
-    let root = look(&store.path(), "stat", ["--json"]).fine().json();
+    let root = look(&store.path(), "stat", ["--json"]).assert_success().json();
     assert_eq!((&root[0]["path"], &root[0]["name"]), (&json!("."), &json!(".")));
-    // All that is listed is in one array, an entry a line.
+    // All entries are in one array, one per line.
     let all = look(&store.path(), "ls", ["-R", "--json"]);
-    assert_eq!(all.fine().lines().len(), all.json().as_array().unwrap().len() + 2);
-    let tree = look(&store.path(), "tree", ["--json", "-L", "1", "workers/w1"]).fine().json();
+    assert_eq!(all.assert_success().lines().len(), all.json().as_array().unwrap().len() + 2);
+    let tree = look(&store.path(), "tree", ["--json", "-L", "1", "workers/w1"]).assert_success().json();
     let children = tree[0]["children"].as_array().unwrap();
     let names: Vec<&str> = children.iter().map(|child| child["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["evidence.txt", "files", "index.json", "metadata.json", "summary"]);
     assert!(children.iter().all(|child| child.get("children").is_none()), "{children:#?}");
-    let tree = look(&store.path(), "tree", ["--json", "workers/w1"]).fine().json();
+    let tree = look(&store.path(), "tree", ["--json", "workers/w1"]).assert_success().json();
     assert_eq!(tree[0]["children"][1]["children"][1], stat[1]);
 }
 
@@ -146,14 +146,14 @@ runs
 
 2 folders, 5 files
 ";
-    assert_eq!(fine(&store, "tree", ["runs"]), drawn);
-    assert_eq!(fine(&store, "tree", ["-L", "1", "runs"]), "runs\n├── 48\n└── latest -> 48\n\n1 folder, 1 file\n");
-    assert_eq!(fine(&store, "tree", ["-d", "runs"]), "runs\n└── 48\n    └── workers\n\n2 folders\n");
-    let files = fine(&store, "tree", ["-h", "-D", "workers/w1/files"]);
+    assert_eq!(ok_text(&store, "tree", ["runs"]), drawn);
+    assert_eq!(ok_text(&store, "tree", ["-L", "1", "runs"]), "runs\n├── 48\n└── latest -> 48\n\n1 folder, 1 file\n");
+    assert_eq!(ok_text(&store, "tree", ["-d", "runs"]), "runs\n└── 48\n    └── workers\n\n2 folders\n");
+    let files = ok_text(&store, "tree", ["-h", "-D", "workers/w1/files"]);
     assert!(files.contains("├── [ 1.3K 2026-01-20T10:00:01Z]  b\n"), "{files}");
-    assert!(fine(&store, "tree", ["-s", "workers/w1/files"]).contains("└── [         10]  d\n"));
-    assert!(fine(&store, "tree", []).starts_with(".\n├── README.md\n"));
-    assert_eq!(fine(&store, "tree", ["summary", "runs/latest/workers"]).lines().last(), Some("0 folders, 2 files"));
+    assert!(ok_text(&store, "tree", ["-s", "workers/w1/files"]).contains("└── [         10]  d\n"));
+    assert!(ok_text(&store, "tree", []).starts_with(".\n├── README.md\n"));
+    assert_eq!(ok_text(&store, "tree", ["summary", "runs/latest/workers"]).lines().last(), Some("0 folders, 2 files"));
 }
 
 #[test]
@@ -166,27 +166,28 @@ fn a_folder_that_cannot_be_read_says_so_in_its_place() {
     fs::set_permissions(store.at("workers/w1/secret"), fs::Permissions::from_mode(0o700)).unwrap();
     [store.path(), store.path().parent().unwrap().to_path_buf(), store.at("workers/w1")]
         .iter()
-        .for_each(|path| open_up(path));
-    let typed = |words: &[&str]| {
+        .for_each(|path| make_accessible(path));
+    let run_unprivileged = |words: &[&str]| {
         let store = store.path();
         let words = [&[PROGRAM.as_ref()], &words.iter().map(|word| word.as_ref()).collect::<Vec<_>>()[..]].concat();
-        let words = as_nobody(&words);
+        let words = without_privileges(&words);
         let mut command = Command::new(words[0]);
         let done = command.args(&words[1..]).args(["--no-cache", "--store"]).arg(store).output().unwrap();
         (done.status.code(), String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap())
     };
-    let (code, out, err) = typed(&["tree", "workers/w1"]);
+    let (code, out, err) = run_unprivileged(&["tree", "workers/w1"]);
     assert_eq!(code, Some(1));
     assert!(out.contains("├── secret  [permission denied]\n") && out.ends_with(", 1 not readable\n"), "{out}");
     assert_eq!(err.lines().count(), 1, "{err}");
     for words in [&["ls", "-R", "workers/w1"][..], &["tree", "--json", "workers/w1"]] {
-        let (code, out, err) = typed(words);
+        let (code, out, err) = run_unprivileged(words);
         assert_eq!(code, Some(1));
         assert!(err.ends_with("\nswarmletfs: workers/w1/secret: permission denied\n"), "{err}");
         assert!(out.contains("metadata.json") && out.contains("secret"), "{out}");
     }
-    let (code, out, err) = typed(&["cat", "workers/w1/secret/file", "workers/w1/files/a", "workers/w1/secret"]);
-    // Mode 0640, and not his.
+    let (code, out, err) =
+        run_unprivileged(&["cat", "workers/w1/secret/file", "workers/w1/files/a", "workers/w1/secret"]);
+    // Mode 0640 of another user.
     assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
     assert_eq!(err.matches("permission denied").count(), 2, "{err}");
 }

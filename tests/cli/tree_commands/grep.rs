@@ -1,8 +1,8 @@
-//! `swarmletfs grep`: the answers of `grep/` in a mount, and grep's exit codes.
+//! `swarmletfs grep`: equals `grep/` in a mount, with the exit codes of grep.
 
 use serde_json::json;
 
-use super::{Looked, look};
+use super::{CommandBytes, look};
 use crate::support::{TestStore, see};
 
 fn store() -> TestStore {
@@ -18,7 +18,7 @@ fn store() -> TestStore {
     store
 }
 
-fn grep(store: &TestStore, words: &[&str]) -> Looked {
+fn grep(store: &TestStore, words: &[&str]) -> CommandBytes {
     look(&store.path(), "grep", words)
 }
 
@@ -48,14 +48,14 @@ fn what_grep_prints_is_what_the_tree_answers() {
     }
     let several = grep(&store, &["needle", "workers/a", "workers/b"]);
     let each = ["a", "b"].map(|id| see(&tree, format!("workers/{id}/grep/needle")).unwrap().text().to_owned());
-    assert_eq!(several.fine().text(), each.concat());
+    assert_eq!(several.assert_success().text(), each.concat());
 }
 
 #[test]
 fn a_file_or_a_folder_of_a_workers_own_is_searched_alone() {
     let store = store();
     let lines = |path: &str| {
-        grep(&store, &["needle", path]).fine().text().lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+        grep(&store, &["needle", path]).assert_success().text().lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(lines("workers/b/outputs"), ["workers/b/outputs/report.md:1:# needle"]);
     assert_eq!(lines("workers/a/tool_calls/001_sh.txt"), ["workers/a/tool_calls/001_sh.txt:1:one needle"]);
@@ -85,7 +85,7 @@ fn the_exit_code_of_grep_is_that_of_grep() {
 #[test]
 fn an_answer_as_json_has_every_line_and_every_count() {
     let store = store();
-    let all = grep(&store, &["--json", "-C", "1", "needle"]).fine().json();
+    let all = grep(&store, &["--json", "-C", "1", "needle"]).assert_success().json();
     let answer = &all[0];
     assert_eq!(
         (answer["lines"].as_u64(), answer["files"].as_u64(), answer["workers"].as_u64()),

@@ -1,48 +1,51 @@
-//! How a path is resolved, and what is said of one that leads nowhere.
+//! Path resolution, and the errors for paths that do not exist.
 
 use std::fs;
 
-use super::super::program::{Yard, run, typed};
-use super::{fine, look, two_owners};
+use super::super::program::{MountSandbox, run, swarmletfs};
+use super::{look, ok_text, two_owners};
 use crate::needs_fuse;
 use crate::support::Mount;
 
 #[test]
 fn paths_are_resolved_as_in_a_mount() {
     let store = two_owners();
-    let first = fine(&store, "cat", ["workers/w1/result.txt"]);
+    let first = ok_text(&store, "cat", ["workers/w1/result.txt"]);
     assert_eq!(first, "done by the first\n");
     for path in [
         "/workers/w1/result.txt",
         "./workers//w1/./result.txt",
         "runs/48/workers/w1/result.txt",
         "runs/48/workers/../../../workers/w1/result.txt",
-        // A link is gone through before what is behind it is gone up from.
+        // A link is followed before its parent is taken.
         "runs/48/workers/w1/../w1/result.txt",
         "runs/latest/../48/workers/w1/result.txt",
         "../../workers/../../workers/w1/result.txt",
     ] {
-        assert_eq!(fine(&store, "cat", [path]), first, "{path}");
+        assert_eq!(ok_text(&store, "cat", [path]), first, "{path}");
     }
-    assert_eq!(fine(&store, "cat", ["runs/latest/summary"]), fine(&store, "cat", ["runs/49/summary"]));
-    let asked = fine(&store, "cat", ["runs/latest/evidence.500.txt", "workers/w1/evidence.20tok.txt"]);
+    assert_eq!(ok_text(&store, "cat", ["runs/latest/summary"]), ok_text(&store, "cat", ["runs/49/summary"]));
+    let asked = ok_text(&store, "cat", ["runs/latest/evidence.500.txt", "workers/w1/evidence.20tok.txt"]);
     assert!(asked.len() < 1_000 && !asked.is_empty());
-    assert_eq!(fine(&store, "cat", ["since/now"]).lines().count(), 1);
-    assert_eq!(fine(&store, "cat", ["evidence.txt", "--budget", "300"]), fine(&store, "cat", ["evidence.300.txt"]));
+    assert_eq!(ok_text(&store, "cat", ["since/now"]).lines().count(), 1);
+    assert_eq!(
+        ok_text(&store, "cat", ["evidence.txt", "--budget", "300"]),
+        ok_text(&store, "cat", ["evidence.300.txt"])
+    );
 }
 
 #[test]
 fn links_at_the_end_are_followed_where_the_common_tools_follow_them() {
     let store = two_owners();
     let inside = "evidence.txt\nindex.json\nsummary\nworkers\n";
-    assert_eq!(fine(&store, "ls", ["runs/latest"]), inside);
-    assert_eq!(fine(&store, "ls", ["-F", "runs/latest/"]), inside.replace("workers", "workers/"));
-    assert_eq!(fine(&store, "ls", ["-d", "runs/latest"]), "runs/latest\n");
-    assert_eq!(fine(&store, "ls", ["-F", "runs/latest"]), "runs/latest@\n");
-    let long = fine(&store, "ls", ["-l", "runs/latest"]);
+    assert_eq!(ok_text(&store, "ls", ["runs/latest"]), inside);
+    assert_eq!(ok_text(&store, "ls", ["-F", "runs/latest/"]), inside.replace("workers", "workers/"));
+    assert_eq!(ok_text(&store, "ls", ["-d", "runs/latest"]), "runs/latest\n");
+    assert_eq!(ok_text(&store, "ls", ["-F", "runs/latest"]), "runs/latest@\n");
+    let long = ok_text(&store, "ls", ["-l", "runs/latest"]);
     assert!(long.starts_with("lrwxrwxrwx ") && long.ends_with("Z runs/latest -> 49\n"), "{long}");
-    assert_eq!(fine(&store, "ls", ["-l", "runs/latest/"]).lines().count(), 4);
-    let told = |words: &[&str]| look(&store.path(), "stat", words).fine().json()[0].clone();
+    assert_eq!(ok_text(&store, "ls", ["-l", "runs/latest/"]).lines().count(), 4);
+    let told = |words: &[&str]| look(&store.path(), "stat", words).assert_success().json()[0].clone();
     assert_eq!(told(&["--json", "runs/latest"])["target"], "49");
     for words in [["--json", "runs/latest/"], ["--json", "runs/latest/."], ["--json", "runs/49"]] {
         assert_eq!(told(&words), told(&["--json", "-L", "runs/latest"]), "{words:?}");
@@ -54,16 +57,16 @@ fn links_at_the_end_are_followed_where_the_common_tools_follow_them() {
 fn no_path_leads_out_of_the_tree() {
     let store = two_owners();
     fs::write(store.path().parent().unwrap().join("outside"), "outside").unwrap();
-    let root = fine(&store, "ls", []);
+    let root = ok_text(&store, "ls", []);
     for path in ["..", "/..", "../..", "workers/../..", "runs/latest/../../..", "/", ".", "runs/48/workers/w1/../.."] {
-        assert_eq!(fine(&store, "ls", [path]), root, "{path}");
+        assert_eq!(ok_text(&store, "ls", [path]), root, "{path}");
     }
     for path in ["../outside", "workers/w1/../../../outside", "runs/latest/../../../../outside"] {
         look(&store.path(), "cat", [path]).failed(&[&format!("{path}: no such file or folder in this view")]);
     }
-    // So many links are followed in a mount, and no more.
+    // The limit on links is that of a mount.
     let many = |times: usize| format!("{}summary", "runs/latest/../../".repeat(times));
-    fine(&store, "cat", [&many(40)]);
+    ok_text(&store, "cat", [&many(40)]);
     look(&store.path(), "cat", [many(41)]).failed(&[&format!("{}: too many levels of symbolic links", many(41))]);
 }
 
@@ -121,10 +124,10 @@ fn what_is_absent_and_what_is_anothers_are_one_answer_without_a_mount() {
         };
         assert_eq!(said("w2"), said("w9"), "{command}");
     }
-    assert!(!look(&store, "ls", ["--owner", "7", "-R"]).fine().text().contains("w2"));
-    assert_eq!(look(&store, "ls", ["--run", "49", "workers"]).fine().lines(), ["index.json", "w2"]);
-    // The control: whose it is sees it.
-    assert!(look(&store, "ls", ["--owner", "8", "-R"]).fine().text().contains("w2"));
+    assert!(!look(&store, "ls", ["--owner", "7", "-R"]).assert_success().text().contains("w2"));
+    assert_eq!(look(&store, "ls", ["--run", "49", "workers"]).assert_success().lines(), ["index.json", "w2"]);
+    // Control: its owner sees it.
+    assert!(look(&store, "ls", ["--owner", "8", "-R"]).assert_success().text().contains("w2"));
 }
 
 #[test]
@@ -154,8 +157,8 @@ fn a_path_of_the_disk_is_answered_with_that_of_the_tree() {
 }
 
 #[test]
-fn what_is_typed_wrongly_is_refused_without_a_mount_too() {
-    let (store, yard) = (two_owners(), Yard::new());
+fn tree_commands_reject_invalid_arguments() {
+    let (store, sandbox) = (two_owners(), MountSandbox::new());
     let cases: [(&[&str], &str); 9] = [
         (&["cat"], "PATH"),
         (&["ls", "--no-such"], "--no-such"),
@@ -168,22 +171,22 @@ fn what_is_typed_wrongly_is_refused_without_a_mount_too() {
         (&["cat", "-n", "summary"], "-n"),
     ];
     for (words, named) in cases {
-        let mut command = typed(words);
+        let mut command = swarmletfs(words);
         command.env("SWARMLET_DATA_PATH", store.path());
-        assert_eq!(run(command).refused(2, &[named]).out, "");
+        assert_eq!(run(command).assert_failure(2, &[named]).out, "");
     }
     for command in ["ls", "cat", "stat", "tree"] {
-        let missing = yard.at("missing");
-        let mut words = typed([command, "summary", "--store"]);
+        let missing = sandbox.at("missing");
+        let mut words = swarmletfs([command, "summary", "--store"]);
         words.arg(&missing);
-        run(words).refused(1, &[missing.to_str().unwrap(), "no such"]);
-        let help = run(typed([command, "--help"]));
-        assert!(help.fine().out.contains("Exit code:") && help.err.is_empty());
+        run(words).assert_failure(1, &[missing.to_str().unwrap(), "no such"]);
+        let help = run(swarmletfs([command, "--help"]));
+        assert!(help.assert_success().out.contains("Exit code:") && help.err.is_empty());
     }
     // The store is found as by `mount`.
-    let mut command = typed(["ls"]);
+    let mut command = swarmletfs(["ls"]);
     command.current_dir(store.at("workers/w1"));
     let done = run(command);
-    assert_eq!(done.fine().out.lines().next(), Some("README.md"));
+    assert_eq!(done.assert_success().out.lines().next(), Some("README.md"));
     assert!(done.err.contains("the current folder is inside it"), "{done:#?}");
 }
