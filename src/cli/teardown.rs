@@ -142,7 +142,7 @@ mod tests {
         rustix::mount::unmount(&point, UnmountFlags::DETACH).unwrap();
         tmpfs().unwrap();
         let second = device().unwrap();
-        assert_ne!(first, second, "the number of one that is held is given to nobody");
+        assert_ne!(first, second, "a pinned mount keeps its device number");
         let done = held.detach();
         let left = device();
         let again = HeldMount::pin(&point, &second).unwrap().map(|held| held.detach());

@@ -92,7 +92,7 @@ fn sessions_are_found_by_themselves_where_there_is_no_other_store() {
     };
     for variable in [None, Some(sessions.as_path())] {
         let (said, task) = mounted(variable, Path::new("/"));
-        assert!(said.contains(&format!("the store is {} (Claude Code's sessions", sessions.display())), "{said}");
+        assert!(said.contains(&format!("the store is {} (the sessions of Claude Code", sessions.display())), "{said}");
         assert_eq!(task.as_deref(), Some("look around"));
     }
     let (said, task) = mounted(None, &store.path());

@@ -93,10 +93,10 @@ impl<'a> IsolatedDoctor<'a> {
         let mut all: Vec<&OsStr> = vec!["--json".as_ref()];
         all.extend(arguments.iter().map(AsRef::as_ref));
         let done = self.run(&all)?;
-        let told: Value = serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:#?}"));
-        check_shape(&told);
-        assert_eq!(done.code, Some(i32::from(told["problems"] != 0)), "{told:#}");
-        Some(told)
+        let report: Value = serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:#?}"));
+        check_shape(&report);
+        assert_eq!(done.code, Some(i32::from(report["problems"] != 0)), "{report:#}");
+        Some(report)
     }
 }
 
@@ -107,30 +107,30 @@ static SCHEMA: LazyLock<Validator> = LazyLock::new(|| {
 });
 
 /// Returns the violations of the schema.
-fn faults(told: &Value) -> Vec<String> {
-    SCHEMA.iter_errors(told).map(|error| format!("{}: {error}", error.instance_path())).collect()
+fn faults(report: &Value) -> Vec<String> {
+    SCHEMA.iter_errors(report).map(|error| format!("{}: {error}", error.instance_path())).collect()
 }
 
 #[track_caller]
-fn check_shape(told: &Value) {
-    assert_eq!(faults(told), Vec::<String>::new(), "{told:#}");
-    let findings = told["findings"].as_array().unwrap();
+fn check_shape(report: &Value) {
+    assert_eq!(faults(report), Vec::<String>::new(), "{report:#}");
+    let findings = report["findings"].as_array().unwrap();
     for (key, level) in [("problems", "problem"), ("notes", "note")] {
-        assert_eq!(told[key], findings.iter().filter(|finding| finding["level"] == level).count(), "{told:#}");
+        assert_eq!(report[key], findings.iter().filter(|finding| finding["level"] == level).count(), "{report:#}");
     }
 }
 
 /// Returns the findings of one check.
-fn findings<'a>(told: &'a Value, check: &str) -> Vec<&'a Value> {
-    told["findings"].as_array().unwrap().iter().filter(|finding| finding["check"] == check).collect()
+fn findings<'a>(report: &'a Value, check: &str) -> Vec<&'a Value> {
+    report["findings"].as_array().unwrap().iter().filter(|finding| finding["check"] == check).collect()
 }
 
 /// Returns the only finding of a check. It must have this level, and its text or remedy must
 /// contain all of `named`.
 #[track_caller]
-fn finding<'a>(told: &'a Value, check: &str, level: &str, named: &[&str]) -> &'a Value {
-    let found = findings(told, check);
-    let [finding] = found[..] else { panic!("{check} is not there once: {told:#}") };
+fn finding<'a>(report: &'a Value, check: &str, level: &str, named: &[&str]) -> &'a Value {
+    let found = findings(report, check);
+    let [finding] = found[..] else { panic!("{check} is not there once: {report:#}") };
     assert_eq!(finding["level"], level, "{finding:#}");
     let text = format!("{} {}", finding["says"], finding["cure"]);
     for name in named {

@@ -23,33 +23,33 @@ fn doctor_reports_no_problem_on_a_healthy_machine() {
     let paths = settled(&store);
     let before = State::of(&paths);
     let path = store.path();
-    let Some(told) = IsolatedDoctor::new(&sandbox.path()).json(&[&path]) else { return };
-    assert_eq!((&told["problems"], &told["notes"]), (&0.into(), &0.into()), "{told:#}");
-    assert_eq!(told["program"], env!("CARGO_PKG_VERSION"));
-    assert!(told["kernel"]["release"].as_str().is_some_and(|release| release.contains('.')));
-    assert_eq!(told["kernel"]["openat2"], true);
-    assert!(told["kernel"]["landlock_abi"].is_i64());
-    assert_eq!((&told["fuse"]["device"], &told["fuse"]["root"]), (&true.into(), &true.into()));
-    assert_eq!(told["fuse"]["mount"], true);
-    assert!(told["fuse"]["passthrough"].is_boolean() && told["fuse"]["user_allow_other"].is_boolean());
-    assert!(told["limits"]["descriptors"].is_u64() && told["limits"]["inotify_watches"].is_u64(), "{told:#}");
-    assert_eq!(told["mounts"], serde_json::json!([]));
-    assert_eq!(told["view"], serde_json::json!({"owner": null, "run": null, "workers": 1}));
-    finding(&told, "mount", "ok", &["was mounted and read"]);
+    let Some(report) = IsolatedDoctor::new(&sandbox.path()).json(&[&path]) else { return };
+    assert_eq!((&report["problems"], &report["notes"]), (&0.into(), &0.into()), "{report:#}");
+    assert_eq!(report["program"], env!("CARGO_PKG_VERSION"));
+    assert!(report["kernel"]["release"].as_str().is_some_and(|release| release.contains('.')));
+    assert_eq!(report["kernel"]["openat2"], true);
+    assert!(report["kernel"]["landlock_abi"].is_i64());
+    assert_eq!((&report["fuse"]["device"], &report["fuse"]["root"]), (&true.into(), &true.into()));
+    assert_eq!(report["fuse"]["mount"], true);
+    assert!(report["fuse"]["passthrough"].is_boolean() && report["fuse"]["user_allow_other"].is_boolean());
+    assert!(report["limits"]["descriptors"].is_u64() && report["limits"]["inotify_watches"].is_u64(), "{report:#}");
+    assert_eq!(report["mounts"], serde_json::json!([]));
+    assert_eq!(report["view"], serde_json::json!({"owner": null, "run": null, "workers": 1}));
+    finding(&report, "mount", "ok", &["was mounted and read"]);
     // The schema detects any missing or additional field.
     for place in ["", "/kernel", "/fuse", "/limits", "/view", "/findings/0", "/stores/0", "/stores/0/workers"] {
-        for key in told.pointer(place).unwrap().as_object().unwrap().keys() {
-            let mut other = told.clone();
+        for key in report.pointer(place).unwrap().as_object().unwrap().keys() {
+            let mut other = report.clone();
             other.pointer_mut(place).unwrap().as_object_mut().unwrap().remove(key);
             assert_ne!(faults(&other), Vec::<String>::new(), "{place} without {key}");
         }
-        let mut more = told.clone();
+        let mut more = report.clone();
         more.pointer_mut(place).unwrap()["new"] = 1.into();
         assert_ne!(faults(&more), Vec::<String>::new(), "{place} with one field more");
     }
     let done = IsolatedDoctor::new(&sandbox.path()).run(&[&path]).unwrap();
     assert_eq!(done.code, Some(0));
-    for finding in told["findings"].as_array().unwrap() {
+    for finding in report["findings"].as_array().unwrap() {
         let starts = format!("{:8}{:7}", finding["level"].as_str().unwrap(), finding["topic"].as_str().unwrap());
         let is_it = |line: &str| line.strip_prefix(&starts) == finding["says"].as_str();
         assert!(done.out.lines().any(is_it), "{finding} is not in {done:#?}");
@@ -65,13 +65,13 @@ fn doctor_reports_everything_else_without_the_device() {
     // A `/dev` that contains only null.
     let none = format!("mknod -m 666 {0}/null c 1 3; mount --bind {0} /dev", dev.display());
     for prepare in [none.as_str(), "mount --bind /dev/null /dev/fuse"] {
-        let Some(told) = (IsolatedDoctor { prepare, ..IsolatedDoctor::new(&keep) }).json(&[&path]) else { return };
-        finding(&told, "device", "problem", &["/dev/fuse", "--device /dev/fuse --cap-add SYS_ADMIN"]);
-        assert_eq!(told["fuse"]["device"], false);
-        assert!(told["fuse"]["mount"].is_null() && told["fuse"]["passthrough"].is_null());
-        assert!(findings(&told, "mount").is_empty());
-        assert_eq!(told["stores"][0]["workers"]["total"], 1);
-        finding(&told, "openat2", "ok", &[]);
+        let Some(report) = (IsolatedDoctor { prepare, ..IsolatedDoctor::new(&keep) }).json(&[&path]) else { return };
+        finding(&report, "device", "problem", &["/dev/fuse", "--device /dev/fuse --cap-add SYS_ADMIN"]);
+        assert_eq!(report["fuse"]["device"], false);
+        assert!(report["fuse"]["mount"].is_null() && report["fuse"]["passthrough"].is_null());
+        assert!(findings(&report, "mount").is_empty());
+        assert_eq!(report["stores"][0]["workers"]["total"], 1);
+        finding(&report, "openat2", "ok", &[]);
     }
 }
 
@@ -89,28 +89,28 @@ fn doctor_reports_limits_of_an_unprivileged_user() {
         variables: vec![("TMPDIR", temporary.clone().into())],
         ..IsolatedDoctor::new(&keep)
     };
-    let Some(told) = user(&device).json(&[&path]) else { return };
-    assert_eq!(told["fuse"]["root"], false);
-    finding(&told, "mount", "ok", &["through fusermount3"]);
-    finding(&told, "passthrough", "note", &["root"]);
+    let Some(report) = user(&device).json(&[&path]) else { return };
+    assert_eq!(report["fuse"]["root"], false);
+    finding(&report, "mount", "ok", &["through fusermount3"]);
+    finding(&report, "passthrough", "note", &["root"]);
     let allowed =
-        finding(&told, "allow_other", if told["fuse"]["user_allow_other"] == true { "ok" } else { "note" }, &[]);
+        finding(&report, "allow_other", if report["fuse"]["user_allow_other"] == true { "ok" } else { "note" }, &[]);
     assert!(allowed["says"].as_str().unwrap().contains("--allow-other"));
     let without = format!(
         "{device}; for at in /usr/bin/fusermount3 /bin/fusermount3 /usr/bin/fusermount /bin/fusermount; do \
          test ! -e $at || mount --bind /dev/null $at; done"
     );
-    let told = user(&without).json(&[&path]).unwrap();
-    finding(&told, "mount", "problem", &["not permitted", "see that fusermount3 is set-user-id root"]);
-    assert_eq!((&told["fuse"]["mount"], &told["fuse"]["fusermount"]), (&false.into(), &serde_json::Value::Null));
+    let report = user(&without).json(&[&path]).unwrap();
+    finding(&report, "mount", "problem", &["not permitted", "make sure that fusermount3 is set-user-id root"]);
+    assert_eq!((&report["fuse"]["mount"], &report["fuse"]["fusermount"]), (&false.into(), &serde_json::Value::Null));
     if Path::new("/etc/fuse.conf").exists() {
         let conf = format!(
             "{device}; echo user_allow_other >{0}; mount --bind {0} /etc/fuse.conf",
             sandbox.at("conf").display()
         );
-        let told = user(&conf).json(&[&path]).unwrap();
-        finding(&told, "allow_other", "ok", &[]);
-        assert_eq!(told["fuse"]["user_allow_other"], true);
+        let report = user(&conf).json(&[&path]).unwrap();
+        finding(&report, "allow_other", "ok", &[]);
+        assert_eq!(report["fuse"]["user_allow_other"], true);
     }
     assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "nothing is left there");
 }
@@ -133,9 +133,9 @@ fn doctor_reports_forbidden_mounting_with_a_remedy() {
         variables: vec![("TMPDIR", temporary.clone().into())],
         ..IsolatedDoctor::new(&keep)
     };
-    let Some(told) = powerless.json(&[&path]) else { return };
-    finding(&told, "mount", "problem", &["not permitted", "SYS_ADMIN"]);
-    assert_eq!(told["fuse"]["mount"], false);
+    let Some(report) = powerless.json(&[&path]) else { return };
+    finding(&report, "mount", "problem", &["not permitted", "SYS_ADMIN"]);
+    assert_eq!(report["fuse"]["mount"], false);
     assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "nothing is left there");
 }
 
@@ -143,17 +143,17 @@ fn doctor_reports_forbidden_mounting_with_a_remedy() {
 fn doctor_names_system_calls_forbidden_by_a_container() {
     let (store, sandbox) = (small_store(), MountSandbox::new());
     let (path, keep) = (store.path(), sandbox.path());
-    let Some(told) = (IsolatedDoctor { forbidden: OPENAT2, ..IsolatedDoctor::new(&keep) }).json(&[&path]) else {
+    let Some(report) = (IsolatedDoctor { forbidden: OPENAT2, ..IsolatedDoctor::new(&keep) }).json(&[&path]) else {
         return;
     };
-    finding(&told, "openat2", "problem", &["5.6", "seccomp"]);
-    assert_eq!(told["kernel"]["openat2"], false);
-    finding(&told, "open", "problem", &[path.to_str().unwrap(), "not implemented"]);
-    let told =
+    finding(&report, "openat2", "problem", &["5.6", "seccomp"]);
+    assert_eq!(report["kernel"]["openat2"], false);
+    finding(&report, "open", "problem", &[path.to_str().unwrap(), "not implemented"]);
+    let report =
         (IsolatedDoctor { forbidden: LANDLOCK_CREATE_RULESET, ..IsolatedDoctor::new(&keep) }).json(&[&path]).unwrap();
-    finding(&told, "landlock", "note", &[]);
-    assert_eq!(told["kernel"]["landlock_abi"], 0);
-    assert_eq!(told["stores"][0]["workers"]["total"], 1);
+    finding(&report, "landlock", "note", &[]);
+    assert_eq!(report["kernel"]["landlock_abi"], 0);
+    assert_eq!(report["stores"][0]["workers"]["total"], 1);
 }
 
 #[test]
@@ -164,9 +164,9 @@ fn doctor_notes_a_low_descriptor_limit() {
         before: ["bash", "-c", "ulimit -n 128; exec \"$@\"", "bash"].map(AsRef::as_ref).to_vec(),
         ..IsolatedDoctor::new(&keep)
     };
-    let Some(told) = few.json(&[&path]) else { return };
-    finding(&told, "descriptors", "note", &["128 files"]);
-    assert_eq!(told["limits"]["descriptors"], 128);
+    let Some(report) = few.json(&[&path]) else { return };
+    finding(&report, "descriptors", "note", &["128 files"]);
+    assert_eq!(report["limits"]["descriptors"], 128);
 }
 
 #[test]
@@ -176,10 +176,10 @@ fn doctor_notes_an_untried_mount() {
     let (path, keep) = (store.path(), sandbox.path());
     for nowhere in ["/no/such/folder", "/no/such/\u{202e}\u{9b}folder"] {
         let nowhere = IsolatedDoctor { variables: vec![("TMPDIR", nowhere.into())], ..IsolatedDoctor::new(&keep) };
-        let Some(told) = nowhere.json(&[&path]) else { return };
-        finding(&told, "mount", "note", &["/no/such/", "TMPDIR="]);
-        assert!(told["fuse"]["mount"].is_null());
-        assert_eq!(told["problems"], 0);
+        let Some(report) = nowhere.json(&[&path]) else { return };
+        finding(&report, "mount", "note", &["/no/such/", "TMPDIR="]);
+        assert!(report["fuse"]["mount"].is_null());
+        assert_eq!(report["problems"], 0);
     }
 }
 

@@ -31,14 +31,14 @@ fn doctor_reports_mount_states_and_a_remedy_that_works() {
     if tmpfs(&covered).is_none() {
         return;
     }
-    let Some(told) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
+    let Some(report) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
     let states = [(&alive, "alive"), (&dead, "dead"), (&covered, "covered")];
     let expected: Vec<_> = states.iter().map(|(point, state)| json!({"point": point, "state": state})).collect();
-    assert_eq!(told["mounts"], json!(expected), "{told:#}");
+    assert_eq!(report["mounts"], json!(expected), "{report:#}");
     for ((point, state), level) in states.iter().zip(["ok", "problem", "note"]) {
-        assert_eq!(finding(&told, state, level, &[shown(point)])["about"], json!(point));
+        assert_eq!(finding(&report, state, level, &[shown(point)])["about"], json!(point));
     }
-    let cure = finding(&told, "dead", "problem", &[])["cure"].as_str().unwrap().to_owned();
+    let cure = finding(&report, "dead", "problem", &[])["cure"].as_str().unwrap().to_owned();
     let command = cure.split('`').nth(1).unwrap().strip_prefix("swarmletfs ").unwrap();
     run(program("bash", ["-c", &format!("{PROGRAM} {command}")])).assert_success();
     assert_eq!(mount_count_at(&dead), 0);
@@ -55,17 +55,17 @@ fn doctor_probes_hung_mounts_in_parallel() {
         points.iter().map(|point| mount_in_foreground(&path, point, &sandbox.at("log"))).collect();
     children.iter().for_each(|child| kill_process(Pid::from_child(child), Signal::STOP).unwrap());
     // Probed one after the other, they would exceed the time limit.
-    let told = IsolatedDoctor::new(&keep).json(&[&path]);
+    let report = IsolatedDoctor::new(&keep).json(&[&path]);
     children.iter().for_each(|child| kill_process(Pid::from_child(child), Signal::CONT).unwrap());
     drop(sandbox);
     for child in &mut children {
         assert!(wait_timeout(child, LIMIT).is_some());
     }
-    let Some(told) = told else { return };
+    let Some(report) = report else { return };
     let hung: Vec<_> = points.iter().map(|point| json!({"point": point, "state": "hung"})).collect();
-    assert_eq!(told["mounts"], json!(hung), "{told:#}");
-    assert_eq!(told["problems"], 3);
-    assert_eq!(told["stores"][0]["workers"]["total"], 1, "the rest is told all the same");
+    assert_eq!(report["mounts"], json!(hung), "{report:#}");
+    assert_eq!(report["problems"], 3);
+    assert_eq!(report["stores"][0]["workers"]["total"], 1, "the rest is report all the same");
 }
 
 #[test]
@@ -75,10 +75,11 @@ fn doctor_notes_a_mount_of_another_user() {
     let (path, keep, point) = (store.path(), sandbox.path(), sandbox.folder("mnt"));
     [path.parent().unwrap(), &keep].into_iter().for_each(make_accessible);
     mount(&path, &point, &[]).assert_success();
-    let Some(told) = (IsolatedDoctor { before: without_privileges(&[]), ..IsolatedDoctor::new(&keep) }).json(&[&path])
+    let Some(report) =
+        (IsolatedDoctor { before: without_privileges(&[]), ..IsolatedDoctor::new(&keep) }).json(&[&path])
     else {
         return;
     };
-    finding(&told, "private", "note", &[shown(&point), "another user"]);
-    assert_eq!(told["mounts"], json!([{"point": point, "state": "private"}]));
+    finding(&report, "private", "note", &[shown(&point), "another user"]);
+    assert_eq!(report["mounts"], json!([{"point": point, "state": "private"}]));
 }

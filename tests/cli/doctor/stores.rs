@@ -36,8 +36,8 @@ fn doctor_reports_a_swarmletfs_mount_as_store() {
     let point = sandbox.folder("mnt");
     mount(&store.path(), &point, &[]).assert_success();
     let keep = sandbox.path();
-    if let Some(told) = IsolatedDoctor::new(&keep).json(&[&point]) {
-        finding(&told, "open", "problem", &["it is a swarmletfs mount; give the store behind it"]);
+    if let Some(report) = IsolatedDoctor::new(&keep).json(&[&point]) {
+        finding(&report, "open", "problem", &["it is a swarmletfs mount; give the store behind it"]);
     }
     umount(&point, &[]).assert_success();
 }
@@ -52,7 +52,7 @@ fn doctor_counts_workers_by_status_owner_and_run() {
     store.write("e/metadata.json", json!({"status": "odd"}).to_string());
     let path = store.path();
     let keep = sandbox.path();
-    let Some(told) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
+    let Some(report) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
     let expected = json!({
         "path": path, "why": "named on the command line", "format": "swarmlet",
         "workers": {
@@ -62,15 +62,15 @@ fn doctor_counts_workers_by_status_owner_and_run() {
         },
         "transcripts": null,
     });
-    assert_eq!(told["stores"], json!([expected]), "{told:#}");
-    let says = finding(&told, "workers", "ok", &["5 workers", "swarmlet", "1 failed", "2 runs", "2 without one"]);
+    assert_eq!(report["stores"], json!([expected]), "{report:#}");
+    let says = finding(&report, "workers", "ok", &["5 workers", "swarmlet", "1 failed", "2 runs", "2 without one"]);
     assert_eq!(says["about"], json!(path));
-    let told = IsolatedDoctor::new(&keep).json(&[path.as_os_str(), "--run".as_ref(), "48".as_ref()]).unwrap();
-    finding(&told, "run", "ok", &["2 of 5"]);
-    assert_eq!(told["view"], json!({"owner": null, "run": "48", "workers": 2}));
-    let told = IsolatedDoctor::new(&keep).json(&[path.as_os_str(), "--run".as_ref(), "50".as_ref()]).unwrap();
-    finding(&told, "run", "note", &["none of 5", "the runs are 48, 49"]);
-    assert_eq!(told["view"]["workers"], 0);
+    let report = IsolatedDoctor::new(&keep).json(&[path.as_os_str(), "--run".as_ref(), "48".as_ref()]).unwrap();
+    finding(&report, "run", "ok", &["2 of 5"]);
+    assert_eq!(report["view"], json!({"owner": null, "run": "48", "workers": 2}));
+    let report = IsolatedDoctor::new(&keep).json(&[path.as_os_str(), "--run".as_ref(), "50".as_ref()]).unwrap();
+    finding(&report, "run", "note", &["none of 5", "the runs are 48, 49"]);
+    assert_eq!(report["view"]["workers"], 0);
 }
 
 #[test]
@@ -85,21 +85,21 @@ fn doctor_lists_hidden_entries_with_reason_and_remedy() {
     }
     let (other, path, keep) = (sandbox.folder("other"), store.path(), sandbox.path());
     let Some(_bound) = Bound::new(&other, &store.at("workers/foreign")) else { return };
-    let Some(told) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
+    let Some(report) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
     let expected = json!({
         "links": several(4, &["workers/l1", "workers/l2", "workers/l3"]),
         "foreign_mounts": several(1, &["workers/foreign"]),
         "special": several(1, &["workers/pipe"]),
         "not_workers": several(2, &["workers/plain", "workers/supervisor"]),
     });
-    assert_eq!(told["stores"][0]["workers"]["not_shown"], expected, "{told:#}");
+    assert_eq!(report["stores"][0]["workers"]["not_shown"], expected, "{report:#}");
     let cure = format!("`readlink -f {}`", shown(&store.at("workers/l1")));
-    finding(&told, "links", "note", &["4 links are not followed", "workers/l3, and 1 more", &cure, "--store"]);
+    finding(&report, "links", "note", &["4 links are not followed", "workers/l3, and 1 more", &cure, "--store"]);
     let cure = format!("`--store {}`", shown(&store.at("workers/foreign")));
-    finding(&told, "foreign_mounts", "note", &["1 other file system", &cure]);
-    finding(&told, "special", "note", &["workers/pipe"]);
-    finding(&told, "not_workers", "note", &["workers/plain, workers/supervisor", "metadata.json"]);
-    assert_eq!(told["problems"], 0, "{told:#}");
+    finding(&report, "foreign_mounts", "note", &["1 other file system", &cure]);
+    finding(&report, "special", "note", &["workers/pipe"]);
+    finding(&report, "not_workers", "note", &["workers/plain, workers/supervisor", "metadata.json"]);
+    assert_eq!(report["problems"], 0, "{report:#}");
 }
 
 #[test]
@@ -113,8 +113,8 @@ fn doctor_names_workers_with_flawed_records() {
     store.write("workers/index.json", json!({"workers": [{"id": "late", "status": "failed"}]}).to_string());
     store.write("w1/metadata.json", json!({"worker_id": "w1"}).to_string());
     let (path, keep) = (store.path(), sandbox.path());
-    let Some(told) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
-    let mut flawed = told["stores"][0]["workers"]["flawed"].clone();
+    let Some(report) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
+    let mut flawed = report["stores"][0]["workers"]["flawed"].clone();
     let why = flawed["bad_metadata"]["examples"][0]["why"].take();
     assert!(why.as_str().is_some_and(|why| why.starts_with("not JSON")), "{why}");
     let expected = json!({
@@ -122,7 +122,7 @@ fn doctor_names_workers_with_flawed_records() {
         "other_id": several(1, &["other"]), "two_owners": several(1, &["two"]),
         "index_disagrees": several(1, &["late"]), "same_id": several(1, &["w1~2"]),
     });
-    assert_eq!(flawed, expected, "{told:#}");
+    assert_eq!(flawed, expected, "{report:#}");
     for (check, name) in [
         ("bad_metadata", "torn (not JSON"),
         ("no_metadata", "bare"),
@@ -131,7 +131,7 @@ fn doctor_names_workers_with_flawed_records() {
         ("index_disagrees", "late"),
         ("same_id", "w1~2"),
     ] {
-        finding(&told, check, "note", &["1 worker", name]);
+        finding(&report, check, "note", &["1 worker", name]);
     }
 }
 
@@ -148,22 +148,23 @@ fn doctor_reports_unreadable_entries_as_problems() {
     mode("workers/sealed/metadata.json", 0o600);
     let (path, keep) = (store.path(), sandbox.path());
     [path.parent().unwrap(), &keep].into_iter().for_each(make_accessible);
-    let Some(told) = (IsolatedDoctor { before: without_privileges(&[]), ..IsolatedDoctor::new(&keep) }).json(&[&path])
+    let Some(report) =
+        (IsolatedDoctor { before: without_privileges(&[]), ..IsolatedDoctor::new(&keep) }).json(&[&path])
     else {
         return;
     };
-    let workers = &told["stores"][0]["workers"];
+    let workers = &report["stores"][0]["workers"];
     let denied = |name: &str| json!({"count": 1, "examples": [{"name": name, "why": "permission denied"}]});
-    assert_eq!(workers["not_shown"]["unreadable"], denied("workers/closed"), "{told:#}");
-    assert_eq!(workers["flawed"]["unreadable_metadata"], denied("sealed"), "{told:#}");
+    assert_eq!(workers["not_shown"]["unreadable"], denied("workers/closed"), "{report:#}");
+    assert_eq!(workers["flawed"]["unreadable_metadata"], denied("sealed"), "{report:#}");
     let closed = format!("`ls -ld {}`", shown(&store.at("workers/closed")));
-    finding(&told, "unreadable", "problem", &["workers/closed (permission denied)", &closed]);
+    finding(&report, "unreadable", "problem", &["workers/closed (permission denied)", &closed]);
     let sealed = format!("`ls -la {}`", shown(&store.at("workers/sealed")));
-    finding(&told, "unreadable_metadata", "problem", &["sealed (permission denied)", &sealed]);
+    finding(&report, "unreadable_metadata", "problem", &["sealed (permission denied)", &sealed]);
     mode("", 0o700);
-    let told =
+    let report =
         (IsolatedDoctor { before: without_privileges(&[]), ..IsolatedDoctor::new(&keep) }).json(&[&path]).unwrap();
-    finding(&told, "open", "problem", &["permission denied", shown(&path)]);
+    finding(&report, "open", "problem", &["permission denied", shown(&path)]);
 }
 
 /// Adds everything that a report could reveal of other owners to a store.
@@ -191,7 +192,7 @@ fn with_an_owner_all_that_is_anothers_might_as_well_not_be_there() {
     }
     crowded(&mixed);
     let keep = sandbox.path();
-    let told = |store: &TestStore, more: &[&str]| {
+    let report = |store: &TestStore, more: &[&str]| {
         let path = store.path();
         let mut arguments = vec![path.as_os_str()];
         arguments.extend(more.iter().map(OsStr::new));
@@ -204,12 +205,12 @@ fn with_an_owner_all_that_is_anothers_might_as_well_not_be_there() {
         &["--json", "--owner", "6"],
         &["--owner", "7"],
     ] {
-        let Some(text) = told(&mixed, more) else { return };
-        assert_eq!(text, told(&own, more).unwrap(), "{more:?}");
+        let Some(text) = report(&mixed, more) else { return };
+        assert_eq!(text, report(&own, more).unwrap(), "{more:?}");
     }
     // Control: without an owner, the other workers are reported.
-    assert_ne!(told(&mixed, &[]).unwrap(), told(&own, &[]).unwrap());
-    assert_ne!(told(&mixed, &["--run", "48"]).unwrap(), told(&own, &["--run", "48"]).unwrap());
+    assert_ne!(report(&mixed, &[]).unwrap(), report(&own, &[]).unwrap());
+    assert_ne!(report(&mixed, &["--run", "48"]).unwrap(), report(&own, &["--run", "48"]).unwrap());
 }
 
 #[test]
@@ -219,19 +220,19 @@ fn doctor_reports_each_store_once() {
     symlink("/nowhere", second.at("workers/link")).unwrap();
     let (one, two, missing, keep) = (first.path(), second.path(), sandbox.at("missing"), sandbox.path());
     let all = [&one, &two, &missing, &one].map(|path| path.as_os_str());
-    let Some(told) = IsolatedDoctor::new(&keep).json(&all) else { return };
-    let facts: Vec<Value> = told["stores"]
+    let Some(report) = IsolatedDoctor::new(&keep).json(&all) else { return };
+    let facts: Vec<Value> = report["stores"]
         .as_array()
         .unwrap()
         .iter()
         .map(|store| json!([store["path"], store["workers"]["total"]]))
         .collect();
     assert_eq!(facts, [json!([one, 1]), json!([two, 2]), json!([missing, null])]);
-    assert_eq!(findings(&told, "workers").len(), 2);
-    assert_eq!(finding(&told, "links", "note", &[])["about"], json!(two));
-    finding(&told, "open", "problem", &[shown(&missing), "no such folder"]);
-    finding(&told, "same_id", "note", &["w1~2"]);
-    assert_eq!(told["view"]["workers"], 3);
+    assert_eq!(findings(&report, "workers").len(), 2);
+    assert_eq!(finding(&report, "links", "note", &[])["about"], json!(two));
+    finding(&report, "open", "problem", &[shown(&missing), "no such folder"]);
+    finding(&report, "same_id", "note", &["w1~2"]);
+    assert_eq!(report["view"]["workers"], 3);
     let said = ["--store".as_ref(), one.as_os_str(), two.as_os_str()];
     assert_eq!(IsolatedDoctor::new(&keep).json(&said).unwrap()["view"]["workers"], 3);
 }
@@ -240,23 +241,23 @@ fn doctor_reports_each_store_once() {
 fn doctor_chooses_the_store_like_mount() {
     let (here, variable, sandbox) = (small_store(), small_store(), MountSandbox::new());
     let (inside, keep) = (here.at("workers"), sandbox.path());
-    let told = |current: &Path, value: Option<&Path>| {
+    let report = |current: &Path, value: Option<&Path>| {
         let variables = value.map(|value| ("SWARMLET_DATA_PATH", value.into())).into_iter().collect();
         (IsolatedDoctor { current, variables, ..IsolatedDoctor::new(&keep) }).json::<&str>(&[])
     };
-    let Some(found) = told(&inside, None) else { return };
+    let Some(found) = report(&inside, None) else { return };
     assert_eq!((&found["stores"][0]["path"], found["stores"].as_array().unwrap().len()), (&json!(here.path()), 1));
     finding(&found, "workers", "ok", &["the current folder is inside it"]);
-    let found = told(&inside, Some(&variable.path())).unwrap();
+    let found = report(&inside, Some(&variable.path())).unwrap();
     assert_eq!(found["stores"][0]["path"], json!(variable.path()));
-    let found = told(&inside, Some("/no/such/place".as_ref())).unwrap();
+    let found = report(&inside, Some("/no/such/place".as_ref())).unwrap();
     finding(&found, "open", "problem", &["/no/such/place"]);
     if ["/data/swarmlet", "/data/workers"].iter().any(|place| Path::new(place).exists()) {
         skip("this machine has a store at a known path");
         return;
     }
     // Not below this test's folder: other users' files could make an ancestor look like a store.
-    let none = told("/".as_ref(), None).unwrap();
+    let none = report("/".as_ref(), None).unwrap();
     finding(
         &none,
         "found",
@@ -273,8 +274,8 @@ fn doctor_rejects_an_invalid_store_with_a_remedy() {
     fs::write(papers.join("a.txt"), "").unwrap();
     symlink(store.at("workers"), linked.join("workers")).unwrap();
     let (papers, one, keep) = (sandbox.at("papers"), store.at("workers/w1"), sandbox.path());
-    let told = |path: &Path| IsolatedDoctor::new(&keep).json(&[path]);
-    let Some(none) = told(&papers) else { return };
+    let report = |path: &Path| IsolatedDoctor::new(&keep).json(&[path]);
+    let Some(none) = report(&papers) else { return };
     finding(&none, "open", "problem", &[shown(&papers), "no workers", "metadata.json", "`find "]);
     assert_eq!(
         none["stores"],
@@ -283,10 +284,10 @@ fn doctor_rejects_an_invalid_store_with_a_remedy() {
         }])
     );
     let cure = format!("`readlink -f {}`", shown(&linked.join("workers")));
-    finding(&told(&linked).unwrap(), "open", "problem", &["no workers", "not followed: workers", &cure]);
+    finding(&report(&linked).unwrap(), "open", "problem", &["no workers", "not followed: workers", &cure]);
     let cure = format!("`swarmletfs doctor {}`", shown(&store.at("workers")));
-    finding(&told(&one).unwrap(), "open", "problem", &["is one worker", &cure]);
-    finding(&told(&whole).unwrap(), "workers", "note", &["no worker yet"]);
+    finding(&report(&one).unwrap(), "open", "problem", &["is one worker", &cure]);
+    finding(&report(&whole).unwrap(), "workers", "note", &["no worker yet"]);
     // `mount` prints the same message.
     mount(&linked, &sandbox.folder("mnt"), &[]).assert_failure(1, &["no workers", "not followed: workers"]);
 }
@@ -300,14 +301,14 @@ fn doctor_reports_a_hung_store() {
     // A folder that the kernel has cached for a second must not hide the hang.
     let _ = fs::read_dir(&point).unwrap().count();
     kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
-    let told = IsolatedDoctor::new(&keep).json(&[&point]);
+    let report = IsolatedDoctor::new(&keep).json(&[&point]);
     kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
     rustix::mount::unmount(&point, rustix::mount::UnmountFlags::DETACH).unwrap();
     assert!(wait_timeout(&mut child, LIMIT).expect("no hang").success());
-    let Some(told) = told else { return };
-    finding(&told, "open", "problem", &[shown(&point), "did not answer within 5 seconds"]);
-    finding(&told, "hung", "problem", &[shown(&point), "--lazy"]);
-    assert_eq!(told["fuse"]["mount"], true, "{told:#}");
+    let Some(report) = report else { return };
+    finding(&report, "open", "problem", &[shown(&point), "did not answer within 5 seconds"]);
+    finding(&report, "hung", "problem", &[shown(&point), "--lazy"]);
+    assert_eq!(report["fuse"]["mount"], true, "{report:#}");
 }
 
 #[test]
@@ -329,13 +330,13 @@ fn doctor_escapes_names() {
         crate::hostile::make_fifo(&at("pipe"));
         let missing = sandbox.at([b"missing".as_slice(), &name].concat());
         let arguments = [store.as_os_str(), missing.as_os_str(), "--run".as_ref(), OsStr::new("none")];
-        let Some(told) = IsolatedDoctor::new(&keep).json(&arguments) else { return };
-        let workers = &told["stores"][0]["workers"];
-        assert_eq!((&workers["total"], &workers["not_shown"]["links"]["count"]), (&json!(2), &json!(1)), "{told:#}");
-        finding(&told, "run", "note", &["the runs are"]);
+        let Some(report) = IsolatedDoctor::new(&keep).json(&arguments) else { return };
+        let workers = &report["stores"][0]["workers"];
+        assert_eq!((&workers["total"], &workers["not_shown"]["links"]["count"]), (&json!(2), &json!(1)), "{report:#}");
+        finding(&report, "run", "note", &["the runs are"]);
         check_lines(&IsolatedDoctor::new(&keep).run(&arguments).unwrap().out);
         // The remedy is a working command, whatever the name is.
-        let cure = finding(&told, "links", "note", &[])["cure"].as_str().unwrap().to_owned();
+        let cure = finding(&report, "links", "note", &[])["cure"].as_str().unwrap().to_owned();
         let command = cure.split('`').nth(1).unwrap().replace("readlink -f", "readlink -z");
         let link = std::process::Command::new("bash").args(["-c", &command]).output().unwrap();
         assert_eq!(link.stdout.strip_suffix(b"\0"), Some(name.as_slice()), "{command}");
@@ -353,10 +354,10 @@ fn sessions_that_were_not_read_yet_are_no_problem() {
     let path = project.join("s.jsonl");
     fs::write(&path, format!("{line}\n")).unwrap();
     fs::File::options().write(true).open(&path).unwrap().set_len(40 << 20).unwrap();
-    let Some(told) = IsolatedDoctor::new(&keep.path()).json(&[&sandbox.path().join("claude")]) else { return };
-    finding(&told, "unread", "note", &["1 session not yet searched for workers"]);
-    let problems: Vec<_> = findings(&told, "trouble");
-    assert!(problems.is_empty(), "{told:#}");
+    let Some(report) = IsolatedDoctor::new(&keep.path()).json(&[&sandbox.path().join("claude")]) else { return };
+    finding(&report, "unread", "note", &["1 session not yet searched for workers"]);
+    let problems: Vec<_> = findings(&report, "trouble");
+    assert!(problems.is_empty(), "{report:#}");
 }
 
 #[test]
@@ -373,13 +374,13 @@ fn what_transcripts_hold_that_is_not_shown_is_counted() {
     fs::write(project.join("s.jsonl"), lines.join("\n") + "\n").unwrap();
     fs::write(project.join("junk.jsonl"), "no JSON at all\n").unwrap();
     let path = sandbox.path().join("claude");
-    let Some(told) = IsolatedDoctor::new(&keep.path()).json(&[&path]) else { return };
-    assert_eq!(told["stores"][0]["format"], "claude-code");
+    let Some(report) = IsolatedDoctor::new(&keep.path()).json(&[&path]) else { return };
+    assert_eq!(report["stores"][0]["format"], "claude-code");
     let expected = json!({
         "read": 2, "workers": 2, "lines": 6, "unparsable_lines": 2, "unknown_records": {"new": 1},
         "results_without_calls": 1, "calls_without_results": 1, "calls_not_shown": 0, "truncated_outputs": 0,
     });
-    assert_eq!(told["stores"][0]["transcripts"], expected, "{told:#}");
-    finding(&told, "transcripts", "note", &["2 of 2", "2 lines cannot be parsed", "(new)", "1 calls have no result"]);
-    finding(&told, "bad_transcript", "problem", &["junk", "no line of it could be read"]);
+    assert_eq!(report["stores"][0]["transcripts"], expected, "{report:#}");
+    finding(&report, "transcripts", "note", &["2 of 2", "2 lines cannot be parsed", "(new)", "1 calls have no result"]);
+    finding(&report, "bad_transcript", "problem", &["junk", "no line of it could be read"]);
 }

@@ -136,7 +136,7 @@ fn a_path_of_the_disk_is_answered_with_that_of_the_tree() {
     let at = |path: &str| store.at(path).to_str().unwrap().to_owned();
     let says = |typed: &str, meant: &str| {
         look(&store.path(), "cat", [typed]).failed(&[&format!(
-            "{typed}: no such file or folder in this view: paths begin at the root of the tree, as in `{meant}`"
+            "{typed}: no such file or folder in this view: paths start at the root of the tree, as in `{meant}`"
         )]);
     };
     says(&at("workers/w1/result.txt"), "workers/w1/result.txt");
