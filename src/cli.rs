@@ -21,6 +21,7 @@ mod mount;
 mod mount_options;
 mod mountinfo;
 mod mountpoint;
+mod plan;
 mod probe;
 mod read_session;
 mod serve;
@@ -42,8 +43,8 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::name::printable;
-use crate::render::Budget;
 use crate::render::since::Cursor;
+use mount_options::MountOptions;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -189,57 +190,14 @@ struct MountArgs {
     #[arg(value_name = "[STORE] MOUNTPOINT", num_args = 0..=2)]
     paths: Vec<PathBuf>,
 
-    /// A folder of traces to show; can be given several times
-    #[arg(long = "store", value_name = "PATH")]
-    stores: Vec<PathBuf>,
-
-    /// Show only the workers of this owner
-    #[arg(long, value_name = "ID", conflicts_with = "all_owners", value_parser = mount_options::parse_id)]
-    owner: Option<String>,
-
-    /// Show only the workers of this run
-    #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
-    run: Option<String>,
-
-    /// Show the workers of every owner, even to other users of this machine
-    #[arg(long)]
-    all_owners: bool,
-
-    /// With --owner, also show files that have several hard links, for stores kept as hard-linked
-    /// backups
-    #[arg(long)]
-    hard_links: bool,
-
     #[command(flatten)]
-    cache: cache_args::CacheArgs,
-
-    /// Let other users of this machine read the mount; needs --owner or --all-owners
-    #[arg(long)]
-    allow_other: bool,
-
-    /// Maximum size of evidence.txt: bytes, optionally with k or M, or tokens, as in 8000tok
-    /// [default: 16000 per worker, 28000 for a run or the swarm]
-    #[arg(long, value_name = "SIZE", value_parser = parse_budget)]
-    budget: Option<String>,
-
-    /// Seconds until a change of a finished worker is noticed [default: 60]
-    #[arg(long, value_name = "SECONDS")]
-    ttl: Option<u32>,
-
-    /// Stay in the foreground; Ctrl-C unmounts
-    #[arg(long, short)]
-    foreground: bool,
-
-    /// Append a log to this regular file, created readable only by its owner; links, FIFOs and
-    /// devices are rejected
-    #[arg(long, value_name = "FILE")]
-    log: Option<PathBuf>,
+    options: MountOptions,
 
     /// Comma-separated mount options, as passed by mount(8): store=, owner=, run=, all_owners,
     /// hard_links, no_cache, index=, no_index, allow_other, budget=, ttl=, log=, foreground, and
     /// the usual ones, which have no effect here; write a comma inside a value as \,
     #[arg(short = 'o', value_name = "OPTIONS")]
-    options: Vec<OsString>,
+    lists: Vec<OsString>,
 
     /// Set when the short form was used, as by mount(8)
     #[arg(long = "__short", hide = true)]
@@ -387,11 +345,6 @@ pub fn main() -> ExitCode {
         Command::Since(arguments) => since::run(&arguments),
         Command::Wait(arguments) => wait::run(&arguments),
     })
-}
-
-/// Checks a budget and returns its text, which is passed on to the background process.
-fn parse_budget(text: &str) -> Result<String, String> {
-    Budget::parse(text).map(|_| text.to_owned())
 }
 
 #[cfg(test)]

@@ -1,19 +1,21 @@
 //! Serving in the background with two processes, without a fork.
 //!
-//! The parent runs this program again and waits for a report. The child leaves the terminal's
-//! session, mounts, and reports over its stdout: a mark byte, then a text. The parent returns once
-//! the mount answers. If the parent has exited before the report, the child unmounts again.
+//! The parent runs this program again, writes the mount options to its stdin, and waits for a
+//! report. The child leaves the terminal's session, mounts, and reports over its stdout: a mark byte,
+//! then a text. The parent returns once the mount answers. If the parent has exited before the
+//! report, the child unmounts again.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, bail};
 
-use super::mount::Plan;
+use super::mount_options::MountOptions;
+use super::plan::Plan;
 use super::terminal::{display_path, escape_controls, print_message};
-use super::{mount, mountpoint, probe, teardown};
+use super::{mountpoint, probe, serve as session, teardown};
 
 /// Mark of a report that the mount is up; the text describes it.
 pub(super) const READY: u8 = b'+';
@@ -27,12 +29,18 @@ pub(super) const FAILED: u8 = b'-';
 ///
 /// Fails if the child cannot be started or cannot mount. No mount is left behind.
 pub(super) fn start(plan: &Plan) -> anyhow::Result<String> {
+    let options = postcard::to_stdvec(&plan.options).context("cannot encode the options of the mount")?;
     let mut child = Command::new(std::env::current_exe().context("cannot find the path of this program")?)
-        .args(plan.arguments())
-        .stdin(Stdio::null())
+        .args(["mount", "--__serve", "--"])
+        .arg(&plan.mountpoint)
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .context("cannot start the background process")?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A child that cannot read them reports why, or ends without a report.
+        let _ = stdin.write_all(&options);
+    }
     let mut report = Vec::new();
     if let Some(mut stdout) = child.stdout.take() {
         stdout.read_to_end(&mut report).context("cannot read the report of the background process")?;
@@ -84,18 +92,30 @@ fn end(child: &mut Child, mountpoint: &Path) {
 /// # Errors
 ///
 /// Fails if mounting or serving fails.
-pub(super) fn serve(plan: &Plan) -> anyhow::Result<()> {
+pub(super) fn serve(mountpoint: PathBuf) -> anyhow::Result<()> {
     // This fails only for a process group leader, which has already left its terminal's session.
     let _ = rustix::process::setsid();
     let ready = |text: &str| {
         report(READY, text.as_bytes())?;
         leave_terminal()
     };
-    plan.start_log(false).and_then(|()| mount::serve(plan, false, ready)).inspect_err(|error| {
+    let run = || {
+        let plan = Plan { mountpoint, options: read_options()? };
+        plan.start_log(false)?;
+        session::serve(&plan, false, ready)
+    };
+    run().inspect_err(|error| {
         // After readiness, stdout and stderr are /dev/null.
         let _ = report(FAILED, format!("{error:#}").as_bytes());
         let _ = leave_terminal();
     })
+}
+
+/// Reads the options that the parent writes to stdin.
+fn read_options() -> anyhow::Result<MountOptions> {
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes).context("cannot read the options of the mount")?;
+    postcard::from_bytes(&bytes).context("cannot decode the options of the mount")
 }
 
 /// Writes a mark and a text to stdout for the waiting parent.

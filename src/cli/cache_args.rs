@@ -11,7 +11,9 @@ use tracing::warn;
 
 use anyhow::Context;
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
+use super::mount_options::paths;
 use super::terminal::display_path;
 use crate::cache::DiskCache;
 
@@ -22,7 +24,7 @@ pub(super) const INDEX_LIMIT: u64 = 4 << 30;
 pub(super) const INDEX: &str = "index";
 
 /// Options for what is kept between runs.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args, Serialize, Deserialize)]
 pub(super) struct CacheArgs {
     /// Do not cache parsed data for later runs
     #[arg(long)]
@@ -30,6 +32,7 @@ pub(super) struct CacheArgs {
 
     /// Store the search index in this folder, which is created if it is missing [default: inside
     /// the cache folder]
+    #[serde(serialize_with = "paths::serialize", deserialize_with = "paths::deserialize_one")]
     #[arg(long, value_name = "DIR", conflicts_with = "no_index")]
     pub(super) index: Option<PathBuf>,
 

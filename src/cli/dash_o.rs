@@ -8,10 +8,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use super::exit::Usage;
-use super::mount_options::{Options, merge, parse_id};
+use super::mount_options::{MountOptions, merge_value, parse_budget, parse_id};
 use super::terminal::escape_controls;
 
-/// Options of mount(8) and fstab that have no effect: the mount is always read-only, nosuid and
+/// MountOptions of mount(8) and fstab that have no effect: the mount is always read-only, nosuid and
 /// nodev.
 const IGNORED_OPTIONS: &[&str] = &[
     "ro",
@@ -48,8 +48,8 @@ const IGNORED_OPTIONS: &[&str] = &[
 /// # Errors
 ///
 /// Fails for an unknown option, an invalid value, or two different values of one option.
-pub(super) fn parse(lists: &[OsString], by_mount_helper: bool) -> Result<Options, Usage> {
-    let mut options = Options::default();
+pub(super) fn parse(lists: &[OsString], by_mount_helper: bool) -> Result<MountOptions, Usage> {
+    let mut options = MountOptions::default();
     for item in lists.iter().flat_map(|list| split(list)) {
         apply_item(&mut options, &item, by_mount_helper)?;
     }
@@ -57,7 +57,7 @@ pub(super) fn parse(lists: &[OsString], by_mount_helper: bool) -> Result<Options
 }
 
 /// Adds one item of an `-o` list to `options`.
-fn apply_item(options: &mut Options, item: &[u8], by_mount_helper: bool) -> Result<(), Usage> {
+fn apply_item(options: &mut MountOptions, item: &[u8], by_mount_helper: bool) -> Result<(), Usage> {
     let (key, value) = match item.iter().position(|byte| *byte == b'=') {
         Some(at) => (item.get(..at).unwrap_or_default(), item.get(at + 1..)),
         None => (item, None),
@@ -71,15 +71,17 @@ fn apply_item(options: &mut Options, item: &[u8], by_mount_helper: bool) -> Resu
                 options.stores.push(store);
             }
         }
-        ("owner", Some(value)) => set("owner", &mut options.owner, checked("owner", value, parse_id)?)?,
-        ("run", Some(value)) => set("run", &mut options.run, checked("run", value, parse_id)?)?,
-        ("budget", Some(value)) => set("budget", &mut options.budget, checked("budget", value, super::parse_budget)?)?,
-        ("ttl", Some(value)) => set("ttl", &mut options.ttl, checked("ttl", value, seconds)?)?,
-        ("log", Some(value)) => set("log", &mut options.log, path("log", value)?)?,
+        ("owner", Some(value)) => merge_value("owner", &mut options.owner, Some(checked("owner", value, parse_id)?))?,
+        ("run", Some(value)) => merge_value("run", &mut options.run, Some(checked("run", value, parse_id)?))?,
+        ("budget", Some(value)) => {
+            merge_value("budget", &mut options.budget, Some(checked("budget", value, parse_budget)?))?
+        }
+        ("ttl", Some(value)) => merge_value("ttl", &mut options.ttl, Some(checked("ttl", value, seconds)?))?,
+        ("log", Some(value)) => merge_value("log", &mut options.log, Some(path("log", value)?))?,
         ("all_owners", None) => options.all_owners = true,
         ("hard_links", None) => options.hard_links = true,
         ("no_cache", None) => options.cache.no_cache = true,
-        ("index", Some(value)) => set("index", &mut options.cache.index, path("index", value)?)?,
+        ("index", Some(value)) => merge_value("index", &mut options.cache.index, Some(path("index", value)?))?,
         ("no_index", None) => options.cache.no_index = true,
         ("allow_other", None) => options.allow_other = true,
         ("foreground", None) => options.foreground = true,
@@ -138,11 +140,6 @@ fn checked<T>(key: &str, value: &[u8], check: impl Fn(&str) -> Result<T, String>
     };
     let text = std::str::from_utf8(value).map_err(|_| wrong("not valid UTF-8"))?;
     check(text).map_err(|why| wrong(&why))
-}
-
-fn set<T: PartialEq>(key: &str, place: &mut Option<T>, value: T) -> Result<(), Usage> {
-    *place = merge(key, place.take(), Some(value))?;
-    Ok(())
 }
 
 #[cfg(test)]

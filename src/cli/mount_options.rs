@@ -5,79 +5,111 @@
 
 use std::path::PathBuf;
 
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
 use super::cache_args::CacheArgs;
 use super::exit::Usage;
-use super::{MountArgs, dash_o};
+use crate::render::Budget;
 
-/// Mount options, merged from the command line and `-o`.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct Options {
-    /// Folders of traces; empty to discover one.
+/// Options of a mount.
+///
+/// They are parsed from the command line and from `-o`, merged, and handed to the background process.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Args, Serialize, Deserialize)]
+pub(super) struct MountOptions {
+    /// A folder of traces to show; can be given several times
+    #[serde(serialize_with = "paths::serialize", deserialize_with = "paths::deserialize")]
+    #[arg(long = "store", value_name = "PATH")]
     pub(super) stores: Vec<PathBuf>,
-    /// Show only this owner's workers.
+
+    /// Show only the workers of this owner
+    #[arg(long, value_name = "ID", conflicts_with = "all_owners", value_parser = parse_id)]
     pub(super) owner: Option<String>,
-    /// Show only this run's workers.
+
+    /// Show only the workers of this run
+    #[arg(long, value_name = "ID", value_parser = parse_id)]
     pub(super) run: Option<String>,
-    /// Show every owner's workers.
+
+    /// Show the workers of every owner, even to other users of this machine
+    #[arg(long)]
     pub(super) all_owners: bool,
-    /// Show an owner's files even if they have several hard links.
+
+    /// With --owner, also show files that have several hard links, for stores kept as hard-linked
+    /// backups
+    #[arg(long)]
     pub(super) hard_links: bool,
-    /// What is kept between runs.
+
+    #[command(flatten)]
     pub(super) cache: CacheArgs,
-    /// Let other users read the mount.
+
+    /// Let other users of this machine read the mount; needs --owner or --all-owners
+    #[arg(long)]
     pub(super) allow_other: bool,
-    /// A size that [`crate::render::Budget`] parses.
+
+    /// Maximum size of evidence.txt: bytes, optionally with k or M, or tokens, as in 8000tok
+    /// [default: 16000 per worker, 28000 for a run or the swarm]
+    #[arg(long, value_name = "SIZE", value_parser = parse_budget)]
     pub(super) budget: Option<String>,
-    /// Seconds until a change of a finished worker is noticed.
+
+    /// Seconds until a change of a finished worker is noticed [default: 60]
+    #[arg(long, value_name = "SECONDS")]
     pub(super) ttl: Option<u32>,
-    /// Path of the log file.
-    pub(super) log: Option<PathBuf>,
-    /// Stay in the foreground.
+
+    /// Stay in the foreground; Ctrl-C unmounts
+    #[arg(long, short)]
     pub(super) foreground: bool,
+
+    /// Append a log to this regular file, created readable only by its owner; links, FIFOs and
+    /// devices are rejected
+    #[serde(serialize_with = "paths::serialize", deserialize_with = "paths::deserialize_one")]
+    #[arg(long, value_name = "FILE")]
+    pub(super) log: Option<PathBuf>,
 }
 
-impl Options {
-    /// Merges the arguments with the `-o` lists.
+impl MountOptions {
+    /// Merges the options with those of `-o`.
     ///
     /// # Errors
     ///
-    /// Fails for an unknown option, an invalid value, or contradictory values. Also fails if other
-    /// users may read the mount but neither `--owner` nor `--all-owners` is given.
-    pub(super) fn from_args(arguments: &MountArgs) -> Result<Options, Usage> {
-        let listed = dash_o::parse(&arguments.options, arguments.short)?;
-        let mut stores = arguments.stores.clone();
-        stores.extend(listed.stores.into_iter().filter(|store| !arguments.stores.contains(store)));
-        let options = Options {
-            stores,
-            owner: merge("owner", arguments.owner.clone(), listed.owner)?,
-            run: merge("run", arguments.run.clone(), listed.run)?,
-            all_owners: arguments.all_owners || listed.all_owners,
-            hard_links: arguments.hard_links || listed.hard_links,
-            cache: CacheArgs {
-                no_cache: arguments.cache.no_cache || listed.cache.no_cache,
-                index: merge("index", arguments.cache.index.clone(), listed.cache.index)?,
-                no_index: arguments.cache.no_index || listed.cache.no_index,
-            },
-            allow_other: arguments.allow_other || listed.allow_other,
-            budget: merge("budget", arguments.budget.clone(), listed.budget)?,
-            ttl: merge("ttl", arguments.ttl, listed.ttl)?,
-            log: merge("log", arguments.log.clone(), listed.log)?,
-            foreground: arguments.foreground || listed.foreground,
-        };
-        if options.owner.is_some() && options.all_owners {
+    /// Fails if an option has two different values, or if options contradict each other. Also fails
+    /// if other users may read the mount but neither `--owner` nor `--all-owners` is given.
+    pub(super) fn merge(mut self, listed: MountOptions) -> Result<MountOptions, Usage> {
+        for store in listed.stores {
+            if !self.stores.contains(&store) {
+                self.stores.push(store);
+            }
+        }
+        merge_value("owner", &mut self.owner, listed.owner)?;
+        merge_value("run", &mut self.run, listed.run)?;
+        merge_value("index", &mut self.cache.index, listed.cache.index)?;
+        merge_value("budget", &mut self.budget, listed.budget)?;
+        merge_value("ttl", &mut self.ttl, listed.ttl)?;
+        merge_value("log", &mut self.log, listed.log)?;
+        self.all_owners |= listed.all_owners;
+        self.hard_links |= listed.hard_links;
+        self.cache.no_cache |= listed.cache.no_cache;
+        self.cache.no_index |= listed.cache.no_index;
+        self.allow_other |= listed.allow_other;
+        self.foreground |= listed.foreground;
+        self.check()?;
+        Ok(self)
+    }
+
+    fn check(&self) -> Result<(), Usage> {
+        if self.owner.is_some() && self.all_owners {
             return Err(Usage("owner and all_owners contradict each other: give only one".into()));
         }
-        if options.cache.index.is_some() && options.cache.no_index {
+        if self.cache.index.is_some() && self.cache.no_index {
             return Err(Usage("index and no_index contradict each other: give only one".into()));
         }
-        if options.allow_other && options.owner.is_none() && !options.all_owners {
+        if self.allow_other && self.owner.is_none() && !self.all_owners {
             return Err(Usage(
                 "--allow-other lets every user of this machine read the mount: choose the workers with --owner ID, \
                  or with --all-owners"
                     .into(),
             ));
         }
-        Ok(options)
+        Ok(())
     }
 }
 
@@ -86,27 +118,64 @@ pub(super) fn parse_id(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("an id cannot be empty".into()) } else { Ok(text.to_owned()) }
 }
 
-/// Merges the two values of an option, if they do not differ.
-pub(super) fn merge<T: PartialEq>(key: &str, first: Option<T>, second: Option<T>) -> Result<Option<T>, Usage> {
-    match (first, second) {
-        (Some(first), Some(second)) if first != second => {
+/// Checks a budget and returns its text.
+pub(super) fn parse_budget(text: &str) -> Result<String, String> {
+    Budget::parse(text).map(|_| text.to_owned())
+}
+
+/// Sets an option to `value` unless it has a different value already.
+pub(super) fn merge_value<T: PartialEq>(key: &str, option: &mut Option<T>, value: Option<T>) -> Result<(), Usage> {
+    match (option.as_ref(), value) {
+        (Some(first), Some(second)) if *first != second => {
             Err(Usage(format!("{key} is given twice with different values: give it once")))
         }
-        (first, second) => Ok(first.or(second)),
+        (None, value) => {
+            *option = value;
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Serializes paths as bytes: serde's own form requires UTF-8.
+pub(super) mod paths {
+    use std::ffi::OsString;
+    use std::path::PathBuf;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(in crate::cli) fn serialize<'a, P, S: Serializer>(paths: &'a P, serializer: S) -> Result<S::Ok, S::Error>
+    where
+        &'a P: IntoIterator<Item = &'a PathBuf>,
+    {
+        serializer.collect_seq(paths.into_iter().map(|path| path.as_os_str()))
+    }
+
+    pub(in crate::cli) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
+        Ok(Vec::<OsString>::deserialize(deserializer)?.into_iter().map(PathBuf::from).collect())
+    }
+
+    pub(in crate::cli) fn deserialize_one<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<PathBuf>, D::Error> {
+        Ok(deserialize(deserializer)?.pop())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
     use clap::Parser;
 
-    fn gather(typed: &[&str]) -> Result<Options, Usage> {
+    fn parse(typed: &[&str]) -> Result<MountOptions, Usage> {
         let typed = ["swarmletfs", "mount"].iter().chain(typed);
         let crate::cli::Command::Mount(arguments) = crate::cli::Cli::try_parse_from(typed).unwrap().command else {
             panic!("not a mount");
         };
-        Options::from_args(&arguments)
+        crate::cli::mount::options(&arguments)
     }
 
     #[test]
@@ -126,12 +195,12 @@ mod tests {
             "--no-cache",
             "--index=/i",
         ];
-        let options = gather(&["-o", listed]).unwrap();
-        assert_eq!(options, gather(&typed).unwrap());
-        assert_eq!(gather(&["-o", r"store=/a\,b"]).unwrap().stores, [PathBuf::from("/a,b")]);
+        let options = parse(&["-o", listed]).unwrap();
+        assert_eq!(options, parse(&typed).unwrap());
+        assert_eq!(parse(&["-o", r"store=/a\,b"]).unwrap().stores, [PathBuf::from("/a,b")]);
         let mut both = typed.to_vec();
         both.extend(["-o", listed]);
-        assert_eq!(options, gather(&both).unwrap());
+        assert_eq!(options, parse(&both).unwrap());
         assert_eq!(options.owner.as_deref(), Some("7"));
         assert!(options.hard_links);
     }
@@ -147,7 +216,7 @@ mod tests {
             &["--index", "/a", "-o", "index=/b"],
             &["--index", "/a", "-o", "no_index"],
         ] {
-            assert!(gather(typed).is_err(), "{typed:?}");
+            assert!(parse(typed).is_err(), "{typed:?}");
         }
     }
 
@@ -155,8 +224,8 @@ mod tests {
     fn generic_mount_options_have_no_effect() {
         let usual = "rw,,nosuid,nodev,noexec,noatime,relatime,default_permissions,auto,noauto,user,users,nofail,\
                      _netdev,x-systemd.automount,x-a=b,comment=c,fsname=f,subtype=s";
-        assert_eq!(gather(&["-o", usual]).unwrap(), Options::default());
-        assert_eq!(gather(&["--__short", "-o", "rw,dev,suid"]).unwrap(), Options::default());
+        assert_eq!(parse(&["-o", usual]).unwrap(), MountOptions::default());
+        assert_eq!(parse(&["--__short", "-o", "rw,dev,suid"]).unwrap(), MountOptions::default());
     }
 
     #[test]
@@ -174,15 +243,25 @@ mod tests {
             ("foreground=1", "foreground=1"),
             ("\x1b[31m", "\\u{1b}"),
         ] {
-            let Usage(sentence) = gather(&["-o", list]).unwrap_err();
+            let Usage(sentence) = parse(&["-o", list]).unwrap_err();
             assert!(sentence.contains(named) && !sentence.contains('\x1b'), "{sentence}");
         }
     }
 
     #[test]
+    fn serialized_options_keep_every_value() {
+        let mut options = parse(&["--store=/a", "--owner=7", "--ttl=5", "--log=/l", "--no-cache"]).unwrap();
+        options.stores.push(OsString::from_vec(b"/\xff".to_vec()).into());
+        for options in [options, MountOptions::default()] {
+            let bytes = postcard::to_stdvec(&options).unwrap();
+            assert_eq!(postcard::from_bytes::<MountOptions>(&bytes).unwrap(), options);
+        }
+    }
+
+    #[test]
     fn allow_other_requires_an_owner_choice() {
-        assert!(gather(&["--allow-other"]).is_err());
-        assert!(gather(&["--allow-other", "--owner", "7"]).is_ok());
-        assert!(gather(&["--allow-other", "-o", "all_owners"]).is_ok());
+        assert!(parse(&["--allow-other"]).is_err());
+        assert!(parse(&["--allow-other", "--owner", "7"]).is_ok());
+        assert!(parse(&["--allow-other", "-o", "all_owners"]).is_ok());
     }
 }

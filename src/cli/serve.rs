@@ -19,34 +19,41 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
-use super::mount::Plan;
 use super::mountinfo::{Mount, MountTable};
 use super::mountpoint::is_dead;
-use super::probe;
+use super::plan::{MountedSession, Plan};
 use super::teardown::{HeldMount, UnmountMode, unmount, unmount_or_detach};
 use super::terminal::{display_path, print_message};
-use crate::fuse::{Session, contained};
+use super::{limits, probe};
+use crate::fuse::contained;
 
 /// Time for a session to end after its mount is detached.
 const SESSION_END_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval between checks for a replaced store.
 const REPLACEMENT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A mount and the session that serves it.
-pub(super) struct MountedSession {
-    pub(super) session: Session,
-    /// Device of the mount. Its mountpoint may be moved or covered at any time.
-    pub(super) device: String,
+/// Reads the stores, mounts, calls `ready` with a description of the mount, and serves until the
+/// mount ends. Unmounts if `ready` fails.
+pub(super) fn serve(plan: &Plan, foreground: bool, ready: impl FnOnce(&str) -> io::Result<()>) -> anyhow::Result<()> {
+    limits::raise_open_files();
+    let (tree, description) = plan.tree()?;
+    let signals = catch_signals()?;
+    let served = plan.mount(tree)?;
+    if let Err(error) = ready(&description) {
+        let _ = unmount(&plan.mountpoint, UnmountMode::Detached);
+        return Err(error.into());
+    }
+    run_until_unmounted(plan, served, signals, foreground)
 }
 
 /// Starts to queue signals for [`run_until_unmounted`], so that a signal during mounting leaves no
 /// mount behind.
-pub(super) fn catch_signals() -> anyhow::Result<Signals> {
+fn catch_signals() -> anyhow::Result<Signals> {
     Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot watch for signals")
 }
 
 /// Waits until the session ends. Mounts `plan` again when its store was replaced.
-pub(super) fn run_until_unmounted(
+fn run_until_unmounted(
     plan: &Plan,
     mut mounted: MountedSession,
     mut signals: Signals,
