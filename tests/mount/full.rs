@@ -169,7 +169,7 @@ fn where_no_file_can_be_made_all_is_read_and_what_was_named_is_refused() {
     let (store, disk) = (store(), Full::new(c"size=1m,nr_inodes=20,mode=755"));
     let right = right(&store);
     let mut mount = mount(&store, &disk.at("caches"), &[]);
-    let said = "what was read is not kept for the next start";
+    let said = "cannot cache parsed data in";
     mount.expect_warning(said);
     check(&mount, &right);
     assert_eq!(mount.log().matches(said).count(), 1, "{}", mount.log());
