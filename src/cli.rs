@@ -1,36 +1,37 @@
-//! The command-line door: what can be typed, and which module does it.
+//! The command line: parses the arguments and dispatches to one module per command.
 //!
-//! Options are documented where they are declared. This door holds no logic of the tree: it finds a store, checks a
-//! mountpoint, starts and ends a session, and turns every failure into one sentence and an exit code. Only here is
-//! `anyhow` used; the library below has errors of its own.
+//! Options are documented where they are declared. The modules here hold no logic of the tree. They
+//! find a store, check a mountpoint, run a session, and turn a failure into a message and an exit
+//! code. `anyhow` is used only here; the library below has its own error types.
 
 mod background;
+mod cache_args;
 mod dash_o;
+mod diagnosis;
 mod discover;
 mod doctor;
 mod exit;
 mod expand;
-mod kept;
+mod folder_identity;
 mod limits;
 mod log;
-mod look;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod mount;
+mod mount_options;
 mod mountinfo;
 mod mountpoint;
-mod open;
-mod options;
-mod overlap;
+mod plan;
 mod probe;
-mod reading;
-mod refusal;
-mod say;
+mod read_session;
 mod serve;
 mod servers;
-mod short;
+mod short_form;
 mod since;
-mod take_down;
+mod store_selection;
+mod teardown;
+mod terminal;
+mod tree_commands;
 mod umount;
 mod wait;
 
@@ -42,69 +43,77 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::name::printable;
-use crate::render::Budget;
 use crate::render::since::Cursor;
+use mount_options::MountOptions;
 
 const EXAMPLES: &str = "\
 Examples:
   swarmletfs mount /data/swarmlet /mnt/swarm     mount a store
-  swarmletfs /mnt/swarm                          the same, the store being found by itself
-  swarmletfs mount --owner 7 --run 48 /mnt/run   one owner's workers of one run
-  cat /mnt/swarm/README.md                       how to read what is mounted
-  swarmletfs ls workers; swarmletfs cat summary  the same tree without a mount
-  swarmletfs grep 'timeout|refused'              the lines that match, failures first
-  swarmletfs search 'connection timeout'         the passages that bear on words, best first
-  swarmletfs compare WORKER WORKER               what they share and where they differ
-  swarmletfs since 0                             what changed, and a cursor for the next time
-  swarmletfs wait --timeout 10m                  until all workers have finished
-  swarmletfs doctor                              what stands in the way, and what helps
-  swarmletfs umount /mnt/swarm                   end it";
+  swarmletfs /mnt/swarm                          mount the store that is found automatically
+  swarmletfs mount --owner 7 --run 48 /mnt/run   mount one owner's workers of one run
+  cat /mnt/swarm/README.md                       read how to use the mount
+  swarmletfs ls workers; swarmletfs cat summary  read the same tree without a mount
+  swarmletfs grep 'timeout|refused'              find matching lines, failed workers first
+  swarmletfs search 'connection timeout'         find relevant passages, best match first
+  swarmletfs compare WORKER WORKER               show what two workers share and how they differ
+  swarmletfs since 0                             show all changes, and a cursor for the next \
+call
+  swarmletfs wait --timeout 10m                  wait until all workers have finished
+  swarmletfs doctor                              find problems, and how to fix them
+  swarmletfs umount /mnt/swarm                   unmount";
 
 const MOUNT_HELP: &str = "\
-The store is the first of: --store, STORE, $SWARMLET_DATA_PATH, the nearest folder from the current one upwards that \
-is a store, the known places (/data/swarmlet, /data/workers, /data/swarmlet/workers), the sessions of Claude Code \
-($CLAUDE_CONFIG_DIR or ~/.claude). Which one it was is said on mounting.
+The store is the first of these: --store, STORE, $SWARMLET_DATA_PATH, the nearest store from the \
+current folder upwards, a known path (/data/swarmlet, /data/workers, /data/swarmlet/workers), \
+the sessions of Claude Code ($CLAUDE_CONFIG_DIR or ~/.claude). A message on stderr names the \
+store and the reason for the choice.
 
-Without MOUNTPOINT, and not as root, it is $XDG_RUNTIME_DIR/swarm.
+The default MOUNTPOINT is $XDG_RUNTIME_DIR/swarm. Root has no default.
 
 $SWARMLETFS_LOG sets what is logged: error, warn, info, debug, trace, or a filter such as \
-swarmletfs=debug,fuser=warn. It is info for --log, and warn for stderr in the foreground.";
+swarmletfs=debug,fuser=warn. The default is info for --log, and warn for stderr in the \
+foreground.";
 
 const DOCTOR_HELP: &str = "\
-It looks at FUSE, the kernel, the stores, limits and mounts, and says of each whether it is as it should be (ok), good \
-to know (note) or in the way (problem), and what helps. The stores are those that `mount` would take.
+Checks FUSE, the kernel, the stores, limits and mounts. Each finding is ok, a note (worth \
+knowing) or a problem (prevents mounting or reading), with a remedy where one is known. The \
+stores are those that `mount` would use.
 
-It changes nothing. To try whether mounting works, it mounts an empty tree on a new folder in $TMPDIR, which it \
-removes again.
+Nothing is changed. As a test, an empty tree is mounted on a new folder in $TMPDIR, which is \
+removed afterwards.
 
-Exit code: 0 if nothing stands in the way of mounting and reading, 1 if something does.
+Exit code: 0 if nothing prevents mounting and reading, 1 if something does.
 
---json prints one object: version (1), problems and notes (how many), findings (each with topic, check, level, about, \
-says, cure), and the facts: program, kernel, fuse, stores, view, limits, mounts. docs/doctor.schema.json tells all of \
-it.";
+--json prints one object: version (1), problems and notes (their numbers), findings (each with \
+topic, check, level, about, says, cure), and the facts: program, kernel, fuse, stores, view, \
+limits, mounts. The schema is docs/doctor.schema.json.";
 
 const SINCE_HELP: &str = "\
-One line a worker, the oldest change first: new, changed or finished (it has finished, then or before), its status and \
-name, its last write, and which of its files are new or changed. The last line is the next cursor: \
-CURSOR=$(swarmletfs since now), and later `swarmletfs since $CURSOR`.
+Prints one line per worker, oldest change first: new, changed or finished (now or earlier), its \
+status and name, the time of its last write, and its new or changed files. The last line is the \
+next cursor: CURSOR=$(swarmletfs since now), and later `swarmletfs since $CURSOR`.
 
-At most 16000 bytes. What is left out is counted, and the next cursor leads to it. A change may be told twice, and \
-is never left out. Needs no mount; in a mounted tree, since/CURSOR holds the same.
+The answer has at most 16000 bytes. Omitted changes are counted, and the next cursor covers \
+them. A change may be reported twice, but is never lost. No mount is needed; in a mounted tree, \
+since/CURSOR has the same content.
 
-Exit code: 0 if all was read, 1 if a store cannot be read, 2 if it was typed wrongly, 3 if sessions were not read for \
-workers inside them before --max-time was over, which the first line says.";
+Exit code: 0 if everything was read, 1 if a store cannot be read, 2 for a usage error, 3 if \
+--max-time ended before all sessions were searched for workers, as the first line then says.";
 
 const WAIT_HELP: &str = "\
-Prints what happened since it began, or since --since, as `swarmletfs since` does; the last line is the next cursor. \
-When the time is over it prints who has not finished, and the cursor that it began with.
+Prints what happened since the start, or since --since, in the format of `swarmletfs since`; the \
+last line is the next cursor. When the time is over, it prints the workers that have not \
+finished, and the cursor from the start.
 
-A change is seen within about a second, in a store of thousands of workers within a few; a finished worker that begins \
-again, within a minute. While there is no worker, it waits. --until failed is fulfilled at once where a worker has failed already; with --since, only those count that \
-changed since.
+A change is noticed within about a second, or a few seconds in a store of thousands of workers; \
+a finished worker that resumes, within a minute. While there is no worker, it waits. --until \
+failed returns at once if a worker has failed already; with --since, only workers that changed \
+since then count.
 
-Exit code: 0 if it happened, 1 if it failed, 2 if it was typed wrongly, 3 if it did not happen in time.";
+Exit code: 0 if the event occurred, 1 if waiting failed, 2 for a usage error, 3 if the time ran \
+out.";
 
-/// Mount what a swarm of agents did as a read-only folder tree, and read it inside a budget.
+/// Mount the traces of a swarm of agents as a read-only folder tree, and read them within a budget.
 #[derive(Debug, Parser)]
 #[command(name = "swarmletfs", version, after_help = EXAMPLES, disable_help_subcommand = true)]
 struct Cli {
@@ -114,191 +123,153 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Mount a store on a folder; `mount` can be left out where the first path contains a `/`
+    /// Mount a store on a folder; `mount` can be omitted if the first path contains a `/`
     #[command(after_help = MOUNT_HELP, override_usage = "swarmletfs mount [OPTIONS] [[STORE] MOUNTPOINT]")]
     Mount(Box<MountArgs>),
-    /// Unmount what `swarmletfs mount` mounted
+    /// Unmount a swarmletfs mount
     #[command(visible_alias = "unmount")]
     Umount(UmountArgs),
-    /// Say what stands in the way of mounting and reading, and what helps
+    /// Check for problems with mounting and reading, and suggest fixes
     #[command(after_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),
     /// List folders of the tree, without a mount
-    #[command(after_help = look::ls::HELP, disable_help_flag = true)]
-    Ls(look::ls::LsArgs),
+    #[command(after_help = tree_commands::ls::HELP, disable_help_flag = true)]
+    Ls(tree_commands::ls::LsArgs),
     /// Print files of the tree, without a mount
-    #[command(after_help = look::cat::HELP)]
-    Cat(look::cat::CatArgs),
-    /// Tell the attributes of files and folders of the tree, without a mount
-    #[command(after_help = look::stat::HELP)]
-    Stat(look::stat::StatArgs),
-    /// Draw the tree, without a mount
-    #[command(after_help = look::tree::HELP, disable_help_flag = true)]
-    Tree(look::tree::TreeArgs),
-    /// Search the files of all workers, a run or a worker for a regex, without a mount
-    #[command(after_help = look::grep::HELP)]
-    Grep(look::grep::GrepArgs),
-    /// Search the files of all workers, a run or a worker for words, best first, without a mount
-    #[command(after_help = look::search::HELP)]
-    Search(look::search::SearchArgs),
-    /// Compare what workers made and did, without a mount
-    #[command(after_help = look::compare::HELP)]
-    Compare(look::compare::CompareArgs),
-    /// Put evidence behind the markers in a text, from stdin to stdout
+    #[command(after_help = tree_commands::cat::HELP)]
+    Cat(tree_commands::cat::CatArgs),
+    /// Print the attributes of files and folders of the tree, without a mount
+    #[command(after_help = tree_commands::stat::HELP)]
+    Stat(tree_commands::stat::StatArgs),
+    /// Print the tree as a diagram, without a mount
+    #[command(after_help = tree_commands::tree::HELP, disable_help_flag = true)]
+    Tree(tree_commands::tree::TreeCommandArgs),
+    /// Search the files of all workers, of a run or of a worker for a regex, without a mount
+    #[command(after_help = tree_commands::grep::HELP)]
+    Grep(tree_commands::grep::GrepArgs),
+    /// Search the files of all workers, of a run or of a worker for words, best match first,
+    /// without a mount
+    #[command(after_help = tree_commands::search::HELP)]
+    Search(tree_commands::search::SearchArgs),
+    /// Compare the results and actions of workers, without a mount
+    #[command(after_help = tree_commands::compare::HELP)]
+    Compare(tree_commands::compare::CompareArgs),
+    /// Copy a text from stdin to stdout, with evidence inserted after its markers
     #[command(after_help = expand::HELP)]
     Expand(expand::ExpandArgs),
-    /// Serve the tree to agents that cannot mount, by the Model Context Protocol
+    /// Serve the tree over the Model Context Protocol, for agents that cannot mount
     #[cfg(feature = "mcp")]
     #[command(after_help = mcp::HELP)]
     Mcp(mcp::McpArgs),
-    /// Say what changed since a cursor, and give the next one
+    /// Print the changes since a cursor, and the next cursor
     #[command(after_help = SINCE_HELP)]
     Since(SinceArgs),
-    /// Sleep until workers have finished, one has failed, or anything has changed
+    /// Wait until all workers have finished, one has failed, or anything has changed
     #[command(after_help = WAIT_HELP)]
     Wait(WaitArgs),
 }
 
-/// What only this program types: nothing of it is offered or suggested to anybody.
+/// Commands that only this program runs; help and suggestions never mention them.
 #[derive(Debug, Parser)]
-enum Inner {
-    /// One look at a path that may never answer; see the module `probe`
+enum InternalCommand {
+    /// Accesses a path that may hang; see the module `probe`
     #[command(name = "__probe")]
-    Probe { look: String, path: PathBuf },
-    /// Serves a mount for trial; see the module `doctor::trial`
+    Probe { probe: String, path: PathBuf },
+    /// Serves a trial mount; see the module `doctor::trial_mount`
     #[command(name = "__trial")]
-    Trial { what: doctor::Trial },
-    /// Looks at the stores; see the module `doctor::stores`
+    Trial { what: doctor::TrialKind },
+    /// Inspects the stores; see the module `doctor::stores`
     #[command(name = "__stores")]
     Stores(DoctorArgs),
 }
 
-/// What can be said to `mount`. Most of it can also be said in `-o`.
+/// Arguments of `mount`. Most of them can also be given in `-o`.
 #[derive(Debug, Args)]
 struct MountArgs {
     /// The folder of traces, and the empty folder to mount it on
     #[arg(value_name = "[STORE] MOUNTPOINT", num_args = 0..=2)]
     paths: Vec<PathBuf>,
 
-    /// A folder of traces to show; can be given several times
-    #[arg(long = "store", value_name = "PATH")]
-    stores: Vec<PathBuf>,
-
-    /// Show the workers of this owner alone
-    #[arg(long, value_name = "ID", conflicts_with = "all_owners", value_parser = options::identity)]
-    owner: Option<String>,
-
-    /// Show the workers of this run alone
-    #[arg(long, value_name = "ID", value_parser = options::identity)]
-    run: Option<String>,
-
-    /// Show the workers of every owner, even to other users of this machine
-    #[arg(long)]
-    all_owners: bool,
-
-    /// With --owner, also show files that have several hard links: for stores kept as hard-linked backups
-    #[arg(long)]
-    hard_links: bool,
-
     #[command(flatten)]
-    keep: kept::KeepArgs,
+    options: MountOptions,
 
-    /// Let other users of this machine read the mount; needs --owner or --all-owners
-    #[arg(long)]
-    allow_other: bool,
-
-    /// How large evidence.txt may be: bytes, with k or M, or tokens, as in 8000tok [default: 16000 a worker, 28000 a run or the swarm]
-    #[arg(long, value_name = "SIZE", value_parser = budget)]
-    budget: Option<String>,
-
-    /// Seconds until a change of a finished worker is noticed [default: 60]
-    #[arg(long, value_name = "SECONDS")]
-    ttl: Option<u32>,
-
-    /// Stay in the foreground; Ctrl-C unmounts
-    #[arg(long, short)]
-    foreground: bool,
-
-    /// Append a log to this regular file, created readable for its owner alone; no link, FIFO or device
-    #[arg(long, value_name = "FILE")]
-    log: Option<PathBuf>,
-
-    /// Mount options as mount(8) passes them, separated by commas: store=, owner=, run=, all_owners, hard_links,
-    /// no_cache, index=, no_index, allow_other, budget=, ttl=, log=, foreground, and ordinary ones, which change nothing; a comma in a value is
-    /// written \,
+    /// Comma-separated mount options, as passed by mount(8): store=, owner=, run=, all_owners,
+    /// hard_links, no_cache, index=, no_index, allow_other, budget=, ttl=, log=, foreground, and
+    /// the usual ones, which have no effect here; write a comma inside a value as \,
     #[arg(short = 'o', value_name = "OPTIONS")]
-    options: Vec<OsString>,
+    lists: Vec<OsString>,
 
-    /// The short form was used, as mount(8) does
+    /// Set when the short form was used, as by mount(8)
     #[arg(long = "__short", hide = true)]
     short: bool,
 
-    /// This is the process that serves in the background
+    /// Set for the process that serves the mount in the background
     #[arg(long = "__serve", hide = true)]
     serve: bool,
 }
 
 #[derive(Debug, Args)]
 struct UmountArgs {
-    /// The folder it is mounted on [default, not as root: $XDG_RUNTIME_DIR/swarm]
+    /// The mountpoint [default: $XDG_RUNTIME_DIR/swarm, except for root]
     mountpoint: Option<PathBuf>,
 
-    /// Take it out of sight at once, even while files are open; it ends when the last one is closed
+    /// Detach the mount at once, even while files are open; it ends when the last one is closed
     #[arg(long, short)]
     lazy: bool,
 }
 
-/// What can be said to `doctor`.
+/// Arguments of `doctor`.
 #[derive(Debug, Args)]
 struct DoctorArgs {
-    /// The folders of traces to look at
+    /// The folders of traces to check
     #[arg(value_name = "STORE")]
     paths: Vec<PathBuf>,
 
-    /// A folder of traces to look at; can be given several times
+    /// A folder of traces to check; can be given several times
     #[arg(long = "store", value_name = "PATH")]
     stores: Vec<PathBuf>,
 
-    /// Count what a mount with this owner would show, and nothing else
-    #[arg(long, value_name = "ID", value_parser = options::identity)]
+    /// Count only what a mount with this owner would show
+    #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
     owner: Option<String>,
 
-    /// Count what a mount with this run would show, too
-    #[arg(long, value_name = "ID", value_parser = options::identity)]
+    /// Also count what a mount with this run would show
+    #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
     run: Option<String>,
 
-    /// Print everything as JSON
+    /// Print the report as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What is looked at by the commands that need no mount. The stores are found as by `mount`.
+/// Selects what the commands without a mount read. The stores are found as for `mount`.
 #[derive(Debug, Args)]
 struct ViewArgs {
-    /// A folder of traces; can be given several times [default: found as by `mount`]
+    /// A folder of traces; can be given several times [default: found as for `mount`]
     #[arg(long = "store", value_name = "PATH")]
     stores: Vec<PathBuf>,
 
-    /// The workers of this owner alone
-    #[arg(long, value_name = "ID", value_parser = options::identity)]
+    /// Only the workers of this owner
+    #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
     owner: Option<String>,
 
-    /// The workers of this run alone
-    #[arg(long, value_name = "ID", value_parser = options::identity)]
+    /// Only the workers of this run
+    #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
     run: Option<String>,
 
-    /// With --owner, also files that have several hard links: for stores kept as hard-linked backups
+    /// With --owner, include files that have several hard links, for stores kept as hard-linked
+    /// backups
     #[arg(long)]
     hard_links: bool,
 
     #[command(flatten)]
-    keep: kept::KeepArgs,
+    cache: cache_args::CacheArgs,
 }
 
-/// What can be said to `since`.
+/// Arguments of `since`.
 #[derive(Debug, Args)]
 struct SinceArgs {
-    /// The last line of an earlier answer; `now` for a cursor alone, `0` for everything
+    /// The last line of an earlier answer; `now` for a cursor only, `0` for everything
     #[arg(value_parser = Cursor::parse)]
     cursor: Cursor,
 
@@ -306,21 +277,21 @@ struct SinceArgs {
     view: ViewArgs,
 
     #[command(flatten)]
-    time: reading::TimeArgs,
+    time: read_session::TimeArgs,
 }
 
-/// What can be said to `wait`.
+/// Arguments of `wait`.
 #[derive(Debug, Args)]
 struct WaitArgs {
-    /// What is waited for
+    /// The event to wait for
     #[arg(long, value_enum, default_value = "finished")]
-    until: wait::Asked,
+    until: wait::UntilArg,
 
-    /// For how long at most: 30s, 5m, 1h30m, or whole seconds [default: for ever]
-    #[arg(long, value_name = "TIME", value_parser = wait::timeout)]
+    /// Maximum time to wait: 30s, 5m, 1h30m, or whole seconds [default: no limit]
+    #[arg(long, value_name = "TIME", value_parser = wait::parse_duration)]
     timeout: Option<Duration>,
 
-    /// What changed since this cursor counts, so that nothing is lost between two waits [default: now]
+    /// Count changes since this cursor, so that none is lost between two waits [default: now]
     #[arg(long, value_name = "CURSOR", value_parser = Cursor::parse)]
     since: Option<Cursor>,
 
@@ -328,44 +299,46 @@ struct WaitArgs {
     view: ViewArgs,
 }
 
-/// Runs what the command line says. Never panics on what was typed; the exit codes are 0 (fine), 1 (failed), 2 (usage)
-/// and 3 (not in time, or incomplete for lack of time).
+/// Parses the command line and runs the command.
+///
+/// Returns 0 for success, 1 for failure, 2 for a usage error, and 3 if the time ran out before the
+/// command was done. Never panics on any argument.
 pub fn main() -> ExitCode {
-    let arguments = short::expand(std::env::args_os().collect(), &Cli::command());
+    let arguments = short_form::expand(std::env::args_os().collect(), &Cli::command());
     if arguments.len() < 2 {
-        return exit::printed(Cli::command().print_help());
+        return exit::from_write(Cli::command().print_help());
     }
     if arguments.get(1).is_some_and(|first| first.as_encoded_bytes().starts_with(b"__"))
-        && let Ok(inner) = Inner::try_parse_from(&arguments)
+        && let Ok(inner) = InternalCommand::try_parse_from(&arguments)
     {
         return match inner {
-            Inner::Probe { look, path } => probe::answer(&look, &path),
-            Inner::Trial { what } => doctor::serve_trial(what),
-            Inner::Stores(arguments) => doctor::answer_stores(&arguments),
+            InternalCommand::Probe { probe, path } => probe::serve(&probe, &path),
+            InternalCommand::Trial { what } => doctor::serve_trial(what),
+            InternalCommand::Stores(arguments) => doctor::answer_stores(&arguments),
         };
     }
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // The message repeats what was typed: it is made once more of what is safe to print, so that every line of
-            // it is its own.
+            // clap's message repeats the arguments. Parsing the escaped arguments gives a message
+            // that is safe to print.
             let escaped = arguments.iter().map(|argument| printable(argument.as_encoded_bytes()));
             let mut error = Cli::try_parse_from(escaped).err().unwrap_or(error);
-            short::hint(&mut error, &arguments);
-            return exit::unparsed(&error);
+            short_form::hint(&mut error, &arguments);
+            return exit::report_parse_error(&error);
         }
     };
-    exit::code(match cli.command {
+    exit::report(match cli.command {
         Command::Mount(arguments) => mount::run(*arguments).map(|()| ExitCode::SUCCESS),
         Command::Umount(arguments) => umount::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::run(&arguments),
-        Command::Ls(arguments) => look::ls::run(&arguments),
-        Command::Cat(arguments) => look::cat::run(&arguments),
-        Command::Stat(arguments) => look::stat::run(&arguments),
-        Command::Tree(arguments) => look::tree::run(&arguments),
-        Command::Grep(arguments) => Ok(look::grep::run(&arguments)),
-        Command::Search(arguments) => Ok(look::search::run(&arguments)),
-        Command::Compare(arguments) => Ok(look::compare::run(&arguments)),
+        Command::Ls(arguments) => tree_commands::ls::run(&arguments),
+        Command::Cat(arguments) => tree_commands::cat::run(&arguments),
+        Command::Stat(arguments) => tree_commands::stat::run(&arguments),
+        Command::Tree(arguments) => tree_commands::tree::run(&arguments),
+        Command::Grep(arguments) => Ok(tree_commands::grep::run(&arguments)),
+        Command::Search(arguments) => Ok(tree_commands::search::run(&arguments)),
+        Command::Compare(arguments) => Ok(tree_commands::compare::run(&arguments)),
         Command::Expand(arguments) => expand::run(&arguments),
         #[cfg(feature = "mcp")]
         Command::Mcp(arguments) => mcp::run(&arguments),
@@ -374,23 +347,18 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// Checks a budget and keeps its text, which is what the process in the background is told.
-fn budget(text: &str) -> Result<String, String> {
-    Budget::parse(text).map(|_| text.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_declaration_is_sound() {
+    fn clap_definition_is_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn a_mistyped_command_is_no_mount() {
-        let error = Cli::try_parse_from(short::expand(
+    fn mistyped_command_does_not_mount() {
+        let error = Cli::try_parse_from(short_form::expand(
             ["swarmletfs", "mout", "/mnt/swarm"].map(OsString::from).to_vec(),
             &Cli::command(),
         ))

@@ -1,4 +1,4 @@
-//! The program as people and mount(8) type it: exit codes, sentences, and what is mounted afterwards.
+//! The program as a process: exit codes, messages, and the resulting mounts.
 
 mod background;
 mod discovery;
@@ -6,10 +6,10 @@ mod doctor;
 mod ending;
 mod expand;
 mod log;
-mod look;
 mod no_fuse;
 pub mod printing;
 pub mod program;
 mod since;
+mod tree_commands;
 mod usage;
 mod wait;

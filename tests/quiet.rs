@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource};
 
-use crate::cli::program::{Yard, in_foreground, mount, servers, small_store};
+use crate::cli::program::{MountSandbox, mount, mount_in_foreground, servers, small_store};
 use crate::faults::served::Served;
 use crate::needs_fuse;
 use crate::support::Mount;
@@ -51,14 +51,14 @@ fn a_warning_of_a_mount_fails_its_test_unless_it_was_announced() {
 fn a_warning_of_a_server_in_the_background_or_foreground_fails_its_test_unless_it_was_announced() {
     needs_fuse!();
     for (announced, background) in [(false, false), (false, true), (true, false), (true, true)] {
-        let (store, yard) = (small_store(), Yard::new());
+        let (store, yard) = (small_store(), MountSandbox::new());
         let point = yard.folder("mnt");
         let mut child = None;
         let server = if background {
-            mount(&store.path(), &point, &[]).fine();
+            mount(&store.path(), &point, &[]).assert_success();
             servers(|at| at == point)[0]
         } else {
-            Pid::from_child(child.insert(in_foreground(&store.path(), &point, &yard.at("log"))))
+            Pid::from_child(child.insert(mount_in_foreground(&store.path(), &point, &yard.at("log"))))
         };
         if announced {
             yard.expect_warning(WARNING);

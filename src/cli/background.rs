@@ -1,96 +1,124 @@
-//! Serving in the background: two processes, without a fork.
+//! Serving in the background with two processes, without a fork.
 //!
-//! The first runs this program once more and waits for what the second has to say: the second leaves the session of
-//! the terminal, mounts, and reports over its stdout one mark and a text. Only when the mount has answered does the
-//! first one return. If the first is gone before the report, the second has nobody to serve and unmounts again.
+//! The parent runs this program again, writes the mount options to its stdin, and waits for a
+//! report. The child leaves the terminal's session, mounts, and reports over its stdout: a mark byte,
+//! then a text. The parent returns once the mount answers. If the parent has exited before the
+//! report, the child unmounts again.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, bail};
 
-use super::mount::Plan;
-use super::say::{say, shown, without_controls};
-use super::{mount, mountpoint, probe, take_down};
+use super::mount_options::MountOptions;
+use super::plan::Plan;
+use super::terminal::{display_path, escape_controls, print_message};
+use super::{mountpoint, probe, serve as session, teardown};
 
-/// The mark of a report that the mount is up; the text describes it.
+/// Mark of a report that the mount is up; the text describes it.
 pub(super) const READY: u8 = b'+';
 
-/// The mark of a report that there is no mount; the text says why.
+/// Mark of a report that mounting failed; the text gives the reason.
 pub(super) const FAILED: u8 = b'-';
 
-/// Mounts in another process and returns when the mount answers. Returns a description of what is mounted. Errors are
-/// sentences; there is no mount then.
+/// Mounts in a child process and returns a description of the mount once it answers.
+///
+/// # Errors
+///
+/// Fails if the child cannot be started or cannot mount. No mount is left behind.
 pub(super) fn start(plan: &Plan) -> anyhow::Result<String> {
-    let mut child = Command::new(std::env::current_exe().context("cannot find this program itself")?)
-        .args(plan.arguments())
-        .stdin(Stdio::null())
+    let options = postcard::to_stdvec(&plan.options).context("cannot encode the options of the mount")?;
+    let mut child = Command::new(std::env::current_exe().context("cannot find the path of this program")?)
+        .args(["mount", "--__serve", "--"])
+        .arg(&plan.mountpoint)
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .context("cannot start the process that serves in the background")?;
+        .context("cannot start the background process")?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A child that cannot read them reports why, or ends without a report.
+        let _ = stdin.write_all(&options);
+    }
     let mut report = Vec::new();
     if let Some(mut stdout) = child.stdout.take() {
-        stdout.read_to_end(&mut report).context("cannot hear the process that serves in the background")?;
+        stdout.read_to_end(&mut report).context("cannot read the report of the background process")?;
     }
     match report.split_first() {
         Some((&READY, text)) => {
-            answering(&plan.mountpoint).inspect_err(|_| end(&mut child, &plan.mountpoint))?;
+            check_readable(&plan.mountpoint).inspect_err(|_| end(&mut child, &plan.mountpoint))?;
             Ok(String::from_utf8_lossy(text).into_owned())
         }
-        Some((&FAILED, text)) => bail!("{}", without_controls(&String::from_utf8_lossy(text))),
+        Some((&FAILED, text)) => bail!("{}", escape_controls(&String::from_utf8_lossy(text))),
         _ => {
             let status = child.wait()?;
-            let left = mountpoint::clear_dead(&plan.mountpoint).err().map(|error| format!("; {error:#}"));
-            bail!(
-                "the process that serves in the background ended without a word ({status}){}",
-                left.unwrap_or_default()
-            )
+            let cleanup_error = mountpoint::clear_dead(&plan.mountpoint).err().map(|error| format!("; {error:#}"));
+            bail!("the background process ended without a report ({status}){}", cleanup_error.unwrap_or_default())
         }
     }
 }
 
-/// Checks that a fresh mount can be read. Errors are sentences.
-pub(super) fn answering(mountpoint: &Path) -> anyhow::Result<()> {
-    probe::readable(&mountpoint.join("README.md")).map_err(|error| {
+/// Checks that a new mount can be read.
+///
+/// # Errors
+///
+/// Fails if README.md of the mount cannot be read in time.
+pub(super) fn check_readable(mountpoint: &Path) -> anyhow::Result<()> {
+    probe::check_readable(&mountpoint.join("README.md")).map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::TimedOut => {
-                format!("did not answer within {} seconds", probe::ANSWER_LIMIT.as_secs())
+                format!("did not answer within {} seconds", probe::MOUNT_TIMEOUT.as_secs())
             }
             _ => format!("cannot be read ({error})"),
         };
         anyhow::anyhow!(
-            "{} was mounted, but its README.md {why}, so it was unmounted again: \
+            "{} was mounted, but its README.md {why}, so it was unmounted again; \
              `SWARMLETFS_LOG=debug swarmletfs mount --foreground` shows what happens",
-            shown(mountpoint),
+            display_path(mountpoint),
         )
     })
 }
 
 fn end(child: &mut Child, mountpoint: &Path) {
-    if let Err(error) = take_down::take_down(mountpoint, take_down::How::Detached) {
-        say(&format!("cannot unmount {}: {error}", shown(mountpoint)));
+    if let Err(error) = teardown::unmount(mountpoint, teardown::UnmountMode::Detached) {
+        print_message(&format!("cannot unmount {}: {error}", display_path(mountpoint)));
     }
     let _ = child.kill();
 }
 
-/// The second process: mounts, reports, serves.
-pub(super) fn serve(plan: &Plan) -> anyhow::Result<()> {
-    // It can fail only for a process that leads a group already, which then has left its terminal's session.
+/// Runs the child: mounts, reports, and serves.
+///
+/// # Errors
+///
+/// Fails if mounting or serving fails.
+pub(super) fn serve(mountpoint: PathBuf) -> anyhow::Result<()> {
+    // This fails only for a process group leader, which has already left its terminal's session.
     let _ = rustix::process::setsid();
     let ready = |text: &str| {
         report(READY, text.as_bytes())?;
         leave_terminal()
     };
-    plan.start_log(false).and_then(|()| mount::serve(plan, false, ready)).inspect_err(|error| {
-        // After readiness this goes nowhere, and so does what the end of the process would say on stderr.
+    let run = || {
+        let plan = Plan { mountpoint, options: read_options()? };
+        plan.start_log(false)?;
+        session::serve(&plan, false, ready)
+    };
+    run().inspect_err(|error| {
+        // After readiness, stdout and stderr are /dev/null.
         let _ = report(FAILED, format!("{error:#}").as_bytes());
         let _ = leave_terminal();
     })
 }
 
-/// Writes a mark and a text to stdout, for the process that waits.
+/// Reads the options that the parent writes to stdin.
+fn read_options() -> anyhow::Result<MountOptions> {
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes).context("cannot read the options of the mount")?;
+    postcard::from_bytes(&bytes).context("cannot decode the options of the mount")
+}
+
+/// Writes a mark and a text to stdout for the waiting parent.
 pub(super) fn report(mark: u8, text: &[u8]) -> io::Result<()> {
     let mut bytes = vec![mark];
     bytes.extend_from_slice(text);
@@ -99,7 +127,7 @@ pub(super) fn report(mark: u8, text: &[u8]) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Lets go of the first process's terminal, pipes and folder.
+/// Releases the parent's terminal, pipes and current folder.
 fn leave_terminal() -> io::Result<()> {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;

@@ -1,19 +1,19 @@
-//! The comma-separated lists of `-o`, as mount(8) and its table of file systems write them.
+//! Parser for the comma-separated lists of `-o`, as written by mount(8) and fstab.
 //!
-//! They mix options of this file system with ordinary ones that change nothing here. An unknown one is refused by
-//! name: a mistyped `owner=` must not show everything.
+//! They mix options of this file system with generic ones that have no effect here. Unknown options
+//! are rejected by name: a mistyped `owner=` must not show every worker.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use super::exit::Usage;
-use super::options::{Options, identity, one};
-use super::say::without_controls;
+use super::mount_options::{MountOptions, merge_value, parse_budget, parse_id};
+use super::terminal::escape_controls;
 
-/// Options of mount(8) and of its table of file systems that change nothing: the mount is read-only, nosuid and
-/// nodev in any case.
-const WITHOUT_EFFECT: &[&str] = &[
+/// MountOptions of mount(8) and fstab that have no effect: the mount is always read-only, nosuid and
+/// nodev.
+const IGNORED_OPTIONS: &[&str] = &[
     "ro",
     "rw",
     "nosuid",
@@ -43,18 +43,21 @@ const WITHOUT_EFFECT: &[&str] = &[
     "_netdev",
 ];
 
-/// Reads all lists. `by_mount_helper` says that mount(8) may have written them. Errors: an unknown option, a wrong
-/// value, two answers to one question.
-pub(super) fn read(lists: &[OsString], by_mount_helper: bool) -> Result<Options, Usage> {
-    let mut options = Options::default();
+/// Parses all lists. `by_mount_helper` is true if mount(8) may have written them.
+///
+/// # Errors
+///
+/// Fails for an unknown option, an invalid value, or two different values of one option.
+pub(super) fn parse(lists: &[OsString], by_mount_helper: bool) -> Result<MountOptions, Usage> {
+    let mut options = MountOptions::default();
     for item in lists.iter().flat_map(|list| split(list)) {
-        take(&mut options, &item, by_mount_helper)?;
+        apply_item(&mut options, &item, by_mount_helper)?;
     }
     Ok(options)
 }
 
-/// Takes one item of an `-o` list.
-fn take(options: &mut Options, item: &[u8], by_mount_helper: bool) -> Result<(), Usage> {
+/// Adds one item of an `-o` list to `options`.
+fn apply_item(options: &mut MountOptions, item: &[u8], by_mount_helper: bool) -> Result<(), Usage> {
     let (key, value) = match item.iter().position(|byte| *byte == b'=') {
         Some(at) => (item.get(..at).unwrap_or_default(), item.get(at + 1..)),
         None => (item, None),
@@ -68,34 +71,38 @@ fn take(options: &mut Options, item: &[u8], by_mount_helper: bool) -> Result<(),
                 options.stores.push(store);
             }
         }
-        ("owner", Some(value)) => set("owner", &mut options.owner, checked("owner", value, identity)?)?,
-        ("run", Some(value)) => set("run", &mut options.run, checked("run", value, identity)?)?,
-        ("budget", Some(value)) => set("budget", &mut options.budget, checked("budget", value, super::budget)?)?,
-        ("ttl", Some(value)) => set("ttl", &mut options.ttl, checked("ttl", value, seconds)?)?,
-        ("log", Some(value)) => set("log", &mut options.log, path("log", value)?)?,
+        ("owner", Some(value)) => merge_value("owner", &mut options.owner, Some(checked("owner", value, parse_id)?))?,
+        ("run", Some(value)) => merge_value("run", &mut options.run, Some(checked("run", value, parse_id)?))?,
+        ("budget", Some(value)) => {
+            merge_value("budget", &mut options.budget, Some(checked("budget", value, parse_budget)?))?
+        }
+        ("ttl", Some(value)) => merge_value("ttl", &mut options.ttl, Some(checked("ttl", value, seconds)?))?,
+        ("log", Some(value)) => merge_value("log", &mut options.log, Some(path("log", value)?))?,
         ("all_owners", None) => options.all_owners = true,
         ("hard_links", None) => options.hard_links = true,
-        ("no_cache", None) => options.keep.no_cache = true,
-        ("index", Some(value)) => set("index", &mut options.keep.index, path("index", value)?)?,
-        ("no_index", None) => options.keep.no_index = true,
+        ("no_cache", None) => options.cache.no_cache = true,
+        ("index", Some(value)) => merge_value("index", &mut options.cache.index, Some(path("index", value)?))?,
+        ("no_index", None) => options.cache.no_index = true,
         ("allow_other", None) => options.allow_other = true,
         ("foreground", None) => options.foreground = true,
-        // mount.fuse(8) adds these two by itself wherever their opposites are not said, and calls the short form.
+        // mount.fuse(8) adds these two unless their opposites are given, and uses the short form.
         ("dev" | "suid", None) if by_mount_helper => {}
         ("dev" | "suid", None) => {
             return Err(Usage(format!(
-                "-o {key} is refused: what agents wrote is shown with neither devices nor set-user-id programs"
+                "-o {key} is not supported: a mount always hides devices and ignores set-user-id bits"
             )));
         }
         ("comment" | "fsname" | "subtype" | "user", Some(_)) => {}
         (key, _) if key.starts_with("x-") || key.starts_with("X-") => {}
-        (key, None) if WITHOUT_EFFECT.contains(&key) => {}
+        (key, None) if IGNORED_OPTIONS.contains(&key) => {}
         ("store" | "owner" | "run" | "budget" | "ttl" | "log" | "index", None) => {
             return Err(Usage(format!("-o {key} needs a value: {key}=…")));
         }
         _ => {
-            let item = without_controls(&String::from_utf8_lossy(item));
-            return Err(Usage(format!("-o {item} is not an option of this file system")));
+            let item = escape_controls(&String::from_utf8_lossy(item));
+            return Err(Usage(format!(
+                "-o {item} is not an option of this file system; see `swarmletfs mount --help`"
+            )));
         }
     }
     Ok(())
@@ -121,23 +128,18 @@ fn split(list: &OsStr) -> Vec<Vec<u8>> {
 
 fn path(key: &str, value: &[u8]) -> Result<PathBuf, Usage> {
     if value.is_empty() {
-        return Err(Usage(format!("-o {key}= names no path")));
+        return Err(Usage(format!("-o {key}= needs a path")));
     }
     Ok(PathBuf::from(OsString::from_vec(value.to_vec())))
 }
 
 fn checked<T>(key: &str, value: &[u8], check: impl Fn(&str) -> Result<T, String>) -> Result<T, Usage> {
     let wrong = |why: &str| {
-        let value = without_controls(&String::from_utf8_lossy(value));
-        Usage(format!("-o {key}={value} is wrong: {}", without_controls(why)))
+        let value = escape_controls(&String::from_utf8_lossy(value));
+        Usage(format!("-o {key}={value} is invalid: {}", escape_controls(why)))
     };
     let text = std::str::from_utf8(value).map_err(|_| wrong("not valid UTF-8"))?;
     check(text).map_err(|why| wrong(&why))
-}
-
-fn set<T: PartialEq>(key: &str, place: &mut Option<T>, value: T) -> Result<(), Usage> {
-    *place = one(key, place.take(), Some(value))?;
-    Ok(())
 }
 
 #[cfg(test)]
@@ -145,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commas_and_backslashes_in_paths_can_be_said() {
+    fn split_unescapes_commas_and_backslashes() {
         assert_eq!(split(OsStr::new(r"a\,b,c\\d\e,")), [b"a,b".to_vec(), br"c\d\e".to_vec(), Vec::new()]);
     }
 }

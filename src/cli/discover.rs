@@ -1,146 +1,161 @@
-//! Which folder of traces is meant, in one order everywhere.
+//! Discovery of the stores to use, in the same order for every command.
 //!
-//! What was said, `$SWARMLET_DATA_PATH`, the nearest folder from the current one upwards that is a store, the known
-//! places, Claude Code's sessions. What was said is taken as it is, whether it is a store or not: opening it tells. What was not said must
-//! look like a store, and be the only one at its level.
+//! The order is: paths on the command line, `$SWARMLET_DATA_PATH`, the nearest store from the
+//! current folder upwards, the known paths, and the sessions of Claude Code. An explicit path is
+//! taken without a check: opening it reports what is wrong. A discovered one must look like a store
+//! and be the only one at its level.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::refusal::Refusal;
-use super::say::shown;
+use super::diagnosis::Diagnosis;
+use super::terminal::display_path;
 use crate::catalog::{is_own_mount, looks_like_sessions};
 
-/// The variable that names a store.
-const VARIABLE: &str = "SWARMLET_DATA_PATH";
+/// Environment variable that names a store.
+const STORE_VARIABLE: &str = "SWARMLET_DATA_PATH";
 
-/// Where stores are found on machines that were set up as the first users did.
-const KNOWN_PLACES: &[&str] = &["/data/swarmlet", "/data/workers", "/data/swarmlet/workers"];
+/// Conventional paths of a store, searched last before the sessions of Claude Code.
+const KNOWN_PATHS: &[&str] = &["/data/swarmlet", "/data/workers", "/data/swarmlet/workers"];
 
-/// The variable that names Claude Code's folder, and where it is in the home folder otherwise.
-const SESSIONS_VARIABLE: &str = "CLAUDE_CONFIG_DIR";
-const SESSIONS: &str = ".claude";
+/// Environment variable that names Claude Code's folder.
+const CLAUDE_VARIABLE: &str = "CLAUDE_CONFIG_DIR";
+const CLAUDE_FOLDER: &str = ".claude";
 
-/// The stores to mount, and why these.
+/// The stores to use, and the reason for the choice.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Chosen {
-    /// At least one, each absolute.
+pub(super) struct ChosenStores {
+    /// Absolute paths; at least one.
     pub(super) stores: Vec<PathBuf>,
-    /// Who named them, to be said in parentheses.
+    /// Reason for the choice, printed in parentheses.
     pub(super) why: String,
 }
 
-/// What is looked at, so that a test can look elsewhere.
-pub(super) struct Surroundings<'a> {
-    /// The value of [`VARIABLE`].
+/// The inputs of discovery; tests replace them.
+pub(super) struct Environment<'a> {
+    /// Value of [`STORE_VARIABLE`].
     pub(super) variable: Option<OsString>,
-    /// The current folder.
+    /// Current folder.
     pub(super) current: &'a Path,
-    /// [`KNOWN_PLACES`].
+    /// Conventional store paths; [`KNOWN_PATHS`] in production.
     pub(super) known: &'a [&'a str],
-    /// Where Claude Code keeps its sessions; nothing else is looked for there.
+    /// Claude Code's folder; only sessions are looked for in it.
     pub(super) sessions: Option<PathBuf>,
-    /// Whether a folder looks like a store.
+    /// Returns true if a folder looks like a store.
     pub(super) is_store: &'a dyn Fn(&Path) -> bool,
-    /// Returns true for a folder in a mount of this program, which is no store.
+    /// Returns true for a folder inside a mount of this program, which is never a store.
     pub(super) is_own_mount: &'a dyn Fn(&Path) -> bool,
-    /// Whether a folder holds sessions.
+    /// Returns true if a folder holds sessions.
     pub(super) has_sessions: &'a dyn Fn(&Path) -> bool,
 }
 
-impl<'a> Surroundings<'a> {
-    /// This machine, seen from the folder `current`.
-    pub(super) fn here(current: &'a Path, is_store: &'a dyn Fn(&Path) -> bool) -> Surroundings<'a> {
+impl<'a> Environment<'a> {
+    /// Returns the environment of this process, with `current` as the current folder.
+    pub(super) fn new(current: &'a Path, is_store: &'a dyn Fn(&Path) -> bool) -> Environment<'a> {
         let (has_sessions, is_own_mount) = (&looks_like_sessions, &is_own_mount);
-        let (variable, sessions) = (std::env::var_os(VARIABLE), sessions());
-        Surroundings { variable, current, known: KNOWN_PLACES, sessions, is_store, is_own_mount, has_sessions }
+        let (variable, sessions) = (std::env::var_os(STORE_VARIABLE), claude_folder());
+        Environment { variable, current, known: KNOWN_PATHS, sessions, is_store, is_own_mount, has_sessions }
     }
 }
 
-/// Chooses. `options` are those of `--store` and `-o store=`, `operands` each a STORE. Errors: two stores at one
-/// level, or none at all.
-pub(super) fn choose(options: &[PathBuf], operands: &[PathBuf], around: &Surroundings<'_>) -> Result<Chosen, Refusal> {
-    let absolute = |path: &Path| around.current.join(path);
+/// Chooses the stores. `options` are those of `--store` and `-o store=`; each of `operands` is a
+/// STORE.
+///
+/// # Errors
+///
+/// Fails if there are several stores at one level, or none at all.
+pub(super) fn choose(
+    options: &[PathBuf],
+    operands: &[PathBuf],
+    environment: &Environment<'_>,
+) -> Result<ChosenStores, Diagnosis> {
+    let absolute = |path: &Path| environment.current.join(path);
     for (named, why) in [(options, "named by --store"), (operands, "named on the command line")] {
         if !named.is_empty() {
-            return Ok(Chosen { stores: named.iter().map(|path| absolute(path)).collect(), why: why.into() });
+            return Ok(ChosenStores { stores: named.iter().map(|path| absolute(path)).collect(), why: why.into() });
         }
     }
-    if let Some(value) = around.variable.as_deref().filter(|value| !value.is_empty()) {
-        return Ok(Chosen { stores: vec![absolute(Path::new(value))], why: format!("named by ${VARIABLE}") });
+    if let Some(value) = environment.variable.as_deref().filter(|value| !value.is_empty()) {
+        return Ok(ChosenStores {
+            stores: vec![absolute(Path::new(value))],
+            why: format!("named by ${STORE_VARIABLE}"),
+        });
     }
-    let passed_over = passed_over(around);
-    let because = |why: &str| format!("{why}{passed_over}");
-    if let Some(store) = nearest(around) {
-        let why = if store == around.current { "the current folder" } else { "the current folder is inside of it" };
-        return Ok(Chosen { stores: vec![store], why: because(why) });
+    let skipped = describe_skipped(environment);
+    let with_skipped = |why: &str| format!("{why}{skipped}");
+    if let Some(store) = nearest_store(environment) {
+        let why = if store == environment.current { "the current folder" } else { "the current folder is inside it" };
+        return Ok(ChosenStores { stores: vec![store], why: with_skipped(why) });
     }
-    let mut found: Vec<PathBuf> = Vec::new();
-    for place in around.known.iter().map(PathBuf::from) {
-        if !found.iter().any(|store| place.starts_with(store)) && (around.is_store)(&place) {
-            found.push(place);
+    let mut stores: Vec<PathBuf> = Vec::new();
+    for place in environment.known.iter().map(PathBuf::from) {
+        if !stores.iter().any(|store| place.starts_with(store)) && (environment.is_store)(&place) {
+            stores.push(place);
         }
     }
-    match found.as_slice() {
-        [store] => Ok(Chosen { stores: vec![store.clone()], why: because("a known place") }),
-        [] => match around.sessions.as_ref().filter(|folder| (around.has_sessions)(folder)) {
+    match stores.as_slice() {
+        [store] => Ok(ChosenStores { stores: vec![store.clone()], why: with_skipped("a known path") }),
+        [] => match environment.sessions.as_ref().filter(|folder| (environment.has_sessions)(folder)) {
             Some(sessions) => {
-                let why = "Claude Code's sessions, since there is no other store";
-                Ok(Chosen { stores: vec![sessions.clone()], why: because(why) })
+                let why = "the sessions of Claude Code, as no other store was found";
+                Ok(ChosenStores { stores: vec![sessions.clone()], why: with_skipped(why) })
             }
-            None => Err(none(around, &passed_over)),
+            None => Err(no_store(environment, &skipped)),
         },
-        several => Err(Refusal::new(
+        several => Err(Diagnosis::new(
             format!(
-                "there are several stores, {}",
-                several.iter().map(|store| shown(store)).collect::<Vec<_>>().join(" and "),
+                "several stores were found: {}",
+                several.iter().map(|store| display_path(store)).collect::<Vec<_>>().join(" and "),
             ),
-            "choose with `--store PATH`, which can be given once for each",
+            "choose one or more with `--store PATH`",
         )),
     }
 }
 
-/// Returns a part of a sentence that names the mounts of this program where a store was looked for; empty if there is
-/// none.
-fn passed_over(around: &Surroundings<'_>) -> String {
-    // The current folder and all above it up to the root of the mount lie in one.
-    let inside = around.current.ancestors().take_while(|folder| (around.is_own_mount)(folder)).last();
-    let known = around.known.iter().map(Path::new).filter(|place| (around.is_own_mount)(place));
-    let mut mounts: Vec<String> = inside.into_iter().chain(known).map(shown).collect();
+/// Returns a clause that names the mounts of this program that discovery skipped, or an empty
+/// string.
+fn describe_skipped(environment: &Environment<'_>) -> String {
+    // The current folder and its ancestors up to the root of the mount belong to one mount.
+    let inside = environment.current.ancestors().take_while(|folder| (environment.is_own_mount)(folder)).last();
+    let known = environment.known.iter().map(Path::new).filter(|place| (environment.is_own_mount)(place));
+    let mut mounts: Vec<String> = inside.into_iter().chain(known).map(display_path).collect();
     mounts.dedup();
     match mounts.as_slice() {
         [] => String::new(),
-        [mount] => format!("; {mount} is passed over: it is a swarmletfs mount"),
-        several => format!("; {} are passed over: they are swarmletfs mounts", several.join(" and ")),
+        [mount] => format!("; {mount} was skipped: it is a swarmletfs mount"),
+        several => format!("; {} were skipped: they are swarmletfs mounts", several.join(" and ")),
     }
 }
 
-fn none(around: &Surroundings<'_>, passed_over: &str) -> Refusal {
-    let sessions = around.sessions.as_ref().map(|folder| format!("; {} holds no sessions", shown(folder)));
-    Refusal::new(
+fn no_store(environment: &Environment<'_>, skipped: &str) -> Diagnosis {
+    let sessions =
+        environment.sessions.as_ref().map(|folder| format!("; {} contains no sessions", display_path(folder)));
+    Diagnosis::new(
         format!(
-            "no store was found (${VARIABLE} is not set, no folder from {} upwards is a store, and neither is any of \
-             {}{}{passed_over})",
-            shown(around.current),
-            around.known.join(", "),
+            "no store was found (${STORE_VARIABLE} is not set, no folder from {} upwards is a store, and neither is any of \
+             {}{}{skipped})",
+            display_path(environment.current),
+            environment.known.join(", "),
             sessions.unwrap_or_default(),
         ),
-        "name one with `--store PATH`",
+        "give one with `--store PATH`",
     )
 }
 
-/// The folder of Claude Code, as it finds it itself.
-fn sessions() -> Option<PathBuf> {
-    let named = std::env::var_os(SESSIONS_VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    let home = || std::env::var_os("HOME").filter(|home| !home.is_empty()).map(|home| Path::new(&home).join(SESSIONS));
+/// Returns Claude Code's folder, located as Claude Code does it.
+fn claude_folder() -> Option<PathBuf> {
+    let named = std::env::var_os(CLAUDE_VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let home =
+        || std::env::var_os("HOME").filter(|home| !home.is_empty()).map(|home| Path::new(&home).join(CLAUDE_FOLDER));
     named.or_else(home).filter(|folder| folder.is_absolute())
 }
 
-/// The nearest store from the current folder upwards. A store's own `workers` folder can look like a store itself;
-/// the whole store is meant then.
-fn nearest(around: &Surroundings<'_>) -> Option<PathBuf> {
-    let store = around.current.ancestors().find(|folder| (around.is_store)(folder))?;
-    let whole = store.parent().filter(|parent| store.ends_with("workers") && (around.is_store)(parent));
+/// Returns the nearest store from the current folder upwards.
+///
+/// A store's `workers` folder can look like a store too; its parent is returned then.
+fn nearest_store(environment: &Environment<'_>) -> Option<PathBuf> {
+    let store = environment.current.ancestors().find(|folder| (environment.is_store)(folder))?;
+    let whole = store.parent().filter(|parent| store.ends_with("workers") && (environment.is_store)(parent));
     Some(whole.unwrap_or(store).to_path_buf())
 }
 
@@ -159,7 +174,7 @@ mod tests {
     ) -> Result<Vec<PathBuf>, String> {
         let options: Vec<PathBuf> = options.iter().map(PathBuf::from).collect();
         let is_store = |path: &Path| stores.iter().any(|store| path == Path::new(store));
-        let around = Surroundings {
+        let environment = Environment {
             variable: Some(variable.into()),
             current: Path::new(current),
             known: PLACES,
@@ -168,7 +183,7 @@ mod tests {
             is_own_mount: &|path| path.starts_with("/mnt/swarm"),
             has_sessions: &is_store,
         };
-        choose(&options, operand.map(PathBuf::from).as_slice(), &around)
+        choose(&options, operand.map(PathBuf::from).as_slice(), &environment)
             .map(|chosen| chosen.stores)
             .map_err(|error| error.to_string())
     }
@@ -178,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_the_same_everywhere() {
+    fn discovery_follows_its_order() {
         let all = &["/s", "/s/sub", "/k/one"];
         assert_eq!(chosen(&["/a", "b"], Some("/c"), "/d", "/s", all), Ok(vec!["/a".into(), "/s/b".into()]));
         assert_eq!(chosen(&[], Some("c"), "/d", "/s", all), one("/s/c"));
@@ -190,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_meant_with_all_its_parts() {
+    fn workers_folder_resolves_to_its_store() {
         assert_eq!(chosen(&[], None, "", "/s/workers/w1", &["/s", "/s/workers"]), one("/s"));
         assert_eq!(chosen(&[], None, "", "/s/workers", &["/s/workers"]), one("/s/workers"));
         assert_eq!(chosen(&[], None, "", "/", &["/k/one", "/k/one/workers"]), one("/k/one"));
@@ -198,9 +213,9 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_of_this_program_is_passed_over_and_named() {
+    fn own_mounts_are_skipped_and_named() {
         let is_store = |path: &Path| path == Path::new("/k/two");
-        let around = |current| Surroundings {
+        let environment = |current| Environment {
             variable: None,
             current: Path::new(current),
             known: PLACES,
@@ -209,16 +224,16 @@ mod tests {
             is_own_mount: &|path| path.starts_with("/mnt/swarm") || path == Path::new("/k/one"),
             has_sessions: &|_| false,
         };
-        let chosen = choose(&[], &[], &around("/mnt/swarm/workers/w")).unwrap();
-        let why = "a known place; /mnt/swarm and /k/one are passed over: they are swarmletfs mounts";
-        assert_eq!(chosen, Chosen { stores: vec!["/k/two".into()], why: why.into() });
-        let nowhere = Surroundings { known: &[], ..around("/mnt/swarm/workers") };
+        let chosen = choose(&[], &[], &environment("/mnt/swarm/workers/w")).unwrap();
+        let why = "a known path; /mnt/swarm and /k/one were skipped: they are swarmletfs mounts";
+        assert_eq!(chosen, ChosenStores { stores: vec!["/k/two".into()], why: why.into() });
+        let nowhere = Environment { known: &[], ..environment("/mnt/swarm/workers") };
         let none = choose(&[], &[], &nowhere).unwrap_err().to_string();
-        assert!(none.contains("/mnt/swarm is passed over: it is a swarmletfs mount"), "{none}");
+        assert!(none.contains("/mnt/swarm was skipped: it is a swarmletfs mount"), "{none}");
     }
 
     #[test]
-    fn two_or_none_is_a_sentence() {
+    fn several_stores_or_none_is_an_error() {
         let two = chosen(&[], None, "", "/", &["/k/one", "/k/two"]).unwrap_err();
         assert!(two.contains("/k/one and /k/two") && two.contains("--store"), "{two}");
         let none = chosen(&[], None, "", "/here", &[]).unwrap_err();

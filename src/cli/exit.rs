@@ -1,61 +1,61 @@
-//! How the process ends: 0 fine, 1 failed, 2 usage, 3 not in time: what `wait` waits for did not happen, or an answer is
-//! incomplete.
+//! Exit codes: 0 success, 1 failure, 2 usage error, 3 out of time.
 //!
-//! A failure is one sentence on stderr. What was typed wrongly is a [`Usage`] error, wherever it is found out;
-//! everything else is a failure.
+//! A failure is one message on stderr. A mistake on the command line is a [`Usage`] error, wherever
+//! it is detected; everything else is a failure.
 
 use std::io;
 use std::process::ExitCode;
 
-use super::say::{say, without_controls};
+use super::terminal::{escape_controls, print_message};
 
-/// It did not work.
+/// Exit code of a failure.
 const FAILED: u8 = 1;
 
-/// It was typed wrongly.
+/// Exit code of a usage error.
 const USAGE: u8 = 2;
 
-/// It did not happen, or not all was read, in the time that was given.
+/// Exit code for an event that did not occur, or an answer that is incomplete, within the given
+/// time.
 const TIMED_OUT: u8 = 3;
 
-/// A mistake in what was typed; the text is a sentence.
+/// A mistake on the command line; the text is a complete message.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Usage(pub(super) String);
 
-/// Says why it failed, and gives the exit code for it.
-pub(super) fn code(result: anyhow::Result<ExitCode>) -> ExitCode {
+/// Prints the error, if any, and returns the exit code.
+pub(super) fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
     let error = match result {
         Ok(code) => return code,
         Err(error) => error,
     };
-    say(&format!("{error:#}"));
+    print_message(&format!("{error:#}"));
     if error.is::<Usage>() {
-        say("`swarmletfs --help` and `swarmletfs mount --help` tell what can be typed");
+        print_message("see `swarmletfs --help` and `swarmletfs mount --help`");
         return ExitCode::from(USAGE);
     }
     ExitCode::from(FAILED)
 }
 
-/// Returns the exit code for what did not happen, or an answer that is not complete, in the time that was given.
+/// Returns the exit code of a command that ran out of time.
 pub(super) fn timed_out() -> ExitCode {
     ExitCode::from(TIMED_OUT)
 }
 
-/// The exit code for help or a version that was asked for: fine, unless it could not be written.
-pub(super) fn printed(result: io::Result<()>) -> ExitCode {
+/// Returns the exit code of a command that only prints: success unless stdout could not be written.
+pub(super) fn from_write(result: io::Result<()>) -> ExitCode {
     if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
 }
 
-/// Prints what clap found wrong, or the help or version that was asked for.
-pub(super) fn unparsed(error: &clap::Error) -> ExitCode {
+/// Prints clap's parse error, help or version, and returns the exit code.
+pub(super) fn report_parse_error(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        return printed(error.print());
+        return from_write(error.print());
     }
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
-    // The text is of several lines and repeats what was typed, which may hold anything.
-    let lines: Vec<String> = text.trim_end().lines().map(without_controls).collect();
-    say(&lines.join("\n"));
+    // The message has several lines and repeats the arguments, which may hold any characters.
+    let lines: Vec<String> = text.trim_end().lines().map(escape_controls).collect();
+    print_message(&lines.join("\n"));
     ExitCode::from(USAGE)
 }

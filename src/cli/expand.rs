@@ -1,48 +1,53 @@
-//! `swarmletfs expand`: a text from stdin to stdout, with evidence behind every marker in it.
+//! `swarmletfs expand`: copies a text and inserts evidence after each marker.
 
 use std::io;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use super::open::Wanted;
-use super::reading::{Reading, TimeArgs};
-use super::say::say;
+use super::read_session::{ReadSession, TimeArgs};
+use super::store_selection::StoreSelection;
+use super::terminal::print_message;
 use super::{ViewArgs, exit};
 use crate::render::expand::{ExpandError, InputFormat};
 use crate::render::{Budget, Renderer};
 
-/// What is said below the options.
+/// Help text after the options.
 pub(super) const HELP: &str = "\
-Reads a text from stdin and writes it to stdout. Behind every marker, `[EVIDENCE:run_id=48,job_id=123,worker_id=abc-123]`, \
-it puts an empty line and that worker's evidence; everything else stays as it is, byte for byte. A worker's `summary` ends \
-with its marker. `-` as run or job agrees with any.
+Reads a text from stdin and writes it to stdout. After each marker, \
+`[EVIDENCE:run_id=48,job_id=123,worker_id=abc-123]`, it inserts an empty line and the evidence \
+of that worker; everything else is copied byte for byte. The `summary` of a worker ends with its \
+marker. The run or job `-` matches any.
 
-One budget is over all evidence together. It is dealt by need, those that failed first; who has no room is named in a line. \
-A marker that was met before points upward. A worker that is not there gives one readable line; a marker whose run or job is \
-not the one that is recorded is left as it is.
+One budget covers all evidence. It is divided by need, failed workers first; a worker that gets \
+no room is named in one line. A repeated marker refers to the first one. An unknown worker gives \
+one readable line; a marker whose run or job does not match the recorded one is copied \
+unchanged.
 
---format openai, anthropic or langchain: the text is a JSON list of messages (or a request with one under `messages` or \
-`input`), and markers count in results of tools only. langchain is what messages_to_dict, dumpd or model_dump write.
+--format openai, anthropic or langchain: the text is a JSON list of messages (or a request with \
+one under `messages` or `input`), and only markers in tool results count. langchain is the \
+output of messages_to_dict, dumpd or model_dump.
 
-Memory does not grow with the text. Behind the first marker up to 4 MiB are held back; of a longer text, each 4 MiB take at \
-most half of what is left of the budget.
+Memory use does not grow with the text. After the first marker, up to 4 MiB are buffered; in a \
+longer text, each 4 MiB use at most half of the remaining budget.
 
 Examples:
   swarmletfs expand < prompt.txt
   swarmletfs expand --budget 8000tok --format anthropic < messages.json
 
-Exit code: 0, also where a worker is not there; 1 if the text cannot be read, written or is no such JSON (it is given on as it \
-is); 2 if it was typed wrongly. What was not expanded is counted on stderr.";
+Exit code: 0, also for an unknown worker; 1 if the text cannot be read or written, or is not \
+such JSON (it is then copied unchanged); 2 for a usage error. Markers that were not expanded are \
+counted on stderr.";
 
-/// What can be said to `expand`.
+/// Arguments of `expand`.
 #[derive(Debug, Args)]
 pub(super) struct ExpandArgs {
-    /// What stdin is
+    /// Format of the input
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 
-    /// How large all evidence together may be: bytes, with k or M, or tokens, as in 8000tok [default: 28000, and 16000 of each worker]
+    /// Maximum size of all evidence together: bytes, optionally with k or M, or tokens, as in
+    /// 8000tok [default: 28000, and at most 16000 per worker]
     #[arg(long, short, value_name = "SIZE", value_parser = Budget::parse)]
     budget: Option<Budget>,
 
@@ -57,33 +62,37 @@ pub(super) struct ExpandArgs {
 enum Format {
     /// Any text
     Text,
-    /// Messages of OpenAI's chat and responses interfaces
+    /// Messages of OpenAI's chat and responses APIs
     Openai,
-    /// Messages of Anthropic's interface
+    /// Messages of Anthropic's API
     Anthropic,
     /// Messages of LangChain and LangGraph
     Langchain,
 }
 
-/// Copies stdin to stdout, expanded. Errors: a store that cannot be found or read, a text that cannot be expanded.
+/// Copies stdin to stdout with evidence inserted.
+///
+/// # Errors
+///
+/// Fails if a store cannot be found or read, or if the input cannot be expanded.
 pub(super) fn run(arguments: &ExpandArgs) -> anyhow::Result<ExitCode> {
-    let mut reading = Reading::begin(&arguments.time);
-    let view = reading.view(&Wanted::choose(&arguments.view)?)?;
-    // It prints while it reads.
-    drop(reading.take_progress());
+    let mut session = ReadSession::start(&arguments.time);
+    let view = session.view(&StoreSelection::from_args(&arguments.view)?)?;
+    // Expansion prints while it reads, so the progress line would mix with its output.
+    drop(session.take_progress());
     let form = match arguments.format {
         Format::Text => InputFormat::Text,
         Format::Openai => InputFormat::OpenAi,
         Format::Anthropic => InputFormat::Anthropic,
         Format::Langchain => InputFormat::LangChain,
     };
-    let renderer = Renderer::new(view, reading.settings(None));
+    let renderer = Renderer::new(view, session.settings(None));
     match renderer.expand(form, arguments.budget, io::stdin().lock(), io::stdout().lock()) {
-        // A reader that has had enough is no failure to speak of.
-        Err(ExpandError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(exit::printed(Err(error))),
+        // A closed pipe needs no message.
+        Err(ExpandError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(exit::from_write(Err(error))),
         expanded => {
-            expanded?.not_expanded().iter().for_each(|left| say(left));
-            Ok(reading.end(ExitCode::SUCCESS))
+            expanded?.not_expanded().iter().for_each(|left| print_message(left));
+            Ok(session.exit_code(ExitCode::SUCCESS))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The limits that the system sets this process: what it may raise it raises, and with what is short it makes do.
+//! Resource limits of this process: open files and the allocator's arenas.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -6,18 +6,21 @@ use std::process::Command;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
-/// How the system's allocator is told how many heaps to have,
-const HEAPS: &str = "MALLOC_ARENA_MAX";
-/// from how many bytes on something is given memory of its own, which goes back once it is not needed: what is made again
-/// and again stays below, such as the MiB in which a part of the index is built,
-const OWN_MEMORY: (&str, &str) = ("MALLOC_MMAP_THRESHOLD_", "1114112");
-/// and how many bytes may lie idle at the end of a heap, which otherwise go back and are fetched again with every render.
-const KEPT: (&str, &str) = ("MALLOC_TRIM_THRESHOLD_", "4194304");
-/// In less address space than this, in bytes, there is one heap: whichever thread is the first to want a second one takes
-/// 64 MiB for it, which then lack the buffers of the threads that serve.
-const SPACE: u64 = 1 << 30;
+/// Environment variable for the number of malloc arenas.
+const ARENA_COUNT: &str = "MALLOC_ARENA_MAX";
+/// Size in bytes from which an allocation gets its own mapping, which is returned to the system
+/// when freed. Slightly above 1 MiB, so that the 1 MiB segments of the index, which are built
+/// repeatedly, stay below it.
+const MMAP_THRESHOLD: (&str, &str) = ("MALLOC_MMAP_THRESHOLD_", "1114112");
+/// Free bytes kept at the end of a heap. With glibc's default, they would be returned and requested
+/// again with each render.
+const TRIM_THRESHOLD: (&str, &str) = ("MALLOC_TRIM_THRESHOLD_", "4194304");
+/// Address space limit in bytes below which only one arena is used. A second arena reserves 64 MiB,
+/// which the buffers of the serving threads then lack.
+const SMALL_ADDRESS_SPACE: u64 = 1 << 30;
 
-/// Lets this process have as many files open as it may: every file of a worker that is open through the mount is one.
+/// Raises the limit on open files to its maximum: each worker file open through the mount needs one
+/// descriptor.
 pub(super) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
@@ -25,23 +28,29 @@ pub(super) fn raise_open_files() {
     }
 }
 
-/// Starts this program again with few heaps that are given nothing of more than a MiB. glibc gives every thread one of its
-/// own, of which each keeps what it was used for once: together up to half as much again as what is in use, and 64 MiB of
-/// address space each, which is more than a common limit. And with each large thing that is given back, larger ones go to the heaps
-/// from then on, and leave holes there: a fifth of what 100,000 workers take. That can be told only to a process that begins.
-pub(super) fn make_do_with_few_heaps() {
-    if std::env::var_os(HEAPS).is_some() {
+/// Restarts this program with few malloc arenas and a fixed mmap threshold.
+///
+/// glibc gives each thread its own arena, and each arena keeps its peak memory. Together they hold
+/// up to half as much again as is in use, and reserve 64 MiB of address space each, more than a
+/// common limit allows.
+///
+/// By default, freeing a large mapping also raises the threshold, so later large allocations go to
+/// the heaps and fragment them: a fifth of the memory for 100,000 workers. Both settings can only
+/// be given to a new process.
+pub(super) fn reexec_with_few_arenas() {
+    if std::env::var_os(ARENA_COUNT).is_some() {
         return;
     }
     if let Ok(program) = std::env::current_exe() {
         let mut arguments = std::env::args_os();
         let mut command = Command::new(program);
-        let short = getrlimit(Resource::As).current.is_some_and(|limit| limit < SPACE);
-        let heaps = (HEAPS, if short { "1" } else { "2" });
-        // Who sets one of them for this program means it.
-        let unset = [heaps, OWN_MEMORY, KEPT].into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
+        let short = getrlimit(Resource::As).current.is_some_and(|limit| limit < SMALL_ADDRESS_SPACE);
+        let heaps = (ARENA_COUNT, if short { "1" } else { "2" });
+        // Variables that the user set are kept.
+        let unset =
+            [heaps, MMAP_THRESHOLD, TRIM_THRESHOLD].into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
         command.arg0(arguments.next().unwrap_or_default()).args(arguments).envs(unset);
-        // Returns only if it failed; then it goes on as it is.
+        // `exec` returns only on failure; the program then continues with the defaults.
         let _ = command.exec();
     }
 }

@@ -1,4 +1,4 @@
-//! `swarmletfs mcp`: the tree for agents that cannot mount, by the Model Context Protocol.
+//! `swarmletfs mcp`: serves the tree over the Model Context Protocol, for agents that cannot mount.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
@@ -10,41 +10,46 @@ use tracing::warn;
 
 use super::ViewArgs;
 use super::exit::Usage;
-use super::open::Wanted;
-use super::say::say;
+use super::store_selection::StoreSelection;
+use super::terminal::print_message;
 use crate::catalog::Freshness;
 use crate::mcp::{HttpConfig, ServedTree, Token, serve, serve_http};
 use crate::render::Budget;
 use crate::tree::{Settings, Tree};
 
-/// The variable that holds the token.
-const TOKEN: &str = "SWARMLETFS_TOKEN";
+/// Environment variable that holds the bearer token.
+const TOKEN_VARIABLE: &str = "SWARMLETFS_TOKEN";
 
-/// What is said below the options.
+/// Help text after the options.
 pub(super) const HELP: &str = "\
-Speaks the Model Context Protocol on stdin and stdout, for one client, which starts it. An entry for Claude Code \
-(.mcp.json) and most others:
+Speaks the Model Context Protocol on stdin and stdout with one client, which starts it. A \
+configuration entry for Claude Code (.mcp.json) and most other clients:
 
-  {\"mcpServers\": {\"swarm\": {\"command\": \"swarmletfs\", \"args\": [\"mcp\", \"--store\", \"/data/swarmlet\"]}}}
+  {\"mcpServers\": {\"swarm\": {\"command\": \"swarmletfs\", \"args\": [\"mcp\", \"--store\", \
+\"/data/swarmlet\"]}}}
 
-Tools: list_workers, summarize, get_evidence, get_tool_output, compare, changes_since, expand, search, grep, list_dir, \
-read_file, info, exists, glob. Files are resources: swarm:///workers/ID/summary. All of it only reads, and shows what a mount \
-with the same options shows.
+Tools: list_workers, summarize, get_evidence, get_tool_output, compare, changes_since, expand, \
+search, grep, list_dir, read_file, info, exists, glob. Files are resources: \
+swarm:///workers/ID/summary. Everything is read-only and shows what a mount with the same \
+options shows.
 
---http serves any number of clients at http://ADDR/mcp (streamable HTTP). ADDR is on the loopback. Who knows the token may \
-read: Authorization: Bearer TOKEN. The token is $SWARMLETFS_TOKEN; without it one is made and said on stderr. A connection has 10 seconds \
-to present the token, and each body 10 seconds to arrive; a connection is closed after a minute without a request.
+--http serves any number of clients at http://ADDR/mcp (streamable HTTP). ADDR must be a \
+loopback address. Clients authenticate with Authorization: Bearer TOKEN. The token is \
+$SWARMLETFS_TOKEN; without it, a new one is generated and printed on stderr. A connection has 10 \
+seconds to present the token, and each body 10 seconds to arrive; a connection is closed after a \
+minute without a request.
 
-Exit code: 0 when the client closes stdin, 1 if it failed, 2 if it was typed wrongly.";
+Exit code: 0 when the client closes stdin, 1 for a failure, 2 for a usage error.";
 
-/// What can be said to `mcp`.
+/// Arguments of `mcp`.
 #[derive(Debug, Args)]
 pub(super) struct McpArgs {
-    /// Serve over HTTP at this address of the loopback, as 127.0.0.1:8750, instead of on stdin and stdout
+    /// Serve over HTTP at this loopback address, as 127.0.0.1:8750, instead of stdin and stdout
     #[arg(long, value_name = "ADDR", value_parser = address)]
     http: Option<SocketAddr>,
 
-    /// How large evidence.txt may be: bytes, with k or M, or tokens, as in 8000tok [default: 16000 a worker, 28000 a run or the swarm]
+    /// Maximum size of evidence.txt: bytes, optionally with k or M, or tokens, as in 8000tok
+    /// [default: 16000 per worker, 28000 for a run or the swarm]
     #[arg(long, value_name = "SIZE", value_parser = Budget::parse)]
     budget: Option<Budget>,
 
@@ -52,21 +57,25 @@ pub(super) struct McpArgs {
     view: ViewArgs,
 }
 
-/// Serves. Errors: a store that cannot be found or read, an address that is taken.
+/// Serves until the client disconnects or the process is stopped.
+///
+/// # Errors
+///
+/// Fails if a store cannot be found or read, or if the address is in use.
 pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
     if let Some(address) = arguments.http.filter(|address| !address.ip().is_loopback()) {
         let text = format!(
-            "{address} is not on the loopback: say 127.0.0.1:PORT or [::1]:PORT, and reach it from elsewhere through a tunnel"
+            "{address} is not on the loopback: use 127.0.0.1:PORT or [::1]:PORT, and a tunnel for remote clients"
         );
         return Err(Usage(text).into());
     }
-    let wanted = Wanted::choose(&arguments.view)?;
+    let selection = StoreSelection::from_args(&arguments.view)?;
     let settings = Settings { budget: arguments.budget, ..Settings::default() };
-    let tree = Tree::new(wanted.view(Freshness::default())?, settings.clone());
-    let trees = ServedTree::new(tree, move || match wanted.view(Freshness::default()) {
+    let tree = Tree::new(selection.open(Freshness::default())?, settings.clone());
+    let trees = ServedTree::new(tree, move || match selection.open(Freshness::default()) {
         Ok(view) => Some(Tree::new(view, settings.clone())),
         Err(error) => {
-            warn!("the store was replaced by what cannot be served, the old one stays: {error:#}");
+            warn!("cannot serve the store that replaced the old one; the old one stays: {error:#}");
             None
         }
     });
@@ -75,9 +84,9 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
         Some(address) => {
             let (token, made) = token()?;
             let ready = |address: SocketAddr| {
-                say(&format!("serving at http://{address}/mcp"));
+                print_message(&format!("serving at http://{address}/mcp"));
                 if let Some(made) = made {
-                    say(&format!("the token is {made}"));
+                    print_message(&format!("the token is {made}"));
                 }
             };
             serve_http(trees, HttpConfig { address, token }, ready)
@@ -87,24 +96,24 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// An address, of which the loopback may be left out or be called by its name.
+/// Parses an address. The loopback host may be omitted or written as `localhost`.
 fn address(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix("localhost:").unwrap_or(text);
     match port.parse() {
         Ok(port) => Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
-        Err(_) => text.parse().map_err(|_| "an address is IP:PORT, as 127.0.0.1:8750 or [::1]:8750, or a port".into()),
+        Err(_) => text.parse().map_err(|_| "give IP:PORT, such as 127.0.0.1:8750 or [::1]:8750, or only a port".into()),
     }
 }
 
-/// The token that was set; without one a new one, and its text.
+/// Returns the configured token, or a new random one with its text.
 fn token() -> anyhow::Result<(Token, Option<String>)> {
-    if let Some(text) = std::env::var_os(TOKEN) {
+    if let Some(text) = std::env::var_os(TOKEN_VARIABLE) {
         let text = text.into_string().unwrap_or_default();
-        let token = Token::new(&text).map_err(|error| Usage(format!("${TOKEN}: {error}")))?;
+        let token = Token::new(&text).map_err(|error| Usage(format!("${TOKEN_VARIABLE}: {error}")))?;
         return Ok((token, None));
     }
     let mut random = [0; 24];
-    getrandom(&mut random, GetRandomFlags::empty()).context("cannot make a token")?;
+    getrandom(&mut random, GetRandomFlags::empty()).context("cannot generate a token")?;
     let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     let token = Token::new(&text).map_err(anyhow::Error::msg)?;
     Ok((token, Some(text)))

@@ -1,147 +1,82 @@
-//! `swarmletfs mount`: from what was typed to a mount that answers.
+//! `swarmletfs mount`: validates the arguments, mounts, and serves.
 //!
-//! Everything that can be refused without reading the store is refused first: what was typed, where the store is, the
-//! mountpoint, FUSE itself. Then the store is read and mounted, here or in the background.
+//! All checks that do not read the store run first: the arguments, the store's path, the
+//! mountpoint, and FUSE. Then the store is read and mounted, in this process or in the background.
 
-use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 
 use super::exit::Usage;
-use super::mountinfo::{Mount, Mounts};
-use super::options::Options;
-use super::overlap::{Ground, ground};
-use super::say::{say, shown, typed};
-use super::{MountArgs, background, limits, log, mountpoint, open, refusal, serve, take_down};
-use crate::catalog::Freshness;
-use crate::fuse::MountAccess;
-use crate::render::Budget;
-use crate::tree::{Settings, Tree};
-use crate::view::Filter;
-use open::Wanted;
-use serve::Served;
+use super::folder_identity::FolderIdentity;
+use super::mount_options::MountOptions;
+use super::plan::Plan;
+use super::terminal::{display_path, print_message, shell_quote};
+use super::{MountArgs, background, dash_o, diagnosis, limits, log, mountpoint, serve, store_selection};
 
-/// What is to be mounted where: every path is absolute, and everything has been checked that can be before the store
-/// is read.
-#[derive(Debug)]
-pub(super) struct Plan {
-    /// Absolute and without links.
-    pub(super) mountpoint: PathBuf,
-    /// With at least one store.
-    options: Options,
-}
-
-impl Plan {
-    /// The arguments that make another process of this program serve the same.
-    pub(super) fn arguments(&self) -> Vec<OsString> {
-        let options = &self.options;
-        let mut arguments: Vec<OsString> = vec!["mount".into(), "--__serve".into()];
-        let mut add = |name: &str, value: &OsStr| {
-            let mut argument = OsString::from(name);
-            argument.push(value);
-            arguments.push(argument);
-        };
-        options.stores.iter().for_each(|store| add("--store=", store.as_os_str()));
-        options.owner.iter().for_each(|owner| add("--owner=", owner.as_ref()));
-        options.run.iter().for_each(|run| add("--run=", run.as_ref()));
-        options.budget.iter().for_each(|budget| add("--budget=", budget.as_ref()));
-        options.ttl.iter().for_each(|ttl| add("--ttl=", ttl.to_string().as_ref()));
-        options.log.iter().for_each(|log| add("--log=", log.as_os_str()));
-        options.keep.index.iter().for_each(|index| add("--index=", index.as_os_str()));
-        let flags = [
-            ("--all-owners", options.all_owners),
-            ("--hard-links", options.hard_links),
-            ("--no-cache", options.keep.no_cache),
-            ("--no-index", options.keep.no_index),
-            ("--allow-other", options.allow_other),
-        ];
-        flags.iter().filter(|(_, said)| *said).for_each(|(flag, _)| add(flag, OsStr::new("")));
-        add("--", OsStr::new(""));
-        add("", self.mountpoint.as_os_str());
-        arguments
-    }
-
-    /// Starts the log. Without a file it goes to stderr in the foreground, else nowhere.
-    pub(super) fn start_log(&self, foreground: bool) -> anyhow::Result<()> {
-        log::start(self.options.log.as_deref(), foreground)
-    }
-
-    /// Opens and reads the stores. The tree to mount, and a description of it.
-    pub(super) fn tree(&self) -> anyhow::Result<(Tree, String)> {
-        let options = &self.options;
-        let mut freshness = Freshness::default();
-        if let Some(seconds) = options.ttl {
-            freshness.finished = Duration::from_secs(seconds.into());
-        }
-        let filter = Filter { owner: options.owner.clone(), run: options.run.clone() };
-        let (stores, hard_links) = (options.stores.clone(), options.hard_links);
-        let view = Wanted { stores, hard_links, keep: options.keep.clone(), filter }.view(freshness)?;
-        let what = view.describe();
-        let budget = options.budget.as_deref().map(Budget::parse).transpose().map_err(Usage)?;
-        Ok((Tree::new(view, Settings { budget, ..Settings::default() }), what))
-    }
-
-    /// Mounts `tree`.
-    pub(super) fn mount(&self, tree: Tree) -> anyhow::Result<Served> {
-        let access = if self.options.allow_other { MountAccess::Everyone } else { MountAccess::Mounter };
-        let session = crate::fuse::mount(tree, &self.mountpoint, access).map_err(|error| refusal::explain(&error))?;
-        let mounts = Mounts::read()?;
-        let mount = mounts.at(&self.mountpoint).filter(|mount| Mount::is_ours(mount));
-        let mount = mount.with_context(|| format!("{} was unmounted at once by somebody", shown(&self.mountpoint)))?;
-        Ok(Served { session, device: mount.device.clone() })
-    }
-}
-
-/// Mounts as typed. In the background it returns when the mount answers, else when it has ended.
+/// Mounts as the arguments say. Returns when the mount answers, or in the foreground when it has
+/// ended.
 pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
-    limits::make_do_with_few_heaps();
-    let options = Options::gather(&arguments)?;
+    limits::reexec_with_few_arenas();
     if arguments.serve {
-        let mountpoint = arguments.paths.into_iter().next().ok_or_else(|| Usage("no mountpoint".into()))?;
-        return background::serve(&Plan { mountpoint, options });
+        let mountpoint = arguments.paths.into_iter().next().ok_or_else(|| Usage("no mountpoint given".into()))?;
+        return background::serve(mountpoint);
     }
+    let options = options(&arguments)?;
     log::check()?;
     let (plan, claim) = plan(arguments.paths, options)?;
     if !plan.options.foreground {
-        let what = background::start(&plan)?;
-        say(&mounted(&what, &plan.mountpoint));
+        let description = background::start(&plan)?;
+        print_message(&mounted_message(&description, &plan.mountpoint));
         return Ok(());
     }
     plan.start_log(true)?;
-    serve(&plan, true, |what| {
-        background::answering(&plan.mountpoint).map_err(|error| io::Error::other(error.to_string()))?;
-        say(&mounted(what, &plan.mountpoint));
+    serve::serve(&plan, true, |description| {
+        background::check_readable(&plan.mountpoint).map_err(|error| io::Error::other(error.to_string()))?;
+        print_message(&mounted_message(description, &plan.mountpoint));
         drop(claim);
         Ok(())
     })
 }
 
-fn mounted(what: &str, mountpoint: &Path) -> String {
-    format!("{what}: mounted on {}; `swarmletfs umount {}` ends it", shown(mountpoint), typed(mountpoint))
+/// Returns the options on the command line, merged with those of `-o`.
+///
+/// # Errors
+///
+/// Fails for an unknown option, an invalid value, or contradictory values.
+pub(super) fn options(arguments: &MountArgs) -> Result<MountOptions, Usage> {
+    arguments.options.clone().merge(dash_o::parse(&arguments.lists, arguments.short)?)
 }
 
-/// Finds the store, checks the mountpoint and FUSE, and keeps others from the mountpoint until the second thing
-/// returned is dropped.
-fn plan(mut paths: Vec<PathBuf>, mut options: Options) -> anyhow::Result<(Plan, OwnedFd)> {
-    let named = paths.pop();
+fn mounted_message(description: &str, mountpoint: &Path) -> String {
+    format!(
+        "{description}: mounted on {}; to unmount: `swarmletfs umount {}`",
+        display_path(mountpoint),
+        shell_quote(mountpoint)
+    )
+}
+
+/// Finds the store, checks the mountpoint and FUSE, and locks the mountpoint.
+///
+/// The lock keeps other processes from mounting there until the returned descriptor is dropped.
+fn plan(mut paths: Vec<PathBuf>, mut options: MountOptions) -> anyhow::Result<(Plan, OwnedFd)> {
+    let mountpoint = paths.pop();
     let operand = paths.pop();
-    if named.iter().chain(&operand).any(|path| path.as_os_str().is_empty()) {
+    if mountpoint.iter().chain(&operand).any(|path| path.as_os_str().is_empty()) {
         return Err(Usage("a path cannot be empty".into()).into());
     }
     if let Some(operand) = &operand
         && !options.stores.is_empty()
         && !options.stores.contains(operand)
     {
-        let operand = shown(operand);
+        let operand = display_path(operand);
         return Err(
-            Usage(format!("{operand} and --store both name a store: to show both, say --store for each")).into()
+            Usage(format!("{operand} and --store both name a store: to show both, use --store for each")).into()
         );
     }
-    let asked = match named {
+    let mountpoint = match mountpoint {
         Some(path) => path,
         None => {
             let path = mountpoint::default_for_user()?;
@@ -149,45 +84,37 @@ fn plan(mut paths: Vec<PathBuf>, mut options: Options) -> anyhow::Result<(Plan, 
             path
         }
     };
-    let stores = open::choose(&mut options.stores, operand.as_slice())?;
-    let point = mountpoint::prepare(&asked, &stores)?;
+    let stores = store_selection::choose(&mut options.stores, operand.as_slice())?;
+    let point = mountpoint::prepare(&mountpoint, &stores)?;
     if let Some(log) = &mut options.log {
         *log = std::env::current_dir()?.join(&log);
         check_log(log, &stores, &point)?;
     }
-    if let Some(index) = &mut options.keep.index {
+    if let Some(index) = &mut options.cache.index {
         *index = std::env::current_dir()?.join(&index);
     }
-    refusal::preflight()?;
+    diagnosis::check_fuse()?;
     let claim = mountpoint::claim(&point)?;
     Ok((Plan { mountpoint: point.path, options }, claim))
 }
 
-/// A log inside a store would write to it, and one beneath the mount would be out of sight.
-fn check_log(log: &Path, stores: &[Ground], point: &Ground) -> anyhow::Result<()> {
-    let Some(Ok(folder)) =
-        log.parent().map(|folder| ground(folder, &mountpoint::table()?).map_err(anyhow::Error::from))
+/// Rejects a log inside a store, which must not be written to, or beneath the mountpoint, where the
+/// mount would hide it.
+fn check_log(log: &Path, stores: &[FolderIdentity], point: &FolderIdentity) -> anyhow::Result<()> {
+    let Some(Ok(folder)) = log
+        .parent()
+        .map(|folder| FolderIdentity::resolve(folder, &mountpoint::read_mount_table()?).map_err(anyhow::Error::from))
     else {
-        bail!("the folder of the log {} does not exist", shown(log));
+        bail!("cannot log to {}: its folder does not exist", display_path(log));
     };
     match stores.iter().chain([point]).find(|place| folder.is_within(place)) {
         Some(place) => {
-            bail!("the log {} lies inside {}: write it elsewhere", shown(log), shown(&place.path))
+            bail!(
+                "cannot log to {}: it lies inside {}; choose another folder",
+                display_path(log),
+                display_path(&place.path)
+            )
         }
         None => Ok(()),
     }
-}
-
-/// Reads the stores, mounts, calls `ready` with a description of what is mounted, and serves until the mount ends. If
-/// `ready` fails, there is no mount.
-pub(super) fn serve(plan: &Plan, foreground: bool, ready: impl FnOnce(&str) -> io::Result<()>) -> anyhow::Result<()> {
-    limits::raise_open_files();
-    let (tree, what) = plan.tree()?;
-    let signals = serve::catch_signals()?;
-    let served = plan.mount(tree)?;
-    if let Err(error) = ready(&what) {
-        let _ = take_down::take_down(&plan.mountpoint, take_down::How::Detached);
-        return Err(error.into());
-    }
-    serve::until_it_ends(plan, served, signals, foreground)
 }

@@ -1,107 +1,112 @@
 //! The kernel's table of mounts, read from `/proc/self/mountinfo`.
 //!
-//! Reading it touches no mount, so it never blocks on a dead or hung one. Paths are bytes, with the table's octal
-//! escapes undone. Nothing here decides anything.
+//! Reading it accesses no mount, so it never blocks on a dead or hung one. Paths are bytes, with
+//! the table's octal escapes decoded.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// The file system type that mounts of ours have.
-pub(super) const OUR_TYPE: &str = crate::store::MOUNT_TYPE;
+/// File system type of swarmletfs mounts.
+pub(super) const FS_TYPE: &str = crate::store::MOUNT_TYPE;
 
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mount {
-    /// Device number, as `major:minor`; every mount of ours has its own.
+    /// Device number as `major:minor`; unique for each swarmletfs mount.
     pub(super) device: String,
-    /// The folder of the mounted file system that is seen at the mountpoint; other than `/` for a bind mount.
+    /// Folder of the mounted file system that appears at the mountpoint; not `/` for some bind
+    /// mounts.
     pub(super) root: PathBuf,
-    /// Where it is mounted: absolute and without links.
+    /// Mountpoint: absolute and resolved.
     pub(super) point: PathBuf,
-    /// The file system's type.
+    /// File system type.
     pub(super) fs_type: String,
-    /// What was mounted.
+    /// Mounted device or name.
     pub(super) source: PathBuf,
 }
 
 impl Mount {
-    /// Whether it is a mount of ours.
+    /// Returns true for a swarmletfs mount.
     pub(super) fn is_ours(&self) -> bool {
-        self.fs_type == OUR_TYPE
+        self.fs_type == FS_TYPE
     }
 }
 
-/// A folder as the file system beneath knows it, so that it is the same through every bind mount.
+/// A folder's path on its underlying file system, equal through every bind mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
-    /// Device number of the file system.
+pub(super) struct FsPath {
+    /// Device number of the file system as `major:minor`.
     pub(super) device: String,
-    /// The path inside of it.
+    /// Path inside the file system.
     pub(super) path: PathBuf,
 }
 
-impl Place {
-    /// Whether this is `other` or lies inside of it.
-    pub(super) fn is_within(&self, other: &Place) -> bool {
+impl FsPath {
+    /// Returns true if this folder is `other` or lies inside it.
+    pub(super) fn is_within(&self, other: &FsPath) -> bool {
         self.device == other.device && self.path.starts_with(&other.path)
     }
 }
 
-/// All mounts, in the order of the table: of two at one place, the later one is seen.
+/// All mounts in the order of the table. Of two at one mountpoint, the later one is visible.
 #[derive(Debug, Default)]
-pub(super) struct Mounts(Vec<Mount>);
+pub(super) struct MountTable(Vec<Mount>);
 
-impl Mounts {
-    /// Reads the table. Errors: no /proc.
-    pub(super) fn read() -> io::Result<Mounts> {
-        Ok(Mounts::parse(&std::fs::read("/proc/self/mountinfo")?))
+impl MountTable {
+    /// Reads the table.
+    ///
+    /// # Errors
+    ///
+    /// Fails if /proc is not mounted.
+    pub(super) fn read() -> io::Result<MountTable> {
+        Ok(MountTable::parse(&std::fs::read("/proc/self/mountinfo")?))
     }
 
-    /// Parses a table; a line that is none is passed over.
-    fn parse(table: &[u8]) -> Mounts {
-        Mounts(table.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
+    /// Parses a table; invalid lines are skipped.
+    fn parse(table: &[u8]) -> MountTable {
+        MountTable(table.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
     }
 
-    /// What is mounted at exactly `point`, the topmost.
-    pub(super) fn at(&self, point: &Path) -> Option<&Mount> {
+    /// Returns the topmost mount at exactly `point`.
+    pub(super) fn topmost_at(&self, point: &Path) -> Option<&Mount> {
         self.0.iter().rev().find(|mount| mount.point == point)
     }
 
-    /// Every mount of ours, in the order of the table.
+    /// Iterates over the swarmletfs mounts in the order of the table.
     pub(super) fn ours(&self) -> impl Iterator<Item = &Mount> {
         self.0.iter().filter(|mount| mount.is_ours())
     }
 
-    /// Every place where this device is mounted, the latest first: its own, and bind mounts of it.
-    pub(super) fn of_device(&self, device: &str) -> impl Iterator<Item = &Mount> {
+    /// Iterates over the mounts of a device, latest first: its own mountpoint and bind mounts.
+    pub(super) fn with_device(&self, device: &str) -> impl Iterator<Item = &Mount> {
         self.0.iter().rev().filter(move |mount| mount.device == device)
     }
 
-    /// Whether this device is mounted at exactly `point`, be it beneath another.
-    pub(super) fn has(&self, point: &Path, device: &str) -> bool {
+    /// Returns true if `device` is mounted at exactly `point`, even beneath another mount.
+    pub(super) fn is_mounted_at(&self, point: &Path, device: &str) -> bool {
         self.0.iter().any(|mount| mount.point == point && mount.device == device)
     }
 
-    /// The mount that holds `path`, which is absolute and without links.
-    pub(super) fn holding(&self, path: &Path) -> Option<&Mount> {
-        // The last of several with the same depth, hence the topmost.
+    /// Returns the mount that contains `path`, which must be absolute and resolved.
+    pub(super) fn containing(&self, path: &Path) -> Option<&Mount> {
+        // `max_by_key` returns the last of several equal ones, which is the topmost.
         self.0
             .iter()
             .filter(|mount| path.starts_with(&mount.point))
             .max_by_key(|mount| mount.point.components().count())
     }
 
-    /// Where `path`, absolute and without links, is on its file system.
-    pub(super) fn place(&self, path: &Path) -> Option<Place> {
-        let mount = self.holding(path)?;
+    /// Returns the path on its file system of `path`, which must be absolute and resolved.
+    pub(super) fn fs_path(&self, path: &Path) -> Option<FsPath> {
+        let mount = self.containing(path)?;
         let rest = path.strip_prefix(&mount.point).ok()?;
-        Some(Place { device: mount.device.clone(), path: mount.root.join(rest) })
+        Some(FsPath { device: mount.device.clone(), path: mount.root.join(rest) })
     }
 }
 
-/// `id parent device root point options optional… - type source superoptions`
+/// Parses `id parent device root point options optional… - type source superoptions`.
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ').skip(2);
     let device = text(fields.next()?);
@@ -117,7 +122,7 @@ fn text(field: &[u8]) -> String {
     String::from_utf8_lossy(field).into_owned()
 }
 
-/// Undoes `\040` and the like; a backslash that begins no such escape stands for itself.
+/// Decodes octal escapes such as `\040`; any other backslash is literal.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -150,29 +155,29 @@ not a line
 ";
 
     #[test]
-    fn escapes_are_undone() {
-        let mounts = Mounts::parse(TABLE.as_bytes());
-        let mount = mounts.at(Path::new("/mnt/a b\t\n\\,c")).unwrap();
+    fn octal_escapes_are_decoded() {
+        let mounts = MountTable::parse(TABLE.as_bytes());
+        let mount = mounts.topmost_at(Path::new("/mnt/a b\t\n\\,c")).unwrap();
         assert!(mount.is_ours());
         assert_eq!(unescape(br"\134040\8\"), Path::new(r"\040\8\"));
         assert_eq!(unescape(br"\400\777"), Path::new(r"\400\777"));
     }
 
     #[test]
-    fn the_topmost_mount_is_seen() {
-        let mounts = Mounts::parse(TABLE.as_bytes());
-        assert_eq!(mounts.at(Path::new("/twice")).unwrap().device, "0:52");
-        assert_eq!(mounts.of_device("0:51").next().unwrap().source, Path::new("host:/x y"));
-        assert_eq!(mounts.at(Path::new("/mnt/a")), None);
+    fn topmost_at_returns_the_latest_mount() {
+        let mounts = MountTable::parse(TABLE.as_bytes());
+        assert_eq!(mounts.topmost_at(Path::new("/twice")).unwrap().device, "0:52");
+        assert_eq!(mounts.with_device("0:51").next().unwrap().source, Path::new("host:/x y"));
+        assert_eq!(mounts.topmost_at(Path::new("/mnt/a")), None);
     }
 
     #[test]
-    fn a_bind_mount_is_the_folder_behind_it() {
-        let mounts = Mounts::parse(TABLE.as_bytes());
-        let place = mounts.place(Path::new("/mnt/x/y")).unwrap();
-        assert_eq!(place, Place { device: "8:2".into(), path: "/sub/x/y".into() });
-        assert!(place.is_within(&Place { device: "8:2".into(), path: "/sub".into() }));
-        assert!(!place.is_within(&Place { device: "8:1".into(), path: "/sub".into() }));
-        assert_eq!(mounts.place(Path::new("/mntx")).unwrap().device, "8:1");
+    fn fs_path_resolves_bind_mounts() {
+        let mounts = MountTable::parse(TABLE.as_bytes());
+        let place = mounts.fs_path(Path::new("/mnt/x/y")).unwrap();
+        assert_eq!(place, FsPath { device: "8:2".into(), path: "/sub/x/y".into() });
+        assert!(place.is_within(&FsPath { device: "8:2".into(), path: "/sub".into() }));
+        assert!(!place.is_within(&FsPath { device: "8:1".into(), path: "/sub".into() }));
+        assert_eq!(mounts.fs_path(Path::new("/mntx")).unwrap().device, "8:1");
     }
 }

@@ -1,7 +1,7 @@
-//! Is this folder fit to mount on? Every refusal is a sentence that names the folder and a cure.
+//! Checks of the mountpoint. Every error names the folder and a remedy.
 //!
-//! A dead mount of ours in the way is cleared. A folder that may hang is only looked at through [`probe`]; what is
-//! mounted is read from the kernel's table first, which touches nothing.
+//! A dead swarmletfs mount in the way is removed. A folder that may hang is accessed only through
+//! [`probe`]. The kernel's mount table is read first, since that accesses no mount.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -12,141 +12,162 @@ use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::diagnosis::Diagnosis;
 use super::exit::Usage;
-use super::mountinfo::{Mount, Mounts};
-use super::overlap::{Ground, ground};
+use super::folder_identity::FolderIdentity;
+use super::mountinfo::{Mount, MountTable};
 use super::probe;
-use super::refusal::Refusal;
-use super::say::{say, shown, typed};
-use super::take_down::Held;
+use super::teardown::HeldMount;
+use super::terminal::{display_path, print_message, shell_quote};
 
-/// How many dead mounts, one upon the other, are cleared.
-const STACKED: usize = 16;
+/// Maximum number of stacked dead mounts to remove.
+const MAX_STACKED: usize = 16;
 
-/// The mountpoint of who names none: `$XDG_RUNTIME_DIR/swarm`. Errors: as root there is none, nor without that
-/// variable.
+/// Returns the default mountpoint, `$XDG_RUNTIME_DIR/swarm`.
+///
+/// # Errors
+///
+/// Fails for root, which has no default, and without that variable.
 pub(super) fn default_for_user() -> Result<PathBuf, Usage> {
     if rustix::process::geteuid().is_root() {
-        return Err(Usage("which folder? As root, say MOUNTPOINT".into()));
+        return Err(Usage("root has no default mountpoint: give MOUNTPOINT".into()));
     }
     match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_absolute()) {
         Some(folder) => Ok(folder.join("swarm")),
-        None => Err(Usage("which folder? $XDG_RUNTIME_DIR is not set, so say MOUNTPOINT".into())),
+        None => Err(Usage("there is no default mountpoint, as $XDG_RUNTIME_DIR is not set: give MOUNTPOINT".into())),
     }
 }
 
-/// Makes the default mountpoint if it is missing.
+/// Creates the default mountpoint if it is missing.
 pub(super) fn create(path: &Path) -> anyhow::Result<()> {
     match std::fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            Err(error).with_context(|| format!("cannot create {}", shown(path)))
+            Err(error).with_context(|| format!("cannot create {}", display_path(path)))
         }
         _ => Ok(()),
     }
 }
 
-/// The path without links and `..`, even if what is mounted there is dead or hangs.
-pub(super) fn resolve(asked: &Path, mounts: &Mounts) -> io::Result<PathBuf> {
-    let absolute = std::path::absolute(asked)?;
-    // The table's paths have no links, so what is in it as typed needs no look, which might hang.
-    if mounts.at(&absolute).is_some() { Ok(absolute) } else { probe::resolve(&absolute) }
+/// Resolves links and `..` in `path_arg`, even if the mount there is dead or hung.
+pub(super) fn resolve(path_arg: &Path, mounts: &MountTable) -> io::Result<PathBuf> {
+    let absolute = std::path::absolute(path_arg)?;
+    // Paths in the table are resolved already. Probing a path that is in it could hang.
+    if mounts.topmost_at(&absolute).is_some() { Ok(absolute) } else { probe::resolve(&absolute) }
 }
 
-/// Checks that `asked` can be mounted on with these stores shown, and clears a dead mount of ours. Returns it without
-/// links.
-pub(super) fn prepare(asked: &Path, stores: &[Ground]) -> anyhow::Result<Ground> {
-    let path = resolve(asked, &table()?).map_err(|error| refusal(asked, &error, None))?;
+/// Checks that `path_arg` can be mounted on to show `stores`, and removes a dead swarmletfs mount
+/// there. Returns the resolved folder.
+pub(super) fn prepare(path_arg: &Path, stores: &[FolderIdentity]) -> anyhow::Result<FolderIdentity> {
+    let path = resolve(path_arg, &read_mount_table()?).map_err(|error| access_error(path_arg, &error, None))?;
     clear_dead(&path)?;
-    let mounts = table()?;
-    let point = Ground::of(path.clone(), &mounts).map_err(|error| refusal(&path, &error, mounts.at(&path)))?;
+    let mounts = read_mount_table()?;
+    let point = FolderIdentity::new(path.clone(), &mounts)
+        .map_err(|error| access_error(&path, &error, mounts.topmost_at(&path)))?;
     for store in stores {
-        let (here, there) = (shown(&path), shown(&store.path));
-        if point.is(store) {
-            bail!("{here} is the store itself: mount on an empty folder outside of it");
+        let (here, there) = (display_path(&path), display_path(&store.path));
+        if point.is_same_folder(store) {
+            bail!("{here} is the store itself: mount on an empty folder outside it");
         }
         if point.is_within(store) {
-            bail!("{here} lies inside the store {there}, which would then contain itself: mount outside of it");
+            bail!("{here} lies inside the store {there}, which would then contain itself: mount outside it");
         }
         if store.is_within(&point) {
-            bail!("the store {there} lies inside {here} and would be hidden by the mount: mount on another folder");
+            bail!("the store {there} lies inside {here} and would be hidden by the mount: choose another mountpoint");
         }
     }
-    match probe::some_entry(&path) {
+    match probe::first_entry(&path) {
         Ok(None) => Ok(point),
         Ok(Some(entry)) => bail!(
-            "{} is not empty (it holds {}): mount on an empty folder, for example a new one",
-            shown(&path),
-            shown(Path::new(&entry)),
+            "{} is not empty (it contains {}): mount on an empty folder",
+            display_path(&path),
+            display_path(Path::new(&entry)),
         ),
-        Err(error) => Err(refusal(&path, &error, mounts.at(&path))),
+        Err(error) => Err(access_error(&path, &error, mounts.topmost_at(&path))),
     }
 }
 
-/// Keeps others from mounting there until what is returned is dropped. Errors: another one is just mounting, or has
-/// mounted since [`prepare`] looked.
-pub(super) fn claim(point: &Ground) -> anyhow::Result<OwnedFd> {
-    let here = shown(&point.path);
+/// Locks the mountpoint against other swarmletfs processes until the returned descriptor is
+/// dropped.
+///
+/// # Errors
+///
+/// Fails if another process is mounting there, or has mounted since [`prepare`] checked.
+pub(super) fn claim(point: &FolderIdentity) -> anyhow::Result<OwnedFd> {
+    let here = display_path(&point.path);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = rustix::fs::open(&point.path, flags, Mode::empty()).with_context(|| format!("cannot open {here}"))?;
-    // A file system without locks is no reason not to mount.
+    // The lock is optional: some file systems have none.
     if rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-        bail!("another swarmletfs is being mounted on {here} at this moment");
+        bail!("another swarmletfs is just being mounted on {here}");
     }
-    if table()?.at(&point.path).is_some_and(Mount::is_ours) {
+    if read_mount_table()?.topmost_at(&point.path).is_some_and(Mount::is_ours) {
         return Err(already_mounted(&point.path));
     }
     Ok(folder)
 }
 
 fn already_mounted(path: &Path) -> anyhow::Error {
-    anyhow::anyhow!("swarmletfs is already mounted on {}: `swarmletfs umount {}` ends it", shown(path), typed(path))
+    anyhow::anyhow!(
+        "swarmletfs is already mounted on {}; to unmount: `swarmletfs umount {}`",
+        display_path(path),
+        shell_quote(path)
+    )
 }
 
-/// Clears what dead mounts of ours lie at `path`. Errors: one that lives, or that cannot be cleared.
+/// Removes dead swarmletfs mounts at `path`.
+///
+/// # Errors
+///
+/// Fails if the mount there is alive or cannot be removed.
 pub(super) fn clear_dead(path: &Path) -> anyhow::Result<()> {
-    for _ in 0..STACKED {
-        let mounts = table()?;
-        let Some(mount) = mounts.at(path).filter(|mount| mount.is_ours()) else { return Ok(()) };
-        // Its own process may take it away at any moment, as it does after an abort.
-        let is_gone = || Ok::<_, anyhow::Error>(!table()?.has(path, &mount.device));
-        let cannot = || format!("cannot clear the dead mount on {}", shown(path));
-        let Some(held) = Held::at(path, &mount.device).with_context(cannot)? else { continue };
-        match probe::alive(path) {
+    for _ in 0..MAX_STACKED {
+        let mounts = read_mount_table()?;
+        let Some(mount) = mounts.topmost_at(path).filter(|mount| mount.is_ours()) else { return Ok(()) };
+        // The mount's own process may remove it at any moment, as it does after an abort.
+        let is_gone = || Ok::<_, anyhow::Error>(!read_mount_table()?.is_mounted_at(path, &mount.device));
+        let cannot = || format!("cannot remove the dead mount on {}", display_path(path));
+        let Some(held) = HeldMount::pin(path, &mount.device).with_context(cannot)? else { continue };
+        match probe::check_alive(path) {
             Ok(()) if is_gone()? => {}
             Ok(()) => return Err(already_mounted(path)),
-            Err(error) if is_dead(&error) => match held.take_down() {
-                Ok(true) => say(&format!("cleared a dead mount of swarmletfs on {}", shown(path))),
+            Err(error) if is_dead(&error) => match held.detach() {
+                Ok(true) => print_message(&format!("removed a dead swarmletfs mount on {}", display_path(path))),
                 Ok(false) => {}
                 Err(_) if is_gone()? => {}
                 Err(error) => return Err(error).with_context(cannot),
             },
             Err(error) if error.kind() == ErrorKind::TimedOut => bail!(
-                "a swarmletfs that does not answer is mounted on {}: `swarmletfs umount --lazy {}` takes it away",
-                shown(path),
-                typed(path),
+                "the swarmletfs mount on {} does not answer; to detach it: `swarmletfs umount --lazy {}`",
+                display_path(path),
+                shell_quote(path),
             ),
             Err(error) => {
-                return Err(error).with_context(|| format!("cannot look at the mount on {}", shown(path)));
+                return Err(error).with_context(|| format!("cannot access the mount on {}", display_path(path)));
             }
         }
     }
-    bail!("too many dead mounts lie upon each other on {}: `umount -l {}` clears one", shown(path), typed(path))
+    bail!(
+        "too many dead mounts are stacked on {}; to remove one: `umount -l {}`",
+        display_path(path),
+        shell_quote(path)
+    )
 }
 
-/// Whether a file system's process is gone.
+/// Returns true if the error means that the file system's process is gone.
 pub(super) fn is_dead(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotConnected | ErrorKind::ConnectionAborted)
 }
 
-/// The table of mounts.
-pub(super) fn table() -> anyhow::Result<Mounts> {
-    Mounts::read().context("cannot read /proc/self/mountinfo, without which mounts cannot be told: mount /proc")
+/// Reads the kernel's mount table.
+pub(super) fn read_mount_table() -> anyhow::Result<MountTable> {
+    MountTable::read().context("cannot read the mount table in /proc/self/mountinfo; mount /proc")
 }
 
-fn refusal(path: &Path, error: &io::Error, mount: Option<&Mount>) -> anyhow::Error {
-    let (here, quoted) = (shown(path), typed(path));
-    let what =
-        mount.map(|mount| format!(" ({} is mounted there)", shown(Path::new(&mount.fs_type)))).unwrap_or_default();
+fn access_error(path: &Path, error: &io::Error, mount: Option<&Mount>) -> anyhow::Error {
+    let (here, quoted) = (display_path(path), shell_quote(path));
+    let mount_clause = mount
+        .map(|mount| format!(" ({} is mounted there)", display_path(Path::new(&mount.fs_type))))
+        .unwrap_or_default();
     match error.kind() {
         ErrorKind::NotFound => {
             anyhow::anyhow!("{here} does not exist: create it with `mkdir -p {quoted}`")
@@ -155,49 +176,60 @@ fn refusal(path: &Path, error: &io::Error, mount: Option<&Mount>) -> anyhow::Err
             anyhow::anyhow!("{here} is not a folder: mount on an empty folder")
         }
         ErrorKind::TimedOut => anyhow::anyhow!(
-            "{here} did not answer within {} seconds{what}: what is mounted there or above it hangs; mount elsewhere",
-            probe::LIMIT.as_secs(),
+            "{here} did not answer within {} seconds{mount_clause}: a mount there or above it hangs; choose another mountpoint",
+            probe::TIMEOUT.as_secs(),
         ),
         ErrorKind::PermissionDenied => {
-            anyhow::anyhow!("{here} may not be read by this user{what}: mount on a folder of your own")
+            anyhow::anyhow!("{here} may not be read by this user{mount_clause}: mount on a folder of your own")
         }
         _ if is_dead(error) => {
-            anyhow::anyhow!("{here} is held by a dead mount{what}: `umount -l {quoted}` clears it, or mount elsewhere")
+            anyhow::anyhow!(
+                "{here} has a dead mount{mount_clause}; remove it with `umount -l {quoted}`, or mount elsewhere"
+            )
         }
-        _ => anyhow::anyhow!("cannot look at {here}: {error}"),
+        _ => anyhow::anyhow!("cannot access {here}: {error}"),
     }
 }
 
-/// Looks at the stores, each once however often it is named; see [`settle`].
-pub(super) fn grounds(stores: &mut Vec<PathBuf>) -> anyhow::Result<Vec<Ground>> {
-    let mounts = table()?;
-    let mut grounds = Vec::new();
+/// Identifies the stores and drops duplicates; see [`identify_store`].
+pub(super) fn identify_stores(stores: &mut Vec<PathBuf>) -> anyhow::Result<Vec<FolderIdentity>> {
+    let mounts = read_mount_table()?;
+    let mut identities = Vec::new();
     let mut kept = Vec::new();
     for store in stores.drain(..) {
-        kept.extend(settle(store, &mut grounds, &mounts)?);
+        kept.extend(identify_store(store, &mut identities, &mounts)?);
     }
     *stores = kept;
-    Ok(grounds)
+    Ok(identities)
 }
 
-/// Looks at a store, adds it to `grounds` and returns it without links; `None` if it is there already. One that cannot
-/// be looked at is returned as it came: opening it says why. Errors: it does not answer.
-pub(super) fn settle(store: PathBuf, grounds: &mut Vec<Ground>, mounts: &Mounts) -> Result<Option<PathBuf>, Refusal> {
-    // What the kernel remembers of a folder may be told while what is in it never comes.
-    let answers = |path: &Path| match probe::some_entry(path) {
+/// Resolves a store and adds it to `identities`. Returns `None` if it is a duplicate.
+///
+/// A store that cannot be accessed is returned unchanged: opening it reports the reason.
+///
+/// # Errors
+///
+/// Fails if the store does not answer.
+pub(super) fn identify_store(
+    store: PathBuf,
+    identities: &mut Vec<FolderIdentity>,
+    mounts: &MountTable,
+) -> Result<Option<PathBuf>, Diagnosis> {
+    // The kernel may answer from its cache for a folder whose entries can no longer be read.
+    let answers = |path: &Path| match probe::first_entry(path) {
         Err(error) if error.kind() == ErrorKind::TimedOut => Err(error),
         _ => Ok(()),
     };
-    match ground(&store, mounts).and_then(|found| answers(&found.path).map(|()| found)) {
-        Ok(found) if grounds.iter().any(|other| other.is(&found)) => Ok(None),
+    match FolderIdentity::resolve(&store, mounts).and_then(|found| answers(&found.path).map(|()| found)) {
+        Ok(found) if identities.iter().any(|other| other.is_same_folder(&found)) => Ok(None),
         Ok(found) => {
             let path = found.path.clone();
-            grounds.push(found);
+            identities.push(found);
             Ok(Some(path))
         }
-        Err(error) if error.kind() == ErrorKind::TimedOut => Err(Refusal::new(
-            format!("the store {} did not answer within {} seconds", shown(&store), probe::LIMIT.as_secs()),
-            "see whether its disk or server is there",
+        Err(error) if error.kind() == ErrorKind::TimedOut => Err(Diagnosis::new(
+            format!("the store {} did not answer within {} seconds", display_path(&store), probe::TIMEOUT.as_secs()),
+            "check that its disk or server is available",
         )),
         Err(_) => Ok(Some(store)),
     }

@@ -1,8 +1,8 @@
-//! Looks at paths that may never answer, and at calls that may not be survived.
+//! Accesses paths that may hang, and makes calls that may kill the caller, in a subprocess.
 //!
-//! A call into a mount whose process hangs cannot be interrupted once it is under way, not even by SIGKILL, and a
-//! process with a thread in such a call cannot end. So every look is made by a process of its own, which is given a
-//! few seconds and then left behind. So are calls that a container may answer by killing who makes them.
+//! A call into a mount whose process hangs cannot be interrupted, not even by SIGKILL, and a
+//! process with such a call cannot exit. So each probe runs in a subprocess, which is abandoned
+//! after a timeout. Calls for which a container may kill the caller are made in a subprocess too.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -20,69 +20,90 @@ use crate::error::Error;
 use crate::name::RelPath;
 use crate::store::{Disk, Store};
 
-/// How long a look may take.
-pub(super) const LIMIT: Duration = Duration::from_secs(5);
+/// Time limit of a probe.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a fresh mount may take to answer.
-pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// Time limit for a new mount to answer.
+pub(super) const MOUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The exit code that says that stdout holds an errno.
-const ERRNO: u8 = 3;
+/// Exit code of a probe whose stdout holds an errno.
+const ERRNO_EXIT_CODE: u8 = 3;
 
-/// How many links are followed on the way to a mountpoint.
-const LINKS: usize = 40;
+/// Maximum number of links to follow on the way to a mountpoint.
+const MAX_LINKS: usize = 40;
 
-/// The path without links and `..`. The last part may be a dead mount, which the system's own way cannot resolve.
+/// Resolves links and `..` in `path`. The last component may be a dead mount, for which
+/// `canonicalize` fails.
 pub(super) fn resolve(path: &Path) -> io::Result<PathBuf> {
-    Ok(PathBuf::from(OsString::from_vec(ask("resolve", path, LIMIT)?)))
+    Ok(PathBuf::from(OsString::from_vec(run_probe("resolve", path, TIMEOUT)?)))
 }
 
-/// Whether the kernel keeps paths beneath a folder, as a store needs it. Errors: NOSYS among others.
+/// Checks that the kernel supports `openat2` as the store uses it.
+///
+/// # Errors
+///
+/// Fails with `NOSYS` if the kernel lacks the call, or with another errno.
 pub(super) fn openat2() -> io::Result<()> {
-    ask("openat2", Path::new("/"), LIMIT).map(drop)
+    run_probe("openat2", Path::new("/"), TIMEOUT).map(drop)
 }
 
-/// The version of the kernel's landlock interface; 0 if it has none.
+/// Returns the kernel's landlock ABI version; 0 if it has none.
 pub(super) fn landlock() -> io::Result<i32> {
-    let answer = ask("landlock", Path::new("/"), LIMIT)?;
+    let answer = run_probe("landlock", Path::new("/"), TIMEOUT)?;
     String::from_utf8_lossy(&answer).parse().map_err(io::Error::other)
 }
 
-/// Device and inode number of the folder and of each folder above it, from it upwards.
-pub(super) fn chain(path: &Path) -> io::Result<Vec<(u64, u64)>> {
-    let answer = ask("chain", path, LIMIT)?;
+/// Returns the device and inode numbers of the folder and of its ancestors, innermost first.
+pub(super) fn ancestor_ids(path: &Path) -> io::Result<Vec<(u64, u64)>> {
+    let answer = run_probe("chain", path, TIMEOUT)?;
     let pair = |line: &str| line.split_once(' ').and_then(|(dev, ino)| Some((dev.parse().ok()?, ino.parse().ok()?)));
     Ok(String::from_utf8_lossy(&answer).lines().filter_map(pair).collect())
 }
 
-/// The name of some entry of the folder, if it has any. Errors: NotADirectory among others.
-pub(super) fn some_entry(path: &Path) -> io::Result<Option<OsString>> {
-    let answer = ask("entry", path, LIMIT)?;
+/// Returns the name of any one entry of the folder, or `None` if it is empty.
+///
+/// # Errors
+///
+/// Fails with `NotADirectory` if `path` is no folder, `TimedOut` if it hangs, or another I/O error.
+pub(super) fn first_entry(path: &Path) -> io::Result<Option<OsString>> {
+    let answer = run_probe("entry", path, TIMEOUT)?;
     Ok(if answer.is_empty() { None } else { Some(OsString::from_vec(answer)) })
 }
 
-/// Whether the file system at `path` answers. Errors: TimedOut if it hangs, NotConnected if its process is gone.
-pub(super) fn alive(path: &Path) -> io::Result<()> {
-    ask("alive", path, LIMIT).map(drop)
+/// Checks that the file system at `path` answers.
+///
+/// # Errors
+///
+/// Fails with `TimedOut` if it hangs, `NotConnected` if its process is gone, or another I/O error.
+pub(super) fn check_alive(path: &Path) -> io::Result<()> {
+    run_probe("alive", path, TIMEOUT).map(drop)
 }
 
-/// Whether the file at `path` can be read. Errors: TimedOut among others.
-pub(super) fn readable(path: &Path) -> io::Result<()> {
-    ask("read", path, ANSWER_LIMIT).map(drop)
+/// Checks that the file at `path` can be read.
+///
+/// # Errors
+///
+/// Fails with `TimedOut` if it hangs, or with another I/O error.
+pub(super) fn check_readable(path: &Path) -> io::Result<()> {
+    run_probe("read", path, MOUNT_TIMEOUT).map(drop)
 }
 
-/// Makes a look in another process.
-fn ask(look: &str, path: &Path, limit: Duration) -> io::Result<Vec<u8>> {
+/// Runs a probe in a subprocess and returns its answer.
+fn run_probe(probe: &str, path: &Path, limit: Duration) -> io::Result<Vec<u8>> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["__probe", look, "--"]).arg(path).current_dir("/");
-    answer_of(command, limit)
+    command.args(["__probe", probe, "--"]).arg(path).current_dir("/");
+    run_with_timeout(command, limit)
 }
 
-/// Runs a process of this program that answers as [`answer`] does. Errors: TimedOut, and what it answered.
-pub(super) fn answer_of(mut command: Command, limit: Duration) -> io::Result<Vec<u8>> {
+/// Runs a process of this program that answers through [`reply`].
+///
+/// # Errors
+///
+/// Fails with `TimedOut` after `limit`, or with the errno that the process reports.
+pub(super) fn run_with_timeout(mut command: Command, limit: Duration) -> io::Result<Vec<u8>> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-    let answer = hear(&mut child, limit).inspect_err(|_| {
-        // Not waited for: it may not be able to end.
+    let answer = read_stdout(&mut child, limit).inspect_err(|_| {
+        // Not waited for: the process may be unable to exit.
         let _ = child.kill();
     })?;
     let status = child.wait()?;
@@ -90,13 +111,17 @@ pub(super) fn answer_of(mut command: Command, limit: Duration) -> io::Result<Vec
         return Ok(answer);
     }
     match (status.code(), String::from_utf8_lossy(&answer).parse()) {
-        (Some(code), Ok(errno)) if code == i32::from(ERRNO) => Err(io::Error::from_raw_os_error(errno)),
-        _ => Err(io::Error::other("the process that looked at it failed")),
+        (Some(code), Ok(errno)) if code == i32::from(ERRNO_EXIT_CODE) => Err(io::Error::from_raw_os_error(errno)),
+        _ => Err(io::Error::other("the probe process failed")),
     }
 }
 
-/// What a process writes to its stdout until it closes that. Errors: TimedOut among others.
-pub(super) fn hear(child: &mut Child, limit: Duration) -> io::Result<Vec<u8>> {
+/// Reads the stdout of `child` until it is closed.
+///
+/// # Errors
+///
+/// Fails with `TimedOut` after `limit`, or with another I/O error.
+pub(super) fn read_stdout(child: &mut Child, limit: Duration) -> io::Result<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     if let Some(mut stdout) = child.stdout.take() {
         std::thread::Builder::new().name("probe".into()).spawn(move || {
@@ -108,11 +133,11 @@ pub(super) fn hear(child: &mut Child, limit: Duration) -> io::Result<Vec<u8>> {
     receiver.recv_timeout(limit).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// The other process: makes the look and writes the answer to stdout.
-pub(super) fn answer(look: &str, path: &Path) -> ExitCode {
-    reply(match look {
+/// Runs a probe in this process and writes the answer to stdout.
+pub(super) fn serve(probe: &str, path: &Path) -> ExitCode {
+    reply(match probe {
         "resolve" => resolve_here(path).map(|path| path.into_os_string().into_vec()),
-        "chain" => chain_here(path),
+        "chain" => ancestor_ids_here(path),
         "entry" => entry_here(path),
         "alive" => rustix::fs::statfs(path).map(|_| Vec::new()).map_err(io::Error::from),
         "read" => read_here(path),
@@ -122,11 +147,13 @@ pub(super) fn answer(look: &str, path: &Path) -> ExitCode {
     })
 }
 
-/// Writes an answer to stdout, as [`answer_of`] reads it.
+/// Writes an answer to stdout for [`run_with_timeout`].
 pub(super) fn reply(answer: io::Result<Vec<u8>>) -> ExitCode {
     let (bytes, code) = match answer {
         Ok(bytes) => (bytes, ExitCode::SUCCESS),
-        Err(error) => (error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()).to_string().into(), ERRNO.into()),
+        Err(error) => {
+            (error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()).to_string().into(), ERRNO_EXIT_CODE.into())
+        }
     };
     match io::stdout().write_all(&bytes).and_then(|()| io::stdout().flush()) {
         Ok(()) => code,
@@ -136,7 +163,7 @@ pub(super) fn reply(answer: io::Result<Vec<u8>>) -> ExitCode {
 
 fn resolve_here(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_path_buf();
-    for _ in 0..LINKS {
+    for _ in 0..MAX_LINKS {
         let error = match path.canonicalize() {
             Ok(path) => return Ok(path),
             Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => {
@@ -144,21 +171,22 @@ fn resolve_here(path: &Path) -> io::Result<PathBuf> {
             }
             Err(error) => error,
         };
-        // The last part cannot be entered: a dead mount, or one of another user. All before it must be sound.
+        // The last component cannot be entered: it is a dead mount or another user's. Its parent
+        // must resolve.
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(error);
         };
         let parent = parent.canonicalize()?;
-        let whole = parent.join(name);
-        match std::fs::read_link(&whole) {
+        let full_path = parent.join(name);
+        match std::fs::read_link(&full_path) {
             Ok(target) => path = parent.join(target),
-            Err(_) => return Ok(whole),
+            Err(_) => return Ok(full_path),
         }
     }
     Err(Errno::LOOP.into())
 }
 
-fn chain_here(path: &Path) -> io::Result<Vec<u8>> {
+fn ancestor_ids_here(path: &Path) -> io::Result<Vec<u8>> {
     let mut answer = String::new();
     for folder in path.ancestors() {
         let stat = rustix::fs::stat(folder)?;
@@ -169,7 +197,7 @@ fn chain_here(path: &Path) -> io::Result<Vec<u8>> {
 
 fn entry_here(path: &Path) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    // A look leaves no trace in a store; only the owner of a folder may ask for that.
+    // A probe must not change access times in a store. Only a folder's owner may set NOATIME.
     let folder = match rustix::fs::open(path, flags | OFlags::NOATIME, Mode::empty()) {
         Err(Errno::PERM) => rustix::fs::open(path, flags, Mode::empty())?,
         other => other?,
@@ -189,21 +217,21 @@ fn read_here(path: &Path) -> io::Result<Vec<u8>> {
     Ok(Vec::new())
 }
 
-/// Whether paths can be resolved as the store resolves them.
+/// Checks that paths can be resolved as the store resolves them.
 fn openat2_here(path: &Path) -> io::Result<Vec<u8>> {
-    let looked = Disk::open(path).and_then(|root| root.list(&RelPath::root()));
-    looked.map(|_| Vec::new()).map_err(|error| match error {
-        // As the system said it, not as a client of a mount is told.
+    let listed = Disk::open(path).and_then(|root| root.list(&RelPath::root()));
+    listed.map(|_| Vec::new()).map_err(|error| match error {
+        // The original errno, not the one that clients of a mount receive.
         Error::Io(errno) => errno.into(),
         other => other.errno().into(),
     })
 }
 
-/// The version of landlock's interface, 0 where there is none.
+/// Returns the landlock ABI version, or 0 without landlock.
 fn landlock_here() -> io::Result<Vec<u8>> {
-    // Nothing is restricted: there is no rule to apply, so only the version is asked for.
-    let asked = RestrictSelf::default().no_new_privs(false).apply().map_err(io::Error::other)?;
-    let version = match asked.landlock {
+    // Without rules nothing is restricted; this only queries the version.
+    let status = RestrictSelf::default().no_new_privs(false).apply().map_err(io::Error::other)?;
+    let version = match status.landlock {
         LandlockStatus::Available { kernel_abi: Some(newer), .. } => newer,
         LandlockStatus::Available { effective_abi, .. } => effective_abi as i32,
         _ => 0,
@@ -216,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_resolved_and_missing_names_are_not() {
+    fn resolve_follows_links_and_fails_for_missing_names() {
         let folder = tempfile::tempdir().unwrap();
         let real = folder.path().canonicalize().unwrap();
         std::fs::create_dir(real.join("point")).unwrap();

@@ -1,11 +1,12 @@
-//! Serves until the mount ends: by umount from anywhere, or by a signal to this process.
+//! Serves until the mount ends, by an unmount or by a signal to this process.
 //!
-//! SIGTERM and SIGINT unmount, and so does SIGHUP in the foreground, where it means that the terminal is gone; in the
-//! background it means nothing. A mount in use is detached, and its users are given a moment to finish.
+//! SIGTERM and SIGINT unmount. SIGHUP unmounts in the foreground, where the terminal is gone; in
+//! the background it is ignored. A mount in use is detached, and its users get a moment to finish.
 //!
-//! Once a second it looks whether another folder stands where a store was opened. Its roots were opened once and for
-//! all, and the threads that serve may read nothing else; so the store that is there now is opened, read and mounted
-//! in the place of the old one, which those who have it open keep until they close.
+//! Once a second, the session checks whether a store's folder was replaced by another one. The
+//! roots were opened once, and the serving threads may read nothing else. So the new store is
+//! opened, read and mounted in place of the old one, which stays available to processes that have
+//! it open.
 
 use std::io;
 use std::path::Path;
@@ -18,125 +19,135 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
-use super::mount::Plan;
-use super::mountinfo::{Mount, Mounts};
+use super::mountinfo::{Mount, MountTable};
 use super::mountpoint::is_dead;
-use super::probe;
-use super::say::{say, shown};
-use super::take_down::{Held, How, take_down, take_down_anyhow};
-use crate::fuse::{Session, catch_panic};
+use super::plan::{MountedSession, Plan};
+use super::teardown::{HeldMount, UnmountMode, unmount, unmount_or_detach};
+use super::terminal::{display_path, print_message};
+use super::{limits, probe};
+use crate::fuse::catch_panic;
 
-/// How long a session may take to end once its mount is detached.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How often the stores' places are looked at.
-const LOOK: Duration = Duration::from_secs(1);
+/// Time for a session to end after its mount is detached.
+const SESSION_END_TIMEOUT: Duration = Duration::from_secs(2);
+/// Interval between checks for a replaced store.
+const REPLACEMENT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A mount that is served.
-pub(super) struct Served {
-    pub(super) session: Session,
-    /// The device of the mount, which may be moved or covered at any time.
-    pub(super) device: String,
+/// Reads the stores, mounts, calls `ready` with a description of the mount, and serves until the
+/// mount ends. Unmounts if `ready` fails.
+pub(super) fn serve(plan: &Plan, foreground: bool, ready: impl FnOnce(&str) -> io::Result<()>) -> anyhow::Result<()> {
+    limits::raise_open_files();
+    let (tree, description) = plan.tree()?;
+    let signals = catch_signals()?;
+    let served = plan.mount(tree)?;
+    if let Err(error) = ready(&description) {
+        let _ = unmount(&plan.mountpoint, UnmountMode::Detached);
+        return Err(error.into());
+    }
+    run_until_unmounted(plan, served, signals, foreground)
 }
 
-/// From here on the signals are kept until [`until_it_ends`] takes them: a mount must not be left behind by one that
-/// comes while it is made.
-pub(super) fn catch_signals() -> anyhow::Result<Signals> {
+/// Starts to queue signals for [`run_until_unmounted`], so that a signal during mounting leaves no
+/// mount behind.
+fn catch_signals() -> anyhow::Result<Signals> {
     Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot watch for signals")
 }
 
-/// Waits until the session ends, and serves `plan` anew where its store was replaced.
-pub(super) fn until_it_ends(
+/// Waits until the session ends. Mounts `plan` again when its store was replaced.
+fn run_until_unmounted(
     plan: &Plan,
-    mut served: Served,
+    mut mounted: MountedSession,
     mut signals: Signals,
     foreground: bool,
 ) -> anyhow::Result<()> {
-    // Held while one mount takes the place of another: a signal then ends the new one.
-    let device = Arc::new(Mutex::new(served.device.clone()));
-    let of_mount = device.clone();
+    // Locked while one mount replaces another, so that a signal then ends the new one.
+    let device = Arc::new(Mutex::new(mounted.device.clone()));
+    let signal_device = device.clone();
     let watch = move || {
         for signal in signals.forever() {
             if signal != SIGHUP || foreground {
                 info!(signal, "unmounting because of a signal");
-                std::process::exit(end(&of_mount.lock()));
+                std::process::exit(end(&signal_device.lock()));
             }
         }
     };
     if let Err(error) = std::thread::Builder::new().name("signals".into()).spawn(watch) {
-        unmount(&served.device)?;
+        unmount_device(&mounted.device)?;
         return Err(error).context("cannot watch for signals");
     }
-    let mut refused = None;
-    while !served.session.has_ended(LOOK) {
-        if !served.session.is_replaced() {
-            refused = None;
+    let mut last_error = None;
+    while !mounted.session.has_ended(REPLACEMENT_POLL_INTERVAL) {
+        if !mounted.session.is_replaced() {
+            last_error = None;
             continue;
         }
-        // Whatever is in the new one, it does not end the old one.
-        match catch_panic(|| plan.tree()).unwrap_or_else(|| Err(anyhow!("reading it panicked"))) {
-            Ok((tree, what)) => {
+        // An invalid new store does not end the old mount.
+        match catch_panic(|| plan.tree()).unwrap_or_else(|| Err(anyhow!("reading the new store panicked"))) {
+            Ok((tree, description)) => {
                 let mut device = device.lock();
-                let mounts = Mounts::read()?;
-                let old: Vec<&Mount> = mounts.of_device(&device).collect();
+                let mounts = MountTable::read()?;
+                let old: Vec<&Mount> = mounts.with_device(&device).collect();
                 if old.is_empty() {
-                    // Unmounted just now: that was meant.
+                    // The user has just unmounted it.
                     continue;
                 }
-                old.iter().try_for_each(|mount| take_down(&mount.point, How::Detached))?;
-                served = plan.mount(tree).context("the store was replaced, but cannot be mounted again")?;
-                device.clone_from(&served.device);
-                info!("the store was replaced by another folder, which is served now: {what}");
+                old.iter().try_for_each(|mount| unmount(&mount.point, UnmountMode::Detached))?;
+                mounted = plan.mount(tree).context("the store was replaced, but the new one cannot be mounted")?;
+                device.clone_from(&mounted.device);
+                info!("the store was replaced by another folder, which is now served: {description}");
             }
             Err(error) => {
                 let why = format!("{error:#}");
-                if refused.as_ref() != Some(&why) {
-                    warn!("the store was replaced by what cannot be served, the old one stays: {why}");
-                    refused = Some(why);
+                if last_error.as_ref() != Some(&why) {
+                    warn!("cannot serve the store that replaced the old one; the old one stays: {why}");
+                    last_error = Some(why);
                 }
             }
         }
     }
-    clear(&served.device)
+    clear(&mounted.device)
 }
 
-/// An aborted connection ends the session and leaves a dead mount.
+/// Removes the dead mount that an aborted connection leaves behind.
 fn clear(device: &str) -> anyhow::Result<()> {
-    for mount in Mounts::read()?.of_device(device) {
+    for mount in MountTable::read()?.with_device(device) {
         if let Err(error) = clear_at(&mount.point, device) {
-            error!(mountpoint = shown(&mount.point), %error, "cannot clear the mount");
+            error!(mountpoint = display_path(&mount.point), %error, "cannot clear the mount");
         }
     }
     Ok(())
 }
 
-/// The number of a mount that is gone is given to the next one at once, which may be at the same place: whatever
-/// answers is not ours.
+/// Removes a dead mount of `device` at `point`.
+///
+/// The kernel reuses device numbers at once, possibly for the same mountpoint. A mount that answers
+/// is therefore another one.
 fn clear_at(point: &Path, device: &str) -> io::Result<()> {
-    let Some(held) = Held::at(point, device)? else { return Ok(()) };
-    if probe::alive(point).is_err_and(|error| is_dead(&error)) {
-        held.take_down()?;
+    let Some(held) = HeldMount::pin(point, device)? else { return Ok(()) };
+    if probe::check_alive(point).is_err_and(|error| is_dead(&error)) {
+        held.detach()?;
     }
     Ok(())
 }
 
-/// Takes the mount down and lets the session end by itself. Returns the exit code for a session that does not.
+/// Unmounts and waits for the session to end by itself. Returns the exit code to use if it does
+/// not.
 fn end(device: &str) -> i32 {
-    if let Err(error) = unmount(device) {
+    if let Err(error) = unmount_device(device) {
         error!(%error, "cannot unmount");
-        say(&format!("cannot unmount: {error}"));
+        print_message(&format!("cannot unmount: {error}"));
         return 1;
     }
-    std::thread::sleep(PATIENCE);
+    std::thread::sleep(SESSION_END_TIMEOUT);
     0
 }
 
-fn unmount(device: &str) -> io::Result<()> {
-    let mounts = Mounts::read()?;
-    mounts.of_device(device).try_for_each(|mount| {
-        if mounts.at(&mount.point).is_some_and(|top| top.device != device) {
-            let covered = format!("something else is mounted over it on {}", shown(&mount.point));
+fn unmount_device(device: &str) -> io::Result<()> {
+    let mounts = MountTable::read()?;
+    mounts.with_device(device).try_for_each(|mount| {
+        if mounts.topmost_at(&mount.point).is_some_and(|top| top.device != device) {
+            let covered = format!("another file system is mounted over it on {}", display_path(&mount.point));
             return Err(io::Error::other(covered));
         }
-        take_down_anyhow(&mount.point)
+        unmount_or_detach(&mount.point)
     })
 }

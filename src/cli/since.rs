@@ -1,29 +1,33 @@
-//! `swarmletfs since`: what changed since a cursor, the bytes of `since/CURSOR` in the mounted tree.
+//! `swarmletfs since`: prints the changes since a cursor, as `since/CURSOR` in a mounted tree.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
 
-use super::open::Wanted;
-use super::reading::Reading;
+use super::read_session::ReadSession;
+use super::store_selection::StoreSelection;
 use super::{SinceArgs, exit};
 use crate::render::Renderer;
 use crate::render::since::ViewSnapshot;
 
-/// Prints what changed. Errors: a store that cannot be found or read.
+/// Prints the changes.
+///
+/// # Errors
+///
+/// Fails if a store cannot be found or read.
 pub(super) fn run(arguments: &SinceArgs) -> anyhow::Result<ExitCode> {
-    let mut reading = Reading::begin(&arguments.time);
-    let view = reading.view(&Wanted::choose(&arguments.view)?)?;
-    let renderer = Renderer::new(view, reading.settings(None));
+    let mut session = ReadSession::start(&arguments.time);
+    let view = session.view(&StoreSelection::from_args(&arguments.view)?)?;
+    let renderer = Renderer::new(view, session.settings(None));
     let answer =
         renderer.since(&ViewSnapshot::take(renderer.view()), arguments.cursor).context("cannot read the store")?;
-    drop(reading.take_progress());
-    Ok(reading.end(print(&answer)))
+    drop(session.take_progress());
+    Ok(session.exit_code(print(&answer)))
 }
 
-/// Prints an answer on stdout. The exit code for it.
+/// Prints an answer to stdout and returns the exit code.
 pub(super) fn print(answer: &[u8]) -> ExitCode {
     let mut out = io::stdout().lock();
-    exit::printed(out.write_all(answer).and_then(|()| out.flush()))
+    exit::from_write(out.write_all(answer).and_then(|()| out.flush()))
 }

@@ -1,7 +1,7 @@
-//! `swarmletfs umount`: ends a mount of ours, and leaves every other alone.
+//! `swarmletfs umount`: unmounts a swarmletfs mount and no other.
 //!
-//! It works on a dead mount and on one that hangs. It returns when the mount is gone from the kernel's table and, unless
-//! others still use it, when its process has ended and so has closed the store.
+//! It works on dead and hung mounts. It returns when the mount has left the kernel's table. Unless
+//! others still use the mount, it also waits until the process has ended and closed the store.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -10,103 +10,111 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use super::UmountArgs;
-use super::mountinfo::{Mount, Mounts};
-use super::mountpoint::{default_for_user, is_dead, resolve, table};
+use super::mountinfo::{Mount, MountTable};
+use super::mountpoint::{default_for_user, is_dead, read_mount_table, resolve};
 use super::probe;
-use super::say::{shown, typed};
 use super::servers::{Server, has_requests};
-use super::take_down::{How, is_gone, take_down};
+use super::teardown::{UnmountMode, unmount, wait_until_unmounted};
+use super::terminal::{display_path, shell_quote};
 
-/// Time that the kernel may take to remove a mount, and its process to end.
-const LIMIT: Duration = Duration::from_secs(10);
-/// Time for which requests that are under way may keep a mount busy: a generated file is answered within seconds.
-const BUSY: Duration = Duration::from_secs(4);
-const RETRY: Duration = Duration::from_millis(50);
+/// Time for the kernel to remove a mount, and for its process to end.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Time that pending requests may keep a mount busy; a generated file takes seconds to answer.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(4);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Unmounts. Errors are sentences: not mounted, not ours, in use.
+/// Unmounts.
+///
+/// # Errors
+///
+/// Fails if nothing is mounted there, the mount is not swarmletfs, or it is in use.
 pub(super) fn run(arguments: UmountArgs) -> anyhow::Result<()> {
-    let asked = match arguments.mountpoint {
+    let path_arg = match arguments.mountpoint {
         Some(path) => path,
         None => default_for_user()?,
     };
-    let mounts = table()?;
-    let point = match resolve(&asked, &mounts) {
+    let mounts = read_mount_table()?;
+    let point = match resolve(&path_arg, &mounts) {
         Ok(point) => point,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            bail!("{} does not exist, so nothing is mounted there", shown(&asked))
+            bail!("{} does not exist, so nothing is mounted there", display_path(&path_arg))
         }
         Err(error) => {
-            return Err(error).with_context(|| format!("cannot look at {}", shown(&asked)));
+            return Err(error).with_context(|| format!("cannot access {}", display_path(&path_arg)));
         }
     };
     let device = ours(&point, &mounts)?.device.clone();
-    let servers = Server::all_of(&device);
-    let how = if arguments.lazy { How::Detached } else { How::Idle };
-    if let Err(error) = take_down_when_idle(&point, &device, how) {
+    let servers = Server::find_all(&device);
+    let mode = if arguments.lazy { UnmountMode::Detached } else { UnmountMode::Idle };
+    if let Err(error) = unmount_when_idle(&point, &device, mode) {
         if error.kind() != ErrorKind::ResourceBusy {
-            return Err(error).with_context(|| format!("cannot unmount {}", shown(&point)));
+            return Err(error).with_context(|| format!("cannot unmount {}", display_path(&point)));
         }
-        if !probe::alive(&point).is_err_and(|error| is_dead(&error)) {
+        if !probe::check_alive(&point).is_err_and(|error| is_dead(&error)) {
             bail!(
-                "{} is in use: close what is open there (`fuser -vm {1}` lists who), or take it out of sight now with \
+                "{} is in use: close its open files (`fuser -vm {1}` lists the processes), or detach it now with \
                  `swarmletfs umount --lazy {1}`",
-                shown(&point),
-                typed(&point),
+                display_path(&point),
+                shell_quote(&point),
             );
         }
-        // Who still stands in a dead mount has nothing to lose.
-        take_down(&point, How::Detached).with_context(|| format!("cannot unmount {}", shown(&point)))?;
+        // Detaching a dead mount takes nothing from its users.
+        unmount(&point, UnmountMode::Detached).with_context(|| format!("cannot unmount {}", display_path(&point)))?;
     }
-    if !is_gone(&point, &device, LIMIT)? {
-        bail!("{} is still mounted after {} seconds", shown(&point), LIMIT.as_secs());
+    if !wait_until_unmounted(&point, &device, TIMEOUT)? {
+        bail!("{} is still mounted after {} seconds", display_path(&point), TIMEOUT.as_secs());
     }
     if arguments.lazy {
-        // Those who still use it are served until they close what they have open.
+        // Processes that still use the mount are served until they close their files.
         return Ok(());
     }
-    let end = Instant::now() + LIMIT;
+    let end = Instant::now() + TIMEOUT;
     if let Some(server) = servers.iter().find(|server| !server.has_ended(end)) {
         bail!(
-            "{} is unmounted, but its process {} still has the store open after {} seconds; `kill {1}` ends it",
-            shown(&point),
+            "{} is unmounted, but its process {} still has the store open after {} seconds; to end it: `kill {1}`",
+            display_path(&point),
             server.pid,
-            LIMIT.as_secs(),
+            TIMEOUT.as_secs(),
         );
     }
     Ok(())
 }
 
-/// Takes the mount down. Tries again while it is busy with requests that are about to be answered.
-fn take_down_when_idle(point: &Path, device: &str, how: How) -> std::io::Result<()> {
-    let end = Instant::now() + BUSY;
+/// Unmounts, and retries while pending requests keep the mount busy.
+fn unmount_when_idle(point: &Path, device: &str, mode: UnmountMode) -> std::io::Result<()> {
+    let end = Instant::now() + BUSY_TIMEOUT;
     loop {
-        match take_down(point, how) {
+        match unmount(point, mode) {
             Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < end && has_requests(device) => {
-                std::thread::sleep(RETRY);
+                std::thread::sleep(RETRY_INTERVAL);
             }
             other => return other,
         }
     }
 }
 
-/// The mount of ours at `point`; a sentence on what is there if there is none.
-fn ours<'a>(point: &Path, mounts: &'a Mounts) -> anyhow::Result<&'a Mount> {
-    match mounts.at(point) {
+/// Returns the swarmletfs mount at `point`.
+///
+/// # Errors
+///
+/// Fails with a message about what is mounted there instead.
+fn ours<'a>(point: &Path, mounts: &'a MountTable) -> anyhow::Result<&'a Mount> {
+    match mounts.topmost_at(point) {
         Some(mount) if mount.is_ours() => Ok(mount),
         Some(mount) => bail!(
-            "what is mounted on {} is not swarmletfs but {} ({}): it was left alone",
-            shown(point),
-            shown(&mount.source),
-            shown(Path::new(&mount.fs_type)),
+            "the mount on {} is not swarmletfs but {} ({}): it was left alone",
+            display_path(point),
+            display_path(&mount.source),
+            display_path(Path::new(&mount.fs_type)),
         ),
-        None => match mounts.holding(point) {
+        None => match mounts.containing(point) {
             Some(mount) if mount.is_ours() => bail!(
-                "{} lies inside the mount on {}: `swarmletfs umount {}` ends that",
-                shown(point),
-                shown(&mount.point),
-                typed(&mount.point),
+                "{} lies inside the mount on {}; to unmount that: `swarmletfs umount {}`",
+                display_path(point),
+                display_path(&mount.point),
+                shell_quote(&mount.point),
             ),
-            _ => bail!("nothing is mounted on {}", shown(point)),
+            _ => bail!("nothing is mounted on {}", display_path(point)),
         },
     }
 }

@@ -1,8 +1,8 @@
-//! `swarmletfs wait`: sleeps until what is asked has happened in a view, and says what it was.
+//! `swarmletfs wait`: sleeps until an event has occurred in a view, and prints it.
 //!
-//! It looks once a second, or so rarely that looking takes a twentieth of the time: at what a mount would look at, and all
-//! the more rarely at the files of workers that have finished. Everything is looked at anew only if something is known to
-//! have changed. A signal ends it as it ends any program.
+//! It polls once a second, or less often so that polling takes at most a twentieth of the time.
+//! Files of finished workers are polled more rarely. A full snapshot is taken only after a change
+//! was detected. A signal ends the process as usual.
 
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -13,131 +13,135 @@ use anyhow::Context;
 use clap::ValueEnum;
 use jiff::SignedDuration;
 
-use super::open::Wanted;
-use super::say::say;
+use super::store_selection::StoreSelection;
+use super::terminal::print_message;
 use super::{WaitArgs, exit, since};
 use crate::catalog::Freshness;
 use crate::render::since::{Cursor, ViewSnapshot, state_hash};
 use crate::render::wait::{WaitCondition, status_line, timeout_report};
 use crate::render::{Renderer, Settings};
 
-/// How often it is looked, at most.
-const INTERVAL: Duration = Duration::from_secs(1);
-/// How many times as long as a look takes it is slept.
-const REST: u32 = 20;
-/// The same of a look at the files of finished workers.
-const REST_CLOSELY: u32 = 40;
+/// Minimum interval between polls.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Ratio of the sleep to the cost of the last poll.
+const REST_FACTOR: u32 = 20;
+/// Ratio of the sleep to the cost of a thorough poll, which includes the files of finished workers.
+const THOROUGH_REST_FACTOR: u32 = 40;
 
-/// What can be typed behind `--until`.
+/// Values of `--until`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum Asked {
-    /// All workers of the view have finished, well or not, and there is one
+pub(super) enum UntilArg {
+    /// All workers of the view have finished, successfully or not, and there is at least one
     Finished,
-    /// A worker has failed, by its status
+    /// A worker has the status failed
     Failed,
-    /// Something changed: a worker, a file, who is there
+    /// Anything changed: a worker, a file, or the set of workers
     Any,
 }
 
-impl From<Asked> for WaitCondition {
-    fn from(asked: Asked) -> WaitCondition {
+impl From<UntilArg> for WaitCondition {
+    fn from(asked: UntilArg) -> WaitCondition {
         match asked {
-            Asked::Finished => WaitCondition::Finished,
-            Asked::Failed => WaitCondition::Failed,
-            Asked::Any => WaitCondition::Any,
+            UntilArg::Finished => WaitCondition::Finished,
+            UntilArg::Failed => WaitCondition::Failed,
+            UntilArg::Any => WaitCondition::Any,
         }
     }
 }
 
-/// Waits. Errors: a store that cannot be found or read.
+/// Waits.
+///
+/// # Errors
+///
+/// Fails if a store cannot be found or read.
 pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
-    let begun = Instant::now();
-    // One that is later than any time never comes.
-    let end = arguments.timeout.and_then(|timeout| begun.checked_add(timeout));
-    let wanted = Wanted::choose(&arguments.view)?;
-    let freshness = Freshness { unfinished: INTERVAL, ..Freshness::default() };
-    let open = || Ok::<_, anyhow::Error>(Renderer::new(wanted.view(freshness)?, Settings::default()));
+    let start = Instant::now();
+    // A deadline beyond the clock's range never passes.
+    let end = arguments.timeout.and_then(|timeout| start.checked_add(timeout));
+    let selection = StoreSelection::from_args(&arguments.view)?;
+    let freshness = Freshness { unfinished: POLL_INTERVAL, ..Freshness::default() };
+    let open = || Ok::<_, anyhow::Error>(Renderer::new(selection.open(freshness)?, Settings::default()));
     let mut renderer = open()?;
     let until = WaitCondition::from(arguments.until);
-    let given = arguments.since.filter(|cursor| *cursor != Cursor::Now);
-    // Looked at before the cursor is made: what changes in between is another state.
+    let since_cursor = arguments.since.filter(|cursor| *cursor != Cursor::Now);
+    // Read before the cursor: a change in between then counts as new.
     let state = state_hash(renderer.view(), true);
-    let (cursor, mut seen) = match given {
+    let (cursor, mut last_state) = match since_cursor {
         Some(cursor) => (cursor, None),
         None => (ViewSnapshot::take(renderer.view()).cursor(), (until == WaitCondition::Any).then_some(state)),
     };
-    say(&until.progress_line(&renderer.view().visible()));
-    let (mut cost, mut closely_at) = (Duration::ZERO, Instant::now());
+    print_message(&until.progress_line(&renderer.view().visible()));
+    let (mut cost, mut next_thorough) = (Duration::ZERO, Instant::now());
     loop {
-        let looked = Instant::now();
-        let closely = looked >= closely_at;
+        let poll_start = Instant::now();
+        let is_thorough = poll_start >= next_thorough;
         if renderer.view().is_replaced() {
-            // What stands in its place cannot be a store yet; then what was is still shown.
+            // The replacement may not be a valid store yet; the old one then stays in use.
             if let Ok(another) = open() {
-                (renderer, seen) = (another, None);
+                (renderer, last_state) = (another, None);
             }
         }
-        if may_be(until, &renderer, given, &mut seen, closely) {
-            let look = ViewSnapshot::take(renderer.view());
-            if until.is_met(&look, given, cursor) {
-                return happened(&renderer, until, &look, cursor);
+        if needs_snapshot(until, &renderer, since_cursor, &mut last_state, is_thorough) {
+            let snapshot = ViewSnapshot::take(renderer.view());
+            if until.is_met(&snapshot, since_cursor, cursor) {
+                return print_outcome(&renderer, until, &snapshot, cursor);
             }
         }
         let now = Instant::now();
-        let left = end.map(|end| end.saturating_duration_since(now));
-        if left.is_some_and(|left| left.is_zero()) {
+        let remaining = end.map(|end| end.saturating_duration_since(now));
+        if remaining.is_some_and(|remaining| remaining.is_zero()) {
             let view = renderer.view();
             let missed = timeout_report(view, &view.visible(), cursor);
-            say("the time is over, and it has not happened");
+            print_message("the time is over, and the event has not occurred");
             let printed = since::print(missed.as_bytes());
             return Ok(if printed == ExitCode::SUCCESS { exit::timed_out() } else { printed });
         }
-        if closely {
-            closely_at = now + (now - looked) * REST_CLOSELY;
+        if is_thorough {
+            next_thorough = now + (now - poll_start) * THOROUGH_REST_FACTOR;
         } else {
-            cost = now - looked;
+            cost = now - poll_start;
         }
-        let rest = INTERVAL.max(cost * REST);
-        thread::sleep(left.map_or(rest, |left| left.min(rest)));
+        let rest = POLL_INTERVAL.max(cost * REST_FACTOR);
+        thread::sleep(remaining.map_or(rest, |remaining| remaining.min(rest)));
     }
 }
 
-/// Whether it is worth to look at everything.
-fn may_be(
+/// Returns true if a full snapshot may show the event.
+fn needs_snapshot(
     until: WaitCondition,
     renderer: &Renderer,
-    given: Option<Cursor>,
-    seen: &mut Option<u64>,
-    closely: bool,
+    since_cursor: Option<Cursor>,
+    last_state: &mut Option<u64>,
+    is_thorough: bool,
 ) -> bool {
     if !until.may_hold(&renderer.view().visible()) {
         return false;
     }
-    if until == WaitCondition::Any || given.is_some() {
-        let state = Some(state_hash(renderer.view(), closely));
-        return std::mem::replace(seen, state) != state;
+    if until == WaitCondition::Any || since_cursor.is_some() {
+        let state = Some(state_hash(renderer.view(), is_thorough));
+        return std::mem::replace(last_state, state) != state;
     }
     true
 }
 
-fn happened(
+fn print_outcome(
     renderer: &Renderer,
     until: WaitCondition,
-    look: &ViewSnapshot,
+    snapshot: &ViewSnapshot,
     cursor: Cursor,
 ) -> anyhow::Result<ExitCode> {
-    let head = if until == WaitCondition::Any { String::new() } else { status_line(look) };
-    let answer = renderer.since(look, cursor).context("cannot read the store")?;
+    let head = if until == WaitCondition::Any { String::new() } else { status_line(snapshot) };
+    let answer = renderer.since(snapshot, cursor).context("cannot read the store")?;
     Ok(since::print(&[head.as_bytes(), &answer].concat()))
 }
 
-/// A time to wait: `30s`, `5m`, `1h 30m`, or whole seconds.
-pub(super) fn timeout(text: &str) -> Result<Duration, String> {
+/// Parses a duration: `30s`, `5m`, `1h 30m`, or whole seconds.
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
-        return text.parse().map(Duration::from_secs).map_err(|_| "more seconds than can be counted".into());
+        return text.parse().map(Duration::from_secs).map_err(|_| "too many seconds".into());
     }
     let parsed = SignedDuration::from_str(text).ok().and_then(|duration| Duration::try_from(duration).ok());
-    parsed.ok_or_else(|| "not a time as in 30s, 5m, 1h or 1h30m, nor a whole number of seconds".into())
+    parsed.ok_or_else(|| "give a time such as 30s, 5m, 1h or 1h30m, or a whole number of seconds".into())
 }
 
 #[cfg(test)]
@@ -145,15 +149,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_a_unit_or_are_seconds() {
+    fn parse_duration_accepts_units_or_seconds() {
         for (text, seconds) in
             [("30s", 30), ("5m", 300), ("1h", 3_600), ("1h30m", 5_400), ("1h 30m", 5_400), ("7", 7), ("0", 0)]
         {
-            assert_eq!(timeout(text), Ok(Duration::from_secs(seconds)), "{text}");
+            assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
-        assert_eq!(timeout("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         for text in ["", "soon", "-1", "-5s", "5x", "1.5", "99999999999999999999"] {
-            assert!(timeout(text).is_err(), "{text}");
+            assert!(parse_duration(text).is_err(), "{text}");
         }
     }
 }

@@ -1,25 +1,26 @@
-//! Started in the background, it returns when the mount answers, and says what was chosen.
+//! Mounting in the background: returns when the mount answers, and prints the chosen store.
 
 use std::fs;
 use std::path::Path;
 
 use super::program::{
-    Yard, is_root, logged, look_through, mount, ours_at, plain, run, servers, small_store, typed, umount, wait_until,
+    MountSandbox, check_log_later, is_root, mount, mount_count_at, program, run, servers, small_store, swarmletfs,
+    umount, wait_until, with_log,
 };
 use crate::needs_fuse;
 use crate::support::mount::PROGRAM;
 use crate::support::skip;
 
 #[test]
-fn it_returns_when_the_mount_answers_and_says_what_was_chosen() {
+fn mount_returns_when_readable_and_prints_the_store() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
-    let point = yard.folder("mnt");
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let point = sandbox.folder("mnt");
     let done = mount(&store.path(), &point, &[]);
-    // At once, without waiting.
+    // Readable at once, without waiting.
     assert!(fs::read_to_string(point.join("README.md")).unwrap().len() > 100);
     assert_eq!(fs::read(point.join("workers/w1/result.txt")).unwrap(), b"done");
-    done.fine();
+    done.assert_success();
     assert_eq!(done.out, "");
     let said: Vec<&str> = done.err.lines().collect();
     let (store, point_said) = (store.path(), point.to_str().unwrap());
@@ -28,19 +29,19 @@ fn it_returns_when_the_mount_answers_and_says_what_was_chosen() {
     assert!(said[1].contains("1 worker in 1 run: mounted on ") && said[1].contains(point_said), "{done:#?}");
     assert!(said[1].contains(&format!("`swarmletfs umount {point_said}`")), "{done:#?}");
     assert_eq!(servers(|at| at == point).len(), 1);
-    umount(&point, &[]).fine();
+    umount(&point, &[]).assert_success();
     wait_until("the end of the server", || servers(|at| at == point).is_empty());
-    assert_eq!(ours_at(&point), 0);
+    assert_eq!(mount_count_at(&point), 0);
 }
 
 #[test]
-fn the_server_holds_neither_the_terminal_nor_the_folder_nor_a_writable_file() {
+fn server_releases_terminal_folder_and_writable_files() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
-    let point = yard.folder("mnt");
-    let mut command = logged(typed(["mount"]), &point);
-    command.arg("--store").arg(store.path()).arg(&point).current_dir(yard.folder("cwd"));
-    run(command).fine();
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let point = sandbox.folder("mnt");
+    let mut command = with_log(swarmletfs(["mount"]), &point);
+    command.arg("--store").arg(store.path()).arg(&point).current_dir(sandbox.folder("cwd"));
+    run(command).assert_success();
     let pid = servers(|at| at == point)[0].as_raw_nonzero();
     assert_eq!(fs::read_link(format!("/proc/{pid}/cwd")).unwrap(), Path::new("/"));
     for fd in 0..3 {
@@ -59,29 +60,29 @@ fn the_server_holds_neither_the_terminal_nor_the_folder_nor_a_writable_file() {
 }
 
 #[test]
-fn the_short_form_and_the_options_of_mount_are_taken() {
+fn short_form_accepts_mount_helper_options() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
-    let point = yard.folder("mnt");
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let point = sandbox.folder("mnt");
     let usual = "rw,dev,suid,noatime,_netdev,x-systemd.automount,owner=7,run=48,budget=4k,ttl=5";
-    let mut command = logged(typed([store.path().as_os_str(), point.as_os_str()]), &point);
+    let mut command = with_log(swarmletfs([store.path().as_os_str(), point.as_os_str()]), &point);
     command.args(["-o", usual]);
     let done = run(command);
-    done.fine();
+    done.assert_success();
     assert!(done.err.contains("1 worker in 1 run"), "{done:#?}");
-    umount(&point, &[]).fine();
-    let mut command = typed(["-o", "store=/nowhere\\,at all,all_owners,allow_other"]);
+    umount(&point, &[]).assert_success();
+    let mut command = swarmletfs(["-o", "store=/nowhere\\,at all,all_owners,allow_other"]);
     command.arg(&point);
-    run(command).refused(1, &["/nowhere,at all"]);
-    let mut command = logged(typed(["-o", "owner=8"]), &point);
+    run(command).assert_failure(1, &["/nowhere,at all"]);
+    let mut command = with_log(swarmletfs(["-o", "owner=8"]), &point);
     command.arg(&point).env("SWARMLET_DATA_PATH", store.path());
     let done = run(command);
-    done.fine();
+    done.assert_success();
     assert!(done.err.contains("0 workers") && done.err.contains("(named by $SWARMLET_DATA_PATH)"), "{done:#?}");
-    umount(&point, &[]).fine();
+    umount(&point, &[]).assert_success();
 }
 
-/// mount(8) looks for the program in the system's own folders: here, in a mount namespace, it is in one of them.
+/// mount(8) looks for the program in system folders. In a mount namespace, one of them contains it.
 const BY_TYPE: &str = r#"
 program=$1 store=$2 point=$3 log=$4
 mount -t tmpfs none /usr/local/bin
@@ -97,18 +98,18 @@ done
 "#;
 
 #[test]
-fn mount_8_mounts_it_by_its_type() {
+fn mount_command_mounts_by_file_system_type() {
     needs_fuse!();
     let helper = ["/sbin/mount.fuse", "/usr/sbin/mount.fuse"].iter().any(|path| Path::new(path).exists());
-    if !helper || !is_root() || run(plain("unshare", ["-m", "true"])).code != Some(0) {
+    if !helper || !is_root() || run(program("unshare", ["-m", "true"])).code != Some(0) {
         skip("mount.fuse is not installed, or a mount namespace is not permitted");
         return;
     }
-    let (store, yard) = (small_store(), Yard::new());
-    let point = yard.folder("mnt");
-    let mut command = plain("unshare", ["-m", "bash", "-euc", BY_TYPE, "bash", PROGRAM]);
-    let log = yard.at("log");
-    look_through(&point, &log);
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let point = sandbox.folder("mnt");
+    let mut command = program("unshare", ["-m", "bash", "-euc", BY_TYPE, "bash", PROGRAM]);
+    let log = sandbox.at("log");
+    check_log_later(&point, &log);
     command.arg(store.path()).arg(&point).arg(&log);
     let done = run(command);
     assert_eq!(done.code, Some(0), "{done:#?}");
@@ -118,29 +119,29 @@ fn mount_8_mounts_it_by_its_type() {
 }
 
 #[test]
-fn several_stores_are_one_swarm_and_one_named_twice_is_one() {
+fn mount_merges_stores_and_drops_duplicates() {
     needs_fuse!();
-    let (first, second, yard) = (small_store(), small_store(), Yard::new());
-    let point = yard.folder("mnt");
-    let mut command = logged(typed(["mount"]), &point);
+    let (first, second, sandbox) = (small_store(), small_store(), MountSandbox::new());
+    let point = sandbox.folder("mnt");
+    let mut command = with_log(swarmletfs(["mount"]), &point);
     for store in [&first, &second, &first] {
         command.arg("--store").arg(store.path());
     }
     command.arg(&point);
     let done = run(command);
-    done.fine();
+    done.assert_success();
     assert!(done.err.contains("2 workers in 1 run"), "{done:#?}");
     assert_eq!(done.err.matches("the store is").count(), 2);
     assert!(point.join("workers/w1").exists() && point.join("workers/w1~2").exists());
-    umount(&point, &[]).fine();
+    umount(&point, &[]).assert_success();
 }
 
 #[test]
-fn one_bad_store_among_good_ones_is_no_mount() {
+fn one_invalid_store_prevents_the_mount() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
-    let point = yard.folder("mnt");
-    mount(&store.path(), &point, &["--store", "/no/such/store"]).refused(1, &["/no/such/store"]);
-    assert_eq!(ours_at(&point), 0);
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let point = sandbox.folder("mnt");
+    mount(&store.path(), &point, &["--store", "/no/such/store"]).assert_failure(1, &["/no/such/store"]);
+    assert_eq!(mount_count_at(&point), 0);
     wait_until("the end of the server", || servers(|at| at == point).is_empty());
 }

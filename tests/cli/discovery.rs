@@ -1,30 +1,30 @@
-//! Which store is meant where none is named, and that it is said.
+//! Discovery of the store, and the message about it.
 
 use std::fs;
 use std::path::Path;
 
-use super::program::{Yard, logged, ours_at, run, small_store, typed, umount};
+use super::program::{MountSandbox, mount_count_at, run, small_store, swarmletfs, umount, with_log};
 use crate::needs_fuse;
 use crate::support::skip;
 
 #[test]
-fn the_store_is_found_in_one_order_and_said_with_its_reason() {
+fn store_discovery_follows_its_order_and_prints_the_reason() {
     needs_fuse!();
-    let (named, yard) = (small_store(), Yard::new());
+    let (named, sandbox) = (small_store(), MountSandbox::new());
     let (here, variable) = (small_store(), small_store());
     fs::create_dir_all(here.at("workers/w1/outputs/deep")).unwrap();
-    let point = yard.folder("mnt");
+    let point = sandbox.folder("mnt");
     let at = |path: &str| here.at(path);
-    // Options, the current folder, and what is chosen and why.
+    // Options, the current folder, the chosen store, and the reason.
     let cases = [
         (Some(&named), true, at("workers"), named.path(), "(named by --store)"),
         (None, true, at("workers"), variable.path(), "(named by $SWARMLET_DATA_PATH)"),
         (None, false, here.path(), here.path(), "(the current folder)"),
-        (None, false, at("workers"), here.path(), "(the current folder is inside of it)"),
-        (None, false, at("workers/w1/outputs/deep"), here.path(), "(the current folder is inside of it)"),
+        (None, false, at("workers"), here.path(), "(the current folder is inside it)"),
+        (None, false, at("workers/w1/outputs/deep"), here.path(), "(the current folder is inside it)"),
     ];
     for (option, with_variable, current, chosen, why) in cases {
-        let mut command = logged(typed(["mount"]), &point);
+        let mut command = with_log(swarmletfs(["mount"]), &point);
         if let Some(store) = option {
             command.arg("--store").arg(store.path());
         }
@@ -33,66 +33,66 @@ fn the_store_is_found_in_one_order_and_said_with_its_reason() {
         }
         command.arg(&point).current_dir(current);
         let done = run(command);
-        done.fine();
+        done.assert_success();
         let said = format!("swarmletfs: the store is {} {why}\n", chosen.display());
         assert!(done.err.starts_with(&said), "{said} is not in {done:#?}");
-        umount(&point, &[]).fine();
+        umount(&point, &[]).assert_success();
     }
 }
 
 #[test]
-fn a_variable_that_names_no_store_is_an_error_and_not_passed_over() {
+fn variable_with_an_invalid_store_is_an_error() {
     needs_fuse!();
-    let (here, yard) = (small_store(), Yard::new());
-    let point = yard.folder("mnt");
-    let mut command = typed(["mount"]);
+    let (here, sandbox) = (small_store(), MountSandbox::new());
+    let point = sandbox.folder("mnt");
+    let mut command = swarmletfs(["mount"]);
     command.arg(&point).current_dir(here.path()).env("SWARMLET_DATA_PATH", "/no/such/place");
-    run(command).refused(1, &["/no/such/place", "$SWARMLET_DATA_PATH"]);
-    assert_eq!(ours_at(&point), 0);
+    run(command).assert_failure(1, &["/no/such/place", "$SWARMLET_DATA_PATH"]);
+    assert_eq!(mount_count_at(&point), 0);
 }
 
 #[test]
-fn no_store_at_all_is_a_sentence_that_lists_where_it_was_looked_for() {
+fn missing_store_error_lists_the_searched_places() {
     needs_fuse!();
-    let yard = Yard::new();
+    let sandbox = MountSandbox::new();
     if ["/data/swarmlet", "/data/workers"].iter().any(|place| Path::new(place).exists()) {
-        skip("this machine has a store in a known place");
+        skip("this machine has a store at a known path");
         return;
     }
-    let point = yard.folder("mnt");
-    // Not from a folder of this test upwards: what others put beside it could make a store of what is above.
-    let mut command = typed(["mount"]);
+    let point = sandbox.folder("mnt");
+    // Not below this test's folder: other users' files could make an ancestor look like a store.
+    let mut command = swarmletfs(["mount"]);
     command.arg(&point).current_dir("/");
-    run(command).refused(1, &["no store", "SWARMLET_DATA_PATH", "/data/swarmlet", "--store"]);
-    assert_eq!(ours_at(&point), 0);
+    run(command).assert_failure(1, &["no store", "SWARMLET_DATA_PATH", "/data/swarmlet", "--store"]);
+    assert_eq!(mount_count_at(&point), 0);
 }
 
 #[test]
 fn sessions_are_found_by_themselves_where_there_is_no_other_store() {
     needs_fuse!();
     if ["/data/swarmlet", "/data/workers"].iter().any(|place| Path::new(place).exists()) {
-        skip("this machine has a store in a known place");
+        skip("this machine has a store at a known path");
         return;
     }
-    let (yard, store) = (Yard::new(), small_store());
-    let (home, point) = (yard.folder("home"), yard.folder("mnt"));
-    let project = yard.folder("home/.claude/projects/-home-dev");
+    let (sandbox, store) = (MountSandbox::new(), small_store());
+    let (home, point) = (sandbox.folder("home"), sandbox.folder("mnt"));
+    let project = sandbox.folder("home/.claude/projects/-home-dev");
     let line = r#"{"type":"user","uuid":"u","sessionId":"s","message":{"role":"user","content":"look around"}}"#;
     fs::write(project.join("s.jsonl"), format!("{line}\n")).unwrap();
     let sessions = home.join(".claude");
     let mounted = |variable: Option<&Path>, current: &Path| {
-        let mut command = logged(typed(["mount"]), &point);
+        let mut command = with_log(swarmletfs(["mount"]), &point);
         command.arg(&point).current_dir(current).env("HOME", if variable.is_some() { Path::new("/") } else { &home });
         command.env_remove("CLAUDE_CONFIG_DIR").envs(variable.map(|folder| ("CLAUDE_CONFIG_DIR", folder)));
         let done = run(command);
-        done.fine();
+        done.assert_success();
         let tasks = fs::read_to_string(point.join("workers/s/task.txt")).ok();
-        umount(&point, &[]).fine();
+        umount(&point, &[]).assert_success();
         (done.err, tasks)
     };
     for variable in [None, Some(sessions.as_path())] {
         let (said, task) = mounted(variable, Path::new("/"));
-        assert!(said.contains(&format!("the store is {} (Claude Code's sessions", sessions.display())), "{said}");
+        assert!(said.contains(&format!("the store is {} (the sessions of Claude Code", sessions.display())), "{said}");
         assert_eq!(task.as_deref(), Some("look around"));
     }
     let (said, task) = mounted(None, &store.path());
@@ -100,14 +100,14 @@ fn sessions_are_found_by_themselves_where_there_is_no_other_store() {
 }
 
 #[test]
-fn a_current_folder_that_is_gone_is_said() {
+fn deleted_current_folder_is_reported() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
-    let (point, gone) = (yard.folder("mnt"), yard.folder("gone"));
-    // The shell removes its own folder before it runs the program.
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let (point, gone) = (sandbox.folder("mnt"), sandbox.folder("gone"));
+    // The shell removes its current folder before it runs the program.
     let script = "cd \"$1\" && rmdir \"$1\" && exec \"$2\" mount --store \"$3\" \"$4\"";
-    let mut command = super::program::plain("bash", ["-c", script, "bash"]);
+    let mut command = super::program::program("bash", ["-c", script, "bash"]);
     command.arg(&gone).arg(crate::support::mount::PROGRAM).arg(store.path()).arg(&point);
-    run(command).refused(1, &["current folder"]);
-    assert_eq!(ours_at(&point), 0);
+    run(command).assert_failure(1, &["current folder"]);
+    assert_eq!(mount_count_at(&point), 0);
 }

@@ -1,5 +1,4 @@
-//! `swarmletfs doctor`: what it says of a machine, of stores and of mounts, in lines and in JSON; its exit code; and
-//! that it changes nothing and never hangs.
+//! `swarmletfs doctor`: findings as text and JSON, exit codes, no changes, and no hangs.
 
 mod machine;
 mod mounts;
@@ -13,13 +12,14 @@ use std::sync::LazyLock;
 use jsonschema::Validator;
 use serde_json::Value;
 
-use super::program::{Done, check_printable, is_root, plain, run};
+use super::program::{CommandOutput, check_printable, is_root, program, run};
 use crate::support::mount::PROGRAM;
 use crate::support::skip;
 
-/// Takes the mounts of other tests out of a mount namespace, all but those below a folder, and forbids a system call
-/// by number; then runs a program. Python, because a mount is not to be looked at, and a filter is to be set.
-const ALONE: &str = r"
+/// Script that hides the mounts of other tests, except those below a folder, and forbids a system
+/// call by number; then it runs a program. It is Python, to unmount without access to the mounts
+/// and to set a seccomp filter.
+const ISOLATE_SCRIPT: &str = r"
 import ctypes, os, re, struct, sys
 libc = ctypes.CDLL(None)
 keep, forbidden, program = os.fsencode(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
@@ -41,44 +41,44 @@ if forbidden:
 os.execvp(program[0], program)
 ";
 
-/// What the machine itself has, and nothing of whoever runs the tests.
+/// The machine's own PATH, independent of the user who runs the tests.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Whether all of this may be done here.
+/// True if namespaces and filters are permitted here.
 static PERMITTED: LazyLock<bool> = LazyLock::new(|| {
-    let mut command = plain("unshare", ["-m", "python3", "-ISc", ""]);
+    let mut command = program("unshare", ["-m", "python3", "-ISc", ""]);
     is_root() && command.env("PATH", PATH).status().is_ok_and(|status| status.success())
 });
 
-/// How the doctor is run.
-struct Alone<'a> {
-    /// The mounts below this folder stay in sight.
+/// Configuration of an isolated run of the doctor.
+struct IsolatedDoctor<'a> {
+    /// Mounts below this folder stay visible.
     keep: &'a Path,
-    /// A system call that is answered with ENOSYS; 0 for none.
+    /// Number of a system call that fails with ENOSYS; 0 for none.
     forbidden: u32,
-    /// A shell script to prepare the namespace.
+    /// Shell script that prepares the namespace.
     prepare: &'a str,
-    /// Programs before it, such as one that gives rights away.
+    /// Wrapper programs, such as one that drops privileges.
     before: Vec<&'a OsStr>,
     current: &'a Path,
     variables: Vec<(&'a str, OsString)>,
 }
 
-impl<'a> Alone<'a> {
-    fn new(keep: &'a Path) -> Alone<'a> {
-        Alone { keep, forbidden: 0, prepare: "true", before: Vec::new(), current: keep, variables: Vec::new() }
+impl<'a> IsolatedDoctor<'a> {
+    fn new(keep: &'a Path) -> IsolatedDoctor<'a> {
+        IsolatedDoctor { keep, forbidden: 0, prepare: "true", before: Vec::new(), current: keep, variables: Vec::new() }
     }
 
-    /// Runs the doctor. `None`, said aloud, where mount namespaces are not permitted.
+    /// Runs the doctor. Prints a skip and returns `None` if mount namespaces are not permitted.
     #[track_caller]
-    fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Option<Done> {
+    fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Option<CommandOutput> {
         if !*PERMITTED {
             skip("a mount namespace is not permitted here, or python3 is missing");
             return None;
         }
-        let mut command = plain("unshare", ["-m", "bash", "-ec"]);
+        let mut command = program("unshare", ["-m", "bash", "-ec"]);
         command.arg(format!("{}\nexec \"$@\"", self.prepare)).arg("bash");
-        command.args(["python3", "-ISc", ALONE]).arg(self.keep).arg(self.forbidden.to_string());
+        command.args(["python3", "-ISc", ISOLATE_SCRIPT]).arg(self.keep).arg(self.forbidden.to_string());
         command.args(&self.before).arg(PROGRAM).arg("doctor").args(arguments).current_dir(self.current);
         command.env("PATH", PATH).envs(self.variables.iter().cloned());
         let done = run(command);
@@ -87,49 +87,50 @@ impl<'a> Alone<'a> {
         Some(done)
     }
 
-    /// What it says, as JSON: checked to be of its shape, and to agree with the exit code.
+    /// Returns the JSON report after checking it against the schema and the exit code.
     #[track_caller]
     fn json<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Option<Value> {
         let mut all: Vec<&OsStr> = vec!["--json".as_ref()];
         all.extend(arguments.iter().map(AsRef::as_ref));
         let done = self.run(&all)?;
-        let told: Value = serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:#?}"));
-        check_shape(&told);
-        assert_eq!(done.code, Some(i32::from(told["problems"] != 0)), "{told:#}");
-        Some(told)
+        let report: Value = serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:#?}"));
+        check_shape(&report);
+        assert_eq!(done.code, Some(i32::from(report["problems"] != 0)), "{report:#}");
+        Some(report)
     }
 }
 
-/// docs/doctor.schema.json.
+/// The schema docs/doctor.schema.json.
 static SCHEMA: LazyLock<Validator> = LazyLock::new(|| {
     let text = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/doctor.schema.json")).unwrap();
     jsonschema::validator_for(&serde_json::from_slice(&text).unwrap()).unwrap()
 });
 
-/// What the schema finds wrong.
-fn faults(told: &Value) -> Vec<String> {
-    SCHEMA.iter_errors(told).map(|error| format!("{}: {error}", error.instance_path())).collect()
+/// Returns the violations of the schema.
+fn faults(report: &Value) -> Vec<String> {
+    SCHEMA.iter_errors(report).map(|error| format!("{}: {error}", error.instance_path())).collect()
 }
 
 #[track_caller]
-fn check_shape(told: &Value) {
-    assert_eq!(faults(told), Vec::<String>::new(), "{told:#}");
-    let findings = told["findings"].as_array().unwrap();
+fn check_shape(report: &Value) {
+    assert_eq!(faults(report), Vec::<String>::new(), "{report:#}");
+    let findings = report["findings"].as_array().unwrap();
     for (key, level) in [("problems", "problem"), ("notes", "note")] {
-        assert_eq!(told[key], findings.iter().filter(|finding| finding["level"] == level).count(), "{told:#}");
+        assert_eq!(report[key], findings.iter().filter(|finding| finding["level"] == level).count(), "{report:#}");
     }
 }
 
-/// The findings of one check.
-fn findings<'a>(told: &'a Value, check: &str) -> Vec<&'a Value> {
-    told["findings"].as_array().unwrap().iter().filter(|finding| finding["check"] == check).collect()
+/// Returns the findings of one check.
+fn findings<'a>(report: &'a Value, check: &str) -> Vec<&'a Value> {
+    report["findings"].as_array().unwrap().iter().filter(|finding| finding["check"] == check).collect()
 }
 
-/// The only finding of a check: of this level, and with all of `named` in what it says or in its cure.
+/// Returns the only finding of a check. It must have this level, and its text or remedy must
+/// contain all of `named`.
 #[track_caller]
-fn finding<'a>(told: &'a Value, check: &str, level: &str, named: &[&str]) -> &'a Value {
-    let found = findings(told, check);
-    let [finding] = found[..] else { panic!("{check} is not there once: {told:#}") };
+fn finding<'a>(report: &'a Value, check: &str, level: &str, named: &[&str]) -> &'a Value {
+    let found = findings(report, check);
+    let [finding] = found[..] else { panic!("{check} is not there once: {report:#}") };
     assert_eq!(finding["level"], level, "{finding:#}");
     let text = format!("{} {}", finding["says"], finding["cure"]);
     for name in named {

@@ -1,4 +1,4 @@
-//! `swarmletfs expand` as a process: streams, exit codes, and what it says on stderr.
+//! `swarmletfs expand` as a process: streams, exit codes, and messages.
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -25,12 +25,13 @@ fn start(store: &TestStore, shell: &str) -> Child {
     child.spawn().unwrap()
 }
 
-/// What a command makes of `text`: its exit code, stdout and stderr without the line that names the store.
+/// Runs a command on `text`. Returns its exit code, stdout, and stderr without the line about the
+/// store.
 fn run(store: &TestStore, shell: &str, text: &[u8]) -> (Option<i32>, Vec<u8>, String) {
     let mut child = start(store, shell);
     let mut stdin = child.stdin.take().unwrap();
     let out = thread::scope(|scope| {
-        // Who reads no further is not written to any more.
+        // The command may stop reading early.
         scope.spawn(move || drop(stdin.write_all(text)));
         child.wait_with_output().unwrap()
     });
@@ -62,7 +63,7 @@ fn what_could_not_be_expanded_is_counted_on_stderr() {
 }
 
 #[test]
-fn what_is_no_json_is_given_on_and_ends_with_1() {
+fn expand_copies_invalid_json_unchanged_and_fails() {
     let text = format!("[{{\"role\": \"user\"}}, oh {MARKER}");
     let (code, out, said) = run(&store(), "exec expand --format openai", text.as_bytes());
     assert_eq!((code, String::from_utf8(out).unwrap()), (Some(1), text));
@@ -74,7 +75,7 @@ fn what_is_no_json_is_given_on_and_ends_with_1() {
 }
 
 #[test]
-fn what_is_in_front_of_a_marker_is_there_before_the_end() {
+fn expand_writes_text_before_a_marker_at_once() {
     let store = store();
     let mut child = start(&store, "exec expand");
     let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
@@ -85,7 +86,7 @@ fn what_is_in_front_of_a_marker_is_there_before_the_end() {
         let line = &line;
         scope.spawn(move || {
             stdin.write_all(line.as_bytes()).unwrap();
-            // The end does not come before the beginning was read.
+            // The end is written only after the beginning was read.
             is_read.recv().unwrap();
             stdin.write_all(MARKER.as_bytes()).unwrap();
             drop(stdin);
@@ -102,7 +103,7 @@ fn what_is_in_front_of_a_marker_is_there_before_the_end() {
 #[test]
 fn a_hundred_mebibytes_take_little_memory() {
     let store = store();
-    // Address space, in KiB: a quarter of what is read would be too much for it.
+    // Address space limit in KiB; a quarter of the input would exceed it.
     let limited = |options: &str| format!("ulimit -v 250000; exec expand {options}");
     let line = format!("{}{MARKER}\n", "all is well so far; ".repeat(50_000));
     let text = line.repeat(100);

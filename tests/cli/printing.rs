@@ -1,4 +1,5 @@
-//! Nothing that is printed or logged carries a raw control character out of a name, and no name forges a line.
+//! Printed and logged lines contain no raw control character from a name, and no name can forge a
+//! line.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -8,13 +9,14 @@ use std::path::Path;
 use serde_json::json;
 
 use super::program::{
-    LIMIT, Yard, check_printable, ended, look_through, mount, run, small_store, typed, umount, wait_until,
+    LIMIT, MountSandbox, check_log_later, check_printable, mount, run, small_store, swarmletfs, umount, wait_timeout,
+    wait_until,
 };
 use crate::needs_fuse;
 use crate::support::TestStore;
 use crate::support::mount::PROGRAM;
 
-/// A line that nobody may see printed as such.
+/// A line that must never be printed on its own.
 const FORGED: &str = "swarmletfs: forged";
 
 pub fn hostile_names() -> [Vec<u8>; 2] {
@@ -30,13 +32,13 @@ pub fn check_lines(text: &str) {
 }
 
 #[test]
-fn no_sentence_carries_a_control_character_out_of_a_name() {
+fn messages_escape_control_characters_in_names() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
-    let point = yard.folder("mnt");
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let point = sandbox.folder("mnt");
     for name in hostile_names() {
         let raw = OsString::from_vec(name.clone());
-        let folder = yard.folder([b"f".as_slice(), &name].concat());
+        let folder = sandbox.folder([b"f".as_slice(), &name].concat());
         fs::write(folder.join(&raw), "").unwrap();
         let inner = folder.join("empty");
         fs::create_dir(&inner).unwrap();
@@ -49,10 +51,10 @@ fn no_sentence_carries_a_control_character_out_of_a_name() {
         let (store, point) = (store.path(), point.clone());
         let said = |path: &Path| path.as_os_str().to_os_string();
         let commands: Vec<Vec<OsString>> = vec![
-            vec!["mount".into(), "--store".into(), said(&store), said(&yard.at("missing").join(&raw))],
+            vec!["mount".into(), "--store".into(), said(&store), said(&sandbox.at("missing").join(&raw))],
             vec!["mount".into(), "--store".into(), said(&store), said(&file)],
             vec!["mount".into(), "--store".into(), said(&store), said(&folder)],
-            vec!["mount".into(), "--store".into(), said(&yard.at("missing").join(&raw)), said(&point)],
+            vec!["mount".into(), "--store".into(), said(&sandbox.at("missing").join(&raw)), said(&point)],
             vec!["mount".into(), "--store".into(), said(&file), said(&point)],
             vec!["mount".into(), "--store".into(), said(&folder), said(&point)],
             vec!["mount".into(), "--store".into(), said(&folder), said(&inner)],
@@ -67,13 +69,13 @@ fn no_sentence_carries_a_control_character_out_of_a_name() {
             vec!["mount".into(), "-o".into(), with("store=/", &raw), said(&point)],
             vec!["mount".into(), said(&store), raw.clone(), said(&point)],
             vec!["umount".into(), said(&folder)],
-            vec!["umount".into(), said(&yard.at("missing").join(&raw))],
+            vec!["umount".into(), said(&sandbox.at("missing").join(&raw))],
             vec!["umount".into(), said(&point), raw.clone()],
             vec![raw.clone()],
             vec![with("-", &raw)],
         ];
         for command in commands {
-            let done = run(typed(&command));
+            let done = run(swarmletfs(&command));
             assert!(matches!(done.code, Some(1 | 2)), "{command:?}: {done:#?}");
             assert!(done.err.starts_with("swarmletfs: "), "{command:?}: {done:#?}");
             assert!(!done.err.contains("panicked"), "{command:?}: {done:#?}");
@@ -81,14 +83,14 @@ fn no_sentence_carries_a_control_character_out_of_a_name() {
             check_lines(&done.out);
         }
         for variable in ["SWARMLET_DATA_PATH", "SWARMLETFS_LOG"] {
-            // An environment cannot hold NUL, but all of this.
-            let mut command = typed(["mount"]);
+            // The environment can hold all of these bytes except NUL.
+            let mut command = swarmletfs(["mount"]);
             command.arg(&point).env("SWARMLET_DATA_PATH", with("/", &raw)).env(variable, with("/", &raw));
             let done = run(command);
             assert!(matches!(done.code, Some(1 | 2)), "{variable}: {done:#?}");
             check_lines(&done.err);
         }
-        let mut command = typed(["mount"]);
+        let mut command = swarmletfs(["mount"]);
         command.arg(&point).current_dir(&folder);
         let done = run(command);
         check_lines(&done.err);
@@ -96,34 +98,34 @@ fn no_sentence_carries_a_control_character_out_of_a_name() {
 }
 
 #[test]
-fn a_mount_between_hostile_names_prints_clean_lines() {
+fn mount_with_hostile_names_prints_clean_lines() {
     needs_fuse!();
-    let yard = Yard::new();
+    let sandbox = MountSandbox::new();
     for name in hostile_names() {
-        let store = yard.folder([b"s".as_slice(), &name].concat());
+        let store = sandbox.folder([b"s".as_slice(), &name].concat());
         fs::create_dir_all(store.join("workers").join(OsStr::from_bytes(&name)).join("tool_calls")).unwrap();
-        let point = yard.folder([b"m".as_slice(), &name].concat());
+        let point = sandbox.folder([b"m".as_slice(), &name].concat());
         let done = mount(&store, &point, &[]);
-        done.fine();
+        done.assert_success();
         check_lines(&done.err);
         assert!(point.join("workers").join(OsStr::from_bytes(&name)).join("summary").exists());
         let again = mount(&store, &point, &[]);
-        again.refused(1, &["already mounted"]);
+        again.assert_failure(1, &["already mounted"]);
         check_lines(&again.err);
         let open = fs::File::open(point.join("README.md")).unwrap();
         let busy = umount(&point, &[]);
-        busy.refused(1, &["in use"]);
+        busy.assert_failure(1, &["in use"]);
         check_lines(&busy.err);
         drop(open);
-        umount(&point, &[]).fine();
+        umount(&point, &[]).assert_success();
     }
 }
 
 #[test]
-fn no_line_of_a_log_carries_a_control_character_out_of_a_name() {
+fn log_escapes_control_characters_in_names() {
     needs_fuse!();
-    let (store, yard) = (TestStore::new(), Yard::new());
-    let (point, log) = (yard.folder("mnt"), yard.at("log"));
+    let (store, sandbox) = (TestStore::new(), MountSandbox::new());
+    let (point, log) = (sandbox.folder("mnt"), sandbox.at("log"));
     let names = hostile_names();
     for name in &names {
         let at = |path: &str| [b"workers/".as_slice(), name, b"/", path.as_bytes()].concat();
@@ -134,12 +136,12 @@ fn no_line_of_a_log_carries_a_control_character_out_of_a_name() {
         std::os::unix::fs::symlink("/nowhere", store.at([at("link"), name.clone()].concat())).unwrap();
         crate::hostile::make_fifo(&store.at([at("pipe"), name.clone()].concat()));
     }
-    look_through(&point, &log);
-    let mut command = typed(["mount", "--foreground", "--store"]);
+    check_log_later(&point, &log);
+    let mut command = swarmletfs(["mount", "--foreground", "--store"]);
     command.arg(store.path()).arg("--log").arg(&log).arg(&point).env("SWARMLETFS_LOG", "trace");
-    command.stdout(fs::File::create(yard.at("out")).unwrap()).stderr(fs::File::create(yard.at("err")).unwrap());
+    command.stdout(fs::File::create(sandbox.at("out")).unwrap()).stderr(fs::File::create(sandbox.at("err")).unwrap());
     let mut child = command.spawn().unwrap();
-    wait_until("the mount", || fs::read_to_string(yard.at("err")).unwrap().contains("mounted on"));
+    wait_until("the mount", || fs::read_to_string(sandbox.at("err")).unwrap().contains("mounted on"));
     for name in &names {
         let worker = point.join("workers").join(OsStr::from_bytes(name));
         let inner = |prefix: &str| worker.join(OsString::from_vec([prefix.as_bytes(), name].concat()));
@@ -149,16 +151,16 @@ fn no_line_of_a_log_carries_a_control_character_out_of_a_name() {
         assert!(fs::read_to_string(worker.join("evidence.txt")).unwrap().contains("forged"));
         assert_eq!(fs::read_dir(&worker).unwrap().count(), 5);
     }
-    umount(&point, &[]).fine();
-    assert_eq!(ended(&mut child, LIMIT).expect("no hang").code(), Some(0));
+    umount(&point, &[]).assert_success();
+    assert_eq!(wait_timeout(&mut child, LIMIT).expect("no hang").code(), Some(0));
     let text = String::from_utf8(fs::read(&log).unwrap()).unwrap();
     assert!(text.contains("TRACE") || text.contains("DEBUG"), "the log is as verbose as asked: {text}");
     check_lines(&text);
     for line in text.lines() {
         assert!(line.starts_with("20"), "a line without a time: {line:?}");
     }
-    check_lines(&fs::read_to_string(yard.at("err")).unwrap());
-    assert_eq!(fs::read_to_string(yard.at("out")).unwrap(), "");
-    // The program itself is not one of the names.
+    check_lines(&fs::read_to_string(sandbox.at("err")).unwrap());
+    assert_eq!(fs::read_to_string(sandbox.at("out")).unwrap(), "");
+    // The program's own path must not match.
     assert!(!PROGRAM.contains("forged"));
 }

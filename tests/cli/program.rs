@@ -1,4 +1,4 @@
-//! Commands with a limit, and yards for their mountpoints in which nothing stays mounted.
+//! Runs commands with a time limit, and cleans up mounts after each test.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -20,16 +20,17 @@ use crate::support::log::unannounced;
 use crate::support::mount::{CACHES, PROGRAM};
 use crate::support::skip;
 
-/// No command may take longer.
+/// Time limit of a command.
 pub const LIMIT: Duration = Duration::from_secs(10);
 
-/// The program with these arguments, in `/`, with nothing in its environment that chooses for it.
-pub fn typed<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
-    plain(PROGRAM, arguments)
+/// Returns a command that runs the program with these arguments in `/`, without variables that
+/// choose a store.
+pub fn swarmletfs<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+    program(PROGRAM, arguments)
 }
 
-/// Another program likewise.
-pub fn plain<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: impl IntoIterator<Item = S>) -> Command {
+/// Returns a command that runs another program in `/`, without variables that choose a store.
+pub fn program<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).current_dir("/").stdin(Stdio::null());
     for variable in ["SWARMLET_DATA_PATH", "SWARMLETFS_LOG", "XDG_RUNTIME_DIR"] {
@@ -39,18 +40,18 @@ pub fn plain<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: impl IntoIt
     command
 }
 
-/// What came of a command.
+/// Output and exit code of a command.
 #[derive(Debug)]
-pub struct Done {
+pub struct CommandOutput {
     pub code: Option<i32>,
     pub out: String,
     pub err: String,
 }
 
-impl Done {
-    /// Refused with this exit code, in words that hold all of `named`.
+impl CommandOutput {
+    /// Asserts this exit code and a message that contains all of `named`.
     #[track_caller]
-    pub fn refused(&self, code: i32, named: &[&str]) -> &Done {
+    pub fn assert_failure(&self, code: i32, named: &[&str]) -> &CommandOutput {
         assert_eq!(self.code, Some(code), "{self:#?}");
         assert!(self.err.starts_with("swarmletfs: ") && self.err.ends_with('\n'), "{self:#?}");
         assert!(!self.err.contains("panicked"), "{self:#?}");
@@ -62,14 +63,14 @@ impl Done {
     }
 
     #[track_caller]
-    pub fn fine(&self) -> &Done {
+    pub fn assert_success(&self) -> &CommandOutput {
         assert_eq!(self.code, Some(0), "{self:#?}");
         check_printable(&self.err);
         self
     }
 }
 
-/// Nothing in it moves a cursor, reverses a line, is invisible or is not text.
+/// Asserts that the text has no control, bidirectional or invisible characters.
 #[track_caller]
 pub fn check_printable(text: &str) {
     let bad = |c: char| {
@@ -80,20 +81,20 @@ pub fn check_printable(text: &str) {
     assert!(!text.contains(bad), "{text:?}");
 }
 
-/// Runs to the end. Fails after [`LIMIT`].
+/// Runs a command to its end. Panics after [`LIMIT`].
 #[track_caller]
-pub fn run(mut command: Command) -> Done {
+pub fn run(mut command: Command) -> CommandOutput {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     command.stdout(fs::File::create(at("out")).unwrap()).stderr(fs::File::create(at("err")).unwrap());
     let mut child = command.spawn().unwrap();
-    let Some(status) = ended(&mut child, LIMIT) else {
+    let Some(status) = wait_timeout(&mut child, LIMIT) else {
         let _ = child.kill();
         panic!("{command:?} did not end in time: {}", String::from_utf8_lossy(&fs::read(at("err")).unwrap()));
     };
-    // Strict: what is not UTF-8 must not be printed.
+    // Strict: only UTF-8 may be printed.
     let text = |name: &str| String::from_utf8(fs::read(at(name)).unwrap()).unwrap();
-    let done = Done { code: status.code(), out: text("out"), err: text("err") };
+    let done = CommandOutput { code: status.code(), out: text("out"), err: text("err") };
     assert_eq!(unannounced(done.err.lines(), &[]), [""; 0], "{command:?} said: {done:#?}");
     let is_log = |argument: &OsStr| argument == "--log" || argument.as_bytes().starts_with(b"log=");
     let has_log = || command.get_args().any(is_log);
@@ -102,26 +103,27 @@ pub fn run(mut command: Command) -> Done {
     done
 }
 
-/// The logs of servers, by the mountpoint that each serves.
+/// Server logs, by mountpoint.
 static LOGS: Mutex<Vec<(PathBuf, PathBuf)>> = Mutex::new(Vec::new());
 
-/// Has a log looked through at the end of the [`Yard`] that `point` is in.
-pub fn look_through(point: &Path, log: &Path) {
+/// Registers a log to be checked when the [`MountSandbox`] of `point` is dropped.
+pub fn check_log_later(point: &Path, log: &Path) {
     LOGS.lock().unwrap().push((point.to_path_buf(), log.to_path_buf()));
 }
 
-/// Has a command that mounts on `point` write a log, which is looked through at the end of the [`Yard`].
-pub fn logged(mut command: Command, point: &Path) -> Command {
+/// Makes a command that mounts on `point` write a log, which is checked when its [`MountSandbox`]
+/// is dropped.
+pub fn with_log(mut command: Command, point: &Path) -> Command {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let name = format!("{}-{}.log", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
     let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    look_through(point, &log);
+    check_log_later(point, &log);
     command.args(["-o", &format!("log={}", log.to_str().unwrap().replace(',', "\\,"))]);
     command
 }
 
-/// How a child ended; `None` if it has not when `limit` is over.
-pub fn ended(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+/// Waits for a child to exit; `None` if it has not after `limit`.
+pub fn wait_timeout(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let begun = Instant::now();
     loop {
         if let Some(status) = child.try_wait().unwrap() {
@@ -134,7 +136,7 @@ pub fn ended(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     }
 }
 
-/// Waits until `condition` holds. Fails after [`LIMIT`].
+/// Waits until `condition` holds. Panics after [`LIMIT`].
 #[track_caller]
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -144,7 +146,7 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A store of one worker, `w1` of owner 7 in run 48.
+/// Creates a store of one worker, `w1` of owner 7 in run 48.
 pub fn small_store() -> TestStore {
     let store = TestStore::new();
     store.worker("w1", json!({"owner_id": 7, "run_id": 48})).call("w1", 1, "sh", "{\"ok\": true}");
@@ -152,25 +154,27 @@ pub fn small_store() -> TestStore {
     store
 }
 
-/// A folder for mountpoints. When it is dropped, whatever is mounted in it is taken down, whoever serves it ends, and
-/// the test fails if one of them logged a warning that was not announced.
-pub struct Yard {
+/// A temporary folder for mountpoints.
+///
+/// When it is dropped, everything mounted in it is unmounted and the servers are ended. The test
+/// fails if one of them logged an unexpected warning.
+pub struct MountSandbox {
     dir: tempfile::TempDir,
     announced: RefCell<Vec<String>>,
 }
 
-impl Default for Yard {
-    fn default() -> Yard {
-        Yard::new()
+impl Default for MountSandbox {
+    fn default() -> MountSandbox {
+        MountSandbox::new()
     }
 }
 
-impl Yard {
-    pub fn new() -> Yard {
-        Yard { dir: tempfile::tempdir().unwrap(), announced: RefCell::default() }
+impl MountSandbox {
+    pub fn new() -> MountSandbox {
+        MountSandbox { dir: tempfile::tempdir().unwrap(), announced: RefCell::default() }
     }
 
-    /// Announces that a server will log a warning with `text` in it.
+    /// Expects that a server logs a warning that contains `text`.
     pub fn expect_warning(&self, text: &str) {
         self.announced.borrow_mut().push(text.to_owned());
     }
@@ -183,7 +187,7 @@ impl Yard {
         self.path().join(OsStr::from_bytes(name.as_ref()))
     }
 
-    /// Makes a folder in it.
+    /// Creates a folder in the sandbox.
     pub fn folder(&self, name: impl AsRef<[u8]>) -> PathBuf {
         let path = self.at(name);
         fs::create_dir_all(&path).unwrap();
@@ -191,7 +195,7 @@ impl Yard {
     }
 }
 
-impl Drop for Yard {
+impl Drop for MountSandbox {
     fn drop(&mut self) {
         let inside = |point: &PathBuf| point.starts_with(self.dir.path());
         let points: Vec<PathBuf> = mounted().into_iter().map(|(point, _)| point).filter(inside).collect();
@@ -222,7 +226,7 @@ impl Drop for Yard {
     }
 }
 
-/// What is mounted: mountpoint and type, in the order of the kernel's table.
+/// Returns all mounts as mountpoint and type, in the order of the kernel's table.
 pub fn mounted() -> Vec<(PathBuf, String)> {
     let table = fs::read("/proc/self/mountinfo").unwrap();
     let parse = |line: &[u8]| {
@@ -249,12 +253,12 @@ fn unescaped(field: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(out))
 }
 
-/// How many mounts of ours are at `point`.
-pub fn ours_at(point: &Path) -> usize {
+/// Returns the number of swarmletfs mounts at `point`.
+pub fn mount_count_at(point: &Path) -> usize {
     mounted().iter().filter(|(at, kind)| at == point && kind == "fuse.swarmletfs").count()
 }
 
-/// The processes that serve in the background on mountpoints for which `wanted` holds.
+/// Returns the background servers whose mountpoint satisfies `wanted`.
 pub fn servers(wanted: impl Fn(&Path) -> bool) -> Vec<rustix::process::Pid> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap() {
@@ -270,30 +274,30 @@ pub fn servers(wanted: impl Fn(&Path) -> bool) -> Vec<rustix::process::Pid> {
     found
 }
 
-/// Mounts in the background; `more` are further arguments.
+/// Mounts in the background; `more` are additional arguments.
 #[track_caller]
-pub fn mount(store: &Path, point: &Path, more: &[&str]) -> Done {
-    let mut command = typed(["mount"]);
+pub fn mount(store: &Path, point: &Path, more: &[&str]) -> CommandOutput {
+    let mut command = swarmletfs(["mount"]);
     if !more.contains(&"--log") {
-        command = logged(command, point);
+        command = with_log(command, point);
     }
     command.args(more).arg("--store").arg(store).arg("--").arg(point);
     run(command)
 }
 
-/// Unmounts as a user would.
+/// Unmounts with `swarmletfs umount`; `more` are additional arguments.
 #[track_caller]
-pub fn umount(point: &Path, more: &[&str]) -> Done {
-    let mut command = typed(["umount"]);
+pub fn umount(point: &Path, more: &[&str]) -> CommandOutput {
+    let mut command = swarmletfs(["umount"]);
     command.args(more).arg("--").arg(point);
     run(command)
 }
 
-/// Mounts in the foreground and returns when it is mounted.
+/// Mounts in the foreground and returns once it is mounted.
 #[track_caller]
-pub fn in_foreground(store: &Path, point: &Path, log: &Path) -> Child {
-    look_through(point, log);
-    let mut command = typed(["mount", "--foreground", "--store"]);
+pub fn mount_in_foreground(store: &Path, point: &Path, log: &Path) -> Child {
+    check_log_later(point, log);
+    let mut command = swarmletfs(["mount", "--foreground", "--store"]);
     command.arg(store).arg(point).stdout(Stdio::null()).stderr(fs::File::create(log).unwrap());
     let mut child = command.spawn().unwrap();
     wait_until("a mount in the foreground", || {
@@ -303,7 +307,7 @@ pub fn in_foreground(store: &Path, point: &Path, log: &Path) -> Child {
     child
 }
 
-/// Binds a folder to another place. `None`, said aloud, where that is not permitted.
+/// Bind-mounts a folder. Prints a skip and returns `None` if that is not permitted.
 pub fn bind(from: &Path, to: &Path) -> Option<()> {
     let done = rustix::mount::mount_bind(from, to);
     if let Err(errno) = done {
@@ -312,11 +316,11 @@ pub fn bind(from: &Path, to: &Path) -> Option<()> {
     done.ok()
 }
 
-/// A bind mount that ends with its value, for places outside of a [`Yard`].
+/// A bind mount outside a [`MountSandbox`], unmounted when dropped.
 pub struct Bound(PathBuf);
 
 impl Bound {
-    /// See [`bind`].
+    /// Bind-mounts a folder like [`bind`].
     pub fn new(from: &Path, to: &Path) -> Option<Bound> {
         bind(from, to).map(|()| Bound(to.to_path_buf()))
     }
@@ -328,7 +332,7 @@ impl Drop for Bound {
     }
 }
 
-/// Mounts an empty tmpfs. `None`, said aloud, where that is not permitted.
+/// Mounts an empty tmpfs. Prints a skip and returns `None` if that is not permitted.
 pub fn tmpfs(at: &Path) -> Option<()> {
     let done = rustix::mount::mount("none", at, "tmpfs", MountFlags::empty(), None);
     if let Err(errno) = done {
@@ -337,7 +341,7 @@ pub fn tmpfs(at: &Path) -> Option<()> {
     done.ok()
 }
 
-/// Whether this is root. Said aloud if not.
+/// Returns true for root; prints a skip otherwise.
 pub fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -346,13 +350,13 @@ pub fn is_root() -> bool {
     root
 }
 
-/// The same command without any right of root's.
-pub fn as_nobody<'a>(command: &[&'a OsStr]) -> Vec<&'a OsStr> {
+/// Returns the command prefixed with one that drops all privileges.
+pub fn without_privileges<'a>(command: &[&'a OsStr]) -> Vec<&'a OsStr> {
     let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"];
     nobody.iter().map(|word| OsStr::new(*word)).chain(command.iter().copied()).collect()
 }
 
-/// Lets everyone through a folder that is for its maker alone.
-pub fn open_up(folder: &Path) {
+/// Makes a private folder accessible to other users.
+pub fn make_accessible(folder: &Path) {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
 }

@@ -1,4 +1,4 @@
-//! `swarmletfs wait`: it ends when what is asked has happened, at a signal, or when the time is over.
+//! `swarmletfs wait` ends when the event occurs, at a signal, or at the timeout.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,45 +7,47 @@ use std::process::Child;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use super::program::{Done, LIMIT, Yard, ended, run, typed, wait_until};
+use super::program::{CommandOutput, LIMIT, MountSandbox, run, swarmletfs, wait_timeout, wait_until};
 use crate::support::TestStore;
 
-/// A `wait` that goes on beside the test.
+/// A `wait` process running beside the test.
 struct Waiting {
     child: Child,
-    yard: Yard,
+    sandbox: MountSandbox,
 }
 
 impl Waiting {
-    /// Begins, and returns when it waits.
+    /// Starts the process and returns when it waits.
     #[track_caller]
     fn begin(store: &TestStore, more: &[&str]) -> Waiting {
-        let yard = Yard::new();
-        let mut command = typed(["wait", "--store"]);
+        let sandbox = MountSandbox::new();
+        let mut command = swarmletfs(["wait", "--store"]);
         command.arg(store.path()).args(more);
-        command.stdout(fs::File::create(yard.at("out")).unwrap()).stderr(fs::File::create(yard.at("err")).unwrap());
-        let waiting = Waiting { child: command.spawn().unwrap(), yard };
+        command
+            .stdout(fs::File::create(sandbox.at("out")).unwrap())
+            .stderr(fs::File::create(sandbox.at("err")).unwrap());
+        let waiting = Waiting { child: command.spawn().unwrap(), sandbox };
         wait_until("it waits", || waiting.text("err").contains("waiting until"));
         waiting
     }
 
     fn text(&self, name: &str) -> String {
-        fs::read_to_string(self.yard.at(name)).unwrap()
+        fs::read_to_string(self.sandbox.at(name)).unwrap()
     }
 
-    /// Whether it is still waiting, a few looks later.
+    /// Asserts that the process still waits a few polls later.
     #[track_caller]
     fn goes_on(&mut self) {
-        // It looks once a second; nothing tells from outside that it has looked.
-        assert!(ended(&mut self.child, 2 * LOOK).is_none(), "{}", self.text("out"));
+        // It polls once a second, which is not visible from outside.
+        assert!(wait_timeout(&mut self.child, 2 * LOOK).is_none(), "{}", self.text("out"));
     }
 
-    /// How it ended.
+    /// Returns how the process ended.
     #[track_caller]
-    fn end(mut self) -> Done {
-        let status = ended(&mut self.child, LIMIT);
+    fn end(mut self) -> CommandOutput {
+        let status = wait_timeout(&mut self.child, LIMIT);
         assert!(status.is_some(), "it goes on: {}", self.text("err"));
-        Done { code: status.and_then(|status| status.code()), out: self.text("out"), err: self.text("err") }
+        CommandOutput { code: status.and_then(|status| status.code()), out: self.text("out"), err: self.text("err") }
     }
 }
 
@@ -56,7 +58,7 @@ impl Drop for Waiting {
     }
 }
 
-/// How often it looks.
+/// Poll interval of `wait`.
 const LOOK: std::time::Duration = std::time::Duration::from_secs(1);
 
 fn swarm() -> TestStore {
@@ -67,17 +69,16 @@ fn swarm() -> TestStore {
     store
 }
 
-/// Changes `path` of `store` in one step, so that no look meets it half done: to what stands there in another store, or
-/// to nothing.
+/// Replaces `path` of `store` atomically by the same path of another store, or removes it.
 fn exchange(store: &TestStore, path: &str, becomes: Option<&TestStore>) {
     match becomes {
         Some(other) => fs::rename(other.at(path), store.at(path)),
-        None => fs::rename(store.at(path), Yard::new().at("gone")),
+        None => fs::rename(store.at(path), MountSandbox::new().at("gone")),
     }
     .unwrap();
 }
 
-/// Gives a worker that is there another status.
+/// Changes the status of an existing worker.
 fn set(store: &TestStore, id: &str, status: &str) {
     let other = TestStore::new();
     other.worker(id, json!({"status": status}));
@@ -91,7 +92,7 @@ fn add(store: &TestStore, id: &str, metadata: serde_json::Value) {
     exchange(store, &format!("workers/{id}"), Some(&other));
 }
 
-fn cursor(done: &Done) -> &str {
+fn cursor(done: &CommandOutput) -> &str {
     done.out.lines().last().unwrap()
 }
 
@@ -103,14 +104,17 @@ fn a_wait_ends_when_all_have_finished_and_says_how() {
     waiting.goes_on();
     set(&store, "b", "failed");
     let done = waiting.end();
-    assert!(done.fine().out.starts_with("Of 2 workers: 1 completed, 1 failed. Failed: b\nSince "), "{done:#?}");
+    assert!(
+        done.assert_success().out.starts_with("Of 2 workers: 1 completed, 1 failed. Failed: b\nSince "),
+        "{done:#?}"
+    );
     for line in ["finished completed a: last write ", "finished failed    b: last write "] {
         assert!(done.out.contains(line), "{done:#?}");
     }
-    // What has happened already is not waited for.
-    let mut command = typed(["wait", "--until", "finished", "--store"]);
+    // An event that has occurred already ends the wait at once.
+    let mut command = swarmletfs(["wait", "--until", "finished", "--store"]);
     command.arg(store.path());
-    assert!(run(command).fine().out.starts_with("Of 2 workers: 1 completed, 1 failed. Failed: b\n"));
+    assert!(run(command).assert_success().out.starts_with("Of 2 workers: 1 completed, 1 failed. Failed: b\n"));
 }
 
 #[test]
@@ -121,13 +125,13 @@ fn a_wait_for_a_failure_ends_with_the_first() {
     waiting.goes_on();
     add(&store, "c", json!({"status": "failed"}));
     let done = waiting.end();
-    assert!(done.fine().out.contains("\nnew      failed    c: "), "{done:#?}");
-    // With a cursor, a failure of before is none.
+    assert!(done.assert_success().out.contains("\nnew      failed    c: "), "{done:#?}");
+    // With a cursor, an earlier failure does not count.
     let mut waiting = Waiting::begin(&store, &["--until", "failed", "--since", cursor(&done)]);
     exchange(&store, "workers/c", None);
     waiting.goes_on();
     set(&store, "b", "failed");
-    assert!(waiting.end().fine().out.contains("\nfinished failed    b: "));
+    assert!(waiting.end().assert_success().out.contains("\nfinished failed    b: "));
 }
 
 #[test]
@@ -140,25 +144,25 @@ fn a_wait_for_anything_ends_with_any_change() {
     other.write("workers/a/logs/run.log", "line\n");
     exchange(&store, "workers/a/logs", Some(&other));
     let mut done = waiting.end();
-    assert!(done.fine().out.contains("logs/run.log (5 B)"), "{done:#?}");
+    assert!(done.assert_success().out.contains("logs/run.log (5 B)"), "{done:#?}");
     let changes: [(&str, &dyn Fn()); 4] = [
         ("new      running   e: ", &|| add(&store, "e", json!({"status": "running"}))),
         ("finished completed a: ", &|| set(&store, "a", "completed")),
-        // Its metadata may be of the very tick of the cursor, and is told again.
+        // The metadata may have the timestamp of the cursor, and is then reported again.
         ("finished completed a: last write ", &|| exchange(&store, "workers/a/logs", None)),
         ("1 worker\n", &|| exchange(&store, "workers/e", None)),
     ];
     for (number, (told, change)) in changes.into_iter().enumerate() {
         let since = |cursor: &str| {
-            let mut command = typed(["since", cursor, "--store"]);
+            let mut command = swarmletfs(["since", cursor, "--store"]);
             command.arg(store.path());
             run(command)
         };
-        // What was still being written when it was looked at is told again, and then no more.
+        // A file that was being written during the poll is reported once more, and then no longer.
         let told_again = since(cursor(&done));
         let next = cursor(&told_again).to_owned();
-        assert!(since(&next).fine().out.contains(": nothing changed in "));
-        // Nothing is lost between two waits: it does not matter which comes first.
+        assert!(since(&next).assert_success().out.contains(": nothing changed in "));
+        // Nothing is lost between two waits, whichever comes first.
         let waiting = match number % 2 {
             0 => {
                 let waiting = Waiting::begin(&store, &["--until", "any", "--since", &next]);
@@ -171,7 +175,7 @@ fn a_wait_for_anything_ends_with_any_change() {
             }
         };
         done = waiting.end();
-        assert!(done.fine().out.contains(told), "{told}: {done:#?}");
+        assert!(done.assert_success().out.contains(told), "{told}: {done:#?}");
     }
 }
 
@@ -179,7 +183,7 @@ fn a_wait_for_anything_ends_with_any_change() {
 fn a_wait_whose_time_is_over_says_who_has_not_finished_and_loses_nothing() {
     let store = swarm();
     store.worker("c", json!({"status": "completed"}));
-    let mut command = typed(["wait", "--timeout", "0s", "--store"]);
+    let mut command = swarmletfs(["wait", "--timeout", "0s", "--store"]);
     command.arg(store.path());
     let done = run(command);
     assert_eq!(done.code, Some(3), "{done:#?}");
@@ -187,11 +191,11 @@ fn a_wait_whose_time_is_over_says_who_has_not_finished_and_loses_nothing() {
     assert!(done.out.contains("\nrunning   a: last write ") && done.out.contains("\nrunning   b: last write "));
     assert!(!done.out.contains(" c: ") && done.err.contains("the time is over"), "{done:#?}");
     store.worker("a", json!({"status": "completed"}));
-    let mut command = typed(["wait", "--until", "any", "--timeout", "0", "--since", cursor(&done), "--store"]);
+    let mut command = swarmletfs(["wait", "--until", "any", "--timeout", "0", "--since", cursor(&done), "--store"]);
     command.arg(store.path());
-    assert!(run(command).fine().out.contains("finished completed a: "));
+    assert!(run(command).assert_success().out.contains("finished completed a: "));
     for (until, owner, out) in [("failed", "7", "0 of 1 worker"), ("any", "9", "There are no workers.")] {
-        let mut command = typed(["wait", "--timeout", "50ms", "--until", until, "--owner", owner, "--store"]);
+        let mut command = swarmletfs(["wait", "--timeout", "50ms", "--until", until, "--owner", owner, "--store"]);
         store.worker("a", json!({"owner_id": 7, "status": "completed"}));
         command.arg(store.path());
         let done = run(command);
@@ -209,7 +213,10 @@ fn a_view_without_workers_is_waited_for() {
     waiting.goes_on();
     add(&store, "mine", json!({"owner_id": 7, "status": "completed"}));
     let done = waiting.end();
-    assert!(done.fine().out.starts_with("Of 1 worker: 1 completed\n") && !done.out.contains("other"), "{done:#?}");
+    assert!(
+        done.assert_success().out.starts_with("Of 1 worker: 1 completed\n") && !done.out.contains("other"),
+        "{done:#?}"
+    );
 }
 
 #[test]
@@ -217,7 +224,7 @@ fn a_signal_ends_a_wait_at_once() {
     for signal in [Signal::INT, Signal::TERM] {
         let mut waiting = Waiting::begin(&swarm(), &[]);
         kill_process(Pid::from_child(&waiting.child), signal).unwrap();
-        let status = ended(&mut waiting.child, LIMIT).unwrap();
+        let status = wait_timeout(&mut waiting.child, LIMIT).unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(signal.as_raw()));
         assert_eq!(waiting.text("out"), "");
     }
@@ -233,11 +240,14 @@ fn a_store_that_is_replaced_while_it_is_waited_for_is_the_other() {
     other.worker("x", json!({"status": "completed"}));
     fs::rename(other.path(), store.path()).unwrap();
     let done = waiting.end();
-    assert!(done.fine().out.starts_with("Of 1 worker: 1 completed\n") && done.out.contains(" x: "), "{done:#?}");
+    assert!(
+        done.assert_success().out.starts_with("Of 1 worker: 1 completed\n") && done.out.contains(" x: "),
+        "{done:#?}"
+    );
 }
 
 #[test]
-fn what_is_typed_wrongly_is_named() {
+fn wait_rejects_invalid_arguments() {
     for (typed_words, named) in [
         (&["--until", "done"][..], "finished"),
         (&["--timeout", "soon"], "30s"),
@@ -246,8 +256,8 @@ fn what_is_typed_wrongly_is_named() {
         (&["--owner", ""], "--owner"),
         (&["--mount"], "--mount"),
     ] {
-        let mut command = typed(["wait"]);
+        let mut command = swarmletfs(["wait"]);
         command.args(typed_words);
-        run(command).refused(2, &[named]);
+        run(command).assert_failure(2, &[named]);
     }
 }

@@ -11,7 +11,7 @@ use std::os::unix::fs::symlink;
 use serde_json::json;
 
 use super::fifo;
-use crate::cli::program::{Yard, is_root, mount};
+use crate::cli::program::{MountSandbox, is_root, mount};
 use crate::needs_fuse;
 use crate::support::user::as_user;
 use crate::support::{Mount, TestStore};
@@ -140,8 +140,8 @@ fn a_worker_without_an_owner_is_not_readable_by_everyone() {
     let store = TestStore::new();
     store.worker("nobody-s", json!({})).call("nobody-s", 1, "sh", "SECRET");
     store.worker("w", json!({"config": {"owner_id": 7}})).call("w", 1, "sh", "fine");
-    let yard = Yard::new();
-    mount(&store.path(), &yard.folder("mnt"), &["--allow-other"]).refused(2, &["--owner", "--all-owners"]);
+    let yard = MountSandbox::new();
+    mount(&store.path(), &yard.folder("mnt"), &["--allow-other"]).assert_failure(2, &["--owner", "--all-owners"]);
     let mount = Mount::with(&store.path(), &["--owner", "7", "--allow-other"]);
     let point = mount.path();
     as_user(54_321, || {

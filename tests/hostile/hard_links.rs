@@ -8,7 +8,7 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use serde_json::{Value, json};
 
 use super::{CANARY, holds_canary, walk};
-use crate::cli::program::{Yard, is_root, mount, run, typed, umount};
+use crate::cli::program::{MountSandbox, is_root, mount, run, swarmletfs, umount};
 use crate::mount::eventually;
 use crate::needs_fuse;
 use crate::support::user::as_user;
@@ -164,20 +164,20 @@ fn hard_links_are_shown_if_they_are_admitted_in_whatever_way_that_is_said() {
         let other = store.path().parent().unwrap().join(path.replace('/', "-"));
         hard_link(store.at(format!("workers/w/{path}")), other).unwrap();
     }
-    let yard = Yard::new();
+    let yard = MountSandbox::new();
     for more in [&["--owner", "A", "--hard-links"][..], &["-o", "owner=A,hard_links"], &["--hard-links"], &[]] {
         let point = yard.folder("mnt");
-        mount(&store.path(), &point, more).fine();
+        mount(&store.path(), &point, more).assert_success();
         assert_eq!(fs::read(point.join("workers/w/notes.txt")).unwrap(), b"notes\n", "{more:?}");
         let evidence = fs::read_to_string(point.join("workers/w/evidence.txt")).unwrap();
         assert!(evidence.contains("first output") && evidence.contains("second output"), "{more:?}: {evidence}");
-        umount(&point, &[]).fine();
+        umount(&point, &[]).assert_success();
     }
     let point = yard.folder("mnt");
     let done = mount(&store.path(), &point, &["--owner", "A"]);
-    assert!(done.fine().err.contains("0 workers"), "{done:?}");
-    let help = run(typed(["mount", "--help"]));
-    assert!(help.fine().out.contains("--hard-links"), "{help:?}");
+    assert!(done.assert_success().err.contains("0 workers"), "{done:?}");
+    let help = run(swarmletfs(["mount", "--help"]));
+    assert!(help.assert_success().out.contains("--hard-links"), "{help:?}");
 }
 
 #[test]

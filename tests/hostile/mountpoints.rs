@@ -6,8 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use crate::cli::program::{
-    LIMIT, Yard, bind, ended, in_foreground, logged, mount, ours_at, run, servers, small_store, tmpfs, typed, umount,
-    wait_until,
+    LIMIT, MountSandbox, bind, mount, mount_count_at, mount_in_foreground, run, servers, small_store, swarmletfs,
+    tmpfs, umount, wait_timeout, wait_until, with_log,
 };
 use crate::needs_fuse;
 use crate::support::TestStore;
@@ -18,7 +18,7 @@ fn shown(path: &Path) -> &str {
 
 #[track_caller]
 fn check_nothing_serves(point: &Path) {
-    assert_eq!(ours_at(point), 0);
+    assert_eq!(mount_count_at(point), 0);
     // A process may outlive its mount for a moment.
     wait_until("the end of the server", || servers(|at| at == point).is_empty());
 }
@@ -30,7 +30,7 @@ fn a_mountpoint_inside_the_store_is_refused() {
     for inside in ["mnt", "workers/mnt", "workers/w1/mnt", "workers/w1/outputs/a/b"] {
         let point = store.at(inside);
         fs::create_dir_all(&point).unwrap();
-        mount(&store.path(), &point, &[]).refused(1, &[shown(&point), "inside the store", shown(&store.path())]);
+        mount(&store.path(), &point, &[]).assert_failure(1, &[shown(&point), "inside the store", shown(&store.path())]);
         check_nothing_serves(&point);
         fs::remove_dir(point).unwrap();
     }
@@ -39,37 +39,37 @@ fn a_mountpoint_inside_the_store_is_refused() {
 #[test]
 fn a_mount_of_ours_is_no_store() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
+    let (store, yard) = (small_store(), MountSandbox::new());
     let (first, second) = (yard.folder("mnt"), yard.folder("second"));
-    mount(&store.path(), &first, &[]).fine();
+    mount(&store.path(), &first, &[]).assert_success();
     let refusal = "a swarmletfs mount; give the store behind it";
     for folder in [first.clone(), first.join("workers"), first.join("workers/w1"), first.join("grep")] {
         let refusal = format!("cannot use {} as a store: it is {refusal}", shown(&folder));
-        mount(&folder, &second, &[]).refused(1, &[&refusal]);
+        mount(&folder, &second, &[]).assert_failure(1, &[&refusal]);
         check_nothing_serves(&second);
-        let mut command = typed(["ls", "--store"]);
+        let mut command = swarmletfs(["ls", "--store"]);
         command.arg(&folder);
         assert!(run(command).err.contains(&refusal));
     }
     // If no store is named, the mount is skipped and reported.
-    let mut command = typed(["ls"]);
+    let mut command = swarmletfs(["ls"]);
     command.current_dir(first.join("workers"));
     let done = run(command);
     assert!(!done.err.contains(&format!("the store is {}", shown(&first))), "{done:#?}");
-    assert!(done.err.contains(&format!("{} is passed over: it is a swarmletfs mount", shown(&first))), "{done:#?}");
-    umount(&first, &[]).fine();
+    assert!(done.err.contains(&format!("{} was skipped: it is a swarmletfs mount", shown(&first))), "{done:#?}");
+    umount(&first, &[]).assert_success();
     // Control.
-    mount(&store.path(), &second, &[]).fine();
-    umount(&second, &[]).fine();
+    mount(&store.path(), &second, &[]).assert_success();
+    umount(&second, &[]).assert_success();
 }
 
 #[test]
 fn the_store_itself_is_refused_as_a_mountpoint() {
     needs_fuse!();
     let store = small_store();
-    mount(&store.path(), &store.path(), &[]).refused(1, &[shown(&store.path()), "the store itself"]);
+    mount(&store.path(), &store.path(), &[]).assert_failure(1, &[shown(&store.path()), "the store itself"]);
     let empty = TestStore::new();
-    mount(&empty.path(), &empty.path(), &[]).refused(1, &[shown(&empty.path()), "the store itself"]);
+    mount(&empty.path(), &empty.path(), &[]).assert_failure(1, &[shown(&empty.path()), "the store itself"]);
     check_nothing_serves(&store.path());
     check_nothing_serves(&empty.path());
 }
@@ -79,25 +79,25 @@ fn a_mountpoint_that_holds_the_store_is_refused() {
     needs_fuse!();
     let store = small_store();
     let above = store.path().parent().unwrap().to_path_buf();
-    mount(&store.path(), &above, &[]).refused(1, &[shown(&above), shown(&store.path()), "hidden"]);
-    mount(&store.path(), Path::new("/"), &[]).refused(1, &["hidden"]);
+    mount(&store.path(), &above, &[]).assert_failure(1, &[shown(&above), shown(&store.path()), "hidden"]);
+    mount(&store.path(), Path::new("/"), &[]).assert_failure(1, &["hidden"]);
     check_nothing_serves(&above);
 }
 
 #[test]
 fn the_root_directory_is_refused_as_a_store() {
     needs_fuse!();
-    let yard = Yard::new();
+    let yard = MountSandbox::new();
     let point = yard.folder("mnt");
-    mount(Path::new("/"), &point, &[]).refused(1, &[shown(&point), "inside the store /"]);
-    mount(Path::new("/proc/self/root"), &point, &[]).refused(1, &[shown(&point), "inside the store"]);
+    mount(Path::new("/"), &point, &[]).assert_failure(1, &[shown(&point), "inside the store /"]);
+    mount(Path::new("/proc/self/root"), &point, &[]).assert_failure(1, &[shown(&point), "inside the store"]);
     check_nothing_serves(&point);
 }
 
 #[test]
 fn links_to_and_into_the_store_are_resolved() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
+    let (store, yard) = (small_store(), MountSandbox::new());
     let inside = store.at("workers/mnt");
     fs::create_dir(&inside).unwrap();
     symlink(store.path(), yard.at("store")).unwrap();
@@ -109,43 +109,43 @@ fn links_to_and_into_the_store_are_resolved() {
         (store.path(), yard.at("store/workers/mnt")),
         (store.path(), yard.at("../").join(yard.path()).join("store/workers/../workers/mnt")),
     ] {
-        mount(&from, &at, &[]).refused(1, &[shown(&inside), "inside the store"]);
+        mount(&from, &at, &[]).assert_failure(1, &[shown(&inside), "inside the store"]);
     }
     check_nothing_serves(&inside);
     // A link to a good mountpoint works like the mountpoint.
     let point = yard.folder("mnt");
     symlink(&point, yard.at("link")).unwrap();
-    mount(&yard.at("store"), &yard.at("link"), &[]).fine();
-    assert_eq!(ours_at(&point), 1);
-    umount(&yard.at("link"), &[]).fine();
+    mount(&yard.at("store"), &yard.at("link"), &[]).assert_success();
+    assert_eq!(mount_count_at(&point), 1);
+    umount(&yard.at("link"), &[]).assert_success();
     check_nothing_serves(&point);
 }
 
 #[test]
 fn bind_mounts_of_the_store_are_recognized_and_served() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
+    let (store, yard) = (small_store(), MountSandbox::new());
     fs::create_dir(store.at("workers/mnt")).unwrap();
     let (whole, part) = (yard.folder("whole"), yard.folder("part"));
     if bind(&store.path(), &whole).is_none() || bind(&store.at("workers"), &part).is_none() {
         return;
     }
     for point in [whole.join("workers/mnt"), part.join("mnt")] {
-        mount(&store.path(), &point, &[]).refused(1, &[shown(&point), "inside the store"]);
+        mount(&store.path(), &point, &[]).assert_failure(1, &[shown(&point), "inside the store"]);
     }
-    mount(&whole, &store.at("workers/mnt"), &[]).refused(1, &["inside the store"]);
-    mount(&whole, &store.path(), &[]).refused(1, &["the store itself"]);
+    mount(&whole, &store.at("workers/mnt"), &[]).assert_failure(1, &["inside the store"]);
+    mount(&whole, &store.path(), &[]).assert_failure(1, &["the store itself"]);
     // A bind mount as a store, and a store with a part bound elsewhere, are ordinary stores.
     let point = yard.folder("mnt");
-    mount(&whole, &point, &[]).fine();
+    mount(&whole, &point, &[]).assert_success();
     assert_eq!(fs::read(point.join("workers/w1/result.txt")).unwrap(), b"done");
-    umount(&point, &[]).fine();
+    umount(&point, &[]).assert_success();
 }
 
 #[test]
 fn mountpoints_with_odd_names_are_served_and_unmounted_by_name() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
+    let (store, yard) = (small_store(), MountSandbox::new());
     let names: [&[u8]; 14] = [
         b"a,b",
         b"a b",
@@ -165,81 +165,81 @@ fn mountpoints_with_odd_names_are_served_and_unmounted_by_name() {
     for name in names {
         let point = yard.folder(name);
         let done = mount(&store.path(), &point, &[]);
-        done.fine();
+        done.assert_success();
         assert!(done.err.contains("mounted on"), "{done:#?}");
-        assert_eq!(ours_at(&point), 1, "{}", name.escape_ascii());
+        assert_eq!(mount_count_at(&point), 1, "{}", name.escape_ascii());
         assert_eq!(fs::read(point.join("workers/w1/result.txt")).unwrap(), b"done");
-        mount(&store.path(), &point, &[]).refused(1, &["already mounted"]);
+        mount(&store.path(), &point, &[]).assert_failure(1, &["already mounted"]);
         // The printed unmount command works when pasted into a shell.
         let command = done.err.split('`').nth(1).filter(|_| !name.contains(&b'`'));
         if let Some(arguments) = command.and_then(|command| command.strip_prefix("swarmletfs ")) {
             let program = crate::support::mount::PROGRAM;
-            run(crate::cli::program::plain("bash", ["-c", &format!("{program} {arguments}")])).fine();
+            run(crate::cli::program::program("bash", ["-c", &format!("{program} {arguments}")])).assert_success();
         } else {
-            umount(&point, &[]).fine();
+            umount(&point, &[]).assert_success();
         }
-        assert_eq!(ours_at(&point), 0, "{}", name.escape_ascii());
+        assert_eq!(mount_count_at(&point), 0, "{}", name.escape_ascii());
     }
 }
 
 #[test]
 fn a_relative_mountpoint_is_accepted() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
+    let (store, yard) = (small_store(), MountSandbox::new());
     let point = yard.folder("mnt");
-    let mut command = logged(typed(["mount"]), &point);
+    let mut command = with_log(swarmletfs(["mount"]), &point);
     command.arg("--store").arg(store.path()).arg("mnt").current_dir(yard.path());
-    run(command).fine();
-    assert_eq!(ours_at(&point), 1);
-    let mut command = typed(["umount", "./mnt/../mnt/"]);
+    run(command).assert_success();
+    assert_eq!(mount_count_at(&point), 1);
+    let mut command = swarmletfs(["umount", "./mnt/../mnt/"]);
     command.current_dir(yard.path());
-    run(command).fine();
+    run(command).assert_success();
     check_nothing_serves(&point);
 }
 
 #[test]
 fn a_second_mount_on_the_same_place_is_refused_and_on_another_is_served() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
+    let (store, yard) = (small_store(), MountSandbox::new());
     let (first, second) = (yard.folder("first"), yard.folder("second"));
-    mount(&store.path(), &first, &[]).fine();
-    mount(&store.path(), &first, &[]).refused(1, &["already mounted", shown(&first)]);
-    mount(&store.path(), &second, &[]).fine();
-    assert_eq!((ours_at(&first), ours_at(&second)), (1, 1));
-    umount(&first, &[]).fine();
+    mount(&store.path(), &first, &[]).assert_success();
+    mount(&store.path(), &first, &[]).assert_failure(1, &["already mounted", shown(&first)]);
+    mount(&store.path(), &second, &[]).assert_success();
+    assert_eq!((mount_count_at(&first), mount_count_at(&second)), (1, 1));
+    umount(&first, &[]).assert_success();
     assert_eq!(fs::read(second.join("workers/w1/result.txt")).unwrap(), b"done");
-    umount(&second, &[]).fine();
+    umount(&second, &[]).assert_success();
 }
 
 #[test]
 fn one_of_two_concurrent_mounts_on_one_mountpoint_wins() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
+    let (store, yard) = (small_store(), MountSandbox::new());
     let point = yard.folder("mnt");
     let start = |name: &str| {
-        let mut command = logged(typed(["mount"]), &point);
+        let mut command = with_log(swarmletfs(["mount"]), &point);
         command.arg("--store").arg(store.path()).arg(&point).stderr(fs::File::create(yard.at(name)).unwrap());
         command.spawn().unwrap()
     };
     let mut both = [start("a.err"), start("b.err")];
-    let mut codes = both.each_mut().map(|child| ended(child, LIMIT).expect("no hang").code());
+    let mut codes = both.each_mut().map(|child| wait_timeout(child, LIMIT).expect("no hang").code());
     codes.sort_unstable();
     assert_eq!(codes, [Some(0), Some(1)]);
-    assert_eq!(ours_at(&point), 1);
+    assert_eq!(mount_count_at(&point), 1);
     assert!(point.join("README.md").exists());
 }
 
 #[test]
 fn a_mount_in_use_is_not_taken_away_unless_that_is_asked_for() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
+    let (store, yard) = (small_store(), MountSandbox::new());
     let point = yard.folder("mnt");
-    mount(&store.path(), &point, &[]).fine();
+    mount(&store.path(), &point, &[]).assert_success();
     let mut open = fs::File::open(point.join("workers/w1/result.txt")).unwrap();
-    umount(&point, &[]).refused(1, &["in use", shown(&point), "--lazy"]);
-    assert_eq!(ours_at(&point), 1);
-    umount(&point, &["--lazy"]).fine();
-    assert_eq!(ours_at(&point), 0);
+    umount(&point, &[]).assert_failure(1, &["in use", shown(&point), "--lazy"]);
+    assert_eq!(mount_count_at(&point), 1);
+    umount(&point, &["--lazy"]).assert_success();
+    assert_eq!(mount_count_at(&point), 0);
     let mut text = String::new();
     open.read_to_string(&mut text).unwrap();
     assert_eq!(text, "done", "who has it open may finish");
@@ -250,24 +250,24 @@ fn a_mount_in_use_is_not_taken_away_unless_that_is_asked_for() {
 #[test]
 fn a_missing_nonempty_or_non_folder_mountpoint_is_refused_by_name() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
+    let (store, yard) = (small_store(), MountSandbox::new());
     let missing = yard.at("missing/one");
-    mount(&store.path(), &missing, &[]).refused(1, &[shown(&missing), "does not exist", "mkdir -p"]);
+    mount(&store.path(), &missing, &[]).assert_failure(1, &[shown(&missing), "does not exist", "mkdir -p"]);
     let full = yard.folder("full");
     fs::write(full.join("occupant"), "").unwrap();
-    mount(&store.path(), &full, &[]).refused(1, &[shown(&full), "not empty", "occupant"]);
+    mount(&store.path(), &full, &[]).assert_failure(1, &[shown(&full), "not empty", "occupant"]);
     let file = yard.at("file");
     fs::write(&file, "").unwrap();
-    mount(&store.path(), &file, &[]).refused(1, &[shown(&file), "not a folder"]);
+    mount(&store.path(), &file, &[]).assert_failure(1, &[shown(&file), "not a folder"]);
     let below = file.join("x");
-    mount(&store.path(), &below, &[]).refused(1, &[shown(&below)]);
+    mount(&store.path(), &below, &[]).assert_failure(1, &[shown(&below)]);
     let pipe = yard.at("pipe");
     super::make_fifo(&pipe);
-    mount(&store.path(), &pipe, &[]).refused(1, &[shown(&pipe), "not a folder"]);
+    mount(&store.path(), &pipe, &[]).assert_failure(1, &[shown(&pipe), "not a folder"]);
     symlink("loop", yard.at("loop")).unwrap();
-    mount(&store.path(), &yard.at("loop"), &[]).refused(1, &[shown(&yard.at("loop"))]);
+    mount(&store.path(), &yard.at("loop"), &[]).assert_failure(1, &[shown(&yard.at("loop"))]);
     let long = yard.at("n".repeat(300));
-    mount(&store.path(), &long, &[]).refused(1, &[shown(&long)]);
+    mount(&store.path(), &long, &[]).assert_failure(1, &[shown(&long)]);
     for path in [&missing, &full, &file, &pipe] {
         check_nothing_serves(path);
     }
@@ -276,35 +276,35 @@ fn a_missing_nonempty_or_non_folder_mountpoint_is_refused_by_name() {
 #[test]
 fn an_empty_mount_of_another_kind_is_mounted_over_and_survives() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
+    let (store, yard) = (small_store(), MountSandbox::new());
     let point = yard.folder("mnt");
     if tmpfs(&point).is_none() {
         return;
     }
-    mount(&store.path(), &point, &[]).fine();
-    umount(&point, &[]).fine();
+    mount(&store.path(), &point, &[]).assert_success();
+    umount(&point, &[]).assert_success();
     assert!(crate::cli::program::mounted().iter().any(|(at, kind)| *at == point && kind == "tmpfs"));
-    umount(&point, &[]).refused(1, &[shown(&point), "not swarmletfs", "tmpfs"]);
+    umount(&point, &[]).assert_failure(1, &[shown(&point), "not swarmletfs", "tmpfs"]);
 }
 
 #[test]
 fn a_place_inside_a_mount_of_ours_never_hangs() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
+    let (store, yard) = (small_store(), MountSandbox::new());
     fs::create_dir(store.at("workers/w1/empty")).unwrap();
     let point = yard.folder("mnt");
-    mount(&store.path(), &point, &[]).fine();
+    mount(&store.path(), &point, &[]).assert_success();
     let inner = point.join("workers/w1/empty");
     let done = mount(&store.path(), &inner, &[]);
     if done.code == Some(0) {
         assert_eq!(fs::read(inner.join("workers/w1/result.txt")).unwrap(), b"done");
-        umount(&inner, &[]).fine();
+        umount(&inner, &[]).assert_success();
     } else {
-        done.refused(1, &[shown(&inner)]);
+        done.assert_failure(1, &[shown(&inner)]);
     }
     // Use the mount as a store of its own mountpoint.
-    mount(&point, &inner, &[]).refused(1, &[shown(&inner), "inside the store"]);
-    umount(&point, &[]).fine();
+    mount(&point, &inner, &[]).assert_failure(1, &[shown(&inner), "inside the store"]);
+    umount(&point, &[]).assert_success();
 }
 
 /// For a second the kernel answers from its cache for a file system that hangs, so a stat does not
@@ -312,15 +312,15 @@ fn a_place_inside_a_mount_of_ours_never_hangs() {
 #[test]
 fn a_hanging_store_is_refused_even_while_the_kernel_caches_it() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
+    let (store, yard) = (small_store(), MountSandbox::new());
     let (hung, point) = (yard.folder("hung"), yard.folder("mnt"));
-    let mut child = in_foreground(&store.path(), &hung, &yard.at("log"));
+    let mut child = mount_in_foreground(&store.path(), &hung, &yard.at("log"));
     assert!(fs::metadata(hung.join("workers")).is_ok());
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::STOP).unwrap();
     let done = mount(&hung, &point, &[]);
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::CONT).unwrap();
-    done.refused(1, &[shown(&hung), "did not answer within 5 seconds"]);
+    done.assert_failure(1, &[shown(&hung), "did not answer within 5 seconds"]);
     check_nothing_serves(&point);
-    umount(&hung, &[]).fine();
-    assert!(ended(&mut child, LIMIT).expect("no hang").success());
+    umount(&hung, &[]).assert_success();
+    assert!(wait_timeout(&mut child, LIMIT).expect("no hang").success());
 }

@@ -17,7 +17,7 @@ use swarmletfs::tree::{ROOT, Settings, Tree};
 use swarmletfs::view::Filter;
 
 use super::{CANARY, Dice, make_fifo};
-use crate::cli::program::{Yard, look_through, run, typed, umount};
+use crate::cli::program::{MountSandbox, check_log_later, run, swarmletfs, umount};
 use crate::needs_fuse;
 use crate::support::seen::names;
 use crate::support::{Seen, TestStore, see, see_folder};
@@ -420,16 +420,16 @@ fn an_owners_log_names_no_worker_of_another() {
     store.write(format!("workers/{CANARY}-none/{CANARY}"), "");
     symlink("/nowhere", store.at(format!("workers/{CANARY}-link"))).unwrap();
     make_fifo(&store.at(format!("workers/{CANARY}-pipe")));
-    let yard = Yard::new();
+    let yard = MountSandbox::new();
     let (point, log) = (yard.folder("mnt"), yard.at("log"));
-    look_through(&point, &log);
-    let mut command = typed(["mount", "--owner", MINE, "--store"]);
+    check_log_later(&point, &log);
+    let mut command = swarmletfs(["mount", "--owner", MINE, "--store"]);
     command.arg(store.path()).arg("--log").arg(&log).arg(&point).env("SWARMLETFS_LOG", "trace");
     let done = run(command);
-    done.fine();
+    done.assert_success();
     assert!(done.err.contains("1 worker in 1 run"), "{done:#?}");
     assert!(!super::walk(&point).keys().any(|path| super::holds_canary(path)));
-    umount(&point, &[]).fine();
+    umount(&point, &[]).assert_success();
     let text = fs::read(&log).unwrap();
     assert!(text.len() > 1_000 && !super::holds_canary(&text), "{}", text.escape_ascii());
 }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use super::{eventually, swarm};
-use crate::cli::program::{Yard, is_root, look_through, plain, run, tmpfs};
+use crate::cli::program::{MountSandbox, check_log_later, is_root, program, run, tmpfs};
 use crate::needs_fuse;
 use crate::support::mount::PROGRAM;
 use crate::support::skip;
@@ -46,7 +46,7 @@ fn times(path: &Path) -> [i64; 4] {
 #[test]
 fn times_are_exact_in_whatever_year() {
     needs_fuse!();
-    let yard = Yard::new();
+    let yard = MountSandbox::new();
     // This file system can store every time.
     if tmpfs(&yard.folder("store")).is_none() {
         return;
@@ -124,7 +124,8 @@ fn a_program_of_a_worker_gives_nobody_its_owners_rights() {
     fs::set_permissions(store.path().parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
     let mount = Mount::with(&store.path(), &EVERYONE);
     let whose = |path: &Path| {
-        let mut command = plain("setpriv", ["--reuid=54321", "--regid=54321", "--clear-groups", "--"]);
+        let mut command =
+            crate::cli::program::program("setpriv", ["--reuid=54321", "--regid=54321", "--clear-groups", "--"]);
         run_text(command.arg(path).arg("-u"))
     };
     // At the source the program runs with its owner's rights.
@@ -250,18 +251,18 @@ cat "$3/workers/w/mine.txt" "$3/workers/w/summary"
 #[test]
 fn in_a_user_namespace_it_is_mounted_and_ids_without_a_name_there_are_nobodys() {
     needs_fuse!();
-    if !plain("unshare", ["-Urm", "true"]).status().is_ok_and(|status| status.success()) {
+    if !program("unshare", ["-Urm", "true"]).status().is_ok_and(|status| status.success()) {
         skip("user namespaces are not permitted here");
         return;
     }
-    let (store, yard) = (TestStore::new(), Yard::new());
+    let (store, yard) = (TestStore::new(), MountSandbox::new());
     store.worker("w", json!({"task": "look around"}));
     store.write("workers/w/mine.txt", "mine\n");
     let other = store.write("workers/w/other.txt", "other\n");
     chown(other, Some(5_001), Some(5_001)).unwrap();
     let (point, log) = (yard.folder("mnt"), yard.at("log"));
-    look_through(&point, &log);
-    let mut command = plain("unshare", ["-Urm", "bash", "-euc", MOUNT_IN_USER_NAMESPACE, "bash", PROGRAM]);
+    check_log_later(&point, &log);
+    let mut command = program("unshare", ["-Urm", "bash", "-euc", MOUNT_IN_USER_NAMESPACE, "bash", PROGRAM]);
     command.arg(store.path()).arg(&point).arg(&log);
     let done = run(command);
     assert_eq!(done.code, Some(0), "{done:#?}");

@@ -17,7 +17,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{PATIENCE, eventually, swarm};
 use crate::cli::program::{
-    LIMIT, Yard, ended, in_foreground, is_root, logged, mount, mounted, ours_at, servers, typed, umount,
+    LIMIT, MountSandbox, is_root, mount, mount_count_at, mount_in_foreground, mounted, servers, swarmletfs, umount,
+    wait_timeout, with_log,
 };
 use crate::hostile::Dice;
 use crate::needs_fuse;
@@ -128,8 +129,8 @@ fn is_dead(point: &Path) -> bool {
     File::open(point.join(WORKER_FILE)).is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()))
 }
 
-/// Returns the kernel's control files of a connection; see [`Yard`] for their removal.
-fn control(yard: &Yard, point: &Path) -> PathBuf {
+/// Returns the kernel's control files of a connection; see [`MountSandbox`] for their removal.
+fn control(yard: &MountSandbox, point: &Path) -> PathBuf {
     let folder = yard.folder("control");
     if !folder.join("0").exists() && fs::read_dir(&folder).unwrap().next().is_none() {
         rustix::mount::mount("none", &folder, "fusectl", MountFlags::empty(), None).unwrap();
@@ -138,8 +139,8 @@ fn control(yard: &Yard, point: &Path) -> PathBuf {
 }
 
 /// Checks that nothing is mounted, served or left over.
-fn assert_clean(yard: &Yard, point: &Path) {
-    assert_eq!(ours_at(point), 0);
+fn assert_clean(yard: &MountSandbox, point: &Path) {
+    assert_eq!(mount_count_at(point), 0);
     assert!(servers(|at| at == point).is_empty());
     let left =
         |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
@@ -152,14 +153,14 @@ fn assert_clean(yard: &Yard, point: &Path) {
 #[test]
 fn a_killed_server_is_an_error_for_all_and_the_next_mount_works() {
     needs_fuse!();
-    let (store, yard) = (swarm(), Yard::new());
+    let (store, yard) = (swarm(), MountSandbox::new());
     let (point, before) = (yard.folder("mnt"), state(&store));
     let mut dice = Dice::new(23);
     for number in 0..scale(KILLS) {
         let done = mount(&store.path(), &point, &[]);
-        done.fine();
-        assert_eq!(done.err.contains("cleared a dead mount"), number > 0, "{done:#?}");
-        assert_eq!(ours_at(&point), 1);
+        done.assert_success();
+        assert_eq!(done.err.contains("removed a dead swarmletfs mount"), number > 0, "{done:#?}");
+        assert_eq!(mount_count_at(&point), 1);
         let load = Load::on(&point, number).wait_for_requests(dice.next() % 300);
         let server = server(&point);
         let stopped = dice.once_in(4);
@@ -171,9 +172,9 @@ fn a_killed_server_is_an_error_for_all_and_the_next_mount_works() {
         load.expect_end_with(&GONE);
         assert!(is_dead(&point));
     }
-    mount(&store.path(), &point, &[]).fine();
+    mount(&store.path(), &point, &[]).assert_success();
     assert!(is_served(&point));
-    umount(&point, &[]).fine();
+    umount(&point, &[]).assert_success();
     eventually("the end of the server", || servers(|at| at == point).is_empty().then_some(()));
     assert_clean(&yard, &point);
     assert_eq!(state(&store), before);
@@ -182,11 +183,11 @@ fn a_killed_server_is_an_error_for_all_and_the_next_mount_works() {
 #[test]
 fn a_server_killed_while_it_starts_leaves_no_mount_behind_that_was_not_reported() {
     needs_fuse!();
-    let (store, yard) = (swarm(), Yard::new());
+    let (store, yard) = (swarm(), MountSandbox::new());
     let point = yard.folder("mnt");
     let mut dice = Dice::new(24);
     for number in 0..scale(KILLS_AT_START) {
-        let mut command = logged(typed(["mount"]), &point);
+        let mut command = with_log(swarmletfs(["mount"]), &point);
         command.arg("--store").arg(store.path()).arg(&point).stderr(File::create(yard.at("log")).unwrap());
         let mut first = command.spawn().unwrap();
         let server = eventually("the server", || servers(|at| at == point).first().copied());
@@ -197,22 +198,22 @@ fn a_server_killed_while_it_starts_leaves_no_mount_behind_that_was_not_reported(
         }
         let kill_first = number % 3 == 0;
         let _ = kill_process(if kill_first { Pid::from_child(&first) } else { server }, Signal::KILL);
-        let code = ended(&mut first, LIMIT).expect("no hang").code();
+        let code = wait_timeout(&mut first, LIMIT).expect("no hang").code();
         if kill_first {
             // The server has no clients, or has already reported and left its terminal.
             let out = format!("/proc/{}/fd/1", server.as_raw_nonzero());
             eventually("one or the other", || {
-                let nothing = servers(|at| at == point).is_empty() && ours_at(&point) == 0;
+                let nothing = servers(|at| at == point).is_empty() && mount_count_at(&point) == 0;
                 let reported = fs::read_link(&out).is_ok_and(|out| out == Path::new("/dev/null"));
                 (nothing || (reported && is_served(&point))).then_some(())
             });
         } else if code == Some(0) {
             eventually("its death", || is_dead(&point).then_some(()));
         } else {
-            assert_eq!(ours_at(&point), 0, "{}", fs::read_to_string(yard.at("log")).unwrap());
+            assert_eq!(mount_count_at(&point), 0, "{}", fs::read_to_string(yard.at("log")).unwrap());
         }
         if !is_served(&point) {
-            mount(&store.path(), &point, &[]).fine();
+            mount(&store.path(), &point, &[]).assert_success();
         }
         assert!(is_served(&point));
         // The mount stays busy until the last request of a killed client has ended.
@@ -228,15 +229,15 @@ fn an_aborted_connection_is_an_error_for_all_and_ends_the_server() {
     if !is_root() {
         return;
     }
-    let (store, yard) = (swarm(), Yard::new());
+    let (store, yard) = (swarm(), MountSandbox::new());
     let (point, before) = (yard.folder("mnt"), state(&store));
     let mut dice = Dice::new(25);
     for number in 0..scale(ABORTS) {
-        let mut child = in_foreground(&store.path(), &point, &yard.at("log"));
+        let mut child = mount_in_foreground(&store.path(), &point, &yard.at("log"));
         let load = Load::on(&point, number).wait_for_requests(dice.next() % 300);
         fs::write(control(&yard, &point).join("abort"), "1").unwrap();
         load.expect_end_with(&[GONE[0], GONE[1], Errno::NOENT]);
-        assert_eq!(ended(&mut child, LIMIT).expect("no hang").code(), Some(0));
+        assert_eq!(wait_timeout(&mut child, LIMIT).expect("no hang").code(), Some(0));
         assert_clean(&yard, &point);
     }
     assert_eq!(state(&store), before);
@@ -245,13 +246,13 @@ fn an_aborted_connection_is_an_error_for_all_and_ends_the_server() {
 #[test]
 fn a_server_that_is_asked_to_end_under_load_unmounts() {
     needs_fuse!();
-    let (store, yard) = (swarm(), Yard::new());
+    let (store, yard) = (swarm(), MountSandbox::new());
     let (point, before) = (yard.folder("mnt"), state(&store));
     for number in 0..2 {
-        let mut child = in_foreground(&store.path(), &point, &yard.at("log"));
+        let mut child = mount_in_foreground(&store.path(), &point, &yard.at("log"));
         let load = Load::on(&point, number).wait_for_requests(100);
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-        assert_eq!(ended(&mut child, LIMIT).expect("no hang").code(), Some(0));
+        assert_eq!(wait_timeout(&mut child, LIMIT).expect("no hang").code(), Some(0));
         // A client may also find nothing mounted there.
         load.expect_end_with(&[GONE[0], GONE[1], Errno::NOENT]);
         assert_clean(&yard, &point);
@@ -301,9 +302,9 @@ fn who_waits_for_a_stopped_server_is_served_when_it_goes_on() {
     if !is_root() {
         return;
     }
-    let (store, yard) = (swarm(), Yard::new());
+    let (store, yard) = (swarm(), MountSandbox::new());
     let point = yard.folder("mnt");
-    let mut child = in_foreground(&store.path(), &point, &yard.at("log"));
+    let mut child = mount_in_foreground(&store.path(), &point, &yard.at("log"));
     let waiting = control(&yard, &point).join("waiting");
     let stopped = Stopped::new(&child);
     let (sender, answers) = mpsc::channel();
@@ -317,7 +318,7 @@ fn who_waits_for_a_stopped_server_is_served_when_it_goes_on() {
     for _ in 0..CLIENTS {
         assert_eq!(answers.recv_timeout(PATIENCE).expect("no hang").as_deref(), Ok(WORKER_BYTES));
     }
-    umount(&point, &[]).fine();
-    assert_eq!(ended(&mut child, LIMIT).expect("no hang").code(), Some(0));
+    umount(&point, &[]).assert_success();
+    assert_eq!(wait_timeout(&mut child, LIMIT).expect("no hang").code(), Some(0));
     assert_clean(&yard, &point);
 }

@@ -10,7 +10,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use serde_json::json;
 
 use super::eventually;
-use crate::cli::program::{is_root, run, typed};
+use crate::cli::program::{is_root, run, swarmletfs};
 use crate::needs_fuse;
 use crate::support::{Mount, TestStore};
 
@@ -169,13 +169,13 @@ fn where_no_file_can_be_made_all_is_read_and_what_was_named_is_refused() {
     let (store, disk) = (store(), SmallDisk::new(c"size=1m,nr_inodes=20,mode=755"));
     let right = expected_files(&store);
     let mut mount = mount(&store, &disk.at("caches"), &[]);
-    let said = "what was read is not kept for the next start";
+    let said = "cannot cache parsed data in";
     mount.expect_warning(said);
     check(&mount, &right);
     assert_eq!(mount.log().matches(said).count(), 1, "{}", mount.log());
     let point = tempfile::tempdir().unwrap();
     for (option, name) in [("--index", "index"), ("--log", "log")] {
-        let mut command = typed(["mount", "--foreground", "--store"]);
+        let mut command = swarmletfs(["mount", "--foreground", "--store"]);
         command.arg(store.path()).arg(option).arg(disk.at(name)).arg(point.path());
         let done = run(command);
         assert!(done.code.is_some_and(|code| code > 0), "{option}: {done:?}");

@@ -13,7 +13,7 @@ use rustix::process::Resource;
 use serde_json::json;
 
 use super::{eventually, swarm};
-use crate::cli::program::{Yard, is_root, logged, plain, run};
+use crate::cli::program::{MountSandbox, is_root, program, run, with_log};
 use crate::faults::served::Served;
 use crate::needs_fuse;
 use crate::support::mount::PROGRAM;
@@ -178,11 +178,11 @@ fn little_address_space_is_enough_to_start() {
     let (store, limit) = (swarm(), format!("--as={}", 192 * MIB));
     let mount = Mount::by(&["prlimit", &limit], &store.path(), &[]);
     assert_eq!(mount.text(WORKER_FILE), WORKER_TEXT);
-    let yard = Yard::new();
+    let yard = MountSandbox::new();
     let point = yard.folder("mnt");
-    let mut command = logged(plain("prlimit", [&limit, PROGRAM, "mount"]), &point);
+    let mut command = with_log(program("prlimit", [&limit, PROGRAM, "mount"]), &point);
     command.arg("--store").arg(store.path()).arg(&point);
-    run(command).fine();
+    run(command).assert_success();
     assert_eq!(fs::read_to_string(point.join(WORKER_FILE)).unwrap(), WORKER_TEXT);
 }
 

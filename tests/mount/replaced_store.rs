@@ -207,16 +207,16 @@ fn a_folder_that_is_no_store_in_the_place_of_one_is_said_and_not_served() {
     let store = TestStore::new();
     fill(&store, "one");
     let mut mount = Mount::new(&store.path());
-    mount.expect_warning("replaced by what cannot be served");
+    mount.expect_warning("cannot serve the store that replaced the old one");
     fs::rename(store.path(), store.path().with_extension("away")).unwrap();
     fs::create_dir(store.path()).unwrap();
     fs::write(store.at("notes.txt"), "no worker").unwrap();
-    eventually("the word in the log", || mount.log().contains("cannot be served").then_some(()));
+    eventually("the word in the log", || mount.log().contains("cannot serve the store").then_some(()));
     await_word(&mount, "one");
     fs::remove_file(store.at("notes.txt")).unwrap();
     fill(&store, "two");
     await_word(&mount, "two");
-    assert_eq!(mount.log().matches("cannot be served").count(), 1, "said once");
+    assert_eq!(mount.log().matches("cannot serve the store").count(), 1, "said once");
 }
 
 #[test]

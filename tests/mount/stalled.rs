@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use super::eventually;
-use crate::cli::program::{is_root, run, typed};
+use crate::cli::program::{is_root, run, swarmletfs};
 use crate::needs_fuse;
 use crate::support::mount::connection_at;
 use crate::support::tool::is_here;
@@ -151,12 +151,12 @@ fn umount_returns_when_the_process_has_ended() {
     kill_process(pid, Signal::STOP).unwrap();
     let umount = thread::spawn({
         let point = point.clone();
-        move || run(typed([Path::new("umount"), &point]))
+        move || run(swarmletfs([Path::new("umount"), &point]))
     });
     eventually("the mount's end", || connection_at(&point).is_none().then_some(()));
     assert!(!umount.is_finished(), "the process still has the store open");
     kill_process(pid, Signal::CONT).unwrap();
-    umount.join().unwrap().fine();
+    umount.join().unwrap().assert_success();
     assert!(mount.process().try_wait().unwrap().is_some());
 }
 

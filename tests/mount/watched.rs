@@ -17,7 +17,7 @@ use swarmletfs::name::Name;
 use swarmletfs::view::{Filter, View};
 
 use super::{eventually, reply_count};
-use crate::cli::program::{is_root, plain, run};
+use crate::cli::program::{is_root, program, run};
 use crate::needs_fuse;
 use crate::support::mount::PROGRAM;
 use crate::support::skip;
@@ -235,7 +235,7 @@ mount --bind "$5" /proc/sys/fs/inotify/max_user_watches
 #[test]
 fn half_of_what_may_be_watched_is_left_to_others() {
     needs_fuse!();
-    if !is_root() || run(plain("unshare", ["-m", "true"])).code != Some(0) {
+    if !is_root() || run(program("unshare", ["-m", "true"])).code != Some(0) {
         skip("a mount namespace is not permitted");
         return;
     }
@@ -245,7 +245,7 @@ fn half_of_what_may_be_watched_is_left_to_others() {
     fs::write(&limit, "1000\n").unwrap();
     let words = ["-m", "sh", "-ec", FEW, "sh", PROGRAM].map(OsString::from);
     let paths = [store.path(), point, log.clone(), limit].map(PathBuf::into_os_string);
-    let done = run(plain("unshare", words.into_iter().chain(paths)));
+    let done = run(program("unshare", words.into_iter().chain(paths)));
     assert_eq!(done.code, Some(0), "{done:#?}");
     let log = fs::read_to_string(&log).unwrap();
     assert!(log.contains("watching up to 500 folders for changes"), "{log}");

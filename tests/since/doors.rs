@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::Answer;
-use crate::cli::program::{run, typed};
+use crate::cli::program::{run, swarmletfs};
 use crate::mount::eventually;
 use crate::needs_fuse;
 use crate::support::{Mount, TestStore};
@@ -11,11 +11,11 @@ use crate::support::{Mount, TestStore};
 /// Returns the answer of the command line.
 #[track_caller]
 fn typed_since(store: &TestStore, cursor: &str, more: &[&str]) -> String {
-    let mut command = typed(["since", cursor, "--store"]);
+    let mut command = swarmletfs(["since", cursor, "--store"]);
     command.arg(store.path()).args(more);
     let done = run(command);
     let said = format!("swarmletfs: the store is {} (named by --store)\n", store.path().display());
-    assert_eq!(done.fine().err, said);
+    assert_eq!(done.assert_success().err, said);
     done.out
 }
 

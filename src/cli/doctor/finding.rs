@@ -1,23 +1,23 @@
-//! What was found out, one thing at a time.
+//! Findings of the inspections.
 
 use serde::{Deserialize, Serialize};
 
-use crate::cli::refusal::Refusal;
+use crate::cli::diagnosis::Diagnosis;
 
-/// How much it matters.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(in crate::cli) enum Level {
-    /// It is as it should be.
+    /// As expected.
     Ok,
-    /// It is good to know, and in nobody's way.
+    /// Worth knowing, but not in the way.
     Note,
-    /// It stands in the way of mounting or reading.
+    /// Prevents mounting or reading.
     Problem,
 }
 
 impl Level {
-    /// The mark before a line.
+    /// Returns the marker at the start of a line.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Level::Ok => "ok",
@@ -27,41 +27,43 @@ impl Level {
     }
 }
 
-/// One finding. All of it is safe to print.
+/// One finding. All its texts are safe to print.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::cli) struct Finding {
-    /// What it is about: `fuse`, `kernel`, `store`, `view`, `limits`, `mounts`.
+    /// Topic: `fuse`, `kernel`, `store`, `view`, `limits`, `mounts`.
     pub(super) topic: String,
-    /// What was looked at, as a word that stays the same between versions.
+    /// Name of the check, stable between versions.
     pub(super) check: String,
     pub(super) level: Level,
-    /// The store or mountpoint it is about, where there are several.
+    /// The store or mountpoint concerned, if there can be several.
     pub(super) about: Option<String>,
-    /// What is so, as a sentence.
-    pub(super) says: String,
-    /// What helps, with commands in backticks.
-    pub(super) cure: Option<String>,
+    /// The fact, as a sentence.
+    #[serde(rename = "says")]
+    pub(super) message: String,
+    /// The remedy, with commands in backticks.
+    #[serde(rename = "cure")]
+    pub(super) remedy: Option<String>,
 }
 
 impl Finding {
-    fn new(level: Level, topic: &str, check: &str, says: impl Into<String>, cure: Option<String>) -> Finding {
-        Finding { topic: topic.into(), check: check.into(), level, about: None, says: says.into(), cure }
+    fn new(level: Level, topic: &str, check: &str, message: impl Into<String>, remedy: Option<String>) -> Finding {
+        Finding { topic: topic.into(), check: check.into(), level, about: None, message: message.into(), remedy }
     }
 
-    pub(super) fn ok(topic: &str, check: &str, says: impl Into<String>) -> Finding {
-        Finding::new(Level::Ok, topic, check, says, None)
+    pub(super) fn ok(topic: &str, check: &str, message: impl Into<String>) -> Finding {
+        Finding::new(Level::Ok, topic, check, message, None)
     }
 
-    pub(super) fn note(topic: &str, check: &str, says: impl Into<String>) -> Finding {
-        Finding::new(Level::Note, topic, check, says, None)
+    pub(super) fn note(topic: &str, check: &str, message: impl Into<String>) -> Finding {
+        Finding::new(Level::Note, topic, check, message, None)
     }
 
-    pub(super) fn problem(topic: &str, check: &str, refusal: Refusal) -> Finding {
-        Finding::new(Level::Problem, topic, check, refusal.says, refusal.cure)
+    pub(super) fn problem(topic: &str, check: &str, diagnosis: Diagnosis) -> Finding {
+        Finding::new(Level::Problem, topic, check, diagnosis.message, diagnosis.remedy)
     }
 
-    pub(super) fn cured_by(self, cure: impl Into<String>) -> Finding {
-        Finding { cure: Some(cure.into()), ..self }
+    pub(super) fn with_remedy(self, remedy: impl Into<String>) -> Finding {
+        Finding { remedy: Some(remedy.into()), ..self }
     }
 
     pub(super) fn about(self, what: &str) -> Finding {

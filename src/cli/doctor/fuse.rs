@@ -1,4 +1,4 @@
-//! FUSE: whether it is there, whether this user may mount, and whether a mount works.
+//! Inspects FUSE: the device, the right to mount, and a trial mount.
 
 use std::io;
 
@@ -6,69 +6,69 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use super::finding::Finding;
-use super::trial::{Failure, What, try_out};
-use crate::cli::refusal::{Refusal, preflight};
-use crate::cli::{probe, take_down};
+use super::trial_mount::{Failure, TrialKind, run_trial};
+use crate::cli::diagnosis::{Diagnosis, check_fuse};
+use crate::cli::{probe, teardown};
 
-/// Whether FUSE can be had. What could not be tried is null.
+/// Facts about FUSE. A null was not tried.
 #[derive(Debug, Serialize)]
 pub(super) struct Fuse {
-    /// Whether the device is there and may be opened.
+    /// True if the device exists and can be opened.
     device: bool,
-    /// Whether this is root, who mounts without help.
+    /// True for root, which mounts without fusermount3.
     root: bool,
-    /// The program that mounts for everybody else.
+    /// Program with which other users mount.
     fusermount: Option<&'static str>,
-    /// Whether /etc/fuse.conf lets users without root say --allow-other.
+    /// True if /etc/fuse.conf permits --allow-other to other users than root.
     user_allow_other: bool,
-    /// Whether a mount was made and could be read.
+    /// True if a trial mount succeeded and was readable.
     mount: Option<bool>,
-    /// Whether the kernel reads files by itself, for this process.
+    /// True if passthrough works: the kernel reads backing files itself.
     passthrough: Option<bool>,
 }
 
-/// Looks at FUSE and tries it.
-pub(super) fn look() -> (Fuse, Vec<Finding>) {
-    let (root, fusermount) = (rustix::process::geteuid().is_root(), take_down::fusermount());
+/// Inspects FUSE and tries a mount.
+pub(super) fn inspect() -> (Fuse, Vec<Finding>) {
+    let (root, fusermount) = (rustix::process::geteuid().is_root(), teardown::find_fusermount());
     let conf = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
-    let user_allow_other = allows_other(&conf);
+    let user_allow_other = has_user_allow_other(&conf);
     let mut fuse = Fuse { device: true, root, fusermount, user_allow_other, mount: None, passthrough: None };
     let mut findings = Vec::new();
-    if let Err(refusal) = preflight() {
+    if let Err(diagnosis) = check_fuse() {
         fuse.device = false;
-        findings.push(Finding::problem("fuse", "device", refusal));
+        findings.push(Finding::problem("fuse", "device", diagnosis));
         return (fuse, findings);
     }
-    findings.push(Finding::ok("fuse", "device", "/dev/fuse is there and may be opened"));
-    let tried = try_out(What::Tree);
-    fuse.mount = works(&tried);
-    findings.push(mounting(tried, root, fusermount));
+    findings.push(Finding::ok("fuse", "device", "/dev/fuse exists and can be opened"));
+    let trial = run_trial(TrialKind::Tree);
+    fuse.mount = works(&trial);
+    findings.push(mounting(trial, root, fusermount));
     if !root {
         findings.push(if user_allow_other {
-            Finding::ok("fuse", "allow_other", "/etc/fuse.conf lets this user say --allow-other")
+            Finding::ok("fuse", "allow_other", "/etc/fuse.conf permits --allow-other")
         } else {
-            Finding::note("fuse", "allow_other", "this user cannot say --allow-other")
-                .cured_by("write the line `user_allow_other` into /etc/fuse.conf as root, or mount as root")
+            Finding::note("fuse", "allow_other", "this user may not use --allow-other")
+                .with_remedy("add the line `user_allow_other` to /etc/fuse.conf as root, or mount as root")
         });
     }
     if fuse.mount == Some(true) {
-        let tried = try_out(What::Passthrough);
-        fuse.passthrough = works(&tried);
-        findings.push(passthrough(tried));
+        let trial = run_trial(TrialKind::Passthrough);
+        fuse.passthrough = works(&trial);
+        findings.push(passthrough(trial));
     }
     (fuse, findings)
 }
 
-fn works(tried: &Result<(), Failure>) -> Option<bool> {
-    match tried {
+fn works(trial: &Result<(), Failure>) -> Option<bool> {
+    match trial {
         Ok(()) => Some(true),
         Err(Failure::Untried(_)) => None,
         Err(Failure::Refused(_) | Failure::Unreadable(_)) => Some(false),
     }
 }
 
-fn mounting(tried: Result<(), Failure>, root: bool, fusermount: Option<&str>) -> Finding {
-    match tried {
+fn mounting(trial: Result<(), Failure>, root: bool, fusermount: Option<&str>) -> Finding {
+    match trial {
         Ok(()) => {
             let by = match fusermount {
                 Some(program) if !root => format!(" through {program}"),
@@ -76,38 +76,37 @@ fn mounting(tried: Result<(), Failure>, root: bool, fusermount: Option<&str>) ->
             };
             Finding::ok("fuse", "mount", format!("mounting works: an empty tree was mounted{by} and read"))
         }
-        Err(Failure::Refused(refusal)) => Finding::problem("fuse", "mount", refusal),
+        Err(Failure::Refused(diagnosis)) => Finding::problem("fuse", "mount", diagnosis),
         Err(Failure::Unreadable(error)) => {
             let why = match error.kind() {
-                io::ErrorKind::TimedOut => format!("did not answer within {} seconds", probe::ANSWER_LIMIT.as_secs()),
+                io::ErrorKind::TimedOut => format!("did not answer within {} seconds", probe::MOUNT_TIMEOUT.as_secs()),
                 _ => format!("could not be read: {error}"),
             };
-            let cure = "`SWARMLETFS_LOG=debug swarmletfs mount --foreground STORE MOUNTPOINT` shows what happens";
-            Finding::problem("fuse", "mount", Refusal::new(format!("a mount for trial {why}"), cure))
+            let remedy = "`SWARMLETFS_LOG=debug swarmletfs mount --foreground STORE MOUNTPOINT` shows what happens";
+            Finding::problem("fuse", "mount", Diagnosis::new(format!("a trial mount {why}"), remedy))
         }
         Err(Failure::Untried(why)) => Finding::note("fuse", "mount", format!("mounting was not tried: {why}"))
-            .cured_by("name a folder of your own with `TMPDIR=FOLDER swarmletfs doctor`"),
+            .with_remedy("choose a folder with `TMPDIR=FOLDER swarmletfs doctor`"),
     }
 }
 
-fn passthrough(tried: Result<(), Failure>) -> Finding {
-    let none = |why: String| Finding::note("fuse", "passthrough", format!("passthrough is not available: {why}"));
-    match tried {
-        Ok(()) => {
-            Finding::ok("fuse", "passthrough", "passthrough is available: the kernel reads large files by itself")
-        }
+fn passthrough(trial: Result<(), Failure>) -> Finding {
+    let unavailable =
+        |why: String| Finding::note("fuse", "passthrough", format!("passthrough is not available: {why}"));
+    match trial {
+        Ok(()) => Finding::ok("fuse", "passthrough", "passthrough is available: the kernel reads large files directly"),
         Err(Failure::Unreadable(error)) => match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::OPNOTSUPP) => none("this kernel does not offer it, Linux 6.9 or later does".into()),
-            Some(Errno::PERM) => none("only root of the machine may use it".into()),
-            _ => none(error.to_string()),
+            Some(Errno::OPNOTSUPP) => unavailable("it needs Linux 6.9 or later".into()),
+            Some(Errno::PERM) => unavailable("only root outside of containers may use it".into()),
+            _ => unavailable(error.to_string()),
         },
-        Err(Failure::Refused(refusal)) => none(refusal.says),
-        Err(Failure::Untried(why)) => none(why),
+        Err(Failure::Refused(diagnosis)) => unavailable(diagnosis.message),
+        Err(Failure::Untried(why)) => unavailable(why),
     }
 }
 
-/// Whether fuse.conf has the option, as fusermount3 reads it.
-fn allows_other(conf: &str) -> bool {
+/// Returns true if fuse.conf has the option; parses it as fusermount3 does.
+fn has_user_allow_other(conf: &str) -> bool {
     conf.lines().any(|line| line.split('#').next().unwrap_or_default().trim() == "user_allow_other")
 }
 
@@ -117,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fuse_conf_is_read_as_fusermount_reads_it() {
+    fn fuse_conf_is_parsed_like_fusermount() {
         for (conf, allows) in [
             ("user_allow_other", true),
             ("# comment\n  user_allow_other # yes\nmount_max = 5\n", true),
@@ -125,22 +124,22 @@ mod tests {
             ("user_allow_others\nuser_allow_other = 1\n", false),
             ("", false),
         ] {
-            assert_eq!(allows_other(conf), allows, "{conf:?}");
+            assert_eq!(has_user_allow_other(conf), allows, "{conf:?}");
         }
     }
 
     #[test]
-    fn a_trial_that_failed_says_how() {
-        let refusal = Refusal::new("no", "yes");
-        let not_mounted = mounting(Err(Failure::Refused(refusal)), true, None);
-        assert_eq!((not_mounted.level, not_mounted.cure.as_deref()), (Level::Problem, Some("yes")));
+    fn failed_trial_gives_its_reason() {
+        let diagnosis = Diagnosis::new("no", "yes");
+        let not_mounted = mounting(Err(Failure::Refused(diagnosis)), true, None);
+        assert_eq!((not_mounted.level, not_mounted.remedy.as_deref()), (Level::Problem, Some("yes")));
         let hung = mounting(Err(Failure::Unreadable(io::ErrorKind::TimedOut.into())), true, None);
-        assert!(hung.level == Level::Problem && hung.says.contains("10 seconds"), "{hung:?}");
+        assert!(hung.level == Level::Problem && hung.message.contains("10 seconds"), "{hung:?}");
         let untried = mounting(Err(Failure::Untried("no folder".into())), true, None);
-        assert!(untried.level == Level::Note && untried.says.contains("no folder"), "{untried:?}");
+        assert!(untried.level == Level::Note && untried.message.contains("no folder"), "{untried:?}");
         for (errno, why) in [(Errno::OPNOTSUPP, "6.9"), (Errno::PERM, "root"), (Errno::LOOP, "symbolic")] {
-            let none = passthrough(Err(Failure::Unreadable(errno.into())));
-            assert!(none.level == Level::Note && none.says.contains(why), "{none:?}");
+            let unavailable = passthrough(Err(Failure::Unreadable(errno.into())));
+            assert!(unavailable.level == Level::Note && unavailable.message.contains(why), "{unavailable:?}");
         }
     }
 }

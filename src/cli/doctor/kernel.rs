@@ -1,4 +1,4 @@
-//! The kernel: what it offers that a mount stands on.
+//! Inspects the kernel features that a mount needs.
 
 use std::io;
 
@@ -6,47 +6,47 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use super::finding::Finding;
+use crate::cli::diagnosis::Diagnosis;
 use crate::cli::probe;
-use crate::cli::refusal::Refusal;
 
-/// What the kernel offers.
+/// Facts about the kernel.
 #[derive(Debug, Serialize)]
 pub(super) struct Kernel {
-    /// As `uname -r` says.
+    /// Release, as printed by `uname -r`.
     pub(super) release: String,
-    /// Whether paths can be kept beneath a store.
+    /// True if `openat2` works, which keeps paths inside a store.
     openat2: bool,
-    /// The version of landlock's interface, 0 where there is none; null where it could not be asked.
+    /// Landlock ABI version; 0 if there is none, null if the query failed.
     landlock_abi: Option<i32>,
 }
 
-/// Looks at the kernel.
-pub(super) fn look() -> (Kernel, Vec<Finding>) {
+/// Inspects the kernel.
+pub(super) fn inspect() -> (Kernel, Vec<Finding>) {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let (openat2, landlock) = (probe::openat2(), probe::landlock());
     let findings = vec![
         match &openat2 {
-            Ok(()) => Finding::ok("kernel", "openat2", "openat2 keeps every path beneath its store"),
+            Ok(()) => Finding::ok("kernel", "openat2", "openat2 works: paths cannot leave a store"),
             Err(error) => Finding::problem("kernel", "openat2", no_openat2(error)),
         },
         match &landlock {
-            Ok(version @ 1..) => Finding::ok("kernel", "landlock", format!("landlock is there, version {version}")),
-            Ok(_) => Finding::note("kernel", "landlock", "this kernel has no landlock, or it is switched off"),
-            Err(error) => Finding::note("kernel", "landlock", format!("landlock could not be asked for: {error}")),
+            Ok(version @ 1..) => Finding::ok("kernel", "landlock", format!("landlock is available, version {version}")),
+            Ok(_) => Finding::note("kernel", "landlock", "this kernel has no landlock, or it is disabled"),
+            Err(error) => Finding::note("kernel", "landlock", format!("cannot query landlock: {error}")),
         },
     ];
     (Kernel { release, openat2: openat2.is_ok(), landlock_abi: landlock.ok() }, findings)
 }
 
-fn no_openat2(error: &io::Error) -> Refusal {
-    let says = "openat2, through which every file of a store is opened, does not work";
+fn no_openat2(error: &io::Error) -> Diagnosis {
+    let message = "openat2, which opens every file of a store, does not work";
     match error.raw_os_error().map(Errno::from_raw_os_error) {
-        // Without an errno, whoever called it was killed for that.
-        Some(Errno::NOSYS | Errno::PERM) | None => Refusal::new(
-            format!("{says}: the kernel is older than 5.6, or a container forbids it"),
+        // Without an errno, the probe was killed for the call.
+        Some(Errno::NOSYS | Errno::PERM) | None => Diagnosis::new(
+            format!("{message}: the kernel is older than 5.6, or a container forbids it"),
             "update the kernel or the container's runtime; \
              `--security-opt seccomp=unconfined` lets a container use it",
         ),
-        Some(_) => Refusal::without_cure(format!("{says}: {error}")),
+        Some(_) => Diagnosis::without_remedy(format!("{message}: {error}")),
     }
 }

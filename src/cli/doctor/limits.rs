@@ -1,4 +1,4 @@
-//! Limits that a mount started from here will have.
+//! Inspects the limits that apply to a mount started from here.
 
 use std::io;
 
@@ -7,24 +7,24 @@ use serde::Serialize;
 
 use super::finding::Finding;
 use crate::cache::DiskCache;
-use crate::cli::kept;
-use crate::cli::say::shown;
+use crate::cli::cache_args;
+use crate::cli::terminal::display_path;
 
-/// Fewer descriptors than this are noted: a mount itself holds about 20, and one more for every file of a worker that
-/// is open through it.
-const DESCRIPTORS: u64 = 1_024;
+/// Number of descriptors below which a note is given. A mount holds about 20, and one for each
+/// worker file open through it.
+const MIN_DESCRIPTORS: u64 = 1_024;
 
-/// What a mount started from here may have; null where there is no limit or it could not be read.
+/// Limits of a mount started from here; null if unlimited or unreadable.
 #[derive(Debug, Serialize)]
 pub(super) struct Limits {
     descriptors: Option<u64>,
     descriptors_max: Option<u64>,
-    /// Of this user, with all programs together.
+    /// Limit for this user, over all programs.
     inotify_watches: Option<u64>,
 }
 
-/// Looks at the limits.
-pub(super) fn look() -> (Limits, Vec<Finding>) {
+/// Inspects the limits.
+pub(super) fn inspect() -> (Limits, Vec<Finding>) {
     let limit = getrlimit(Resource::Nofile);
     let watches = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").ok();
     let limits = Limits {
@@ -35,47 +35,46 @@ pub(super) fn look() -> (Limits, Vec<Finding>) {
     (limits, vec![descriptors(limit.current, limit.maximum), cache()])
 }
 
-/// The folder in which is kept what took long to find out.
+/// Returns the finding on the cache folder.
 fn cache() -> Finding {
-    let Some(place) = kept::place() else {
-        let says = "there is no folder to keep what took long to find out in: each start finds it out anew";
-        return Finding::note("limits", "cache", says).cured_by("set $HOME or $XDG_CACHE_HOME");
+    let Some(place) = cache_args::default_dir() else {
+        let message = "there is no cache folder: each start parses everything again";
+        return Finding::note("limits", "cache", message).with_remedy("set $HOME or $XDG_CACHE_HOME");
     };
-    let (path, most) = (shown(&place), kept::MOST >> 20);
+    let (path, most) = (display_path(&place), cache_args::CACHE_LIMIT >> 20);
     let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
     match DiskCache::size(&place) {
         Ok(bytes) => {
-            let index = DiskCache::size(&place.join(kept::INDEX)).unwrap_or(0);
-            let says = format!(
-                "what took long to find out is kept in {path}: {} of at most {most} MiB, and {} of at most {} MiB of \
-                 words to search in",
+            let index = DiskCache::size(&place.join(cache_args::INDEX)).unwrap_or(0);
+            let message = format!(
+                "the cache is in {path}: {} of at most {most} MiB, and a search index of {} of at most {} MiB",
                 mebibytes(bytes),
                 mebibytes(index),
-                kept::INDEX_MOST >> 20
+                cache_args::INDEX_LIMIT >> 20
             );
-            Finding::ok("limits", "cache", says)
+            Finding::ok("limits", "cache", message)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let says = format!("what takes long to find out is going to be kept in {path}, at most {most} MiB");
-            Finding::ok("limits", "cache", says)
+            let message = format!("the cache will be created in {path}, with at most {most} MiB");
+            Finding::ok("limits", "cache", message)
         }
         Err(error) => {
-            let says = format!("{path} cannot be used: {error}; each start finds out anew what takes long");
-            Finding::note("limits", "cache", says)
+            let message = format!("the cache in {path} cannot be used: {error}; each start parses everything again");
+            Finding::note("limits", "cache", message)
         }
     }
 }
 
 fn descriptors(soft: Option<u64>, hard: Option<u64>) -> Finding {
     let Some(soft) = soft else { return Finding::ok("limits", "descriptors", "any number of files may be open") };
-    let says = format!("{soft} files may be open at a time");
-    if soft >= DESCRIPTORS {
-        return Finding::ok("limits", "descriptors", says);
+    let message = format!("{soft} files may be open at a time");
+    if soft >= MIN_DESCRIPTORS {
+        return Finding::ok("limits", "descriptors", message);
     }
-    let says = format!("{says}: a mount holds about 20, and one more for each that is open through it");
+    let message = format!("{message}: a mount needs about 20, and one for each file open through it");
     let more = hard.unwrap_or(4_096).min(4_096);
-    let note = Finding::note("limits", "descriptors", says);
-    if more > soft { note.cured_by(format!("`ulimit -n {more}` before mounting")) } else { note }
+    let note = Finding::note("limits", "descriptors", message);
+    if more > soft { note.with_remedy(format!("run `ulimit -n {more}` before mounting")) } else { note }
 }
 
 #[cfg(test)]
@@ -84,11 +83,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_descriptors_are_noted_with_a_command_where_it_can_help() {
+    fn low_descriptor_limit_is_noted_with_a_command() {
         assert_eq!(descriptors(None, None).level, Level::Ok);
         assert_eq!(descriptors(Some(1_024), Some(20_000)).level, Level::Ok);
-        assert!(descriptors(Some(64), Some(20_000)).cure.unwrap().contains("`ulimit -n 4096`"));
-        assert!(descriptors(Some(64), Some(512)).cure.unwrap().contains("`ulimit -n 512`"));
-        assert_eq!(descriptors(Some(64), Some(64)).cure, None);
+        assert!(descriptors(Some(64), Some(20_000)).remedy.unwrap().contains("`ulimit -n 4096`"));
+        assert!(descriptors(Some(64), Some(512)).remedy.unwrap().contains("`ulimit -n 512`"));
+        assert_eq!(descriptors(Some(64), Some(64)).remedy, None);
     }
 }

@@ -1,7 +1,7 @@
-//! Mounts of ours: which answer, which are dead, which hang.
+//! Inspects the swarmletfs mounts: alive, dead, or hung.
 //!
-//! They are read from the kernel's table and touched only by other processes, all at once, so that several that hang
-//! cost no more time than one.
+//! They are read from the kernel's table and accessed by parallel probes, so several hung ones take
+//! no longer than one.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -10,13 +10,13 @@ use std::thread;
 use serde::Serialize;
 
 use super::finding::Finding;
-use crate::cli::mountinfo::{Mount, Mounts};
+use crate::cli::diagnosis::Diagnosis;
+use crate::cli::mountinfo::{Mount, MountTable};
 use crate::cli::mountpoint::is_dead;
 use crate::cli::probe;
-use crate::cli::refusal::Refusal;
-use crate::cli::say::{shown, typed};
+use crate::cli::terminal::{display_path, shell_quote};
 
-/// How a mount is.
+/// State of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
@@ -26,9 +26,9 @@ enum State {
     Dead,
     /// It does not answer.
     Hung,
-    /// It is another user's, who alone may enter.
+    /// Readable only by another user.
     Private,
-    /// Something else is mounted over it.
+    /// Another file system is mounted over it.
     Covered,
     /// It answers with an error.
     Broken,
@@ -36,42 +36,42 @@ enum State {
 
 /// One mount.
 #[derive(Debug, Serialize)]
-pub(super) struct Mounted {
+pub(super) struct MountFacts {
     point: String,
     state: State,
 }
 
-/// Looks at the mounts of ours in `table`.
-pub(super) fn look(table: io::Result<Mounts>) -> (Vec<Mounted>, Vec<Finding>) {
+/// Inspects the swarmletfs mounts in `table`.
+pub(super) fn inspect(table: io::Result<MountTable>) -> (Vec<MountFacts>, Vec<Finding>) {
     let table = match table {
         Ok(table) => table,
         Err(error) => {
-            let says = format!("the table of mounts cannot be read: {error}");
-            return (Vec::new(), vec![Finding::problem("mounts", "table", Refusal::new(says, "mount /proc"))]);
+            let message = format!("cannot read the mount table: {error}");
+            return (Vec::new(), vec![Finding::problem("mounts", "table", Diagnosis::new(message, "mount /proc"))]);
         }
     };
-    let looks: Vec<(&Mount, io::Result<()>)> = thread::scope(|scope| {
-        let looks: Vec<_> = table
+    let probes: Vec<(&Mount, io::Result<()>)> = thread::scope(|scope| {
+        let probes: Vec<_> = table
             .ours()
             .map(|mount| {
-                (mount, is_seen(mount, &table).then(|| scope.spawn(|| probe::some_entry(&mount.point).map(drop))))
+                (mount, is_seen(mount, &table).then(|| scope.spawn(|| probe::first_entry(&mount.point).map(drop))))
             })
             .collect();
-        let result = |look: Option<thread::ScopedJoinHandle<'_, io::Result<()>>>| match look {
-            Some(look) => look.join().unwrap_or_else(|_| Err(io::Error::other("the look at it failed"))),
+        let result = |probe: Option<thread::ScopedJoinHandle<'_, io::Result<()>>>| match probe {
+            Some(probe) => probe.join().unwrap_or_else(|_| Err(io::Error::other("the inspection panicked"))),
             None => Ok(()),
         };
-        looks.into_iter().map(|(mount, look)| (mount, result(look))).collect()
+        probes.into_iter().map(|(mount, probe)| (mount, result(probe))).collect()
     });
-    // One that was unmounted meanwhile is none.
-    let now = Mounts::read().unwrap_or_default();
-    let still = looks.into_iter().filter(|(mount, _)| now.has(&mount.point, &mount.device));
+    // A mount that was unmounted meanwhile is skipped.
+    let now = MountTable::read().unwrap_or_default();
+    let still = probes.into_iter().filter(|(mount, _)| now.is_mounted_at(&mount.point, &mount.device));
     let (mounts, mut findings): (Vec<_>, Vec<_>) = still
-        .map(|(mount, look)| {
-            let state = if is_seen(mount, &table) { state(&look) } else { State::Covered };
-            let finding = finding(&mount.point, state, look.err());
-            let point = shown(&mount.point);
-            (Mounted { point: point.clone(), state }, finding.about(&point))
+        .map(|(mount, probe)| {
+            let state = if is_seen(mount, &table) { state(&probe) } else { State::Covered };
+            let finding = finding(&mount.point, state, probe.err());
+            let point = display_path(&mount.point);
+            (MountFacts { point: point.clone(), state }, finding.about(&point))
         })
         .unzip();
     if mounts.is_empty() {
@@ -80,13 +80,13 @@ pub(super) fn look(table: io::Result<Mounts>) -> (Vec<Mounted>, Vec<Finding>) {
     (mounts, findings)
 }
 
-/// Whether a look at its mountpoint is a look at it.
-fn is_seen(mount: &Mount, table: &Mounts) -> bool {
-    table.at(&mount.point).is_some_and(|top| top.device == mount.device)
+/// Returns true if `mount` is the topmost one at its mountpoint.
+fn is_seen(mount: &Mount, table: &MountTable) -> bool {
+    table.topmost_at(&mount.point).is_some_and(|top| top.device == mount.device)
 }
 
-fn state(look: &io::Result<()>) -> State {
-    match look {
+fn state(probe: &io::Result<()>) -> State {
+    match probe {
         Ok(()) => State::Alive,
         Err(error) if is_dead(error) => State::Dead,
         Err(error) => match error.kind() {
@@ -98,27 +98,33 @@ fn state(look: &io::Result<()>) -> State {
 }
 
 fn finding(point: &Path, state: State, error: Option<io::Error>) -> Finding {
-    let (here, quoted) = (shown(point), typed(point));
-    let lazy = format!("`swarmletfs umount --lazy {quoted}` takes it away");
+    let (here, quoted) = (display_path(point), shell_quote(point));
+    let lazy = format!("`swarmletfs umount --lazy {quoted}` detaches it");
     match state {
         State::Alive => Finding::ok("mounts", "alive", format!("the mount on {here} answers")),
         State::Dead => {
-            let says = format!("the mount on {here} is dead: its process is gone");
-            Finding::problem("mounts", "dead", Refusal::new(says, format!("`swarmletfs umount {quoted}` clears it")))
+            let message = format!("the mount on {here} is dead: its process is gone");
+            Finding::problem(
+                "mounts",
+                "dead",
+                Diagnosis::new(message, format!("`swarmletfs umount {quoted}` removes it")),
+            )
         }
         State::Hung => {
-            let says = format!("the mount on {here} did not answer within {} seconds", probe::LIMIT.as_secs());
-            Finding::problem("mounts", "hung", Refusal::new(says, lazy))
+            let message = format!("the mount on {here} did not answer within {} seconds", probe::TIMEOUT.as_secs());
+            Finding::problem("mounts", "hung", Diagnosis::new(message, lazy))
         }
         State::Private => {
-            let says = format!("the mount on {here} is for another user alone");
-            Finding::note("mounts", "private", says)
+            let message = format!("the mount on {here} can be read only by another user");
+            Finding::note("mounts", "private", message)
         }
-        State::Covered => Finding::note("mounts", "covered", format!("the mount on {here} lies beneath another mount")),
+        State::Covered => {
+            Finding::note("mounts", "covered", format!("the mount on {here} is covered by another mount"))
+        }
         State::Broken => {
             let why = error.map(|error| format!(": {error}")).unwrap_or_default();
-            let says = format!("the mount on {here} cannot be looked at{why}");
-            Finding::problem("mounts", "broken", Refusal::new(says, lazy))
+            let message = format!("the mount on {here} cannot be accessed{why}");
+            Finding::problem("mounts", "broken", Diagnosis::new(message, lazy))
         }
     }
 }

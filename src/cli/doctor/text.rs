@@ -1,26 +1,31 @@
-//! The findings as lines for people: a mark, a topic, a sentence; below it what helps.
+//! Renders the report as text: a line per finding, and its remedy below.
 
 use super::Report;
 use crate::render::count;
 
-/// How wide the marks and the topics are.
-const MARK: usize = 8;
-const TOPIC: usize = 7;
+/// Widths of the columns for level and topic, in characters.
+const LEVEL_WIDTH: usize = 8;
+const TOPIC_WIDTH: usize = 7;
 
-/// The report as text.
-pub(super) fn of(report: &Report) -> String {
+/// Renders the report as text.
+pub(super) fn render(report: &Report) -> String {
     let mut out = format!("swarmletfs {} on Linux {}\n\n", report.program, report.kernel.release);
     for finding in &report.findings {
-        out.push_str(&format!("{:MARK$}{:TOPIC$}{}\n", finding.level.as_str(), finding.topic, finding.says));
-        if let Some(cure) = &finding.cure {
-            out.push_str(&format!("{:1$}→ {cure}\n", "", MARK + TOPIC));
+        out.push_str(&format!(
+            "{:LEVEL_WIDTH$}{:TOPIC_WIDTH$}{}\n",
+            finding.level.as_str(),
+            finding.topic,
+            finding.message
+        ));
+        if let Some(remedy) = &finding.remedy {
+            out.push_str(&format!("{:1$}→ {remedy}\n", "", LEVEL_WIDTH + TOPIC_WIDTH));
         }
     }
-    out.push_str(&format!("\n{}\n", summed(report.problems, report.notes)));
+    out.push_str(&format!("\n{}\n", summary(report.problems, report.notes)));
     out
 }
 
-fn summed(problems: usize, notes: usize) -> String {
+fn summary(problems: usize, notes: usize) -> String {
     match (problems, notes) {
         (0, 0) => "nothing stands in the way of mounting and reading".into(),
         (0, notes) => format!("nothing stands in the way of mounting and reading; {}", count(notes, "note")),

@@ -1,5 +1,4 @@
-//! What came of reading the transcripts of a store whose workers' folders are made of such: what they hold that is
-//! shown nowhere is counted here.
+//! Counts the content of transcripts that the generated worker folders do not show.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,18 +6,18 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
-use crate::cli::say::without_controls;
+use crate::cli::terminal::escape_controls;
 use crate::view::{View, VisibleWorkers};
 
-/// For how long transcripts are read.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How many types of records are named.
-const NAMED: usize = 5;
+/// Time limit to read transcripts.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum number of record types to name.
+const MAX_NAMED_TYPES: usize = 5;
 
-/// What all transcripts that were read hold together.
+/// Totals over all transcripts that were read.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Transcripts {
-    /// Of how many workers they were read, and how many there are.
+    /// Number of workers whose transcripts were read; `workers` is the number of all.
     read: u64,
     workers: u64,
     lines: u64,
@@ -31,53 +30,53 @@ pub(super) struct Transcripts {
 }
 
 impl Transcripts {
-    /// Reads those of a view that lie in the store of this number, as far as there is time.
-    pub(super) fn of(view: &View, visible: &VisibleWorkers, number: usize) -> Transcripts {
+    /// Reads transcripts in the store with index `number`, until the time limit.
+    pub(super) fn new(view: &View, visible: &VisibleWorkers, number: usize) -> Transcripts {
         let begun = Instant::now();
-        let go_on = || begun.elapsed() < PATIENCE;
-        let mut all = Transcripts::default();
+        let go_on = || begun.elapsed() < READ_TIMEOUT;
+        let mut totals = Transcripts::default();
         for member in visible.members.iter().filter(|member| member.entry.source() == number) {
-            all.workers += 1;
+            totals.workers += 1;
             let record = || view.record(member, &*view.fingerprint(member, false)?, &go_on);
             let Some(record) = go_on().then(record).and_then(Result::ok).filter(|record| record.is_complete()) else {
                 continue;
             };
             let trace = &record.trace;
-            all.read += 1;
-            all.lines += trace.unused.lines;
-            all.unparsable_lines += trace.total_bad_lines();
+            totals.read += 1;
+            totals.lines += trace.unused.lines;
+            totals.unparsable_lines += trace.total_bad_lines();
             for (kind, lines) in &trace.unused.kinds {
-                *all.unknown_records.entry(without_controls(kind)).or_default() += lines;
+                *totals.unknown_records.entry(escape_controls(kind)).or_default() += lines;
             }
-            all.results_without_calls += trace.unused.orphan_results;
-            all.calls_without_results += trace.unanswered.total();
-            all.calls_not_shown += trace.unused.excess_calls;
-            all.truncated_outputs += trace.truncated.len() as u64;
+            totals.results_without_calls += trace.unused.orphan_results;
+            totals.calls_without_results += trace.unanswered.total();
+            totals.calls_not_shown += trace.unused.excess_calls;
+            totals.truncated_outputs += trace.truncated.len() as u64;
         }
-        all
+        totals
     }
 
-    /// What is to be said of them.
+    /// Returns the finding on the transcripts.
     pub(super) fn finding(&self) -> Finding {
         let unknown: u64 = self.unknown_records.values().sum();
-        let kinds: Vec<&str> = self.unknown_records.keys().take(NAMED).map(String::as_str).collect();
-        let told: Vec<String> = [
+        let kinds: Vec<&str> = self.unknown_records.keys().take(MAX_NAMED_TYPES).map(String::as_str).collect();
+        let counts: Vec<String> = [
             (self.unparsable_lines, "lines cannot be parsed".to_owned()),
-            (unknown, format!("lines are of types that are not known ({})", kinds.join(", "))),
-            (self.results_without_calls, "results are of no call".into()),
+            (unknown, format!("lines are of unknown types ({})", kinds.join(", "))),
+            (self.results_without_calls, "results have no call".into()),
             (self.calls_without_results, "calls have no result".into()),
-            (self.calls_not_shown, "calls are too many to be shown".into()),
-            (self.truncated_outputs, "outputs were cut before they were written down".into()),
+            (self.calls_not_shown, "calls exceed the number that is shown".into()),
+            (self.truncated_outputs, "outputs were truncated before they were recorded".into()),
         ]
         .into_iter()
         .filter(|(count, _)| *count > 0)
         .map(|(count, what)| format!("{count} {what}"))
         .collect();
         let Transcripts { read, workers, lines, .. } = self;
-        let read = format!("the transcripts of {read} of {workers} workers were read, {lines} lines");
-        match told.as_slice() {
-            [] => Finding::ok("store", "transcripts", format!("{read}: all of it is shown")),
-            told => Finding::note("store", "transcripts", format!("{read}: {}", told.join(", "))),
+        let read = format!("read the transcripts of {read} of {workers} workers, {lines} lines");
+        match counts.as_slice() {
+            [] => Finding::ok("store", "transcripts", format!("{read}: everything is shown")),
+            counts => Finding::note("store", "transcripts", format!("{read}: {}", counts.join(", "))),
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The workers of one store as a view shows them: how many of which kind, what is wrong with some, and what lies
-//! among them and is not shown.
+//! Facts about the workers of one store: counts, flawed records, and hidden entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -9,62 +8,63 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
-use crate::cli::refusal::Refusal;
-use crate::cli::say::{typed, without_controls};
+use crate::cli::diagnosis::Diagnosis;
+use crate::cli::terminal::{escape_controls, shell_quote};
 use crate::model::{EXAMPLES_MAX, Flaw, SkipReason, SkipReport, SkippedEntries};
 use crate::name::RelPath;
 use crate::render::count;
 use crate::view::{Member, VisibleWorkers};
 
-/// So many folders are named in which workers lie.
-const PLACES: usize = 3;
+/// Maximum number of folders with workers to name.
+const MAX_NAMED_FOLDERS: usize = 3;
 
-/// What is known of the workers of a store.
+/// Facts about the workers of a store.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Workers {
-    /// How many there are.
+    /// Number of workers.
     total: u64,
-    /// How many lie in which folder of the store; `.` is the store itself.
+    /// Number of workers by folder of the store; `.` is the store itself.
     folders: BTreeMap<String, u64>,
-    /// How many are of which status.
+    /// Number of workers by status.
     status: BTreeMap<String, u64>,
-    /// How many runs they belong to.
+    /// Number of distinct runs.
     runs: usize,
-    /// How many owners they name.
+    /// Number of distinct owners.
     owners: usize,
-    /// How many name an owner.
+    /// Number of workers with an owner.
     with_owner: u64,
-    /// How many name none.
+    /// Number of workers without an owner.
     without_owner: u64,
-    /// Those whose record is not as it should be, by what is wrong.
-    flawed: BTreeMap<Wrong, Few>,
-    /// What lies among them and is not shown, by reason; null with `--owner`, where it is nobody's business.
-    not_shown: Option<BTreeMap<NotShown, Few>>,
+    /// Workers with flawed records, by kind of problem.
+    flawed: BTreeMap<RecordProblem, Sample>,
+    /// Entries that are not shown, by reason; null with `--owner`, to reveal nothing of other
+    /// owners.
+    not_shown: Option<BTreeMap<HiddenReason, Sample>>,
 }
 
-/// How many, and the first of them by name.
+/// A count, with the first examples by name.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Few {
+struct Sample {
     count: u64,
     examples: Vec<Example>,
 }
 
-/// One by name.
+/// One example.
 #[derive(Debug, Serialize, Deserialize)]
 struct Example {
-    /// A worker's name, or a path from the store's root.
+    /// Name of a worker, or path from the store's root.
     name: String,
-    /// The path again, for a command.
+    /// Path from the store's root, used in commands.
     #[serde(skip)]
     path: RelPath,
-    /// What was met, where that differs from one to the other.
+    /// Details that differ between examples.
     why: Option<String>,
 }
 
-/// What can be wrong with a worker's record.
+/// Problem with a worker's record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Wrong {
+enum RecordProblem {
     UnreadableMetadata,
     BadMetadata,
     NoMetadata,
@@ -76,10 +76,10 @@ enum Wrong {
     SameId,
 }
 
-/// Why something among the workers is not shown.
+/// Reason why an entry is not shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum NotShown {
+enum HiddenReason {
     Unreadable,
     Links,
     ForeignMounts,
@@ -87,7 +87,7 @@ enum NotShown {
     NotWorkers,
 }
 
-impl Few {
+impl Sample {
     fn add(&mut self, name: String, path: &RelPath, why: Option<String>) {
         self.count += 1;
         if self.examples.len() < EXAMPLES_MAX {
@@ -95,16 +95,16 @@ impl Few {
         }
     }
 
-    fn of(several: &SkippedEntries) -> Few {
-        let mut few = Few::default();
+    fn new(several: &SkippedEntries) -> Sample {
+        let mut sample = Sample::default();
         for (path, error) in &several.examples {
-            few.add(path.display(), path, error.as_ref().map(ToString::to_string));
+            sample.add(path.display(), path, error.as_ref().map(ToString::to_string));
         }
-        few.count = several.count;
-        few
+        sample.count = several.count;
+        sample
     }
 
-    /// The names, and how many there are besides.
+    /// Renders the names of the examples and the number of the others.
     fn names(&self) -> String {
         let name = |example: &Example| match &example.why {
             Some(why) => format!("{} ({why})", example.name),
@@ -118,16 +118,16 @@ impl Few {
         names.join(", ")
     }
 
-    /// The first one, for a command.
+    /// Returns the first path, quoted for a command.
     fn first(&self, store: &Path) -> String {
         let path = self.examples.first().map(|example| example.path.clone()).unwrap_or_default();
-        typed(&store.join(OsStr::from_bytes(path.as_bytes())))
+        shell_quote(&store.join(OsStr::from_bytes(path.as_bytes())))
     }
 }
 
 impl Workers {
-    /// Those of a view that lie in the store of this number.
-    pub(super) fn of(visible: &VisibleWorkers, number: usize) -> Workers {
+    /// Collects the facts about workers in the store with index `number`.
+    pub(super) fn new(visible: &VisibleWorkers, number: usize) -> Workers {
         let mut workers = Workers::default();
         let (mut runs, mut owners) = (BTreeSet::new(), BTreeSet::new());
         for member in visible.members.iter().filter(|member| member.entry.source() == number) {
@@ -142,73 +142,76 @@ impl Workers {
         }
         (workers.runs, workers.owners) = (runs.len(), owners.len());
         let passed = visible.skip_reports.as_ref();
-        workers.not_shown = passed.map(|all| all.get(number).map(not_shown).unwrap_or_default());
+        workers.not_shown = passed.map(|all| all.get(number).map(hidden_entries).unwrap_or_default());
         workers
     }
 
-    /// How many there are.
+    /// Returns the number of workers.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
     fn note_flaws(&mut self, member: &Member) {
         let worker = &member.entry;
-        let mut add = |wrong, why: Option<String>| {
-            let few = self.flawed.entry(wrong).or_default();
-            few.add(member.name.display(), &worker.root, why);
+        let mut add = |problem, why: Option<String>| {
+            let sample = self.flawed.entry(problem).or_default();
+            sample.add(member.name.display(), &worker.root, why);
         };
         for flaw in &worker.flaws {
             match flaw {
-                Flaw::NoMetadata => add(Wrong::NoMetadata, None),
+                Flaw::NoMetadata => add(RecordProblem::NoMetadata, None),
                 Flaw::BadMetadata { reason, .. } => {
-                    let wrong = if worker.whole { Wrong::BadMetadata } else { Wrong::UnreadableMetadata };
-                    add(wrong, Some(without_controls(reason)));
+                    let problem =
+                        if worker.whole { RecordProblem::BadMetadata } else { RecordProblem::UnreadableMetadata };
+                    add(problem, Some(escape_controls(reason)));
                 }
-                Flaw::IdMismatch(_) => add(Wrong::OtherId, None),
-                Flaw::ConflictingOwners => add(Wrong::TwoOwners, None),
-                Flaw::IndexDisagrees(_) => add(Wrong::IndexDisagrees, None),
-                Flaw::BadTranscript(reason) => add(Wrong::BadTranscript, Some(without_controls(reason))),
-                Flaw::NoMessages => add(Wrong::NoMessage, None),
+                Flaw::IdMismatch(_) => add(RecordProblem::OtherId, None),
+                Flaw::ConflictingOwners => add(RecordProblem::TwoOwners, None),
+                Flaw::IndexDisagrees(_) => add(RecordProblem::IndexDisagrees, None),
+                Flaw::BadTranscript(reason) => add(RecordProblem::BadTranscript, Some(escape_controls(reason))),
+                Flaw::NoMessages => add(RecordProblem::NoMessage, None),
             }
         }
         if member.name != worker.id.0 {
-            add(Wrong::SameId, None);
+            add(RecordProblem::SameId, None);
         }
     }
 
-    /// What is to be said of them. `described` is the store, `sign` what makes a folder a worker there, `owner` whom
-    /// the view is narrowed to.
+    /// Returns the findings on the workers. `described` names the store, `sign` is the mark of a
+    /// worker folder, and `owner` is the owner that the view is limited to.
     pub(super) fn findings(&self, store: &Path, described: &str, sign: &str, owner: Option<&str>) -> Vec<Finding> {
-        let mut findings = vec![self.counted(described, owner)];
-        for (reason, few) in self.not_shown.iter().flatten() {
-            findings.push(reason.finding(few, store, sign));
+        let mut findings = vec![self.count_finding(described, owner)];
+        for (reason, sample) in self.not_shown.iter().flatten() {
+            findings.push(reason.finding(sample, store, sign));
         }
-        for (wrong, few) in &self.flawed {
-            findings.push(wrong.finding(few, store));
+        for (problem, sample) in &self.flawed {
+            findings.push(problem.finding(sample, store));
         }
         findings
     }
 
-    fn counted(&self, described: &str, owner: Option<&str>) -> Finding {
-        let of_owner = owner.map(|owner| format!(" of owner {}", without_controls(owner))).unwrap_or_default();
+    fn count_finding(&self, described: &str, owner: Option<&str>) -> Finding {
+        let owner_clause = owner.map(|owner| format!(" of owner {}", escape_controls(owner))).unwrap_or_default();
         if self.total == 0 {
             return match owner {
-                Some(_) => Finding::note("store", "workers", format!("{described}, no worker{of_owner}"))
-                    .cured_by("without --owner, all workers are counted"),
+                Some(_) => Finding::note("store", "workers", format!("{described}, no worker{owner_clause}"))
+                    .with_remedy("leave out --owner to count all workers"),
                 None => Finding::note("store", "workers", format!("{described}, no worker yet")),
             };
         }
         let place = |folder: &str| if folder == "." { "the folder itself".into() } else { format!("{folder}/") };
-        // The fullest first: of transcripts each project is a folder.
+        // Largest first: with transcripts, each project is a folder.
         let mut folders: Vec<(&String, &u64)> = self.folders.iter().collect();
         folders.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
         let mut places: Vec<String> = match folders.as_slice() {
             [(folder, _)] => vec![place(folder)],
-            several => {
-                several.iter().take(PLACES).map(|(folder, count)| format!("{} ({count})", place(folder))).collect()
-            }
+            several => several
+                .iter()
+                .take(MAX_NAMED_FOLDERS)
+                .map(|(folder, count)| format!("{} ({count})", place(folder)))
+                .collect(),
         };
-        let more = folders.len().saturating_sub(PLACES);
+        let more = folders.len().saturating_sub(MAX_NAMED_FOLDERS);
         if more > 0 {
             places.push(format!("{more} more"));
         }
@@ -224,8 +227,8 @@ impl Workers {
             (None, owners, without) => format!("; {}, {without} without one", count(owners, "owner")),
         };
         let (total, places, status) = (count(self.total, "worker"), places.join(" and "), status.join(", "));
-        let says = format!("{described}, {total}{of_owner} in {places}: {status}{runs}{owners}");
-        Finding::ok("store", "workers", says)
+        let message = format!("{described}, {total}{owner_clause} in {places}: {status}{runs}{owners}");
+        Finding::ok("store", "workers", message)
     }
 }
 
@@ -233,76 +236,78 @@ fn folder(path: &RelPath) -> String {
     if path.is_root() { ".".into() } else { path.display() }
 }
 
-fn not_shown(passed: &SkipReport) -> BTreeMap<NotShown, Few> {
+fn hidden_entries(passed: &SkipReport) -> BTreeMap<HiddenReason, Sample> {
     let all = [
-        (NotShown::Unreadable, SkipReason::Unreadable),
-        (NotShown::Links, SkipReason::Link),
-        (NotShown::ForeignMounts, SkipReason::ForeignMount),
-        (NotShown::Special, SkipReason::Special),
-        (NotShown::NotWorkers, SkipReason::NotAWorker),
+        (HiddenReason::Unreadable, SkipReason::Unreadable),
+        (HiddenReason::Links, SkipReason::Link),
+        (HiddenReason::ForeignMounts, SkipReason::ForeignMount),
+        (HiddenReason::Special, SkipReason::Special),
+        (HiddenReason::NotWorkers, SkipReason::NotAWorker),
     ];
     all.into_iter()
-        .map(|(not_shown, reason)| (not_shown, Few::of(&passed.entries(reason))))
-        .filter(|(_, few)| few.count > 0)
+        .map(|(not_shown, reason)| (not_shown, Sample::new(&passed.entries(reason))))
+        .filter(|(_, sample)| sample.count > 0)
         .collect()
 }
 
-impl NotShown {
-    fn finding(self, few: &Few, store: &Path, sign: &str) -> Finding {
-        let (names, first) = (few.names(), few.first(store));
-        let are = if few.count == 1 { "is" } else { "are" };
-        let count = |what| count(few.count, what);
+impl HiddenReason {
+    fn finding(self, sample: &Sample, store: &Path, sign: &str) -> Finding {
+        let (names, first) = (sample.names(), sample.first(store));
+        let are = if sample.count == 1 { "is" } else { "are" };
+        let count = |what| count(sample.count, what);
         match self {
-            NotShown::Unreadable => {
-                let says = format!("{} cannot be read: {names}", count("folder"));
-                let cure = format!("`ls -ld {first}` tells who may read it: mount as one who may");
-                Finding::problem("store", "unreadable", Refusal::new(says, cure))
+            HiddenReason::Unreadable => {
+                let message = format!("{} cannot be read: {names}", count("folder"));
+                let remedy = format!("`ls -ld {first}` shows who may read it: mount as that user");
+                Finding::problem("store", "unreadable", Diagnosis::new(message, remedy))
             }
-            NotShown::Links => {
-                let says = format!("{} {are} not followed: {names}", count("link"));
-                Finding::note("store", "links", says).cured_by(format!(
-                    "`readlink -f {first}` tells where it leads: name the folder of workers there with --store, too"
-                ))
+            HiddenReason::Links => {
+                let message = format!("{} {are} not followed: {names}", count("link"));
+                Finding::note("store", "links", message)
+                    .with_remedy(format!("`readlink -f {first}` shows where it leads: add that folder with --store"))
             }
-            NotShown::ForeignMounts => {
-                let says = format!("{} {are} not entered: {names}", count("other file system"));
-                Finding::note("store", "foreign_mounts", says)
-                    .cured_by(format!("if it holds workers, name it, too: `--store {first}`"))
+            HiddenReason::ForeignMounts => {
+                let message = format!("{} {are} not entered: {names}", count("other file system"));
+                Finding::note("store", "foreign_mounts", message)
+                    .with_remedy(format!("if it contains workers, add it: `--store {first}`"))
             }
-            NotShown::Special => {
-                let says = format!("{} {are} not opened: {names}", count("special file"));
-                Finding::note("store", "special", says)
+            HiddenReason::Special => {
+                let message = format!("{} {are} not opened: {names}", count("special file"));
+                Finding::note("store", "special", message)
             }
-            NotShown::NotWorkers => {
-                let says = format!("{} {are} no worker (one holds {sign}): {names}", count("folder"));
-                Finding::note("store", "not_workers", says)
+            HiddenReason::NotWorkers => {
+                let message = format!("{} {are} not a worker (a worker contains {sign}): {names}", count("folder"));
+                Finding::note("store", "not_workers", message)
             }
         }
     }
 }
 
-impl Wrong {
-    fn finding(self, few: &Few, store: &Path) -> Finding {
-        let (names, workers) = (few.names(), count(few.count, "worker"));
+impl RecordProblem {
+    fn finding(self, sample: &Sample, store: &Path) -> Finding {
+        let (names, workers) = (sample.names(), count(sample.count, "worker"));
         let note = |check, what: &str| Finding::note("store", check, format!("{workers} {what}: {names}"));
         match self {
-            Wrong::UnreadableMetadata => {
-                let says = format!("the metadata of {workers} cannot be read: {names}");
-                let cure = format!("`ls -la {}` tells who may read it: mount as one who may", few.first(store));
-                Finding::problem("store", "unreadable_metadata", Refusal::new(says, cure))
+            RecordProblem::UnreadableMetadata => {
+                let message = format!("the metadata of {workers} cannot be read: {names}");
+                let remedy = format!("`ls -la {}` shows who may read it: mount as that user", sample.first(store));
+                Finding::problem("store", "unreadable_metadata", Diagnosis::new(message, remedy))
             }
-            Wrong::BadMetadata => note("bad_metadata", "with torn metadata, shown without what it says"),
-            Wrong::NoMetadata => note("no_metadata", "without metadata, shown without owner and status"),
-            Wrong::OtherId => note("other_id", "with metadata that claims another id, shown under its folder's name"),
-            Wrong::TwoOwners => note("two_owners", "with two owners in its metadata, shown to neither"),
-            Wrong::BadTranscript => {
-                let says = format!("the transcript of {workers} cannot be read: {names}");
-                let cure = format!("`ls -la {}` tells who may read it, and `head` what is in it", few.first(store));
-                Finding::problem("store", "bad_transcript", Refusal::new(says, cure))
+            RecordProblem::BadMetadata => note("bad_metadata", "with invalid metadata, shown without it"),
+            RecordProblem::NoMetadata => note("no_metadata", "without metadata, shown without owner and status"),
+            RecordProblem::OtherId => {
+                note("other_id", "with metadata that claims another id, shown under its folder's name")
             }
-            Wrong::NoMessage => note("no_message", "in whose transcript nothing was said"),
-            Wrong::IndexDisagrees => note("index_disagrees", "of which the store's index gives another status"),
-            Wrong::SameId => note("same_id", "with the id of another, shown under a name of its own"),
+            RecordProblem::TwoOwners => note("two_owners", "with two owners in its metadata, hidden from both"),
+            RecordProblem::BadTranscript => {
+                let message = format!("the transcript of {workers} cannot be read: {names}");
+                let remedy =
+                    format!("`ls -la {}` shows who may read it, and `head` what it contains", sample.first(store));
+                Finding::problem("store", "bad_transcript", Diagnosis::new(message, remedy))
+            }
+            RecordProblem::NoMessage => note("no_message", "with a transcript without messages"),
+            RecordProblem::IndexDisagrees => note("index_disagrees", "with another status in the store's index"),
+            RecordProblem::SameId => note("same_id", "with the id of another worker, shown under a changed name"),
         }
     }
 }

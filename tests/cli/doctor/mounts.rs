@@ -1,13 +1,14 @@
-//! What it says of mounts: which answer, which are dead, which hang, and the command that clears them.
+//! Findings about mounts: alive, dead, hung, and the remedies.
 
 use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use super::{Alone, finding};
+use super::{IsolatedDoctor, finding};
 use crate::cli::program::{
-    LIMIT, Yard, as_nobody, ended, in_foreground, mount, open_up, ours_at, plain, run, small_store, tmpfs,
+    LIMIT, MountSandbox, make_accessible, mount, mount_count_at, mount_in_foreground, program, run, small_store, tmpfs,
+    wait_timeout, without_privileges,
 };
 use crate::needs_fuse;
 use crate::support::mount::PROGRAM;
@@ -17,63 +18,68 @@ fn shown(path: &Path) -> &str {
 }
 
 #[test]
-fn mounts_are_told_of_as_they_are_and_the_cure_of_a_dead_one_clears_it() {
+fn doctor_reports_mount_states_and_a_remedy_that_works() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
-    let (path, keep) = (store.path(), yard.path());
-    let (alive, dead, covered) = (yard.folder("alive"), yard.folder("it's dead"), yard.folder("covered"));
-    mount(&path, &alive, &[]).fine();
-    let mut child = in_foreground(&path, &dead, &yard.at("log"));
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let (path, keep) = (store.path(), sandbox.path());
+    let (alive, dead, covered) = (sandbox.folder("alive"), sandbox.folder("it's dead"), sandbox.folder("covered"));
+    mount(&path, &alive, &[]).assert_success();
+    let mut child = mount_in_foreground(&path, &dead, &sandbox.at("log"));
     child.kill().unwrap();
     child.wait().unwrap();
-    mount(&path, &covered, &[]).fine();
+    mount(&path, &covered, &[]).assert_success();
     if tmpfs(&covered).is_none() {
         return;
     }
-    let Some(told) = Alone::new(&keep).json(&[&path]) else { return };
+    let Some(report) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
     let states = [(&alive, "alive"), (&dead, "dead"), (&covered, "covered")];
     let expected: Vec<_> = states.iter().map(|(point, state)| json!({"point": point, "state": state})).collect();
-    assert_eq!(told["mounts"], json!(expected), "{told:#}");
+    assert_eq!(report["mounts"], json!(expected), "{report:#}");
     for ((point, state), level) in states.iter().zip(["ok", "problem", "note"]) {
-        assert_eq!(finding(&told, state, level, &[shown(point)])["about"], json!(point));
+        assert_eq!(finding(&report, state, level, &[shown(point)])["about"], json!(point));
     }
-    let cure = finding(&told, "dead", "problem", &[])["cure"].as_str().unwrap().to_owned();
+    let cure = finding(&report, "dead", "problem", &[])["cure"].as_str().unwrap().to_owned();
     let command = cure.split('`').nth(1).unwrap().strip_prefix("swarmletfs ").unwrap();
-    run(plain("bash", ["-c", &format!("{PROGRAM} {command}")])).fine();
-    assert_eq!(ours_at(&dead), 0);
-    assert_eq!(Alone::new(&keep).json(&[&path]).unwrap()["problems"], 0);
+    run(program("bash", ["-c", &format!("{PROGRAM} {command}")])).assert_success();
+    assert_eq!(mount_count_at(&dead), 0);
+    assert_eq!(IsolatedDoctor::new(&keep).json(&[&path]).unwrap()["problems"], 0);
 }
 
 #[test]
-fn several_mounts_that_hang_cost_no_more_time_than_one() {
+fn doctor_probes_hung_mounts_in_parallel() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
-    let (path, keep) = (store.path(), yard.path());
-    let points = [yard.folder("a"), yard.folder("b"), yard.folder("c")];
-    let mut children: Vec<_> = points.iter().map(|point| in_foreground(&path, point, &yard.at("log"))).collect();
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let (path, keep) = (store.path(), sandbox.path());
+    let points = [sandbox.folder("a"), sandbox.folder("b"), sandbox.folder("c")];
+    let mut children: Vec<_> =
+        points.iter().map(|point| mount_in_foreground(&path, point, &sandbox.at("log"))).collect();
     children.iter().for_each(|child| kill_process(Pid::from_child(child), Signal::STOP).unwrap());
-    // One after the other they would take longer than any command may.
-    let told = Alone::new(&keep).json(&[&path]);
+    // Probed one after the other, they would exceed the time limit.
+    let report = IsolatedDoctor::new(&keep).json(&[&path]);
     children.iter().for_each(|child| kill_process(Pid::from_child(child), Signal::CONT).unwrap());
-    drop(yard);
+    drop(sandbox);
     for child in &mut children {
-        assert!(ended(child, LIMIT).is_some());
+        assert!(wait_timeout(child, LIMIT).is_some());
     }
-    let Some(told) = told else { return };
+    let Some(report) = report else { return };
     let hung: Vec<_> = points.iter().map(|point| json!({"point": point, "state": "hung"})).collect();
-    assert_eq!(told["mounts"], json!(hung), "{told:#}");
-    assert_eq!(told["problems"], 3);
-    assert_eq!(told["stores"][0]["workers"]["total"], 1, "the rest is told all the same");
+    assert_eq!(report["mounts"], json!(hung), "{report:#}");
+    assert_eq!(report["problems"], 3);
+    assert_eq!(report["stores"][0]["workers"]["total"], 1, "the rest is report all the same");
 }
 
 #[test]
-fn the_mount_of_another_user_is_no_problem() {
+fn doctor_notes_a_mount_of_another_user() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
-    let (path, keep, point) = (store.path(), yard.path(), yard.folder("mnt"));
-    [path.parent().unwrap(), &keep].into_iter().for_each(open_up);
-    mount(&path, &point, &[]).fine();
-    let Some(told) = (Alone { before: as_nobody(&[]), ..Alone::new(&keep) }).json(&[&path]) else { return };
-    finding(&told, "private", "note", &[shown(&point), "another user"]);
-    assert_eq!(told["mounts"], json!([{"point": point, "state": "private"}]));
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let (path, keep, point) = (store.path(), sandbox.path(), sandbox.folder("mnt"));
+    [path.parent().unwrap(), &keep].into_iter().for_each(make_accessible);
+    mount(&path, &point, &[]).assert_success();
+    let Some(report) =
+        (IsolatedDoctor { before: without_privileges(&[]), ..IsolatedDoctor::new(&keep) }).json(&[&path])
+    else {
+        return;
+    };
+    finding(&report, "private", "note", &[shown(&point), "another user"]);
+    assert_eq!(report["mounts"], json!([{"point": point, "state": "private"}]));
 }

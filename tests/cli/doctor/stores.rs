@@ -1,4 +1,4 @@
-//! What it says of stores: which, why, how many workers, and what is not shown.
+//! Findings about stores: the choice, the workers, and hidden entries.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -9,10 +9,11 @@ use std::path::Path;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::{Alone, finding, findings};
+use super::{IsolatedDoctor, finding, findings};
 use crate::cli::printing::{check_lines, hostile_names};
 use crate::cli::program::{
-    Bound, LIMIT, Yard, as_nobody, ended, in_foreground, mount, open_up, run, small_store, typed, umount,
+    Bound, LIMIT, MountSandbox, make_accessible, mount, mount_in_foreground, run, small_store, swarmletfs, umount,
+    wait_timeout, without_privileges,
 };
 use crate::needs_fuse;
 use crate::support::TestStore;
@@ -22,36 +23,36 @@ fn shown(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// What is told of a count and its first names.
+/// Returns the JSON of a count and its first examples.
 fn several(count: u64, names: &[&str]) -> Value {
     let examples: Vec<Value> = names.iter().map(|name| json!({"name": name, "why": null})).collect();
     json!({"count": count, "examples": examples})
 }
 
 #[test]
-fn a_mount_of_ours_that_is_named_as_a_store_is_a_problem() {
+fn doctor_reports_a_swarmletfs_mount_as_store() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
-    let point = yard.folder("mnt");
-    mount(&store.path(), &point, &[]).fine();
-    let keep = yard.path();
-    if let Some(told) = Alone::new(&keep).json(&[&point]) {
-        finding(&told, "open", "problem", &["it is a swarmletfs mount; give the store behind it"]);
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let point = sandbox.folder("mnt");
+    mount(&store.path(), &point, &[]).assert_success();
+    let keep = sandbox.path();
+    if let Some(report) = IsolatedDoctor::new(&keep).json(&[&point]) {
+        finding(&report, "open", "problem", &["it is a swarmletfs mount; give the store behind it"]);
     }
-    umount(&point, &[]).fine();
+    umount(&point, &[]).assert_success();
 }
 
 #[test]
-fn workers_are_counted_by_status_owner_and_run() {
-    let (store, yard) = (TestStore::new(), Yard::new());
+fn doctor_counts_workers_by_status_owner_and_run() {
+    let (store, sandbox) = (TestStore::new(), MountSandbox::new());
     store.worker("a", json!({"owner_id": 7, "run_id": 48, "status": "running"}));
     store.worker("b", json!({"config": {"owner_id": "7"}, "run_id": 48}));
     store.worker("c", json!({"owner_id": 8, "run_id": 49, "status": "failed"}));
     store.worker("d", json!({}));
     store.write("e/metadata.json", json!({"status": "odd"}).to_string());
     let path = store.path();
-    let keep = yard.path();
-    let Some(told) = Alone::new(&keep).json(&[&path]) else { return };
+    let keep = sandbox.path();
+    let Some(report) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
     let expected = json!({
         "path": path, "why": "named on the command line", "format": "swarmlet",
         "workers": {
@@ -61,20 +62,20 @@ fn workers_are_counted_by_status_owner_and_run() {
         },
         "transcripts": null,
     });
-    assert_eq!(told["stores"], json!([expected]), "{told:#}");
-    let says = finding(&told, "workers", "ok", &["5 workers", "swarmlet", "1 failed", "2 runs", "2 without one"]);
+    assert_eq!(report["stores"], json!([expected]), "{report:#}");
+    let says = finding(&report, "workers", "ok", &["5 workers", "swarmlet", "1 failed", "2 runs", "2 without one"]);
     assert_eq!(says["about"], json!(path));
-    let told = Alone::new(&keep).json(&[path.as_os_str(), "--run".as_ref(), "48".as_ref()]).unwrap();
-    finding(&told, "run", "ok", &["2 of 5"]);
-    assert_eq!(told["view"], json!({"owner": null, "run": "48", "workers": 2}));
-    let told = Alone::new(&keep).json(&[path.as_os_str(), "--run".as_ref(), "50".as_ref()]).unwrap();
-    finding(&told, "run", "note", &["none of 5", "the runs are 48, 49"]);
-    assert_eq!(told["view"]["workers"], 0);
+    let report = IsolatedDoctor::new(&keep).json(&[path.as_os_str(), "--run".as_ref(), "48".as_ref()]).unwrap();
+    finding(&report, "run", "ok", &["2 of 5"]);
+    assert_eq!(report["view"], json!({"owner": null, "run": "48", "workers": 2}));
+    let report = IsolatedDoctor::new(&keep).json(&[path.as_os_str(), "--run".as_ref(), "50".as_ref()]).unwrap();
+    finding(&report, "run", "note", &["none of 5", "the runs are 48, 49"]);
+    assert_eq!(report["view"]["workers"], 0);
 }
 
 #[test]
-fn what_is_not_shown_is_named_by_reason_with_a_cure() {
-    let (store, yard) = (small_store(), Yard::new());
+fn doctor_lists_hidden_entries_with_reason_and_remedy() {
+    let (store, sandbox) = (small_store(), MountSandbox::new());
     for name in ["l4", "l1", "l3", "l2"] {
         symlink("/nowhere", store.at(format!("workers/{name}"))).unwrap();
     }
@@ -82,28 +83,28 @@ fn what_is_not_shown_is_named_by_reason_with_a_cure() {
     for folder in ["workers/plain", "workers/supervisor", "workers/foreign"] {
         fs::create_dir(store.at(folder)).unwrap();
     }
-    let (other, path, keep) = (yard.folder("other"), store.path(), yard.path());
+    let (other, path, keep) = (sandbox.folder("other"), store.path(), sandbox.path());
     let Some(_bound) = Bound::new(&other, &store.at("workers/foreign")) else { return };
-    let Some(told) = Alone::new(&keep).json(&[&path]) else { return };
+    let Some(report) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
     let expected = json!({
         "links": several(4, &["workers/l1", "workers/l2", "workers/l3"]),
         "foreign_mounts": several(1, &["workers/foreign"]),
         "special": several(1, &["workers/pipe"]),
         "not_workers": several(2, &["workers/plain", "workers/supervisor"]),
     });
-    assert_eq!(told["stores"][0]["workers"]["not_shown"], expected, "{told:#}");
+    assert_eq!(report["stores"][0]["workers"]["not_shown"], expected, "{report:#}");
     let cure = format!("`readlink -f {}`", shown(&store.at("workers/l1")));
-    finding(&told, "links", "note", &["4 links are not followed", "workers/l3, and 1 more", &cure, "--store"]);
+    finding(&report, "links", "note", &["4 links are not followed", "workers/l3, and 1 more", &cure, "--store"]);
     let cure = format!("`--store {}`", shown(&store.at("workers/foreign")));
-    finding(&told, "foreign_mounts", "note", &["1 other file system", &cure]);
-    finding(&told, "special", "note", &["workers/pipe"]);
-    finding(&told, "not_workers", "note", &["workers/plain, workers/supervisor", "metadata.json"]);
-    assert_eq!(told["problems"], 0, "{told:#}");
+    finding(&report, "foreign_mounts", "note", &["1 other file system", &cure]);
+    finding(&report, "special", "note", &["workers/pipe"]);
+    finding(&report, "not_workers", "note", &["workers/plain, workers/supervisor", "metadata.json"]);
+    assert_eq!(report["problems"], 0, "{report:#}");
 }
 
 #[test]
-fn what_is_wrong_with_a_record_is_named_by_worker() {
-    let (store, yard) = (small_store(), Yard::new());
+fn doctor_names_workers_with_flawed_records() {
+    let (store, sandbox) = (small_store(), MountSandbox::new());
     store.write("workers/torn/metadata.json", "{\"owner_id\": 7, ");
     store.call("bare", 1, "sh", "x");
     store.worker("other", json!({"worker_id": "w1"}));
@@ -111,9 +112,9 @@ fn what_is_wrong_with_a_record_is_named_by_worker() {
     store.worker("late", json!({"status": "success"}));
     store.write("workers/index.json", json!({"workers": [{"id": "late", "status": "failed"}]}).to_string());
     store.write("w1/metadata.json", json!({"worker_id": "w1"}).to_string());
-    let (path, keep) = (store.path(), yard.path());
-    let Some(told) = Alone::new(&keep).json(&[&path]) else { return };
-    let mut flawed = told["stores"][0]["workers"]["flawed"].clone();
+    let (path, keep) = (store.path(), sandbox.path());
+    let Some(report) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
+    let mut flawed = report["stores"][0]["workers"]["flawed"].clone();
     let why = flawed["bad_metadata"]["examples"][0]["why"].take();
     assert!(why.as_str().is_some_and(|why| why.starts_with("not JSON")), "{why}");
     let expected = json!({
@@ -121,7 +122,7 @@ fn what_is_wrong_with_a_record_is_named_by_worker() {
         "other_id": several(1, &["other"]), "two_owners": several(1, &["two"]),
         "index_disagrees": several(1, &["late"]), "same_id": several(1, &["w1~2"]),
     });
-    assert_eq!(flawed, expected, "{told:#}");
+    assert_eq!(flawed, expected, "{report:#}");
     for (check, name) in [
         ("bad_metadata", "torn (not JSON"),
         ("no_metadata", "bare"),
@@ -130,14 +131,14 @@ fn what_is_wrong_with_a_record_is_named_by_worker() {
         ("index_disagrees", "late"),
         ("same_id", "w1~2"),
     ] {
-        finding(&told, check, "note", &["1 worker", name]);
+        finding(&report, check, "note", &["1 worker", name]);
     }
 }
 
 #[test]
-fn what_may_not_be_read_is_a_problem() {
+fn doctor_reports_unreadable_entries_as_problems() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
+    let (store, sandbox) = (small_store(), MountSandbox::new());
     store.worker("closed", json!({})).worker("sealed", json!({}));
     let mode = |path: &str, mode| {
         use std::os::unix::fs::PermissionsExt;
@@ -145,23 +146,28 @@ fn what_may_not_be_read_is_a_problem() {
     };
     mode("workers/closed", 0o700);
     mode("workers/sealed/metadata.json", 0o600);
-    let (path, keep) = (store.path(), yard.path());
-    [path.parent().unwrap(), &keep].into_iter().for_each(open_up);
-    let Some(told) = (Alone { before: as_nobody(&[]), ..Alone::new(&keep) }).json(&[&path]) else { return };
-    let workers = &told["stores"][0]["workers"];
+    let (path, keep) = (store.path(), sandbox.path());
+    [path.parent().unwrap(), &keep].into_iter().for_each(make_accessible);
+    let Some(report) =
+        (IsolatedDoctor { before: without_privileges(&[]), ..IsolatedDoctor::new(&keep) }).json(&[&path])
+    else {
+        return;
+    };
+    let workers = &report["stores"][0]["workers"];
     let denied = |name: &str| json!({"count": 1, "examples": [{"name": name, "why": "permission denied"}]});
-    assert_eq!(workers["not_shown"]["unreadable"], denied("workers/closed"), "{told:#}");
-    assert_eq!(workers["flawed"]["unreadable_metadata"], denied("sealed"), "{told:#}");
+    assert_eq!(workers["not_shown"]["unreadable"], denied("workers/closed"), "{report:#}");
+    assert_eq!(workers["flawed"]["unreadable_metadata"], denied("sealed"), "{report:#}");
     let closed = format!("`ls -ld {}`", shown(&store.at("workers/closed")));
-    finding(&told, "unreadable", "problem", &["workers/closed (permission denied)", &closed]);
+    finding(&report, "unreadable", "problem", &["workers/closed (permission denied)", &closed]);
     let sealed = format!("`ls -la {}`", shown(&store.at("workers/sealed")));
-    finding(&told, "unreadable_metadata", "problem", &["sealed (permission denied)", &sealed]);
+    finding(&report, "unreadable_metadata", "problem", &["sealed (permission denied)", &sealed]);
     mode("", 0o700);
-    let told = (Alone { before: as_nobody(&[]), ..Alone::new(&keep) }).json(&[&path]).unwrap();
-    finding(&told, "open", "problem", &["permission denied", shown(&path)]);
+    let report =
+        (IsolatedDoctor { before: without_privileges(&[]), ..IsolatedDoctor::new(&keep) }).json(&[&path]).unwrap();
+    finding(&report, "open", "problem", &["permission denied", shown(&path)]);
 }
 
-/// A store with everything that is told of a store, and that is another's or nobody's, around one owner's workers.
+/// Adds everything that a report could reveal of other owners to a store.
 fn crowded(store: &TestStore) {
     for (id, owner) in [("o1", json!(8)), ("o2", json!("7 ")), ("o3", Value::Null)] {
         store.worker(id, json!({"owner_id": owner, "run_id": 49, "status": "running", "worker_id": "mine"}));
@@ -178,19 +184,19 @@ fn crowded(store: &TestStore) {
 
 #[test]
 fn with_an_owner_all_that_is_anothers_might_as_well_not_be_there() {
-    let yard = Yard::new();
+    let sandbox = MountSandbox::new();
     let (mixed, own) = (TestStore::new(), TestStore::new());
     for store in [&mixed, &own] {
         store.worker("mine", json!({"owner_id": 7, "run_id": 48}));
         store.worker("odd", json!({"owner_id": 7, "worker_id": "other"}));
     }
     crowded(&mixed);
-    let keep = yard.path();
-    let told = |store: &TestStore, more: &[&str]| {
+    let keep = sandbox.path();
+    let report = |store: &TestStore, more: &[&str]| {
         let path = store.path();
         let mut arguments = vec![path.as_os_str()];
         arguments.extend(more.iter().map(OsStr::new));
-        Some(Alone::new(&keep).run(&arguments)?.out.replace(shown(&path), "STORE"))
+        Some(IsolatedDoctor::new(&keep).run(&arguments)?.out.replace(shown(&path), "STORE"))
     };
     for more in [
         &["--json", "--owner", "7"][..],
@@ -199,59 +205,59 @@ fn with_an_owner_all_that_is_anothers_might_as_well_not_be_there() {
         &["--json", "--owner", "6"],
         &["--owner", "7"],
     ] {
-        let Some(text) = told(&mixed, more) else { return };
-        assert_eq!(text, told(&own, more).unwrap(), "{more:?}");
+        let Some(text) = report(&mixed, more) else { return };
+        assert_eq!(text, report(&own, more).unwrap(), "{more:?}");
     }
-    // The control: without an owner, the others are there to be told of.
-    assert_ne!(told(&mixed, &[]).unwrap(), told(&own, &[]).unwrap());
-    assert_ne!(told(&mixed, &["--run", "48"]).unwrap(), told(&own, &["--run", "48"]).unwrap());
+    // Control: without an owner, the other workers are reported.
+    assert_ne!(report(&mixed, &[]).unwrap(), report(&own, &[]).unwrap());
+    assert_ne!(report(&mixed, &["--run", "48"]).unwrap(), report(&own, &["--run", "48"]).unwrap());
 }
 
 #[test]
-fn several_stores_are_told_of_one_by_one_and_one_named_twice_is_one() {
-    let (first, second, yard) = (small_store(), small_store(), Yard::new());
+fn doctor_reports_each_store_once() {
+    let (first, second, sandbox) = (small_store(), small_store(), MountSandbox::new());
     second.worker("w2", json!({}));
     symlink("/nowhere", second.at("workers/link")).unwrap();
-    let (one, two, missing, keep) = (first.path(), second.path(), yard.at("missing"), yard.path());
+    let (one, two, missing, keep) = (first.path(), second.path(), sandbox.at("missing"), sandbox.path());
     let all = [&one, &two, &missing, &one].map(|path| path.as_os_str());
-    let Some(told) = Alone::new(&keep).json(&all) else { return };
-    let facts: Vec<Value> = told["stores"]
+    let Some(report) = IsolatedDoctor::new(&keep).json(&all) else { return };
+    let facts: Vec<Value> = report["stores"]
         .as_array()
         .unwrap()
         .iter()
         .map(|store| json!([store["path"], store["workers"]["total"]]))
         .collect();
     assert_eq!(facts, [json!([one, 1]), json!([two, 2]), json!([missing, null])]);
-    assert_eq!(findings(&told, "workers").len(), 2);
-    assert_eq!(finding(&told, "links", "note", &[])["about"], json!(two));
-    finding(&told, "open", "problem", &[shown(&missing), "no such folder"]);
-    finding(&told, "same_id", "note", &["w1~2"]);
-    assert_eq!(told["view"]["workers"], 3);
+    assert_eq!(findings(&report, "workers").len(), 2);
+    assert_eq!(finding(&report, "links", "note", &[])["about"], json!(two));
+    finding(&report, "open", "problem", &[shown(&missing), "no such folder"]);
+    finding(&report, "same_id", "note", &["w1~2"]);
+    assert_eq!(report["view"]["workers"], 3);
     let said = ["--store".as_ref(), one.as_os_str(), two.as_os_str()];
-    assert_eq!(Alone::new(&keep).json(&said).unwrap()["view"]["workers"], 3);
+    assert_eq!(IsolatedDoctor::new(&keep).json(&said).unwrap()["view"]["workers"], 3);
 }
 
 #[test]
-fn the_store_is_the_one_that_a_mount_would_take() {
-    let (here, variable, yard) = (small_store(), small_store(), Yard::new());
-    let (inside, keep) = (here.at("workers"), yard.path());
-    let told = |current: &Path, value: Option<&Path>| {
+fn doctor_chooses_the_store_like_mount() {
+    let (here, variable, sandbox) = (small_store(), small_store(), MountSandbox::new());
+    let (inside, keep) = (here.at("workers"), sandbox.path());
+    let report = |current: &Path, value: Option<&Path>| {
         let variables = value.map(|value| ("SWARMLET_DATA_PATH", value.into())).into_iter().collect();
-        (Alone { current, variables, ..Alone::new(&keep) }).json::<&str>(&[])
+        (IsolatedDoctor { current, variables, ..IsolatedDoctor::new(&keep) }).json::<&str>(&[])
     };
-    let Some(found) = told(&inside, None) else { return };
+    let Some(found) = report(&inside, None) else { return };
     assert_eq!((&found["stores"][0]["path"], found["stores"].as_array().unwrap().len()), (&json!(here.path()), 1));
-    finding(&found, "workers", "ok", &["the current folder is inside of it"]);
-    let found = told(&inside, Some(&variable.path())).unwrap();
+    finding(&found, "workers", "ok", &["the current folder is inside it"]);
+    let found = report(&inside, Some(&variable.path())).unwrap();
     assert_eq!(found["stores"][0]["path"], json!(variable.path()));
-    let found = told(&inside, Some("/no/such/place".as_ref())).unwrap();
+    let found = report(&inside, Some("/no/such/place".as_ref())).unwrap();
     finding(&found, "open", "problem", &["/no/such/place"]);
     if ["/data/swarmlet", "/data/workers"].iter().any(|place| Path::new(place).exists()) {
-        skip("this machine has a store in a known place");
+        skip("this machine has a store at a known path");
         return;
     }
-    // Not from a folder of this test upwards: what others put beside it could make a store of what is above.
-    let none = told("/".as_ref(), None).unwrap();
+    // Not below this test's folder: other users' files could make an ancestor look like a store.
+    let none = report("/".as_ref(), None).unwrap();
     finding(
         &none,
         "found",
@@ -262,14 +268,14 @@ fn the_store_is_the_one_that_a_mount_would_take() {
 }
 
 #[test]
-fn a_folder_that_is_no_store_is_refused_with_what_helps() {
-    let (store, yard) = (small_store(), Yard::new());
-    let (papers, linked, whole) = (yard.folder("papers/letters"), yard.folder("linked"), yard.folder("empty"));
+fn doctor_rejects_an_invalid_store_with_a_remedy() {
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let (papers, linked, whole) = (sandbox.folder("papers/letters"), sandbox.folder("linked"), sandbox.folder("empty"));
     fs::write(papers.join("a.txt"), "").unwrap();
     symlink(store.at("workers"), linked.join("workers")).unwrap();
-    let (papers, one, keep) = (yard.at("papers"), store.at("workers/w1"), yard.path());
-    let told = |path: &Path| Alone::new(&keep).json(&[path]);
-    let Some(none) = told(&papers) else { return };
+    let (papers, one, keep) = (sandbox.at("papers"), store.at("workers/w1"), sandbox.path());
+    let report = |path: &Path| IsolatedDoctor::new(&keep).json(&[path]);
+    let Some(none) = report(&papers) else { return };
     finding(&none, "open", "problem", &[shown(&papers), "no workers", "metadata.json", "`find "]);
     assert_eq!(
         none["stores"],
@@ -278,40 +284,40 @@ fn a_folder_that_is_no_store_is_refused_with_what_helps() {
         }])
     );
     let cure = format!("`readlink -f {}`", shown(&linked.join("workers")));
-    finding(&told(&linked).unwrap(), "open", "problem", &["no workers", "not followed: workers", &cure]);
+    finding(&report(&linked).unwrap(), "open", "problem", &["no workers", "not followed: workers", &cure]);
     let cure = format!("`swarmletfs doctor {}`", shown(&store.at("workers")));
-    finding(&told(&one).unwrap(), "open", "problem", &["is one worker", &cure]);
-    finding(&told(&whole).unwrap(), "workers", "note", &["no worker yet"]);
-    // `mount` says the same.
-    mount(&linked, &yard.folder("mnt"), &[]).refused(1, &["no workers", "not followed: workers"]);
+    finding(&report(&one).unwrap(), "open", "problem", &["is one worker", &cure]);
+    finding(&report(&whole).unwrap(), "workers", "note", &["no worker yet"]);
+    // `mount` prints the same message.
+    mount(&linked, &sandbox.folder("mnt"), &[]).assert_failure(1, &["no workers", "not followed: workers"]);
 }
 
 #[test]
-fn a_store_whose_file_system_hangs_is_said_to() {
+fn doctor_reports_a_hung_store() {
     needs_fuse!();
-    let (store, yard) = (small_store(), Yard::new());
-    let (point, keep) = (yard.folder("mnt"), yard.path());
-    let mut child = in_foreground(&store.path(), &point, &yard.at("log"));
-    // What the kernel remembers for a second must not mislead.
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let (point, keep) = (sandbox.folder("mnt"), sandbox.path());
+    let mut child = mount_in_foreground(&store.path(), &point, &sandbox.at("log"));
+    // A folder that the kernel has cached for a second must not hide the hang.
     let _ = fs::read_dir(&point).unwrap().count();
     kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
-    let told = Alone::new(&keep).json(&[&point]);
+    let report = IsolatedDoctor::new(&keep).json(&[&point]);
     kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
     rustix::mount::unmount(&point, rustix::mount::UnmountFlags::DETACH).unwrap();
-    assert!(ended(&mut child, LIMIT).expect("no hang").success());
-    let Some(told) = told else { return };
-    finding(&told, "open", "problem", &[shown(&point), "did not answer within 5 seconds"]);
-    finding(&told, "hung", "problem", &[shown(&point), "--lazy"]);
-    assert_eq!(told["fuse"]["mount"], true, "{told:#}");
+    assert!(wait_timeout(&mut child, LIMIT).expect("no hang").success());
+    let Some(report) = report else { return };
+    finding(&report, "open", "problem", &[shown(&point), "did not answer within 5 seconds"]);
+    finding(&report, "hung", "problem", &[shown(&point), "--lazy"]);
+    assert_eq!(report["fuse"]["mount"], true, "{report:#}");
 }
 
 #[test]
-fn no_name_moves_a_cursor_or_forges_a_line() {
-    let yard = Yard::new();
-    let keep = yard.path();
+fn doctor_escapes_names() {
+    let sandbox = MountSandbox::new();
+    let keep = sandbox.path();
     for name in hostile_names() {
         let raw = OsStr::from_bytes(&name);
-        let store = yard.folder([b"s".as_slice(), &name].concat());
+        let store = sandbox.folder([b"s".as_slice(), &name].concat());
         let at = |folder: &str| store.join("workers").join(OsString::from_iter([OsStr::new(folder), raw]));
         let text = String::from_utf8_lossy(&name);
         let metadata = json!({"worker_id": text, "owner_id": text, "run_id": text, "status": text, "task": text});
@@ -322,42 +328,42 @@ fn no_name_moves_a_cursor_or_forges_a_line() {
         fs::create_dir(at("plain")).unwrap();
         symlink(raw, at("link")).unwrap();
         crate::hostile::make_fifo(&at("pipe"));
-        let missing = yard.at([b"missing".as_slice(), &name].concat());
+        let missing = sandbox.at([b"missing".as_slice(), &name].concat());
         let arguments = [store.as_os_str(), missing.as_os_str(), "--run".as_ref(), OsStr::new("none")];
-        let Some(told) = Alone::new(&keep).json(&arguments) else { return };
-        let workers = &told["stores"][0]["workers"];
-        assert_eq!((&workers["total"], &workers["not_shown"]["links"]["count"]), (&json!(2), &json!(1)), "{told:#}");
-        finding(&told, "run", "note", &["the runs are"]);
-        check_lines(&Alone::new(&keep).run(&arguments).unwrap().out);
-        // The cure is a command that does what it says, whatever the name.
-        let cure = finding(&told, "links", "note", &[])["cure"].as_str().unwrap().to_owned();
+        let Some(report) = IsolatedDoctor::new(&keep).json(&arguments) else { return };
+        let workers = &report["stores"][0]["workers"];
+        assert_eq!((&workers["total"], &workers["not_shown"]["links"]["count"]), (&json!(2), &json!(1)), "{report:#}");
+        finding(&report, "run", "note", &["the runs are"]);
+        check_lines(&IsolatedDoctor::new(&keep).run(&arguments).unwrap().out);
+        // The remedy is a working command, whatever the name is.
+        let cure = finding(&report, "links", "note", &[])["cure"].as_str().unwrap().to_owned();
         let command = cure.split('`').nth(1).unwrap().replace("readlink -f", "readlink -z");
         let link = std::process::Command::new("bash").args(["-c", &command]).output().unwrap();
         assert_eq!(link.stdout.strip_suffix(b"\0"), Some(name.as_slice()), "{command}");
     }
     let raw = OsStr::from_bytes(b"\x1b[31m\xff");
-    run(typed(["doctor".as_ref(), "--owner".as_ref(), raw])).refused(2, &["UTF-8"]);
+    run(swarmletfs(["doctor".as_ref(), "--owner".as_ref(), raw])).assert_failure(2, &["UTF-8"]);
 }
 
-/// A session that is too long to be read at once is read on by a mount: nothing is wrong with it.
+/// A mount finishes long sessions in the background, so an unread session is no problem.
 #[test]
 fn sessions_that_were_not_read_yet_are_no_problem() {
-    let (yard, keep) = (Yard::new(), Yard::new());
-    let project = yard.folder("claude/projects/-home-dev");
+    let (sandbox, keep) = (MountSandbox::new(), MountSandbox::new());
+    let project = sandbox.folder("claude/projects/-home-dev");
     let line = json!({"type": "user", "uuid": "u", "sessionId": "s", "message": {"role": "user", "content": "go"}});
     let path = project.join("s.jsonl");
     fs::write(&path, format!("{line}\n")).unwrap();
     fs::File::options().write(true).open(&path).unwrap().set_len(40 << 20).unwrap();
-    let Some(told) = Alone::new(&keep.path()).json(&[&yard.path().join("claude")]) else { return };
-    finding(&told, "unread", "note", &["1 session not read yet for workers inside"]);
-    let problems: Vec<_> = findings(&told, "trouble");
-    assert!(problems.is_empty(), "{told:#}");
+    let Some(report) = IsolatedDoctor::new(&keep.path()).json(&[&sandbox.path().join("claude")]) else { return };
+    finding(&report, "unread", "note", &["1 session not yet searched for workers"]);
+    let problems: Vec<_> = findings(&report, "trouble");
+    assert!(problems.is_empty(), "{report:#}");
 }
 
 #[test]
 fn what_transcripts_hold_that_is_not_shown_is_counted() {
-    let (yard, keep) = (Yard::new(), Yard::new());
-    let project = yard.folder("claude/projects/-home-dev");
+    let (sandbox, keep) = (MountSandbox::new(), MountSandbox::new());
+    let project = sandbox.folder("claude/projects/-home-dev");
     let said = |kind: &str, content: Value| {
         json!({"type": kind, "uuid": "u", "sessionId": "s", "message": {"role": kind, "content": content}}).to_string()
     };
@@ -367,14 +373,14 @@ fn what_transcripts_hold_that_is_not_shown_is_counted() {
     let lines = [said("user", json!("list it")), called, stray, "{torn".into(), json!({"type": "new"}).to_string()];
     fs::write(project.join("s.jsonl"), lines.join("\n") + "\n").unwrap();
     fs::write(project.join("junk.jsonl"), "no JSON at all\n").unwrap();
-    let path = yard.path().join("claude");
-    let Some(told) = Alone::new(&keep.path()).json(&[&path]) else { return };
-    assert_eq!(told["stores"][0]["format"], "claude-code");
+    let path = sandbox.path().join("claude");
+    let Some(report) = IsolatedDoctor::new(&keep.path()).json(&[&path]) else { return };
+    assert_eq!(report["stores"][0]["format"], "claude-code");
     let expected = json!({
         "read": 2, "workers": 2, "lines": 6, "unparsable_lines": 2, "unknown_records": {"new": 1},
         "results_without_calls": 1, "calls_without_results": 1, "calls_not_shown": 0, "truncated_outputs": 0,
     });
-    assert_eq!(told["stores"][0]["transcripts"], expected, "{told:#}");
-    finding(&told, "transcripts", "note", &["2 of 2", "2 lines cannot be parsed", "(new)", "1 calls have no result"]);
-    finding(&told, "bad_transcript", "problem", &["junk", "no line could be parsed"]);
+    assert_eq!(report["stores"][0]["transcripts"], expected, "{report:#}");
+    finding(&report, "transcripts", "note", &["2 of 2", "2 lines cannot be parsed", "(new)", "1 calls have no result"]);
+    finding(&report, "bad_transcript", "problem", &["junk", "no line could be parsed"]);
 }

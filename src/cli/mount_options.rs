@@ -1,0 +1,267 @@
+//! Options of `mount`, from the command line and from `-o`.
+//!
+//! mount(8) passes everything in `-o`, mixed with generic options that have no effect here. An
+//! option given both ways must have one value. Paths stay bytes, and nothing on disk is accessed.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::cache_args::CacheArgs;
+use super::exit::Usage;
+use crate::render::Budget;
+
+/// Options of a mount.
+///
+/// They are parsed from the command line and from `-o`, merged, and handed to the background process.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Args, Serialize, Deserialize)]
+pub(super) struct MountOptions {
+    /// A folder of traces to show; can be given several times
+    #[serde(serialize_with = "paths::serialize", deserialize_with = "paths::deserialize")]
+    #[arg(long = "store", value_name = "PATH")]
+    pub(super) stores: Vec<PathBuf>,
+
+    /// Show only the workers of this owner
+    #[arg(long, value_name = "ID", conflicts_with = "all_owners", value_parser = parse_id)]
+    pub(super) owner: Option<String>,
+
+    /// Show only the workers of this run
+    #[arg(long, value_name = "ID", value_parser = parse_id)]
+    pub(super) run: Option<String>,
+
+    /// Show the workers of every owner, even to other users of this machine
+    #[arg(long)]
+    pub(super) all_owners: bool,
+
+    /// With --owner, also show files that have several hard links, for stores kept as hard-linked
+    /// backups
+    #[arg(long)]
+    pub(super) hard_links: bool,
+
+    #[command(flatten)]
+    pub(super) cache: CacheArgs,
+
+    /// Let other users of this machine read the mount; needs --owner or --all-owners
+    #[arg(long)]
+    pub(super) allow_other: bool,
+
+    /// Maximum size of evidence.txt: bytes, optionally with k or M, or tokens, as in 8000tok
+    /// [default: 16000 per worker, 28000 for a run or the swarm]
+    #[arg(long, value_name = "SIZE", value_parser = parse_budget)]
+    pub(super) budget: Option<String>,
+
+    /// Seconds until a change of a finished worker is noticed [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    pub(super) ttl: Option<u32>,
+
+    /// Stay in the foreground; Ctrl-C unmounts
+    #[arg(long, short)]
+    pub(super) foreground: bool,
+
+    /// Append a log to this regular file, created readable only by its owner; links, FIFOs and
+    /// devices are rejected
+    #[serde(serialize_with = "paths::serialize", deserialize_with = "paths::deserialize_one")]
+    #[arg(long, value_name = "FILE")]
+    pub(super) log: Option<PathBuf>,
+}
+
+impl MountOptions {
+    /// Merges the options with those of `-o`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an option has two different values, or if options contradict each other. Also fails
+    /// if other users may read the mount but neither `--owner` nor `--all-owners` is given.
+    pub(super) fn merge(mut self, listed: MountOptions) -> Result<MountOptions, Usage> {
+        for store in listed.stores {
+            if !self.stores.contains(&store) {
+                self.stores.push(store);
+            }
+        }
+        merge_value("owner", &mut self.owner, listed.owner)?;
+        merge_value("run", &mut self.run, listed.run)?;
+        merge_value("index", &mut self.cache.index, listed.cache.index)?;
+        merge_value("budget", &mut self.budget, listed.budget)?;
+        merge_value("ttl", &mut self.ttl, listed.ttl)?;
+        merge_value("log", &mut self.log, listed.log)?;
+        self.all_owners |= listed.all_owners;
+        self.hard_links |= listed.hard_links;
+        self.cache.no_cache |= listed.cache.no_cache;
+        self.cache.no_index |= listed.cache.no_index;
+        self.allow_other |= listed.allow_other;
+        self.foreground |= listed.foreground;
+        self.check()?;
+        Ok(self)
+    }
+
+    fn check(&self) -> Result<(), Usage> {
+        if self.owner.is_some() && self.all_owners {
+            return Err(Usage("owner and all_owners contradict each other: give only one".into()));
+        }
+        if self.cache.index.is_some() && self.cache.no_index {
+            return Err(Usage("index and no_index contradict each other: give only one".into()));
+        }
+        if self.allow_other && self.owner.is_none() && !self.all_owners {
+            return Err(Usage(
+                "--allow-other lets every user of this machine read the mount: choose the workers with --owner ID, \
+                 or with --all-owners"
+                    .into(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Parses the id of an owner or run: any nonempty text.
+pub(super) fn parse_id(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("an id cannot be empty".into()) } else { Ok(text.to_owned()) }
+}
+
+/// Checks a budget and returns its text.
+pub(super) fn parse_budget(text: &str) -> Result<String, String> {
+    Budget::parse(text).map(|_| text.to_owned())
+}
+
+/// Sets an option to `value` unless it has a different value already.
+pub(super) fn merge_value<T: PartialEq>(key: &str, option: &mut Option<T>, value: Option<T>) -> Result<(), Usage> {
+    match (option.as_ref(), value) {
+        (Some(first), Some(second)) if *first != second => {
+            Err(Usage(format!("{key} is given twice with different values: give it once")))
+        }
+        (None, value) => {
+            *option = value;
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Serializes paths as bytes: serde's own form requires UTF-8.
+pub(super) mod paths {
+    use std::ffi::OsString;
+    use std::path::PathBuf;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(in crate::cli) fn serialize<'a, P, S: Serializer>(paths: &'a P, serializer: S) -> Result<S::Ok, S::Error>
+    where
+        &'a P: IntoIterator<Item = &'a PathBuf>,
+    {
+        serializer.collect_seq(paths.into_iter().map(|path| path.as_os_str()))
+    }
+
+    pub(in crate::cli) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
+        Ok(Vec::<OsString>::deserialize(deserializer)?.into_iter().map(PathBuf::from).collect())
+    }
+
+    pub(in crate::cli) fn deserialize_one<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<PathBuf>, D::Error> {
+        Ok(deserialize(deserializer)?.pop())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+    use clap::Parser;
+
+    fn parse(typed: &[&str]) -> Result<MountOptions, Usage> {
+        let typed = ["swarmletfs", "mount"].iter().chain(typed);
+        let crate::cli::Command::Mount(arguments) = crate::cli::Cli::try_parse_from(typed).unwrap().command else {
+            panic!("not a mount");
+        };
+        crate::cli::mount::options(&arguments)
+    }
+
+    #[test]
+    fn dash_o_equals_long_options() {
+        let listed =
+            "store=/a,owner=7,run=48,budget=4000,ttl=5,log=/l,foreground,allow_other,hard_links,no_cache,index=/i";
+        let typed = [
+            "--store=/a",
+            "--owner=7",
+            "--run=48",
+            "--budget=4000",
+            "--ttl=5",
+            "--log=/l",
+            "-f",
+            "--allow-other",
+            "--hard-links",
+            "--no-cache",
+            "--index=/i",
+        ];
+        let options = parse(&["-o", listed]).unwrap();
+        assert_eq!(options, parse(&typed).unwrap());
+        assert_eq!(parse(&["-o", r"store=/a\,b"]).unwrap().stores, [PathBuf::from("/a,b")]);
+        let mut both = typed.to_vec();
+        both.extend(["-o", listed]);
+        assert_eq!(options, parse(&both).unwrap());
+        assert_eq!(options.owner.as_deref(), Some("7"));
+        assert!(options.hard_links);
+    }
+
+    #[test]
+    fn contradictory_options_are_rejected() {
+        for typed in [
+            &["--owner", "7", "-o", "owner=8"][..],
+            &["-o", "ttl=1,ttl=2"],
+            &["-o", "run=1", "-o", "run=2"],
+            &["-o", "owner=7,all_owners"],
+            &["--owner", "7", "-o", "all_owners"],
+            &["--index", "/a", "-o", "index=/b"],
+            &["--index", "/a", "-o", "no_index"],
+        ] {
+            assert!(parse(typed).is_err(), "{typed:?}");
+        }
+    }
+
+    #[test]
+    fn generic_mount_options_have_no_effect() {
+        let usual = "rw,,nosuid,nodev,noexec,noatime,relatime,default_permissions,auto,noauto,user,users,nofail,\
+                     _netdev,x-systemd.automount,x-a=b,comment=c,fsname=f,subtype=s";
+        assert_eq!(parse(&["-o", usual]).unwrap(), MountOptions::default());
+        assert_eq!(parse(&["--__short", "-o", "rw,dev,suid"]).unwrap(), MountOptions::default());
+    }
+
+    #[test]
+    fn invalid_items_are_named_in_the_error() {
+        for (list, named) in [
+            ("suid", "suid"),
+            ("dev", "dev"),
+            ("colour=red", "colour=red"),
+            ("ownr=7", "ownr=7"),
+            ("ttl=soon", "ttl=soon"),
+            ("budget=much", "budget=much"),
+            ("store=", "store="),
+            ("store", "store=…"),
+            ("owner=", "owner="),
+            ("foreground=1", "foreground=1"),
+            ("\x1b[31m", "\\u{1b}"),
+        ] {
+            let Usage(sentence) = parse(&["-o", list]).unwrap_err();
+            assert!(sentence.contains(named) && !sentence.contains('\x1b'), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn serialized_options_keep_every_value() {
+        let mut options = parse(&["--store=/a", "--owner=7", "--ttl=5", "--log=/l", "--no-cache"]).unwrap();
+        options.stores.push(OsString::from_vec(b"/\xff".to_vec()).into());
+        for options in [options, MountOptions::default()] {
+            let bytes = postcard::to_stdvec(&options).unwrap();
+            assert_eq!(postcard::from_bytes::<MountOptions>(&bytes).unwrap(), options);
+        }
+    }
+
+    #[test]
+    fn allow_other_requires_an_owner_choice() {
+        assert!(parse(&["--allow-other"]).is_err());
+        assert!(parse(&["--allow-other", "--owner", "7"]).is_ok());
+        assert!(parse(&["--allow-other", "-o", "all_owners"]).is_ok());
+    }
+}

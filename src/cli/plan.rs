@@ -1,0 +1,70 @@
+//! A validated mount: what to mount, and where.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::diagnosis;
+use super::exit::Usage;
+use super::log;
+use super::mount_options::MountOptions;
+use super::mountinfo::{Mount, MountTable};
+use super::store_selection::StoreSelection;
+use super::terminal::display_path;
+use crate::catalog::Freshness;
+use crate::fuse::{MountAccess, Session};
+use crate::render::Budget;
+use crate::tree::{Settings, Tree};
+use crate::view::Filter;
+
+/// A validated mount: every path is absolute, and all checks that do not read the store have
+/// passed.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// Absolute and resolved.
+    pub(super) mountpoint: PathBuf,
+    /// Contains at least one store.
+    pub(super) options: MountOptions,
+}
+
+/// A mount and the session that serves it.
+pub(super) struct MountedSession {
+    pub(super) session: Session,
+    /// Device of the mount. Its mountpoint may be moved or covered at any time.
+    pub(super) device: String,
+}
+
+impl Plan {
+    /// Starts the log. Without a log file it goes to stderr in the foreground, otherwise nowhere.
+    pub(super) fn start_log(&self, foreground: bool) -> anyhow::Result<()> {
+        log::start(self.options.log.as_deref(), foreground)
+    }
+
+    /// Opens and reads the stores. Returns the tree to mount and a description of it.
+    pub(super) fn tree(&self) -> anyhow::Result<(Tree, String)> {
+        let options = &self.options;
+        let mut freshness = Freshness::default();
+        if let Some(seconds) = options.ttl {
+            freshness.finished = Duration::from_secs(seconds.into());
+        }
+        let filter = Filter { owner: options.owner.clone(), run: options.run.clone() };
+        let (stores, hard_links) = (options.stores.clone(), options.hard_links);
+        let view = StoreSelection { stores, hard_links, cache: options.cache.clone(), filter }.open(freshness)?;
+        let description = view.describe();
+        let budget = options.budget.as_deref().map(Budget::parse).transpose().map_err(Usage)?;
+        Ok((Tree::new(view, Settings { budget, ..Settings::default() }), description))
+    }
+
+    /// Mounts `tree`.
+    pub(super) fn mount(&self, tree: Tree) -> anyhow::Result<MountedSession> {
+        let access = if self.options.allow_other { MountAccess::Everyone } else { MountAccess::Mounter };
+        let session =
+            crate::fuse::mount(tree, &self.mountpoint, access).map_err(|error| diagnosis::diagnose_mount(&error))?;
+        let mounts = MountTable::read()?;
+        let mount = mounts.topmost_at(&self.mountpoint).filter(|mount| Mount::is_ours(mount));
+        let mount = mount
+            .with_context(|| format!("{} was unmounted again by another process", display_path(&self.mountpoint)))?;
+        Ok(MountedSession { session, device: mount.device.clone() })
+    }
+}

@@ -1,0 +1,66 @@
+//! Chooses and opens the stores of a command.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+
+use super::cache_args::{self, CacheArgs};
+use super::folder_identity::FolderIdentity;
+use super::terminal::{display_path, print_message};
+use super::{ViewArgs, discover, mountpoint};
+use crate::catalog::{Freshness, Source, SourceError, looks_like_store};
+use crate::view::{Filter, View};
+
+/// The stores to read, and the filter and options to read them with.
+#[derive(Debug)]
+pub(super) struct StoreSelection {
+    /// Absolute paths; at least one.
+    pub(super) stores: Vec<PathBuf>,
+    /// Show an owner's files even if they have several hard links.
+    pub(super) hard_links: bool,
+    /// What is kept between runs.
+    pub(super) cache: CacheArgs,
+    pub(super) filter: Filter,
+}
+
+impl StoreSelection {
+    /// Chooses the stores for `arguments` and prints which ones they are.
+    pub(super) fn from_args(arguments: &ViewArgs) -> anyhow::Result<StoreSelection> {
+        let mut stores = arguments.stores.clone();
+        choose(&mut stores, &[])?;
+        let filter = Filter { owner: arguments.owner.clone(), run: arguments.run.clone() };
+        Ok(StoreSelection { stores, hard_links: arguments.hard_links, cache: arguments.cache.clone(), filter })
+    }
+
+    /// Opens and reads the stores.
+    pub(super) fn open(&self, freshness: Freshness) -> anyhow::Result<View> {
+        let cache = if self.cache.no_cache { None } else { cache_args::open(&self.stores) };
+        let index = cache_args::open_index(&self.stores, &self.cache, cache.as_deref())?;
+        let open = |store: &PathBuf| {
+            let mut source = Source::open(store)?;
+            if let Some(cache) = &cache {
+                source = source.with_cache(cache.clone());
+            }
+            if let Some(index) = &index {
+                source = source.with_index_cache(index.clone());
+            }
+            Ok(if self.hard_links { source.allowing_hard_links() } else { source })
+        };
+        let sources = self.stores.iter().map(open).collect::<Result<_, SourceError>>()?;
+        View::new(sources, freshness, self.filter.clone()).context("cannot read the store")
+    }
+}
+
+/// Replaces `stores`, the values of `--store`, by the stores to use, and prints the reason.
+/// `operands` are stores named without the option. Returns the identities of the chosen stores.
+pub(super) fn choose(stores: &mut Vec<PathBuf>, operands: &[PathBuf]) -> anyhow::Result<Vec<FolderIdentity>> {
+    let current =
+        std::env::current_dir().context("the current folder does not exist any more: change to another one")?;
+    let chosen = discover::choose(stores, operands, &discover::Environment::new(&current, &looks_like_store))?;
+    *stores = chosen.stores;
+    let identities = mountpoint::identify_stores(stores)?;
+    for store in stores {
+        print_message(&format!("the store is {} ({})", display_path(store), chosen.why));
+    }
+    Ok(identities)
+}

@@ -1,0 +1,58 @@
+//! Messages on stderr, and text that is safe to print.
+//!
+//! Names may hold any bytes, so control characters are escaped. Paths in commands are quoted for
+//! the shell, so that they can be copied.
+
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::name::printable;
+
+/// Prints `swarmletfs: <text>` on stderr. A closed stderr is ignored.
+pub(super) fn print_message(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "swarmletfs: {text}");
+}
+
+/// Escapes control characters.
+pub(super) fn escape_controls(text: &str) -> String {
+    printable(text.as_bytes())
+}
+
+/// Renders a path for a message.
+pub(super) fn display_path(path: &Path) -> String {
+    printable(path.as_os_str().as_bytes())
+}
+
+/// Renders a path for a command that the reader may paste into a shell.
+pub(super) fn shell_quote(path: &Path) -> String {
+    let bytes = path.as_os_str().as_bytes();
+    let text = display_path(path);
+    let plain = |c: char| c.is_alphanumeric() || "/._-+:@%,=".contains(c);
+    if text.as_bytes() != bytes {
+        // `$'…'` can express any byte, in all but the simplest shells.
+        return format!("$'{}'", bytes.iter().map(|byte| ansi_c(*byte)).collect::<String>());
+    }
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+fn ansi_c(byte: u8) -> String {
+    match byte {
+        b'\'' | b'\\' => format!("\\{}", char::from(byte)),
+        b' '..=b'~' => char::from(byte).to_string(),
+        _ => format!("\\x{byte:02x}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shell_quote_quotes_special_characters() {
+        assert_eq!(shell_quote(Path::new("/mnt/swarm")), "/mnt/swarm");
+        assert_eq!(shell_quote(Path::new("/mnt/a b")), "'/mnt/a b'");
+        assert_eq!(shell_quote(Path::new("/mnt/it's")), r"'/mnt/it'\''s'");
+        assert_eq!(shell_quote(Path::new("/mnt/\x1b'\n")), r"$'/mnt/\x1b\'\x0a'");
+    }
+}

@@ -1,0 +1,210 @@
+//! Shared parts of `ls`, `tree`, `stat`, `cat`, `grep`, `search` and `compare`, which read the tree
+//! without a mount.
+//!
+//! They open the stores as `since` does and build the tree in this process. They read it through
+//! the calls that serve the kernel's requests in a mount. So names, bytes, sizes, modes and times
+//! equal those of a mount, and the view hides the same files.
+//!
+//! A path that fails is one message on stderr and exit code 1; the command continues with the next
+//! path. With `--max-time`, an incomplete answer is exit code 3.
+
+pub(super) mod cat;
+pub(super) mod compare;
+mod entry;
+mod format;
+pub(super) mod grep;
+mod json;
+pub(super) mod ls;
+mod path_hint;
+mod query;
+pub(super) mod search;
+pub(super) mod stat;
+pub(super) mod tree;
+
+use std::cell::{Cell, RefCell};
+use std::ffi::OsString;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{ArgAction, Args};
+use rustix::io::Errno;
+
+use super::read_session::{Progress, ReadSession, TimeArgs};
+use super::store_selection::StoreSelection;
+use super::terminal::print_message;
+use super::{ViewArgs, exit};
+use crate::error::Error;
+use crate::name::printable;
+use crate::render::Budget;
+use crate::tree::Tree;
+
+/// Size of the output buffer in bytes.
+const BUFFER_SIZE: usize = 64 << 10;
+
+/// Options that select the tree and limit reading.
+#[derive(Debug, Args)]
+pub(super) struct ReaderArgs {
+    #[command(flatten)]
+    view: ViewArgs,
+
+    /// Maximum size of evidence.txt: bytes, optionally with k or M, or tokens, as in 8000tok
+    /// [default: 16000 per worker, 28000 for a run or the swarm]
+    #[arg(long, value_name = "SIZE", value_parser = Budget::parse)]
+    budget: Option<Budget>,
+
+    #[command(flatten)]
+    time: TimeArgs,
+}
+
+/// Help without its short form, for commands in which -h is `--human-readable`.
+#[derive(Debug, Args)]
+struct LongHelp {
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+/// A tree to read, and whether a path of it failed.
+pub(super) struct TreeReader {
+    pub(super) tree: Tree,
+    /// Paths of the stores, for hints on paths of the disk.
+    stores: Vec<PathBuf>,
+    failed: Cell<bool>,
+    session: RefCell<ReadSession>,
+}
+
+impl TreeReader {
+    /// Opens the stores that `arguments` select and prints which ones they are.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a store cannot be found or read.
+    pub(super) fn open(arguments: &ReaderArgs) -> anyhow::Result<TreeReader> {
+        TreeReader::open_view(&arguments.view, &arguments.time, arguments.budget)
+    }
+
+    /// Opens the stores of a view, to be read within `time`.
+    fn open_view(view: &ViewArgs, time: &TimeArgs, budget: Option<Budget>) -> anyhow::Result<TreeReader> {
+        let mut session = ReadSession::start(time);
+        let selection = StoreSelection::from_args(view)?;
+        let tree = Tree::new(session.view(&selection)?, session.settings(budget));
+        Ok(TreeReader { tree, stores: selection.stores, failed: Cell::new(false), session: session.into() })
+    }
+
+    /// Returns the command's output.
+    fn out(&self) -> Output {
+        Output::new(self.session.borrow_mut().take_progress())
+    }
+
+    /// Marks lists of workers as incomplete if the time did not suffice to find all workers.
+    fn note_unread(&self) {
+        self.session.borrow().note_unread(self.tree.unread_session_count());
+    }
+
+    /// Returns true if an answer is incomplete because the time ran out.
+    fn is_incomplete(&self) -> bool {
+        self.session.borrow().is_incomplete()
+    }
+
+    /// Prints the reason why `path` cannot be read. The command continues and fails at its end.
+    pub(super) fn fail(&self, path: &[u8], error: &Error) {
+        self.failed.set(true);
+        let remedy = if is_absence(error) { path_hint::suggest(self, path) } else { None };
+        let remedy = remedy.map(|remedy| format!(": {remedy}")).unwrap_or_default();
+        let shown = if path.is_empty() { "''".to_owned() } else { printable(path) };
+        print_message(&format!("{shown}: {}{remedy}", sentence(error)));
+    }
+
+    /// Records a failure that was printed elsewhere.
+    pub(super) fn note_failure(&self) {
+        self.failed.set(true);
+    }
+
+    /// Returns the exit code; `written` is the result of writing to stdout. A closed pipe needs no
+    /// message.
+    ///
+    /// # Errors
+    ///
+    /// Fails if stdout cannot be written.
+    pub(super) fn end(&self, written: io::Result<()>) -> anyhow::Result<ExitCode> {
+        match written {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot write to stdout"),
+            Ok(()) if self.failed.get() => Ok(ExitCode::FAILURE),
+            written => Ok(self.session.borrow().exit_code(exit::from_write(written))),
+        }
+    }
+}
+
+/// Returns the paths on the command line, or the root if there are none.
+pub(super) fn paths(typed: &[OsString]) -> Vec<&[u8]> {
+    if typed.is_empty() { vec![b"."] } else { typed.iter().map(|path| path.as_bytes()).collect() }
+}
+
+/// Joins `name` to the folder `path`, which is `.` or empty for the root.
+pub(super) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+    match path {
+        b"." | b"" => name.to_vec(),
+        [.., b'/'] => [path, name].concat(),
+        _ => [path, b"/", name].concat(),
+    }
+}
+
+/// Returns the message for an error. Anything that is absent for clients of a mount is just "not
+/// found" here, to hide its cause.
+pub(super) fn sentence(error: &Error) -> String {
+    if is_absence(error) { Error::NotFound.to_string() } else { error.to_string() }
+}
+
+fn is_absence(error: &Error) -> bool {
+    error.errno() == Errno::NOENT
+}
+
+/// Standard output; a write erases the progress line first.
+struct ProgressStdout {
+    stdout: StdoutLock<'static>,
+    progress: Option<Progress>,
+}
+
+impl Write for ProgressStdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.progress = None;
+        self.stdout.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.progress = None;
+        self.stdout.flush()
+    }
+}
+
+/// Output of a command.
+struct Output {
+    stdout: BufWriter<ProgressStdout>,
+    /// Names are escaped on a terminal, so that none can control it.
+    is_terminal: bool,
+}
+
+impl Output {
+    fn new(progress: Option<Progress>) -> Output {
+        let stdout = io::stdout().lock();
+        let is_terminal = stdout.is_terminal();
+        Output { stdout: BufWriter::with_capacity(BUFFER_SIZE, ProgressStdout { stdout, progress }), is_terminal }
+    }
+
+    /// Writes a name or path: raw, or escaped on a terminal.
+    fn name(&mut self, name: &[u8]) -> io::Result<()> {
+        if self.is_terminal { self.stdout.write_all(printable(name).as_bytes()) } else { self.stdout.write_all(name) }
+    }
+
+    /// Writes text that needs no escaping.
+    fn text(&mut self, text: &str) -> io::Result<()> {
+        self.stdout.write_all(text.as_bytes())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stdout.flush()
+    }
+}

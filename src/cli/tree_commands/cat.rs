@@ -1,0 +1,97 @@
+//! `swarmletfs cat`: prints the raw bytes of files.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{Output, ReaderArgs, TreeReader};
+use crate::error::Result;
+use crate::tree::{Fh, Symlinks};
+
+/// Help text after the options.
+pub(in crate::cli) const HELP: &str = "\
+No mount is needed. Paths start at the root of the tree, as in a mount. Unlisted names such as \
+queries work, and links are followed. The output is the raw bytes that a mount returns, even on \
+a terminal. The shell does not expand `*` in paths of the tree: `swarmletfs ls --json` lists \
+what exists.
+
+Examples:
+  swarmletfs cat summary                           the swarm on one screen
+  swarmletfs cat workers/ID/evidence.4k.txt        the evidence of a worker, in 4096 bytes
+  swarmletfs cat runs/latest/evidence.2000tok.txt  why workers of the latest run failed, in 2000 \
+tokens
+  swarmletfs cat workers/ID/tool_calls/001_sh.txt  one output in full
+
+Exit code: 0 if everything was read, 1 if a path could not be read, 2 for a usage error, 3 if \
+--max-time ended before everything was read.";
+
+/// Arguments of `cat`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct CatArgs {
+    /// The files, by their paths from the root of the tree
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<OsString>,
+
+    #[command(flatten)]
+    reader: ReaderArgs,
+}
+
+/// Size of one read in bytes.
+const READ_SIZE: usize = 1 << 20;
+
+/// Prints the files.
+///
+/// # Errors
+///
+/// Fails if a store cannot be found or read, or stdout cannot be written.
+pub(in crate::cli) fn run(arguments: &CatArgs) -> anyhow::Result<ExitCode> {
+    let reader = TreeReader::open(&arguments.reader)?;
+    let mut out = reader.out();
+    let mut print = || {
+        for path in &arguments.paths {
+            file(&reader, &mut out, path.as_bytes())?;
+        }
+        out.flush()
+    };
+    reader.end(print())
+}
+
+fn file(reader: &TreeReader, out: &mut Output, path: &[u8]) -> io::Result<()> {
+    // An open file keeps its version to the end, even after the lookup is released.
+    let opened = reader.tree.with_path(path, Symlinks::Follow, |place| place.leaf().open());
+    match opened {
+        Ok(opened) => {
+            let copied = copy(reader, out, opened.fh);
+            reader.tree.release(opened.fh);
+            copied?.unwrap_or_else(|error| reader.fail(path, &error));
+            Ok(())
+        }
+        Err(error) => {
+            reader.fail(path, &error);
+            Ok(())
+        }
+    }
+}
+
+/// Copies an open file to its end.
+///
+/// # Errors
+///
+/// The outer error is a write error; the inner one is a read error.
+fn copy(reader: &TreeReader, out: &mut Output, fh: Fh) -> io::Result<Result<()>> {
+    let mut offset = 0;
+    loop {
+        let written =
+            reader.tree.read(fh, offset, READ_SIZE, |bytes| out.stdout.write_all(bytes).map(|()| bytes.len()));
+        match written {
+            Ok(written) => match written? {
+                0 => return Ok(Ok(())),
+                length => offset += length as u64,
+            },
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! `swarmletfs compare`: prints what workers share and where they differ.
+//!
+//! The output equals `compare/A..B` in the tree. Exit codes are those of diff: 0 if nothing differs
+//! and everything was compared, 1 if something differs, 2 for trouble, and also 3 if the time ran
+//! out.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::super::terminal::print_message;
+use super::super::{ViewArgs, exit};
+use super::{TimeArgs, TreeReader, json};
+use crate::render::Budget;
+use crate::render::compare::{Answer, DiffKind, Fact, FileDiff, Options, Query};
+use crate::render::query_dir::has_word;
+
+/// Help text after the options.
+pub(in crate::cli) const HELP: &str = "\
+No mount is needed. The answer starts with a line of counts and the facts about the workers, \
+with shared ones given once. Then come their final words, outputs, calls, files and logs. Files \
+with the same path are shown as a unified diff, - for the first worker and + for the other. Of a \
+file that only one worker has, it shows the passages that occur in no file of the others. \
+Omitted parts are listed with their location. In a mounted tree, compare/A..B has the same \
+content.
+
+--json prints an array with one object: query, complete (false if the time ran out; incomplete \
+then says what is missing), workers, shared (facts that hold for all, by name), differing (an \
+array with the other facts of each worker), files (path, kind: equal, differs, only_in or \
+not_compared, workers that have it, the shown text), calls (text), not_compared (files that \
+always differ), left_out (number of differences not shown), or error.
+
+Examples:
+  swarmletfs compare worker-v1 worker-v2              two versions of a report
+  swarmletfs compare --aspect 'section 3' v1 v2       only parts with most of these words
+  swarmletfs compare -b 2000tok w1 w2 w3              three workers, within 2,000 tokens
+
+Exit code: 0 if their own files and calls are equal, 1 if something differs, 2 for an error, or \
+if nothing differs but some files could not be compared, 3 if --max-time ended before everything \
+was compared. metadata.json and files ending in .jsonl always differ and do not count.";
+
+/// Exit code for an error, as in diff.
+const TROUBLE_EXIT_CODE: u8 = 2;
+/// Prefix that a worker's name may be typed with.
+const WORKERS: &[u8] = b"workers/";
+
+/// Arguments of `compare`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct CompareArgs {
+    /// Names of two to eight workers, as in workers/
+    #[arg(value_name = "WORKER", required = true, num_args = 2..)]
+    workers: Vec<OsString>,
+
+    /// Show only parts that contain most of these words
+    #[arg(long, value_name = "WORDS", value_parser = words)]
+    aspect: Option<String>,
+
+    /// Maximum size of the answer: bytes, optionally with k or M, or tokens, as in 8000tok
+    /// [default: 28000]
+    #[arg(long, short, value_name = "SIZE", value_parser = Budget::parse)]
+    budget: Option<Budget>,
+
+    /// Print JSON: an array of one object
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    view: ViewArgs,
+
+    #[command(flatten)]
+    time: TimeArgs,
+}
+
+/// Prints the comparison and returns the exit code of diff.
+pub(in crate::cli) fn run(arguments: &CompareArgs) -> ExitCode {
+    match compare(arguments) {
+        Ok(code) => code,
+        Err(error) => {
+            exit::report(Err(error));
+            ExitCode::from(TROUBLE_EXIT_CODE)
+        }
+    }
+}
+
+fn compare(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
+    let reader = TreeReader::open_view(&arguments.view, &arguments.time, None)?;
+    let options = Options { budget: arguments.budget, aspect: arguments.aspect.clone() };
+    let query = Query::new(options, arguments.workers.iter().map(|name| named(name)));
+    let answer = reader.tree.compare(&query)?;
+    if answer.text.is_empty() && !arguments.json {
+        print_message("the budget is too small for an answer");
+    }
+    let mut out = reader.out();
+    let written = match arguments.json {
+        true => json::array(&mut out.stdout, |add| add(&Object::new(&query, &answer))),
+        false => out.text(&answer.text),
+    };
+    match written.and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(code(&answer)),
+    }
+}
+
+fn code(answer: &Answer) -> ExitCode {
+    match (&answer.error, answer.differs) {
+        (Some(_), _) => ExitCode::from(TROUBLE_EXIT_CODE),
+        _ if answer.missing.is_some() => exit::timed_out(),
+        (None, true) => ExitCode::FAILURE,
+        (None, false) if answer.is_complete => ExitCode::SUCCESS,
+        (None, false) => ExitCode::from(TROUBLE_EXIT_CODE),
+    }
+}
+
+/// Returns the name of a worker that may have been typed as a path.
+fn named(typed: &OsStr) -> &[u8] {
+    let name = typed.as_bytes();
+    let name = name.strip_prefix(WORKERS).unwrap_or(name);
+    name.strip_suffix(b"/").unwrap_or(name)
+}
+
+fn words(text: &str) -> Result<String, String> {
+    if has_word(text) { Ok(text.to_owned()) } else { Err("it contains no word".into()) }
+}
+
+/// The JSON form of an answer.
+#[derive(Debug, Serialize)]
+struct Object {
+    query: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    /// False if the time ran out before everything was compared; `incomplete` names the rest.
+    complete: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incomplete: Option<String>,
+    workers: Vec<String>,
+    shared: Facts,
+    differing: Vec<Facts>,
+    files: Vec<File>,
+    calls: String,
+    not_compared: Vec<String>,
+    left_out: usize,
+    differs: bool,
+}
+
+/// Facts by name.
+type Facts = serde_json::Map<String, serde_json::Value>;
+
+/// A file, or the outputs of corresponding calls.
+#[derive(Debug, Serialize)]
+struct File {
+    path: String,
+    kind: &'static str,
+    workers: Vec<String>,
+    text: String,
+}
+
+impl Object {
+    fn new(query: &Query, answer: &Answer) -> Object {
+        let Answer { error, workers, facts, files, calls, always, left_out, differs, .. } = answer;
+        Object {
+            query: query.to_string(),
+            error: error.clone(),
+            complete: answer.missing.is_none(),
+            incomplete: answer.missing.as_ref().map(ToString::to_string),
+            workers: workers.iter().map(|name| name.to_text().into_owned()).collect(),
+            shared: by_name(&facts.shared),
+            differing: facts.per_worker.iter().map(|facts| by_name(facts)).collect(),
+            files: files.iter().map(File::new).collect(),
+            calls: calls.clone(),
+            not_compared: always.clone(),
+            left_out: *left_out,
+            differs: *differs,
+        }
+    }
+}
+
+impl File {
+    fn new(file: &FileDiff) -> File {
+        File {
+            path: file.path.clone(),
+            kind: match file.kind {
+                DiffKind::Equal => "equal",
+                DiffKind::Differs => "differs",
+                DiffKind::OnlyIn => "only_in",
+                DiffKind::NotCompared => "not_compared",
+            },
+            workers: file.workers.iter().map(|name| name.to_text().into_owned()).collect(),
+            text: file.text.clone(),
+        }
+    }
+}
+
+fn by_name(facts: &[Fact]) -> Facts {
+    facts.iter().map(|fact| (fact.label.to_owned(), fact.value.clone().into())).collect()
+}

@@ -1,0 +1,125 @@
+//! Formats modes, sizes and times for people.
+
+use jiff::Timestamp;
+
+use crate::store::Time;
+use crate::tree::NodeKind;
+
+/// Renders kind and permissions in ten characters: `-r--r--r--`.
+pub(super) fn mode_string(kind: NodeKind, mode: u32) -> String {
+    let first = match kind {
+        NodeKind::File => '-',
+        NodeKind::Folder => 'd',
+        NodeKind::Link => 'l',
+    };
+    let bit = |(at, letter): (usize, char)| if mode & (0o400 >> at) == 0 { '-' } else { letter };
+    std::iter::once(first).chain("rwxrwxrwx".chars().enumerate().map(bit)).collect()
+}
+
+/// Renders a size in at most four characters, rounded up as by ls(1): `977`, `4.0K`, `66K`.
+pub(super) fn human_size(bytes: u64) -> String {
+    if bytes < 1_024 {
+        return bytes.to_string();
+    }
+    let mut unit = 1_u128;
+    let bytes = u128::from(bytes);
+    for letter in ['K', 'M', 'G', 'T', 'P', 'E'] {
+        unit <<= 10;
+        let tenths = (bytes * 10).div_ceil(unit);
+        let whole = bytes.div_ceil(unit);
+        if tenths < 100 {
+            return format!("{}.{}{letter}", tenths / 10, tenths % 10);
+        }
+        if whole < 1_024 || letter == 'E' {
+            return format!("{whole}{letter}");
+        }
+    }
+    bytes.to_string()
+}
+
+/// Renders a time in UTC, in seconds.
+pub(super) fn utc_seconds(time: Time) -> String {
+    Timestamp::new(time.secs, 0).map_or_else(|_| unix_seconds(time), |time| time.to_string())
+}
+
+/// Renders a time in UTC, in nanoseconds.
+pub(super) fn utc_nanoseconds(time: Time) -> String {
+    timestamp(time).map_or_else(|| unix_seconds(time), |time| format!("{time:.9}"))
+}
+
+/// Renders a time in UTC with as many digits as needed.
+pub(super) fn utc_shortest(time: Time) -> String {
+    timestamp(time).map_or_else(|| unix_seconds(time), |time| time.to_string())
+}
+
+/// Converts a time. The nanoseconds of `stat` always count forward; those of `Timestamp` count away
+/// from 1970.
+fn timestamp(time: Time) -> Option<Timestamp> {
+    let nanos = i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos);
+    Timestamp::from_nanosecond(nanos).ok()
+}
+
+/// Renders a time outside the years with four digits: seconds since 1970, as date(1) reads them.
+fn unix_seconds(time: Time) -> String {
+    format!("@{}.{:09}", time.secs, time.nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mode_string_has_ten_characters() {
+        assert_eq!(mode_string(NodeKind::File, 0o444), "-r--r--r--");
+        assert_eq!(mode_string(NodeKind::Folder, 0o550), "dr-xr-x---");
+        assert_eq!(mode_string(NodeKind::Link, 0o777), "lrwxrwxrwx");
+    }
+
+    #[test]
+    fn sizes_are_rounded_up() {
+        let sizes = [
+            (0, "0"),
+            (1_023, "1023"),
+            (1_024, "1.0K"),
+            (1_025, "1.1K"),
+            (4_096, "4.0K"),
+            (10_137, "9.9K"),
+            (10_138, "10K"),
+            (10_240, "10K"),
+            (67_001, "66K"),
+            (1_023 << 10, "1023K"),
+            ((1_023 << 10) + 1, "1.0M"),
+            (1 << 20, "1.0M"),
+            (u64::MAX, "16E"),
+        ];
+        for (bytes, shown) in sizes {
+            assert_eq!(human_size(bytes), shown, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn times_outside_four_digit_years_are_unix_seconds() {
+        let time = |secs, nanos| Time { secs, nanos };
+        for (time, second, nanosecond, short) in [
+            (time(1_768_903_200, 0), "2026-01-20T10:00:00Z", "2026-01-20T10:00:00.000000000Z", "2026-01-20T10:00:00Z"),
+            (
+                time(-1, 999_999_999),
+                "1969-12-31T23:59:59Z",
+                "1969-12-31T23:59:59.999999999Z",
+                "1969-12-31T23:59:59.999999999Z",
+            ),
+            (time(1, 500_000_000), "1970-01-01T00:00:01Z", "1970-01-01T00:00:01.500000000Z", "1970-01-01T00:00:01.5Z"),
+            (
+                time(1 << 50, 7),
+                "@1125899906842624.000000007",
+                "@1125899906842624.000000007",
+                "@1125899906842624.000000007",
+            ),
+        ] {
+            assert_eq!(
+                (utc_seconds(time), utc_nanoseconds(time), utc_shortest(time)),
+                (second.into(), nanosecond.into(), short.into())
+            );
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! `swarmletfs grep`: prints the lines that match, in all workers, a run, a worker, or files of a
+//! worker.
+//!
+//! For the root, a run or a worker, the output equals its `grep/REGEX`. Exit codes are those of
+//! grep: 1 if no line matches and everything was searched, and also 3 if the time ran out.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::super::ViewArgs;
+use super::TimeArgs;
+use super::query::{self, QueryAnswer};
+use crate::render::Budget;
+use crate::render::grep::{Answer, FileLines, Options, Query, ShownLine};
+use crate::search::regex::Unsearched;
+use crate::tree::Tree;
+
+/// Help text after the options.
+pub(in crate::cli) const HELP: &str = "\
+No mount is needed. The answer starts with a line of counts, followed by `path:line:text`, \
+failed workers first. The budget is divided among all files with a match, and omitted lines are \
+counted. In a mounted tree, grep/REGEX has the same content. The regex syntax is that of Rust \
+and ripgrep.
+
+--json prints an array with an object for each PATH: query, complete (false if the time ran out; \
+incomplete then says what is missing), lines, files, workers (with matching lines), searched \
+(workers, files, bytes), not_searched (binary, unreadable, long_line, late), shown (worker, \
+path, lines with number, text and matches, and more: the number of omitted lines of the file), \
+left_out (files that are not shown, and their lines), or error.
+
+Examples:
+  swarmletfs grep 'timeout|refused'              all files of all workers
+  swarmletfs grep -i -C 3 error runs/latest      a run, ignoring case, with context
+  swarmletfs grep -g '*.md' TODO workers/ID      files of a worker that match a glob
+  swarmletfs grep -b 4k panicked                 within 4,096 bytes
+
+Exit code: 0 if a line matches, 1 if none does, 2 for an error, or if no line matches and some \
+files could not be read, 3 if --max-time ended before everything was searched.";
+
+/// Message for a path that cannot be searched.
+const NOT_SEARCHABLE: &str = "contains no files of workers: give the root, a run (`runs/ID`), a worker (`workers/ID`), a file \
+                              or folder of a worker, or a facet value (`by/outcome/failed`)";
+
+/// Arguments of `grep`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct GrepArgs {
+    /// The regex to search for
+    #[arg(value_name = "REGEX")]
+    regex: String,
+
+    /// The root, a run, a worker, a file or folder of a worker, or a folder such as
+    /// by/outcome/failed [default: the root]
+    #[arg(value_name = "PATH")]
+    paths: Vec<OsString>,
+
+    /// Ignore case
+    #[arg(long, short)]
+    ignore_case: bool,
+
+    /// Show this many lines before and after each match, up to 100
+    #[arg(long, short = 'C', value_name = "LINES", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=100))]
+    context: u8,
+
+    /// Treat the regex as literal text
+    #[arg(long, short = 'F')]
+    fixed_strings: bool,
+
+    /// Ignored: line numbers are always printed
+    #[arg(long, short = 'n', hide = true)]
+    line_number: bool,
+
+    /// Search only files with this name, or with this path if it contains a /: '*.md',
+    /// 'outputs/**'; with a leading !, all others
+    #[arg(long, short, value_name = "GLOB", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    glob: Option<String>,
+
+    /// Maximum size of the answer: bytes, optionally with k or M, or tokens, as in 8000tok
+    /// [default: 16000 for one worker, otherwise 28000]
+    #[arg(long, short, value_name = "SIZE", value_parser = Budget::parse)]
+    budget: Option<Budget>,
+
+    /// Print JSON: an array of objects
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    view: ViewArgs,
+
+    #[command(flatten)]
+    time: TimeArgs,
+}
+
+/// Prints the lines that match and returns the exit code of grep.
+pub(in crate::cli) fn run(arguments: &GrepArgs) -> ExitCode {
+    let GrepArgs { ignore_case, context, glob, budget, .. } = arguments;
+    let options =
+        Options { ignore_case: *ignore_case, context: (*context).into(), budget: *budget, glob: glob.clone() };
+    let regex = if arguments.fixed_strings { regex::escape(&arguments.regex) } else { arguments.regex.clone() };
+    let query = Query { options, regex, under: None };
+    let ask = |tree: &Tree, ino| tree.grep(ino, &query);
+    let object = |answer: &Answer| Object::new(&query, answer);
+    query::run((&arguments.view, &arguments.time), &arguments.paths, arguments.json, NOT_SEARCHABLE, ask, object)
+}
+
+impl QueryAnswer for Answer {
+    fn text(&self) -> &str {
+        &self.text
+    }
+
+    fn has_found(&self) -> bool {
+        self.lines > 0
+    }
+
+    fn is_trouble(&self) -> bool {
+        self.error.is_some() || (self.lines == 0 && self.searched.unsearched.unreadable > 0)
+    }
+}
+
+/// The JSON form of an answer.
+#[derive(Debug, Serialize)]
+struct Object {
+    query: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    /// False if the time ran out before everything was searched; `incomplete` names the rest.
+    complete: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incomplete: Option<String>,
+    lines: u64,
+    files: u64,
+    workers: u64,
+    searched: Searched,
+    not_searched: NotSearched,
+    shown: Vec<File>,
+    left_out: LeftOut,
+}
+
+/// Files of which no line is shown, and their lines.
+#[derive(Debug, Serialize)]
+struct LeftOut {
+    files: u64,
+    lines: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Searched {
+    workers: u64,
+    files: u64,
+    bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct NotSearched {
+    binary: u64,
+    unreadable: u64,
+    long_line: u64,
+    late: u64,
+}
+
+/// The shown lines of a file.
+#[derive(Debug, Serialize)]
+struct File {
+    worker: String,
+    path: String,
+    lines: Vec<Line>,
+    more: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    number: u64,
+    text: String,
+    matches: bool,
+}
+
+impl Object {
+    fn new(query: &Query, answer: &Answer) -> Object {
+        let Unsearched { binary, unreadable, long_line, late } = answer.searched.unsearched;
+        let file = |file: &FileLines| File {
+            worker: file.worker.to_text().into_owned(),
+            path: file.path.clone(),
+            more: file.more(),
+            // Line 0 marks a gap, which JSON shows by the numbers.
+            lines: file.lines.iter().filter(|line| line.number > 0).map(Line::new).collect(),
+        };
+        Object {
+            query: query.to_string(),
+            error: answer.error.clone(),
+            complete: answer.missing.is_none(),
+            incomplete: answer.missing.as_ref().map(ToString::to_string),
+            lines: answer.lines,
+            files: answer.files,
+            workers: answer.workers,
+            searched: Searched {
+                workers: answer.searched.workers,
+                files: answer.searched.files,
+                bytes: answer.searched.bytes,
+            },
+            not_searched: NotSearched { binary, unreadable, long_line, late },
+            shown: answer.shown.iter().map(file).collect(),
+            left_out: LeftOut {
+                files: answer.files.saturating_sub(answer.shown.len() as u64),
+                lines: answer.lines.saturating_sub(answer.shown.iter().map(|file| file.all).sum()),
+            },
+        }
+    }
+}
+
+impl Line {
+    fn new(line: &ShownLine) -> Line {
+        Line { number: line.number, text: line.text.clone(), matches: line.matches }
+    }
+}

@@ -1,0 +1,303 @@
+//! `swarmletfs ls`: lists folders like ls(1).
+
+use std::cmp::Ordering;
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::entry::{Details, Entry};
+use super::json::{self, Object};
+use super::{LongHelp, Output, ReaderArgs, TreeReader, format, join, paths};
+use crate::error::Result;
+use crate::tree::{Ino, NodeKind, ResolvedPath, Symlinks};
+
+/// Help text after the options.
+pub(in crate::cli) const HELP: &str = concat!(
+    "\
+No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, the \
+default PATH. The output is one name per line, in byte order; -l prints mode, uid, gid, size, last \
+change (UTC) and name. A link to a folder lists that folder; with -l, -d or -F it lists the link, \
+unless a `/` follows it. On a terminal, control characters in names are escaped.
+
+",
+    json::fields!(),
+    " With -R, it contains the entries of all folders.
+
+Examples:
+  swarmletfs ls workers                            all workers
+  swarmletfs ls -t workers | head                  workers with the latest writes
+  swarmletfs ls -lhS workers/ID/tool_calls         a worker's outputs, largest first
+  swarmletfs ls -R --json runs/latest/workers/ID/ | jq -r '.[] | select(.size > 100000) | .path'
+
+Exit code: 0 if everything was listed, 1 if something could not be listed, 2 for a usage error, 3 if \
+--max-time ended before everything was read."
+);
+
+/// Arguments of `ls`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct LsArgs {
+    /// Paths from the root of the tree [default: the root]
+    #[arg(value_name = "PATH")]
+    paths: Vec<OsString>,
+
+    /// Also print mode, owner, group, size, time of the last change, and link targets
+    #[arg(short = 'l')]
+    long: bool,
+
+    /// With -l, print sizes as 4.0K or 1.2M
+    #[arg(short = 'h', long)]
+    human_readable: bool,
+
+    /// List subfolders recursively
+    #[arg(short = 'R', long)]
+    recursive: bool,
+
+    /// Sort by time of the last change, newest first
+    #[arg(short = 't', overrides_with = "by_size")]
+    by_time: bool,
+
+    /// Sort by size, largest first
+    #[arg(short = 'S', overrides_with = "by_time")]
+    by_size: bool,
+
+    /// Reverse the order
+    #[arg(short, long)]
+    reverse: bool,
+
+    /// List folders themselves, not their contents
+    #[arg(short, long)]
+    directory: bool,
+
+    /// Append `/` to folders and `@` to links
+    #[arg(short = 'F', long)]
+    classify: bool,
+
+    /// No effect: there is always one name per line
+    #[arg(short = '1')]
+    one: bool,
+
+    /// No effect: no name is hidden
+    #[arg(short, long)]
+    all: bool,
+
+    /// Print JSON: an array of objects
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    reader: ReaderArgs,
+
+    #[command(flatten)]
+    help: LongHelp,
+}
+
+/// Receives the listing.
+trait EntrySink {
+    /// Starts the listing of the folder `label`.
+    fn folder(&mut self, label: &[u8]) -> io::Result<()>;
+
+    /// Adds entries, in their order.
+    fn entries(&mut self, entries: &[Entry]) -> io::Result<()>;
+}
+
+/// Prints the listing.
+///
+/// # Errors
+///
+/// Fails if a store cannot be found or read, or stdout cannot be written.
+pub(in crate::cli) fn run(arguments: &LsArgs) -> anyhow::Result<ExitCode> {
+    let reader = TreeReader::open(&arguments.reader)?;
+    reader.note_unread();
+    let ls = Ls { reader: &reader, arguments };
+    let mut out = reader.out();
+    let written = if arguments.json {
+        json::array(&mut out.stdout, |add| ls.list(&mut JsonSink { add }))
+    } else {
+        let has_heads = arguments.recursive || arguments.paths.len() > 1;
+        ls.list(&mut TextSink { out: &mut out, arguments, has_heads, is_first: true })
+    };
+    reader.end(written.and_then(|()| out.flush()))
+}
+
+struct Ls<'a> {
+    reader: &'a TreeReader,
+    arguments: &'a LsArgs,
+}
+
+impl<'a> Ls<'a> {
+    fn list(&self, to: &mut dyn EntrySink) -> io::Result<()> {
+        let (mut folders, mut others) = (Vec::new(), Vec::new());
+        for path in paths(&self.arguments.paths) {
+            match self.operand(path) {
+                Ok(entry) if entry.kind == NodeKind::Folder && !self.arguments.directory => folders.push(entry),
+                Ok(entry) => others.push(entry),
+                Err(error) => self.reader.fail(path, &error),
+            }
+        }
+        self.sort(&mut folders);
+        self.sort(&mut others);
+        if !others.is_empty() {
+            to.entries(&others)?;
+        }
+        for folder in &folders {
+            let path = &folder.label;
+            let listed = |place: ResolvedPath<'a>| Ok((self.inside(place.leaf().ino, &place.path(), path)?, place));
+            match self.reader.tree.with_path(path, Symlinks::Follow, listed) {
+                Ok((entries, place)) => self.folder(to, place.leaf().ino, path, &entries)?,
+                Err(error) => self.reader.fail(path, &error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the entry for a path that was typed. A link to a folder is followed unless the
+    /// options show links themselves.
+    fn operand(&self, path: &[u8]) -> Result<Entry> {
+        let entry = |links| self.reader.tree.with_path(path, links, |place| Entry::from_path(&place, path));
+        let found = entry(Symlinks::NoFollow)?;
+        let shows_links = self.arguments.long || self.arguments.directory || self.arguments.classify;
+        if found.kind != NodeKind::Link || shows_links {
+            return Ok(found);
+        }
+        let target_folder = entry(Symlinks::Follow).ok().filter(|target_folder| target_folder.kind == NodeKind::Folder);
+        Ok(target_folder.unwrap_or(found))
+    }
+
+    /// Writes the entries of a folder, and of its subfolders if `--recursive` is given.
+    fn folder(&self, to: &mut dyn EntrySink, ino: Ino, label: &[u8], entries: &[Entry]) -> io::Result<()> {
+        to.folder(label)?;
+        to.entries(entries)?;
+        let is_folder = |entry: &&Entry| entry.kind == NodeKind::Folder && self.arguments.recursive;
+        for entry in entries.iter().filter(is_folder) {
+            let label = join_label(label, entry.name());
+            let inner = self.reader.tree.with_entry(ino, entry.name(), |held| {
+                let entries = self.inside(held.ino, &entry.path, &label)?;
+                Ok((entries, held))
+            });
+            match inner {
+                Ok((entries, held)) => self.folder(to, held.ino, &label, &entries)?,
+                Err(error) => self.reader.fail(&label, &error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the sorted entries of the folder at `path`.
+    fn inside(&self, ino: Ino, path: &[u8], label: &[u8]) -> Result<Vec<Entry>> {
+        let arguments = self.arguments;
+        let needs_look = arguments.long || arguments.json || arguments.by_time || arguments.by_size;
+        let items = self.reader.tree.list_folder(ino)?;
+        let mut entries = Vec::with_capacity(items.len());
+        for item in items.iter() {
+            let name = item.name.as_bytes();
+            if !needs_look {
+                entries.push(Entry::without_details(path, name, item.kind));
+                continue;
+            }
+            match self.reader.tree.with_entry(ino, name, |held| Entry::from_node(&held, path, name)) {
+                Ok(entry) => entries.push(entry),
+                Err(error) => self.reader.fail(&join_label(label, name), &error),
+            }
+        }
+        self.sort(&mut entries);
+        Ok(entries)
+    }
+
+    fn sort(&self, entries: &mut [Entry]) {
+        let order = |a: &Entry, b: &Entry| {
+            let first = match self.arguments {
+                LsArgs { by_time: true, .. } => a.by_time(b),
+                LsArgs { by_size: true, .. } => a.by_size(b),
+                _ => Ordering::Equal,
+            };
+            first.then_with(|| a.label.cmp(&b.label))
+        };
+        entries.sort_by(|a, b| if self.arguments.reverse { order(b, a) } else { order(a, b) });
+    }
+}
+
+/// Joins `name` to a folder's label; `.` is kept as a prefix, as in ls(1).
+fn join_label(label: &[u8], name: &[u8]) -> Vec<u8> {
+    if label == b"." { [b"./", name].concat() } else { join(label, name) }
+}
+
+struct JsonSink<'a> {
+    add: &'a mut dyn FnMut(&Object) -> io::Result<()>,
+}
+
+impl EntrySink for JsonSink<'_> {
+    fn folder(&mut self, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn entries(&mut self, entries: &[Entry]) -> io::Result<()> {
+        entries.iter().try_for_each(|entry| (self.add)(&Object::new(entry)))
+    }
+}
+
+struct TextSink<'a> {
+    out: &'a mut Output,
+    arguments: &'a LsArgs,
+    has_heads: bool,
+    /// True until something is printed.
+    is_first: bool,
+}
+
+impl EntrySink for TextSink<'_> {
+    fn folder(&mut self, label: &[u8]) -> io::Result<()> {
+        if self.has_heads {
+            if !self.is_first {
+                self.out.text("\n")?;
+            }
+            self.out.name(label)?;
+            self.out.text(":\n")?;
+        }
+        self.is_first = false;
+        Ok(())
+    }
+
+    fn entries(&mut self, entries: &[Entry]) -> io::Result<()> {
+        self.is_first = false;
+        let widths = entries.iter().filter_map(|entry| entry.details.as_ref()).map(|details| self.columns(details));
+        let widths = widths.fold([0; 3], |most, columns| {
+            let [a, b, c] = columns.map(|column| column.len());
+            let [x, y, z] = most;
+            [a.max(x), b.max(y), c.max(z)]
+        });
+        entries.iter().try_for_each(|entry| self.entry(entry, widths))
+    }
+}
+
+impl TextSink<'_> {
+    /// Returns the aligned columns: owner, group and size.
+    fn columns(&self, details: &Details) -> [String; 3] {
+        let size = details.attr.size;
+        let size = if self.arguments.human_readable { format::human_size(size) } else { size.to_string() };
+        [details.attr.uid.to_string(), details.attr.gid.to_string(), size]
+    }
+
+    fn entry(&mut self, entry: &Entry, widths: [usize; 3]) -> io::Result<()> {
+        let details = entry.details.as_ref().filter(|_| self.arguments.long);
+        if let Some(details) = details {
+            let ([uid, gid, size], [a, b, c]) = (self.columns(details), widths);
+            let (mode, time) =
+                (format::mode_string(entry.kind, details.attr.mode), format::utc_seconds(details.attr.mtime));
+            self.out.text(&format!("{mode} {uid:>a$} {gid:>b$} {size:>c$} {time} "))?;
+        }
+        self.out.name(&entry.label)?;
+        let target = details.and_then(|details| details.target.as_ref());
+        if let Some(target) = target {
+            self.out.text(" -> ")?;
+            self.out.name(target)?;
+        }
+        let mark = match entry.kind {
+            NodeKind::Folder => "/",
+            NodeKind::Link if target.is_none() => "@",
+            _ => "",
+        };
+        self.out.text(if self.arguments.classify { mark } else { "" })?;
+        self.out.text("\n")
+    }
+}

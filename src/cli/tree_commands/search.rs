@@ -1,0 +1,187 @@
+//! `swarmletfs search`: prints the passages that match words best, in all workers, a run, a worker,
+//! or files of a worker.
+//!
+//! For the root, a run or a worker, the output equals its `search/WORDS`. Exit codes are those of
+//! grep: 1 if nothing matches and everything was searched, and also 3 if the time ran out.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::super::ViewArgs;
+use super::TimeArgs;
+use super::query::{self, QueryAnswer};
+use crate::model::Outcome;
+use crate::render::Budget;
+use crate::render::search::{Answer, FilePassages, Options, Query};
+use crate::search::ranked::Unread;
+use crate::tree::Tree;
+
+/// Help text after the options.
+pub(in crate::cli) const HELP: &str = "\
+No mount is needed. The answer starts with a line of counts, followed by the passages, best \
+match first: for each file, the shown byte ranges, counted from 0, and how its call ended. In a \
+mounted tree, search/WORDS has the same content.
+
+Words are matched by their stems, and a passage need not contain all of them: passages with more \
+words, and rarer ones, come first. In WORDS, \"quotes\" enclose a phrase, -word excludes a word, \
+and worker:GLOB, status:WORD, tool:GLOB, path:GLOB limit the search.
+
+--json prints an array with an object for each PATH: query, complete (false if the time ran out; \
+incomplete then says what is missing), passages, files, workers (with one of the words), \
+searched (workers, files, bytes), not_searched (binary, unreadable, late), same (passages \
+omitted as near duplicates of shown ones), shown (worker, path, outcome, passages, text: first \
+and end in bytes, and text), or error.
+
+Examples:
+  swarmletfs search 'connection pool timeout'                all files of all workers
+  swarmletfs search 'why the migration failed' runs/latest   a run
+  swarmletfs search -b 4k '\"exit code\" tool:bash' workers/ID
+
+Exit code: 0 if something matches, 1 if nothing does, 2 for an error, or if nothing was found \
+and some files could not be read, 3 if --max-time ended before everything was searched.";
+
+/// Message for a path that cannot be searched.
+const NOT_SEARCHABLE: &str = "contains no files of workers: give the root, a run (`runs/ID`), a worker (`workers/ID`), a file \
+                              or folder of a worker, or a facet value (`by/outcome/failed`); several words are one \
+                              argument (`search 'connection timeout'`)";
+
+/// Arguments of `search`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct SearchArgs {
+    /// Words, "phrases", -words and filters, as one argument
+    #[arg(value_name = "WORDS")]
+    words: String,
+
+    /// The root, a run, a worker, a file or folder of a worker, or a folder such as
+    /// by/outcome/failed [default: the root]
+    #[arg(value_name = "PATH")]
+    paths: Vec<OsString>,
+
+    /// Search only files with this name, or with this path if it contains a /: '*.md',
+    /// 'outputs/**'; with a leading !, all others
+    #[arg(long, short, value_name = "GLOB", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    glob: Option<String>,
+
+    /// Maximum size of the answer: bytes, optionally with k or M, or tokens, as in 8000tok
+    /// [default: 16000 for one worker, otherwise 28000]
+    #[arg(long, short, value_name = "SIZE", value_parser = Budget::parse)]
+    budget: Option<Budget>,
+
+    /// Print JSON: an array of objects
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    view: ViewArgs,
+
+    #[command(flatten)]
+    time: TimeArgs,
+}
+
+/// Prints the passages and returns the exit code of grep.
+pub(in crate::cli) fn run(arguments: &SearchArgs) -> ExitCode {
+    let options = Options { budget: arguments.budget, glob: arguments.glob.clone() };
+    let query = Query { options, words: arguments.words.clone(), under: None };
+    let ask = |tree: &Tree, ino| tree.search(ino, &query);
+    let object = |answer: &Answer| Object::new(&query, answer);
+    query::run((&arguments.view, &arguments.time), &arguments.paths, arguments.json, NOT_SEARCHABLE, ask, object)
+}
+
+impl QueryAnswer for Answer {
+    fn text(&self) -> &str {
+        &self.text
+    }
+
+    fn has_found(&self) -> bool {
+        self.passages > 0
+    }
+
+    fn is_trouble(&self) -> bool {
+        self.error.is_some() || (self.passages == 0 && self.searched.unread.unreadable > 0)
+    }
+}
+
+/// The JSON form of an answer.
+#[derive(Debug, Serialize)]
+struct Object {
+    query: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    /// False if the time ran out before everything was searched; `incomplete` names the rest.
+    complete: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incomplete: Option<String>,
+    passages: u64,
+    files: u64,
+    workers: u64,
+    searched: Searched,
+    not_searched: NotSearched,
+    same: u64,
+    shown: Vec<File>,
+}
+
+#[derive(Debug, Serialize)]
+struct Searched {
+    workers: u64,
+    files: u64,
+    bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct NotSearched {
+    binary: u64,
+    unreadable: u64,
+    late: u64,
+}
+
+/// The shown passages of a file.
+#[derive(Debug, Serialize)]
+struct File {
+    worker: String,
+    path: String,
+    outcome: Option<&'static str>,
+    passages: u64,
+    text: Vec<Excerpt>,
+}
+
+/// An excerpt, with its range in bytes.
+#[derive(Debug, Serialize)]
+struct Excerpt {
+    first: u64,
+    end: u64,
+    text: String,
+}
+
+impl Object {
+    fn new(query: &Query, answer: &Answer) -> Object {
+        let Unread { binary, unreadable, late } = answer.searched.unread;
+        let (workers, files, bytes) = (answer.searched.workers, answer.searched.files, answer.searched.bytes);
+        let file = |file: &FilePassages| File {
+            worker: file.worker.to_text().into_owned(),
+            path: file.path.clone(),
+            outcome: file.outcome.map(Outcome::as_str),
+            passages: file.passages,
+            text: file
+                .text
+                .iter()
+                .map(|(range, text)| Excerpt { first: range.start, end: range.end, text: text.to_string() })
+                .collect(),
+        };
+        Object {
+            query: query.to_string(),
+            error: answer.error.clone(),
+            complete: answer.missing.is_none(),
+            incomplete: answer.missing.as_ref().map(ToString::to_string),
+            passages: answer.passages,
+            files: answer.files,
+            workers: answer.workers,
+            searched: Searched { workers, files, bytes },
+            not_searched: NotSearched { binary, unreadable, late },
+            same: answer.duplicates,
+            shown: answer.shown.iter().map(file).collect(),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! `swarmletfs grep`: equals `grep/` in a mount, with the exit codes of grep.
+
+use serde_json::json;
+
+use super::{CommandBytes, look};
+use crate::support::{TestStore, see};
+
+fn store() -> TestStore {
+    let store = TestStore::new();
+    store.worker("a", json!({"run_id": "r1"})).call("a", 1, "sh", "one needle\n").call(
+        "a",
+        2,
+        "sh",
+        "two needles\nNEEDLE\n",
+    );
+    store.worker("b", json!({"status": "failed"})).call("b", 1, "sh", "Error: needle\n");
+    store.write("workers/b/outputs/report.md", "# needle\nhay\n");
+    store
+}
+
+fn grep(store: &TestStore, words: &[&str]) -> CommandBytes {
+    look(&store.path(), "grep", words)
+}
+
+#[test]
+fn what_grep_prints_is_what_the_tree_answers() {
+    let store = store();
+    let tree = store.tree();
+    for (words, path) in [
+        (&["needle"][..], "grep/needle"),
+        (&["needle", "."], "grep/needle"),
+        (&["needle", "workers"], "grep/needle"),
+        (&["-i", "needle", "/"], "grep.i/needle"),
+        (&["-C", "2", "needle"], "grep.ctx2/needle"),
+        (&["-b", "300", "needle"], "grep.300/needle"),
+        (&["--budget", "100tok", "-i", "needle"], "grep.100tok.i/needle"),
+        (&["-g", "*.md", "needle"], "grep@*.md/needle"),
+        (&["needle", "runs/r1"], "runs/r1/grep/needle"),
+        (&["needle", "runs/latest/workers"], "runs/r1/grep/needle"),
+        (&["needle", "workers/b"], "workers/b/grep/needle"),
+        (&["needle", "by/status/failed/b"], "workers/b/grep/needle"),
+        (&["needle", "by/status/failed"], "by/status/failed/grep/needle"),
+        (&["-n", "-F", "a.b[", "."], "grep/a\\.b\\["),
+    ] {
+        let wanted = see(&tree, path).unwrap();
+        let done = grep(&store, words);
+        assert_eq!((done.text(), done.err.as_str()), (wanted.text(), ""), "{words:?}");
+    }
+    let several = grep(&store, &["needle", "workers/a", "workers/b"]);
+    let each = ["a", "b"].map(|id| see(&tree, format!("workers/{id}/grep/needle")).unwrap().text().to_owned());
+    assert_eq!(several.assert_success().text(), each.concat());
+}
+
+#[test]
+fn a_file_or_a_folder_of_a_workers_own_is_searched_alone() {
+    let store = store();
+    let lines = |path: &str| {
+        grep(&store, &["needle", path]).assert_success().text().lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(lines("workers/b/outputs"), ["workers/b/outputs/report.md:1:# needle"]);
+    assert_eq!(lines("workers/a/tool_calls/001_sh.txt"), ["workers/a/tool_calls/001_sh.txt:1:one needle"]);
+    assert_eq!(grep(&store, &["needle", "workers/a/tool_calls/001_sh"]).code, Some(2));
+}
+
+#[test]
+fn the_exit_code_of_grep_is_that_of_grep() {
+    let store = store();
+    assert_eq!(grep(&store, &["needle"]).code, Some(0));
+    assert_eq!(grep(&store, &["nothing of it"]).code, Some(1));
+    let wrong = grep(&store, &["a(b"]);
+    assert_eq!(wrong.code, Some(2));
+    assert!(wrong.text().contains("unclosed group"), "{wrong:?}");
+    for words in [
+        &["needle", "workers/none"][..],
+        &["needle", "workers/a", "runs/none"],
+        &["needle", "summary"],
+        &["needle", "by/status"],
+    ] {
+        let done = grep(&store, words);
+        assert_eq!(done.code, Some(2), "{done:?}");
+        assert!(!done.err.is_empty());
+    }
+}
+
+#[test]
+fn an_answer_as_json_has_every_line_and_every_count() {
+    let store = store();
+    let all = grep(&store, &["--json", "-C", "1", "needle"]).assert_success().json();
+    let answer = &all[0];
+    assert_eq!(
+        (answer["lines"].as_u64(), answer["files"].as_u64(), answer["workers"].as_u64()),
+        (Some(4), Some(4), Some(2))
+    );
+    assert_eq!(answer["query"], "grep.ctx1/needle");
+    assert_eq!(answer["searched"], json!({"workers": 2, "files": 6, "bytes": answer["searched"]["bytes"]}));
+    assert_eq!(answer["not_searched"], json!({"binary": 0, "unreadable": 0, "long_line": 0, "late": 0}));
+    let report =
+        answer["shown"].as_array().unwrap().iter().find(|file| file["path"] == "workers/b/outputs/report.md").unwrap();
+    let lines =
+        json!([{"number": 1, "text": "# needle", "matches": true}, {"number": 2, "text": "hay", "matches": false}]);
+    assert_eq!(answer["left_out"], json!({"files": 0, "lines": 0}));
+    assert_eq!(report, &json!({"worker": "b", "path": "workers/b/outputs/report.md", "lines": lines, "more": 0}));
+    let wrong = grep(&store, &["--json", "a(b"]);
+    assert!(wrong.json()[0]["error"].as_str().unwrap().contains("unclosed group"));
+}

@@ -1,0 +1,192 @@
+//! Path resolution, and the errors for paths that do not exist.
+
+use std::fs;
+
+use super::super::program::{MountSandbox, run, swarmletfs};
+use super::{look, ok_text, two_owners};
+use crate::needs_fuse;
+use crate::support::Mount;
+
+#[test]
+fn paths_are_resolved_as_in_a_mount() {
+    let store = two_owners();
+    let first = ok_text(&store, "cat", ["workers/w1/result.txt"]);
+    assert_eq!(first, "done by the first\n");
+    for path in [
+        "/workers/w1/result.txt",
+        "./workers//w1/./result.txt",
+        "runs/48/workers/w1/result.txt",
+        "runs/48/workers/../../../workers/w1/result.txt",
+        // A link is followed before its parent is taken.
+        "runs/48/workers/w1/../w1/result.txt",
+        "runs/latest/../48/workers/w1/result.txt",
+        "../../workers/../../workers/w1/result.txt",
+    ] {
+        assert_eq!(ok_text(&store, "cat", [path]), first, "{path}");
+    }
+    assert_eq!(ok_text(&store, "cat", ["runs/latest/summary"]), ok_text(&store, "cat", ["runs/49/summary"]));
+    let asked = ok_text(&store, "cat", ["runs/latest/evidence.500.txt", "workers/w1/evidence.20tok.txt"]);
+    assert!(asked.len() < 1_000 && !asked.is_empty());
+    assert_eq!(ok_text(&store, "cat", ["since/now"]).lines().count(), 1);
+    assert_eq!(
+        ok_text(&store, "cat", ["evidence.txt", "--budget", "300"]),
+        ok_text(&store, "cat", ["evidence.300.txt"])
+    );
+}
+
+#[test]
+fn links_at_the_end_are_followed_where_the_common_tools_follow_them() {
+    let store = two_owners();
+    let inside = "evidence.txt\nindex.json\nsummary\nworkers\n";
+    assert_eq!(ok_text(&store, "ls", ["runs/latest"]), inside);
+    assert_eq!(ok_text(&store, "ls", ["-F", "runs/latest/"]), inside.replace("workers", "workers/"));
+    assert_eq!(ok_text(&store, "ls", ["-d", "runs/latest"]), "runs/latest\n");
+    assert_eq!(ok_text(&store, "ls", ["-F", "runs/latest"]), "runs/latest@\n");
+    let long = ok_text(&store, "ls", ["-l", "runs/latest"]);
+    assert!(long.starts_with("lrwxrwxrwx ") && long.ends_with("Z runs/latest -> 49\n"), "{long}");
+    assert_eq!(ok_text(&store, "ls", ["-l", "runs/latest/"]).lines().count(), 4);
+    let told = |words: &[&str]| look(&store.path(), "stat", words).assert_success().json()[0].clone();
+    assert_eq!(told(&["--json", "runs/latest"])["target"], "49");
+    for words in [["--json", "runs/latest/"], ["--json", "runs/latest/."], ["--json", "runs/49"]] {
+        assert_eq!(told(&words), told(&["--json", "-L", "runs/latest"]), "{words:?}");
+    }
+    assert_eq!(told(&["--json", "runs/48/workers/w1/result.txt"])["path"], "workers/w1/result.txt");
+}
+
+#[test]
+fn no_path_leads_out_of_the_tree() {
+    let store = two_owners();
+    fs::write(store.path().parent().unwrap().join("outside"), "outside").unwrap();
+    let root = ok_text(&store, "ls", []);
+    for path in ["..", "/..", "../..", "workers/../..", "runs/latest/../../..", "/", ".", "runs/48/workers/w1/../.."] {
+        assert_eq!(ok_text(&store, "ls", [path]), root, "{path}");
+    }
+    for path in ["../outside", "workers/w1/../../../outside", "runs/latest/../../../../outside"] {
+        look(&store.path(), "cat", [path]).failed(&[&format!("{path}: no such file or folder in this view")]);
+    }
+    // The limit on links is that of a mount.
+    let many = |times: usize| format!("{}summary", "runs/latest/../../".repeat(times));
+    ok_text(&store, "cat", [&many(40)]);
+    look(&store.path(), "cat", [many(41)]).failed(&[&format!("{}: too many levels of symbolic links", many(41))]);
+}
+
+#[test]
+fn what_is_behind_a_slash_must_be_in_a_folder() {
+    let store = two_owners();
+    for path in
+        ["summary/", "summary/.", "summary/..", "summary/x", "workers/w1/result.txt/", "workers/w1/result.txt/x"]
+    {
+        for command in ["ls", "cat", "stat", "tree"] {
+            look(&store.path(), command, [path]).failed(&[&format!("{path}: not a folder")]);
+        }
+    }
+    look(&store.path(), "cat", ["workers", "runs/latest", "."]).failed(&[
+        "workers: a folder, not a file",
+        "runs/latest: a folder, not a file",
+        ".: a folder, not a file",
+    ]);
+    look(&store.path(), "cat", [""]).failed(&["'': no such file or folder in this view"]);
+    let long = "x".repeat(3_000);
+    look(&store.path(), "stat", [&long]).failed(&[&format!("{long}: the name is too long")]);
+}
+
+#[test]
+fn a_path_that_fails_is_one_line_and_the_others_are_printed() {
+    let store = two_owners();
+    let absent = "workers/absent: no such file or folder in this view";
+    let done = look(&store.path(), "cat", ["workers/w1/result.txt", "workers/absent", "workers/w2/result.txt"]);
+    assert_eq!(done.failed(&[absent]).text(), "done by the first\ndone by the second\n");
+    let done = look(&store.path(), "ls", ["runs", "workers/absent", "summary"]);
+    assert_eq!(done.failed(&[absent]).text(), "summary\n\nruns:\n48\n49\nlatest\n");
+    let done = look(&store.path(), "ls", ["--json", "-d", "workers/absent", "runs"]);
+    assert_eq!(done.failed(&[absent]).json().as_array().unwrap().len(), 1);
+    let done = look(&store.path(), "stat", ["--json", "workers/absent", "runs"]);
+    assert_eq!(done.failed(&[absent]).json()[0]["path"], "runs");
+    let done = look(&store.path(), "tree", ["workers/absent", "runs/48/workers"]);
+    let drawn = "runs/48/workers\n└── w1 -> ../../../workers/w1\n\n0 folders, 1 file\n";
+    assert_eq!(done.failed(&[absent]).text(), drawn);
+    assert_eq!(look(&store.path(), "ls", ["--json", "absent"]).json(), serde_json::json!([]));
+}
+
+#[test]
+fn what_is_absent_and_what_is_anothers_are_one_answer_without_a_mount() {
+    let store = two_owners();
+    let store = store.path();
+    for command in ["ls", "cat", "stat", "tree"] {
+        let said = |id: &str| {
+            let on_disk = store.join("workers").join(id);
+            let paths =
+                [format!("workers/{id}/result.txt"), format!("runs/49/workers/{id}"), format!("/mnt/workers/{id}")];
+            let words = ["--owner".into(), "7".into(), on_disk.to_str().unwrap().to_owned()].into_iter().chain(paths);
+            let done = look(&store, command, words);
+            assert_eq!(done.code, Some(1));
+            (done.text().replace(id, "ID"), done.err.replace(id, "ID"))
+        };
+        assert_eq!(said("w2"), said("w9"), "{command}");
+    }
+    assert!(!look(&store, "ls", ["--owner", "7", "-R"]).assert_success().text().contains("w2"));
+    assert_eq!(look(&store, "ls", ["--run", "49", "workers"]).assert_success().lines(), ["index.json", "w2"]);
+    // Control: its owner sees it.
+    assert!(look(&store, "ls", ["--owner", "8", "-R"]).assert_success().text().contains("w2"));
+}
+
+#[test]
+fn a_path_of_the_disk_is_answered_with_that_of_the_tree() {
+    let store = two_owners();
+    let at = |path: &str| store.at(path).to_str().unwrap().to_owned();
+    let says = |typed: &str, meant: &str| {
+        look(&store.path(), "cat", [typed]).failed(&[&format!(
+            "{typed}: no such file or folder in this view: paths start at the root of the tree, as in `{meant}`"
+        )]);
+    };
+    says(&at("workers/w1/result.txt"), "workers/w1/result.txt");
+    says(&at("workers/absent"), "workers/absent");
+    says(&at("w1/result.txt"), "workers/w1/result.txt");
+    says(store.path().to_str().unwrap(), ".");
+    says("/mnt/swarm/workers/a b", "'workers/a b'");
+    says("/mnt/swarm/runs/latest/summary", "runs/latest/summary");
+    for path in ["/absent", "absent/workers/w1", "/workers/absent", "/mnt/swarm"] {
+        look(&store.path(), "cat", [path]).failed(&[&format!("{path}: no such file or folder in this view")]);
+    }
+    needs_fuse!();
+    let mount = Mount::new(&store.path());
+    let point = mount.path();
+    let point = point.to_str().unwrap();
+    says(&format!("{point}/summary"), "summary");
+    says(point, ".");
+}
+
+#[test]
+fn tree_commands_reject_invalid_arguments() {
+    let (store, sandbox) = (two_owners(), MountSandbox::new());
+    let cases: [(&[&str], &str); 9] = [
+        (&["cat"], "PATH"),
+        (&["ls", "--no-such"], "--no-such"),
+        (&["ls", "-x"], "-x"),
+        (&["tree", "-L", "0"], "0"),
+        (&["tree", "-L", "deep"], "deep"),
+        (&["stat", "--budget", "4K"], "4K"),
+        (&["cat", "summary", "--owner", ""], "--owner"),
+        (&["ls", "--store", ""], "--store"),
+        (&["cat", "-n", "summary"], "-n"),
+    ];
+    for (words, named) in cases {
+        let mut command = swarmletfs(words);
+        command.env("SWARMLET_DATA_PATH", store.path());
+        assert_eq!(run(command).assert_failure(2, &[named]).out, "");
+    }
+    for command in ["ls", "cat", "stat", "tree"] {
+        let missing = sandbox.at("missing");
+        let mut words = swarmletfs([command, "summary", "--store"]);
+        words.arg(&missing);
+        run(words).assert_failure(1, &[missing.to_str().unwrap(), "no such"]);
+        let help = run(swarmletfs([command, "--help"]));
+        assert!(help.assert_success().out.contains("Exit code:") && help.err.is_empty());
+    }
+    // The store is found as by `mount`.
+    let mut command = swarmletfs(["ls"]);
+    command.current_dir(store.at("workers/w1"));
+    let done = run(command);
+    assert_eq!(done.assert_success().out.lines().next(), Some("README.md"));
+    assert!(done.err.contains("the current folder is inside it"), "{done:#?}");
+}
