@@ -46,16 +46,17 @@ impl Renderer {
         }
     }
 
+    /// Finds the first call of a worker that `matches` accepts and opens its output.
     fn output_of(
         &self,
         worker: &Name,
-        is_meant: impl Fn(&ToolCall) -> bool,
+        matches: impl Fn(&ToolCall) -> bool,
     ) -> Result<(OutputLocation, Option<Box<dyn File>>)> {
         let clock = self.settings.clock(10);
         let member = self.view.worker(worker)?;
         let stamp = self.view.fingerprint(&member, true)?;
         let record = self.record(&member, &stamp, OVERDUE, &|| clock.has_time())?;
-        let call = record.trace.calls.iter().find(|call| is_meant(call)).ok_or(Error::NotFound)?;
+        let call = record.trace.calls.iter().find(|call| matches(call)).ok_or(Error::NotFound)?;
         let file = self.view.open_output(&member, call)?;
         let missing = match &call.output {
             Output::Unreadable(reason) => Some(reason.clone()),
