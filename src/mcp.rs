@@ -2,10 +2,11 @@
 //!
 //! Tools and resources return the bytes of the tree. The server translates arguments into paths and
 //! queries, and bounds answers to a size that an agent can take, with notes on what was omitted.
-//! Requests run on their own threads, so a long search delays no other. A request that panics gets an
-//! error.
+//! Requests run on their own threads, so a long search delays no other request. A request that
+//! panics gets an error.
 //!
-//! `tools` defines the tools, `resources` the files by their URIs; `stdio` and `http` are the transports.
+//! `tools` defines the tools, `resources` the files by their URIs; `stdio` and `http` are the
+//! transports.
 
 mod http;
 mod resources;

@@ -1,11 +1,11 @@
 //! The HTTP transport: one request, one answer, on the loopback only, and only with the token.
 //!
-//! No state is kept between requests. Three checks keep browsers out: the token, the host name of the
-//! request, and the refusal of any request with an origin.
+//! No state is kept between requests. Three checks keep browsers out: the token, the host name of
+//! the request, and the refusal of any request with an origin.
 //!
-//! Any program on the machine can connect. A request without the token is refused before its body is
-//! read. The number of connections that have not presented the token is bounded (`pending`), as is
-//! the time for headers and bodies.
+//! Any program on the machine can connect. A request without the token is refused before its body
+//! is read. The number of connections that have not presented the token is bounded (`pending`), as
+//! is the time for headers and bodies.
 
 mod pending;
 
@@ -50,7 +50,8 @@ const BACKLOG: u32 = 4_096;
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for the whole body of a request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time from one request to the end of the next one's headers, once a connection has presented the token.
+/// Time from one request to the end of the next one's headers, once a connection has presented the
+/// token.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest headers of a request, in bytes.
 const HEADERS_MAX: usize = 16 << 10;
@@ -131,8 +132,8 @@ pub(super) async fn serve(server: McpServer, http: HttpConfig, ready: impl FnOnc
             }
             // The client has disconnected already.
             Err(error) if is_disconnect(&error) => debug!("no connection: {error}"),
-            // Usually no descriptors are left. The connection still waits, so accept would fail again at
-            // once.
+            // Usually no descriptors are left. The connection still waits, so accept would fail
+            // again at once.
             Err(error) => {
                 warn!("cannot accept connections: {error}; trying again");
                 if pending.evict_oldest() {

@@ -52,8 +52,8 @@ fn mime_type(path: &str) -> &'static str {
     if path.ends_with(".json") { "application/json" } else { "text/plain" }
 }
 
-/// Lists the files of the root and each worker's summary. A cursor is the number of workers listed so
-/// far.
+/// Lists the files of the root and each worker's summary. A cursor is the number of workers listed
+/// so far.
 pub(super) fn list(tree: &Tree, cursor: Option<&str>) -> Result<ListResourcesResult, ErrorData> {
     let skip: usize = match cursor {
         None => 0,

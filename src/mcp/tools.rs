@@ -1,7 +1,7 @@
 //! The tools: names, descriptions, arguments and results.
 //!
-//! Each tool is a function from its arguments to a result. Invalid arguments get an error message with
-//! a hint as the result, so that a model can read it and try again.
+//! Each tool is a function from its arguments to a result. Invalid arguments get an error message
+//! with a hint as the result, so that a model can read it and try again.
 
 mod files;
 mod search;
@@ -159,8 +159,8 @@ fn json<T: serde::Serialize>(value: &T) -> String {
     printable_json(&serde_json::to_string(value).unwrap_or_default())
 }
 
-/// Formats a list as a JSON object: the entries that fit under `name`, one per line. `cursor` returns
-/// the cursor after the first so many entries, and `left` the number of entries after them.
+/// Formats a list as a JSON object: the entries that fit under `name`, one per line. `cursor`
+/// returns the cursor after the first so many entries, and `left` the number of entries after them.
 fn list<T: serde::Serialize>(
     name: &str,
     entries: impl Iterator<Item = T>,

@@ -1,8 +1,8 @@
 //! Inserts workers' evidence after the markers in a text.
 //!
-//! The input is copied byte for byte; evidence is only inserted. One budget covers all inserted text.
-//! It is allocated by need, failed workers first, so text after the first marker is held back until
-//! the end of the input. A long text is processed in sections, each with at most half of the
+//! The input is copied byte for byte; evidence is only inserted. One budget covers all inserted
+//! text. It is allocated by need, failed workers first, so text after the first marker is held back
+//! until the end of the input. A long text is processed in sections, each with at most half of the
 //! remaining budget. Memory use is therefore bounded, and later markers still get evidence.
 //!
 //! A marker whose run or job differs from its worker's record is copied unchanged. A marker whose

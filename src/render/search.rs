@@ -164,7 +164,8 @@ impl Renderer {
 type ReadWorkers<'a> = Vec<(&'a Arc<Member>, &'a Arc<Fingerprint>)>;
 
 /// Returns the answer with as many passages as fit. Also returns true if the selection is complete
-/// and the shown workers have not changed. A search in `is_one` worker spreads its passages over files.
+/// and the shown workers have not changed. A search in `is_one` worker spreads its passages over
+/// files.
 fn fit(
     formatter: &AnswerFormatter<'_>,
     ranked: &RankedPassages,

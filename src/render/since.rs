@@ -1,8 +1,8 @@
 //! Changes in a view since a cursor: one line per worker, and the next cursor as the last line.
 //!
 //! No change is lost between two cursors. The next cursor holds the newest time seen *before* the
-//! snapshot for this answer is taken. A change that is too late for the answer is at least as new, so
-//! the next answer reports it. A change during the snapshot may be reported twice.
+//! snapshot for this answer is taken. A change that is too late for the answer is at least as new,
+//! so the next answer reports it. A change during the snapshot may be reported twice.
 //!
 //! Times are change times (ctime), which no program can set. A file system may assign the time of a
 //! write before the write becomes visible, so the cursor is a tenth of a second older still.
@@ -200,8 +200,8 @@ impl ViewSnapshot {
     }
 }
 
-/// Returns a hash of a view's state, which any change alters. Recent results are reused for finished
-/// workers, unless `closely`.
+/// Returns a hash of a view's state, which any change alters. Recent results are reused for
+/// finished workers, unless `closely`.
 pub fn state_hash(view: &View, closely: bool) -> u64 {
     let visible = view.visible();
     let stamped = visible.members.iter().map(|member| (&**member, view.fingerprint(member, closely)));

@@ -5,9 +5,9 @@
 //! A segment is built once and cached under a hash of its text (`index`). A cached segment
 //! therefore always belongs to its text, and a file that grows costs only its last segment.
 //!
-//! A query (`query`) is scored against the segments of the selected workers alone (`rank`). Document
-//! frequencies come from these segments only, so files outside the view cannot change a score, and
-//! cached and fresh segments give equal results. `select` picks the passages to show.
+//! A query (`query`) is scored against the segments of the selected workers alone (`rank`).
+//! Document frequencies come from these segments only, so files outside the view cannot change a
+//! score, and cached and fresh segments give equal results. `select` picks the passages to show.
 
 mod index;
 mod passages;

@@ -1,8 +1,8 @@
 //! Connections that have not presented the token yet.
 //!
 //! Any program on the machine can connect, so their number and their time are bounded. A full table
-//! evicts its oldest connection rather than refuse the newest: a client sends its token at once, while
-//! a silent connection only grows old.
+//! evicts its oldest connection rather than refuse the newest: a client sends its token at once,
+//! while a silent connection only grows old.
 
 use std::collections::BTreeMap;
 use std::future::pending;

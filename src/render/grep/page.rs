@@ -1,8 +1,8 @@
 //! Formats the answer of a grep query.
 //!
 //! The first line states what was searched and found. Matching lines follow as `path:number:text`,
-//! with markers for omitted ones. The program's own lines begin with `[` and those of a worker's file
-//! with its path, so no worker can forge one.
+//! with markers for omitted ones. The program's own lines begin with `[` and those of a worker's
+//! file with its path, so no worker can forge one.
 
 use std::collections::HashMap;
 use std::fmt::Write;

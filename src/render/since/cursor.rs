@@ -1,8 +1,8 @@
 //! Cursors: the position of a reader in the changes of a view, as a short text.
 //!
-//! The server keeps no state about readers. A cursor holds a time and a fingerprint of the view: the
-//! number of workers, a hash of their names, and a hash of their state. The time selects the changes;
-//! the fingerprint detects changes without a newer time, and workers that are gone.
+//! The server keeps no state about readers. A cursor holds a time and a fingerprint of the view:
+//! the number of workers, a hash of their names, and a hash of their state. The time selects the
+//! changes; the fingerprint detects changes without a newer time, and workers that are gone.
 //!
 //! ```text
 //! 0                                                  everything

@@ -190,8 +190,8 @@ impl Index {
                 Some(known) => Ok(known),
                 None => read(member, &stamp, &|| begun.elapsed() < WORKER_TIMEOUT),
             });
-            // An error is reported when the worker is next searched. A large worker is retried as long
-            // as each try gets further, since its finished segments are cached.
+            // An error is reported when the worker is next searched. A large worker is retried as
+            // long as each try gets further, since its finished segments are cached.
             match found {
                 Ok(found) if found.unread.late > 0 && found.bytes > bytes_before => bytes_before = found.bytes,
                 _ => (at, bytes_before) = (at + 1, 0),

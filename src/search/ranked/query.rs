@@ -23,7 +23,7 @@ pub struct Query {
     pub terms: Vec<String>,
     /// Phrases that a passage must contain, each as lower-case words.
     pub phrases: Vec<Vec<String>>,
-    /// WordStemmer that a passage must not contain.
+    /// Stems that a passage must not contain.
     pub excluded: Vec<String>,
     /// Filters on workers and files.
     pub filters: Filters,

@@ -12,7 +12,7 @@ use super::rank::{PassageId, RankedPassages, ScoredPassage};
 use super::words::words;
 use crate::name::RelPath;
 
-/// SelectedChunk bytes of a chunk that halve the score of its other passages, if results are spread.
+/// Selected bytes of a chunk that halve the score of its other passages, if results are spread.
 const SPREAD: i64 = 200;
 /// Number of consecutive words in a shingle.
 const SHINGLE: usize = 4;

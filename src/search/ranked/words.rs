@@ -1,7 +1,7 @@
 //! Splits text into words and stems them.
 //!
 //! A word is a run of letters and digits, in lower case. Scripts without spaces between words are
-//! split by Unicode's rules (UAX #29). WordStemmer come from Snowball's English stemmer.
+//! split by Unicode's rules (UAX #29). Stems come from Snowball's English stemmer.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

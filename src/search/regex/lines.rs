@@ -42,7 +42,7 @@ pub enum LineKind {
 pub struct FoundLine<'a> {
     /// Role of the line.
     pub kind: LineKind,
-    /// FoundLine number, from 1.
+    /// Line number, from 1.
     pub number: u64,
     /// Content without the line terminator.
     pub bytes: &'a [u8],

@@ -48,7 +48,7 @@ impl Pattern {
     /// # Errors
     /// A message of several lines, if the regex or the glob is invalid or the regex is too large.
     pub fn new(regex: &str, ignore_case: bool, glob: Option<&str>) -> Result<Pattern, String> {
-        // Compile the regex as typed first: errors of `RegexMatcherBuilder` quote a rewritten regex.
+        // The errors of `regex` quote the regex as typed.
         let checked = regex::bytes::RegexBuilder::new(regex).size_limit(SIZE_MAX).build();
         checked.map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => {
