@@ -1,6 +1,6 @@
 //! Digests on disk: a restart need not find out again why unchanged workers failed.
 //!
-//! All digests of a view are one entry in the cache directory. Its key covers the program's source,
+//! All digests of a view are one entry in the cache directory. Its key covers the cache format,
 //! the stores and the view's owner. A digest is used only for the exact state of the worker's files
 //! that it describes.
 
