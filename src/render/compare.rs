@@ -126,7 +126,7 @@ impl Renderer {
     ///
     /// The answer is made again while the state changes, as far as attempts and time allow.
     fn comparison(&self, query: &Query, mut stamped: WorkerStates) -> Result<(Answer, WorkerStates, bool)> {
-        debug!("comparing workers");
+        debug!("running a comparison");
         let clock = self.settings.clock(10);
         let go_on = || clock.has_time();
         let mut attempts = RetryBudget::new(self.settings.patience());

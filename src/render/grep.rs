@@ -96,7 +96,7 @@ impl Renderer {
         stamped: &WorkerStates,
         query: &Query,
     ) -> (Answer, bool) {
-        debug!("a search");
+        debug!("running a grep query");
         // Leave time to order the files and to read their lines.
         let [searching, ordering, showing] = [7, 8, 10].map(|tenths| self.settings.clock(tenths));
         let budget = self.settings.budget_for_scope(scope, query.options.budget);

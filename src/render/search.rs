@@ -78,7 +78,7 @@ impl Renderer {
         stamped: &WorkerStates,
         query: &Query,
     ) -> (Answer, bool) {
-        debug!("a search");
+        debug!("running a search query");
         let [reading, showing] = [7, 10].map(|tenths| self.settings.clock(tenths));
         let is_one = matches!(scope, Scope::Worker(_));
         let budget = self.settings.budget_for_scope(scope, query.options.budget);

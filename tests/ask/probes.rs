@@ -38,7 +38,7 @@ const PROBES: &[(&str, &str)] = &[
 ];
 
 fn searches(log: &str) -> usize {
-    log.lines().filter(|line| line.contains("a search") || line.contains("a comparison")).count()
+    log.lines().filter(|line| line.contains(": running a ")).count()
 }
 
 #[test]

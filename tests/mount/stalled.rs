@@ -52,7 +52,7 @@ fn mount_with_stalled_output(store: &TestStore) -> Option<Mount> {
     let tracer = ["strace", "-f", "--seccomp-bpf", "-o", "/dev/null", "-P", stalls.to_str().unwrap()];
     let hold = ["-e", "trace=pread64", "-e", "inject=pread64:delay_enter=3600000000"];
     let mut mount = Mount::by(&[&tracer[..], &hold].concat(), &store.path(), &[]);
-    mount.expect_warning("reading the files of worker bad does not end; it was given up");
+    mount.expect_warning("reading the files of worker bad does not end; the thread was abandoned");
     Some(mount)
 }
 
