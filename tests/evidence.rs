@@ -3,11 +3,11 @@
 
 mod bounds;
 mod causes;
-mod fair;
-mod first;
+mod failures_first;
 mod frame;
 mod omissions;
 mod repeats;
+mod shares;
 mod swarm;
 mod tokens;
 mod without_calls;

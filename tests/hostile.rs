@@ -5,7 +5,6 @@
 //! has a control: in the same harness, a typical resolver must reach the canary, or the test proves
 //! nothing.
 
-mod again;
 mod caches;
 mod claims;
 mod confined;
@@ -22,6 +21,7 @@ mod parsers;
 mod paths;
 mod races;
 mod renames;
+mod repeated_reads;
 mod times;
 pub mod views;
 

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::string_slice)]
 #![allow(missing_docs, unreachable_pub)]
 
-mod ask;
 mod cache_format;
 mod cli;
 mod evidence;
@@ -11,12 +10,13 @@ mod examples;
 mod expand;
 mod faults;
 mod formats;
+mod generated_swarm;
 mod hostile;
-mod made_up;
+mod log_guard;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod mount;
-mod quiet;
+mod queries;
 mod reference;
 mod regression;
 mod schema;

@@ -1,11 +1,11 @@
 //! `swarmletfs mcp`: the tree over the Model Context Protocol.
 
-mod doors;
 mod frames;
 mod http;
 mod http_flood;
 mod sdk;
 mod tools;
+mod tree_parity;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;

@@ -2,7 +2,7 @@
 
 mod answers;
 mod coarse;
-mod doors;
+mod interfaces;
 mod race;
 mod views;
 

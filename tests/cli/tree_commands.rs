@@ -1,7 +1,6 @@
 //! The commands that read the tree without a mount.
 
 mod compare;
-mod doors;
 mod files;
 mod grep;
 mod incomplete;
@@ -9,6 +8,7 @@ mod listings;
 mod names;
 mod paths;
 mod search;
+mod tree_parity;
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -7,10 +7,10 @@ use regex::Regex;
 use serde_json::{Value, json};
 use swarmletfs::tree::Tree;
 
-use crate::ask::{names, text};
 use crate::evidence::{Report, evidence};
 #[cfg(feature = "mcp")]
 use crate::mcp::Client;
+use crate::queries::{names, text};
 use crate::support::{TestStore, see};
 
 /// Number of code points in one field, few enough that a truncated field holds all of them.

@@ -16,9 +16,9 @@ use swarmletfs::tree::{Settings, Symlinks, Tree};
 use swarmletfs::view::{Filter, View};
 
 use super::eventually;
-use crate::ask::{names, text};
 use crate::cli::program::is_root;
 use crate::needs_fuse;
+use crate::queries::{names, text};
 use crate::support::intercept::{InterceptedStore, Interceptor};
 use crate::support::{Mount, TestStore, scale};
 

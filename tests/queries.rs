@@ -1,16 +1,16 @@
 //! What is asked by path: `by/`, which tells workers apart, `grep/` and `search/`, which search their files, and
 //! `compare/`.
 
-mod by;
 mod compare;
+mod facets;
 mod grep;
 mod index;
 mod oracle;
 mod probes;
 mod scenario;
 mod search;
+mod search_dos;
 mod synthesis;
-mod weapon;
 
 use std::collections::BTreeSet;
 

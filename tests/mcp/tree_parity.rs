@@ -59,7 +59,9 @@ fn a_client_reads_what_the_tree_holds() {
             ] {
                 let (texts, is_error) = client.call(tool, arguments);
                 let is_absent = is_error
-                    && (texts[0].contains("no such file or folder in this view") || texts[0].contains("not a worker here") || texts[0].contains("not workers here"));
+                    && (texts[0].contains("no such file or folder in this view")
+                        || texts[0].contains("not a worker here")
+                        || texts[0].contains("not workers here"));
                 assert!(is_absent || is_here, "{seed}: {tool} of {id}: {texts:?}");
             }
         }
