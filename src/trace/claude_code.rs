@@ -5,6 +5,7 @@
 //! nothing is written. The index of a transcript is cached and extended when the transcript grows.
 
 mod cache;
+mod cached_transcript;
 mod index;
 mod layout;
 mod open_file;
@@ -22,9 +23,9 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use self::cache::{TranscriptCache, TranscriptVersion};
-use self::layout::WorkerLocation;
-use self::parser::TranscriptKind;
+use self::cache::TranscriptCache;
+use self::cached_transcript::TranscriptVersion;
+use self::layout::{TranscriptKind, WorkerLocation};
 use self::persist::IndexStore;
 use self::virtual_dir::VirtualDir;
 use super::meta::hash_meta;

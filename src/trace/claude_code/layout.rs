@@ -4,13 +4,17 @@
 //! files in them are ignored.
 
 use super::super::{Candidates, Detection};
-use super::parser::TranscriptKind;
 use super::schema::decode;
 use crate::error::{Error, Result};
 use crate::model::SkipReason;
 use crate::name::{Name, RelPath};
 use crate::store::{DirEntry, Kind, Store, read_range};
 
+/// The folder of the calls' outputs, in a worker's virtual folder.
+pub(super) const CALLS: &str = "tool_calls";
+/// The transcript in a worker's virtual folder, byte for byte; for a subagent inside a session, its
+/// lines.
+pub(super) const SOURCE: &str = "source.jsonl";
 /// The folder of projects, in the program's own folder.
 const PROJECTS: &str = "projects";
 /// The folder of subagents' transcripts, in a session's folder.
@@ -27,6 +31,15 @@ const PROBED_TRANSCRIPTS_MAX: usize = 100;
 const PROBED_BYTES: usize = 256 << 10;
 /// Line types by which a transcript is recognized.
 const KNOWN_LINE_TYPES: [&str; 6] = ["user", "assistant", "summary", "system", "file-history-snapshot", "progress"];
+
+/// The owner of a transcript file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TranscriptKind {
+    /// A session, which may contain the side chains of subagents.
+    Session,
+    /// A single subagent.
+    Agent,
+}
 
 /// The location of a worker: a transcript, or a conversation inside one.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,8 +7,9 @@ use serde::Deserialize;
 use super::super::lenient::MaybeStr;
 use super::super::value::{shorten, truncate};
 use super::index::{CallEntry, Conversation, Ending, Span, TranscriptIndex};
-use super::parser::{TranscriptKind, TranscriptParser};
-use super::virtual_dir::{CALLS, SOURCE, VirtualDir};
+use super::layout::{CALLS, SOURCE, TranscriptKind};
+use super::parser::TranscriptParser;
+use super::virtual_dir::VirtualDir;
 use crate::error::{Error, Result};
 use crate::model::{
     Flaw, Outcome, Output, PartialRead, Record, SharedStr, Status, TASK_MAX, ToolCall, Trace, TraceTime, Worker,
