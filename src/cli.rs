@@ -10,6 +10,7 @@ mod dash_o;
 mod diagnosis;
 mod discover;
 mod doctor;
+mod duration;
 mod exit;
 mod expand;
 mod folder_identity;
@@ -21,6 +22,7 @@ mod mount;
 mod mount_options;
 mod mountinfo;
 mod mountpoint;
+mod path_bytes;
 mod plan;
 mod probe;
 mod read_session;
@@ -288,7 +290,7 @@ struct WaitArgs {
     until: wait::UntilArg,
 
     /// Maximum time to wait: 30s, 5m, 1h30m, or whole seconds [default: no limit]
-    #[arg(long, value_name = "TIME", value_parser = wait::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
     timeout: Option<Duration>,
 
     /// Count changes since this cursor, so that none is lost between two waits [default: now]

@@ -13,7 +13,7 @@ use anyhow::Context;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::mount_options::paths;
+use super::path_bytes;
 use super::terminal::display_path;
 use crate::cache::DiskCache;
 
@@ -32,7 +32,7 @@ pub(super) struct CacheArgs {
 
     /// Store the search index in this folder, which is created if it is missing [default: inside
     /// the cache folder]
-    #[serde(serialize_with = "paths::serialize", deserialize_with = "paths::deserialize_one")]
+    #[serde(serialize_with = "path_bytes::serialize", deserialize_with = "path_bytes::deserialize_one")]
     #[arg(long, value_name = "DIR", conflicts_with = "no_index")]
     pub(super) index: Option<PathBuf>,
 

@@ -14,7 +14,7 @@ use clap::Args;
 
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
-use super::{exit, wait};
+use super::{duration, exit};
 use crate::catalog::Freshness;
 use crate::render::{Budget, Control, Settings, count};
 use crate::view::View;
@@ -27,7 +27,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(300);
 pub(super) struct TimeArgs {
     /// Stop reading after this time and answer with what was read so far: 10s, 2m, or whole seconds
     /// [default: read everything]
-    #[arg(long, value_name = "TIME", value_parser = wait::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
     max_time: Option<Duration>,
 }
 
