@@ -124,8 +124,7 @@ fn stem(file: &Name) -> Option<Name> {
 pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
     let mut found = Candidates::default();
     let entries = store.list(&RelPath::root())?;
-    let has = |name: &str| entries.iter().any(|entry| is_folder(entry, name));
-    if has(PROJECTS) {
+    if has_projects(&entries) {
         let projects = path(PROJECTS);
         add_projects(store, &projects, store.list(&projects)?, &mut found)?;
     } else {
@@ -219,9 +218,8 @@ pub(super) fn detect(store: &dyn Store) -> Result<Detection> {
         return Ok(Detection::Workers);
     }
     let entries = store.list(&RelPath::root())?;
-    let empty = |folder: &RelPath| store.list(folder).is_ok_and(|entries| entries.is_empty());
-    let prepared = entries.iter().any(|entry| is_folder(entry, PROJECTS)) && empty(&path(PROJECTS));
-    Ok(if prepared { Detection::Empty } else { Detection::Other })
+    let is_empty = has_projects(&entries) && store.list(&path(PROJECTS)).is_ok_and(|projects| projects.is_empty());
+    Ok(if is_empty { Detection::Empty } else { Detection::Other })
 }
 
 /// Returns true if the beginning of a file looks like a transcript. One of its lines must have a
@@ -243,6 +241,10 @@ fn looks_like_transcript(store: &dyn Store, path: &RelPath) -> Result<bool> {
         }
     }
     Ok(is_transcript_line)
+}
+
+fn has_projects(entries: &[DirEntry]) -> bool {
+    entries.iter().any(|entry| is_folder(entry, PROJECTS))
 }
 
 fn is_folder(entry: &DirEntry, name: &str) -> bool {
