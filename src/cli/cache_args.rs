@@ -68,8 +68,11 @@ pub(super) fn open_index(
     cache: Option<&DiskCache>,
 ) -> anyhow::Result<Option<Arc<DiskCache>>> {
     let is_explicit = arguments.index.is_some();
-    let inside = || cache.and_then(|_| Some(default_dir()?.join(INDEX)));
-    let Some(folder_path) = arguments.index.clone().or_else(inside).filter(|_| !arguments.no_index) else {
+    if arguments.no_index {
+        return Ok(None);
+    }
+    let explicit = arguments.index.clone();
+    let Some(folder_path) = explicit.or_else(|| Some(cache.and(default_dir())?.join(INDEX))) else {
         return Ok(None);
     };
     let opened = usable(&folder_path, stores, INDEX_LIMIT);
