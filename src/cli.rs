@@ -10,6 +10,7 @@ mod dash_o;
 mod diagnosis;
 mod discover;
 mod doctor;
+mod duration;
 mod exit;
 mod expand;
 mod folder_identity;
@@ -21,6 +22,7 @@ mod mount;
 mod mount_options;
 mod mountinfo;
 mod mountpoint;
+mod path_bytes;
 mod plan;
 mod probe;
 mod read_session;
@@ -288,7 +290,7 @@ struct WaitArgs {
     until: wait::UntilArg,
 
     /// Maximum time to wait: 30s, 5m, 1h30m, or whole seconds [default: no limit]
-    #[arg(long, value_name = "TIME", value_parser = wait::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
     timeout: Option<Duration>,
 
     /// Count changes since this cursor, so that none is lost between two waits [default: now]
@@ -336,9 +338,9 @@ pub fn main() -> ExitCode {
         Command::Cat(arguments) => tree_commands::cat::run(&arguments),
         Command::Stat(arguments) => tree_commands::stat::run(&arguments),
         Command::Tree(arguments) => tree_commands::tree::run(&arguments),
-        Command::Grep(arguments) => Ok(tree_commands::grep::run(&arguments)),
-        Command::Search(arguments) => Ok(tree_commands::search::run(&arguments)),
-        Command::Compare(arguments) => Ok(tree_commands::compare::run(&arguments)),
+        Command::Grep(arguments) => Ok(exit::report_as_trouble(tree_commands::grep::run(&arguments))),
+        Command::Search(arguments) => Ok(exit::report_as_trouble(tree_commands::search::run(&arguments))),
+        Command::Compare(arguments) => Ok(exit::report_as_trouble(tree_commands::compare::run(&arguments))),
         Command::Expand(arguments) => expand::run(&arguments),
         #[cfg(feature = "mcp")]
         Command::Mcp(arguments) => mcp::run(&arguments),

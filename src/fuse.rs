@@ -212,12 +212,11 @@ impl Filesystem for FuseAdapter {
     ) {
         self.run(stat_class, move |tree| {
             let mut reply = Some(reply);
-            let send = |data: &[u8]| {
+            let result = tree.read(fh.0, offset, size as usize, |data| {
                 if let Some(reply) = reply.take() {
                     reply.data(data);
                 }
-            };
-            let result = tree.read(fh.0, offset, size as usize, send);
+            });
             if let (Err(error), Some(reply)) = (result, reply) {
                 reply.error(errno("read", &error));
             }

@@ -26,6 +26,8 @@ const FORBIDDEN: [(&str, &str); 11] = [
     ("mcp", "view"),
     ("mcp", "store"),
 ];
+/// Folders of `src` that may have cycles between their modules. Their parts are being moved.
+const CYCLES_ALLOWED: [&str; 1] = ["render"];
 /// The longest file without its tests, in lines.
 const LINES_MAX: usize = 500;
 
@@ -78,6 +80,96 @@ fn arrows_go_only_downward() {
                 assert!(!forbidden, "{path:?}:{}: {here} must not know {name}", at + 1);
             }
         }
+    }
+}
+
+/// The module of a source file, from the crate's root; `main.rs` and `lib.rs` are the root.
+fn module(path: &Path) -> Vec<String> {
+    let inner = path.strip_prefix(root().join("src")).unwrap().with_extension("");
+    let names: Vec<String> = inner.iter().map(|name| name.to_str().unwrap().to_owned()).collect();
+    if matches!(names.as_slice(), [only] if only == "main" || only == "lib") { Vec::new() } else { names }
+}
+
+/// Expands a use tree such as `a::{b, c::{d, e}}` into its paths.
+fn expand_use(tree: &str, prefix: &str, found: &mut Vec<String>) {
+    let Some((before, group)) = tree.trim().split_once('{') else {
+        found.push(format!("{prefix}{}", tree.trim()));
+        return;
+    };
+    let (prefix, mut depth) = (format!("{prefix}{before}"), 0);
+    let parts = group.strip_suffix('}').unwrap().split(|c| {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        c == ',' && depth == 0
+    });
+    parts.for_each(|part| expand_use(part, &prefix, found));
+}
+
+/// The paths in a source text that begin with `crate`, `super` or `self`.
+fn used_paths(text: &str) -> Vec<String> {
+    let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let code = code.join("\n");
+    let mut found = Vec::new();
+    for (at, _) in ["crate::", "super::", "self::"].iter().flat_map(|word| code.match_indices(word)) {
+        let before = code[..at].chars().next_back().unwrap_or(' ');
+        if before.is_alphanumeric() || matches!(before, '_' | ':') {
+            continue;
+        }
+        let is_use = code[..at].trim_end().ends_with("use");
+        let is_path = |c: char| c.is_alphanumeric() || matches!(c, '_' | ':');
+        let rest = &code[at..];
+        let end = if is_use { rest.find(';') } else { rest.find(|c| !is_path(c)) };
+        expand_use(&rest[..end.unwrap_or(rest.len())], "", &mut found);
+    }
+    found
+}
+
+/// The arrows between the modules of each folder. An arrow from inside a module counts as the
+/// module's.
+fn sibling_arrows() -> BTreeMap<Vec<String>, BTreeSet<(String, String)>> {
+    let paths = sources(&root().join("src"));
+    let modules: BTreeSet<Vec<String>> = paths.iter().map(|path| module(path)).collect();
+    let mut arrows: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for path in &paths {
+        let here = module(path);
+        for used in used_paths(&without_tests(path)) {
+            let mut there = here.clone();
+            for name in used.split_whitespace().next().unwrap_or_default().split("::") {
+                match name {
+                    "crate" => there.clear(),
+                    "super" => there.truncate(there.len() - 1),
+                    "self" => {}
+                    name => there.push(name.to_owned()),
+                }
+            }
+            let shared = here.iter().zip(&there).take_while(|(a, b)| a == b).count();
+            let (Some(from), Some(to)) = (here.get(shared), there.get(shared)) else { continue };
+            if modules.contains(&there[..=shared]) {
+                arrows.entry(here[..shared].to_vec()).or_default().insert((from.clone(), to.clone()));
+            }
+        }
+    }
+    arrows
+}
+
+#[test]
+fn modules_of_a_folder_form_no_cycle() {
+    let arrows = sibling_arrows();
+    assert!(arrows.len() > 10, "only {} folders were found", arrows.len());
+    for (folder, mut left) in arrows {
+        // The order of the folder `src` is that of the layers.
+        if folder.first().is_none_or(|top| CYCLES_ALLOWED.contains(&top.as_str())) {
+            continue;
+        }
+        // Removes the modules that use no other, until none is left or all lie in or above a cycle.
+        loop {
+            let users: BTreeSet<String> = left.iter().map(|(from, _)| from.clone()).collect();
+            let before = left.len();
+            left.retain(|(_, to)| users.contains(to));
+            if left.len() == before {
+                break;
+            }
+        }
+        assert!(left.is_empty(), "in src/{}, modules in or above a cycle: {left:?}", folder.join("/"));
     }
 }
 

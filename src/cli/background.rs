@@ -95,19 +95,19 @@ fn end(child: &mut Child, mountpoint: &Path) {
 pub(super) fn serve(mountpoint: PathBuf) -> anyhow::Result<()> {
     // This fails only for a process group leader, which has already left its terminal's session.
     let _ = rustix::process::setsid();
-    let ready = |text: &str| {
-        report(READY, text.as_bytes())?;
-        leave_terminal()
-    };
-    let run = || {
-        let plan = Plan { mountpoint, options: read_options()? };
-        plan.start_log(false)?;
-        session::serve(&plan, false, ready)
-    };
-    run().inspect_err(|error| {
+    mount_and_serve(mountpoint).inspect_err(|error| {
         // After readiness, stdout and stderr are /dev/null.
         let _ = report(FAILED, format!("{error:#}").as_bytes());
         let _ = leave_terminal();
+    })
+}
+
+fn mount_and_serve(mountpoint: PathBuf) -> anyhow::Result<()> {
+    let plan = Plan { mountpoint, options: read_options()? };
+    plan.start_log(false)?;
+    session::serve(&plan, false, |text| {
+        report(READY, text.as_bytes())?;
+        leave_terminal()
     })
 }
 

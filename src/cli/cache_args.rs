@@ -13,7 +13,7 @@ use anyhow::Context;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::mount_options::paths;
+use super::path_bytes;
 use super::terminal::display_path;
 use crate::cache::DiskCache;
 
@@ -32,7 +32,7 @@ pub(super) struct CacheArgs {
 
     /// Store the search index in this folder, which is created if it is missing [default: inside
     /// the cache folder]
-    #[serde(serialize_with = "paths::serialize", deserialize_with = "paths::deserialize_one")]
+    #[serde(serialize_with = "path_bytes::serialize", deserialize_with = "path_bytes::deserialize_one")]
     #[arg(long, value_name = "DIR", conflicts_with = "no_index")]
     pub(super) index: Option<PathBuf>,
 
@@ -68,8 +68,11 @@ pub(super) fn open_index(
     cache: Option<&DiskCache>,
 ) -> anyhow::Result<Option<Arc<DiskCache>>> {
     let is_explicit = arguments.index.is_some();
-    let inside = || cache.and_then(|_| Some(default_dir()?.join(INDEX)));
-    let Some(folder_path) = arguments.index.clone().or_else(inside).filter(|_| !arguments.no_index) else {
+    if arguments.no_index {
+        return Ok(None);
+    }
+    let explicit = arguments.index.clone();
+    let Some(folder_path) = explicit.or_else(|| Some(cache.and(default_dir())?.join(INDEX))) else {
         return Ok(None);
     };
     let opened = usable(&folder_path, stores, INDEX_LIMIT);

@@ -14,6 +14,9 @@ const FAILED: u8 = 1;
 /// Exit code of a usage error.
 const USAGE: u8 = 2;
 
+/// Exit code for trouble in a command whose code 1 is a negative answer, as in grep and diff.
+const TROUBLE: u8 = 2;
+
 /// Exit code for an event that did not occur, or an answer that is incomplete, within the given
 /// time.
 const TIMED_OUT: u8 = 3;
@@ -35,6 +38,19 @@ pub(super) fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
         return ExitCode::from(USAGE);
     }
     ExitCode::from(FAILED)
+}
+
+/// Prints the error, if any, and returns the exit code, which is that of trouble for an error.
+pub(super) fn report_as_trouble(result: anyhow::Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        report(Err(error));
+        trouble()
+    })
+}
+
+/// Returns the exit code for trouble in a command whose code 1 is a negative answer.
+pub(super) fn trouble() -> ExitCode {
+    ExitCode::from(TROUBLE)
 }
 
 /// Returns the exit code of a command that ran out of time.

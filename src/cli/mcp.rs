@@ -83,14 +83,13 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
         None => serve(trees, || Ok((tokio::io::stdin(), tokio::io::stdout()))).context("cannot serve")?,
         Some(address) => {
             let (token, made) = token()?;
-            let ready = |address: SocketAddr| {
+            let served = serve_http(trees, HttpConfig { address, token }, |address| {
                 print_message(&format!("serving at http://{address}/mcp"));
                 if let Some(made) = made {
                     print_message(&format!("the token is {made}"));
                 }
-            };
-            serve_http(trees, HttpConfig { address, token }, ready)
-                .with_context(|| format!("cannot serve at {address}"))?;
+            });
+            served.with_context(|| format!("cannot serve at {address}"))?;
         }
     }
     Ok(ExitCode::SUCCESS)

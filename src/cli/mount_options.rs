@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cache_args::CacheArgs;
 use super::exit::Usage;
+use super::path_bytes;
 use crate::render::Budget;
 
 /// Options of a mount.
@@ -18,7 +19,7 @@ use crate::render::Budget;
 #[derive(Debug, Default, Clone, PartialEq, Eq, Args, Serialize, Deserialize)]
 pub(super) struct MountOptions {
     /// A folder of traces to show; can be given several times
-    #[serde(serialize_with = "paths::serialize", deserialize_with = "paths::deserialize")]
+    #[serde(serialize_with = "path_bytes::serialize", deserialize_with = "path_bytes::deserialize")]
     #[arg(long = "store", value_name = "PATH")]
     pub(super) stores: Vec<PathBuf>,
 
@@ -61,7 +62,7 @@ pub(super) struct MountOptions {
 
     /// Append a log to this regular file, created readable only by its owner; links, FIFOs and
     /// devices are rejected
-    #[serde(serialize_with = "paths::serialize", deserialize_with = "paths::deserialize_one")]
+    #[serde(serialize_with = "path_bytes::serialize", deserialize_with = "path_bytes::deserialize_one")]
     #[arg(long, value_name = "FILE")]
     pub(super) log: Option<PathBuf>,
 }
@@ -134,31 +135,6 @@ pub(super) fn merge_value<T: PartialEq>(key: &str, option: &mut Option<T>, value
             Ok(())
         }
         _ => Ok(()),
-    }
-}
-
-/// Serializes paths as bytes: serde's own form requires UTF-8.
-pub(super) mod paths {
-    use std::ffi::OsString;
-    use std::path::PathBuf;
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(in crate::cli) fn serialize<'a, P, S: Serializer>(paths: &'a P, serializer: S) -> Result<S::Ok, S::Error>
-    where
-        &'a P: IntoIterator<Item = &'a PathBuf>,
-    {
-        serializer.collect_seq(paths.into_iter().map(|path| path.as_os_str()))
-    }
-
-    pub(in crate::cli) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
-        Ok(Vec::<OsString>::deserialize(deserializer)?.into_iter().map(PathBuf::from).collect())
-    }
-
-    pub(in crate::cli) fn deserialize_one<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<PathBuf>, D::Error> {
-        Ok(deserialize(deserializer)?.pop())
     }
 }
 

@@ -215,12 +215,14 @@ pub(super) fn identify_store(
     identities: &mut Vec<FolderIdentity>,
     mounts: &MountTable,
 ) -> Result<Option<PathBuf>, Diagnosis> {
-    // The kernel may answer from its cache for a folder whose entries can no longer be read.
-    let answers = |path: &Path| match probe::first_entry(path) {
-        Err(error) if error.kind() == ErrorKind::TimedOut => Err(error),
-        _ => Ok(()),
-    };
-    match FolderIdentity::resolve(&store, mounts).and_then(|found| answers(&found.path).map(|()| found)) {
+    let resolved = FolderIdentity::resolve(&store, mounts).and_then(|found| {
+        // The kernel may answer from its cache for a folder whose entries can no longer be read.
+        match probe::first_entry(&found.path) {
+            Err(error) if error.kind() == ErrorKind::TimedOut => Err(error),
+            _ => Ok(found),
+        }
+    });
+    match resolved {
         Ok(found) if identities.iter().any(|other| other.is_same_folder(&found)) => Ok(None),
         Ok(found) => {
             let path = found.path.clone();

@@ -56,8 +56,9 @@ pub(super) fn landlock() -> io::Result<i32> {
 /// Returns the device and inode numbers of the folder and of its ancestors, innermost first.
 pub(super) fn ancestor_ids(path: &Path) -> io::Result<Vec<(u64, u64)>> {
     let answer = run_probe("chain", path, TIMEOUT)?;
-    let pair = |line: &str| line.split_once(' ').and_then(|(dev, ino)| Some((dev.parse().ok()?, ino.parse().ok()?)));
-    Ok(String::from_utf8_lossy(&answer).lines().filter_map(pair).collect())
+    let text = String::from_utf8_lossy(&answer);
+    let pairs = text.lines().filter_map(|line| line.split_once(' '));
+    Ok(pairs.filter_map(|(dev, ino)| Some((dev.parse().ok()?, ino.parse().ok()?))).collect())
 }
 
 /// Returns the name of any one entry of the folder, or `None` if it is empty.

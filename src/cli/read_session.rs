@@ -6,7 +6,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use clap::Args;
 
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
-use super::{exit, wait};
+use super::{duration, exit};
 use crate::catalog::Freshness;
 use crate::render::{Budget, Control, Settings, count};
 use crate::view::View;
@@ -27,7 +27,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(300);
 pub(super) struct TimeArgs {
     /// Stop reading after this time and answer with what was read so far: 10s, 2m, or whole seconds
     /// [default: read everything]
-    #[arg(long, value_name = "TIME", value_parser = wait::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
     max_time: Option<Duration>,
 }
 
@@ -100,20 +100,8 @@ pub(super) struct Progress {
 impl Progress {
     fn start(control: Arc<Control>) -> Progress {
         let (running, ended) = mpsc::channel();
-        let begun = Instant::now();
-        let show = move || {
-            let mut is_shown = false;
-            while ended.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                // A closed stderr is no reason to fail.
-                let _ = write!(io::stderr().lock(), "\r\x1b[K{}", line(control.progress(), begun.elapsed()));
-                is_shown = true;
-            }
-            if is_shown {
-                let _ = write!(io::stderr().lock(), "\r\x1b[K");
-            }
-        };
         // If the thread cannot be started, there is no progress line.
-        let thread = thread::Builder::new().name("progress".into()).spawn(show).ok();
+        let thread = thread::Builder::new().name("progress".into()).spawn(move || show_progress(&control, &ended)).ok();
         Progress { running: Some(running), thread }
     }
 }
@@ -124,6 +112,19 @@ impl Drop for Progress {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// Updates the progress line until `ended` is closed, then erases it.
+fn show_progress(control: &Control, ended: &Receiver<()>) {
+    let (start, mut is_shown) = (Instant::now(), false);
+    while ended.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+        // A closed stderr is no reason to fail.
+        let _ = write!(io::stderr().lock(), "\r\x1b[K{}", line(control.progress(), start.elapsed()));
+        is_shown = true;
+    }
+    if is_shown {
+        let _ = write!(io::stderr().lock(), "\r\x1b[K");
     }
 }
 

@@ -56,21 +56,14 @@ fn catch_signals() -> anyhow::Result<Signals> {
 fn run_until_unmounted(
     plan: &Plan,
     mut mounted: MountedSession,
-    mut signals: Signals,
+    signals: Signals,
     foreground: bool,
 ) -> anyhow::Result<()> {
     // Locked while one mount replaces another, so that a signal then ends the new one.
     let device = Arc::new(Mutex::new(mounted.device.clone()));
     let signal_device = device.clone();
-    let watch = move || {
-        for signal in signals.forever() {
-            if signal != SIGHUP || foreground {
-                info!(signal, "unmounting because of a signal");
-                std::process::exit(end(&signal_device.lock()));
-            }
-        }
-    };
-    if let Err(error) = std::thread::Builder::new().name("signals".into()).spawn(watch) {
+    let wait = move || exit_on_signal(signals, &signal_device, foreground);
+    if let Err(error) = std::thread::Builder::new().name("signals".into()).spawn(wait) {
         unmount_device(&mounted.device)?;
         return Err(error).context("cannot watch for signals");
     }
@@ -105,6 +98,16 @@ fn run_until_unmounted(
         }
     }
     clear(&mounted.device)
+}
+
+/// Waits for a signal that ends the mount of `device`, unmounts and exits.
+fn exit_on_signal(mut signals: Signals, device: &Mutex<String>, foreground: bool) {
+    for signal in signals.forever() {
+        if signal != SIGHUP || foreground {
+            info!(signal, "unmounting because of a signal");
+            std::process::exit(end(&device.lock()));
+        }
+    }
 }
 
 /// Removes the dead mount that an aborted connection leaves behind.

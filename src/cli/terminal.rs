@@ -28,12 +28,12 @@ pub(super) fn display_path(path: &Path) -> String {
 pub(super) fn shell_quote(path: &Path) -> String {
     let bytes = path.as_os_str().as_bytes();
     let text = display_path(path);
-    let plain = |c: char| c.is_alphanumeric() || "/._-+:@%,=".contains(c);
     if text.as_bytes() != bytes {
         // `$'…'` can express any byte, in all but the simplest shells.
         return format!("$'{}'", bytes.iter().map(|byte| ansi_c(*byte)).collect::<String>());
     }
-    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    let is_plain = text.chars().all(|c| c.is_alphanumeric() || "/._-+:@%,=".contains(c));
+    if is_plain { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 fn ansi_c(byte: u8) -> String {

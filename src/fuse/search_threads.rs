@@ -48,19 +48,21 @@ impl SearchThreads {
         // If no thread can be started, the job is still here.
         let job = Arc::new(Mutex::new(Some(job)));
         let job_of_thread = job.clone();
-        let work = move || {
-            let _running = running;
-            // All other requests come first. If the priority cannot be lowered, the search competes
-            // with them.
-            let _ = setpriority_process(Some(gettid()), NICE);
-            if let Some(job) = job_of_thread.lock().take() {
-                catch_panic(job);
-            }
-        };
-        if thread::Builder::new().name("search".into()).spawn(work).is_err()
+        let started = thread::Builder::new().name("search".into()).spawn(move || run_search(&job_of_thread, running));
+        if started.is_err()
             && let Some(job) = job.lock().take()
         {
             self.pool.run(job);
         }
+    }
+}
+
+/// Runs `job` on this thread, which is counted as running until it ends.
+fn run_search(job: &Mutex<Option<Job>>, _running: RunningGuard) {
+    // All other requests come first. If the priority cannot be lowered, the search competes with
+    // them.
+    let _ = setpriority_process(Some(gettid()), NICE);
+    if let Some(job) = job.lock().take() {
+        catch_panic(job);
     }
 }

@@ -135,6 +135,13 @@ fn is_beneath(path: &RelPath, folder: &RelPath) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || folder.is_root() || rest.starts_with(b"/"))
 }
 
+/// Returns true if `path` is directly in `folder`, given that it starts with the bytes of `folder`.
+fn is_entry_of(path: &RelPath, folder: &RelPath) -> bool {
+    let rest = path.as_bytes().get(folder.as_bytes().len()..).unwrap_or_default();
+    let rest = if folder.is_root() { Some(rest) } else { rest.strip_prefix(b"/") };
+    rest.is_some_and(|name| !name.is_empty() && !name.contains(&b'/'))
+}
+
 impl State {
     fn tick(&mut self) -> Time {
         self.changes += 1;
@@ -239,17 +246,12 @@ impl Store for Memory {
         let state = self.state.read();
         state.find_in(&self.base, self.identity, path)?.read().meta.kind.must_be(Kind::Folder)?;
         let path = self.base.join_path(path);
-        let is_inside = |other: &RelPath| {
-            let rest = other.as_bytes().get(path.as_bytes().len()..).unwrap_or_default();
-            let rest = if path.is_root() { Some(rest) } else { rest.strip_prefix(b"/") };
-            rest.is_some_and(|name| !name.is_empty() && !name.contains(&b'/'))
-        };
         // Paths are sorted, so those that start with the directory's path are adjacent.
         let below = state.nodes.range(&path..).take_while(|(other, _)| other.as_bytes().starts_with(path.as_bytes()));
-        let inside = below.filter(|(other, _)| is_inside(other));
-        let entry =
-            |(path, node): (&RelPath, &Node)| Some(DirEntry { name: path.file_name()?, kind: node.read().meta.kind });
-        Ok(inside.filter_map(entry).collect())
+        let entries = below.filter(|(other, _)| is_entry_of(other, &path));
+        Ok(entries
+            .filter_map(|(path, node)| Some(DirEntry { name: path.file_name()?, kind: node.read().meta.kind }))
+            .collect())
     }
 
     fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {

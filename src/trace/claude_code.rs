@@ -5,6 +5,7 @@
 //! nothing is written. The index of a transcript is cached and extended when the transcript grows.
 
 mod cache;
+mod cached_transcript;
 mod index;
 mod layout;
 mod open_file;
@@ -22,9 +23,9 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use self::cache::{TranscriptCache, TranscriptVersion};
-use self::layout::WorkerLocation;
-use self::parser::TranscriptKind;
+use self::cache::TranscriptCache;
+use self::cached_transcript::TranscriptVersion;
+use self::layout::{TranscriptKind, WorkerLocation};
 use self::persist::IndexStore;
 use self::virtual_dir::VirtualDir;
 use super::meta::hash_meta;
@@ -101,13 +102,8 @@ impl Format for ClaudeCode {
         });
         // Some versions record a subagent in its session and also in a transcript of its own. The
         // transcript is complete, so it wins.
-        let separate: HashSet<(RelPath, Option<Name>, Name)> =
-            found.folders.iter().filter_map(agent_identity).collect();
-        let has_separate_transcript = |path: &RelPath| {
-            let Some((project, session, name)) = agent_identity(path) else { return false };
-            [session, None].into_iter().any(|session| separate.contains(&(project.clone(), session, name.clone())))
-        };
-        let nested: Vec<RelPath> = nested.filter(|path| !has_separate_transcript(path)).collect();
+        let separate: HashSet<AgentIdentity> = found.folders.iter().filter_map(agent_identity).collect();
+        let nested: Vec<RelPath> = nested.filter(|path| !contains_agent(&separate, path)).collect();
         found.folders.extend(nested);
         Ok(found)
     }
@@ -231,16 +227,16 @@ impl Background {
             return;
         }
         let running = RunningGuard(Arc::downgrade(self));
-        let read = move || {
-            // Stop once the format is dropped.
-            let next = || running.0.upgrade().and_then(|background| background.queue.lock().pop());
-            while let Some(folder) = next() {
-                let _ = folder.index(&|| true);
-            }
-        };
-        if let Err(error) = std::thread::Builder::new().name("transcripts".into()).spawn(read) {
+        if let Err(error) = std::thread::Builder::new().name("transcripts".into()).spawn(|| index_queue(running)) {
             tracing::warn!("cannot read transcripts in the background: {error}");
         }
+    }
+}
+
+/// Indexes the queued transcripts until none is left or the format is dropped.
+fn index_queue(running: RunningGuard) {
+    while let Some(folder) = running.0.upgrade().and_then(|background| background.queue.lock().pop()) {
+        let _ = folder.index(&|| true);
     }
 }
 
@@ -275,10 +271,10 @@ impl ProjectFolders {
         let held = self.0.lock().clone();
         let fresh = wanted.into_iter().take(PROJECTS_MAX).filter_map(|path| {
             let current = store.stat(&path).ok()?.identity;
-            let is_current =
-                |held: &&Arc<dyn Store>| held.stat(&RelPath::root()).is_ok_and(|meta| meta.identity == current);
-            let held = held.get(&path).filter(is_current).cloned();
-            let entered = held.or_else(|| store.enter(&path).ok().map(Into::into))?;
+            let entered = match held.get(&path) {
+                Some(held) if held.stat(&RelPath::root()).is_ok_and(|meta| meta.identity == current) => held.clone(),
+                _ => store.enter(&path).ok()?.into(),
+            };
             Some((path, entered))
         });
         *self.0.lock() = fresh.collect();
@@ -290,12 +286,22 @@ fn is_session(path: &RelPath) -> bool {
     WorkerLocation::from_path(path).is_some_and(|location| location.kind == TranscriptKind::Session)
 }
 
-/// Returns the project, the session if its path names one, and the name of the subagent at `path`.
-fn agent_identity(path: &RelPath) -> Option<(RelPath, Option<Name>, Name)> {
+/// The project of a subagent, its session if its path names one, and its name.
+type AgentIdentity = (RelPath, Option<Name>, Name);
+
+/// Returns the identity of the subagent at `path`.
+fn agent_identity(path: &RelPath) -> Option<AgentIdentity> {
     let location = WorkerLocation::from_path(path)
         .filter(|location| location.kind == TranscriptKind::Agent || location.agent.is_some())?;
     let name = location.worker_name()?;
     Some((location.project, location.session, name))
+}
+
+/// Returns true if `separate` has the subagent at `path`, with its session or without one.
+fn contains_agent(separate: &HashSet<AgentIdentity>, path: &RelPath) -> bool {
+    agent_identity(path).is_some_and(|(project, session, name)| {
+        [session, None].into_iter().any(|session| separate.contains(&(project.clone(), session, name.clone())))
+    })
 }
 
 /// Returns `store` as the virtual folder that this format created.

@@ -5,31 +5,17 @@
 
 use super::NodeKind;
 use super::attr::Attr;
-use super::namespace::{NamedNode, Namespace};
-use super::node::Node;
+use super::namespace::Namespace;
+use super::node::{FacetPath, NamedNode, Node, facet_link_target};
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::render::Scope;
-use crate::render::facets::{Facet, Selection};
+use crate::render::facets::Facet;
 use crate::render::name_collision::{is_index, shown_name, stored_name};
 use crate::render::query_dir::QueryDir;
 
 /// Name of the folder that resolves numbers.
 const LIMIT: &str = "limit";
-
-/// A path in `by/`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum FacetPath {
-    /// `by/` itself, which lists the facets; otherwise a folder that lists symlinks to the selected
-    /// workers.
-    Selection(Selection),
-    /// The folder of a facet, which lists its values.
-    Facet(Selection, Facet),
-    /// `limit/`, which lists nothing.
-    Limit(Selection),
-    /// A symlink to a worker.
-    Worker(Selection, Name),
-}
 
 /// Returns true if `name` has a meaning of its own beside the symlinks.
 fn is_reserved(name: &Name) -> bool {
@@ -119,12 +105,4 @@ impl Namespace {
             FacetPath::Worker(..) => Err(Error::NotADirectory),
         }
     }
-}
-
-/// Returns the target of a symlink in `by/`, relative to its folder.
-pub(super) fn facet_link_target(path: &FacetPath) -> Result<Vec<u8>> {
-    let FacetPath::Worker(selection, worker) = path else { return Err(Error::InvalidName) };
-    let levels = 1 + 2 * (selection.depth() + usize::from(selection.is_limited()));
-    let up = b"../".repeat(levels);
-    Ok([&up, &b"workers/"[..], shown_name(worker, is_index).as_bytes()].concat())
 }

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::attr::{Attr, ContentId, Signature};
-use super::facet_path::{FacetPath, facet_link_target};
-use super::node::Node;
+use super::node::{FacetPath, NamedNode, Node, facet_link_target};
 use super::versions::{Version, Versions};
 use super::{NodeKind, TTL, TTL_VERSION};
 use crate::error::{Error, Result};
@@ -28,8 +27,6 @@ const LATEST: &str = "latest";
 const README: &str = "README.md";
 const SINCE: &str = "since";
 const BY: &str = "by";
-
-pub(super) type NamedNode = (Name, Node, NodeKind);
 
 /// Attributes of a node, and the time for which they may be cached.
 pub(super) struct AttrReply {

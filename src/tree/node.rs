@@ -1,7 +1,10 @@
 //! The nodes of the tree.
 
-use super::facet_path::FacetPath;
+use super::NodeKind;
+use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
+use crate::render::facets::{Facet, Selection};
+use crate::render::name_collision::{is_index, shown_name};
 use crate::render::query_dir::QueryDir;
 use crate::render::{Generated, Scope};
 
@@ -50,6 +53,23 @@ pub(super) enum Node {
     WorkersIndex,
 }
 
+/// An entry of a folder.
+pub(super) type NamedNode = (Name, Node, NodeKind);
+
+/// A path in `by/`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum FacetPath {
+    /// `by/` itself, which lists the facets; otherwise a folder that lists symlinks to the selected
+    /// workers.
+    Selection(Selection),
+    /// The folder of a facet, which lists its values.
+    Facet(Selection, Facet),
+    /// `limit/`, which lists nothing.
+    Limit(Selection),
+    /// A symlink to a worker.
+    Worker(Selection, Name),
+}
+
 impl Node {
     /// Returns the worker whose folder this node is or is in.
     pub(super) fn worker(&self) -> Option<&Name> {
@@ -79,4 +99,12 @@ impl Node {
             _ => return None,
         })
     }
+}
+
+/// Returns the target of a symlink in `by/`, relative to its folder.
+pub(super) fn facet_link_target(path: &FacetPath) -> Result<Vec<u8>> {
+    let FacetPath::Worker(selection, worker) = path else { return Err(Error::InvalidName) };
+    let levels = 1 + 2 * (selection.depth() + usize::from(selection.is_limited()));
+    let up = b"../".repeat(levels);
+    Ok([&up, &b"workers/"[..], shown_name(worker, is_index).as_bytes()].concat())
 }

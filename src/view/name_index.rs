@@ -28,8 +28,10 @@ impl NameIndex {
     /// Returns the position of `wanted` in `list`. `list` must have the names of the indexed list
     /// in the same order.
     pub(super) fn get<T>(&self, list: &[T], name: impl Fn(&T) -> &Name, wanted: &Name) -> Option<usize> {
-        let matches = |at: &u32| list.get(*at as usize).is_some_and(|element| name(element) == wanted);
-        self.table.find(self.hasher.hash_one(wanted), matches).map(|at| *at as usize)
+        let found = self.table.find(self.hasher.hash_one(wanted), |at| {
+            list.get(*at as usize).is_some_and(|element| name(element) == wanted)
+        });
+        found.map(|at| *at as usize)
     }
 }
 

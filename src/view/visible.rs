@@ -121,8 +121,9 @@ impl VisibleWorkers {
             return HashSet::new();
         }
         let unread: HashSet<(usize, &RelPath)> = snapshot.unread.iter().map(|(source, root)| (*source, root)).collect();
-        let is_unread = |member: &&Arc<Member>| unread.contains(&(member.entry.source(), &member.entry.root));
-        self.members.iter().filter(is_unread).map(|member| member.name.clone()).collect()
+        let members = self.members.iter();
+        let unread = members.filter(|member| unread.contains(&(member.entry.source(), &member.entry.root)));
+        unread.map(|member| member.name.clone()).collect()
     }
 
     /// Applies `snapshot.changes` without sorting again. The result equals that of

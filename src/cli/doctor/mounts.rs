@@ -57,11 +57,12 @@ pub(super) fn inspect(table: io::Result<MountTable>) -> (Vec<MountFacts>, Vec<Fi
                 (mount, is_seen(mount, &table).then(|| scope.spawn(|| probe::first_entry(&mount.point).map(drop))))
             })
             .collect();
-        let result = |probe: Option<thread::ScopedJoinHandle<'_, io::Result<()>>>| match probe {
-            Some(probe) => probe.join().unwrap_or_else(|_| Err(io::Error::other("the inspection panicked"))),
-            None => Ok(()),
-        };
-        probes.into_iter().map(|(mount, probe)| (mount, result(probe))).collect()
+        let finished = probes.into_iter().map(|(mount, probe)| match probe.map(thread::ScopedJoinHandle::join) {
+            Some(Ok(result)) => (mount, result),
+            Some(Err(_)) => (mount, Err(io::Error::other("the inspection panicked"))),
+            None => (mount, Ok(())),
+        });
+        finished.collect()
     });
     // A mount that was unmounted meanwhile is skipped.
     let now = MountTable::read().unwrap_or_default();

@@ -7,7 +7,6 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -23,7 +22,7 @@ use crate::cli::{DoctorArgs, discover, mountpoint, probe};
 use crate::model::SkipReason;
 use crate::name::RelPath;
 use crate::render::count;
-use crate::view::{Filter, Member, View, VisibleWorkers};
+use crate::view::{Filter, View, VisibleWorkers};
 
 /// Time limit to read all stores.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -185,12 +184,12 @@ fn diagnose_source(error: &SourceError) -> Diagnosis {
 impl Stores {
     /// Reads the opened stores, each with its index in `self.stores`.
     fn read(&mut self, sources: Vec<(usize, PathBuf, Source)>, arguments: &DoctorArgs) {
-        let of_format = |source: &Source| {
-            (source.format().name(), source.format().worker_description(), source.format().has_virtual_folders())
-        };
-        let of_source = |source: &Source| (of_format(source), source.max_watches());
-        let (places, sources): (Vec<_>, Vec<Source>) =
-            sources.into_iter().map(|(place, path, source)| ((place, path, of_source(&source)), source)).unzip();
+        let described = sources.into_iter().map(|(place, path, source)| {
+            let format = source.format();
+            let description = (format.name(), format.worker_description(), format.has_virtual_folders());
+            ((place, path, description, source.max_watches()), source)
+        });
+        let (places, sources): (Vec<_>, Vec<Source>) = described.unzip();
         let freshness = Freshness { unfinished: NO_REFRESH, finished: NO_REFRESH };
         let (owner, run) = (arguments.owner.clone(), arguments.run.as_deref());
         // The view is not filtered by run, so that the other runs can be named.
@@ -203,7 +202,7 @@ impl Stores {
             }
         };
         let visible = view.visible();
-        for (number, (place, path, ((format, sign, made), watchable))) in places.into_iter().enumerate() {
+        for (number, (place, path, (format, sign, made), watchable)) in places.into_iter().enumerate() {
             let workers = Workers::new(&visible, number);
             let transcripts = made.then(|| Transcripts::new(&view, &visible, number));
             if let Some(facts) = self.stores.get_mut(place) {
@@ -218,15 +217,16 @@ impl Stores {
                 (facts.format, facts.workers, facts.transcripts) = (Some(format.into()), Some(workers), transcripts);
             }
         }
-        let trouble = |message: &String| Finding::problem("store", "trouble", Diagnosis::without_remedy(message));
-        self.findings.extend(visible.list_errors.iter().map(trouble));
+        for message in &visible.list_errors {
+            self.findings.push(Finding::problem("store", "trouble", Diagnosis::without_remedy(message)));
+        }
         if !visible.unread.is_empty() {
             let sessions = count(visible.unread.len(), "session");
             let message = format!("{sessions} not yet searched for workers; a mount continues in the background");
             self.findings.push(Finding::note("store", "unread", message));
         }
-        let is_shown = |member: &&Arc<Member>| run.is_none_or(|run| member.entry.run.as_deref() == Some(run));
-        let shown = visible.members.iter().filter(is_shown).count();
+        let members = visible.members.iter();
+        let shown = members.filter(|member| run.is_none_or(|run| member.entry.run.as_deref() == Some(run))).count();
         if let Some(run) = run.filter(|_| !visible.members.is_empty()) {
             self.findings.push(run_finding(run, shown, &visible));
         }

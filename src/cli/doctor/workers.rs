@@ -106,11 +106,11 @@ impl Sample {
 
     /// Renders the names of the examples and the number of the others.
     fn names(&self) -> String {
-        let name = |example: &Example| match &example.why {
+        let examples = self.examples.iter().map(|example| match &example.why {
             Some(why) => format!("{} ({why})", example.name),
             None => example.name.clone(),
-        };
-        let mut names: Vec<String> = self.examples.iter().map(name).collect();
+        });
+        let mut names: Vec<String> = examples.collect();
         let more = self.count.saturating_sub(names.len() as u64);
         if more > 0 {
             names.push(format!("and {more} more"));

@@ -50,13 +50,8 @@ const READ_SIZE: usize = 1 << 20;
 pub(in crate::cli) fn run(arguments: &CatArgs) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open(&arguments.reader)?;
     let mut out = reader.out();
-    let mut print = || {
-        for path in &arguments.paths {
-            file(&reader, &mut out, path.as_bytes())?;
-        }
-        out.flush()
-    };
-    reader.end(print())
+    let written = arguments.paths.iter().try_for_each(|path| file(&reader, &mut out, path.as_bytes()));
+    reader.end(written.and_then(|()| out.flush()))
 }
 
 fn file(reader: &TreeReader, out: &mut Output, path: &[u8]) -> io::Result<()> {

@@ -43,8 +43,6 @@ Exit code: 0 if their own files and calls are equal, 1 if something differs, 2 f
 if nothing differs but some files could not be compared, 3 if --max-time ended before everything \
 was compared. metadata.json and files ending in .jsonl always differ and do not count.";
 
-/// Exit code for an error, as in diff.
-const TROUBLE_EXIT_CODE: u8 = 2;
 /// Prefix that a worker's name may be typed with.
 const WORKERS: &[u8] = b"workers/";
 
@@ -76,17 +74,11 @@ pub(in crate::cli) struct CompareArgs {
 }
 
 /// Prints the comparison and returns the exit code of diff.
-pub(in crate::cli) fn run(arguments: &CompareArgs) -> ExitCode {
-    match compare(arguments) {
-        Ok(code) => code,
-        Err(error) => {
-            exit::report(Err(error));
-            ExitCode::from(TROUBLE_EXIT_CODE)
-        }
-    }
-}
-
-fn compare(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
+///
+/// # Errors
+///
+/// Fails if a store cannot be found or read, or stdout cannot be written.
+pub(in crate::cli) fn run(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open_view(&arguments.view, &arguments.time, None)?;
     let options = Options { budget: arguments.budget, aspect: arguments.aspect.clone() };
     let query = Query::new(options, arguments.workers.iter().map(|name| named(name)));
@@ -107,11 +99,11 @@ fn compare(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
 
 fn code(answer: &Answer) -> ExitCode {
     match (&answer.error, answer.differs) {
-        (Some(_), _) => ExitCode::from(TROUBLE_EXIT_CODE),
+        (Some(_), _) => exit::trouble(),
         _ if answer.missing.is_some() => exit::timed_out(),
         (None, true) => ExitCode::FAILURE,
         (None, false) if answer.is_complete => ExitCode::SUCCESS,
-        (None, false) => ExitCode::from(TROUBLE_EXIT_CODE),
+        (None, false) => exit::trouble(),
     }
 }
 

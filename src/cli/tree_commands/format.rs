@@ -12,8 +12,9 @@ pub(super) fn mode_string(kind: NodeKind, mode: u32) -> String {
         NodeKind::Folder => 'd',
         NodeKind::Link => 'l',
     };
-    let bit = |(at, letter): (usize, char)| if mode & (0o400 >> at) == 0 { '-' } else { letter };
-    std::iter::once(first).chain("rwxrwxrwx".chars().enumerate().map(bit)).collect()
+    let letters = "rwxrwxrwx".chars().enumerate();
+    let bits = letters.map(|(at, letter)| if mode & (0o400 >> at) == 0 { '-' } else { letter });
+    std::iter::once(first).chain(bits).collect()
 }
 
 /// Renders a size in at most four characters, rounded up as by ls(1): `977`, `4.0K`, `66K`.

@@ -94,7 +94,11 @@ pub(in crate::cli) struct GrepArgs {
 }
 
 /// Prints the lines that match and returns the exit code of grep.
-pub(in crate::cli) fn run(arguments: &GrepArgs) -> ExitCode {
+///
+/// # Errors
+///
+/// Fails if a store cannot be found or read, or stdout cannot be written.
+pub(in crate::cli) fn run(arguments: &GrepArgs) -> anyhow::Result<ExitCode> {
     let GrepArgs { ignore_case, context, glob, budget, .. } = arguments;
     let options =
         Options { ignore_case: *ignore_case, context: (*context).into(), budget: *budget, glob: glob.clone() };

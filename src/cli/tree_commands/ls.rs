@@ -11,7 +11,7 @@ use super::entry::{Details, Entry};
 use super::json::{self, Object};
 use super::{LongHelp, Output, ReaderArgs, TreeReader, format, join, paths};
 use crate::error::Result;
-use crate::tree::{Ino, NodeKind, ResolvedPath, Symlinks};
+use crate::tree::{Ino, NodeKind, Symlinks};
 
 /// Help text after the options.
 pub(in crate::cli) const HELP: &str = concat!(
@@ -143,8 +143,10 @@ impl<'a> Ls<'a> {
         }
         for folder in &folders {
             let path = &folder.label;
-            let listed = |place: ResolvedPath<'a>| Ok((self.inside(place.leaf().ino, &place.path(), path)?, place));
-            match self.reader.tree.with_path(path, Symlinks::Follow, listed) {
+            let listed = self.reader.tree.with_path(path, Symlinks::Follow, |place| {
+                Ok((self.inside(place.leaf().ino, &place.path(), path)?, place))
+            });
+            match listed {
                 Ok((entries, place)) => self.folder(to, place.leaf().ino, path, &entries)?,
                 Err(error) => self.reader.fail(path, &error),
             }
@@ -169,8 +171,10 @@ impl<'a> Ls<'a> {
     fn folder(&self, to: &mut dyn EntrySink, ino: Ino, label: &[u8], entries: &[Entry]) -> io::Result<()> {
         to.folder(label)?;
         to.entries(entries)?;
-        let is_folder = |entry: &&Entry| entry.kind == NodeKind::Folder && self.arguments.recursive;
-        for entry in entries.iter().filter(is_folder) {
+        if !self.arguments.recursive {
+            return Ok(());
+        }
+        for entry in entries.iter().filter(|entry| entry.kind == NodeKind::Folder) {
             let label = join_label(label, entry.name());
             let inner = self.reader.tree.with_entry(ino, entry.name(), |held| {
                 let entries = self.inside(held.ino, &entry.path, &label)?;

@@ -21,8 +21,9 @@ pub(super) fn suggest(reader: &TreeReader, path: &[u8]) -> Option<String> {
         return None;
     }
     // A path that only lacks its leading `/` was a path of the tree.
-    let elsewhere = || tree_suffix(path).filter(|end| end.len() + 1 < path.len());
-    let meant = path_in_mount(path).or_else(|| path_in_store(reader, path)).or_else(elsewhere)?;
+    let meant = path_in_mount(path)
+        .or_else(|| path_in_store(reader, path))
+        .or_else(|| tree_suffix(path).filter(|end| end.len() + 1 < path.len()))?;
     let shown = shell_quote(Path::new(OsStr::from_bytes(&meant)));
     Some(format!("paths start at the root of the tree, as in `{shown}`"))
 }
@@ -36,8 +37,8 @@ fn path_in_mount(path: &[u8]) -> Option<Vec<u8>> {
 /// Returns the path inside a store, which contains `workers/` or is such a folder.
 fn path_in_store(reader: &TreeReader, path: &[u8]) -> Option<Vec<u8>> {
     let inner = reader.stores.iter().find_map(|store| relative_to(path, store))?;
-    let is_there = |path: &Vec<u8>| reader.tree.with_path(path, Symlinks::Follow, |_| Ok(())).is_ok();
-    let found = [inner.clone(), join(b"workers", &inner)].into_iter().find(is_there);
+    let mut candidates = [inner.clone(), join(b"workers", &inner)].into_iter();
+    let found = candidates.find(|path| reader.tree.with_path(path, Symlinks::Follow, |_| Ok(())).is_ok());
     found.or_else(|| tree_suffix(&inner))
 }
 

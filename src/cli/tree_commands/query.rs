@@ -16,9 +16,6 @@ use crate::error::Result;
 use crate::name::printable;
 use crate::tree::{Ino, Symlinks, Tree};
 
-/// Exit code for an error, as in grep.
-const TROUBLE_EXIT_CODE: u8 = 2;
-
 /// The common part of the answers.
 pub(super) trait QueryAnswer {
     /// Returns the text of the answer, which equals the file in the tree.
@@ -35,6 +32,10 @@ pub(super) trait QueryAnswer {
 /// Runs a query at each of the paths, or at the root, and prints the answers as text or JSON.
 ///
 /// `nowhere` is the message for a path without files of workers. Returns the exit code of grep.
+///
+/// # Errors
+///
+/// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(super) fn run<A: QueryAnswer, O: Serialize>(
     (view, time): (&ViewArgs, &TimeArgs),
     typed: &[OsString],
@@ -42,45 +43,39 @@ pub(super) fn run<A: QueryAnswer, O: Serialize>(
     nowhere: &str,
     ask: impl Fn(&Tree, Ino) -> Result<Option<A>>,
     object: impl Fn(&A) -> O,
-) -> ExitCode {
-    let code = || -> anyhow::Result<ExitCode> {
-        let reader = TreeReader::open_view(view, time, None)?;
-        let (mut found, mut trouble) = (false, false);
-        let mut answers = paths(typed).into_iter().filter_map(|path| {
-            match reader.tree.with_path(path, Symlinks::Follow, |place| ask(&reader.tree, place.leaf().ino)) {
-                Ok(Some(answer)) => {
-                    if answer.text().is_empty() {
-                        print_message(&format!("{}: the budget is too small for an answer", printable(path)));
-                    }
-                    found |= answer.has_found();
-                    trouble |= answer.is_trouble();
-                    return Some(answer);
+) -> anyhow::Result<ExitCode> {
+    let reader = TreeReader::open_view(view, time, None)?;
+    let (mut found, mut trouble) = (false, false);
+    let mut answers = paths(typed).into_iter().filter_map(|path| {
+        match reader.tree.with_path(path, Symlinks::Follow, |place| ask(&reader.tree, place.leaf().ino)) {
+            Ok(Some(answer)) => {
+                if answer.text().is_empty() {
+                    print_message(&format!("{}: the budget is too small for an answer", printable(path)));
                 }
-                Ok(None) => print_message(&format!("{}: {nowhere}", printable(path))),
-                Err(error) => reader.fail(path, &error),
+                found |= answer.has_found();
+                trouble |= answer.is_trouble();
+                return Some(answer);
             }
-            trouble = true;
-            None
-        });
-        let mut out = reader.out();
-        let written = if as_json {
-            json::array(&mut out.stdout, |add| answers.try_for_each(|answer| add(&object(&answer))))
-        } else {
-            answers.try_for_each(|answer| out.text(answer.text()))
-        };
-        drop(answers);
-        match written.and_then(|()| out.flush()) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-            _ => Ok(match (trouble, found) {
-                (true, _) => ExitCode::from(TROUBLE_EXIT_CODE),
-                _ if reader.is_incomplete() => exit::timed_out(),
-                (false, true) => ExitCode::SUCCESS,
-                (false, false) => ExitCode::FAILURE,
-            }),
+            Ok(None) => print_message(&format!("{}: {nowhere}", printable(path))),
+            Err(error) => reader.fail(path, &error),
         }
+        trouble = true;
+        None
+    });
+    let mut out = reader.out();
+    let written = if as_json {
+        json::array(&mut out.stdout, |add| answers.try_for_each(|answer| add(&object(&answer))))
+    } else {
+        answers.try_for_each(|answer| out.text(answer.text()))
     };
-    code().unwrap_or_else(|error| {
-        exit::report(Err(error));
-        ExitCode::from(TROUBLE_EXIT_CODE)
-    })
+    drop(answers);
+    match written.and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(match (trouble, found) {
+            (true, _) => exit::trouble(),
+            _ if reader.is_incomplete() => exit::timed_out(),
+            (false, true) => ExitCode::SUCCESS,
+            (false, false) => ExitCode::FAILURE,
+        }),
+    }
 }

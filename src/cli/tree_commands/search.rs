@@ -82,7 +82,11 @@ pub(in crate::cli) struct SearchArgs {
 }
 
 /// Prints the passages and returns the exit code of grep.
-pub(in crate::cli) fn run(arguments: &SearchArgs) -> ExitCode {
+///
+/// # Errors
+///
+/// Fails if a store cannot be found or read, or stdout cannot be written.
+pub(in crate::cli) fn run(arguments: &SearchArgs) -> anyhow::Result<ExitCode> {
     let options = Options { budget: arguments.budget, glob: arguments.glob.clone() };
     let query = Query { options, words: arguments.words.clone(), under: None };
     let ask = |tree: &Tree, ino| tree.search(ino, &query);

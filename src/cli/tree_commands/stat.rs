@@ -61,12 +61,10 @@ pub(in crate::cli) fn run(arguments: &StatArgs) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open(&arguments.reader)?;
     reader.note_unread();
     let links = if arguments.dereference { Symlinks::Follow } else { Symlinks::NoFollow };
-    let entry = |path: &&[u8]| {
+    let entries = paths(&arguments.paths).into_iter().filter_map(|path| {
         let found = reader.tree.with_path(path, links, |place| Entry::from_path(&place, path));
         found.inspect_err(|error| reader.fail(path, error)).ok()
-    };
-    let typed = paths(&arguments.paths);
-    let entries = typed.iter().filter_map(entry);
+    });
     let mut out = reader.out();
     let written = if arguments.json { as_json(&mut out, entries) } else { as_text(&mut out, entries) };
     reader.end(written.and_then(|()| out.flush()))

@@ -206,8 +206,8 @@ impl<'a> Walk<'a> {
     ) -> io::Result<()> {
         let arguments = self.arguments;
         let needs_look = arguments.sizes || arguments.human_readable || arguments.dates || arguments.json;
-        let is_shown = |item: &&DirEntry| item.kind == NodeKind::Folder || !arguments.folders;
-        let mut items = items.iter().filter(is_shown).peekable();
+        let shown = items.iter().filter(|item| item.kind == NodeKind::Folder || !arguments.folders);
+        let mut items = shown.peekable();
         while let Some(item) = items.next() {
             let (name, is_last) = (item.name.as_bytes(), items.peek().is_none());
             let is_known = match item.kind {

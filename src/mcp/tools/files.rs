@@ -270,8 +270,8 @@ fn glob(tree: &Tree, args: GlobArgs) -> ToolResult {
     let matcher = matcher.map_err(|error| ToolError::new(error.to_string()))?.compile_matcher();
     // Start the walk below the leading components without wildcards.
     let parts: Vec<&str> = pattern.split('/').collect();
-    let is_plain = |part: &&&str| !part.contains(['*', '?', '[', ']', '{', '}', '\\']);
-    let plain = parts.iter().take_while(is_plain).count().min(parts.len().saturating_sub(1));
+    let plain = parts.iter().take_while(|part| !part.contains(['*', '?', '[', ']', '{', '}', '\\'])).count();
+    let plain = plain.min(parts.len().saturating_sub(1));
     let (before, after) = parts.split_at_checked(plain).unwrap_or_default();
     let is_deep = after.iter().any(|part| part.contains("**") || part.contains('{'));
     let depth = if is_deep { DEPTH_MAX } else { after.len() };

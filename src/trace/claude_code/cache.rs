@@ -12,13 +12,15 @@ use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
+use super::cached_transcript::{CachedTranscript, TranscriptVersion};
 use super::index::TranscriptIndex;
-use super::parser::{TranscriptKind, read_on};
+use super::layout::TranscriptKind;
+use super::parser::read_on;
 use super::persist::IndexStore;
 use crate::cache::single_shard;
 use crate::error::Result;
 use crate::name::{Name, RelPath};
-use crate::store::{File, Meta, read_range};
+use crate::store::{File, read_range};
 
 /// Capacity of the cache, in bytes.
 const CACHE_BYTES: u64 = 64 << 20;
@@ -44,35 +46,6 @@ struct AgentList {
     /// The version of the transcript at which it was read completely.
     version: Option<TranscriptVersion>,
     agents: Arc<[Name]>,
-}
-
-/// The index of a transcript at one version.
-pub(super) struct CachedTranscript {
-    pub(super) version: TranscriptVersion,
-    /// Hash of both ends of the indexed part.
-    pub(super) ends_hash: [u8; 32],
-    pub(super) index: Arc<TranscriptIndex>,
-    /// True if the transcript was read to its end.
-    pub(super) is_complete: bool,
-    /// Number of transcript bytes that the index stored on disk covers.
-    pub(super) bytes_on_disk: u64,
-}
-
-/// The metadata that identifies a version of a transcript.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct TranscriptVersion(Meta);
-
-impl TranscriptVersion {
-    /// Creates the version of a file with this metadata. It is equal for an unchanged file.
-    pub(super) fn new(meta: Meta) -> TranscriptVersion {
-        // Permissions, owners and link counts do not affect the contents.
-        TranscriptVersion(Meta { mode: 0, uid: 0, gid: 0, nlink: 0, ..meta })
-    }
-
-    /// Returns the metadata, without permissions, owners and link count.
-    pub(super) fn meta(self) -> Meta {
-        self.0
-    }
 }
 
 #[derive(Clone)]
@@ -176,16 +149,6 @@ impl TranscriptCache {
     /// Drops transcripts that are no longer in the store.
     pub(super) fn retain(&self, is_present: &dyn Fn(&RelPath) -> bool) {
         self.agents.lock().retain(|path, _| is_present(path));
-    }
-}
-
-impl CachedTranscript {
-    /// Returns true if the indexed part may still be the beginning of the file at version `now`.
-    pub(super) fn may_be_prefix_of(&self, now: TranscriptVersion) -> bool {
-        let is_unchanged = now == self.version && self.is_complete;
-        let (before, now) = (self.version.0, now.0);
-        let has_grown = now.size > before.size || self.version == TranscriptVersion(now);
-        is_unchanged || now.identity == before.identity && has_grown && !self.index.has_side_chains
     }
 }
 

@@ -4,13 +4,17 @@
 //! files in them are ignored.
 
 use super::super::{Candidates, Detection};
-use super::parser::TranscriptKind;
 use super::schema::decode;
 use crate::error::{Error, Result};
 use crate::model::SkipReason;
 use crate::name::{Name, RelPath};
 use crate::store::{DirEntry, Kind, Store, read_range};
 
+/// The folder of the calls' outputs, in a worker's virtual folder.
+pub(super) const CALLS: &str = "tool_calls";
+/// The transcript in a worker's virtual folder, byte for byte; for a subagent inside a session, its
+/// lines.
+pub(super) const SOURCE: &str = "source.jsonl";
 /// The folder of projects, in the program's own folder.
 const PROJECTS: &str = "projects";
 /// The folder of subagents' transcripts, in a session's folder.
@@ -27,6 +31,15 @@ const PROBED_TRANSCRIPTS_MAX: usize = 100;
 const PROBED_BYTES: usize = 256 << 10;
 /// Line types by which a transcript is recognized.
 const KNOWN_LINE_TYPES: [&str; 6] = ["user", "assistant", "summary", "system", "file-history-snapshot", "progress"];
+
+/// The owner of a transcript file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TranscriptKind {
+    /// A session, which may contain the side chains of subagents.
+    Session,
+    /// A single subagent.
+    Agent,
+}
 
 /// The location of a worker: a transcript, or a conversation inside one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,8 +124,7 @@ fn stem(file: &Name) -> Option<Name> {
 pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
     let mut found = Candidates::default();
     let entries = store.list(&RelPath::root())?;
-    let has = |name: &str| entries.iter().any(|entry| is_folder(entry, name));
-    if has(PROJECTS) {
+    if has_projects(&entries) {
         let projects = path(PROJECTS);
         add_projects(store, &projects, store.list(&projects)?, &mut found)?;
     } else {
@@ -206,9 +218,8 @@ pub(super) fn detect(store: &dyn Store) -> Result<Detection> {
         return Ok(Detection::Workers);
     }
     let entries = store.list(&RelPath::root())?;
-    let empty = |folder: &RelPath| store.list(folder).is_ok_and(|entries| entries.is_empty());
-    let prepared = entries.iter().any(|entry| is_folder(entry, PROJECTS)) && empty(&path(PROJECTS));
-    Ok(if prepared { Detection::Empty } else { Detection::Other })
+    let is_empty = has_projects(&entries) && store.list(&path(PROJECTS)).is_ok_and(|projects| projects.is_empty());
+    Ok(if is_empty { Detection::Empty } else { Detection::Other })
 }
 
 /// Returns true if the beginning of a file looks like a transcript. One of its lines must have a
@@ -230,6 +241,10 @@ fn looks_like_transcript(store: &dyn Store, path: &RelPath) -> Result<bool> {
         }
     }
     Ok(is_transcript_line)
+}
+
+fn has_projects(entries: &[DirEntry]) -> bool {
+    entries.iter().any(|entry| is_folder(entry, PROJECTS))
 }
 
 fn is_folder(entry: &DirEntry, name: &str) -> bool {

@@ -15,6 +15,7 @@ use super::super::value::{shorten, shorten_word, truncate};
 use super::index::{
     CallEntry, CallResult, Conversation, Ending, LastMessage, LineEntry, Span, TextRef, TranscriptIndex,
 };
+use super::layout::TranscriptKind;
 use super::schema::{ContentBlock, TranscriptLine, Turn, Usage, decode};
 use super::thread;
 use crate::digest::digest;
@@ -76,15 +77,6 @@ const SPILLED_PREFIX: &str = "<persisted-output>";
 const TRUNCATION_NOTE: &str = " truncated]";
 /// The model name of messages that no model wrote.
 const SYNTHETIC_MODEL: &str = "<synthetic>";
-
-/// The owner of a transcript file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TranscriptKind {
-    /// A session, which may contain the side chains of subagents.
-    Session,
-    /// A single subagent.
-    Agent,
-}
 
 /// Extends `index` with the new lines of `file`, until `go_on` returns false. Returns the index,
 /// and true if it is complete.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::cache::{CachedTranscript, TranscriptVersion};
+use super::cached_transcript::{CachedTranscript, TranscriptVersion};
 use super::index::TranscriptIndex;
 use crate::cache::{DiskCache, Key, key};
 use crate::name::{Name, RelPath};

@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::index::CallEntry;
+use super::layout::CALLS;
 use super::schema::Turn;
-use super::virtual_dir::CALLS;
 
 /// Maximum nesting depth of arguments; deeper ones are omitted.
 const DEPTH_MAX: usize = 100;

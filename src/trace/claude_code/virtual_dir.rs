@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::cache::TranscriptCache;
 use super::index::{CallEntry, CallResult, Conversation, TextRef, TranscriptIndex};
-use super::layout::WorkerLocation;
+use super::layout::{CALLS, SOURCE, WorkerLocation};
 use super::open_file::{GrowingFile, LineFile, StaticFile, with_turn_at};
 use super::parser::shorten_id;
 use crate::digest::digest;
@@ -16,10 +16,6 @@ use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::store::{DirEntry, File, Identity, Kind, Meta, Store, Time};
 
-/// The folder of the calls' outputs.
-pub(super) const CALLS: &str = "tool_calls";
-/// The transcript, byte for byte; for a subagent inside a session, its lines.
-pub(super) const SOURCE: &str = "source.jsonl";
 /// The metadata of a subagent that lies beside its transcript.
 const AGENT_METADATA: &str = "source.meta.json";
 const THREAD: &str = "thread.jsonl";

@@ -7,8 +7,9 @@ use serde::Deserialize;
 use super::super::lenient::MaybeStr;
 use super::super::value::{shorten, truncate};
 use super::index::{CallEntry, Conversation, Ending, Span, TranscriptIndex};
-use super::parser::{TranscriptKind, TranscriptParser};
-use super::virtual_dir::{CALLS, SOURCE, VirtualDir};
+use super::layout::{CALLS, SOURCE, TranscriptKind};
+use super::parser::TranscriptParser;
+use super::virtual_dir::VirtualDir;
 use crate::error::{Error, Result};
 use crate::model::{
     Flaw, Outcome, Output, PartialRead, Record, SharedStr, Status, TASK_MAX, ToolCall, Trace, TraceTime, Worker,
@@ -169,8 +170,9 @@ fn read_agent_metadata(folder: &VirtualDir) -> Option<(Option<String>, Option<St
     let file = folder.open_sibling(&folder.agent_metadata_path()?).ok()?;
     let bytes = read_range(&*file, 0, END_BYTES as usize).ok()?;
     let metadata: AgentMetadata<'_> = serde_json::from_slice(&bytes).ok()?;
-    let word = |text: &MaybeStr<'_>| text.non_empty().map(|text| shorten(&text, WORD_MAX));
-    Some((word(&metadata.agent_type), metadata.description.non_empty().map(|text| truncate(text, TASK_MAX))))
+    let agent_type = metadata.agent_type.non_empty().map(|text| shorten(&text, WORD_MAX));
+    let description = metadata.description.non_empty().map(|text| truncate(text, TASK_MAX));
+    Some((agent_type, description))
 }
 
 fn trace_time(at: Option<i64>) -> TraceTime {
