@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
 use crate::cli::terminal::escape_controls;
+use crate::render::count;
 use crate::view::{View, VisibleWorkers};
 
 /// Time limit to read transcripts.
@@ -61,22 +62,22 @@ impl Transcripts {
         let unknown: u64 = self.unknown_records.values().sum();
         let kinds: Vec<&str> = self.unknown_records.keys().take(MAX_NAMED_TYPES).map(String::as_str).collect();
         let counts: Vec<String> = [
-            (self.unparsable_lines, "lines cannot be parsed".to_owned()),
-            (unknown, format!("lines are of unknown types ({})", kinds.join(", "))),
-            (self.results_without_calls, "results have no call".into()),
-            (self.calls_without_results, "calls have no result".into()),
-            (self.calls_not_shown, "calls exceed the number that is shown".into()),
-            (self.truncated_outputs, "outputs were truncated before they were recorded".into()),
+            (self.unparsable_lines, "lines that cannot be parsed".to_owned()),
+            (unknown, format!("lines of unknown types ({})", kinds.join(", "))),
+            (self.results_without_calls, "results without a call".into()),
+            (self.calls_without_results, "calls without a result".into()),
+            (self.calls_not_shown, "calls beyond the number that is shown".into()),
+            (self.truncated_outputs, "outputs truncated before they were recorded".into()),
         ]
         .into_iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{count} {what}"))
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, what)| format!("{what}: {number}"))
         .collect();
         let Transcripts { read, workers, lines, .. } = self;
-        let read = format!("read the transcripts of {read} of {workers} workers, {lines} lines");
+        let read = format!("read the transcripts of {read} of {workers} workers, {}", count(*lines, "line"));
         match counts.as_slice() {
             [] => Finding::ok("store", "transcripts", format!("{read}: everything is shown")),
-            counts => Finding::note("store", "transcripts", format!("{read}: {}", counts.join(", "))),
+            counts => Finding::note("store", "transcripts", format!("{read}; {}", counts.join(", "))),
         }
     }
 }

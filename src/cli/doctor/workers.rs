@@ -226,7 +226,7 @@ impl Workers {
             (None, owners, 0) => format!("; {}", count(owners, "owner")),
             (None, owners, without) => format!("; {}, {without} without one", count(owners, "owner")),
         };
-        let (total, places, status) = (count(self.total, "worker"), places.join(" and "), status.join(", "));
+        let (total, places, status) = (count(self.total, "worker"), places.join(", "), status.join(", "));
         let message = format!("{described}, {total}{owner_clause} in {places}: {status}{runs}{owners}");
         Finding::ok("store", "workers", message)
     }

@@ -381,6 +381,11 @@ fn what_transcripts_hold_that_is_not_shown_is_counted() {
         "results_without_calls": 1, "calls_without_results": 1, "calls_not_shown": 0, "truncated_outputs": 0,
     });
     assert_eq!(report["stores"][0]["transcripts"], expected, "{report:#}");
-    finding(&report, "transcripts", "note", &["2 of 2", "2 lines cannot be parsed", "(new)", "1 calls have no result"]);
+    finding(
+        &report,
+        "transcripts",
+        "note",
+        &["2 of 2", "lines that cannot be parsed: 2", "(new): 1", "calls without a result: 1"],
+    );
     finding(&report, "bad_transcript", "problem", &["junk", "no line could be parsed"]);
 }
