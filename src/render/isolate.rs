@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::evidence::{ExcerptResult, ExcerptTask};
 use super::settings::{Control, Deadline};
-use super::{Key, Rendered, Renderer, Scope};
+use super::{Key, Rendered, Renderer};
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::Record;
@@ -113,13 +113,12 @@ impl Renderer {
     /// [`Error::Late`] or [`Error::Abandoned`] if `render` does not end; those of `render`.
     pub(super) fn render_isolated(
         &self,
-        key: Key,
-        scope: &Scope,
+        subject: &Subject,
         has_time: Deadline<'_>,
-        render: impl FnOnce(&Renderer, &Scope) -> Result<Rendered> + Send + 'static,
+        render: impl FnOnce(&Renderer) -> Result<Rendered> + Send + 'static,
     ) -> Result<Rendered> {
-        let (renderer, scope) = (self.clone(), scope.clone());
-        self.run_isolated(&Subject::Answer(key), OVERDUE, has_time, move |_| render(&renderer, &scope))?
+        let renderer = self.clone();
+        self.run_isolated(subject, OVERDUE, has_time, move |_| render(&renderer))?
     }
 
     /// Logs each subject whose task was abandoned and still runs, once.
