@@ -1,4 +1,10 @@
 //! Classifies a request by its cost before it is answered.
+//!
+//! The thread that reads from the kernel classifies the request, and the thread that answers it
+//! resolves the node again. Classifying only reads the inode table and parses a name. Resolving may
+//! read the files of workers, as in `by/`, so it must stay with the answering thread. Handing over
+//! the parsed part would save one table lookup, and every caller without a kernel would have to do
+//! both steps.
 
 use super::node::Node;
 use super::{Ino, Tree, parse_name};
