@@ -251,7 +251,7 @@ impl Renderer {
     /// [`Error::NotFound`] if its workers vanished; those of reading them.
     pub fn render(&self, state: State) -> Result<Rendered> {
         let clock = self.settings.clock(10);
-        let has_time = || clock.has_time();
+        let deadline = clock.deadline();
         self.log_overdue();
         let subject = Subject::Answer(state.key);
         let rendered = match state.input {
@@ -259,20 +259,20 @@ impl Renderer {
                 Ok(Rendered { bytes: text.as_bytes().into(), newest, access, complete: true, missing: None })
             }
             RenderInput::Since { snapshot, cursor } => since::answer(&self.view, &snapshot, cursor),
-            RenderInput::Worker { member, stamp, report } => self.worker_report(&member, &stamp, report, &has_time),
-            RenderInput::Focus { member, stamp, query } => self.render_isolated(&subject, &has_time, move |renderer| {
+            RenderInput::Worker { member, stamp, report } => self.worker_report(&member, &stamp, report, deadline),
+            RenderInput::Focus { member, stamp, query } => self.render_isolated(&subject, deadline, move |renderer| {
                 renderer.focus_file(&member, &stamp, &query, &renderer.settings.clock(10))
             }),
             RenderInput::Group { workers, group, report } => self.group_report(workers, &group, report, &clock),
-            RenderInput::Grep { workers, scope, query } => self.render_isolated(&subject, &has_time, move |renderer| {
+            RenderInput::Grep { workers, scope, query } => self.render_isolated(&subject, deadline, move |renderer| {
                 renderer.grep_file(&scope, &workers.visible, &workers.states, &query)
             }),
             RenderInput::Search { workers, scope, query } => {
-                self.render_isolated(&subject, &has_time, move |renderer| {
+                self.render_isolated(&subject, deadline, move |renderer| {
                     renderer.search_file(&scope, &workers.visible, &workers.states, &query)
                 })
             }
-            RenderInput::Compare { workers, query } => self.render_isolated(&subject, &has_time, move |renderer| {
+            RenderInput::Compare { workers, query } => self.render_isolated(&subject, deadline, move |renderer| {
                 renderer.compare_file(&workers.visible, workers.states, &query)
             }),
         };
@@ -295,11 +295,10 @@ impl Renderer {
         clock: &Clock<'_>,
     ) -> Result<Rendered> {
         let mut attempts = RetryBudget::new(self.settings.patience());
-        let has_time = || clock.has_time();
         loop {
             let (rendered, settled) = self.group_report_once(&workers, group, report, clock)?;
             let complete = rendered.complete && attempts.is_first();
-            if settled || !has_time() || !attempts.try_again() {
+            if settled || !clock.has_time() || !attempts.try_again() {
                 return Ok(Rendered { complete, ..rendered });
             }
             workers.states = self.states_in(&workers.visible, &group.scope())?;
@@ -315,8 +314,8 @@ impl Renderer {
         report: Report,
         clock: &Clock<'_>,
     ) -> Result<(Rendered, bool)> {
-        let has_time = || clock.has_time();
-        let digests = self.digests.get_all(&self.view, states, *group == Group::Swarm, &self.settings, &has_time);
+        let deadline = clock.deadline();
+        let digests = self.digests.get_all(&self.view, states, *group == Group::Swarm, &self.settings, deadline);
         // A file is complete only if all digests match the requested states.
         let mut whole = digests.iter().zip(states).all(|(result, (_, requested))| result.matches(requested));
         let mut rows: Vec<WorkerRow<'_>> = Vec::with_capacity(states.len());
@@ -355,17 +354,16 @@ impl Renderer {
                     let stamp = row.stamp.as_ref()?;
                     shown.borrow_mut().push((row.member, stamp.key));
                     let (member, _) = states.iter().find(|(member, _)| std::ptr::eq(&**member, account.member))?;
-                    let record = self.record(member, stamp, PART_GRACE, &has_time);
+                    let record = self.record(member, stamp, PART_GRACE, deadline);
                     let is_late = record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out());
                     records_late.set(records_late.get() || is_late);
                     let record = record.ok();
                     read.set(read.get() && record.as_ref().is_some_and(|record| record.is_complete()));
                     record
                 };
-                let cut = |member: &Member, cut: ExcerptTask| self.run_cut(member, cut, &has_time);
+                let cut = |member: &Member, cut: ExcerptTask| self.run_cut(member, cut, deadline);
                 let accounts: Vec<WorkerOutcome<'_>> = rows.iter().map(WorkerRow::worker_outcome).collect();
-                let reading =
-                    SwarmReader { view: &self.view, record: &record, run: &cut, go_on: &has_time, missing: &missing };
+                let reading = SwarmReader { view: &self.view, record: &record, run: &cut, deadline, missing: &missing };
                 let written = evidence::swarm(&reading, title, &accounts, budget);
                 whole &= written.complete && read.get();
                 written.bytes
@@ -375,7 +373,7 @@ impl Renderer {
         let is_unchanged =
             |(member, key): &(&Member, Key)| self.view.fingerprint_now(member).is_ok_and(|now| now.key == *key);
         let settled = shown.borrow().iter().all(is_unchanged);
-        let complete = whole && settled && has_time();
+        let complete = whole && settled && clock.has_time();
         Ok((Rendered { bytes: bytes.into(), newest, access, complete, missing }, settled))
     }
 

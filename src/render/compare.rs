@@ -128,15 +128,14 @@ impl Renderer {
     fn comparison(&self, query: &Query, mut stamped: WorkerStates) -> Result<(Answer, WorkerStates, bool)> {
         debug!("comparing workers");
         let clock = self.settings.clock(10);
-        let go_on = || clock.has_time();
         let mut attempts = RetryBudget::new(self.settings.patience());
         loop {
             let answer = self.compare_once(query, &stamped, &clock)?;
             let settled = stamped
                 .iter()
                 .all(|(member, stamp)| stamp.as_ref().is_ok_and(|stamp| self.view.is_unchanged(member, stamp)));
-            if settled || !go_on() || !attempts.try_again() {
-                let complete = answer.is_complete && settled && attempts.is_first() && go_on();
+            if settled || !clock.has_time() || !attempts.try_again() {
+                let complete = answer.is_complete && settled && attempts.is_first() && clock.has_time();
                 return Ok((answer, stamped, complete));
             }
             stamped = stamped.iter().map(|(member, _)| self.current_state(member)).collect::<Result<WorkerStates>>()?;
@@ -146,19 +145,18 @@ impl Renderer {
     /// Returns the answer for the given state.
     fn compare_once(&self, query: &Query, stamped: &WorkerStates, clock: &Clock<'_>) -> Result<Answer> {
         let budget = self.compare_budget(query);
-        let go_on = || clock.has_time();
-        let fragments = self.digests.get_all(&self.view, stamped, false, &self.settings, &go_on);
+        let fragments = self.digests.get_all(&self.view, stamped, false, &self.settings, clock.deadline());
         let mut workers = Vec::with_capacity(stamped.len());
         for (member, stamp) in stamped {
             let record = stamp.as_ref().map_err(|error| error.clone());
-            let record = record.and_then(|stamp| self.record(member, stamp, PART_GRACE, &go_on));
+            let record = record.and_then(|stamp| self.record(member, stamp, PART_GRACE, clock.deadline()));
             // The worker belongs to another owner by now.
             if record.as_ref().err() == Some(&Error::NotFound) {
                 return Err(Error::NotFound);
             }
             workers.push(ComparedWorker::new(&self.view, member.clone(), record));
         }
-        let comparison = Comparison::new(&self.view, workers, &go_on, clock.end());
+        let comparison = Comparison::new(&self.view, workers, clock.deadline(), clock.end());
         let facts = comparison.workers.iter().zip(&fragments).map(|(worker, made)| match &worker.record {
             Ok(record) => facts::facts(record, made.digest().map(|fragment| &**fragment)),
             Err(error) => facts::unreadable(&error.to_string()),
@@ -189,7 +187,7 @@ impl Renderer {
             files: items.all.iter().map(|item| file_diff(item, &comparison)).collect(),
             always: items.always.clone(),
             differs,
-            is_complete: comparison.is_complete.get() && records_complete && fragments_complete && go_on(),
+            is_complete: comparison.is_complete.get() && records_complete && fragments_complete && clock.has_time(),
             ..Answer::default()
         };
         answer.show(&page, budget);
@@ -219,7 +217,7 @@ fn sections(
         if item.kind() == DiffKind::Equal {
             continue;
         }
-        if room == 0 || !(comparison.go_on)() {
+        if room == 0 || !comparison.deadline.has_time() {
             comparison.is_complete.set(comparison.is_complete.get() && room == 0);
             omitted.push(number);
             continue;

@@ -52,7 +52,7 @@ pub(super) fn worker(
     member: &Member,
     record: &Record,
     budget: Budget,
-    go_on: Deadline<'_>,
+    deadline: Deadline<'_>,
     missing: &dyn Fn() -> Option<Missing>,
 ) -> EvidenceFile {
     let Record { worker, trace, .. } = record;
@@ -96,8 +96,8 @@ pub(super) fn worker(
         lines_name_failures: false,
         sections,
         open: &open,
-        run: &|_, task| task(go_on),
-        go_on,
+        run: &|_, task| task(deadline),
+        deadline,
         missing,
         read_failed: Cell::new(false),
     };

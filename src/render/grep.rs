@@ -109,7 +109,7 @@ impl Renderer {
         members.sort_by_key(|(member, _)| member.entry.status != Status::Failed);
         self.settings.start_stage(members.len());
         let found = parallel_map(&members, |(member, stamp)| {
-            let found = self.count_matches(member, stamp, &pattern, &|| searching.has_time());
+            let found = self.count_matches(member, stamp, &pattern, searching.deadline());
             self.settings.count_one();
             found
         });
@@ -123,14 +123,12 @@ impl Renderer {
                 hits.push(found.hits);
             }
         }
-        let in_time = || ordering.has_time();
-        let known = self.digests.get_all(&self.view, &with_hits, false, &self.settings, &in_time);
+        let known = self.digests.get_all(&self.view, &with_hits, false, &self.settings, ordering.deadline());
         let mut complete = searched.is_whole() && known.iter().all(|found| found.digest().is_some());
         let files = candidates(&with_hits, &known, hits);
         let showing = self.settings.grant(showing);
-        let go_on = || showing.has_time();
-        let files = self.in_order(files, &with_hits, budget, &go_on);
-        let shown = self.lines(&files, query, &pattern, budget, &go_on);
+        let files = self.in_order(files, &with_hits, budget, showing.deadline());
+        let shown = self.lines(&files, query, &pattern, budget, showing.deadline());
         let sessions = Self::unread_sessions(visible, scope);
         let missing = Missing { files: searched.unsearched.late, sessions, ..Missing::default() };
         let is_late = known.iter().any(|found| found.digest().is_some_and(|fragment| fragment.late));
@@ -139,7 +137,8 @@ impl Renderer {
         let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Fingerprint>>)| {
             stamp.as_ref().is_ok_and(|stamp| self.view.is_unchanged(member, stamp))
         };
-        complete &= go_on() && with_hits.iter().filter(|(member, _)| shown_workers.contains(&member.name)).all(is_now);
+        complete &= showing.has_time()
+            && with_hits.iter().filter(|(member, _)| shown_workers.contains(&member.name)).all(is_now);
         let found = files.iter().map(|file| (&file.member.name, file.path.as_str(), file.hits.lines));
         (Answer::new(query, searched, found, shown, budget, missing), complete)
     }
@@ -150,16 +149,16 @@ impl Renderer {
         member: &Member,
         stamp: &Result<Arc<Fingerprint>>,
         pattern: &Pattern,
-        go_on: Deadline<'_>,
+        deadline: Deadline<'_>,
     ) -> Option<WorkerMatchCounts> {
         let mut found = WorkerMatchCounts::default();
-        if !go_on() {
+        if !deadline.has_time() {
             found.unsearched.late = stamp.as_ref().map_or(1, |stamp| stamp.files.max(1));
             return Some(found);
         }
         let place = worker_path(&member.name);
         let shown = |path: &RelPath| place.join_path(&shown_path(path));
-        match regex::search(&self.view, member, &shown, pattern, LINE_MAX, go_on) {
+        match regex::search(&self.view, member, &shown, pattern, LINE_MAX, &|| deadline.has_time()) {
             Ok(found) => Some(found),
             Err(Error::NotFound) => None,
             Err(_) => {
@@ -176,7 +175,7 @@ impl Renderer {
         mut files: Vec<Candidate>,
         workers: &WorkerStates,
         budget: Budget,
-        go_on: Deadline<'_>,
+        deadline: Deadline<'_>,
     ) -> Vec<Candidate> {
         files.sort_by_cached_key(|file| {
             (is_raw_record(&file.hits.path), file.outcome, file.turn, file.hits.path.clone())
@@ -184,14 +183,14 @@ impl Renderer {
         let mut room = budget.approx_bytes();
         let mut calls: HashMap<usize, HashMap<RelPath, Outcome>> = HashMap::new();
         for file in &files {
-            if room == 0 || !go_on() {
+            if room == 0 || !deadline.has_time() {
                 break;
             }
             room = room.saturating_sub(min_size(file, 0));
             calls.entry(file.turn).or_insert_with(|| {
                 let record = workers
                     .get(file.turn)
-                    .and_then(|(member, stamp)| self.record(member, stamp.as_ref().ok()?, PART_GRACE, go_on).ok());
+                    .and_then(|(member, stamp)| self.record(member, stamp.as_ref().ok()?, PART_GRACE, deadline).ok());
                 record.iter().flat_map(|record| record.trace.outcomes()).collect()
             });
         }
@@ -210,7 +209,7 @@ impl Renderer {
         query: &Query,
         pattern: &Pattern,
         budget: Budget,
-        go_on: Deadline<'_>,
+        deadline: Deadline<'_>,
     ) -> Vec<FileLines> {
         let context = query.options.context;
         // With a small budget, several short lines are worth more than one long line.
@@ -245,7 +244,14 @@ impl Renderer {
                 !(has_match && shown.size() > share)
             };
             // Lines that can no longer be read count as left out.
-            let _ = regex::lines(&self.view, &file.member, &file.hits.path, (pattern, context), go_on, take);
+            let _ = regex::lines(
+                &self.view,
+                &file.member,
+                &file.hits.path,
+                (pattern, context),
+                &|| deadline.has_time(),
+                take,
+            );
             shown
         });
         shown.filter(|shown| shown.matches() > 0).collect()

@@ -93,7 +93,7 @@ impl Renderer {
             Ok(filter) => filter,
             Err(error) => return (Answer::invalid(query, error, budget), true),
         };
-        let (workers, matches, searched) = self.match_workers(stamped, &parsed, &|| reading.has_time());
+        let (workers, matches, searched) = self.match_workers(stamped, &parsed, reading.deadline());
         let admitted: Vec<_> = workers.iter().map(|(member, _)| (&member.name, filter.admits(member))).collect();
         let weigh = |worker: usize, path: &RelPath| match admitted.get(worker) {
             Some((name, true)) => filter.weight(name, path),
@@ -102,10 +102,12 @@ impl Renderer {
         let mut ranked = ranked::rank(matches, &parsed, &weigh);
         let reader = PassageReader::new(self, workers);
         let showing = self.settings.grant(showing);
-        let go_on = || showing.has_time();
+        let deadline = showing.deadline();
         let mut complete =
-            ranked.retain_phrases(&parsed, &|worker, path, range| reader.read(worker, path, range), &go_on);
-        ranked.favor_failures(&|worker, path| reader.outcome(worker, path, &go_on) == Some(Outcome::Failed));
+            ranked.retain_phrases(&parsed, &|worker, path, range| reader.read(worker, path, range), &|| {
+                showing.has_time()
+            });
+        ranked.favor_failures(&|worker, path| reader.outcome(worker, path, deadline) == Some(Outcome::Failed));
         let (files, workers) = ranked.file_and_worker_counts();
         let missing = || {
             let (late, sessions) = (searched.unread.late, Self::unread_sessions(visible, scope));
@@ -115,8 +117,8 @@ impl Renderer {
         let passages = ranked.count();
         let formatter =
             AnswerFormatter { query, searched: &searched, passages, files, workers, budget, missing: &missing };
-        let (answer, is_current) = fit(&formatter, &ranked, &reader, is_one, &go_on);
-        complete &= is_current && answer.searched.is_whole() && go_on();
+        let (answer, is_current) = fit(&formatter, &ranked, &reader, is_one, deadline);
+        complete &= is_current && answer.searched.is_whole() && showing.has_time();
         (answer, complete)
     }
 
@@ -129,14 +131,14 @@ impl Renderer {
         &self,
         stamped: &'a WorkerStates,
         parsed: &ranked::Query,
-        go_on: Deadline<'_>,
+        deadline: Deadline<'_>,
     ) -> (ReadWorkers<'a>, Vec<WorkerMatches>, Searched) {
         let mut members: Vec<&(Arc<Member>, Result<Arc<Fingerprint>>)> = stamped.iter().collect();
         members.sort_by_key(|(member, _)| &member.name);
         self.settings.start_stage(members.len());
         let found = parallel_map(&members, |(member, stamp)| {
             let stamp = stamp.as_ref().map_err(Clone::clone)?;
-            let index = self.indexed(member, stamp, go_on);
+            let index = self.indexed(member, stamp, deadline);
             self.settings.count_one();
             let index = index?;
             let matches = WorkerMatches::new(&index, parsed, &|path| !is_raw_record(path));
@@ -171,7 +173,7 @@ fn fit(
     ranked: &RankedPassages,
     reader: &PassageReader<'_>,
     is_one: bool,
-    go_on: Deadline<'_>,
+    deadline: Deadline<'_>,
 ) -> (Answer, bool) {
     let budget = formatter.budget;
     let read = |worker: usize, path: &RelPath, range: Range<u64>| reader.read(worker, path, range);
@@ -181,7 +183,7 @@ fn fit(
         Some(FilePassages {
             worker: reader.member(hit.worker)?.name.clone(),
             path: reader.shown_path(hit.worker, &hit.path),
-            outcome: reader.outcome(hit.worker, &hit.path, go_on),
+            outcome: reader.outcome(hit.worker, &hit.path, deadline),
             passages: hit.passages,
             text: hit.ranges.iter().filter_map(text).collect(),
         })
@@ -193,7 +195,7 @@ fn fit(
     let (mut answer, mut fits, mut too_much, mut complete) = (formatter.empty(), false, usize::MAX, true);
     for _ in 0..TRIES {
         let limits = SelectionLimits { bytes: room, excerpt, spread: is_one, frame: &frame };
-        let selection = ranked.select(limits, &read, go_on);
+        let selection = ranked.select(limits, &read, &|| deadline.has_time());
         let formatted = formatter.format(selection.hits.iter().filter_map(show).collect(), selection.duplicates);
         let used = budget.used(&formatted.text);
         if used > budget.size() {

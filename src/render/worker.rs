@@ -22,21 +22,21 @@ impl Renderer {
         member: &Arc<Member>,
         stamp: &Arc<Fingerprint>,
         report: Report,
-        has_time: Deadline<'_>,
+        deadline: Deadline<'_>,
     ) -> Result<Rendered> {
         let subject = Subject::Worker(member.name.clone());
         let whole = {
             let (renderer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
             move |_: Deadline<'_>| renderer.render_worker(member, stamp, report, &renderer.settings.clock(10))
         };
-        let unfinished = match self.run_isolated(&subject, OVERDUE, has_time, whole) {
+        let unfinished = match self.run_isolated(&subject, OVERDUE, deadline, whole) {
             Ok(rendered) => return rendered,
             Err(unfinished) => unfinished.into(),
         };
         // A subject of its own: this render reads no files of the worker, so it need not wait.
         let subject = Subject::Answer(stamp.key);
         let (renderer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
-        self.run_isolated(&subject, OVERDUE, &|| false, move |_| {
+        self.run_isolated(&subject, OVERDUE, Deadline::new(&|| false), move |_| {
             let (record, no_time) = (unread_record(&member, &unfinished), renderer.settings.expired_clock());
             let (bytes, _, missing) = renderer.worker_bytes(&member, &stamp, &record, report, &no_time)?;
             Ok(Rendered {
@@ -58,16 +58,15 @@ impl Renderer {
         clock: &Clock<'_>,
     ) -> Result<Rendered> {
         let mut attempts = RetryBudget::new(self.settings.patience());
-        let has_time = || clock.has_time();
         loop {
-            let record = self.view.record(&member, &stamp, &has_time)?;
+            let record = self.view.record(&member, &stamp, &|| clock.has_time())?;
             let (bytes, read, missing) = self.worker_bytes(&member, &stamp, &record, report, clock)?;
             let whole = read && record.is_complete() && stamp.skipped.unreadable == 0;
             let now = self.view.fingerprint_now(&member)?;
             let settled = now.key == stamp.key;
             // A file is complete only if it shows the requested state.
-            let complete = attempts.is_first() && settled && whole && has_time();
-            if settled || !has_time() || !attempts.try_again() {
+            let complete = attempts.is_first() && settled && whole && clock.has_time();
+            if settled || !clock.has_time() || !attempts.try_again() {
                 let (newest, access) = (stamp.newest_mtime, stamp.access);
                 return Ok(Rendered { bytes: bytes.into(), newest, access, complete, missing });
             }
@@ -98,8 +97,7 @@ impl Renderer {
             }
             Report::Evidence(budget) => {
                 let budget = self.settings.budget_or(Budget::WORKER, budget);
-                let has_time = || clock.has_time();
-                let written = evidence::worker(&self.view, member, record, budget, &has_time, &missing);
+                let written = evidence::worker(&self.view, member, record, budget, clock.deadline(), &missing);
                 (written.bytes, written.complete)
             }
         };

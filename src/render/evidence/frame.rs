@@ -81,8 +81,8 @@ pub(super) struct FrameContent<'a> {
     /// Runs the task for a section by its number; for many workers on a thread that can be
     /// abandoned.
     pub(super) run: &'a dyn Fn(usize, ExcerptTask) -> ExcerptResult,
-    /// Returns true while there is time left.
-    pub(super) go_on: Deadline<'a>,
+    /// Limits the time for reading outputs.
+    pub(super) deadline: Deadline<'a>,
     /// Returns the parts that were skipped for lack of time so far.
     pub(super) missing: &'a dyn Fn() -> Option<Missing>,
     /// True once an output could not be read that should be readable.
@@ -132,7 +132,7 @@ impl FrameContent<'_> {
             if over - fits <= CLOSE {
                 break;
             }
-            if best.is_some() && !(self.go_on)() {
+            if best.is_some() && !self.deadline.has_time() {
                 // The best text does not note that time ran out, so a shorter one is written.
                 let note = self.note().len();
                 return Some(self.text_within(budget, fits.saturating_sub(note)))
@@ -319,8 +319,8 @@ impl FrameContent<'_> {
         let read = (self.open)(number).and_then(|file| {
             let is_failed = self.is_failed(number);
             let mut before = std::mem::take(shown_lines);
-            let task = move |go_on: Deadline<'_>| {
-                let made = excerpt(&*file, share, is_failed, &mut before, go_on);
+            let task = move |deadline: Deadline<'_>| {
+                let made = excerpt(&*file, share, is_failed, &mut before, deadline);
                 made.map(|made| (made, before)).map_err(|error| error.to_string())
             };
             let (made, after) = (self.run)(number, Box::new(task))?;
@@ -499,8 +499,8 @@ mod tests {
                     lines_name_failures: false,
                     sections: vec![section.clone(); 12],
                     open: &|_| store.open(&path).map_err(|error| error.to_string()),
-                    run: &|_, task| task(&|| true),
-                    go_on: &|| true,
+                    run: &|_, task| task(Deadline::new(&|| true)),
+                    deadline: Deadline::new(&|| true),
                     missing: &|| None,
                     read_failed: Cell::new(false),
                 };

@@ -21,8 +21,8 @@ pub(in crate::render) struct SwarmReader<'a> {
     pub(in crate::render) record: &'a dyn Fn(&WorkerOutcome<'_>) -> Option<Arc<Record>>,
     /// Runs the excerpt of one output of a worker.
     pub(in crate::render) run: &'a dyn Fn(&Member, ExcerptTask) -> ExcerptResult,
-    /// Returns true while there is time left.
-    pub(in crate::render) go_on: Deadline<'a>,
+    /// Limits the time for reading outputs.
+    pub(in crate::render) deadline: Deadline<'a>,
     /// Returns the parts that were skipped for lack of time so far.
     pub(in crate::render) missing: &'a dyn Fn() -> Option<Missing>,
 }
@@ -34,7 +34,7 @@ pub(in crate::render) fn swarm(
     accounts: &[WorkerOutcome<'_>],
     budget: Budget,
 ) -> EvidenceFile {
-    let SwarmReader { view, record, run, go_on, missing } = *reading;
+    let SwarmReader { view, record, run, deadline, missing } = *reading;
     let outcome = |account: &WorkerOutcome<'_>| account.outcome.map(|(outcome, _)| outcome);
     let failed: Vec<&WorkerOutcome<'_>> =
         accounts.iter().filter(|account| outcome(account) == Some(Outcome::Failed)).collect();
@@ -101,7 +101,7 @@ pub(in crate::render) fn swarm(
             Some((account, _)) => run(account.member, task),
             None => Err("not there".into()),
         },
-        go_on,
+        deadline,
         missing,
         read_failed: Cell::new(false),
     };

@@ -260,9 +260,8 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
         let members: Vec<Arc<Member>> = wanted.iter().map(|(_, member)| member.clone()).collect();
         let renderer = self.fitter.renderer;
         let clock = renderer.settings.clock(10);
-        let go_on = || clock.has_time();
         let stamped = renderer.states(&members);
-        let found = renderer.digests.get_all(&renderer.view, &stamped, false, &renderer.settings, &go_on);
+        let found = renderer.digests.get_all(&renderer.view, &stamped, false, &renderer.settings, clock.deadline());
         let outcome = |found: DigestResult| found.digest().map_or(Outcome::Unknown, |fragment| fragment.outcome);
         let requests = wanted.into_iter().zip(found).map(|((at, member), found)| (outcome(found), at, member));
         let mut requests: Vec<EvidenceRequest> = requests.collect();
