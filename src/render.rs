@@ -99,6 +99,13 @@ pub struct Rendered {
     pub missing: Option<Missing>,
 }
 
+/// The bytes of a document.
+struct Body {
+    bytes: Vec<u8>,
+    /// False if something could not be read; the text says so, and a retry may succeed.
+    complete: bool,
+}
+
 /// A document with its inputs at one moment.
 pub struct State {
     /// A hash of the document and its inputs. The content cannot change unless this does.
@@ -427,11 +434,12 @@ impl Renderer {
         &self,
         visible: &VisibleWorkers,
         states: &WorkerStates,
-        (text, complete, missing): (String, bool, Option<Missing>),
+        body: Body,
+        missing: Option<Missing>,
     ) -> Result<Rendered> {
         let stamps = || states.iter().filter_map(|(_, stamp)| stamp.as_deref().ok());
         let (newest, access) = self.newest_and_access(visible, states, stamps)?;
-        Ok(Rendered { bytes: text.into_bytes().into(), newest, access, complete, missing })
+        Ok(Rendered { bytes: body.bytes.into(), newest, access, complete: body.complete, missing })
     }
 }
 

@@ -40,7 +40,7 @@ use super::isolate::PART_GRACE;
 use super::retry::RetryBudget;
 use super::settings::Clock;
 use super::worker_states::WorkerStates;
-use super::{Budget, Missing, Rendered, Renderer};
+use super::{Body, Budget, Missing, Rendered, Renderer};
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::view::{Member, VisibleWorkers};
@@ -117,26 +117,27 @@ impl Renderer {
         stamped: WorkerStates,
         query: &Query,
     ) -> Result<Rendered> {
-        let (answer, stamped, complete) = self.comparison(query, stamped)?;
-        self.rendered_answer(visible, &stamped, (answer.text, complete, answer.missing))
+        let (answer, stamped) = self.comparison(query, stamped)?;
+        let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
+        self.rendered_answer(visible, &stamped, body, answer.missing)
     }
 
-    /// Returns the answer, the state it was made from, and true if it is complete and that state is
-    /// the given one.
+    /// Returns the answer and the state it was made from. The answer is complete only if that state
+    /// is the given one.
     ///
     /// The answer is made again while the state changes, as far as attempts and time allow.
-    fn comparison(&self, query: &Query, mut stamped: WorkerStates) -> Result<(Answer, WorkerStates, bool)> {
+    fn comparison(&self, query: &Query, mut stamped: WorkerStates) -> Result<(Answer, WorkerStates)> {
         debug!("comparing workers");
         let clock = self.settings.clock(10);
         let mut attempts = RetryBudget::new(self.settings.patience());
         loop {
-            let answer = self.compare_once(query, &stamped, &clock)?;
+            let mut answer = self.compare_once(query, &stamped, &clock)?;
             let settled = stamped
                 .iter()
                 .all(|(member, stamp)| stamp.as_ref().is_ok_and(|stamp| self.view.is_unchanged(member, stamp)));
             if settled || !clock.has_time() || !attempts.try_again() {
-                let complete = answer.is_complete && settled && attempts.is_first() && clock.has_time();
-                return Ok((answer, stamped, complete));
+                answer.is_complete &= settled && attempts.is_first() && clock.has_time();
+                return Ok((answer, stamped));
             }
             stamped = stamped.iter().map(|(member, _)| self.current_state(member)).collect::<Result<WorkerStates>>()?;
         }

@@ -27,7 +27,7 @@ use super::name_collision::{display_path, is_raw_record, shown_path, worker_path
 use super::settings::Deadline;
 use super::shares::{Demand, allocate};
 use super::worker_states::WorkerStates;
-use super::{Budget, Missing, Rendered, Renderer, Scope};
+use super::{Body, Budget, Missing, Rendered, Renderer, Scope};
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Status};
@@ -70,7 +70,7 @@ impl Renderer {
     pub fn grep(&self, scope: &Scope, query: &Query) -> Result<Answer> {
         let visible = self.view.visible();
         let stamped = self.states_in(&visible, scope)?;
-        let answer = self.grep_in(scope, &visible, &stamped, query).0;
+        let answer = self.grep_in(scope, &visible, &stamped, query);
         self.report_missing(answer.missing.as_ref());
         Ok(answer)
     }
@@ -83,26 +83,20 @@ impl Renderer {
         stamped: &WorkerStates,
         query: &Query,
     ) -> Result<Rendered> {
-        let (answer, complete) = self.grep_in(scope, visible, stamped, query);
-        self.rendered_answer(visible, stamped, (answer.text, complete, answer.missing))
+        let answer = self.grep_in(scope, visible, stamped, query);
+        let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
+        self.rendered_answer(visible, stamped, body, answer.missing)
     }
 
-    /// Answers `query`. Also returns true if the answer is complete and all files were in the
-    /// state of `stamped`.
-    fn grep_in(
-        &self,
-        scope: &Scope,
-        visible: &VisibleWorkers,
-        stamped: &WorkerStates,
-        query: &Query,
-    ) -> (Answer, bool) {
+    /// Answers `query`.
+    fn grep_in(&self, scope: &Scope, visible: &VisibleWorkers, stamped: &WorkerStates, query: &Query) -> Answer {
         debug!("a search");
         // Leave time to order the files and to read their lines.
         let [searching, ordering, showing] = [7, 8, 10].map(|tenths| self.settings.clock(tenths));
         let budget = self.settings.budget_for_scope(scope, query.options.budget);
         let pattern = match Pattern::new(&query.regex, query.options.ignore_case, query.options.glob.as_deref()) {
             Ok(pattern) => pattern.under(query.under.clone()),
-            Err(error) => return (Answer::invalid(query, error, budget), true),
+            Err(error) => return Answer::invalid(query, error, budget),
         };
         let mut members: Vec<(&Arc<Member>, &Result<Arc<Fingerprint>>)> = stamped.iter().map(|(m, s)| (m, s)).collect();
         // If time runs out, workers that are known to have failed have been searched.
@@ -124,7 +118,7 @@ impl Renderer {
             }
         }
         let known = self.digests.get_all(&self.view, &with_hits, false, &self.settings, ordering.deadline());
-        let mut complete = searched.is_whole() && known.iter().all(|found| found.digest().is_some());
+        let mut is_complete = searched.is_whole() && known.iter().all(|found| found.digest().is_some());
         let files = candidates(&with_hits, &known, hits);
         let showing = self.settings.grant(showing);
         let files = self.in_order(files, &with_hits, budget, showing.deadline());
@@ -137,10 +131,12 @@ impl Renderer {
         let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Fingerprint>>)| {
             stamp.as_ref().is_ok_and(|stamp| self.view.is_unchanged(member, stamp))
         };
-        complete &= showing.has_time()
+        is_complete &= showing.has_time()
             && with_hits.iter().filter(|(member, _)| shown_workers.contains(&member.name)).all(is_now);
         let found = files.iter().map(|file| (&file.member.name, file.path.as_str(), file.hits.lines));
-        (Answer::new(query, searched, found, shown, budget, missing), complete)
+        let mut answer = Answer::new(query, searched, found, shown, budget, missing);
+        answer.is_complete = is_complete;
+        answer
     }
 
     /// Counts the matches in the files of a worker. Returns `None` if the worker was removed.

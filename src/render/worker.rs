@@ -6,7 +6,7 @@ use super::isolate::Subject;
 use super::missing::prepend_notice;
 use super::retry::RetryBudget;
 use super::settings::{Clock, Deadline};
-use super::{Budget, Missing, Rendered, Renderer, Report, evidence, index, summary};
+use super::{Body, Budget, Missing, Rendered, Renderer, Report, evidence, index, summary};
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::{Record, Trace};
@@ -38,9 +38,9 @@ impl Renderer {
         let (renderer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
         self.run_isolated(&subject, OVERDUE, Deadline::new(&|| false), move |_| {
             let (record, no_time) = (unread_record(&member, &unfinished), renderer.settings.expired_clock());
-            let (bytes, _, missing) = renderer.worker_bytes(&member, &stamp, &record, report, &no_time)?;
+            let (body, missing) = renderer.worker_body(&member, &stamp, &record, report, &no_time)?;
             Ok(Rendered {
-                bytes: bytes.into(),
+                bytes: body.bytes.into(),
                 newest: stamp.newest_mtime,
                 access: stamp.access,
                 complete: false,
@@ -60,48 +60,47 @@ impl Renderer {
         let mut attempts = RetryBudget::new(self.settings.patience());
         loop {
             let record = self.view.record(&member, &stamp, &|| clock.has_time())?;
-            let (bytes, read, missing) = self.worker_bytes(&member, &stamp, &record, report, clock)?;
-            let whole = read && record.is_complete() && stamp.skipped.unreadable == 0;
+            let (body, missing) = self.worker_body(&member, &stamp, &record, report, clock)?;
+            let whole = body.complete && record.is_complete() && stamp.skipped.unreadable == 0;
             let now = self.view.fingerprint_now(&member)?;
             let settled = now.key == stamp.key;
             // A file is complete only if it shows the requested state.
             let complete = attempts.is_first() && settled && whole && clock.has_time();
             if settled || !clock.has_time() || !attempts.try_again() {
                 let (newest, access) = (stamp.newest_mtime, stamp.access);
-                return Ok(Rendered { bytes: bytes.into(), newest, access, complete, missing });
+                return Ok(Rendered { bytes: body.bytes.into(), newest, access, complete, missing });
             }
             member = self.view.worker(&member.name)?;
             stamp = now;
         }
     }
 
-    /// Renders a report on a worker from its record. Also returns true if all that it shows could
-    /// be read, and the parts that are missing because time ran out.
-    fn worker_bytes(
+    /// Renders a report on a worker from its record. Also returns the parts that are missing because
+    /// time ran out.
+    fn worker_body(
         &self,
         member: &Member,
         stamp: &Fingerprint,
         record: &Record,
         report: Report,
         clock: &Clock<'_>,
-    ) -> Result<(Vec<u8>, bool, Option<Missing>)> {
+    ) -> Result<(Body, Option<Missing>)> {
         let missing = || {
             let missing = Missing { outputs: record.unread, ..Missing::default() };
             missing.if_any(record.timed_out() || clock.ran_out())
         };
-        let (bytes, read) = match report {
+        let body = match report {
             Report::Index => index::worker(&self.view, member, stamp, record, missing())?,
             Report::Summary => {
-                let (text, read) = summary::worker(&self.view, member, stamp, record);
-                (prepend_notice(missing().as_ref(), text), read)
+                let (text, complete) = summary::worker(&self.view, member, stamp, record);
+                Body { bytes: prepend_notice(missing().as_ref(), text), complete }
             }
             Report::Evidence(budget) => {
                 let budget = self.settings.budget_or(Budget::WORKER, budget);
-                let written = evidence::worker(&self.view, member, record, budget, clock.deadline(), &missing);
-                (written.bytes, written.complete)
+                evidence::worker(&self.view, member, record, budget, clock.deadline(), &missing)
             }
         };
-        Ok((bytes, read, missing()))
+        Ok((body, missing()))
     }
 }
 

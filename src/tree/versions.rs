@@ -11,7 +11,7 @@ use super::attr::Attr;
 use crate::cache::single_shard;
 use crate::digest::digest;
 use crate::error::{Error, Result};
-use crate::render::{Document, Key, Rendered, Renderer, State};
+use crate::render::{Document, Key, Rendered, Renderer};
 
 /// Most bytes of versions cached beyond those that open handles hold.
 const CACHE_BYTES: u64 = 64 << 20;
@@ -121,8 +121,9 @@ impl Versions {
             let _ = guard.map(|guard| guard.insert((cached, version.clone())));
             return Ok(version);
         }
-        let (version, complete) = self.render(renderer, document, state)?;
-        if complete {
+        let rendered = renderer.render(state)?;
+        let version = self.add(document, &rendered);
+        if rendered.complete {
             // A version that the full cache rejects is rendered again at the next request.
             let _ = guard.map(|guard| guard.insert((key, version.clone())));
         } else if started.elapsed() >= renderer.settings().deadline / 2 {
@@ -164,12 +165,12 @@ impl Versions {
         self.bytes.clear();
     }
 
-    fn render(&self, renderer: &Renderer, document: &Document, state: State) -> Result<(Arc<Version>, bool)> {
-        let rendered = renderer.render(state)?;
-        let content = content_hash(&rendered);
+    /// Caches the bytes of a version.
+    fn add(&self, document: &Document, rendered: &Rendered) -> Arc<Version> {
+        let content = content_hash(rendered);
         let attr = Attr::generated(rendered.bytes.len() as u64, content, rendered.access, rendered.newest);
-        self.bytes.insert((document.clone(), content), rendered.bytes);
-        Ok((Arc::new(Version { attr, content }), rendered.complete))
+        self.bytes.insert((document.clone(), content), rendered.bytes.clone());
+        Arc::new(Version { attr, content })
     }
 }
 

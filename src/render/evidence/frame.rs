@@ -8,14 +8,13 @@ use std::cell::Cell;
 use std::collections::HashMap;
 
 use super::super::shares::Demand;
-use super::EvidenceFile;
 use super::admit::{Admission, SectionRoom, need_of};
 use super::excerpt::{Excerpt, ShownLines, excerpt, length};
 use super::notes::{FAILED, FAILURE_LINE_MIN, hidden_note, note_max, offsets_note, used_text};
 use crate::model::Outcome;
 use crate::render::clean::{TAG_LEN, one_line, unused_tag};
 use crate::render::settings::Deadline;
-use crate::render::{Budget, Missing, Unit};
+use crate::render::{Body, Budget, Missing, Unit};
 use crate::store::File;
 
 /// Maximum length of the input under a section line, in bytes.
@@ -99,12 +98,12 @@ struct ShownSection {
 
 impl FrameContent<'_> {
     /// Renders the whole file, which never exceeds `budget`.
-    pub(super) fn render(self, budget: Budget) -> EvidenceFile {
+    pub(super) fn render(self, budget: Budget) -> Body {
         let text = match budget.unit() {
             Unit::Bytes => self.text_within(budget, budget.size()),
             Unit::Tokens => self.longest_text(budget),
         };
-        EvidenceFile { bytes: text.into_bytes(), complete: !self.read_failed.get() }
+        Body { bytes: text.into_bytes(), complete: !self.read_failed.get() }
     }
 
     /// Returns the longest text found that fits a budget of tokens.

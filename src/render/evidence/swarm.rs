@@ -5,11 +5,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use super::frame::{ExcerptResult, ExcerptTask, FrameContent, OutputSection};
-use super::{EvidenceFile, WorkerOutcome, call_section, open_call, root_cause_call};
+use super::{WorkerOutcome, call_section, open_call, root_cause_call};
 use crate::model::{Outcome, Record};
 use crate::render::causes::{self, CauseGrouping, CauseKind, WorkerCause};
 use crate::render::settings::Deadline;
-use crate::render::{Budget, Missing, name_collision};
+use crate::render::{Body, Budget, Missing, name_collision};
 use crate::store::File;
 use crate::view::{Member, View};
 
@@ -33,7 +33,7 @@ pub(in crate::render) fn swarm(
     title: String,
     accounts: &[WorkerOutcome<'_>],
     budget: Budget,
-) -> EvidenceFile {
+) -> Body {
     let SwarmReader { view, record, run, deadline, missing } = *reading;
     let outcome = |account: &WorkerOutcome<'_>| account.outcome.map(|(outcome, _)| outcome);
     let failed: Vec<&WorkerOutcome<'_>> =
