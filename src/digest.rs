@@ -1,5 +1,7 @@
 //! Truncated hashes that identify contents and states.
 
+use std::hash::{self, Hash};
+
 use blake3::Hasher;
 
 /// Returns the first `N` bytes of a hash.
@@ -7,4 +9,23 @@ pub(crate) fn digest<const N: usize>(hash: &Hasher) -> [u8; N] {
     let mut first = [0; N];
     hash.finalize_xof().fill(&mut first);
     first
+}
+
+/// Updates `hasher` with `value`. The result must not outlive the process: it depends on the
+/// compiler.
+pub(crate) fn hash_value(hasher: &mut Hasher, value: &impl Hash) {
+    value.hash(&mut StdHasher(hasher));
+}
+
+/// Adapts a hasher to [`hash::Hasher`].
+struct StdHasher<'a>(&'a mut Hasher);
+
+impl hash::Hasher for StdHasher<'_> {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        u64::from_le_bytes(digest(self.0))
+    }
 }

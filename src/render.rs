@@ -14,6 +14,7 @@ mod clean;
 pub mod compare;
 mod digest_cache;
 mod digest_store;
+mod document;
 mod evidence;
 pub mod expand;
 pub mod facets;
@@ -47,6 +48,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 pub use budget::{Budget, Unit};
+pub use document::{Document, Group, Report, Scope};
 pub(crate) use json::hex;
 #[cfg(feature = "mcp")]
 pub(crate) use json::printable as printable_json;
@@ -56,7 +58,7 @@ pub(crate) use text::count;
 pub use text::utc;
 
 use crate::catalog::{Access, Fingerprint};
-use crate::digest::digest;
+use crate::digest::{digest, hash_value};
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::search::ranked::Index;
@@ -67,7 +69,7 @@ use compare::ResolvedQuery;
 use digest_cache::{DigestCache, DigestResult};
 use digest_store::DigestStore;
 use evidence::{ExcerptTask, SwarmReader, WorkerOutcome};
-use facets::{FacetIndexes, Selection};
+use facets::FacetIndexes;
 use isolate::{PART_GRACE, Subject};
 use missing::prepend_notice;
 use retry::RetryBudget;
@@ -79,67 +81,7 @@ use worker_states::{WorkerStates, hash_all};
 /// Text of README.md at the root. It can also be part of a prompt.
 const README: &str = include_str!("../docs/AGENTS.md");
 
-/// The subject of a generated file.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Scope {
-    /// All workers of the view.
-    Swarm,
-    /// The run under this name in `runs/`.
-    Run(Name),
-    /// The worker under this name in `workers/`.
-    Worker(Name),
-    /// The workers of a directory in `by/`. Only `grep` and `search` apply to them.
-    Selected(Selection),
-    /// The workers under these names in `workers/`. Only `grep` and `search` apply to them.
-    Workers(Arc<[Name]>),
-}
-
-/// A kind of generated file.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Generated {
-    /// README.md: how to read the tree. Swarm only.
-    Readme,
-    /// index.json: the facts, for programs.
-    Index,
-    /// summary: an overview on one screen.
-    Summary,
-    /// evidence.txt: excerpts of outputs. `None` selects the default budget.
-    Evidence(Option<Budget>),
-    /// `since/CURSOR`: the changes since a cursor, and the next cursor. Swarm only.
-    Since(Cursor),
-    /// README.md in a query directory: how to write queries. Swarm only.
-    QueryReadme(query_dir::QueryKind),
-    /// `grep/<regex>`: the lines that match.
-    Grep(Arc<grep::Query>),
-    /// `search/<words>`: the passages relevant to the words.
-    Search(Arc<search::Query>),
-    /// `summary@<words>`: the summary with the passages relevant to the words. Worker only.
-    Focus(Arc<search::Query>),
-    /// `compare/<a>..<b>`: what workers share and where they differ. Swarm only.
-    Compare(Arc<compare::Query>),
-}
-
-/// Generated files that appear in listings, with their names. README.md is not among them.
-pub const LISTED: [(&str, Generated); 3] =
-    [("evidence.txt", Generated::Evidence(None)), ("index.json", Generated::Index), ("summary", Generated::Summary)];
-
-impl Generated {
-    /// Returns the generated file called `name`: a listed one, `evidence.<size>.txt` or
-    /// `summary@<words>`.
-    pub fn from_name(name: &Name) -> Option<Generated> {
-        let text = std::str::from_utf8(name.as_bytes()).ok()?;
-        if let Some((_, file)) = LISTED.iter().find(|(listed, _)| *listed == text) {
-            return Some(file.clone());
-        }
-        if let Some(query) = focus::parse_name(name) {
-            return Some(Generated::Focus(Arc::new(query)));
-        }
-        let size = text.strip_prefix("evidence.")?.strip_suffix(".txt")?;
-        Budget::parse(size).ok().map(|budget| Generated::Evidence(Some(budget)))
-    }
-}
-
-/// A hash of the inputs of a generated file.
+/// A hash of a document and its inputs, or of a part of them.
 pub type Key = [u8; 16];
 
 /// A generated file.
@@ -157,18 +99,35 @@ pub struct Rendered {
     pub missing: Option<Missing>,
 }
 
-/// The inputs of a generated file at one moment.
+/// The bytes of a document.
+struct Body {
+    bytes: Vec<u8>,
+    /// False if something could not be read; the text says so, and a retry may succeed.
+    complete: bool,
+}
+
+/// A document with its inputs at one moment.
 pub struct State {
-    /// A hash of the inputs. The file cannot change unless this does.
+    /// A hash of the document and its inputs. The content cannot change unless this does.
     pub key: Key,
     input: RenderInput,
 }
 
 enum RenderInput {
     Text { text: Cow<'static, str>, newest: Time, access: Access },
-    Worker { member: Arc<Member>, stamp: Arc<Fingerprint> },
-    Workers { visible: Arc<VisibleWorkers>, states: WorkerStates },
-    Snapshot { look: ViewSnapshot, cursor: Cursor },
+    Since { snapshot: ViewSnapshot, cursor: Cursor },
+    Worker { member: Arc<Member>, stamp: Arc<Fingerprint>, report: Report },
+    Focus { member: Arc<Member>, stamp: Arc<Fingerprint>, query: Arc<search::Query> },
+    Group { workers: CoveredWorkers, group: Group, report: Report },
+    Grep { workers: CoveredWorkers, scope: Scope, query: Arc<grep::Query> },
+    Search { workers: CoveredWorkers, scope: Scope, query: Arc<search::Query> },
+    Compare { workers: CoveredWorkers, query: Arc<compare::Query> },
+}
+
+/// The workers that a document covers, with the state of their files.
+struct CoveredWorkers {
+    visible: Arc<VisibleWorkers>,
+    states: WorkerStates,
 }
 
 /// Renders the generated files of a view. Clones share all state.
@@ -205,113 +164,124 @@ impl Renderer {
         &self.view
     }
 
-    /// Returns the current inputs of a file.
+    /// Returns a document with its current inputs.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if the scope is not in the view or has no such file; those of reading
+    /// [`Error::NotFound`] if a worker or run of the document is not in the view; those of reading
     /// the view.
-    pub fn state(&self, scope: &Scope, file: &Generated) -> Result<State> {
+    pub fn state(&self, document: &Document) -> Result<State> {
         let mut hash = blake3::Hasher::new();
-        hash.update(format!("{file:?}\0{scope:?}\0").as_bytes());
-        let input = match (scope, file) {
-            (_, Generated::Readme | Generated::QueryReadme(_)) => {
-                let text = if let Generated::QueryReadme(kind) = file { kind.readme() } else { README };
-                let root = self.view.root_meta()?;
-                let newest = self.view.newest(&self.view.visible())?;
-                hash.update(format!("{:?}", (newest, root.mode, root.uid, root.gid)).as_bytes());
-                RenderInput::Text { text: text.into(), newest, access: Access::from_meta(&root) }
+        hash_value(&mut hash, document);
+        let input = match document {
+            Document::Readme => self.text_input(README, &mut hash)?,
+            Document::QueryReadme(kind) => self.text_input(kind.readme(), &mut hash)?,
+            Document::Since(cursor) => {
+                let (snapshot, root) = (ViewSnapshot::take(&self.view), self.view.root_meta()?);
+                hash_value(&mut hash, &Access::from_meta(&root));
+                snapshot.hash(&mut hash);
+                RenderInput::Since { snapshot, cursor: *cursor }
             }
-            (Scope::Run(_) | Scope::Worker(_), Generated::Since(_) | Generated::Compare(_)) => {
-                return Err(Error::NotFound);
+            Document::Compare(query) => self.compare_input(query, &mut hash)?,
+            Document::Group(group, report) => {
+                let workers = self.covered_workers(&group.scope(), &mut hash)?;
+                RenderInput::Group { workers, group: group.clone(), report: *report }
             }
-            (Scope::Selected(_) | Scope::Workers(_), _)
-                if !matches!(file, Generated::Grep(_) | Generated::Search(_)) =>
-            {
-                return Err(Error::NotFound);
-            }
-            (Scope::Swarm | Scope::Run(_), Generated::Focus(_)) => return Err(Error::NotFound),
-            (Scope::Swarm, Generated::Since(cursor)) => {
-                let (look, root) = (ViewSnapshot::take(&self.view), self.view.root_meta()?);
-                hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
-                look.hash(&mut hash);
-                RenderInput::Snapshot { look, cursor: *cursor }
-            }
-            (Scope::Worker(name), Generated::Index | Generated::Summary | Generated::Evidence(_)) => {
-                let member = self.view.worker(name)?;
-                let stamp = self.view.fingerprint(&member, true)?;
+            Document::Worker(name, report) => {
+                let (member, stamp) = self.worker_state(name)?;
                 hash.update(&member.entry.key());
                 hash.update(&stamp.version);
-                RenderInput::Worker { member, stamp }
+                RenderInput::Worker { member, stamp, report: *report }
             }
-            (Scope::Swarm, Generated::Compare(query)) => self.state_of_compared(query, &mut hash)?,
-            (_, Generated::Grep(_) | Generated::Search(_) | Generated::Focus(_))
-            | (Scope::Swarm | Scope::Run(_) | Scope::Selected(_) | Scope::Workers(_), _) => {
-                let visible = self.view.visible();
-                let states = self.states_in(&visible, scope)?;
-                let root = self.view.root_meta()?;
-                hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
-                if states.is_empty() {
-                    hash.update(format!("{:?}", self.view.newest(&visible)?).as_bytes());
-                }
-                if *scope == Scope::Swarm {
-                    hash.update(format!("{:?}", (visible.skipped, &visible.list_errors)).as_bytes());
-                }
-                hash.update(&Self::unread_sessions(&visible, scope).to_le_bytes());
-                hash_all(&mut hash, &states);
-                RenderInput::Workers { visible, states }
+            Document::Focus(name, query) => {
+                let (member, stamp) = self.worker_state(name)?;
+                hash.update(&member.entry.key());
+                hash.update(&stamp.version);
+                hash_value(&mut hash, &Access::from_meta(&self.view.root_meta()?));
+                RenderInput::Focus { member, stamp, query: query.clone() }
+            }
+            Document::Grep(scope, query) => {
+                let workers = self.covered_workers(scope, &mut hash)?;
+                RenderInput::Grep { workers, scope: scope.clone(), query: query.clone() }
+            }
+            Document::Search(scope, query) => {
+                let workers = self.covered_workers(scope, &mut hash)?;
+                RenderInput::Search { workers, scope: scope.clone(), query: query.clone() }
             }
         };
         Ok(State { key: digest(&hash), input })
     }
 
+    /// Returns the input of a document whose text is fixed.
+    fn text_input(&self, text: &'static str, hash: &mut blake3::Hasher) -> Result<RenderInput> {
+        let access = Access::from_meta(&self.view.root_meta()?);
+        let newest = self.view.newest(&self.view.visible())?;
+        hash_value(hash, &(newest, access));
+        Ok(RenderInput::Text { text: text.into(), newest, access })
+    }
+
+    /// Returns the workers in `scope` and hashes everything that a document about them depends on.
+    fn covered_workers(&self, scope: &Scope, hash: &mut blake3::Hasher) -> Result<CoveredWorkers> {
+        let visible = self.view.visible();
+        let states = self.states_in(&visible, scope)?;
+        hash_value(hash, &Access::from_meta(&self.view.root_meta()?));
+        if states.is_empty() {
+            hash_value(hash, &self.view.newest(&visible)?);
+        }
+        if *scope == Scope::Swarm {
+            hash_value(hash, &(visible.skipped, &visible.list_errors));
+        }
+        hash_value(hash, &Self::unread_sessions(&visible, scope));
+        hash_all(hash, &states);
+        Ok(CoveredWorkers { visible, states })
+    }
+
     /// Returns the inputs of a comparison: the compared workers, or the text of a refusal.
-    fn state_of_compared(&self, query: &compare::Query, hash: &mut blake3::Hasher) -> Result<RenderInput> {
-        let (visible, root) = (self.view.visible(), self.view.root_meta()?);
-        hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
+    fn compare_input(&self, query: &Arc<compare::Query>, hash: &mut blake3::Hasher) -> Result<RenderInput> {
+        let (visible, access) = (self.view.visible(), Access::from_meta(&self.view.root_meta()?));
+        hash_value(hash, &access);
         match self.resolve_comparison(query, &visible)? {
             ResolvedQuery::Workers(states) => {
                 hash_all(hash, &states);
-                Ok(RenderInput::Workers { visible, states })
+                Ok(RenderInput::Compare { workers: CoveredWorkers { visible, states }, query: query.clone() })
             }
             ResolvedQuery::Refused(answer) => {
                 let newest = self.view.newest(&visible)?;
-                hash.update(format!("{newest:?}{}", answer.text).as_bytes());
-                Ok(RenderInput::Text { text: answer.text.into(), newest, access: Access::from_meta(&root) })
+                hash_value(hash, &(newest, &answer.text));
+                Ok(RenderInput::Text { text: answer.text.into(), newest, access })
             }
         }
     }
 
-    /// Renders a file from `state`.
+    /// Renders a document.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if the scope has no such file or its workers vanished; those of reading
-    /// them.
-    pub fn render(&self, scope: &Scope, file: &Generated, state: State) -> Result<Rendered> {
+    /// [`Error::NotFound`] if its workers vanished; those of reading them.
+    pub fn render(&self, state: State) -> Result<Rendered> {
         let clock = self.settings.clock(10);
-        let has_time = || clock.has_time();
+        let deadline = clock.deadline();
         self.log_overdue();
-        let key = state.key;
+        let subject = Subject::Answer(state.key);
         let rendered = match state.input {
             RenderInput::Text { text, newest, access } => {
                 Ok(Rendered { bytes: text.as_bytes().into(), newest, access, complete: true, missing: None })
             }
-            RenderInput::Worker { member, stamp } => self.worker_file(&member, &stamp, file, &has_time),
-            RenderInput::Workers { visible, states } => match file.clone() {
-                Generated::Grep(query) => self.render_isolated(key, scope, &has_time, move |renderer, scope| {
-                    renderer.grep_file(scope, &visible, &states, &query)
-                }),
-                Generated::Search(query) => self.render_isolated(key, scope, &has_time, move |renderer, scope| {
-                    renderer.search_file(scope, &visible, &states, &query)
-                }),
-                Generated::Focus(query) => self.render_isolated(key, scope, &has_time, move |renderer, scope| {
-                    renderer.focus_file(scope, &visible, &states, &query, &renderer.settings.clock(10))
-                }),
-                Generated::Compare(query) => self.render_isolated(key, scope, &has_time, move |renderer, _| {
-                    renderer.compare_file(&visible, states, &query)
-                }),
-                _ => self.render_workers(scope, &visible, states, file, &clock),
-            },
-            RenderInput::Snapshot { look, cursor } => since::answer(&self.view, &look, cursor),
+            RenderInput::Since { snapshot, cursor } => since::answer(&self.view, &snapshot, cursor),
+            RenderInput::Worker { member, stamp, report } => self.worker_report(&member, &stamp, report, deadline),
+            RenderInput::Focus { member, stamp, query } => self.render_isolated(&subject, deadline, move |renderer| {
+                renderer.focus_file(&member, &stamp, &query, &renderer.settings.clock(10))
+            }),
+            RenderInput::Group { workers, group, report } => self.group_report(workers, &group, report, &clock),
+            RenderInput::Grep { workers, scope, query } => self.render_isolated(&subject, deadline, move |renderer| {
+                renderer.grep_file(&scope, &workers.visible, &workers.states, &query)
+            }),
+            RenderInput::Search { workers, scope, query } => {
+                self.render_isolated(&subject, deadline, move |renderer| {
+                    renderer.search_file(&scope, &workers.visible, &workers.states, &query)
+                })
+            }
+            RenderInput::Compare { workers, query } => self.render_isolated(&subject, deadline, move |renderer| {
+                renderer.compare_file(&workers.visible, workers.states, &query)
+            }),
         };
         rendered.inspect(|rendered| self.report_missing(rendered.missing.as_ref()))
     }
@@ -323,39 +293,36 @@ impl Renderer {
         Ok(rendered.bytes)
     }
 
-    /// Renders a file about many workers, again if their files change meanwhile.
-    fn render_workers(
+    /// Renders a report on a group of workers, again if their files change meanwhile.
+    fn group_report(
         &self,
-        scope: &Scope,
-        visible: &VisibleWorkers,
-        mut states: WorkerStates,
-        file: &Generated,
+        mut workers: CoveredWorkers,
+        group: &Group,
+        report: Report,
         clock: &Clock<'_>,
     ) -> Result<Rendered> {
         let mut attempts = RetryBudget::new(self.settings.patience());
-        let has_time = || clock.has_time();
         loop {
-            let (rendered, settled) = self.render_workers_once(scope, visible, &states, file, clock)?;
+            let (rendered, settled) = self.group_report_once(&workers, group, report, clock)?;
             let complete = rendered.complete && attempts.is_first();
-            if settled || !has_time() || !attempts.try_again() {
+            if settled || !clock.has_time() || !attempts.try_again() {
                 return Ok(Rendered { complete, ..rendered });
             }
-            states = self.states_in(visible, scope)?;
+            workers.states = self.states_in(&workers.visible, &group.scope())?;
         }
     }
 
-    /// Renders a file about many workers. Also returns true if all that it shows of each worker is
-    /// from one state of the worker's files.
-    fn render_workers_once(
+    /// Renders a report on a group of workers. Also returns true if all that it shows of each worker
+    /// is from one state of the worker's files.
+    fn group_report_once(
         &self,
-        scope: &Scope,
-        visible: &VisibleWorkers,
-        states: &WorkerStates,
-        file: &Generated,
+        CoveredWorkers { visible, states }: &CoveredWorkers,
+        group: &Group,
+        report: Report,
         clock: &Clock<'_>,
     ) -> Result<(Rendered, bool)> {
-        let has_time = || clock.has_time();
-        let digests = self.digests.get_all(&self.view, states, *scope == Scope::Swarm, &self.settings, &has_time);
+        let deadline = clock.deadline();
+        let digests = self.digests.get_all(&self.view, states, *group == Group::Swarm, &self.settings, deadline);
         // A file is complete only if all digests match the requested states.
         let mut whole = digests.iter().zip(states).all(|(result, (_, requested))| result.matches(requested));
         let mut rows: Vec<WorkerRow<'_>> = Vec::with_capacity(states.len());
@@ -369,24 +336,24 @@ impl Renderer {
         whole &= rows.iter().all(|row| row.digest.as_ref().is_some_and(|digest| digest.whole));
         let stamps = || rows.iter().filter_map(|row| row.stamp.as_deref());
         let (newest, access) = self.newest_and_access(visible, states, stamps)?;
-        let run = match scope {
-            Scope::Run(name) => visible.runs.get(name).map(|run| &**run),
-            Scope::Swarm | Scope::Worker(_) | Scope::Selected(_) | Scope::Workers(_) => None,
+        let run = match group {
+            Group::Run(name) => visible.runs.get(name).map(|run| &**run),
+            Group::Swarm => None,
         };
+        let sessions = Self::unread_sessions(visible, &group.scope());
         let shown = RefCell::new(Vec::new());
         let records_late = Cell::new(false);
         let stamps_late = any_late(states);
         let missing = || {
             let ran_out = clock.ran_out() || stamps_late || records_late.get();
             let late = rows.iter().filter(|row| row.is_late(ran_out)).count();
-            let sessions = Self::unread_sessions(visible, scope);
             Missing { workers: (late, rows.len()), sessions, ..Missing::default() }.if_any(ran_out)
         };
-        let bytes = match file {
-            Generated::Index => index::swarm(visible, run, &rows, newest, missing()),
-            Generated::Summary => prepend_notice(missing().as_ref(), summary::swarm(visible, run, &rows, newest)),
-            Generated::Evidence(budget) => {
-                let budget = self.settings.budget_for_scope(scope, *budget);
+        let bytes = match report {
+            Report::Index => index::swarm(visible, run, &rows, newest, missing()),
+            Report::Summary => prepend_notice(missing().as_ref(), summary::swarm(visible, run, &rows, newest)),
+            Report::Evidence(budget) => {
+                let budget = self.settings.budget_or(Budget::SWARM, budget);
                 let title = run.map_or("Swarm".into(), |run| format!("Run {}", text::one_line(&run.id, 200)));
                 let read = Cell::new(true);
                 let record = |account: &WorkerOutcome<'_>| {
@@ -394,36 +361,26 @@ impl Renderer {
                     let stamp = row.stamp.as_ref()?;
                     shown.borrow_mut().push((row.member, stamp.key));
                     let (member, _) = states.iter().find(|(member, _)| std::ptr::eq(&**member, account.member))?;
-                    let record = self.record(member, stamp, PART_GRACE, &has_time);
+                    let record = self.record(member, stamp, PART_GRACE, deadline);
                     let is_late = record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out());
                     records_late.set(records_late.get() || is_late);
                     let record = record.ok();
                     read.set(read.get() && record.as_ref().is_some_and(|record| record.is_complete()));
                     record
                 };
-                let cut = |member: &Member, cut: ExcerptTask| self.run_cut(member, cut, &has_time);
+                let cut = |member: &Member, cut: ExcerptTask| self.run_cut(member, cut, deadline);
                 let accounts: Vec<WorkerOutcome<'_>> = rows.iter().map(WorkerRow::worker_outcome).collect();
-                let reading =
-                    SwarmReader { view: &self.view, record: &record, run: &cut, go_on: &has_time, missing: &missing };
+                let reading = SwarmReader { view: &self.view, record: &record, run: &cut, deadline, missing: &missing };
                 let written = evidence::swarm(&reading, title, &accounts, budget);
                 whole &= written.complete && read.get();
                 written.bytes
-            }
-            Generated::Readme
-            | Generated::Since(_)
-            | Generated::QueryReadme(_)
-            | Generated::Grep(_)
-            | Generated::Search(_)
-            | Generated::Focus(_)
-            | Generated::Compare(_) => {
-                return Err(Error::NotFound);
             }
         };
         let missing = missing();
         let is_unchanged =
             |(member, key): &(&Member, Key)| self.view.fingerprint_now(member).is_ok_and(|now| now.key == *key);
         let settled = shown.borrow().iter().all(is_unchanged);
-        let complete = whole && settled && has_time();
+        let complete = whole && settled && clock.has_time();
         Ok((Rendered { bytes: bytes.into(), newest, access, complete, missing }, settled))
     }
 
@@ -438,12 +395,18 @@ impl Renderer {
                 return Ok(self.states(&members));
             }
             Scope::Worker(name) => {
-                let member = self.view.worker(name)?;
-                let stamp = self.view.fingerprint(&member, true)?;
+                let (member, stamp) = self.worker_state(name)?;
                 return Ok(vec![(member, Ok(stamp))]);
             }
         };
         Ok(self.states(members))
+    }
+
+    /// Returns a worker with the state of its files.
+    fn worker_state(&self, name: &Name) -> Result<(Arc<Member>, Arc<Fingerprint>)> {
+        let member = self.view.worker(name)?;
+        let stamp = self.view.fingerprint(&member, true)?;
+        Ok((member, stamp))
     }
 
     /// Returns the newest modification time of a file's inputs, and the permission to read it. Only
@@ -471,11 +434,12 @@ impl Renderer {
         &self,
         visible: &VisibleWorkers,
         states: &WorkerStates,
-        (text, complete, missing): (String, bool, Option<Missing>),
+        body: Body,
+        missing: Option<Missing>,
     ) -> Result<Rendered> {
         let stamps = || states.iter().filter_map(|(_, stamp)| stamp.as_deref().ok());
         let (newest, access) = self.newest_and_access(visible, states, stamps)?;
-        Ok(Rendered { bytes: text.into_bytes().into(), newest, access, complete, missing })
+        Ok(Rendered { bytes: body.bytes.into(), newest, access, complete: body.complete, missing })
     }
 }
 

@@ -184,7 +184,7 @@ impl Tree {
             (pinned_opens.was_stale(&node), pinned_opens.expired())
         };
         drop(expired);
-        let opened = if is_contended && node.generated().is_none() { self.open_with_attr(&node).ok() } else { None };
+        let opened = if is_contended && node.document().is_none() { self.open_with_attr(&node).ok() } else { None };
         let mut opened = opened.map(|(attr, file)| (attr, Handle::File(0, file)));
         let AttrReply { attr, version, ttl } = match &opened {
             Some((attr, _)) => AttrReply { attr: *attr, version: None, ttl: TTL },

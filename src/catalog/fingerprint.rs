@@ -90,7 +90,7 @@ pub struct FileStat {
 }
 
 /// Read permission: an owner, a group and the read bits of a mode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Access {
     /// Permission bits, within 0444.
     pub mode: u32,

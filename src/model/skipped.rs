@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::name::RelPath;
 
 /// Number of entries of a store that are not shown, by reason.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Skipped {
     /// Symbolic links, which are never followed. In a view limited to one owner, also files with
     /// more than one hard link.

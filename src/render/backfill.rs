@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Renderer;
+use super::settings::Deadline;
 
 impl Renderer {
     /// Claims the pending backfill. Returns true for one caller only, until
@@ -17,7 +18,9 @@ impl Renderer {
     pub fn backfill(&self) -> bool {
         let mut step = BackfillStep { is_backfilling: &self.is_backfilling, more: false };
         step.more = self.digests.backfill(&self.view)
-            || self.index.catch_up(&self.view, &|member, stamp, has_time| self.indexed(member, stamp, has_time));
+            || self
+                .index
+                .catch_up(&self.view, &|member, stamp, has_time| self.indexed(member, stamp, Deadline::new(&has_time)));
         let more = step.more;
         drop(step);
         // A request that added to the backlog just before the drop saw a backfill in progress.

@@ -40,7 +40,7 @@ use super::isolate::PART_GRACE;
 use super::retry::RetryBudget;
 use super::settings::Clock;
 use super::worker_states::WorkerStates;
-use super::{Budget, Missing, Rendered, Renderer};
+use super::{Body, Budget, Missing, Rendered, Renderer};
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::view::{Member, VisibleWorkers};
@@ -117,27 +117,27 @@ impl Renderer {
         stamped: WorkerStates,
         query: &Query,
     ) -> Result<Rendered> {
-        let (answer, stamped, complete) = self.comparison(query, stamped)?;
-        self.rendered_answer(visible, &stamped, (answer.text, complete, answer.missing))
+        let (answer, stamped) = self.comparison(query, stamped)?;
+        let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
+        self.rendered_answer(visible, &stamped, body, answer.missing)
     }
 
-    /// Returns the answer, the state it was made from, and true if it is complete and that state is
-    /// the given one.
+    /// Returns the answer and the state it was made from. The answer is complete only if that state
+    /// is the given one.
     ///
     /// The answer is made again while the state changes, as far as attempts and time allow.
-    fn comparison(&self, query: &Query, mut stamped: WorkerStates) -> Result<(Answer, WorkerStates, bool)> {
+    fn comparison(&self, query: &Query, mut stamped: WorkerStates) -> Result<(Answer, WorkerStates)> {
         debug!("running a comparison");
         let clock = self.settings.clock(10);
-        let go_on = || clock.has_time();
         let mut attempts = RetryBudget::new(self.settings.patience());
         loop {
-            let answer = self.compare_once(query, &stamped, &clock)?;
+            let mut answer = self.compare_once(query, &stamped, &clock)?;
             let settled = stamped
                 .iter()
                 .all(|(member, stamp)| stamp.as_ref().is_ok_and(|stamp| self.view.is_unchanged(member, stamp)));
-            if settled || !go_on() || !attempts.try_again() {
-                let complete = answer.is_complete && settled && attempts.is_first() && go_on();
-                return Ok((answer, stamped, complete));
+            if settled || !clock.has_time() || !attempts.try_again() {
+                answer.is_complete &= settled && attempts.is_first() && clock.has_time();
+                return Ok((answer, stamped));
             }
             stamped = stamped.iter().map(|(member, _)| self.current_state(member)).collect::<Result<WorkerStates>>()?;
         }
@@ -146,19 +146,18 @@ impl Renderer {
     /// Returns the answer for the given state.
     fn compare_once(&self, query: &Query, stamped: &WorkerStates, clock: &Clock<'_>) -> Result<Answer> {
         let budget = self.compare_budget(query);
-        let go_on = || clock.has_time();
-        let fragments = self.digests.get_all(&self.view, stamped, false, &self.settings, &go_on);
+        let fragments = self.digests.get_all(&self.view, stamped, false, &self.settings, clock.deadline());
         let mut workers = Vec::with_capacity(stamped.len());
         for (member, stamp) in stamped {
             let record = stamp.as_ref().map_err(|error| error.clone());
-            let record = record.and_then(|stamp| self.record(member, stamp, PART_GRACE, &go_on));
+            let record = record.and_then(|stamp| self.record(member, stamp, PART_GRACE, clock.deadline()));
             // The worker belongs to another owner by now.
             if record.as_ref().err() == Some(&Error::NotFound) {
                 return Err(Error::NotFound);
             }
             workers.push(ComparedWorker::new(&self.view, member.clone(), record));
         }
-        let comparison = Comparison::new(&self.view, workers, &go_on, clock.end());
+        let comparison = Comparison::new(&self.view, workers, clock.deadline(), clock.end());
         let facts = comparison.workers.iter().zip(&fragments).map(|(worker, made)| match &worker.record {
             Ok(record) => facts::facts(record, made.digest().map(|fragment| &**fragment)),
             Err(error) => facts::unreadable(&error.to_string()),
@@ -189,7 +188,7 @@ impl Renderer {
             files: items.all.iter().map(|item| file_diff(item, &comparison)).collect(),
             always: items.always.clone(),
             differs,
-            is_complete: comparison.is_complete.get() && records_complete && fragments_complete && go_on(),
+            is_complete: comparison.is_complete.get() && records_complete && fragments_complete && clock.has_time(),
             ..Answer::default()
         };
         answer.show(&page, budget);
@@ -219,7 +218,7 @@ fn sections(
         if item.kind() == DiffKind::Equal {
             continue;
         }
-        if room == 0 || !(comparison.go_on)() {
+        if room == 0 || !comparison.deadline.has_time() {
             comparison.is_complete.set(comparison.is_complete.get() && room == 0);
             omitted.push(number);
             continue;

@@ -148,7 +148,7 @@ impl DigestCache {
             *self.next_worker.lock() = Some(at);
             // Errors are ignored: the next request reads the worker again and reports them.
             if let Ok(stamp) = view.fingerprint(member, false) {
-                self.get_or_compute(view, member, &stamp, None, &|| true);
+                self.get_or_compute(view, member, &stamp, None, Deadline::new(&|| true));
             }
         }
         let more = at < visible.members.len();
@@ -167,7 +167,7 @@ impl DigestCache {
         states: &WorkerStates,
         is_whole_view: bool,
         settings: &Settings,
-        has_time: Deadline<'_>,
+        deadline: Deadline<'_>,
     ) -> Vec<DigestResult> {
         self.load_stored();
         let mut results: Vec<DigestResult> = Vec::with_capacity(states.len());
@@ -190,7 +190,7 @@ impl DigestCache {
         missing.sort_unstable_by_key(|(cost, at, ..)| (*cost, *at));
         settings.start_stage(missing.len());
         let computed = parallel_map(&missing, |(_, _, member, stamp)| {
-            let result = self.get_or_compute(view, member, stamp, settings.control.as_ref(), has_time);
+            let result = self.get_or_compute(view, member, stamp, settings.control.as_ref(), deadline);
             settings.count_one();
             result
         });
@@ -199,7 +199,7 @@ impl DigestCache {
                 *slot = result;
             }
         }
-        if !has_time() {
+        if !deadline.has_time() {
             self.mark_incomplete();
         } else if is_whole_view {
             self.store(missing.len(), states.iter().map(|(member, _)| member));
@@ -215,24 +215,25 @@ impl DigestCache {
         member: &Arc<Member>,
         stamp: &Arc<Fingerprint>,
         control: Option<&Arc<Control>>,
-        has_time: Deadline<'_>,
+        deadline: Deadline<'_>,
     ) -> DigestResult {
         if let Some(digest) = self.cached(member, stamp) {
             return DigestResult::Ready(digest, stamp.clone());
         }
-        if !has_time() {
+        if !deadline.has_time() {
             return DigestResult::Unread;
         }
         let subject = Subject::Worker(member.name.clone());
         // An abandoned thread may finish meanwhile and fill the cache.
-        let waited = self.watchdog.wait(&subject, has_time);
+        let waited = self.watchdog.wait(&subject, &|| deadline.has_time());
         let started = Instant::now();
-        let in_time = || has_time() && started.elapsed() < self.worker_timeout;
+        let in_time = || deadline.has_time() && started.elapsed() < self.worker_timeout;
         let compute = {
             let (cache, view, member, stamp) = (self.clone(), view.clone(), member.clone(), stamp.clone());
             let control = control.cloned();
-            move |in_time: Deadline<'_>| {
-                cache.compute(&view, &member, stamp, &|| in_time() && Control::permits(control.as_ref()))
+            move |in_time: &(dyn Fn() -> bool + Sync)| {
+                let deadline = || in_time() && Control::permits(control.as_ref());
+                cache.compute(&view, &member, stamp, Deadline::new(&deadline))
             }
         };
         match waited.and_then(|()| self.watchdog.run(&subject, PART_GRACE, &in_time, compute)) {
@@ -250,14 +251,14 @@ impl DigestCache {
         view: &View,
         member: &Member,
         mut stamp: Arc<Fingerprint>,
-        in_time: Deadline<'_>,
+        deadline: Deadline<'_>,
     ) -> DigestResult {
         let mut attempts = RetryBudget::new(self.worker_timeout);
         loop {
             if let Some(digest) = self.cached(member, &stamp) {
                 return DigestResult::Ready(digest, stamp);
             }
-            let digest = match view.record(member, &stamp, in_time) {
+            let digest = match view.record(member, &stamp, &|| deadline.has_time()) {
                 Ok(record) => WorkerDigest::new(view, member, &stamp, &record),
                 Err(Error::NotFound) => return DigestResult::Gone,
                 Err(error) => WorkerDigest::unreadable(&error),
@@ -275,7 +276,7 @@ impl DigestCache {
             if settled {
                 return DigestResult::Ready(digest, stamp);
             }
-            if !in_time() || !attempts.try_again() {
+            if !deadline.has_time() || !attempts.try_again() {
                 return DigestResult::Ready(digest, now);
             }
             stamp = now;
@@ -308,7 +309,7 @@ mod tests {
             store.write(&path(&format!("tool_calls/{number:03}_sh.txt")), "x");
             let member = view.worker(&Name::new("w").unwrap()).unwrap();
             let states = vec![(member.clone(), view.fingerprint_now(&member))];
-            let results = cache.get_all(&view, &states, true, &Settings::default(), &|| true);
+            let results = cache.get_all(&view, &states, true, &Settings::default(), Deadline::new(&|| true));
             assert_eq!(results.first().and_then(DigestResult::digest).unwrap().calls, number);
         }
         assert_eq!(cache.digests.len(), 1);

@@ -33,7 +33,7 @@ use notes::failure_line;
 
 use super::clean::{escape_markers, one_line};
 use super::settings::Deadline;
-use super::{Budget, Missing};
+use super::{Body, Budget, Missing};
 use crate::model::{Outcome, Output, Record, ToolCall, Trace};
 use crate::name::RelPath;
 use crate::store::File;
@@ -52,9 +52,9 @@ pub(super) fn worker(
     member: &Member,
     record: &Record,
     budget: Budget,
-    go_on: Deadline<'_>,
+    deadline: Deadline<'_>,
     missing: &dyn Fn() -> Option<Missing>,
-) -> EvidenceFile {
+) -> Body {
     let Record { worker, trace, .. } = record;
     let order = display_order(trace);
     let sections: Vec<OutputSection> = if order.is_empty() {
@@ -96,8 +96,8 @@ pub(super) fn worker(
         lines_name_failures: false,
         sections,
         open: &open,
-        run: &|_, task| task(go_on),
-        go_on,
+        run: &|_, task| task(deadline),
+        deadline,
         missing,
         read_failed: Cell::new(false),
     };
@@ -208,14 +208,6 @@ fn open_call(view: &View, member: &Member, call: &ToolCall) -> Result<Box<dyn Fi
         Ok(None) => Err("stored out of band".into()),
         Err(error) => Err(error.to_string()),
     }
-}
-
-/// A rendered evidence.txt.
-pub(super) struct EvidenceFile {
-    /// FrameContent of the file.
-    pub(super) bytes: Vec<u8>,
-    /// False if an output could not be read; the text says so, and a retry may succeed.
-    pub(super) complete: bool,
 }
 
 /// Outcome of one worker, as an entry in the evidence of many workers.

@@ -362,7 +362,7 @@ impl Renderer {
         let clock = self.settings.clock(10);
         let is_whole_view = members.len() == self.view.visible().members.len();
         let states = self.states(&members);
-        let results = self.digests.get_all(&self.view, &states, is_whole_view, &self.settings, &|| clock.has_time());
+        let results = self.digests.get_all(&self.view, &states, is_whole_view, &self.settings, clock.deadline());
         if clock.ran_out() {
             self.settings.note_incomplete();
         }

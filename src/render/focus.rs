@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::query_dir::{ParsedName, has_word};
 use super::settings::Clock;
-use super::worker_states::WorkerStates;
-use super::{Budget, Generated, Rendered, Renderer, Scope, search};
-use crate::error::{Error, Result};
+use super::{Budget, Rendered, Renderer, Report, Scope, search};
+use crate::catalog::Fingerprint;
+use crate::error::Result;
 use crate::name::Name;
-use crate::view::VisibleWorkers;
+use crate::view::Member;
 
 /// Name of the listed file that this one extends.
 const SUMMARY: &str = "summary";
@@ -26,15 +26,14 @@ impl Renderer {
     /// Renders the summary of a worker with the passages relevant to `query`.
     pub(super) fn focus_file(
         &self,
-        scope: &Scope,
-        visible: &VisibleWorkers,
-        states: &WorkerStates,
+        member: &Arc<Member>,
+        stamp: &Arc<Fingerprint>,
         query: &search::Query,
         clock: &Clock<'_>,
     ) -> Result<Rendered> {
-        let [(member, Ok(stamp))] = states.as_slice() else { return Err(Error::NotFound) };
-        let summary = self.render_worker(Arc::clone(member), stamp.clone(), &Generated::Summary, clock)?;
-        let passages = self.search_file(scope, visible, states, query)?;
+        let summary = self.render_worker(member.clone(), stamp.clone(), Report::Summary, clock)?;
+        let (scope, states) = (Scope::Worker(member.name.clone()), vec![(member.clone(), Ok(stamp.clone()))]);
+        let passages = self.search_file(&scope, &self.view.visible(), &states, query)?;
         // An incomplete summary already begins with such a line.
         let line = match (&summary.missing, &passages.missing) {
             (None, Some(missing)) => format!("{missing}\n"),

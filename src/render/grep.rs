@@ -27,7 +27,7 @@ use super::name_collision::{display_path, is_raw_record, shown_path, worker_path
 use super::settings::Deadline;
 use super::shares::{Demand, allocate};
 use super::worker_states::WorkerStates;
-use super::{Budget, Missing, Rendered, Renderer, Scope};
+use super::{Body, Budget, Missing, Rendered, Renderer, Scope};
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Status};
@@ -70,7 +70,7 @@ impl Renderer {
     pub fn grep(&self, scope: &Scope, query: &Query) -> Result<Answer> {
         let visible = self.view.visible();
         let stamped = self.states_in(&visible, scope)?;
-        let answer = self.grep_in(scope, &visible, &stamped, query).0;
+        let answer = self.grep_in(scope, &visible, &stamped, query);
         self.report_missing(answer.missing.as_ref());
         Ok(answer)
     }
@@ -83,33 +83,27 @@ impl Renderer {
         stamped: &WorkerStates,
         query: &Query,
     ) -> Result<Rendered> {
-        let (answer, complete) = self.grep_in(scope, visible, stamped, query);
-        self.rendered_answer(visible, stamped, (answer.text, complete, answer.missing))
+        let answer = self.grep_in(scope, visible, stamped, query);
+        let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
+        self.rendered_answer(visible, stamped, body, answer.missing)
     }
 
-    /// Answers `query`. Also returns true if the answer is complete and all files were in the
-    /// state of `stamped`.
-    fn grep_in(
-        &self,
-        scope: &Scope,
-        visible: &VisibleWorkers,
-        stamped: &WorkerStates,
-        query: &Query,
-    ) -> (Answer, bool) {
+    /// Answers `query`.
+    fn grep_in(&self, scope: &Scope, visible: &VisibleWorkers, stamped: &WorkerStates, query: &Query) -> Answer {
         debug!("running a grep query");
         // Leave time to order the files and to read their lines.
         let [searching, ordering, showing] = [7, 8, 10].map(|tenths| self.settings.clock(tenths));
         let budget = self.settings.budget_for_scope(scope, query.options.budget);
         let pattern = match Pattern::new(&query.regex, query.options.ignore_case, query.options.glob.as_deref()) {
             Ok(pattern) => pattern.under(query.under.clone()),
-            Err(error) => return (Answer::invalid(query, error, budget), true),
+            Err(error) => return Answer::invalid(query, error, budget),
         };
         let mut members: Vec<(&Arc<Member>, &Result<Arc<Fingerprint>>)> = stamped.iter().map(|(m, s)| (m, s)).collect();
         // If time runs out, workers that are known to have failed have been searched.
         members.sort_by_key(|(member, _)| member.entry.status != Status::Failed);
         self.settings.start_stage(members.len());
         let found = parallel_map(&members, |(member, stamp)| {
-            let found = self.count_matches(member, stamp, &pattern, &|| searching.has_time());
+            let found = self.count_matches(member, stamp, &pattern, searching.deadline());
             self.settings.count_one();
             found
         });
@@ -123,14 +117,12 @@ impl Renderer {
                 hits.push(found.hits);
             }
         }
-        let in_time = || ordering.has_time();
-        let known = self.digests.get_all(&self.view, &with_hits, false, &self.settings, &in_time);
-        let mut complete = searched.is_whole() && known.iter().all(|found| found.digest().is_some());
+        let known = self.digests.get_all(&self.view, &with_hits, false, &self.settings, ordering.deadline());
+        let mut is_complete = searched.is_whole() && known.iter().all(|found| found.digest().is_some());
         let files = candidates(&with_hits, &known, hits);
         let showing = self.settings.grant(showing);
-        let go_on = || showing.has_time();
-        let files = self.in_order(files, &with_hits, budget, &go_on);
-        let shown = self.lines(&files, query, &pattern, budget, &go_on);
+        let files = self.in_order(files, &with_hits, budget, showing.deadline());
+        let shown = self.lines(&files, query, &pattern, budget, showing.deadline());
         let sessions = Self::unread_sessions(visible, scope);
         let missing = Missing { files: searched.unsearched.late, sessions, ..Missing::default() };
         let is_late = known.iter().any(|found| found.digest().is_some_and(|fragment| fragment.late));
@@ -139,9 +131,12 @@ impl Renderer {
         let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Fingerprint>>)| {
             stamp.as_ref().is_ok_and(|stamp| self.view.is_unchanged(member, stamp))
         };
-        complete &= go_on() && with_hits.iter().filter(|(member, _)| shown_workers.contains(&member.name)).all(is_now);
+        is_complete &= showing.has_time()
+            && with_hits.iter().filter(|(member, _)| shown_workers.contains(&member.name)).all(is_now);
         let found = files.iter().map(|file| (&file.member.name, file.path.as_str(), file.hits.lines));
-        (Answer::new(query, searched, found, shown, budget, missing), complete)
+        let mut answer = Answer::new(query, searched, found, shown, budget, missing);
+        answer.is_complete = is_complete;
+        answer
     }
 
     /// Counts the matches in the files of a worker. Returns `None` if the worker was removed.
@@ -150,16 +145,16 @@ impl Renderer {
         member: &Member,
         stamp: &Result<Arc<Fingerprint>>,
         pattern: &Pattern,
-        go_on: Deadline<'_>,
+        deadline: Deadline<'_>,
     ) -> Option<WorkerMatchCounts> {
         let mut found = WorkerMatchCounts::default();
-        if !go_on() {
+        if !deadline.has_time() {
             found.unsearched.late = stamp.as_ref().map_or(1, |stamp| stamp.files.max(1));
             return Some(found);
         }
         let place = worker_path(&member.name);
         let shown = |path: &RelPath| place.join_path(&shown_path(path));
-        match regex::search(&self.view, member, &shown, pattern, LINE_MAX, go_on) {
+        match regex::search(&self.view, member, &shown, pattern, LINE_MAX, &|| deadline.has_time()) {
             Ok(found) => Some(found),
             Err(Error::NotFound) => None,
             Err(_) => {
@@ -176,7 +171,7 @@ impl Renderer {
         mut files: Vec<Candidate>,
         workers: &WorkerStates,
         budget: Budget,
-        go_on: Deadline<'_>,
+        deadline: Deadline<'_>,
     ) -> Vec<Candidate> {
         files.sort_by_cached_key(|file| {
             (is_raw_record(&file.hits.path), file.outcome, file.turn, file.hits.path.clone())
@@ -184,14 +179,14 @@ impl Renderer {
         let mut room = budget.approx_bytes();
         let mut calls: HashMap<usize, HashMap<RelPath, Outcome>> = HashMap::new();
         for file in &files {
-            if room == 0 || !go_on() {
+            if room == 0 || !deadline.has_time() {
                 break;
             }
             room = room.saturating_sub(min_size(file, 0));
             calls.entry(file.turn).or_insert_with(|| {
                 let record = workers
                     .get(file.turn)
-                    .and_then(|(member, stamp)| self.record(member, stamp.as_ref().ok()?, PART_GRACE, go_on).ok());
+                    .and_then(|(member, stamp)| self.record(member, stamp.as_ref().ok()?, PART_GRACE, deadline).ok());
                 record.iter().flat_map(|record| record.trace.outcomes()).collect()
             });
         }
@@ -210,7 +205,7 @@ impl Renderer {
         query: &Query,
         pattern: &Pattern,
         budget: Budget,
-        go_on: Deadline<'_>,
+        deadline: Deadline<'_>,
     ) -> Vec<FileLines> {
         let context = query.options.context;
         // With a small budget, several short lines are worth more than one long line.
@@ -245,7 +240,14 @@ impl Renderer {
                 !(has_match && shown.size() > share)
             };
             // Lines that can no longer be read count as left out.
-            let _ = regex::lines(&self.view, &file.member, &file.hits.path, (pattern, context), go_on, take);
+            let _ = regex::lines(
+                &self.view,
+                &file.member,
+                &file.hits.path,
+                (pattern, context),
+                &|| deadline.has_time(),
+                take,
+            );
             shown
         });
         shown.filter(|shown| shown.matches() > 0).collect()

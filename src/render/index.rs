@@ -1,5 +1,6 @@
 //! index.json: a worker in full, or a line for each worker of a run or the swarm, for programs.
 
+use super::Body;
 use super::checks;
 use super::json::{
     CallCounts, CallRow, FileRow, IndexRow, SwarmHead, SwarmTail, TranscriptStats, WorkerIndex, hex, printable,
@@ -25,8 +26,7 @@ const CAUSE_MAX: usize = 200;
 /// Maximum number of files listed for a worker. Others are only counted.
 const FILES_MAX: usize = 1_000;
 
-/// Renders index.json of a worker. Also returns true if it shows the state `stamp` and everything
-/// was read.
+/// Renders index.json of a worker. It is complete only if it shows the state `stamp`.
 ///
 /// # Errors
 /// Those of listing the worker's files.
@@ -36,11 +36,10 @@ pub(super) fn worker(
     stamp: &Fingerprint,
     record: &Record,
     missing: Option<Missing>,
-) -> Result<(Vec<u8>, bool)> {
+) -> Result<Body> {
     let Record { worker, trace, unread } = record;
     let (files, now) = view.files(member, FILES_MAX)?;
     let digest = WorkerDigest::new(view, member, stamp, record);
-    let whole = digest.whole && now.key == stamp.key;
     let index = WorkerIndex {
         complete: missing.is_none(),
         incomplete: missing.map(|missing| missing.to_string()),
@@ -70,7 +69,7 @@ pub(super) fn worker(
         marker: marker::format(member, worker),
     };
     let text = serde_json::to_string_pretty(&index).map_err(|_| Error::Io(rustix::io::Errno::IO))?;
-    Ok(((printable(&text) + "\n").into_bytes(), whole))
+    Ok(Body { bytes: (printable(&text) + "\n").into_bytes(), complete: digest.whole && now.key == stamp.key })
 }
 
 /// Returns the statistics of a transcript, if the worker has one.

@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::evidence::{ExcerptResult, ExcerptTask};
 use super::settings::{Control, Deadline};
-use super::{Key, Rendered, Renderer, Scope};
+use super::{Key, Rendered, Renderer};
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::Record;
@@ -39,8 +39,8 @@ impl From<Unfinished> for Error {
 }
 
 impl Renderer {
-    /// Runs `work` on a thread that can be abandoned. `work` should stop when `has_time` or the
-    /// control of renders returns false; this function returns within `grace` after that.
+    /// Runs `work` on a thread that can be abandoned. `work` should stop when `deadline` passes or
+    /// the control of renders stops it; this function returns within `grace` after that.
     ///
     /// # Errors
     /// [`Unfinished`] if `work` does not stop in time or an abandoned task holds the subject.
@@ -48,16 +48,17 @@ impl Renderer {
         &self,
         subject: &Subject,
         grace: Duration,
-        has_time: Deadline<'_>,
+        deadline: Deadline<'_>,
         work: impl FnOnce(Deadline<'_>) -> R + Send + 'static,
     ) -> Result<R, Unfinished> {
-        self.watchdog.wait(subject, has_time)?;
+        self.watchdog.wait(subject, &|| deadline.has_time())?;
         let control = self.settings.control.clone();
-        self.watchdog
-            .run(subject, grace, has_time, move |in_time| work(&|| in_time() && Control::permits(control.as_ref())))
+        self.watchdog.run(subject, grace, &|| deadline.has_time(), move |in_time| {
+            work(Deadline::new(&|| in_time() && Control::permits(control.as_ref())))
+        })
     }
 
-    /// Returns the record of a worker as of `stamp`, read while `has_time` returns true.
+    /// Returns the record of a worker as of `stamp`, read until `deadline`.
     ///
     /// # Errors
     /// [`Error::Late`] or [`Error::Abandoned`] if reading does not end; those of
@@ -67,27 +68,29 @@ impl Renderer {
         member: &Arc<Member>,
         stamp: &Arc<Fingerprint>,
         grace: Duration,
-        has_time: Deadline<'_>,
+        deadline: Deadline<'_>,
     ) -> Result<Arc<Record>> {
         if let Some(record) = self.view.cached_record(member, stamp) {
             return Ok(record);
         }
         let subject = Subject::Worker(member.name.clone());
         let (view, member, stamp) = (self.view.clone(), member.clone(), stamp.clone());
-        self.run_isolated(&subject, grace, has_time, move |in_time| view.record(&member, &stamp, in_time))?
+        self.run_isolated(&subject, grace, deadline, move |deadline| {
+            view.record(&member, &stamp, &|| deadline.has_time())
+        })?
     }
 
     /// Runs `cut`, which makes an excerpt of a worker's output.
     ///
     /// # Errors
     /// A sentence that says why the output cannot be read.
-    pub(super) fn run_cut(&self, member: &Member, cut: ExcerptTask, has_time: Deadline<'_>) -> ExcerptResult {
-        let result = self.run_isolated(&Subject::Worker(member.name.clone()), PART_GRACE, has_time, cut);
+    pub(super) fn run_cut(&self, member: &Member, cut: ExcerptTask, deadline: Deadline<'_>) -> ExcerptResult {
+        let result = self.run_isolated(&Subject::Worker(member.name.clone()), PART_GRACE, deadline, cut);
         result.unwrap_or_else(|unfinished| Err(Error::from(unfinished).to_string()))
     }
 
     /// Returns the search index of a worker as of `stamp`. If it is not cached, reads the worker's
-    /// files while `has_time` returns true.
+    /// files until `deadline`.
     ///
     /// # Errors
     /// [`Error::Late`] or [`Error::Abandoned`] if reading does not end; those of
@@ -96,15 +99,16 @@ impl Renderer {
         &self,
         member: &Arc<Member>,
         stamp: &Arc<Fingerprint>,
-        has_time: Deadline<'_>,
+        deadline: Deadline<'_>,
     ) -> Result<WorkerIndex> {
         if let Some(indexed) = self.index.cached(member, stamp) {
             return Ok(indexed);
         }
         let subject = Subject::Worker(member.name.clone());
         let (renderer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
-        let read = move |in_time: Deadline<'_>| renderer.index.read(&renderer.view, &member, &stamp, in_time);
-        self.run_isolated(&subject, PART_GRACE, has_time, read)?
+        self.run_isolated(&subject, PART_GRACE, deadline, move |deadline| {
+            renderer.index.read(&renderer.view, &member, &stamp, &|| deadline.has_time())
+        })?
     }
 
     /// Renders an answer about many workers with `render`.
@@ -113,13 +117,12 @@ impl Renderer {
     /// [`Error::Late`] or [`Error::Abandoned`] if `render` does not end; those of `render`.
     pub(super) fn render_isolated(
         &self,
-        key: Key,
-        scope: &Scope,
-        has_time: Deadline<'_>,
-        render: impl FnOnce(&Renderer, &Scope) -> Result<Rendered> + Send + 'static,
+        subject: &Subject,
+        deadline: Deadline<'_>,
+        render: impl FnOnce(&Renderer) -> Result<Rendered> + Send + 'static,
     ) -> Result<Rendered> {
-        let (renderer, scope) = (self.clone(), scope.clone());
-        self.run_isolated(&Subject::Answer(key), OVERDUE, has_time, move |_| render(&renderer, &scope))?
+        let renderer = self.clone();
+        self.run_isolated(subject, OVERDUE, deadline, move |_| render(&renderer))?
     }
 
     /// Logs each subject whose task was abandoned and still runs, once.

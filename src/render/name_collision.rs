@@ -3,9 +3,9 @@
 //! A generated or answered name takes precedence: a file on disk with that name is shown as
 //! `<name>.own`. Both the tree and the paths in generated files follow this rule.
 
-use super::Generated;
 use super::clean::escape_markers;
 use super::query_dir::QueryDir;
+use super::{Report, focus};
 use crate::name::{Name, RelPath};
 
 /// Name of the generated file in `workers/`.
@@ -19,7 +19,10 @@ pub(super) const OWN_SUFFIX: &str = ".own";
 
 /// Returns true if `name` is generated or answered in a worker's directory.
 pub fn is_generated(name: &Name) -> bool {
-    Generated::from_name(name).is_some() || name.as_bytes() == CHILDREN.as_bytes() || QueryDir::parse(name).is_some()
+    Report::from_name(name).is_some()
+        || focus::parse_name(name).is_some()
+        || name.as_bytes() == CHILDREN.as_bytes()
+        || QueryDir::parse(name).is_some()
 }
 
 /// Returns true if `name` is generated in `workers/`.

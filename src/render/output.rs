@@ -55,7 +55,7 @@ impl Renderer {
         let clock = self.settings.clock(10);
         let member = self.view.worker(worker)?;
         let stamp = self.view.fingerprint(&member, true)?;
-        let record = self.record(&member, &stamp, OVERDUE, &|| clock.has_time())?;
+        let record = self.record(&member, &stamp, OVERDUE, clock.deadline())?;
         let call = record.trace.calls.iter().find(|call| matches(call)).ok_or(Error::NotFound)?;
         let file = self.view.open_output(&member, call)?;
         let missing = match &call.output {

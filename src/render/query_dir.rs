@@ -5,12 +5,10 @@
 //! follow dots and a target follows `@`, in any order: `grep.i.4k@*.md`. Each kind of query
 //! interprets its own options.
 
-use std::sync::Arc;
-
 use percent_encoding::percent_decode;
 
 use super::name_collision::OWN_SUFFIX;
-use super::{Budget, Generated, compare, grep, search};
+use super::{Budget, Document, Scope, compare, grep, search};
 use crate::name::Name;
 
 /// Names without a leading dot that tools probe in every directory. Git probes `HEAD` to detect a
@@ -100,15 +98,16 @@ impl QueryDir {
         }
     }
 
-    /// Returns the file called `name` in the directory, or `None` if `name` is no valid query.
-    pub fn file(&self, name: &Name) -> Option<Generated> {
+    /// Returns the document called `name` in the directory of `scope`, or `None` if `name` is no
+    /// valid query.
+    pub fn document(&self, scope: &Scope, name: &Name) -> Option<Document> {
         if name.as_bytes() == b"README.md" {
-            return Some(Generated::QueryReadme(self.kind()));
+            return Some(Document::QueryReadme(self.kind()));
         }
         match self {
-            QueryDir::Grep(options) => options.query(name).map(|query| Generated::Grep(Arc::new(query))),
-            QueryDir::Search(options) => options.query(name).map(|query| Generated::Search(Arc::new(query))),
-            QueryDir::Compare(options) => options.query(name).map(|query| Generated::Compare(Arc::new(query))),
+            QueryDir::Grep(options) => options.query(name).map(|query| Document::Grep(scope.clone(), query.into())),
+            QueryDir::Search(options) => options.query(name).map(|query| Document::Search(scope.clone(), query.into())),
+            QueryDir::Compare(options) => options.query(name).map(|query| Document::Compare(query.into())),
         }
     }
 }

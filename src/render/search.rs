@@ -23,7 +23,7 @@ pub use query::{Options, Query};
 use super::name_collision::is_raw_record;
 use super::settings::Deadline;
 use super::worker_states::WorkerStates;
-use super::{Missing, Rendered, Renderer, Scope};
+use super::{Body, Missing, Rendered, Renderer, Scope};
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::Outcome;
@@ -52,7 +52,7 @@ impl Renderer {
     pub fn search(&self, scope: &Scope, query: &Query) -> Result<Answer> {
         let visible = self.view.visible();
         let stamped = self.states_in(&visible, scope)?;
-        let answer = self.search_in(scope, &visible, &stamped, query).0;
+        let answer = self.search_in(scope, &visible, &stamped, query);
         self.report_missing(answer.missing.as_ref());
         Ok(answer)
     }
@@ -65,19 +65,13 @@ impl Renderer {
         stamped: &WorkerStates,
         query: &Query,
     ) -> Result<Rendered> {
-        let (answer, complete) = self.search_in(scope, visible, stamped, query);
-        self.rendered_answer(visible, stamped, (answer.text, complete, answer.missing))
+        let answer = self.search_in(scope, visible, stamped, query);
+        let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
+        self.rendered_answer(visible, stamped, body, answer.missing)
     }
 
-    /// Answers `query`. Also returns true if the answer is complete and all files were in the
-    /// state of `stamped`.
-    fn search_in(
-        &self,
-        scope: &Scope,
-        visible: &VisibleWorkers,
-        stamped: &WorkerStates,
-        query: &Query,
-    ) -> (Answer, bool) {
+    /// Answers `query`.
+    fn search_in(&self, scope: &Scope, visible: &VisibleWorkers, stamped: &WorkerStates, query: &Query) -> Answer {
         debug!("running a search query");
         let [reading, showing] = [7, 10].map(|tenths| self.settings.clock(tenths));
         let is_one = matches!(scope, Scope::Worker(_));
@@ -91,9 +85,9 @@ impl Renderer {
         };
         let filter = match filter {
             Ok(filter) => filter,
-            Err(error) => return (Answer::invalid(query, error, budget), true),
+            Err(error) => return Answer::invalid(query, error, budget),
         };
-        let (workers, matches, searched) = self.match_workers(stamped, &parsed, &|| reading.has_time());
+        let (workers, matches, searched) = self.match_workers(stamped, &parsed, reading.deadline());
         let admitted: Vec<_> = workers.iter().map(|(member, _)| (&member.name, filter.admits(member))).collect();
         let weigh = |worker: usize, path: &RelPath| match admitted.get(worker) {
             Some((name, true)) => filter.weight(name, path),
@@ -102,10 +96,12 @@ impl Renderer {
         let mut ranked = ranked::rank(matches, &parsed, &weigh);
         let reader = PassageReader::new(self, workers);
         let showing = self.settings.grant(showing);
-        let go_on = || showing.has_time();
-        let mut complete =
-            ranked.retain_phrases(&parsed, &|worker, path, range| reader.read(worker, path, range), &go_on);
-        ranked.favor_failures(&|worker, path| reader.outcome(worker, path, &go_on) == Some(Outcome::Failed));
+        let deadline = showing.deadline();
+        let phrases_read =
+            ranked.retain_phrases(&parsed, &|worker, path, range| reader.read(worker, path, range), &|| {
+                showing.has_time()
+            });
+        ranked.favor_failures(&|worker, path| reader.outcome(worker, path, deadline) == Some(Outcome::Failed));
         let (files, workers) = ranked.file_and_worker_counts();
         let missing = || {
             let (late, sessions) = (searched.unread.late, Self::unread_sessions(visible, scope));
@@ -115,9 +111,9 @@ impl Renderer {
         let passages = ranked.count();
         let formatter =
             AnswerFormatter { query, searched: &searched, passages, files, workers, budget, missing: &missing };
-        let (answer, is_current) = fit(&formatter, &ranked, &reader, is_one, &go_on);
-        complete &= is_current && answer.searched.is_whole() && go_on();
-        (answer, complete)
+        let mut answer = fit(&formatter, &ranked, &reader, is_one, deadline);
+        answer.is_complete &= phrases_read && answer.searched.is_whole() && showing.has_time();
+        answer
     }
 
     /// Looks up the words of `parsed` in the index of each worker.
@@ -129,14 +125,14 @@ impl Renderer {
         &self,
         stamped: &'a WorkerStates,
         parsed: &ranked::Query,
-        go_on: Deadline<'_>,
+        deadline: Deadline<'_>,
     ) -> (ReadWorkers<'a>, Vec<WorkerMatches>, Searched) {
         let mut members: Vec<&(Arc<Member>, Result<Arc<Fingerprint>>)> = stamped.iter().collect();
         members.sort_by_key(|(member, _)| &member.name);
         self.settings.start_stage(members.len());
         let found = parallel_map(&members, |(member, stamp)| {
             let stamp = stamp.as_ref().map_err(Clone::clone)?;
-            let index = self.indexed(member, stamp, go_on);
+            let index = self.indexed(member, stamp, deadline);
             self.settings.count_one();
             let index = index?;
             let matches = WorkerMatches::new(&index, parsed, &|path| !is_raw_record(path));
@@ -163,16 +159,15 @@ impl Renderer {
 /// Workers whose index could be read, in the order of their names.
 type ReadWorkers<'a> = Vec<(&'a Arc<Member>, &'a Arc<Fingerprint>)>;
 
-/// Returns the answer with as many passages as fit. Also returns true if the selection is complete
-/// and the shown workers have not changed. A search in `is_one` worker spreads its passages over
-/// files.
+/// Returns the answer with as many passages as fit. A search in `is_one` worker spreads its passages
+/// over files.
 fn fit(
     formatter: &AnswerFormatter<'_>,
     ranked: &RankedPassages,
     reader: &PassageReader<'_>,
     is_one: bool,
-    go_on: Deadline<'_>,
-) -> (Answer, bool) {
+    deadline: Deadline<'_>,
+) -> Answer {
     let budget = formatter.budget;
     let read = |worker: usize, path: &RelPath, range: Range<u64>| reader.read(worker, path, range);
     let frame = |worker: usize, path: &RelPath| AnswerFormatter::frame(&reader.shown_path(worker, path));
@@ -181,7 +176,7 @@ fn fit(
         Some(FilePassages {
             worker: reader.member(hit.worker)?.name.clone(),
             path: reader.shown_path(hit.worker, &hit.path),
-            outcome: reader.outcome(hit.worker, &hit.path, go_on),
+            outcome: reader.outcome(hit.worker, &hit.path, deadline),
             passages: hit.passages,
             text: hit.ranges.iter().filter_map(text).collect(),
         })
@@ -190,10 +185,10 @@ fn fit(
     let unit = budget.approx_bytes().checked_div(budget.size()).unwrap_or(1).max(1);
     let excerpt = (budget.approx_bytes() / EXCERPT_PART).clamp(*EXCERPT.start(), *EXCERPT.end());
     let mut room = budget.approx_bytes().saturating_sub(formatter.head_size());
-    let (mut answer, mut fits, mut too_much, mut complete) = (formatter.empty(), false, usize::MAX, true);
+    let (mut answer, mut fits, mut too_much) = (formatter.empty(), false, usize::MAX);
     for _ in 0..TRIES {
         let limits = SelectionLimits { bytes: room, excerpt, spread: is_one, frame: &frame };
-        let selection = ranked.select(limits, &read, go_on);
+        let selection = ranked.select(limits, &read, &|| deadline.has_time());
         let formatted = formatter.format(selection.hits.iter().filter_map(show).collect(), selection.duplicates);
         let used = budget.used(&formatted.text);
         if used > budget.size() {
@@ -205,8 +200,8 @@ fn fit(
             continue;
         }
         if !fits || formatted.shown_bytes() > answer.shown_bytes() {
-            complete = selection.complete && selection.hits.iter().all(|hit| reader.is_now(hit.worker));
-            (answer, fits) = (formatted, true);
+            let is_complete = selection.complete && selection.hits.iter().all(|hit| reader.is_now(hit.worker));
+            (answer, fits) = (Answer { is_complete, ..formatted }, true);
         }
         let left = (budget.size() - used) * unit;
         let more = room.saturating_add(left).min(too_much.saturating_sub(1));
@@ -215,5 +210,5 @@ fn fit(
         }
         room = more;
     }
-    (answer, complete)
+    answer
 }

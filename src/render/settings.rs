@@ -16,8 +16,38 @@ const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// Time to write the results, granted even after the deadline.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// A function that returns true while there is time left.
-pub(super) type Deadline<'a> = &'a (dyn Fn() -> bool + Sync);
+/// The limit of the time for a piece of work.
+#[derive(Clone, Copy)]
+pub(super) struct Deadline<'a>(&'a (dyn TimeLimit + Sync));
+
+impl<'a> Deadline<'a> {
+    /// Creates a deadline that passes once `has_time` returns false.
+    pub(super) fn new(has_time: &'a (impl Fn() -> bool + Sync)) -> Deadline<'a> {
+        Deadline(has_time)
+    }
+
+    /// Returns true while there is time left.
+    pub(super) fn has_time(self) -> bool {
+        self.0.has_time()
+    }
+}
+
+/// Decides whether there is time left.
+trait TimeLimit {
+    fn has_time(&self) -> bool;
+}
+
+impl<F: Fn() -> bool> TimeLimit for F {
+    fn has_time(&self) -> bool {
+        self()
+    }
+}
+
+impl TimeLimit for Clock<'_> {
+    fn has_time(&self) -> bool {
+        Clock::has_time(self)
+    }
+}
 
 /// Settings of generated files.
 #[derive(Debug, Clone)]
@@ -183,6 +213,11 @@ impl Clock<'_> {
             self.ran_out.store(true, Ordering::Relaxed);
         }
         has_time
+    }
+
+    /// Returns the clock as a deadline.
+    pub(super) fn deadline(&self) -> Deadline<'_> {
+        Deadline(self)
     }
 
     /// Returns the time at which the clock runs out, for callers that cannot poll it.

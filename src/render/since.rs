@@ -26,7 +26,7 @@ use super::name_collision::shown_path;
 use super::text::{count, one_line, utc};
 use super::{Key, Missing, Rendered};
 use crate::catalog::{Access, FileStat, Fingerprint};
-use crate::digest::digest;
+use crate::digest::{digest, hash_value};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::store::Time;
@@ -149,9 +149,7 @@ impl ViewSnapshot {
     /// Hashes everything that the answer to a cursor depends on.
     pub(super) fn hash(&self, hash: &mut blake3::Hasher) {
         let ViewSnapshot { visible, complete_before, fingerprint, .. } = self;
-        hash.update(
-            format!("{complete_before:?}{fingerprint:?}{:?}{}", visible.list_errors, visible.unread.len()).as_bytes(),
-        );
+        hash_value(hash, &(complete_before, fingerprint, &visible.list_errors, visible.unread.len()));
         for worker in &self.workers {
             hash.update(worker.member.name.as_bytes());
             hash.update(&[0]);

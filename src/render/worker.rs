@@ -6,7 +6,7 @@ use super::isolate::Subject;
 use super::missing::prepend_notice;
 use super::retry::RetryBudget;
 use super::settings::{Clock, Deadline};
-use super::{Budget, Generated, Missing, Rendered, Renderer, evidence, index, summary};
+use super::{Body, Budget, Missing, Rendered, Renderer, Report, evidence, index, summary};
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::{Record, Trace};
@@ -15,32 +15,32 @@ use crate::view::Member;
 use crate::watchdog::OVERDUE;
 
 impl Renderer {
-    /// Renders a file about a worker. If reading the worker does not end, renders the file from its
+    /// Renders a report on a worker. If reading the worker does not end, renders it from the
     /// metadata alone, with a line that says so.
-    pub(super) fn worker_file(
+    pub(super) fn worker_report(
         &self,
         member: &Arc<Member>,
         stamp: &Arc<Fingerprint>,
-        file: &Generated,
-        has_time: Deadline<'_>,
+        report: Report,
+        deadline: Deadline<'_>,
     ) -> Result<Rendered> {
         let subject = Subject::Worker(member.name.clone());
         let whole = {
-            let (renderer, member, stamp, file) = (self.clone(), member.clone(), stamp.clone(), file.clone());
-            move |_: Deadline<'_>| renderer.render_worker(member, stamp, &file, &renderer.settings.clock(10))
+            let (renderer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
+            move |_: Deadline<'_>| renderer.render_worker(member, stamp, report, &renderer.settings.clock(10))
         };
-        let unfinished = match self.run_isolated(&subject, OVERDUE, has_time, whole) {
+        let unfinished = match self.run_isolated(&subject, OVERDUE, deadline, whole) {
             Ok(rendered) => return rendered,
             Err(unfinished) => unfinished.into(),
         };
         // A subject of its own: this render reads no files of the worker, so it need not wait.
         let subject = Subject::Answer(stamp.key);
-        let (renderer, member, stamp, file) = (self.clone(), member.clone(), stamp.clone(), file.clone());
-        self.run_isolated(&subject, OVERDUE, &|| false, move |_| {
+        let (renderer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
+        self.run_isolated(&subject, OVERDUE, Deadline::new(&|| false), move |_| {
             let (record, no_time) = (unread_record(&member, &unfinished), renderer.settings.expired_clock());
-            let (bytes, _, missing) = renderer.worker_bytes(&member, &stamp, &record, &file, &no_time)?;
+            let (body, missing) = renderer.worker_body(&member, &stamp, &record, report, &no_time)?;
             Ok(Rendered {
-                bytes: bytes.into(),
+                bytes: body.bytes.into(),
                 newest: stamp.newest_mtime,
                 access: stamp.access,
                 complete: false,
@@ -49,68 +49,58 @@ impl Renderer {
         })?
     }
 
-    /// Renders a file about a worker from one state of its files, again if they change meanwhile.
+    /// Renders a report on a worker from one state of its files, again if they change meanwhile.
     pub(super) fn render_worker(
         &self,
         mut member: Arc<Member>,
         mut stamp: Arc<Fingerprint>,
-        file: &Generated,
+        report: Report,
         clock: &Clock<'_>,
     ) -> Result<Rendered> {
         let mut attempts = RetryBudget::new(self.settings.patience());
-        let has_time = || clock.has_time();
         loop {
-            let record = self.view.record(&member, &stamp, &has_time)?;
-            let (bytes, read, missing) = self.worker_bytes(&member, &stamp, &record, file, clock)?;
-            let whole = read && record.is_complete() && stamp.skipped.unreadable == 0;
+            let record = self.view.record(&member, &stamp, &|| clock.has_time())?;
+            let (body, missing) = self.worker_body(&member, &stamp, &record, report, clock)?;
+            let whole = body.complete && record.is_complete() && stamp.skipped.unreadable == 0;
             let now = self.view.fingerprint_now(&member)?;
             let settled = now.key == stamp.key;
             // A file is complete only if it shows the requested state.
-            let complete = attempts.is_first() && settled && whole && has_time();
-            if settled || !has_time() || !attempts.try_again() {
+            let complete = attempts.is_first() && settled && whole && clock.has_time();
+            if settled || !clock.has_time() || !attempts.try_again() {
                 let (newest, access) = (stamp.newest_mtime, stamp.access);
-                return Ok(Rendered { bytes: bytes.into(), newest, access, complete, missing });
+                return Ok(Rendered { bytes: body.bytes.into(), newest, access, complete, missing });
             }
             member = self.view.worker(&member.name)?;
             stamp = now;
         }
     }
 
-    /// Renders a file about a worker from its record. Also returns true if all that it shows could
-    /// be read, and the parts that are missing because time ran out.
-    fn worker_bytes(
+    /// Renders a report on a worker from its record. Also returns the parts that are missing because
+    /// time ran out.
+    fn worker_body(
         &self,
         member: &Member,
         stamp: &Fingerprint,
         record: &Record,
-        file: &Generated,
+        report: Report,
         clock: &Clock<'_>,
-    ) -> Result<(Vec<u8>, bool, Option<Missing>)> {
+    ) -> Result<(Body, Option<Missing>)> {
         let missing = || {
             let missing = Missing { outputs: record.unread, ..Missing::default() };
             missing.if_any(record.timed_out() || clock.ran_out())
         };
-        let (bytes, read) = match file {
-            Generated::Index => index::worker(&self.view, member, stamp, record, missing())?,
-            Generated::Summary => {
-                let (text, read) = summary::worker(&self.view, member, stamp, record);
-                (prepend_notice(missing().as_ref(), text), read)
+        let body = match report {
+            Report::Index => index::worker(&self.view, member, stamp, record, missing())?,
+            Report::Summary => {
+                let (text, complete) = summary::worker(&self.view, member, stamp, record);
+                Body { bytes: prepend_notice(missing().as_ref(), text), complete }
             }
-            Generated::Evidence(budget) => {
-                let budget = self.settings.budget_or(Budget::WORKER, *budget);
-                let has_time = || clock.has_time();
-                let written = evidence::worker(&self.view, member, record, budget, &has_time, &missing);
-                (written.bytes, written.complete)
+            Report::Evidence(budget) => {
+                let budget = self.settings.budget_or(Budget::WORKER, budget);
+                evidence::worker(&self.view, member, record, budget, clock.deadline(), &missing)
             }
-            Generated::Readme
-            | Generated::Since(_)
-            | Generated::QueryReadme(_)
-            | Generated::Grep(_)
-            | Generated::Search(_)
-            | Generated::Focus(_)
-            | Generated::Compare(_) => return Err(Error::NotFound),
         };
-        Ok((bytes, read, missing()))
+        Ok((body, missing()))
     }
 }
 

@@ -39,15 +39,14 @@ impl Renderer {
     /// Does not schedule a backfill.
     fn states_in_time(&self, members: &[Arc<Member>]) -> (WorkerStates, bool) {
         let clock = self.settings.clock(5);
-        let in_time = || clock.has_time();
         // Workers without a known state come first.
         let mut order: Vec<(usize, &Arc<Member>)> = members.iter().enumerate().collect();
         order.sort_by_cached_key(|(_, member)| self.view.last_fingerprint(member).is_some());
-        let stamps = parallel_map(&order, |(_, member)| match in_time() {
+        let stamps = parallel_map(&order, |(_, member)| match clock.has_time() {
             true => self.view.fingerprint(member, false),
             false => self.view.last_fingerprint(member).ok_or(Error::Late),
         });
-        let is_complete = in_time();
+        let is_complete = clock.has_time();
         let mut states: Vec<_> = order.into_iter().zip(stamps).collect();
         states.sort_unstable_by_key(|((at, _), _)| *at);
         (states.into_iter().map(|((_, member), stamp)| (member.clone(), stamp)).collect(), is_complete)

@@ -16,7 +16,7 @@ use crate::render::facets::Selection;
 use crate::render::name_collision::{CHILDREN, INDEX, is_generated, is_index, shown_name, stored_name};
 use crate::render::query_dir::{QueryDir, QueryKind};
 use crate::render::since::Cursor;
-use crate::render::{Generated, LISTED, Renderer, Scope, grep, search};
+use crate::render::{Document, Group, Renderer, Report, Scope, grep, search};
 use crate::store::{DirEntry, File, Kind, Time};
 use crate::view::{Member, View};
 
@@ -83,17 +83,21 @@ impl Namespace {
         let text = std::str::from_utf8(name.as_bytes()).unwrap_or_default();
         match parent {
             Node::Root => match text {
-                README => Ok(Node::Generated(Scope::Swarm, Generated::Readme)),
+                README => Ok(Node::Document(Document::Readme)),
                 WORKERS => Ok(Node::Workers),
                 RUNS => Ok(Node::Runs),
                 SUPERVISOR => Ok(Node::Supervisor(RelPath::root())),
                 SINCE => Ok(Node::Since),
                 BY => Ok(Node::Facet(FacetPath::Selection(Selection::default()))),
-                _ => query_node(Scope::Swarm, name).or_else(|error| root_query_node(name).ok_or(error)),
+                _ => document_or_query_dir(
+                    Document::in_group(Group::Swarm, name),
+                    QueryDir::parse_at_root(name),
+                    Scope::Swarm,
+                ),
             },
             Node::Since => {
                 let cursor = Cursor::parse(text).map_err(|_| Error::NotFound)?;
-                Ok(Node::Generated(Scope::Swarm, Generated::Since(cursor)))
+                Ok(Node::Document(Document::Since(cursor)))
             }
             Node::Workers if text == INDEX => Ok(Node::WorkersIndex),
             Node::Workers => {
@@ -109,7 +113,10 @@ impl Namespace {
                 if exists { Ok(Node::Run(name.clone())) } else { Err(Error::NotFound) }
             }
             Node::Run(run) if text == WORKERS => Ok(Node::RunWorkers(run.clone())),
-            Node::Run(run) => query_node(Scope::Run(run.clone()), name),
+            Node::Run(run) => {
+                let document = Document::in_group(Group::Run(run.clone()), name);
+                document_or_query_dir(document, QueryDir::parse(name), Scope::Run(run.clone()))
+            }
             Node::RunWorkers(run) => {
                 let worker = stored_name(name, is_index).ok_or(Error::NotFound)?;
                 let visible = self.view().visible();
@@ -124,15 +131,14 @@ impl Namespace {
                 visible.children(worker).iter().find(|member| member.name == child).ok_or(Error::NotFound)?;
                 Ok(Node::Child(worker.clone(), child))
             }
-            Node::Worker(worker) => query_node(Scope::Worker(worker.clone()), name).or_else(|_| {
-                let file_name = stored_name(name, is_generated).ok_or(Error::NotFound)?;
-                Ok(Node::WorkerPath { worker: worker.clone(), path: file_name.into() })
-            }),
-            Node::QueryDir(scope, ask) => {
-                let file = ask.file(name).ok_or(Error::NotFound)?;
-                let scope = if matches!(file, Generated::QueryReadme(_)) { &Scope::Swarm } else { scope };
-                Ok(Node::Generated(scope.clone(), file))
+            Node::Worker(worker) => {
+                let document = Document::in_worker(worker, name);
+                document_or_query_dir(document, QueryDir::parse(name), Scope::Worker(worker.clone())).or_else(|_| {
+                    let file_name = stored_name(name, is_generated).ok_or(Error::NotFound)?;
+                    Ok(Node::WorkerPath { worker: worker.clone(), path: file_name.into() })
+                })
             }
+            Node::QueryDir(scope, dir) => dir.document(scope, name).map(Node::Document).ok_or(Error::NotFound),
             Node::WorkerPath { worker, path } => Ok(Node::WorkerPath { worker: worker.clone(), path: path.join(name) }),
             Node::Facet(path) => self.facet_child(path, name),
             Node::Supervisor(path) => Ok(Node::Supervisor(path.join(name))),
@@ -140,7 +146,7 @@ impl Namespace {
             | Node::RunWorker(..)
             | Node::Child(..)
             | Node::StoreIndex
-            | Node::Generated(..)
+            | Node::Document(_)
             | Node::WorkersIndex => Err(Error::NotADirectory),
         }
     }
@@ -154,7 +160,11 @@ impl Namespace {
         let view = self.view();
         let mut ttl = TTL;
         let attr = match node {
-            Node::Root | Node::Workers | Node::Runs | Node::Since | Node::QueryDir(Scope::Swarm, _) => {
+            Node::Root
+            | Node::Workers
+            | Node::Runs
+            | Node::Since
+            | Node::QueryDir(Scope::Swarm | Scope::Workers(_), _) => {
                 Attr::virtual_folder(&view.root_meta()?, view.newest(&view.visible())?)
             }
             Node::Run(run) | Node::RunWorkers(run) | Node::QueryDir(Scope::Run(run), _) => {
@@ -183,7 +193,6 @@ impl Namespace {
                 attr
             }
             Node::Facet(path) => self.facet_attr(path)?,
-            Node::QueryDir(Scope::Workers(_), _) => return Err(Error::NotFound),
             Node::QueryDir(Scope::Selected(selection), _) => {
                 self.facet_attr(&FacetPath::Selection(selection.clone()))?
             }
@@ -201,13 +210,15 @@ impl Namespace {
                 let shared = view.index_file()?.ok_or(Error::NotFound)?;
                 Attr::from_meta(&view.shared_stat(&shared, &RelPath::root())?)
             }
-            Node::Generated(..) | Node::WorkersIndex => {
-                let file = node.generated().ok_or(Error::IsADirectory)?;
-                let version = self.versions.current(&self.renderer, &file)?;
-                return Ok(AttrReply { attr: version.attr, version: Some(version), ttl: TTL_VERSION });
-            }
+            Node::Document(document) => return self.document_attr(document),
+            Node::WorkersIndex => return self.document_attr(&Document::Group(Group::Swarm, Report::Index)),
         };
         Ok(AttrReply { attr, version: None, ttl })
+    }
+
+    fn document_attr(&self, document: &Document) -> Result<AttrReply> {
+        let version = self.versions.current(&self.renderer, document)?;
+        Ok(AttrReply { attr: version.attr, version: Some(version), ttl: TTL_VERSION })
     }
 
     /// Returns the state of a worker's folder or of a folder in it, and `None` for any other node.
@@ -235,9 +246,9 @@ impl Namespace {
         let view = self.view();
         let mut listed = match node {
             Node::Root => {
-                let mut listed = listed_generated(&Scope::Swarm);
+                let mut listed = listed_reports(|report| Document::Group(Group::Swarm, report));
                 let folder = |text, node| Name::new(text).map(|name| (name, node, NodeKind::Folder));
-                let readme = Node::Generated(Scope::Swarm, Generated::Readme);
+                let readme = Node::Document(Document::Readme);
                 listed.extend([folder(WORKERS, Node::Workers)?, folder(RUNS, Node::Runs)?]);
                 listed.push(folder(BY, Node::Facet(FacetPath::Selection(Selection::default())))?);
                 for kind in QueryKind::ALL {
@@ -275,14 +286,14 @@ impl Namespace {
             }
             Node::Since => {
                 let cursor = |cursor: Cursor| {
-                    let node = Node::Generated(Scope::Swarm, Generated::Since(cursor));
+                    let node = Node::Document(Document::Since(cursor));
                     Name::new(cursor.to_string()).map(|name| (name, node, NodeKind::File))
                 };
                 vec![cursor(Cursor::ALL)?, cursor(Cursor::Now)?]
             }
             Node::Run(run) => {
                 view.visible().runs.get(run).ok_or(Error::NotFound)?;
-                let mut listed = listed_generated(&Scope::Run(run.clone()));
+                let mut listed = listed_reports(|report| Document::Group(Group::Run(run.clone()), report));
                 listed.push((Name::new(WORKERS)?, Node::RunWorkers(run.clone()), NodeKind::Folder));
                 listed
             }
@@ -302,7 +313,7 @@ impl Namespace {
                     (shown_name(&entry.name, is_generated), node, kind(entry.kind))
                 };
                 let mut listed: Vec<NamedNode> = entries.into_iter().map(own).collect();
-                listed.extend(listed_generated(&Scope::Worker(worker.clone())));
+                listed.extend(listed_reports(|report| Document::Worker(worker.clone(), report)));
                 if !view.visible().children(worker).is_empty() {
                     listed.push((Name::new(CHILDREN)?, Node::Children(worker.clone()), NodeKind::Folder));
                 }
@@ -316,8 +327,8 @@ impl Namespace {
                 view.visible().children(worker).iter().map(link).collect()
             }
             Node::Facet(path) => self.list_facet(path)?,
-            Node::QueryDir(_, ask) => {
-                let how_to = Node::Generated(Scope::Swarm, Generated::QueryReadme(ask.kind()));
+            Node::QueryDir(_, dir) => {
+                let how_to = Node::Document(Document::QueryReadme(dir.kind()));
                 vec![(Name::new(README)?, how_to, NodeKind::File)]
             }
             Node::WorkerPath { worker, path } => {
@@ -341,7 +352,7 @@ impl Namespace {
             | Node::RunWorker(..)
             | Node::Child(..)
             | Node::StoreIndex
-            | Node::Generated(..)
+            | Node::Document(_)
             | Node::WorkersIndex => return Err(Error::NotADirectory),
         };
         listed.sort_by(|a, b| a.0.cmp(&b.0));
@@ -393,8 +404,8 @@ impl Namespace {
 
     /// Returns the bytes of one version of a generated file.
     pub(super) fn bytes(&self, node: &Node, version: &Version) -> Result<Arc<[u8]>> {
-        let file = node.generated().ok_or(Error::IsADirectory)?;
-        self.versions.bytes(&self.renderer, &file, version)
+        let document = node.document().ok_or(Error::IsADirectory)?;
+        self.versions.bytes(&self.renderer, &document, version)
     }
 
     /// Returns the time of the newest change among a run's workers.
@@ -405,23 +416,15 @@ impl Namespace {
     }
 }
 
-/// Resolves a generated file or query folder of `scope`.
-fn query_node(scope: Scope, name: &Name) -> Result<Node> {
-    if let Some(file) = Generated::from_name(name) {
-        return Ok(Node::Generated(scope, file));
-    }
-    QueryDir::parse(name).map(|ask| Node::QueryDir(scope, ask)).ok_or(Error::NotFound)
+/// Returns the node of a document, or else of a query folder over `scope`.
+fn document_or_query_dir(document: Option<Document>, dir: Option<QueryDir>, scope: Scope) -> Result<Node> {
+    document.map(Node::Document).or_else(|| dir.map(|dir| Node::QueryDir(scope, dir))).ok_or(Error::NotFound)
 }
 
-/// Resolves a query folder that exists in the root only.
-fn root_query_node(name: &Name) -> Option<Node> {
-    QueryDir::parse_at_root(name).map(|ask| Node::QueryDir(Scope::Swarm, ask))
-}
-
-fn listed_generated(scope: &Scope) -> Vec<NamedNode> {
-    let listed = LISTED.iter().filter_map(|(text, file)| {
+fn listed_reports(document: impl Fn(Report) -> Document) -> Vec<NamedNode> {
+    let listed = Report::LISTED.into_iter().filter_map(|(text, report)| {
         let name = Name::new(text).ok()?;
-        Some((name, Node::Generated(scope.clone(), file.clone()), NodeKind::File))
+        Some((name, Node::Document(document(report)), NodeKind::File))
     });
     listed.collect()
 }

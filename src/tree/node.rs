@@ -6,7 +6,7 @@ use crate::name::{Name, RelPath};
 use crate::render::facets::{Facet, Selection};
 use crate::render::name_collision::{is_index, shown_name};
 use crate::render::query_dir::QueryDir;
-use crate::render::{Generated, Scope};
+use crate::render::{Document, Group, Report, Scope};
 
 /// A node of the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -47,7 +47,7 @@ pub(super) enum Node {
     /// A folder such as `grep/` that resolves queries over all workers, a run, a worker or a
     /// selection.
     QueryDir(Scope, QueryDir),
-    Generated(Scope, Generated),
+    Document(Document),
     /// `workers/index.json`, a second name of the root's index. It has its own inode: tools such as
     /// du count an inode that they meet twice as one file.
     WorkersIndex,
@@ -79,11 +79,11 @@ impl Node {
         }
     }
 
-    /// Returns the scope and the file of a generated file.
-    pub(super) fn generated(&self) -> Option<(Scope, Generated)> {
+    /// Returns the document that the node shows, or `None` for a node without one.
+    pub(super) fn document(&self) -> Option<Document> {
         match self {
-            Node::Generated(scope, file) => Some((scope.clone(), file.clone())),
-            Node::WorkersIndex => Some((Scope::Swarm, Generated::Index)),
+            Node::Document(document) => Some(document.clone()),
+            Node::WorkersIndex => Some(Document::Group(Group::Swarm, Report::Index)),
             _ => None,
         }
     }

@@ -1,8 +1,14 @@
 //! Classifies a request by its cost before it is answered.
+//!
+//! The thread that reads from the kernel classifies the request, and the thread that answers it
+//! resolves the node again. Classifying only reads the inode table and parses a name. Resolving may
+//! read the files of workers, as in `by/`, so it must stay with the answering thread. Handing over
+//! the parsed part would save one table lookup, and every caller without a kernel would have to do
+//! both steps.
 
 use super::node::Node;
 use super::{Ino, Tree, parse_name};
-use crate::render::Generated;
+use crate::render::Document;
 use crate::render::name_collision::is_generated;
 
 /// Cost of a request, which decides which thread answers it.
@@ -26,7 +32,9 @@ impl Tree {
             // Resolving decides: a name that needs no search, such as those that tools probe for,
             // gets no search thread.
             (Ok(folder @ Node::QueryDir(..)), Ok(name)) => {
-                self.namespace.child(&folder, &name).map_or(RequestClass::Render, |node| generation_class(&node))
+                self.namespace.child(&folder, &name).map_or(RequestClass::Render, |node| {
+                    node.document().map_or(RequestClass::Render, |document| render_class(&document))
+                })
             }
             _ => RequestClass::Render,
         }
@@ -36,7 +44,7 @@ impl Tree {
     pub fn classify(&self, ino: Ino) -> RequestClass {
         let Ok(node) = self.node(ino) else { return RequestClass::Stat };
         let is_stored = matches!(node, Node::WorkerPath { .. } | Node::Supervisor(_)) && !self.has_virtual_folders();
-        if is_stored || node.generated().is_some() { RequestClass::Stat } else { RequestClass::Render }
+        if is_stored || node.document().is_some() { RequestClass::Stat } else { RequestClass::Render }
     }
 
     /// Classifies opening the folder `ino`.
@@ -47,9 +55,10 @@ impl Tree {
 
     /// Classifies opening the file `ino`.
     pub fn classify_open(&self, ino: Ino) -> RequestClass {
-        match self.node(ino) {
-            Ok(node) if node.generated().is_some() => generation_class(&node),
-            Ok(_) if self.has_virtual_folders() => RequestClass::Render,
+        let node = self.node(ino);
+        match node.as_ref().map(Node::document) {
+            Ok(Some(document)) => render_class(&document),
+            Ok(None) if self.has_virtual_folders() => RequestClass::Render,
             _ => RequestClass::Stat,
         }
     }
@@ -59,11 +68,14 @@ impl Tree {
     }
 }
 
-/// Classifies the generation of a file.
-fn generation_class(node: &Node) -> RequestClass {
-    let is_search = matches!(
-        node,
-        Node::Generated(_, Generated::Grep(_) | Generated::Search(_) | Generated::Focus(_) | Generated::Compare(_))
-    );
-    if is_search { RequestClass::Search } else { RequestClass::Render }
+/// Classifies rendering a document.
+fn render_class(document: &Document) -> RequestClass {
+    match document {
+        Document::Grep(..) | Document::Search(..) | Document::Focus(..) | Document::Compare(_) => RequestClass::Search,
+        Document::Readme
+        | Document::QueryReadme(_)
+        | Document::Since(_)
+        | Document::Group(..)
+        | Document::Worker(..) => RequestClass::Render,
+    }
 }

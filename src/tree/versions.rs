@@ -11,7 +11,7 @@ use super::attr::Attr;
 use crate::cache::single_shard;
 use crate::digest::digest;
 use crate::error::{Error, Result};
-use crate::render::{Generated, Key, Rendered, Renderer, Scope, State};
+use crate::render::{Document, Key, Rendered, Renderer};
 
 /// Most bytes of versions cached beyond those that open handles hold.
 const CACHE_BYTES: u64 = 64 << 20;
@@ -35,28 +35,30 @@ pub(super) struct Version {
     content: [u8; 16],
 }
 
-type File = (Scope, Generated);
-
 /// Cache of the latest version of each file, and of bytes by their hash.
 pub(super) struct Versions {
     /// The latest version of each file, and the key of its sources.
-    latest: Cache<File, (Key, Arc<Version>), QueryWeight>,
+    latest: Cache<Document, (Key, Arc<Version>), QueryWeight>,
     /// Versions made without all of their sources for lack of time, and when they were made.
-    incomplete: Cache<File, (Instant, Key, Arc<Version>)>,
-    bytes: Cache<(File, [u8; 16]), Arc<[u8]>, ByteWeight>,
+    incomplete: Cache<Document, (Instant, Key, Arc<Version>)>,
+    bytes: Cache<(Document, [u8; 16]), Arc<[u8]>, ByteWeight>,
 }
 
 #[derive(Clone)]
 struct QueryWeight;
 
-impl Weighter<File, (Key, Arc<Version>)> for QueryWeight {
+impl Weighter<Document, (Key, Arc<Version>)> for QueryWeight {
     /// Returns one, plus one for each 256 bytes of the query.
-    fn weight(&self, (_, file): &File, _: &(Key, Arc<Version>)) -> u64 {
-        let query_len = match file {
-            Generated::Grep(query) => query.regex.len(),
-            Generated::Search(query) | Generated::Focus(query) => query.words.len(),
-            Generated::Compare(query) => query.len(),
-            _ => 0,
+    fn weight(&self, document: &Document, _: &(Key, Arc<Version>)) -> u64 {
+        let query_len = match document {
+            Document::Grep(_, query) => query.regex.len(),
+            Document::Search(_, query) | Document::Focus(_, query) => query.words.len(),
+            Document::Compare(query) => query.len(),
+            Document::Readme
+            | Document::QueryReadme(_)
+            | Document::Since(_)
+            | Document::Group(..)
+            | Document::Worker(..) => 0,
         };
         1 + query_len as u64 / 256
     }
@@ -65,8 +67,8 @@ impl Weighter<File, (Key, Arc<Version>)> for QueryWeight {
 #[derive(Clone)]
 struct ByteWeight;
 
-impl Weighter<(File, [u8; 16]), Arc<[u8]>> for ByteWeight {
-    fn weight(&self, _: &(File, [u8; 16]), bytes: &Arc<[u8]>) -> u64 {
+impl Weighter<(Document, [u8; 16]), Arc<[u8]>> for ByteWeight {
+    fn weight(&self, _: &(Document, [u8; 16]), bytes: &Arc<[u8]>) -> u64 {
         bytes.len() as u64 + 200
     }
 }
@@ -80,38 +82,38 @@ impl Versions {
         }
     }
 
-    /// Returns the current version of `file`. Renders it only if its sources have changed since the
+    /// Returns the current version of `document`. Renders it only if its sources have changed since the
     /// cached version. Concurrent requests for one version share one render; requests for another
     /// version of the file wait for that render.
-    pub(super) fn current(&self, renderer: &Renderer, file: &File) -> Result<Arc<Version>> {
+    pub(super) fn current(&self, renderer: &Renderer, document: &Document) -> Result<Arc<Version>> {
         let started = Instant::now();
         // The kernel looks a name up twice if the first lookup changed its inode.
-        if let Some(version) = self.recent_incomplete(file, None) {
+        if let Some(version) = self.recent_incomplete(document, None) {
             return Ok(version);
         }
-        let state = renderer.state(&file.0, &file.1)?;
+        let state = renderer.state(document)?;
         let key = state.key;
-        if let Some((_, version)) = self.latest.get(file).filter(|(cached, _)| *cached == key) {
+        if let Some((_, version)) = self.latest.get(document).filter(|(cached, _)| *cached == key) {
             return Ok(version);
         }
-        let keep_current = |_: &File, (cached, version): &mut (Key, Arc<Version>)| match *cached == key {
+        let keep_current = |_: &Document, (cached, version): &mut (Key, Arc<Version>)| match *cached == key {
             true => EntryAction::Retain(version.clone()),
             false => EntryAction::ReplaceWithGuard,
         };
         let requested = Instant::now();
-        let (guard, replaced) = match self.latest.entry(file, None, keep_current) {
+        let (guard, replaced) = match self.latest.entry(document, None, keep_current) {
             EntryResult::Retained(version) => return Ok(version),
             EntryResult::Vacant(guard) => (Some(guard), None),
             EntryResult::Replaced(guard, old) => (Some(guard), Some(old)),
             EntryResult::Removed(..) | EntryResult::Timeout => (None, None),
         };
         // Threads that waited for an incomplete version use it too.
-        if let Some(version) = self.recent_incomplete(file, Some(key)) {
+        if let Some(version) = self.recent_incomplete(document, Some(key)) {
             return Ok(version);
         }
         // Another render finished while this thread waited, so the state may be outdated.
         let (started, state) = match requested.elapsed() > LOOKUP_TIME {
-            true => (Instant::now(), renderer.state(&file.0, &file.1)?),
+            true => (Instant::now(), renderer.state(document)?),
             false => (started, state),
         };
         let key = state.key;
@@ -119,23 +121,24 @@ impl Versions {
             let _ = guard.map(|guard| guard.insert((cached, version.clone())));
             return Ok(version);
         }
-        let (version, complete) = self.render(renderer, file, state)?;
-        if complete {
+        let rendered = renderer.render(state)?;
+        let version = self.add(document, &rendered);
+        if rendered.complete {
             // A version that the full cache rejects is rendered again at the next request.
             let _ = guard.map(|guard| guard.insert((key, version.clone())));
         } else if started.elapsed() >= renderer.settings().deadline / 2 {
             // Failures for any reason but lack of time may not happen again.
-            self.incomplete.insert(file.clone(), (Instant::now(), key, version.clone()));
+            self.incomplete.insert(document.clone(), (Instant::now(), key, version.clone()));
         }
         Ok(version)
     }
 
-    /// Returns the incomplete version of `file` if it was made a moment ago. For one worker its
+    /// Returns the incomplete version of `document` if it was made a moment ago. For one worker its
     /// sources must have this key; for several workers any sources will do.
-    fn recent_incomplete(&self, file: &File, key: Option<Key>) -> Option<Arc<Version>> {
-        let (made_at, cached, version) = self.incomplete.get(file)?;
-        let is_one_worker = matches!(file.0, Scope::Worker(_));
-        (made_at.elapsed() < INCOMPLETE_TTL && (!is_one_worker || key == Some(cached))).then_some(version)
+    fn recent_incomplete(&self, document: &Document, key: Option<Key>) -> Option<Arc<Version>> {
+        let (made_at, cached, version) = self.incomplete.get(document)?;
+        (made_at.elapsed() < INCOMPLETE_TTL && (!document.is_about_one_worker() || key == Some(cached)))
+            .then_some(version)
     }
 
     /// Returns the bytes of a version, rendered again if they were evicted.
@@ -143,16 +146,16 @@ impl Versions {
     /// # Errors
     ///
     /// [`Error::Stale`] if the file has another version by now.
-    pub(super) fn bytes(&self, renderer: &Renderer, file: &File, version: &Version) -> Result<Arc<[u8]>> {
-        if let Some(bytes) = self.bytes.get(&(file.clone(), version.content)) {
+    pub(super) fn bytes(&self, renderer: &Renderer, document: &Document, version: &Version) -> Result<Arc<[u8]>> {
+        if let Some(bytes) = self.bytes.get(&(document.clone(), version.content)) {
             return Ok(bytes);
         }
-        let state = renderer.state(&file.0, &file.1)?;
-        let rendered = renderer.render(&file.0, &file.1, state)?;
+        let state = renderer.state(document)?;
+        let rendered = renderer.render(state)?;
         if content_hash(&rendered) != version.content {
             return Err(Error::Stale);
         }
-        self.bytes.insert((file.clone(), version.content), rendered.bytes.clone());
+        self.bytes.insert((document.clone(), version.content), rendered.bytes.clone());
         Ok(rendered.bytes)
     }
 
@@ -162,12 +165,12 @@ impl Versions {
         self.bytes.clear();
     }
 
-    fn render(&self, renderer: &Renderer, file: &File, state: State) -> Result<(Arc<Version>, bool)> {
-        let rendered = renderer.render(&file.0, &file.1, state)?;
-        let content = content_hash(&rendered);
+    /// Caches the bytes of a version.
+    fn add(&self, document: &Document, rendered: &Rendered) -> Arc<Version> {
+        let content = content_hash(rendered);
         let attr = Attr::generated(rendered.bytes.len() as u64, content, rendered.access, rendered.newest);
-        self.bytes.insert((file.clone(), content), rendered.bytes);
-        Ok((Arc::new(Version { attr, content }), rendered.complete))
+        self.bytes.insert((document.clone(), content), rendered.bytes.clone());
+        Arc::new(Version { attr, content })
     }
 }
 
@@ -182,7 +185,7 @@ mod tests {
     use super::*;
     use crate::catalog::{Freshness, Source};
     use crate::name::{Name, RelPath};
-    use crate::render::Settings;
+    use crate::render::{Report, Settings};
     use crate::store::Memory;
     use crate::view::{Filter, View};
 
@@ -194,12 +197,12 @@ mod tests {
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
         let view = View::new(vec![Source::from_store(store.clone(), None)], fresh, Filter::default()).unwrap();
         let (renderer, versions) = (Renderer::new(view, Settings::default()), Versions::new());
-        let file = (Scope::Worker(Name::new("w").unwrap()), Generated::Index);
+        let document = Document::Worker(Name::new("w").unwrap(), Report::Index);
         let mut before = None;
         for number in 0..100 {
             store.write(&path("tool_calls/001_sh.txt"), "x".repeat(number));
-            let version = versions.current(&renderer, &file).unwrap();
-            assert_eq!(versions.current(&renderer, &file).unwrap(), version);
+            let version = versions.current(&renderer, &document).unwrap();
+            assert_eq!(versions.current(&renderer, &document).unwrap(), version);
             assert_ne!(before.replace(version.clone()), Some(version), "{number}");
         }
         assert_eq!(versions.latest.len(), 1);

@@ -9,7 +9,7 @@ use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::name::{Name, RelPath};
 use swarmletfs::render::expand::InputFormat;
 use swarmletfs::render::grep::{Options, Query};
-use swarmletfs::render::{Budget, Generated, Renderer, Scope, Settings};
+use swarmletfs::render::{Budget, Document, Group, Renderer, Report, Scope, Settings};
 use swarmletfs::store::Memory;
 use swarmletfs::trace::ClaudeCode;
 use swarmletfs::view::{Filter, View};
@@ -75,22 +75,17 @@ pub fn read(way: Way, content: &[u8]) -> Vec<(&'static str, Duration)> {
         }
         return took;
     }
-    let worker = Scope::Worker(Name::new("w").unwrap());
-    let pages = [
-        ("index.json", Generated::Index),
-        ("summary", Generated::Summary),
-        ("evidence.txt", Generated::Evidence(None)),
-    ];
-    for scope in [&worker, &Scope::Swarm] {
-        for (name, page) in &pages {
+    let worker = Name::new("w").unwrap();
+    for (name, report) in Report::LISTED {
+        for document in [Document::Worker(worker.clone(), report), Document::Group(Group::Swarm, report)] {
             timed(name, &|| {
-                let state = renderer.state(scope, page).unwrap();
-                assert!(!renderer.render(scope, page, state).unwrap().bytes.is_empty(), "{name}");
+                let state = renderer.state(&document).unwrap();
+                assert!(!renderer.render(state).unwrap().bytes.is_empty(), "{name}");
             });
         }
     }
     let query = Query { options: Options::default(), regex: "err(or)?".into(), under: None };
-    timed("grep", &|| drop(renderer.grep(&worker, &query).unwrap()));
+    timed("grep", &|| drop(renderer.grep(&Scope::Worker(worker.clone()), &query).unwrap()));
     took
 }
 

@@ -72,7 +72,7 @@ impl<'a> Differ<'a> {
     pub(super) fn calls(&self) -> Vec<DiffSection> {
         let calls = |at: usize| self.comparison.workers.get(at).map(|worker| (worker.path.as_str(), worker.calls()));
         let first = calls(0);
-        let section = |at: usize| calls::section(first?, calls(at)?, self.comparison.deadline);
+        let section = |at: usize| calls::section(first?, calls(at)?, self.comparison.minimal_until);
         let mut sections: Vec<DiffSection> = (1..self.comparison.workers.len()).filter_map(section).collect();
         for block in sections.iter_mut().flat_map(|section| &mut section.blocks) {
             self.measure(block, "");
@@ -143,7 +143,7 @@ impl<'a> Differ<'a> {
         // Each difference may take only a part of the remaining time, so that others are found as
         // well.
         let now = Instant::now();
-        let deadline = now + self.comparison.deadline.saturating_duration_since(now) / TIME_DIVISOR;
+        let deadline = now + self.comparison.minimal_until.saturating_duration_since(now) / TIME_DIVISOR;
         let pairs = drop_trivial_matches(&common_items(&old, &new, deadline), &old, &new);
         if Instant::now() > deadline {
             self.comparison.is_complete.set(false);

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::super::clean::escape_markers;
 use super::super::name_collision::{is_index, shown_name, shown_path};
+use super::super::settings::Deadline;
 use super::calls;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Output, Record, ToolCall};
@@ -145,9 +146,9 @@ impl PartialEq for ItemCopy {
 pub(super) struct Comparison<'a> {
     pub(super) view: &'a View,
     pub(super) workers: Vec<ComparedWorker>,
-    pub(super) go_on: &'a dyn Fn() -> bool,
+    pub(super) deadline: Deadline<'a>,
     /// Time after which diffs are no longer minimal.
-    pub(super) deadline: Instant,
+    pub(super) minimal_until: Instant,
     /// Number of bytes that may still be read.
     left: std::cell::Cell<u64>,
     /// False once something failed that may succeed in a retry.
@@ -170,11 +171,11 @@ impl<'a> Comparison<'a> {
     pub(super) fn new(
         view: &'a View,
         workers: Vec<ComparedWorker>,
-        go_on: &'a dyn Fn() -> bool,
-        deadline: Instant,
+        deadline: Deadline<'a>,
+        minimal_until: Instant,
     ) -> Comparison<'a> {
         let (is_complete, is_late) = (true.into(), false.into());
-        Comparison { view, workers, go_on, deadline, left: READ_MAX.into(), is_complete, is_late }
+        Comparison { view, workers, deadline, minimal_until, left: READ_MAX.into(), is_complete, is_late }
     }
 
     /// Returns the items of all workers, in display order.
@@ -242,7 +243,7 @@ impl<'a> Comparison<'a> {
         let mut item_of_call: HashMap<usize, usize> = HashMap::new();
         let first = calls_of(0);
         for at in 1..self.workers.len() {
-            let pairs = calls::corresponding(first, calls_of(at), self.deadline);
+            let pairs = calls::corresponding(first, calls_of(at), self.minimal_until);
             for (a, b) in &pairs {
                 let (Some(mine), Some(other)) = (first.get(*a), calls_of(at).get(*b)) else { continue };
                 let number = *item_of_call.entry(*a).or_insert(items.len());
@@ -338,7 +339,7 @@ impl<'a> Comparison<'a> {
                 let read = read_into(file, at, &mut buffer)?;
                 hash.update(buffer.get(..read).unwrap_or_default());
                 at += read as u64;
-                is_late = read == READ_SIZE && !(self.go_on)();
+                is_late = read == READ_SIZE && !self.deadline.has_time();
                 if read < READ_SIZE || is_late {
                     return Ok(*hash.finalize().as_bytes());
                 }
@@ -379,7 +380,7 @@ impl<'a> Comparison<'a> {
         copy: &ItemCopy,
         read: impl FnOnce(&dyn File) -> Result<T>,
     ) -> std::result::Result<T, SkipReason> {
-        if !(self.go_on)() {
+        if !self.deadline.has_time() {
             return Err(self.late());
         }
         let opened = match (&copy.source, &worker.folder) {

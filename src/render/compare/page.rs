@@ -59,7 +59,7 @@ pub struct Answer {
     pub left_out: usize,
     /// True if anything differs, apart from files that always do.
     pub differs: bool,
-    /// True if everything was compared.
+    /// True if everything was compared in the state that the answer is about.
     pub is_complete: bool,
     /// Parts that were skipped for lack of time, as in the first line.
     pub missing: Option<Missing>,

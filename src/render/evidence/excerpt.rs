@@ -10,6 +10,7 @@ use super::line_scores::{LineScores, score_lines};
 use super::lines::{LineChunk, merge_repeats, split_chunks};
 use crate::error::Result;
 use crate::render::clean::escape_markers;
+use crate::render::settings::Deadline;
 use crate::store::{File, read_range};
 
 /// Maximum size of an output that is read into memory whole, in bytes.
@@ -81,7 +82,7 @@ pub(super) fn excerpt(
     share: usize,
     is_failed: bool,
     shown_lines: &mut ShownLines,
-    go_on: &dyn Fn() -> bool,
+    deadline: Deadline<'_>,
 ) -> Result<Excerpt> {
     let size = file.stat_without_acl()?.size;
     let read_whole = size <= WHOLE_MAX.max(share as u64);
@@ -94,7 +95,7 @@ pub(super) fn excerpt(
         return Ok(Excerpt { text, note, bytes: Some(size), ..Excerpt::default() });
     }
     let loaded =
-        if read_whole { LoadedOutput::whole(beginning) } else { LoadedOutput::regions(file, size, share, go_on)? };
+        if read_whole { LoadedOutput::whole(beginning) } else { LoadedOutput::regions(file, size, share, deadline)? };
     let (size, bytes) = (loaded.size, Some(loaded.size));
     let (chunks, utf8) = loaded.chunks();
     let note = match (utf8, loaded.searched) {
@@ -204,8 +205,8 @@ impl LoadedOutput {
     }
 
     /// Searches the whole file for signs, then reads only the regions that could be shown.
-    fn regions(file: &dyn File, size: u64, share: usize, go_on: &dyn Fn() -> bool) -> Result<LoadedOutput> {
-        let (hits, searched) = search(file, size, go_on)?;
+    fn regions(file: &dyn File, size: u64, share: usize, deadline: Deadline<'_>) -> Result<LoadedOutput> {
+        let (hits, searched) = search(file, size, deadline)?;
         let tail = size.saturating_sub((share as u64).saturating_mul(4).clamp(64 << 10, 8 << 20));
         let mut regions = vec![(0, HEAD.min(size)), (tail, size)];
         regions.extend(hits.iter().map(|at| (at.saturating_sub(AROUND), (at + AROUND).min(size))));
@@ -251,11 +252,11 @@ pub(super) fn length(bytes: u64) -> usize {
 /// # Errors
 ///
 /// Returns an error if `file` cannot be read.
-fn search(file: &dyn File, size: u64, go_on: &dyn Fn() -> bool) -> Result<(VecDeque<u64>, Option<u64>)> {
+fn search(file: &dyn File, size: u64, deadline: Deadline<'_>) -> Result<(VecDeque<u64>, Option<u64>)> {
     let mut hits = VecDeque::new();
     let (mut offset, mut searched) = (0, None);
     while offset < size {
-        if !go_on() {
+        if !deadline.has_time() {
             searched = Some(offset);
             break;
         }

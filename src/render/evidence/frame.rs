@@ -8,14 +8,13 @@ use std::cell::Cell;
 use std::collections::HashMap;
 
 use super::super::shares::Demand;
-use super::EvidenceFile;
 use super::admit::{Admission, SectionRoom, need_of};
 use super::excerpt::{Excerpt, ShownLines, excerpt, length};
 use super::notes::{FAILED, FAILURE_LINE_MIN, hidden_note, note_max, offsets_note, used_text};
 use crate::model::Outcome;
 use crate::render::clean::{TAG_LEN, one_line, unused_tag};
 use crate::render::settings::Deadline;
-use crate::render::{Budget, Missing, Unit};
+use crate::render::{Body, Budget, Missing, Unit};
 use crate::store::File;
 
 /// Maximum length of the input under a section line, in bytes.
@@ -81,8 +80,8 @@ pub(super) struct FrameContent<'a> {
     /// Runs the task for a section by its number; for many workers on a thread that can be
     /// abandoned.
     pub(super) run: &'a dyn Fn(usize, ExcerptTask) -> ExcerptResult,
-    /// Returns true while there is time left.
-    pub(super) go_on: Deadline<'a>,
+    /// Limits the time for reading outputs.
+    pub(super) deadline: Deadline<'a>,
     /// Returns the parts that were skipped for lack of time so far.
     pub(super) missing: &'a dyn Fn() -> Option<Missing>,
     /// True once an output could not be read that should be readable.
@@ -99,12 +98,12 @@ struct ShownSection {
 
 impl FrameContent<'_> {
     /// Renders the whole file, which never exceeds `budget`.
-    pub(super) fn render(self, budget: Budget) -> EvidenceFile {
+    pub(super) fn render(self, budget: Budget) -> Body {
         let text = match budget.unit() {
             Unit::Bytes => self.text_within(budget, budget.size()),
             Unit::Tokens => self.longest_text(budget),
         };
-        EvidenceFile { bytes: text.into_bytes(), complete: !self.read_failed.get() }
+        Body { bytes: text.into_bytes(), complete: !self.read_failed.get() }
     }
 
     /// Returns the longest text found that fits a budget of tokens.
@@ -132,7 +131,7 @@ impl FrameContent<'_> {
             if over - fits <= CLOSE {
                 break;
             }
-            if best.is_some() && !(self.go_on)() {
+            if best.is_some() && !self.deadline.has_time() {
                 // The best text does not note that time ran out, so a shorter one is written.
                 let note = self.note().len();
                 return Some(self.text_within(budget, fits.saturating_sub(note)))
@@ -319,8 +318,8 @@ impl FrameContent<'_> {
         let read = (self.open)(number).and_then(|file| {
             let is_failed = self.is_failed(number);
             let mut before = std::mem::take(shown_lines);
-            let task = move |go_on: Deadline<'_>| {
-                let made = excerpt(&*file, share, is_failed, &mut before, go_on);
+            let task = move |deadline: Deadline<'_>| {
+                let made = excerpt(&*file, share, is_failed, &mut before, deadline);
                 made.map(|made| (made, before)).map_err(|error| error.to_string())
             };
             let (made, after) = (self.run)(number, Box::new(task))?;
@@ -499,8 +498,8 @@ mod tests {
                     lines_name_failures: false,
                     sections: vec![section.clone(); 12],
                     open: &|_| store.open(&path).map_err(|error| error.to_string()),
-                    run: &|_, task| task(&|| true),
-                    go_on: &|| true,
+                    run: &|_, task| task(Deadline::new(&|| true)),
+                    deadline: Deadline::new(&|| true),
                     missing: &|| None,
                     read_failed: Cell::new(false),
                 };

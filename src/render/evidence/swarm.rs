@@ -5,11 +5,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use super::frame::{ExcerptResult, ExcerptTask, FrameContent, OutputSection};
-use super::{EvidenceFile, WorkerOutcome, call_section, open_call, root_cause_call};
+use super::{WorkerOutcome, call_section, open_call, root_cause_call};
 use crate::model::{Outcome, Record};
 use crate::render::causes::{self, CauseGrouping, CauseKind, WorkerCause};
 use crate::render::settings::Deadline;
-use crate::render::{Budget, Missing, name_collision};
+use crate::render::{Body, Budget, Missing, name_collision};
 use crate::store::File;
 use crate::view::{Member, View};
 
@@ -21,8 +21,8 @@ pub(in crate::render) struct SwarmReader<'a> {
     pub(in crate::render) record: &'a dyn Fn(&WorkerOutcome<'_>) -> Option<Arc<Record>>,
     /// Runs the excerpt of one output of a worker.
     pub(in crate::render) run: &'a dyn Fn(&Member, ExcerptTask) -> ExcerptResult,
-    /// Returns true while there is time left.
-    pub(in crate::render) go_on: Deadline<'a>,
+    /// Limits the time for reading outputs.
+    pub(in crate::render) deadline: Deadline<'a>,
     /// Returns the parts that were skipped for lack of time so far.
     pub(in crate::render) missing: &'a dyn Fn() -> Option<Missing>,
 }
@@ -33,8 +33,8 @@ pub(in crate::render) fn swarm(
     title: String,
     accounts: &[WorkerOutcome<'_>],
     budget: Budget,
-) -> EvidenceFile {
-    let SwarmReader { view, record, run, go_on, missing } = *reading;
+) -> Body {
+    let SwarmReader { view, record, run, deadline, missing } = *reading;
     let outcome = |account: &WorkerOutcome<'_>| account.outcome.map(|(outcome, _)| outcome);
     let failed: Vec<&WorkerOutcome<'_>> =
         accounts.iter().filter(|account| outcome(account) == Some(Outcome::Failed)).collect();
@@ -101,7 +101,7 @@ pub(in crate::render) fn swarm(
             Some((account, _)) => run(account.member, task),
             None => Err("not there".into()),
         },
-        go_on,
+        deadline,
         missing,
         read_failed: Cell::new(false),
     };

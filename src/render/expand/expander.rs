@@ -8,7 +8,7 @@ use super::super::clean::one_line;
 use super::super::digest_cache::DigestResult;
 use super::super::marker::Marker;
 use super::super::shares::{Demand, allocate};
-use super::super::{Budget, Generated, Renderer, Scope, Unit};
+use super::super::{Budget, Document, Renderer, Report, Unit};
 use super::{ExpandError, ExpandStats};
 use crate::error::Result;
 use crate::model::Outcome;
@@ -260,9 +260,8 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
         let members: Vec<Arc<Member>> = wanted.iter().map(|(_, member)| member.clone()).collect();
         let renderer = self.fitter.renderer;
         let clock = renderer.settings.clock(10);
-        let go_on = || clock.has_time();
         let stamped = renderer.states(&members);
-        let found = renderer.digests.get_all(&renderer.view, &stamped, false, &renderer.settings, &go_on);
+        let found = renderer.digests.get_all(&renderer.view, &stamped, false, &renderer.settings, clock.deadline());
         let outcome = |found: DigestResult| found.digest().map_or(Outcome::Unknown, |fragment| fragment.outcome);
         let requests = wanted.into_iter().zip(found).map(|((at, member), found)| (outcome(found), at, member));
         let mut requests: Vec<EvidenceRequest> = requests.collect();
@@ -363,10 +362,9 @@ impl EvidenceFitter<'_> {
 
     /// Renders a worker's evidence of at most `size`, without the final line end.
     fn evidence(&self, member: &Member, size: usize) -> Result<String> {
-        let file = Generated::Evidence(Some(self.each.with_size(size)));
-        let scope = Scope::Worker(member.name.clone());
-        let rendered =
-            self.renderer.state(&scope, &file).and_then(|state| self.renderer.render(&scope, &file, state))?;
+        let report = Report::Evidence(Some(self.each.with_size(size)));
+        let state = self.renderer.state(&Document::Worker(member.name.clone(), report))?;
+        let rendered = self.renderer.render(state)?;
         Ok(String::from_utf8_lossy(&rendered.bytes).trim_end_matches('\n').to_owned())
     }
 }

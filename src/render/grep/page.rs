@@ -153,6 +153,8 @@ pub struct Answer {
     pub text: String,
     /// Parts that the deadline cut off; the first line of `text` names them.
     pub missing: Option<Missing>,
+    /// True if all files were read in the state that the answer is about.
+    pub is_complete: bool,
     /// Size limit of `text`.
     budget: Budget,
 }
@@ -162,10 +164,9 @@ impl Answer {
     pub(super) fn invalid(query: &Query, error: String, budget: Budget) -> Answer {
         let long = format!("[{}: invalid query]\n{}\n", display(query), error.trim_end());
         let text = budget.first_fitting([long.as_str(), "[invalid query]\n"]).to_owned();
-        let searched = Searched::default();
-        let (found, shown) = (Vec::new(), Vec::new());
-        let (lines, files, workers, missing) = Default::default();
-        Answer { error: Some(error), searched, lines, files, workers, found, shown, text, missing, budget }
+        let (searched, found, shown, lines, files, workers, missing) = Default::default();
+        let (error, is_complete) = (Some(error), true);
+        Answer { error, searched, lines, files, workers, found, shown, text, missing, is_complete, budget }
     }
 
     /// Formats an answer. `files` yields worker, path and number of matching lines of each file,
@@ -193,6 +194,7 @@ impl Answer {
             shown,
             text: String::new(),
             missing,
+            is_complete: true,
             budget,
         };
         let fit = |detail| answer.fit(query, &workers, budget, detail);

@@ -97,6 +97,8 @@ pub struct Answer {
     pub text: String,
     /// Parts that the deadline cut off; the first line of `text` names them.
     pub missing: Option<Missing>,
+    /// True if all files were read in the state that the answer is about.
+    pub is_complete: bool,
 }
 
 impl Answer {
@@ -104,7 +106,7 @@ impl Answer {
     pub(super) fn invalid(query: &Query, error: String, budget: Budget) -> Answer {
         let long = format!("[{}: invalid query]\n{}\n", display(query, budget), error.trim_end());
         let text = budget.first_fitting([long.as_str(), "[invalid query]\n"]).to_owned();
-        Answer { error: Some(error), text, ..Answer::default() }
+        Answer { error: Some(error), text, is_complete: true, ..Answer::default() }
     }
 
     /// Returns the amount of shown text, in bytes.
@@ -192,6 +194,7 @@ impl AnswerFormatter<'_> {
             duplicates,
             text,
             missing,
+            is_complete: true,
         }
     }
 

@@ -72,11 +72,11 @@ impl<'a> PassageReader<'a> {
     }
 
     /// Returns the outcome of the call whose output a file is, or `None` for other files.
-    pub(super) fn outcome(&self, worker: usize, path: &RelPath, go_on: Deadline<'_>) -> Option<Outcome> {
+    pub(super) fn outcome(&self, worker: usize, path: &RelPath, deadline: Deadline<'_>) -> Option<Outcome> {
         let (member, stamp) = self.workers.get(worker)?;
         let mut outcomes = self.outcomes.borrow_mut();
         let calls = outcomes.entry(worker).or_insert_with(|| {
-            let record = self.renderer.record(member, stamp, PART_GRACE, go_on);
+            let record = self.renderer.record(member, stamp, PART_GRACE, deadline);
             self.late
                 .set(self.late.get() || record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out()));
             record.iter().flat_map(|record| record.trace.outcomes()).collect()
