@@ -185,7 +185,7 @@ impl Tree {
         };
         drop(expired);
         let opened = if is_contended && node.generated().is_none() { self.open_with_attr(&node).ok() } else { None };
-        let mut opened = opened.map(|(attr, file)| (attr, Handle::File(0, file)));
+        let mut opened = opened.map(|(attr, file)| (attr, Handle::File(None, file)));
         let AttrReply { attr, version, ttl } = match &opened {
             Some((attr, _)) => AttrReply { attr: *attr, version: None, ttl: TTL },
             None => self.namespace.attr(&node)?,
@@ -291,8 +291,7 @@ impl Tree {
     /// Opens the output of a call, in the worker's folder or outside of it.
     pub fn open_output(&self, call: &output::CallSelector<'_>) -> Result<(output::OutputLocation, Option<Fh>)> {
         let (place, file) = self.namespace.renderer().output(call)?;
-        // No inode belongs to this handle.
-        Ok((place, file.map(|file| self.handles.lock().add(Handle::File(0, file.into())))))
+        Ok((place, file.map(|file| self.handles.lock().add(Handle::File(None, file.into())))))
     }
 
     /// Opens a file for reading.
@@ -329,7 +328,7 @@ impl Tree {
             let keep_cache = inodes.record_open(ino, signature, Duration::MAX, attr.ctime.is_past_tick());
             (keep_cache, inodes.matches_reported(ino, signature))
         };
-        let fh = self.handles.lock().add(Handle::File(ino, file));
+        let fh = self.handles.lock().add(Handle::File(Some(ino), file));
         Ok(Opened { fh, passthrough_size: is_reported.then_some(attr.size), keep_cache, keep_entries: false })
     }
 
@@ -345,7 +344,7 @@ impl Tree {
     /// Opens a worker's file, which is open as `fh`, a second time for FUSE passthrough. Returns
     /// `None` if that is not possible.
     pub fn backing(&self, fh: Fh) -> Option<OwnedFd> {
-        let Ok(Handle::File(ino, file)) = self.handles.lock().get(fh) else { return None };
+        let Ok(Handle::File(Some(ino), file)) = self.handles.lock().get(fh) else { return None };
         let Ok(Node::WorkerPath { worker, path }) = self.node(ino) else { return None };
         let view = self.namespace.view();
         view.backing(&*view.worker(&worker).ok()?, &path, &*file).ok()?
