@@ -111,7 +111,7 @@ fn call(call: &crate::model::ToolCall) -> CallRow {
 pub(super) fn swarm(
     visible: &VisibleWorkers,
     run: Option<&RunMembers>,
-    rows: &[WorkerRow<'_>],
+    rows: &[WorkerRow],
     newest: Time,
     missing: Option<Missing>,
 ) -> Vec<u8> {
@@ -125,7 +125,7 @@ pub(super) fn swarm(
         out.push_str(if at == 0 { "\n" } else { ",\n" });
         let worker = worker_row.worker();
         let (digest, stamp) = (worker_row.digest.as_deref(), worker_row.stamp.as_deref());
-        let mut row = row(worker_row.member, &worker, digest, stamp);
+        let mut row = row(&worker_row.member, &worker, digest, stamp);
         row.checks.extend(worker_row.silent(latest).map(|_| checks::SILENT_NAME));
         out.push_str(&json(serde_json::to_string(&row)));
     }

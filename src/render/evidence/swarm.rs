@@ -2,11 +2,13 @@
 //! the failed calls.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::frame::{ExcerptResult, ExcerptTask, FrameContent, OutputSection};
 use super::{EvidenceFile, WorkerOutcome, call_section, open_call, root_cause_call};
 use crate::model::{Outcome, Record};
+use crate::name::Name;
 use crate::render::causes::{self, CauseGrouping, CauseKind, WorkerCause};
 use crate::render::settings::Deadline;
 use crate::render::{Budget, Missing, name_collision};
@@ -54,13 +56,15 @@ pub(in crate::render) fn swarm(
         .filter(|account| outcome(account) != Some(Outcome::Failed))
         .filter_map(|account| Some(WorkerCause { member: account.member, cause: account.doubt.as_deref()? }))
         .collect();
+    let by_name: HashMap<&Name, &WorkerOutcome<'_>> =
+        failed.iter().map(|account| (&account.member.name, *account)).collect();
     // One worker per cause is read; each worker's own evidence.txt shows more.
     let sections_max = budget.approx_bytes() / 300 + 1;
     let examples: Vec<(&WorkerOutcome<'_>, Arc<Record>)> = causes::groups(&failing, CauseGrouping::Text)
         .iter()
         .take(sections_max)
         .filter_map(|group| group.members.first())
-        .filter_map(|first| failed.iter().find(|account| std::ptr::eq(account.member, *first)))
+        .filter_map(|first| by_name.get(&first.name))
         .filter_map(|account| record(account).map(|record| (*account, record)))
         .collect();
     let mut calls: Vec<_> = examples
