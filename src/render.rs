@@ -22,6 +22,7 @@ pub mod grep;
 mod index;
 mod isolate;
 mod json;
+pub mod list;
 mod marker;
 mod missing;
 pub mod name_collision;

@@ -54,7 +54,7 @@ use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::render::expand::{ExpandError, ExpandStats, InputFormat};
-use crate::render::{Budget, Renderer, Scope, compare, grep, output, search};
+use crate::render::{Budget, Renderer, Scope, compare, grep, list, output, search};
 use crate::store::File;
 use crate::view::View;
 use attr::ContentId;
@@ -254,6 +254,16 @@ impl Tree {
         self.namespace.search(&self.node(ino)?, query)
     }
 
+    /// Lists the workers of the run at `ino`, or of the swarm at the root. Returns `None` if no
+    /// worker has the id `query.after`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if `ino` stands for no workers.
+    pub fn list_workers(&self, ino: Ino, query: &list::Query) -> Result<Option<list::Answer>> {
+        self.namespace.list_workers(&self.node(ino)?, query)
+    }
+
     /// Searches the files of `workers` for lines that match.
     ///
     /// # Errors
@@ -286,6 +296,16 @@ impl Tree {
         output: impl io::Write,
     ) -> Result<ExpandStats, ExpandError> {
         self.namespace.renderer().expand(form, budget, input, output)
+    }
+
+    /// Writes the markers and the evidence of `workers`; see [`Renderer::expand_workers`].
+    pub fn expand_workers<'a>(
+        &self,
+        workers: impl Iterator<Item = &'a Name>,
+        budget: Option<Budget>,
+        output: impl io::Write,
+    ) -> Result<ExpandStats, ExpandError> {
+        self.namespace.renderer().expand_workers(workers, budget, output)
     }
 
     /// Opens the output of a call, in the worker's folder or outside of it.

@@ -15,6 +15,7 @@ use std::io::{self, Read, Write};
 
 use super::marker::{self, Marker};
 use super::{Budget, Renderer, count};
+use crate::name::Name;
 use expander::MarkerExpander;
 
 /// Amount of input read at once, in bytes.
@@ -110,6 +111,27 @@ impl Renderer {
         }
         let stats = expander.finish()?;
         read.map(|()| stats)
+    }
+
+    /// Writes the markers of `workers`, one per line, each followed by the worker's evidence. The
+    /// budget is that of [`Renderer::expand`].
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    pub fn expand_workers<'a>(
+        &self,
+        workers: impl Iterator<Item = &'a Name>,
+        budget: Option<Budget>,
+        output: impl Write,
+    ) -> Result<ExpandStats, ExpandError> {
+        let mut expander = MarkerExpander::new(self, budget.or(self.settings.budget), false, output);
+        for marker in workers.map(Marker::from_name) {
+            expander.text(marker.to_string().as_bytes())?;
+            expander.marker(marker);
+            expander.text(b"\n")?;
+        }
+        expander.flush_held(true)?;
+        expander.finish()
     }
 }
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::causes::{self, CauseGrouping, WorkerCause};
-use super::marker;
+use super::marker::Marker;
 use super::text::{block, count, duration, one_line, utc, when};
 use super::worker_digest::{WorkerDigest, WorkerRow, latest_write};
 use crate::catalog::Fingerprint;
@@ -80,7 +80,7 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Fingerprint, record: 
             out.push_str(&format!("  and {more} more in index.json\n"));
         }
     }
-    out.push_str(&format!("\n{}\n", marker::format(member, worker)));
+    out.push_str(&format!("\n{}\n", Marker::new(member, worker)));
     (out, digest.whole)
 }
 
@@ -189,12 +189,7 @@ fn call_row(call: &ToolCall) -> String {
 }
 
 /// Renders the summary of a run or the swarm.
-pub(super) fn swarm(
-    visible: &VisibleWorkers,
-    run: Option<&RunMembers>,
-    rows: &[WorkerRow],
-    newest: Time,
-) -> String {
+pub(super) fn swarm(visible: &VisibleWorkers, run: Option<&RunMembers>, rows: &[WorkerRow], newest: Time) -> String {
     let with_outcome = |wanted: Option<Outcome>| {
         rows.iter().filter(move |row| row.digest.as_ref().map(|digest| digest.outcome) == wanted)
     };
@@ -287,8 +282,7 @@ fn failures(out: &mut String, failed: &[&WorkerRow], latest: Time) {
     out.push_str(&format!("\nfailed ({}), by cause:\n", failed.len()));
     for group in groups.iter().take(NAMED_MAX) {
         let cause = one_line(group.cause, CAUSE_MAX);
-        let rows: Vec<&WorkerRow> =
-            group.members.iter().filter_map(|member| rows.get(&member.name)).copied().collect();
+        let rows: Vec<&WorkerRow> = group.members.iter().filter_map(|member| rows.get(&member.name)).copied().collect();
         out.push_str(&format!("  {}: {cause}{}\n", group.describe(NAMES_MAX), note_on(&rows, latest)));
     }
     let rest = groups.get(NAMED_MAX..).unwrap_or_default();
