@@ -38,16 +38,14 @@ pub(in crate::render) fn swarm(
 ) -> EvidenceFile {
     let SwarmReader { view, record, run, go_on, missing } = *reading;
     let outcome = |account: &WorkerOutcome<'_>| account.outcome.map(|(outcome, _)| outcome);
-    let failed: Vec<&WorkerOutcome<'_>> =
-        accounts.iter().filter(|account| outcome(account) == Some(Outcome::Failed)).collect();
     let count = |wanted| accounts.iter().filter(|account| outcome(account) == wanted).count();
     let unread = count(None);
     let unread = if unread == 0 { String::new() } else { format!(", {unread} not read in time") };
-    let failing: Vec<WorkerCause<'_>> = failed
+    let failing: Vec<WorkerCause<'_>> = accounts
         .iter()
-        .map(|account| WorkerCause {
-            member: account.member,
-            cause: account.outcome.map(|(_, cause)| cause).unwrap_or_default(),
+        .filter_map(|account| match account.outcome {
+            Some((Outcome::Failed, cause)) => Some(WorkerCause { member: account.member, cause }),
+            _ => None,
         })
         .collect();
     // Failed workers have a line of their own.
@@ -57,7 +55,7 @@ pub(in crate::render) fn swarm(
         .filter_map(|account| Some(WorkerCause { member: account.member, cause: account.doubt.as_deref()? }))
         .collect();
     let by_name: HashMap<&Name, &WorkerOutcome<'_>> =
-        failed.iter().map(|account| (&account.member.name, *account)).collect();
+        accounts.iter().map(|account| (&account.member.name, account)).collect();
     // One worker per cause is read; each worker's own evidence.txt shows more.
     let sections_max = budget.approx_bytes() / 300 + 1;
     let examples: Vec<(&WorkerOutcome<'_>, Arc<Record>)> = causes::groups(&failing, CauseGrouping::Text)
@@ -89,7 +87,7 @@ pub(in crate::render) fn swarm(
         counted: format!(
             "Workers: {} ({} failed, {} unknown{unread})",
             accounts.len(),
-            failed.len(),
+            failing.len(),
             count(Some(Outcome::Unknown)),
         ),
         lines: &|room, _| {
