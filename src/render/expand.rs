@@ -151,13 +151,14 @@ fn expand_text<W: Write>(input: &mut impl Read, expander: &mut MarkerExpander<'_
 /// Passes `text` and its markers to `expander`. Unless `is_end`, holds back a tail that may be the
 /// beginning of a marker. Returns the number of bytes passed.
 fn scan<W: Write>(text: &[u8], is_end: bool, expander: &mut MarkerExpander<'_, W>) -> Result<usize, ExpandError> {
-    let mut done = 0;
+    let (mut done, mut rest) = (0, text);
     for (end, marker) in Marker::all(text) {
-        expander.text(text.get(done..end).unwrap_or_default())?;
+        let (before, after) = rest.split_at(end - done);
+        expander.text(before)?;
         expander.marker(marker);
-        done = end;
+        (done, rest) = (end, after);
     }
-    let safe = if is_end { text.len() } else { text.len().saturating_sub(marker::MAX).max(done) };
-    expander.text(text.get(done..safe).unwrap_or_default())?;
-    Ok(safe)
+    let safe = if is_end { rest.len() } else { rest.len().saturating_sub(marker::MAX) };
+    expander.text(rest.split_at(safe).0)?;
+    Ok(done + safe)
 }

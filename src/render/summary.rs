@@ -285,7 +285,7 @@ fn failures(out: &mut String, failed: &[&WorkerRow], latest: Time) {
         let rows: Vec<&WorkerRow> = group.members.iter().filter_map(|member| rows.get(&member.name)).copied().collect();
         out.push_str(&format!("  {}: {cause}{}\n", group.describe(NAMES_MAX), note_on(&rows, latest)));
     }
-    let rest = groups.get(NAMED_MAX..).unwrap_or_default();
+    let (_, rest) = groups.split_at(groups.len().min(NAMED_MAX));
     let workers: usize = rest.iter().map(|group| group.members.len()).sum();
     if workers > 0 {
         out.push_str(&format!(
