@@ -373,7 +373,7 @@ impl Renderer {
             Missing { workers: (late, rows.len()), sessions, ..Missing::default() }.if_any(ran_out)
         };
         let bytes = match file {
-            Generated::Index => index::swarm(visible, run, &rows, newest, missing()),
+            Generated::Index => index::swarm(visible, run, &rows, newest, missing())?,
             Generated::Summary => prepend_notice(missing().as_ref(), summary::swarm(visible, run, &rows, newest)),
             Generated::Evidence(budget) => {
                 let budget = self.settings.budget_for_scope(scope, *budget);

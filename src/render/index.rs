@@ -1,5 +1,7 @@
 //! index.json: a worker in full, or a line for each worker of a run or the swarm, for programs.
 
+use rustix::io::Errno;
+
 use super::checks;
 use super::json::{
     CallCounts, CallRow, FileRow, IndexRow, SwarmHead, SwarmTail, TranscriptStats, WorkerIndex, hex, printable,
@@ -69,7 +71,7 @@ pub(super) fn worker(
         checks: &digest.checks,
         marker: Marker::new(member, worker).to_string(),
     };
-    let text = serde_json::to_string_pretty(&index).map_err(|_| Error::Io(rustix::io::Errno::IO))?;
+    let text = serde_json::to_string_pretty(&index).map_err(|_| Error::Io(Errno::IO))?;
     Ok(((printable(&text) + "\n").into_bytes(), whole))
 }
 
@@ -114,15 +116,14 @@ pub(super) fn swarm(
     rows: &[WorkerRow],
     newest: Time,
     missing: Option<Missing>,
-) -> Vec<u8> {
-    // Plain structs of strings and numbers always serialize.
-    let json = |text: serde_json::Result<String>| printable(&text.unwrap_or_else(|_| "{}".into()));
+) -> Result<Vec<u8>> {
+    let json = |text: serde_json::Result<String>| text.map(|text| printable(&text)).map_err(|_| Error::Io(Errno::IO));
     let head = SwarmHead { complete: missing.is_none(), incomplete: missing.map(|missing| missing.to_string()) };
-    let head = json(serde_json::to_string(&head));
+    let head = json(serde_json::to_string(&head))?;
     let mut out = format!("{},\"workers\":[", head.strip_suffix('}').unwrap_or("{"));
     for (at, row) in swarm_rows(rows).enumerate() {
         out.push_str(if at == 0 { "\n" } else { ",\n" });
-        out.push_str(&json(serde_json::to_string(&row)));
+        out.push_str(&json(serde_json::to_string(&row))?);
     }
     let active = rows.iter().filter(|row| {
         use crate::model::Status::{Created, Running};
@@ -137,11 +138,11 @@ pub(super) fn swarm(
         skipped: if run.is_none() { visible.skipped.map(Into::into) } else { None },
         troubles: if run.is_none() { &visible.list_errors } else { &[] },
     };
-    let tail = json(serde_json::to_string(&tail));
+    let tail = json(serde_json::to_string(&tail))?;
     out.push_str("\n],");
     out.push_str(tail.strip_prefix('{').unwrap_or("}"));
     out.push('\n');
-    out.into_bytes()
+    Ok(out.into_bytes())
 }
 
 /// Returns the workers as the index.json of a run or the swarm lists them.

@@ -118,7 +118,7 @@ impl Memory {
         state.create_parents(to);
         let moved: Vec<RelPath> = state.nodes.keys().filter(|path| is_beneath(path, from)).cloned().collect();
         for path in moved {
-            let inner = path.as_bytes().get(from.as_bytes().len()..).unwrap_or_default();
+            let (_, inner) = path.as_bytes().split_at(from.as_bytes().len());
             let target = RelPath::parse([to.as_bytes(), inner].concat());
             if let (Some(node), Ok(target)) = (state.nodes.remove(&path), target) {
                 state.nodes.insert(target, node);
@@ -240,9 +240,9 @@ impl Store for Memory {
         state.find_in(&self.base, self.identity, path)?.read().meta.kind.must_be(Kind::Folder)?;
         let path = self.base.join_path(path);
         let is_inside = |other: &RelPath| {
-            let rest = other.as_bytes().get(path.as_bytes().len()..).unwrap_or_default();
-            let rest = if path.is_root() { Some(rest) } else { rest.strip_prefix(b"/") };
-            rest.is_some_and(|name| !name.is_empty() && !name.contains(&b'/'))
+            let rest = other.as_bytes().strip_prefix(path.as_bytes());
+            let name = rest.and_then(|rest| if path.is_root() { Some(rest) } else { rest.strip_prefix(b"/") });
+            name.is_some_and(|name| !name.is_empty() && !name.contains(&b'/'))
         };
         // Paths are sorted, so those that start with the directory's path are adjacent.
         let below = state.nodes.range(&path..).take_while(|(other, _)| other.as_bytes().starts_with(path.as_bytes()));
@@ -272,7 +272,8 @@ struct OpenFile(Node);
 impl File for OpenFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let body = self.0.read();
-        let rest = usize::try_from(offset).ok().and_then(|at| body.bytes.get(at..)).unwrap_or_default();
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        let (_, rest) = body.bytes.split_at(offset.min(body.bytes.len()));
         let chunk = rest.get(..buffer.len()).unwrap_or(rest);
         if let Some(target) = buffer.get_mut(..chunk.len()) {
             target.copy_from_slice(chunk);
