@@ -124,7 +124,7 @@ fn file_attr(ino: u64, attr: &Attr) -> FileAttr {
         ctime: attr.ctime.to_system(),
         crtime: SystemTime::UNIX_EPOCH,
         kind: file_type(attr.kind),
-        perm: u16::try_from(attr.mode & 0o777).unwrap_or(0),
+        perm: (attr.mode & 0o777) as u16,
         // Not counted. With 1, tools such as find derive nothing from the link count of a folder.
         nlink: 1,
         uid: attr.uid,

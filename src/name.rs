@@ -144,7 +144,7 @@ impl RelPath {
     /// Returns the parent folder; the root's parent is the root.
     pub fn parent(&self) -> RelPath {
         match memchr::memrchr(b'/', &self.0) {
-            Some(end) => RelPath(self.0.get(..end).unwrap_or_default().into()),
+            Some(end) => RelPath(self.0.split_at(end).0.into()),
             None => RelPath::root(),
         }
     }

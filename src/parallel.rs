@@ -22,7 +22,7 @@ fn parallel_map_after<T: Sync, R: Send>(serial_time: Duration, items: &[T], map:
     while let Some(item) = items.get(results.len()).filter(|_| started.elapsed() < serial_time) {
         results.push(map(item));
     }
-    let rest = items.get(results.len()..).unwrap_or_default();
+    let (_, rest) = items.split_at(results.len());
     let extra_threads = if rest.is_empty() { 0 } else { max_threads() - 1 };
     let next = AtomicUsize::new(0);
     let run_worker = || -> Vec<(usize, R)> {

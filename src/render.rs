@@ -23,6 +23,7 @@ pub mod grep;
 mod index;
 mod isolate;
 mod json;
+pub mod list;
 mod marker;
 mod missing;
 pub mod name_collision;
@@ -73,7 +74,7 @@ use facets::FacetIndexes;
 use isolate::{PART_GRACE, Subject};
 use missing::prepend_notice;
 use retry::RetryBudget;
-use settings::Clock;
+use settings::{Clock, Deadline};
 use since::{Cursor, ViewSnapshot};
 use worker_digest::WorkerRow;
 use worker_states::{WorkerStates, hash_all};
@@ -322,18 +323,7 @@ impl Renderer {
         clock: &Clock<'_>,
     ) -> Result<(Rendered, bool)> {
         let deadline = clock.deadline();
-        let digests = self.digests.get_all(&self.view, states, *group == Group::Swarm, &self.settings, deadline);
-        // A file is complete only if all digests match the requested states.
-        let mut whole = digests.iter().zip(states).all(|(result, (_, requested))| result.matches(requested));
-        let mut rows: Vec<WorkerRow<'_>> = Vec::with_capacity(states.len());
-        for (result, (member, requested)) in digests.into_iter().zip(states) {
-            rows.push(match result {
-                DigestResult::Ready(digest, stamp) => WorkerRow { member, digest: Some(digest), stamp: Some(stamp) },
-                DigestResult::Unread => WorkerRow { member, digest: None, stamp: requested.as_ref().ok().cloned() },
-                DigestResult::Gone => continue,
-            });
-        }
-        whole &= rows.iter().all(|row| row.digest.as_ref().is_some_and(|digest| digest.whole));
+        let (rows, mut whole) = self.worker_rows(states, *group == Group::Swarm, deadline);
         let stamps = || rows.iter().filter_map(|row| row.stamp.as_deref());
         let (newest, access) = self.newest_and_access(visible, states, stamps)?;
         let run = match group {
@@ -350,18 +340,16 @@ impl Renderer {
             Missing { workers: (late, rows.len()), sessions, ..Missing::default() }.if_any(ran_out)
         };
         let bytes = match report {
-            Report::Index => index::swarm(visible, run, &rows, newest, missing()),
+            Report::Index => index::swarm(visible, run, &rows, newest, missing())?,
             Report::Summary => prepend_notice(missing().as_ref(), summary::swarm(visible, run, &rows, newest)),
             Report::Evidence(budget) => {
                 let budget = self.settings.budget_or(Budget::SWARM, budget);
                 let title = run.map_or("Swarm".into(), |run| format!("Run {}", text::one_line(&run.id, 200)));
                 let read = Cell::new(true);
                 let record = |account: &WorkerOutcome<'_>| {
-                    let row = rows.iter().find(|row| std::ptr::eq(row.member, account.member))?;
-                    let stamp = row.stamp.as_ref()?;
-                    shown.borrow_mut().push((row.member, stamp.key));
-                    let (member, _) = states.iter().find(|(member, _)| std::ptr::eq(&**member, account.member))?;
-                    let record = self.record(member, stamp, PART_GRACE, deadline);
+                    let stamp = account.stamp?;
+                    shown.borrow_mut().push((account.member.clone(), stamp.key));
+                    let record = self.record(account.member, stamp, PART_GRACE, deadline);
                     let is_late = record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out());
                     records_late.set(records_late.get() || is_late);
                     let record = record.ok();
@@ -378,10 +366,28 @@ impl Renderer {
         };
         let missing = missing();
         let is_unchanged =
-            |(member, key): &(&Member, Key)| self.view.fingerprint_now(member).is_ok_and(|now| now.key == *key);
+            |(member, key): &(Arc<Member>, Key)| self.view.fingerprint_now(member).is_ok_and(|now| now.key == *key);
         let settled = shown.borrow().iter().all(is_unchanged);
         let complete = whole && settled && clock.has_time();
         Ok((Rendered { bytes: bytes.into(), newest, access, complete, missing }, settled))
+    }
+
+    /// Returns a row for each of the workers that still exist, and true if every worker was read
+    /// whole in the requested state.
+    fn worker_rows(&self, states: &WorkerStates, is_all: bool, go_on: Deadline<'_>) -> (Vec<WorkerRow>, bool) {
+        let digests = self.digests.get_all(&self.view, states, is_all, &self.settings, go_on);
+        let is_current = digests.iter().zip(states).all(|(result, (_, requested))| result.matches(requested));
+        let rows = digests.into_iter().zip(states).filter_map(|(result, (member, requested))| {
+            let (digest, stamp) = match result {
+                DigestResult::Ready(digest, stamp) => (Some(digest), Some(stamp)),
+                DigestResult::Unread => (None, requested.as_ref().ok().cloned()),
+                DigestResult::Gone => return None,
+            };
+            Some(WorkerRow { member: member.clone(), digest, stamp })
+        });
+        let rows: Vec<WorkerRow> = rows.collect();
+        let is_whole = rows.iter().all(|row| row.digest.as_ref().is_some_and(|digest| digest.whole));
+        (rows, is_current && is_whole)
     }
 
     /// Returns the workers of a scope with the states of their files.

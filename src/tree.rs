@@ -31,11 +31,11 @@ mod namespace;
 mod node;
 mod path;
 mod pinned_opens;
+mod query;
 mod request_class;
 mod versions;
 
 use std::collections::HashSet;
-use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,8 +53,7 @@ pub use crate::render::Settings;
 use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::render::expand::{ExpandError, ExpandStats, InputFormat};
-use crate::render::{Budget, Renderer, Scope, compare, grep, output, search};
+use crate::render::Renderer;
 use crate::store::File;
 use crate::view::View;
 use attr::ContentId;
@@ -185,7 +184,7 @@ impl Tree {
         };
         drop(expired);
         let opened = if is_contended && node.document().is_none() { self.open_with_attr(&node).ok() } else { None };
-        let mut opened = opened.map(|(attr, file)| (attr, Handle::File(0, file)));
+        let mut opened = opened.map(|(attr, file)| (attr, Handle::File(None, file)));
         let AttrReply { attr, version, ttl } = match &opened {
             Some((attr, _)) => AttrReply { attr: *attr, version: None, ttl: TTL },
             None => self.namespace.attr(&node)?,
@@ -241,60 +240,6 @@ impl Tree {
         self.namespace.link_target(&self.node(ino)?)
     }
 
-    /// Searches the files under `ino` for lines that match. `ino` may stand for all workers, a run,
-    /// a worker, or a path in a worker's folder. Returns `None` if it stands for nothing that can
-    /// be searched.
-    pub fn grep(&self, ino: Ino, query: &grep::Query) -> Result<Option<grep::Answer>> {
-        self.namespace.grep(&self.node(ino)?, query)
-    }
-
-    /// Ranks the passages of the files under `ino` by the words of the query. Returns `None` if
-    /// `ino` stands for nothing that can be searched.
-    pub fn search(&self, ino: Ino, query: &search::Query) -> Result<Option<search::Answer>> {
-        self.namespace.search(&self.node(ino)?, query)
-    }
-
-    /// Searches the files of `workers` for lines that match.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NotFound`] if one of `workers` is not in the view.
-    pub fn grep_workers(&self, workers: Arc<[Name]>, query: &grep::Query) -> Result<grep::Answer> {
-        self.namespace.renderer().grep(&Scope::Workers(workers), query)
-    }
-
-    /// Ranks the passages in the files of `workers` by the words of the query.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NotFound`] if one of `workers` is not in the view.
-    pub fn search_workers(&self, workers: Arc<[Name]>, query: &search::Query) -> Result<search::Answer> {
-        self.namespace.renderer().search(&Scope::Workers(workers), query)
-    }
-
-    /// Compares workers: what they share and where they differ.
-    pub fn compare(&self, query: &compare::Query) -> Result<compare::Answer> {
-        self.namespace.renderer().compare(query)
-    }
-
-    /// Copies a text and expands its evidence markers; see [`Renderer::expand`].
-    pub fn expand(
-        &self,
-        form: InputFormat,
-        budget: Option<Budget>,
-        input: impl io::Read,
-        output: impl io::Write,
-    ) -> Result<ExpandStats, ExpandError> {
-        self.namespace.renderer().expand(form, budget, input, output)
-    }
-
-    /// Opens the output of a call, in the worker's folder or outside of it.
-    pub fn open_output(&self, call: &output::CallSelector<'_>) -> Result<(output::OutputLocation, Option<Fh>)> {
-        let (place, file) = self.namespace.renderer().output(call)?;
-        // No inode belongs to this handle.
-        Ok((place, file.map(|file| self.handles.lock().add(Handle::File(0, file.into())))))
-    }
-
     /// Opens a file for reading.
     pub fn open(&self, ino: Ino) -> Result<Opened> {
         let entry = self.inodes.lock().get(ino)?;
@@ -329,7 +274,7 @@ impl Tree {
             let keep_cache = inodes.record_open(ino, signature, Duration::MAX, attr.ctime.is_past_tick());
             (keep_cache, inodes.matches_reported(ino, signature))
         };
-        let fh = self.handles.lock().add(Handle::File(ino, file));
+        let fh = self.handles.lock().add(Handle::File(Some(ino), file));
         Ok(Opened { fh, passthrough_size: is_reported.then_some(attr.size), keep_cache, keep_entries: false })
     }
 
@@ -345,7 +290,7 @@ impl Tree {
     /// Opens a worker's file, which is open as `fh`, a second time for FUSE passthrough. Returns
     /// `None` if that is not possible.
     pub fn backing(&self, fh: Fh) -> Option<OwnedFd> {
-        let Ok(Handle::File(ino, file)) = self.handles.lock().get(fh) else { return None };
+        let Ok(Handle::File(Some(ino), file)) = self.handles.lock().get(fh) else { return None };
         let Ok(Node::WorkerPath { worker, path }) = self.node(ino) else { return None };
         let view = self.namespace.view();
         view.backing(&*view.worker(&worker).ok()?, &path, &*file).ok()?
@@ -356,9 +301,8 @@ impl Tree {
         let handle = self.handles.lock().get(fh)?;
         match handle {
             Handle::Bytes(bytes) => {
-                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
-                let end = start.saturating_add(size).min(bytes.len());
-                Ok(reply(bytes.get(start..end).unwrap_or_default()))
+                let (_, rest) = bytes.split_at(usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len()));
+                Ok(reply(rest.split_at(size.min(rest.len())).0))
             }
             Handle::File(_, file) => Ok(reply(&crate::store::read_range(&*file, offset, size)?)),
             Handle::Folder(_) => Err(Error::IsADirectory),

@@ -5,6 +5,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use regex::Regex;
+
 /// The layers from the ground up; a module may only use what stands before it.
 const LAYERS: [&str; 18] = [
     "unicode", "name", "error", "digest", "parallel", "watchdog", "cache", "model", "store", "trace", "catalog",
@@ -178,6 +180,18 @@ fn no_file_holds_two_ideas() {
     for path in ["src", "benches", "examples"].into_iter().flat_map(|folder| sources(&root().join(folder))) {
         let lines = without_tests(&path).lines().count();
         assert!(lines <= LINES_MAX, "{path:?} has {lines} lines without its tests");
+    }
+}
+
+/// A wrong index must fail where it is used, not continue as zero or as an empty slice.
+#[test]
+fn no_index_out_of_range_becomes_a_default() {
+    let of_slice = Regex::new(r"\bget(_mut)?\([^)]*\.\.[^)]*\)\s*\.unwrap_or_default\(\)").unwrap();
+    let of_item = Regex::new(r"\.copied\(\)\s*\.unwrap_or(_default)?\((0|0\.0)?\)").unwrap();
+    for path in sources(&root().join("src")) {
+        let text = without_tests(&path);
+        let found = [&of_slice, &of_item].into_iter().find_map(|pattern| pattern.find(&text));
+        assert!(found.is_none(), "{path:?}: {found:?}");
     }
 }
 

@@ -58,11 +58,8 @@ pub(super) fn parse(lists: &[OsString], by_mount_helper: bool) -> Result<MountOp
 
 /// Adds one item of an `-o` list to `options`.
 fn apply_item(options: &mut MountOptions, item: &[u8], by_mount_helper: bool) -> Result<(), Usage> {
-    let (key, value) = match item.iter().position(|byte| *byte == b'=') {
-        Some(at) => (item.get(..at).unwrap_or_default(), item.get(at + 1..)),
-        None => (item, None),
-    };
-    let key = String::from_utf8_lossy(key);
+    let mut parts = item.splitn(2, |byte| *byte == b'=');
+    let (key, value) = (String::from_utf8_lossy(parts.next().unwrap_or(item)), parts.next());
     match (&*key, value) {
         ("", None) => {}
         ("store", Some(value)) => {

@@ -16,7 +16,7 @@ use super::terminal::shell_quote;
 /// Expands a short form to `mount`; returns other arguments unchanged.
 pub(super) fn expand(mut arguments: Vec<OsString>, cli: &Command) -> Vec<OsString> {
     let mount = cli.find_subcommand("mount");
-    let first = mount.and_then(|mount| first_operand(arguments.get(1..).unwrap_or_default(), mount));
+    let first = mount.zip(arguments.split_first()).and_then(|(mount, (_, rest))| first_operand(rest, mount));
     if first.is_some_and(|first| first.as_bytes().contains(&b'/')) {
         arguments.splice(1..1, ["mount", "--__short"].map(OsString::from));
     }

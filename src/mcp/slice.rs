@@ -193,7 +193,7 @@ impl<'t> OpenFile<'t> {
 /// Returns the length of `bytes` without an incomplete UTF-8 character at the end.
 fn whole_characters(bytes: &[u8]) -> usize {
     let start = bytes.len().saturating_sub(4);
-    let tail = bytes.get(start..).unwrap_or_default();
+    let (_, tail) = bytes.split_at(start);
     match std::str::from_utf8(tail) {
         Err(error) if error.error_len().is_none() => start + error.valid_up_to(),
         // The tail may begin inside a character.

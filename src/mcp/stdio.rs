@@ -137,7 +137,7 @@ impl<R: AsyncRead + Send + Unpin> StdioTransport<R> {
             }
             let end = memchr::memchr(b'\n', read);
             let (part, used) = match end {
-                Some(at) => (read.get(..at).unwrap_or_default(), at + 1),
+                Some(at) => (read.split_at(at).0, at + 1),
                 None => (read, read.len()),
             };
             if !self.is_skipped {

@@ -155,8 +155,8 @@ fn budget(bytes: Option<u32>, tokens: Option<u32>) -> Result<Option<Budget>, Too
 }
 
 /// Serializes `value` as JSON with control and invisible characters escaped.
-fn json<T: serde::Serialize>(value: &T) -> String {
-    printable_json(&serde_json::to_string(value).unwrap_or_default())
+fn json<T: serde::Serialize>(value: &T) -> Result<String, ToolError> {
+    serde_json::to_string(value).map(|json| printable_json(&json)).map_err(|error| ToolError::new(error.to_string()))
 }
 
 /// Formats a list as a JSON object: the entries that fit under `name`, one per line. `cursor`
@@ -166,12 +166,12 @@ fn list<T: serde::Serialize>(
     entries: impl Iterator<Item = T>,
     left: impl Fn(usize) -> usize,
     cursor: impl Fn(usize) -> Value,
-) -> String {
+) -> Result<String, ToolError> {
     let mut out = format!("{{\"{name}\":[");
     let mut shown = 0;
     let mut is_cut = false;
     for entry in entries {
-        let line = json(&entry);
+        let line = json(&entry)?;
         // Show at least one entry: otherwise the cursor would not advance.
         if shown > 0 && out.len() + line.len() > LIST_MAX {
             is_cut = true;
@@ -183,8 +183,8 @@ fn list<T: serde::Serialize>(
     }
     let more = left(shown);
     let tail = match is_cut || more > 0 {
-        true => format!("\n],\"omitted\":{more},\"next_cursor\":{}}}", json(&cursor(shown))),
+        true => format!("\n],\"omitted\":{more},\"next_cursor\":{}}}", json(&cursor(shown))?),
         false => "\n]}".to_owned(),
     };
-    out + &tail
+    Ok(out + &tail)
 }

@@ -160,7 +160,7 @@ fn starts_like_generated(line: &str) -> bool {
 /// be true only if `text` is ASCII.
 fn marker_at(text: &str, is_ascii: bool) -> Option<usize> {
     static KNOWN: LazyLock<LookAlikes> = LazyLock::new(|| LookAlikes::new(&MARKERS));
-    let is_marker = |at: usize| KNOWN.matches_start(text.get(at..).unwrap_or_default());
+    let is_marker = |at: usize| KNOWN.matches_start(text.split_at(at).1);
     if is_ascii {
         return memchr::memchr_iter(b'[', text.as_bytes()).find(|at| is_marker(*at));
     }
@@ -255,7 +255,7 @@ pub(super) fn unused_tag(content: &str) -> String {
         let mut hash = blake3::Hasher::new();
         hash.update(content.as_bytes());
         hash.update(&number.to_le_bytes());
-        format!("#{}", hash.finalize().to_hex().get(..TAG_LEN - 1).unwrap_or_default())
+        format!("#{:.1$}", hash.finalize().to_hex(), TAG_LEN - 1)
     };
     let is_there = |tag: &String| {
         memchr::memchr_iter(b'#', content.as_bytes()).any(|at| {

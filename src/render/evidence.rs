@@ -26,6 +26,7 @@ pub(super) use swarm::{SwarmReader, swarm};
 
 use std::cell::{Cell, OnceCell};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 pub(super) use frame::{ExcerptResult, ExcerptTask};
 use frame::{FrameContent, OutputSection};
@@ -34,6 +35,7 @@ use notes::failure_line;
 use super::clean::{escape_markers, one_line};
 use super::settings::Deadline;
 use super::{Body, Budget, Missing};
+use crate::catalog::Fingerprint;
 use crate::model::{Outcome, Output, Record, ToolCall, Trace};
 use crate::name::RelPath;
 use crate::store::File;
@@ -213,7 +215,9 @@ fn open_call(view: &View, member: &Member, call: &ToolCall) -> Result<Box<dyn Fi
 /// Outcome of one worker, as an entry in the evidence of many workers.
 pub(super) struct WorkerOutcome<'a> {
     /// The worker.
-    pub(super) member: &'a Member,
+    pub(super) member: &'a Arc<Member>,
+    /// The state of its files; `None` if it vanished.
+    pub(super) stamp: Option<&'a Arc<Fingerprint>>,
     /// Outcome and one-line cause; `None` if the worker was not read in time.
     pub(super) outcome: Option<(Outcome, &'a str)>,
     /// Claim of success that the worker's record does not support.

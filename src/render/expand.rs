@@ -15,6 +15,7 @@ use std::io::{self, Read, Write};
 
 use super::marker::{self, Marker};
 use super::{Budget, Renderer, count};
+use crate::name::Name;
 use expander::MarkerExpander;
 
 /// Amount of input read at once, in bytes.
@@ -111,6 +112,27 @@ impl Renderer {
         let stats = expander.finish()?;
         read.map(|()| stats)
     }
+
+    /// Writes the markers of `workers`, one per line, each followed by the worker's evidence. The
+    /// budget is that of [`Renderer::expand`].
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    pub fn expand_workers<'a>(
+        &self,
+        workers: impl Iterator<Item = &'a Name>,
+        budget: Option<Budget>,
+        output: impl Write,
+    ) -> Result<ExpandStats, ExpandError> {
+        let mut expander = MarkerExpander::new(self, budget.or(self.settings.budget), false, output);
+        for marker in workers.map(Marker::from_name) {
+            expander.text(marker.to_string().as_bytes())?;
+            expander.marker(marker);
+            expander.text(b"\n")?;
+        }
+        expander.flush_held(true)?;
+        expander.finish()
+    }
 }
 
 fn expand_text<W: Write>(input: &mut impl Read, expander: &mut MarkerExpander<'_, W>) -> Result<(), ExpandError> {
@@ -129,13 +151,14 @@ fn expand_text<W: Write>(input: &mut impl Read, expander: &mut MarkerExpander<'_
 /// Passes `text` and its markers to `expander`. Unless `is_end`, holds back a tail that may be the
 /// beginning of a marker. Returns the number of bytes passed.
 fn scan<W: Write>(text: &[u8], is_end: bool, expander: &mut MarkerExpander<'_, W>) -> Result<usize, ExpandError> {
-    let mut done = 0;
+    let (mut done, mut rest) = (0, text);
     for (end, marker) in Marker::all(text) {
-        expander.text(text.get(done..end).unwrap_or_default())?;
+        let (before, after) = rest.split_at(end - done);
+        expander.text(before)?;
         expander.marker(marker);
-        done = end;
+        (done, rest) = (end, after);
     }
-    let safe = if is_end { text.len() } else { text.len().saturating_sub(marker::MAX).max(done) };
-    expander.text(text.get(done..safe).unwrap_or_default())?;
-    Ok(safe)
+    let safe = if is_end { rest.len() } else { rest.len().saturating_sub(marker::MAX) };
+    expander.text(rest.split_at(safe).0)?;
+    Ok(done + safe)
 }

@@ -1,11 +1,13 @@
 //! index.json: a worker in full, or a line for each worker of a run or the swarm, for programs.
 
+use rustix::io::Errno;
+
 use super::Body;
 use super::checks;
 use super::json::{
     CallCounts, CallRow, FileRow, IndexRow, SwarmHead, SwarmTail, TranscriptStats, WorkerIndex, hex, printable,
 };
-use super::marker;
+use super::marker::Marker;
 use super::missing::Missing;
 use super::name_collision;
 use super::text::{one_line, utc, when};
@@ -66,9 +68,9 @@ pub(super) fn worker(
         tokens: trace.tokens.map(Into::into),
         source: source(trace),
         checks: &digest.checks,
-        marker: marker::format(member, worker),
+        marker: Marker::new(member, worker).to_string(),
     };
-    let text = serde_json::to_string_pretty(&index).map_err(|_| Error::Io(rustix::io::Errno::IO))?;
+    let text = serde_json::to_string_pretty(&index).map_err(|_| Error::Io(Errno::IO))?;
     Ok(Body { bytes: (printable(&text) + "\n").into_bytes(), complete: digest.whole && now.key == stamp.key })
 }
 
@@ -110,23 +112,17 @@ fn call(call: &crate::model::ToolCall) -> CallRow {
 pub(super) fn swarm(
     visible: &VisibleWorkers,
     run: Option<&RunMembers>,
-    rows: &[WorkerRow<'_>],
+    rows: &[WorkerRow],
     newest: Time,
     missing: Option<Missing>,
-) -> Vec<u8> {
-    // Plain structs of strings and numbers always serialize.
-    let json = |text: serde_json::Result<String>| printable(&text.unwrap_or_else(|_| "{}".into()));
+) -> Result<Vec<u8>> {
+    let json = |text: serde_json::Result<String>| text.map(|text| printable(&text)).map_err(|_| Error::Io(Errno::IO));
     let head = SwarmHead { complete: missing.is_none(), incomplete: missing.map(|missing| missing.to_string()) };
-    let head = json(serde_json::to_string(&head));
+    let head = json(serde_json::to_string(&head))?;
     let mut out = format!("{},\"workers\":[", head.strip_suffix('}').unwrap_or("{"));
-    let latest = worker_digest::latest_write(rows);
-    for (at, worker_row) in rows.iter().enumerate() {
+    for (at, row) in swarm_rows(rows).enumerate() {
         out.push_str(if at == 0 { "\n" } else { ",\n" });
-        let worker = worker_row.worker();
-        let (digest, stamp) = (worker_row.digest.as_deref(), worker_row.stamp.as_deref());
-        let mut row = row(worker_row.member, &worker, digest, stamp);
-        row.checks.extend(worker_row.silent(latest).map(|_| checks::SILENT_NAME));
-        out.push_str(&json(serde_json::to_string(&row)));
+        out.push_str(&json(serde_json::to_string(&row))?);
     }
     let active = rows.iter().filter(|row| {
         use crate::model::Status::{Created, Running};
@@ -141,19 +137,25 @@ pub(super) fn swarm(
         skipped: if run.is_none() { visible.skipped.map(Into::into) } else { None },
         troubles: if run.is_none() { &visible.list_errors } else { &[] },
     };
-    let tail = json(serde_json::to_string(&tail));
+    let tail = json(serde_json::to_string(&tail))?;
     out.push_str("\n],");
     out.push_str(tail.strip_prefix('{').unwrap_or("}"));
     out.push('\n');
-    out.into_bytes()
+    Ok(out.into_bytes())
 }
 
-fn row<'a>(
-    member: &Member,
-    worker: &'a Worker,
-    digest: Option<&'a WorkerDigest>,
-    stamp: Option<&Fingerprint>,
-) -> IndexRow<'a> {
+/// Returns the workers as the index.json of a run or the swarm lists them.
+pub(super) fn swarm_rows(rows: &[WorkerRow]) -> impl Iterator<Item = IndexRow> {
+    let latest = worker_digest::latest_write(rows);
+    rows.iter().map(move |worker_row| {
+        let (digest, stamp) = (worker_row.digest.as_deref(), worker_row.stamp.as_deref());
+        let mut row = row(&worker_row.member, &worker_row.worker(), digest, stamp);
+        row.checks.extend(worker_row.silent(latest).map(|_| checks::SILENT_NAME.into()));
+        row
+    })
+}
+
+fn row(member: &Member, worker: &Worker, digest: Option<&WorkerDigest>, stamp: Option<&Fingerprint>) -> IndexRow {
     let path = [b"workers/", name_collision::shown_name(&member.name, name_collision::is_index).as_bytes()].concat();
     IndexRow {
         id: member.name.to_text().into_owned(),
@@ -162,21 +164,21 @@ fn row<'a>(
         path_hex: hex(&path),
         task: one_line(&worker.task, TASK_MAX),
         status: worker.status.as_str(),
-        status_source: worker.status_source.as_deref().filter(|word| *word != worker.status.as_str()),
+        status_source: worker.status_source.clone().filter(|word| **word != *worker.status.as_str()),
         outcome: digest.map(|digest| digest.outcome.as_str()),
         created_at: when(&worker.created_at),
         started_at: when(&worker.started_at),
         finished_at: when(&worker.finished_at),
         duration_ms: worker.duration_ms,
         last_write: stamp.map(|stamp| utc(stamp.newest_mtime)),
-        tags: &worker.tags,
-        task_type: worker.task_type.as_deref(),
-        owner_id: worker.owner.as_ref().map(|owner| &*owner.0),
-        run_id: worker.run.as_deref(),
-        job_id: worker.job.as_deref(),
-        parent_id: worker.parent.as_deref(),
-        model: worker.model.as_deref(),
-        cwd: worker.cwd.as_deref(),
+        tags: worker.tags.clone(),
+        task_type: worker.task_type.clone(),
+        owner_id: worker.owner.as_ref().map(|owner| owner.0.clone()),
+        run_id: worker.run.clone(),
+        job_id: worker.job.clone(),
+        parent_id: worker.parent.clone(),
+        model: worker.model.clone(),
+        cwd: worker.cwd.clone(),
         calls: digest.map(|digest| CallCounts {
             total: digest.calls,
             failed: digest.failed,
@@ -186,6 +188,6 @@ fn row<'a>(
         cause: digest
             .filter(|digest| digest.outcome == Outcome::Failed)
             .map(|digest| one_line(&digest.cause, CAUSE_MAX)),
-        checks: digest.map(|digest| digest.checks.iter().map(|check| &*check.name).collect()).unwrap_or_default(),
+        checks: digest.map(|digest| digest.checks.iter().map(|check| check.name.clone()).collect()).unwrap_or_default(),
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct WorkerIndex<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) incomplete: Option<String>,
     #[serde(flatten)]
-    pub(super) worker: IndexRow<'a>,
+    pub(super) worker: IndexRow,
     pub(super) tool_calls: Vec<CallRow>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) tools_used: Vec<String>,
@@ -71,15 +71,16 @@ pub(super) struct TranscriptStats {
 }
 
 /// A worker in any index.json.
-#[derive(Serialize)]
-pub(super) struct IndexRow<'a> {
-    pub(super) id: String,
+#[derive(Debug, Serialize)]
+pub struct IndexRow {
+    /// Name of the worker's directory, with invalid UTF-8 replaced.
+    pub id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id_hex: Option<String>,
     pub(super) task: String,
     pub(super) status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) status_source: Option<&'a str>,
+    pub(super) status_source: Option<SharedStr>,
     /// `ok`, `failed` or `unknown`; null if it was not read in time.
     pub(super) outcome: Option<&'static str>,
     pub(super) path: String,
@@ -95,31 +96,31 @@ pub(super) struct IndexRow<'a> {
     pub(super) duration_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) last_write: Option<String>,
-    pub(super) tags: &'a [SharedStr],
+    pub(super) tags: Vec<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) task_type: Option<&'a str>,
+    pub(super) task_type: Option<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) owner_id: Option<&'a str>,
+    pub(super) owner_id: Option<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) run_id: Option<&'a str>,
+    pub(super) run_id: Option<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) job_id: Option<&'a str>,
+    pub(super) job_id: Option<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) parent_id: Option<&'a str>,
+    pub(super) parent_id: Option<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) model: Option<&'a str>,
+    pub(super) model: Option<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) cwd: Option<&'a str>,
+    pub(super) cwd: Option<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) calls: Option<CallCounts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cause: Option<String>,
     #[serde(rename = "check_names", skip_serializing_if = "Vec::is_empty")]
-    pub(super) checks: Vec<&'a str>,
+    pub(super) checks: Vec<Cow<'static, str>>,
 }
 
 /// Numbers of calls by outcome.
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 pub(super) struct CallCounts {
     pub(super) total: usize,
     pub(super) failed: usize,

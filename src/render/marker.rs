@@ -6,9 +6,10 @@
 //! has `%XX` for every other byte than those of run and job.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::LazyLock;
 
-use percent_encoding::percent_decode;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
 use regex::bytes::{Captures, Regex};
 
 use crate::model::Worker;
@@ -26,24 +27,10 @@ static GRAMMAR: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&format!(r"(?i-u)\[EVIDENCE:run_id={id},job_id={id},worker_id=([^\]\x00-\x1f\x7f]{{1,1024}})\]")).ok()
 });
 
-/// Formats the marker of a worker.
-pub(super) fn format(member: &Member, worker: &Worker) -> String {
-    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"._:-".contains(b);
-    let id = |id: Option<&str>| match id {
-        Some(id) if !id.is_empty() && id.bytes().all(|b| plain(&b)) => id.to_owned(),
-        _ => NONE.into(),
-    };
-    // The worker's id selects the worker, so other bytes are encoded rather than left out.
-    let encode = |b: &u8| if plain(b) { char::from(*b).to_string() } else { format!("%{b:02X}") };
-    let worker_id: String = member.name.as_bytes().iter().map(encode).collect();
-    format!(
-        "[EVIDENCE:run_id={},job_id={},worker_id={worker_id}]",
-        id(worker.run.as_deref()),
-        id(worker.job.as_deref())
-    )
-}
+/// The bytes of an id that a marker of this module does not encode, besides letters and digits.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b':').remove(b'-');
 
-/// A parsed marker.
+/// A marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Marker {
     run: String,
@@ -53,6 +40,24 @@ pub(super) struct Marker {
 }
 
 impl Marker {
+    /// Returns the marker of a worker.
+    pub(super) fn new(member: &Member, worker: &Worker) -> Marker {
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._:-".contains(&b);
+        let id = |id: Option<&str>| match id {
+            Some(id) if !id.is_empty() && id.bytes().all(is_plain) => id.to_owned(),
+            _ => NONE.into(),
+        };
+        // The worker's id selects the worker, so other bytes are encoded rather than left out.
+        let name = percent_encode(member.name.as_bytes(), PLAIN).to_string();
+        Marker { run: id(worker.run.as_deref()), job: id(worker.job.as_deref()), worker: name.into() }
+    }
+
+    /// Returns the marker of the worker `name` with no run and job.
+    pub(super) fn from_name(name: &Name) -> Marker {
+        let worker = percent_encode(name.as_bytes(), NON_ALPHANUMERIC).to_string();
+        Marker { run: NONE.into(), job: NONE.into(), worker: worker.into() }
+    }
+
     /// Finds all markers in `text`, in order. Each comes with the offset of its end.
     pub(super) fn all(text: &[u8]) -> impl Iterator<Item = (usize, Marker)> {
         let found = GRAMMAR.iter().flat_map(move |grammar| grammar.captures_iter(text));
@@ -88,6 +93,14 @@ impl Marker {
     /// Returns true if the marker names another run than that of `view`.
     pub(super) fn is_of_another_run(&self, view: &View) -> bool {
         self.run != NONE && view.run().is_some_and(|run| run != self.run)
+    }
+}
+
+impl fmt::Display for Marker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Marker { run, job, worker } = self;
+        let worker = String::from_utf8_lossy(worker);
+        write!(f, "[EVIDENCE:run_id={run},job_id={job},worker_id={worker}]")
     }
 }
 

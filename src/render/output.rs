@@ -76,7 +76,7 @@ impl Renderer {
         let regex = format!(r"^\s*\[TOOL_OUTPUT:artifact_id={id},");
         let answer = self.grep(&Scope::Swarm, &grep::Query { options, regex, under: None })?;
         let stub = answer.shown.first().ok_or(Error::NotFound)?;
-        let file = stub.path.rsplit('/').next().unwrap_or_default();
+        let file = stub.path.rsplit('/').next().unwrap_or(&stub.path);
         self.output_of(&stub.worker, |call| {
             call.path.file_name().is_some_and(|name| name.as_bytes() == file.as_bytes())
         })

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::causes::{self, CauseGrouping, WorkerCause};
-use super::marker;
+use super::marker::Marker;
 use super::text::{block, count, duration, one_line, utc, when};
 use super::worker_digest::{WorkerDigest, WorkerRow, latest_write};
 use crate::catalog::Fingerprint;
@@ -80,7 +80,7 @@ pub(super) fn worker(view: &View, member: &Member, stamp: &Fingerprint, record: 
             out.push_str(&format!("  and {more} more in index.json\n"));
         }
     }
-    out.push_str(&format!("\n{}\n", marker::format(member, worker)));
+    out.push_str(&format!("\n{}\n", Marker::new(member, worker)));
     (out, digest.whole)
 }
 
@@ -189,12 +189,7 @@ fn call_row(call: &ToolCall) -> String {
 }
 
 /// Renders the summary of a run or the swarm.
-pub(super) fn swarm(
-    visible: &VisibleWorkers,
-    run: Option<&RunMembers>,
-    rows: &[WorkerRow<'_>],
-    newest: Time,
-) -> String {
+pub(super) fn swarm(visible: &VisibleWorkers, run: Option<&RunMembers>, rows: &[WorkerRow], newest: Time) -> String {
     let with_outcome = |wanted: Option<Outcome>| {
         rows.iter().filter(move |row| row.digest.as_ref().map(|digest| digest.outcome) == wanted)
     };
@@ -229,19 +224,19 @@ pub(super) fn swarm(
     let calls: usize = rows.iter().filter_map(|row| row.digest.as_ref()).map(|digest| digest.calls).sum();
     out.push_str(&format!("outputs  {} of {}\n", format_args!("{bytes} B"), count(calls, "call")));
     out.push_str(&totals(rows));
-    let failed: Vec<&WorkerRow<'_>> = with_outcome(Some(Outcome::Failed)).collect();
+    let failed: Vec<&WorkerRow> = with_outcome(Some(Outcome::Failed)).collect();
     let latest = latest_write(rows);
     failures(&mut out, &failed, latest);
     // Each worker is listed once: the lists below leave out failed and unreadable workers.
-    let has_failed = |row: &WorkerRow<'_>| row.digest.as_ref().is_some_and(|digest| digest.outcome == Outcome::Failed);
+    let has_failed = |row: &WorkerRow| row.digest.as_ref().is_some_and(|digest| digest.outcome == Outcome::Failed);
     let others = || rows.iter().filter(|row| !has_failed(row) && row.unreadable().is_none());
-    let unreadable = rows.iter().filter_map(|row| Some((row.member, row.unreadable()?.to_owned())));
+    let unreadable = rows.iter().filter_map(|row| Some((&*row.member, row.unreadable()?.to_owned())));
     list(&mut out, "could not be read", unreadable.collect());
-    let doubtful = others().filter_map(|row| Some((row.member, row.doubt()?)));
+    let doubtful = others().filter_map(|row| Some((&*row.member, row.doubt()?)));
     list(&mut out, "claim success, but checks disagree", doubtful.collect());
-    let mut unfinished: Vec<&WorkerRow<'_>> = others().filter(|row| !row.status().is_finished()).collect();
+    let mut unfinished: Vec<&WorkerRow> = others().filter(|row| !row.status().is_finished()).collect();
     unfinished.sort_by_key(|row| Reverse(row.stamp.as_ref().map(|stamp| stamp.last_write())));
-    let unfinished = unfinished.into_iter().map(|row| (row.member, progress(row, latest)));
+    let unfinished = unfinished.into_iter().map(|row| (&*row.member, progress(row, latest)));
     list(&mut out, "not finished, by last write", unfinished.collect());
     if run.is_none() {
         out.push_str(&not_shown(visible));
@@ -251,7 +246,7 @@ pub(super) fn swarm(
 }
 
 /// Returns the total time and tokens of the workers that record them.
-fn totals(rows: &[WorkerRow<'_>]) -> String {
+fn totals(rows: &[WorkerRow]) -> String {
     let mut out = String::new();
     let timed: Vec<u64> = rows.iter().filter_map(|row| row.worker().duration_ms).collect();
     if !timed.is_empty() {
@@ -268,30 +263,29 @@ fn totals(rows: &[WorkerRow<'_>]) -> String {
 }
 
 /// Describes the progress of an unfinished worker.
-fn progress(row: &WorkerRow<'_>, latest: Time) -> String {
+fn progress(row: &WorkerRow, latest: Time) -> String {
     let last = row.stamp.as_ref().map_or("unknown".into(), |stamp| utc(stamp.newest_mtime));
     let silent = row.silent(latest).map(|silence| format!(", silent for {}", duration(silence.as_millis() as u64)));
     format!("{}, last write {last}{}", row.status(), silent.unwrap_or_default())
 }
 
 /// Lists the failed workers, grouped by cause.
-fn failures(out: &mut String, failed: &[&WorkerRow<'_>], latest: Time) {
+fn failures(out: &mut String, failed: &[&WorkerRow], latest: Time) {
     if failed.is_empty() {
         return;
     }
-    let cause = |row: &WorkerRow<'_>| row.digest.as_ref().map(|digest| digest.cause.clone()).unwrap_or_default();
-    let causes: Vec<(&Member, String)> = failed.iter().map(|row| (row.member, cause(row))).collect();
+    let cause = |row: &WorkerRow| row.digest.as_ref().map(|digest| digest.cause.clone()).unwrap_or_default();
+    let causes: Vec<(&Member, String)> = failed.iter().map(|row| (&*row.member, cause(row))).collect();
     let failing: Vec<WorkerCause<'_>> = causes.iter().map(|(member, cause)| WorkerCause { member, cause }).collect();
-    let rows: HashMap<&Name, &WorkerRow<'_>> = failed.iter().map(|row| (&row.member.name, *row)).collect();
+    let rows: HashMap<&Name, &WorkerRow> = failed.iter().map(|row| (&row.member.name, *row)).collect();
     let groups = causes::groups(&failing, CauseGrouping::Text);
     out.push_str(&format!("\nfailed ({}), by cause:\n", failed.len()));
     for group in groups.iter().take(NAMED_MAX) {
         let cause = one_line(group.cause, CAUSE_MAX);
-        let rows: Vec<&WorkerRow<'_>> =
-            group.members.iter().filter_map(|member| rows.get(&member.name)).copied().collect();
+        let rows: Vec<&WorkerRow> = group.members.iter().filter_map(|member| rows.get(&member.name)).copied().collect();
         out.push_str(&format!("  {}: {cause}{}\n", group.describe(NAMES_MAX), note_on(&rows, latest)));
     }
-    let rest = groups.get(NAMED_MAX..).unwrap_or_default();
+    let (_, rest) = groups.split_at(groups.len().min(NAMED_MAX));
     let workers: usize = rest.iter().map(|group| group.members.len()).sum();
     if workers > 0 {
         out.push_str(&format!(
@@ -303,7 +297,7 @@ fn failures(out: &mut String, failed: &[&WorkerRow<'_>], latest: Time) {
 }
 
 /// Returns a note for a line about failed workers that claim success or have not finished.
-fn note_on(rows: &[&WorkerRow<'_>], latest: Time) -> String {
+fn note_on(rows: &[&WorkerRow], latest: Time) -> String {
     if let [row] = rows {
         let doubt = row.doubt().map(|doubt| format!(" (claims success, but checks disagree: {doubt})"));
         let unfinished =

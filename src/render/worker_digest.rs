@@ -19,15 +19,15 @@ use crate::view::{Member, View};
 const UNREADABLE: &str = "unreadable";
 
 /// A worker in a file about many workers.
-pub(super) struct WorkerRow<'a> {
-    pub(super) member: &'a Member,
+pub(super) struct WorkerRow {
+    pub(super) member: Arc<Member>,
     /// `None` if there was no time to read the worker or it vanished.
     pub(super) digest: Option<Arc<WorkerDigest>>,
     /// The state of its files; `None` if it vanished.
     pub(super) stamp: Option<Arc<Fingerprint>>,
 }
 
-impl WorkerRow<'_> {
+impl WorkerRow {
     /// Returns the worker's metadata as of the digest.
     pub(super) fn worker(&self) -> Cow<'_, Worker> {
         self.newer_metadata().map_or_else(|| Cow::Owned(self.member.entry.worker()), Cow::Borrowed)
@@ -46,7 +46,7 @@ impl WorkerRow<'_> {
     /// Returns the outcome of this worker for the evidence of many workers.
     pub(super) fn worker_outcome(&self) -> WorkerOutcome<'_> {
         let outcome = self.digest.as_deref().map(|digest| (digest.outcome, digest.cause.as_str()));
-        WorkerOutcome { member: self.member, outcome, doubt: self.doubt() }
+        WorkerOutcome { member: &self.member, stamp: self.stamp.as_ref(), outcome, doubt: self.doubt() }
     }
 
     /// Returns why the worker's record could not be read at all, if it could not.
@@ -81,7 +81,7 @@ impl WorkerRow<'_> {
 }
 
 /// Returns the last write of any worker. Silence is measured against it.
-pub(super) fn latest_write(rows: &[WorkerRow<'_>]) -> Time {
+pub(super) fn latest_write(rows: &[WorkerRow]) -> Time {
     rows.iter().filter_map(|row| Some(row.stamp.as_ref()?.last_write())).max().unwrap_or_default()
 }
 

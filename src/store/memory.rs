@@ -118,7 +118,7 @@ impl Memory {
         state.create_parents(to);
         let moved: Vec<RelPath> = state.nodes.keys().filter(|path| is_beneath(path, from)).cloned().collect();
         for path in moved {
-            let inner = path.as_bytes().get(from.as_bytes().len()..).unwrap_or_default();
+            let (_, inner) = path.as_bytes().split_at(from.as_bytes().len());
             let target = RelPath::parse([to.as_bytes(), inner].concat());
             if let (Some(node), Ok(target)) = (state.nodes.remove(&path), target) {
                 state.nodes.insert(target, node);
@@ -135,11 +135,11 @@ fn is_beneath(path: &RelPath, folder: &RelPath) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || folder.is_root() || rest.starts_with(b"/"))
 }
 
-/// Returns true if `path` is directly in `folder`, given that it starts with the bytes of `folder`.
+/// Returns true if `path` is directly in `folder`.
 fn is_entry_of(path: &RelPath, folder: &RelPath) -> bool {
-    let rest = path.as_bytes().get(folder.as_bytes().len()..).unwrap_or_default();
-    let rest = if folder.is_root() { Some(rest) } else { rest.strip_prefix(b"/") };
-    rest.is_some_and(|name| !name.is_empty() && !name.contains(&b'/'))
+    let rest = path.as_bytes().strip_prefix(folder.as_bytes());
+    let name = rest.and_then(|rest| if folder.is_root() { Some(rest) } else { rest.strip_prefix(b"/") });
+    name.is_some_and(|name| !name.is_empty() && !name.contains(&b'/'))
 }
 
 impl State {
@@ -274,7 +274,8 @@ struct OpenFile(Node);
 impl File for OpenFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let body = self.0.read();
-        let rest = usize::try_from(offset).ok().and_then(|at| body.bytes.get(at..)).unwrap_or_default();
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        let (_, rest) = body.bytes.split_at(offset.min(body.bytes.len()));
         let chunk = rest.get(..buffer.len()).unwrap_or(rest);
         if let Some(target) = buffer.get_mut(..chunk.len()) {
             target.copy_from_slice(chunk);

@@ -36,7 +36,7 @@ pub(super) fn shorten(text: &str, max: usize) -> String {
     }
     let hash = blake3::hash(text.as_bytes()).to_hex();
     let end = text.floor_char_boundary(max.saturating_sub(hash.len()));
-    text.get(..end).unwrap_or_default().to_owned() + &hash
+    text.split_at(end).0.to_owned() + &hash
 }
 
 /// Returns true if `text` could be the result of shortening to `max` bytes.

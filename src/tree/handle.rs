@@ -53,8 +53,8 @@ impl DirPosition {
 pub(super) enum Handle {
     /// One version of a generated file.
     Bytes(Arc<[u8]>),
-    /// A file in a store, and the inode through which it was opened.
-    File(Ino, Arc<dyn File>),
+    /// A file in a store, and the inode through which it was opened, if any.
+    File(Option<Ino>, Arc<dyn File>),
     Folder(Arc<Mutex<OpenDir>>),
 }
 
@@ -90,7 +90,7 @@ impl Handles {
     /// Returns a file in a store that is open through this inode.
     pub(super) fn file(&self, ino: Ino) -> Option<Arc<dyn File>> {
         self.open.values().find_map(|handle| match handle {
-            Handle::File(opened_by, file) if *opened_by == ino => Some(file.clone()),
+            Handle::File(opened_by, file) if *opened_by == Some(ino) => Some(file.clone()),
             _ => None,
         })
     }

@@ -16,7 +16,7 @@ use crate::render::facets::Selection;
 use crate::render::name_collision::{CHILDREN, INDEX, is_generated, is_index, shown_name, stored_name};
 use crate::render::query_dir::{QueryDir, QueryKind};
 use crate::render::since::Cursor;
-use crate::render::{Document, Group, Renderer, Report, Scope, grep, search};
+use crate::render::{Document, Group, Renderer, Report, Scope, grep, list, search};
 use crate::store::{DirEntry, File, Kind, Time};
 use crate::view::{Member, View};
 
@@ -389,6 +389,12 @@ impl Namespace {
     pub(super) fn search(&self, node: &Node, query: &search::Query) -> Result<Option<search::Answer>> {
         let Some((scope, under)) = node.search_scope() else { return Ok(None) };
         self.renderer.search(&scope, &search::Query { under, ..query.clone() }).map(Some)
+    }
+
+    /// Lists the workers under a node; see [`super::Tree::list_workers`].
+    pub(super) fn list_workers(&self, node: &Node, query: &list::Query) -> Result<Option<list::Answer>> {
+        let Some((scope, None)) = node.search_scope() else { return Err(Error::NotFound) };
+        self.renderer.list(&scope, query)
     }
 
     /// Opens a file in a store.

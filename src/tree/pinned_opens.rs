@@ -120,7 +120,7 @@ mod tests {
         for n in 0..2_000 {
             pinned_opens.note_stale(worker(n));
             for _ in 0..2 {
-                drop(pinned_opens.pin(n, Handle::File(n, file.clone())));
+                drop(pinned_opens.pin(n, Handle::File(Some(n), file.clone())));
             }
         }
         assert_eq!(
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_pinned_file_expires_without_further_pins() {
         let (mut pinned_opens, file): (_, Arc<dyn File>) = (PinnedOpens::default(), Arc::new(Nothing));
-        (0..3).for_each(|n| drop(pinned_opens.pin(n, Handle::File(n, file.clone()))));
+        (0..3).for_each(|n| drop(pinned_opens.pin(n, Handle::File(Some(n), file.clone()))));
         assert!(pinned_opens.expired().is_empty());
         pinned_opens.pinned.iter_mut().skip(1).for_each(|(_, at, _)| *at = at.checked_sub(PIN_TIME).unwrap());
         drop(pinned_opens.expired());

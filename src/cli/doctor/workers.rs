@@ -141,8 +141,8 @@ impl Workers {
             workers.note_flaws(member);
         }
         (workers.runs, workers.owners) = (runs.len(), owners.len());
-        let passed = visible.skip_reports.as_ref();
-        workers.not_shown = passed.map(|all| all.get(number).map(hidden_entries).unwrap_or_default());
+        let reports = visible.skip_reports.as_ref();
+        workers.not_shown = reports.and_then(|reports| reports.get(number)).map(hidden_entries);
         workers
     }
 

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::super::terminal::print_message;
 use super::super::{ViewArgs, exit};
+use super::query::AnswerHead;
 use super::{TimeArgs, TreeReader, json};
 use crate::render::Budget;
 use crate::render::compare::{Answer, DiffKind, Fact, FileDiff, Options, Query};
@@ -121,13 +122,8 @@ fn words(text: &str) -> Result<String, String> {
 /// The JSON form of an answer.
 #[derive(Debug, Serialize)]
 struct Object {
-    query: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    /// False if the time ran out before everything was compared; `incomplete` names the rest.
-    complete: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    incomplete: Option<String>,
+    #[serde(flatten)]
+    head: AnswerHead,
     workers: Vec<String>,
     shared: Facts,
     differing: Vec<Facts>,
@@ -152,12 +148,9 @@ struct File {
 
 impl Object {
     fn new(query: &Query, answer: &Answer) -> Object {
-        let Answer { error, workers, facts, files, calls, always, left_out, differs, .. } = answer;
+        let Answer { workers, facts, files, calls, always, left_out, differs, .. } = answer;
         Object {
-            query: query.to_string(),
-            error: error.clone(),
-            complete: answer.missing.is_none(),
-            incomplete: answer.missing.as_ref().map(ToString::to_string),
+            head: AnswerHead::new(query, answer.error.as_deref(), answer.missing.as_ref()),
             workers: workers.iter().map(|name| name.to_text().into_owned()).collect(),
             shared: by_name(&facts.shared),
             differing: facts.per_worker.iter().map(|facts| by_name(facts)).collect(),

@@ -45,7 +45,7 @@ impl Entry {
 
     /// Returns the last component of the path, whatever the label is.
     pub(super) fn name(&self) -> &[u8] {
-        self.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+        self.path.rsplit(|byte| *byte == b'/').next().unwrap_or(&self.path)
     }
 
     /// Orders by time of the last change, newest first.

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::super::ViewArgs;
 use super::TimeArgs;
-use super::query::{self, QueryAnswer};
+use super::query::{self, AnswerHead, QueryAnswer};
 use crate::render::Budget;
 use crate::render::grep::{Answer, FileLines, Options, Query, ShownLine};
 use crate::search::regex::Unsearched;
@@ -126,13 +126,8 @@ impl QueryAnswer for Answer {
 /// The JSON form of an answer.
 #[derive(Debug, Serialize)]
 struct Object {
-    query: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    /// False if the time ran out before everything was searched; `incomplete` names the rest.
-    complete: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    incomplete: Option<String>,
+    #[serde(flatten)]
+    head: AnswerHead,
     lines: u64,
     files: u64,
     workers: u64,
@@ -191,10 +186,7 @@ impl Object {
             lines: file.lines.iter().filter(|line| line.number > 0).map(Line::new).collect(),
         };
         Object {
-            query: query.to_string(),
-            error: answer.error.clone(),
-            complete: answer.missing.is_none(),
-            incomplete: answer.missing.as_ref().map(ToString::to_string),
+            head: AnswerHead::new(query, answer.error.as_deref(), answer.missing.as_ref()),
             lines: answer.lines,
             files: answer.files,
             workers: answer.workers,

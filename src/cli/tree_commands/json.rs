@@ -112,13 +112,12 @@ impl Formatter for LinePerElement {
     fn write_string_fragment<W: ?Sized + Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
         let mut rest = fragment;
         while let Some((at, bad)) = rest.char_indices().find(|(_, c)| is_unprintable(*c)) {
-            let (before, after) = rest.split_at(at);
-            out.write_all(before.as_bytes())?;
+            out.write_all(rest.split_at(at).0.as_bytes())?;
             let mut units = [0; 2];
             for unit in bad.encode_utf16(&mut units) {
                 write!(out, "\\u{unit:04x}")?;
             }
-            rest = after.get(bad.len_utf8()..).unwrap_or_default();
+            (_, rest) = rest.split_at(at + bad.len_utf8());
         }
         out.write_all(rest.as_bytes())
     }

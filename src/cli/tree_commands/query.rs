@@ -1,9 +1,10 @@
-//! Shared parts of `grep` and `search`, which query the files of workers.
+//! Shared parts of `grep`, `search` and `compare`, which query the files of workers.
 //!
-//! Exit codes are those of grep: 0 if something was found, 1 if nothing was, 2 for trouble, and
+//! Exit codes of `grep` and `search` are those of grep: 0 if something was found, 1 if nothing was, 2 for trouble, and
 //! also 3 if the time ran out.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
@@ -14,6 +15,7 @@ use super::super::{ViewArgs, exit};
 use super::{TimeArgs, TreeReader, json, paths};
 use crate::error::Result;
 use crate::name::printable;
+use crate::render::Missing;
 use crate::tree::{Ino, Symlinks, Tree};
 
 /// The common part of the answers.
@@ -27,6 +29,29 @@ pub(super) trait QueryAnswer {
     /// Returns true if the query is invalid, or if nothing was found and some files could not be
     /// read.
     fn is_trouble(&self) -> bool;
+}
+
+/// The first fields of an answer's JSON form.
+#[derive(Debug, Serialize)]
+pub(super) struct AnswerHead {
+    query: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    /// False if the time ran out before everything was read; `incomplete` names the rest.
+    complete: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incomplete: Option<String>,
+}
+
+impl AnswerHead {
+    pub(super) fn new(query: &impl Display, error: Option<&str>, missing: Option<&Missing>) -> AnswerHead {
+        AnswerHead {
+            query: query.to_string(),
+            error: error.map(str::to_owned),
+            complete: missing.is_none(),
+            incomplete: missing.map(ToString::to_string),
+        }
+    }
 }
 
 /// Runs a query at each of the paths, or at the root, and prints the answers as text or JSON.

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::super::ViewArgs;
 use super::TimeArgs;
-use super::query::{self, QueryAnswer};
+use super::query::{self, AnswerHead, QueryAnswer};
 use crate::model::Outcome;
 use crate::render::Budget;
 use crate::render::search::{Answer, FilePassages, Options, Query};
@@ -111,13 +111,8 @@ impl QueryAnswer for Answer {
 /// The JSON form of an answer.
 #[derive(Debug, Serialize)]
 struct Object {
-    query: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    /// False if the time ran out before everything was searched; `incomplete` names the rest.
-    complete: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    incomplete: Option<String>,
+    #[serde(flatten)]
+    head: AnswerHead,
     passages: u64,
     files: u64,
     workers: u64,
@@ -175,10 +170,7 @@ impl Object {
                 .collect(),
         };
         Object {
-            query: query.to_string(),
-            error: answer.error.clone(),
-            complete: answer.missing.is_none(),
-            incomplete: answer.missing.as_ref().map(ToString::to_string),
+            head: AnswerHead::new(query, answer.error.as_deref(), answer.missing.as_ref()),
             passages: answer.passages,
             files: answer.files,
             workers: answer.workers,

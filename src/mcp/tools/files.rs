@@ -170,7 +170,7 @@ fn list_dir(tree: &Tree, args: ListDirArgs) -> ToolResult {
         all.iter().skip(skip).map(entry),
         |shown| count - shown,
         |shown| (skip + shown).to_string().into(),
-    );
+    )?;
     let note = (!is_all).then(|| "[... not all folders were read in time; list them one by one ...]".to_owned());
     Ok(ToolOutput { text, note })
 }
@@ -234,7 +234,7 @@ fn info(tree: &Tree, args: PathArgs) -> ToolResult {
         let path = String::from_utf8_lossy(&place.path()).into_owned();
         Ok(Info { path, kind: held.attr.kind.as_str(), details: Details::new(&held.attr, held.link_target()?) })
     });
-    Ok(ToolOutput::new(json(&info.map_err(ToolError::at(&args.path))?)))
+    Ok(ToolOutput::new(json(&info.map_err(ToolError::at(&args.path))?)?))
 }
 
 #[derive(Serialize)]
@@ -246,9 +246,9 @@ struct Exists {
 
 fn exists(tree: &Tree, args: PathArgs) -> ToolResult {
     match tree.with_path(args.path.as_bytes(), Symlinks::NoFollow, |place| Ok(place.leaf().attr.kind.as_str())) {
-        Ok(kind) => Ok(ToolOutput::new(json(&Exists { exists: true, kind: Some(kind) }))),
+        Ok(kind) => Ok(ToolOutput::new(json(&Exists { exists: true, kind: Some(kind) })?)),
         Err(error) if error.is_not_a_file() || error.is_miss() => {
-            Ok(ToolOutput::new(json(&Exists { exists: false, kind: None })))
+            Ok(ToolOutput::new(json(&Exists { exists: false, kind: None })?))
         }
         Err(error) => Err(ToolError::at(&args.path)(error)),
     }
@@ -272,7 +272,7 @@ fn glob(tree: &Tree, args: GlobArgs) -> ToolResult {
     let parts: Vec<&str> = pattern.split('/').collect();
     let plain = parts.iter().take_while(|part| !part.contains(['*', '?', '[', ']', '{', '}', '\\'])).count();
     let plain = plain.min(parts.len().saturating_sub(1));
-    let (before, after) = parts.split_at_checked(plain).unwrap_or_default();
+    let (before, after) = parts.split_at(plain);
     let is_deep = after.iter().any(|part| part.contains("**") || part.contains('{'));
     let depth = if is_deep { DEPTH_MAX } else { after.len() };
     let path = path_or_root(args.path);

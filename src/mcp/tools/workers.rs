@@ -2,23 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use rmcp::schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::{ToolEntry, ToolError, ToolOutput, ToolResult, budget, non_empty, path_component, tool, worker_id};
 use crate::mcp::slice::{OpenFile, SliceRequest, echo};
 use crate::mcp::tools::files::byte_limit;
 use crate::name::{Name, printable};
 use crate::render::expand::InputFormat;
-use crate::render::{Budget, compare, output};
+use crate::render::{Budget, compare, list, output};
 use crate::tree::{Symlinks, Tree};
 
 /// Default number of listed workers.
 const LIMIT: usize = 50;
-/// Largest index that is read, in bytes.
-const INDEX_MAX: usize = 256 << 20;
 
 pub(super) fn tools() -> Vec<ToolEntry> {
     vec![
@@ -90,61 +86,34 @@ struct ListWorkersArgs {
 }
 
 fn list_workers(tree: &Tree, args: ListWorkersArgs) -> ToolResult {
-    let args = ListWorkersArgs {
+    let query = list::Query {
         status: non_empty(args.status),
         outcome: non_empty(args.outcome),
-        kind: non_empty(args.kind),
+        task_type: non_empty(args.kind),
         tag: non_empty(args.tag),
-        run: non_empty(args.run),
-        cursor: non_empty(args.cursor),
-        ..args
+        after: non_empty(args.cursor),
     };
-    let run_index = |run: &String| format!("runs/{}/index.json", path_component(run));
-    let path = args.run.as_ref().map_or("index.json".to_owned(), run_index);
-    let index = OpenFile::at_path(tree, path.as_bytes())
-        .and_then(|file| file.read_all(INDEX_MAX))
-        .map_err(ToolError::at(&path))?;
-    let index: Value = serde_json::from_slice(&index.unwrap_or_default()).map_err(|_| {
-        ToolError::new(format!("{path} is too large; narrow the list with run, or list by/<facet>/<value>"))
-    })?;
-    let text = |worker: &Value, field: &str| worker.get(field).and_then(Value::as_str).map(str::to_owned);
-    let is = |worker: &Value, field: &str, wanted: &Option<String>| {
-        wanted.as_ref().is_none_or(|wanted| text(worker, field).is_some_and(|text| text.eq_ignore_ascii_case(wanted)))
-    };
-    let matches = |worker: &&Value| {
-        let tags = worker.get("tags").and_then(Value::as_array);
-        let has_tag = |wanted: &String| tags.is_some_and(|tags| tags.iter().any(|tag| tag.as_str() == Some(wanted)));
-        (is(worker, "status", &args.status) || is(worker, "status_source", &args.status))
-            && is(worker, "outcome", &args.outcome)
-            && is(worker, "task_type", &args.kind)
-            && args.tag.as_ref().is_none_or(has_tag)
-    };
-    let workers = index.get("workers").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let start = match &args.cursor {
-        None => 0,
-        Some(cursor) => match workers.iter().position(|worker| text(worker, "id").as_ref() == Some(cursor)) {
-            Some(at) => at + 1,
-            None => return Err(ToolError::new("cannot find the worker of this cursor; list again without it")),
-        },
-    };
-    let matching: Vec<&Value> = workers.get(start..).unwrap_or_default().iter().filter(matches).collect();
-    let shown = matching.iter().take(args.limit.unwrap_or(LIMIT).max(1));
-    let cursor =
-        |shown: usize| shown.checked_sub(1).and_then(|last| matching.get(last)?.get("id")).cloned().unwrap_or_default();
-    let text = super::list("workers", shown, |shown| matching.len() - shown, cursor);
+    let folder = non_empty(args.run).map_or_else(String::new, |run| format!("runs/{}/", path_component(&run)));
+    let listed = tree.with_path(format!("{folder}.").as_bytes(), Symlinks::Follow, |place| {
+        tree.list_workers(place.leaf().ino, &query)
+    });
+    let answer = listed
+        .map_err(ToolError::at(&format!("{folder}index.json")))?
+        .ok_or_else(|| ToolError::new("cannot find the worker of this cursor; list again without it"))?;
+    let workers = &answer.workers;
+    let shown = workers.iter().take(args.limit.unwrap_or(LIMIT).max(1));
+    let cursor = |shown: usize| workers.iter().take(shown).next_back().map(|last| last.id.as_str()).into();
+    let text = super::list("workers", shown, |shown| workers.len() - shown, cursor)?;
     // A filter without a match may be misspelled, so list the values that exist.
-    let note = matching.is_empty().then(|| {
-        let values = |field: &str| {
-            let values: BTreeSet<&str> =
-                workers.iter().filter_map(|worker| worker.get(field).and_then(Value::as_str)).collect();
-            // Types come from workers, so their number and length are unbounded.
-            values.into_iter().take(20).map(echo).collect::<Vec<_>>().join(", ")
-        };
+    let note = workers.is_empty().then(|| {
+        // Types come from workers, so their number and length are unbounded.
+        let types: Vec<String> = answer.task_types.iter().take(20).map(|kind| echo(kind)).collect();
+        let words = |words: &BTreeSet<&str>| words.iter().copied().collect::<Vec<_>>().join(", ");
         format!(
             "[... no worker matches all of these filters; statuses: {}; outcomes: {}; types: {} ...]",
-            values("status"),
-            values("outcome"),
-            values("task_type")
+            words(&answer.statuses),
+            words(&answer.outcomes),
+            types.join(", ")
         )
     });
     Ok(ToolOutput { text, note })
@@ -185,17 +154,11 @@ fn job_evidence(tree: &Tree, job: &str, budget: Option<Budget>) -> ToolResult {
     let path = format!("by/job/{}", path_component(job));
     let listed = tree.with_path(path.as_bytes(), Symlinks::Follow, |place| place.leaf().list_folder());
     let listed = listed.map_err(ToolError::at(&path))?;
-    let workers: Vec<&Name> = listed.iter().map(|item| &item.name).collect();
-    if let [worker] = workers.as_slice() {
-        return worker_file(tree, &worker.to_text(), &evidence_file(budget));
+    if let [worker] = &*listed {
+        return worker_file(tree, &worker.name.to_text(), &evidence_file(budget));
     }
-    let marker = |worker: &&Name| {
-        let id = percent_encode(worker.as_bytes(), NON_ALPHANUMERIC);
-        format!("[EVIDENCE:run_id=-,job_id=-,worker_id={id}]\n")
-    };
-    let markers: String = workers.iter().map(marker).collect();
     let mut text = Vec::new();
-    let done = tree.expand(InputFormat::Text, budget, markers.as_bytes(), &mut text);
+    let done = tree.expand_workers(listed.iter().map(|worker| &worker.name), budget, &mut text);
     done.map_err(|error| ToolError::new(error.to_string()))?;
     Ok(ToolOutput::from_bytes(&text))
 }

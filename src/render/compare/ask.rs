@@ -196,7 +196,8 @@ fn split<'a>(names: &'a [u8], exists: &dyn Fn(&[u8]) -> bool, prefer: SplitPrefe
     let mut parts = Vec::new();
     let mut start = 0;
     while let Some((_, end)) = best.get(&start) {
-        let part = names.get(start..*end).unwrap_or_default();
+        let (part, _) = names.split_at(*end);
+        let (_, part) = part.split_at(start);
         if exists(part) {
             parts.push(part)
         } else {
@@ -213,7 +214,7 @@ fn split_everywhere(names: &[u8]) -> Vec<&[u8]> {
     while let Some(at) = rest.windows(SEPARATOR.len()).position(|two| two == SEPARATOR) {
         let (part, after) = rest.split_at(at);
         parts.push(part);
-        rest = after.get(SEPARATOR.len()..).unwrap_or_default();
+        (_, rest) = after.split_at(SEPARATOR.len());
     }
     parts.push(rest);
     parts.retain(|part| !part.is_empty());

@@ -7,7 +7,9 @@ use std::time::Instant;
 use super::aspect::Aspect;
 use super::calls;
 use super::files::{ComparedItem, Comparison, DiffKind, ItemCopy, ItemRank, SkipReason};
-use super::lines::{CONTEXT, DiffStep, Headings, common_items, drop_trivial_matches, hunk_header, hunks, lines};
+use super::lines::{
+    CONTEXT, DiffStep, Headings, common_items, drop_trivial_matches, hunk_header, hunks, line_bytes, lines,
+};
 use super::passages::{TextIndex, TextPassage, passages};
 use super::section::{DiffBlock, DiffLine, DiffSection};
 
@@ -39,8 +41,7 @@ struct DiffText {
 impl DiffText {
     fn new(raw: Vec<u8>, is_prose: bool) -> DiffText {
         let lines = lines(&raw);
-        let line = |range: &Range<usize>| raw.get(range.clone()).unwrap_or_default();
-        let headings = Headings::parse(lines.iter().map(line).filter(|_| is_prose));
+        let headings = Headings::parse(lines.iter().map(|line| line_bytes(&raw, line)).filter(|_| is_prose));
         DiffText { headings, lines, raw }
     }
 
@@ -49,12 +50,12 @@ impl DiffText {
     }
 
     fn line(&self, at: usize) -> &[u8] {
-        self.lines.get(at).and_then(|range| self.raw.get(range.clone())).unwrap_or_default()
+        self.lines.get(at).map_or(&[], |line| line_bytes(&self.raw, line))
     }
 
     /// Returns the lines without trailing white space.
     fn trimmed(&self) -> Vec<&[u8]> {
-        (0..self.lines.len()).map(|at| self.line(at).trim_ascii_end()).collect()
+        self.lines.iter().map(|line| line_bytes(&self.raw, line).trim_ascii_end()).collect()
     }
 }
 
@@ -341,9 +342,9 @@ fn adjacent<'a>(found: &'a [TextPassage], text: &DiffText) -> Vec<&'a [TextPassa
     };
     let mut group_start = 0;
     let follows = |a: &TextPassage, b: &TextPassage| {
-        let ((first, Some(end)), (Some(start), Some(last))) = (ends(a), ends(b)) else { return false };
-        group_start = if group_start == 0 { first.unwrap_or_default() + 1 } else { group_start };
-        let between = text.raw.get(end..start).unwrap_or_default();
+        let ((Some(first), Some(end)), (Some(start), Some(last))) = (ends(a), ends(b)) else { return false };
+        let Some(between) = text.raw.get(end..start) else { return false };
+        group_start = if group_start == 0 { first + 1 } else { group_start };
         let follows = between.trim_ascii().is_empty()
             && last + 1 - group_start <= ADJACENT_MAX
             && !text.raw.get(start..).is_some_and(|rest| rest.starts_with(b"#"));

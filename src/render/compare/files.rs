@@ -238,26 +238,27 @@ impl<'a> Comparison<'a> {
 
     /// Returns the outputs of corresponding calls, and of unmatched calls that failed or are steps.
     fn outputs(&self) -> Vec<ComparedItem> {
-        let calls_of = |at: usize| self.workers.get(at).map(ComparedWorker::calls).unwrap_or_default();
+        let Some((first, others)) = self.workers.split_first() else { return Vec::new() };
+        let first = first.calls();
         let mut items: Vec<ComparedItem> = Vec::new();
         let mut item_of_call: HashMap<usize, usize> = HashMap::new();
-        let first = calls_of(0);
-        for at in 1..self.workers.len() {
-            let pairs = calls::corresponding(first, calls_of(at), self.minimal_until);
+        for (at, worker) in (1..).zip(others) {
+            let pairs = calls::corresponding(first, worker.calls(), self.minimal_until);
             for (a, b) in &pairs {
-                let (Some(mine), Some(other)) = (first.get(*a), calls_of(at).get(*b)) else { continue };
+                let (Some(mine), Some(other)) = (first.get(*a), worker.calls().get(*b)) else { continue };
                 let number = *item_of_call.entry(*a).or_insert(items.len());
                 if number == items.len() {
                     items.push(self.output(0, mine));
                 }
                 let Some(item) = items.get_mut(number) else { continue };
                 item.is_failure |= mine.outcome != other.outcome;
-                if let (Some(copy), Some(worker)) = (item.copies.get_mut(at), self.workers.get(at)) {
+                if let Some(copy) = item.copies.get_mut(at) {
                     *copy = Some(worker.call(other));
                 }
             }
             let paired: HashSet<usize> = pairs.iter().map(|(_, b)| *b).collect();
-            let unmatched = calls_of(at).iter().enumerate().filter(|(b, _)| !paired.contains(b)).map(|(_, call)| call);
+            let unmatched =
+                worker.calls().iter().enumerate().filter(|(b, _)| !paired.contains(b)).map(|(_, call)| call);
             items.extend(unmatched.filter_map(|call| self.unmatched(at, call)));
         }
         let unmatched = first.iter().enumerate().filter(|(a, _)| !item_of_call.contains_key(a)).map(|(_, call)| call);
@@ -337,7 +338,7 @@ impl<'a> Comparison<'a> {
             let (mut hash, mut buffer, mut at) = (blake3::Hasher::new(), vec![0; READ_SIZE], 0);
             loop {
                 let read = read_into(file, at, &mut buffer)?;
-                hash.update(buffer.get(..read).unwrap_or_default());
+                hash.update(buffer.split_at(read).0);
                 at += read as u64;
                 is_late = read == READ_SIZE && !self.deadline.has_time();
                 if read < READ_SIZE || is_late {

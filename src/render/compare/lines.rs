@@ -22,6 +22,11 @@ pub(super) enum DiffStep {
     New(usize),
 }
 
+/// Returns the bytes of a line of `text`.
+pub(super) fn line_bytes<'a>(text: &'a [u8], line: &Range<usize>) -> &'a [u8] {
+    text.split_at(line.end).0.split_at(line.start).1
+}
+
 /// Returns the byte range of each line, including its line end.
 pub(super) fn lines(text: &[u8]) -> Vec<Range<usize>> {
     let mut start = 0;

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::lines::lines;
+use super::lines::{line_bytes, lines};
 use crate::digest::digest;
 
 /// Maximum number of lines in a block that is compared as a whole; a longer one is compared line by
@@ -68,7 +68,7 @@ pub(super) fn passages(text: &[u8], others: &[&TextIndex]) -> (Vec<TextPassage>,
 
 impl TextPassage {
     fn new(text: &[u8], lines: &[Range<usize>]) -> TextPassage {
-        let bytes = lines.iter().flat_map(|line| text.get(line.clone()).unwrap_or_default());
+        let bytes = lines.iter().flat_map(|line| line_bytes(text, line));
         let substance = bytes.filter(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii()).count();
         TextPassage { lines: lines.to_vec(), substance }
     }
@@ -77,13 +77,13 @@ impl TextPassage {
 /// Splits a text into blocks of lines at empty lines.
 fn blocks(text: &[u8]) -> Vec<Vec<Range<usize>>> {
     let all = lines(text);
-    let is_empty = |line: &Range<usize>| text.get(line.clone()).unwrap_or_default().trim_ascii().is_empty();
+    let is_empty = |line: &Range<usize>| line_bytes(text, line).trim_ascii().is_empty();
     all.split(is_empty).filter(|block| !block.is_empty()).map(<[Range<usize>]>::to_vec).collect()
 }
 
 /// Returns a hash of the words in lines, or `None` if they have no letter or digit.
 fn hash(text: &[u8], lines: &[Range<usize>]) -> Option<[u8; 16]> {
-    let words = lines.iter().flat_map(|line| text.get(line.clone()).unwrap_or_default().split(u8::is_ascii_whitespace));
+    let words = lines.iter().flat_map(|line| line_bytes(text, line).split(u8::is_ascii_whitespace));
     let mut hash = blake3::Hasher::new();
     let mut has_words = false;
     for word in words.filter(|word| !word.is_empty()) {

@@ -52,7 +52,7 @@ impl DiffLine {
         let range = (from as u64, (from + raw.len()) as u64);
         let end = raw.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
         // Invisible characters may be the only difference.
-        let (text, _) = clip(raw.get(..end).unwrap_or_default(), about, LINE_MAX, InvisibleChars::Escape);
+        let (text, _) = clip(raw.split_at(end).0, about, LINE_MAX, InvisibleChars::Escape);
         DiffLine { sign, text: guarded(sign, text), side, range }
     }
 
@@ -184,7 +184,8 @@ fn write_run(out: &mut String, run: &[DiffLine], share: usize, sources: &[String
         Some(cut) => out.push_str(&cut),
         None => run.iter().take(first).for_each(|line| line.write(out)),
     }
-    let (left, shown) = run.get(first..).unwrap_or_default().split_at(run.len() - first - last);
+    let (_, rest) = run.split_at(first);
+    let (left, shown) = rest.split_at(rest.len() - last);
     let mut omission = String::new();
     write_omission(&mut omission, (left.len(), "line"), left.iter(), sources);
     // The omission line may be longer than the omitted lines.
@@ -313,7 +314,8 @@ impl DiffSection {
         let mut next = 0;
         let mut is_any = false;
         let gap = |out: &mut String, from: usize, to: usize| {
-            let left = self.blocks.get(from..to).unwrap_or_default();
+            let (left, _) = self.blocks.split_at(to);
+            let (_, left) = left.split_at(from);
             let changed = left.iter().flat_map(|block| &block.lines).filter(|line| line.sign != ' ');
             write_omission(out, (left.len(), self.unit), changed, &self.sources);
         };

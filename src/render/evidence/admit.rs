@@ -26,14 +26,22 @@ pub(super) struct SectionRoom {
 /// The sections chosen to be shown.
 #[derive(Default)]
 pub(super) struct Admission {
-    /// Numbers of the chosen sections, ascending.
-    pub(super) numbers: Vec<usize>,
-    /// Bytes that each section takes in addition to its excerpt, chosen or not.
-    pub(super) overheads: Vec<usize>,
+    /// The chosen sections, in display order.
+    pub(super) sections: Vec<AdmittedSection>,
     /// Bytes reserved for the list of omitted sections.
     pub(super) listing: usize,
     /// True if the only chosen section has no room for its input.
     pub(super) brief: bool,
+}
+
+/// A section with its size.
+pub(super) struct AdmittedSection {
+    /// Number of the section.
+    pub(super) number: usize,
+    /// Bytes that show it whole.
+    pub(super) need: usize,
+    /// Bytes that it takes in addition to its excerpt.
+    pub(super) overhead: usize,
 }
 
 impl FrameContent<'_> {
@@ -55,58 +63,58 @@ impl FrameContent<'_> {
     ///
     /// The first failed section is shown if there is room for one line of it. Sections that did not
     /// fail are shown only if all failed ones are.
-    pub(super) fn admit(&self, needs: &[usize], room: SectionRoom) -> Admission {
+    pub(super) fn admit(&self, room: SectionRoom) -> Admission {
         let SectionRoom { bytes: room, notes_hidden, only_failed } = room;
-        let mut admitted = Admission {
-            overheads: self.sections.iter().map(|section| self.overhead(section, true, notes_hidden)).collect(),
-            ..Admission::default()
+        let mut admitted = Admission::default();
+        let with_size = |(number, section): (usize, &OutputSection)| AdmittedSection {
+            number,
+            need: need_of(section),
+            overhead: self.overhead(section, true, notes_hidden),
         };
-        let need = |at: usize| needs.get(at).copied().unwrap_or(0);
-        let rooms: Vec<usize> = admitted
-            .overheads
-            .iter()
-            .enumerate()
-            .map(|(at, overhead)| overhead + need(at).min(MIN_EXCERPT).max(self.section_min(at)))
-            .collect();
-        let all = rooms.iter().copied().fold(0, usize::saturating_add);
+        let size = |section: &AdmittedSection| {
+            section.overhead + section.need.min(MIN_EXCERPT).max(self.section_min(section.number))
+        };
+        let mut candidates: Vec<(&OutputSection, AdmittedSection)> =
+            self.sections.iter().zip(self.sections.iter().enumerate().map(with_size)).collect();
+        let all = candidates.iter().map(|(_, candidate)| size(candidate)).fold(0, usize::saturating_add);
         let listing = self.not_shown(&[], 0).len() + TAG_LEN;
         if all > room || only_failed {
             admitted.listing = (room * LISTING_PERCENT / 100).max(listing);
         }
         let mut left = room.saturating_sub(admitted.listing);
-        let mut priorities: Vec<usize> = (0..self.sections.len()).collect();
-        priorities.sort_by_key(|at| self.sections.get(*at).map(|section| section.priority));
+        candidates.sort_by_key(|(section, _)| section.priority);
         let mut failed_left_out = only_failed;
-        for at in priorities {
-            let size = rooms.get(at).copied().unwrap_or_default();
-            if failed_left_out && !self.is_failed(at) {
+        for (section, mut candidate) in candidates {
+            let (number, size) = (candidate.number, size(&candidate));
+            if failed_left_out && !self.is_failed(number) {
                 continue;
             }
             if size <= left {
                 left -= size;
-                admitted.numbers.push(at);
-            } else if at == 0 && self.first_section_min(notes_hidden) <= room.saturating_sub(listing) {
+                admitted.sections.push(candidate);
+            } else if number == 0 && self.first_section_min(notes_hidden) <= room.saturating_sub(listing) {
                 (admitted.listing, left) = (listing.min(room), 0);
-                let brief = self.sections.first().map_or(0, |section| self.overhead(section, false, notes_hidden));
-                let overhead = admitted.overheads.first_mut();
-                if let Some(overhead) = overhead.filter(|full| room < listing + **full + need(0).min(MIN_EXCERPT / 2)) {
-                    (*overhead, admitted.brief) = (brief, true);
+                if room < listing + candidate.overhead + candidate.need.min(MIN_EXCERPT / 2) {
+                    candidate.overhead = self.overhead(section, false, notes_hidden);
+                    admitted.brief = true;
                 }
-                admitted.numbers.push(at);
+                admitted.sections.push(candidate);
                 failed_left_out = true;
             } else {
-                failed_left_out |= self.is_failed(at);
+                failed_left_out |= self.is_failed(number);
             }
         }
-        admitted.numbers.sort_unstable();
+        admitted.sections.sort_unstable_by_key(|section| section.number);
         admitted
     }
 
-    /// Allocates `pool` bytes to the sections `numbers`, so that every failed one has room for its
-    /// most relevant line.
-    pub(super) fn shares(&self, numbers: &[usize], demands: &[Demand], pool: usize) -> Vec<usize> {
-        let shares = allocate(demands, pool);
-        let minima: Vec<usize> = numbers.iter().map(|number| self.section_min(*number)).collect();
+    /// Allocates `pool` bytes to `sections`, so that every failed one has room for its most
+    /// relevant line.
+    pub(super) fn shares(&self, sections: &[AdmittedSection], pool: usize) -> Vec<usize> {
+        let demand = |section: &AdmittedSection| Demand { need: section.need, weight: self.weight(section.number) };
+        let demands: Vec<Demand> = sections.iter().map(demand).collect();
+        let shares = allocate(&demands, pool);
+        let minima: Vec<usize> = sections.iter().map(|section| self.section_min(section.number)).collect();
         if shares.iter().zip(&minima).all(|(share, min)| share >= min) {
             return shares;
         }
@@ -120,7 +128,7 @@ impl FrameContent<'_> {
     }
 
     /// Returns the weight of a section in the allocation.
-    pub(super) fn weight(&self, number: usize) -> usize {
+    fn weight(&self, number: usize) -> usize {
         match self.sections.get(number).and_then(|section| section.outcome) {
             Some(Outcome::Failed) => 8,
             Some(Outcome::Unknown) | None => 3,

@@ -15,9 +15,9 @@ const SIGN_MAX: usize = 8;
 /// Returns the index of the highest-scoring chunk with a sign of failure, else of the
 /// highest-scoring chunk. Among equals the latest wins.
 fn most_relevant(chunks: &[LineChunk<'_>], scored: &LineScores) -> Option<usize> {
-    let score = |at: &usize| scored.scores.get(*at).copied().unwrap_or_default();
-    let has_text = |at: &usize| chunks.get(*at).is_some_and(|chunk| !chunk.text.trim().is_empty());
-    let highest = || (0..chunks.len()).filter(has_text).max_by(|a, b| score(a).total_cmp(&score(b)));
+    let with_scores = chunks.iter().zip(&scored.scores).enumerate();
+    let with_text = with_scores.filter(|(_, (chunk, _))| !chunk.text.trim().is_empty());
+    let highest = || with_text.max_by(|(_, (_, a)), (_, (_, b))| a.total_cmp(b)).map(|(at, _)| at);
     scored.failure.or_else(highest)
 }
 
@@ -30,9 +30,10 @@ pub(super) fn cut_most_relevant<'a>(
     raw: &dyn Fn(u64, u64) -> Option<&'a [u8]>,
 ) {
     let Some(at) = most_relevant(chunks, scored) else { return };
-    let Some(chunk) = chunks.get(at).filter(|chunk| chunk.text.len() + chunk.repeats_note().len() > room) else {
+    let (Some(chunk), Some(score)) = (chunks.get(at), scored.scores.get(at).copied()) else { return };
+    if chunk.text.len() + chunk.repeats_note().len() <= room {
         return;
-    };
+    }
     let Some(raw) = raw(chunk.start, chunk.end) else { return };
     // A chunk with repeats holds one line several times.
     let line_end = memchr::memchr(b'\n', raw).filter(|_| chunk.repeats > 0).map_or(raw.len(), |end| end + 1);
@@ -56,7 +57,6 @@ pub(super) fn cut_most_relevant<'a>(
     let relevant = at + usize::from(before.is_some());
     let parts: Vec<LineChunk<'a>> =
         [before, part(from, to), part(to, line_end), repeated].into_iter().flatten().collect();
-    let score = scored.scores.get(at).copied().unwrap_or_default();
     let scores = (at..at + parts.len()).map(|part| if part == relevant { score } else { score * NEIGHBOR_FACTOR });
     scored.scores.splice(at..=at, scores);
     scored.failure = scored.failure.map(|_| relevant);
@@ -68,14 +68,14 @@ pub(super) fn cut_most_relevant<'a>(
 /// The range starts at the line with the sign of failure, which may be inside a JSON string, or
 /// shortly before the sign if that line is long.
 fn relevant_part(line: &[u8], text: &str, room: usize) -> Option<(usize, usize)> {
-    let sign = failure_signs::failures(text.as_bytes()).next().unwrap_or_default();
-    let word = text.as_bytes().get(sign..).map(|rest| rest.get(..SIGN_MAX).unwrap_or(rest)).unwrap_or_default();
-    let sign = memchr::memmem::find(line, word).unwrap_or_default();
-    let before = line.get(..sign).unwrap_or_default();
+    let sign = failure_signs::failures(text.as_bytes()).next().unwrap_or(0);
+    let (_, word) = text.as_bytes().split_at(sign);
+    let sign = memchr::memmem::find(line, word.get(..SIGN_MAX).unwrap_or(word)).unwrap_or(0);
+    let (before, _) = line.split_at(sign);
     let starts = JSON_LINE_STARTS.iter().filter_map(|start| Some(memchr::memmem::rfind(before, start)? + start.len()));
-    let line_start = starts.max().unwrap_or_default();
+    let line_start = starts.max().unwrap_or(0);
     let from = if sign - line_start > room / 2 { sign - room / 4 } else { line_start };
-    let boundary = |at: usize| (0..=at.min(line.len())).rev().find(|at| is_boundary(line, *at)).unwrap_or_default();
+    let boundary = |at: usize| (0..=at.min(line.len())).rev().find(|at| is_boundary(line, *at)).unwrap_or(0);
     let from = boundary(from);
     let mut to = boundary(from + room);
     // Invalid UTF-8 and escaped markers take more room than on disk.
@@ -89,7 +89,8 @@ fn relevant_part(line: &[u8], text: &str, room: usize) -> Option<(usize, usize)>
 /// preceding [`ESCAPE_MAX`] bytes are searched for an escape.
 fn is_boundary(line: &[u8], at: usize) -> bool {
     let is_character = line.get(at).is_none_or(|byte| byte & 0xc0 != 0x80);
-    let before = line.get(at.saturating_sub(ESCAPE_MAX)..at).unwrap_or_default();
+    let (before, _) = line.split_at(at);
+    let (_, before) = before.split_at(at.saturating_sub(ESCAPE_MAX));
     let escape = memchr::memrchr(0x1b, before).and_then(|escape| before.get(escape + 1..));
     is_character && escape.is_none_or(|escape| escape.iter().skip(1).any(u8::is_ascii_alphabetic))
 }

@@ -293,12 +293,13 @@ fn merged(mut regions: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
 fn whole_lines(raw: &[u8], at_start: bool, at_end: bool) -> (usize, usize) {
     let is_start = |at: &usize| raw.get(*at).is_none_or(|b| b & 0xc0 != 0x80);
     let half = raw.len() / 2;
-    let from = match memchr::memchr(b'\n', raw.get(..half).unwrap_or_default()) {
+    let (first_half, second_half) = raw.split_at(half);
+    let from = match memchr::memchr(b'\n', first_half) {
         _ if at_start => 0,
         Some(at) => at + 1,
         None => (0..raw.len()).find(is_start).unwrap_or(0),
     };
-    let to = match memchr::memrchr(b'\n', raw.get(half..).unwrap_or_default()) {
+    let to = match memchr::memrchr(b'\n', second_half) {
         _ if at_end => raw.len(),
         Some(at) => half + at + 1,
         None => (from..raw.len()).rev().find(is_start).unwrap_or(raw.len()),
@@ -343,19 +344,18 @@ impl<'a> Selection<'a> {
                 break;
             }
         }
-        let score = |at: usize| scored.scores.get(at).copied().unwrap_or_default();
         if let Some(failure) = scored.failure {
             let before = selection.cost;
             selection.take(failure, share);
-            selection.grow(before + share * FAILURE_PERCENT / 100, &score);
+            selection.grow(before + share * FAILURE_PERCENT / 100, &scored.scores);
         }
-        let mut order: Vec<usize> = (0..chunks.len()).collect();
+        let mut order: Vec<(usize, (&LineChunk<'_>, &f64))> = chunks.iter().zip(&scored.scores).enumerate().collect();
         // Chunks of equal score are sorted latest first.
-        order.sort_by(|a, b| score(*b).total_cmp(&score(*a)).then(b.cmp(a)));
+        order.sort_by(|(a, (_, a_score)), (b, (_, b_score))| b_score.total_cmp(a_score).then(b.cmp(a)));
         let mut regions_left = (share / REGION).max(1);
         let mut shown: HashSet<&str> = HashSet::new();
-        for at in order {
-            let text = chunks.get(at).map(|chunk| chunk.text.trim()).unwrap_or_default();
+        for (at, (chunk, _)) in order {
+            let text = chunk.text.trim();
             let joins = selection.joins_before(at) || selection.joins_after(at);
             // Neither a line without visible text nor a line shown elsewhere opens a region.
             let opens = || regions_left > 0 && !text.is_empty() && !shown.contains(text);
@@ -364,7 +364,7 @@ impl<'a> Selection<'a> {
                 shown.insert(text);
             }
         }
-        selection.grow(share, &score);
+        selection.grow(share, &scored.scores);
         selection
     }
 
@@ -393,35 +393,36 @@ impl<'a> Selection<'a> {
     }
 
     /// Adds neighbors of chosen chunks within `limit` bytes, highest score first.
-    fn grow(&mut self, limit: usize, score: &dyn Fn(usize) -> f64) {
-        let beside = |selection: &Selection<'_>, at: usize| {
-            let shown =
+    fn grow(&mut self, limit: usize, scores: &[f64]) {
+        let edge = |selection: &Selection<'_>, at: usize| {
+            let is_beside =
                 at.checked_sub(1).is_some_and(|before| selection.is_chosen(before)) || selection.is_chosen(at + 1);
-            shown && !selection.is_chosen(at) && at < selection.chunks.len()
+            let score = scores.get(at).filter(|_| is_beside && !selection.is_chosen(at))?;
+            Some((OrderedScore(*score), at))
         };
         let mut edges: BTreeSet<(OrderedScore, usize)> =
-            (0..self.chunks.len()).filter(|at| beside(self, *at)).map(|at| (OrderedScore(score(at)), at)).collect();
+            (0..self.chunks.len()).filter_map(|at| edge(self, at)).collect();
         while let Some((_, at)) = edges.pop_last() {
             if self.take(at, limit) {
-                let next = [at.checked_sub(1), Some(at + 1)].into_iter().flatten().filter(|at| beside(self, *at));
-                edges.extend(next.map(|at| (OrderedScore(score(at)), at)));
+                let next = [at.checked_sub(1), Some(at + 1)].into_iter().flatten();
+                edges.extend(next.filter_map(|at| edge(self, at)));
             }
         }
     }
 
     fn joins_before(&self, at: usize) -> bool {
-        let start = self.chunks.get(at).map_or(0, |chunk| chunk.start);
-        match at.checked_sub(1) {
-            None => start == 0,
-            Some(before) => self.is_chosen(before) && self.chunks.get(before).is_some_and(|chunk| chunk.end == start),
+        let Some(chunk) = self.chunks.get(at) else { return false };
+        match at.checked_sub(1).and_then(|before| Some((before, self.chunks.get(before)?))) {
+            None => chunk.start == 0,
+            Some((at, before)) => self.is_chosen(at) && before.end == chunk.start,
         }
     }
 
     fn joins_after(&self, at: usize) -> bool {
-        let end = self.chunks.get(at).map_or(0, |chunk| chunk.end);
+        let Some(chunk) = self.chunks.get(at) else { return false };
         match self.chunks.get(at + 1) {
-            None => end >= self.size,
-            Some(next) => self.is_chosen(at + 1) && next.start == end,
+            None => chunk.end >= self.size,
+            Some(next) => self.is_chosen(at + 1) && next.start == chunk.end,
         }
     }
 

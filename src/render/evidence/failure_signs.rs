@@ -152,10 +152,7 @@ fn may_be_frame(text: &str) -> bool {
 /// Returns true if [`LOCATION`] may match; a cheap test that avoids most regex searches. A time of
 /// day also has a colon before a digit, but no full stop.
 fn may_be_location(text: &[u8]) -> bool {
-    let has_extension = |at: usize| {
-        let near = text.get(at.saturating_sub(EXTENSION_MAX + 1)..at).unwrap_or_default();
-        near.contains(&b'.')
-    };
+    let has_extension = |at: usize| text.split_at(at).0.iter().rev().take(EXTENSION_MAX + 1).any(|byte| *byte == b'.');
     let is_numbered = |at: usize| text.get(at + 1).is_some_and(u8::is_ascii_digit);
     memchr::memchr2_iter(b':', b'(', text).any(|at| is_numbered(at) && has_extension(at))
 }
@@ -182,8 +179,7 @@ fn has_undenied(sign: &LazyLock<Option<Regex>>, text: &str) -> bool {
 }
 
 fn spans(regex: &LazyLock<Option<Regex>>, raw: &[u8]) -> Vec<(usize, usize)> {
-    let found = regex.as_ref().map(|regex| regex.find_iter(raw).map(|hit| (hit.start(), hit.end())));
-    found.map(Iterator::collect).unwrap_or_default()
+    regex.iter().flat_map(|regex| regex.find_iter(raw)).map(|hit| (hit.start(), hit.end())).collect()
 }
 
 /// Returns true if the line `text` reports a failure or an exit without its reason.

@@ -7,8 +7,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 
-use super::super::shares::Demand;
-use super::admit::{Admission, SectionRoom, need_of};
+use super::admit::{Admission, AdmittedSection, SectionRoom};
 use super::excerpt::{Excerpt, ShownLines, excerpt, length};
 use super::notes::{FAILED, FAILURE_LINE_MIN, hidden_note, note_max, offsets_note, used_text};
 use crate::model::Outcome;
@@ -240,11 +239,10 @@ impl FrameContent<'_> {
     /// Chooses and fills the sections. Also returns the room left for the list of omitted ones, in
     /// bytes.
     fn fill(&self, room: SectionRoom) -> (Vec<ShownSection>, usize) {
-        let needs: Vec<usize> = self.sections.iter().map(need_of).collect();
-        let admitted = self.admit(&needs, room);
-        let fixed: usize = admitted.numbers.iter().filter_map(|at| admitted.overheads.get(*at)).sum();
+        let admitted = self.admit(room);
+        let fixed: usize = admitted.sections.iter().map(|section| section.overhead).sum();
         let pool = room.bytes.saturating_sub(admitted.listing).saturating_sub(fixed);
-        let shown = self.excerpts(&admitted, &needs, pool);
+        let shown = self.excerpts(&admitted, pool);
         let used: usize = shown.iter().map(|shown| self.shown_text(shown, "").len() + TAG_LEN).sum();
         (shown, room.bytes.saturating_sub(used))
     }
@@ -253,31 +251,22 @@ impl FrameContent<'_> {
     ///
     /// Sections that fit entirely go first, since the bytes they leave unused go to the others in
     /// display order.
-    fn excerpts(&self, admitted: &Admission, needs: &[usize], pool: usize) -> Vec<ShownSection> {
-        let Admission { numbers, overheads, .. } = admitted;
-        let demands: Vec<Demand> = numbers
-            .iter()
-            .map(|at| Demand { need: needs.get(*at).copied().unwrap_or(0), weight: self.weight(*at) })
-            .collect();
-        let shares = self.shares(numbers, &demands, pool);
+    fn excerpts(&self, admitted: &Admission, pool: usize) -> Vec<ShownSection> {
+        let shares = self.shares(&admitted.sections, pool);
         let mut carry = pool.saturating_sub(shares.iter().sum());
         let mut listing = self.not_shown(&[], 0).len() + TAG_LEN;
-        let mut order: Vec<usize> = (0..numbers.len()).collect();
-        order.sort_by_key(|i| {
-            let met = demands.get(*i).map(|demand| demand.need) == shares.get(*i).copied();
-            (!met, *i)
-        });
-        let mut shown: Vec<ShownSection> = Vec::with_capacity(numbers.len());
+        let mut order: Vec<(&AdmittedSection, usize)> = admitted.sections.iter().zip(shares).collect();
+        order.sort_by_key(|(section, share)| section.need != *share);
+        let mut shown: Vec<ShownSection> = Vec::with_capacity(order.len());
         let (mut shown_lines, mut wholes) = (ShownLines::default(), HashMap::new());
-        for i in order {
-            let (Some(number), Some(share)) = (numbers.get(i).copied(), shares.get(i)) else { continue };
+        for (&AdmittedSection { number, overhead, .. }, share) in order {
             let share = share + carry;
             let excerpt = self.excerpt(number, share, &mut shown_lines);
             let mut section = ShownSection { number, excerpt, input: !admitted.brief };
             if section.excerpt.whole {
                 self.deduplicate(&mut section, &mut wholes);
             }
-            let allotted = share + overheads.get(number).copied().unwrap_or(0);
+            let allotted = share + overhead;
             if !section.excerpt.whole && section.excerpt.text.is_empty() {
                 // Nothing fits its share: the section is only listed, and the next one gets the
                 // rest.

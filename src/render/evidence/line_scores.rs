@@ -63,47 +63,47 @@ pub(super) fn score_lines(chunks: &[LineChunk<'_>], size: u64) -> LineScores {
     let signs: Vec<LineSigns> = shown.iter().map(|chunk| LineSigns::detect(&chunk.text)).collect();
     let mut shown_scores = smooth_scores(&shown, base_scores(&shown, &signs, size));
     boost_error_messages(&shown, &signs, &mut shown_scores);
-    let mut signs = signs.into_iter();
-    let mut failure: Option<usize> = None;
+    let mut shown_scores = shown_scores.into_iter().zip(signs);
+    let mut failure: Option<(usize, f64)> = None;
     let mut scores = Vec::with_capacity(chunks.len());
-    let (mut shown_scores, mut last) = (shown_scores.into_iter(), 0.0);
+    let mut last = 0.0;
     for (at, chunk) in chunks.iter().enumerate() {
-        if !chunk.text.is_empty() {
-            last = shown_scores.next().unwrap_or_default();
-            let is_highest = failure.and_then(|failure| scores.get(failure)).is_none_or(|highest| *highest <= last);
-            if signs.next().is_some_and(|signs| signs.strong) && is_highest {
-                failure = Some(at);
+        if !chunk.text.is_empty()
+            && let Some((score, signs)) = shown_scores.next()
+        {
+            last = score;
+            if signs.strong && failure.is_none_or(|(_, highest)| highest <= score) {
+                failure = Some((at, score));
             }
         }
         scores.push(last);
     }
-    LineScores { scores, failure }
+    LineScores { scores, failure: failure.map(|(at, _)| at) }
 }
 
 /// Returns the score of each line from its own signs and its position.
 fn base_scores(chunks: &[&LineChunk<'_>], signs: &[LineSigns], size: u64) -> Vec<f64> {
-    let flags = |has_sign: &dyn Fn(usize, &LineSigns) -> bool| -> Vec<f64> {
-        signs.iter().enumerate().map(|(at, signs)| f64::from(u8::from(has_sign(at, signs)))).collect()
-    };
-    let red = flags(&|at, _| chunks.get(at).is_some_and(|chunk| chunk.red));
-    let locations = flags(&|_, signs| signs.location);
+    let weight_if = |present: bool, weight: f64| if present { weight } else { 0.0 };
+    let red: Vec<f64> = chunks.iter().map(|chunk| weight_if(chunk.red, 1.0)).collect();
+    let locations: Vec<f64> = signs.iter().map(|signs| weight_if(signs.location, 1.0)).collect();
     let red_soon = decay_preceding(&red, DECAY_RED);
     let locations_after = decay_preceding(&locations, DECAY_LOCATION);
     let locations_before = decay_following(&locations, DECAY_LOCATION);
     let to_end = to_end(chunks, signs, size);
     let since_failure = since_failure(chunks, signs);
-    let near = |all: &[f64], at: usize| all.get(at).copied().unwrap_or_default();
     let decayed = |bytes: Option<u64>, scale: f64| bytes.map_or(0.0, |bytes| 1.0 / square(1.0 + bytes as f64 / scale));
-    let score = |(at, signs): (usize, &LineSigns)| {
-        let weight_if = |present: bool, weight: f64| if present { weight } else { 0.0 };
+    let locations = locations_after.into_iter().zip(locations_before);
+    let distances = to_end.into_iter().zip(since_failure);
+    let lines = signs.iter().zip(locations).zip(red_soon).zip(distances);
+    let scores = lines.map(|(((signs, (location_after, location_before)), red_soon), (to_end, since_failure))| {
         weight_if(signs.frame, FRAME)
             + weight_if(signs.location, LOCATION)
-            + LOCATION_NEAR * (near(&locations_after, at) + near(&locations_before, at))
-            + RED_SOON * near(&red_soon, at)
-            + ENDING * decayed(to_end.get(at).copied().flatten(), ENDING_BYTES)
-            + AFTER_FAILURE * decayed(since_failure.get(at).copied().flatten(), AFTER_FAILURE_BYTES)
-    };
-    signs.iter().enumerate().map(score).collect()
+            + LOCATION_NEAR * (location_after + location_before)
+            + RED_SOON * red_soon
+            + ENDING * decayed(to_end, ENDING_BYTES)
+            + AFTER_FAILURE * decayed(since_failure, AFTER_FAILURE_BYTES)
+    });
+    scores.collect()
 }
 
 fn square(x: f64) -> f64 {
@@ -184,15 +184,15 @@ fn smooth_scores(chunks: &[&LineChunk<'_>], mut scores: Vec<f64>) -> Vec<f64> {
         }
         last = *score;
     }
+    // Lines beyond both ends score 0.
     let near =
-        |at: usize, by: isize| at.checked_add_signed(by).and_then(|at| scores.get(at)).copied().unwrap_or_default();
+        |at: usize, by: isize| at.checked_add_signed(by).and_then(|at| scores.get(at)).map_or(0.0, |score| *score);
     let smooth = |at| (3.0 * near(at, 0) + 2.0 * (near(at, -1) + near(at, 1)) + near(at, -2) + near(at, 2)) / 9.0;
     let mut smoothed: Vec<f64> = (0..scores.len()).map(smooth).collect();
     // The start of a long line, which is split into chunks, names its subject.
     for at in (1..smoothed.len()).rev().filter(|at| is_continued(*at)) {
-        let rest = smoothed.get(at).copied().unwrap_or_default();
-        if let Some(before) = smoothed.get_mut(at - 1) {
-            *before = before.max(if is_continued(at - 1) { rest } else { rest * LINE_START });
+        if let Some([before, rest]) = smoothed.get_mut(at - 1..=at) {
+            *before = before.max(if is_continued(at - 1) { *rest } else { *rest * LINE_START });
         }
     }
     smoothed

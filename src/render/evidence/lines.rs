@@ -49,14 +49,14 @@ pub(super) fn split_chunks(raw: &[u8], offset: u64) -> (Vec<LineChunk<'_>>, bool
     let mut chunks: Vec<LineChunk<'_>> = Vec::with_capacity(raw.len() / 40 + 1);
     let chunk_min = (raw.len() / CHUNKS_MAX) as u64;
     let mut utf8 = true;
-    let mut at = 0;
-    while let Some(rest) = raw.get(at..).filter(|rest| !rest.is_empty()) {
+    let (mut rest, mut start) = (raw, offset);
+    while !rest.is_empty() {
         let (len, overwritten) = next_chunk(rest);
-        let shown = rest.get(..len).filter(|_| !overwritten).unwrap_or_default();
+        let (chunk, after) = rest.split_at(len);
+        let shown = if overwritten { &[] } else { chunk };
         let Cleaned { text, is_utf8, hidden } = cleaned(shown);
         utf8 &= is_utf8;
         let red = is_red(shown);
-        let start = offset + at as u64;
         let end = start + len as u64;
         match chunks.last_mut() {
             Some(last) if last.end - last.start < chunk_min => {
@@ -67,7 +67,7 @@ pub(super) fn split_chunks(raw: &[u8], offset: u64) -> (Vec<LineChunk<'_>>, bool
             }
             _ => chunks.push(LineChunk { start, end, text, red, repeats: 0, hidden }),
         }
-        at += len;
+        (rest, start) = (after, end);
     }
     (chunks, utf8)
 }
@@ -111,7 +111,7 @@ fn next_chunk(rest: &[u8]) -> (usize, bool) {
         Some(at) if window.get(at) == Some(&b'\n') => (at + 1, false),
         Some(at) => {
             // A carriage return is part of a line end or returns a progress bar to its start.
-            let returns = rest.get(at..).unwrap_or_default().iter().take_while(|b| **b == b'\r').count();
+            let returns = rest.iter().skip(at).take_while(|b| **b == b'\r').count();
             match rest.get(at + returns) {
                 Some(b'\n') if returns == 1 => (at + 2, false),
                 Some(b'\n') => (at + returns - 1, false),
@@ -136,7 +136,8 @@ fn split_position(window: &[u8]) -> usize {
         .map(|back| window.len() - back)
         .find(|at| window.get(*at).is_some_and(|b| b & 0xc0 != 0x80))
         .unwrap_or(window.len());
-    let tail = window.get(boundary.saturating_sub(ESCAPE_MAX)..boundary).unwrap_or_default();
+    let (tail, _) = window.split_at(boundary);
+    let (_, tail) = tail.split_at(boundary.saturating_sub(ESCAPE_MAX));
     match memchr::memrchr(0x1b, tail) {
         Some(at) if boundary > ESCAPE_MAX => boundary - tail.len() + at,
         _ => boundary,

@@ -205,8 +205,9 @@ fn search(file: &dyn File, bytes: u64) -> FailureSearch {
     ranked.retain(|(rank, ..)| Some(*rank) == strongest);
     // The latest line that gives a reason comes second, since it is often a summary.
     let reasons = ranked.iter().filter(|(_, is_wrapper, ..)| !is_wrapper).count();
-    if let Some(latest) = (1..reasons).max_by_key(|at| ranked.get(*at).map(|(.., at, _)| *at)) {
-        ranked.get_mut(1..=latest).unwrap_or_default().rotate_right(1);
+    let latest = (1..reasons).max_by_key(|at| ranked.get(*at).map(|(.., at, _)| *at));
+    if let Some(second_to_latest) = latest.and_then(|latest| ranked.get_mut(1..=latest)) {
+        second_to_latest.rotate_right(1);
     }
     let mut quotes: Vec<&str> = ranked.iter().map(|(.., text)| *text).collect();
     // A short line without a reason only announces the next one.

@@ -2,11 +2,13 @@
 //! the failed calls.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::frame::{ExcerptResult, ExcerptTask, FrameContent, OutputSection};
 use super::{WorkerOutcome, call_section, open_call, root_cause_call};
 use crate::model::{Outcome, Record};
+use crate::name::Name;
 use crate::render::causes::{self, CauseGrouping, CauseKind, WorkerCause};
 use crate::render::settings::Deadline;
 use crate::render::{Body, Budget, Missing, name_collision};
@@ -36,16 +38,14 @@ pub(in crate::render) fn swarm(
 ) -> Body {
     let SwarmReader { view, record, run, deadline, missing } = *reading;
     let outcome = |account: &WorkerOutcome<'_>| account.outcome.map(|(outcome, _)| outcome);
-    let failed: Vec<&WorkerOutcome<'_>> =
-        accounts.iter().filter(|account| outcome(account) == Some(Outcome::Failed)).collect();
     let count = |wanted| accounts.iter().filter(|account| outcome(account) == wanted).count();
     let unread = count(None);
     let unread = if unread == 0 { String::new() } else { format!(", {unread} not read in time") };
-    let failing: Vec<WorkerCause<'_>> = failed
+    let failing: Vec<WorkerCause<'_>> = accounts
         .iter()
-        .map(|account| WorkerCause {
-            member: account.member,
-            cause: account.outcome.map(|(_, cause)| cause).unwrap_or_default(),
+        .filter_map(|account| match account.outcome {
+            Some((Outcome::Failed, cause)) => Some(WorkerCause { member: account.member, cause }),
+            _ => None,
         })
         .collect();
     // Failed workers have a line of their own.
@@ -54,13 +54,15 @@ pub(in crate::render) fn swarm(
         .filter(|account| outcome(account) != Some(Outcome::Failed))
         .filter_map(|account| Some(WorkerCause { member: account.member, cause: account.doubt.as_deref()? }))
         .collect();
+    let by_name: HashMap<&Name, &WorkerOutcome<'_>> =
+        accounts.iter().map(|account| (&account.member.name, account)).collect();
     // One worker per cause is read; each worker's own evidence.txt shows more.
     let sections_max = budget.approx_bytes() / 300 + 1;
     let examples: Vec<(&WorkerOutcome<'_>, Arc<Record>)> = causes::groups(&failing, CauseGrouping::Text)
         .iter()
         .take(sections_max)
         .filter_map(|group| group.members.first())
-        .filter_map(|first| failed.iter().find(|account| std::ptr::eq(account.member, *first)))
+        .filter_map(|first| by_name.get(&first.name))
         .filter_map(|account| record(account).map(|record| (*account, record)))
         .collect();
     let mut calls: Vec<_> = examples
@@ -85,7 +87,7 @@ pub(in crate::render) fn swarm(
         counted: format!(
             "Workers: {} ({} failed, {} unknown{unread})",
             accounts.len(),
-            failed.len(),
+            failing.len(),
             count(Some(Outcome::Unknown)),
         ),
         lines: &|room, _| {

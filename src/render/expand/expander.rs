@@ -193,8 +193,8 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
             return self.write(text.as_bytes());
         }
         let quoted = serde_json::Value::from(text).to_string();
-        let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default();
-        self.write(inner.as_bytes())
+        let (_, inner) = quoted.split_at(1);
+        self.write(inner.split_at(inner.len() - 1).0.as_bytes())
     }
 
     /// Decides what to insert after a marker, and counts markers that are not expanded.
@@ -318,7 +318,7 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
             }
             admitted += 1;
         }
-        (requests.get(..admitted).unwrap_or_default(), lines.into_iter().skip(admitted).collect())
+        (requests.split_at(admitted).0, lines.into_iter().skip(admitted).collect())
     }
 }
 

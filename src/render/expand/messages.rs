@@ -59,7 +59,7 @@ struct RecordingReader<'a, R> {
 impl<R: Read> Read for RecordingReader<'_, R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let length = self.input.read(into)?;
-        self.read.borrow_mut().extend_from_slice(into.get(..length).unwrap_or_default());
+        self.read.borrow_mut().extend_from_slice(into.split_at(length).0);
         Ok(length)
     }
 }
@@ -163,14 +163,14 @@ fn expand_message<W: Write>(
         return expander.outside(read);
     };
     expander.outside(before)?;
-    let mut done = 0;
+    let (mut done, mut rest) = (0, raw.as_bytes());
     for span in results(format, message) {
-        let between = raw.as_bytes().get(done..span.start).unwrap_or_default();
+        let (between, from_result) = rest.split_at(span.start - done);
+        let (result, after) = from_result.split_at(span.len());
         expander.outside(between)?;
-        scan(raw.as_bytes().get(span.clone()).unwrap_or_default(), true, expander)?;
-        done = span.end;
+        scan(result, true, expander)?;
+        (done, rest) = (span.end, after);
     }
-    let rest = raw.as_bytes().get(done..).unwrap_or_default();
     expander.outside(rest)
 }
 

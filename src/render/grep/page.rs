@@ -232,7 +232,7 @@ impl Answer {
                 Err(over) => {
                     too_many = most;
                     let mut room = over.saturating_mul(unit);
-                    for size in sizes.get(..most).unwrap_or_default().iter().rev() {
+                    for size in sizes.split_at(most).0.iter().rev() {
                         most -= 1;
                         room = room.saturating_sub(*size);
                         if room == 0 {
@@ -261,7 +261,7 @@ impl Answer {
         let (mut matches, mut files, mut hidden) = (0, 0, 0);
         let mut rest = workers.clone();
         for file in &self.shown {
-            let lines = file.lines.get(..left.min(file.lines.len())).unwrap_or_default();
+            let (lines, _) = file.lines.split_at(left.min(file.lines.len()));
             left -= lines.len();
             let lines = without_dangling_context(lines, query.options.context);
             let file_matches = lines.iter().filter(|line| line.matches).count() as u64;
@@ -417,11 +417,11 @@ impl Workers {
 
 /// Returns `lines` without trailing context of a match that is not among them.
 fn without_dangling_context(lines: &[ShownLine], context: usize) -> &[ShownLine] {
-    let Some(last) = lines.iter().rposition(|line| line.matches) else { return &[] };
-    let number = lines.get(last).map_or(0, |line| line.number);
-    let is_after = |line: &&ShownLine| line.number > 0 && line.number <= number + context as u64;
-    let after = lines.get(last + 1..).unwrap_or_default().iter().take_while(is_after).count();
-    lines.get(..=last + after).unwrap_or_default()
+    let matches = lines.iter().enumerate().rev().find(|(_, line)| line.matches);
+    let Some((at, last)) = matches else { return &[] };
+    let is_after = |line: &&ShownLine| line.number > 0 && line.number <= last.number + context as u64;
+    let after = lines.iter().skip(at + 1).take_while(is_after).count();
+    lines.split_at(at + 1 + after).0
 }
 
 fn write_line(out: &mut String, path: &str, line: &ShownLine) {
@@ -444,7 +444,7 @@ pub(in crate::render) fn clip(line: &[u8], place: usize, max: usize, hidden: Inv
     }
     let start = char_start(line, place.saturating_sub(BEFORE).min(line.len() - max));
     let end = char_start(line, start + max);
-    let (mut text, hidden) = clean(line.get(start..end).unwrap_or_default());
+    let (mut text, hidden) = clean(line.split_at(end).0.split_at(start).1);
     if start > 0 {
         text.insert_str(0, &format!("[... {start} B ...]"));
     }

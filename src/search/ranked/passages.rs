@@ -3,16 +3,19 @@
 /// Target length of a passage, in bytes. No passage exceeds one and a half times this length.
 const PASSAGE: usize = 250;
 
-/// Returns the lengths of the passages of `text`, in bytes; they add up to the whole text.
+/// Cuts `text` into passages without a gap.
 ///
 /// Short lines are joined. Long lines are cut after a sentence, else between words, and never
 /// inside a character.
-pub(super) fn passages(text: &str) -> Vec<u32> {
-    let mut lengths = Vec::new();
+pub(super) fn passages(text: &str) -> Vec<&str> {
+    let mut passages = Vec::new();
+    let mut rest = text;
     let mut length = 0;
     let mut close = |length: &mut usize| {
         if *length > 0 {
-            lengths.push(u32::try_from(std::mem::take(length)).unwrap_or(u32::MAX));
+            let (passage, after) = rest.split_at(std::mem::take(length));
+            passages.push(passage);
+            rest = after;
         }
     };
     for mut line in text.split_inclusive('\n') {
@@ -28,7 +31,7 @@ pub(super) fn passages(text: &str) -> Vec<u32> {
         length += line.len();
     }
     close(&mut length);
-    lengths
+    passages
 }
 
 /// Returns the byte offset at which to cut a long line.
@@ -47,24 +50,21 @@ mod tests {
     #[test]
     fn short_lines_are_joined_and_long_ones_cut() {
         let line = |length: usize| "x".repeat(length - 1) + "\n";
-        assert_eq!(passages(&[line(100), line(100), line(100)].concat()), [200, 100]);
-        assert_eq!(passages(&line(375)), [375]);
-        assert_eq!(passages(&line(376)), [250, 126]);
+        let lengths = |text: &str| passages(text).into_iter().map(str::len).collect::<Vec<_>>();
+        assert_eq!(lengths(&[line(100), line(100), line(100)].concat()), [200, 100]);
+        assert_eq!(lengths(&line(375)), [375]);
+        assert_eq!(lengths(&line(376)), [250, 126]);
         let sentences = "A sentence that is of some length, and then some. ".repeat(8);
-        assert_eq!(passages(&sentences), [250, 150]);
-        assert_eq!(passages(""), [0; 0]);
+        assert_eq!(lengths(&sentences), [250, 150]);
+        assert_eq!(lengths(""), [0; 0]);
     }
 
     proptest! {
         #[test]
-        fn passages_cover_the_text_and_cut_no_character(text in "(\\PC|\n| ){0,2000}") {
-            let mut at = 0;
-            for length in passages(&text) {
-                prop_assert!(length > 0 && length as usize <= PASSAGE + PASSAGE / 2);
-                at += length as usize;
-                prop_assert!(text.is_char_boundary(at));
-            }
-            prop_assert_eq!(at, text.len());
+        fn passages_cover_the_text(text in "(\\PC|\n| ){0,2000}") {
+            let passages = passages(&text);
+            prop_assert!(passages.iter().all(|passage| (1..=PASSAGE + PASSAGE / 2).contains(&passage.len())));
+            prop_assert_eq!(passages.concat(), text);
         }
     }
 }

@@ -6,11 +6,12 @@
 //! All statistics come from the selected workers. Scores are integers, so that the order does not
 //! depend on floating-point differences between machines. Equal scores are ordered by path.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::index::WorkerIndex;
 use super::query::Query;
-use super::segment::{NEAR, Segment, SegmentHeader};
+use super::segment::{FileChunk, NEAR, Segment, SegmentHeader};
 use crate::name::RelPath;
 use crate::parallel::parallel_map;
 
@@ -86,8 +87,11 @@ pub(super) struct PassageId {
 pub struct WorkerMatches {
     segments: Vec<(Arc<SegmentHeader>, SegmentMatches)>,
     /// Statistics of primary files and of the other files.
-    levels: [Vec<LevelStats>; 2],
+    levels: [Levels; 2],
 }
+
+/// Statistics of all levels.
+type Levels = [LevelStats; LEVELS];
 
 impl WorkerMatches {
     /// Looks up the words of `query`.
@@ -133,9 +137,8 @@ pub fn rank(
     }
     // Without primary files, the others provide the statistics.
     let [primary, others] = stats;
-    let stats = if primary.first().is_some_and(|level| level.texts > 0) { primary } else { others };
-    let levels: Vec<LevelScorer> =
-        stats.iter().zip(WEIGHTS).map(|(level, weight)| LevelScorer::new(level, weight)).collect();
+    let stats = if primary.iter().any(|level| level.texts > 0) { primary } else { others };
+    let levels = stats.map(|level| LevelScorer::new(&level));
     let numbered: Vec<(u32, &WorkerMatches)> = (0..).zip(&workers).collect();
     let scored = parallel_map(&numbered, |(worker, matches)| {
         let mut scored = Vec::new();
@@ -172,11 +175,10 @@ impl SegmentMatches {
         SegmentMatches { all, excluded }
     }
 
-    /// Returns the matches in the passages from `first` to before `end`.
-    fn within(&self, first: u32, end: u32) -> &[TermMatch] {
-        let from = self.all.partition_point(|found| found.passage < first);
-        let to = self.all.partition_point(|found| found.passage < end);
-        self.all.get(from..to).unwrap_or_default()
+    /// Returns the matches in the passages of `range`.
+    fn within(&self, Range { start: first, end }: Range<u32>) -> &[TermMatch] {
+        let (_, all) = self.all.split_at(self.all.partition_point(|found| found.passage < first));
+        all.split_at(all.partition_point(|found| found.passage < end)).0
     }
 }
 
@@ -226,29 +228,29 @@ impl TermCounts {
 /// A passage with the counts of itself and its neighborhoods.
 struct PassageCounts<'a> {
     passage: u32,
-    counts: &'a [TermCounts],
+    counts: &'a [TermCounts; FILE],
     /// Number of words in the passage and in each neighborhood.
     words: [u64; FILE],
 }
 
 /// Reusable counts for a passage and its neighborhoods.
-struct Neighborhoods(Vec<TermCounts>);
+struct Neighborhoods([TermCounts; FILE]);
 
 impl Neighborhoods {
     fn new(terms: usize) -> Neighborhoods {
-        Neighborhoods((0..FILE).map(|_| TermCounts::new(terms)).collect())
+        Neighborhoods(std::array::from_fn(|_| TermCounts::new(terms)))
     }
 }
 
 /// Calls `take` with every passage of a chunk that has a word of the query in its neighborhood.
 fn each_passage(
-    header: &SegmentHeader,
+    chunk: &ChunkPassages<'_>,
     matches: &[TermMatch],
-    (first, end): (u32, u32),
     Neighborhoods(all_counts): &mut Neighborhoods,
     mut take: impl FnMut(&PassageCounts<'_>),
 ) {
-    let far = NEAR.iter().copied().max().unwrap_or(0) as u32;
+    let Range { start: first, end } = chunk.numbers;
+    let [.., far] = NEAR.map(|near| near as u32);
     let mut next = first;
     let mut rest = matches;
     while let Some(found) = rest.first() {
@@ -259,31 +261,40 @@ fn each_passage(
             for ((near, words), counts) in std::iter::once(0).chain(NEAR).zip(&mut words).zip(all_counts.iter_mut()) {
                 let near = near as u32;
                 let (from, to) = (passage.saturating_sub(near).max(first), (passage + near + 1).min(end));
-                let lengths = header.words.get(from as usize..to as usize).unwrap_or_default();
-                *words = lengths.iter().map(|length| u64::from(*length)).sum();
+                let lengths = chunk.words.iter().skip((from - first) as usize).take((to - from) as usize);
+                *words = lengths.map(|length| u64::from(*length)).sum();
                 counts.clear();
-                let begin = matches.partition_point(|found| found.passage < from);
-                let near = matches.get(begin..).unwrap_or_default().iter().take_while(|found| found.passage < to);
-                near.for_each(|found| counts.add(found));
+                let (_, near) = matches.split_at(matches.partition_point(|found| found.passage < from));
+                near.iter().take_while(|found| found.passage < to).for_each(|found| counts.add(found));
             }
             take(&PassageCounts { passage, counts: all_counts, words });
         }
         next = next.max(to);
-        rest = rest.get(rest.partition_point(|other| other.passage <= found.passage)..).unwrap_or_default();
+        (_, rest) = rest.split_at(rest.partition_point(|other| other.passage <= found.passage));
     }
 }
 
-/// Returns the first passage of each chunk of a segment and the end of its passages.
-fn bounds(header: &SegmentHeader) -> impl Iterator<Item = (u32, u32)> {
-    header.chunks.iter().scan(0_u32, |next, chunk| {
-        let first = *next;
-        *next = next.saturating_add(chunk.passages);
-        Some((first, *next))
+/// The passages of a chunk.
+struct ChunkPassages<'a> {
+    file: &'a FileChunk,
+    /// Numbers of the passages in their segment.
+    numbers: Range<u32>,
+    /// Number of words in each passage.
+    words: &'a [u16],
+}
+
+/// Returns the chunks of a segment with their passages.
+fn chunks(header: &SegmentHeader) -> impl Iterator<Item = ChunkPassages<'_>> {
+    header.chunks.iter().scan((0, header.words.as_slice()), |(first, rest), file| {
+        let (words, after) = rest.split_at_checked(file.passages as usize)?;
+        let numbers = *first..*first + file.passages;
+        (*first, *rest) = (numbers.end, after);
+        Some(ChunkPassages { file, numbers, words })
     })
 }
 
-fn empty_levels(query: &Query) -> Vec<LevelStats> {
-    vec![LevelStats { doc_freqs: vec![0; query.terms.len()], ..LevelStats::default() }; LEVELS]
+fn empty_levels(query: &Query) -> Levels {
+    std::array::from_fn(|_| LevelStats { doc_freqs: vec![0; query.terms.len()], ..LevelStats::default() })
 }
 
 /// Adds the statistics of a segment, separately for primary files and the others.
@@ -291,25 +302,28 @@ fn count(
     header: &SegmentHeader,
     matches: &SegmentMatches,
     is_primary: &dyn Fn(&RelPath) -> bool,
-    [primary, others]: &mut [Vec<LevelStats>; 2],
+    [primary, others]: &mut [Levels; 2],
 ) {
-    let terms = primary.first().map_or(0, |level| level.doc_freqs.len());
+    let [LevelStats { doc_freqs, .. }, ..] = primary;
+    let terms = doc_freqs.len();
     let (mut file_counts, mut neighborhoods) = (TermCounts::new(terms), Neighborhoods::new(terms));
-    for ((first, end), chunk) in bounds(header).zip(&header.chunks) {
-        let levels = if is_primary(&chunk.path) { &mut *primary } else { &mut *others };
-        let words = std::iter::once(chunk.words).chain(chunk.near).chain([chunk.words]);
+    for chunk in chunks(header) {
+        let file = chunk.file;
+        let levels = if is_primary(&file.path) { &mut *primary } else { &mut *others };
+        let words = std::iter::once(file.words).chain(file.near).chain([file.words]);
         for (at, (level, words)) in levels.iter_mut().zip(words).enumerate() {
-            level.texts += if at == FILE { 1 } else { u64::from(chunk.passages) };
+            level.texts += if at == FILE { 1 } else { u64::from(file.passages) };
             level.words += words;
         }
-        let within = matches.within(first, end);
+        let within = matches.within(chunk.numbers.clone());
         if within.is_empty() {
             continue;
         }
         file_counts.clear();
         within.iter().for_each(|found| file_counts.add(found));
-        levels.get_mut(FILE).into_iter().for_each(|file| file.add_text(&file_counts));
-        each_passage(header, within, (first, end), &mut neighborhoods, |passage| {
+        let [.., file_level] = levels;
+        file_level.add_text(&file_counts);
+        each_passage(&chunk, within, &mut neighborhoods, |passage| {
             levels.iter_mut().zip(passage.counts).for_each(|(level, counts)| level.add_text(counts));
         });
     }
@@ -317,7 +331,6 @@ fn count(
 
 /// BM25 parameters of one level.
 struct LevelScorer {
-    weight: f64,
     /// Average number of words in a text.
     average_words: f64,
     /// Inverse document frequency of each word of the query.
@@ -325,14 +338,14 @@ struct LevelScorer {
 }
 
 impl LevelScorer {
-    fn new(level: &LevelStats, weight: f64) -> LevelScorer {
+    fn new(level: &LevelStats) -> LevelScorer {
         let texts = level.texts as f64;
         let idf = |doc_freq: u64| (1.0 + (texts - doc_freq as f64 + 0.5).max(0.0) / (doc_freq as f64 + 0.5)).ln();
         let average_words = (level.words as f64 / texts.max(1.0)).max(1.0);
-        LevelScorer { weight, average_words, idfs: level.doc_freqs.iter().map(|doc_freq| idf(*doc_freq)).collect() }
+        LevelScorer { average_words, idfs: level.doc_freqs.iter().map(|doc_freq| idf(*doc_freq)).collect() }
     }
 
-    fn score(&self, counts: &TermCounts, words: u64) -> f64 {
+    fn score(&self, weight: f64, counts: &TermCounts, words: u64) -> f64 {
         let length_norm = K1 * (1.0 - B + B * words as f64 / self.average_words);
         // Sum in the order of the query, so that rounding does not depend on the text.
         let present = self.idfs.iter().zip(&counts.term_freqs).filter(|(_, term_freq)| **term_freq > 0);
@@ -343,7 +356,7 @@ impl LevelScorer {
         let sum = scores.sum::<f64>();
         let all = self.idfs.iter().sum::<f64>().max(f64::MIN_POSITIVE);
         let present = counts.present.iter().filter_map(|term| self.idfs.get(*term)).sum::<f64>();
-        self.weight * sum * (1.0 + COORDINATION * present / all)
+        weight * sum * (1.0 + COORDINATION * present / all)
     }
 }
 
@@ -351,32 +364,34 @@ impl LevelScorer {
 fn score(
     header: &SegmentHeader,
     matches: &SegmentMatches,
-    levels: &[LevelScorer],
+    levels: &[LevelScorer; LEVELS],
     id: PassageId,
     weigh: &dyn Fn(&RelPath) -> u32,
     scored: &mut Vec<ScoredPassage>,
 ) {
-    let terms = levels.first().map_or(0, |level| level.idfs.len());
+    let ([.., file_level], [.., file_weight]) = (levels, WEIGHTS);
+    let terms = file_level.idfs.len();
     let (mut file_counts, mut neighborhoods) = (TermCounts::new(terms), Neighborhoods::new(terms));
-    for (chunk, ((first, end), info)) in (0..).zip(bounds(header).zip(&header.chunks)) {
-        let within = matches.within(first, end);
-        let weight = if within.is_empty() { 0 } else { weigh(&info.path) };
+    for (number, chunk) in (0..).zip(chunks(header)) {
+        let within = matches.within(chunk.numbers.clone());
+        let weight = if within.is_empty() { 0 } else { weigh(&chunk.file.path) };
         if weight == 0 {
             continue;
         }
         let unit = UNIT * f64::from(weight) / 100.0;
         file_counts.clear();
         within.iter().for_each(|found| file_counts.add(found));
-        let file_score = levels.get(FILE).map_or(0.0, |level| level.score(&file_counts, info.words));
+        let file_score = file_level.score(file_weight, &file_counts, chunk.file.words);
         let begin = scored.len();
-        each_passage(header, within, (first, end), &mut neighborhoods, |passage| {
-            let near = levels.iter().zip(passage.counts).zip(passage.words);
-            let near: f64 = near.map(|((level, counts), words)| level.score(counts, words)).sum();
+        each_passage(&chunk, within, &mut neighborhoods, |passage| {
+            let near = levels.iter().zip(WEIGHTS).zip(passage.counts).zip(passage.words);
+            let near: f64 = near.map(|(((level, weight), counts), words)| level.score(weight, counts, words)).sum();
             let score = ((near + file_score) * (1.0 + coverage_bonus(levels, passage)) * unit).round() as i64;
-            let has_word = passage.counts.first().is_some_and(|own| !own.present.is_empty());
-            scored.push(ScoredPassage { id: PassageId { chunk, passage: passage.passage, ..id }, score, has_word });
+            let [own, ..] = passage.counts;
+            let id = PassageId { chunk: number, passage: passage.passage, ..id };
+            scored.push(ScoredPassage { id, score, has_word: !own.present.is_empty() });
         });
-        raise_neighbors(scored.get_mut(begin..).unwrap_or_default());
+        raise_neighbors(scored.split_at_mut(begin).1);
         if !matches.excluded.is_empty() {
             let mut kept = scored.split_off(begin);
             kept.retain(|one| matches.excluded.binary_search(&one.id.passage).is_err());
@@ -387,8 +402,8 @@ fn score(
 
 /// Returns the bonus of a passage for the words of the query that it has together with its
 /// neighbors, weighted by their inverse document frequencies.
-fn coverage_bonus(levels: &[LevelScorer], passage: &PassageCounts<'_>) -> f64 {
-    let (Some(scorer), Some(counts)) = (levels.first(), passage.counts.get(1)) else { return 0.0 };
+fn coverage_bonus([scorer, ..]: &[LevelScorer; LEVELS], passage: &PassageCounts<'_>) -> f64 {
+    let [_, counts, ..] = passage.counts;
     if scorer.idfs.len() < 2 {
         return 0.0;
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 
 use foldhash::fast::FixedState;
 use fst::{Map, MapBuilder};
-use regex::bytes::Regex;
+use regex::bytes::{Captures, Regex};
 use serde::{Deserialize, Serialize};
 use unsigned_varint::{decode, encode};
 
@@ -87,9 +87,8 @@ impl Segment {
 
     /// Returns the passages that contain `term`, with its frequency in each.
     pub(super) fn postings(&self, term: &str) -> Postings<'_> {
-        let at = self.terms.get(term).and_then(|at| usize::try_from(at).ok());
-        let rest = at.and_then(|at| self.postings.get(at..)).unwrap_or_default();
-        let (left, rest) = decode::u32(rest).unwrap_or_default();
+        let list = |at: u64| decode::u32(self.postings.get(usize::try_from(at).ok()?..)?).ok();
+        let (left, rest) = self.terms.get(term).and_then(list).unwrap_or_default();
         Postings { left, rest, passage: 0 }
     }
 
@@ -111,6 +110,11 @@ impl Segment {
     /// Parses a serialized segment. Returns `None` if `bytes` is not one.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Segment> {
         let (header, rest) = postcard::take_from_bytes::<SegmentHeader>(bytes).ok()?;
+        let passages: u64 = header.chunks.iter().map(|chunk| u64::from(chunk.passages)).sum();
+        let lengths = [header.lengths.len(), header.words.len(), header.word_hashes.len()];
+        if lengths.iter().any(|length| *length as u64 != passages) {
+            return None;
+        }
         let (terms, postings) = rest.split_at_checked(usize::try_from(header.terms).ok()?)?;
         let terms = Map::new(terms.to_vec()).ok()?;
         Some(Segment { header: Arc::new(header), terms, postings: postings.to_vec() })
@@ -180,13 +184,8 @@ impl SegmentWriter {
         let text = searchable(path, text);
         let first = self.header.lengths.len();
         self.add_passage(name, 0);
-        let mut rest = &*text;
-        for length in passages(&text) {
-            let (passage, behind) = rest.split_at_checked(length as usize).unwrap_or((rest, ""));
-            self.add_passage(passage, length);
-            rest = behind;
-        }
-        let counts = self.header.words.get(first..).unwrap_or_default();
+        passages(&text).into_iter().for_each(|passage| self.add_passage(passage, passage.len()));
+        let (_, counts) = self.header.words.split_at(first);
         let sum = |counts: &[u16]| counts.iter().map(|count| u64::from(*count)).sum::<u64>();
         let near = NEAR.map(|near| {
             let around = |at: usize| counts.get(at.saturating_sub(near)..(at + near + 1).min(counts.len()));
@@ -197,7 +196,7 @@ impl SegmentWriter {
         self.header.chunks.push(FileChunk { path: path.clone(), start, passages, words, near });
     }
 
-    fn add_passage(&mut self, text: &str, length: u32) {
+    fn add_passage(&mut self, text: &str, length: usize) {
         let passage = u32::try_from(self.header.lengths.len()).unwrap_or(u32::MAX);
         let mut count = 0_u16;
         let mut word_hash = FixedState::default().build_hasher();
@@ -234,10 +233,10 @@ impl SegmentWriter {
     /// Returns the finished segment, or `None` if it cannot be serialized.
     pub(super) fn finish(&mut self) -> Option<Segment> {
         let mut header = std::mem::take(&mut self.header);
-        let mut order: Vec<u32> = (0..u32::try_from(self.terms.len()).ok()?).collect();
-        let name =
-            |term: &u32| self.terms.get(*term as usize).map(|number| self.vocabulary.term(*number)).unwrap_or_default();
-        order.sort_unstable_by_key(name);
+        let names = self.terms.iter().map(|number| self.vocabulary.term(*number));
+        let mut order: Vec<(&str, usize)> =
+            names.zip(0..).map(|(name, term)| Some((name?, term))).collect::<Option<_>>()?;
+        order.sort_unstable();
         // A counting sort by term keeps the postings of each term in the order of passages.
         let mut ends = vec![0_u32; self.terms.len() + 1];
         for posting in &self.postings {
@@ -257,9 +256,9 @@ impl SegmentWriter {
         }
         let mut built = MapBuilder::memory();
         let (mut postings, mut buffer) = (Vec::with_capacity(3 * sorted.len()), encode::u32_buffer());
-        for term in &order {
-            built.insert(name(term), postings.len() as u64).ok()?;
-            let (from, to) = (*ends.get(*term as usize)?, *ends.get(*term as usize + 1)?);
+        for (name, term) in order {
+            built.insert(name, postings.len() as u64).ok()?;
+            let (from, to) = (*ends.get(term)?, *ends.get(term + 1)?);
             postings.extend(encode::u32(to - from, &mut buffer));
             let mut before = 0;
             for (passage, term_freq) in sorted.get(from as usize..to as usize)? {
@@ -289,21 +288,18 @@ fn searchable<'a>(path: &RelPath, text: &'a [u8]) -> Cow<'a, str> {
     if let Some(text) = std::str::from_utf8(text).ok().filter(|_| is_plain) {
         return Cow::Borrowed(text);
     }
-    let mut text = text.to_vec();
-    if memchr::memchr(0x1b, &text).is_some() {
-        let found: Vec<_> =
-            ESCAPE.iter().flat_map(|escape| escape.find_iter(&text)).map(|found| found.range()).collect();
-        found.into_iter().for_each(|range| text.get_mut(range).unwrap_or_default().fill(b' '));
-    }
+    let spaces = |found: &Captures<'_>| vec![b' '; found.get_match().len()];
+    let text = ESCAPE.as_ref().map_or(Cow::Borrowed(text), |escape| escape.replace_all(text, spaces));
+    let mut text = text.into_owned();
     if is_json {
-        let mut at = 0;
-        while let Some(next) = text.get(at..).and_then(|rest| memchr::memchr(b'\\', rest)) {
-            let escaped = text.get_mut(at + next..).unwrap_or_default();
-            let length = escaped.len().min(2);
-            if escaped.get(1).is_some_and(u8::is_ascii) {
-                escaped.get_mut(..length).unwrap_or_default().fill(b' ');
+        let mut rest = text.as_mut_slice();
+        while let Some(next) = memchr::memchr(b'\\', rest)
+            && let (_, [slash, escaped, after @ ..]) = rest.split_at_mut(next)
+        {
+            if escaped.is_ascii() {
+                (*slash, *escaped) = (b' ', b' ');
             }
-            at += next + length.max(1);
+            rest = after;
         }
     }
     let text = match String::from_utf8(text) {

@@ -170,7 +170,7 @@ impl RankedPassages {
             if !complete || selector.left < PASSAGE_MIN {
                 break;
             }
-            if selector.offer(one, false) == Offer::Duplicate {
+            if selector.offer(one, false) == Some(Offer::Duplicate) {
                 duplicates.push(one);
             }
         }
@@ -186,12 +186,12 @@ impl RankedPassages {
 
     /// Extends a passage by its better neighbors to about `enough` bytes. Leaves out neighbors that
     /// are in `shown`.
-    fn extended(&self, id: PassageId, shown: Option<&BTreeSet<u32>>, enough: usize) -> Vec<u32> {
+    fn extended(&self, id: PassageId, shown: Option<&BTreeSet<u32>>, enough: usize) -> Option<Vec<u32>> {
         let is_shown = |passage: &u32| shown.is_some_and(|shown| shown.contains(passage));
-        let mut extended = self.minimal(id);
+        let mut extended = self.minimal(id)?;
         let (mut from, mut to) = (id.passage, extended.last().copied().unwrap_or(id.passage));
-        let mut length = self.length(id, &extended);
-        let (first, end) = self.bounds(id);
+        let mut length = self.length(id, &extended)?;
+        let (first, end) = self.bounds(id)?;
         let may = |passage: u32| self.excluded.binary_search(&PassageId { passage, chunk: 0, ..id }).is_err();
         while length < enough {
             // The first passage stands for the file's name and has no text.
@@ -211,7 +211,7 @@ impl RankedPassages {
                     from
                 }
             };
-            let more = self.length(id, &[passage]);
+            let more = self.length(id, &[passage])?;
             if length + more > enough + enough / 2 {
                 break;
             }
@@ -220,14 +220,14 @@ impl RankedPassages {
                 extended.push(passage);
             }
         }
-        extended
+        Some(extended)
     }
 
     /// Returns a passage alone, or a file's name with the first passage of its text.
-    fn minimal(&self, id: PassageId) -> Vec<u32> {
-        let (first, end) = self.bounds(id);
+    fn minimal(&self, id: PassageId) -> Option<Vec<u32>> {
+        let (first, end) = self.bounds(id)?;
         let after = (id.passage == first && first + 1 < end).then_some(first + 1);
-        std::iter::once(id.passage).chain(after).collect()
+        Some(std::iter::once(id.passage).chain(after).collect())
     }
 
     fn scored(&self, id: PassageId) -> Option<&ScoredPassage> {
@@ -240,28 +240,28 @@ impl RankedPassages {
     }
 
     /// Returns the first passage of the chunk, which is its name, and the end of its passages.
-    fn bounds(&self, id: PassageId) -> (u32, u32) {
-        let chunks = self.header(id).map(|header| header.chunks.as_slice()).unwrap_or_default();
-        let first = chunks.iter().take(id.chunk as usize).map(|chunk| chunk.passages).sum::<u32>();
-        (first, first + chunks.get(id.chunk as usize).map_or(0, |chunk| chunk.passages))
+    fn bounds(&self, id: PassageId) -> Option<(u32, u32)> {
+        let (before, rest) = self.header(id)?.chunks.split_at_checked(id.chunk as usize)?;
+        let first = before.iter().map(|chunk| chunk.passages).sum::<u32>();
+        Some((first, first + rest.first()?.passages))
     }
 
     fn has_next(&self, id: PassageId) -> bool {
-        id.passage + 1 < self.bounds(id).1
+        self.bounds(id).is_some_and(|(_, end)| id.passage + 1 < end)
     }
 
     /// Returns a hash of a passage's words. Names have none, since many files may share one.
     fn word_hash(&self, id: PassageId) -> Option<u64> {
-        if id.passage == self.bounds(id).0 {
+        if id.passage == self.bounds(id)?.0 {
             return None;
         }
         self.header(id)?.word_hashes.get(id.passage as usize).copied()
     }
 
     /// Returns the total length of passages of a segment, in bytes.
-    fn length(&self, id: PassageId, passages: &[u32]) -> usize {
-        let lengths = self.header(id).map(|header| header.lengths.as_slice()).unwrap_or_default();
-        passages.iter().filter_map(|passage| lengths.get(*passage as usize)).map(|length| usize::from(*length)).sum()
+    fn length(&self, id: PassageId, passages: &[u32]) -> Option<usize> {
+        let lengths = &self.header(id)?.lengths;
+        passages.iter().map(|passage| lengths.get(*passage as usize).map(|length| usize::from(*length))).sum()
     }
 
     /// Returns the byte range of passages in their file. The range of a name is that of the first
@@ -269,14 +269,14 @@ impl RankedPassages {
     fn range(&self, id: PassageId, passages: Range<u32>) -> Option<Range<u64>> {
         let header = self.header(id)?;
         let chunk = header.chunks.get(id.chunk as usize)?;
-        let (first, end) = self.bounds(id);
+        let (first, end) = self.bounds(id)?;
         let sum = |from: u32, to: u32| {
-            let lengths = header.lengths.get(from as usize..to as usize).unwrap_or_default();
-            lengths.iter().map(|length| u64::from(*length)).sum::<u64>()
+            let lengths = header.lengths.get(from as usize..to as usize)?;
+            Some(lengths.iter().map(|length| u64::from(*length)).sum::<u64>())
         };
         let to = if passages.start == first { passages.end.max(first + 2) } else { passages.end };
-        let start = chunk.start + sum(first, passages.start);
-        Some(start..start + sum(passages.start, to.min(end)))
+        let start = chunk.start + sum(first, passages.start)?;
+        Some(start..start + sum(passages.start, to.min(end))?)
     }
 
     fn hit(&self, id: ChunkId, selected: &SelectedChunk) -> Option<FileHit> {
@@ -342,40 +342,39 @@ impl<'a> Selector<'a> {
     }
 
     /// Selects a passage with its neighbors if it fits. A near-duplicate is selected only if it
-    /// is offered `again`.
-    fn offer(&mut self, one: &ScoredPassage, again: bool) -> Offer {
+    /// is offered `again`. Returns `None` if the passage cannot be read.
+    fn offer(&mut self, one: &ScoredPassage, again: bool) -> Option<Offer> {
         let (ranked, id, chunk) = (self.ranked, one.id, chunk_id(one.id));
         let selected = self.selected.get(&chunk);
         if selected.is_some_and(|selected| selected.passages.contains(&id.passage)) {
             self.duplicates -= u64::from(again);
-            return Offer::Selected;
+            return Some(Offer::Selected);
         }
         let is_adjacent = selected.is_some_and(|selected| touches(&selected.passages, id.passage));
         // A passage without a match is context only.
         if !one.has_word && !is_adjacent {
-            return Offer::Refused;
+            return Some(Offer::Refused);
         }
         if one.has_word && ranked.word_hash(id).is_some_and(|hash| self.word_hashes.contains(&hash)) {
             self.duplicates += u64::from(!again);
-            return Offer::Refused;
+            return Some(Offer::Refused);
         }
-        let Some(path) = ranked.path(chunk) else { return Offer::Refused };
+        let path = ranked.path(chunk)?;
         let (file_frame, excerpt_frame) = (self.limits.frame)(id.worker as usize, &path);
         let frame = if selected.is_some() { 0 } else { file_frame } + if is_adjacent { 0 } else { excerpt_frame };
-        let minimal = ranked.minimal(id);
-        if ranked.length(id, &minimal) + frame > self.left {
-            return Offer::Refused;
+        let minimal = ranked.minimal(id)?;
+        if ranked.length(id, &minimal)? + frame > self.left {
+            return Some(Offer::Refused);
         }
-        let range = ranked.range(id, id.passage..id.passage + 1);
-        let text = range.and_then(|range| (self.read)(id.worker as usize, &path, range));
-        let Some(shingles) = text.map(|text| shingles(&text)) else { return Offer::Refused };
+        let range = ranked.range(id, id.passage..id.passage + 1)?;
+        let shingles = shingles(&(self.read)(id.worker as usize, &path, range)?);
         if !again && one.has_word && is_near_duplicate(&shingles, &self.shingles) {
             self.duplicates += 1;
-            return Offer::Duplicate;
+            return Some(Offer::Duplicate);
         }
-        let extended = ranked.extended(id, selected.map(|selected| &selected.passages), self.limits.excerpt);
-        let passages = if ranked.length(id, &extended) + frame <= self.left { extended } else { minimal };
-        let length = ranked.length(id, &passages);
+        let extended = ranked.extended(id, selected.map(|selected| &selected.passages), self.limits.excerpt)?;
+        let passages = if ranked.length(id, &extended)? + frame <= self.left { extended } else { minimal };
+        let length = ranked.length(id, &passages)?;
         let hashes = passages.iter().filter_map(|passage| ranked.word_hash(PassageId { passage: *passage, ..id }));
         self.word_hashes.extend(hashes);
         self.shingles.extend(shingles);
@@ -385,7 +384,7 @@ impl<'a> Selector<'a> {
         let selected = self.selected.entry(chunk).or_insert(SelectedChunk { turn, ..SelectedChunk::default() });
         selected.bytes += length;
         selected.passages.extend(passages);
-        Offer::Selected
+        Some(Offer::Selected)
     }
 
     /// Returns the selection, grouped by file.

@@ -29,15 +29,7 @@ const STOP_WORDS: [&str; 60] = [
 /// Calls `take` with each word of `text` in lower case. Skips words longer than [`WORD_MAX`].
 pub(super) fn words(text: &str, mut take: impl FnMut(&str)) {
     let mut lower = String::with_capacity(WORD_MAX);
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        let rest = bytes.get(at..).unwrap_or_default();
-        let gap = rest.iter().position(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii()).unwrap_or(rest.len());
-        let run = rest.get(gap..).unwrap_or_default();
-        let length = run.iter().position(|byte| byte.is_ascii() && !byte.is_ascii_alphanumeric()).unwrap_or(run.len());
-        let run = text.get(at + gap..at + gap + length).unwrap_or_default();
-        at += gap + length;
+    for run in text.split(|c: char| c.is_ascii() && !c.is_ascii_alphanumeric()) {
         if run.is_ascii() {
             if !run.is_empty() && run.len() <= WORD_MAX {
                 lower.clear();
@@ -117,8 +109,8 @@ impl Vocabulary {
     }
 
     /// Returns the stem with this number.
-    pub(super) fn term(&self, number: u32) -> &str {
-        self.terms.get(number as usize).map(|term| &**term).unwrap_or_default()
+    pub(super) fn term(&self, number: u32) -> Option<&str> {
+        self.terms.get(number as usize).map(|term| &**term)
     }
 }
 

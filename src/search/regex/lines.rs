@@ -108,7 +108,7 @@ impl<'a> FileSearcher<'a> {
             Ok(read) => read,
             Err(_) => return SearchEnd { bytes: 0, stopped: Some(StopReason::Unreadable) },
         };
-        let chunk = buffer.get(..read).unwrap_or_default();
+        let (chunk, _) = buffer.split_at(read);
         let is_utf16 = UTF16.iter().any(|mark| chunk.starts_with(mark));
         if !is_utf16 && is_binary(chunk) {
             return SearchEnd { bytes: read as u64, stopped: Some(StopReason::Binary) };

@@ -126,7 +126,7 @@ fn speed(matcher: &RegexMatcher, regex: &str) -> u64 {
 /// Returns the CPU time of this thread.
 fn thread_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
 }
 
 #[cfg(test)]

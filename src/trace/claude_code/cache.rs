@@ -157,7 +157,7 @@ fn hash_ends(file: &dyn File, length: u64) -> Result<[u8; 32]> {
     let length_hashed = HASHED_END_BYTES.min(length);
     let mut hash = blake3::Hasher::new();
     for from in [0, length - length_hashed] {
-        hash.update(&read_range(file, from, usize::try_from(length_hashed).unwrap_or_default())?);
+        hash.update(&read_range(file, from, length_hashed as usize)?);
     }
     Ok(hash.finalize().into())
 }

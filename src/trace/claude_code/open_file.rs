@@ -38,7 +38,8 @@ impl StaticFile {
 impl File for StaticFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-        Ok(copy(self.bytes.get(offset..).unwrap_or_default(), buffer))
+        let (_, rest) = self.bytes.split_at(offset.min(self.bytes.len()));
+        Ok(copy(rest, buffer))
     }
 
     fn meta(&self) -> Result<Meta> {
@@ -181,8 +182,9 @@ impl File for GrowingFile {
                 if bytes.len() as u64 != end - begin {
                     return Err(Error::Stale);
                 }
-                let skip = usize::try_from(offset.saturating_sub(begin)).unwrap_or(usize::MAX);
-                filled += copy(bytes.get(skip..).unwrap_or_default(), buffer.get_mut(filled..).unwrap_or_default());
+                let skip = offset.saturating_sub(begin) as usize;
+                let (_, wanted) = bytes.split_at_checked(skip).ok_or(Error::Stale)?;
+                filled += copy(wanted, buffer.split_at_mut(filled).1);
             }
             begin = end;
             if filled == buffer.len() {

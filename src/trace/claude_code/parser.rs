@@ -419,7 +419,7 @@ pub(super) fn shorten_id(id: &str) -> String {
 /// Parses `Exit code N` at the beginning of a result.
 fn exit_code(text: &str) -> Option<i64> {
     let rest = text.strip_prefix("Exit code ")?;
-    let head = rest.get(..rest.floor_char_boundary(EXIT_CODE_MAX)).unwrap_or_default();
+    let (head, _) = rest.split_at(rest.floor_char_boundary(EXIT_CODE_MAX));
     head.split(|c: char| !(c.is_ascii_digit() || c == '-')).next()?.parse().ok()
 }
 
@@ -441,7 +441,7 @@ fn count_tokens(conversation: &mut Conversation, id: &str, usage: &Usage) {
 }
 
 fn text_ref(span: Span, text: &str) -> TextRef {
-    let head = text.get(..text.floor_char_boundary(HEAD_MAX)).unwrap_or_default();
+    let (head, _) = text.split_at(text.floor_char_boundary(HEAD_MAX));
     TextRef { span, bytes: text.len() as u64, hash: text_hash(text), head: head.to_owned() }
 }
 

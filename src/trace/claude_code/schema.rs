@@ -205,23 +205,20 @@ fn replace_lone_surrogates(text: Cow<'_, str>) -> Cow<'_, str> {
         let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
         u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
     };
-    let mut bytes = text.into_owned().into_bytes();
+    let mut text = text.into_owned();
     let mut at = 0;
-    while let Some(escape) = bytes.get(at..).and_then(|rest| memchr::memchr(b'\\', rest)) {
+    while let Some(escape) = text.as_bytes().get(at..).and_then(|rest| memchr::memchr(b'\\', rest)) {
         at += escape;
-        at += match (unit(&bytes, at), unit(&bytes, at + 6)) {
+        at += match (unit(text.as_bytes(), at), unit(text.as_bytes(), at + 6)) {
             (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => 12,
             (Some(0xd800..0xe000), _) => {
-                if let Some(digits) = bytes.get_mut(at + 2..at + 6) {
-                    digits.copy_from_slice(b"fffd");
-                }
+                text.replace_range(at + 2..at + 6, "fffd");
                 6
             }
             _ => 2,
         };
     }
-    // ASCII replaced ASCII, so the text is still UTF-8.
-    Cow::Owned(String::from_utf8(bytes).unwrap_or_default())
+    Cow::Owned(text)
 }
 
 /// A message with its time and speaker.
@@ -278,8 +275,8 @@ impl<'a> MessageContent<'a> {
             MessageContent::Text(text) => Cow::Borrowed(text),
             MessageContent::Blocks(blocks) => {
                 let mut parts: Vec<Cow<'_, str>> = blocks.iter().filter_map(ContentBlock::visible_text).collect();
-                match parts.len() {
-                    1 => parts.pop().unwrap_or_default(),
+                match parts.as_mut_slice() {
+                    [part] => std::mem::take(part),
                     _ => Cow::Owned(parts.join("\n")),
                 }
             }

@@ -190,10 +190,7 @@ impl VirtualDir {
             hash.update(&(part.len() as u64).to_le_bytes());
             hash.update(part);
         }
-        let mtime = mtime.map(|at| Time {
-            secs: at.div_euclid(1_000),
-            nanos: u32::try_from(at.rem_euclid(1_000)).unwrap_or_default() * 1_000_000,
-        });
+        let mtime = mtime.map(|at| Time { secs: at.div_euclid(1_000), nanos: at.rem_euclid(1_000) as u32 * 1_000_000 });
         Meta {
             kind: Kind::File,
             size,

@@ -1,0 +1,78 @@
+//! Lists the workers of a run or the swarm, with the values of index.json.
+
+use std::collections::BTreeSet;
+
+pub use super::json::IndexRow;
+use super::{Renderer, Scope, index};
+use crate::error::Result;
+use crate::model::SharedStr;
+
+/// Conditions on the workers of a list. `None` admits every worker.
+#[derive(Debug, Clone, Default)]
+pub struct Query {
+    /// Status, or the word that the worker's program wrote for it, in any case.
+    pub status: Option<String>,
+    /// Outcome, in any case.
+    pub outcome: Option<String>,
+    /// Type of task, in any case.
+    pub task_type: Option<String>,
+    /// One of the tags, exactly.
+    pub tag: Option<String>,
+    /// Only workers after the one with this id.
+    pub after: Option<String>,
+}
+
+/// The workers that a query admits, in the order of index.json.
+#[derive(Debug)]
+pub struct Answer {
+    /// The workers.
+    pub workers: Vec<IndexRow>,
+    /// All statuses in the scope, admitted or not.
+    pub statuses: BTreeSet<&'static str>,
+    /// All outcomes in the scope, admitted or not.
+    pub outcomes: BTreeSet<&'static str>,
+    /// All types of task in the scope, admitted or not.
+    pub task_types: BTreeSet<SharedStr>,
+}
+
+impl Query {
+    fn admits(&self, row: &IndexRow) -> bool {
+        let is = |value: Option<&str>, wanted: &Option<String>| {
+            wanted.as_ref().is_none_or(|wanted| value.is_some_and(|value| value.eq_ignore_ascii_case(wanted)))
+        };
+        (is(Some(row.status), &self.status) || is(row.status_source.as_deref(), &self.status))
+            && is(row.outcome, &self.outcome)
+            && is(row.task_type.as_deref(), &self.task_type)
+            && self.tag.as_ref().is_none_or(|wanted| row.tags.iter().any(|tag| **tag == **wanted))
+    }
+}
+
+impl Renderer {
+    /// Lists the workers of a scope. Returns `None` if no worker has the id `after`.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::NotFound`] if the scope is not in the view.
+    pub fn list(&self, scope: &Scope, query: &Query) -> Result<Option<Answer>> {
+        let clock = self.settings.clock(10);
+        let states = self.states_in(&self.view.visible(), scope)?;
+        let (rows, _) = self.worker_rows(&states, *scope == Scope::Swarm, clock.deadline());
+        let mut answer = Answer {
+            workers: Vec::new(),
+            statuses: BTreeSet::new(),
+            outcomes: BTreeSet::new(),
+            task_types: BTreeSet::new(),
+        };
+        let mut has_begun = query.after.is_none();
+        for row in index::swarm_rows(&rows) {
+            answer.statuses.insert(row.status);
+            answer.outcomes.extend(row.outcome);
+            answer.task_types.extend(row.task_type.clone());
+            if !has_begun {
+                has_begun = query.after.as_ref() == Some(&row.id);
+            } else if query.admits(&row) {
+                answer.workers.push(row);
+            }
+        }
+        Ok(has_begun.then_some(answer))
+    }
+}

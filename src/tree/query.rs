@@ -1,0 +1,87 @@
+//! Queries on the tree, for MCP and the command line.
+
+use std::io;
+use std::sync::Arc;
+
+use super::handle::Handle;
+use super::{Fh, Ino, Tree};
+use crate::error::Result;
+use crate::name::Name;
+use crate::render::expand::{ExpandError, ExpandStats, InputFormat};
+use crate::render::{Budget, Scope, compare, grep, list, output, search};
+
+impl Tree {
+    /// Searches the files under `ino` for lines that match. `ino` may stand for all workers, a run,
+    /// a worker, or a path in a worker's folder. Returns `None` if it stands for nothing that can
+    /// be searched.
+    pub fn grep(&self, ino: Ino, query: &grep::Query) -> Result<Option<grep::Answer>> {
+        self.namespace.grep(&self.node(ino)?, query)
+    }
+
+    /// Ranks the passages of the files under `ino` by the words of the query. Returns `None` if
+    /// `ino` stands for nothing that can be searched.
+    pub fn search(&self, ino: Ino, query: &search::Query) -> Result<Option<search::Answer>> {
+        self.namespace.search(&self.node(ino)?, query)
+    }
+
+    /// Lists the workers of the run at `ino`, or of the swarm at the root. Returns `None` if no
+    /// worker has the id `query.after`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if `ino` stands for no workers.
+    pub fn list_workers(&self, ino: Ino, query: &list::Query) -> Result<Option<list::Answer>> {
+        self.namespace.list_workers(&self.node(ino)?, query)
+    }
+
+    /// Searches the files of `workers` for lines that match.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if one of `workers` is not in the view.
+    pub fn grep_workers(&self, workers: Arc<[Name]>, query: &grep::Query) -> Result<grep::Answer> {
+        self.namespace.renderer().grep(&Scope::Workers(workers), query)
+    }
+
+    /// Ranks the passages in the files of `workers` by the words of the query.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if one of `workers` is not in the view.
+    pub fn search_workers(&self, workers: Arc<[Name]>, query: &search::Query) -> Result<search::Answer> {
+        self.namespace.renderer().search(&Scope::Workers(workers), query)
+    }
+
+    /// Compares workers: what they share and where they differ.
+    pub fn compare(&self, query: &compare::Query) -> Result<compare::Answer> {
+        self.namespace.renderer().compare(query)
+    }
+
+    /// Copies a text and expands its evidence markers; see [`Renderer::expand`](crate::render::Renderer::expand).
+    pub fn expand(
+        &self,
+        form: InputFormat,
+        budget: Option<Budget>,
+        input: impl io::Read,
+        output: impl io::Write,
+    ) -> Result<ExpandStats, ExpandError> {
+        self.namespace.renderer().expand(form, budget, input, output)
+    }
+
+    /// Writes the markers and the evidence of `workers`; see
+    /// [`Renderer::expand_workers`](crate::render::Renderer::expand_workers).
+    pub fn expand_workers<'a>(
+        &self,
+        workers: impl Iterator<Item = &'a Name>,
+        budget: Option<Budget>,
+        output: impl io::Write,
+    ) -> Result<ExpandStats, ExpandError> {
+        self.namespace.renderer().expand_workers(workers, budget, output)
+    }
+
+    /// Opens the output of a call, in the worker's folder or outside of it.
+    pub fn open_output(&self, call: &output::CallSelector<'_>) -> Result<(output::OutputLocation, Option<Fh>)> {
+        let (place, file) = self.namespace.renderer().output(call)?;
+        Ok((place, file.map(|file| self.handles.lock().add(Handle::File(None, file.into())))))
+    }
+}
