@@ -17,6 +17,7 @@
 //! catalog          snapshots of all workers, and how stale they may be
 //! view             the catalog restricted to one owner; the only way to a name or a byte
 //! search           regex and ranked search over the files of a view
+//! text             budgets, cleaning, and the format of times and counts
 //! render           from a view to bytes: index.json, summary, evidence.txt, README.md, answers
 //! tree             names to nodes to attributes, listings and bytes; inodes and handles
 //! fuse, mcp, cli   adapters that translate and reply, without logic; cli starts the others
@@ -36,6 +37,7 @@ mod parallel;
 pub mod render;
 pub mod search;
 pub mod store;
+pub mod text;
 pub mod trace;
 pub mod tree;
 mod unicode;

@@ -6,11 +6,9 @@
 //! about inodes or the kernel.
 
 mod backfill;
-mod budget;
 mod causes;
 mod checks;
 mod claims;
-mod clean;
 pub mod compare;
 mod digest_cache;
 mod digest_store;
@@ -30,12 +28,8 @@ pub mod query_dir;
 mod retry;
 pub mod search;
 mod settings;
-mod shares;
 pub mod since;
 mod summary;
-mod text;
-mod times;
-mod tokens;
 pub mod wait;
 mod worker;
 mod worker_digest;
@@ -46,14 +40,8 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-pub use budget::{Budget, Unit};
-pub(crate) use json::hex;
-#[cfg(feature = "mcp")]
-pub(crate) use json::printable as printable_json;
 pub use missing::Missing;
 pub use settings::{Control, DEADLINE, Settings};
-pub(crate) use text::count;
-pub use text::utc;
 
 use crate::catalog::{Access, Fingerprint};
 use crate::digest::digest;
@@ -61,6 +49,8 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::search::ranked::Index;
 use crate::store::Time;
+use crate::text::budget::Budget;
+use crate::text::clean;
 use crate::view::{Member, View, VisibleWorkers};
 use crate::watchdog::Watchdog;
 use compare::ResolvedQuery;
@@ -387,7 +377,7 @@ impl Renderer {
             Generated::Summary => prepend_notice(missing().as_ref(), summary::swarm(visible, run, &rows, newest)),
             Generated::Evidence(budget) => {
                 let budget = self.settings.budget_for_scope(scope, *budget);
-                let title = run.map_or("Swarm".into(), |run| format!("Run {}", text::one_line(&run.id, 200)));
+                let title = run.map_or("Swarm".into(), |run| format!("Run {}", clean::one_line(&run.id, 200)));
                 let read = Cell::new(true);
                 let record = |account: &WorkerOutcome<'_>| {
                     let row = rows.iter().find(|row| std::ptr::eq(row.member, account.member))?;

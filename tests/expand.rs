@@ -7,7 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::json;
 use swarmletfs::render::expand::{ExpandStats, InputFormat};
-use swarmletfs::render::{Budget, Renderer, Settings};
+use swarmletfs::render::{Renderer, Settings};
+use swarmletfs::text::budget::Budget;
 use swarmletfs::view::Filter;
 
 use crate::support::{TestStore, see};

@@ -6,9 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// The layers from the ground up; a module may only use what stands before it.
-const LAYERS: [&str; 18] = [
+const LAYERS: [&str; 19] = [
     "unicode", "name", "error", "digest", "parallel", "watchdog", "cache", "model", "store", "trace", "catalog",
-    "view", "search", "render", "tree", "fuse", "mcp", "cli",
+    "view", "search", "text", "render", "tree", "fuse", "mcp", "cli",
 ];
 /// Pairs on one level, or arrows that are allowed against the order.
 const ALLOWED: [(&str, &str); 1] = [("name", "error")];
@@ -26,8 +26,8 @@ const FORBIDDEN: [(&str, &str); 11] = [
     ("mcp", "view"),
     ("mcp", "store"),
 ];
-/// The longest file without its tests, in lines.
-const LINES_MAX: usize = 500;
+/// The longest file without its tests, in lines. A longer one is likely to hold two ideas.
+const LINES_MAX: usize = 800;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

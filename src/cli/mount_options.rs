@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cache_args::CacheArgs;
 use super::exit::Usage;
-use crate::render::Budget;
+use crate::text::budget::Budget;
 
 /// Options of a mount.
 ///

@@ -14,7 +14,7 @@ use super::store_selection::StoreSelection;
 use super::terminal::display_path;
 use crate::catalog::Freshness;
 use crate::fuse::{MountAccess, Session};
-use crate::render::Budget;
+use crate::text::budget::Budget;
 use crate::tree::{Settings, Tree};
 use crate::view::Filter;
 

@@ -16,7 +16,9 @@ use super::store_selection::StoreSelection;
 use super::terminal::print_message;
 use super::{exit, wait};
 use crate::catalog::Freshness;
-use crate::render::{Budget, Control, Settings, count};
+use crate::render::{Control, Settings};
+use crate::text::budget::Budget;
+use crate::text::count;
 use crate::view::View;
 
 /// Interval between updates of the progress line, and the delay before it first appears.

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use super::clean::one_line;
 use super::evidence::{NO_MESSAGE, is_unexplained};
-use super::times::without_times;
+use crate::text::clean::one_line;
+use crate::text::times::without_times;
 use crate::view::Member;
 
 /// Maximum length of a worker's name in a list, in bytes.

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::text::{count, one_line};
 use crate::catalog::Fingerprint;
 use crate::model::{Flaw, Outcome, Output, Record, Status, Trace, UnansweredCalls, Unused};
 use crate::store::Time;
+use crate::text::clean::one_line;
+use crate::text::count;
 use crate::unicode::count_hidden;
 
 /// Name of the check that finds a completed worker without final words.

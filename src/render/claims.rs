@@ -1,9 +1,9 @@
 //! Finds files that a worker's final words name and that do not exist.
 
-use super::text::one_line;
 use crate::error::Error;
 use crate::name::{Name, RelPath};
 use crate::store::Kind;
+use crate::text::clean::one_line;
 use crate::view::{Member, View};
 
 /// Maximum length of final words that is parsed, in bytes.

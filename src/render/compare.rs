@@ -40,9 +40,10 @@ use super::isolate::PART_GRACE;
 use super::retry::RetryBudget;
 use super::settings::Clock;
 use super::worker_states::WorkerStates;
-use super::{Budget, Missing, Rendered, Renderer};
+use super::{Missing, Rendered, Renderer};
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
+use crate::text::budget::Budget;
 use crate::view::{Member, VisibleWorkers};
 
 /// Maximum number of attempts to resolve workers that vanish meanwhile.

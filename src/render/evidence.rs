@@ -31,12 +31,13 @@ pub(super) use frame::{ExcerptResult, ExcerptTask};
 use frame::{FrameContent, OutputSection};
 use notes::failure_line;
 
-use super::clean::{escape_markers, one_line};
+use super::Missing;
 use super::settings::Deadline;
-use super::{Budget, Missing};
 use crate::model::{Outcome, Output, Record, ToolCall, Trace};
 use crate::name::RelPath;
 use crate::store::File;
+use crate::text::budget::Budget;
+use crate::text::clean::{escape_markers, one_line};
 use crate::view::{Member, View};
 
 /// Maximum length of an id in the title, in bytes.

@@ -13,8 +13,10 @@ mod messages;
 
 use std::io::{self, Read, Write};
 
+use super::Renderer;
 use super::marker::{self, Marker};
-use super::{Budget, Renderer, count};
+use crate::text::budget::Budget;
+use crate::text::count;
 use expander::MarkerExpander;
 
 /// Amount of input read at once, in bytes.

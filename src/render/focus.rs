@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::query_dir::{ParsedName, has_word};
 use super::settings::Clock;
 use super::worker_states::WorkerStates;
-use super::{Budget, Generated, Rendered, Renderer, Scope, search};
+use super::{Generated, Rendered, Renderer, Scope, search};
 use crate::error::{Error, Result};
 use crate::name::Name;
+use crate::text::budget::Budget;
 use crate::view::VisibleWorkers;
 
 /// Name of the listed file that this one extends.

@@ -25,15 +25,16 @@ use super::digest_cache::DigestResult;
 use super::isolate::PART_GRACE;
 use super::name_collision::{display_path, is_raw_record, shown_path, worker_path};
 use super::settings::Deadline;
-use super::shares::{Demand, allocate};
 use super::worker_states::WorkerStates;
-use super::{Budget, Missing, Rendered, Renderer, Scope};
+use super::{Missing, Rendered, Renderer, Scope};
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Status};
 use crate::name::{Name, RelPath};
 use crate::parallel::parallel_map;
 use crate::search::regex::{self, FileMatchCount, FoundLine, Pattern, WorkerMatchCounts};
+use crate::text::budget::Budget;
+use crate::text::shares::{Demand, allocate};
 use crate::view::{Member, VisibleWorkers};
 
 /// Longest shown text of a matching line, in bytes.

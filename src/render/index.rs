@@ -1,18 +1,18 @@
 //! index.json: a worker in full, or a line for each worker of a run or the swarm, for programs.
 
 use super::checks;
-use super::json::{
-    CallCounts, CallRow, FileRow, IndexRow, SwarmHead, SwarmTail, TranscriptStats, WorkerIndex, hex, printable,
-};
+use super::json::{CallCounts, CallRow, FileRow, IndexRow, SwarmHead, SwarmTail, TranscriptStats, WorkerIndex};
 use super::marker;
 use super::missing::Missing;
 use super::name_collision;
-use super::text::{one_line, utc, when};
 use super::worker_digest::{self, WorkerDigest, WorkerRow};
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Output, Record, Trace, Worker};
 use crate::store::Time;
+use crate::text::clean::one_line;
+use crate::text::json::{hex, printable};
+use crate::text::{utc, when};
 use crate::unicode::visible;
 use crate::view::{Member, RunMembers, View, VisibleWorkers};
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::text::count;
 use super::{Renderer, Scope};
+use crate::text::count;
 use crate::view::VisibleWorkers;
 
 /// The parts missing from an answer. If all counts are 0, the answer lacks an unknown part.

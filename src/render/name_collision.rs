@@ -4,9 +4,9 @@
 //! `<name>.own`. Both the tree and the paths in generated files follow this rule.
 
 use super::Generated;
-use super::clean::escape_markers;
 use super::query_dir::QueryDir;
 use crate::name::{Name, RelPath};
+use crate::text::clean::escape_markers;
 
 /// Name of the generated file in `workers/`.
 pub const INDEX: &str = "index.json";

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use percent_encoding::percent_decode;
 
 use super::name_collision::OWN_SUFFIX;
-use super::{Budget, Generated, compare, grep, search};
+use super::{Generated, compare, grep, search};
 use crate::name::Name;
+use crate::text::budget::Budget;
 
 /// Names without a leading dot that tools probe in every directory. Git probes `HEAD` to detect a
 /// bare repository.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Budget, Scope};
+use super::Scope;
+use crate::text::budget::Budget;
 
 /// Default time that a render may spend reading. After it, the file lists what was not read.
 pub const DEADLINE: Duration = Duration::from_secs(2);

@@ -23,13 +23,14 @@ use std::sync::Arc;
 pub use cursor::{Checkpoint, Cursor};
 
 use super::name_collision::shown_path;
-use super::text::{count, one_line, utc};
 use super::{Key, Missing, Rendered};
 use crate::catalog::{Access, FileStat, Fingerprint};
 use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::store::Time;
+use crate::text::clean::one_line;
+use crate::text::{count, utc};
 use crate::view::{Member, View, VisibleWorkers};
 use cursor::{ChangePosition, ResumePoint, ViewFingerprint};
 

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 
 use super::causes::{self, CauseGrouping, WorkerCause};
 use super::marker;
-use super::text::{block, count, duration, one_line, utc, when};
 use super::worker_digest::{WorkerDigest, WorkerRow, latest_write};
 use crate::catalog::Fingerprint;
 use crate::model::{Outcome, Record, Status, Tokens, ToolCall, Trace, Worker};
 use crate::name::Name;
 use crate::store::Time;
+use crate::text::clean::one_line;
+use crate::text::{block, count, duration, utc, when};
 use crate::view::{Member, RunMembers, View, VisibleWorkers};
 
 /// Maximum number of listed calls that did not fail.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::since::{Cursor, ViewSnapshot, display_name};
-use super::text::{count, one_line, utc};
 use crate::model::Status;
+use crate::text::clean::one_line;
+use crate::text::{count, utc};
 use crate::view::{Member, View, VisibleWorkers};
 
 /// Maximum size of a report in bytes, without the cursor at its end.

@@ -6,11 +6,12 @@ use super::isolate::Subject;
 use super::missing::prepend_notice;
 use super::retry::RetryBudget;
 use super::settings::{Clock, Deadline};
-use super::{Budget, Generated, Missing, Rendered, Renderer, evidence, index, summary};
+use super::{Generated, Missing, Rendered, Renderer, evidence, index, summary};
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::{Record, Trace};
 use crate::name::RelPath;
+use crate::text::budget::Budget;
 use crate::view::Member;
 use crate::watchdog::OVERDUE;
 

@@ -9,8 +9,9 @@ use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::name::{Name, RelPath};
 use swarmletfs::render::expand::InputFormat;
 use swarmletfs::render::grep::{Options, Query};
-use swarmletfs::render::{Budget, Generated, Renderer, Scope, Settings};
+use swarmletfs::render::{Generated, Renderer, Scope, Settings};
 use swarmletfs::store::Memory;
+use swarmletfs::text::budget::Budget;
 use swarmletfs::trace::ClaudeCode;
 use swarmletfs::view::{Filter, View};
 

@@ -93,7 +93,7 @@ impl Details {
     fn new(attr: &Attr, target: Option<Vec<u8>>) -> Details {
         Details {
             size: attr.size,
-            mtime: crate::render::utc(attr.mtime),
+            mtime: crate::text::utc(attr.mtime),
             mode: format!("{:04o}", attr.mode),
             target: target.map(|target| String::from_utf8_lossy(&target).into_owned()),
         }

@@ -12,7 +12,8 @@ use crate::mcp::slice::{OpenFile, SliceRequest, echo};
 use crate::mcp::tools::files::byte_limit;
 use crate::name::{Name, printable};
 use crate::render::expand::InputFormat;
-use crate::render::{Budget, compare, output};
+use crate::render::{compare, output};
+use crate::text::budget::Budget;
 use crate::tree::{Symlinks, Tree};
 
 /// Default number of listed workers.

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use percent_encoding::percent_decode;
 
-use super::super::Budget;
-use super::super::clean::one_line;
 use super::super::name_collision::{is_index, stored_name};
 use super::super::query_dir::{ParsedName, encode, has_word};
 use crate::name::{Name, printable};
+use crate::text::budget::Budget;
+use crate::text::clean::one_line;
 use crate::view::{Member, VisibleWorkers};
 
 /// Name of the directory without options.

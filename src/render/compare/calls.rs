@@ -88,7 +88,7 @@ pub(super) fn section(
         }
     };
     let blocks: Vec<DiffBlock> = hunks.iter().map(block).collect();
-    let count = |calls: &[ToolCall]| super::super::text::count(calls.len(), "call");
+    let count = |calls: &[ToolCall]| crate::text::count(calls.len(), "call");
     (!blocks.is_empty()).then(|| DiffSection {
         head: format!("--- {old}: {}\n+++ {new}: {}\n", count(mine), count(other)),
         sources: Vec::new(),

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::super::text::{count, duration, one_line};
 use super::super::worker_digest::WorkerDigest;
 use crate::model::{Outcome, Record, Trace};
+use crate::text::clean::one_line;
+use crate::text::{count, duration};
 
 /// Labels of facts that have a line of their own; the others share a line.
 const LONG_LABELS: [&str; 3] = ["task", "error", "cause"];

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::super::clean::escape_markers;
 use super::super::name_collision::{is_index, shown_name, shown_path};
 use super::calls;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Output, Record, ToolCall};
 use crate::name::{Name, RelPath};
 use crate::store::{File, read_into, read_range};
+use crate::text::clean::escape_markers;
 use crate::view::{Folder, Member, View};
 
 /// Maximum size of a file that is compared line by line, in bytes.

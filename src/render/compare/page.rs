@@ -6,15 +6,16 @@
 
 use std::fmt::Write;
 
-use super::super::clean::one_line;
-use super::super::shares::{Demand, allocate};
-use super::super::text::count;
-use super::super::{Budget, Missing};
 use super::Query;
 use super::facts::WorkerFacts;
 use super::files::{ComparedItem, ComparedItems, DiffKind, ItemRank};
 use super::section::DiffSection;
 use crate::name::Name;
+use crate::render::Missing;
+use crate::text::budget::Budget;
+use crate::text::clean::one_line;
+use crate::text::count;
+use crate::text::shares::{Demand, allocate};
 
 /// Maximum length of a quoted query or file name, in bytes.
 const QUERY_MAX: usize = 300;

@@ -6,10 +6,10 @@
 
 use std::fmt::Write;
 
-use super::super::clean::{InvisibleChars, cleaned_with, escape_markers};
 use super::super::grep::clip;
-use super::super::shares::{Demand, allocate};
-use super::super::text::count;
+use crate::text::clean::{InvisibleChars, cleaned_with, escape_markers};
+use crate::text::count;
+use crate::text::shares::{Demand, allocate};
 
 /// Maximum length of a shown line, in bytes.
 const LINE_MAX: usize = 400;

@@ -1,10 +1,10 @@
 //! Admission: selects the outputs that an evidence.txt shows when not all fit, failed calls first.
 
-use super::super::shares::{Demand, allocate};
 use super::excerpt::min_share;
 use super::frame::{FrameContent, OutputSection};
 use crate::model::Outcome;
-use crate::render::clean::TAG_LEN;
+use crate::text::clean::TAG_LEN;
+use crate::text::shares::{Demand, allocate};
 
 /// Minimum excerpt of a section, in bytes. A section without room for it is only listed, except the
 /// first failed one.

@@ -3,7 +3,7 @@
 use super::failure_signs;
 use super::line_scores::LineScores;
 use super::lines::{ESCAPE_MAX, LineChunk};
-use crate::render::clean::{Cleaned, cleaned, escape_markers};
+use crate::text::clean::{Cleaned, cleaned, escape_markers};
 
 /// Factor for the score of a part next to the part with the sign of failure.
 const NEIGHBOR_FACTOR: f64 = 0.9;

@@ -9,8 +9,8 @@ use super::failure_signs;
 use super::line_scores::{LineScores, score_lines};
 use super::lines::{LineChunk, merge_repeats, split_chunks};
 use crate::error::Result;
-use crate::render::clean::escape_markers;
 use crate::store::{File, read_range};
+use crate::text::clean::escape_markers;
 
 /// Maximum size of an output that is read into memory whole, in bytes.
 pub(super) const WHOLE_MAX: u64 = 1 << 20;

@@ -7,16 +7,17 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 
-use super::super::shares::Demand;
 use super::EvidenceFile;
 use super::admit::{Admission, SectionRoom, need_of};
 use super::excerpt::{Excerpt, ShownLines, excerpt, length};
 use super::notes::{FAILED, FAILURE_LINE_MIN, hidden_note, note_max, offsets_note, used_text};
 use crate::model::Outcome;
-use crate::render::clean::{TAG_LEN, one_line, unused_tag};
+use crate::render::Missing;
 use crate::render::settings::Deadline;
-use crate::render::{Budget, Missing, Unit};
 use crate::store::File;
+use crate::text::budget::{Budget, Unit};
+use crate::text::clean::{TAG_LEN, one_line, unused_tag};
+use crate::text::shares::Demand;
 
 /// Maximum length of the input under a section line, in bytes.
 const INPUT_MAX: usize = 120;

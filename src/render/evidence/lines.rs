@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use super::failure_signs::is_red;
-use crate::render::clean::{Cleaned, cleaned};
+use crate::text::clean::{Cleaned, cleaned};
 
 /// Maximum size of a chunk, in bytes; a longer line is split.
 const CHUNK_MAX: usize = 480;

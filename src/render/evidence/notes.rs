@@ -1,8 +1,8 @@
 //! Fixed phrases of the frame: lines about failures and notes on section lines.
 
 use super::excerpt::{LINE_MIN, NOT_UTF8, WHOLE_MAX};
-use crate::render::Budget;
-use crate::render::clean::{one_line, removed_note};
+use crate::text::budget::Budget;
+use crate::text::clean::{one_line, removed_note};
 
 /// Start of a line about a failure.
 pub(super) const FAILED: &str = "[FAILED] ";

@@ -8,8 +8,8 @@ use super::strings::{decoded_text, is_structured, json_text, unescaped};
 use super::{failure_signs, open_call};
 use crate::error::Result;
 use crate::model::{Output, Record, ToolCall, Trace};
-use crate::render::clean::one_line;
 use crate::store::{File, read_range};
+use crate::text::clean::one_line;
 use crate::view::{Member, View};
 
 /// Start of a cause for which no error message was found.

@@ -9,8 +9,9 @@ use super::{EvidenceFile, WorkerOutcome, call_section, open_call, root_cause_cal
 use crate::model::{Outcome, Record};
 use crate::render::causes::{self, CauseGrouping, CauseKind, WorkerCause};
 use crate::render::settings::Deadline;
-use crate::render::{Budget, Missing, name_collision};
+use crate::render::{Missing, name_collision};
 use crate::store::File;
+use crate::text::budget::Budget;
 use crate::view::{Member, View};
 
 /// Access to the workers of a swarm, which are read on demand.

@@ -4,16 +4,17 @@ use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use super::super::clean::one_line;
 use super::super::digest_cache::DigestResult;
 use super::super::marker::Marker;
-use super::super::shares::{Demand, allocate};
-use super::super::{Budget, Generated, Renderer, Scope, Unit};
 use super::{ExpandError, ExpandStats};
 use crate::error::Result;
 use crate::model::Outcome;
 use crate::name::Name;
 use crate::parallel::parallel_map;
+use crate::render::{Generated, Renderer, Scope};
+use crate::text::budget::{Budget, Unit};
+use crate::text::clean::one_line;
+use crate::text::shares::{Demand, allocate};
 use crate::view::Member;
 
 /// Amount of text held back after a marker, in bytes.

@@ -10,10 +10,11 @@ use std::fmt::Write;
 use crate::name::Name;
 use crate::search::regex::{FoundLine, LineKind, Unsearched, WorkerMatchCounts};
 
-use super::super::clean::{InvisibleChars, cleaned_with, escape_markers, one_line, removed_note};
-use super::super::text::count;
-use super::super::{Budget, Missing};
 use super::Query;
+use crate::render::Missing;
+use crate::text::budget::Budget;
+use crate::text::clean::{InvisibleChars, cleaned_with, escape_markers, one_line, removed_note};
+use crate::text::count;
 
 /// Longest query that is repeated in the answer, in bytes.
 const QUERY_MAX: usize = 200;

@@ -8,13 +8,14 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::super::clean::{TAG_LEN, cleaned, escape_markers, one_line, removed_note, unused_tag};
-use super::super::text::count;
-use super::super::{Budget, Missing};
 use super::Query;
 use crate::model::Outcome;
 use crate::name::Name;
+use crate::render::Missing;
 use crate::search::ranked::{self, Filters, Unread, WorkerIndex};
+use crate::text::budget::Budget;
+use crate::text::clean::{TAG_LEN, cleaned, escape_markers, one_line, removed_note, unused_tag};
+use crate::text::count;
 
 /// Longest query that is repeated in the answer, in bytes.
 const QUERY_MAX: usize = 200;

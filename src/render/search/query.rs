@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::super::Budget;
 use super::super::query_dir::{PROBED_NAMES, ParsedName, decode_lossy, encode, has_word};
 use crate::name::{Name, RelPath};
+use crate::text::budget::Budget;
 
 /// Name of the folder without options.
 pub(in crate::render) const FOLDER: &str = "search";

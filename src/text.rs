@@ -1,4 +1,12 @@
-//! Formats times, durations, counts and blocks of text for generated files.
+//! Text primitives of generated files and messages: budgets, shares of a budget, cleaning, and the
+//! format of times and counts. They know nothing about workers.
+
+pub mod budget;
+pub(crate) mod clean;
+pub(crate) mod json;
+pub(crate) mod shares;
+pub(crate) mod times;
+mod tokens;
 
 use std::fmt::Display;
 
@@ -7,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::TraceTime;
 use crate::store::Time;
 
-pub(super) use super::clean::{cleaned, one_line};
+pub(crate) use clean::{cleaned, one_line};
 
 /// Formats a file's time as UTC in RFC 3339, to the second. Returns `-` if it is out of range.
 pub fn utc(time: Time) -> String {
@@ -15,7 +23,7 @@ pub fn utc(time: Time) -> String {
 }
 
 /// Formats a trace's time as UTC in RFC 3339. A time that cannot be parsed is quoted.
-pub(super) fn when(when: &TraceTime) -> Option<String> {
+pub(crate) fn when(when: &TraceTime) -> Option<String> {
     match when {
         TraceTime::Absent => None,
         TraceTime::At(time) => Some(time.to_string()),
@@ -24,7 +32,7 @@ pub(super) fn when(when: &TraceTime) -> Option<String> {
 }
 
 /// Formats milliseconds for people: `5m 3s`, `120ms`.
-pub(super) fn duration(ms: u64) -> String {
+pub(crate) fn duration(ms: u64) -> String {
     let ms = i64::try_from(ms).unwrap_or(i64::MAX);
     let exact = SignedDuration::from_millis(ms);
     let shown = if ms >= 10_000 { SignedDuration::from_secs(exact.as_secs()) } else { exact };
@@ -32,7 +40,7 @@ pub(super) fn duration(ms: u64) -> String {
 }
 
 /// Cleans and indents worker text of several lines, and cuts it after `max` characters.
-pub(super) fn block(text: &str, max: usize, indent: &str) -> String {
+pub(crate) fn block(text: &str, max: usize, indent: &str) -> String {
     let text_of = |line: &str| cleaned(line.as_bytes()).text.into_owned();
     let all: String = text.split_inclusive('\n').map(text_of).collect();
     let end = all.char_indices().nth(max).map(|(at, _)| at);

@@ -6,7 +6,7 @@
 ///
 /// The vocabulary is embedded in the program. The first call unpacks it, which takes about 50 ms
 /// and 55 MiB.
-pub(super) fn count(text: &str) -> usize {
+pub(crate) fn count(text: &str) -> usize {
     bpe_openai::o200k_base().count(text)
 }
 

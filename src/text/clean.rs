@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use unicode_normalization::UnicodeNormalization;
 use vte::{Parser, Perform};
 
-use super::text::count;
+use super::count;
 use crate::name::breaks_a_line;
 use crate::unicode::{Visibility, WritingScanner, confusable_form, is_dash, is_invisible};
 
@@ -16,19 +16,19 @@ const PARSE_CHUNK: usize = 4 << 10;
 
 /// Sanitized text.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Cleaned<'a> {
+pub(crate) struct Cleaned<'a> {
     /// Text without escapes, control characters and invisible characters.
-    pub(super) text: Cow<'a, str>,
+    pub(crate) text: Cow<'a, str>,
     /// True if the input was UTF-8; invalid bytes became U+FFFD.
-    pub(super) is_utf8: bool,
+    pub(crate) is_utf8: bool,
     /// Number of invisible characters that were removed or escaped, except those of ordinary
     /// writing.
-    pub(super) hidden: usize,
+    pub(crate) hidden: usize,
 }
 
 /// Treatment of invisible characters that are not part of ordinary writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum InvisibleChars {
+pub(crate) enum InvisibleChars {
     /// Remove the characters.
     Remove,
     /// Escape the characters as `\u{200b}`, since they may be the only difference between two
@@ -39,13 +39,13 @@ pub(super) enum InvisibleChars {
 /// Returns `raw` without terminal escapes, control characters and invisible characters.
 ///
 /// Tabs and line feeds stay; a carriage return stays only before the final line feed.
-pub(super) fn cleaned(raw: &[u8]) -> Cleaned<'_> {
+pub(crate) fn cleaned(raw: &[u8]) -> Cleaned<'_> {
     cleaned_with(raw, InvisibleChars::Remove)
 }
 
 /// Returns `raw` without terminal escapes and control characters, with invisible characters treated
 /// according to `mode`.
-pub(super) fn cleaned_with(raw: &[u8], mode: InvisibleChars) -> Cleaned<'_> {
+pub(crate) fn cleaned_with(raw: &[u8], mode: InvisibleChars) -> Cleaned<'_> {
     // A fold without an early exit can be vectorized.
     let plain = raw.iter().fold(true, |plain, b| plain & matches!(b, b' '..=b'~' | b'\n' | b'\t'));
     if let Some(text) = std::str::from_utf8(raw).ok().filter(|_| plain) {
@@ -68,7 +68,7 @@ pub(super) fn cleaned_with(raw: &[u8], mode: InvisibleChars) -> Cleaned<'_> {
 }
 
 /// Returns a note on removed invisible characters.
-pub(super) fn removed_note(hidden: usize) -> String {
+pub(crate) fn removed_note(hidden: usize) -> String {
     format!("{} removed", count(hidden as u64, "invisible character"))
 }
 
@@ -115,7 +115,7 @@ const PREFIX_MAX: usize = 20;
 ///
 /// That is every evidence marker, every line that starts like an omission, a failure or the frame,
 /// and every line that ends like a tag. Look-alike characters count as the originals.
-pub(super) fn escape_markers(text: &str) -> String {
+pub(crate) fn escape_markers(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     for line in text.split_inclusive('\n') {
         let (indent, line) = line.split_at(line.len() - line.trim_start().len());
@@ -225,7 +225,7 @@ fn tag_at(line: &str) -> Option<usize> {
 ///
 /// White space is collapsed and markers are escaped. A longer text is cut at a character and ends
 /// in `…`.
-pub(super) fn one_line(text: &str, max: usize) -> String {
+pub(crate) fn one_line(text: &str, max: usize) -> String {
     let text = cleaned(text.as_bytes()).text;
     let words: Vec<&str> = text.split_whitespace().collect();
     let mut line = escape_markers(&words.join(" "));
@@ -238,7 +238,7 @@ pub(super) fn one_line(text: &str, max: usize) -> String {
 }
 
 /// Length of a tag, in bytes: a `#` and 48 bits in hexadecimal.
-pub(super) const TAG_LEN: usize = 13;
+pub(crate) const TAG_LEN: usize = 13;
 
 /// Returns a tag that does not occur in `content`, in any case or with invisible characters in
 /// between.
@@ -246,7 +246,7 @@ pub(super) const TAG_LEN: usize = 13;
 /// At the end of a generated line the tag distinguishes it from every worker line. The tag is a
 /// hash of the content, so a worker that writes its own tag changes it. If the content holds the
 /// tag anyway, the next number is tried; for each number a worker has to try about 2^48 contents.
-pub(super) fn unused_tag(content: &str) -> String {
+pub(crate) fn unused_tag(content: &str) -> String {
     let content: Cow<'_, str> = match content.is_ascii() {
         true => Cow::Borrowed(content),
         false => content.chars().filter(|c| !is_invisible(*c)).collect::<String>().into(),

@@ -109,7 +109,7 @@ impl Budget {
     }
 
     /// Returns the first of `texts` that fits, or an empty string if none does.
-    pub(super) fn first_fitting<'a>(self, texts: impl IntoIterator<Item = &'a str>) -> &'a str {
+    pub(crate) fn first_fitting<'a>(self, texts: impl IntoIterator<Item = &'a str>) -> &'a str {
         texts.into_iter().find(|text| self.used(text) <= self.size()).unwrap_or_default()
     }
 
