@@ -18,11 +18,13 @@
 //! view             the catalog restricted to one owner; the only way to a name or a byte
 //! search           regex and ranked search over the files of a view
 //! text             budgets, cleaning, and the format of times and counts
+//! analysis         what is learnt of a worker: digest, checks, root cause, excerpts
 //! render           from a view to bytes: index.json, summary, evidence.txt, README.md, answers
 //! tree             names to nodes to attributes, listings and bytes; inodes and handles
 //! fuse, mcp, cli   adapters that translate and reply, without logic; cli starts the others
 //! ```
 
+pub mod analysis;
 pub mod cache;
 pub mod catalog;
 pub mod cli;

@@ -7,11 +7,8 @@
 
 mod backfill;
 mod causes;
-mod checks;
-mod claims;
 pub mod compare;
 mod digest_cache;
-mod digest_store;
 mod evidence;
 pub mod expand;
 pub mod facets;
@@ -21,18 +18,14 @@ mod index;
 mod isolate;
 mod json;
 mod marker;
-mod missing;
 pub mod name_collision;
 pub mod output;
 pub mod query_dir;
-mod retry;
 pub mod search;
-mod settings;
 pub mod since;
 mod summary;
 pub mod wait;
 mod worker;
-mod worker_digest;
 mod worker_states;
 
 use std::borrow::Cow;
@@ -40,11 +33,14 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-pub use missing::Missing;
-pub use settings::{Control, DEADLINE, Settings};
-
+use crate::analysis::digest_store::DigestStore;
+use crate::analysis::excerpt::ExcerptTask;
+use crate::analysis::missing::{Missing, prepend_notice};
+use crate::analysis::retry::RetryBudget;
+use crate::analysis::settings::{Clock, Settings};
+use crate::analysis::worker_digest::{WorkerOutcome, WorkerRow};
 use crate::catalog::{Access, Fingerprint};
-use crate::digest::digest;
+use crate::digest::{Key, digest};
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::search::ranked::Index;
@@ -55,15 +51,10 @@ use crate::view::{Member, View, VisibleWorkers};
 use crate::watchdog::Watchdog;
 use compare::ResolvedQuery;
 use digest_cache::{DigestCache, DigestResult};
-use digest_store::DigestStore;
-use evidence::{ExcerptTask, SwarmReader, WorkerOutcome};
+use evidence::SwarmReader;
 use facets::{FacetIndexes, Selection};
 use isolate::{PART_GRACE, Subject};
-use missing::prepend_notice;
-use retry::RetryBudget;
-use settings::Clock;
 use since::{Cursor, ViewSnapshot};
-use worker_digest::WorkerRow;
 use worker_states::{WorkerStates, hash_all};
 
 /// Text of README.md at the root. It can also be part of a prompt.
@@ -82,6 +73,26 @@ pub enum Scope {
     Selected(Selection),
     /// The workers under these names in `workers/`. Only `grep` and `search` apply to them.
     Workers(Arc<[Name]>),
+}
+
+impl Scope {
+    /// Returns the size of a file about the scope if neither its name nor the settings have one.
+    pub(crate) fn default_budget(&self) -> Budget {
+        if matches!(self, Scope::Worker(_)) { Budget::WORKER } else { Budget::SWARM }
+    }
+
+    /// Returns the number of sessions not yet read for workers inside them that may belong to the
+    /// scope.
+    pub(crate) fn unread_sessions(&self, visible: &VisibleWorkers) -> usize {
+        match self {
+            Scope::Swarm | Scope::Selected(_) => visible.unread.len(),
+            Scope::Run(name) => visible
+                .runs
+                .get(name)
+                .map_or(0, |run| run.members.iter().filter(|member| visible.unread.contains(&member.name)).count()),
+            Scope::Worker(_) | Scope::Workers(_) => 0,
+        }
+    }
 }
 
 /// A kind of generated file.
@@ -128,9 +139,6 @@ impl Generated {
         Budget::parse(size).ok().map(|budget| Generated::Evidence(Some(budget)))
     }
 }
-
-/// A hash of the inputs of a generated file.
-pub type Key = [u8; 16];
 
 /// A generated file.
 #[derive(Debug, Clone)]
@@ -246,7 +254,7 @@ impl Renderer {
                 if *scope == Scope::Swarm {
                     hash.update(format!("{:?}", (visible.skipped, &visible.list_errors)).as_bytes());
                 }
-                hash.update(&Self::unread_sessions(&visible, scope).to_le_bytes());
+                hash.update(&scope.unread_sessions(&visible).to_le_bytes());
                 hash_all(&mut hash, &states);
                 RenderInput::Workers { visible, states }
             }
@@ -303,13 +311,13 @@ impl Renderer {
             },
             RenderInput::Snapshot { look, cursor } => since::answer(&self.view, &look, cursor),
         };
-        rendered.inspect(|rendered| self.report_missing(rendered.missing.as_ref()))
+        rendered.inspect(|rendered| self.settings.note_missing(rendered.missing.as_ref()))
     }
 
     /// Renders `since/CURSOR` from `look`.
     pub fn since(&self, look: &ViewSnapshot, cursor: Cursor) -> Result<Arc<[u8]>> {
         let rendered = since::answer(&self.view, look, cursor)?;
-        self.report_missing(rendered.missing.as_ref());
+        self.settings.note_missing(rendered.missing.as_ref());
         Ok(rendered.bytes)
     }
 
@@ -369,14 +377,14 @@ impl Renderer {
         let missing = || {
             let ran_out = clock.ran_out() || stamps_late || records_late.get();
             let late = rows.iter().filter(|row| row.is_late(ran_out)).count();
-            let sessions = Self::unread_sessions(visible, scope);
+            let sessions = scope.unread_sessions(visible);
             Missing { workers: (late, rows.len()), sessions, ..Missing::default() }.if_any(ran_out)
         };
         let bytes = match file {
             Generated::Index => index::swarm(visible, run, &rows, newest, missing()),
             Generated::Summary => prepend_notice(missing().as_ref(), summary::swarm(visible, run, &rows, newest)),
             Generated::Evidence(budget) => {
-                let budget = self.settings.budget_for_scope(scope, *budget);
+                let budget = self.settings.budget_or(scope.default_budget(), *budget);
                 let title = run.map_or("Swarm".into(), |run| format!("Run {}", clean::one_line(&run.id, 200)));
                 let read = Cell::new(true);
                 let record = |account: &WorkerOutcome<'_>| {

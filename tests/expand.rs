@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::json;
+use swarmletfs::analysis::settings::Settings;
+use swarmletfs::render::Renderer;
 use swarmletfs::render::expand::{ExpandStats, InputFormat};
-use swarmletfs::render::{Renderer, Settings};
 use swarmletfs::text::budget::Budget;
 use swarmletfs::view::Filter;
 

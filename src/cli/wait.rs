@@ -16,10 +16,11 @@ use jiff::SignedDuration;
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
 use super::{WaitArgs, exit, since};
+use crate::analysis::settings::Settings;
 use crate::catalog::Freshness;
+use crate::render::Renderer;
 use crate::render::since::{Cursor, ViewSnapshot, state_hash};
 use crate::render::wait::{WaitCondition, status_line, timeout_report};
-use crate::render::{Renderer, Settings};
 
 /// Minimum interval between polls.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);

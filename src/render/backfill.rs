@@ -42,8 +42,8 @@ mod tests {
     use std::panic::catch_unwind;
     use std::sync::Arc;
 
-    use super::super::Settings;
     use super::*;
+    use crate::analysis::settings::Settings;
     use crate::catalog::{Freshness, Source};
     use crate::store::Memory;
     use crate::view::{Filter, View};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use super::evidence::{NO_MESSAGE, is_unexplained};
+use crate::analysis::root_cause::{NO_MESSAGE, is_unexplained};
 use crate::text::clean::one_line;
 use crate::text::times::without_times;
 use crate::view::Member;

@@ -37,10 +37,11 @@ use section::DiffSection;
 
 use super::digest_cache::DigestResult;
 use super::isolate::PART_GRACE;
-use super::retry::RetryBudget;
-use super::settings::Clock;
 use super::worker_states::WorkerStates;
-use super::{Missing, Rendered, Renderer};
+use super::{Rendered, Renderer};
+use crate::analysis::missing::Missing;
+use crate::analysis::retry::RetryBudget;
+use crate::analysis::settings::Clock;
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::text::budget::Budget;
@@ -68,7 +69,7 @@ impl Renderer {
             ResolvedQuery::Refused(answer) => Ok(*answer),
             ResolvedQuery::Workers(stamped) => {
                 let answer = self.comparison(query, stamped)?.0;
-                self.report_missing(answer.missing.as_ref());
+                self.settings.note_missing(answer.missing.as_ref());
                 Ok(answer)
             }
         }

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
-use super::digest_store::{DigestKey, DigestStore};
 use super::isolate::{PART_GRACE, Subject};
-use super::retry::RetryBudget;
-use super::settings::{Control, Deadline, Settings};
-use super::worker_digest::WorkerDigest;
 use super::worker_states::WorkerStates;
+use crate::analysis::digest_store::{DigestKey, DigestStore};
+use crate::analysis::retry::RetryBudget;
+use crate::analysis::settings::{Control, Deadline, Settings};
+use crate::analysis::worker_digest::WorkerDigest;
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::name::Name;

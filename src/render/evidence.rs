@@ -4,36 +4,30 @@
 //! model and no clock, and no rule is specific to a tool.
 //!
 //! - This module selects and orders the outputs of one worker.
-//! - [`swarm()`] does so for many workers, with one line of [`cause()`] for each.
-//! - [`super::shares`] allocates the budget to the outputs.
-//! - [`excerpt`], [`line_scores`], [`failure_signs`] and [`lines`] select the lines of one output.
+//! - [`swarm()`] does so for many workers, with one line of
+//!   [`crate::analysis::root_cause::cause()`] for each.
+//! - [`crate::text::shares`] allocates the budget to the outputs.
+//! - [`crate::analysis::excerpt`] selects the lines of one output.
 //! - [`frame`] adds the header, the section lines and the list of omitted outputs, with [`notes`].
 
 mod admit;
-mod cut;
-mod excerpt;
-mod failure_signs;
 mod frame;
-mod line_scores;
-mod lines;
 mod notes;
-mod root_cause;
-mod strings;
 mod swarm;
 
-pub(super) use root_cause::{NO_MESSAGE, cause, is_unexplained};
 pub(super) use swarm::{SwarmReader, swarm};
 
 use std::cell::{Cell, OnceCell};
 use std::collections::VecDeque;
 
-pub(super) use frame::{ExcerptResult, ExcerptTask};
 use frame::{FrameContent, OutputSection};
 use notes::failure_line;
 
-use super::Missing;
-use super::settings::Deadline;
-use crate::model::{Outcome, Output, Record, ToolCall, Trace};
+use crate::analysis::NO_RESULT;
+use crate::analysis::missing::Missing;
+use crate::analysis::root_cause::{self, display_order, open_call};
+use crate::analysis::settings::Deadline;
+use crate::model::{Outcome, Output, Record, ToolCall};
 use crate::name::RelPath;
 use crate::store::File;
 use crate::text::budget::Budget;
@@ -119,30 +113,6 @@ fn labeled_lines<'a>(texts: impl Iterator<Item = (&'static str, &'a str)>, room:
     if lines.len() <= room { lines } else { String::new() }
 }
 
-/// Returns the calls in display order: failed, cancelled, unknown, ok.
-///
-/// Failed and successful calls are sorted latest first, since the latest shows the current state of
-/// the work. Calls of unknown outcome are the steps of a transcript and stay in chronological
-/// order.
-fn display_order(trace: &Trace) -> Vec<&ToolCall> {
-    let mut calls: Vec<&ToolCall> = trace.calls.iter().collect();
-    let key = |call: &ToolCall| match call.outcome {
-        Outcome::Unknown => (2, call.seq, u64::MAX - call.bytes),
-        Outcome::Failed => (u8::from(call.cancelled), u64::MAX - call.seq, u64::MAX - call.bytes),
-        Outcome::Ok => (3, u64::MAX - call.seq, u64::MAX - call.bytes),
-    };
-    calls.sort_by_key(|call| (key(call), call.path.clone()));
-    calls
-}
-
-/// Returns the call most likely to explain a failure: the latest failed call, else the latest of
-/// unknown outcome, else `None`.
-fn root_cause_call(trace: &Trace) -> Option<&ToolCall> {
-    let order = display_order(trace);
-    let first = order.first().filter(|call| call.outcome == Outcome::Failed);
-    first.or_else(|| order.iter().rfind(|call| call.outcome == Outcome::Unknown)).copied()
-}
-
 /// Number of steps that are admitted per step from the end.
 const STEPS_PER_ROUND: usize = 4;
 /// A step without an input that is shorter than this counts as a handover, in bytes.
@@ -192,7 +162,7 @@ fn call_section(call: &ToolCall, prefix: &str, priority: usize) -> OutputSection
         input: call.input.clone(),
         unreadable: match &call.output {
             Output::Unreadable(reason) => Some(reason.clone()),
-            Output::Pending => Some(super::index::NO_RESULT.into()),
+            Output::Pending => Some(NO_RESULT.into()),
             Output::InPlace | Output::OutOfBand(_) => None,
         },
     }
@@ -203,28 +173,10 @@ fn loose_section(path: &RelPath, bytes: u64, priority: usize) -> OutputSection {
     OutputSection { path, source: None, priority, outcome: None, exit_code: None, bytes, input: None, unreadable: None }
 }
 
-fn open_call(view: &View, member: &Member, call: &ToolCall) -> Result<Box<dyn File>, String> {
-    match view.open_output(member, call) {
-        Ok(Some(file)) => Ok(file),
-        Ok(None) => Err("stored out of band".into()),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
 /// A rendered evidence.txt.
 pub(super) struct EvidenceFile {
-    /// FrameContent of the file.
+    /// Content of the file.
     pub(super) bytes: Vec<u8>,
     /// False if an output could not be read; the text says so, and a retry may succeed.
     pub(super) complete: bool,
-}
-
-/// Outcome of one worker, as an entry in the evidence of many workers.
-pub(super) struct WorkerOutcome<'a> {
-    /// The worker.
-    pub(super) member: &'a Member,
-    /// Outcome and one-line cause; `None` if the worker was not read in time.
-    pub(super) outcome: Option<(Outcome, &'a str)>,
-    /// Claim of success that the worker's record does not support.
-    pub(super) doubt: Option<String>,
 }

@@ -14,7 +14,7 @@ use percent_encoding::percent_decode;
 
 use super::Renderer;
 use super::digest_cache::DigestResult;
-use super::worker_digest::WorkerDigest;
+use crate::analysis::worker_digest::WorkerDigest;
 use crate::catalog::Entry;
 use crate::error::{Error, Result};
 use crate::model::{SharedStr, TraceTime, Worker};

@@ -24,9 +24,10 @@ pub use query::{Options, Query};
 use super::digest_cache::DigestResult;
 use super::isolate::PART_GRACE;
 use super::name_collision::{display_path, is_raw_record, shown_path, worker_path};
-use super::settings::Deadline;
 use super::worker_states::WorkerStates;
-use super::{Missing, Rendered, Renderer, Scope};
+use super::{Rendered, Renderer, Scope};
+use crate::analysis::missing::Missing;
+use crate::analysis::settings::Deadline;
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Status};
@@ -72,7 +73,7 @@ impl Renderer {
         let visible = self.view.visible();
         let stamped = self.states_in(&visible, scope)?;
         let answer = self.grep_in(scope, &visible, &stamped, query).0;
-        self.report_missing(answer.missing.as_ref());
+        self.settings.note_missing(answer.missing.as_ref());
         Ok(answer)
     }
 
@@ -100,7 +101,7 @@ impl Renderer {
         debug!("a search");
         // Leave time to order the files and to read their lines.
         let [searching, ordering, showing] = [7, 8, 10].map(|tenths| self.settings.clock(tenths));
-        let budget = self.settings.budget_for_scope(scope, query.options.budget);
+        let budget = self.settings.budget_or(scope.default_budget(), query.options.budget);
         let pattern = match Pattern::new(&query.regex, query.options.ignore_case, query.options.glob.as_deref()) {
             Ok(pattern) => pattern.under(query.under.clone()),
             Err(error) => return (Answer::invalid(query, error, budget), true),
@@ -132,7 +133,7 @@ impl Renderer {
         let go_on = || showing.has_time();
         let files = self.in_order(files, &with_hits, budget, &go_on);
         let shown = self.lines(&files, query, &pattern, budget, &go_on);
-        let sessions = Self::unread_sessions(visible, scope);
+        let sessions = scope.unread_sessions(visible);
         let missing = Missing { files: searched.unsearched.late, sessions, ..Missing::default() };
         let is_late = known.iter().any(|found| found.digest().is_some_and(|fragment| fragment.late));
         let missing = missing.if_any(is_late || [&searching, &ordering, &showing].iter().any(|clock| clock.ran_out()));

@@ -1,11 +1,10 @@
 //! index.json: a worker in full, or a line for each worker of a run or the swarm, for programs.
 
-use super::checks;
 use super::json::{CallCounts, CallRow, FileRow, IndexRow, SwarmHead, SwarmTail, TranscriptStats, WorkerIndex};
-use super::marker;
-use super::missing::Missing;
-use super::name_collision;
-use super::worker_digest::{self, WorkerDigest, WorkerRow};
+use super::{marker, name_collision};
+use crate::analysis::missing::Missing;
+use crate::analysis::worker_digest::{self, WorkerDigest, WorkerRow};
+use crate::analysis::{NO_RESULT, checks};
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Output, Record, Trace, Worker};
@@ -18,8 +17,6 @@ use crate::view::{Member, RunMembers, View, VisibleWorkers};
 
 /// Maximum length of a task in the index of many workers, in bytes.
 const TASK_MAX: usize = 200;
-/// The reason given for a call without output.
-pub(super) const NO_RESULT: &str = "no result has come";
 /// Maximum length of a cause in the index of many workers, in bytes.
 const CAUSE_MAX: usize = 200;
 /// Maximum number of files listed for a worker. Others are only counted.

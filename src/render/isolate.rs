@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use super::evidence::{ExcerptResult, ExcerptTask};
-use super::settings::{Control, Deadline};
-use super::{Key, Rendered, Renderer, Scope};
+use super::{Rendered, Renderer, Scope};
+use crate::analysis::excerpt::{ExcerptResult, ExcerptTask};
+use crate::analysis::settings::{Control, Deadline};
 use crate::catalog::Fingerprint;
+use crate::digest::Key;
 use crate::error::{Error, Result};
 use crate::model::Record;
 use crate::name::{Name, printable};

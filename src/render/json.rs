@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::checks::Check;
+use crate::analysis::checks::Check;
 use crate::model::{self, SharedStr, Skipped};
 
 /// index.json of a worker.

@@ -2,6 +2,7 @@
 
 use super::grep::{self, Options};
 use super::{Renderer, Scope};
+use crate::analysis::NO_RESULT;
 use crate::error::{Error, Result};
 use crate::model::{Output, ToolCall};
 use crate::name::{Name, RelPath};
@@ -60,7 +61,7 @@ impl Renderer {
         let file = self.view.open_output(&member, call)?;
         let missing = match &call.output {
             Output::Unreadable(reason) => Some(reason.clone()),
-            Output::Pending => Some(super::index::NO_RESULT.into()),
+            Output::Pending => Some(NO_RESULT.into()),
             Output::InPlace | Output::OutOfBand(_) => file.is_none().then(|| "stored out of band".into()),
         };
         Ok((OutputLocation { worker: worker.clone(), path: call.path.clone(), missing }, file))

@@ -21,9 +21,10 @@ pub(super) use query::FOLDER;
 pub use query::{Options, Query};
 
 use super::name_collision::is_raw_record;
-use super::settings::Deadline;
 use super::worker_states::WorkerStates;
-use super::{Missing, Rendered, Renderer, Scope};
+use super::{Rendered, Renderer, Scope};
+use crate::analysis::missing::Missing;
+use crate::analysis::settings::Deadline;
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::Outcome;
@@ -53,7 +54,7 @@ impl Renderer {
         let visible = self.view.visible();
         let stamped = self.states_in(&visible, scope)?;
         let answer = self.search_in(scope, &visible, &stamped, query).0;
-        self.report_missing(answer.missing.as_ref());
+        self.settings.note_missing(answer.missing.as_ref());
         Ok(answer)
     }
 
@@ -81,7 +82,7 @@ impl Renderer {
         debug!("a search");
         let [reading, showing] = [7, 10].map(|tenths| self.settings.clock(tenths));
         let is_one = matches!(scope, Scope::Worker(_));
-        let budget = self.settings.budget_for_scope(scope, query.options.budget);
+        let budget = self.settings.budget_or(scope.default_budget(), query.options.budget);
         let parsed = ranked::Query::parse(&query.words);
         let filter = match SearchFilter::new(query, &parsed.filters) {
             Ok(_) if parsed.terms.is_empty() => {
@@ -108,7 +109,7 @@ impl Renderer {
         ranked.favor_failures(&|worker, path| reader.outcome(worker, path, &go_on) == Some(Outcome::Failed));
         let (files, workers) = ranked.file_and_worker_counts();
         let missing = || {
-            let (late, sessions) = (searched.unread.late, Self::unread_sessions(visible, scope));
+            let (late, sessions) = (searched.unread.late, scope.unread_sessions(visible));
             let missing = Missing { files: late, sessions, ..Missing::default() };
             missing.if_any(reading.ran_out() || showing.ran_out() || reader.is_late())
         };

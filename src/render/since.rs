@@ -22,10 +22,11 @@ use std::sync::Arc;
 
 pub use cursor::{Checkpoint, Cursor};
 
+use super::Rendered;
 use super::name_collision::shown_path;
-use super::{Key, Missing, Rendered};
+use crate::analysis::missing::Missing;
 use crate::catalog::{Access, FileStat, Fingerprint};
-use crate::digest::digest;
+use crate::digest::{Key, digest};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::store::Time;

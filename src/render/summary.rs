@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::causes::{self, CauseGrouping, WorkerCause};
 use super::marker;
-use super::worker_digest::{WorkerDigest, WorkerRow, latest_write};
+use crate::analysis::worker_digest::{WorkerDigest, WorkerRow, latest_write};
 use crate::catalog::Fingerprint;
 use crate::model::{Outcome, Record, Status, Tokens, ToolCall, Trace, Worker};
 use crate::name::Name;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::isolate::Subject;
-use super::missing::prepend_notice;
-use super::retry::RetryBudget;
-use super::settings::{Clock, Deadline};
-use super::{Generated, Missing, Rendered, Renderer, evidence, index, summary};
+use super::{Generated, Rendered, Renderer, evidence, index, summary};
+use crate::analysis::missing::{Missing, prepend_notice};
+use crate::analysis::retry::RetryBudget;
+use crate::analysis::settings::{Clock, Deadline};
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::{Record, Trace};

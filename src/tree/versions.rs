@@ -9,9 +9,9 @@ use quick_cache::sync::{Cache, EntryAction, EntryResult};
 
 use super::attr::Attr;
 use crate::cache::single_shard;
-use crate::digest::digest;
+use crate::digest::{Key, digest};
 use crate::error::{Error, Result};
-use crate::render::{Generated, Key, Rendered, Renderer, Scope, State};
+use crate::render::{Generated, Rendered, Renderer, Scope, State};
 
 /// Most bytes of versions cached beyond those that open handles hold.
 const CACHE_BYTES: u64 = 64 << 20;
@@ -180,9 +180,9 @@ fn content_hash(rendered: &Rendered) -> [u8; 16] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::settings::Settings;
     use crate::catalog::{Freshness, Source};
     use crate::name::{Name, RelPath};
-    use crate::render::Settings;
     use crate::store::Memory;
     use crate::view::{Filter, View};
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use swarmletfs::analysis::settings::Settings;
 use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::name::{Name, RelPath};
 use swarmletfs::render::expand::InputFormat;
 use swarmletfs::render::grep::{Options, Query};
-use swarmletfs::render::{Generated, Renderer, Scope, Settings};
+use swarmletfs::render::{Generated, Renderer, Scope};
 use swarmletfs::store::Memory;
 use swarmletfs::text::budget::Budget;
 use swarmletfs::trace::ClaudeCode;

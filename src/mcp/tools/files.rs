@@ -10,10 +10,10 @@ use rmcp::schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{LIST_MAX, ToolEntry, ToolError, ToolOutput, ToolResult, json, non_empty, path_or_root, tool};
+use crate::analysis::settings::DEADLINE;
 use crate::error::Result;
 use crate::mcp::slice::{DEFAULT, LINES, OpenFile, SliceRequest};
 use crate::name::printable;
-use crate::render::DEADLINE;
 use crate::tree::{Attr, NodeKind, Symlinks, Tree};
 
 /// Depth of folders that a walk enters.

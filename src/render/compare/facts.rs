@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::worker_digest::WorkerDigest;
+use crate::analysis::worker_digest::WorkerDigest;
 use crate::model::{Outcome, Record, Trace};
 use crate::text::clean::one_line;
 use crate::text::{count, duration};

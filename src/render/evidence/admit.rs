@@ -1,7 +1,7 @@
 //! Admission: selects the outputs that an evidence.txt shows when not all fit, failed calls first.
 
-use super::excerpt::min_share;
 use super::frame::{FrameContent, OutputSection};
+use crate::analysis::excerpt::min_share;
 use crate::model::Outcome;
 use crate::text::clean::TAG_LEN;
 use crate::text::shares::{Demand, allocate};

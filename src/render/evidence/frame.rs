@@ -9,11 +9,11 @@ use std::collections::HashMap;
 
 use super::EvidenceFile;
 use super::admit::{Admission, SectionRoom, need_of};
-use super::excerpt::{Excerpt, ShownLines, excerpt, length};
 use super::notes::{FAILED, FAILURE_LINE_MIN, hidden_note, note_max, offsets_note, used_text};
+use crate::analysis::excerpt::{Excerpt, ExcerptResult, ExcerptTask, ShownLines, excerpt, length};
+use crate::analysis::missing::Missing;
+use crate::analysis::settings::Deadline;
 use crate::model::Outcome;
-use crate::render::Missing;
-use crate::render::settings::Deadline;
 use crate::store::File;
 use crate::text::budget::{Budget, Unit};
 use crate::text::clean::{TAG_LEN, one_line, unused_tag};
@@ -55,11 +55,6 @@ pub(super) struct OutputSection {
     /// Reason why the output cannot be read, as a part of a sentence.
     pub(super) unreadable: Option<String>,
 }
-
-/// A task that makes an excerpt while its argument returns true.
-pub(in crate::render) type ExcerptTask = Box<dyn FnOnce(Deadline<'_>) -> ExcerptResult + Send>;
-/// The excerpt with the lines shown so far, or the reason why the output cannot be read.
-pub(in crate::render) type ExcerptResult = Result<(Excerpt, ShownLines), String>;
 
 /// The input of a frame.
 pub(super) struct FrameContent<'a> {

@@ -1,6 +1,6 @@
 //! Fixed phrases of the frame: lines about failures and notes on section lines.
 
-use super::excerpt::{LINE_MIN, NOT_UTF8, WHOLE_MAX};
+use crate::analysis::excerpt::{LINE_MIN, NOT_UTF8, WHOLE_MAX};
 use crate::text::budget::Budget;
 use crate::text::clean::{one_line, removed_note};
 

@@ -4,12 +4,16 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use super::frame::{ExcerptResult, ExcerptTask, FrameContent, OutputSection};
-use super::{EvidenceFile, WorkerOutcome, call_section, open_call, root_cause_call};
+use super::frame::{FrameContent, OutputSection};
+use super::{EvidenceFile, call_section};
+use crate::analysis::excerpt::{ExcerptResult, ExcerptTask};
+use crate::analysis::missing::Missing;
+use crate::analysis::root_cause::{open_call, root_cause_call};
+use crate::analysis::settings::Deadline;
+use crate::analysis::worker_digest::WorkerOutcome;
 use crate::model::{Outcome, Record};
 use crate::render::causes::{self, CauseGrouping, CauseKind, WorkerCause};
-use crate::render::settings::Deadline;
-use crate::render::{Missing, name_collision};
+use crate::render::name_collision;
 use crate::store::File;
 use crate::text::budget::Budget;
 use crate::view::{Member, View};

@@ -11,7 +11,7 @@ use crate::name::Name;
 use crate::search::regex::{FoundLine, LineKind, Unsearched, WorkerMatchCounts};
 
 use super::Query;
-use crate::render::Missing;
+use crate::analysis::missing::Missing;
 use crate::text::budget::Budget;
 use crate::text::clean::{InvisibleChars, cleaned_with, escape_markers, one_line, removed_note};
 use crate::text::count;

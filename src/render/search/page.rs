@@ -9,9 +9,9 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::Query;
+use crate::analysis::missing::Missing;
 use crate::model::Outcome;
 use crate::name::Name;
-use crate::render::Missing;
 use crate::search::ranked::{self, Filters, Unread, WorkerIndex};
 use crate::text::budget::Budget;
 use crate::text::clean::{TAG_LEN, cleaned, escape_markers, one_line, removed_note, unused_tag};

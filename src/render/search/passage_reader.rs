@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::super::Renderer;
 use super::super::isolate::PART_GRACE;
 use super::super::name_collision::{display_path, worker_path};
-use super::super::settings::Deadline;
+use crate::analysis::settings::Deadline;
 use crate::catalog::Fingerprint;
 use crate::error::Error;
 use crate::model::Outcome;

@@ -2,18 +2,18 @@
 
 use std::cmp::Reverse;
 
+use super::failure_signs;
 use super::line_scores::score_lines;
 use super::lines::{LineChunk, merge_repeats, split_chunks};
 use super::strings::{decoded_text, is_structured, json_text, unescaped};
-use super::{failure_signs, open_call};
 use crate::error::Result;
-use crate::model::{Output, Record, ToolCall, Trace};
+use crate::model::{Outcome, Output, Record, ToolCall, Trace};
 use crate::store::{File, read_range};
 use crate::text::clean::one_line;
 use crate::view::{Member, View};
 
 /// Start of a cause for which no error message was found.
-pub(in crate::render) const NO_MESSAGE: &str = "no error message found";
+pub(crate) const NO_MESSAGE: &str = "no error message found";
 /// Maximum length of a cause, in bytes.
 const CAUSE_MAX: usize = 320;
 /// Length of the end of an output that is searched, in bytes.
@@ -40,7 +40,7 @@ const LOGS: &[u8] = b"logs";
 /// error, else the logs of a worker without calls. A call that did not fail is never a cause:
 /// without any of these, the line states that no error message was found and quotes the last
 /// output.
-pub(in crate::render) fn cause(view: &View, member: &Member, record: &Record) -> (String, bool) {
+pub(crate) fn cause(view: &View, member: &Member, record: &Record) -> (String, bool) {
     let Record { worker, trace, .. } = record;
     let failed = latest_failed(trace);
     let found = failed.map(|call| search_call(view, member, call)).unwrap_or_default();
@@ -65,7 +65,7 @@ pub(in crate::render) fn cause(view: &View, member: &Member, record: &Record) ->
 
 /// Returns the exit code of a failed call with its most relevant lines, else with its last line;
 /// `None` if it has no output.
-pub(super) fn message(view: &View, member: &Member, call: &ToolCall) -> Option<String> {
+pub(crate) fn message(view: &View, member: &Member, call: &ToolCall) -> Option<String> {
     let line = match search_call(view, member, call) {
         FailureSearch::Message(lines) => lines.join(" | "),
         FailureSearch::LastLine(line) => line,
@@ -81,7 +81,7 @@ fn latest_failed(trace: &Trace) -> Option<&ToolCall> {
 }
 
 /// Returns true if `cause` states that no error message was found.
-pub(in crate::render) fn is_unexplained(cause: &str) -> bool {
+pub(crate) fn is_unexplained(cause: &str) -> bool {
     let line = cause.strip_prefix("exit=").and_then(|rest| Some(rest.split_once(": ")?.1)).unwrap_or(cause);
     line.starts_with(NO_MESSAGE)
 }
@@ -259,6 +259,42 @@ fn is_heading(text: &str) -> bool {
         run = if run.0 == Some(c) && c.is_ascii_punctuation() { (Some(c), run.1 + 1) } else { (Some(c), 1) };
         run.1 >= RULER
     })
+}
+
+/// Returns the calls in display order: failed, cancelled, unknown, ok.
+///
+/// Failed and successful calls are sorted latest first, since the latest shows the current state of
+/// the work. Calls of unknown outcome are the steps of a transcript and stay in chronological
+/// order.
+pub(crate) fn display_order(trace: &Trace) -> Vec<&ToolCall> {
+    let mut calls: Vec<&ToolCall> = trace.calls.iter().collect();
+    let key = |call: &ToolCall| match call.outcome {
+        Outcome::Unknown => (2, call.seq, u64::MAX - call.bytes),
+        Outcome::Failed => (u8::from(call.cancelled), u64::MAX - call.seq, u64::MAX - call.bytes),
+        Outcome::Ok => (3, u64::MAX - call.seq, u64::MAX - call.bytes),
+    };
+    calls.sort_by_key(|call| (key(call), call.path.clone()));
+    calls
+}
+
+/// Returns the call most likely to explain a failure: the latest failed call, else the latest of
+/// unknown outcome, else `None`.
+pub(crate) fn root_cause_call(trace: &Trace) -> Option<&ToolCall> {
+    let order = display_order(trace);
+    let first = order.first().filter(|call| call.outcome == Outcome::Failed);
+    first.or_else(|| order.iter().rfind(|call| call.outcome == Outcome::Unknown)).copied()
+}
+
+/// Opens the output of a call.
+///
+/// # Errors
+/// The reason why the output cannot be read, as a part of a sentence.
+pub(crate) fn open_call(view: &View, member: &Member, call: &ToolCall) -> Result<Box<dyn File>, String> {
+    match view.open_output(member, call) {
+        Ok(Some(file)) => Ok(file),
+        Ok(None) => Err("stored out of band".into()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 #[cfg(test)]

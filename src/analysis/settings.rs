@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Scope;
+use super::missing::Missing;
 use crate::text::budget::Budget;
 
 /// Default time that a render may spend reading. After it, the file lists what was not read.
@@ -18,7 +18,7 @@ const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 const GRACE: Duration = Duration::from_millis(500);
 
 /// A function that returns true while there is time left.
-pub(super) type Deadline<'a> = &'a (dyn Fn() -> bool + Sync);
+pub(crate) type Deadline<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// Settings of generated files.
 #[derive(Debug, Clone)]
@@ -38,55 +38,56 @@ impl Settings {
         Settings { budget: None, deadline: UNLIMITED, control: Some(control) }
     }
 
-    /// Returns the maximum size of a file about `scope`: the `requested` one, the set one or the
-    /// default of the scope.
-    pub(super) fn budget_for_scope(&self, scope: &Scope, requested: Option<Budget>) -> Budget {
-        self.budget_or(if matches!(scope, Scope::Worker(_)) { Budget::WORKER } else { Budget::SWARM }, requested)
-    }
-
     /// Returns the maximum size of a file: the `requested` one, the set one or `default`.
-    pub(super) fn budget_or(&self, default: Budget, requested: Option<Budget>) -> Budget {
+    pub(crate) fn budget_or(&self, default: Budget, requested: Option<Budget>) -> Budget {
         requested.or(self.budget).unwrap_or(default)
     }
 
     /// Returns the time allowed for one worker of many, and for retries while files change.
-    pub(super) fn patience(&self) -> Duration {
+    pub(crate) fn patience(&self) -> Duration {
         self.deadline / 4
     }
 
     /// Starts a clock that runs out after `tenths` tenths of the deadline.
-    pub(super) fn clock(&self, tenths: u32) -> Clock<'_> {
+    pub(crate) fn clock(&self, tenths: u32) -> Clock<'_> {
         let end = Instant::now() + self.deadline.saturating_mul(tenths) / 10;
         Clock { end, control: self.control.as_deref(), grace: None, ran_out: AtomicBool::new(false) }
     }
 
     /// Returns a clock that has run out, so that a render leaves out all that it would have to
     /// read.
-    pub(super) fn expired_clock(&self) -> Clock<'_> {
+    pub(crate) fn expired_clock(&self) -> Clock<'_> {
         Clock { ran_out: AtomicBool::new(true), ..self.clock(0) }
     }
 
     /// Extends `clock`, so that a render can write its results even after the deadline.
-    pub(super) fn grant<'a>(&self, clock: Clock<'a>) -> Clock<'a> {
+    pub(crate) fn grant<'a>(&self, clock: Clock<'a>) -> Clock<'a> {
         Clock { grace: Some(Instant::now() + GRACE.min(self.deadline / 4)), ..clock }
     }
 
     /// Begins a stage in which `total` workers are read, for the control's progress.
-    pub(super) fn start_stage(&self, total: usize) {
+    pub(crate) fn start_stage(&self, total: usize) {
         if let Some(control) = &self.control {
             control.start_stage(total as u64);
         }
     }
 
     /// Counts one more worker as read, for the control's progress.
-    pub(super) fn count_one(&self) {
+    pub(crate) fn count_one(&self) {
         if let Some(control) = &self.control {
             control.count_one();
         }
     }
 
+    /// Marks the control incomplete if anything is `missing`.
+    pub(crate) fn note_missing(&self, missing: Option<&Missing>) {
+        if missing.is_some() {
+            self.note_incomplete();
+        }
+    }
+
     /// Marks the control: an answer is incomplete.
-    pub(super) fn note_incomplete(&self) {
+    pub(crate) fn note_incomplete(&self) {
         if let Some(control) = &self.control {
             control.note_incomplete();
         }
@@ -126,7 +127,7 @@ impl Control {
     }
 
     /// Returns true unless `control` stops renders.
-    pub(super) fn permits(control: Option<&Arc<Control>>) -> bool {
+    pub(crate) fn permits(control: Option<&Arc<Control>>) -> bool {
         control.is_none_or(|control| control.may_continue())
     }
 
@@ -165,7 +166,7 @@ impl fmt::Debug for Control {
 }
 
 /// Limits the time of one render and records whether it ran out.
-pub(super) struct Clock<'a> {
+pub(crate) struct Clock<'a> {
     end: Instant,
     control: Option<&'a Control>,
     /// End of the granted extra time.
@@ -176,7 +177,7 @@ pub(super) struct Clock<'a> {
 impl Clock<'_> {
     /// Returns true while there is time left. A caller that receives false leaves something out, so
     /// the clock records it.
-    pub(super) fn has_time(&self) -> bool {
+    pub(crate) fn has_time(&self) -> bool {
         let now = Instant::now();
         let is_in_time = now < self.end && self.control.is_none_or(Control::may_continue);
         let has_time = is_in_time || self.grace.is_some_and(|grace| now < grace);
@@ -187,13 +188,13 @@ impl Clock<'_> {
     }
 
     /// Returns the time at which the clock runs out, for callers that cannot poll it.
-    pub(super) fn end(&self) -> Instant {
+    pub(crate) fn end(&self) -> Instant {
         let control = self.control.and_then(|control| control.end);
         control.map_or(self.end, |end| end.min(self.end))
     }
 
     /// Returns true if [`Clock::has_time`] has returned false.
-    pub(super) fn ran_out(&self) -> bool {
+    pub(crate) fn ran_out(&self) -> bool {
         self.ran_out.load(Ordering::Relaxed)
     }
 }

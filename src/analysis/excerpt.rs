@@ -8,12 +8,13 @@ use super::cut::cut_most_relevant;
 use super::failure_signs;
 use super::line_scores::{LineScores, score_lines};
 use super::lines::{LineChunk, merge_repeats, split_chunks};
+use super::settings::Deadline;
 use crate::error::Result;
 use crate::store::{File, read_range};
 use crate::text::clean::escape_markers;
 
 /// Maximum size of an output that is read into memory whole, in bytes.
-pub(super) const WHOLE_MAX: u64 = 1 << 20;
+pub(crate) const WHOLE_MAX: u64 = 1 << 20;
 /// Read size of the search through a larger output, in bytes.
 const STEP: usize = 1 << 20;
 /// Maximum number of hits that are kept while a large output is searched.
@@ -34,7 +35,7 @@ const HEAD_MIN: usize = 480;
 const REGION: usize = 500;
 
 /// Minimum part of a relevant line that is worth showing, in bytes.
-pub(super) const LINE_MIN: usize = 24;
+pub(crate) const LINE_MIN: usize = 24;
 /// Factor for the score of a line that another excerpt shows already.
 const SHOWN_FACTOR: f64 = 0.2;
 /// Minimum length of a line that is compared with lines of other excerpts, in bytes.
@@ -45,26 +46,31 @@ const SHOWN_LINE_MIN: usize = 24;
 const EXACT_ATTEMPTS: usize = 4;
 
 /// Note on an output that is not UTF-8.
-pub(super) const NOT_UTF8: &str = "not UTF-8";
+pub(crate) const NOT_UTF8: &str = "not UTF-8";
 /// Bytes that an output without a note may take beyond its share: the minimum room reserved for a
 /// note. Otherwise an escaped marker alone could cause a short output to be cut.
 const NOTE_ROOM: usize = NOT_UTF8.len() + 2;
 
+/// A task that makes an excerpt while its argument returns true.
+pub(crate) type ExcerptTask = Box<dyn FnOnce(Deadline<'_>) -> ExcerptResult + Send>;
+/// The excerpt with the lines shown so far, or the reason why the output cannot be read.
+pub(crate) type ExcerptResult = Result<(Excerpt, ShownLines), String>;
+
 /// The part of an output that is shown.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(in crate::render) struct Excerpt {
+pub(crate) struct Excerpt {
     /// Text with omission lines; ends in a line end unless empty.
-    pub(super) text: String,
+    pub(crate) text: String,
     /// True if nothing was omitted.
-    pub(super) whole: bool,
+    pub(crate) whole: bool,
     /// True if the text names the offsets of omissions.
-    pub(super) has_offsets: bool,
+    pub(crate) has_offsets: bool,
     /// Note for the section line.
-    pub(super) note: Option<String>,
+    pub(crate) note: Option<String>,
     /// Size of the output when it was read, in bytes; `None` if it was not read.
-    pub(super) bytes: Option<u64>,
+    pub(crate) bytes: Option<u64>,
     /// Number of invisible characters that were removed from the text.
-    pub(super) hidden: usize,
+    pub(crate) hidden: usize,
 }
 
 /// Returns the excerpt of `file` in at most `share` bytes, or [`NOTE_ROOM`] more if it has no note.
@@ -76,7 +82,7 @@ pub(in crate::render) struct Excerpt {
 /// # Errors
 ///
 /// Returns an error if `file` cannot be read.
-pub(super) fn excerpt(
+pub(crate) fn excerpt(
     file: &dyn File,
     share: usize,
     is_failed: bool,
@@ -152,7 +158,7 @@ pub(super) fn excerpt(
 
 /// Returns the minimum share in which the most relevant line of an output of `size` bytes has some
 /// room, in bytes.
-pub(super) fn min_share(size: u64) -> usize {
+pub(crate) fn min_share(size: u64) -> usize {
     2 * gap_cost(size) + LINE_MIN
 }
 
@@ -163,7 +169,7 @@ fn gap_cost(size: u64) -> usize {
 
 /// Lines that earlier excerpts of the same evidence.txt show.
 #[derive(Debug, Default)]
-pub(in crate::render) struct ShownLines(HashSet<String>);
+pub(crate) struct ShownLines(HashSet<String>);
 
 impl ShownLines {
     fn add(&mut self, chunk: &LineChunk<'_>) {
@@ -241,7 +247,7 @@ impl LoadedOutput {
 }
 
 /// Converts a size in bytes to a buffer length, saturating.
-pub(super) fn length(bytes: u64) -> usize {
+pub(crate) fn length(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 

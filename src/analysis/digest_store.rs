@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::Key;
 use super::checks::Check;
 use super::worker_digest::WorkerDigest;
 use crate::cache::{DiskCache, key};
+use crate::digest::Key;
 use crate::model::{Outcome, Tokens};
 use crate::name::Name;
 
@@ -23,10 +23,10 @@ const MIN_NEW: u64 = 32;
 const WRITE_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Identifies a digest: the state of the worker's files, and the key of its catalog entry.
-pub(super) type DigestKey = (Key, Key);
+pub(crate) type DigestKey = (Key, Key);
 
 /// Stores the digests of a view on disk.
-pub(super) struct DigestStore {
+pub(crate) struct DigestStore {
     cache: Arc<DiskCache>,
     key: Key,
     /// Number of digests computed since the last write, and the time of that write.
@@ -52,19 +52,19 @@ struct StoredDigest {
 
 impl DigestStore {
     /// Returns the store in `cache` for the view identified by `scope`.
-    pub(super) fn new(cache: Arc<DiskCache>, scope: &Key) -> DigestStore {
+    pub(crate) fn new(cache: Arc<DiskCache>, scope: &Key) -> DigestStore {
         DigestStore { cache, key: key("fragments", &[scope]), unsaved: Mutex::new((0, None)) }
     }
 
     /// Reads all stored digests.
-    pub(super) fn load(&self) -> Vec<(Name, DigestKey, WorkerDigest)> {
+    pub(crate) fn load(&self) -> Vec<(Name, DigestKey, WorkerDigest)> {
         let body = self.cache.get(self.key).and_then(|entry| entry.body()).unwrap_or_default();
         let all: Vec<StoredDigest> = postcard::from_bytes(&body).unwrap_or_default();
         all.into_iter().filter_map(StoredDigest::into_digest).collect()
     }
 
     /// Counts `computed` new digests. Returns true if it is time to write, and resets the count.
-    pub(super) fn is_due(&self, computed: usize) -> bool {
+    pub(crate) fn is_due(&self, computed: usize) -> bool {
         let mut unsaved = self.unsaved.lock();
         unsaved.0 += computed;
         let due = unsaved.0 as u64 >= self.cache.threshold(MIN_NEW)
@@ -76,7 +76,7 @@ impl DigestStore {
     }
 
     /// Replaces the stored digests.
-    pub(super) fn save(&self, all: &[(Name, DigestKey, Arc<WorkerDigest>)]) {
+    pub(crate) fn save(&self, all: &[(Name, DigestKey, Arc<WorkerDigest>)]) {
         let all: Vec<StoredDigest> =
             all.iter().filter_map(|(name, key, digest)| StoredDigest::new(name, *key, digest)).collect();
         if let Ok(body) = postcard::to_stdvec(&all) {

@@ -19,17 +19,17 @@ pub(super) const ESCAPE_MAX: usize = 32;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LineChunk<'a> {
     /// Offset of the first byte in the file.
-    pub(super) start: u64,
+    pub(crate) start: u64,
     /// Offset after the last byte in the file.
-    pub(super) end: u64,
+    pub(crate) end: u64,
     /// Cleaned text.
-    pub(super) text: Cow<'a, str>,
+    pub(crate) text: Cow<'a, str>,
     /// True if the text is in a color of errors.
-    pub(super) red: bool,
+    pub(crate) red: bool,
     /// Number of times that the line repeats within the bytes of this chunk.
-    pub(super) repeats: usize,
+    pub(crate) repeats: usize,
     /// Number of invisible characters that were removed from the text.
-    pub(super) hidden: usize,
+    pub(crate) hidden: usize,
 }
 
 impl LineChunk<'_> {

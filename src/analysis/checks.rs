@@ -27,18 +27,18 @@ const QUOTE_MAX: usize = 80;
 
 /// A finding about a worker's record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Check {
+pub(crate) struct Check {
     /// The name of the check, equal in all files.
-    pub(super) name: Cow<'static, str>,
+    pub(crate) name: Cow<'static, str>,
     /// The finding, as a sentence.
     #[serde(rename = "says")]
-    pub(super) message: String,
+    pub(crate) message: String,
     /// The file that proves it, relative to the worker's directory.
-    pub(super) file: String,
+    pub(crate) file: String,
 }
 
 impl Check {
-    pub(super) fn new(name: &'static str, message: String, file: impl Into<String>) -> Check {
+    pub(crate) fn new(name: &'static str, message: String, file: impl Into<String>) -> Check {
         Check { name: name.into(), message, file: file.into() }
     }
 }
@@ -48,20 +48,20 @@ impl Check {
 const SILENT: Duration = Duration::from_secs(15 * 60);
 /// Name of the check that finds silent workers. It applies only to files about many workers:
 /// silence is measured against the writes of others, not against the clock.
-pub(super) const SILENT_NAME: &str = "silent";
+pub(crate) const SILENT_NAME: &str = "silent";
 /// Name of the check that reports what there was no time to read.
 pub(super) const LATE_NAME: &str = "not_read_in_time";
 
 /// Returns the duration of a worker's silence: from `last`, its last write, to `newest`, the last
 /// write of any worker. Returns `None` if the worker is not silent.
-pub(super) fn silent(status: Status, last: Time, newest: Time) -> Option<Duration> {
+pub(crate) fn silent(status: Status, last: Time, newest: Time) -> Option<Duration> {
     let silence = Duration::from_secs(u64::try_from(newest.secs.saturating_sub(last.secs)).unwrap_or_default());
     (!status.is_finished() && status != Status::Unknown && silence >= SILENT).then_some(silence)
 }
 
 /// Runs all checks and returns their findings. `missing` returns the files that final words name
 /// and that do not exist.
-pub(super) fn run(record: &Record, stamp: &Fingerprint, missing: &dyn Fn(&str) -> Vec<String>) -> Vec<Check> {
+pub(crate) fn run(record: &Record, stamp: &Fingerprint, missing: &dyn Fn(&str) -> Vec<String>) -> Vec<Check> {
     let Record { worker, trace, unread } = record;
     let mut checks: Vec<Check> = worker.flaws.iter().map(flaw).collect();
     let finished = worker.status.is_finished();

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::checks::{self, Check, INVISIBLE_CHARACTERS, NO_FINAL_WORDS};
-use super::claims;
-use super::evidence::{self, WorkerOutcome};
+use super::{claims, root_cause};
 use crate::catalog::Fingerprint;
 use crate::error::Error;
 use crate::model::{Outcome, Output, Record, Status, Tokens, Worker};
@@ -19,22 +18,22 @@ use crate::view::{Member, View};
 const UNREADABLE: &str = "unreadable";
 
 /// A worker in a file about many workers.
-pub(super) struct WorkerRow<'a> {
-    pub(super) member: &'a Member,
+pub(crate) struct WorkerRow<'a> {
+    pub(crate) member: &'a Member,
     /// `None` if there was no time to read the worker or it vanished.
-    pub(super) digest: Option<Arc<WorkerDigest>>,
+    pub(crate) digest: Option<Arc<WorkerDigest>>,
     /// The state of its files; `None` if it vanished.
-    pub(super) stamp: Option<Arc<Fingerprint>>,
+    pub(crate) stamp: Option<Arc<Fingerprint>>,
 }
 
 impl WorkerRow<'_> {
     /// Returns the worker's metadata as of the digest.
-    pub(super) fn worker(&self) -> Cow<'_, Worker> {
+    pub(crate) fn worker(&self) -> Cow<'_, Worker> {
         self.newer_metadata().map_or_else(|| Cow::Owned(self.member.entry.worker()), Cow::Borrowed)
     }
 
     /// Returns the worker's status as of the digest.
-    pub(super) fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         self.newer_metadata().map_or(self.member.entry.status, |worker| worker.status)
     }
 
@@ -44,32 +43,32 @@ impl WorkerRow<'_> {
     }
 
     /// Returns the outcome of this worker for the evidence of many workers.
-    pub(super) fn worker_outcome(&self) -> WorkerOutcome<'_> {
+    pub(crate) fn worker_outcome(&self) -> WorkerOutcome<'_> {
         let outcome = self.digest.as_deref().map(|digest| (digest.outcome, digest.cause.as_str()));
         WorkerOutcome { member: self.member, outcome, doubt: self.doubt() }
     }
 
     /// Returns why the worker's record could not be read at all, if it could not.
-    pub(super) fn unreadable(&self) -> Option<&str> {
+    pub(crate) fn unreadable(&self) -> Option<&str> {
         let checks = &self.digest.as_ref()?.checks;
         checks.iter().find(|check| check.name == UNREADABLE).map(|check| check.message.as_str())
     }
 
     /// Returns true if there was no time to read the whole record. `ran_out` is true if the render
     /// ran out of time; otherwise a worker without a digest could not be read.
-    pub(super) fn is_late(&self, ran_out: bool) -> bool {
+    pub(crate) fn is_late(&self, ran_out: bool) -> bool {
         self.digest.as_ref().map_or(ran_out, |digest| digest.late)
     }
 
     /// Returns the duration of the worker's silence, or `None` if it is not silent. `latest` is the
     /// result of [`latest_write`].
-    pub(super) fn silent(&self, latest: Time) -> Option<Duration> {
+    pub(crate) fn silent(&self, latest: Time) -> Option<Duration> {
         checks::silent(self.status(), self.stamp.as_ref()?.last_write(), latest)
     }
 
     /// Returns the names of the checks that cast doubt on a claim of success, or `None` if the
     /// worker claims none or no check does.
-    pub(super) fn doubt(&self) -> Option<String> {
+    pub(crate) fn doubt(&self) -> Option<String> {
         // These three do not contradict a claim of success, and would bury the workers that
         // overclaim. An unfinished read is no fault of the worker.
         let checks = self.digest.as_ref()?.checks.iter().map(|check| &*check.name);
@@ -81,45 +80,45 @@ impl WorkerRow<'_> {
 }
 
 /// Returns the last write of any worker. Silence is measured against it.
-pub(super) fn latest_write(rows: &[WorkerRow<'_>]) -> Time {
+pub(crate) fn latest_write(rows: &[WorkerRow<'_>]) -> Time {
     rows.iter().filter_map(|row| Some(row.stamp.as_ref()?.last_write())).max().unwrap_or_default()
 }
 
 /// The cached facts about a worker.
 #[derive(Debug)]
-pub(super) struct WorkerDigest {
+pub(crate) struct WorkerDigest {
     /// The worker's metadata, if it differs from the catalog's.
-    pub(super) worker: Option<Box<Worker>>,
-    pub(super) outcome: Outcome,
+    pub(crate) worker: Option<Box<Worker>>,
+    pub(crate) outcome: Outcome,
     /// Number of tool calls.
-    pub(super) calls: usize,
+    pub(crate) calls: usize,
     /// Number of failed calls.
-    pub(super) failed: usize,
+    pub(crate) failed: usize,
     /// Number of calls with an unknown outcome.
-    pub(super) unknown: usize,
+    pub(crate) unknown: usize,
     /// Size of all outputs in bytes.
-    pub(super) output_bytes: u64,
+    pub(crate) output_bytes: u64,
     /// The tools that the worker called or lists as used, sorted and without duplicates.
-    pub(super) tools: Vec<String>,
+    pub(crate) tools: Vec<String>,
     /// The tokens used, if the record has them.
-    pub(super) tokens: Option<Tokens>,
+    pub(crate) tokens: Option<Tokens>,
     /// The cause of the failure in one line; empty if the worker did not fail.
-    pub(super) cause: String,
-    pub(super) checks: Vec<Check>,
+    pub(crate) cause: String,
+    pub(crate) checks: Vec<Check>,
     /// True if the whole record was read; otherwise a later read may find more.
-    pub(super) whole: bool,
+    pub(crate) whole: bool,
     /// True if there was no time to read the whole record.
-    pub(super) late: bool,
+    pub(crate) late: bool,
     /// True if the digest depends on the worker's own directory only, whose state is its key.
     pub(super) is_self_contained: bool,
 }
 
 impl WorkerDigest {
     /// Computes the digest of a worker from its record.
-    pub(super) fn new(view: &View, member: &Member, stamp: &Fingerprint, record: &Record) -> WorkerDigest {
+    pub(crate) fn new(view: &View, member: &Member, stamp: &Fingerprint, record: &Record) -> WorkerDigest {
         let trace = &record.trace;
         let outcome = record.outcome();
-        let failed = (outcome == Outcome::Failed).then(|| evidence::cause(view, member, record));
+        let failed = (outcome == Outcome::Failed).then(|| root_cause::cause(view, member, record));
         let (cause, read) = failed.unwrap_or_else(|| (String::new(), true));
         WorkerDigest {
             worker: (record.worker != member.entry.worker()).then(|| Box::new(record.worker.clone())),
@@ -139,7 +138,7 @@ impl WorkerDigest {
     }
 
     /// Returns the digest of a worker whose record cannot be read because of `error`.
-    pub(super) fn unreadable(error: &Error) -> WorkerDigest {
+    pub(crate) fn unreadable(error: &Error) -> WorkerDigest {
         WorkerDigest {
             worker: None,
             outcome: Outcome::Unknown,
@@ -162,4 +161,14 @@ fn tools(record: &Record) -> Vec<String> {
     let called = record.trace.calls.iter().map(|call| &call.tool);
     let tools: BTreeSet<&String> = called.chain(&record.trace.tools_used).collect();
     tools.into_iter().cloned().collect()
+}
+
+/// Outcome of one worker, as an entry in the evidence of many workers.
+pub(crate) struct WorkerOutcome<'a> {
+    /// The worker.
+    pub(crate) member: &'a Member,
+    /// Outcome and one-line cause; `None` if the worker was not read in time.
+    pub(crate) outcome: Option<(Outcome, &'a str)>,
+    /// Claim of success that the worker's record does not support.
+    pub(crate) doubt: Option<String>,
 }

@@ -113,20 +113,20 @@ pub(super) struct LineSigns {
     /// Sign of a failure.
     pub(super) strong: bool,
     /// Word that often occurs near a failure, without `strong` and `caution`.
-    pub(super) weak: bool,
+    pub(crate) weak: bool,
     /// Word of caution: a warning or a deprecation.
     pub(super) caution: bool,
     /// Exit marker of a program with a code other than 0.
-    pub(super) exit: bool,
+    pub(crate) exit: bool,
     /// Line of a stack trace, or a source line named in words.
-    pub(super) frame: bool,
+    pub(crate) frame: bool,
     /// Source location: a file name and a line number.
-    pub(super) location: bool,
+    pub(crate) location: bool,
 }
 
 impl LineSigns {
     /// Detects the signs in the line `text`, which must not contain terminal escapes.
-    pub(super) fn detect(text: &str) -> LineSigns {
+    pub(crate) fn detect(text: &str) -> LineSigns {
         let shapes = SHAPES.as_ref().filter(|_| may_be_frame(text) || may_be_location(text.as_bytes()));
         let shapes = shapes.map(|set| set.matches(text.as_bytes()));
         let [frame, location] = std::array::from_fn(|bit| shapes.as_ref().is_some_and(|found| found.matched(bit)));
@@ -161,7 +161,7 @@ fn may_be_location(text: &[u8]) -> bool {
 }
 
 /// Returns the offset of the first sign of failure in each line of `raw` that has one.
-pub(super) fn failures(raw: &[u8]) -> impl Iterator<Item = usize> {
+pub(crate) fn failures(raw: &[u8]) -> impl Iterator<Item = usize> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let hit = STRONG_ALONE.as_ref()?.find_at(raw, at)?.start();

@@ -37,7 +37,7 @@ pub(super) fn is_structured(raw: &[u8]) -> bool {
 
 /// Decodes a part of a string literal up to the end of the literal. Returns `part` unchanged if it
 /// is not part of a literal.
-pub(super) fn unescaped(part: &str) -> String {
+pub(crate) fn unescaped(part: &str) -> String {
     let literal = format!("\"{part}\"");
     let decoded = serde_json::Deserializer::from_str(&literal).into_iter::<String>().next().and_then(Result::ok);
     // A quote before the first escape opens a string.

@@ -50,10 +50,10 @@ const INDENTED: f64 = 0.9;
 #[derive(Debug, Default)]
 pub(super) struct LineScores {
     /// Score of each chunk.
-    pub(super) scores: Vec<f64>,
+    pub(crate) scores: Vec<f64>,
     /// Index of the highest-scoring chunk with a sign of failure, the latest among equals. It is
     /// worth showing wherever it is.
-    pub(super) failure: Option<usize>,
+    pub(crate) failure: Option<usize>,
 }
 
 /// Returns the scores of `chunks`, which are in order, of an output of `size` bytes.
@@ -221,8 +221,8 @@ fn boost_error_messages(chunks: &[&LineChunk<'_>], signs: &[LineSigns], scores: 
 
 #[cfg(test)]
 mod tests {
-    use super::super::lines::split_chunks;
     use super::*;
+    use crate::analysis::lines::split_chunks;
 
     /// Returns the line with the highest score.
     fn highest_line(raw: &str) -> String {

@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use super::{Renderer, Scope};
 use crate::text::count;
-use crate::view::VisibleWorkers;
 
 /// The parts missing from an answer. If all counts are 0, the answer lacks an unknown part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,7 +19,7 @@ pub struct Missing {
 
 impl Missing {
     /// Returns `self` if anything is missing or the render ran out of time.
-    pub(super) fn if_any(self, ran_out: bool) -> Option<Missing> {
+    pub(crate) fn if_any(self, ran_out: bool) -> Option<Missing> {
         (ran_out || self != Missing { workers: (0, self.workers.1), ..Missing::default() }).then_some(self)
     }
 }
@@ -50,30 +48,8 @@ impl fmt::Display for Missing {
     }
 }
 
-impl Renderer {
-    /// Marks the render's control incomplete if anything is `missing`.
-    pub(super) fn report_missing(&self, missing: Option<&Missing>) {
-        if missing.is_some() {
-            self.settings.note_incomplete();
-        }
-    }
-
-    /// Returns the number of sessions not yet read for workers inside them that may belong to
-    /// `scope`.
-    pub(super) fn unread_sessions(visible: &VisibleWorkers, scope: &Scope) -> usize {
-        match scope {
-            Scope::Swarm | Scope::Selected(_) => visible.unread.len(),
-            Scope::Run(name) => visible
-                .runs
-                .get(name)
-                .map_or(0, |run| run.members.iter().filter(|member| visible.unread.contains(&member.name)).count()),
-            Scope::Worker(_) | Scope::Workers(_) => 0,
-        }
-    }
-}
-
 /// Prepends a line that names the `missing` parts, if any.
-pub(super) fn prepend_notice(missing: Option<&Missing>, text: String) -> Vec<u8> {
+pub(crate) fn prepend_notice(missing: Option<&Missing>, text: String) -> Vec<u8> {
     match missing {
         Some(missing) => format!("{missing}\n{text}").into_bytes(),
         None => text.into_bytes(),
