@@ -1,11 +1,15 @@
-//! What is learnt about a worker from its record: the digest, the checks, the root cause and the
-//! excerpts of its outputs, within the time that the settings allow.
+//! What is learnt about workers from their records: digests, checks, the root cause of a failure and
+//! excerpts of outputs. [`analyzer::Analyzer`] reads them within the time that the settings allow.
 
+pub mod analyzer;
+mod backfill;
 pub(crate) mod checks;
 mod claims;
 mod cut;
+pub(crate) mod digest_cache;
 pub(crate) mod digest_store;
 pub(crate) mod excerpt;
+pub mod facets;
 mod failure_signs;
 mod line_scores;
 mod lines;
@@ -15,6 +19,7 @@ pub(crate) mod root_cause;
 pub mod settings;
 mod strings;
 pub(crate) mod worker_digest;
+pub(crate) mod worker_states;
 
 /// The reason given for a call without output.
 pub(crate) const NO_RESULT: &str = "no result has come";

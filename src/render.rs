@@ -5,17 +5,13 @@
 //! digest per worker, so a change of one worker recomputes one digest. This module knows nothing
 //! about inodes or the kernel.
 
-mod backfill;
 mod causes;
 pub mod compare;
-mod digest_cache;
 mod evidence;
 pub mod expand;
-pub mod facets;
 mod focus;
 pub mod grep;
 mod index;
-mod isolate;
 mod json;
 mod marker;
 pub mod name_collision;
@@ -26,36 +22,32 @@ pub mod since;
 mod summary;
 pub mod wait;
 mod worker;
-mod worker_states;
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use crate::analysis::digest_store::DigestStore;
+use crate::analysis::analyzer::{Analyzer, PART_GRACE, Subject};
+use crate::analysis::digest_cache::DigestResult;
 use crate::analysis::excerpt::ExcerptTask;
+use crate::analysis::facets::Selection;
 use crate::analysis::missing::{Missing, prepend_notice};
 use crate::analysis::retry::RetryBudget;
-use crate::analysis::settings::{Clock, Settings};
+use crate::analysis::settings::{Clock, Deadline, Settings};
 use crate::analysis::worker_digest::{WorkerOutcome, WorkerRow};
+use crate::analysis::worker_states::{WorkerStates, hash_all};
 use crate::catalog::{Access, Fingerprint};
 use crate::digest::{Key, digest};
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::search::ranked::Index;
 use crate::store::Time;
 use crate::text::budget::Budget;
 use crate::text::clean;
 use crate::view::{Member, View, VisibleWorkers};
-use crate::watchdog::Watchdog;
+use crate::watchdog::OVERDUE;
 use compare::ResolvedQuery;
-use digest_cache::{DigestCache, DigestResult};
 use evidence::SwarmReader;
-use facets::{FacetIndexes, Selection};
-use isolate::{PART_GRACE, Subject};
 use since::{Cursor, ViewSnapshot};
-use worker_states::{WorkerStates, hash_all};
 
 /// Text of README.md at the root. It can also be part of a prompt.
 const README: &str = include_str!("../docs/AGENTS.md");
@@ -172,35 +164,28 @@ enum RenderInput {
 /// Renders the generated files of a view. Clones share all state.
 #[derive(Clone)]
 pub struct Renderer {
-    view: Arc<View>,
-    settings: Settings,
-    digests: Arc<DigestCache>,
-    facet_indexes: Arc<FacetIndexes>,
-    index: Arc<Index>,
-    /// True while a caller runs the backfill of `digests` and `index`.
-    is_backfilling: Arc<AtomicBool>,
-    watchdog: Watchdog<Subject>,
+    analyzer: Analyzer,
 }
 
 impl Renderer {
     /// Creates a renderer for `view`.
     pub fn new(view: View, settings: Settings) -> Renderer {
-        let watchdog = Watchdog::new();
-        let store = view.digest_store().map(|(cache, scope)| DigestStore::new(cache, &scope));
-        let digests = Arc::new(DigestCache::new(settings.patience(), store, watchdog.clone()));
-        let index = Arc::new(Index::new(view.word_index()));
-        let (view, facet_indexes, is_backfilling) = (Arc::new(view), Arc::default(), Arc::default());
-        Renderer { view, settings, digests, facet_indexes, index, is_backfilling, watchdog }
+        Renderer { analyzer: Analyzer::new(view, settings) }
     }
 
     /// Returns the settings of the renderer.
     pub fn settings(&self) -> &Settings {
-        &self.settings
+        &self.analyzer.settings
     }
 
     /// Returns the view whose files are rendered.
     pub fn view(&self) -> &View {
-        &self.view
+        &self.analyzer.view
+    }
+
+    /// Returns the analyzer of the workers of the view.
+    pub fn analyzer(&self) -> &Analyzer {
+        &self.analyzer
     }
 
     /// Returns the current inputs of a file.
@@ -214,8 +199,8 @@ impl Renderer {
         let input = match (scope, file) {
             (_, Generated::Readme | Generated::QueryReadme(_)) => {
                 let text = if let Generated::QueryReadme(kind) = file { kind.readme() } else { README };
-                let root = self.view.root_meta()?;
-                let newest = self.view.newest(&self.view.visible())?;
+                let root = self.analyzer.view.root_meta()?;
+                let newest = self.analyzer.view.newest(&self.analyzer.view.visible())?;
                 hash.update(format!("{:?}", (newest, root.mode, root.uid, root.gid)).as_bytes());
                 RenderInput::Text { text: text.into(), newest, access: Access::from_meta(&root) }
             }
@@ -229,14 +214,14 @@ impl Renderer {
             }
             (Scope::Swarm | Scope::Run(_), Generated::Focus(_)) => return Err(Error::NotFound),
             (Scope::Swarm, Generated::Since(cursor)) => {
-                let (look, root) = (ViewSnapshot::take(&self.view), self.view.root_meta()?);
+                let (look, root) = (ViewSnapshot::take(&self.analyzer.view), self.analyzer.view.root_meta()?);
                 hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
                 look.hash(&mut hash);
                 RenderInput::Snapshot { look, cursor: *cursor }
             }
             (Scope::Worker(name), Generated::Index | Generated::Summary | Generated::Evidence(_)) => {
-                let member = self.view.worker(name)?;
-                let stamp = self.view.fingerprint(&member, true)?;
+                let member = self.analyzer.view.worker(name)?;
+                let stamp = self.analyzer.view.fingerprint(&member, true)?;
                 hash.update(&member.entry.key());
                 hash.update(&stamp.version);
                 RenderInput::Worker { member, stamp }
@@ -244,12 +229,12 @@ impl Renderer {
             (Scope::Swarm, Generated::Compare(query)) => self.state_of_compared(query, &mut hash)?,
             (_, Generated::Grep(_) | Generated::Search(_) | Generated::Focus(_))
             | (Scope::Swarm | Scope::Run(_) | Scope::Selected(_) | Scope::Workers(_), _) => {
-                let visible = self.view.visible();
+                let visible = self.analyzer.view.visible();
                 let states = self.states_in(&visible, scope)?;
-                let root = self.view.root_meta()?;
+                let root = self.analyzer.view.root_meta()?;
                 hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
                 if states.is_empty() {
-                    hash.update(format!("{:?}", self.view.newest(&visible)?).as_bytes());
+                    hash.update(format!("{:?}", self.analyzer.view.newest(&visible)?).as_bytes());
                 }
                 if *scope == Scope::Swarm {
                     hash.update(format!("{:?}", (visible.skipped, &visible.list_errors)).as_bytes());
@@ -264,7 +249,7 @@ impl Renderer {
 
     /// Returns the inputs of a comparison: the compared workers, or the text of a refusal.
     fn state_of_compared(&self, query: &compare::Query, hash: &mut blake3::Hasher) -> Result<RenderInput> {
-        let (visible, root) = (self.view.visible(), self.view.root_meta()?);
+        let (visible, root) = (self.analyzer.view.visible(), self.analyzer.view.root_meta()?);
         hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
         match self.resolve_comparison(query, &visible)? {
             ResolvedQuery::Workers(states) => {
@@ -272,7 +257,7 @@ impl Renderer {
                 Ok(RenderInput::Workers { visible, states })
             }
             ResolvedQuery::Refused(answer) => {
-                let newest = self.view.newest(&visible)?;
+                let newest = self.analyzer.view.newest(&visible)?;
                 hash.update(format!("{newest:?}{}", answer.text).as_bytes());
                 Ok(RenderInput::Text { text: answer.text.into(), newest, access: Access::from_meta(&root) })
             }
@@ -285,9 +270,9 @@ impl Renderer {
     /// [`Error::NotFound`] if the scope has no such file or its workers vanished; those of reading
     /// them.
     pub fn render(&self, scope: &Scope, file: &Generated, state: State) -> Result<Rendered> {
-        let clock = self.settings.clock(10);
+        let clock = self.analyzer.settings.clock(10);
         let has_time = || clock.has_time();
-        self.log_overdue();
+        self.analyzer.log_overdue();
         let key = state.key;
         let rendered = match state.input {
             RenderInput::Text { text, newest, access } => {
@@ -302,22 +287,37 @@ impl Renderer {
                     renderer.search_file(scope, &visible, &states, &query)
                 }),
                 Generated::Focus(query) => self.render_isolated(key, scope, &has_time, move |renderer, scope| {
-                    renderer.focus_file(scope, &visible, &states, &query, &renderer.settings.clock(10))
+                    renderer.focus_file(scope, &visible, &states, &query, &renderer.analyzer.settings.clock(10))
                 }),
                 Generated::Compare(query) => self.render_isolated(key, scope, &has_time, move |renderer, _| {
                     renderer.compare_file(&visible, states, &query)
                 }),
                 _ => self.render_workers(scope, &visible, states, file, &clock),
             },
-            RenderInput::Snapshot { look, cursor } => since::answer(&self.view, &look, cursor),
+            RenderInput::Snapshot { look, cursor } => since::answer(&self.analyzer.view, &look, cursor),
         };
-        rendered.inspect(|rendered| self.settings.note_missing(rendered.missing.as_ref()))
+        rendered.inspect(|rendered| self.analyzer.settings.note_missing(rendered.missing.as_ref()))
+    }
+
+    /// Renders an answer about many workers with `render`.
+    ///
+    /// # Errors
+    /// [`Error::Late`] or [`Error::Abandoned`] if `render` does not end; those of `render`.
+    pub(crate) fn render_isolated(
+        &self,
+        key: Key,
+        scope: &Scope,
+        has_time: Deadline<'_>,
+        render: impl FnOnce(&Renderer, &Scope) -> Result<Rendered> + Send + 'static,
+    ) -> Result<Rendered> {
+        let (renderer, scope) = (self.clone(), scope.clone());
+        self.analyzer.run_isolated(&Subject::Answer(key), OVERDUE, has_time, move |_| render(&renderer, &scope))?
     }
 
     /// Renders `since/CURSOR` from `look`.
     pub fn since(&self, look: &ViewSnapshot, cursor: Cursor) -> Result<Arc<[u8]>> {
-        let rendered = since::answer(&self.view, look, cursor)?;
-        self.settings.note_missing(rendered.missing.as_ref());
+        let rendered = since::answer(&self.analyzer.view, look, cursor)?;
+        self.analyzer.settings.note_missing(rendered.missing.as_ref());
         Ok(rendered.bytes)
     }
 
@@ -330,7 +330,7 @@ impl Renderer {
         file: &Generated,
         clock: &Clock<'_>,
     ) -> Result<Rendered> {
-        let mut attempts = RetryBudget::new(self.settings.patience());
+        let mut attempts = RetryBudget::new(self.analyzer.settings.patience());
         let has_time = || clock.has_time();
         loop {
             let (rendered, settled) = self.render_workers_once(scope, visible, &states, file, clock)?;
@@ -353,7 +353,7 @@ impl Renderer {
         clock: &Clock<'_>,
     ) -> Result<(Rendered, bool)> {
         let has_time = || clock.has_time();
-        let digests = self.digests.get_all(&self.view, states, *scope == Scope::Swarm, &self.settings, &has_time);
+        let digests = self.analyzer.digests(states, *scope == Scope::Swarm, &has_time);
         // A file is complete only if all digests match the requested states.
         let mut whole = digests.iter().zip(states).all(|(result, (_, requested))| result.matches(requested));
         let mut rows: Vec<WorkerRow<'_>> = Vec::with_capacity(states.len());
@@ -384,7 +384,7 @@ impl Renderer {
             Generated::Index => index::swarm(visible, run, &rows, newest, missing()),
             Generated::Summary => prepend_notice(missing().as_ref(), summary::swarm(visible, run, &rows, newest)),
             Generated::Evidence(budget) => {
-                let budget = self.settings.budget_or(scope.default_budget(), *budget);
+                let budget = self.analyzer.settings.budget_or(scope.default_budget(), *budget);
                 let title = run.map_or("Swarm".into(), |run| format!("Run {}", clean::one_line(&run.id, 200)));
                 let read = Cell::new(true);
                 let record = |account: &WorkerOutcome<'_>| {
@@ -392,17 +392,22 @@ impl Renderer {
                     let stamp = row.stamp.as_ref()?;
                     shown.borrow_mut().push((row.member, stamp.key));
                     let (member, _) = states.iter().find(|(member, _)| std::ptr::eq(&**member, account.member))?;
-                    let record = self.record(member, stamp, PART_GRACE, &has_time);
+                    let record = self.analyzer.record(member, stamp, PART_GRACE, &has_time);
                     let is_late = record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out());
                     records_late.set(records_late.get() || is_late);
                     let record = record.ok();
                     read.set(read.get() && record.as_ref().is_some_and(|record| record.is_complete()));
                     record
                 };
-                let cut = |member: &Member, cut: ExcerptTask| self.run_cut(member, cut, &has_time);
+                let cut = |member: &Member, cut: ExcerptTask| self.analyzer.run_cut(member, cut, &has_time);
                 let accounts: Vec<WorkerOutcome<'_>> = rows.iter().map(WorkerRow::worker_outcome).collect();
-                let reading =
-                    SwarmReader { view: &self.view, record: &record, run: &cut, go_on: &has_time, missing: &missing };
+                let reading = SwarmReader {
+                    view: &self.analyzer.view,
+                    record: &record,
+                    run: &cut,
+                    go_on: &has_time,
+                    missing: &missing,
+                };
                 let written = evidence::swarm(&reading, title, &accounts, budget);
                 whole &= written.complete && read.get();
                 written.bytes
@@ -418,8 +423,9 @@ impl Renderer {
             }
         };
         let missing = missing();
-        let is_unchanged =
-            |(member, key): &(&Member, Key)| self.view.fingerprint_now(member).is_ok_and(|now| now.key == *key);
+        let is_unchanged = |(member, key): &(&Member, Key)| {
+            self.analyzer.view.fingerprint_now(member).is_ok_and(|now| now.key == *key)
+        };
         let settled = shown.borrow().iter().all(is_unchanged);
         let complete = whole && settled && has_time();
         Ok((Rendered { bytes: bytes.into(), newest, access, complete, missing }, settled))
@@ -430,18 +436,18 @@ impl Renderer {
         let members = match scope {
             Scope::Swarm => &visible.members,
             Scope::Run(name) => &visible.runs.get(name).ok_or(Error::NotFound)?.members,
-            Scope::Selected(selection) => return Ok(self.states(&self.selected(selection))),
+            Scope::Selected(selection) => return Ok(self.analyzer.states(&self.analyzer.selected(selection))),
             Scope::Workers(names) => {
-                let members = names.iter().map(|name| self.view.worker(name)).collect::<Result<Vec<_>>>()?;
-                return Ok(self.states(&members));
+                let members = names.iter().map(|name| self.analyzer.view.worker(name)).collect::<Result<Vec<_>>>()?;
+                return Ok(self.analyzer.states(&members));
             }
             Scope::Worker(name) => {
-                let member = self.view.worker(name)?;
-                let stamp = self.view.fingerprint(&member, true)?;
+                let member = self.analyzer.view.worker(name)?;
+                let stamp = self.analyzer.view.fingerprint(&member, true)?;
                 return Ok(vec![(member, Ok(stamp))]);
             }
         };
-        Ok(self.states(members))
+        Ok(self.analyzer.states(members))
     }
 
     /// Returns the newest modification time of a file's inputs, and the permission to read it. Only
@@ -452,10 +458,10 @@ impl Renderer {
         states: &WorkerStates,
         stamps: impl Fn() -> I,
     ) -> Result<(Time, Access)> {
-        let root = self.view.root_meta()?;
+        let root = self.analyzer.view.root_meta()?;
         let newest = match stamps().map(|stamp| stamp.newest_mtime).max() {
             Some(newest) => newest,
-            None => self.view.newest(visible)?,
+            None => self.analyzer.view.newest(visible)?,
         };
         let mut access = stamps().fold(Access::from_meta(&root), |access, stamp| access.intersect(&stamp.access));
         if any_late(states) {

@@ -221,8 +221,8 @@ fn boost_error_messages(chunks: &[&LineChunk<'_>], signs: &[LineSigns], scores: 
 
 #[cfg(test)]
 mod tests {
+    use super::super::lines::split_chunks;
     use super::*;
-    use crate::analysis::lines::split_chunks;
 
     /// Returns the line with the highest score.
     fn highest_line(raw: &str) -> String {

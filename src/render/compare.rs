@@ -35,13 +35,13 @@ use page::Page;
 pub use page::{Answer, FileDiff};
 use section::DiffSection;
 
-use super::digest_cache::DigestResult;
-use super::isolate::PART_GRACE;
-use super::worker_states::WorkerStates;
 use super::{Rendered, Renderer};
+use crate::analysis::analyzer::PART_GRACE;
+use crate::analysis::digest_cache::DigestResult;
 use crate::analysis::missing::Missing;
 use crate::analysis::retry::RetryBudget;
 use crate::analysis::settings::Clock;
+use crate::analysis::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::text::budget::Budget;
@@ -65,11 +65,11 @@ impl Renderer {
     ///
     /// Returns an error if a worker vanishes or changes its owner during the comparison.
     pub fn compare(&self, query: &Query) -> Result<Answer> {
-        match self.resolve_comparison(query, &self.view.visible())? {
+        match self.resolve_comparison(query, &self.analyzer.view.visible())? {
             ResolvedQuery::Refused(answer) => Ok(*answer),
             ResolvedQuery::Workers(stamped) => {
                 let answer = self.comparison(query, stamped)?.0;
-                self.settings.note_missing(answer.missing.as_ref());
+                self.analyzer.settings.note_missing(answer.missing.as_ref());
                 Ok(answer)
             }
         }
@@ -93,7 +93,7 @@ impl Renderer {
             match members.iter().map(|member| self.current_state(member)).collect() {
                 Ok(stamped) => return Ok(ResolvedQuery::Workers(stamped)),
                 // A worker vanished, so the names are resolved again.
-                Err(_) => workers = query.workers(&self.view.visible()),
+                Err(_) => workers = query.workers(&self.analyzer.view.visible()),
             }
         }
         Err(Error::NotFound)
@@ -101,15 +101,15 @@ impl Renderer {
 
     /// Returns the worker with the state of its files, if it still exists.
     fn current_state(&self, member: &Member) -> Result<(Arc<Member>, Result<Arc<Fingerprint>>)> {
-        let member = self.view.worker(&member.name)?;
-        match self.view.fingerprint(&member, true) {
+        let member = self.analyzer.view.worker(&member.name)?;
+        match self.analyzer.view.fingerprint(&member, true) {
             Err(Error::NotFound) => Err(Error::NotFound),
             stamp => Ok((member, stamp)),
         }
     }
 
     fn compare_budget(&self, query: &Query) -> Budget {
-        self.settings.budget_or(Budget::SWARM, query.options.budget)
+        self.analyzer.settings.budget_or(Budget::SWARM, query.options.budget)
     }
 
     /// Returns the file that answers `query`.
@@ -129,14 +129,14 @@ impl Renderer {
     /// The answer is made again while the state changes, as far as attempts and time allow.
     fn comparison(&self, query: &Query, mut stamped: WorkerStates) -> Result<(Answer, WorkerStates, bool)> {
         debug!("comparing workers");
-        let clock = self.settings.clock(10);
+        let clock = self.analyzer.settings.clock(10);
         let go_on = || clock.has_time();
-        let mut attempts = RetryBudget::new(self.settings.patience());
+        let mut attempts = RetryBudget::new(self.analyzer.settings.patience());
         loop {
             let answer = self.compare_once(query, &stamped, &clock)?;
-            let settled = stamped
-                .iter()
-                .all(|(member, stamp)| stamp.as_ref().is_ok_and(|stamp| self.view.is_unchanged(member, stamp)));
+            let settled = stamped.iter().all(|(member, stamp)| {
+                stamp.as_ref().is_ok_and(|stamp| self.analyzer.view.is_unchanged(member, stamp))
+            });
             if settled || !go_on() || !attempts.try_again() {
                 let complete = answer.is_complete && settled && attempts.is_first() && go_on();
                 return Ok((answer, stamped, complete));
@@ -149,18 +149,18 @@ impl Renderer {
     fn compare_once(&self, query: &Query, stamped: &WorkerStates, clock: &Clock<'_>) -> Result<Answer> {
         let budget = self.compare_budget(query);
         let go_on = || clock.has_time();
-        let fragments = self.digests.get_all(&self.view, stamped, false, &self.settings, &go_on);
+        let fragments = self.analyzer.digests(stamped, false, &go_on);
         let mut workers = Vec::with_capacity(stamped.len());
         for (member, stamp) in stamped {
             let record = stamp.as_ref().map_err(|error| error.clone());
-            let record = record.and_then(|stamp| self.record(member, stamp, PART_GRACE, &go_on));
+            let record = record.and_then(|stamp| self.analyzer.record(member, stamp, PART_GRACE, &go_on));
             // The worker belongs to another owner by now.
             if record.as_ref().err() == Some(&Error::NotFound) {
                 return Err(Error::NotFound);
             }
-            workers.push(ComparedWorker::new(&self.view, member.clone(), record));
+            workers.push(ComparedWorker::new(&self.analyzer.view, member.clone(), record));
         }
-        let comparison = Comparison::new(&self.view, workers, &go_on, clock.end());
+        let comparison = Comparison::new(&self.analyzer.view, workers, &go_on, clock.end());
         let facts = comparison.workers.iter().zip(&fragments).map(|(worker, made)| match &worker.record {
             Ok(record) => facts::facts(record, made.digest().map(|fragment| &**fragment)),
             Err(error) => facts::unreadable(&error.to_string()),

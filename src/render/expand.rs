@@ -100,7 +100,7 @@ impl Renderer {
         output: impl Write,
     ) -> Result<ExpandStats, ExpandError> {
         let in_json = format != InputFormat::Text;
-        let mut expander = MarkerExpander::new(self, budget.or(self.settings.budget), in_json, output);
+        let mut expander = MarkerExpander::new(self, budget.or(self.analyzer.settings.budget), in_json, output);
         let read = match format {
             InputFormat::Text => expand_text(&mut input, &mut expander),
             _ => messages::expand_messages(format, &mut input, &mut expander),

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::query_dir::{ParsedName, has_word};
-use super::worker_states::WorkerStates;
 use super::{Generated, Rendered, Renderer, Scope, search};
 use crate::analysis::settings::Clock;
+use crate::analysis::worker_states::WorkerStates;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::text::budget::Budget;

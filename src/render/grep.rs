@@ -21,13 +21,13 @@ pub use page::{Answer, FileLines, Searched, ShownLine};
 pub(super) use query::FOLDER;
 pub use query::{Options, Query};
 
-use super::digest_cache::DigestResult;
-use super::isolate::PART_GRACE;
 use super::name_collision::{display_path, is_raw_record, shown_path, worker_path};
-use super::worker_states::WorkerStates;
 use super::{Rendered, Renderer, Scope};
+use crate::analysis::analyzer::PART_GRACE;
+use crate::analysis::digest_cache::DigestResult;
 use crate::analysis::missing::Missing;
 use crate::analysis::settings::Deadline;
+use crate::analysis::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Status};
@@ -70,10 +70,10 @@ impl Renderer {
     /// # Errors
     /// [`Error::NotFound`] if the scope is not in the view.
     pub fn grep(&self, scope: &Scope, query: &Query) -> Result<Answer> {
-        let visible = self.view.visible();
+        let visible = self.analyzer.view.visible();
         let stamped = self.states_in(&visible, scope)?;
         let answer = self.grep_in(scope, &visible, &stamped, query).0;
-        self.settings.note_missing(answer.missing.as_ref());
+        self.analyzer.settings.note_missing(answer.missing.as_ref());
         Ok(answer)
     }
 
@@ -100,8 +100,8 @@ impl Renderer {
     ) -> (Answer, bool) {
         debug!("a search");
         // Leave time to order the files and to read their lines.
-        let [searching, ordering, showing] = [7, 8, 10].map(|tenths| self.settings.clock(tenths));
-        let budget = self.settings.budget_or(scope.default_budget(), query.options.budget);
+        let [searching, ordering, showing] = [7, 8, 10].map(|tenths| self.analyzer.settings.clock(tenths));
+        let budget = self.analyzer.settings.budget_or(scope.default_budget(), query.options.budget);
         let pattern = match Pattern::new(&query.regex, query.options.ignore_case, query.options.glob.as_deref()) {
             Ok(pattern) => pattern.under(query.under.clone()),
             Err(error) => return (Answer::invalid(query, error, budget), true),
@@ -109,10 +109,10 @@ impl Renderer {
         let mut members: Vec<(&Arc<Member>, &Result<Arc<Fingerprint>>)> = stamped.iter().map(|(m, s)| (m, s)).collect();
         // If time runs out, workers that are known to have failed have been searched.
         members.sort_by_key(|(member, _)| member.entry.status != Status::Failed);
-        self.settings.start_stage(members.len());
+        self.analyzer.settings.start_stage(members.len());
         let found = parallel_map(&members, |(member, stamp)| {
             let found = self.count_matches(member, stamp, &pattern, &|| searching.has_time());
-            self.settings.count_one();
+            self.analyzer.settings.count_one();
             found
         });
         let mut searched = Searched::default();
@@ -126,10 +126,10 @@ impl Renderer {
             }
         }
         let in_time = || ordering.has_time();
-        let known = self.digests.get_all(&self.view, &with_hits, false, &self.settings, &in_time);
+        let known = self.analyzer.digests(&with_hits, false, &in_time);
         let mut complete = searched.is_whole() && known.iter().all(|found| found.digest().is_some());
         let files = candidates(&with_hits, &known, hits);
-        let showing = self.settings.grant(showing);
+        let showing = self.analyzer.settings.grant(showing);
         let go_on = || showing.has_time();
         let files = self.in_order(files, &with_hits, budget, &go_on);
         let shown = self.lines(&files, query, &pattern, budget, &go_on);
@@ -139,7 +139,7 @@ impl Renderer {
         let missing = missing.if_any(is_late || [&searching, &ordering, &showing].iter().any(|clock| clock.ran_out()));
         let shown_workers: HashSet<&Name> = shown.iter().map(|file| &file.worker).collect();
         let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Fingerprint>>)| {
-            stamp.as_ref().is_ok_and(|stamp| self.view.is_unchanged(member, stamp))
+            stamp.as_ref().is_ok_and(|stamp| self.analyzer.view.is_unchanged(member, stamp))
         };
         complete &= go_on() && with_hits.iter().filter(|(member, _)| shown_workers.contains(&member.name)).all(is_now);
         let found = files.iter().map(|file| (&file.member.name, file.path.as_str(), file.hits.lines));
@@ -161,7 +161,7 @@ impl Renderer {
         }
         let place = worker_path(&member.name);
         let shown = |path: &RelPath| place.join_path(&shown_path(path));
-        match regex::search(&self.view, member, &shown, pattern, LINE_MAX, go_on) {
+        match regex::search(&self.analyzer.view, member, &shown, pattern, LINE_MAX, go_on) {
             Ok(found) => Some(found),
             Err(Error::NotFound) => None,
             Err(_) => {
@@ -191,9 +191,9 @@ impl Renderer {
             }
             room = room.saturating_sub(min_size(file, 0));
             calls.entry(file.turn).or_insert_with(|| {
-                let record = workers
-                    .get(file.turn)
-                    .and_then(|(member, stamp)| self.record(member, stamp.as_ref().ok()?, PART_GRACE, go_on).ok());
+                let record = workers.get(file.turn).and_then(|(member, stamp)| {
+                    self.analyzer.record(member, stamp.as_ref().ok()?, PART_GRACE, go_on).ok()
+                });
                 record.iter().flat_map(|record| record.trace.outcomes()).collect()
             });
         }
@@ -247,7 +247,7 @@ impl Renderer {
                 !(has_match && shown.size() > share)
             };
             // Lines that can no longer be read count as left out.
-            let _ = regex::lines(&self.view, &file.member, &file.hits.path, (pattern, context), go_on, take);
+            let _ = regex::lines(&self.analyzer.view, &file.member, &file.hits.path, (pattern, context), go_on, take);
             shown
         });
         shown.filter(|shown| shown.matches() > 0).collect()

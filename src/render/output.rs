@@ -53,12 +53,12 @@ impl Renderer {
         worker: &Name,
         matches: impl Fn(&ToolCall) -> bool,
     ) -> Result<(OutputLocation, Option<Box<dyn File>>)> {
-        let clock = self.settings.clock(10);
-        let member = self.view.worker(worker)?;
-        let stamp = self.view.fingerprint(&member, true)?;
-        let record = self.record(&member, &stamp, OVERDUE, &|| clock.has_time())?;
+        let clock = self.analyzer.settings.clock(10);
+        let member = self.analyzer.view.worker(worker)?;
+        let stamp = self.analyzer.view.fingerprint(&member, true)?;
+        let record = self.analyzer.record(&member, &stamp, OVERDUE, &|| clock.has_time())?;
         let call = record.trace.calls.iter().find(|call| matches(call)).ok_or(Error::NotFound)?;
-        let file = self.view.open_output(&member, call)?;
+        let file = self.analyzer.view.open_output(&member, call)?;
         let missing = match &call.output {
             Output::Unreadable(reason) => Some(reason.clone()),
             Output::Pending => Some(NO_RESULT.into()),

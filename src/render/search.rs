@@ -21,10 +21,10 @@ pub(super) use query::FOLDER;
 pub use query::{Options, Query};
 
 use super::name_collision::is_raw_record;
-use super::worker_states::WorkerStates;
 use super::{Rendered, Renderer, Scope};
 use crate::analysis::missing::Missing;
 use crate::analysis::settings::Deadline;
+use crate::analysis::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::Outcome;
@@ -51,10 +51,10 @@ impl Renderer {
     /// # Errors
     /// [`Error::NotFound`] if the scope is not in the view.
     pub fn search(&self, scope: &Scope, query: &Query) -> Result<Answer> {
-        let visible = self.view.visible();
+        let visible = self.analyzer.view.visible();
         let stamped = self.states_in(&visible, scope)?;
         let answer = self.search_in(scope, &visible, &stamped, query).0;
-        self.settings.note_missing(answer.missing.as_ref());
+        self.analyzer.settings.note_missing(answer.missing.as_ref());
         Ok(answer)
     }
 
@@ -80,9 +80,9 @@ impl Renderer {
         query: &Query,
     ) -> (Answer, bool) {
         debug!("a search");
-        let [reading, showing] = [7, 10].map(|tenths| self.settings.clock(tenths));
+        let [reading, showing] = [7, 10].map(|tenths| self.analyzer.settings.clock(tenths));
         let is_one = matches!(scope, Scope::Worker(_));
-        let budget = self.settings.budget_or(scope.default_budget(), query.options.budget);
+        let budget = self.analyzer.settings.budget_or(scope.default_budget(), query.options.budget);
         let parsed = ranked::Query::parse(&query.words);
         let filter = match SearchFilter::new(query, &parsed.filters) {
             Ok(_) if parsed.terms.is_empty() => {
@@ -102,7 +102,7 @@ impl Renderer {
         };
         let mut ranked = ranked::rank(matches, &parsed, &weigh);
         let reader = PassageReader::new(self, workers);
-        let showing = self.settings.grant(showing);
+        let showing = self.analyzer.settings.grant(showing);
         let go_on = || showing.has_time();
         let mut complete =
             ranked.retain_phrases(&parsed, &|worker, path, range| reader.read(worker, path, range), &go_on);
@@ -134,11 +134,11 @@ impl Renderer {
     ) -> (ReadWorkers<'a>, Vec<WorkerMatches>, Searched) {
         let mut members: Vec<&(Arc<Member>, Result<Arc<Fingerprint>>)> = stamped.iter().collect();
         members.sort_by_key(|(member, _)| &member.name);
-        self.settings.start_stage(members.len());
+        self.analyzer.settings.start_stage(members.len());
         let found = parallel_map(&members, |(member, stamp)| {
             let stamp = stamp.as_ref().map_err(Clone::clone)?;
-            let index = self.indexed(member, stamp, go_on);
-            self.settings.count_one();
+            let index = self.analyzer.indexed(member, stamp, go_on);
+            self.analyzer.settings.count_one();
             let index = index?;
             let matches = WorkerMatches::new(&index, parsed, &|path| !is_raw_record(path));
             Ok::<_, Error>((stamp, matches, Searched::from_index(&index)))

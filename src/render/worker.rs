@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::isolate::Subject;
 use super::{Generated, Rendered, Renderer, evidence, index, summary};
+use crate::analysis::analyzer::Subject;
 use crate::analysis::missing::{Missing, prepend_notice};
 use crate::analysis::retry::RetryBudget;
 use crate::analysis::settings::{Clock, Deadline};
@@ -28,17 +28,17 @@ impl Renderer {
         let subject = Subject::Worker(member.name.clone());
         let whole = {
             let (renderer, member, stamp, file) = (self.clone(), member.clone(), stamp.clone(), file.clone());
-            move |_: Deadline<'_>| renderer.render_worker(member, stamp, &file, &renderer.settings.clock(10))
+            move |_: Deadline<'_>| renderer.render_worker(member, stamp, &file, &renderer.analyzer.settings.clock(10))
         };
-        let unfinished = match self.run_isolated(&subject, OVERDUE, has_time, whole) {
+        let unfinished = match self.analyzer.run_isolated(&subject, OVERDUE, has_time, whole) {
             Ok(rendered) => return rendered,
             Err(unfinished) => unfinished.into(),
         };
         // A subject of its own: this render reads no files of the worker, so it need not wait.
         let subject = Subject::Answer(stamp.key);
         let (renderer, member, stamp, file) = (self.clone(), member.clone(), stamp.clone(), file.clone());
-        self.run_isolated(&subject, OVERDUE, &|| false, move |_| {
-            let (record, no_time) = (unread_record(&member, &unfinished), renderer.settings.expired_clock());
+        self.analyzer.run_isolated(&subject, OVERDUE, &|| false, move |_| {
+            let (record, no_time) = (unread_record(&member, &unfinished), renderer.analyzer.settings.expired_clock());
             let (bytes, _, missing) = renderer.worker_bytes(&member, &stamp, &record, &file, &no_time)?;
             Ok(Rendered {
                 bytes: bytes.into(),
@@ -58,13 +58,13 @@ impl Renderer {
         file: &Generated,
         clock: &Clock<'_>,
     ) -> Result<Rendered> {
-        let mut attempts = RetryBudget::new(self.settings.patience());
+        let mut attempts = RetryBudget::new(self.analyzer.settings.patience());
         let has_time = || clock.has_time();
         loop {
-            let record = self.view.record(&member, &stamp, &has_time)?;
+            let record = self.analyzer.view.record(&member, &stamp, &has_time)?;
             let (bytes, read, missing) = self.worker_bytes(&member, &stamp, &record, file, clock)?;
             let whole = read && record.is_complete() && stamp.skipped.unreadable == 0;
-            let now = self.view.fingerprint_now(&member)?;
+            let now = self.analyzer.view.fingerprint_now(&member)?;
             let settled = now.key == stamp.key;
             // A file is complete only if it shows the requested state.
             let complete = attempts.is_first() && settled && whole && has_time();
@@ -72,7 +72,7 @@ impl Renderer {
                 let (newest, access) = (stamp.newest_mtime, stamp.access);
                 return Ok(Rendered { bytes: bytes.into(), newest, access, complete, missing });
             }
-            member = self.view.worker(&member.name)?;
+            member = self.analyzer.view.worker(&member.name)?;
             stamp = now;
         }
     }
@@ -92,15 +92,15 @@ impl Renderer {
             missing.if_any(record.timed_out() || clock.ran_out())
         };
         let (bytes, read) = match file {
-            Generated::Index => index::worker(&self.view, member, stamp, record, missing())?,
+            Generated::Index => index::worker(&self.analyzer.view, member, stamp, record, missing())?,
             Generated::Summary => {
-                let (text, read) = summary::worker(&self.view, member, stamp, record);
+                let (text, read) = summary::worker(&self.analyzer.view, member, stamp, record);
                 (prepend_notice(missing().as_ref(), text), read)
             }
             Generated::Evidence(budget) => {
-                let budget = self.settings.budget_or(Budget::WORKER, *budget);
+                let budget = self.analyzer.settings.budget_or(Budget::WORKER, *budget);
                 let has_time = || clock.has_time();
-                let written = evidence::worker(&self.view, member, record, budget, &has_time, &missing);
+                let written = evidence::worker(&self.analyzer.view, member, record, budget, &has_time, &missing);
                 (written.bytes, written.complete)
             }
             Generated::Readme

@@ -11,9 +11,9 @@ use super::facet_path::{FacetPath, facet_link_target};
 use super::node::Node;
 use super::versions::{Version, Versions};
 use super::{NodeKind, TTL, TTL_VERSION};
+use crate::analysis::facets::Selection;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
-use crate::render::facets::Selection;
 use crate::render::name_collision::{CHILDREN, INDEX, is_generated, is_index, shown_name, stored_name};
 use crate::render::query_dir::{QueryDir, QueryKind};
 use crate::render::since::Cursor;
@@ -73,11 +73,11 @@ impl Namespace {
     }
 
     pub(super) fn claim_backfill(&self) -> bool {
-        self.renderer.claim_backfill()
+        self.renderer.analyzer().claim_backfill()
     }
 
     pub(super) fn backfill(&self) -> bool {
-        self.renderer.backfill()
+        self.renderer.analyzer().backfill()
     }
 
     /// Returns the node under `name` in the folder `parent`. The node may still be absent; see
@@ -361,7 +361,7 @@ impl Namespace {
                     .iter()
                     .flat_map(|(name, run)| run.members.iter().map(move |member| (name, member.clone())));
                 let (runs, members): (Vec<&Name>, Vec<Arc<Member>>) = in_runs.unzip();
-                let latest = self.renderer.last_writes(&members).into_iter().zip(runs).max();
+                let latest = self.renderer.analyzer().last_writes(&members).into_iter().zip(runs).max();
                 latest.map(|(_, run)| run.as_bytes().to_vec()).ok_or(Error::NotFound)
             }
             Node::Facet(path) => facet_link_target(path),
@@ -404,7 +404,7 @@ impl Namespace {
     fn run_newest(&self, run: &Name) -> Result<Time> {
         let visible = self.view().visible();
         let run = visible.runs.get(run).ok_or(Error::NotFound)?;
-        Ok(self.renderer.last_writes(&run.members).into_iter().flatten().max().unwrap_or_default())
+        Ok(self.renderer.analyzer().last_writes(&run.members).into_iter().flatten().max().unwrap_or_default())
     }
 }
 

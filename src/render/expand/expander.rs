@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use super::super::digest_cache::DigestResult;
 use super::super::marker::Marker;
 use super::{ExpandError, ExpandStats};
+use crate::analysis::digest_cache::DigestResult;
 use crate::error::Result;
 use crate::model::Outcome;
 use crate::name::Name;
@@ -260,10 +260,10 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
     fn ranked_requests(&self, wanted: Vec<(usize, Arc<Member>)>) -> Vec<EvidenceRequest> {
         let members: Vec<Arc<Member>> = wanted.iter().map(|(_, member)| member.clone()).collect();
         let renderer = self.fitter.renderer;
-        let clock = renderer.settings.clock(10);
+        let clock = renderer.analyzer.settings.clock(10);
         let go_on = || clock.has_time();
-        let stamped = renderer.states(&members);
-        let found = renderer.digests.get_all(&renderer.view, &stamped, false, &renderer.settings, &go_on);
+        let stamped = renderer.analyzer.states(&members);
+        let found = renderer.analyzer.digests(&stamped, false, &go_on);
         let outcome = |found: DigestResult| found.digest().map_or(Outcome::Unknown, |fragment| fragment.outcome);
         let requests = wanted.into_iter().zip(found).map(|((at, member), found)| (outcome(found), at, member));
         let mut requests: Vec<EvidenceRequest> = requests.collect();

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::super::Renderer;
-use super::super::isolate::PART_GRACE;
 use super::super::name_collision::{display_path, worker_path};
+use crate::analysis::analyzer::PART_GRACE;
 use crate::analysis::settings::Deadline;
 use crate::catalog::Fingerprint;
 use crate::error::Error;
@@ -64,7 +64,8 @@ impl<'a> PassageReader<'a> {
     fn read_uncached(&self, worker: usize, path: &RelPath, range: Range<u64>) -> Option<Rc<str>> {
         let member = self.member(worker)?;
         let mut folders = self.folders.borrow_mut();
-        let folder = folders.entry(worker).or_insert_with(|| self.renderer.view.folder(member).ok()).as_ref()?;
+        let folder =
+            folders.entry(worker).or_insert_with(|| self.renderer.analyzer.view.folder(member).ok()).as_ref()?;
         let file = folder.open(path).ok()?;
         let length = usize::try_from(range.end.saturating_sub(range.start)).ok()?;
         let bytes = read_range(&*file, range.start, length).ok()?;
@@ -76,7 +77,7 @@ impl<'a> PassageReader<'a> {
         let (member, stamp) = self.workers.get(worker)?;
         let mut outcomes = self.outcomes.borrow_mut();
         let calls = outcomes.entry(worker).or_insert_with(|| {
-            let record = self.renderer.record(member, stamp, PART_GRACE, go_on);
+            let record = self.renderer.analyzer.record(member, stamp, PART_GRACE, go_on);
             self.late
                 .set(self.late.get() || record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out()));
             record.iter().flat_map(|record| record.trace.outcomes()).collect()
@@ -92,6 +93,6 @@ impl<'a> PassageReader<'a> {
     /// Returns true if the files of a worker have not changed since it was ranked.
     pub(super) fn is_now(&self, worker: usize) -> bool {
         let worker = self.workers.get(worker);
-        worker.is_some_and(|(member, stamp)| self.renderer.view.is_unchanged(member, stamp))
+        worker.is_some_and(|(member, stamp)| self.renderer.analyzer.view.is_unchanged(member, stamp))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Renderer;
+use super::analyzer::Analyzer;
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::parallel::parallel_map;
@@ -10,9 +10,9 @@ use crate::store::Time;
 use crate::view::Member;
 
 /// Workers, each with the state of its files or the reason why that is unknown.
-pub(super) type WorkerStates = Vec<(Arc<Member>, Result<Arc<Fingerprint>>)>;
+pub(crate) type WorkerStates = Vec<(Arc<Member>, Result<Arc<Fingerprint>>)>;
 
-impl Renderer {
+impl Analyzer {
     /// Returns the time of each worker's last write, or `None` if its files cannot be read. When
     /// time runs out, the catalog's listing supplies the time.
     pub fn last_writes(&self, members: &[Arc<Member>]) -> Vec<Option<Time>> {
@@ -27,10 +27,10 @@ impl Renderer {
 
     /// Returns the state of each worker's files. When time runs out, the rest have their last known
     /// state or [`Error::Late`], and the backfill reads them.
-    pub(super) fn states(&self, members: &[Arc<Member>]) -> WorkerStates {
+    pub(crate) fn states(&self, members: &[Arc<Member>]) -> WorkerStates {
         let (states, is_complete) = self.states_in_time(members);
         if !is_complete {
-            self.digests.mark_incomplete();
+            self.cache.mark_incomplete();
         }
         states
     }
@@ -55,7 +55,7 @@ impl Renderer {
 }
 
 /// Hashes the workers and the states of their files.
-pub(super) fn hash_all(hash: &mut blake3::Hasher, states: &WorkerStates) {
+pub(crate) fn hash_all(hash: &mut blake3::Hasher, states: &WorkerStates) {
     for (member, stamp) in states {
         hash.update(member.name.as_bytes());
         hash.update(&[0]);

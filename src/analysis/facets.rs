@@ -12,9 +12,9 @@ use jiff::tz::TimeZone;
 use parking_lot::Mutex;
 use percent_encoding::percent_decode;
 
-use super::Renderer;
+use super::analyzer::Analyzer;
 use super::digest_cache::DigestResult;
-use crate::analysis::worker_digest::WorkerDigest;
+use super::worker_digest::WorkerDigest;
 use crate::catalog::Entry;
 use crate::error::{Error, Result};
 use crate::model::{SharedStr, TraceTime, Worker};
@@ -227,7 +227,7 @@ impl FacetIndex {
 
 /// The latest index of each catalog facet.
 #[derive(Default)]
-pub(super) struct FacetIndexes(Mutex<HashMap<Facet, Arc<FacetIndex>>>);
+pub(crate) struct FacetIndexes(Mutex<HashMap<Facet, Arc<FacetIndex>>>);
 
 impl FacetIndexes {
     fn get(&self, facet: Facet, visible: &VisibleWorkers) -> Arc<FacetIndex> {
@@ -240,7 +240,7 @@ impl FacetIndexes {
     }
 }
 
-impl Renderer {
+impl Analyzer {
     /// Returns the workers of a selection, ordered by creation time, then id. A limited selection
     /// is ordered latest first.
     pub fn selected(&self, selection: &Selection) -> Vec<Arc<Member>> {
@@ -362,7 +362,7 @@ impl Renderer {
         let clock = self.settings.clock(10);
         let is_whole_view = members.len() == self.view.visible().members.len();
         let states = self.states(&members);
-        let results = self.digests.get_all(&self.view, &states, is_whole_view, &self.settings, &|| clock.has_time());
+        let results = self.digests(&states, is_whole_view, &|| clock.has_time());
         if clock.ran_out() {
             self.settings.note_incomplete();
         }

@@ -1,29 +1,32 @@
-//! Reads and renders workers on threads that can be abandoned, so that no worker delays answers
-//! about others.
+//! Reads workers on threads that can be abandoned, so that no worker delays answers about others.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tracing::warn;
 
-use super::{Rendered, Renderer, Scope};
-use crate::analysis::excerpt::{ExcerptResult, ExcerptTask};
-use crate::analysis::settings::{Control, Deadline};
+use super::digest_cache::{DigestCache, DigestResult};
+use super::digest_store::DigestStore;
+use super::excerpt::{ExcerptResult, ExcerptTask};
+use super::facets::FacetIndexes;
+use super::settings::{Control, Deadline, Settings};
+use super::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
 use crate::digest::Key;
 use crate::error::{Error, Result};
 use crate::model::Record;
 use crate::name::{Name, printable};
-use crate::search::ranked::WorkerIndex;
-use crate::view::Member;
-use crate::watchdog::{OVERDUE, Unfinished};
+use crate::search::ranked::{Index, WorkerIndex};
+use crate::view::{Member, View};
+use crate::watchdog::{Unfinished, Watchdog};
 
 /// Time that a part of an answer may take to return after its deadline.
-pub(super) const PART_GRACE: Duration = Duration::from_millis(500);
+pub(crate) const PART_GRACE: Duration = Duration::from_millis(500);
 
 /// The subject of a task. While an abandoned task runs, no other starts on its subject.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Subject {
+pub(crate) enum Subject {
     /// The files of the worker with this name.
     Worker(Name),
     /// The answer about many workers with this key.
@@ -39,13 +42,48 @@ impl From<Unfinished> for Error {
     }
 }
 
-impl Renderer {
+/// Reads and caches what answers need of the workers of a view, within the time that the settings
+/// allow. Clones share all state.
+#[derive(Clone)]
+pub struct Analyzer {
+    pub(crate) view: Arc<View>,
+    pub(crate) settings: Settings,
+    pub(super) cache: Arc<DigestCache>,
+    pub(super) facet_indexes: Arc<FacetIndexes>,
+    pub(super) index: Arc<Index>,
+    /// True while a caller runs the backfill of `cache` and `index`.
+    pub(super) is_backfilling: Arc<AtomicBool>,
+    watchdog: Watchdog<Subject>,
+}
+
+impl Analyzer {
+    /// Creates an analyzer of the workers of `view`.
+    pub(crate) fn new(view: View, settings: Settings) -> Analyzer {
+        let watchdog = Watchdog::new();
+        let store = view.digest_store().map(|(cache, scope)| DigestStore::new(cache, &scope));
+        let cache = Arc::new(DigestCache::new(settings.patience(), store, watchdog.clone()));
+        let index = Arc::new(Index::new(view.word_index()));
+        let (view, facet_indexes, is_backfilling) = (Arc::new(view), Arc::default(), Arc::default());
+        Analyzer { view, settings, cache, facet_indexes, index, is_backfilling, watchdog }
+    }
+
+    /// Returns the digests of `states`, in their order. `is_whole_view` is true if these are all
+    /// workers of the view, so that the cache directory may keep the digests.
+    pub(crate) fn digests(
+        &self,
+        states: &WorkerStates,
+        is_whole_view: bool,
+        has_time: Deadline<'_>,
+    ) -> Vec<DigestResult> {
+        self.cache.get_all(&self.view, states, is_whole_view, &self.settings, has_time)
+    }
+
     /// Runs `work` on a thread that can be abandoned. `work` should stop when `has_time` or the
     /// control of renders returns false; this function returns within `grace` after that.
     ///
     /// # Errors
     /// [`Unfinished`] if `work` does not stop in time or an abandoned task holds the subject.
-    pub(super) fn run_isolated<R: Send + 'static>(
+    pub(crate) fn run_isolated<R: Send + 'static>(
         &self,
         subject: &Subject,
         grace: Duration,
@@ -63,7 +101,7 @@ impl Renderer {
     /// # Errors
     /// [`Error::Late`] or [`Error::Abandoned`] if reading does not end; those of
     /// [`crate::view::View::record`].
-    pub(super) fn record(
+    pub(crate) fn record(
         &self,
         member: &Arc<Member>,
         stamp: &Arc<Fingerprint>,
@@ -82,7 +120,7 @@ impl Renderer {
     ///
     /// # Errors
     /// A sentence that says why the output cannot be read.
-    pub(super) fn run_cut(&self, member: &Member, cut: ExcerptTask, has_time: Deadline<'_>) -> ExcerptResult {
+    pub(crate) fn run_cut(&self, member: &Member, cut: ExcerptTask, has_time: Deadline<'_>) -> ExcerptResult {
         let result = self.run_isolated(&Subject::Worker(member.name.clone()), PART_GRACE, has_time, cut);
         result.unwrap_or_else(|unfinished| Err(Error::from(unfinished).to_string()))
     }
@@ -93,7 +131,7 @@ impl Renderer {
     /// # Errors
     /// [`Error::Late`] or [`Error::Abandoned`] if reading does not end; those of
     /// [`crate::search::ranked::Index::read`].
-    pub(super) fn indexed(
+    pub(crate) fn indexed(
         &self,
         member: &Arc<Member>,
         stamp: &Arc<Fingerprint>,
@@ -103,28 +141,13 @@ impl Renderer {
             return Ok(indexed);
         }
         let subject = Subject::Worker(member.name.clone());
-        let (renderer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
-        let read = move |in_time: Deadline<'_>| renderer.index.read(&renderer.view, &member, &stamp, in_time);
+        let (analyzer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
+        let read = move |in_time: Deadline<'_>| analyzer.index.read(&analyzer.view, &member, &stamp, in_time);
         self.run_isolated(&subject, PART_GRACE, has_time, read)?
     }
 
-    /// Renders an answer about many workers with `render`.
-    ///
-    /// # Errors
-    /// [`Error::Late`] or [`Error::Abandoned`] if `render` does not end; those of `render`.
-    pub(super) fn render_isolated(
-        &self,
-        key: Key,
-        scope: &Scope,
-        has_time: Deadline<'_>,
-        render: impl FnOnce(&Renderer, &Scope) -> Result<Rendered> + Send + 'static,
-    ) -> Result<Rendered> {
-        let (renderer, scope) = (self.clone(), scope.clone());
-        self.run_isolated(&Subject::Answer(key), OVERDUE, has_time, move |_| render(&renderer, &scope))?
-    }
-
     /// Logs each subject whose task was abandoned and still runs, once.
-    pub(super) fn log_overdue(&self) {
+    pub(crate) fn log_overdue(&self) {
         for subject in self.watchdog.overdue() {
             let subject = match subject {
                 Subject::Worker(name) => format!("the files of worker {}", printable(name.as_bytes())),

@@ -2,21 +2,21 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::Renderer;
+use super::analyzer::Analyzer;
 
-impl Renderer {
+impl Analyzer {
     /// Claims the pending backfill. Returns true for one caller only, until
-    /// [`Renderer::backfill`] returns false.
+    /// [`Analyzer::backfill`] returns false.
     pub fn claim_backfill(&self) -> bool {
         // No short circuit: each call also updates its own backlog.
-        (self.digests.has_backlog() | self.index.has_backlog()) && !self.is_backfilling.swap(true, Ordering::AcqRel)
+        (self.cache.has_backlog() | self.index.has_backlog()) && !self.is_backfilling.swap(true, Ordering::AcqRel)
     }
 
     /// Reads workers from the backlog for a short time, and words for the search index if a search
     /// left some unread. Reads each worker once. Returns true if there is more to read.
     pub fn backfill(&self) -> bool {
         let mut step = BackfillStep { is_backfilling: &self.is_backfilling, more: false };
-        step.more = self.digests.backfill(&self.view)
+        step.more = self.cache.backfill(&self.view)
             || self.index.catch_up(&self.view, &|member, stamp, has_time| self.indexed(member, stamp, has_time));
         let more = step.more;
         drop(step);
@@ -42,8 +42,8 @@ mod tests {
     use std::panic::catch_unwind;
     use std::sync::Arc;
 
+    use super::super::settings::Settings;
     use super::*;
-    use crate::analysis::settings::Settings;
     use crate::catalog::{Freshness, Source};
     use crate::store::Memory;
     use crate::view::{Filter, View};
@@ -52,21 +52,21 @@ mod tests {
     fn one_caller_claims_the_backfill_until_it_ends_or_panics() {
         let source = Source::from_store(Arc::new(Memory::new()), None);
         let view = View::new(vec![source], Freshness::default(), Filter::default()).unwrap();
-        let renderer = Renderer::new(view, Settings::default());
-        assert!(!renderer.claim_backfill());
-        renderer.digests.mark_incomplete();
-        assert!(renderer.claim_backfill());
+        let analyzer = Analyzer::new(view, Settings::default());
+        assert!(!analyzer.claim_backfill());
+        analyzer.cache.mark_incomplete();
+        assert!(analyzer.claim_backfill());
         // The caller that holds the claim reads this backlog too.
-        renderer.digests.mark_incomplete();
-        assert!(!renderer.claim_backfill());
-        assert!(!renderer.backfill());
-        renderer.digests.mark_incomplete();
-        assert!(renderer.claim_backfill());
+        analyzer.cache.mark_incomplete();
+        assert!(!analyzer.claim_backfill());
+        assert!(!analyzer.backfill());
+        analyzer.cache.mark_incomplete();
+        assert!(analyzer.claim_backfill());
         let panics = || {
-            let _step = BackfillStep { is_backfilling: &renderer.is_backfilling, more: false };
+            let _step = BackfillStep { is_backfilling: &analyzer.is_backfilling, more: false };
             panic!("on purpose");
         };
         assert!(catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
-        assert!(renderer.claim_backfill());
+        assert!(analyzer.claim_backfill());
     }
 }

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
-use super::isolate::{PART_GRACE, Subject};
+use super::analyzer::{PART_GRACE, Subject};
+use super::digest_store::{DigestKey, DigestStore};
+use super::retry::RetryBudget;
+use super::settings::{Control, Deadline, Settings};
+use super::worker_digest::WorkerDigest;
 use super::worker_states::WorkerStates;
-use crate::analysis::digest_store::{DigestKey, DigestStore};
-use crate::analysis::retry::RetryBudget;
-use crate::analysis::settings::{Control, Deadline, Settings};
-use crate::analysis::worker_digest::WorkerDigest;
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::name::Name;
@@ -31,7 +31,7 @@ const BACKFILL_STEP: Duration = Duration::from_millis(250);
 const FILE_COST: u64 = 64 << 10;
 
 /// The result of a request for a digest.
-pub(super) enum DigestResult {
+pub(crate) enum DigestResult {
     /// The digest, with the state of the worker's files that it describes.
     Ready(Arc<WorkerDigest>, Arc<Fingerprint>),
     /// Time ran out, or the worker cannot be read.
@@ -42,7 +42,7 @@ pub(super) enum DigestResult {
 
 impl DigestResult {
     /// Returns the digest if it is ready.
-    pub(super) fn digest(&self) -> Option<&Arc<WorkerDigest>> {
+    pub(crate) fn digest(&self) -> Option<&Arc<WorkerDigest>> {
         match self {
             DigestResult::Ready(digest, _) => Some(digest),
             DigestResult::Unread | DigestResult::Gone => None,
@@ -50,7 +50,7 @@ impl DigestResult {
     }
 
     /// Returns true if the result describes the `requested` state of the worker's files.
-    pub(super) fn matches(&self, requested: &Result<Arc<Fingerprint>>) -> bool {
+    pub(crate) fn matches(&self, requested: &Result<Arc<Fingerprint>>) -> bool {
         match (self, requested) {
             (DigestResult::Ready(_, stamp), Ok(requested)) => stamp.key == requested.key,
             (DigestResult::Gone, Err(error)) => *error == Error::NotFound,
@@ -60,7 +60,7 @@ impl DigestResult {
 }
 
 /// Digests of the workers of a view.
-pub(super) struct DigestCache {
+pub(crate) struct DigestCache {
     /// The latest digest of each worker by name, and the state that it describes.
     digests: Cache<Name, (DigestKey, Arc<WorkerDigest>)>,
     /// Maximum time to compute the digest of one worker.
@@ -77,7 +77,7 @@ pub(super) struct DigestCache {
 
 impl DigestCache {
     /// Creates an empty cache that spends at most `worker_timeout` on one digest.
-    pub(super) fn new(
+    pub(crate) fn new(
         worker_timeout: Duration,
         store: Option<DigestStore>,
         watchdog: Watchdog<Subject>,
@@ -128,7 +128,7 @@ impl DigestCache {
     }
 
     /// Returns true if [`DigestCache::backfill`] has work to do.
-    pub(super) fn has_backlog(&self) -> bool {
+    pub(crate) fn has_backlog(&self) -> bool {
         let mut next = self.next_worker.lock();
         if self.is_incomplete.swap(false, Ordering::AcqRel) {
             next.get_or_insert(0);
@@ -137,7 +137,7 @@ impl DigestCache {
     }
 
     /// Computes missing digests for a short time, each once. Returns true if there are more.
-    pub(super) fn backfill(self: &Arc<Self>, view: &Arc<View>) -> bool {
+    pub(crate) fn backfill(self: &Arc<Self>, view: &Arc<View>) -> bool {
         let started = Instant::now();
         let visible = view.visible();
         let Some(mut at) = *self.next_worker.lock() else { return false };
@@ -161,7 +161,7 @@ impl DigestCache {
 
     /// Returns the digests of the workers in `states`, in their order. If `is_whole_view` is true,
     /// the digests may be stored for the next start.
-    pub(super) fn get_all(
+    pub(crate) fn get_all(
         self: &Arc<Self>,
         view: &Arc<View>,
         states: &WorkerStates,
