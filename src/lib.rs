@@ -19,6 +19,7 @@
 //! search           regex and ranked search over the files of a view
 //! text             budgets, cleaning, and the format of times and counts
 //! analysis         what is learnt of a worker: digest, checks, root cause, excerpts
+//! route            names to requests: generated files, queries, cursors
 //! render           from a view to bytes: index.json, summary, evidence.txt, README.md, answers
 //! tree             names to nodes to attributes, listings and bytes; inodes and handles
 //! fuse, mcp, cli   adapters that translate and reply, without logic; cli starts the others
@@ -37,6 +38,7 @@ pub mod model;
 pub mod name;
 mod parallel;
 pub mod render;
+pub mod route;
 pub mod search;
 pub mod store;
 pub mod text;

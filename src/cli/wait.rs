@@ -19,8 +19,9 @@ use super::{WaitArgs, exit, since};
 use crate::analysis::settings::Settings;
 use crate::catalog::Freshness;
 use crate::render::Renderer;
-use crate::render::since::{Cursor, ViewSnapshot, state_hash};
+use crate::render::since::{ViewSnapshot, state_hash};
 use crate::render::wait::{WaitCondition, status_line, timeout_report};
+use crate::route::cursor::Cursor;
 
 /// Minimum interval between polls.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);

@@ -9,7 +9,6 @@
 //! - `differ` renders differences with `lines`, `passages` and `calls`.
 //! - `section` cuts a difference to its share, and `page` assembles the text.
 
-mod ask;
 mod aspect;
 mod calls;
 mod differ;
@@ -24,8 +23,7 @@ use std::sync::Arc;
 
 use tracing::debug;
 
-pub(super) use ask::FOLDER;
-pub use ask::{Options, Query};
+pub use crate::route::compare::{Options, Query};
 use aspect::Aspect;
 use differ::Differ;
 pub use facts::{Fact, WorkerFacts};

@@ -2,26 +2,12 @@
 
 use std::sync::Arc;
 
-use super::query_dir::{ParsedName, has_word};
-use super::{Generated, Rendered, Renderer, Scope, search};
+use super::{Rendered, Renderer, search};
 use crate::analysis::settings::Clock;
 use crate::analysis::worker_states::WorkerStates;
 use crate::error::{Error, Result};
-use crate::name::Name;
-use crate::text::budget::Budget;
+use crate::route::{Generated, Scope};
 use crate::view::VisibleWorkers;
-
-/// Name of the listed file that this one extends.
-const SUMMARY: &str = "summary";
-
-/// Parses `summary@<words>`. A size as in `summary.8k@` bounds the passages.
-pub(super) fn parse_name(name: &Name) -> Option<search::Query> {
-    let name = ParsedName::parse(name).filter(|name| name.word == SUMMARY)?;
-    let (budget, others) = name.budget()?;
-    let words = name.target.filter(|words| others.is_empty() && has_word(words))?;
-    let options = search::Options { budget: Some(budget.unwrap_or(Budget::FOCUS)), glob: None };
-    Some(search::Query { options, words, under: None })
-}
 
 impl Renderer {
     /// Renders the summary of a worker with the passages relevant to `query`.

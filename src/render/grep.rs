@@ -8,21 +8,18 @@
 //! `query` parses names, `page` formats the answer.
 
 mod page;
-mod query;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tracing::debug;
 
+pub use crate::route::grep::{Options, Query};
 use page::NAMES_PART;
 pub(super) use page::clip;
 pub use page::{Answer, FileLines, Searched, ShownLine};
-pub(super) use query::FOLDER;
-pub use query::{Options, Query};
 
-use super::name_collision::{display_path, is_raw_record, shown_path, worker_path};
-use super::{Rendered, Renderer, Scope};
+use super::{Rendered, Renderer};
 use crate::analysis::analyzer::PART_GRACE;
 use crate::analysis::digest_cache::DigestResult;
 use crate::analysis::missing::Missing;
@@ -33,6 +30,8 @@ use crate::error::{Error, Result};
 use crate::model::{Outcome, Status};
 use crate::name::{Name, RelPath};
 use crate::parallel::parallel_map;
+use crate::route::Scope;
+use crate::route::name_collision::{display_path, is_raw_record, shown_path, worker_path};
 use crate::search::regex::{self, FileMatchCount, FoundLine, Pattern, WorkerMatchCounts};
 use crate::text::budget::Budget;
 use crate::text::shares::{Demand, allocate};

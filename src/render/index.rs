@@ -1,13 +1,14 @@
 //! index.json: a worker in full, or a line for each worker of a run or the swarm, for programs.
 
 use super::json::{CallCounts, CallRow, FileRow, IndexRow, SwarmHead, SwarmTail, TranscriptStats, WorkerIndex};
-use super::{marker, name_collision};
+use super::marker;
 use crate::analysis::missing::Missing;
 use crate::analysis::worker_digest::{self, WorkerDigest, WorkerRow};
 use crate::analysis::{NO_RESULT, checks};
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Output, Record, Trace, Worker};
+use crate::route::name_collision;
 use crate::store::Time;
 use crate::text::clean::one_line;
 use crate::text::json::{hex, printable};

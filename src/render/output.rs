@@ -1,11 +1,12 @@
 //! Finds and opens the output of a tool call, in the worker's directory or stored elsewhere.
 
+use super::Renderer;
 use super::grep::{self, Options};
-use super::{Renderer, Scope};
 use crate::analysis::NO_RESULT;
 use crate::error::{Error, Result};
 use crate::model::{Output, ToolCall};
 use crate::name::{Name, RelPath};
+use crate::route::Scope;
 use crate::store::File;
 use crate::watchdog::OVERDUE;
 

@@ -6,22 +6,19 @@
 mod filter;
 mod page;
 mod passage_reader;
-mod query;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use tracing::debug;
 
+pub use crate::route::search::{Options, Query};
 use filter::SearchFilter;
 use page::AnswerFormatter;
 pub use page::{Answer, FilePassages, Searched};
 use passage_reader::PassageReader;
-pub(super) use query::FOLDER;
-pub use query::{Options, Query};
 
-use super::name_collision::is_raw_record;
-use super::{Rendered, Renderer, Scope};
+use super::{Rendered, Renderer};
 use crate::analysis::missing::Missing;
 use crate::analysis::settings::Deadline;
 use crate::analysis::worker_states::WorkerStates;
@@ -30,6 +27,8 @@ use crate::error::{Error, Result};
 use crate::model::Outcome;
 use crate::name::RelPath;
 use crate::parallel::parallel_map;
+use crate::route::Scope;
+use crate::route::name_collision::is_raw_record;
 use crate::search::ranked::{self, FileHit, RankedPassages, SelectionLimits, WorkerMatches};
 use crate::view::{Member, VisibleWorkers};
 

@@ -14,26 +14,24 @@
 //! Workers are ordered by their newest change, the oldest first. Those that do not fit are counted,
 //! and the next cursor continues with them.
 
-mod cursor;
-
 use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-pub use cursor::{Checkpoint, Cursor};
+pub use crate::route::cursor::{Checkpoint, Cursor};
 
 use super::Rendered;
-use super::name_collision::shown_path;
 use crate::analysis::missing::Missing;
 use crate::catalog::{Access, FileStat, Fingerprint};
 use crate::digest::{Key, digest};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
+use crate::route::cursor::{ChangePosition, ResumePoint, ViewFingerprint};
+use crate::route::name_collision::shown_path;
 use crate::store::Time;
 use crate::text::clean::one_line;
 use crate::text::{count, utc};
 use crate::view::{Member, View, VisibleWorkers};
-use cursor::{ChangePosition, ResumePoint, ViewFingerprint};
 
 /// Longest delay between the time of a write and its visibility, in nanoseconds.
 const MARGIN: u64 = 100_000_000;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::since::{Cursor, ViewSnapshot, display_name};
+use super::since::{ViewSnapshot, display_name};
 use crate::model::Status;
+use crate::route::cursor::Cursor;
 use crate::text::clean::one_line;
 use crate::text::{count, utc};
 use crate::view::{Member, View, VisibleWorkers};

@@ -10,9 +10,9 @@ use super::node::Node;
 use crate::analysis::facets::{Facet, Selection};
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::render::Scope;
-use crate::render::name_collision::{is_index, shown_name, stored_name};
-use crate::render::query_dir::QueryDir;
+use crate::route::Scope;
+use crate::route::name_collision::{is_index, shown_name, stored_name};
+use crate::route::query_dir::QueryDir;
 
 /// Name of the folder that resolves numbers.
 const LIMIT: &str = "limit";

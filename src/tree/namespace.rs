@@ -14,10 +14,11 @@ use super::{NodeKind, TTL, TTL_VERSION};
 use crate::analysis::facets::Selection;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
-use crate::render::name_collision::{CHILDREN, INDEX, is_generated, is_index, shown_name, stored_name};
-use crate::render::query_dir::{QueryDir, QueryKind};
-use crate::render::since::Cursor;
-use crate::render::{Generated, LISTED, Renderer, Scope, grep, search};
+use crate::render::{Renderer, grep, search};
+use crate::route::cursor::Cursor;
+use crate::route::name_collision::{CHILDREN, INDEX, is_generated, is_index, shown_name, stored_name};
+use crate::route::query_dir::{QueryDir, QueryKind};
+use crate::route::{Generated, LISTED, Scope};
 use crate::store::{DirEntry, File, Kind, Time};
 use crate::view::{Member, View};
 

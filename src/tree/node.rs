@@ -2,8 +2,8 @@
 
 use super::facet_path::FacetPath;
 use crate::name::{Name, RelPath};
-use crate::render::query_dir::QueryDir;
-use crate::render::{Generated, Scope};
+use crate::route::query_dir::QueryDir;
+use crate::route::{Generated, Scope};
 
 /// A node of the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -2,8 +2,8 @@
 
 use super::node::Node;
 use super::{Ino, Tree, parse_name};
-use crate::render::Generated;
-use crate::render::name_collision::is_generated;
+use crate::route::Generated;
+use crate::route::name_collision::is_generated;
 
 /// Cost of a request, which decides which thread answers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,8 @@ use super::attr::Attr;
 use crate::cache::single_shard;
 use crate::digest::{Key, digest};
 use crate::error::{Error, Result};
-use crate::render::{Generated, Rendered, Renderer, Scope, State};
+use crate::render::{Rendered, Renderer, State};
+use crate::route::{Generated, Scope};
 
 /// Most bytes of versions cached beyond those that open handles hold.
 const CACHE_BYTES: u64 = 64 << 20;

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::super::name_collision::{is_index, shown_name, shown_path};
 use super::calls;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Output, Record, ToolCall};
 use crate::name::{Name, RelPath};
+use crate::route::name_collision::{is_index, shown_name, shown_path};
 use crate::store::{File, read_into, read_range};
 use crate::text::clean::escape_markers;
 use crate::view::{Folder, Member, View};

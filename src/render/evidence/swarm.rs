@@ -13,7 +13,7 @@ use crate::analysis::settings::Deadline;
 use crate::analysis::worker_digest::WorkerOutcome;
 use crate::model::{Outcome, Record};
 use crate::render::causes::{self, CauseGrouping, CauseKind, WorkerCause};
-use crate::render::name_collision;
+use crate::route::name_collision;
 use crate::store::File;
 use crate::text::budget::Budget;
 use crate::view::{Member, View};

@@ -7,13 +7,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::super::Renderer;
-use super::super::name_collision::{display_path, worker_path};
 use crate::analysis::analyzer::PART_GRACE;
 use crate::analysis::settings::Deadline;
 use crate::catalog::Fingerprint;
 use crate::error::Error;
 use crate::model::Outcome;
 use crate::name::RelPath;
+use crate::route::name_collision::{display_path, worker_path};
 use crate::store::read_range;
 use crate::view::{Folder, Member};
 

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use super::super::query_dir::{PROBED_NAMES, ParsedName, decode_lossy, encode};
+use super::query_dir::{PROBED_NAMES, ParsedName, decode_lossy, encode};
 use crate::name::{Name, RelPath};
 use crate::text::budget::Budget;
 
 /// Name of the folder without options.
-pub(in crate::render) const FOLDER: &str = "grep";
+pub(crate) const FOLDER: &str = "grep";
 /// Highest number of context lines.
 const CONTEXT_MAX: usize = 100;
 
@@ -37,7 +37,7 @@ pub struct Query {
 
 impl Options {
     /// Parses a folder's name. Returns `None` if an option is unknown or repeated.
-    pub(in crate::render) fn from_folder(folder: &ParsedName<'_>) -> Option<Options> {
+    pub(super) fn from_folder(folder: &ParsedName<'_>) -> Option<Options> {
         let (budget, others) = folder.budget()?;
         let mut options = Options { budget, glob: folder.target.clone(), ..Options::default() };
         others.into_iter().try_for_each(|word| options.add(word))?;
@@ -101,8 +101,8 @@ impl fmt::Display for Query {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::query_dir::QueryDir;
     use super::*;
+    use crate::route::query_dir::QueryDir;
 
     fn options(name: &str) -> Option<Options> {
         match QueryDir::parse(&Name::new(name).unwrap())? {

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use super::super::query_dir::{PROBED_NAMES, ParsedName, decode_lossy, encode, has_word};
+use super::query_dir::{PROBED_NAMES, ParsedName, decode_lossy, encode, has_word};
 use crate::name::{Name, RelPath};
 use crate::text::budget::Budget;
 
 /// Name of the folder without options.
-pub(in crate::render) const FOLDER: &str = "search";
+pub(crate) const FOLDER: &str = "search";
 
 /// Options in a folder's name, such as `search` or `search.4k@*.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -31,7 +31,7 @@ pub struct Query {
 
 impl Options {
     /// Parses a folder's name. Returns `None` if an option is unknown or repeated.
-    pub(in crate::render) fn from_folder(folder: &ParsedName<'_>) -> Option<Options> {
+    pub(super) fn from_folder(folder: &ParsedName<'_>) -> Option<Options> {
         let (budget, others) = folder.budget()?;
         others.is_empty().then(|| Options { budget, glob: folder.target.clone() })
     }
@@ -66,8 +66,8 @@ impl fmt::Display for Query {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::query_dir::QueryDir;
     use super::*;
+    use crate::route::query_dir::QueryDir;
 
     fn options(name: &str) -> Option<Options> {
         match QueryDir::parse(&Name::new(name).unwrap())? {

@@ -43,7 +43,7 @@ impl QueryKind {
     }
 
     /// Returns the text of README.md in the directory, which explains the queries.
-    pub(super) fn readme(self) -> &'static str {
+    pub(crate) fn readme(self) -> &'static str {
         match self {
             QueryKind::Grep => include_str!("grep/README.md"),
             QueryKind::Search => include_str!("search/README.md"),
@@ -115,19 +115,19 @@ impl QueryDir {
 }
 
 /// The parts of a name such as `grep.i.4k@*.md`.
-pub(super) struct ParsedName<'a> {
+pub(crate) struct ParsedName<'a> {
     /// The text before the first dot or `@`.
-    pub(super) word: &'a str,
+    pub(crate) word: &'a str,
     /// The options.
-    pub(super) options: Vec<&'a str>,
+    pub(crate) options: Vec<&'a str>,
     /// The text after `@`, decoded and never empty.
-    pub(super) target: Option<String>,
+    pub(crate) target: Option<String>,
 }
 
 impl<'a> ParsedName<'a> {
     /// Splits a name into its parts. Returns `None` for a name that ends in `.own`, has nothing
     /// after its `@`, or is not UTF-8.
-    pub(super) fn parse(name: &'a Name) -> Option<ParsedName<'a>> {
+    pub(crate) fn parse(name: &'a Name) -> Option<ParsedName<'a>> {
         // A worker's own file whose name collides with ours ends in this suffix.
         let text = std::str::from_utf8(name.as_bytes()).ok().filter(|text| !text.ends_with(OWN_SUFFIX))?;
         let (words, mut target) = match text.split_once('@') {
@@ -153,7 +153,7 @@ impl<'a> ParsedName<'a> {
 
     /// Returns the option that is a size, if there is one, and all other options. Returns `None` if
     /// there are several sizes.
-    pub(super) fn budget(&self) -> Option<(Option<Budget>, Vec<&'a str>)> {
+    pub(crate) fn budget(&self) -> Option<(Option<Budget>, Vec<&'a str>)> {
         let mut budget = None;
         let mut others = Vec::new();
         for option in &self.options {
@@ -191,6 +191,6 @@ pub fn has_word(text: &str) -> bool {
 }
 
 /// Encodes `%` and `/` in `text`, so that it can be part of a name.
-pub(super) fn encode(text: &str) -> String {
+pub(crate) fn encode(text: &str) -> String {
     text.replace('%', "%25").replace('/', "%2F")
 }

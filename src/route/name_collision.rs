@@ -54,26 +54,26 @@ fn collides(name: &Name, is_reserved: fn(&Name) -> bool) -> bool {
 }
 
 /// Returns the path at which the file `path` is shown, relative to the worker's directory.
-pub(super) fn shown_path(path: &RelPath) -> RelPath {
+pub(crate) fn shown_path(path: &RelPath) -> RelPath {
     let mut names = path.names();
     let first = names.next().map_or_else(RelPath::root, |first| shown_name(&first, is_generated).into());
     names.fold(first, |path, name| path.join(&name))
 }
 
 /// Returns the path at which a worker is shown in the tree.
-pub(super) fn worker_path(worker: &Name) -> RelPath {
+pub(crate) fn worker_path(worker: &Name) -> RelPath {
     let name = shown_name(worker, is_index);
     RelPath::parse([WORKERS.as_bytes(), name.as_bytes()].concat()).unwrap_or_else(|_| name.into())
 }
 
 /// Returns the path of the file `path` of the worker at `worker_path`, escaped for an answer.
-pub(super) fn display_path(worker_path: &RelPath, path: &RelPath) -> String {
+pub(crate) fn display_path(worker_path: &RelPath, path: &RelPath) -> String {
     escape_markers(&worker_path.join_path(&shown_path(path)).display())
 }
 
 /// Returns true for metadata and transcripts at the top of a worker's directory, which repeat the
 /// text of other files.
-pub(super) fn is_raw_record(path: &RelPath) -> bool {
+pub(crate) fn is_raw_record(path: &RelPath) -> bool {
     let name = path.as_bytes();
     !name.contains(&b'/') && (name.ends_with(b".jsonl") || name.ends_with(b".json"))
 }

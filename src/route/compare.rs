@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use percent_encoding::percent_decode;
 
-use super::super::name_collision::{is_index, stored_name};
-use super::super::query_dir::{ParsedName, encode, has_word};
+use super::name_collision::{is_index, stored_name};
+use super::query_dir::{ParsedName, encode, has_word};
 use crate::name::{Name, printable};
 use crate::text::budget::Budget;
 use crate::text::clean::one_line;
 use crate::view::{Member, VisibleWorkers};
 
 /// Name of the directory without options.
-pub(in crate::render) const FOLDER: &str = "compare";
+pub(crate) const FOLDER: &str = "compare";
 /// Separator between two workers in a file name.
 const SEPARATOR: &[u8] = b"..";
 /// Maximum number of workers in a comparison.
@@ -51,7 +51,7 @@ pub struct Query {
 
 impl Options {
     /// Parses the name of a directory. Returns `None` if an option is unknown or given twice.
-    pub(in crate::render) fn parse(folder: &ParsedName<'_>) -> Option<Options> {
+    pub(crate) fn parse(folder: &ParsedName<'_>) -> Option<Options> {
         let (budget, others) = folder.budget()?;
         let aspect = folder.target.clone();
         let is_valid = others.is_empty() && aspect.as_deref().is_none_or(has_word);
@@ -89,7 +89,7 @@ impl Query {
     ///
     /// Returns a message for the user if a name is not a worker or is named twice, or if there are
     /// too few or too many.
-    pub(super) fn workers(&self, visible: &VisibleWorkers) -> Result<Vec<Arc<Member>>, String> {
+    pub(crate) fn workers(&self, visible: &VisibleWorkers) -> Result<Vec<Arc<Member>>, String> {
         let find = |part: &[u8]| {
             let name = Name::new(decoded(part)).ok().and_then(|name| stored_name(&name, is_index))?;
             visible.get(&name)
@@ -237,8 +237,8 @@ impl fmt::Display for Query {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::query_dir::QueryDir;
     use super::*;
+    use crate::route::query_dir::QueryDir;
 
     fn options(name: &str) -> Option<Options> {
         match QueryDir::parse_at_root(&Name::new(name).unwrap())? {

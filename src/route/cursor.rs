@@ -28,38 +28,38 @@ pub enum Cursor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Checkpoint {
     /// Changes at this time or later are reported; nanoseconds since 1970.
-    pub(super) from: u64,
+    pub(crate) from: u64,
     /// Position from which a partial answer is continued.
-    pub(super) resume: Option<ResumePoint>,
+    pub(crate) resume: Option<ResumePoint>,
     /// Fingerprint of the view at that time.
-    pub(super) fingerprint: Option<ViewFingerprint>,
+    pub(crate) fingerprint: Option<ViewFingerprint>,
 }
 
 /// The first worker that has not been reported yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct ResumePoint {
-    pub(super) at: ChangePosition,
+pub(crate) struct ResumePoint {
+    pub(crate) at: ChangePosition,
     /// True if no later change can sort before `at`, because newer times have been seen.
-    pub(super) settled: bool,
+    pub(crate) settled: bool,
 }
 
 /// The position of a worker in the order of changes: the time of its newest change, then a hash of
 /// its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct ChangePosition {
-    pub(super) time: u64,
-    pub(super) name_hash: u32,
+pub(crate) struct ChangePosition {
+    pub(crate) time: u64,
+    pub(crate) name_hash: u32,
 }
 
 /// A fingerprint of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub(super) struct ViewFingerprint {
+pub(crate) struct ViewFingerprint {
     /// Number of workers.
-    pub(super) workers: u64,
+    pub(crate) workers: u64,
     /// Wrapping sum of the hashes of their names, so that workers can be added.
-    pub(super) names: u32,
+    pub(crate) names: u32,
     /// Hash of the state of all workers.
-    pub(super) state: u64,
+    pub(crate) state: u64,
 }
 
 impl Cursor {
