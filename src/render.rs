@@ -5,17 +5,13 @@
 //! digest per worker, so a change of one worker recomputes one digest. This module knows nothing
 //! about inodes or the kernel.
 
+mod answers;
 mod causes;
-pub mod compare;
 mod evidence;
 pub mod expand;
-mod focus;
-pub mod grep;
 mod index;
 mod json;
 mod marker;
-pub mod output;
-pub mod search;
 pub mod since;
 mod summary;
 pub mod wait;
@@ -25,24 +21,24 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use crate::analysis::analyzer::{Analyzer, PART_GRACE, Subject};
+use crate::analysis::analyzer::{Analyzer, PART_GRACE};
 use crate::analysis::digest_cache::DigestResult;
 use crate::analysis::excerpt::ExcerptTask;
 use crate::analysis::missing::{Missing, prepend_notice};
 use crate::analysis::retry::RetryBudget;
-use crate::analysis::settings::{Clock, Deadline, Settings};
+use crate::analysis::settings::{Clock, Settings};
 use crate::analysis::worker_digest::{WorkerOutcome, WorkerRow};
 use crate::analysis::worker_states::{WorkerStates, hash_all};
 use crate::catalog::{Access, Fingerprint};
 use crate::digest::{Key, digest};
 use crate::error::{Error, Result};
+use crate::query::compare::{self, ResolvedQuery};
+use crate::query::states_in;
 use crate::route::cursor::Cursor;
 use crate::route::{Generated, Scope};
 use crate::store::Time;
 use crate::text::clean;
 use crate::view::{Member, View, VisibleWorkers};
-use crate::watchdog::OVERDUE;
-use compare::ResolvedQuery;
 use evidence::SwarmReader;
 use since::ViewSnapshot;
 
@@ -147,7 +143,7 @@ impl Renderer {
             (_, Generated::Grep(_) | Generated::Search(_) | Generated::Focus(_))
             | (Scope::Swarm | Scope::Run(_) | Scope::Selected(_) | Scope::Workers(_), _) => {
                 let visible = self.analyzer.view.visible();
-                let states = self.states_in(&visible, scope)?;
+                let states = states_in(&self.analyzer, &visible, scope)?;
                 let root = self.analyzer.view.root_meta()?;
                 hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
                 if states.is_empty() {
@@ -168,7 +164,7 @@ impl Renderer {
     fn state_of_compared(&self, query: &compare::Query, hash: &mut blake3::Hasher) -> Result<RenderInput> {
         let (visible, root) = (self.analyzer.view.visible(), self.analyzer.view.root_meta()?);
         hash.update(format!("{:?}", (root.mode, root.uid, root.gid)).as_bytes());
-        match self.resolve_comparison(query, &visible)? {
+        match compare::resolve(&self.analyzer, query, &visible)? {
             ResolvedQuery::Workers(states) => {
                 hash_all(hash, &states);
                 Ok(RenderInput::Workers { visible, states })
@@ -216,21 +212,6 @@ impl Renderer {
         rendered.inspect(|rendered| self.analyzer.settings.note_missing(rendered.missing.as_ref()))
     }
 
-    /// Renders an answer about many workers with `render`.
-    ///
-    /// # Errors
-    /// [`Error::Late`] or [`Error::Abandoned`] if `render` does not end; those of `render`.
-    pub(crate) fn render_isolated(
-        &self,
-        key: Key,
-        scope: &Scope,
-        has_time: Deadline<'_>,
-        render: impl FnOnce(&Renderer, &Scope) -> Result<Rendered> + Send + 'static,
-    ) -> Result<Rendered> {
-        let (renderer, scope) = (self.clone(), scope.clone());
-        self.analyzer.run_isolated(&Subject::Answer(key), OVERDUE, has_time, move |_| render(&renderer, &scope))?
-    }
-
     /// Renders `since/CURSOR` from `look`.
     pub fn since(&self, look: &ViewSnapshot, cursor: Cursor) -> Result<Arc<[u8]>> {
         let rendered = since::answer(&self.analyzer.view, look, cursor)?;
@@ -255,7 +236,7 @@ impl Renderer {
             if settled || !has_time() || !attempts.try_again() {
                 return Ok(Rendered { complete, ..rendered });
             }
-            states = self.states_in(visible, scope)?;
+            states = states_in(&self.analyzer, visible, scope)?;
         }
     }
 
@@ -348,25 +329,6 @@ impl Renderer {
         Ok((Rendered { bytes: bytes.into(), newest, access, complete, missing }, settled))
     }
 
-    /// Returns the workers of a scope with the states of their files.
-    fn states_in(&self, visible: &VisibleWorkers, scope: &Scope) -> Result<WorkerStates> {
-        let members = match scope {
-            Scope::Swarm => &visible.members,
-            Scope::Run(name) => &visible.runs.get(name).ok_or(Error::NotFound)?.members,
-            Scope::Selected(selection) => return Ok(self.analyzer.states(&self.analyzer.selected(selection))),
-            Scope::Workers(names) => {
-                let members = names.iter().map(|name| self.analyzer.view.worker(name)).collect::<Result<Vec<_>>>()?;
-                return Ok(self.analyzer.states(&members));
-            }
-            Scope::Worker(name) => {
-                let member = self.analyzer.view.worker(name)?;
-                let stamp = self.analyzer.view.fingerprint(&member, true)?;
-                return Ok(vec![(member, Ok(stamp))]);
-            }
-        };
-        Ok(self.analyzer.states(members))
-    }
-
     /// Returns the newest modification time of a file's inputs, and the permission to read it. Only
     /// the owner may read it while the permissions of some inputs are unknown.
     fn newest_and_access<'a, I: Iterator<Item = &'a Fingerprint>>(
@@ -385,18 +347,6 @@ impl Renderer {
             access.mode &= 0o400;
         }
         Ok((newest, access))
-    }
-
-    /// Returns the file with the answer to a query about the workers in `states`.
-    fn rendered_answer(
-        &self,
-        visible: &VisibleWorkers,
-        states: &WorkerStates,
-        (text, complete, missing): (String, bool, Option<Missing>),
-    ) -> Result<Rendered> {
-        let stamps = || states.iter().filter_map(|(_, stamp)| stamp.as_deref().ok());
-        let (newest, access) = self.newest_and_access(visible, states, stamps)?;
-        Ok(Rendered { bytes: text.into_bytes().into(), newest, access, complete, missing })
     }
 }
 

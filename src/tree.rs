@@ -53,8 +53,9 @@ pub use crate::analysis::settings::Settings;
 use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::Name;
+use crate::query::{call_output, compare, grep, search};
+use crate::render::Renderer;
 use crate::render::expand::{ExpandError, ExpandStats, InputFormat};
-use crate::render::{Renderer, compare, grep, output, search};
 use crate::route::Scope;
 use crate::store::File;
 use crate::text::budget::Budget;
@@ -262,7 +263,7 @@ impl Tree {
     ///
     /// [`Error::NotFound`] if one of `workers` is not in the view.
     pub fn grep_workers(&self, workers: Arc<[Name]>, query: &grep::Query) -> Result<grep::Answer> {
-        self.namespace.renderer().grep(&Scope::Workers(workers), query)
+        grep::answer(self.namespace.renderer().analyzer(), &Scope::Workers(workers), query)
     }
 
     /// Ranks the passages in the files of `workers` by the words of the query.
@@ -271,12 +272,12 @@ impl Tree {
     ///
     /// [`Error::NotFound`] if one of `workers` is not in the view.
     pub fn search_workers(&self, workers: Arc<[Name]>, query: &search::Query) -> Result<search::Answer> {
-        self.namespace.renderer().search(&Scope::Workers(workers), query)
+        search::answer(self.namespace.renderer().analyzer(), &Scope::Workers(workers), query)
     }
 
     /// Compares workers: what they share and where they differ.
     pub fn compare(&self, query: &compare::Query) -> Result<compare::Answer> {
-        self.namespace.renderer().compare(query)
+        compare::answer(self.namespace.renderer().analyzer(), query)
     }
 
     /// Copies a text and expands its evidence markers; see [`Renderer::expand`].
@@ -291,8 +292,11 @@ impl Tree {
     }
 
     /// Opens the output of a call, in the worker's folder or outside of it.
-    pub fn open_output(&self, call: &output::CallSelector<'_>) -> Result<(output::OutputLocation, Option<Fh>)> {
-        let (place, file) = self.namespace.renderer().output(call)?;
+    pub fn open_output(
+        &self,
+        call: &call_output::CallSelector<'_>,
+    ) -> Result<(call_output::OutputLocation, Option<Fh>)> {
+        let (place, file) = call_output::open(self.namespace.renderer().analyzer(), call)?;
         // No inode belongs to this handle.
         Ok((place, file.map(|file| self.handles.lock().add(Handle::File(0, file.into())))))
     }

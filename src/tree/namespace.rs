@@ -14,7 +14,8 @@ use super::{NodeKind, TTL, TTL_VERSION};
 use crate::analysis::facets::Selection;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
-use crate::render::{Renderer, grep, search};
+use crate::query::{grep, search};
+use crate::render::Renderer;
 use crate::route::cursor::Cursor;
 use crate::route::name_collision::{CHILDREN, INDEX, is_generated, is_index, shown_name, stored_name};
 use crate::route::query_dir::{QueryDir, QueryKind};
@@ -375,13 +376,13 @@ impl Namespace {
     /// Searches the files under a node for lines that match; see [`super::Tree::grep`].
     pub(super) fn grep(&self, node: &Node, query: &grep::Query) -> Result<Option<grep::Answer>> {
         let Some((scope, under)) = node.search_scope() else { return Ok(None) };
-        self.renderer.grep(&scope, &grep::Query { under, ..query.clone() }).map(Some)
+        grep::answer(self.renderer.analyzer(), &scope, &grep::Query { under, ..query.clone() }).map(Some)
     }
 
     /// Ranks the passages of the files under a node; see [`super::Tree::search`].
     pub(super) fn search(&self, node: &Node, query: &search::Query) -> Result<Option<search::Answer>> {
         let Some((scope, under)) = node.search_scope() else { return Ok(None) };
-        self.renderer.search(&scope, &search::Query { under, ..query.clone() }).map(Some)
+        search::answer(self.renderer.analyzer(), &scope, &search::Query { under, ..query.clone() }).map(Some)
     }
 
     /// Opens a file in a store.

@@ -11,7 +11,7 @@ use swarmletfs::analysis::settings::Control;
 use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::error::{Error, Result};
 use swarmletfs::name::RelPath;
-use swarmletfs::render::{grep, search};
+use swarmletfs::query::{grep, search};
 use swarmletfs::store::{File, Memory, Meta, Store};
 use swarmletfs::tree::{ROOT, Settings, Tree};
 use swarmletfs::view::{Filter, View};

@@ -8,9 +8,9 @@ use rustix::time::{ClockId, clock_gettime};
 use swarmletfs::analysis::settings::Settings;
 use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::name::{Name, RelPath};
+use swarmletfs::query::grep::{self, Options, Query};
 use swarmletfs::render::Renderer;
 use swarmletfs::render::expand::InputFormat;
-use swarmletfs::render::grep::{Options, Query};
 use swarmletfs::route::{Generated, Scope};
 use swarmletfs::store::Memory;
 use swarmletfs::text::budget::Budget;
@@ -93,7 +93,7 @@ pub fn read(way: Way, content: &[u8]) -> Vec<(&'static str, Duration)> {
         }
     }
     let query = Query { options: Options::default(), regex: "err(or)?".into(), under: None };
-    timed("grep", &|| drop(renderer.grep(&worker, &query).unwrap()));
+    timed("grep", &|| drop(grep::answer(renderer.analyzer(), &worker, &query).unwrap()));
     took
 }
 

@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::super::terminal::print_message;
 use super::super::{ViewArgs, exit};
 use super::{TimeArgs, TreeReader, json};
-use crate::render::compare::{Answer, DiffKind, Fact, FileDiff, Options, Query};
+use crate::query::compare::{Answer, DiffKind, Fact, FileDiff, Options, Query};
 use crate::route::query_dir::has_word;
 use crate::text::budget::Budget;
 

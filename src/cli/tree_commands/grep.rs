@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::super::ViewArgs;
 use super::TimeArgs;
 use super::query::{self, QueryAnswer};
-use crate::render::grep::{Answer, FileLines, Options, Query, ShownLine};
+use crate::query::grep::{Answer, FileLines, Options, Query, ShownLine};
 use crate::search::regex::Unsearched;
 use crate::text::budget::Budget;
 use crate::tree::Tree;

@@ -11,8 +11,8 @@ use super::{ToolEntry, ToolError, ToolOutput, ToolResult, budget, non_empty, pat
 use crate::mcp::slice::{OpenFile, SliceRequest, echo};
 use crate::mcp::tools::files::byte_limit;
 use crate::name::{Name, printable};
+use crate::query::{call_output, compare};
 use crate::render::expand::InputFormat;
-use crate::render::{compare, output};
 use crate::text::budget::Budget;
 use crate::tree::{Symlinks, Tree};
 
@@ -257,9 +257,9 @@ fn get_tool_output(tree: &Tree, args: GetToolOutputArgs) -> ToolResult {
     });
     let artifact = non_empty(args.artifact_id);
     let call = match (&worker, &args.call, &artifact) {
-        (Some(worker), Some(_), None) if let Some(number) = number => output::CallSelector::Number(worker, number),
-        (Some(worker), Some(CallArg::File(file)), None) => output::CallSelector::File(worker, file),
-        (None, None, Some(id)) => output::CallSelector::Artifact(id),
+        (Some(worker), Some(_), None) if let Some(number) = number => call_output::CallSelector::Number(worker, number),
+        (Some(worker), Some(CallArg::File(file)), None) => call_output::CallSelector::File(worker, file),
+        (None, None, Some(id)) => call_output::CallSelector::Artifact(id),
         _ => return Err(ToolError::new("get_tool_output: name a worker and a call, or an artifact_id")),
     };
     let (place, fh) = tree.open_output(&call).map_err(|error| {

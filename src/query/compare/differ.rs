@@ -59,7 +59,7 @@ impl DiffText {
 }
 
 impl<'a> Differ<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         comparison: &'a Comparison<'a>,
         items: &'a [ComparedItem],
         aspect: Option<&'a Aspect>,
@@ -69,7 +69,7 @@ impl<'a> Differ<'a> {
     }
 
     /// Returns the differences of the sequences of calls from that of the first worker.
-    pub(super) fn calls(&self) -> Vec<DiffSection> {
+    pub(crate) fn calls(&self) -> Vec<DiffSection> {
         let calls = |at: usize| self.comparison.workers.get(at).map(|worker| (worker.path.as_str(), worker.calls()));
         let first = calls(0);
         let section = |at: usize| calls::section(first?, calls(at)?, self.comparison.deadline);
@@ -81,7 +81,7 @@ impl<'a> Differ<'a> {
     }
 
     /// Returns the differences of an item, given by its number.
-    pub(super) fn sections(&self, number: usize) -> Vec<DiffSection> {
+    pub(crate) fn sections(&self, number: usize) -> Vec<DiffSection> {
         let Some(item) = self.items.get(number) else { return Vec::new() };
         let mut sections = match item.kind() {
             DiffKind::Equal => Vec::new(),
@@ -329,7 +329,7 @@ impl<'a> Differ<'a> {
 }
 
 fn titled(head: String, title: &str) -> String {
-    let title = super::super::clean::one_line(title, TITLE_MAX);
+    let title = crate::text::clean::one_line(title, TITLE_MAX);
     if title.is_empty() { head } else { format!("{head} {title}") }
 }
 

@@ -6,8 +6,8 @@
 
 use std::fmt::Write;
 
-use super::super::grep::clip;
 use crate::text::clean::{InvisibleChars, cleaned_with, escape_markers};
+use crate::text::clip::clip;
 use crate::text::count;
 use crate::text::shares::{Demand, allocate};
 
@@ -48,7 +48,7 @@ pub(super) struct DiffLine {
 impl DiffLine {
     /// Creates a line from `raw`, which starts at byte `from` of the source `side`. A long line is
     /// cut to the text around its byte `about`.
-    pub(super) fn new(sign: char, raw: &[u8], (side, from): (usize, usize), about: usize) -> DiffLine {
+    pub(crate) fn new(sign: char, raw: &[u8], (side, from): (usize, usize), about: usize) -> DiffLine {
         let range = (from as u64, (from + raw.len()) as u64);
         let end = raw.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
         // Invisible characters may be the only difference.
@@ -84,23 +84,23 @@ fn guarded(sign: char, text: String) -> String {
 #[derive(Debug, Default)]
 pub(super) struct DiffBlock {
     /// Line before the block, without its line end.
-    pub(super) head: String,
+    pub(crate) head: String,
     /// Lines of the block.
-    pub(super) lines: Vec<DiffLine>,
+    pub(crate) lines: Vec<DiffLine>,
     /// Amount of information. If not all blocks fit, those with the highest substance are shown.
     pub(super) substance: usize,
     /// Number of words of the aspect in the block.
-    pub(super) matches: usize,
+    pub(crate) matches: usize,
 }
 
 impl DiffBlock {
     /// Returns the number of bytes in differing lines.
-    pub(super) fn changed(&self) -> usize {
+    pub(crate) fn changed(&self) -> usize {
         self.lines.iter().filter(|line| line.sign != ' ').map(|line| line.text.len()).sum()
     }
 
     /// Returns the texts of the lines.
-    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         self.lines.iter().map(|line| line.text.as_str())
     }
 
@@ -221,23 +221,23 @@ fn write_omission<'a>(
 #[derive(Debug, Default)]
 pub(super) struct DiffSection {
     /// Lines that name the compared files, with line ends.
-    pub(super) head: String,
+    pub(crate) head: String,
     /// Paths of the sources, indexed by the side of a line; empty if lines have no file.
-    pub(super) sources: Vec<String>,
+    pub(crate) sources: Vec<String>,
     /// Name of a block: `hunk` or `passage`.
-    pub(super) unit: &'static str,
+    pub(crate) unit: &'static str,
     /// The blocks, in order.
-    pub(super) blocks: Vec<DiffBlock>,
+    pub(crate) blocks: Vec<DiffBlock>,
     /// Weight in the allocation.
-    pub(super) weight: usize,
+    pub(crate) weight: usize,
     /// Number of the item that differs.
-    pub(super) file: Option<usize>,
+    pub(crate) file: Option<usize>,
 }
 
 impl DiffSection {
     /// Returns the size in bytes if all blocks with at least `min_matches` words of the aspect are
     /// shown.
-    pub(super) fn need(&self, min_matches: usize) -> usize {
+    pub(crate) fn need(&self, min_matches: usize) -> usize {
         let is_shown = |block: &&DiffBlock| block.matches >= min_matches;
         let shown: usize = self.blocks.iter().filter(is_shown).map(DiffBlock::size).sum();
         let left = self.blocks.iter().filter(|block| !is_shown(block)).count();
@@ -245,7 +245,7 @@ impl DiffSection {
     }
 
     /// Returns the minimum size that is worth showing, in bytes.
-    pub(super) fn min_size(&self) -> usize {
+    pub(crate) fn min_size(&self) -> usize {
         let most = self.blocks.iter().map(DiffBlock::size).sum::<usize>();
         self.head.len() + most.min(MIN_EXCERPT) + if most > MIN_EXCERPT { 2 * self.omission() } else { 0 }
     }
@@ -262,7 +262,7 @@ impl DiffSection {
 
     /// Returns the text in at most `share` bytes, limited to blocks with at least `min_matches`
     /// words of the aspect; `None` if nothing fits.
-    pub(super) fn within(&self, share: usize, min_matches: usize) -> Option<String> {
+    pub(crate) fn within(&self, share: usize, min_matches: usize) -> Option<String> {
         if self.blocks.is_empty() {
             return (self.head.len() <= share).then(|| self.head.clone());
         }

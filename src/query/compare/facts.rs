@@ -37,7 +37,7 @@ pub struct WorkerFacts {
 
 impl WorkerFacts {
     /// Separates the facts that all workers share from the others.
-    pub(super) fn new(all: Vec<Vec<Fact>>) -> WorkerFacts {
+    pub(crate) fn new(all: Vec<Vec<Fact>>) -> WorkerFacts {
         let first = all.first().cloned().unwrap_or_default();
         let is_shared = |fact: &Fact| all.iter().all(|facts| facts.contains(fact));
         let shared: Vec<Fact> = first.into_iter().filter(is_shared).collect();
@@ -52,7 +52,7 @@ impl WorkerFacts {
     }
 
     /// Returns the facts as text in at most `room` bytes, with the workers named by `paths`.
-    pub(super) fn text(&self, paths: &[String], room: usize) -> String {
+    pub(crate) fn text(&self, paths: &[String], room: usize) -> String {
         let all = match paths.len() {
             2 => "both".to_owned(),
             many => format!("all {many}"),
@@ -93,7 +93,7 @@ fn lines_of(subject: &str, facts: &[Fact], max: usize, is_included: &dyn Fn(&Fac
 }
 
 /// Returns the facts in a worker's record.
-pub(super) fn facts(record: &Record, fragment: Option<&WorkerDigest>) -> Vec<Fact> {
+pub(crate) fn facts(record: &Record, fragment: Option<&WorkerDigest>) -> Vec<Fact> {
     let Record { worker, trace, unread } = record;
     let tokens = trace.tokens.map(|tokens| format!("{} in, {} out", tokens.input, tokens.output));
     let checks = fragment.map(|fragment| {
@@ -123,7 +123,7 @@ pub(super) fn facts(record: &Record, fragment: Option<&WorkerDigest>) -> Vec<Fac
 }
 
 /// Returns the fact that a worker's record cannot be read, with the reason.
-pub(super) fn unreadable(reason: &str) -> Vec<Fact> {
+pub(crate) fn unreadable(reason: &str) -> Vec<Fact> {
     vec![Fact { label: "record", value: one_line(&format!("cannot be read: {reason}"), 200) }]
 }
 

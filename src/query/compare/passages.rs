@@ -19,14 +19,14 @@ pub(super) struct TextIndex(HashSet<[u8; 16]>);
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TextPassage {
     /// Byte range of each line.
-    pub(super) lines: Vec<Range<usize>>,
+    pub(crate) lines: Vec<Range<usize>>,
     /// Number of bytes that belong to words.
     pub(super) substance: usize,
 }
 
 impl TextIndex {
     /// Adds the passages and lines of a text.
-    pub(super) fn add(&mut self, text: &[u8]) {
+    pub(crate) fn add(&mut self, text: &[u8]) {
         for block in blocks(text) {
             for line in &block {
                 self.0.extend(hash(text, std::slice::from_ref(line)));
@@ -45,7 +45,7 @@ impl TextIndex {
 
 /// Returns the passages of a text that none of `others` contains, in order, and the number of all
 /// passages.
-pub(super) fn passages(text: &[u8], others: &[&TextIndex]) -> (Vec<TextPassage>, usize) {
+pub(crate) fn passages(text: &[u8], others: &[&TextIndex]) -> (Vec<TextPassage>, usize) {
     let (mut found, mut all) = (Vec::new(), 0);
     for block in blocks(text) {
         let is_long = block.len() > BLOCK_MAX;

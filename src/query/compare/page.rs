@@ -70,20 +70,20 @@ pub struct Answer {
 
 /// The input of the text of an answer.
 pub(super) struct Page<'a> {
-    pub(super) query: &'a Query,
-    pub(super) paths: Vec<String>,
-    pub(super) facts: &'a WorkerFacts,
-    pub(super) items: &'a ComparedItems,
+    pub(crate) query: &'a Query,
+    pub(crate) paths: Vec<String>,
+    pub(crate) facts: &'a WorkerFacts,
+    pub(crate) items: &'a ComparedItems,
     /// Differences in display order.
-    pub(super) sections: Vec<DiffSection>,
+    pub(crate) sections: Vec<DiffSection>,
     /// Numbers of the differing items for which there is no room.
-    pub(super) omitted: Vec<usize>,
+    pub(crate) omitted: Vec<usize>,
     /// Number of words of the aspect that shown blocks must contain.
     pub(super) min_matches: usize,
     /// True if nothing matches the aspect.
     pub(super) has_no_match: bool,
     /// Parts that were skipped for lack of time.
-    pub(super) missing: Option<Missing>,
+    pub(crate) missing: Option<Missing>,
 }
 
 /// A rendered text with the part of each section, if shown.
@@ -94,7 +94,7 @@ struct RenderedPage {
 
 impl Answer {
     /// Returns the answer to an invalid query.
-    pub(super) fn refused(query: &Query, error: String, budget: Budget) -> Answer {
+    pub(crate) fn refused(query: &Query, error: String, budget: Budget) -> Answer {
         let long = format!("[{}: cannot be compared]\n{error}\n", query_text(query));
         let texts = [long.as_str(), "[cannot be compared]\n", ""];
         let text = texts.into_iter().find(|text| budget.used(text) <= budget.size());

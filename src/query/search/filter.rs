@@ -48,14 +48,14 @@ impl<'a> SearchFilter<'a> {
     ///
     /// # Errors
     /// A message, if the glob of the query's options is invalid.
-    pub(super) fn new(query: &'a Query, filters: &'a Filters) -> Result<SearchFilter<'a>, String> {
+    pub(crate) fn new(query: &'a Query, filters: &'a Filters) -> Result<SearchFilter<'a>, String> {
         let glob = query.options.glob.as_deref().map(Glob::new).transpose()?;
         let [workers, tools, paths] = [&filters.workers, &filters.tools, &filters.paths].map(FilterGlobs::new);
         Ok(SearchFilter { under: query.under.as_ref(), glob, filters, workers, tools, paths })
     }
 
     /// Returns true if files of this worker may be shown.
-    pub(super) fn admits(&self, member: &Member) -> bool {
+    pub(crate) fn admits(&self, member: &Member) -> bool {
         let name = member.name.to_text();
         let status = member.entry.status.as_str();
         let worker = member.entry.worker();
@@ -67,7 +67,7 @@ impl<'a> SearchFilter<'a> {
     }
 
     /// Returns the weight of a worker's file in percent; 0 if the file is not searched.
-    pub(super) fn weight(&self, worker: &Name, path: &RelPath) -> u32 {
+    pub(crate) fn weight(&self, worker: &Name, path: &RelPath) -> u32 {
         match self.applies_to(worker, path) {
             true if is_raw_record(path) => REPEATED_WEIGHT,
             true => FULL_WEIGHT,

@@ -48,11 +48,11 @@ pub(super) enum ItemRank {
 
 /// A worker that is compared.
 pub(super) struct ComparedWorker {
-    pub(super) member: Arc<Member>,
+    pub(crate) member: Arc<Member>,
     /// Path of the worker in the tree, safe to print.
-    pub(super) path: String,
+    pub(crate) path: String,
     /// Record of the worker, or the error of reading it.
-    pub(super) record: std::result::Result<Arc<Record>, Error>,
+    pub(crate) record: std::result::Result<Arc<Record>, Error>,
     folder: Option<Folder>,
 }
 
@@ -69,28 +69,28 @@ enum CopySource {
 pub(super) struct ItemCopy {
     source: CopySource,
     /// Path of the copy in the tree, safe to print.
-    pub(super) path: String,
+    pub(crate) path: String,
 }
 
 /// An item of one name, such as a file, that some of the workers have.
 #[derive(Debug)]
 pub(super) struct ComparedItem {
-    pub(super) rank: ItemRank,
+    pub(crate) rank: ItemRank,
     /// Name of the item in each worker's directory, safe to print.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Copy of each worker, in the order of the workers.
-    pub(super) copies: Vec<Option<ItemCopy>>,
+    pub(crate) copies: Vec<Option<ItemCopy>>,
     /// True if the item is the output of calls that failed or have different outcomes.
-    pub(super) is_failure: bool,
+    pub(crate) is_failure: bool,
     /// Version of each worker; equal numbers mean equal bytes.
-    pub(super) versions: Vec<Option<usize>>,
+    pub(crate) versions: Vec<Option<usize>>,
     /// Reason why the copies could not be compared.
-    pub(super) skipped: Option<SkipReason>,
+    pub(crate) skipped: Option<SkipReason>,
 }
 
 /// Reason why an item is not compared, or not line by line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum SkipReason {
+pub(crate) enum SkipReason {
     Binary,
     TooLarge,
     Unreadable(String),
@@ -115,7 +115,7 @@ impl ComparedItem {
         ComparedItem { rank, name, copies, is_failure: false, versions: Vec::new(), skipped: None }
     }
 
-    pub(super) fn kind(&self) -> DiffKind {
+    pub(crate) fn kind(&self) -> DiffKind {
         let mut versions = self.versions.iter().flatten();
         let first = versions.next();
         if self.skipped.is_some() {
@@ -143,31 +143,31 @@ impl PartialEq for ItemCopy {
 
 /// The compared workers, with access to their files.
 pub(super) struct Comparison<'a> {
-    pub(super) view: &'a View,
-    pub(super) workers: Vec<ComparedWorker>,
-    pub(super) go_on: &'a dyn Fn() -> bool,
+    pub(crate) view: &'a View,
+    pub(crate) workers: Vec<ComparedWorker>,
+    pub(crate) go_on: &'a dyn Fn() -> bool,
     /// Time after which diffs are no longer minimal.
-    pub(super) deadline: Instant,
+    pub(crate) deadline: Instant,
     /// Number of bytes that may still be read.
     left: std::cell::Cell<u64>,
     /// False once something failed that may succeed in a retry.
-    pub(super) is_complete: std::cell::Cell<bool>,
+    pub(crate) is_complete: std::cell::Cell<bool>,
     /// True once something was left out for lack of time.
-    pub(super) is_late: std::cell::Cell<bool>,
+    pub(crate) is_late: std::cell::Cell<bool>,
 }
 
 /// The items of the compared workers.
 #[derive(Debug, Default)]
 pub(super) struct ComparedItems {
-    pub(super) all: Vec<ComparedItem>,
+    pub(crate) all: Vec<ComparedItem>,
     /// Names of files that differ between any two workers, such as metadata.
-    pub(super) always: Vec<String>,
+    pub(crate) always: Vec<String>,
     /// Number of directories that could not be listed.
-    pub(super) unlisted: u64,
+    pub(crate) unlisted: u64,
 }
 
 impl<'a> Comparison<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         view: &'a View,
         workers: Vec<ComparedWorker>,
         go_on: &'a dyn Fn() -> bool,
@@ -178,7 +178,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// Returns the items of all workers, in display order.
-    pub(super) fn items(&self) -> ComparedItems {
+    pub(crate) fn items(&self) -> ComparedItems {
         let mut items = ComparedItems::default();
         let mut by_path: BTreeMap<RelPath, Vec<Option<ItemCopy>>> = BTreeMap::new();
         let mut always: HashSet<RelPath> = HashSet::new();
@@ -352,7 +352,7 @@ impl<'a> Comparison<'a> {
     /// # Errors
     ///
     /// Returns the reason if the copy is not text that can be compared line by line.
-    pub(super) fn text(&self, worker: &ComparedWorker, copy: &ItemCopy) -> std::result::Result<Vec<u8>, SkipReason> {
+    pub(crate) fn text(&self, worker: &ComparedWorker, copy: &ItemCopy) -> std::result::Result<Vec<u8>, SkipReason> {
         if let CopySource::Words(words) = &copy.source {
             return Ok(words.clone().into_bytes());
         }
@@ -406,7 +406,7 @@ impl<'a> Comparison<'a> {
 }
 
 impl ComparedWorker {
-    pub(super) fn new(
+    pub(crate) fn new(
         view: &View,
         member: Arc<Member>,
         record: std::result::Result<Arc<Record>, Error>,
@@ -416,11 +416,11 @@ impl ComparedWorker {
         ComparedWorker { path, record, folder, member }
     }
 
-    pub(super) fn name(&self) -> &Name {
+    pub(crate) fn name(&self) -> &Name {
         &self.member.name
     }
 
-    pub(super) fn calls(&self) -> &[ToolCall] {
+    pub(crate) fn calls(&self) -> &[ToolCall] {
         self.record.as_ref().map(|record| record.trace.calls.as_slice()).unwrap_or_default()
     }
 

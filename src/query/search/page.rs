@@ -102,7 +102,7 @@ pub struct Answer {
 
 impl Answer {
     /// Returns the answer to an invalid query.
-    pub(super) fn invalid(query: &Query, error: String, budget: Budget) -> Answer {
+    pub(crate) fn invalid(query: &Query, error: String, budget: Budget) -> Answer {
         let long = format!("[{}: invalid query]\n{}\n", display(query, budget), error.trim_end());
         let text = budget.first_fitting([long.as_str(), "[invalid query]\n"]).to_owned();
         Answer { error: Some(error), text, ..Answer::default() }
@@ -121,14 +121,14 @@ impl Answer {
 
 /// Formats answers to a query.
 pub(super) struct AnswerFormatter<'a> {
-    pub(super) query: &'a Query,
-    pub(super) searched: &'a Searched,
-    pub(super) passages: u64,
-    pub(super) files: u64,
-    pub(super) workers: u64,
-    pub(super) budget: Budget,
+    pub(crate) query: &'a Query,
+    pub(crate) searched: &'a Searched,
+    pub(crate) passages: u64,
+    pub(crate) files: u64,
+    pub(crate) workers: u64,
+    pub(crate) budget: Budget,
     /// Returns the parts that the deadline has cut off so far.
-    pub(super) missing: &'a dyn Fn() -> Option<Missing>,
+    pub(crate) missing: &'a dyn Fn() -> Option<Missing>,
 }
 
 impl AnswerFormatter<'_> {
@@ -139,13 +139,13 @@ impl AnswerFormatter<'_> {
 
     /// Returns the size of the line above the passages of `path`, and the additional size of each
     /// excerpt, in bytes.
-    pub(super) fn frame(path: &str) -> (usize, usize) {
+    pub(crate) fn frame(path: &str) -> (usize, usize) {
         let line = "\n, bytes , unknown: \n".len() + TAG_LEN;
         (path.len() + line, RANGE + GAP.len() + 1)
     }
 
     /// Formats an answer without passages.
-    pub(super) fn empty(&self) -> Answer {
+    pub(crate) fn empty(&self) -> Answer {
         let mut answer = self.format(Vec::new(), 0);
         let incomplete = if answer.missing.is_some() { ", incomplete" } else { "" };
         let brief = format!("[{}{incomplete}]\n", count(self.passages, "passage"));
@@ -155,7 +155,7 @@ impl AnswerFormatter<'_> {
 
     /// Formats an answer with `shown`, regardless of the budget. `duplicates` is the number of
     /// passages left out as duplicates.
-    pub(super) fn format(&self, shown: Vec<FilePassages>, duplicates: u64) -> Answer {
+    pub(crate) fn format(&self, shown: Vec<FilePassages>, duplicates: u64) -> Answer {
         let mut body: Vec<(String, String)> = Vec::new();
         for file in &shown {
             let ranges: Vec<String> = file.text.iter().map(|(range, _)| display_range(range)).collect();

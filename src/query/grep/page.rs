@@ -13,13 +13,12 @@ use crate::search::regex::{FoundLine, LineKind, Unsearched, WorkerMatchCounts};
 use super::Query;
 use crate::analysis::missing::Missing;
 use crate::text::budget::Budget;
-use crate::text::clean::{InvisibleChars, cleaned_with, escape_markers, one_line, removed_note};
+use crate::text::clean::{InvisibleChars, one_line, removed_note};
+use crate::text::clip::clip;
 use crate::text::count;
 
 /// Longest query that is repeated in the answer, in bytes.
 const QUERY_MAX: usize = 200;
-/// Text that is shown before the match of a long line, in bytes.
-const BEFORE: usize = 100;
 /// Number of incompletely shown workers that are named.
 const NAMES: usize = 10;
 /// The names of these workers take at most one part in this many of the budget.
@@ -47,7 +46,7 @@ pub struct Searched {
 }
 
 impl Searched {
-    pub(super) fn add(&mut self, found: &WorkerMatchCounts) {
+    pub(crate) fn add(&mut self, found: &WorkerMatchCounts) {
         self.workers += 1;
         self.files += found.files;
         self.bytes = self.bytes.saturating_add(found.bytes);
@@ -74,7 +73,7 @@ pub struct ShownLine {
 }
 
 impl ShownLine {
-    pub(super) fn new(line: &FoundLine<'_>, max: usize) -> ShownLine {
+    pub(crate) fn new(line: &FoundLine<'_>, max: usize) -> ShownLine {
         let start = match &line.kind {
             LineKind::Match(range) => range.start,
             LineKind::Context => 0,
@@ -100,17 +99,17 @@ pub struct FileLines {
 }
 
 impl FileLines {
-    pub(super) fn new(worker: Name, path: String, all: u64) -> FileLines {
+    pub(crate) fn new(worker: Name, path: String, all: u64) -> FileLines {
         FileLines { worker, path, lines: Vec::new(), all, size: 0 }
     }
 
-    pub(super) fn add(&mut self, line: ShownLine) {
+    pub(crate) fn add(&mut self, line: ShownLine) {
         self.size += self.path.len() + line.text.len() + 8;
         self.lines.push(line);
     }
 
     /// Returns the approximate size of the lines, in bytes.
-    pub(super) fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.size
     }
 
@@ -119,7 +118,7 @@ impl FileLines {
         self.all.saturating_sub(self.matches())
     }
 
-    pub(super) fn matches(&self) -> u64 {
+    pub(crate) fn matches(&self) -> u64 {
         self.lines.iter().filter(|line| line.matches).count() as u64
     }
 }
@@ -160,7 +159,7 @@ pub struct Answer {
 
 impl Answer {
     /// Returns the answer to an invalid query.
-    pub(super) fn invalid(query: &Query, error: String, budget: Budget) -> Answer {
+    pub(crate) fn invalid(query: &Query, error: String, budget: Budget) -> Answer {
         let long = format!("[{}: invalid query]\n{}\n", display(query), error.trim_end());
         let text = budget.first_fitting([long.as_str(), "[invalid query]\n"]).to_owned();
         let searched = Searched::default();
@@ -171,7 +170,7 @@ impl Answer {
 
     /// Formats an answer. `files` yields worker, path and number of matching lines of each file,
     /// in the order of the answer.
-    pub(super) fn new<'a>(
+    pub(crate) fn new<'a>(
         query: &Query,
         searched: Searched,
         files: impl Iterator<Item = (&'a Name, &'a str, u64)>,
@@ -429,56 +428,4 @@ fn write_line(out: &mut String, path: &str, line: &ShownLine) {
         0 => writeln!(out, "--"),
         number => writeln!(out, "{path}{separator}{number}{separator}{}", line.text),
     };
-}
-
-/// Sanitizes a line. A line longer than `max` bytes is cut to the part around byte `place`, with
-/// markers for the omitted bytes. Also returns the number of invisible characters in it.
-pub(in crate::render) fn clip(line: &[u8], place: usize, max: usize, hidden: InvisibleChars) -> (String, usize) {
-    let clean = |part: &[u8]| {
-        let part = cleaned_with(part, hidden);
-        (escape_markers(&part.text), part.hidden)
-    };
-    if line.len() <= max {
-        return clean(line);
-    }
-    let start = char_start(line, place.saturating_sub(BEFORE).min(line.len() - max));
-    let end = char_start(line, start + max);
-    let (mut text, hidden) = clean(line.get(start..end).unwrap_or_default());
-    if start > 0 {
-        text.insert_str(0, &format!("[... {start} B ...]"));
-    }
-    if end < line.len() {
-        let _ = write!(text, "[... {} B ...]", line.len() - end);
-    }
-    (text, hidden)
-}
-
-/// Returns the start of the character at byte `at`.
-fn char_start(line: &[u8], at: usize) -> usize {
-    let inside = |at: &usize| line.get(*at).is_some_and(|byte| byte & 0xc0 == 0x80);
-    (at.saturating_sub(3)..=at).rev().find(|at| !inside(at)).unwrap_or(at)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn clip(line: &[u8], place: usize, max: usize) -> String {
-        super::clip(line, place, max, InvisibleChars::Remove).0
-    }
-
-    #[test]
-    fn long_lines_are_cut_around_the_match() {
-        let line = format!("{}needle{}", "a".repeat(1_000), "é".repeat(1_000));
-        let text = clip(line.as_bytes(), 1_000, 400);
-        assert!(
-            text.starts_with("[... 900 B ...]aaa") && text.contains("needle\u{e9}") && text.ends_with(" B ...]"),
-            "{text}"
-        );
-        assert!(!text.contains('\u{fffd}'));
-        assert_eq!(clip(b"short \x1b[31mred [EVIDENCE:x]", 0, 400), "short red [\\EVIDENCE:x]");
-        // A match at the end of the line is shown with as much text as any other.
-        let text = clip(&[&[b'a'; 1_000][..], b"needle"].concat(), 1_000, 400);
-        assert!(text.starts_with("[... 606 B ...]") && text.ends_with("needle"), "{text}");
-    }
 }

@@ -13,12 +13,12 @@ const INPUT_MAX: usize = 160;
 const FAILED_SUBSTANCE: usize = 100_000;
 
 /// Returns true if the call failed.
-pub(super) fn failed(call: &ToolCall) -> bool {
+pub(crate) fn failed(call: &ToolCall) -> bool {
     call.outcome == Outcome::Failed
 }
 
 /// Returns the reason why a call has no readable output.
-pub(super) fn unreadable(call: &ToolCall) -> String {
+pub(crate) fn unreadable(call: &ToolCall) -> String {
     match &call.output {
         Output::Unreadable(reason) => reason.clone(),
         Output::Pending => "no result yet".into(),
@@ -30,7 +30,7 @@ pub(super) fn unreadable(call: &ToolCall) -> String {
 ///
 /// Calls of one tool with equal input correspond, in order. Between those, calls of one tool
 /// correspond in order if one of the inputs is unknown.
-pub(super) fn corresponding(old: &[ToolCall], new: &[ToolCall], deadline: Instant) -> Vec<(usize, usize)> {
+pub(crate) fn corresponding(old: &[ToolCall], new: &[ToolCall], deadline: Instant) -> Vec<(usize, usize)> {
     let key = |call: &ToolCall| format!("{}\0{}", call.tool, call.input.as_deref().unwrap_or_default());
     let keys = |calls: &[ToolCall]| calls.iter().map(key).collect::<Vec<_>>();
     let equal = common_items(&keys(old), &keys(new), deadline);
@@ -58,7 +58,7 @@ pub(super) fn corresponding(old: &[ToolCall], new: &[ToolCall], deadline: Instan
 
 /// Returns the difference between two sequences of calls, one line per call, or `None` if they are
 /// equal.
-pub(super) fn section(
+pub(crate) fn section(
     (old, mine): (&str, &[ToolCall]),
     (new, other): (&str, &[ToolCall]),
     deadline: Instant,
@@ -103,7 +103,7 @@ pub(super) fn section(
 fn call_line(call: &ToolCall) -> String {
     let outcome = if failed(call) { "FAILED" } else { call.outcome.as_str() };
     let code = call.exit_code.filter(|code| *code != 0).map(|code| format!(" exit={code}")).unwrap_or_default();
-    let input = call.input.as_deref().map(|input| format!(" $ {}", super::super::clean::one_line(input, INPUT_MAX)));
+    let input = call.input.as_deref().map(|input| format!(" $ {}", crate::text::clean::one_line(input, INPUT_MAX)));
     let name = call.path.file_name().map(|name| name.display()).unwrap_or_default();
     inline(&format!("{name} {outcome}{code}, {} B{}", call.bytes, input.unwrap_or_default()))
 }

@@ -23,7 +23,7 @@ pub(super) enum DiffStep {
 }
 
 /// Returns the byte range of each line, including its line end.
-pub(super) fn lines(text: &[u8]) -> Vec<Range<usize>> {
+pub(crate) fn lines(text: &[u8]) -> Vec<Range<usize>> {
     let mut start = 0;
     let mut all = Vec::new();
     for end in memchr::memchr_iter(b'\n', text).map(|at| at + 1).chain([text.len()]) {
@@ -172,7 +172,7 @@ struct Heading {
 
 impl Headings {
     /// Parses the Markdown headings of `lines`.
-    pub(super) fn parse<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Headings {
+    pub(crate) fn parse<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Headings {
         let mut is_code = false;
         let heading = |(at, line): (usize, &[u8])| {
             is_code ^= line.starts_with(b"```");

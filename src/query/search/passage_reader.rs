@@ -6,8 +6,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::super::Renderer;
-use crate::analysis::analyzer::PART_GRACE;
+use crate::analysis::analyzer::{Analyzer, PART_GRACE};
 use crate::analysis::settings::Deadline;
 use crate::catalog::Fingerprint;
 use crate::error::Error;
@@ -22,7 +21,7 @@ type RangeKey = (usize, RelPath, u64, u64);
 
 /// Reads the files of workers, which are indexed as they were ranked.
 pub(super) struct PassageReader<'a> {
-    renderer: &'a Renderer,
+    analyzer: &'a Analyzer,
     workers: Vec<(&'a Arc<Member>, &'a Arc<Fingerprint>)>,
     folders: RefCell<HashMap<usize, Option<Folder>>>,
     /// Cached passages; most are requested several times.
@@ -33,25 +32,25 @@ pub(super) struct PassageReader<'a> {
 }
 
 impl<'a> PassageReader<'a> {
-    pub(super) fn new(
-        renderer: &'a Renderer,
+    pub(crate) fn new(
+        analyzer: &'a Analyzer,
         workers: Vec<(&'a Arc<Member>, &'a Arc<Fingerprint>)>,
     ) -> PassageReader<'a> {
         let (folders, texts, outcomes) = (RefCell::default(), RefCell::default(), RefCell::default());
-        PassageReader { renderer, workers, folders, texts, outcomes, late: Cell::new(false) }
+        PassageReader { analyzer, workers, folders, texts, outcomes, late: Cell::new(false) }
     }
 
-    pub(super) fn member(&self, worker: usize) -> Option<&'a Arc<Member>> {
+    pub(crate) fn member(&self, worker: usize) -> Option<&'a Arc<Member>> {
         self.workers.get(worker).map(|(member, _)| *member)
     }
 
     /// Returns the path of a file from the root of the tree.
-    pub(super) fn shown_path(&self, worker: usize, path: &RelPath) -> String {
+    pub(crate) fn shown_path(&self, worker: usize, path: &RelPath) -> String {
         self.member(worker).map(|member| display_path(&worker_path(&member.name), path)).unwrap_or_default()
     }
 
     /// Returns a byte range of a file as text, or `None` if it cannot be read.
-    pub(super) fn read(&self, worker: usize, path: &RelPath, range: Range<u64>) -> Option<Rc<str>> {
+    pub(crate) fn read(&self, worker: usize, path: &RelPath, range: Range<u64>) -> Option<Rc<str>> {
         let passage = (worker, path.clone(), range.start, range.end);
         if let Some(text) = self.texts.borrow().get(&passage) {
             return text.clone();
@@ -64,8 +63,7 @@ impl<'a> PassageReader<'a> {
     fn read_uncached(&self, worker: usize, path: &RelPath, range: Range<u64>) -> Option<Rc<str>> {
         let member = self.member(worker)?;
         let mut folders = self.folders.borrow_mut();
-        let folder =
-            folders.entry(worker).or_insert_with(|| self.renderer.analyzer.view.folder(member).ok()).as_ref()?;
+        let folder = folders.entry(worker).or_insert_with(|| self.analyzer.view.folder(member).ok()).as_ref()?;
         let file = folder.open(path).ok()?;
         let length = usize::try_from(range.end.saturating_sub(range.start)).ok()?;
         let bytes = read_range(&*file, range.start, length).ok()?;
@@ -73,11 +71,11 @@ impl<'a> PassageReader<'a> {
     }
 
     /// Returns the outcome of the call whose output a file is, or `None` for other files.
-    pub(super) fn outcome(&self, worker: usize, path: &RelPath, go_on: Deadline<'_>) -> Option<Outcome> {
+    pub(crate) fn outcome(&self, worker: usize, path: &RelPath, go_on: Deadline<'_>) -> Option<Outcome> {
         let (member, stamp) = self.workers.get(worker)?;
         let mut outcomes = self.outcomes.borrow_mut();
         let calls = outcomes.entry(worker).or_insert_with(|| {
-            let record = self.renderer.analyzer.record(member, stamp, PART_GRACE, go_on);
+            let record = self.analyzer.record(member, stamp, PART_GRACE, go_on);
             self.late
                 .set(self.late.get() || record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out()));
             record.iter().flat_map(|record| record.trace.outcomes()).collect()
@@ -86,13 +84,13 @@ impl<'a> PassageReader<'a> {
     }
 
     /// Returns true if the deadline passed before the outcomes of some calls were read.
-    pub(super) fn is_late(&self) -> bool {
+    pub(crate) fn is_late(&self) -> bool {
         self.late.get()
     }
 
     /// Returns true if the files of a worker have not changed since it was ranked.
     pub(super) fn is_now(&self, worker: usize) -> bool {
         let worker = self.workers.get(worker);
-        worker.is_some_and(|(member, stamp)| self.renderer.analyzer.view.is_unchanged(member, stamp))
+        worker.is_some_and(|(member, stamp)| self.analyzer.view.is_unchanged(member, stamp))
     }
 }

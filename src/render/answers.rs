@@ -1,0 +1,101 @@
+//! Renders the answers to queries.
+
+use std::sync::Arc;
+
+use super::{Rendered, Renderer};
+use crate::analysis::analyzer::Subject;
+use crate::analysis::missing::Missing;
+use crate::analysis::settings::{Clock, Deadline};
+use crate::analysis::worker_states::WorkerStates;
+use crate::digest::Key;
+use crate::error::{Error, Result};
+use crate::query::{compare, grep, search};
+use crate::route::{Generated, Scope};
+use crate::view::VisibleWorkers;
+use crate::watchdog::OVERDUE;
+
+impl Renderer {
+    /// Renders an answer about many workers with `render`.
+    ///
+    /// # Errors
+    /// [`Error::Late`] or [`Error::Abandoned`] if `render` does not end; those of `render`.
+    pub(super) fn render_isolated(
+        &self,
+        key: Key,
+        scope: &Scope,
+        has_time: Deadline<'_>,
+        render: impl FnOnce(&Renderer, &Scope) -> Result<Rendered> + Send + 'static,
+    ) -> Result<Rendered> {
+        let (renderer, scope) = (self.clone(), scope.clone());
+        self.analyzer.run_isolated(&Subject::Answer(key), OVERDUE, has_time, move |_| render(&renderer, &scope))?
+    }
+
+    /// Renders the file that answers `query`.
+    pub(super) fn grep_file(
+        &self,
+        scope: &Scope,
+        visible: &VisibleWorkers,
+        stamped: &WorkerStates,
+        query: &grep::Query,
+    ) -> Result<Rendered> {
+        let (answer, complete) = grep::answer_in(&self.analyzer, scope, visible, stamped, query);
+        self.rendered_answer(visible, stamped, (answer.text, complete, answer.missing))
+    }
+
+    /// Renders the file that answers `query`.
+    pub(super) fn search_file(
+        &self,
+        scope: &Scope,
+        visible: &VisibleWorkers,
+        stamped: &WorkerStates,
+        query: &search::Query,
+    ) -> Result<Rendered> {
+        let (answer, complete) = search::answer_in(&self.analyzer, scope, visible, stamped, query);
+        self.rendered_answer(visible, stamped, (answer.text, complete, answer.missing))
+    }
+
+    /// Returns the file that answers `query`.
+    pub(super) fn compare_file(
+        &self,
+        visible: &VisibleWorkers,
+        stamped: WorkerStates,
+        query: &compare::Query,
+    ) -> Result<Rendered> {
+        let (answer, stamped, complete) = compare::answer_in(&self.analyzer, query, stamped)?;
+        self.rendered_answer(visible, &stamped, (answer.text, complete, answer.missing))
+    }
+
+    /// Renders the summary of a worker with the passages relevant to `query`.
+    pub(super) fn focus_file(
+        &self,
+        scope: &Scope,
+        visible: &VisibleWorkers,
+        states: &WorkerStates,
+        query: &search::Query,
+        clock: &Clock<'_>,
+    ) -> Result<Rendered> {
+        let [(member, Ok(stamp))] = states.as_slice() else { return Err(Error::NotFound) };
+        let summary = self.render_worker(Arc::clone(member), stamp.clone(), &Generated::Summary, clock)?;
+        let passages = self.search_file(scope, visible, states, query)?;
+        // An incomplete summary already begins with such a line.
+        let line = match (&summary.missing, &passages.missing) {
+            (None, Some(missing)) => format!("{missing}\n"),
+            _ => String::new(),
+        };
+        let bytes = [line.as_bytes(), &*summary.bytes, b"\n", &*passages.bytes].concat();
+        let (complete, missing) = (summary.complete && passages.complete, summary.missing.or(passages.missing.clone()));
+        Ok(Rendered { bytes: bytes.into(), complete, missing, ..passages })
+    }
+
+    /// Returns the file with the answer to a query about the workers in `states`.
+    fn rendered_answer(
+        &self,
+        visible: &VisibleWorkers,
+        states: &WorkerStates,
+        (text, complete, missing): (String, bool, Option<Missing>),
+    ) -> Result<Rendered> {
+        let stamps = || states.iter().filter_map(|(_, stamp)| stamp.as_deref().ok());
+        let (newest, access) = self.newest_and_access(visible, states, stamps)?;
+        Ok(Rendered { bytes: text.into_bytes().into(), newest, access, complete, missing })
+    }
+}
