@@ -20,8 +20,9 @@
 //! text             budgets, cleaning, and the format of times and counts
 //! analysis         what is learnt of a worker: digest, checks, root cause, excerpts
 //! route            names to requests: generated files, queries, cursors
-//! query            answers as values: grep, search, compare, the output of a call
-//! render           from a view to bytes: index.json, summary, evidence.txt, README.md, answers
+//! query            answers as values: grep, search, compare, changes, the output of a call
+//! output           values as text: index.json, summary, evidence.txt, changes
+//! render           from a document of a view to bytes, again if it changes meanwhile
 //! tree             names to nodes to attributes, listings and bytes; inodes and handles
 //! fuse, mcp, cli   adapters that translate and reply, without logic; cli starts the others
 //! ```
@@ -37,6 +38,7 @@ pub mod fuse;
 pub mod mcp;
 pub mod model;
 pub mod name;
+mod output;
 mod parallel;
 pub mod query;
 pub mod render;

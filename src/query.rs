@@ -5,6 +5,8 @@ pub mod call_output;
 pub mod compare;
 pub mod grep;
 pub mod search;
+pub mod since;
+pub mod wait;
 
 use crate::analysis::analyzer::Analyzer;
 use crate::analysis::worker_states::WorkerStates;

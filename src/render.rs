@@ -6,15 +6,7 @@
 //! about inodes or the kernel.
 
 mod answers;
-mod causes;
-mod evidence;
 pub mod expand;
-mod index;
-mod json;
-mod marker;
-pub mod since;
-mod summary;
-pub mod wait;
 mod worker;
 
 use std::borrow::Cow;
@@ -32,15 +24,16 @@ use crate::analysis::worker_states::{WorkerStates, hash_all};
 use crate::catalog::{Access, Fingerprint};
 use crate::digest::{Key, digest};
 use crate::error::{Error, Result};
+use crate::output::evidence::{self, SwarmReader};
+use crate::output::{index, summary};
 use crate::query::compare::{self, ResolvedQuery};
+use crate::query::since::ViewSnapshot;
 use crate::query::states_in;
 use crate::route::cursor::Cursor;
 use crate::route::{Generated, Scope};
 use crate::store::Time;
 use crate::text::clean;
 use crate::view::{Member, View, VisibleWorkers};
-use evidence::SwarmReader;
-use since::ViewSnapshot;
 
 /// Text of README.md at the root. It can also be part of a prompt.
 const README: &str = include_str!("../docs/AGENTS.md");
@@ -207,14 +200,14 @@ impl Renderer {
                 }),
                 _ => self.render_workers(scope, &visible, states, file, &clock),
             },
-            RenderInput::Snapshot { look, cursor } => since::answer(&self.analyzer.view, &look, cursor),
+            RenderInput::Snapshot { look, cursor } => self.since_file(&look, cursor),
         };
         rendered.inspect(|rendered| self.analyzer.settings.note_missing(rendered.missing.as_ref()))
     }
 
     /// Renders `since/CURSOR` from `look`.
     pub fn since(&self, look: &ViewSnapshot, cursor: Cursor) -> Result<Arc<[u8]>> {
-        let rendered = since::answer(&self.analyzer.view, look, cursor)?;
+        let rendered = self.since_file(look, cursor)?;
         self.analyzer.settings.note_missing(rendered.missing.as_ref());
         Ok(rendered.bytes)
     }

@@ -6,9 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// The layers from the ground up; a module may only use what stands before it.
-const LAYERS: [&str; 22] = [
+const LAYERS: [&str; 23] = [
     "unicode", "name", "error", "digest", "parallel", "watchdog", "cache", "model", "store", "trace", "catalog",
-    "view", "search", "text", "analysis", "route", "query", "render", "tree", "fuse", "mcp", "cli",
+    "view", "search", "text", "analysis", "route", "query", "output", "render", "tree", "fuse", "mcp", "cli",
 ];
 /// Pairs on one level, or arrows that are allowed against the order.
 const ALLOWED: [(&str, &str); 1] = [("name", "error")];

@@ -18,9 +18,9 @@ use super::terminal::print_message;
 use super::{WaitArgs, exit, since};
 use crate::analysis::settings::Settings;
 use crate::catalog::Freshness;
+use crate::query::since::{ViewSnapshot, state_hash};
+use crate::query::wait::{WaitCondition, status_line, timeout_report};
 use crate::render::Renderer;
-use crate::render::since::{ViewSnapshot, state_hash};
-use crate::render::wait::{WaitCondition, status_line, timeout_report};
 use crate::route::cursor::Cursor;
 
 /// Minimum interval between polls.

@@ -9,7 +9,10 @@ use crate::analysis::settings::{Clock, Deadline};
 use crate::analysis::worker_states::WorkerStates;
 use crate::digest::Key;
 use crate::error::{Error, Result};
+use crate::output::since;
+use crate::query::since::ViewSnapshot;
 use crate::query::{compare, grep, search};
+use crate::route::cursor::Cursor;
 use crate::route::{Generated, Scope};
 use crate::view::VisibleWorkers;
 use crate::watchdog::OVERDUE;
@@ -63,6 +66,13 @@ impl Renderer {
     ) -> Result<Rendered> {
         let (answer, stamped, complete) = compare::answer_in(&self.analyzer, query, stamped)?;
         self.rendered_answer(visible, &stamped, (answer.text, complete, answer.missing))
+    }
+
+    /// Renders `since/CURSOR` from `look`.
+    pub(super) fn since_file(&self, look: &ViewSnapshot, cursor: Cursor) -> Result<Rendered> {
+        let (text, complete, missing) = since::answer(&self.analyzer.view, look, cursor);
+        let (newest, access) = look.newest_and_access(&self.analyzer.view)?;
+        Ok(Rendered { bytes: text.into_bytes().into(), newest, access, complete, missing })
     }
 
     /// Renders the summary of a worker with the passages relevant to `query`.

@@ -14,7 +14,7 @@ mod messages;
 use std::io::{self, Read, Write};
 
 use super::Renderer;
-use super::marker::{self, Marker};
+use crate::output::marker::{self, Marker};
 use crate::text::budget::Budget;
 use crate::text::count;
 use expander::MarkerExpander;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Rendered, Renderer, evidence, index, summary};
+use super::{Rendered, Renderer};
 use crate::analysis::analyzer::Subject;
 use crate::analysis::missing::{Missing, prepend_notice};
 use crate::analysis::retry::RetryBudget;
@@ -11,6 +11,7 @@ use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::{Record, Trace};
 use crate::name::RelPath;
+use crate::output::{evidence, index, summary};
 use crate::route::Generated;
 use crate::text::budget::Budget;
 use crate::view::Member;

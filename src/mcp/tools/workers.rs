@@ -330,7 +330,7 @@ struct ChangesSinceArgs {
 }
 
 fn changes_since(tree: &Tree, args: ChangesSinceArgs) -> ToolResult {
-    crate::render::since::Cursor::parse(&args.cursor).map_err(ToolError::new)?;
+    crate::route::cursor::Cursor::parse(&args.cursor).map_err(ToolError::new)?;
     generated_file(tree, &format!("since/{}", path_component(&args.cursor)))
 }
 

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use super::super::marker::Marker;
 use super::{ExpandError, ExpandStats};
 use crate::analysis::digest_cache::DigestResult;
 use crate::error::Result;
 use crate::model::Outcome;
 use crate::name::Name;
+use crate::output::marker::Marker;
 use crate::parallel::parallel_map;
 use crate::render::Renderer;
 use crate::route::{Generated, Scope};

@@ -5,7 +5,7 @@ use crate::text::budget::Budget;
 use crate::text::clean::{one_line, removed_note};
 
 /// Start of a line about a failure.
-pub(super) const FAILED: &str = "[FAILED] ";
+pub(crate) const FAILED: &str = "[FAILED] ";
 /// Minimum size of a line about a failure, in bytes.
 pub(super) const FAILURE_LINE_MIN: usize = FAILED.len() + LINE_MIN + 1;
 

@@ -28,7 +28,7 @@ const FILES_MAX: usize = 1_000;
 ///
 /// # Errors
 /// Those of listing the worker's files.
-pub(super) fn worker(
+pub(crate) fn worker(
     view: &View,
     member: &Member,
     stamp: &Fingerprint,
@@ -106,7 +106,7 @@ fn call(call: &crate::model::ToolCall) -> CallRow {
 
 /// Renders index.json of a run or the swarm: one JSON object with each worker on a line of its own,
 /// so that `grep` returns whole workers.
-pub(super) fn swarm(
+pub(crate) fn swarm(
     visible: &VisibleWorkers,
     run: Option<&RunMembers>,
     rows: &[WorkerRow<'_>],

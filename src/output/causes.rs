@@ -55,17 +55,17 @@ impl CauseKind {
 #[derive(Clone, Copy)]
 pub(super) struct WorkerCause<'a> {
     /// The worker.
-    pub(super) member: &'a Member,
+    pub(crate) member: &'a Member,
     /// The cause as one line.
-    pub(super) cause: &'a str,
+    pub(crate) cause: &'a str,
 }
 
 /// Workers with one cause.
 pub(super) struct CauseGroup<'a> {
     /// The workers, sorted by name.
-    pub(super) members: Vec<&'a Member>,
+    pub(crate) members: Vec<&'a Member>,
     /// Cause of the first worker.
-    pub(super) cause: &'a str,
+    pub(crate) cause: &'a str,
 }
 
 /// Rule by which causes are grouped.
@@ -99,7 +99,7 @@ pub(super) fn groups<'a>(failing: &[WorkerCause<'a>], grouping: CauseGrouping) -
 impl CauseGroup<'_> {
     /// Returns the name of the only worker, or the number of workers with names in about `max`
     /// bytes.
-    pub(super) fn describe(&self, max: usize) -> String {
+    pub(crate) fn describe(&self, max: usize) -> String {
         let name = |member: &Member| one_line(&member.name.display(), NAME_MAX);
         if let [only] = self.members.as_slice() {
             return name(only);

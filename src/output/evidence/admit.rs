@@ -16,7 +16,7 @@ const LISTING_PERCENT: usize = 8;
 #[derive(Clone, Copy)]
 pub(super) struct SectionRoom {
     /// Size in bytes.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
     /// True if every section line reserves room for the note on invisible characters.
     pub(super) notes_hidden: bool,
     /// True if only failed calls are shown.
@@ -27,13 +27,13 @@ pub(super) struct SectionRoom {
 #[derive(Default)]
 pub(super) struct Admission {
     /// Numbers of the chosen sections, ascending.
-    pub(super) numbers: Vec<usize>,
+    pub(crate) numbers: Vec<usize>,
     /// Bytes that each section takes in addition to its excerpt, chosen or not.
     pub(super) overheads: Vec<usize>,
     /// Bytes reserved for the list of omitted sections.
-    pub(super) listing: usize,
+    pub(crate) listing: usize,
     /// True if the only chosen section has no room for its input.
-    pub(super) brief: bool,
+    pub(crate) brief: bool,
 }
 
 impl FrameContent<'_> {
@@ -55,7 +55,7 @@ impl FrameContent<'_> {
     ///
     /// The first failed section is shown if there is room for one line of it. Sections that did not
     /// fail are shown only if all failed ones are.
-    pub(super) fn admit(&self, needs: &[usize], room: SectionRoom) -> Admission {
+    pub(crate) fn admit(&self, needs: &[usize], room: SectionRoom) -> Admission {
         let SectionRoom { bytes: room, notes_hidden, only_failed } = room;
         let mut admitted = Admission {
             overheads: self.sections.iter().map(|section| self.overhead(section, true, notes_hidden)).collect(),
@@ -104,7 +104,7 @@ impl FrameContent<'_> {
 
     /// Allocates `pool` bytes to the sections `numbers`, so that every failed one has room for its
     /// most relevant line.
-    pub(super) fn shares(&self, numbers: &[usize], demands: &[Demand], pool: usize) -> Vec<usize> {
+    pub(crate) fn shares(&self, numbers: &[usize], demands: &[Demand], pool: usize) -> Vec<usize> {
         let shares = allocate(demands, pool);
         let minima: Vec<usize> = numbers.iter().map(|number| self.section_min(*number)).collect();
         if shares.iter().zip(&minima).all(|(share, min)| share >= min) {
@@ -120,7 +120,7 @@ impl FrameContent<'_> {
     }
 
     /// Returns the weight of a section in the allocation.
-    pub(super) fn weight(&self, number: usize) -> usize {
+    pub(crate) fn weight(&self, number: usize) -> usize {
         match self.sections.get(number).and_then(|section| section.outcome) {
             Some(Outcome::Failed) => 8,
             Some(Outcome::Unknown) | None => 3,

@@ -12,28 +12,28 @@ use crate::analysis::root_cause::{open_call, root_cause_call};
 use crate::analysis::settings::Deadline;
 use crate::analysis::worker_digest::WorkerOutcome;
 use crate::model::{Outcome, Record};
-use crate::render::causes::{self, CauseGrouping, CauseKind, WorkerCause};
+use crate::output::causes::{self, CauseGrouping, CauseKind, WorkerCause};
 use crate::route::name_collision;
 use crate::store::File;
 use crate::text::budget::Budget;
 use crate::view::{Member, View};
 
 /// Access to the workers of a swarm, which are read on demand.
-pub(in crate::render) struct SwarmReader<'a> {
+pub(crate) struct SwarmReader<'a> {
     /// View that opens the outputs.
-    pub(in crate::render) view: &'a View,
+    pub(crate) view: &'a View,
     /// Reads the record of a worker again.
-    pub(in crate::render) record: &'a dyn Fn(&WorkerOutcome<'_>) -> Option<Arc<Record>>,
+    pub(crate) record: &'a dyn Fn(&WorkerOutcome<'_>) -> Option<Arc<Record>>,
     /// Runs the excerpt of one output of a worker.
-    pub(in crate::render) run: &'a dyn Fn(&Member, ExcerptTask) -> ExcerptResult,
+    pub(crate) run: &'a dyn Fn(&Member, ExcerptTask) -> ExcerptResult,
     /// Returns true while there is time left.
-    pub(in crate::render) go_on: Deadline<'a>,
+    pub(crate) go_on: Deadline<'a>,
     /// Returns the parts that were skipped for lack of time so far.
-    pub(in crate::render) missing: &'a dyn Fn() -> Option<Missing>,
+    pub(crate) missing: &'a dyn Fn() -> Option<Missing>,
 }
 
 /// Renders the evidence.txt of `accounts`.
-pub(in crate::render) fn swarm(
+pub(crate) fn swarm(
     reading: &SwarmReader<'_>,
     title: String,
     accounts: &[WorkerOutcome<'_>],

@@ -13,41 +13,41 @@ use crate::model::{self, SharedStr, Skipped};
 
 /// index.json of a worker.
 #[derive(Serialize)]
-pub(super) struct WorkerIndex<'a> {
-    pub(super) complete: bool,
+pub(crate) struct WorkerIndex<'a> {
+    pub(crate) complete: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) incomplete: Option<String>,
+    pub(crate) incomplete: Option<String>,
     #[serde(flatten)]
-    pub(super) worker: IndexRow<'a>,
-    pub(super) tool_calls: Vec<CallRow>,
+    pub(crate) worker: IndexRow<'a>,
+    pub(crate) tool_calls: Vec<CallRow>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) tools_used: Vec<String>,
+    pub(crate) tools_used: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) final_words: Option<String>,
+    pub(crate) final_words: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) error: Option<Cow<'a, str>>,
+    pub(crate) error: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) summary: Option<Cow<'a, str>>,
-    pub(super) files: Vec<FileRow>,
+    pub(crate) summary: Option<Cow<'a, str>>,
+    pub(crate) files: Vec<FileRow>,
     pub(super) total_files: u64,
     pub(super) total_bytes: u64,
     #[serde(skip_serializing_if = "is_zero")]
     pub(super) outputs_not_read_in_time: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) tokens: Option<TokenCounts>,
+    pub(crate) tokens: Option<TokenCounts>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) source: Option<TranscriptStats>,
-    pub(super) checks: &'a [Check],
-    pub(super) marker: String,
+    pub(crate) source: Option<TranscriptStats>,
+    pub(crate) checks: &'a [Check],
+    pub(crate) marker: String,
 }
 
 /// The tokens that a worker used.
 #[derive(Serialize)]
 pub(super) struct TokenCounts {
-    pub(super) input: u64,
-    pub(super) output: u64,
-    pub(super) cache_read: u64,
-    pub(super) cache_creation: u64,
+    pub(crate) input: u64,
+    pub(crate) output: u64,
+    pub(crate) cache_read: u64,
+    pub(crate) cache_creation: u64,
 }
 
 impl From<model::Tokens> for TokenCounts {
@@ -60,121 +60,121 @@ impl From<model::Tokens> for TokenCounts {
 /// Statistics about the transcript from which a worker's directory is derived.
 #[derive(Serialize)]
 pub(super) struct TranscriptStats {
-    pub(super) lines: u64,
-    pub(super) unparsable_lines: u64,
-    pub(super) unknown_records: BTreeMap<String, u64>,
-    pub(super) results_without_calls: u64,
-    pub(super) calls_without_results: u64,
-    pub(super) calls_not_shown: u64,
-    pub(super) truncated_outputs: Vec<String>,
+    pub(crate) lines: u64,
+    pub(crate) unparsable_lines: u64,
+    pub(crate) unknown_records: BTreeMap<String, u64>,
+    pub(crate) results_without_calls: u64,
+    pub(crate) calls_without_results: u64,
+    pub(crate) calls_not_shown: u64,
+    pub(crate) truncated_outputs: Vec<String>,
 }
 
 /// A worker in any index.json.
 #[derive(Serialize)]
 pub(super) struct IndexRow<'a> {
-    pub(super) id: String,
+    pub(crate) id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id_hex: Option<String>,
-    pub(super) task: String,
-    pub(super) status: &'static str,
+    pub(crate) task: String,
+    pub(crate) status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) status_source: Option<&'a str>,
+    pub(crate) status_source: Option<&'a str>,
     /// `ok`, `failed` or `unknown`; null if it was not read in time.
-    pub(super) outcome: Option<&'static str>,
-    pub(super) path: String,
+    pub(crate) outcome: Option<&'static str>,
+    pub(crate) path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) path_hex: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) created_at: Option<String>,
+    pub(crate) created_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) started_at: Option<String>,
+    pub(crate) started_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) finished_at: Option<String>,
+    pub(crate) finished_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) duration_ms: Option<u64>,
+    pub(crate) duration_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) last_write: Option<String>,
-    pub(super) tags: &'a [SharedStr],
+    pub(crate) last_write: Option<String>,
+    pub(crate) tags: &'a [SharedStr],
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) task_type: Option<&'a str>,
+    pub(crate) task_type: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) owner_id: Option<&'a str>,
+    pub(crate) owner_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) run_id: Option<&'a str>,
+    pub(crate) run_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) job_id: Option<&'a str>,
+    pub(crate) job_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) parent_id: Option<&'a str>,
+    pub(crate) parent_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) model: Option<&'a str>,
+    pub(crate) model: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) cwd: Option<&'a str>,
+    pub(crate) cwd: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) calls: Option<CallCounts>,
+    pub(crate) calls: Option<CallCounts>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) cause: Option<String>,
+    pub(crate) cause: Option<String>,
     #[serde(rename = "check_names", skip_serializing_if = "Vec::is_empty")]
-    pub(super) checks: Vec<&'a str>,
+    pub(crate) checks: Vec<&'a str>,
 }
 
 /// Numbers of calls by outcome.
 #[derive(Serialize)]
 pub(super) struct CallCounts {
-    pub(super) total: usize,
-    pub(super) failed: usize,
-    pub(super) unknown: usize,
-    pub(super) bytes: u64,
+    pub(crate) total: usize,
+    pub(crate) failed: usize,
+    pub(crate) unknown: usize,
+    pub(crate) bytes: u64,
 }
 
 /// A tool call.
 #[derive(Serialize)]
 pub(super) struct CallRow {
-    pub(super) seq: u64,
-    pub(super) tool: String,
-    pub(super) file: String,
+    pub(crate) seq: u64,
+    pub(crate) tool: String,
+    pub(crate) file: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) file_hex: Option<String>,
-    pub(super) outcome: &'static str,
+    pub(crate) outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) exit_code: Option<i64>,
+    pub(crate) exit_code: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) duration_ms: Option<u64>,
-    pub(super) bytes: u64,
+    pub(crate) duration_ms: Option<u64>,
+    pub(crate) bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) input: Option<String>,
+    pub(crate) input: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) unreadable: Option<String>,
+    pub(crate) unreadable: Option<String>,
 }
 
 /// A file of a worker.
 #[derive(Serialize)]
 pub(super) struct FileRow {
-    pub(super) path: String,
+    pub(crate) path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) path_hex: Option<String>,
-    pub(super) bytes: u64,
-    pub(super) mtime: String,
+    pub(crate) bytes: u64,
+    pub(crate) mtime: String,
 }
 
 /// The part before the rows in the index.json of a run or the swarm.
 #[derive(Serialize)]
 pub(super) struct SwarmHead {
-    pub(super) complete: bool,
+    pub(crate) complete: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) incomplete: Option<String>,
+    pub(crate) incomplete: Option<String>,
 }
 
 /// The part after the rows in the index.json of a run or the swarm.
 #[derive(Serialize)]
 pub(super) struct SwarmTail<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) run_id: Option<&'a str>,
+    pub(crate) run_id: Option<&'a str>,
     pub(super) last_updated: String,
     pub(super) total_workers: usize,
     pub(super) active_workers: usize,
     pub(super) outcomes_read: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) skipped: Option<SkippedRow>,
+    pub(crate) skipped: Option<SkippedRow>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     pub(super) troubles: &'a [String],
 }
@@ -182,10 +182,10 @@ pub(super) struct SwarmTail<'a> {
 /// Numbers of entries in the stores that are not shown.
 #[derive(Serialize)]
 pub(super) struct SkippedRow {
-    pub(super) links: u64,
-    pub(super) special: u64,
-    pub(super) not_workers: u64,
-    pub(super) unreadable: u64,
+    pub(crate) links: u64,
+    pub(crate) special: u64,
+    pub(crate) not_workers: u64,
+    pub(crate) unreadable: u64,
 }
 
 impl From<Skipped> for SkippedRow {

@@ -15,7 +15,7 @@ mod frame;
 mod notes;
 mod swarm;
 
-pub(super) use swarm::{SwarmReader, swarm};
+pub(crate) use swarm::{SwarmReader, swarm};
 
 use std::cell::{Cell, OnceCell};
 use std::collections::VecDeque;
@@ -42,7 +42,7 @@ const ERROR_MAX: usize = 320;
 const ERROR_MIN: usize = 20;
 
 /// Renders the evidence.txt of one worker.
-pub(super) fn worker(
+pub(crate) fn worker(
     view: &View,
     member: &Member,
     record: &Record,
@@ -174,9 +174,9 @@ fn loose_section(path: &RelPath, bytes: u64, priority: usize) -> OutputSection {
 }
 
 /// A rendered evidence.txt.
-pub(super) struct EvidenceFile {
+pub(crate) struct EvidenceFile {
     /// Content of the file.
-    pub(super) bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     /// False if an output could not be read; the text says so, and a retry may succeed.
-    pub(super) complete: bool,
+    pub(crate) complete: bool,
 }

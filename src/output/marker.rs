@@ -16,7 +16,7 @@ use crate::name::Name;
 use crate::view::{Member, View};
 
 /// Maximum length of a marker in bytes.
-pub(super) const MAX: usize = 2_048;
+pub(crate) const MAX: usize = 2_048;
 /// Stands for an unknown id.
 const NONE: &str = "-";
 
@@ -27,7 +27,7 @@ static GRAMMAR: LazyLock<Option<Regex>> = LazyLock::new(|| {
 });
 
 /// Formats the marker of a worker.
-pub(super) fn format(member: &Member, worker: &Worker) -> String {
+pub(crate) fn format(member: &Member, worker: &Worker) -> String {
     let plain = |b: &u8| b.is_ascii_alphanumeric() || b"._:-".contains(b);
     let id = |id: Option<&str>| match id {
         Some(id) if !id.is_empty() && id.bytes().all(|b| plain(&b)) => id.to_owned(),
@@ -45,16 +45,16 @@ pub(super) fn format(member: &Member, worker: &Worker) -> String {
 
 /// A parsed marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Marker {
+pub(crate) struct Marker {
     run: String,
     job: String,
     /// The worker's id as written in the marker.
-    pub(super) worker: Vec<u8>,
+    pub(crate) worker: Vec<u8>,
 }
 
 impl Marker {
     /// Finds all markers in `text`, in order. Each comes with the offset of its end.
-    pub(super) fn all(text: &[u8]) -> impl Iterator<Item = (usize, Marker)> {
+    pub(crate) fn all(text: &[u8]) -> impl Iterator<Item = (usize, Marker)> {
         let found = GRAMMAR.iter().flat_map(move |grammar| grammar.captures_iter(text));
         found.filter_map(|captures| Some((captures.get_match().end(), Marker::from_captures(&captures)?)))
     }
@@ -66,27 +66,27 @@ impl Marker {
     }
 
     /// Decodes the escapes of a JSON string. Returns `None` if they are invalid.
-    pub(super) fn unescaped(self) -> Option<Marker> {
+    pub(crate) fn unescaped(self) -> Option<Marker> {
         let quoted = [b"\"", self.worker.as_slice(), b"\""].concat();
         let worker: String = serde_json::from_slice(&quoted).ok()?;
         Some(Marker { worker: worker.into_bytes(), ..self })
     }
 
     /// Returns the names that the worker may have: its id as written, and with `%XX` decoded.
-    pub(super) fn names(&self) -> impl Iterator<Item = Name> + '_ {
+    pub(crate) fn names(&self) -> impl Iterator<Item = Name> + '_ {
         let decoded: Cow<'_, [u8]> = percent_decode(&self.worker).into();
         let written = Name::new(&self.worker).ok();
         written.into_iter().chain(Name::new(decoded).ok())
     }
 
     /// Returns true unless the marker names another run or job than the worker's.
-    pub(super) fn agrees(&self, worker: &Worker) -> bool {
+    pub(crate) fn agrees(&self, worker: &Worker) -> bool {
         let agrees = |id: &str, known: Option<&str>| id == NONE || known.is_none_or(|known| id == known);
         agrees(&self.run, worker.run.as_deref()) && agrees(&self.job, worker.job.as_deref())
     }
 
     /// Returns true if the marker names another run than that of `view`.
-    pub(super) fn is_of_another_run(&self, view: &View) -> bool {
+    pub(crate) fn is_of_another_run(&self, view: &View) -> bool {
         self.run != NONE && view.run().is_some_and(|run| run != self.run)
     }
 }

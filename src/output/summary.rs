@@ -30,7 +30,7 @@ const NAMES_MAX: usize = 80;
 const CAUSE_MAX: usize = 160;
 
 /// Renders the summary of a worker. Also returns true if everything was read.
-pub(super) fn worker(view: &View, member: &Member, stamp: &Fingerprint, record: &Record) -> (String, bool) {
+pub(crate) fn worker(view: &View, member: &Member, stamp: &Fingerprint, record: &Record) -> (String, bool) {
     let Record { worker, trace, unread } = record;
     let digest = WorkerDigest::new(view, member, stamp, record);
     let mut out = String::new();
@@ -190,7 +190,7 @@ fn call_row(call: &ToolCall) -> String {
 }
 
 /// Renders the summary of a run or the swarm.
-pub(super) fn swarm(
+pub(crate) fn swarm(
     visible: &VisibleWorkers,
     run: Option<&RunMembers>,
     rows: &[WorkerRow<'_>],

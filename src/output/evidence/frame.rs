@@ -38,49 +38,49 @@ const SPARE: usize = 1_000;
 #[derive(Debug, Clone)]
 pub(super) struct OutputSection {
     /// Path of the output, safe to print.
-    pub(super) path: String,
+    pub(crate) path: String,
     /// File that the offsets of omissions refer to, safe to print; `None` if it is the file at
     /// `path`.
-    pub(super) source: Option<String>,
+    pub(crate) source: Option<String>,
     /// Admission order when the budget is short; 0 is first.
-    pub(super) priority: usize,
+    pub(crate) priority: usize,
     /// Outcome of the call; `None` for a file that is not a call.
-    pub(super) outcome: Option<Outcome>,
+    pub(crate) outcome: Option<Outcome>,
     /// Exit code, if known.
-    pub(super) exit_code: Option<i64>,
+    pub(crate) exit_code: Option<i64>,
     /// Size of the output in bytes.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// Input of the call.
-    pub(super) input: Option<String>,
+    pub(crate) input: Option<String>,
     /// Reason why the output cannot be read, as a part of a sentence.
-    pub(super) unreadable: Option<String>,
+    pub(crate) unreadable: Option<String>,
 }
 
 /// The input of a frame.
 pub(super) struct FrameContent<'a> {
     /// Subject of the evidence: `Worker 123 (abc-123)`.
-    pub(super) title: String,
+    pub(crate) title: String,
     /// Counts in the header: `Calls: 14 (3 failed, 1 unknown)`.
-    pub(super) counted: String,
+    pub(crate) counted: String,
     /// Returns the lines between header and sections. The arguments are the room for the lines and
     /// the part of it that the first failed section needs to show one line, in bytes.
-    pub(super) lines: &'a dyn Fn(usize, usize) -> String,
+    pub(crate) lines: &'a dyn Fn(usize, usize) -> String,
     /// Returns one line about the first failure within the given number of bytes, or an empty
     /// string if that is too little. Replaces a section that does not fit.
-    pub(super) failure: &'a dyn Fn(usize) -> String,
+    pub(crate) failure: &'a dyn Fn(usize) -> String,
     /// True if `lines` already name the failures.
     pub(super) lines_name_failures: bool,
     /// The sections in display order.
-    pub(super) sections: Vec<OutputSection>,
+    pub(crate) sections: Vec<OutputSection>,
     /// Opens the output of a section by its number.
-    pub(super) open: &'a dyn Fn(usize) -> Result<Box<dyn File>, String>,
+    pub(crate) open: &'a dyn Fn(usize) -> Result<Box<dyn File>, String>,
     /// Runs the task for a section by its number; for many workers on a thread that can be
     /// abandoned.
-    pub(super) run: &'a dyn Fn(usize, ExcerptTask) -> ExcerptResult,
+    pub(crate) run: &'a dyn Fn(usize, ExcerptTask) -> ExcerptResult,
     /// Returns true while there is time left.
-    pub(super) go_on: Deadline<'a>,
+    pub(crate) go_on: Deadline<'a>,
     /// Returns the parts that were skipped for lack of time so far.
-    pub(super) missing: &'a dyn Fn() -> Option<Missing>,
+    pub(crate) missing: &'a dyn Fn() -> Option<Missing>,
     /// True once an output could not be read that should be readable.
     pub(super) read_failed: Cell<bool>,
 }
@@ -95,7 +95,7 @@ struct ShownSection {
 
 impl FrameContent<'_> {
     /// Renders the whole file, which never exceeds `budget`.
-    pub(super) fn render(self, budget: Budget) -> EvidenceFile {
+    pub(crate) fn render(self, budget: Budget) -> EvidenceFile {
         let text = match budget.unit() {
             Unit::Bytes => self.text_within(budget, budget.size()),
             Unit::Tokens => self.longest_text(budget),
@@ -223,12 +223,12 @@ impl FrameContent<'_> {
         (self.assemble(budget, &(failure + lines), shown, listed_room), is_hiding)
     }
 
-    pub(super) fn is_failed(&self, number: usize) -> bool {
+    pub(crate) fn is_failed(&self, number: usize) -> bool {
         self.sections.get(number).is_some_and(|section| section.outcome == Some(Outcome::Failed))
     }
 
     /// Returns the maximum number of bytes that a section takes in addition to its excerpt.
-    pub(super) fn overhead(&self, section: &OutputSection, input: bool, notes_hidden: bool) -> usize {
+    pub(crate) fn overhead(&self, section: &OutputSection, input: bool, notes_hidden: bool) -> usize {
         let hidden = if notes_hidden { hidden_note(length(section.bytes)).len() } else { 0 };
         let offsets = section.source.as_deref().map_or(0, |source| offsets_note(source).len());
         self.section_line(section, None, "", input).len() + TAG_LEN + note_max(section.bytes) + offsets + hidden
@@ -418,7 +418,7 @@ impl FrameContent<'_> {
     }
 
     /// Returns the list of omitted sections: names while `room` bytes allow, then a count.
-    pub(super) fn not_shown(&self, listed: &[usize], room: usize) -> String {
+    pub(crate) fn not_shown(&self, listed: &[usize], room: usize) -> String {
         let count = listed.len().max(if listed.is_empty() { self.sections.len() } else { 0 });
         let mut text = format!("\nNot shown ({count}): \n");
         let more = |n: usize| format!("and {n} more\n");
