@@ -13,9 +13,10 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use crate::analysis::analyzer::{Analyzer, PART_GRACE};
+use crate::analysis::analyzer::Analyzer;
 use crate::analysis::digest_cache::DigestResult;
 use crate::analysis::excerpt::ExcerptTask;
+use crate::analysis::isolation::PART_GRACE;
 use crate::analysis::missing::{Missing, prepend_notice};
 use crate::analysis::retry::RetryBudget;
 use crate::analysis::settings::{Clock, Settings};

@@ -6,8 +6,10 @@ pub mod cursor;
 mod focus;
 pub mod grep;
 pub mod name_collision;
+pub mod parsed_name;
 pub mod query_dir;
 pub mod search;
+pub mod shown_path;
 
 use std::sync::Arc;
 

@@ -10,37 +10,18 @@ use super::digest_cache::{DigestCache, DigestResult};
 use super::digest_store::DigestStore;
 use super::excerpt::{ExcerptResult, ExcerptTask};
 use super::facets::FacetIndexes;
+use super::isolation::{PART_GRACE, Subject};
 use super::settings::{Control, Deadline, Settings};
 use super::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
-use crate::digest::Key;
 use crate::error::{Error, Result};
 use crate::model::Record;
-use crate::name::{Name, printable};
+use crate::name::printable;
+use crate::parallel::parallel_map;
 use crate::search::ranked::{Index, WorkerIndex};
+use crate::store::Time;
 use crate::view::{Member, View};
 use crate::watchdog::{Unfinished, Watchdog};
-
-/// Time that a part of an answer may take to return after its deadline.
-pub(crate) const PART_GRACE: Duration = Duration::from_millis(500);
-
-/// The subject of a task. While an abandoned task runs, no other starts on its subject.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Subject {
-    /// The files of the worker with this name.
-    Worker(Name),
-    /// The answer about many workers with this key.
-    Answer(Key),
-}
-
-impl From<Unfinished> for Error {
-    fn from(unfinished: Unfinished) -> Error {
-        match unfinished {
-            Unfinished::Late => Error::Late,
-            Unfinished::Abandoned => Error::Abandoned,
-        }
-    }
-}
 
 /// Reads and caches what answers need of the workers of a view, within the time that the settings
 /// allow. Clones share all state.
@@ -144,6 +125,46 @@ impl Analyzer {
         let (analyzer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
         let read = move |in_time: Deadline<'_>| analyzer.index.read(&analyzer.view, &member, &stamp, in_time);
         self.run_isolated(&subject, PART_GRACE, has_time, read)?
+    }
+
+    /// Returns the time of each worker's last write, or `None` if its files cannot be read. When
+    /// time runs out, the catalog's listing supplies the time.
+    pub fn last_writes(&self, members: &[Arc<Member>]) -> Vec<Option<Time>> {
+        let (states, _) = self.states_in_time(members);
+        let last_writes = states.into_iter().map(|(member, stamp)| match stamp {
+            Ok(stamp) => Some(stamp.last_write()),
+            Err(Error::Late) => Some(member.entry.last_write()),
+            Err(_) => None,
+        });
+        last_writes.collect()
+    }
+
+    /// Returns the state of each worker's files. When time runs out, the rest have their last known
+    /// state or [`Error::Late`], and the backfill reads them.
+    pub(crate) fn states(&self, members: &[Arc<Member>]) -> WorkerStates {
+        let (states, is_complete) = self.states_in_time(members);
+        if !is_complete {
+            self.cache.mark_incomplete();
+        }
+        states
+    }
+
+    /// Returns the state of each worker's files, and true if there was time to read all of them.
+    /// Does not schedule a backfill.
+    fn states_in_time(&self, members: &[Arc<Member>]) -> (WorkerStates, bool) {
+        let clock = self.settings.clock(5);
+        let in_time = || clock.has_time();
+        // Workers without a known state come first.
+        let mut order: Vec<(usize, &Arc<Member>)> = members.iter().enumerate().collect();
+        order.sort_by_cached_key(|(_, member)| self.view.last_fingerprint(member).is_some());
+        let stamps = parallel_map(&order, |(_, member)| match in_time() {
+            true => self.view.fingerprint(member, false),
+            false => self.view.last_fingerprint(member).ok_or(Error::Late),
+        });
+        let is_complete = in_time();
+        let mut states: Vec<_> = order.into_iter().zip(stamps).collect();
+        states.sort_unstable_by_key(|((at, _), _)| *at);
+        (states.into_iter().map(|((_, member), stamp)| (member.clone(), stamp)).collect(), is_complete)
     }
 
     /// Logs each subject whose task was abandoned and still runs, once.

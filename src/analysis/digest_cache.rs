@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
-use super::analyzer::{PART_GRACE, Subject};
 use super::digest_store::{DigestKey, DigestStore};
+use super::isolation::{PART_GRACE, Subject};
 use super::retry::RetryBudget;
 use super::settings::{Control, Deadline, Settings};
 use super::worker_digest::WorkerDigest;

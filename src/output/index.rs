@@ -9,6 +9,7 @@ use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Output, Record, Trace, Worker};
 use crate::route::name_collision;
+use crate::route::shown_path::shown_path;
 use crate::store::Time;
 use crate::text::clean::one_line;
 use crate::text::json::{hex, printable};
@@ -54,7 +55,7 @@ pub(crate) fn worker(
         files: files
             .into_iter()
             .map(|file| {
-                let path = name_collision::shown_path(&file.path);
+                let path = shown_path(&file.path);
                 let (text, bytes) = (path.to_text().into_owned(), hex(path.as_bytes()));
                 FileRow { path: text, path_hex: bytes, bytes: file.bytes, mtime: utc(file.mtime) }
             })

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::name::{Name, RelPath};
 use crate::query::since::{Changes, MARGIN, ViewSnapshot, WorkerSnapshot, display_name, nanos};
 use crate::route::cursor::{Checkpoint, Cursor};
-use crate::route::name_collision::shown_path;
+use crate::route::shown_path::shown_path;
 use crate::store::Time;
 use crate::text::clean::one_line;
 use crate::text::{count, utc};

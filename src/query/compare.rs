@@ -33,8 +33,9 @@ use page::Page;
 pub use page::{Answer, FileDiff};
 use section::DiffSection;
 
-use crate::analysis::analyzer::{Analyzer, PART_GRACE};
+use crate::analysis::analyzer::Analyzer;
 use crate::analysis::digest_cache::DigestResult;
+use crate::analysis::isolation::PART_GRACE;
 use crate::analysis::missing::Missing;
 use crate::analysis::retry::RetryBudget;
 use crate::analysis::settings::Clock;

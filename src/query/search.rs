@@ -29,7 +29,7 @@ use crate::model::Outcome;
 use crate::name::RelPath;
 use crate::parallel::parallel_map;
 use crate::route::Scope;
-use crate::route::name_collision::is_raw_record;
+use crate::route::shown_path::is_raw_record;
 use crate::search::ranked::{self, FileHit, RankedPassages, SelectionLimits, WorkerMatches};
 use crate::view::{Member, VisibleWorkers};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Rendered, Renderer};
-use crate::analysis::analyzer::Subject;
+use crate::analysis::isolation::Subject;
 use crate::analysis::missing::{Missing, prepend_notice};
 use crate::analysis::retry::RetryBudget;
 use crate::analysis::settings::{Clock, Deadline};

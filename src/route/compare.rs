@@ -10,7 +10,7 @@ use std::sync::Arc;
 use percent_encoding::percent_decode;
 
 use super::name_collision::{is_index, stored_name};
-use super::query_dir::{ParsedName, encode, has_word};
+use super::parsed_name::{ParsedName, encode, has_word};
 use crate::name::{Name, printable};
 use crate::text::budget::Budget;
 use crate::text::clean::one_line;

@@ -1,6 +1,6 @@
 //! Parses `summary@<words>`: the summary of a worker with the passages relevant to the words.
 
-use super::query_dir::{ParsedName, has_word};
+use super::parsed_name::{ParsedName, has_word};
 use super::search;
 use crate::name::Name;
 use crate::text::budget::Budget;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::query_dir::{PROBED_NAMES, ParsedName, decode_lossy, encode};
+use super::parsed_name::{PROBED_NAMES, ParsedName, decode_lossy, encode};
 use crate::name::{Name, RelPath};
 use crate::text::budget::Budget;
 

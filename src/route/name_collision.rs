@@ -3,24 +3,12 @@
 //! A generated or answered name takes precedence: a file on disk with that name is shown as
 //! `<name>.own`. Both the tree and the paths in generated files follow this rule.
 
-use super::Generated;
-use super::query_dir::QueryDir;
-use crate::name::{Name, RelPath};
-use crate::text::clean::escape_markers;
+use crate::name::Name;
 
 /// Name of the generated file in `workers/`.
 pub const INDEX: &str = "index.json";
-/// The directory of the workers.
-const WORKERS: &str = "workers/";
-/// Name of the directory in a worker's directory that holds links to its children.
-pub const CHILDREN: &str = "children";
 /// Suffix of a file whose name collides with a generated name.
 pub(super) const OWN_SUFFIX: &str = ".own";
-
-/// Returns true if `name` is generated or answered in a worker's directory.
-pub fn is_generated(name: &Name) -> bool {
-    Generated::from_name(name).is_some() || name.as_bytes() == CHILDREN.as_bytes() || QueryDir::parse(name).is_some()
-}
 
 /// Returns true if `name` is generated in `workers/`.
 pub fn is_index(name: &Name) -> bool {
@@ -53,33 +41,9 @@ fn collides(name: &Name, is_reserved: fn(&Name) -> bool) -> bool {
     Name::new(bytes).is_ok_and(|name| is_reserved(&name))
 }
 
-/// Returns the path at which the file `path` is shown, relative to the worker's directory.
-pub(crate) fn shown_path(path: &RelPath) -> RelPath {
-    let mut names = path.names();
-    let first = names.next().map_or_else(RelPath::root, |first| shown_name(&first, is_generated).into());
-    names.fold(first, |path, name| path.join(&name))
-}
-
-/// Returns the path at which a worker is shown in the tree.
-pub(crate) fn worker_path(worker: &Name) -> RelPath {
-    let name = shown_name(worker, is_index);
-    RelPath::parse([WORKERS.as_bytes(), name.as_bytes()].concat()).unwrap_or_else(|_| name.into())
-}
-
-/// Returns the path of the file `path` of the worker at `worker_path`, escaped for an answer.
-pub(crate) fn display_path(worker_path: &RelPath, path: &RelPath) -> String {
-    escape_markers(&worker_path.join_path(&shown_path(path)).display())
-}
-
-/// Returns true for metadata and transcripts at the top of a worker's directory, which repeat the
-/// text of other files.
-pub(crate) fn is_raw_record(path: &RelPath) -> bool {
-    let name = path.as_bytes();
-    !name.contains(&b'/') && (name.ends_with(b".jsonl") || name.ends_with(b".json"))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::shown_path::is_generated;
     use super::*;
 
     #[test]
@@ -103,16 +67,5 @@ mod tests {
             assert_eq!(stored_name(&shown, is_generated), Some(name), "{text}");
         }
         assert_eq!(stored_name(&Name::new("summary").unwrap(), is_generated), None);
-    }
-
-    #[test]
-    fn only_the_first_component_of_a_path_is_renamed() {
-        for (on_disk, at) in [
-            ("summary", "summary.own"),
-            ("summary/index.json", "summary.own/index.json"),
-            ("outputs/summary", "outputs/summary"),
-        ] {
-            assert_eq!(shown_path(&RelPath::parse(on_disk).unwrap()), RelPath::parse(at).unwrap());
-        }
     }
 }

@@ -3,7 +3,7 @@
 use super::node::Node;
 use super::{Ino, Tree, parse_name};
 use crate::route::Generated;
-use crate::route::name_collision::is_generated;
+use crate::route::shown_path::is_generated;
 
 /// Cost of a request, which decides which thread answers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use super::super::terminal::print_message;
 use super::super::{ViewArgs, exit};
 use super::{TimeArgs, TreeReader, json};
 use crate::query::compare::{Answer, DiffKind, Fact, FileDiff, Options, Query};
-use crate::route::query_dir::has_word;
+use crate::route::parsed_name::has_word;
 use crate::text::budget::Budget;
 
 /// Help text after the options.

@@ -4,7 +4,7 @@ use std::result::Result;
 
 use super::Query;
 use crate::name::{Name, RelPath};
-use crate::route::name_collision::{is_raw_record, shown_path, worker_path};
+use crate::route::shown_path::{is_raw_record, shown_path, worker_path};
 use crate::search::glob::{Glob, is_under};
 use crate::search::ranked::{FilterValues, Filters, tool_of};
 use crate::view::Member;

@@ -6,13 +6,14 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::analysis::analyzer::{Analyzer, PART_GRACE};
+use crate::analysis::analyzer::Analyzer;
+use crate::analysis::isolation::PART_GRACE;
 use crate::analysis::settings::Deadline;
 use crate::catalog::Fingerprint;
 use crate::error::Error;
 use crate::model::Outcome;
 use crate::name::RelPath;
-use crate::route::name_collision::{display_path, worker_path};
+use crate::route::shown_path::{display_path, worker_path};
 use crate::store::read_range;
 use crate::view::{Folder, Member};
 
