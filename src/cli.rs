@@ -45,7 +45,7 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::name::printable;
-use crate::render::since::Cursor;
+use crate::route::cursor::Cursor;
 use mount_options::MountOptions;
 
 const EXAMPLES: &str = "\

@@ -17,11 +17,17 @@
 //! catalog          snapshots of all workers, and how stale they may be
 //! view             the catalog restricted to one owner; the only way to a name or a byte
 //! search           regex and ranked search over the files of a view
-//! render           from a view to bytes: index.json, summary, evidence.txt, README.md, answers
+//! text             budgets, cleaning, and the format of times and counts
+//! analysis         what is learnt of a worker: digest, checks, root cause, excerpts
+//! route            names to requests: generated files, queries, cursors
+//! query            answers as values: grep, search, compare, changes, the output of a call
+//! output           values as text: index.json, summary, evidence.txt, changes
+//! render           from a document of a view to bytes, again if it changes meanwhile
 //! tree             names to nodes to attributes, listings and bytes; inodes and handles
 //! fuse, mcp, cli   adapters that translate and reply, without logic; cli starts the others
 //! ```
 
+pub mod analysis;
 pub mod cache;
 pub mod catalog;
 pub mod cli;
@@ -32,10 +38,14 @@ pub mod fuse;
 pub mod mcp;
 pub mod model;
 pub mod name;
+mod output;
 mod parallel;
+pub mod query;
 pub mod render;
+pub mod route;
 pub mod search;
 pub mod store;
+pub mod text;
 pub mod trace;
 pub mod tree;
 mod unicode;

@@ -5,85 +5,43 @@
 //! digest per worker, so a change of one worker recomputes one digest. This module knows nothing
 //! about inodes or the kernel.
 
-mod backfill;
-mod budget;
-mod causes;
-mod checks;
-mod claims;
-mod clean;
-pub mod compare;
-mod digest_cache;
-mod digest_store;
-mod document;
-mod evidence;
+mod answers;
 pub mod expand;
-pub mod facets;
-mod focus;
-pub mod grep;
-mod index;
-mod isolate;
-mod json;
 pub mod list;
-mod marker;
-mod missing;
-pub mod name_collision;
-pub mod output;
-pub mod query_dir;
-mod retry;
-pub mod search;
-mod settings;
-mod shares;
-pub mod since;
-mod summary;
-mod text;
-mod times;
-mod tokens;
-pub mod wait;
 mod worker;
-mod worker_digest;
-mod worker_states;
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-pub use budget::{Budget, Unit};
-pub use document::{Document, Group, Report, Scope};
-pub(crate) use json::hex;
-#[cfg(feature = "mcp")]
-pub(crate) use json::printable as printable_json;
-pub use missing::Missing;
-pub use settings::{Control, DEADLINE, Settings};
-pub(crate) use text::count;
-pub use text::utc;
-
+use crate::analysis::analyzer::Analyzer;
+use crate::analysis::digest_cache::DigestResult;
+use crate::analysis::excerpt::ExcerptTask;
+use crate::analysis::isolation::{PART_GRACE, Subject};
+use crate::analysis::missing::{Missing, prepend_notice};
+use crate::analysis::retry::RetryBudget;
+use crate::analysis::settings::{Clock, Deadline, Settings};
+use crate::analysis::worker_digest::{WorkerOutcome, WorkerRow};
+use crate::analysis::worker_states::{WorkerStates, hash_all};
 use crate::catalog::{Access, Fingerprint};
-use crate::digest::{digest, hash_value};
+use crate::digest::{Key, digest, hash_value};
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::search::ranked::Index;
+use crate::output::evidence::{self, SwarmReader};
+use crate::output::{index, summary};
+use crate::query::compare::{self, ResolvedQuery};
+use crate::query::since::ViewSnapshot;
+use crate::query::states_in;
+use crate::query::{grep, search};
+use crate::route::cursor::Cursor;
+use crate::route::{Document, Group, Report, Scope};
 use crate::store::Time;
+use crate::text::budget::Budget;
+use crate::text::clean;
 use crate::view::{Member, View, VisibleWorkers};
-use crate::watchdog::Watchdog;
-use compare::ResolvedQuery;
-use digest_cache::{DigestCache, DigestResult};
-use digest_store::DigestStore;
-use evidence::{ExcerptTask, SwarmReader, WorkerOutcome};
-use facets::FacetIndexes;
-use isolate::{PART_GRACE, Subject};
-use missing::prepend_notice;
-use retry::RetryBudget;
-use settings::{Clock, Deadline};
-use since::{Cursor, ViewSnapshot};
-use worker_digest::WorkerRow;
-use worker_states::{WorkerStates, hash_all};
 
 /// Text of README.md at the root. It can also be part of a prompt.
 const README: &str = include_str!("../docs/AGENTS.md");
-
-/// A hash of a document and its inputs, or of a part of them.
-pub type Key = [u8; 16];
 
 /// A generated file.
 #[derive(Debug, Clone)]
@@ -98,13 +56,6 @@ pub struct Rendered {
     pub complete: bool,
     /// The parts that are missing because time ran out. The first line or a JSON field lists them.
     pub missing: Option<Missing>,
-}
-
-/// The bytes of a document.
-struct Body {
-    bytes: Vec<u8>,
-    /// False if something could not be read; the text says so, and a retry may succeed.
-    complete: bool,
 }
 
 /// A document with its inputs at one moment.
@@ -134,35 +85,28 @@ struct CoveredWorkers {
 /// Renders the generated files of a view. Clones share all state.
 #[derive(Clone)]
 pub struct Renderer {
-    view: Arc<View>,
-    settings: Settings,
-    digests: Arc<DigestCache>,
-    facet_indexes: Arc<FacetIndexes>,
-    index: Arc<Index>,
-    /// True while a caller runs the backfill of `digests` and `index`.
-    is_backfilling: Arc<AtomicBool>,
-    watchdog: Watchdog<Subject>,
+    analyzer: Analyzer,
 }
 
 impl Renderer {
     /// Creates a renderer for `view`.
     pub fn new(view: View, settings: Settings) -> Renderer {
-        let watchdog = Watchdog::new();
-        let store = view.digest_store().map(|(cache, scope)| DigestStore::new(cache, &scope));
-        let digests = Arc::new(DigestCache::new(settings.patience(), store, watchdog.clone()));
-        let index = Arc::new(Index::new(view.word_index()));
-        let (view, facet_indexes, is_backfilling) = (Arc::new(view), Arc::default(), Arc::default());
-        Renderer { view, settings, digests, facet_indexes, index, is_backfilling, watchdog }
+        Renderer { analyzer: Analyzer::new(view, settings) }
     }
 
     /// Returns the settings of the renderer.
     pub fn settings(&self) -> &Settings {
-        &self.settings
+        &self.analyzer.settings
     }
 
     /// Returns the view whose files are rendered.
     pub fn view(&self) -> &View {
-        &self.view
+        &self.analyzer.view
+    }
+
+    /// Returns the analyzer of the workers of the view.
+    pub fn analyzer(&self) -> &Analyzer {
+        &self.analyzer
     }
 
     /// Returns a document with its current inputs.
@@ -177,7 +121,7 @@ impl Renderer {
             Document::Readme => self.text_input(README, &mut hash)?,
             Document::QueryReadme(kind) => self.text_input(kind.readme(), &mut hash)?,
             Document::Since(cursor) => {
-                let (snapshot, root) = (ViewSnapshot::take(&self.view), self.view.root_meta()?);
+                let (snapshot, root) = (ViewSnapshot::take(&self.analyzer.view), self.analyzer.view.root_meta()?);
                 hash_value(&mut hash, &Access::from_meta(&root));
                 snapshot.hash(&mut hash);
                 RenderInput::Since { snapshot, cursor: *cursor }
@@ -197,7 +141,7 @@ impl Renderer {
                 let (member, stamp) = self.worker_state(name)?;
                 hash.update(&member.entry.key());
                 hash.update(&stamp.version);
-                hash_value(&mut hash, &Access::from_meta(&self.view.root_meta()?));
+                hash_value(&mut hash, &Access::from_meta(&self.analyzer.view.root_meta()?));
                 RenderInput::Focus { member, stamp, query: query.clone() }
             }
             Document::Grep(scope, query) => {
@@ -214,39 +158,39 @@ impl Renderer {
 
     /// Returns the input of a document whose text is fixed.
     fn text_input(&self, text: &'static str, hash: &mut blake3::Hasher) -> Result<RenderInput> {
-        let access = Access::from_meta(&self.view.root_meta()?);
-        let newest = self.view.newest(&self.view.visible())?;
+        let access = Access::from_meta(&self.analyzer.view.root_meta()?);
+        let newest = self.analyzer.view.newest(&self.analyzer.view.visible())?;
         hash_value(hash, &(newest, access));
         Ok(RenderInput::Text { text: text.into(), newest, access })
     }
 
     /// Returns the workers in `scope` and hashes everything that a document about them depends on.
     fn covered_workers(&self, scope: &Scope, hash: &mut blake3::Hasher) -> Result<CoveredWorkers> {
-        let visible = self.view.visible();
-        let states = self.states_in(&visible, scope)?;
-        hash_value(hash, &Access::from_meta(&self.view.root_meta()?));
+        let visible = self.analyzer.view.visible();
+        let states = states_in(&self.analyzer, &visible, scope)?;
+        hash_value(hash, &Access::from_meta(&self.analyzer.view.root_meta()?));
         if states.is_empty() {
-            hash_value(hash, &self.view.newest(&visible)?);
+            hash_value(hash, &self.analyzer.view.newest(&visible)?);
         }
         if *scope == Scope::Swarm {
             hash_value(hash, &(visible.skipped, &visible.list_errors));
         }
-        hash_value(hash, &Self::unread_sessions(&visible, scope));
+        hash_value(hash, &scope.unread_sessions(&visible));
         hash_all(hash, &states);
         Ok(CoveredWorkers { visible, states })
     }
 
     /// Returns the inputs of a comparison: the compared workers, or the text of a refusal.
     fn compare_input(&self, query: &Arc<compare::Query>, hash: &mut blake3::Hasher) -> Result<RenderInput> {
-        let (visible, access) = (self.view.visible(), Access::from_meta(&self.view.root_meta()?));
+        let (visible, access) = (self.analyzer.view.visible(), Access::from_meta(&self.analyzer.view.root_meta()?));
         hash_value(hash, &access);
-        match self.resolve_comparison(query, &visible)? {
+        match compare::resolve(&self.analyzer, query, &visible)? {
             ResolvedQuery::Workers(states) => {
                 hash_all(hash, &states);
                 Ok(RenderInput::Compare { workers: CoveredWorkers { visible, states }, query: query.clone() })
             }
             ResolvedQuery::Refused(answer) => {
-                let newest = self.view.newest(&visible)?;
+                let newest = self.analyzer.view.newest(&visible)?;
                 hash_value(hash, &(newest, &answer.text));
                 Ok(RenderInput::Text { text: answer.text.into(), newest, access })
             }
@@ -258,18 +202,18 @@ impl Renderer {
     /// # Errors
     /// [`Error::NotFound`] if its workers vanished; those of reading them.
     pub fn render(&self, state: State) -> Result<Rendered> {
-        let clock = self.settings.clock(10);
+        let clock = self.analyzer.settings.clock(10);
         let deadline = clock.deadline();
-        self.log_overdue();
+        self.analyzer.log_overdue();
         let subject = Subject::Answer(state.key);
         let rendered = match state.input {
             RenderInput::Text { text, newest, access } => {
                 Ok(Rendered { bytes: text.as_bytes().into(), newest, access, complete: true, missing: None })
             }
-            RenderInput::Since { snapshot, cursor } => since::answer(&self.view, &snapshot, cursor),
+            RenderInput::Since { snapshot, cursor } => self.since_file(&snapshot, cursor),
             RenderInput::Worker { member, stamp, report } => self.worker_report(&member, &stamp, report, deadline),
             RenderInput::Focus { member, stamp, query } => self.render_isolated(&subject, deadline, move |renderer| {
-                renderer.focus_file(&member, &stamp, &query, &renderer.settings.clock(10))
+                renderer.focus_file(&member, &stamp, &query, &renderer.analyzer.settings.clock(10))
             }),
             RenderInput::Group { workers, group, report } => self.group_report(workers, &group, report, &clock),
             RenderInput::Grep { workers, scope, query } => self.render_isolated(&subject, deadline, move |renderer| {
@@ -284,13 +228,13 @@ impl Renderer {
                 renderer.compare_file(&workers.visible, workers.states, &query)
             }),
         };
-        rendered.inspect(|rendered| self.report_missing(rendered.missing.as_ref()))
+        rendered.inspect(|rendered| self.analyzer.settings.note_missing(rendered.missing.as_ref()))
     }
 
     /// Renders `since/CURSOR` from `look`.
     pub fn since(&self, look: &ViewSnapshot, cursor: Cursor) -> Result<Arc<[u8]>> {
-        let rendered = since::answer(&self.view, look, cursor)?;
-        self.report_missing(rendered.missing.as_ref());
+        let rendered = self.since_file(look, cursor)?;
+        self.analyzer.settings.note_missing(rendered.missing.as_ref());
         Ok(rendered.bytes)
     }
 
@@ -302,14 +246,14 @@ impl Renderer {
         report: Report,
         clock: &Clock<'_>,
     ) -> Result<Rendered> {
-        let mut attempts = RetryBudget::new(self.settings.patience());
+        let mut attempts = RetryBudget::new(self.analyzer.settings.patience());
         loop {
             let (rendered, settled) = self.group_report_once(&workers, group, report, clock)?;
             let complete = rendered.complete && attempts.is_first();
             if settled || !clock.has_time() || !attempts.try_again() {
                 return Ok(Rendered { complete, ..rendered });
             }
-            workers.states = self.states_in(&workers.visible, &group.scope())?;
+            workers.states = states_in(&self.analyzer, &workers.visible, &group.scope())?;
         }
     }
 
@@ -330,7 +274,7 @@ impl Renderer {
             Group::Run(name) => visible.runs.get(name).map(|run| &**run),
             Group::Swarm => None,
         };
-        let sessions = Self::unread_sessions(visible, &group.scope());
+        let sessions = group.scope().unread_sessions(visible);
         let shown = RefCell::new(Vec::new());
         let records_late = Cell::new(false);
         let stamps_late = any_late(states);
@@ -343,30 +287,32 @@ impl Renderer {
             Report::Index => index::swarm(visible, run, &rows, newest, missing())?,
             Report::Summary => prepend_notice(missing().as_ref(), summary::swarm(visible, run, &rows, newest)),
             Report::Evidence(budget) => {
-                let budget = self.settings.budget_or(Budget::SWARM, budget);
-                let title = run.map_or("Swarm".into(), |run| format!("Run {}", text::one_line(&run.id, 200)));
+                let budget = self.analyzer.settings.budget_or(Budget::SWARM, budget);
+                let title = run.map_or("Swarm".into(), |run| format!("Run {}", clean::one_line(&run.id, 200)));
                 let read = Cell::new(true);
                 let record = |account: &WorkerOutcome<'_>| {
                     let stamp = account.stamp?;
                     shown.borrow_mut().push((account.member.clone(), stamp.key));
-                    let record = self.record(account.member, stamp, PART_GRACE, deadline);
+                    let record = self.analyzer.record(account.member, stamp, PART_GRACE, deadline);
                     let is_late = record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out());
                     records_late.set(records_late.get() || is_late);
                     let record = record.ok();
                     read.set(read.get() && record.as_ref().is_some_and(|record| record.is_complete()));
                     record
                 };
-                let cut = |member: &Member, cut: ExcerptTask| self.run_cut(member, cut, deadline);
+                let cut = |member: &Member, cut: ExcerptTask| self.analyzer.run_cut(member, cut, deadline);
                 let accounts: Vec<WorkerOutcome<'_>> = rows.iter().map(WorkerRow::worker_outcome).collect();
-                let reading = SwarmReader { view: &self.view, record: &record, run: &cut, deadline, missing: &missing };
+                let reading =
+                    SwarmReader { view: &self.analyzer.view, record: &record, run: &cut, deadline, missing: &missing };
                 let written = evidence::swarm(&reading, title, &accounts, budget);
                 whole &= written.complete && read.get();
                 written.bytes
             }
         };
         let missing = missing();
-        let is_unchanged =
-            |(member, key): &(Arc<Member>, Key)| self.view.fingerprint_now(member).is_ok_and(|now| now.key == *key);
+        let is_unchanged = |(member, key): &(Arc<Member>, Key)| {
+            self.analyzer.view.fingerprint_now(member).is_ok_and(|now| now.key == *key)
+        };
         let settled = shown.borrow().iter().all(is_unchanged);
         let complete = whole && settled && clock.has_time();
         Ok((Rendered { bytes: bytes.into(), newest, access, complete, missing }, settled))
@@ -375,7 +321,7 @@ impl Renderer {
     /// Returns a row for each of the workers that still exist, and true if every worker was read
     /// whole in the requested state.
     fn worker_rows(&self, states: &WorkerStates, is_all: bool, go_on: Deadline<'_>) -> (Vec<WorkerRow>, bool) {
-        let digests = self.digests.get_all(&self.view, states, is_all, &self.settings, go_on);
+        let digests = self.analyzer.digests(states, is_all, go_on);
         let is_current = digests.iter().zip(states).all(|(result, (_, requested))| result.matches(requested));
         let rows = digests.into_iter().zip(states).filter_map(|(result, (member, requested))| {
             let (digest, stamp) = match result {
@@ -390,28 +336,10 @@ impl Renderer {
         (rows, is_current && is_whole)
     }
 
-    /// Returns the workers of a scope with the states of their files.
-    fn states_in(&self, visible: &VisibleWorkers, scope: &Scope) -> Result<WorkerStates> {
-        let members = match scope {
-            Scope::Swarm => &visible.members,
-            Scope::Run(name) => &visible.runs.get(name).ok_or(Error::NotFound)?.members,
-            Scope::Selected(selection) => return Ok(self.states(&self.selected(selection))),
-            Scope::Workers(names) => {
-                let members = names.iter().map(|name| self.view.worker(name)).collect::<Result<Vec<_>>>()?;
-                return Ok(self.states(&members));
-            }
-            Scope::Worker(name) => {
-                let (member, stamp) = self.worker_state(name)?;
-                return Ok(vec![(member, Ok(stamp))]);
-            }
-        };
-        Ok(self.states(members))
-    }
-
     /// Returns a worker with the state of its files.
     fn worker_state(&self, name: &Name) -> Result<(Arc<Member>, Arc<Fingerprint>)> {
-        let member = self.view.worker(name)?;
-        let stamp = self.view.fingerprint(&member, true)?;
+        let member = self.analyzer.view.worker(name)?;
+        let stamp = self.analyzer.view.fingerprint(&member, true)?;
         Ok((member, stamp))
     }
 
@@ -423,29 +351,16 @@ impl Renderer {
         states: &WorkerStates,
         stamps: impl Fn() -> I,
     ) -> Result<(Time, Access)> {
-        let root = self.view.root_meta()?;
+        let root = self.analyzer.view.root_meta()?;
         let newest = match stamps().map(|stamp| stamp.newest_mtime).max() {
             Some(newest) => newest,
-            None => self.view.newest(visible)?,
+            None => self.analyzer.view.newest(visible)?,
         };
         let mut access = stamps().fold(Access::from_meta(&root), |access, stamp| access.intersect(&stamp.access));
         if any_late(states) {
             access.mode &= 0o400;
         }
         Ok((newest, access))
-    }
-
-    /// Returns the file with the answer to a query about the workers in `states`.
-    fn rendered_answer(
-        &self,
-        visible: &VisibleWorkers,
-        states: &WorkerStates,
-        body: Body,
-        missing: Option<Missing>,
-    ) -> Result<Rendered> {
-        let stamps = || states.iter().filter_map(|(_, stamp)| stamp.as_deref().ok());
-        let (newest, access) = self.newest_and_access(visible, states, stamps)?;
-        Ok(Rendered { bytes: body.bytes.into(), newest, access, complete: body.complete, missing })
     }
 }
 

@@ -48,7 +48,7 @@ pub use inode::ROOT;
 pub use path::{LookupGuard, ResolvedPath, Symlinks};
 pub use request_class::RequestClass;
 
-pub use crate::render::Settings;
+pub use crate::analysis::settings::Settings;
 
 use crate::digest::digest;
 use crate::error::{Error, Result};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use swarmletfs::render::Budget;
+use swarmletfs::text::budget::Budget;
 
 use crate::support::{TestStore, python, see};
 

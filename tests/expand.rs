@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::json;
+use swarmletfs::analysis::settings::Settings;
+use swarmletfs::render::Renderer;
 use swarmletfs::render::expand::{ExpandStats, InputFormat};
-use swarmletfs::render::{Budget, Renderer, Settings};
+use swarmletfs::text::budget::Budget;
 use swarmletfs::view::Filter;
 
 use crate::support::{TestStore, see};

@@ -8,30 +8,35 @@ use std::path::{Path, PathBuf};
 use regex::Regex;
 
 /// The layers from the ground up; a module may only use what stands before it.
-const LAYERS: [&str; 18] = [
+const LAYERS: [&str; 23] = [
     "unicode", "name", "error", "digest", "parallel", "watchdog", "cache", "model", "store", "trace", "catalog",
-    "view", "search", "render", "tree", "fuse", "mcp", "cli",
+    "view", "search", "text", "analysis", "route", "query", "output", "render", "tree", "fuse", "mcp", "cli",
 ];
 /// Pairs on one level, or arrows that are allowed against the order.
 const ALLOWED: [(&str, &str); 1] = [("name", "error")];
 /// Pairs that must not know each other though their order would allow it.
-const FORBIDDEN: [(&str, &str); 11] = [
+const FORBIDDEN: [(&str, &str); 18] = [
     ("model", "store"),
     ("view", "trace"),
+    ("text", "view"),
+    ("route", "analysis::analyzer"),
+    ("output", "analysis::analyzer"),
     ("tree", "catalog::Catalog"),
     ("fuse", "catalog"),
     ("fuse", "view"),
+    ("fuse", "analysis"),
+    ("fuse", "query"),
+    ("fuse", "output"),
     ("fuse", "render"),
     ("fuse", "store"),
     ("mcp", "fuse"),
     ("mcp", "catalog"),
     ("mcp", "view"),
+    ("mcp", "analysis::analyzer"),
     ("mcp", "store"),
 ];
-/// Folders of `src` that may have cycles between their modules. Their parts are being moved.
-const CYCLES_ALLOWED: [&str; 1] = ["render"];
-/// The longest file without its tests, in lines.
-const LINES_MAX: usize = 500;
+/// The longest file without its tests, in lines. A longer one is likely to hold two ideas.
+const LINES_MAX: usize = 800;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -159,7 +164,7 @@ fn modules_of_a_folder_form_no_cycle() {
     assert!(arrows.len() > 10, "only {} folders were found", arrows.len());
     for (folder, mut left) in arrows {
         // The order of the folder `src` is that of the layers.
-        if folder.first().is_none_or(|top| CYCLES_ALLOWED.contains(&top.as_str())) {
+        if folder.is_empty() {
             continue;
         }
         // Removes the modules that use no other, until none is left or all lie in or above a cycle.

@@ -7,7 +7,9 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use swarmletfs::render::expand::InputFormat;
-use swarmletfs::render::{Budget, Renderer, Settings};
+use swarmletfs::text::budget::Budget;
+use swarmletfs::render::Renderer;
+use swarmletfs::analysis::settings::Settings;
 
 static RENDERER: LazyLock<Renderer> = LazyLock::new(|| Renderer::new(swarm::view(), Settings::default()));
 const BUDGET: usize = 600;

@@ -27,9 +27,8 @@ use serde::Serialize;
 pub(super) use stores::answer as answer_stores;
 pub(super) use trial_mount::{TrialKind, serve as serve_trial};
 
-use super::DoctorArgs;
-use super::exit;
 use super::mountinfo::MountTable;
+use super::{DoctorArgs, exit};
 use finding::{Finding, Level};
 
 /// Version of the JSON schema; additions do not change it.

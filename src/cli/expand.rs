@@ -9,8 +9,9 @@ use super::read_session::{ReadSession, TimeArgs};
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
 use super::{ViewArgs, exit};
+use crate::render::Renderer;
 use crate::render::expand::{ExpandError, InputFormat};
-use crate::render::{Budget, Renderer};
+use crate::text::budget::Budget;
 
 /// Help text after the options.
 pub(super) const HELP: &str = "\

@@ -14,7 +14,7 @@ use super::store_selection::StoreSelection;
 use super::terminal::print_message;
 use crate::catalog::Freshness;
 use crate::mcp::{HttpConfig, ServedTree, Token, serve, serve_http};
-use crate::render::Budget;
+use crate::text::budget::Budget;
 use crate::tree::{Settings, Tree};
 
 /// Environment variable that holds the bearer token.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::cache_args::CacheArgs;
 use super::exit::Usage;
 use super::path_bytes;
-use crate::render::Budget;
+use crate::text::budget::Budget;
 
 /// Options of a mount.
 ///

@@ -5,16 +5,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::diagnosis;
 use super::exit::Usage;
-use super::log;
 use super::mount_options::MountOptions;
 use super::mountinfo::{Mount, MountTable};
 use super::store_selection::StoreSelection;
 use super::terminal::display_path;
+use super::{diagnosis, log};
 use crate::catalog::Freshness;
 use crate::fuse::{MountAccess, Session};
-use crate::render::Budget;
+use crate::text::budget::Budget;
 use crate::tree::{Settings, Tree};
 use crate::view::Filter;
 

@@ -15,8 +15,10 @@ use clap::Args;
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
 use super::{duration, exit};
+use crate::analysis::settings::{Control, Settings};
 use crate::catalog::Freshness;
-use crate::render::{Budget, Control, Settings, count};
+use crate::text::budget::Budget;
+use crate::text::count;
 use crate::view::View;
 
 /// Interval between updates of the progress line, and the delay before it first appears.

@@ -8,8 +8,8 @@ use anyhow::Context;
 use super::read_session::ReadSession;
 use super::store_selection::StoreSelection;
 use super::{SinceArgs, exit};
+use crate::query::since::ViewSnapshot;
 use crate::render::Renderer;
-use crate::render::since::ViewSnapshot;
 
 /// Prints the changes.
 ///

@@ -38,7 +38,7 @@ use super::terminal::print_message;
 use super::{ViewArgs, exit};
 use crate::error::Error;
 use crate::name::printable;
-use crate::render::Budget;
+use crate::text::budget::Budget;
 use crate::tree::Tree;
 
 /// Size of the output buffer in bytes.

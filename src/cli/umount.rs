@@ -9,13 +9,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use super::UmountArgs;
 use super::mountinfo::{Mount, MountTable};
 use super::mountpoint::{default_for_user, is_dead, read_mount_table, resolve};
-use super::probe;
 use super::servers::{Server, has_requests};
 use super::teardown::{UnmountMode, unmount, wait_until_unmounted};
 use super::terminal::{display_path, shell_quote};
+use super::{UmountArgs, probe};
 
 /// Time for the kernel to remove a mount, and for its process to end.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -14,10 +14,12 @@ use clap::ValueEnum;
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
 use super::{WaitArgs, exit, since};
+use crate::analysis::settings::Settings;
 use crate::catalog::Freshness;
-use crate::render::since::{Cursor, ViewSnapshot, state_hash};
-use crate::render::wait::{WaitCondition, status_line, timeout_report};
-use crate::render::{Renderer, Settings};
+use crate::query::since::{ViewSnapshot, state_hash};
+use crate::query::wait::{WaitCondition, status_line, timeout_report};
+use crate::render::Renderer;
+use crate::route::cursor::Cursor;
 
 /// Minimum interval between polls.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);

@@ -18,7 +18,8 @@ use serde_json::Value;
 
 use super::slice::{MAX, Slice, error_message};
 use crate::error::Error;
-use crate::render::{Budget, printable_json};
+use crate::text::budget::Budget;
+use crate::text::json::printable as printable_json;
 use crate::tree::Tree;
 
 /// Largest list, in bytes. A cursor continues a longer one.

@@ -13,9 +13,11 @@ mod messages;
 
 use std::io::{self, Read, Write};
 
-use super::marker::{self, Marker};
-use super::{Budget, Renderer, count};
+use super::Renderer;
 use crate::name::Name;
+use crate::output::marker::{self, Marker};
+use crate::text::budget::Budget;
+use crate::text::count;
 use expander::MarkerExpander;
 
 /// Amount of input read at once, in bytes.
@@ -99,7 +101,7 @@ impl Renderer {
         output: impl Write,
     ) -> Result<ExpandStats, ExpandError> {
         let in_json = format != InputFormat::Text;
-        let mut expander = MarkerExpander::new(self, budget.or(self.settings.budget), in_json, output);
+        let mut expander = MarkerExpander::new(self, budget.or(self.analyzer.settings.budget), in_json, output);
         let read = match format {
             InputFormat::Text => expand_text(&mut input, &mut expander),
             _ => messages::expand_messages(format, &mut input, &mut expander),
@@ -112,7 +114,6 @@ impl Renderer {
         let stats = expander.finish()?;
         read.map(|()| stats)
     }
-
     /// Writes the markers of `workers`, one per line, each followed by the worker's evidence. The
     /// budget is that of [`Renderer::expand`].
     ///
@@ -124,7 +125,7 @@ impl Renderer {
         budget: Option<Budget>,
         output: impl Write,
     ) -> Result<ExpandStats, ExpandError> {
-        let mut expander = MarkerExpander::new(self, budget.or(self.settings.budget), false, output);
+        let mut expander = MarkerExpander::new(self, budget.or(self.settings().budget), false, output);
         for marker in workers.map(Marker::from_name) {
             expander.text(marker.to_string().as_bytes())?;
             expander.marker(marker);

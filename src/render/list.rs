@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
-pub use super::json::IndexRow;
-use super::{Renderer, Scope, index};
+use super::Renderer;
 use crate::error::Result;
 use crate::model::SharedStr;
+use crate::output::index;
+pub use crate::output::json::IndexRow;
+use crate::query::states_in;
+use crate::route::Scope;
 
 /// Conditions on the workers of a list. `None` admits every worker.
 #[derive(Debug, Clone, Default)]
@@ -53,8 +56,8 @@ impl Renderer {
     /// # Errors
     /// [`crate::error::Error::NotFound`] if the scope is not in the view.
     pub fn list(&self, scope: &Scope, query: &Query) -> Result<Option<Answer>> {
-        let clock = self.settings.clock(10);
-        let states = self.states_in(&self.view.visible(), scope)?;
+        let clock = self.analyzer.settings.clock(10);
+        let states = states_in(&self.analyzer, &self.analyzer.view.visible(), scope)?;
         let (rows, _) = self.worker_rows(&states, *scope == Scope::Swarm, clock.deadline());
         let mut answer = Answer {
             workers: Vec::new(),

@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
-use super::isolate::Subject;
-use super::missing::prepend_notice;
-use super::retry::RetryBudget;
-use super::settings::{Clock, Deadline};
-use super::{Body, Budget, Missing, Rendered, Renderer, Report, evidence, index, summary};
+use super::{Rendered, Renderer};
+use crate::analysis::isolation::Subject;
+use crate::analysis::missing::{Missing, prepend_notice};
+use crate::analysis::retry::RetryBudget;
+use crate::analysis::settings::{Clock, Deadline};
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
 use crate::model::{Record, Trace};
 use crate::name::RelPath;
+use crate::output::Body;
+use crate::output::{evidence, index, summary};
+use crate::route::Report;
+use crate::text::budget::Budget;
 use crate::view::Member;
 use crate::watchdog::OVERDUE;
 
@@ -27,17 +31,17 @@ impl Renderer {
         let subject = Subject::Worker(member.name.clone());
         let whole = {
             let (renderer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
-            move |_: Deadline<'_>| renderer.render_worker(member, stamp, report, &renderer.settings.clock(10))
+            move |_: Deadline<'_>| renderer.render_worker(member, stamp, report, &renderer.analyzer.settings.clock(10))
         };
-        let unfinished = match self.run_isolated(&subject, OVERDUE, deadline, whole) {
+        let unfinished = match self.analyzer.run_isolated(&subject, OVERDUE, deadline, whole) {
             Ok(rendered) => return rendered,
             Err(unfinished) => unfinished.into(),
         };
         // A subject of its own: this render reads no files of the worker, so it need not wait.
         let subject = Subject::Answer(stamp.key);
         let (renderer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
-        self.run_isolated(&subject, OVERDUE, Deadline::new(&|| false), move |_| {
-            let (record, no_time) = (unread_record(&member, &unfinished), renderer.settings.expired_clock());
+        self.analyzer.run_isolated(&subject, OVERDUE, Deadline::new(&|| false), move |_| {
+            let (record, no_time) = (unread_record(&member, &unfinished), renderer.analyzer.settings.expired_clock());
             let (body, missing) = renderer.worker_body(&member, &stamp, &record, report, &no_time)?;
             Ok(Rendered {
                 bytes: body.bytes.into(),
@@ -57,12 +61,12 @@ impl Renderer {
         report: Report,
         clock: &Clock<'_>,
     ) -> Result<Rendered> {
-        let mut attempts = RetryBudget::new(self.settings.patience());
+        let mut attempts = RetryBudget::new(self.analyzer.settings.patience());
         loop {
-            let record = self.view.record(&member, &stamp, &|| clock.has_time())?;
+            let record = self.analyzer.view.record(&member, &stamp, &|| clock.has_time())?;
             let (body, missing) = self.worker_body(&member, &stamp, &record, report, clock)?;
             let whole = body.complete && record.is_complete() && stamp.skipped.unreadable == 0;
-            let now = self.view.fingerprint_now(&member)?;
+            let now = self.analyzer.view.fingerprint_now(&member)?;
             let settled = now.key == stamp.key;
             // A file is complete only if it shows the requested state.
             let complete = attempts.is_first() && settled && whole && clock.has_time();
@@ -70,7 +74,7 @@ impl Renderer {
                 let (newest, access) = (stamp.newest_mtime, stamp.access);
                 return Ok(Rendered { bytes: body.bytes.into(), newest, access, complete, missing });
             }
-            member = self.view.worker(&member.name)?;
+            member = self.analyzer.view.worker(&member.name)?;
             stamp = now;
         }
     }
@@ -90,14 +94,14 @@ impl Renderer {
             missing.if_any(record.timed_out() || clock.ran_out())
         };
         let body = match report {
-            Report::Index => index::worker(&self.view, member, stamp, record, missing())?,
+            Report::Index => index::worker(&self.analyzer.view, member, stamp, record, missing())?,
             Report::Summary => {
-                let (text, complete) = summary::worker(&self.view, member, stamp, record);
+                let (text, complete) = summary::worker(&self.analyzer.view, member, stamp, record);
                 Body { bytes: prepend_notice(missing().as_ref(), text), complete }
             }
             Report::Evidence(budget) => {
-                let budget = self.settings.budget_or(Budget::WORKER, budget);
-                evidence::worker(&self.view, member, record, budget, clock.deadline(), &missing)
+                let budget = self.analyzer.settings.budget_or(Budget::WORKER, budget);
+                evidence::worker(&self.analyzer.view, member, record, budget, clock.deadline(), &missing)
             }
         };
         Ok((body, missing()))

@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 
 use rustix::fs::{Dir, FileType, Mode, OFlags, Statx, StatxTimestamp};
 
-use super::acl::FdKind;
-use super::{DirEntry, File, Identity, Kind, Meta, Store, Time, acl, noatime, openat2};
+use super::acl::{self, FdKind};
+use super::{DirEntry, File, Identity, Kind, Meta, Store, Time, noatime, openat2};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath, printable};
 

@@ -7,12 +7,12 @@ use super::NodeKind;
 use super::attr::Attr;
 use super::namespace::Namespace;
 use super::node::{FacetPath, NamedNode, Node, facet_link_target};
+use crate::analysis::facets::Facet;
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::render::Scope;
-use crate::render::facets::Facet;
-use crate::render::name_collision::{is_index, shown_name, stored_name};
-use crate::render::query_dir::QueryDir;
+use crate::route::Scope;
+use crate::route::name_collision::{is_index, shown_name, stored_name};
+use crate::route::query_dir::QueryDir;
 
 /// Name of the folder that resolves numbers.
 const LIMIT: &str = "limit";
@@ -48,11 +48,11 @@ impl Namespace {
                 let worker = stored_name(name, is_reserved)
                     .and_then(|name| stored_name(&name, is_index))
                     .ok_or(Error::NotFound)?;
-                let is_selected = self.renderer().is_selected(selection, &worker);
+                let is_selected = self.renderer().analyzer().is_selected(selection, &worker);
                 is_selected.then(|| FacetPath::Worker(selection.clone(), worker)).ok_or(Error::NotFound)
             }
             FacetPath::Facet(selection, facet) => {
-                Ok(FacetPath::Selection(self.renderer().select(selection, *facet, name)?))
+                Ok(FacetPath::Selection(self.renderer().analyzer().select(selection, *facet, name)?))
             }
             FacetPath::Limit(selection) => {
                 let digits = std::str::from_utf8(name.as_bytes()).ok().filter(|text| !text.starts_with('+'));
@@ -70,7 +70,7 @@ impl Namespace {
         let root = view.root_meta()?;
         match path {
             FacetPath::Selection(selection) if !selection.is_all() => {
-                Ok(Attr::virtual_folder(&root, self.renderer().last_write(selection)))
+                Ok(Attr::virtual_folder(&root, self.renderer().analyzer().last_write(selection)))
             }
             FacetPath::Selection(_) | FacetPath::Facet(..) | FacetPath::Limit(_) => {
                 Ok(Attr::virtual_folder(&root, view.newest(&view.visible())?))
@@ -95,10 +95,16 @@ impl Namespace {
                     let node = Node::Facet(FacetPath::Worker(selection.clone(), name.clone()));
                     (shown_name(&shown_name(&name, is_index), is_reserved), node, NodeKind::Link)
                 };
-                Ok(self.renderer().selected(selection).iter().map(|member| link(member.name.clone())).collect())
+                Ok(self
+                    .renderer()
+                    .analyzer()
+                    .selected(selection)
+                    .iter()
+                    .map(|member| link(member.name.clone()))
+                    .collect())
             }
             FacetPath::Facet(selection, facet) => {
-                let picks = self.renderer().facet_values(selection, *facet);
+                let picks = self.renderer().analyzer().facet_values(selection, *facet);
                 Ok(picks.into_iter().map(|(name, picked)| folder(name, FacetPath::Selection(picked))).collect())
             }
             FacetPath::Limit(_) => Ok(Vec::new()),

@@ -10,13 +10,16 @@ use super::attr::{Attr, ContentId, Signature};
 use super::node::{FacetPath, NamedNode, Node, facet_link_target};
 use super::versions::{Version, Versions};
 use super::{NodeKind, TTL, TTL_VERSION};
+use crate::analysis::facets::Selection;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
-use crate::render::facets::Selection;
-use crate::render::name_collision::{CHILDREN, INDEX, is_generated, is_index, shown_name, stored_name};
-use crate::render::query_dir::{QueryDir, QueryKind};
-use crate::render::since::Cursor;
-use crate::render::{Document, Group, Renderer, Report, Scope, grep, list, search};
+use crate::query::{grep, search};
+use crate::render::{Renderer, list};
+use crate::route::cursor::Cursor;
+use crate::route::name_collision::{INDEX, is_index, shown_name, stored_name};
+use crate::route::query_dir::{QueryDir, QueryKind};
+use crate::route::shown_path::{CHILDREN, is_generated};
+use crate::route::{Document, Group, Report, Scope};
 use crate::store::{DirEntry, File, Kind, Time};
 use crate::view::{Member, View};
 
@@ -70,11 +73,11 @@ impl Namespace {
     }
 
     pub(super) fn claim_backfill(&self) -> bool {
-        self.renderer.claim_backfill()
+        self.renderer.analyzer().claim_backfill()
     }
 
     pub(super) fn backfill(&self) -> bool {
-        self.renderer.backfill()
+        self.renderer.analyzer().backfill()
     }
 
     /// Returns the node under `name` in the folder `parent`. The node may still be absent; see
@@ -369,7 +372,7 @@ impl Namespace {
                     .iter()
                     .flat_map(|(name, run)| run.members.iter().map(move |member| (name, member.clone())));
                 let (runs, members): (Vec<&Name>, Vec<Arc<Member>>) = in_runs.unzip();
-                let latest = self.renderer.last_writes(&members).into_iter().zip(runs).max();
+                let latest = self.renderer.analyzer().last_writes(&members).into_iter().zip(runs).max();
                 latest.map(|(_, run)| run.as_bytes().to_vec()).ok_or(Error::NotFound)
             }
             Node::Facet(path) => facet_link_target(path),
@@ -382,13 +385,13 @@ impl Namespace {
     /// Searches the files under a node for lines that match; see [`super::Tree::grep`].
     pub(super) fn grep(&self, node: &Node, query: &grep::Query) -> Result<Option<grep::Answer>> {
         let Some((scope, under)) = node.search_scope() else { return Ok(None) };
-        self.renderer.grep(&scope, &grep::Query { under, ..query.clone() }).map(Some)
+        grep::answer(self.renderer.analyzer(), &scope, &grep::Query { under, ..query.clone() }).map(Some)
     }
 
     /// Ranks the passages of the files under a node; see [`super::Tree::search`].
     pub(super) fn search(&self, node: &Node, query: &search::Query) -> Result<Option<search::Answer>> {
         let Some((scope, under)) = node.search_scope() else { return Ok(None) };
-        self.renderer.search(&scope, &search::Query { under, ..query.clone() }).map(Some)
+        search::answer(self.renderer.analyzer(), &scope, &search::Query { under, ..query.clone() }).map(Some)
     }
 
     /// Lists the workers under a node; see [`super::Tree::list_workers`].
@@ -418,7 +421,7 @@ impl Namespace {
     fn run_newest(&self, run: &Name) -> Result<Time> {
         let visible = self.view().visible();
         let run = visible.runs.get(run).ok_or(Error::NotFound)?;
-        Ok(self.renderer.last_writes(&run.members).into_iter().flatten().max().unwrap_or_default())
+        Ok(self.renderer.analyzer().last_writes(&run.members).into_iter().flatten().max().unwrap_or_default())
     }
 }
 

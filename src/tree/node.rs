@@ -1,12 +1,12 @@
 //! The nodes of the tree.
 
 use super::NodeKind;
+use crate::analysis::facets::{Facet, Selection};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
-use crate::render::facets::{Facet, Selection};
-use crate::render::name_collision::{is_index, shown_name};
-use crate::render::query_dir::QueryDir;
-use crate::render::{Document, Group, Report, Scope};
+use crate::route::name_collision::{is_index, shown_name};
+use crate::route::query_dir::QueryDir;
+use crate::route::{Document, Group, Report, Scope};
 
 /// A node of the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -100,7 +100,6 @@ impl Node {
         })
     }
 }
-
 /// Returns the target of a symlink in `by/`, relative to its folder.
 pub(super) fn facet_link_target(path: &FacetPath) -> Result<Vec<u8>> {
     let FacetPath::Worker(selection, worker) = path else { return Err(Error::InvalidName) };

@@ -7,8 +7,11 @@ use super::handle::Handle;
 use super::{Fh, Ino, Tree};
 use crate::error::Result;
 use crate::name::Name;
+use crate::query::{call_output, compare, grep, search};
 use crate::render::expand::{ExpandError, ExpandStats, InputFormat};
-use crate::render::{Budget, Scope, compare, grep, list, output, search};
+use crate::render::list;
+use crate::route::Scope;
+use crate::text::budget::Budget;
 
 impl Tree {
     /// Searches the files under `ino` for lines that match. `ino` may stand for all workers, a run,
@@ -40,7 +43,7 @@ impl Tree {
     ///
     /// [`Error::NotFound`] if one of `workers` is not in the view.
     pub fn grep_workers(&self, workers: Arc<[Name]>, query: &grep::Query) -> Result<grep::Answer> {
-        self.namespace.renderer().grep(&Scope::Workers(workers), query)
+        grep::answer(self.namespace.renderer().analyzer(), &Scope::Workers(workers), query)
     }
 
     /// Ranks the passages in the files of `workers` by the words of the query.
@@ -49,12 +52,12 @@ impl Tree {
     ///
     /// [`Error::NotFound`] if one of `workers` is not in the view.
     pub fn search_workers(&self, workers: Arc<[Name]>, query: &search::Query) -> Result<search::Answer> {
-        self.namespace.renderer().search(&Scope::Workers(workers), query)
+        search::answer(self.namespace.renderer().analyzer(), &Scope::Workers(workers), query)
     }
 
     /// Compares workers: what they share and where they differ.
     pub fn compare(&self, query: &compare::Query) -> Result<compare::Answer> {
-        self.namespace.renderer().compare(query)
+        compare::answer(self.namespace.renderer().analyzer(), query)
     }
 
     /// Copies a text and expands its evidence markers; see [`Renderer::expand`](crate::render::Renderer::expand).
@@ -80,8 +83,11 @@ impl Tree {
     }
 
     /// Opens the output of a call, in the worker's folder or outside of it.
-    pub fn open_output(&self, call: &output::CallSelector<'_>) -> Result<(output::OutputLocation, Option<Fh>)> {
-        let (place, file) = self.namespace.renderer().output(call)?;
+    pub fn open_output(
+        &self,
+        call: &call_output::CallSelector<'_>,
+    ) -> Result<(call_output::OutputLocation, Option<Fh>)> {
+        let (place, file) = call_output::open(self.namespace.renderer().analyzer(), call)?;
         Ok((place, file.map(|file| self.handles.lock().add(Handle::File(None, file.into())))))
     }
 }

@@ -1,4 +1,5 @@
 //! Classifies a request by its cost before it is answered.
+
 //!
 //! The thread that reads from the kernel classifies the request, and the thread that answers it
 //! resolves the node again. Classifying only reads the inode table and parses a name. Resolving may
@@ -8,8 +9,8 @@
 
 use super::node::Node;
 use super::{Ino, Tree, parse_name};
-use crate::render::Document;
-use crate::render::name_collision::is_generated;
+use crate::route::Document;
+use crate::route::shown_path::is_generated;
 
 /// Cost of a request, which decides which thread answers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,9 +9,10 @@ use quick_cache::sync::{Cache, EntryAction, EntryResult};
 
 use super::attr::Attr;
 use crate::cache::single_shard;
-use crate::digest::digest;
+use crate::digest::{Key, digest};
 use crate::error::{Error, Result};
-use crate::render::{Document, Key, Rendered, Renderer};
+use crate::render::{Rendered, Renderer};
+use crate::route::Document;
 
 /// Most bytes of versions cached beyond those that open handles hold.
 const CACHE_BYTES: u64 = 64 << 20;
@@ -183,9 +184,10 @@ fn content_hash(rendered: &Rendered) -> [u8; 16] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::settings::Settings;
     use crate::catalog::{Freshness, Source};
     use crate::name::{Name, RelPath};
-    use crate::render::{Report, Settings};
+    use crate::route::Report;
     use crate::store::Memory;
     use crate::view::{Filter, View};
 

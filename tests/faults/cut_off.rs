@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
+use swarmletfs::analysis::settings::Control;
 use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::error::{Error, Result};
 use swarmletfs::name::RelPath;
-use swarmletfs::render::{Control, grep, search};
+use swarmletfs::query::{grep, search};
 use swarmletfs::store::{File, Memory, Meta, Store};
 use swarmletfs::tree::{ROOT, Settings, Tree};
 use swarmletfs::view::{Filter, View};

@@ -7,10 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
+use swarmletfs::analysis::settings::DEADLINE;
 use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::error::{Error, Result};
 use swarmletfs::name::{RelPath, to_file_name};
-use swarmletfs::render::DEADLINE;
 use swarmletfs::store::{Disk, File, Memory, Store};
 use swarmletfs::tree::{ROOT, Settings, Symlinks, Tree};
 use swarmletfs::view::{Filter, View};

@@ -72,13 +72,13 @@ pub fn view(swarm: &Swarm, raw: &RawEntries, owner: Option<&str>) -> BTreeMap<Ve
     }
     runs(&mut put, &members);
     by(&mut put, &members);
-    let asked = include_str!("../../src/render/grep/README.md");
+    let asked = include_str!("../../src/route/grep/README.md");
     put(&[b"grep"], ExpectedNode::Folder(None));
     put(&[b"grep/README.md"], ExpectedNode::Made { says: ExpectedContent::Exactly(asked), mtime: None });
-    let asked = include_str!("../../src/render/search/README.md");
+    let asked = include_str!("../../src/route/search/README.md");
     put(&[b"search"], ExpectedNode::Folder(None));
     put(&[b"search/README.md"], ExpectedNode::Made { says: ExpectedContent::Exactly(asked), mtime: None });
-    let compared = include_str!("../../src/render/compare/README.md");
+    let compared = include_str!("../../src/route/compare/README.md");
     put(&[b"compare"], ExpectedNode::Folder(None));
     put(&[b"compare/README.md"], ExpectedNode::Made { says: ExpectedContent::Exactly(compared), mtime: None });
     if whole {

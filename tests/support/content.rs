@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use swarmletfs::analysis::settings::Settings;
 use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::name::{Name, RelPath};
+use swarmletfs::query::grep::{self, Options, Query};
+use swarmletfs::render::Renderer;
 use swarmletfs::render::expand::InputFormat;
-use swarmletfs::render::grep::{Options, Query};
-use swarmletfs::render::{Budget, Document, Group, Renderer, Report, Scope, Settings};
+use swarmletfs::route::{Document, Group, Report, Scope};
 use swarmletfs::store::Memory;
+use swarmletfs::text::budget::Budget;
 use swarmletfs::trace::ClaudeCode;
 use swarmletfs::view::{Filter, View};
 
@@ -85,7 +88,7 @@ pub fn read(way: Way, content: &[u8]) -> Vec<(&'static str, Duration)> {
         }
     }
     let query = Query { options: Options::default(), regex: "err(or)?".into(), under: None };
-    timed("grep", &|| drop(renderer.grep(&Scope::Worker(worker.clone()), &query).unwrap()));
+    timed("grep", &|| drop(grep::answer(renderer.analyzer(), &Scope::Worker(worker.clone()), &query).unwrap()));
     took
 }
 

@@ -21,7 +21,7 @@ use crate::cli::terminal::{display_path, escape_controls, shell_quote};
 use crate::cli::{DoctorArgs, discover, mountpoint, probe};
 use crate::model::SkipReason;
 use crate::name::RelPath;
-use crate::render::count;
+use crate::text::count;
 use crate::view::{Filter, View, VisibleWorkers};
 
 /// Time limit to read all stores.

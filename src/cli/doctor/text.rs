@@ -1,7 +1,7 @@
 //! Renders the report as text: a line per finding, and its remedy below.
 
 use super::Report;
-use crate::render::count;
+use crate::text::count;
 
 /// Widths of the columns for level and topic, in characters.
 const LEVEL_WIDTH: usize = 8;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
 use crate::cli::terminal::escape_controls;
-use crate::render::count;
+use crate::text::count;
 use crate::view::{View, VisibleWorkers};
 
 /// Time limit to read transcripts.

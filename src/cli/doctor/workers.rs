@@ -12,7 +12,7 @@ use crate::cli::diagnosis::Diagnosis;
 use crate::cli::terminal::{escape_controls, shell_quote};
 use crate::model::{EXAMPLES_MAX, Flaw, SkipReason, SkipReport, SkippedEntries};
 use crate::name::RelPath;
-use crate::render::count;
+use crate::text::count;
 use crate::view::{Member, VisibleWorkers};
 
 /// Maximum number of folders with workers to name.

@@ -16,9 +16,9 @@ use super::super::terminal::print_message;
 use super::super::{ViewArgs, exit};
 use super::query::AnswerHead;
 use super::{TimeArgs, TreeReader, json};
-use crate::render::Budget;
-use crate::render::compare::{Answer, DiffKind, Fact, FileDiff, Options, Query};
-use crate::render::query_dir::has_word;
+use crate::query::compare::{Answer, DiffKind, Fact, FileDiff, Options, Query};
+use crate::route::parsed_name::has_word;
+use crate::text::budget::Budget;
 
 /// Help text after the options.
 pub(in crate::cli) const HELP: &str = "\

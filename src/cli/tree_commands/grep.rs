@@ -13,9 +13,9 @@ use serde::Serialize;
 use super::super::ViewArgs;
 use super::TimeArgs;
 use super::query::{self, AnswerHead, QueryAnswer};
-use crate::render::Budget;
-use crate::render::grep::{Answer, FileLines, Options, Query, ShownLine};
+use crate::query::grep::{Answer, FileLines, Options, Query, ShownLine};
 use crate::search::regex::Unsearched;
+use crate::text::budget::Budget;
 use crate::tree::Tree;
 
 /// Help text after the options.

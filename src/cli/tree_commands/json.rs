@@ -13,7 +13,7 @@ use serde_json::ser::Formatter;
 use super::entry::{Details, Entry};
 use super::format;
 use crate::name::is_unprintable;
-use crate::render::hex;
+use crate::text::json::hex;
 
 /// Description of the objects for the help of each command that prints them.
 macro_rules! fields {

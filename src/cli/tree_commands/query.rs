@@ -13,9 +13,9 @@ use serde::Serialize;
 use super::super::terminal::print_message;
 use super::super::{ViewArgs, exit};
 use super::{TimeArgs, TreeReader, json, paths};
+use crate::analysis::missing::Missing;
 use crate::error::Result;
 use crate::name::printable;
-use crate::render::Missing;
 use crate::tree::{Ino, Symlinks, Tree};
 
 /// The common part of the answers.

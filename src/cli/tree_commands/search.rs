@@ -14,9 +14,9 @@ use super::super::ViewArgs;
 use super::TimeArgs;
 use super::query::{self, AnswerHead, QueryAnswer};
 use crate::model::Outcome;
-use crate::render::Budget;
-use crate::render::search::{Answer, FilePassages, Options, Query};
+use crate::query::search::{Answer, FilePassages, Options, Query};
 use crate::search::ranked::Unread;
+use crate::text::budget::Budget;
 use crate::tree::Tree;
 
 /// Help text after the options.

@@ -14,7 +14,7 @@ use super::entry::Entry;
 use super::json::{self, Object};
 use super::{LongHelp, Output, ReaderArgs, TreeReader, format, paths, sentence};
 use crate::error::{Error, Result};
-use crate::render::count;
+use crate::text::count;
 use crate::tree::{DirEntry, Ino, LookupGuard, NodeKind, ResolvedPath, Symlinks};
 
 /// Help text after the options.

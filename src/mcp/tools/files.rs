@@ -10,10 +10,10 @@ use rmcp::schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{LIST_MAX, ToolEntry, ToolError, ToolOutput, ToolResult, json, non_empty, path_or_root, tool};
+use crate::analysis::settings::DEADLINE;
 use crate::error::Result;
 use crate::mcp::slice::{DEFAULT, LINES, OpenFile, SliceRequest};
 use crate::name::printable;
-use crate::render::DEADLINE;
 use crate::tree::{Attr, NodeKind, Symlinks, Tree};
 
 /// Depth of folders that a walk enters.
@@ -93,7 +93,7 @@ impl Details {
     fn new(attr: &Attr, target: Option<Vec<u8>>) -> Details {
         Details {
             size: attr.size,
-            mtime: crate::render::utc(attr.mtime),
+            mtime: crate::text::utc(attr.mtime),
             mode: format!("{:04o}", attr.mode),
             target: target.map(|target| String::from_utf8_lossy(&target).into_owned()),
         }

@@ -12,7 +12,7 @@ use super::{
 use crate::error::{Error, Result};
 use crate::mcp::slice::echo;
 use crate::name::Name;
-use crate::render::{grep, search};
+use crate::query::{grep, search};
 use crate::tree::{Ino, Symlinks, Tree};
 
 /// Most workers in one call.

@@ -1,16 +1,17 @@
 //! Tools for workers: list, evidence, comparison and changes.
 
-use std::collections::BTreeSet;
-
 use rmcp::schemars::JsonSchema;
 use serde::Deserialize;
+use std::collections::BTreeSet;
 
 use super::{ToolEntry, ToolError, ToolOutput, ToolResult, budget, non_empty, path_component, tool, worker_id};
 use crate::mcp::slice::{OpenFile, SliceRequest, echo};
 use crate::mcp::tools::files::byte_limit;
 use crate::name::{Name, printable};
+use crate::query::{call_output, compare};
 use crate::render::expand::InputFormat;
-use crate::render::{Budget, compare, list, output};
+use crate::render::list;
+use crate::text::budget::Budget;
 use crate::tree::{Symlinks, Tree};
 
 /// Default number of listed workers.
@@ -219,9 +220,9 @@ fn get_tool_output(tree: &Tree, args: GetToolOutputArgs) -> ToolResult {
     });
     let artifact = non_empty(args.artifact_id);
     let call = match (&worker, &args.call, &artifact) {
-        (Some(worker), Some(_), None) if let Some(number) = number => output::CallSelector::Number(worker, number),
-        (Some(worker), Some(CallArg::File(file)), None) => output::CallSelector::File(worker, file),
-        (None, None, Some(id)) => output::CallSelector::Artifact(id),
+        (Some(worker), Some(_), None) if let Some(number) = number => call_output::CallSelector::Number(worker, number),
+        (Some(worker), Some(CallArg::File(file)), None) => call_output::CallSelector::File(worker, file),
+        (None, None, Some(id)) => call_output::CallSelector::Artifact(id),
         _ => return Err(ToolError::new("get_tool_output: name a worker and a call, or an artifact_id")),
     };
     let (place, fh) = tree.open_output(&call).map_err(|error| {
@@ -292,7 +293,7 @@ struct ChangesSinceArgs {
 }
 
 fn changes_since(tree: &Tree, args: ChangesSinceArgs) -> ToolResult {
-    crate::render::since::Cursor::parse(&args.cursor).map_err(ToolError::new)?;
+    crate::route::cursor::Cursor::parse(&args.cursor).map_err(ToolError::new)?;
     generated_file(tree, &format!("since/{}", path_component(&args.cursor)))
 }
 

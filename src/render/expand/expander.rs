@@ -4,16 +4,18 @@ use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use super::super::clean::one_line;
-use super::super::digest_cache::DigestResult;
-use super::super::marker::Marker;
-use super::super::shares::{Demand, allocate};
-use super::super::{Budget, Document, Renderer, Report, Unit};
 use super::{ExpandError, ExpandStats};
+use crate::analysis::digest_cache::DigestResult;
 use crate::error::Result;
 use crate::model::Outcome;
 use crate::name::Name;
+use crate::output::marker::Marker;
 use crate::parallel::parallel_map;
+use crate::render::Renderer;
+use crate::route::{Document, Report};
+use crate::text::budget::{Budget, Unit};
+use crate::text::clean::one_line;
+use crate::text::shares::{Demand, allocate};
 use crate::view::Member;
 
 /// Amount of text held back after a marker, in bytes.
@@ -259,9 +261,9 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
     fn ranked_requests(&self, wanted: Vec<(usize, Arc<Member>)>) -> Vec<EvidenceRequest> {
         let members: Vec<Arc<Member>> = wanted.iter().map(|(_, member)| member.clone()).collect();
         let renderer = self.fitter.renderer;
-        let clock = renderer.settings.clock(10);
-        let stamped = renderer.states(&members);
-        let found = renderer.digests.get_all(&renderer.view, &stamped, false, &renderer.settings, clock.deadline());
+        let clock = renderer.analyzer.settings.clock(10);
+        let stamped = renderer.analyzer.states(&members);
+        let found = renderer.analyzer.digests(&stamped, false, clock.deadline());
         let outcome = |found: DigestResult| found.digest().map_or(Outcome::Unknown, |fragment| fragment.outcome);
         let requests = wanted.into_iter().zip(found).map(|((at, member), found)| (outcome(found), at, member));
         let mut requests: Vec<EvidenceRequest> = requests.collect();

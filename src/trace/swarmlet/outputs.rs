@@ -1,9 +1,8 @@
 //! Out-of-band outputs: `<data>/tool_outputs/<owner>/<id>.txt`, named by a stub in the call's own
 //! file.
 
-use super::super::RecordSource;
-use super::super::bounded;
 use super::super::value::scalar_text;
+use super::super::{RecordSource, bounded};
 use super::outcome::Stub;
 use crate::error::Result;
 use crate::model::Worker;

@@ -1,0 +1,27 @@
+//! What is learnt about workers from their records: digests, checks, the root cause of a failure and
+//! excerpts of outputs. [`analyzer::Analyzer`] reads them within the time that the settings allow.
+
+pub mod analyzer;
+mod backfill;
+pub(crate) mod checks;
+mod claims;
+mod cut;
+pub(crate) mod digest_cache;
+pub(crate) mod digest_store;
+pub(crate) mod excerpt;
+pub mod facets;
+mod failure_signs;
+pub(crate) mod isolation;
+mod line_scores;
+mod lines;
+pub mod missing;
+pub(crate) mod retry;
+pub(crate) mod root_cause;
+mod selection;
+pub mod settings;
+mod strings;
+pub(crate) mod worker_digest;
+pub(crate) mod worker_states;
+
+/// The reason given for a call without output.
+pub(crate) const NO_RESULT: &str = "no result has come";

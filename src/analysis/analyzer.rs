@@ -1,0 +1,184 @@
+//! Reads workers on threads that can be abandoned, so that no worker delays answers about others.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use tracing::warn;
+
+use super::digest_cache::{DigestCache, DigestResult};
+use super::digest_store::DigestStore;
+use super::excerpt::{ExcerptResult, ExcerptTask};
+use super::facets::FacetIndexes;
+use super::isolation::{PART_GRACE, Subject};
+use super::settings::{Control, Deadline, Settings};
+use super::worker_states::WorkerStates;
+use crate::catalog::Fingerprint;
+use crate::error::{Error, Result};
+use crate::model::Record;
+use crate::name::printable;
+use crate::parallel::parallel_map;
+use crate::search::ranked::{Index, WorkerIndex};
+use crate::store::Time;
+use crate::view::{Member, View};
+use crate::watchdog::{Unfinished, Watchdog};
+
+/// Reads and caches what answers need of the workers of a view, within the time that the settings
+/// allow. Clones share all state.
+#[derive(Clone)]
+pub struct Analyzer {
+    pub(crate) view: Arc<View>,
+    pub(crate) settings: Settings,
+    pub(super) cache: Arc<DigestCache>,
+    pub(super) facet_indexes: Arc<FacetIndexes>,
+    pub(super) index: Arc<Index>,
+    /// True while a caller runs the backfill of `cache` and `index`.
+    pub(super) is_backfilling: Arc<AtomicBool>,
+    watchdog: Watchdog<Subject>,
+}
+
+impl Analyzer {
+    /// Creates an analyzer of the workers of `view`.
+    pub(crate) fn new(view: View, settings: Settings) -> Analyzer {
+        let watchdog = Watchdog::new();
+        let store = view.digest_store().map(|(cache, scope)| DigestStore::new(cache, &scope));
+        let cache = Arc::new(DigestCache::new(settings.patience(), store, watchdog.clone()));
+        let index = Arc::new(Index::new(view.word_index()));
+        let (view, facet_indexes, is_backfilling) = (Arc::new(view), Arc::default(), Arc::default());
+        Analyzer { view, settings, cache, facet_indexes, index, is_backfilling, watchdog }
+    }
+
+    /// Returns the digests of `states`, in their order. `is_whole_view` is true if these are all
+    /// workers of the view, so that the cache directory may keep the digests.
+    pub(crate) fn digests(
+        &self,
+        states: &WorkerStates,
+        is_whole_view: bool,
+        deadline: Deadline<'_>,
+    ) -> Vec<DigestResult> {
+        self.cache.get_all(&self.view, states, is_whole_view, &self.settings, deadline)
+    }
+
+    /// Runs `work` on a thread that can be abandoned. `work` should stop when `deadline` passes or
+    /// the control of renders stops it; this function returns within `grace` after that.
+    ///
+    /// # Errors
+    /// [`Unfinished`] if `work` does not stop in time or an abandoned task holds the subject.
+    pub(crate) fn run_isolated<R: Send + 'static>(
+        &self,
+        subject: &Subject,
+        grace: Duration,
+        deadline: Deadline<'_>,
+        work: impl FnOnce(Deadline<'_>) -> R + Send + 'static,
+    ) -> Result<R, Unfinished> {
+        self.watchdog.wait(subject, &|| deadline.has_time())?;
+        let control = self.settings.control.clone();
+        self.watchdog.run(subject, grace, &|| deadline.has_time(), move |in_time| {
+            work(Deadline::new(&|| in_time() && Control::permits(control.as_ref())))
+        })
+    }
+
+    /// Returns the record of a worker as of `stamp`, read until `deadline`.
+    ///
+    /// # Errors
+    /// [`Error::Late`] or [`Error::Abandoned`] if reading does not end; those of
+    /// [`crate::view::View::record`].
+    pub(crate) fn record(
+        &self,
+        member: &Arc<Member>,
+        stamp: &Arc<Fingerprint>,
+        grace: Duration,
+        deadline: Deadline<'_>,
+    ) -> Result<Arc<Record>> {
+        if let Some(record) = self.view.cached_record(member, stamp) {
+            return Ok(record);
+        }
+        let subject = Subject::Worker(member.name.clone());
+        let (view, member, stamp) = (self.view.clone(), member.clone(), stamp.clone());
+        self.run_isolated(&subject, grace, deadline, move |deadline| {
+            view.record(&member, &stamp, &|| deadline.has_time())
+        })?
+    }
+
+    /// Runs `cut`, which makes an excerpt of a worker's output.
+    ///
+    /// # Errors
+    /// A sentence that says why the output cannot be read.
+    pub(crate) fn run_cut(&self, member: &Member, cut: ExcerptTask, deadline: Deadline<'_>) -> ExcerptResult {
+        let result = self.run_isolated(&Subject::Worker(member.name.clone()), PART_GRACE, deadline, cut);
+        result.unwrap_or_else(|unfinished| Err(Error::from(unfinished).to_string()))
+    }
+
+    /// Returns the search index of a worker as of `stamp`. If it is not cached, reads the worker's
+    /// files until `deadline`.
+    ///
+    /// # Errors
+    /// [`Error::Late`] or [`Error::Abandoned`] if reading does not end; those of
+    /// [`crate::search::ranked::Index::read`].
+    pub(crate) fn indexed(
+        &self,
+        member: &Arc<Member>,
+        stamp: &Arc<Fingerprint>,
+        deadline: Deadline<'_>,
+    ) -> Result<WorkerIndex> {
+        if let Some(indexed) = self.index.cached(member, stamp) {
+            return Ok(indexed);
+        }
+        let subject = Subject::Worker(member.name.clone());
+        let (analyzer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
+        self.run_isolated(&subject, PART_GRACE, deadline, move |deadline| {
+            analyzer.index.read(&analyzer.view, &member, &stamp, &|| deadline.has_time())
+        })?
+    }
+
+    /// Returns the time of each worker's last write, or `None` if its files cannot be read. When
+    /// time runs out, the catalog's listing supplies the time.
+    pub fn last_writes(&self, members: &[Arc<Member>]) -> Vec<Option<Time>> {
+        let (states, _) = self.states_in_time(members);
+        let last_writes = states.into_iter().map(|(member, stamp)| match stamp {
+            Ok(stamp) => Some(stamp.last_write()),
+            Err(Error::Late) => Some(member.entry.last_write()),
+            Err(_) => None,
+        });
+        last_writes.collect()
+    }
+
+    /// Returns the state of each worker's files. When time runs out, the rest have their last known
+    /// state or [`Error::Late`], and the backfill reads them.
+    pub(crate) fn states(&self, members: &[Arc<Member>]) -> WorkerStates {
+        let (states, is_complete) = self.states_in_time(members);
+        if !is_complete {
+            self.cache.mark_incomplete();
+        }
+        states
+    }
+
+    /// Returns the state of each worker's files, and true if there was time to read all of them.
+    /// Does not schedule a backfill.
+    fn states_in_time(&self, members: &[Arc<Member>]) -> (WorkerStates, bool) {
+        let clock = self.settings.clock(5);
+        let in_time = || clock.has_time();
+        // Workers without a known state come first.
+        let mut order: Vec<(usize, &Arc<Member>)> = members.iter().enumerate().collect();
+        order.sort_by_cached_key(|(_, member)| self.view.last_fingerprint(member).is_some());
+        let stamps = parallel_map(&order, |(_, member)| match in_time() {
+            true => self.view.fingerprint(member, false),
+            false => self.view.last_fingerprint(member).ok_or(Error::Late),
+        });
+        let is_complete = in_time();
+        let mut states: Vec<_> = order.into_iter().zip(stamps).collect();
+        states.sort_unstable_by_key(|((at, _), _)| *at);
+        (states.into_iter().map(|((_, member), stamp)| (member.clone(), stamp)).collect(), is_complete)
+    }
+
+    /// Logs each subject whose task was abandoned and still runs, once.
+    pub(crate) fn log_overdue(&self) {
+        for subject in self.watchdog.overdue() {
+            let subject = match subject {
+                Subject::Worker(name) => format!("the files of worker {}", printable(name.as_bytes())),
+                Subject::Answer(_) => "an answer about many workers".into(),
+            };
+            warn!("reading {subject} does not end; the thread was abandoned, and answers without it say so");
+        }
+    }
+}

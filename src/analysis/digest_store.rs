@@ -1,0 +1,150 @@
+//! Digests on disk: a restart need not find out again why unchanged workers failed.
+//!
+//! All digests of a view are one entry in the cache directory. Its key covers the cache format,
+//! the stores and the view's owner. A digest is used only for the exact state of the worker's files
+//! that it describes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::checks::Check;
+use super::worker_digest::WorkerDigest;
+use crate::cache::{DiskCache, key};
+use crate::digest::Key;
+use crate::model::{Outcome, Tokens};
+use crate::name::Name;
+
+/// Minimum number of new digests that is worth a write.
+const MIN_NEW: u64 = 32;
+/// Minimum time between two writes.
+const WRITE_INTERVAL: Duration = Duration::from_secs(300);
+
+/// Identifies a digest: the state of the worker's files, and the key of its catalog entry.
+pub(crate) type DigestKey = (Key, Key);
+
+/// Stores the digests of a view on disk.
+pub(crate) struct DigestStore {
+    cache: Arc<DiskCache>,
+    key: Key,
+    /// Number of digests computed since the last write, and the time of that write.
+    unsaved: Mutex<(usize, Option<Instant>)>,
+}
+
+/// The serialized form of a digest.
+#[derive(Serialize, Deserialize)]
+struct StoredDigest {
+    /// The worker's name.
+    name: Vec<u8>,
+    key: DigestKey,
+    outcome: u8,
+    calls: usize,
+    failed: usize,
+    unknown: usize,
+    output_bytes: u64,
+    tools: Vec<String>,
+    tokens: Option<[u64; 4]>,
+    cause: String,
+    checks: Vec<(String, String, String)>,
+}
+
+impl DigestStore {
+    /// Returns the store in `cache` for the view identified by `scope`.
+    pub(crate) fn new(cache: Arc<DiskCache>, scope: &Key) -> DigestStore {
+        DigestStore { cache, key: key("fragments", &[scope]), unsaved: Mutex::new((0, None)) }
+    }
+
+    /// Reads all stored digests.
+    pub(crate) fn load(&self) -> Vec<(Name, DigestKey, WorkerDigest)> {
+        let body = self.cache.get(self.key).and_then(|entry| entry.body()).unwrap_or_default();
+        let all: Vec<StoredDigest> = postcard::from_bytes(&body).unwrap_or_default();
+        all.into_iter().filter_map(StoredDigest::into_digest).collect()
+    }
+
+    /// Counts `computed` new digests. Returns true if it is time to write, and resets the count.
+    pub(crate) fn is_due(&self, computed: usize) -> bool {
+        let mut unsaved = self.unsaved.lock();
+        unsaved.0 += computed;
+        let due = unsaved.0 as u64 >= self.cache.threshold(MIN_NEW)
+            && unsaved.1.is_none_or(|written| written.elapsed() >= WRITE_INTERVAL);
+        if due {
+            *unsaved = (0, Some(Instant::now()));
+        }
+        due
+    }
+
+    /// Replaces the stored digests.
+    pub(crate) fn save(&self, all: &[(Name, DigestKey, Arc<WorkerDigest>)]) {
+        let all: Vec<StoredDigest> =
+            all.iter().filter_map(|(name, key, digest)| StoredDigest::new(name, *key, digest)).collect();
+        if let Ok(body) = postcard::to_stdvec(&all) {
+            self.cache.put(self.key, Vec::new(), body);
+        }
+    }
+}
+
+impl StoredDigest {
+    /// Serializes a digest. Returns `None` for a digest that must not outlive the process.
+    fn new(name: &Name, key: DigestKey, digest: &WorkerDigest) -> Option<StoredDigest> {
+        // Newer metadata than the catalog's, or files elsewhere, are not part of the key.
+        if !digest.whole || !digest.is_self_contained || digest.worker.is_some() {
+            return None;
+        }
+        let outcome = match digest.outcome {
+            Outcome::Ok => 0,
+            Outcome::Failed => 1,
+            Outcome::Unknown => 2,
+        };
+        let tokens = digest.tokens.map(|tokens| {
+            let Tokens { input, output, cache_read, cache_creation } = tokens;
+            [input, output, cache_read, cache_creation]
+        });
+        let check = |check: &Check| (check.name.to_string(), check.message.clone(), check.file.clone());
+        Some(StoredDigest {
+            name: name.as_bytes().to_vec(),
+            key,
+            outcome,
+            calls: digest.calls,
+            failed: digest.failed,
+            unknown: digest.unknown,
+            output_bytes: digest.output_bytes,
+            tools: digest.tools.clone(),
+            tokens,
+            cause: digest.cause.clone(),
+            checks: digest.checks.iter().map(check).collect(),
+        })
+    }
+
+    fn into_digest(self) -> Option<(Name, DigestKey, WorkerDigest)> {
+        let outcome = match self.outcome {
+            0 => Outcome::Ok,
+            1 => Outcome::Failed,
+            _ => Outcome::Unknown,
+        };
+        let tokens = self.tokens.map(|[input, output, cache_read, cache_creation]| Tokens {
+            input,
+            output,
+            cache_read,
+            cache_creation,
+        });
+        let check = |(name, message, file): (String, String, String)| Check { name: name.into(), message, file };
+        let digest = WorkerDigest {
+            worker: None,
+            outcome,
+            calls: self.calls,
+            failed: self.failed,
+            unknown: self.unknown,
+            output_bytes: self.output_bytes,
+            tools: self.tools,
+            tokens,
+            cause: self.cause,
+            checks: self.checks.into_iter().map(check).collect(),
+            whole: true,
+            late: false,
+            is_self_contained: true,
+        };
+        Some((Name::new(self.name).ok()?, self.key, digest))
+    }
+}

@@ -1,0 +1,505 @@
+//! The excerpt of one output within a share of the budget: all of it, or a short head, the most
+//! relevant lines with their context and the tail. Every omission is marked in place.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, HashSet, VecDeque};
+
+use super::cut::cut_most_relevant;
+use super::failure_signs;
+use super::line_scores::{LineScores, score_lines};
+use super::lines::{LineChunk, merge_repeats, split_chunks};
+use super::settings::Deadline;
+use crate::error::Result;
+use crate::store::{File, read_range};
+use crate::text::clean::escape_markers;
+
+/// Maximum size of an output that is read into memory whole, in bytes.
+pub(crate) const WHOLE_MAX: u64 = 1 << 20;
+/// Read size of the search through a larger output, in bytes.
+const STEP: usize = 1 << 20;
+/// Maximum number of hits that are kept while a large output is searched.
+const HITS_MAX: usize = 400;
+/// Number of bytes that are read on either side of a hit.
+const AROUND: u64 = 2 << 10;
+/// Number of bytes that are read at the head of a large output.
+const HEAD: u64 = 16 << 10;
+/// Length of the start of an output in which a NUL means binary, in bytes.
+const BINARY_PROBE: usize = 8 << 10;
+/// Maximum part of a share for the head, in percent.
+const HEAD_PERCENT: usize = 4;
+/// Maximum part of a share for the highest-scoring failure line and its context, in percent.
+const FAILURE_PERCENT: usize = 25;
+/// Minimum size of a head, in bytes.
+const HEAD_MIN: usize = 480;
+/// Number of bytes of a share per separate region of the output; more regions would explain less.
+const REGION: usize = 500;
+
+/// Minimum part of a relevant line that is worth showing, in bytes.
+pub(crate) const LINE_MIN: usize = 24;
+/// Factor for the score of a line that another excerpt shows already.
+const SHOWN_FACTOR: f64 = 0.2;
+/// Minimum length of a line that is compared with lines of other excerpts, in bytes.
+const SHOWN_LINE_MIN: usize = 24;
+
+/// Number of attempts that cut an excerpt by exactly its excess; later attempts double the cut, so
+/// that few are needed for any output.
+const EXACT_ATTEMPTS: usize = 4;
+
+/// Note on an output that is not UTF-8.
+pub(crate) const NOT_UTF8: &str = "not UTF-8";
+/// Bytes that an output without a note may take beyond its share: the minimum room reserved for a
+/// note. Otherwise an escaped marker alone could cause a short output to be cut.
+const NOTE_ROOM: usize = NOT_UTF8.len() + 2;
+
+/// A task that makes an excerpt while its argument returns true.
+pub(crate) type ExcerptTask = Box<dyn FnOnce(Deadline<'_>) -> ExcerptResult + Send>;
+/// The excerpt with the lines shown so far, or the reason why the output cannot be read.
+pub(crate) type ExcerptResult = Result<(Excerpt, ShownLines), String>;
+
+/// The part of an output that is shown.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Excerpt {
+    /// Text with omission lines; ends in a line end unless empty.
+    pub(crate) text: String,
+    /// True if nothing was omitted.
+    pub(crate) whole: bool,
+    /// True if the text names the offsets of omissions.
+    pub(crate) has_offsets: bool,
+    /// Note for the section line.
+    pub(crate) note: Option<String>,
+    /// Size of the output when it was read, in bytes; `None` if it was not read.
+    pub(crate) bytes: Option<u64>,
+    /// Number of invisible characters that were removed from the text.
+    pub(crate) hidden: usize,
+}
+
+/// Returns the excerpt of `file` in at most `share` bytes, or [`NOTE_ROOM`] more if it has no note.
+///
+/// Lines in `shown_lines` have a lower score; the lines of this excerpt are added to them. The most
+/// relevant line of a failed call comes before any other and is cut if the share is too small for
+/// it.
+///
+/// # Errors
+///
+/// Returns an error if `file` cannot be read.
+pub(crate) fn excerpt(
+    file: &dyn File,
+    share: usize,
+    is_failed: bool,
+    shown_lines: &mut ShownLines,
+    deadline: Deadline<'_>,
+) -> Result<Excerpt> {
+    let size = file.stat_without_acl()?.size;
+    let read_whole = size <= WHOLE_MAX.max(share as u64);
+    let beginning = read_range(file, 0, if read_whole { length(size) } else { BINARY_PROBE })?;
+    if memchr::memchr(0, beginning.get(..BINARY_PROBE).unwrap_or(&beginning)).is_some() {
+        let text = "(binary, not shown)\n";
+        let fits = text.len() <= share;
+        let text = if fits { text.to_owned() } else { String::new() };
+        let note = Some("binary".into());
+        return Ok(Excerpt { text, note, bytes: Some(size), ..Excerpt::default() });
+    }
+    let loaded =
+        if read_whole { LoadedOutput::whole(beginning) } else { LoadedOutput::regions(file, size, share, deadline)? };
+    let (size, bytes) = (loaded.size, Some(loaded.size));
+    let (chunks, utf8) = loaded.chunks();
+    let note = match (utf8, loaded.searched) {
+        (false, _) => Some(NOT_UTF8.to_owned()),
+        (true, Some(end)) => Some(format!("searched to byte {end}")),
+        (true, None) => None,
+    };
+    let share = if note.is_none() { share + NOTE_ROOM } else { share };
+    if loaded.complete && chunks.iter().map(|chunk| chunk.text.len()).sum::<usize>() <= share {
+        let text = ended(escape_markers(&chunks.iter().map(|chunk| &*chunk.text).collect::<String>()));
+        if text.len() <= share {
+            chunks.iter().for_each(|chunk| shown_lines.add(chunk));
+            let hidden = chunks.iter().map(|chunk| chunk.hidden).sum();
+            return Ok(Excerpt { text, whole: true, has_offsets: false, note, bytes, hidden });
+        }
+    }
+    let mut chunks = merge_repeats(chunks);
+    let mut scored = score_lines(&chunks, size);
+    let mut was_shown = false;
+    for (score, chunk) in scored.scores.iter_mut().zip(&chunks) {
+        // A short line is treated like the line above it.
+        let text = chunk.text.trim();
+        was_shown = shown_lines.contains(chunk) || was_shown && !text.is_empty() && text.len() < SHOWN_LINE_MIN;
+        *score *= if was_shown { SHOWN_FACTOR } else { 1.0 };
+    }
+    // Escaping markers adds bytes that are known only afterwards; they are subtracted from the
+    // share.
+    let mut slack = 0;
+    for attempt in 0.. {
+        let room = share.saturating_sub(2 * gap_cost(size) + slack);
+        if is_failed && room >= LINE_MIN / 2 {
+            cut_most_relevant(&mut chunks, &mut scored, room, &|start, end| loaded.raw(start, end));
+        }
+        let selection = Selection::choose(&chunks, &scored, size, share.saturating_sub(slack));
+        let (text, has_offsets) = selection.text();
+        let cost = text.len();
+        if selection.is_empty() {
+            // An omission line alone says no more than an entry in the list and takes more room.
+            return Ok(Excerpt { note, bytes, ..Excerpt::default() });
+        }
+        if cost <= share {
+            selection.shown().for_each(|chunk| shown_lines.add(chunk));
+            let hidden = selection.shown().map(|chunk| chunk.hidden).sum();
+            // Repeats of a line are omitted without offsets.
+            let whole = !has_offsets && selection.shown().all(|chunk| chunk.repeats == 0);
+            return Ok(Excerpt { text, whole, has_offsets, note, bytes, hidden });
+        }
+        slack += (cost - share).max(16);
+        if attempt >= EXACT_ATTEMPTS {
+            slack *= 2;
+        }
+    }
+    Ok(Excerpt { note, bytes, ..Excerpt::default() })
+}
+
+/// Returns the minimum share in which the most relevant line of an output of `size` bytes has some
+/// room, in bytes.
+pub(crate) fn min_share(size: u64) -> usize {
+    2 * gap_cost(size) + LINE_MIN
+}
+
+/// Returns the maximum size of an omission line with the line end before it, in bytes.
+fn gap_cost(size: u64) -> usize {
+    omission(size, size, size).len() + 1
+}
+
+/// Lines that earlier excerpts of the same evidence.txt show.
+#[derive(Debug, Default)]
+pub(crate) struct ShownLines(HashSet<String>);
+
+impl ShownLines {
+    fn add(&mut self, chunk: &LineChunk<'_>) {
+        let text = chunk.text.trim();
+        if text.len() >= SHOWN_LINE_MIN && !self.0.contains(text) {
+            self.0.insert(text.to_owned());
+        }
+    }
+
+    fn contains(&self, chunk: &LineChunk<'_>) -> bool {
+        self.0.contains(chunk.text.trim())
+    }
+}
+
+fn ended(mut text: String) -> String {
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
+}
+
+/// The regions of an output that are in memory.
+struct LoadedOutput {
+    /// Size of the output in bytes.
+    size: u64,
+    /// Offset and bytes of each region.
+    parts: Vec<(u64, Vec<u8>)>,
+    /// True if the regions are the whole output.
+    complete: bool,
+    /// Offset at which the search for signs stopped early.
+    searched: Option<u64>,
+}
+
+impl LoadedOutput {
+    fn whole(raw: Vec<u8>) -> LoadedOutput {
+        // Smaller than the size from stat if the file was truncated meanwhile.
+        LoadedOutput { size: raw.len() as u64, parts: vec![(0, raw)], complete: true, searched: None }
+    }
+
+    /// Searches the whole file for signs, then reads only the regions that could be shown.
+    fn regions(file: &dyn File, size: u64, share: usize, deadline: Deadline<'_>) -> Result<LoadedOutput> {
+        let (hits, searched) = search(file, size, deadline)?;
+        let tail = size.saturating_sub((share as u64).saturating_mul(4).clamp(64 << 10, 8 << 20));
+        let mut regions = vec![(0, HEAD.min(size)), (tail, size)];
+        regions.extend(hits.iter().map(|at| (at.saturating_sub(AROUND), (at + AROUND).min(size))));
+        let mut parts = Vec::new();
+        for (start, end) in merged(regions) {
+            let mut raw = read_range(file, start, length(end - start))?;
+            let (from, to) = whole_lines(&raw, start == 0, end >= size);
+            raw.truncate(to);
+            raw.drain(..from);
+            parts.push((start + from as u64, raw));
+        }
+        Ok(LoadedOutput { size, parts, complete: false, searched })
+    }
+
+    /// Returns the bytes of the output from `start` to `end`, if one region holds all of them.
+    fn raw(&self, start: u64, end: u64) -> Option<&[u8]> {
+        self.parts.iter().find_map(|(offset, raw)| {
+            let from = usize::try_from(start.checked_sub(*offset)?).ok()?;
+            raw.get(from..from + usize::try_from(end.checked_sub(start)?).ok()?)
+        })
+    }
+
+    /// Returns the chunks in order, and true if all of them are UTF-8.
+    fn chunks(&self) -> (Vec<LineChunk<'_>>, bool) {
+        let (mut all, mut utf8) = (Vec::new(), true);
+        for (start, raw) in &self.parts {
+            let (mut found, valid) = split_chunks(raw, *start);
+            all.append(&mut found);
+            utf8 &= valid;
+        }
+        (all, utf8)
+    }
+}
+
+/// Converts a size in bytes to a buffer length, saturating.
+pub(crate) fn length(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// Returns the offsets of the latest lines with a sign of failure, and the offset at which the
+/// search stopped if it stopped early. Reads `file` in steps.
+///
+/// # Errors
+///
+/// Returns an error if `file` cannot be read.
+fn search(file: &dyn File, size: u64, deadline: Deadline<'_>) -> Result<(VecDeque<u64>, Option<u64>)> {
+    let mut hits = VecDeque::new();
+    let (mut offset, mut searched) = (0, None);
+    while offset < size {
+        if !deadline.has_time() {
+            searched = Some(offset);
+            break;
+        }
+        let raw = read_range(file, offset, STEP)?;
+        if raw.is_empty() {
+            break;
+        }
+        // Up to the last line end, so that no sign spans two steps.
+        let len = memchr::memrchr(b'\n', &raw).map_or(raw.len(), |at| at + 1);
+        for at in failure_signs::failures(raw.get(..len).unwrap_or(&raw)) {
+            hits.push_back(offset + at as u64);
+            if hits.len() > HITS_MAX {
+                hits.pop_front();
+            }
+        }
+        offset += len as u64;
+    }
+    Ok((hits, searched))
+}
+
+fn merged(mut regions: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    regions.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = Vec::with_capacity(regions.len());
+    for (start, end) in regions {
+        match merged.last_mut() {
+            Some(last) if start <= last.1 => last.1 = last.1.max(end),
+            _ => merged.push((start, end)),
+        }
+    }
+    merged
+}
+
+/// Returns the range of `raw` that starts and ends at whole lines, or at least at whole characters.
+fn whole_lines(raw: &[u8], at_start: bool, at_end: bool) -> (usize, usize) {
+    let is_start = |at: &usize| raw.get(*at).is_none_or(|b| b & 0xc0 != 0x80);
+    let half = raw.len() / 2;
+    let (first_half, second_half) = raw.split_at(half);
+    let from = match memchr::memchr(b'\n', first_half) {
+        _ if at_start => 0,
+        Some(at) => at + 1,
+        None => (0..raw.len()).find(is_start).unwrap_or(0),
+    };
+    let to = match memchr::memrchr(b'\n', second_half) {
+        _ if at_end => raw.len(),
+        Some(at) => half + at + 1,
+        None => (from..raw.len()).rev().find(is_start).unwrap_or(raw.len()),
+    };
+    (from, to.max(from))
+}
+
+/// A score with a total order.
+#[derive(PartialEq)]
+struct OrderedScore(f64);
+
+impl Eq for OrderedScore {}
+
+impl Ord for OrderedScore {
+    fn cmp(&self, other: &OrderedScore) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl PartialOrd for OrderedScore {
+    fn partial_cmp(&self, other: &OrderedScore) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The chunks that are shown, with an upper bound for the size of their text.
+struct Selection<'a> {
+    chunks: &'a [LineChunk<'a>],
+    size: u64,
+    chosen: Vec<bool>,
+    cost: usize,
+    gap_cost: usize,
+}
+
+impl<'a> Selection<'a> {
+    fn choose(chunks: &'a [LineChunk<'a>], scored: &LineScores, size: u64, share: usize) -> Selection<'a> {
+        let gap_cost = gap_cost(size);
+        let mut selection = Selection { chunks, size, chosen: vec![false; chunks.len()], cost: gap_cost, gap_cost };
+        let head = share * HEAD_PERCENT / 100;
+        for at in 0..chunks.len() {
+            if head < HEAD_MIN || !selection.take(at, head) {
+                break;
+            }
+        }
+        if let Some(failure) = scored.failure {
+            let before = selection.cost;
+            selection.take(failure, share);
+            selection.grow(before + share * FAILURE_PERCENT / 100, &scored.scores);
+        }
+        let mut order: Vec<(usize, (&LineChunk<'_>, &f64))> = chunks.iter().zip(&scored.scores).enumerate().collect();
+        // Chunks of equal score are sorted latest first.
+        order.sort_by(|(a, (_, a_score)), (b, (_, b_score))| b_score.total_cmp(a_score).then(b.cmp(a)));
+        let mut regions_left = (share / REGION).max(1);
+        let mut shown: HashSet<&str> = HashSet::new();
+        for (at, (chunk, _)) in order {
+            let text = chunk.text.trim();
+            let joins = selection.joins_before(at) || selection.joins_after(at);
+            // Neither a line without visible text nor a line shown elsewhere opens a region.
+            let opens = || regions_left > 0 && !text.is_empty() && !shown.contains(text);
+            if (joins || opens()) && selection.take(at, share) {
+                regions_left -= usize::from(!joins);
+                shown.insert(text);
+            }
+        }
+        selection.grow(share, &scored.scores);
+        selection
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.chosen.iter().any(|chosen| *chosen)
+    }
+
+    /// Adds the chunk `at` if the text stays within `limit` bytes. Returns true if the chunk is
+    /// chosen.
+    fn take(&mut self, at: usize, limit: usize) -> bool {
+        if self.chosen.get(at) == Some(&true) {
+            return true;
+        }
+        let Some(chunk) = self.chunks.get(at) else { return false };
+        let gaps = 1 - i64::from(self.joins_before(at)) - i64::from(self.joins_after(at));
+        let cost =
+            self.cost as i64 + gaps * self.gap_cost as i64 + (chunk.text.len() + chunk.repeats_note().len()) as i64;
+        let fits = cost <= limit as i64;
+        if fits {
+            self.cost = cost.max(0) as usize;
+            if let Some(chosen) = self.chosen.get_mut(at) {
+                *chosen = true;
+            }
+        }
+        fits
+    }
+
+    /// Adds neighbors of chosen chunks within `limit` bytes, highest score first.
+    fn grow(&mut self, limit: usize, scores: &[f64]) {
+        let edge = |selection: &Selection<'_>, at: usize| {
+            let is_beside =
+                at.checked_sub(1).is_some_and(|before| selection.is_chosen(before)) || selection.is_chosen(at + 1);
+            let score = scores.get(at).filter(|_| is_beside && !selection.is_chosen(at))?;
+            Some((OrderedScore(*score), at))
+        };
+        let mut edges: BTreeSet<(OrderedScore, usize)> =
+            (0..self.chunks.len()).filter_map(|at| edge(self, at)).collect();
+        while let Some((_, at)) = edges.pop_last() {
+            if self.take(at, limit) {
+                let next = [at.checked_sub(1), Some(at + 1)].into_iter().flatten();
+                edges.extend(next.filter_map(|at| edge(self, at)));
+            }
+        }
+    }
+
+    fn joins_before(&self, at: usize) -> bool {
+        let Some(chunk) = self.chunks.get(at) else { return false };
+        match at.checked_sub(1).and_then(|before| Some((before, self.chunks.get(before)?))) {
+            None => chunk.start == 0,
+            Some((at, before)) => self.is_chosen(at) && before.end == chunk.start,
+        }
+    }
+
+    fn joins_after(&self, at: usize) -> bool {
+        let Some(chunk) = self.chunks.get(at) else { return false };
+        match self.chunks.get(at + 1) {
+            None => chunk.end >= self.size,
+            Some(next) => self.is_chosen(at + 1) && next.start == chunk.end,
+        }
+    }
+
+    fn shown(&self) -> impl Iterator<Item = &'a LineChunk<'a>> {
+        self.chunks.iter().zip(&self.chosen).filter(|(_, chosen)| **chosen).map(|(chunk, _)| chunk)
+    }
+
+    fn is_chosen(&self, at: usize) -> bool {
+        self.chosen.get(at) == Some(&true)
+    }
+
+    /// Returns the text with its omission lines, and true if there are any.
+    fn text(&self) -> (String, bool) {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        let mut runs: Vec<ChunkRun> = Vec::new();
+        for chunk in self.shown() {
+            match (ranges.last_mut(), runs.last_mut()) {
+                (Some(last), Some(run)) if last.1 == chunk.start => {
+                    last.1 = chunk.end;
+                    run.add(chunk);
+                }
+                _ => {
+                    ranges.push((chunk.start, chunk.end));
+                    let mut run = ChunkRun::default();
+                    run.add(chunk);
+                    runs.push(run);
+                }
+            }
+        }
+        let (mut text, mut has_offsets) = (String::new(), false);
+        let mut shown_to = 0;
+        let mut omit = |text: &mut String, start: u64, end: u64| {
+            if start < end {
+                text.push_str(&omission(end - start, start, end - 1));
+                has_offsets = true;
+            }
+        };
+        for ((start, end), run) in ranges.iter().zip(runs) {
+            omit(&mut text, shown_to, *start);
+            text.push_str(&ended(run.text()));
+            shown_to = *end;
+        }
+        omit(&mut text, shown_to, self.size);
+        (text, has_offsets)
+    }
+}
+
+/// The text of consecutive chunks.
+#[derive(Default)]
+struct ChunkRun {
+    /// Finished text.
+    text: String,
+    /// Worker text that follows. It is escaped as a whole, since a marker may span several chunks.
+    unescaped: String,
+}
+
+impl ChunkRun {
+    fn add(&mut self, chunk: &LineChunk<'_>) {
+        self.unescaped.push_str(&chunk.text);
+        if chunk.repeats > 0 {
+            self.text.push_str(&escape_markers(&std::mem::take(&mut self.unescaped)));
+            self.text.push_str(&chunk.repeats_note());
+        }
+    }
+
+    fn text(self) -> String {
+        self.text + &escape_markers(&self.unescaped)
+    }
+}
+
+/// Returns the line that marks an omission of `bytes` bytes, from the offset `first` to `last`. The
+/// section line above names the file.
+fn omission(bytes: u64, first: u64, last: u64) -> String {
+    format!("[... {bytes} B omitted: bytes {first}-{last} ...]\n")
+}

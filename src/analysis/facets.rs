@@ -1,0 +1,233 @@
+//! The facets of `by/`, and selections of workers by the values of facets.
+//!
+//! The catalog has most facets. A worker's outcome and tools come from its digest, as in files
+//! about many workers. If there was no time to compute it, the value is `FacetValue::Unread`.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use jiff::tz::TimeZone;
+use parking_lot::Mutex;
+
+use super::worker_digest::WorkerDigest;
+use crate::catalog::Entry;
+use crate::model::{SharedStr, TraceTime, Worker};
+use crate::name::{Name, to_file_name};
+use crate::view::{Member, VisibleWorkers};
+
+/// Name of the directory of unread workers.
+pub(super) const UNREAD: &str = "unread";
+/// Maximum number of values in a selection.
+const VALUES_MAX: usize = 32;
+
+/// A property by which workers are grouped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Facet {
+    /// The worker's status. A lookup also accepts the source's own word for it.
+    Status,
+    /// The outcome, as far as the record shows it.
+    Outcome,
+    /// The type of the task.
+    Type,
+    /// Each tag.
+    Tag,
+    /// Each tool that the worker called.
+    Tool,
+    /// The job.
+    Job,
+    /// The run.
+    Run,
+    /// The day in UTC on which the worker was created. If that is unknown, the day on which it
+    /// started, or else finished.
+    Day,
+}
+
+/// A value of a facet.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum FacetValue {
+    /// A value from the record.
+    Text(Arc<str>),
+    /// The value is unknown because time ran out.
+    Unread,
+}
+
+impl Facet {
+    /// All facets, in the order in which they are listed.
+    pub const ALL: [Facet; 8] =
+        [Facet::Status, Facet::Outcome, Facet::Type, Facet::Tag, Facet::Tool, Facet::Job, Facet::Run, Facet::Day];
+
+    /// Returns the facet's name in the tree.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Facet::Status => "status",
+            Facet::Outcome => "outcome",
+            Facet::Type => "type",
+            Facet::Tag => "tag",
+            Facet::Tool => "tool",
+            Facet::Job => "job",
+            Facet::Run => "run",
+            Facet::Day => "day",
+        }
+    }
+
+    /// Returns the facet called `name`.
+    pub fn from_name(name: &Name) -> Option<Facet> {
+        Facet::ALL.into_iter().find(|facet| facet.as_str().as_bytes() == name.as_bytes())
+    }
+
+    /// Returns true if the values come from digests rather than the catalog.
+    pub(super) fn needs_digest(self) -> bool {
+        matches!(self, Facet::Outcome | Facet::Tool)
+    }
+
+    /// Returns the values that exist even if no worker has them.
+    pub(super) fn preset_values(self) -> &'static [&'static str] {
+        match self {
+            Facet::Status => &["created", "running", "completed", "failed", "unknown"],
+            Facet::Outcome => &["failed", "unknown", "ok"],
+            _ => &[],
+        }
+    }
+
+    /// Returns the values of a worker. Facets that need a digest have none without `digest`.
+    pub(super) fn values<'a>(self, entry: &'a Entry, digest: Option<&'a WorkerDigest>) -> Vec<Cow<'a, str>> {
+        let all = |words: &[SharedStr]| words.iter().map(|word| Cow::Owned(word.to_string())).collect();
+        match self {
+            Facet::Status => vec![Cow::Borrowed(entry.status.as_str())],
+            Facet::Run => entry.run.iter().map(|run| Cow::Borrowed(&**run)).collect(),
+            Facet::Type => all(entry.worker().task_type.as_slice()),
+            Facet::Tag => all(&entry.worker().tags),
+            Facet::Job => all(entry.worker().job.as_slice()),
+            Facet::Day => day(&entry.worker()).map(Cow::Owned).into_iter().collect(),
+            Facet::Outcome => digest.iter().map(|digest| Cow::Borrowed(digest.outcome.as_str())).collect(),
+            Facet::Tool => {
+                let tools = digest.into_iter().flat_map(|digest| &digest.tools);
+                tools.map(|tool| Cow::Borrowed(&**tool)).collect()
+            }
+        }
+    }
+
+    /// Returns the source's own word for the status. It works in lookups and is not listed.
+    fn raw_status(self, entry: &Entry) -> Option<SharedStr> {
+        if self == Facet::Status { entry.worker().status_source } else { None }
+    }
+
+    /// Returns true if a worker has `value`.
+    fn matches(self, value: &FacetValue, entry: &Entry, digest: Option<&WorkerDigest>) -> bool {
+        match value {
+            FacetValue::Unread => self.needs_digest() && digest.is_none(),
+            FacetValue::Text(text) => {
+                self.values(entry, digest).iter().any(|value| **value == **text)
+                    || self.raw_status(entry).is_some_and(|word| word == *text)
+            }
+        }
+    }
+
+    /// Returns the name of the directory of `value`.
+    pub(super) fn file_name(self, value: &FacetValue) -> Name {
+        match value {
+            // A tool may be called `unread` too, so its name is escaped.
+            FacetValue::Text(text) => to_file_name(text, if self.needs_digest() { &[UNREAD] } else { &[] }),
+            FacetValue::Unread => to_file_name(UNREAD, &[]),
+        }
+    }
+}
+
+/// Returns the day in UTC of the first known time of a worker.
+fn day(worker: &Worker) -> Option<String> {
+    let times = [&worker.created_at, &worker.started_at, &worker.finished_at];
+    let time = times.into_iter().find_map(TraceTime::timestamp)?;
+    Some(time.to_zoned(TimeZone::UTC).date().to_string())
+}
+
+/// The workers that have all of some facet values.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Selection {
+    pub(super) values: Arc<[(Facet, FacetValue)]>,
+    /// Limits the selection to this number of latest workers.
+    pub(super) latest: Option<usize>,
+}
+
+/// A worker with its digest, if one was needed and computed.
+pub(super) type MemberDigest = (Arc<Member>, Option<Arc<WorkerDigest>>);
+
+impl Selection {
+    /// Returns true if the selection has no values and so holds all workers.
+    pub fn is_all(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Returns the number of values.
+    pub fn depth(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Limits the selection to its `most` latest workers. Returns `None` if it is limited already.
+    pub fn latest(&self, most: usize) -> Option<Selection> {
+        self.latest.is_none().then(|| Selection { latest: Some(most), ..self.clone() })
+    }
+
+    /// Returns true if the selection is limited to the latest workers.
+    pub fn is_limited(&self) -> bool {
+        self.latest.is_some()
+    }
+
+    /// Narrows the selection to workers with `value`. Returns `None` if it has too many values.
+    pub(super) fn with(&self, facet: Facet, value: FacetValue) -> Option<Selection> {
+        let values = self.values.iter().cloned().chain([(facet, value)]).collect();
+        (self.values.len() < VALUES_MAX).then_some(Selection { values, latest: None })
+    }
+
+    pub(super) fn needs_digest(&self) -> bool {
+        self.values.iter().any(|(facet, _)| facet.needs_digest())
+    }
+
+    pub(super) fn matches(&self, (member, digest): &MemberDigest) -> bool {
+        self.values.iter().all(|(facet, value)| facet.matches(value, &member.entry, digest.as_deref()))
+    }
+}
+
+/// Maps the values of a catalog facet to the workers of a view.
+pub(super) struct FacetIndex {
+    /// The generation of the view that was indexed.
+    generation: u64,
+    pub(super) names: HashMap<Name, Arc<str>>,
+    pub(super) members: HashMap<Arc<str>, Vec<Arc<Member>>>,
+}
+
+impl FacetIndex {
+    fn new(facet: Facet, visible: &VisibleWorkers) -> FacetIndex {
+        let mut members: HashMap<Arc<str>, Vec<Arc<Member>>> = HashMap::new();
+        for member in &visible.members {
+            let raw_status = facet.raw_status(&member.entry);
+            let mut values: BTreeSet<Cow<'_, str>> = facet.values(&member.entry, None).into_iter().collect();
+            values.extend(raw_status.as_deref().map(Cow::Borrowed));
+            for value in values {
+                match members.get_mut(&*value) {
+                    Some(members) => members.push(member.clone()),
+                    None => drop(members.insert(value.into(), vec![member.clone()])),
+                }
+            }
+        }
+        let preset = facet.preset_values().iter().map(|value| Arc::from(*value));
+        let values = members.keys().cloned().chain(preset);
+        let names = values.map(|value| (facet.file_name(&FacetValue::Text(value.clone())), value)).collect();
+        FacetIndex { generation: visible.generation, names, members }
+    }
+}
+
+/// The latest index of each catalog facet.
+#[derive(Default)]
+pub(crate) struct FacetIndexes(Mutex<HashMap<Facet, Arc<FacetIndex>>>);
+
+impl FacetIndexes {
+    pub(super) fn get(&self, facet: Facet, visible: &VisibleWorkers) -> Arc<FacetIndex> {
+        let cached = self.0.lock().get(&facet).filter(|index| index.generation == visible.generation).cloned();
+        cached.unwrap_or_else(|| {
+            let fresh = Arc::new(FacetIndex::new(facet, visible));
+            self.0.lock().insert(facet, fresh.clone());
+            fresh
+        })
+    }
+}

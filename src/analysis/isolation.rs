@@ -1,0 +1,29 @@
+//! The subjects of work on threads that can be abandoned, and the time that it may take to return.
+
+use std::time::Duration;
+
+use crate::digest::Key;
+use crate::error::Error;
+use crate::name::Name;
+use crate::watchdog::Unfinished;
+
+/// Time that a part of an answer may take to return after its deadline.
+pub(crate) const PART_GRACE: Duration = Duration::from_millis(500);
+
+/// The subject of a task. While an abandoned task runs, no other starts on its subject.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Subject {
+    /// The files of the worker with this name.
+    Worker(Name),
+    /// The answer about many workers with this key.
+    Answer(Key),
+}
+
+impl From<Unfinished> for Error {
+    fn from(unfinished: Unfinished) -> Error {
+        match unfinished {
+            Unfinished::Late => Error::Late,
+            Unfinished::Abandoned => Error::Abandoned,
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The cause of a failure as one line, taken from the outputs of a worker.
+
+use std::cmp::Reverse;
+
+use super::failure_signs;
+use super::line_scores::score_lines;
+use super::lines::{LineChunk, merge_repeats, split_chunks};
+use super::strings::{decoded_text, is_structured, json_text, unescaped};
+use crate::error::Result;
+use crate::model::{Outcome, Output, Record, ToolCall, Trace};
+use crate::store::{File, read_range};
+use crate::text::clean::one_line;
+use crate::view::{Member, View};
+
+/// Start of a cause for which no error message was found.
+pub(crate) const NO_MESSAGE: &str = "no error message found";
+/// Maximum length of a cause, in bytes.
+const CAUSE_MAX: usize = 320;
+/// Length of the end of an output that is searched, in bytes.
+const TAIL: usize = 256 << 10;
+/// Length of the start of an output that is tested for JSON, in bytes.
+const PROBE: usize = 64;
+/// Maximum number of lines that are quoted.
+const QUOTES_MAX: usize = 3;
+/// Maximum length of a quoted line, in bytes.
+const QUOTE_MAX: usize = 160;
+/// A shorter line may only announce the next one, in bytes.
+const SHORT: usize = 20;
+/// Number of equal punctuation characters in a row that mark a line as a heading.
+const RULER: usize = 5;
+/// Maximum number of calls or files that are searched for a message or a last line.
+const SEARCHED_MAX: usize = 4;
+/// Directory with the logs of a worker that records no calls.
+const LOGS: &[u8] = b"logs";
+
+/// Returns the cause of a worker's failure as one line, and true if the outputs it depends on could
+/// be read.
+///
+/// The line quotes the highest-scoring lines of the latest failed call, else the worker's own
+/// error, else the logs of a worker without calls. A call that did not fail is never a cause:
+/// without any of these, the line states that no error message was found and quotes the last
+/// output.
+pub(crate) fn cause(view: &View, member: &Member, record: &Record) -> (String, bool) {
+    let Record { worker, trace, .. } = record;
+    let failed = latest_failed(trace);
+    let found = failed.map(|call| search_call(view, member, call)).unwrap_or_default();
+    let mut whole = !matches!(found, FailureSearch::Unreadable);
+    let code = failed.and_then(|call| call.exit_code).map(|code| format!("exit={code}: ")).unwrap_or_default();
+    let line = match (found, &worker.error) {
+        (FailureSearch::Message(lines), _) => lines.join(" | "),
+        (_, Some(error)) => error.clone(),
+        (FailureSearch::LastLine(line), None) => unexplained(&line),
+        (FailureSearch::Nothing | FailureSearch::Unreadable, None) => {
+            let (found, rest_is_whole) = search_rest(view, member, trace);
+            whole &= rest_is_whole;
+            match found {
+                FailureSearch::Message(lines) => lines.join(" | "),
+                FailureSearch::LastLine(line) => unexplained(&line),
+                FailureSearch::Nothing | FailureSearch::Unreadable => NO_MESSAGE.into(),
+            }
+        }
+    };
+    (one_line(&format!("{code}{line}"), CAUSE_MAX), whole)
+}
+
+/// Returns the exit code of a failed call with its most relevant lines, else with its last line;
+/// `None` if it has no output.
+pub(crate) fn message(view: &View, member: &Member, call: &ToolCall) -> Option<String> {
+    let line = match search_call(view, member, call) {
+        FailureSearch::Message(lines) => lines.join(" | "),
+        FailureSearch::LastLine(line) => line,
+        FailureSearch::Nothing | FailureSearch::Unreadable => return None,
+    };
+    let code = call.exit_code.map(|code| format!("exit={code}: ")).unwrap_or_default();
+    Some(format!("{code}{line}"))
+}
+
+/// Returns the latest call that was carried out and failed.
+fn latest_failed(trace: &Trace) -> Option<&ToolCall> {
+    trace.calls.iter().filter(|call| call.is_failure()).max_by_key(|call| (call.seq, call.bytes))
+}
+
+/// Returns true if `cause` states that no error message was found.
+pub(crate) fn is_unexplained(cause: &str) -> bool {
+    let line = cause.strip_prefix("exit=").and_then(|rest| Some(rest.split_once(": ")?.1)).unwrap_or(cause);
+    line.starts_with(NO_MESSAGE)
+}
+
+fn unexplained(last: &str) -> String {
+    format!("{NO_MESSAGE}; last output: {last}")
+}
+
+/// Result of searching an output for a failure.
+#[derive(Default)]
+enum FailureSearch {
+    /// Lines with a sign of failure, most relevant first.
+    Message(Vec<String>),
+    /// The last line of an output without any sign of failure.
+    LastLine(String),
+    #[default]
+    Nothing,
+    /// The output should be readable and was not.
+    Unreadable,
+}
+
+/// TextForm of the text in an output.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TextForm {
+    Plain,
+    /// The strings of JSON, decoded.
+    Decoded,
+    /// JSON that was read in part or is truncated.
+    Escaped,
+}
+
+/// Searches the outputs of a worker without a failed call: its logs for a message, then its files
+/// or latest calls for a last line. The second value is false if one of them could not be read.
+fn search_rest(view: &View, member: &Member, trace: &Trace) -> (FailureSearch, bool) {
+    let (mut last, mut whole) = (FailureSearch::Nothing, true);
+    for file in trace.loose.iter().take(SEARCHED_MAX) {
+        let is_log = file.path.names().next().is_some_and(|first| first.as_bytes() == LOGS);
+        let found = view.open(member, &file.path).map_or(FailureSearch::Unreadable, |open| search(&*open, file.bytes));
+        whole &= !matches!(found, FailureSearch::Unreadable);
+        match found {
+            FailureSearch::Message(lines) if is_log => return (FailureSearch::Message(lines), whole),
+            FailureSearch::LastLine(line) if matches!(last, FailureSearch::Nothing) => {
+                last = FailureSearch::LastLine(line)
+            }
+            _ => {}
+        }
+    }
+    let mut calls: Vec<&ToolCall> = trace.calls.iter().collect();
+    calls.sort_by_key(|call| Reverse(call.seq));
+    for call in calls.into_iter().take(SEARCHED_MAX) {
+        match last_line(view, member, call) {
+            Ok(Some(line)) => return (FailureSearch::LastLine(line), whole),
+            Ok(None) => {}
+            Err(_) => whole = false,
+        }
+    }
+    (last, whole)
+}
+
+/// Returns the last line of a call's output, or `None` if it has none.
+///
+/// # Errors
+///
+/// Returns an error if the output should be readable and is not.
+fn last_line(view: &View, member: &Member, call: &ToolCall) -> Result<Option<String>> {
+    let Some(file) = view.open_output(member, call)? else { return Ok(None) };
+    let texts = texts(&*file, call.bytes)?;
+    Ok(texts.and_then(|texts| texts.last().map(|(text, _)| text.clone())))
+}
+
+fn search_call(view: &View, member: &Member, call: &ToolCall) -> FailureSearch {
+    if matches!(call.output, Output::Pending | Output::Unreadable(_)) {
+        return FailureSearch::Nothing;
+    }
+    let Ok(file) = open_call(view, member, call) else { return FailureSearch::Unreadable };
+    search(&*file, call.bytes)
+}
+
+/// Reads the end of an output as lines with their scores, with JSON strings decoded. Returns `None`
+/// if the output is binary.
+fn texts(file: &dyn File, bytes: u64) -> Result<Option<Vec<(String, f64)>>> {
+    let raw = read_range(file, bytes.saturating_sub(TAIL as u64), TAIL)?;
+    if memchr::memchr(0, &raw).is_some() {
+        return Ok(None);
+    }
+    let decoded = if bytes <= TAIL as u64 { decoded_text(&raw) } else { None };
+    let form = match decoded {
+        Some(_) => TextForm::Decoded,
+        None if is_structured(&read_range(file, 0, PROBE)?) => TextForm::Escaped,
+        None => TextForm::Plain,
+    };
+    let raw = decoded.map_or(raw, String::into_bytes);
+    let (chunks, _) = split_chunks(&raw, 0);
+    let chunks = merge_repeats(chunks);
+    let scores = score_lines(&chunks, raw.len() as u64).scores;
+    let has_words = |text: &String| text.chars().any(char::is_alphanumeric);
+    let lines = chunks
+        .iter()
+        .zip(scores)
+        .flat_map(|(chunk, score)| parts(chunk, form).filter(has_words).map(move |text| (text, score)));
+    Ok(Some(lines.collect()))
+}
+
+fn search(file: &dyn File, bytes: u64) -> FailureSearch {
+    let texts = match texts(file, bytes) {
+        Ok(Some(texts)) => texts,
+        Ok(None) => return FailureSearch::Nothing,
+        Err(_) => return FailureSearch::Unreadable,
+    };
+    let mut ranked: Vec<_> = texts
+        .iter()
+        .enumerate()
+        .filter_map(|(at, (text, score))| {
+            let rank = (Reverse(failure_signs::strength_of_line(text)?), is_heading(text));
+            Some((rank, failure_signs::is_wrapper(text), *score, at, text.as_str()))
+        })
+        .collect();
+    // Lines of equal score are sorted latest first.
+    ranked.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)).then(b.2.total_cmp(&a.2)).then(b.3.cmp(&a.3)));
+    let strongest = ranked.first().map(|(rank, ..)| *rank);
+    ranked.retain(|(rank, ..)| Some(*rank) == strongest);
+    // The latest line that gives a reason comes second, since it is often a summary.
+    let reasons = ranked.iter().filter(|(_, is_wrapper, ..)| !is_wrapper).count();
+    let latest = (1..reasons).max_by_key(|at| ranked.get(*at).map(|(.., at, _)| *at));
+    if let Some(second_to_latest) = latest.and_then(|latest| ranked.get_mut(1..=latest)) {
+        second_to_latest.rotate_right(1);
+    }
+    let mut quotes: Vec<&str> = ranked.iter().map(|(.., text)| *text).collect();
+    // A short line without a reason only announces the next one.
+    let next = ranked
+        .first()
+        .and_then(|(.., at, text)| texts.get(at + 1).filter(|_| text.len() < SHORT && !text.contains(": ")));
+    if let Some((next, _)) = next {
+        quotes.insert(1, next);
+    }
+    let mut quoted: Vec<String> = Vec::new();
+    for text in quotes.into_iter().map(|text| one_line(text, QUOTE_MAX)) {
+        if quoted.len() < QUOTES_MAX && !quoted.contains(&text) {
+            quoted.push(text);
+        }
+    }
+    match texts.last() {
+        _ if !quoted.is_empty() => FailureSearch::Message(quoted),
+        Some((last, _)) => FailureSearch::LastLine(last.clone()),
+        None => FailureSearch::Nothing,
+    }
+}
+
+/// Returns the lines of a chunk. JSON that is not decoded is split at escaped line ends and at
+/// quotes.
+fn parts<'a>(chunk: &'a LineChunk<'_>, form: TextForm) -> impl Iterator<Item = String> + 'a {
+    let object = (form == TextForm::Plain).then(|| json_text(chunk.text.as_bytes())).flatten();
+    let object: Vec<String> = object.iter().flat_map(|text| text.lines()).map(|line| line.trim().to_owned()).collect();
+    let is_object = !object.is_empty();
+    let [line_end, quote, close_quote] = match form {
+        TextForm::Decoded => ["\n"; 3],
+        TextForm::Plain => ["\\n", "\": \"", "\n"],
+        TextForm::Escaped => ["\\n", "\": \"", "\":\""],
+    };
+    let text = if is_object { "" } else { &chunk.text };
+    let lines = text.split(line_end).flat_map(move |line| line.split(quote));
+    let parts = lines.flat_map(move |line| line.split(close_quote)).map(str::trim).map(move |part| {
+        let is_escaped = part.contains("\\\"") || form == TextForm::Escaped && part.contains('\\');
+        if is_escaped && form != TextForm::Decoded { unescaped(part) } else { part.to_owned() }
+    });
+    object.into_iter().chain(parts)
+}
+
+/// Returns true if `text` is a ruler, with or without a title, or a command echoed by a shell.
+fn is_heading(text: &str) -> bool {
+    if text.starts_with("$ ") || text.starts_with("+ ") {
+        return true;
+    }
+    let mut run = (None, 0);
+    text.chars().any(|c| {
+        run = if run.0 == Some(c) && c.is_ascii_punctuation() { (Some(c), run.1 + 1) } else { (Some(c), 1) };
+        run.1 >= RULER
+    })
+}
+
+/// Returns the calls in display order: failed, cancelled, unknown, ok.
+///
+/// Failed and successful calls are sorted latest first, since the latest shows the current state of
+/// the work. Calls of unknown outcome are the steps of a transcript and stay in chronological
+/// order.
+pub(crate) fn display_order(trace: &Trace) -> Vec<&ToolCall> {
+    let mut calls: Vec<&ToolCall> = trace.calls.iter().collect();
+    let key = |call: &ToolCall| match call.outcome {
+        Outcome::Unknown => (2, call.seq, u64::MAX - call.bytes),
+        Outcome::Failed => (u8::from(call.cancelled), u64::MAX - call.seq, u64::MAX - call.bytes),
+        Outcome::Ok => (3, u64::MAX - call.seq, u64::MAX - call.bytes),
+    };
+    calls.sort_by_key(|call| (key(call), call.path.clone()));
+    calls
+}
+
+/// Returns the call most likely to explain a failure: the latest failed call, else the latest of
+/// unknown outcome, else `None`.
+pub(crate) fn root_cause_call(trace: &Trace) -> Option<&ToolCall> {
+    let order = display_order(trace);
+    let first = order.first().filter(|call| call.outcome == Outcome::Failed);
+    first.or_else(|| order.iter().rfind(|call| call.outcome == Outcome::Unknown)).copied()
+}
+
+/// Opens the output of a call.
+///
+/// # Errors
+/// The reason why the output cannot be read, as a part of a sentence.
+pub(crate) fn open_call(view: &View, member: &Member, call: &ToolCall) -> Result<Box<dyn File>, String> {
+    match view.open_output(member, call) {
+        Ok(Some(file)) => Ok(file),
+        Ok(None) => Err("stored out of band".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headings_are_told_from_lines() {
+        assert!(is_heading("===== 1 failed ====="));
+        assert!(is_heading("-----"));
+        assert!(!is_heading("FAILED a::b - x == y"));
+        assert!(!is_heading("aaaaaaaa"));
+    }
+}

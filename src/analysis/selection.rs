@@ -1,0 +1,149 @@
+//! Selects workers by the values of their facets.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use percent_encoding::percent_decode;
+
+use super::analyzer::Analyzer;
+use super::digest_cache::DigestResult;
+use super::facets::{Facet, FacetValue, MemberDigest, Selection, UNREAD};
+use crate::error::{Error, Result};
+use crate::name::Name;
+use crate::store::Time;
+use crate::view::Member;
+
+/// Maximum number of workers whose files are read for the time of a directory.
+const STAT_MAX: usize = 1_000;
+
+impl Analyzer {
+    /// Returns the workers of a selection, ordered by creation time, then id. A limited selection
+    /// is ordered latest first.
+    pub fn selected(&self, selection: &Selection) -> Vec<Arc<Member>> {
+        self.matching(selection, None).into_iter().map(|(member, _)| member).collect()
+    }
+
+    /// Returns true if the worker called `name` is in a selection.
+    pub fn is_selected(&self, selection: &Selection, name: &Name) -> bool {
+        if selection.is_limited() {
+            return self.selected(selection).iter().any(|member| member.name == *name);
+        }
+        let member = self.view.visible().get(name).into_iter().collect();
+        self.with_digests(member, selection.needs_digest()).iter().any(|worker| selection.matches(worker))
+    }
+
+    /// Returns the values of a facet that workers of a selection have: the names of their
+    /// directories, with the narrowed selections.
+    pub fn facet_values(&self, selection: &Selection, facet: Facet) -> BTreeMap<Name, Selection> {
+        let mut values = BTreeSet::new();
+        for (member, digest) in self.matching(selection, Some(facet)) {
+            if digest.is_none() && facet.needs_digest() {
+                values.insert(FacetValue::Unread);
+            }
+            let texts = facet.values(&member.entry, digest.as_deref());
+            values.extend(texts.into_iter().map(|value| FacetValue::Text(value.into())));
+        }
+        let narrow = |value: FacetValue| Some((facet.file_name(&value), selection.with(facet, value)?));
+        values.into_iter().filter_map(narrow).collect()
+    }
+
+    /// Narrows a selection to the value called `name`, as listed or with `%XX` for any byte.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if no worker of the view has the value.
+    pub fn select(&self, selection: &Selection, facet: Facet, name: &Name) -> Result<Selection> {
+        let value = self.value(facet, name).ok_or(Error::NotFound)?;
+        selection.with(facet, value).ok_or(Error::NotFound)
+    }
+
+    /// Returns the value of a facet whose directory is called `name`.
+    fn value(&self, facet: Facet, name: &Name) -> Option<FacetValue> {
+        if facet.needs_digest() && name.as_bytes() == UNREAD.as_bytes() {
+            return Some(FacetValue::Unread);
+        }
+        let decoded = percent_decode(name.as_bytes()).decode_utf8().ok();
+        if !facet.needs_digest() {
+            let index = self.facet_indexes.get(facet, &self.view.visible());
+            let plain = decoded.and_then(|text| Some(index.members.get_key_value(&*text)?.0));
+            return index.names.get(name).or(plain).cloned().map(FacetValue::Text);
+        }
+        let is_named =
+            |text: &str| decoded.as_deref() == Some(text) || facet.file_name(&FacetValue::Text(text.into())) == *name;
+        if let Some(text) = facet.preset_values().iter().find(|text| is_named(text)) {
+            return Some(FacetValue::Text((*text).into()));
+        }
+        let mut decoded_match = None;
+        for (member, digest) in self.matching(&Selection::default(), Some(facet)) {
+            for text in facet.values(&member.entry, digest.as_deref()) {
+                let value = FacetValue::Text(text.as_ref().into());
+                // A value listed under the name takes precedence over one that the name encodes
+                // otherwise.
+                if facet.file_name(&value) == *name {
+                    return Some(value);
+                }
+                if decoded.as_deref() == Some(&*text) {
+                    decoded_match = Some(value);
+                }
+            }
+        }
+        decoded_match
+    }
+
+    /// Returns the last write of any worker of a selection. For more than `STAT_MAX` workers, the
+    /// catalog supplies it: each stat of the directory would otherwise read all unfinished workers.
+    pub fn last_write(&self, selection: &Selection) -> Time {
+        let selected = self.selected(selection);
+        let newest = if selected.len() > STAT_MAX {
+            selected.iter().map(|member| member.entry.last_write()).max()
+        } else {
+            self.last_writes(&selected).into_iter().flatten().max()
+        };
+        newest.unwrap_or_default()
+    }
+
+    /// Returns the workers of a selection, with their digests if the selection or `facet` needs
+    /// them.
+    fn matching(&self, selection: &Selection, facet: Option<Facet>) -> Vec<MemberDigest> {
+        let needs_digests = selection.needs_digest() || facet.is_some_and(Facet::needs_digest);
+        let mut workers = self.with_digests(self.candidates(selection), needs_digests);
+        workers.retain(|worker| selection.matches(worker));
+        if let Some(most) = selection.latest {
+            workers.sort_by_cached_key(|(member, _)| {
+                Reverse((member.entry.created_at, member.entry.last_write(), member.name.clone()))
+            });
+            workers.truncate(most);
+        }
+        workers
+    }
+
+    /// Returns the workers that have the rarest catalog value of a selection.
+    fn candidates(&self, selection: &Selection) -> Vec<Arc<Member>> {
+        let visible = self.view.visible();
+        let members_with = |(facet, value): &(Facet, FacetValue)| match value {
+            FacetValue::Text(text) if !facet.needs_digest() => {
+                Some(self.facet_indexes.get(*facet, &visible).members.get(text).cloned().unwrap_or_default())
+            }
+            FacetValue::Text(_) | FacetValue::Unread => None,
+        };
+        let rarest = selection.values.iter().filter_map(members_with).min_by_key(Vec::len);
+        rarest.unwrap_or_else(|| visible.members.clone())
+    }
+
+    /// Pairs workers with their digests if `needs_digests` is true. Leaves out workers that
+    /// vanished.
+    fn with_digests(&self, members: Vec<Arc<Member>>, needs_digests: bool) -> Vec<MemberDigest> {
+        if !needs_digests {
+            return members.into_iter().map(|member| (member, None)).collect();
+        }
+        let clock = self.settings.clock(10);
+        let is_whole_view = members.len() == self.view.visible().members.len();
+        let states = self.states(&members);
+        let results = self.digests(&states, is_whole_view, clock.deadline());
+        if clock.ran_out() {
+            self.settings.note_incomplete();
+        }
+        let present = states.into_iter().zip(results).filter(|(_, result)| !matches!(result, DigestResult::Gone));
+        present.map(|((member, _), result)| (member, result.digest().cloned())).collect()
+    }
+}

@@ -1,0 +1,235 @@
+//! Settings of generated files, and the clock that limits a render.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::missing::Missing;
+use crate::text::budget::Budget;
+
+/// Default time that a render may spend reading. After it, the file lists what was not read.
+pub const DEADLINE: Duration = Duration::from_secs(2);
+
+/// A hundred years: longer than any render takes.
+const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// Time to write the results, granted even after the deadline.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// The limit of the time for a piece of work.
+#[derive(Clone, Copy)]
+pub(crate) struct Deadline<'a>(&'a (dyn TimeLimit + Sync));
+
+impl<'a> Deadline<'a> {
+    /// Creates a deadline that passes once `has_time` returns false.
+    pub(crate) fn new(has_time: &'a (impl Fn() -> bool + Sync)) -> Deadline<'a> {
+        Deadline(has_time)
+    }
+
+    /// Returns true while there is time left.
+    pub(crate) fn has_time(self) -> bool {
+        self.0.has_time()
+    }
+}
+
+/// Decides whether there is time left.
+trait TimeLimit {
+    fn has_time(&self) -> bool;
+}
+
+impl<F: Fn() -> bool> TimeLimit for F {
+    fn has_time(&self) -> bool {
+        self()
+    }
+}
+
+impl TimeLimit for Clock<'_> {
+    fn has_time(&self) -> bool {
+        Clock::has_time(self)
+    }
+}
+
+/// Settings of generated files.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Size of evidence.txt when its name has none. The default is 16,000 bytes for a worker and
+    /// 28,000 for many.
+    pub budget: Option<Budget>,
+    /// Time that a render may spend reading. After it, the file lists what was not read.
+    pub deadline: Duration,
+    /// Stops renders before their deadline and follows their progress.
+    pub control: Option<Arc<Control>>,
+}
+
+impl Settings {
+    /// Returns settings without a deadline. Only `control` stops renders.
+    pub fn without_deadline(control: Arc<Control>) -> Settings {
+        Settings { budget: None, deadline: UNLIMITED, control: Some(control) }
+    }
+
+    /// Returns the maximum size of a file: the `requested` one, the set one or `default`.
+    pub(crate) fn budget_or(&self, default: Budget, requested: Option<Budget>) -> Budget {
+        requested.or(self.budget).unwrap_or(default)
+    }
+
+    /// Returns the time allowed for one worker of many, and for retries while files change.
+    pub(crate) fn patience(&self) -> Duration {
+        self.deadline / 4
+    }
+
+    /// Starts a clock that runs out after `tenths` tenths of the deadline.
+    pub(crate) fn clock(&self, tenths: u32) -> Clock<'_> {
+        let end = Instant::now() + self.deadline.saturating_mul(tenths) / 10;
+        Clock { end, control: self.control.as_deref(), grace: None, ran_out: AtomicBool::new(false) }
+    }
+
+    /// Returns a clock that has run out, so that a render leaves out all that it would have to
+    /// read.
+    pub(crate) fn expired_clock(&self) -> Clock<'_> {
+        Clock { ran_out: AtomicBool::new(true), ..self.clock(0) }
+    }
+
+    /// Extends `clock`, so that a render can write its results even after the deadline.
+    pub(crate) fn grant<'a>(&self, clock: Clock<'a>) -> Clock<'a> {
+        Clock { grace: Some(Instant::now() + GRACE.min(self.deadline / 4)), ..clock }
+    }
+
+    /// Begins a stage in which `total` workers are read, for the control's progress.
+    pub(crate) fn start_stage(&self, total: usize) {
+        if let Some(control) = &self.control {
+            control.start_stage(total as u64);
+        }
+    }
+
+    /// Counts one more worker as read, for the control's progress.
+    pub(crate) fn count_one(&self) {
+        if let Some(control) = &self.control {
+            control.count_one();
+        }
+    }
+
+    /// Marks the control incomplete if anything is `missing`.
+    pub(crate) fn note_missing(&self, missing: Option<&Missing>) {
+        if missing.is_some() {
+            self.note_incomplete();
+        }
+    }
+
+    /// Marks the control: an answer is incomplete.
+    pub(crate) fn note_incomplete(&self) {
+        if let Some(control) = &self.control {
+            control.note_incomplete();
+        }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { budget: None, deadline: DEADLINE, control: None }
+    }
+}
+
+/// Stops renders from outside and follows their progress.
+pub struct Control {
+    may_continue: Box<dyn Fn() -> bool + Send + Sync>,
+    end: Option<Instant>,
+    incomplete: AtomicBool,
+    done: AtomicU64,
+    total: AtomicU64,
+}
+
+impl Control {
+    /// Creates a control under which renders stop once `may_continue` returns false.
+    pub fn new(may_continue: impl Fn() -> bool + Send + Sync + 'static) -> Control {
+        let (incomplete, done, total) = Default::default();
+        Control { may_continue: Box::new(may_continue), end: None, incomplete, done, total }
+    }
+
+    /// Creates a control under which renders stop at `end`, or never.
+    pub fn until(end: Option<Instant>) -> Control {
+        Control { end, ..Control::new(move || end.is_none_or(|end| Instant::now() < end)) }
+    }
+
+    /// Returns true while there is time left.
+    pub fn may_continue(&self) -> bool {
+        (self.may_continue)()
+    }
+
+    /// Returns true unless `control` stops renders.
+    pub(crate) fn permits(control: Option<&Arc<Control>>) -> bool {
+        control.is_none_or(|control| control.may_continue())
+    }
+
+    /// Returns true if some answer is incomplete because time ran out.
+    pub fn is_incomplete(&self) -> bool {
+        self.incomplete.load(Ordering::Relaxed)
+    }
+
+    /// Records that an answer is incomplete because time ran out.
+    pub fn note_incomplete(&self) {
+        self.incomplete.store(true, Ordering::Relaxed);
+    }
+
+    /// Begins a stage in which `total` workers are read.
+    pub fn start_stage(&self, total: u64) {
+        self.done.store(0, Ordering::Relaxed);
+        self.total.store(total, Ordering::Relaxed);
+    }
+
+    /// Counts one more worker as read.
+    pub fn count_one(&self) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of workers read in this stage, and the number to read.
+    pub fn progress(&self) -> (u64, u64) {
+        let total = self.total.load(Ordering::Relaxed);
+        (self.done.load(Ordering::Relaxed).min(total), total)
+    }
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control").field("incomplete", &self.incomplete).finish_non_exhaustive()
+    }
+}
+
+/// Limits the time of one render and records whether it ran out.
+pub(crate) struct Clock<'a> {
+    end: Instant,
+    control: Option<&'a Control>,
+    /// End of the granted extra time.
+    grace: Option<Instant>,
+    ran_out: AtomicBool,
+}
+
+impl Clock<'_> {
+    /// Returns true while there is time left. A caller that receives false leaves something out, so
+    /// the clock records it.
+    pub(crate) fn has_time(&self) -> bool {
+        let now = Instant::now();
+        let is_in_time = now < self.end && self.control.is_none_or(Control::may_continue);
+        let has_time = is_in_time || self.grace.is_some_and(|grace| now < grace);
+        if !has_time {
+            self.ran_out.store(true, Ordering::Relaxed);
+        }
+        has_time
+    }
+
+    /// Returns the clock as a deadline.
+    pub(crate) fn deadline(&self) -> Deadline<'_> {
+        Deadline(self)
+    }
+
+    /// Returns the time at which the clock runs out, for callers that cannot poll it.
+    pub(crate) fn end(&self) -> Instant {
+        let control = self.control.and_then(|control| control.end);
+        control.map_or(self.end, |end| end.min(self.end))
+    }
+
+    /// Returns true if [`Clock::has_time`] has returned false.
+    pub(crate) fn ran_out(&self) -> bool {
+        self.ran_out.load(Ordering::Relaxed)
+    }
+}

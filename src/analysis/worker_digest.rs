@@ -1,0 +1,176 @@
+//! The facts about a worker that files about many workers show, computed once per state of its
+//! files.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::checks::{self, Check, INVISIBLE_CHARACTERS, NO_FINAL_WORDS};
+use super::{claims, root_cause};
+use crate::catalog::Fingerprint;
+use crate::error::Error;
+use crate::model::{Outcome, Output, Record, Status, Tokens, Worker};
+use crate::store::Time;
+use crate::view::{Member, View};
+
+/// Name of the check that reports an unreadable record.
+const UNREADABLE: &str = "unreadable";
+
+/// A worker in a file about many workers.
+pub(crate) struct WorkerRow {
+    pub(crate) member: Arc<Member>,
+    /// `None` if there was no time to read the worker or it vanished.
+    pub(crate) digest: Option<Arc<WorkerDigest>>,
+    /// The state of its files; `None` if it vanished.
+    pub(crate) stamp: Option<Arc<Fingerprint>>,
+}
+
+impl WorkerRow {
+    /// Returns the worker's metadata as of the digest.
+    pub(crate) fn worker(&self) -> Cow<'_, Worker> {
+        self.newer_metadata().map_or_else(|| Cow::Owned(self.member.entry.worker()), Cow::Borrowed)
+    }
+
+    /// Returns the worker's status as of the digest.
+    pub(crate) fn status(&self) -> Status {
+        self.newer_metadata().map_or(self.member.entry.status, |worker| worker.status)
+    }
+
+    /// Returns the metadata read with the digest, if it differs from the catalog's.
+    fn newer_metadata(&self) -> Option<&Worker> {
+        self.digest.as_ref()?.worker.as_deref()
+    }
+
+    /// Returns the outcome of this worker for the evidence of many workers.
+    pub(crate) fn worker_outcome(&self) -> WorkerOutcome<'_> {
+        let outcome = self.digest.as_deref().map(|digest| (digest.outcome, digest.cause.as_str()));
+        WorkerOutcome { member: &self.member, stamp: self.stamp.as_ref(), outcome, doubt: self.doubt() }
+    }
+
+    /// Returns why the worker's record could not be read at all, if it could not.
+    pub(crate) fn unreadable(&self) -> Option<&str> {
+        let checks = &self.digest.as_ref()?.checks;
+        checks.iter().find(|check| check.name == UNREADABLE).map(|check| check.message.as_str())
+    }
+
+    /// Returns true if there was no time to read the whole record. `ran_out` is true if the render
+    /// ran out of time; otherwise a worker without a digest could not be read.
+    pub(crate) fn is_late(&self, ran_out: bool) -> bool {
+        self.digest.as_ref().map_or(ran_out, |digest| digest.late)
+    }
+
+    /// Returns the duration of the worker's silence, or `None` if it is not silent. `latest` is the
+    /// result of [`latest_write`].
+    pub(crate) fn silent(&self, latest: Time) -> Option<Duration> {
+        checks::silent(self.status(), self.stamp.as_ref()?.last_write(), latest)
+    }
+
+    /// Returns the names of the checks that cast doubt on a claim of success, or `None` if the
+    /// worker claims none or no check does.
+    pub(crate) fn doubt(&self) -> Option<String> {
+        // These three do not contradict a claim of success, and would bury the workers that
+        // overclaim. An unfinished read is no fault of the worker.
+        let checks = self.digest.as_ref()?.checks.iter().map(|check| &*check.name);
+        let is_doubt = |name: &&str| ![NO_FINAL_WORDS, INVISIBLE_CHARACTERS, checks::LATE_NAME].contains(name);
+        let names: BTreeSet<&str> = checks.filter(is_doubt).collect();
+        let claims = self.status() == Status::Completed && !names.is_empty();
+        claims.then(|| names.into_iter().collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// Returns the last write of any worker. Silence is measured against it.
+pub(crate) fn latest_write(rows: &[WorkerRow]) -> Time {
+    rows.iter().filter_map(|row| Some(row.stamp.as_ref()?.last_write())).max().unwrap_or_default()
+}
+
+/// The cached facts about a worker.
+#[derive(Debug)]
+pub(crate) struct WorkerDigest {
+    /// The worker's metadata, if it differs from the catalog's.
+    pub(crate) worker: Option<Box<Worker>>,
+    pub(crate) outcome: Outcome,
+    /// Number of tool calls.
+    pub(crate) calls: usize,
+    /// Number of failed calls.
+    pub(crate) failed: usize,
+    /// Number of calls with an unknown outcome.
+    pub(crate) unknown: usize,
+    /// Size of all outputs in bytes.
+    pub(crate) output_bytes: u64,
+    /// The tools that the worker called or lists as used, sorted and without duplicates.
+    pub(crate) tools: Vec<String>,
+    /// The tokens used, if the record has them.
+    pub(crate) tokens: Option<Tokens>,
+    /// The cause of the failure in one line; empty if the worker did not fail.
+    pub(crate) cause: String,
+    pub(crate) checks: Vec<Check>,
+    /// True if the whole record was read; otherwise a later read may find more.
+    pub(crate) whole: bool,
+    /// True if there was no time to read the whole record.
+    pub(crate) late: bool,
+    /// True if the digest depends on the worker's own directory only, whose state is its key.
+    pub(super) is_self_contained: bool,
+}
+
+impl WorkerDigest {
+    /// Computes the digest of a worker from its record.
+    pub(crate) fn new(view: &View, member: &Member, stamp: &Fingerprint, record: &Record) -> WorkerDigest {
+        let trace = &record.trace;
+        let outcome = record.outcome();
+        let failed = (outcome == Outcome::Failed).then(|| root_cause::cause(view, member, record));
+        let (cause, read) = failed.unwrap_or_else(|| (String::new(), true));
+        WorkerDigest {
+            worker: (record.worker != member.entry.worker()).then(|| Box::new(record.worker.clone())),
+            outcome,
+            calls: trace.calls.len(),
+            failed: trace.count(Outcome::Failed),
+            unknown: trace.count(Outcome::Unknown),
+            output_bytes: trace.calls.iter().map(|call| call.bytes).fold(0, u64::saturating_add),
+            tools: tools(record),
+            tokens: trace.tokens,
+            cause,
+            checks: checks::run(record, stamp, &|words| claims::missing_files(view, member, trace.own_folders, words)),
+            late: record.timed_out(),
+            whole: read && record.is_complete() && stamp.skipped.unreadable == 0,
+            is_self_contained: trace.calls.iter().all(|call| matches!(call.output, Output::InPlace | Output::Pending)),
+        }
+    }
+
+    /// Returns the digest of a worker whose record cannot be read because of `error`.
+    pub(crate) fn unreadable(error: &Error) -> WorkerDigest {
+        WorkerDigest {
+            worker: None,
+            outcome: Outcome::Unknown,
+            calls: 0,
+            failed: 0,
+            unknown: 0,
+            output_bytes: 0,
+            tools: Vec::new(),
+            tokens: None,
+            cause: String::new(),
+            checks: vec![Check::new(UNREADABLE, format!("its record cannot be read: {error}"), "tool_calls")],
+            whole: false,
+            late: error.is_timeout(),
+            is_self_contained: false,
+        }
+    }
+}
+
+fn tools(record: &Record) -> Vec<String> {
+    let called = record.trace.calls.iter().map(|call| &call.tool);
+    let tools: BTreeSet<&String> = called.chain(&record.trace.tools_used).collect();
+    tools.into_iter().cloned().collect()
+}
+
+/// Outcome of one worker, as an entry in the evidence of many workers.
+pub(crate) struct WorkerOutcome<'a> {
+    /// The worker.
+    pub(crate) member: &'a Arc<Member>,
+    /// The state of its files; `None` if it vanished.
+    pub(crate) stamp: Option<&'a Arc<Fingerprint>>,
+    /// Outcome and one-line cause; `None` if the worker was not read in time.
+    pub(crate) outcome: Option<(Outcome, &'a str)>,
+    /// Claim of success that the worker's record does not support.
+    pub(crate) doubt: Option<String>,
+}

@@ -1,0 +1,197 @@
+//! Groups failed workers, and workers with doubtful claims, by cause.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use crate::analysis::root_cause::{NO_MESSAGE, is_unexplained};
+use crate::text::clean::one_line;
+use crate::text::times::without_times;
+use crate::view::Member;
+
+/// Maximum length of a worker's name in a list, in bytes.
+const NAME_MAX: usize = 120;
+/// Maximum length of a cause, in bytes.
+const CAUSE_MAX: usize = 320;
+/// Minimum length to which a cause is cut while names can be counted instead, in bytes.
+const CAUSE_MIN: usize = 60;
+/// Length of a cause that is usually enough, in bytes. Longer causes do not displace excerpts.
+const CAUSE_GOOD: usize = 120;
+/// Step by which causes are shortened until all fit, in bytes.
+const STEP: usize = 20;
+/// Maximum length of the names in a group if not all fit, in bytes.
+const NAMES_MAX: usize = 200;
+/// Maximum length of the names in a group if [`NAMES_MAX`] does not fit, in bytes.
+const NAMES_MIN: usize = 60;
+
+/// Kind of finding about a worker.
+#[derive(Clone, Copy)]
+pub(super) enum CauseKind {
+    /// The worker failed.
+    Failed,
+    /// The worker claims success, but its record does not support the claim.
+    Doubtful,
+}
+
+impl CauseKind {
+    /// Returns the start of a line about such workers.
+    fn marker(self) -> &'static str {
+        match self {
+            CauseKind::Failed => "[FAILED]",
+            CauseKind::Doubtful => "[DOUBTFUL]",
+        }
+    }
+
+    /// Returns the adjective for such workers.
+    fn adjective(self) -> &'static str {
+        match self {
+            CauseKind::Failed => "failing",
+            CauseKind::Doubtful => "doubtful",
+        }
+    }
+}
+
+/// A failed or doubtful worker with its cause.
+#[derive(Clone, Copy)]
+pub(super) struct WorkerCause<'a> {
+    /// The worker.
+    pub(crate) member: &'a Member,
+    /// The cause as one line.
+    pub(crate) cause: &'a str,
+}
+
+/// Workers with one cause.
+pub(super) struct CauseGroup<'a> {
+    /// The workers, sorted by name.
+    pub(crate) members: Vec<&'a Member>,
+    /// Cause of the first worker.
+    pub(crate) cause: &'a str,
+}
+
+/// Rule by which causes are grouped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CauseGrouping {
+    /// Causes are equal if their texts differ only in times. Other numbers, such as a host or a
+    /// port, are often the essential difference.
+    Text,
+    /// Like `Text`, but workers without an error message form one group, without their last
+    /// outputs.
+    Unexplained,
+}
+
+/// Returns the groups of `failing`, largest first; groups without an error message come last.
+pub(super) fn groups<'a>(failing: &[WorkerCause<'a>], grouping: CauseGrouping) -> Vec<CauseGroup<'a>> {
+    let mut groups: Vec<CauseGroup<'a>> = Vec::new();
+    let mut known: HashMap<Cow<'a, str>, usize> = HashMap::new();
+    for WorkerCause { member, cause } in failing {
+        let is_merged = grouping == CauseGrouping::Unexplained && is_unexplained(cause);
+        let cause = if is_merged { NO_MESSAGE } else { *cause };
+        let at = *known.entry(without_times(cause)).or_insert(groups.len());
+        match groups.get_mut(at) {
+            Some(group) => group.members.push(*member),
+            None => groups.push(CauseGroup { members: vec![*member], cause }),
+        }
+    }
+    groups.sort_by_key(|group| (is_unexplained(group.cause), Reverse(group.members.len())));
+    groups
+}
+
+impl CauseGroup<'_> {
+    /// Returns the name of the only worker, or the number of workers with names in about `max`
+    /// bytes.
+    pub(crate) fn describe(&self, max: usize) -> String {
+        let name = |member: &Member| one_line(&member.name.display(), NAME_MAX);
+        if let [only] = self.members.as_slice() {
+            return name(only);
+        }
+        let mut names = String::new();
+        let mut left = self.members.len();
+        for name in self.members.iter().map(|member| name(member)) {
+            if !names.is_empty() && names.len() + name.len() > max {
+                break;
+            }
+            names = if names.is_empty() { name } else { names + ", " + &name };
+            left -= 1;
+        }
+        let more = if left == 0 { String::new() } else { format!(" and {left} more") };
+        format!("{} workers ({names}{more})", self.members.len())
+    }
+}
+
+/// Returns one line per cause with its workers, in at most `room` bytes.
+///
+/// The lines take at most two thirds of `room` while causes keep a good length, to leave room for
+/// excerpts. If not all fit, these steps follow in order:
+///
+/// 1. The last outputs of workers without an error message are omitted.
+/// 2. Causes are cut.
+/// 3. Names are counted instead of listed.
+/// 4. The rarest causes are counted instead of listed.
+pub(super) fn lines(kind: CauseKind, failing: &[WorkerCause<'_>], room: usize) -> String {
+    let fit = |groups: &[CauseGroup<'_>], names, cause_min, room| {
+        fitting(kind, groups, &descriptions(groups, names), cause_min, room)
+    };
+    let all = groups(failing, CauseGrouping::Text);
+    fit(&all, usize::MAX, CAUSE_MAX, room * 2 / 3).unwrap_or_else(|| {
+        let groups = groups(failing, CauseGrouping::Unexplained);
+        let good = fit(&groups, usize::MAX, CAUSE_GOOD, room * 2 / 3);
+        let cut = good.or_else(|| fit(&groups, usize::MAX, CAUSE_MIN, room));
+        let counted = cut.or_else(|| fit(&groups, NAMES_MAX, CAUSE_MIN, room));
+        counted.unwrap_or_else(|| most_frequent(kind, &groups, room))
+    })
+}
+
+fn descriptions(groups: &[CauseGroup<'_>], names_max: usize) -> Vec<String> {
+    groups.iter().map(|group| group.describe(names_max)).collect()
+}
+
+fn line(kind: CauseKind, workers: &str, cause: &str, cause_max: usize) -> String {
+    format!("{} {workers}: {}\n", kind.marker(), one_line(cause, cause_max))
+}
+
+/// Returns a line for each group with its cause cut as little as possible, or `None` if `room` is
+/// too small for causes of `cause_min` bytes.
+fn fitting(
+    kind: CauseKind,
+    groups: &[CauseGroup<'_>],
+    workers: &[String],
+    cause_min: usize,
+    room: usize,
+) -> Option<String> {
+    let frame = line(kind, "", "", 0).len();
+    let fits = |cause_max: &usize| {
+        let lengths = groups
+            .iter()
+            .zip(workers)
+            .map(|(group, workers)| frame + workers.len() + group.cause.len().min(*cause_max));
+        lengths.sum::<usize>() <= room
+    };
+    let cause_max = (cause_min..=CAUSE_MAX).rev().step_by(STEP).find(fits)?;
+    Some(groups.iter().zip(workers).map(|(group, workers)| line(kind, workers, group.cause, cause_max)).collect())
+}
+
+/// Returns lines for the largest groups that fit in `room` bytes, and a count of the other workers.
+fn most_frequent(kind: CauseKind, groups: &[CauseGroup<'_>], room: usize) -> String {
+    let more = |groups: &[CauseGroup<'_>]| {
+        let workers: usize = groups.iter().map(|group| group.members.len()).sum();
+        let text = format!(
+            "and {workers} more {} workers, of {} more causes: index.json names them, workers/<id>/evidence.txt shows \
+             each\n",
+            kind.adjective(),
+            groups.len()
+        );
+        if workers == 0 { String::new() } else { text }
+    };
+    let mut text = String::new();
+    let mut rest = groups;
+    while let [group, others @ ..] = rest {
+        let line = line(kind, &group.describe(NAMES_MIN), group.cause, CAUSE_MIN);
+        if text.len() + line.len() + more(others).len() > room {
+            break;
+        }
+        text.push_str(&line);
+        rest = others;
+    }
+    text.push_str(&more(rest));
+    if text.len() <= room { text } else { String::new() }
+}

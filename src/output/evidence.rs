@@ -1,0 +1,176 @@
+//! evidence.txt: excerpts of tool outputs within a budget, failures first.
+//!
+//! Rendering is deterministic: the same record, view and budget give the same bytes. It uses no
+//! model and no clock, and no rule is specific to a tool.
+//!
+//! - This module selects and orders the outputs of one worker.
+//! - [`swarm()`] does so for many workers, with one line of
+//!   [`crate::analysis::root_cause::cause()`] for each.
+//! - [`crate::text::shares`] allocates the budget to the outputs.
+//! - [`crate::analysis::excerpt`] selects the lines of one output.
+//! - [`frame`] adds the header, the section lines and the list of omitted outputs, with [`notes`].
+
+mod admit;
+mod content;
+mod frame;
+mod notes;
+mod swarm;
+
+pub(crate) use swarm::{SwarmReader, swarm};
+
+use std::cell::{Cell, OnceCell};
+use std::collections::VecDeque;
+
+use content::{FrameContent, OutputSection};
+use notes::failure_line;
+
+use crate::analysis::NO_RESULT;
+use crate::analysis::missing::Missing;
+use crate::analysis::root_cause::{self, display_order, open_call};
+use crate::analysis::settings::Deadline;
+use crate::model::{Outcome, Output, Record, ToolCall};
+use crate::name::RelPath;
+use crate::output::Body;
+use crate::store::File;
+use crate::text::budget::Budget;
+use crate::text::clean::{escape_markers, one_line};
+use crate::view::{Member, View};
+
+/// Maximum length of an id in the title, in bytes.
+const TITLE_MAX: usize = 200;
+/// Maximum length of a quoted error, in bytes.
+const ERROR_MAX: usize = 320;
+/// Minimum length to which a quoted error is cut, in bytes.
+const ERROR_MIN: usize = 20;
+
+/// Renders the evidence.txt of one worker.
+pub(crate) fn worker(
+    view: &View,
+    member: &Member,
+    record: &Record,
+    budget: Budget,
+    deadline: Deadline<'_>,
+    missing: &dyn Fn() -> Option<Missing>,
+) -> Body {
+    let Record { worker, trace, .. } = record;
+    let order = display_order(trace);
+    let sections: Vec<OutputSection> = if order.is_empty() {
+        trace.loose.iter().enumerate().map(|(priority, file)| loose_section(&file.path, file.bytes, priority)).collect()
+    } else {
+        order.iter().zip(priorities(&order)).map(|(call, priority)| call_section(call, "", priority)).collect()
+    };
+    let has_sections = !sections.is_empty();
+    let counted = if order.is_empty() {
+        format!("Calls: 0 | Files: {}", sections.len())
+    } else {
+        let (failed, unknown) = (trace.count(Outcome::Failed), trace.count(Outcome::Unknown));
+        format!("Calls: {} ({failed} failed, {unknown} unknown)", trace.calls.len())
+    };
+    let open = |number: usize| -> Result<Box<dyn File>, String> {
+        match (order.get(number), trace.loose.get(number)) {
+            (Some(call), _) => open_call(view, member, call),
+            (None, Some(file)) => view.open(member, &file.path).map_err(|error| error.to_string()),
+            (None, None) => Err("not there".into()),
+        }
+    };
+    let failed = order.first().copied().filter(|call| call.outcome == Outcome::Failed);
+    let message: OnceCell<Option<String>> = OnceCell::new();
+    let job = worker.job.as_deref().unwrap_or("-");
+    let content = FrameContent {
+        title: format!("Worker {} ({})", one_line(job, TITLE_MAX), one_line(&member.name.display(), TITLE_MAX)),
+        counted,
+        lines: &|room, reserved| {
+            let unread = trace.unreadable.first().map(|(_, reason)| ("Not read: ", reason.as_str()));
+            let error = worker.error.as_deref().map(|error| ("Error: ", error));
+            let room = if has_sections { room * 2 / 3 } else { room }.min(room.saturating_sub(reserved));
+            labeled_lines(unread.into_iter().chain(error), room)
+        },
+        failure: &|room| {
+            let message = message.get_or_init(|| failed.and_then(|call| root_cause::message(view, member, call)));
+            let path = failed.map(|call| escape_markers(&call.path.display())).unwrap_or_default();
+            message.as_deref().map_or_else(String::new, |message| failure_line(&path, message, room))
+        },
+        lines_name_failures: false,
+        sections,
+        open: &open,
+        run: &|_, task| task(deadline),
+        deadline,
+        missing,
+        read_failed: Cell::new(false),
+    };
+    content.render(budget)
+}
+
+/// Returns one line per label and text, in at most `room` bytes in total.
+///
+/// A line is left out if there is no room for [`ERROR_MIN`] bytes of its text.
+fn labeled_lines<'a>(texts: impl Iterator<Item = (&'static str, &'a str)>, room: usize) -> String {
+    let mut lines = String::new();
+    for (label, text) in texts {
+        let left = room.saturating_sub(lines.len() + label.len() + 1);
+        if left >= text.len().min(ERROR_MIN) {
+            lines.push_str(&format!("{label}{}\n", one_line(text, ERROR_MAX.min(left))));
+        }
+    }
+    if lines.len() <= room { lines } else { String::new() }
+}
+
+/// Number of steps that are admitted per step from the end.
+const STEPS_PER_ROUND: usize = 4;
+/// A step without an input that is shorter than this counts as a handover, in bytes.
+const BRIEF_STEP: u64 = 300;
+
+/// Returns the admission priority of each call in `calls`, which are in display order; 0 is first.
+///
+/// Steps of a transcript are admitted alternately from both ends, since the failing step is often
+/// an early one. Brief steps come last.
+fn priorities(calls: &[&ToolCall]) -> Vec<usize> {
+    let is_step = |at: &usize| calls.get(*at).is_some_and(|call| call.outcome == Outcome::Unknown);
+    let is_brief = |at: &usize| calls.get(*at).is_some_and(|call| call.bytes < BRIEF_STEP && call.input.is_none());
+    let steps: Vec<usize> = (0..calls.len()).filter(is_step).collect();
+    let (brief, long): (VecDeque<usize>, VecDeque<usize>) = steps.iter().partition(|at| is_brief(at));
+    let admitted = [long, brief].map(from_both_ends).concat();
+    let mut priorities: Vec<usize> = (0..calls.len()).collect();
+    for (priority, at) in steps.into_iter().zip(admitted) {
+        if let Some(slot) = priorities.get_mut(at) {
+            *slot = priority;
+        }
+    }
+    priorities
+}
+
+/// Reorders `steps`: the last one, the first three, the last but one, the next three, and so on.
+fn from_both_ends(mut steps: VecDeque<usize>) -> Vec<usize> {
+    let mut ordered = Vec::with_capacity(steps.len());
+    while let Some(step) = if ordered.len() % STEPS_PER_ROUND == 0 { steps.pop_back() } else { steps.pop_front() } {
+        ordered.push(step);
+    }
+    ordered
+}
+
+/// Returns the section of `call`, with `prefix` before its path.
+fn call_section(call: &ToolCall, prefix: &str, priority: usize) -> OutputSection {
+    OutputSection {
+        path: escape_markers(&format!("{prefix}{}", call.path.display())),
+        source: match &call.output {
+            // The call's own file holds only a stub, so offsets refer to the stored output.
+            Output::OutOfBand(file) => Some(format!("the store's tool_outputs/{}", escape_markers(&file.display()))),
+            Output::InPlace | Output::Pending | Output::Unreadable(_) => None,
+        },
+        priority,
+        outcome: Some(call.outcome),
+        exit_code: call.exit_code,
+        bytes: call.bytes,
+        input: call.input.clone(),
+        unreadable: match &call.output {
+            Output::Unreadable(reason) => Some(reason.clone()),
+            Output::Pending => Some(NO_RESULT.into()),
+            Output::InPlace | Output::OutOfBand(_) => None,
+        },
+    }
+}
+
+fn loose_section(path: &RelPath, bytes: u64, priority: usize) -> OutputSection {
+    let path = escape_markers(&path.display());
+    OutputSection { path, source: None, priority, outcome: None, exit_code: None, bytes, input: None, unreadable: None }
+}

@@ -1,0 +1,138 @@
+//! Admission: selects the outputs that an evidence.txt shows when not all fit, failed calls first.
+
+use super::content::{FrameContent, OutputSection, need_of};
+use crate::analysis::excerpt::min_share;
+use crate::model::Outcome;
+use crate::text::clean::TAG_LEN;
+use crate::text::shares::{Demand, allocate};
+
+/// Minimum excerpt of a section, in bytes. A section without room for it is only listed, except the
+/// first failed one.
+const MIN_EXCERPT: usize = 480;
+/// Share of the room that is reserved for the list of omitted sections, in percent.
+const LISTING_PERCENT: usize = 8;
+
+/// The room for all sections.
+#[derive(Clone, Copy)]
+pub(super) struct SectionRoom {
+    /// Size in bytes.
+    pub(crate) bytes: usize,
+    /// True if every section line reserves room for the note on invisible characters.
+    pub(super) notes_hidden: bool,
+    /// True if only failed calls are shown.
+    pub(super) only_failed: bool,
+}
+
+/// The sections chosen to be shown.
+#[derive(Default)]
+pub(super) struct Admission {
+    /// The chosen sections, in display order.
+    pub(crate) sections: Vec<AdmittedSection>,
+    /// Bytes reserved for the list of omitted sections.
+    pub(crate) listing: usize,
+    /// True if the only chosen section has no room for its input.
+    pub(crate) brief: bool,
+}
+
+/// A section with its size.
+pub(super) struct AdmittedSection {
+    /// Number of the section.
+    pub(super) number: usize,
+    /// Bytes that show it whole.
+    pub(super) need: usize,
+    /// Bytes that it takes in addition to its excerpt.
+    pub(super) overhead: usize,
+}
+
+impl FrameContent<'_> {
+    /// Returns the bytes that one line of the first section takes with its frame, or 0 if that
+    /// section did not fail.
+    pub(super) fn first_section_min(&self, notes_hidden: bool) -> usize {
+        let Some(first) = self.sections.first().filter(|_| self.is_failed(0)) else { return 0 };
+        self.overhead(first, false, notes_hidden) + self.section_min(0)
+    }
+
+    /// Returns the minimum share in which a failed section shows its most relevant line, in bytes;
+    /// 0 for any other section.
+    pub(super) fn section_min(&self, number: usize) -> usize {
+        let section = self.sections.get(number).filter(|_| self.is_failed(number));
+        section.map_or(0, |section| need_of(section).min(min_share(section.bytes)))
+    }
+
+    /// Chooses the sections to show in `room`, by priority and each with its minimum excerpt.
+    ///
+    /// The first failed section is shown if there is room for one line of it. Sections that did not
+    /// fail are shown only if all failed ones are.
+    pub(crate) fn admit(&self, room: SectionRoom) -> Admission {
+        let SectionRoom { bytes: room, notes_hidden, only_failed } = room;
+        let mut admitted = Admission::default();
+        let with_size = |(number, section): (usize, &OutputSection)| AdmittedSection {
+            number,
+            need: need_of(section),
+            overhead: self.overhead(section, true, notes_hidden),
+        };
+        let size = |section: &AdmittedSection| {
+            section.overhead + section.need.min(MIN_EXCERPT).max(self.section_min(section.number))
+        };
+        let mut candidates: Vec<(&OutputSection, AdmittedSection)> =
+            self.sections.iter().zip(self.sections.iter().enumerate().map(with_size)).collect();
+        let all = candidates.iter().map(|(_, candidate)| size(candidate)).fold(0, usize::saturating_add);
+        let listing = self.not_shown(&[], 0).len() + TAG_LEN;
+        if all > room || only_failed {
+            admitted.listing = (room * LISTING_PERCENT / 100).max(listing);
+        }
+        let mut left = room.saturating_sub(admitted.listing);
+        candidates.sort_by_key(|(section, _)| section.priority);
+        let mut failed_left_out = only_failed;
+        for (section, mut candidate) in candidates {
+            let (number, size) = (candidate.number, size(&candidate));
+            if failed_left_out && !self.is_failed(number) {
+                continue;
+            }
+            if size <= left {
+                left -= size;
+                admitted.sections.push(candidate);
+            } else if number == 0 && self.first_section_min(notes_hidden) <= room.saturating_sub(listing) {
+                (admitted.listing, left) = (listing.min(room), 0);
+                if room < listing + candidate.overhead + candidate.need.min(MIN_EXCERPT / 2) {
+                    candidate.overhead = self.overhead(section, false, notes_hidden);
+                    admitted.brief = true;
+                }
+                admitted.sections.push(candidate);
+                failed_left_out = true;
+            } else {
+                failed_left_out |= self.is_failed(number);
+            }
+        }
+        admitted.sections.sort_unstable_by_key(|section| section.number);
+        admitted
+    }
+
+    /// Allocates `pool` bytes to `sections`, so that every failed one has room for its most
+    /// relevant line.
+    pub(crate) fn shares(&self, sections: &[AdmittedSection], pool: usize) -> Vec<usize> {
+        let demand = |section: &AdmittedSection| Demand { need: section.need, weight: self.weight(section.number) };
+        let demands: Vec<Demand> = sections.iter().map(demand).collect();
+        let shares = allocate(&demands, pool);
+        let minima: Vec<usize> = sections.iter().map(|section| self.section_min(section.number)).collect();
+        if shares.iter().zip(&minima).all(|(share, min)| share >= min) {
+            return shares;
+        }
+        let rest: Vec<Demand> = demands
+            .iter()
+            .zip(&minima)
+            .map(|(demand, min)| Demand { need: demand.need.saturating_sub(*min), ..*demand })
+            .collect();
+        let shares = allocate(&rest, pool.saturating_sub(minima.iter().sum()));
+        shares.iter().zip(&minima).map(|(share, min)| share + min).collect()
+    }
+
+    /// Returns the weight of a section in the allocation.
+    fn weight(&self, number: usize) -> usize {
+        match self.sections.get(number).and_then(|section| section.outcome) {
+            Some(Outcome::Failed) => 8,
+            Some(Outcome::Unknown) | None => 3,
+            Some(Outcome::Ok) => 1,
+        }
+    }
+}

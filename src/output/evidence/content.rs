@@ -1,0 +1,155 @@
+//! The content of an evidence.txt before a budget cuts it: the sections, and the lines around them.
+
+use std::cell::Cell;
+
+use super::notes::{FAILED, hidden_note, note_max, offsets_note};
+use crate::analysis::excerpt::{Excerpt, ExcerptResult, ExcerptTask, length};
+use crate::analysis::missing::Missing;
+use crate::analysis::settings::Deadline;
+use crate::model::Outcome;
+use crate::store::File;
+use crate::text::clean::{TAG_LEN, one_line};
+
+/// Maximum length of the input under a section line, in bytes.
+const INPUT_MAX: usize = 120;
+
+/// One output that may be shown, with the data of its section line.
+#[derive(Debug, Clone)]
+pub(super) struct OutputSection {
+    /// Path of the output, safe to print.
+    pub(crate) path: String,
+    /// File that the offsets of omissions refer to, safe to print; `None` if it is the file at
+    /// `path`.
+    pub(crate) source: Option<String>,
+    /// Admission order when the budget is short; 0 is first.
+    pub(crate) priority: usize,
+    /// Outcome of the call; `None` for a file that is not a call.
+    pub(crate) outcome: Option<Outcome>,
+    /// Exit code, if known.
+    pub(crate) exit_code: Option<i64>,
+    /// Size of the output in bytes.
+    pub(crate) bytes: u64,
+    /// Input of the call.
+    pub(crate) input: Option<String>,
+    /// Reason why the output cannot be read, as a part of a sentence.
+    pub(crate) unreadable: Option<String>,
+}
+
+/// The input of a frame.
+pub(super) struct FrameContent<'a> {
+    /// Subject of the evidence: `Worker 123 (abc-123)`.
+    pub(crate) title: String,
+    /// Counts in the header: `Calls: 14 (3 failed, 1 unknown)`.
+    pub(crate) counted: String,
+    /// Returns the lines between header and sections. The arguments are the room for the lines and
+    /// the part of it that the first failed section needs to show one line, in bytes.
+    pub(crate) lines: &'a dyn Fn(usize, usize) -> String,
+    /// Returns one line about the first failure within the given number of bytes, or an empty
+    /// string if that is too little. Replaces a section that does not fit.
+    pub(crate) failure: &'a dyn Fn(usize) -> String,
+    /// True if `lines` already name the failures.
+    pub(super) lines_name_failures: bool,
+    /// The sections in display order.
+    pub(crate) sections: Vec<OutputSection>,
+    /// Opens the output of a section by its number.
+    pub(crate) open: &'a dyn Fn(usize) -> Result<Box<dyn File>, String>,
+    /// Runs the task for a section by its number; for many workers on a thread that can be
+    /// abandoned.
+    pub(crate) run: &'a dyn Fn(usize, ExcerptTask) -> ExcerptResult,
+    /// Limits the time for reading outputs.
+    pub(crate) deadline: Deadline<'a>,
+    /// Returns the parts that were skipped for lack of time so far.
+    pub(crate) missing: &'a dyn Fn() -> Option<Missing>,
+    /// True once an output could not be read that should be readable.
+    pub(super) read_failed: Cell<bool>,
+}
+
+impl FrameContent<'_> {
+    /// Returns true if the section is the output of a failed call.
+    pub(super) fn is_failed(&self, number: usize) -> bool {
+        self.sections.get(number).is_some_and(|section| section.outcome == Some(Outcome::Failed))
+    }
+
+    /// Returns the maximum number of bytes that a section takes in addition to its excerpt.
+    pub(super) fn overhead(&self, section: &OutputSection, input: bool, notes_hidden: bool) -> usize {
+        let hidden = if notes_hidden { hidden_note(length(section.bytes)).len() } else { 0 };
+        let offsets = section.source.as_deref().map_or(0, |source| offsets_note(source).len());
+        self.section_line(section, None, "", input).len() + TAG_LEN + note_max(section.bytes) + offsets + hidden
+    }
+
+    /// Returns the lines before an excerpt: path, size and outcome, then the input if `input` is true.
+    pub(super) fn section_line(
+        &self,
+        section: &OutputSection,
+        excerpt: Option<&Excerpt>,
+        tag: &str,
+        input: bool,
+    ) -> String {
+        let mut line = String::from("\n");
+        if section.outcome == Some(Outcome::Failed) {
+            line.push_str(FAILED);
+        }
+        line.push_str(&section.path);
+        // An output may have grown since it was listed; the size must match the excerpt.
+        let bytes = excerpt.and_then(|excerpt| excerpt.bytes).unwrap_or(section.bytes);
+        line.push_str(&format!(" ({bytes} B"));
+        match (section.outcome, section.exit_code) {
+            (_, Some(code)) => line.push_str(&format!(", exit={code}")),
+            (Some(Outcome::Unknown), None) => line.push_str(", outcome unknown"),
+            (Some(Outcome::Ok), None) => line.push_str(", ok"),
+            (Some(Outcome::Failed) | None, None) => {}
+        }
+        if let Some(note) = excerpt.and_then(|excerpt| excerpt.note.as_deref()) {
+            line.push_str(&format!(", {note}"));
+        }
+        if let Some(hidden) = excerpt.map(|excerpt| excerpt.hidden).filter(|hidden| *hidden > 0) {
+            line.push_str(&hidden_note(hidden));
+        }
+        if let Some(source) = section.source.as_deref().filter(|_| excerpt.is_some_and(|excerpt| excerpt.has_offsets)) {
+            line.push_str(&offsets_note(source));
+        }
+        line.push_str(&format!("): {tag}\n"));
+        if let Some(input) = section.input.as_ref().filter(|_| input) {
+            line.push_str(&format!("$ {}\n", one_line(input, INPUT_MAX)));
+        }
+        line
+    }
+
+    /// Returns the list of omitted sections: names while `room` bytes allow, then a count.
+    pub(super) fn not_shown(&self, listed: &[usize], room: usize) -> String {
+        let count = listed.len().max(if listed.is_empty() { self.sections.len() } else { 0 });
+        let mut text = format!("\nNot shown ({count}): \n");
+        let more = |n: usize| format!("and {n} more\n");
+        for (at, number) in listed.iter().enumerate() {
+            let line = self.listed_line(*number);
+            let rest = listed.len() - at - 1;
+            let reserve = if rest == 0 { 0 } else { more(rest).len() };
+            if text.len() + line.len() + reserve > room {
+                let line = more(listed.len() - at);
+                if text.len() + line.len() <= room && at > 0 {
+                    text.push_str(&line);
+                }
+                break;
+            }
+            text.push_str(&line);
+        }
+        text
+    }
+
+    /// Returns the list entry of an omitted section.
+    pub(super) fn listed_line(&self, number: usize) -> String {
+        let Some(section) = self.sections.get(number) else { return String::new() };
+        let outcome = section.outcome.map(|outcome| format!("{outcome}, ")).unwrap_or_default();
+        format!("{} ({outcome}{} B)\n", section.path, section.bytes)
+    }
+}
+
+/// Returns the bytes that show a section whole.
+///
+/// That is one more than the size of the output, since a missing final line end is added.
+pub(super) fn need_of(section: &OutputSection) -> usize {
+    match &section.unreadable {
+        Some(reason) => reason.len() + "()\n".len(),
+        None => usize::try_from(section.bytes).map_or(usize::MAX, |n| n.saturating_add(1)),
+    }
+}

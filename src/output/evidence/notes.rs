@@ -1,0 +1,45 @@
+//! Fixed phrases of the frame: lines about failures and notes on section lines.
+
+use crate::analysis::excerpt::{LINE_MIN, NOT_UTF8, WHOLE_MAX};
+use crate::text::budget::Budget;
+use crate::text::clean::{one_line, removed_note};
+
+/// Start of a line about a failure.
+pub(crate) const FAILED: &str = "[FAILED] ";
+/// Minimum size of a line about a failure, in bytes.
+pub(super) const FAILURE_LINE_MIN: usize = FAILED.len() + LINE_MIN + 1;
+
+/// Returns one line about a failed call, cut to `room` bytes, or an empty string if that is too
+/// little.
+pub(super) fn failure_line(path: &str, message: &str, room: usize) -> String {
+    let starts = [format!("{FAILED}{path}: "), FAILED.to_owned()];
+    let line = |start: String| {
+        let left = room.saturating_sub(start.len() + 1);
+        let fits = left >= message.len().min(LINE_MIN) && !message.is_empty();
+        fits.then(|| format!("{start}{}\n", one_line(message, left)))
+    };
+    starts.into_iter().find_map(line).unwrap_or_default()
+}
+
+/// Returns the part of the header that states how much of the budget is used.
+pub(super) fn used_text(budget: Budget, used: usize) -> String {
+    format!(" | Used: {} | ", budget.format_amount(used))
+}
+
+/// Returns the maximum length of a note on the section line of an output of `bytes` bytes.
+///
+/// The note itself is known only once the output is read.
+pub(super) fn note_max(bytes: u64) -> usize {
+    let note = if bytes > WHOLE_MAX { "searched to byte 18446744073709551615" } else { NOT_UTF8 };
+    ", ".len() + note.len()
+}
+
+/// Returns the note on a section line that names the file the offsets refer to.
+pub(super) fn offsets_note(source: &str) -> String {
+    format!(", offsets in {source}")
+}
+
+/// Returns the note on a section line about removed invisible characters.
+pub(super) fn hidden_note(hidden: usize) -> String {
+    format!(", {}", removed_note(hidden))
+}

@@ -1,0 +1,192 @@
+//! index.json: a worker in full, or a line for each worker of a run or the swarm, for programs.
+
+use rustix::io::Errno;
+
+use super::Body;
+use super::json::{CallCounts, CallRow, FileRow, IndexRow, SwarmHead, SwarmTail, TranscriptStats, WorkerIndex};
+use super::marker::Marker;
+use crate::analysis::missing::Missing;
+use crate::analysis::worker_digest::{self, WorkerDigest, WorkerRow};
+use crate::analysis::{NO_RESULT, checks};
+use crate::catalog::Fingerprint;
+use crate::error::{Error, Result};
+use crate::model::{Outcome, Output, Record, Trace, Worker};
+use crate::route::name_collision;
+use crate::route::shown_path::shown_path;
+use crate::store::Time;
+use crate::text::clean::one_line;
+use crate::text::json::{hex, printable};
+use crate::text::{utc, when};
+use crate::unicode::visible;
+use crate::view::{Member, RunMembers, View, VisibleWorkers};
+
+/// Maximum length of a task in the index of many workers, in bytes.
+const TASK_MAX: usize = 200;
+/// Maximum length of a cause in the index of many workers, in bytes.
+const CAUSE_MAX: usize = 200;
+/// Maximum number of files listed for a worker. Others are only counted.
+const FILES_MAX: usize = 1_000;
+
+/// Renders index.json of a worker. It is complete only if it shows the state `stamp`.
+///
+/// # Errors
+/// Those of listing the worker's files.
+pub(crate) fn worker(
+    view: &View,
+    member: &Member,
+    stamp: &Fingerprint,
+    record: &Record,
+    missing: Option<Missing>,
+) -> Result<Body> {
+    let Record { worker, trace, unread } = record;
+    let (files, now) = view.files(member, FILES_MAX)?;
+    let digest = WorkerDigest::new(view, member, stamp, record);
+    let index = WorkerIndex {
+        complete: missing.is_none(),
+        incomplete: missing.map(|missing| missing.to_string()),
+        worker: IndexRow {
+            task: visible(trace.task.as_deref().unwrap_or(&worker.task)).into_owned(),
+            ..row(member, worker, Some(&digest), Some(stamp))
+        },
+        tool_calls: trace.calls.iter().map(call).collect(),
+        tools_used: trace.tools_used.clone(),
+        final_words: trace.final_words.as_deref().map(|words| visible(words).into_owned()),
+        error: worker.error.as_deref().map(visible),
+        summary: worker.summary.as_deref().map(visible),
+        files: files
+            .into_iter()
+            .map(|file| {
+                let path = shown_path(&file.path);
+                let (text, bytes) = (path.to_text().into_owned(), hex(path.as_bytes()));
+                FileRow { path: text, path_hex: bytes, bytes: file.bytes, mtime: utc(file.mtime) }
+            })
+            .collect(),
+        total_files: now.files,
+        total_bytes: now.bytes,
+        outputs_not_read_in_time: *unread,
+        tokens: trace.tokens.map(Into::into),
+        source: source(trace),
+        checks: &digest.checks,
+        marker: Marker::new(member, worker).to_string(),
+    };
+    let text = serde_json::to_string_pretty(&index).map_err(|_| Error::Io(Errno::IO))?;
+    Ok(Body { bytes: (printable(&text) + "\n").into_bytes(), complete: digest.whole && now.key == stamp.key })
+}
+
+/// Returns the statistics of a transcript, if the worker has one.
+fn source(trace: &Trace) -> Option<TranscriptStats> {
+    let unused = &trace.unused;
+    (unused.lines > 0).then(|| TranscriptStats {
+        lines: unused.lines,
+        unparsable_lines: trace.total_bad_lines(),
+        unknown_records: unused.kinds.clone(),
+        results_without_calls: unused.orphan_results,
+        calls_without_results: trace.unanswered.total(),
+        calls_not_shown: unused.excess_calls,
+        truncated_outputs: trace.truncated.iter().map(|path| path.to_text().into_owned()).collect(),
+    })
+}
+
+fn call(call: &crate::model::ToolCall) -> CallRow {
+    CallRow {
+        seq: call.seq,
+        tool: call.tool.clone(),
+        file: call.path.to_text().into_owned(),
+        file_hex: hex(call.path.as_bytes()),
+        outcome: call.outcome.as_str(),
+        exit_code: call.exit_code,
+        duration_ms: call.duration_ms,
+        bytes: call.bytes,
+        input: call.input.as_deref().map(|input| visible(input).into_owned()),
+        unreadable: match &call.output {
+            Output::Unreadable(reason) => Some(reason.clone()),
+            Output::Pending => Some(NO_RESULT.into()),
+            Output::InPlace | Output::OutOfBand(_) => None,
+        },
+    }
+}
+
+/// Renders index.json of a run or the swarm: one JSON object with each worker on a line of its own,
+/// so that `grep` returns whole workers.
+pub(crate) fn swarm(
+    visible: &VisibleWorkers,
+    run: Option<&RunMembers>,
+    rows: &[WorkerRow],
+    newest: Time,
+    missing: Option<Missing>,
+) -> Result<Vec<u8>> {
+    let json = |text: serde_json::Result<String>| text.map(|text| printable(&text)).map_err(|_| Error::Io(Errno::IO));
+    let head = SwarmHead { complete: missing.is_none(), incomplete: missing.map(|missing| missing.to_string()) };
+    let head = json(serde_json::to_string(&head))?;
+    let mut out = format!("{},\"workers\":[", head.strip_suffix('}').unwrap_or("{"));
+    for (at, row) in swarm_rows(rows).enumerate() {
+        out.push_str(if at == 0 { "\n" } else { ",\n" });
+        out.push_str(&json(serde_json::to_string(&row))?);
+    }
+    let active = rows.iter().filter(|row| {
+        use crate::model::Status::{Created, Running};
+        matches!(row.status(), Created | Running)
+    });
+    let tail = SwarmTail {
+        run_id: run.map(|run| run.id.as_str()),
+        last_updated: utc(newest),
+        total_workers: rows.len(),
+        active_workers: active.count(),
+        outcomes_read: rows.iter().filter(|row| row.digest.is_some()).count(),
+        skipped: if run.is_none() { visible.skipped.map(Into::into) } else { None },
+        troubles: if run.is_none() { &visible.list_errors } else { &[] },
+    };
+    let tail = json(serde_json::to_string(&tail))?;
+    out.push_str("\n],");
+    out.push_str(tail.strip_prefix('{').unwrap_or("}"));
+    out.push('\n');
+    Ok(out.into_bytes())
+}
+
+/// Returns the workers as the index.json of a run or the swarm lists them.
+pub(crate) fn swarm_rows(rows: &[WorkerRow]) -> impl Iterator<Item = IndexRow> {
+    let latest = worker_digest::latest_write(rows);
+    rows.iter().map(move |worker_row| {
+        let (digest, stamp) = (worker_row.digest.as_deref(), worker_row.stamp.as_deref());
+        let mut row = row(&worker_row.member, &worker_row.worker(), digest, stamp);
+        row.checks.extend(worker_row.silent(latest).map(|_| checks::SILENT_NAME.into()));
+        row
+    })
+}
+
+fn row(member: &Member, worker: &Worker, digest: Option<&WorkerDigest>, stamp: Option<&Fingerprint>) -> IndexRow {
+    let path = [b"workers/", name_collision::shown_name(&member.name, name_collision::is_index).as_bytes()].concat();
+    IndexRow {
+        id: member.name.to_text().into_owned(),
+        id_hex: hex(member.name.as_bytes()),
+        path: String::from_utf8_lossy(&path).into_owned(),
+        path_hex: hex(&path),
+        task: one_line(&worker.task, TASK_MAX),
+        status: worker.status.as_str(),
+        status_source: worker.status_source.clone().filter(|word| **word != *worker.status.as_str()),
+        outcome: digest.map(|digest| digest.outcome.as_str()),
+        created_at: when(&worker.created_at),
+        started_at: when(&worker.started_at),
+        finished_at: when(&worker.finished_at),
+        duration_ms: worker.duration_ms,
+        last_write: stamp.map(|stamp| utc(stamp.newest_mtime)),
+        tags: worker.tags.clone(),
+        task_type: worker.task_type.clone(),
+        owner_id: worker.owner.as_ref().map(|owner| owner.0.clone()),
+        run_id: worker.run.clone(),
+        job_id: worker.job.clone(),
+        parent_id: worker.parent.clone(),
+        model: worker.model.clone(),
+        cwd: worker.cwd.clone(),
+        calls: digest.map(|digest| CallCounts {
+            total: digest.calls,
+            failed: digest.failed,
+            unknown: digest.unknown,
+            bytes: digest.output_bytes,
+        }),
+        cause: digest
+            .filter(|digest| digest.outcome == Outcome::Failed)
+            .map(|digest| one_line(&digest.cause, CAUSE_MAX)),
+        checks: digest.map(|digest| digest.checks.iter().map(|check| check.name.clone()).collect()).unwrap_or_default(),
+    }
+}

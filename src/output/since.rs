@@ -1,0 +1,218 @@
+//! The text of the changes since a cursor: one line per worker, and the next cursor as the last.
+//!
+//! Workers that do not fit are counted, and the next cursor continues with them.
+
+use std::cmp::Ordering;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::analysis::missing::Missing;
+use crate::catalog::FileStat;
+use crate::error::Error;
+use crate::name::{Name, RelPath};
+use crate::query::since::{Changes, MARGIN, ViewSnapshot, WorkerSnapshot, display_name, nanos};
+use crate::route::cursor::{Checkpoint, Cursor};
+use crate::route::shown_path::shown_path;
+use crate::store::Time;
+use crate::text::clean::one_line;
+use crate::text::{count, utc};
+use crate::view::View;
+
+/// Largest answer, in bytes.
+const BYTES: usize = 16_000;
+/// Part of [`BYTES`] that is reserved for everything but workers' lines.
+const FRAME: usize = 1_600;
+/// Number of files named per worker.
+const FILES: usize = 5;
+/// Longest displayed path of a file, in bytes.
+const PATH_MAX: usize = 120;
+/// Number of workers created at about the cursor's time for which all combinations are tried.
+const DOUBTFUL_MAX: usize = 12;
+/// Number of store problems reported.
+const TROUBLES: usize = 3;
+
+/// Returns the answer to `cursor`; true if all that it shows is from the snapshot; and the parts
+/// that are missing.
+///
+/// It has no deadline: a cut answer would depend on the interface that requested it.
+pub(crate) fn answer(view: &View, snapshot: &ViewSnapshot, cursor: Cursor) -> (String, bool, Option<Missing>) {
+    let changes = snapshot.changes_since(cursor);
+    let membership = compare_membership(view, snapshot, &changes, cursor);
+    let (mut lines, mut complete, mut rest) = (String::new(), true, None);
+    for (at, (position, worker)) in changes.changed.iter().enumerate() {
+        let is_new = membership.new.contains(&worker.member.name);
+        let Some(line) = worker_line(view, worker, changes.from, is_new, &mut complete) else {
+            // The worker was removed meanwhile, which the next answer reports.
+            complete = false;
+            continue;
+        };
+        if lines.len() + line.len() > BYTES - FRAME {
+            rest = Some((*position, changes.changed.len() - at));
+            break;
+        }
+        lines.push_str(&line);
+    }
+    let mut out = String::new();
+    if cursor != Cursor::Now {
+        out.push_str(&head(snapshot, &changes));
+        out.push_str(&lines);
+        out.push_str(&membership.gone);
+        if let Some((_, left)) = rest {
+            let workers = count(left, "more worker");
+            out.push_str(&format!("left out: {workers}; the next cursor continues with them\n"));
+        }
+        out.push_str(&warnings(snapshot));
+    }
+    let next = snapshot.next_cursor(changes.from, rest.map(|(position, _)| position));
+    out.push_str(&format!("{next}\n"));
+    let sessions = snapshot.visible.unread.len();
+    let missing = Missing { sessions, ..Missing::default() }.if_any(false);
+    if let Some(missing) = missing.as_ref().filter(|_| cursor != Cursor::Now) {
+        out.insert_str(0, &format!("{missing}\n"));
+    }
+    (out, complete, missing)
+}
+
+fn head(snapshot: &ViewSnapshot, changes: &Changes<'_>) -> String {
+    let all = count(snapshot.workers.len(), "worker");
+    let since = match changes.from {
+        _ if changes.is_full => "Timestamps do not show what changed, so everything is listed again".into(),
+        0 => "From the beginning".into(),
+        from => format!("Since {}", utc(time_from_nanos(from))),
+    };
+    match (snapshot.workers.len(), changes.changed.len()) {
+        (0, _) => format!("{since}: there are no workers. The last line is the next cursor.\n"),
+        (_, 0) => format!("{since}: nothing changed in {all}. The last line is the next cursor.\n"),
+        (_, some) => format!(
+            "{since}: {some} of {all} new or changed, with their new or changed files, the newest first. The last line \
+             is the next cursor.\n"
+        ),
+    }
+}
+
+/// Renders the line of one worker, or returns `None` if it was removed. Clears `complete` if the
+/// worker changed after the snapshot.
+fn worker_line(view: &View, worker: &WorkerSnapshot, from: u64, is_new: bool, complete: &mut bool) -> Option<String> {
+    let files = match view.files(&worker.member, usize::MAX) {
+        Ok((files, stamp)) => {
+            *complete &= worker.stamp.as_ref().is_ok_and(|before| before.key == stamp.key);
+            let files = files.into_iter().filter(|file| nanos(file.ctime) >= from).collect();
+            format!("last write {}; {}", utc(stamp.newest_mtime), list_files(files))
+        }
+        Err(Error::NotFound) => return None,
+        Err(error) => format!("its files cannot be read: {error}"),
+    };
+    // Read the status after the files: no later answer would correct an older status.
+    let member = view.worker_now(&worker.member).ok()?;
+    *complete &= Arc::ptr_eq(&member.entry, &worker.member.entry);
+    let status = member.entry.status;
+    let change = match status.is_finished() {
+        _ if is_new => "new",
+        true => "finished",
+        false => "changed",
+    };
+    Some(format!("{change:<8} {:<9} {}: {files}\n", status.as_str(), display_name(&member)))
+}
+
+fn list_files(mut files: Vec<FileStat>) -> String {
+    files.sort_by(|a, b| b.ctime.cmp(&a.ctime).then_with(|| a.path.cmp(&b.path)));
+    let named = files.iter().take(FILES).map(|file| {
+        let path = one_line(&shown_path(&file.path).display(), PATH_MAX);
+        format!("{path} ({} B)", file.bytes)
+    });
+    let named = named.collect::<Vec<_>>().join(", ");
+    match files.len() {
+        0 => "no file is newer; one may have been removed".into(),
+        all if all > FILES => format!("{}: {named} and {} more", count(all, "file"), all - FILES),
+        all => format!("{}: {named}", count(all, "file")),
+    }
+}
+
+/// The workers that are new since a cursor, and a line about those that are gone.
+struct Membership<'a> {
+    new: HashSet<&'a Name>,
+    gone: String,
+}
+
+/// Compares the workers of the snapshot with those of the cursor. A worker is new if its folder was
+/// created since.
+fn compare_membership<'a>(
+    view: &View,
+    snapshot: &ViewSnapshot,
+    changes: &Changes<'a>,
+    cursor: Cursor,
+) -> Membership<'a> {
+    let Cursor::Since(Checkpoint { resume, fingerprint, .. }) = cursor else {
+        return Membership { new: HashSet::new(), gone: String::new() };
+    };
+    let compare_birth = |worker: &WorkerSnapshot| {
+        let born = view.stat(&worker.member, &RelPath::root()).map(|meta| nanos(meta.identity.born));
+        match born.unwrap_or_default() {
+            _ if changes.is_full => Ordering::Less,
+            _ if changes.from == 0 => Ordering::Greater,
+            born if born < changes.from => Ordering::Less,
+            born if born <= changes.from.saturating_add(MARGIN) => Ordering::Equal,
+            _ => Ordering::Greater,
+        }
+    };
+    let births: Vec<(Ordering, &'a WorkerSnapshot)> =
+        changes.changed.iter().map(|(_, worker)| (compare_birth(worker), *worker)).collect();
+    let born = |wanted| births.iter().filter(move |(birth, _)| *birth == wanted).map(|(_, worker)| *worker);
+    let name = |worker: &'a WorkerSnapshot| &worker.member.name;
+    let mut new: HashSet<&Name> = born(Ordering::Greater).map(name).collect();
+    // Workers created at about the cursor's time may be older or newer than the cursor.
+    let doubtful: Vec<&WorkerSnapshot> = born(Ordering::Equal).collect();
+    let Some(before) = fingerprint else {
+        new.extend(doubtful.into_iter().map(name));
+        return Membership { new, gone: String::new() };
+    };
+    if before.has_same_workers(&snapshot.fingerprint) {
+        return Membership { new, gone: String::new() };
+    }
+    let expected = born(Ordering::Greater).fold(before, |all, worker| all.with_worker(worker.name_hash));
+    let chosen =
+        |set: u32| doubtful.iter().enumerate().filter(move |(at, _)| set >> at & 1 == 1).map(|(_, worker)| *worker);
+    // The doubtful workers are new whose addition explains the snapshot's fingerprint.
+    let explains = |set: &u32| {
+        let all = chosen(*set).fold(expected, |all, worker| all.with_worker(worker.name_hash));
+        all.has_same_workers(&snapshot.fingerprint)
+    };
+    let gone = match (0..1 << doubtful.len().min(DOUBTFUL_MAX)).find(explains) {
+        // After a partial answer, the fingerprint is newer than the time the changes start from.
+        _ if resume.is_some() || changes.from == 0 => None,
+        Some(set) => {
+            new.extend(chosen(set).map(name));
+            return Membership { new, gone: String::new() };
+        }
+        None => expected.workers.checked_sub(snapshot.fingerprint.workers).filter(|gone| *gone > 0),
+    };
+    let at_least = if doubtful.is_empty() { "" } else { "at least " };
+    let gone = match gone {
+        Some(1) => format!("gone: {at_least}1 worker\n"),
+        Some(gone) => format!("gone: {at_least}{gone} workers\n"),
+        // A worker has no birth time, or was moved here from elsewhere.
+        None => {
+            let (before, now) = (before.workers, snapshot.fingerprint.workers);
+            format!("workers came or went: there were {before}, there are {now}\n")
+        }
+    };
+    Membership { new, gone }
+}
+
+/// Lists problems that may leave the answer incomplete.
+fn warnings(snapshot: &ViewSnapshot) -> String {
+    let mut out = String::new();
+    match snapshot.workers.iter().filter(|worker| worker.stamp.is_err()).count() {
+        0 => {}
+        some => out.push_str(&format!("warning: {} cannot be read\n", count(some, "worker"))),
+    }
+    for trouble in snapshot.visible.list_errors.iter().take(TROUBLES) {
+        out.push_str(&format!("warning: {}\n", one_line(trouble, 300)));
+    }
+    out
+}
+
+/// Returns the time for nanoseconds since 1970, rounded down to seconds.
+fn time_from_nanos(nanos: u64) -> Time {
+    Time { secs: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX), nanos: 0 }
+}

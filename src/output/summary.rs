@@ -1,0 +1,342 @@
+//! summary: the swarm, a run or a worker on one screen, short enough for a supervisor's context.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use super::causes::{self, CauseGrouping, WorkerCause};
+use super::marker::Marker;
+use crate::analysis::worker_digest::{WorkerDigest, WorkerRow, latest_write};
+use crate::catalog::Fingerprint;
+use crate::model::{Outcome, Record, Status, Tokens, ToolCall, Trace, Worker};
+use crate::name::Name;
+use crate::store::Time;
+use crate::text::clean::one_line;
+use crate::text::{block, count, duration, utc, when};
+use crate::view::{Member, RunMembers, View, VisibleWorkers};
+
+/// Maximum number of listed calls that did not fail.
+const CALLS_MAX: usize = 12;
+/// Maximum number of listed failed calls and of listed checks.
+const FAILED_MAX: usize = 40;
+/// Maximum length of quoted final words, in characters.
+const WORDS_MAX: usize = 500;
+/// Maximum length of a task or an error, in bytes.
+const TASK_MAX: usize = 300;
+/// Maximum number of workers named in a list, and of causes.
+const NAMED_MAX: usize = 12;
+/// Maximum length of the names of workers with one cause, in bytes.
+const NAMES_MAX: usize = 80;
+/// Maximum length of a cause, in bytes.
+const CAUSE_MAX: usize = 160;
+
+/// Renders the summary of a worker. Also returns true if everything was read.
+pub(crate) fn worker(view: &View, member: &Member, stamp: &Fingerprint, record: &Record) -> (String, bool) {
+    let Record { worker, trace, unread } = record;
+    let digest = WorkerDigest::new(view, member, stamp, record);
+    let mut out = String::new();
+    let mut line = |label: &str, text: &str| {
+        if !text.is_empty() {
+            out.push_str(&format!("{label:<8} {text}\n"));
+        }
+    };
+    line("worker", &one_line(&member.name.display(), 300));
+    line("status", &status(worker, stamp));
+    line("outcome", &outcome(worker, trace));
+    line("cause", &digest.cause);
+    line("time", &times(worker));
+    line("tokens", &tokens(worker, trace));
+    line("task", &one_line(trace.task.as_deref().unwrap_or(&worker.task), TASK_MAX));
+    line("error", &worker.error.as_deref().map(|error| one_line(error, TASK_MAX)).unwrap_or_default());
+    line("calls", &calls_line(trace, *unread));
+    out.push_str(&call_table(trace));
+    if !trace.loose.is_empty() {
+        let files: Vec<String> =
+            trace.loose.iter().map(|file| format!("{} ({} B)", file.path.display(), file.bytes)).collect();
+        out.push_str(&format!("files    {}\n", one_line(&files.join(", "), 400)));
+    }
+    match &trace.final_words {
+        Some(words) => {
+            out.push_str("\nfinal words (its own, not verified):\n");
+            out.push_str(&block(words, WORDS_MAX, "  "));
+        }
+        None if trace.final_words_in_parent => {
+            out.push_str("\nfinal words: in its parent's call, not in its own record\n")
+        }
+        None => out.push_str("\nfinal words: none\n"),
+    }
+    let checks = &digest.checks;
+    if checks.is_empty() {
+        out.push_str("\nchecks: nothing found\n");
+    } else {
+        out.push_str("\nchecks:\n");
+        for check in checks.iter().take(FAILED_MAX) {
+            out.push_str(&format!(
+                "  ! {}: {} [{}]\n",
+                check.name,
+                one_line(&check.message, 400),
+                one_line(&check.file, 300)
+            ));
+        }
+        if let Some(more) = checks.len().checked_sub(FAILED_MAX).filter(|more| *more > 0) {
+            out.push_str(&format!("  and {more} more in index.json\n"));
+        }
+    }
+    out.push_str(&format!("\n{}\n", Marker::new(member, worker)));
+    (out, digest.whole)
+}
+
+fn status(worker: &Worker, stamp: &Fingerprint) -> String {
+    let source = worker.status_source.as_deref().filter(|word| *word != worker.status.as_str());
+    let source = source.map(|word| format!(" (its record says {})", one_line(word, 60))).unwrap_or_default();
+    let last =
+        if worker.status.is_finished() { String::new() } else { format!(", last write {}", utc(stamp.newest_mtime)) };
+    format!("{}{source}{last}", worker.status)
+}
+
+fn outcome(worker: &Worker, trace: &Trace) -> String {
+    let why = match trace.outcome(worker.status) {
+        Outcome::Ok => "completed without unresolved failures",
+        Outcome::Failed if worker.status == Status::Failed => "its status says so",
+        Outcome::Failed => "its last call failed",
+        Outcome::Unknown if !worker.status.is_finished() => "not finished",
+        Outcome::Unknown if trace.unrecovered().next().is_some() => "a failed call never succeeded later",
+        Outcome::Unknown => "no call is known to have succeeded",
+    };
+    format!("{}: {why}", trace.outcome(worker.status))
+}
+
+fn times(worker: &Worker) -> String {
+    let from = when(&worker.started_at).or_else(|| when(&worker.created_at));
+    let to = when(&worker.finished_at);
+    let mut parts = Vec::new();
+    match (from, to) {
+        (Some(from), Some(to)) => parts.push(format!("{from} to {to}")),
+        (Some(from), None) => parts.push(format!("from {from}")),
+        (None, Some(to)) => parts.push(format!("to {to}")),
+        (None, None) => {}
+    }
+    parts.extend(worker.duration_ms.map(duration));
+    parts.join(", ")
+}
+
+fn tokens(worker: &Worker, trace: &Trace) -> String {
+    let Some(tokens) = trace.tokens else { return String::new() };
+    let model = worker.model.as_deref().map(|model| format!(" of {}", one_line(model, 100))).unwrap_or_default();
+    token_counts(tokens) + &model
+}
+
+/// Formats numbers of tokens.
+fn token_counts(Tokens { input, output, cache_read, cache_creation }: Tokens) -> String {
+    format!("{input} in, {output} out, {cache_read} read from cache, {cache_creation} written to cache")
+}
+
+fn calls_line(trace: &Trace, unread: u64) -> String {
+    if trace.calls.is_empty() && !trace.records_calls {
+        let used = if trace.tools_used.is_empty() {
+            String::new()
+        } else {
+            format!("; tools used: {}", trace.tools_used.join(", "))
+        };
+        return one_line(&format!("not recorded{used}"), 400);
+    }
+    let late = if unread == 0 { String::new() } else { format!(", {unread} not read in time") };
+    format!(
+        "{}: {} failed, {} unknown, {} ok{late}",
+        trace.calls.len(),
+        trace.count(Outcome::Failed),
+        trace.count(Outcome::Unknown),
+        trace.count(Outcome::Ok)
+    )
+}
+
+/// Lists the latest failed calls, and as many others as fit on a screen, in order. Counts those it
+/// omits.
+fn call_table(trace: &Trace) -> String {
+    let mut others = CALLS_MAX;
+    let mut failed = FAILED_MAX;
+    let mut shown: Vec<bool> = vec![false; trace.calls.len()];
+    for (call, shown) in trace.calls.iter().zip(shown.iter_mut()).rev() {
+        let left = if call.outcome == Outcome::Failed { &mut failed } else { &mut others };
+        *shown = *left > 0;
+        *left = left.saturating_sub(1);
+    }
+    let mut out = String::new();
+    let push_omitted = |out: &mut String, n: usize| {
+        if n > 0 {
+            out.push_str(&format!("  …       {} omitted\n", count(n, "call")));
+        }
+    };
+    let mut hidden = 0;
+    for (call, shown) in trace.calls.iter().zip(shown) {
+        if shown {
+            push_omitted(&mut out, hidden);
+            hidden = 0;
+            out.push_str(&call_row(call));
+        } else {
+            hidden += 1;
+        }
+    }
+    push_omitted(&mut out, hidden);
+    out
+}
+
+fn call_row(call: &ToolCall) -> String {
+    let outcome = if call.outcome == Outcome::Failed { "FAILED" } else { call.outcome.as_str() };
+    let code = call.exit_code.map(|code| format!(" exit={code}")).unwrap_or_default();
+    let time = call.duration_ms.map(|ms| format!(" {}", duration(ms))).unwrap_or_default();
+    let input = call.input.as_deref().map(|input| format!("  $ {}", one_line(input, 80))).unwrap_or_default();
+    let name = call.path.file_name().map(|name| name.display()).unwrap_or_default();
+    format!("  {outcome:<7} {}{code} {} B{time}{input}\n", one_line(&name, 120), call.bytes)
+}
+
+/// Renders the summary of a run or the swarm.
+pub(crate) fn swarm(visible: &VisibleWorkers, run: Option<&RunMembers>, rows: &[WorkerRow], newest: Time) -> String {
+    let with_outcome = |wanted: Option<Outcome>| {
+        rows.iter().filter(move |row| row.digest.as_ref().map(|digest| digest.outcome) == wanted)
+    };
+    let mut out = match run {
+        Some(run) => format!("run      {}\n", one_line(&run.id, 300)),
+        None if visible.runs.is_empty() => String::new(),
+        None => format!("runs     {}\n", visible.runs.len()),
+    };
+    let statuses: Vec<String> = [Status::Failed, Status::Running, Status::Created, Status::Unknown, Status::Completed]
+        .into_iter()
+        .filter_map(|status| {
+            let n = rows.iter().filter(|row| row.status() == status).count();
+            (n > 0).then(|| format!("{n} {status}"))
+        })
+        .collect();
+    let by_status = if statuses.is_empty() { String::new() } else { format!(": {}", statuses.join(", ")) };
+    out.push_str(&format!("workers  {}{by_status}\n", rows.len()));
+    let unread = with_outcome(None).count();
+    let late = if unread == 0 {
+        String::new()
+    } else {
+        format!(" (outcomes read: {} of {})", rows.len() - unread, rows.len())
+    };
+    out.push_str(&format!(
+        "outcomes {} failed, {} unknown, {} ok{late}\n",
+        with_outcome(Some(Outcome::Failed)).count(),
+        with_outcome(Some(Outcome::Unknown)).count(),
+        with_outcome(Some(Outcome::Ok)).count()
+    ));
+    out.push_str(&format!("newest   {}\n", if rows.is_empty() { "-".into() } else { utc(newest) }));
+    let bytes: u64 = rows.iter().filter_map(|row| row.digest.as_ref()).map(|digest| digest.output_bytes).sum();
+    let calls: usize = rows.iter().filter_map(|row| row.digest.as_ref()).map(|digest| digest.calls).sum();
+    out.push_str(&format!("outputs  {} of {}\n", format_args!("{bytes} B"), count(calls, "call")));
+    out.push_str(&totals(rows));
+    let failed: Vec<&WorkerRow> = with_outcome(Some(Outcome::Failed)).collect();
+    let latest = latest_write(rows);
+    failures(&mut out, &failed, latest);
+    // Each worker is listed once: the lists below leave out failed and unreadable workers.
+    let has_failed = |row: &WorkerRow| row.digest.as_ref().is_some_and(|digest| digest.outcome == Outcome::Failed);
+    let others = || rows.iter().filter(|row| !has_failed(row) && row.unreadable().is_none());
+    let unreadable = rows.iter().filter_map(|row| Some((&*row.member, row.unreadable()?.to_owned())));
+    list(&mut out, "could not be read", unreadable.collect());
+    let doubtful = others().filter_map(|row| Some((&*row.member, row.doubt()?)));
+    list(&mut out, "claim success, but checks disagree", doubtful.collect());
+    let mut unfinished: Vec<&WorkerRow> = others().filter(|row| !row.status().is_finished()).collect();
+    unfinished.sort_by_key(|row| Reverse(row.stamp.as_ref().map(|stamp| stamp.last_write())));
+    let unfinished = unfinished.into_iter().map(|row| (&*row.member, progress(row, latest)));
+    list(&mut out, "not finished, by last write", unfinished.collect());
+    if run.is_none() {
+        out.push_str(&not_shown(visible));
+    }
+    out.push_str("\nMore: evidence.txt here; summary, evidence.txt and index.json in workers/<id>/.\n");
+    out
+}
+
+/// Returns the total time and tokens of the workers that record them.
+fn totals(rows: &[WorkerRow]) -> String {
+    let mut out = String::new();
+    let timed: Vec<u64> = rows.iter().filter_map(|row| row.worker().duration_ms).collect();
+    if !timed.is_empty() {
+        let all = timed.iter().copied().fold(0, u64::saturating_add);
+        out.push_str(&format!("time     {} of {}\n", duration(all), count(timed.len(), "worker")));
+    }
+    let spent: Vec<Tokens> = rows.iter().filter_map(|row| row.digest.as_ref()?.tokens).collect();
+    if !spent.is_empty() {
+        let mut all = Tokens::default();
+        spent.iter().for_each(|tokens| all += *tokens);
+        out.push_str(&format!("tokens   {}, of {}\n", token_counts(all), count(spent.len(), "worker")));
+    }
+    out
+}
+
+/// Describes the progress of an unfinished worker.
+fn progress(row: &WorkerRow, latest: Time) -> String {
+    let last = row.stamp.as_ref().map_or("unknown".into(), |stamp| utc(stamp.newest_mtime));
+    let silent = row.silent(latest).map(|silence| format!(", silent for {}", duration(silence.as_millis() as u64)));
+    format!("{}, last write {last}{}", row.status(), silent.unwrap_or_default())
+}
+
+/// Lists the failed workers, grouped by cause.
+fn failures(out: &mut String, failed: &[&WorkerRow], latest: Time) {
+    if failed.is_empty() {
+        return;
+    }
+    let cause = |row: &WorkerRow| row.digest.as_ref().map(|digest| digest.cause.clone()).unwrap_or_default();
+    let causes: Vec<(&Member, String)> = failed.iter().map(|row| (&*row.member, cause(row))).collect();
+    let failing: Vec<WorkerCause<'_>> = causes.iter().map(|(member, cause)| WorkerCause { member, cause }).collect();
+    let rows: HashMap<&Name, &WorkerRow> = failed.iter().map(|row| (&row.member.name, *row)).collect();
+    let groups = causes::groups(&failing, CauseGrouping::Text);
+    out.push_str(&format!("\nfailed ({}), by cause:\n", failed.len()));
+    for group in groups.iter().take(NAMED_MAX) {
+        let cause = one_line(group.cause, CAUSE_MAX);
+        let rows: Vec<&WorkerRow> = group.members.iter().filter_map(|member| rows.get(&member.name)).copied().collect();
+        out.push_str(&format!("  {}: {cause}{}\n", group.describe(NAMES_MAX), note_on(&rows, latest)));
+    }
+    let (_, rest) = groups.split_at(groups.len().min(NAMED_MAX));
+    let workers: usize = rest.iter().map(|group| group.members.len()).sum();
+    if workers > 0 {
+        out.push_str(&format!(
+            "  and {} with {}, in evidence.txt\n",
+            count(workers, "more worker"),
+            count(rest.len(), "more cause")
+        ));
+    }
+}
+
+/// Returns a note for a line about failed workers that claim success or have not finished.
+fn note_on(rows: &[&WorkerRow], latest: Time) -> String {
+    if let [row] = rows {
+        let doubt = row.doubt().map(|doubt| format!(" (claims success, but checks disagree: {doubt})"));
+        let unfinished =
+            || (!row.status().is_finished()).then(|| format!(" (not finished: {})", progress(row, latest)));
+        return doubt.or_else(unfinished).unwrap_or_default();
+    }
+    let claiming = rows.iter().filter(|row| row.doubt().is_some()).count();
+    let unfinished = rows.iter().filter(|row| !row.status().is_finished()).count();
+    let counts = [(claiming, "claim success"), (unfinished, "not finished")];
+    let counts: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, text)| format!("{n} {text}")).collect();
+    if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) }
+}
+
+/// Appends a list of workers under a title with their number.
+fn list(out: &mut String, title: &str, workers: Vec<(&Member, String)>) {
+    if workers.is_empty() {
+        return;
+    }
+    out.push_str(&format!("\n{title} ({}):\n", workers.len()));
+    for (member, text) in workers.iter().take(NAMED_MAX) {
+        out.push_str(&format!("  {}: {}\n", one_line(&member.name.display(), 120), one_line(text, 160)));
+    }
+    if let Some(more) = workers.len().checked_sub(NAMED_MAX).filter(|more| *more > 0) {
+        out.push_str(&format!("  and {more} more in index.json\n"));
+    }
+}
+
+/// Returns the entries of the stores that are not shown, and the warnings of the view.
+fn not_shown(visible: &VisibleWorkers) -> String {
+    let mut out = String::new();
+    if let Some(skipped) = visible.skipped.filter(|skipped| !skipped.is_empty()) {
+        out.push_str(&format!(
+            "\nin the store but not shown: {} links, {} special files, {} folders that are not workers, {} unreadable\n",
+            skipped.links, skipped.special, skipped.not_workers, skipped.unreadable
+        ));
+    }
+    for trouble in &visible.list_errors {
+        out.push_str(&format!("\nwarning: {}\n", one_line(trouble, 300)));
+    }
+    out
+}

@@ -1,0 +1,84 @@
+//! Finds and opens the output of a tool call, in the worker's directory or stored elsewhere.
+
+use super::grep::{self, Options};
+use crate::analysis::NO_RESULT;
+use crate::analysis::analyzer::Analyzer;
+use crate::error::{Error, Result};
+use crate::model::{Output, ToolCall};
+use crate::name::{Name, RelPath};
+use crate::route::Scope;
+use crate::store::File;
+use crate::watchdog::OVERDUE;
+
+/// Identifies a tool call.
+#[derive(Debug, Clone, Copy)]
+pub enum CallSelector<'a> {
+    /// A worker and the call's number in index.json.
+    Number(&'a Name, u64),
+    /// A worker and the call's output file: its name, or its path in the worker's directory.
+    File(&'a Name, &'a str),
+    /// The id under which the output was stored.
+    Artifact(&'a str),
+}
+
+/// The location of an output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutputLocation {
+    /// The worker that made the call.
+    pub worker: Name,
+    /// The call's file, relative to the worker's directory.
+    pub path: RelPath,
+    /// The reason why the output cannot be read, if it cannot.
+    pub missing: Option<String>,
+}
+
+/// Finds the output of a call and opens it if it can be read.
+///
+/// # Errors
+/// [`Error::NotFound`] if there is no such call in the view; those of reading the worker.
+pub fn open(analyzer: &Analyzer, call: &CallSelector<'_>) -> Result<(OutputLocation, Option<Box<dyn File>>)> {
+    match call {
+        CallSelector::Number(worker, number) => open_matching(analyzer, worker, |call| call.seq == *number),
+        CallSelector::File(worker, file) => {
+            let is_named = |path: &RelPath| path.file_name().is_some_and(|name| name.as_bytes() == file.as_bytes());
+            open_matching(analyzer, worker, |call| is_named(&call.path) || call.path.as_bytes() == file.as_bytes())
+        }
+        CallSelector::Artifact(id) => open_artifact(analyzer, id),
+    }
+}
+
+/// Finds the first call of a worker that `matches` accepts and opens its output.
+fn open_matching(
+    analyzer: &Analyzer,
+    worker: &Name,
+    matches: impl Fn(&ToolCall) -> bool,
+) -> Result<(OutputLocation, Option<Box<dyn File>>)> {
+    let clock = analyzer.settings.clock(10);
+    let member = analyzer.view.worker(worker)?;
+    let stamp = analyzer.view.fingerprint(&member, true)?;
+    let record = analyzer.record(&member, &stamp, OVERDUE, clock.deadline())?;
+    let call = record.trace.calls.iter().find(|call| matches(call)).ok_or(Error::NotFound)?;
+    let file = analyzer.view.open_output(&member, call)?;
+    let missing = match &call.output {
+        Output::Unreadable(reason) => Some(reason.clone()),
+        Output::Pending => Some(NO_RESULT.into()),
+        Output::InPlace | Output::OutOfBand(_) => file.is_none().then(|| "stored out of band".into()),
+    };
+    Ok((OutputLocation { worker: worker.clone(), path: call.path.clone(), missing }, file))
+}
+
+/// Finds an output by its artifact id. Searches only stubs in the view: a caller that cannot
+/// see the stub must not read the output.
+fn open_artifact(analyzer: &Analyzer, id: &str) -> Result<(OutputLocation, Option<Box<dyn File>>)> {
+    if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(Error::NotFound);
+    }
+    let options = Options { ignore_case: true, glob: Some("tool_calls/*".into()), ..Options::default() };
+    let regex = format!(r"^\s*\[TOOL_OUTPUT:artifact_id={id},");
+    let answer = grep::answer(analyzer, &Scope::Swarm, &grep::Query { options, regex, under: None })?;
+    let stub = answer.shown.first().ok_or(Error::NotFound)?;
+    let file = stub.path.rsplit('/').next().unwrap_or(&stub.path);
+    open_matching(analyzer, &stub.worker, |call| {
+        call.path.file_name().is_some_and(|name| name.as_bytes() == file.as_bytes())
+    })
+}

@@ -1,0 +1,231 @@
+//! `compare/<a>..<b>`: what two or more workers share and where they differ, within a budget.
+//!
+//! The answer starts with facts about each worker. Files of one path follow as unified diffs
+//! against the first worker, final words and outputs before others. A file that only some workers
+//! have is shown by the passages that no file of the others contains. Sequences of calls are
+//! compared as well.
+//!
+//! - `files` finds the items of each worker.
+//! - `differ` renders differences with `lines`, `passages` and `calls`.
+//! - `section` cuts a difference to its share, and `page` assembles the text.
+
+mod aspect;
+mod calls;
+mod differ;
+mod facts;
+mod files;
+mod lines;
+mod page;
+mod passages;
+mod section;
+
+use std::sync::Arc;
+
+use tracing::debug;
+
+pub use crate::route::compare::{Options, Query};
+use aspect::Aspect;
+use differ::Differ;
+pub use facts::{Fact, WorkerFacts};
+pub use files::DiffKind;
+use files::{ComparedItem, ComparedItems, ComparedWorker, Comparison, ItemRank};
+use page::Page;
+pub use page::{Answer, FileDiff};
+use section::DiffSection;
+
+use crate::analysis::analyzer::Analyzer;
+use crate::analysis::digest_cache::DigestResult;
+use crate::analysis::isolation::PART_GRACE;
+use crate::analysis::missing::Missing;
+use crate::analysis::retry::RetryBudget;
+use crate::analysis::settings::Clock;
+use crate::analysis::worker_states::WorkerStates;
+use crate::catalog::Fingerprint;
+use crate::error::{Error, Result};
+use crate::text::budget::Budget;
+use crate::view::{Member, VisibleWorkers};
+
+/// Maximum number of attempts to resolve workers that vanish meanwhile.
+const LOOKUPS_MAX: usize = 3;
+
+/// The result of resolving the workers of a query.
+pub(crate) enum ResolvedQuery {
+    /// The workers, each with the state of its files.
+    Workers(WorkerStates),
+    /// The answer to an invalid query.
+    Refused(Box<Answer>),
+}
+
+/// Returns the comparison of the current state of the workers in `query`.
+///
+/// # Errors
+///
+/// Returns an error if a worker vanishes or changes its owner during the comparison.
+pub fn answer(analyzer: &Analyzer, query: &Query) -> Result<Answer> {
+    match resolve(analyzer, query, &analyzer.view.visible())? {
+        ResolvedQuery::Refused(answer) => Ok(*answer),
+        ResolvedQuery::Workers(stamped) => {
+            let answer = answer_in(analyzer, query, stamped)?.0;
+            analyzer.settings.note_missing(answer.missing.as_ref());
+            Ok(answer)
+        }
+    }
+}
+
+/// Resolves the workers of a query.
+///
+/// # Errors
+///
+/// Returns [`Error::NotFound`] if workers keep vanishing.
+pub(crate) fn resolve(analyzer: &Analyzer, query: &Query, visible: &VisibleWorkers) -> Result<ResolvedQuery> {
+    let mut workers = query.workers(visible);
+    for _ in 0..LOOKUPS_MAX {
+        let members = match workers {
+            Ok(members) => members,
+            Err(error) => {
+                let answer = Answer::refused(query, error, budget(analyzer, query));
+                return Ok(ResolvedQuery::Refused(Box::new(answer)));
+            }
+        };
+        match members.iter().map(|member| current_state(analyzer, member)).collect() {
+            Ok(stamped) => return Ok(ResolvedQuery::Workers(stamped)),
+            // A worker vanished, so the names are resolved again.
+            Err(_) => workers = query.workers(&analyzer.view.visible()),
+        }
+    }
+    Err(Error::NotFound)
+}
+
+/// Returns the worker with the state of its files, if it still exists.
+fn current_state(analyzer: &Analyzer, member: &Member) -> Result<(Arc<Member>, Result<Arc<Fingerprint>>)> {
+    let member = analyzer.view.worker(&member.name)?;
+    match analyzer.view.fingerprint(&member, true) {
+        Err(Error::NotFound) => Err(Error::NotFound),
+        stamp => Ok((member, stamp)),
+    }
+}
+
+fn budget(analyzer: &Analyzer, query: &Query) -> Budget {
+    analyzer.settings.budget_or(Budget::SWARM, query.options.budget)
+}
+
+/// Returns the answer, the state it was made from, and true if it is complete and that state is
+/// the given one.
+///
+/// The answer is made again while the state changes, as far as attempts and time allow.
+pub(crate) fn answer_in(
+    analyzer: &Analyzer,
+    query: &Query,
+    mut stamped: WorkerStates,
+) -> Result<(Answer, WorkerStates)> {
+    debug!("running a comparison");
+    let clock = analyzer.settings.clock(10);
+    let mut attempts = RetryBudget::new(analyzer.settings.patience());
+    loop {
+        let mut answer = answer_once(analyzer, query, &stamped, &clock)?;
+        let settled = stamped
+            .iter()
+            .all(|(member, stamp)| stamp.as_ref().is_ok_and(|stamp| analyzer.view.is_unchanged(member, stamp)));
+        if settled || !clock.has_time() || !attempts.try_again() {
+            answer.is_complete &= settled && attempts.is_first() && clock.has_time();
+            return Ok((answer, stamped));
+        }
+        stamped =
+            stamped.iter().map(|(member, _)| current_state(analyzer, member)).collect::<Result<WorkerStates>>()?;
+    }
+}
+
+/// Returns the answer for the given state.
+fn answer_once(analyzer: &Analyzer, query: &Query, stamped: &WorkerStates, clock: &Clock<'_>) -> Result<Answer> {
+    let budget = budget(analyzer, query);
+    let fragments = analyzer.digests(stamped, false, clock.deadline());
+    let mut workers = Vec::with_capacity(stamped.len());
+    for (member, stamp) in stamped {
+        let record = stamp.as_ref().map_err(|error| error.clone());
+        let record = record.and_then(|stamp| analyzer.record(member, stamp, PART_GRACE, clock.deadline()));
+        // The worker belongs to another owner by now.
+        if record.as_ref().err() == Some(&Error::NotFound) {
+            return Err(Error::NotFound);
+        }
+        workers.push(ComparedWorker::new(&analyzer.view, member.clone(), record));
+    }
+    let comparison = Comparison::new(&analyzer.view, workers, clock.deadline(), clock.end());
+    let facts = comparison.workers.iter().zip(&fragments).map(|(worker, made)| match &worker.record {
+        Ok(record) => facts::facts(record, made.digest().map(|fragment| &**fragment)),
+        Err(error) => facts::unreadable(&error.to_string()),
+    });
+    let facts = WorkerFacts::new(facts.collect());
+    let aspect = query.options.aspect.as_deref().map(Aspect::new);
+    let items = comparison.items();
+    let (sections, omitted) = sections(&comparison, &items, aspect.as_ref(), budget.approx_bytes());
+    let min_matches = sections.iter().flat_map(|section| &section.blocks).map(|block| block.matches).max().unwrap_or(0);
+    let has_no_match = aspect.is_some() && min_matches == 0;
+    let differs = !sections.is_empty() || !omitted.is_empty();
+    let paths = comparison.workers.iter().map(|worker| worker.path.clone()).collect();
+    let is_late = |(worker, made): &(&ComparedWorker, &DigestResult)| {
+        let late = worker.record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out());
+        late || made.digest().is_some_and(|fragment| fragment.late)
+    };
+    let late = comparison.workers.iter().zip(&fragments).filter(is_late).count();
+    let missing = Missing { workers: (late, comparison.workers.len()), ..Missing::default() };
+    let missing = missing.if_any(comparison.is_late.get() || clock.ran_out());
+    let page =
+        Page { query, paths, facts: &facts, items: &items, sections, omitted, min_matches, has_no_match, missing };
+    let records_complete =
+        comparison.workers.iter().all(|worker| worker.record.as_ref().is_ok_and(|record| record.is_complete()));
+    let fragments_complete = fragments.iter().all(|made| made.digest().is_some_and(|fragment| fragment.whole));
+    let mut answer = Answer {
+        workers: comparison.workers.iter().map(|worker| worker.name().clone()).collect(),
+        files: items.all.iter().map(|item| file_diff(item, &comparison)).collect(),
+        always: items.always.clone(),
+        differs,
+        is_complete: comparison.is_complete.get() && records_complete && fragments_complete && clock.has_time(),
+        ..Answer::default()
+    };
+    answer.show(&page, budget);
+    answer.missing = page.missing;
+    answer.facts = facts;
+    Ok(answer)
+}
+
+/// Returns the differences in display order, and the numbers of the items for which `room` is too
+/// small.
+///
+/// With an aspect all items are compared, since the last one may match best.
+fn sections(
+    comparison: &Comparison<'_>,
+    items: &ComparedItems,
+    aspect: Option<&Aspect>,
+    mut room: usize,
+) -> (Vec<DiffSection>, Vec<usize>) {
+    let differ = Differ::new(comparison, &items.all, aspect);
+    let mut calls = Some(differ.calls());
+    let (mut sections, mut omitted) = (Vec::new(), Vec::new());
+    for (number, item) in items.all.iter().enumerate() {
+        if item.rank > ItemRank::Outputs {
+            sections.extend(calls.take().into_iter().flatten());
+        }
+        if item.kind() == DiffKind::Equal {
+            continue;
+        }
+        if room == 0 || !comparison.deadline.has_time() {
+            comparison.is_complete.set(comparison.is_complete.get() && room == 0);
+            omitted.push(number);
+            continue;
+        }
+        let found = differ.sections(number);
+        if aspect.is_none() {
+            room = found.iter().map(DiffSection::min_size).fold(room, usize::saturating_sub);
+        }
+        sections.extend(found);
+    }
+    sections.extend(calls.take().into_iter().flatten());
+    (sections, omitted)
+}
+
+/// Returns the comparison of one item, without its text.
+fn file_diff(item: &ComparedItem, comparison: &Comparison<'_>) -> FileDiff {
+    let workers =
+        item.holders().filter_map(|at| comparison.workers.get(at).map(|worker| worker.name().clone())).collect();
+    FileDiff { path: item.name.clone(), kind: item.kind(), workers, text: String::new() }
+}

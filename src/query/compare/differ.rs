@@ -1,0 +1,391 @@
+//! Renders the differences between copies of one item, and the passages that only one worker has.
+
+use std::cell::OnceCell;
+use std::ops::Range;
+use std::time::Instant;
+
+use super::aspect::Aspect;
+use super::calls;
+use super::files::{ComparedItem, Comparison, DiffKind, ItemCopy, ItemRank, SkipReason};
+use super::lines::{
+    CONTEXT, DiffStep, Headings, common_items, drop_trivial_matches, hunk_header, hunks, line_bytes, lines,
+};
+use super::passages::{TextIndex, TextPassage, passages};
+use super::section::{DiffBlock, DiffLine, DiffSection};
+
+/// Weight of final words and files in `outputs/`.
+const RESULT_WEIGHT: usize = 4;
+/// Weight of calls that failed or have different outcomes.
+const FAILURE_WEIGHT: usize = 3;
+
+/// Divisor of the remaining time that one difference may take.
+const TIME_DIVISOR: u32 = 4;
+
+/// Renders the differences between the compared workers as sections.
+pub(super) struct Differ<'a> {
+    comparison: &'a Comparison<'a>,
+    aspect: Option<&'a Aspect>,
+    /// Index of each worker's text, built on demand, and true if all text could be read.
+    indexes: Vec<OnceCell<(TextIndex, bool)>>,
+    items: &'a [ComparedItem],
+}
+
+/// A text with the ranges of its lines.
+struct DiffText {
+    raw: Vec<u8>,
+    lines: Vec<Range<usize>>,
+    /// Headings, if the text is prose.
+    headings: Headings,
+}
+
+impl DiffText {
+    fn new(raw: Vec<u8>, is_prose: bool) -> DiffText {
+        let lines = lines(&raw);
+        let headings = Headings::parse(lines.iter().map(|line| line_bytes(&raw, line)).filter(|_| is_prose));
+        DiffText { headings, lines, raw }
+    }
+
+    fn start(&self, at: usize) -> usize {
+        self.lines.get(at).map_or(self.raw.len(), |range| range.start)
+    }
+
+    fn line(&self, at: usize) -> &[u8] {
+        self.lines.get(at).map_or(&[], |line| line_bytes(&self.raw, line))
+    }
+
+    /// Returns the lines without trailing white space.
+    fn trimmed(&self) -> Vec<&[u8]> {
+        self.lines.iter().map(|line| line_bytes(&self.raw, line).trim_ascii_end()).collect()
+    }
+}
+
+impl<'a> Differ<'a> {
+    pub(crate) fn new(
+        comparison: &'a Comparison<'a>,
+        items: &'a [ComparedItem],
+        aspect: Option<&'a Aspect>,
+    ) -> Differ<'a> {
+        let indexes = comparison.workers.iter().map(|_| OnceCell::new()).collect();
+        Differ { comparison, aspect, indexes, items }
+    }
+
+    /// Returns the differences of the sequences of calls from that of the first worker.
+    pub(crate) fn calls(&self) -> Vec<DiffSection> {
+        let calls = |at: usize| self.comparison.workers.get(at).map(|worker| (worker.path.as_str(), worker.calls()));
+        let first = calls(0);
+        let section = |at: usize| calls::section(first?, calls(at)?, self.comparison.minimal_until);
+        let mut sections: Vec<DiffSection> = (1..self.comparison.workers.len()).filter_map(section).collect();
+        for block in sections.iter_mut().flat_map(|section| &mut section.blocks) {
+            self.measure(block, "");
+        }
+        sections
+    }
+
+    /// Returns the differences of an item, given by its number.
+    pub(crate) fn sections(&self, number: usize) -> Vec<DiffSection> {
+        let Some(item) = self.items.get(number) else { return Vec::new() };
+        let mut sections = match item.kind() {
+            DiffKind::Equal => Vec::new(),
+            DiffKind::NotCompared => vec![not_compared(item)],
+            DiffKind::OnlyIn => self.only_in(item),
+            DiffKind::Differs => self.versions(item),
+        };
+        for section in &mut sections {
+            section.file = Some(number);
+            section.weight = match item.rank {
+                ItemRank::Words | ItemRank::Outputs => RESULT_WEIGHT,
+                _ if item.is_failure => FAILURE_WEIGHT,
+                ItemRank::Own | ItemRank::Logs | ItemRank::Calls => 1,
+                ItemRank::Steps => 0,
+            };
+        }
+        sections
+    }
+
+    /// Returns the difference of each further version from the first one.
+    fn versions(&self, item: &ComparedItem) -> Vec<DiffSection> {
+        let mut holders = item.holders();
+        let Some(first) = holders.next() else { return Vec::new() };
+        let version = |at: usize| item.versions.get(at).copied().flatten();
+        let mut sections = Vec::new();
+        let mut shown = vec![version(first)];
+        for at in holders {
+            if shown.contains(&version(at)) {
+                continue;
+            }
+            shown.push(version(at));
+            let also: Vec<&str> = item
+                .holders()
+                .filter(|other| *other > at && version(*other) == version(at))
+                .filter_map(|other| self.comparison.workers.get(other).map(|worker| worker.path.as_str()))
+                .collect();
+            let also = if also.is_empty() { String::new() } else { format!(" (the same: {})", also.join(", ")) };
+            sections.extend(self.pair(item, first, at, &also));
+        }
+        sections
+    }
+
+    /// Returns the difference between two versions.
+    fn pair(&self, item: &ComparedItem, old: usize, new: usize, also: &str) -> Option<DiffSection> {
+        let text = |at: usize| {
+            let (worker, copy) = (self.comparison.workers.get(at)?, item.copies.get(at)?.as_ref()?);
+            Some((copy, self.comparison.text(worker, copy)))
+        };
+        let ((mine, from), (other, to)) = (text(old)?, text(new)?);
+        let (from, to) = match (from, to) {
+            (Ok(from), Ok(to)) => (DiffText::new(from, is_prose(mine)), DiffText::new(to, is_prose(other))),
+            (Err(skipped), _) | (_, Err(skipped)) => {
+                let head = format!("[{} and {}{also} differ: {}]\n", mine.path, other.path, reason(&skipped));
+                return Some(DiffSection { head, ..DiffSection::default() });
+            }
+        };
+        let (old, new) = (from.trimmed(), to.trimmed());
+        let ends = (old.len(), new.len());
+        // Each difference may take only a part of the remaining time, so that others are found as
+        // well.
+        let now = Instant::now();
+        let deadline = now + self.comparison.minimal_until.saturating_duration_since(now) / TIME_DIVISOR;
+        let pairs = drop_trivial_matches(&common_items(&old, &new, deadline), &old, &new);
+        if Instant::now() > deadline {
+            self.comparison.is_complete.set(false);
+            self.comparison.is_late.set(true);
+        }
+        let blocks: Vec<DiffBlock> = hunks(&pairs, ends)
+            .iter()
+            .flat_map(|hunk| self.parts(hunk, &from, &to))
+            .map(|hunk| self.hunk(hunk, &from, &to))
+            .collect();
+        if blocks.is_empty() {
+            let head = format!("[{} and {}{also} differ only in trailing white space]\n", mine.path, other.path);
+            return Some(DiffSection { head, ..DiffSection::default() });
+        }
+        Some(DiffSection {
+            head: format!("--- {}\n+++ {}{also}\n", mine.path, other.path),
+            sources: vec![mine.path.clone(), other.path.clone()],
+            unit: "hunk",
+            blocks,
+            ..DiffSection::default()
+        })
+    }
+
+    /// Splits a long hunk into parts that match the aspect and parts that do not.
+    fn parts<'h>(&self, hunk: &'h [DiffStep], from: &DiffText, to: &DiffText) -> Vec<&'h [DiffStep]> {
+        let Some(aspect) = self.aspect.filter(|_| hunk.len() > HUNK_MAX) else { return vec![hunk] };
+        let is_match = |step: &DiffStep| {
+            let (line, headings) = match step {
+                DiffStep::Same(at, _) | DiffStep::Old(at) => (from.line(*at), from.headings.path_at(*at)),
+                DiffStep::New(at) => (to.line(*at), to.headings.path_at(*at)),
+            };
+            aspect.count_matches(&headings) + aspect.count_matches(&String::from_utf8_lossy(line)) > 0
+        };
+        let matches: Vec<bool> = hunk.iter().map(is_match).collect();
+        let is_near = |at: usize| {
+            matches
+                .get(at.saturating_sub(CONTEXT)..(at + CONTEXT + 1).min(matches.len()))
+                .is_some_and(|near| near.contains(&true))
+        };
+        let mut at = 0;
+        let is_same_part = |_: &DiffStep, _: &DiffStep| {
+            at += 1;
+            is_near(at - 1) == is_near(at)
+        };
+        hunk.chunk_by(is_same_part).collect()
+    }
+
+    /// Renders a hunk as a block.
+    fn hunk(&self, hunk: &[DiffStep], from: &DiffText, to: &DiffText) -> DiffBlock {
+        let mut block = DiffBlock::default();
+        for run in hunk.chunk_by(|a, b| matches!(a, DiffStep::Same(..)) == matches!(b, DiffStep::Same(..))) {
+            let lines_of =
+                |number: fn(&DiffStep) -> Option<usize>| run.iter().filter_map(number).collect::<Vec<usize>>();
+            let old = lines_of(|step| if let DiffStep::Old(at) = step { Some(*at) } else { None });
+            let new = lines_of(|step| if let DiffStep::New(at) = step { Some(*at) } else { None });
+            // Replaced lines are cut around the first difference to their replacement.
+            let is_paired = old.len() == new.len();
+            let about = |a: Option<&usize>, b: Option<&usize>| match (a, b) {
+                (Some(a), Some(b)) if is_paired => common_prefix(from.line(*a), to.line(*b)),
+                _ => 0,
+            };
+            let (mut olds, mut news) = (0, 0);
+            for step in run {
+                let line = match step {
+                    DiffStep::Same(at, _) => DiffLine::new(' ', from.line(*at), (0, from.start(*at)), 0),
+                    DiffStep::Old(at) => {
+                        olds += 1;
+                        DiffLine::new('-', from.line(*at), (0, from.start(*at)), about(Some(at), new.get(olds - 1)))
+                    }
+                    DiffStep::New(at) => {
+                        news += 1;
+                        DiffLine::new('+', to.line(*at), (1, to.start(*at)), about(old.get(news - 1), Some(at)))
+                    }
+                };
+                block.lines.push(line);
+            }
+        }
+        let first = hunk.iter().find(|step| !matches!(step, DiffStep::Same(..)));
+        let headings = match first {
+            Some(DiffStep::Old(at)) => from.headings.path_at(*at),
+            Some(DiffStep::New(at)) => to.headings.path_at(*at),
+            _ => String::new(),
+        };
+        block.head = titled(hunk_header(hunk), &headings);
+        self.measure(&mut block, &headings);
+        block
+    }
+
+    /// Returns the passages of an item that no file of the workers without it contains.
+    fn only_in(&self, item: &ComparedItem) -> Vec<DiffSection> {
+        let Some(at) = item.holders().next() else { return Vec::new() };
+        let (Some(worker), Some(Some(copy))) = (self.comparison.workers.get(at), item.copies.get(at)) else {
+            return Vec::new();
+        };
+        let has = |other: usize| item.copies.get(other).is_some_and(Option::is_some);
+        let others: Vec<usize> = (0..self.comparison.workers.len()).filter(|other| !has(*other)).collect();
+        let names = |numbers: &mut dyn Iterator<Item = usize>| {
+            let paths: Vec<&str> =
+                numbers.filter_map(|at| self.comparison.workers.get(at).map(|worker| worker.path.as_str())).collect();
+            paths.join(", ")
+        };
+        let also: Vec<usize> = item.holders().skip(1).collect();
+        let also = match names(&mut also.into_iter()) {
+            empty if empty.is_empty() => String::new(),
+            also => format!(" (the same: {also})"),
+        };
+        let lacking = names(&mut others.iter().copied());
+        let note = |text: &str| DiffSection {
+            head: format!("[not in {lacking}: {}{also}: {text}]\n", copy.path),
+            ..DiffSection::default()
+        };
+        let text = match self.comparison.text(worker, copy) {
+            Ok(raw) => DiffText::new(raw, is_prose(copy)),
+            Err(skipped) => return vec![note(reason(&skipped))],
+        };
+        let indexed: Vec<&(TextIndex, bool)> = others.iter().filter_map(|other| self.index_of(*other)).collect();
+        let indexes: Vec<&TextIndex> = indexed.iter().map(|(index, _)| index).collect();
+        let (found, all) = passages(&text.raw, &indexes);
+        if all == 0 {
+            return vec![note("empty")];
+        }
+        if found.is_empty() {
+            return vec![note("all of its text is in other files there")];
+        }
+        let sign = if at == 0 { '-' } else { '+' };
+        let blocks = adjacent(&found, &text).into_iter().map(|part| self.passage(sign, &text, part)).collect();
+        let subject = match found.len() {
+            some if some == all => "none of its text is".into(),
+            some => format!("{some} of its {all} passages are"),
+        };
+        let is_complete = indexed.iter().all(|(_, is_complete)| *is_complete);
+        let limit = if is_complete { "" } else { " that could be read" };
+        let location = if found.len() == all { "in any file there" } else { "in no file there" };
+        let head = format!("[not in {lacking}: {}{also}; {subject} {location}{limit}]\n", copy.path);
+        vec![DiffSection { head, sources: vec![copy.path.clone()], unit: "passage", blocks, ..DiffSection::default() }]
+    }
+
+    /// Renders adjacent passages, with the lines between them, as a block.
+    fn passage(&self, sign: char, text: &DiffText, part: &[TextPassage]) -> DiffBlock {
+        let lines = || part.iter().flat_map(|passage| &passage.lines);
+        let from = lines().next().map_or(0, |range| range.start);
+        let to = lines().next_back().map_or(0, |range| range.end);
+        let first = text.lines.partition_point(|range| range.start < from);
+        let all = text.lines.iter().enumerate().skip(first).take_while(|(_, range)| range.end <= to);
+        let lines = all.map(|(at, range)| DiffLine::new(sign, text.line(at), (0, range.start), 0)).collect();
+        let headings = text.headings.path_at(first);
+        // A heading is not repeated in the title.
+        let is_heading = headings.as_bytes().ends_with(text.line(first).trim_ascii());
+        let title = if is_heading { "" } else { &headings };
+        let head = titled(format!("@@ bytes {from}-{} @@", to.saturating_sub(1)), title);
+        let substance = part.iter().map(|passage| passage.substance).sum();
+        let mut block = DiffBlock { head, lines, substance, ..DiffBlock::default() };
+        self.measure(&mut block, &headings);
+        block
+    }
+
+    /// Returns the index of a worker's text, and true if all of its text files could be read.
+    fn index_of(&self, at: usize) -> Option<&(TextIndex, bool)> {
+        let (cell, worker) = (self.indexes.get(at)?, self.comparison.workers.get(at)?);
+        let build = || {
+            let (mut index, mut is_complete) = (TextIndex::default(), true);
+            for copy in self.items.iter().filter_map(|item| item.copies.get(at)?.as_ref()) {
+                match self.comparison.text(worker, copy) {
+                    Ok(text) => index.add(&text),
+                    Err(skipped) => is_complete &= skipped == SkipReason::Binary,
+                }
+            }
+            (index, is_complete)
+        };
+        Some(cell.get_or_init(build))
+    }
+
+    /// Sets the substance of a block and its number of words of the aspect.
+    fn measure(&self, block: &mut DiffBlock, headings: &str) {
+        if block.substance == 0 {
+            block.substance = block.changed();
+        }
+        if let Some(aspect) = self.aspect {
+            let text: Vec<&str> = block.texts().collect();
+            block.matches = aspect.count_matches(&format!("{headings}\n{}", text.join("\n")));
+        }
+    }
+}
+
+fn titled(head: String, title: &str) -> String {
+    let title = crate::text::clean::one_line(title, TITLE_MAX);
+    if title.is_empty() { head } else { format!("{head} {title}") }
+}
+
+/// Groups passages that are separated only by empty lines, up to [`ADJACENT_MAX`] bytes. A heading
+/// starts a new group.
+fn adjacent<'a>(found: &'a [TextPassage], text: &DiffText) -> Vec<&'a [TextPassage]> {
+    let ends = |passage: &TextPassage| {
+        (passage.lines.first().map(|range| range.start), passage.lines.last().map(|range| range.end))
+    };
+    let mut group_start = 0;
+    let follows = |a: &TextPassage, b: &TextPassage| {
+        let ((Some(first), Some(end)), (Some(start), Some(last))) = (ends(a), ends(b)) else { return false };
+        let Some(between) = text.raw.get(end..start) else { return false };
+        group_start = if group_start == 0 { first + 1 } else { group_start };
+        let follows = between.trim_ascii().is_empty()
+            && last + 1 - group_start <= ADJACENT_MAX
+            && !text.raw.get(start..).is_some_and(|rest| rest.starts_with(b"#"));
+        group_start = if follows { group_start } else { start + 1 };
+        follows
+    };
+    found.chunk_by(follows).collect()
+}
+
+/// Maximum size of a group of adjacent passages, in bytes.
+const ADJACENT_MAX: usize = 1_000;
+/// Maximum number of lines of a hunk that is not split by the aspect.
+const HUNK_MAX: usize = 24;
+/// Maximum length of the title of a block, in bytes.
+const TITLE_MAX: usize = 120;
+
+/// Returns the length of the common prefix of two lines, in bytes.
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// Returns true if the headings of a copy are read: Markdown, plain text and outputs without a
+/// file.
+fn is_prose(copy: &ItemCopy) -> bool {
+    let path = copy.path.to_ascii_lowercase();
+    [".md", ".markdown", ".txt", ")"].iter().any(|end| path.ends_with(end))
+}
+
+/// Returns the section of an item that could not be compared.
+fn not_compared(item: &ComparedItem) -> DiffSection {
+    let reason = item.skipped.as_ref().map(reason).unwrap_or_default();
+    let paths: Vec<&str> = item.copies.iter().flatten().map(|copy| copy.path.as_str()).collect();
+    DiffSection { head: format!("[{}: not compared: {reason}]\n", paths.join(", ")), ..DiffSection::default() }
+}
+
+/// Returns the reason as a part of a sentence.
+fn reason(skipped: &SkipReason) -> &str {
+    match skipped {
+        SkipReason::Binary => "binary",
+        SkipReason::TooLarge => "too large to compare by line",
+        SkipReason::Unreadable(reason) => reason,
+        SkipReason::Late => "no time was left",
+    }
+}

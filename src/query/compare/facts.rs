@@ -1,0 +1,164 @@
+//! Facts about the compared workers: shared facts once, the others per worker.
+
+use std::collections::BTreeMap;
+
+use crate::analysis::worker_digest::WorkerDigest;
+use crate::model::{Outcome, Record, Trace};
+use crate::text::clean::one_line;
+use crate::text::{count, duration};
+
+/// Labels of facts that have a line of their own; the others share a line.
+const LONG_LABELS: [&str; 3] = ["task", "error", "cause"];
+/// Labels of the facts that remain when there is hardly any room.
+const BRIEF_LABELS: [&str; 2] = ["status", "outcome"];
+/// Maximum number of tools that are named.
+const TOOLS_MAX: usize = 12;
+/// Maximum length of a fact in bytes, tried in order until all facts fit.
+const FACT_MAX: [usize; 4] = [400, 160, 80, 40];
+
+/// A fact about a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fact {
+    /// Label: `status`, `outcome`, `took`, `calls`, `tools`, `tokens`, `model`, `type`, `checks`,
+    /// `task`, `error` or `cause`.
+    pub label: &'static str,
+    /// Value as text.
+    pub value: String,
+}
+
+/// Facts about the compared workers.
+#[derive(Debug, Default)]
+pub struct WorkerFacts {
+    /// Facts that hold for all workers.
+    pub shared: Vec<Fact>,
+    /// Other facts of each worker, in the order of the workers.
+    pub per_worker: Vec<Vec<Fact>>,
+}
+
+impl WorkerFacts {
+    /// Separates the facts that all workers share from the others.
+    pub(crate) fn new(all: Vec<Vec<Fact>>) -> WorkerFacts {
+        let first = all.first().cloned().unwrap_or_default();
+        let is_shared = |fact: &Fact| all.iter().all(|facts| facts.contains(fact));
+        let shared: Vec<Fact> = first.into_iter().filter(is_shared).collect();
+        let per_worker = all
+            .into_iter()
+            .map(|mut facts| {
+                facts.retain(|fact| !shared.contains(fact));
+                facts
+            })
+            .collect();
+        WorkerFacts { shared, per_worker }
+    }
+
+    /// Returns the facts as text in at most `room` bytes, with the workers named by `paths`.
+    pub(crate) fn text(&self, paths: &[String], room: usize) -> String {
+        let all = match paths.len() {
+            2 => "both".to_owned(),
+            many => format!("all {many}"),
+        };
+        let written = |max: usize, is_included: &dyn Fn(&Fact) -> bool| {
+            let mut out = lines_of(&all, &self.shared, max, is_included);
+            let each = paths.iter().zip(&self.per_worker).map(|(path, facts)| lines_of(path, facts, max, is_included));
+            each.for_each(|lines| out.push_str(&lines));
+            out
+        };
+        let is_short = |fact: &Fact| !is_long(fact);
+        let is_first = |fact: &Fact| BRIEF_LABELS.contains(&fact.label);
+        let kinds: [&dyn Fn(&Fact) -> bool; 3] = [&|_| true, &is_short, &is_first];
+        let mut texts = kinds
+            .into_iter()
+            .flat_map(|is_included| FACT_MAX.map(|max| (max, is_included)))
+            .map(|(max, is_included)| written(max, is_included));
+        let short = "[... facts about the workers do not fit ...]\n".to_owned();
+        let fitting = texts.find(|text| text.len() <= room);
+        fitting.or_else(|| Some(short).filter(|text| text.len() <= room)).unwrap_or_default()
+    }
+}
+
+fn is_long(fact: &Fact) -> bool {
+    LONG_LABELS.contains(&fact.label)
+}
+
+/// Returns the included facts as lines, each cut to `max` bytes.
+fn lines_of(subject: &str, facts: &[Fact], max: usize, is_included: &dyn Fn(&Fact) -> bool) -> String {
+    let facts = || facts.iter().filter(|fact| is_included(fact));
+    let text = |fact: &Fact| format!("{} {}", fact.label, one_line(&fact.value, max));
+    let short: Vec<String> = facts().filter(|fact| !is_long(fact)).map(text).collect();
+    let mut out = if short.is_empty() { String::new() } else { format!("{subject}: {}\n", short.join("; ")) };
+    for fact in facts().filter(|fact| is_long(fact)) {
+        out.push_str(&format!("{subject}: {}: {}\n", fact.label, one_line(&fact.value, max)));
+    }
+    out
+}
+
+/// Returns the facts in a worker's record.
+pub(crate) fn facts(record: &Record, fragment: Option<&WorkerDigest>) -> Vec<Fact> {
+    let Record { worker, trace, unread } = record;
+    let tokens = trace.tokens.map(|tokens| format!("{} in, {} out", tokens.input, tokens.output));
+    let checks = fragment.map(|fragment| {
+        let mut names: Vec<&str> = fragment.checks.iter().map(|check| &*check.name).collect();
+        names.dedup();
+        names.join(", ")
+    });
+    let facts = [
+        ("status", Some(worker.status.to_string())),
+        ("outcome", Some(record.outcome().to_string())),
+        ("took", worker.duration_ms.map(duration)),
+        ("calls", calls(trace, *unread)),
+        ("tools", Some(tools(trace))),
+        ("tokens", tokens),
+        ("model", worker.model.as_deref().map(str::to_owned)),
+        ("type", worker.task_type.as_deref().map(str::to_owned)),
+        ("checks", checks),
+        ("task", Some(trace.task.clone().unwrap_or_else(|| worker.task.clone()))),
+        ("error", worker.error.clone()),
+        ("cause", fragment.map(|fragment| fragment.cause.clone())),
+    ];
+    let known = |(label, value): (&'static str, Option<String>)| {
+        let value = one_line(&value?, FACT_MAX.into_iter().max()?);
+        (!value.is_empty()).then_some(Fact { label, value })
+    };
+    facts.into_iter().filter_map(known).collect()
+}
+
+/// Returns the fact that a worker's record cannot be read, with the reason.
+pub(crate) fn unreadable(reason: &str) -> Vec<Fact> {
+    vec![Fact { label: "record", value: one_line(&format!("cannot be read: {reason}"), 200) }]
+}
+
+/// Returns the number of calls with the counts of failed, unknown and unread ones.
+fn calls(trace: &Trace, unread: u64) -> Option<String> {
+    if trace.calls.is_empty() {
+        return trace.records_calls.then(|| "0".to_owned());
+    }
+    let mut parts = Vec::new();
+    for outcome in [Outcome::Failed, Outcome::Unknown] {
+        let count = trace.count(outcome);
+        parts.extend((count > 0).then(|| format!("{count} {outcome}")));
+    }
+    parts.extend((unread > 0).then(|| format!("{unread} not read in time")));
+    let more = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) };
+    Some(format!("{}{more}", trace.calls.len()))
+}
+
+/// Returns the tools with the number of calls and failures of each, most used first.
+fn tools(trace: &Trace) -> String {
+    let mut used: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for call in &trace.calls {
+        let (calls, failed) = used.entry(&call.tool).or_default();
+        *calls += 1;
+        *failed += usize::from(call.outcome == Outcome::Failed);
+    }
+    let mut used: Vec<(&str, (usize, usize))> = used.into_iter().collect();
+    used.sort_by_key(|(_, (calls, _))| std::cmp::Reverse(*calls));
+    let text = |(tool, (calls, failed)): &(&str, (usize, usize))| {
+        let failed = if *failed > 0 { format!(" ({failed} failed)") } else { String::new() };
+        format!("{tool} {calls}{failed}")
+    };
+    let mut named: Vec<String> = used.iter().take(TOOLS_MAX).map(text).collect();
+    named.extend(trace.tools_used.iter().take(TOOLS_MAX - named.len().min(TOOLS_MAX)).cloned());
+    let more = (used.len() + trace.tools_used.len()).saturating_sub(named.len());
+    named.extend((more > 0).then(|| count(more, "more tool")));
+    named.join(", ")
+}

@@ -1,0 +1,467 @@
+//! Matches the files and call outputs of the compared workers by name, and finds out which are
+//! equal.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::calls;
+use crate::analysis::settings::Deadline;
+use crate::error::{Error, Result};
+use crate::model::{Outcome, Output, Record, ToolCall};
+use crate::name::{Name, RelPath};
+use crate::route::name_collision::{is_index, shown_name};
+use crate::route::shown_path::shown_path;
+use crate::store::{File, read_into, read_range};
+use crate::text::clean::escape_markers;
+use crate::view::{Folder, Member, View};
+
+/// Maximum size of a file that is compared line by line, in bytes.
+const FILE_MAX: u64 = 4 << 20;
+/// Maximum number of lines of a file that is compared line by line.
+const LINES_MAX: usize = 200_000;
+/// Maximum number of bytes of all files that are read for their differences.
+const READ_MAX: u64 = 64 << 20;
+/// Read size when a file is hashed, in bytes.
+const READ_SIZE: usize = 1 << 20;
+/// Length of the start of a file in which a NUL means binary, in bytes.
+const BINARY_PROBE: usize = 8_000;
+/// File with a worker's final words.
+const RESULT: &str = "result.txt";
+/// Name of final words that are not in a file.
+const FINAL_WORDS: &str = "final words";
+
+/// Kind of an item, in display order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ItemRank {
+    /// Final words of the worker.
+    Words,
+    /// Files in `outputs/`.
+    Outputs,
+    /// Other files.
+    Own,
+    /// Files in `logs/`.
+    Logs,
+    /// Outputs of calls.
+    Calls,
+    /// Steps of a transcript that no other worker has.
+    Steps,
+}
+
+/// A worker that is compared.
+pub(super) struct ComparedWorker {
+    pub(crate) member: Arc<Member>,
+    /// Path of the worker in the tree, safe to print.
+    pub(crate) path: String,
+    /// Record of the worker, or the error of reading it.
+    pub(crate) record: std::result::Result<Arc<Record>, Error>,
+    folder: Option<Folder>,
+}
+
+/// Source of the bytes of an item.
+#[derive(Debug, Clone)]
+enum CopySource {
+    File(RelPath),
+    Call(Box<ToolCall>),
+    Words(String),
+}
+
+/// The copy of an item that one worker has.
+#[derive(Debug, Clone)]
+pub(super) struct ItemCopy {
+    source: CopySource,
+    /// Path of the copy in the tree, safe to print.
+    pub(crate) path: String,
+}
+
+/// An item of one name, such as a file, that some of the workers have.
+#[derive(Debug)]
+pub(super) struct ComparedItem {
+    pub(crate) rank: ItemRank,
+    /// Name of the item in each worker's directory, safe to print.
+    pub(crate) name: String,
+    /// Copy of each worker, in the order of the workers.
+    pub(crate) copies: Vec<Option<ItemCopy>>,
+    /// True if the item is the output of calls that failed or have different outcomes.
+    pub(crate) is_failure: bool,
+    /// Version of each worker; equal numbers mean equal bytes.
+    pub(crate) versions: Vec<Option<usize>>,
+    /// Reason why the copies could not be compared.
+    pub(crate) skipped: Option<SkipReason>,
+}
+
+/// Reason why an item is not compared, or not line by line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SkipReason {
+    Binary,
+    TooLarge,
+    Unreadable(String),
+    Late,
+}
+
+/// Relation between the copies of an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiffKind {
+    /// All workers have the item, with equal bytes.
+    Equal,
+    /// The copies differ.
+    Differs,
+    /// Some workers lack the item; the copies of the others are equal.
+    OnlyIn,
+    /// The copies could not be compared.
+    NotCompared,
+}
+
+impl ComparedItem {
+    fn new(rank: ItemRank, name: String, copies: Vec<Option<ItemCopy>>) -> ComparedItem {
+        ComparedItem { rank, name, copies, is_failure: false, versions: Vec::new(), skipped: None }
+    }
+
+    pub(crate) fn kind(&self) -> DiffKind {
+        let mut versions = self.versions.iter().flatten();
+        let first = versions.next();
+        if self.skipped.is_some() {
+            DiffKind::NotCompared
+        } else if versions.any(|version| Some(version) != first) {
+            DiffKind::Differs
+        } else if self.copies.contains(&None) {
+            DiffKind::OnlyIn
+        } else {
+            DiffKind::Equal
+        }
+    }
+
+    /// Returns the numbers of the workers that have the item.
+    pub(super) fn holders(&self) -> impl Iterator<Item = usize> + '_ {
+        self.copies.iter().enumerate().filter_map(|(at, copy)| copy.as_ref().map(|_| at))
+    }
+}
+
+impl PartialEq for ItemCopy {
+    fn eq(&self, other: &ItemCopy) -> bool {
+        self.path == other.path
+    }
+}
+
+/// The compared workers, with access to their files.
+pub(super) struct Comparison<'a> {
+    pub(crate) view: &'a View,
+    pub(crate) workers: Vec<ComparedWorker>,
+    pub(crate) deadline: Deadline<'a>,
+    /// Time after which diffs are no longer minimal.
+    pub(crate) minimal_until: Instant,
+    /// Number of bytes that may still be read.
+    left: std::cell::Cell<u64>,
+    /// False once something failed that may succeed in a retry.
+    pub(crate) is_complete: std::cell::Cell<bool>,
+    /// True once something was left out for lack of time.
+    pub(crate) is_late: std::cell::Cell<bool>,
+}
+
+/// The items of the compared workers.
+#[derive(Debug, Default)]
+pub(super) struct ComparedItems {
+    pub(crate) all: Vec<ComparedItem>,
+    /// Names of files that differ between any two workers, such as metadata.
+    pub(crate) always: Vec<String>,
+    /// Number of directories that could not be listed.
+    pub(crate) unlisted: u64,
+}
+
+impl<'a> Comparison<'a> {
+    pub(crate) fn new(
+        view: &'a View,
+        workers: Vec<ComparedWorker>,
+        deadline: Deadline<'a>,
+        minimal_until: Instant,
+    ) -> Comparison<'a> {
+        let (is_complete, is_late) = (true.into(), false.into());
+        Comparison { view, workers, deadline, minimal_until, left: READ_MAX.into(), is_complete, is_late }
+    }
+
+    /// Returns the items of all workers, in display order.
+    pub(crate) fn items(&self) -> ComparedItems {
+        let mut items = ComparedItems::default();
+        let mut by_path: BTreeMap<RelPath, Vec<Option<ItemCopy>>> = BTreeMap::new();
+        let mut always: HashSet<RelPath> = HashSet::new();
+        for (at, worker) in self.workers.iter().enumerate() {
+            let listed = worker.folder.as_ref().map(Folder::files);
+            let Some(Ok((paths, unlisted))) = listed else {
+                items.unlisted += 1;
+                continue;
+            };
+            items.unlisted += unlisted;
+            let calls: HashSet<&RelPath> = worker.calls().iter().map(|call| &call.path).collect();
+            for path in paths.into_iter().filter(|path| !calls.contains(path)) {
+                if differs_always(&path) {
+                    always.insert(path);
+                    continue;
+                }
+                let copies = by_path.entry(path.clone()).or_insert_with(|| vec![None; self.workers.len()]);
+                if let Some(copy) = copies.get_mut(at) {
+                    *copy = Some(worker.file(path));
+                }
+            }
+        }
+        self.add_words(&mut by_path, &mut items.all);
+        for (path, copies) in by_path {
+            items.all.push(ComparedItem::new(rank(&path), name_of(&path), copies));
+        }
+        items.all.extend(self.outputs());
+        items.always = always.iter().map(name_of).collect();
+        items.always.sort();
+        items.all.sort_by_key(|item| (item.rank, !item.is_failure));
+        for item in &mut items.all {
+            self.tell_apart(item);
+        }
+        let first = |item: &ComparedItem| item.holders().next();
+        items.all.sort_by_key(|item| (item.rank, !item.is_failure, item.kind() == DiffKind::OnlyIn, first(item)));
+        self.is_complete.set(self.is_complete.get() && items.unlisted == 0);
+        items
+    }
+
+    /// Adds the final words, from result.txt or from a thread.
+    fn add_words(&self, by_path: &mut BTreeMap<RelPath, Vec<Option<ItemCopy>>>, all: &mut Vec<ComparedItem>) {
+        let files = RelPath::parse(RESULT).ok().and_then(|path| by_path.remove(&path));
+        let mut copies = files.unwrap_or_else(|| vec![None; self.workers.len()]);
+        let has_file = copies.iter().any(Option::is_some);
+        for (worker, copy) in self.workers.iter().zip(&mut copies).filter(|(_, copy)| copy.is_none()) {
+            let words = worker.record.as_ref().ok().and_then(|record| record.trace.final_words.clone());
+            *copy = words.map(|words| ItemCopy {
+                source: CopySource::Words(words),
+                path: format!("{} ({FINAL_WORDS})", worker.path),
+            });
+        }
+        if copies.iter().any(Option::is_some) {
+            all.push(ComparedItem::new(ItemRank::Words, if has_file { RESULT } else { FINAL_WORDS }.into(), copies));
+        }
+    }
+
+    /// Returns the outputs of corresponding calls, and of unmatched calls that failed or are steps.
+    fn outputs(&self) -> Vec<ComparedItem> {
+        let Some((first, others)) = self.workers.split_first() else { return Vec::new() };
+        let first = first.calls();
+        let mut items: Vec<ComparedItem> = Vec::new();
+        let mut item_of_call: HashMap<usize, usize> = HashMap::new();
+        for (at, worker) in (1..).zip(others) {
+            let pairs = calls::corresponding(first, worker.calls(), self.minimal_until);
+            for (a, b) in &pairs {
+                let (Some(mine), Some(other)) = (first.get(*a), worker.calls().get(*b)) else { continue };
+                let number = *item_of_call.entry(*a).or_insert(items.len());
+                if number == items.len() {
+                    items.push(self.output(0, mine));
+                }
+                let Some(item) = items.get_mut(number) else { continue };
+                item.is_failure |= mine.outcome != other.outcome;
+                if let Some(copy) = item.copies.get_mut(at) {
+                    *copy = Some(worker.call(other));
+                }
+            }
+            let paired: HashSet<usize> = pairs.iter().map(|(_, b)| *b).collect();
+            let unmatched =
+                worker.calls().iter().enumerate().filter(|(b, _)| !paired.contains(b)).map(|(_, call)| call);
+            items.extend(unmatched.filter_map(|call| self.unmatched(at, call)));
+        }
+        let unmatched = first.iter().enumerate().filter(|(a, _)| !item_of_call.contains_key(a)).map(|(_, call)| call);
+        items.extend(unmatched.filter_map(|call| self.unmatched(0, call)));
+        items
+    }
+
+    /// Returns the output of a call without a counterpart if the call failed or is a step of a
+    /// transcript.
+    fn unmatched(&self, at: usize, call: &ToolCall) -> Option<ComparedItem> {
+        let rank = match (call.outcome, &call.input) {
+            (Outcome::Failed, _) => ItemRank::Calls,
+            (Outcome::Unknown, None) => ItemRank::Steps,
+            _ => return None,
+        };
+        Some(ComparedItem { rank, ..self.output(at, call) })
+    }
+
+    fn output(&self, at: usize, call: &ToolCall) -> ComparedItem {
+        let mut copies = vec![None; self.workers.len()];
+        if let (Some(copy), Some(worker)) = (copies.get_mut(at), self.workers.get(at)) {
+            *copy = Some(worker.call(call));
+        }
+        let mut item = ComparedItem::new(ItemRank::Calls, name_of(&call.path), copies);
+        item.is_failure = calls::failed(call);
+        item
+    }
+
+    /// Numbers the versions of an item by their bytes.
+    fn tell_apart(&self, item: &mut ComparedItem) {
+        item.versions = vec![None; item.copies.len()];
+        let mut sizes: Vec<Option<u64>> = Vec::new();
+        for (worker, copy) in self.workers.iter().zip(&item.copies) {
+            let size = copy.as_ref().map(|copy| self.size(worker, copy)).transpose();
+            match size {
+                Ok(size) => sizes.push(size),
+                Err(reason) => {
+                    item.skipped = Some(reason);
+                    return;
+                }
+            }
+        }
+        let mut known: Vec<(u64, Option<[u8; 32]>)> = Vec::new();
+        for (at, (worker, copy)) in self.workers.iter().zip(&item.copies).enumerate() {
+            let (Some(copy), Some(Some(size))) = (copy, sizes.get(at)) else { continue };
+            let is_unique_size = sizes.iter().filter(|other| *other == &Some(*size)).count() == 1;
+            let digest = match is_unique_size.then_some(None).map_or_else(|| self.digest(worker, copy).map(Some), Ok) {
+                Ok(digest) => digest,
+                Err(reason) => {
+                    item.skipped = Some(reason);
+                    return;
+                }
+            };
+            let version = known.iter().position(|known| *known == (*size, digest)).unwrap_or_else(|| {
+                known.push((*size, digest));
+                known.len() - 1
+            });
+            if let Some(slot) = item.versions.get_mut(at) {
+                *slot = Some(version);
+            }
+        }
+    }
+
+    fn size(&self, worker: &ComparedWorker, copy: &ItemCopy) -> std::result::Result<u64, SkipReason> {
+        if let CopySource::Words(words) = &copy.source {
+            return Ok(words.len() as u64);
+        }
+        self.read(worker, copy, |file| Ok(file.stat_without_acl()?.size))
+    }
+
+    fn digest(&self, worker: &ComparedWorker, copy: &ItemCopy) -> std::result::Result<[u8; 32], SkipReason> {
+        if let CopySource::Words(words) = &copy.source {
+            return Ok(*blake3::hash(words.as_bytes()).as_bytes());
+        }
+        let mut is_late = false;
+        let digest = self.read(worker, copy, |file| {
+            let (mut hash, mut buffer, mut at) = (blake3::Hasher::new(), vec![0; READ_SIZE], 0);
+            loop {
+                let read = read_into(file, at, &mut buffer)?;
+                hash.update(buffer.split_at(read).0);
+                at += read as u64;
+                is_late = read == READ_SIZE && !self.deadline.has_time();
+                if read < READ_SIZE || is_late {
+                    return Ok(*hash.finalize().as_bytes());
+                }
+            }
+        })?;
+        if is_late { Err(self.late()) } else { Ok(digest) }
+    }
+
+    /// Returns the content of a copy.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if the copy is not text that can be compared line by line.
+    pub(crate) fn text(&self, worker: &ComparedWorker, copy: &ItemCopy) -> std::result::Result<Vec<u8>, SkipReason> {
+        if let CopySource::Words(words) = &copy.source {
+            return Ok(words.clone().into_bytes());
+        }
+        let left = self.left.get();
+        let text = self.read(worker, copy, |file| {
+            let size = file.stat_without_acl()?.size;
+            let fits = size <= FILE_MAX.min(left);
+            if fits { read_range(file, 0, FILE_MAX as usize).map(Some) } else { Ok(None) }
+        })?;
+        let text = text.ok_or(SkipReason::TooLarge)?;
+        self.left.set(left.saturating_sub(text.len() as u64));
+        let is_binary = text.get(..BINARY_PROBE.min(text.len())).is_some_and(|begin| begin.contains(&0));
+        let is_long = || memchr::memchr_iter(b'\n', &text).count() > LINES_MAX;
+        match is_binary {
+            true => Err(SkipReason::Binary),
+            false if is_long() => Err(SkipReason::TooLarge),
+            false => Ok(text),
+        }
+    }
+
+    fn read<T>(
+        &self,
+        worker: &ComparedWorker,
+        copy: &ItemCopy,
+        read: impl FnOnce(&dyn File) -> Result<T>,
+    ) -> std::result::Result<T, SkipReason> {
+        if !self.deadline.has_time() {
+            return Err(self.late());
+        }
+        let opened = match (&copy.source, &worker.folder) {
+            (CopySource::File(path), Some(folder)) => folder.open(path),
+            (CopySource::Call(call), _) => match self.view.open_output(&worker.member, call) {
+                Ok(Some(file)) => Ok(file),
+                Ok(None) => return Err(SkipReason::Unreadable(calls::unreadable(call))),
+                Err(error) => Err(error),
+            },
+            (CopySource::Words(_) | CopySource::File(_), _) => Err(Error::NotFound),
+        };
+        opened.and_then(|file| read(&*file)).map_err(|error| {
+            self.is_complete.set(false);
+            SkipReason::Unreadable(error.to_string())
+        })
+    }
+
+    /// Records that time ran out, and returns that as the reason.
+    fn late(&self) -> SkipReason {
+        self.is_complete.set(false);
+        self.is_late.set(true);
+        SkipReason::Late
+    }
+}
+
+impl ComparedWorker {
+    pub(crate) fn new(
+        view: &View,
+        member: Arc<Member>,
+        record: std::result::Result<Arc<Record>, Error>,
+    ) -> ComparedWorker {
+        let path = escape_markers(&format!("workers/{}", shown_name(&member.name, is_index).display()));
+        let folder = view.folder(&member).ok();
+        ComparedWorker { path, record, folder, member }
+    }
+
+    pub(crate) fn name(&self) -> &Name {
+        &self.member.name
+    }
+
+    pub(crate) fn calls(&self) -> &[ToolCall] {
+        self.record.as_ref().map(|record| record.trace.calls.as_slice()).unwrap_or_default()
+    }
+
+    fn file(&self, path: RelPath) -> ItemCopy {
+        ItemCopy { path: format!("{}/{}", self.path, name_of(&path)), source: CopySource::File(path) }
+    }
+
+    fn call(&self, call: &ToolCall) -> ItemCopy {
+        let path = match &call.output {
+            // The call's own file holds only a stub.
+            Output::OutOfBand(file) => {
+                format!("{} (the store's tool_outputs/{})", self.path, escape_markers(&file.display()))
+            }
+            _ => format!("{}/{}", self.path, name_of(&call.path)),
+        };
+        ItemCopy { path, source: CopySource::Call(Box::new(call.clone())) }
+    }
+}
+
+/// Returns the name of a file in a worker's directory, safe to print.
+fn name_of(path: &RelPath) -> String {
+    escape_markers(&shown_path(path).display())
+}
+
+/// Returns the rank of a file from its path.
+fn rank(path: &RelPath) -> ItemRank {
+    let first = path.names().next();
+    match first.as_ref().map(Name::as_bytes) {
+        Some(b"outputs") if path.depth() > 1 => ItemRank::Outputs,
+        Some(b"logs") if path.depth() > 1 => ItemRank::Logs,
+        Some(b"tool_calls") if path.depth() > 1 => ItemRank::Calls,
+        _ => ItemRank::Own,
+    }
+}
+
+/// Returns true if a file differs even between two equal workers: metadata, indexes, transcripts,
+/// metrics.
+fn differs_always(path: &RelPath) -> bool {
+    let name = path.as_bytes();
+    !name.contains(&b'/') && (name.ends_with(b".jsonl") || matches!(name, b"metadata.json" | b"index.json"))
+}

@@ -1,0 +1,276 @@
+//! `grep/<regex>`: the matching lines within a budget, failed workers first.
+//!
+//! The files are searched twice. The first pass counts the matching lines of every file
+//! ([`crate::search`]). The budget is then allocated over the files, so that a file with thousands
+//! of lines does not displace the others. The second pass reads only the lines that have a share,
+//! so memory use depends on the size of the answer.
+//!
+//! `page` formats the answer.
+
+mod page;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use tracing::debug;
+
+pub use crate::route::grep::{Options, Query};
+use page::NAMES_PART;
+pub use page::{Answer, FileLines, Searched, ShownLine};
+
+use super::states_in;
+use crate::analysis::analyzer::Analyzer;
+use crate::analysis::digest_cache::DigestResult;
+use crate::analysis::isolation::PART_GRACE;
+use crate::analysis::missing::Missing;
+use crate::analysis::settings::Deadline;
+use crate::analysis::worker_states::WorkerStates;
+use crate::catalog::Fingerprint;
+use crate::error::{Error, Result};
+use crate::model::{Outcome, Status};
+use crate::name::{Name, RelPath};
+use crate::parallel::parallel_map;
+use crate::route::Scope;
+use crate::route::shown_path::{display_path, is_raw_record, shown_path, worker_path};
+use crate::search::regex::{self, FileMatchCount, FoundLine, Pattern, WorkerMatchCounts};
+use crate::text::budget::Budget;
+use crate::text::shares::{Demand, allocate};
+use crate::view::{Member, VisibleWorkers};
+
+/// Longest shown text of a matching line, in bytes.
+const LINE_MAX: usize = 400;
+/// Longest shown text of a line of context, in bytes.
+const CONTEXT_MAX: usize = 160;
+/// Approximate size of a shown line beside its path and its text, in bytes.
+const FRAME: usize = 10;
+/// Approximate size of the first and last line of an answer without query and names, in bytes.
+const HEAD: usize = 220;
+/// Approximate size of an omission marker without its path, in bytes.
+const OMISSION: usize = 30;
+/// Approximate size of the text of a line of context, in bytes.
+const CONTEXT: usize = 80;
+/// Weight of files of failed workers in the allocation of the budget; other files have 1.
+const FAILED_WEIGHT: usize = 3;
+
+/// A file with matching lines.
+struct Candidate {
+    member: Arc<Member>,
+    outcome: Outcome,
+    /// Index of the file's worker.
+    turn: usize,
+    hits: FileMatchCount,
+    /// Path from the root of the tree.
+    path: String,
+}
+
+/// Returns the lines that match `query` in the files of `scope`, in their current state.
+///
+/// # Errors
+/// [`Error::NotFound`] if the scope is not in the view.
+pub fn answer(analyzer: &Analyzer, scope: &Scope, query: &Query) -> Result<Answer> {
+    let visible = analyzer.view.visible();
+    let stamped = states_in(analyzer, &visible, scope)?;
+    let answer = answer_in(analyzer, scope, &visible, &stamped, query);
+    analyzer.settings.note_missing(answer.missing.as_ref());
+    Ok(answer)
+}
+
+/// Answers `query`. Also returns true if the answer is complete and all files were in the
+/// state of `stamped`.
+pub(crate) fn answer_in(
+    analyzer: &Analyzer,
+    scope: &Scope,
+    visible: &VisibleWorkers,
+    stamped: &WorkerStates,
+    query: &Query,
+) -> Answer {
+    debug!("running a grep query");
+    // Leave time to order the files and to read their lines.
+    let [searching, ordering, showing] = [7, 8, 10].map(|tenths| analyzer.settings.clock(tenths));
+    let budget = analyzer.settings.budget_or(scope.default_budget(), query.options.budget);
+    let pattern = match Pattern::new(&query.regex, query.options.ignore_case, query.options.glob.as_deref()) {
+        Ok(pattern) => pattern.under(query.under.clone()),
+        Err(error) => return Answer::invalid(query, error, budget),
+    };
+    let mut members: Vec<(&Arc<Member>, &Result<Arc<Fingerprint>>)> = stamped.iter().map(|(m, s)| (m, s)).collect();
+    // If time runs out, workers that are known to have failed have been searched.
+    members.sort_by_key(|(member, _)| member.entry.status != Status::Failed);
+    analyzer.settings.start_stage(members.len());
+    let found = parallel_map(&members, |(member, stamp)| {
+        let found = count_matches(analyzer, member, stamp, &pattern, searching.deadline());
+        analyzer.settings.count_one();
+        found
+    });
+    let mut searched = Searched::default();
+    let (mut with_hits, mut hits): (WorkerStates, Vec<Vec<FileMatchCount>>) = (Vec::new(), Vec::new());
+    for ((member, stamp), found) in members.iter().zip(found) {
+        let Some(found) = found else { continue };
+        searched.add(&found);
+        if !found.hits.is_empty() {
+            with_hits.push(((*member).clone(), (*stamp).clone()));
+            hits.push(found.hits);
+        }
+    }
+    let known = analyzer.digests(&with_hits, false, ordering.deadline());
+    let mut is_complete = searched.is_whole() && known.iter().all(|found| found.digest().is_some());
+    let files = candidates(&with_hits, &known, hits);
+    let showing = analyzer.settings.grant(showing);
+    let files = in_order(analyzer, files, &with_hits, budget, showing.deadline());
+    let shown = lines(analyzer, &files, query, &pattern, budget, showing.deadline());
+    let sessions = scope.unread_sessions(visible);
+    let missing = Missing { files: searched.unsearched.late, sessions, ..Missing::default() };
+    let is_late = known.iter().any(|found| found.digest().is_some_and(|fragment| fragment.late));
+    let missing = missing.if_any(is_late || [&searching, &ordering, &showing].iter().any(|clock| clock.ran_out()));
+    let shown_workers: HashSet<&Name> = shown.iter().map(|file| &file.worker).collect();
+    let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Fingerprint>>)| {
+        stamp.as_ref().is_ok_and(|stamp| analyzer.view.is_unchanged(member, stamp))
+    };
+    is_complete &=
+        showing.has_time() && with_hits.iter().filter(|(member, _)| shown_workers.contains(&member.name)).all(is_now);
+    let found = files.iter().map(|file| (&file.member.name, file.path.as_str(), file.hits.lines));
+    let mut answer = Answer::new(query, searched, found, shown, budget, missing);
+    answer.is_complete = is_complete;
+    answer
+}
+
+/// Counts the matches in the files of a worker. Returns `None` if the worker was removed.
+fn count_matches(
+    analyzer: &Analyzer,
+    member: &Member,
+    stamp: &Result<Arc<Fingerprint>>,
+    pattern: &Pattern,
+    deadline: Deadline<'_>,
+) -> Option<WorkerMatchCounts> {
+    let mut found = WorkerMatchCounts::default();
+    if !deadline.has_time() {
+        found.unsearched.late = stamp.as_ref().map_or(1, |stamp| stamp.files.max(1));
+        return Some(found);
+    }
+    let place = worker_path(&member.name);
+    let shown = |path: &RelPath| place.join_path(&shown_path(path));
+    match regex::search(&analyzer.view, member, &shown, pattern, LINE_MAX, &|| deadline.has_time()) {
+        Ok(found) => Some(found),
+        Err(Error::NotFound) => None,
+        Err(_) => {
+            found.unsearched.unreadable = 1;
+            Some(found)
+        }
+    }
+}
+
+/// Sorts the files: primary files before files that repeat others, failed workers first, and
+/// within each worker failed calls first. Reads call outcomes only for files that may fit.
+fn in_order(
+    analyzer: &Analyzer,
+    mut files: Vec<Candidate>,
+    workers: &WorkerStates,
+    budget: Budget,
+    deadline: Deadline<'_>,
+) -> Vec<Candidate> {
+    files.sort_by_cached_key(|file| (is_raw_record(&file.hits.path), file.outcome, file.turn, file.hits.path.clone()));
+    let mut room = budget.approx_bytes();
+    let mut calls: HashMap<usize, HashMap<RelPath, Outcome>> = HashMap::new();
+    for file in &files {
+        if room == 0 || !deadline.has_time() {
+            break;
+        }
+        room = room.saturating_sub(min_size(file, 0));
+        calls.entry(file.turn).or_insert_with(|| {
+            let record = workers
+                .get(file.turn)
+                .and_then(|(member, stamp)| analyzer.record(member, stamp.as_ref().ok()?, PART_GRACE, deadline).ok());
+            record.iter().flat_map(|record| record.trace.outcomes()).collect()
+        });
+    }
+    files.sort_by_cached_key(|file| {
+        let path = &file.hits.path;
+        let failed = calls.get(&file.turn).and_then(|calls| calls.get(path)) == Some(&Outcome::Failed);
+        (is_raw_record(path), file.outcome, file.turn, !failed, path.clone())
+    });
+    files
+}
+
+/// Reads the lines of the files that have a share of the budget.
+fn lines(
+    analyzer: &Analyzer,
+    files: &[Candidate],
+    query: &Query,
+    pattern: &Pattern,
+    budget: Budget,
+    deadline: Deadline<'_>,
+) -> Vec<FileLines> {
+    let context = query.options.context;
+    // With a small budget, several short lines are worth more than one long line.
+    let line_max = LINE_MAX.min(budget.approx_bytes() / 4);
+    let mut room = budget.approx_bytes();
+    let admitted = files.iter().take_while(|file| {
+        let has_room = room > 0;
+        room = room.saturating_sub(min_size(file, context));
+        has_room
+    });
+    let admitted: Vec<&Candidate> = admitted.collect();
+    let demand = |file: &&Candidate| Demand {
+        need: full_size(file, context),
+        weight: if file.outcome == Outcome::Failed { FAILED_WEIGHT } else { 1 },
+    };
+    let demands: Vec<Demand> = admitted.iter().map(demand).collect();
+    let names = if demands.len() < files.len() { budget.approx_bytes() / NAMES_PART } else { 0 };
+    let overhead = HEAD + query.regex.len() + names;
+    let shares = allocate(&demands, budget.approx_bytes().saturating_sub(overhead));
+    let shown = admitted.into_iter().zip(shares).map(|(file, share)| {
+        let mut shown = FileLines::new(file.member.name.clone(), file.path.clone(), file.hits.lines);
+        // Sizes are estimates: a file whose share covers its estimate is shown in full. Any
+        // other file needs room for its omission marker.
+        let share = match share < full_size(file, context) {
+            true => share.saturating_sub(file.path.len() + OMISSION),
+            false => usize::MAX,
+        };
+        let take = |line: FoundLine<'_>| {
+            let has_match = shown.matches() > 0;
+            shown.add(ShownLine::new(&line, if line.is_match() { line_max } else { CONTEXT_MAX.min(line_max) }));
+            // Every file shows at least one match, even beyond its share.
+            !(has_match && shown.size() > share)
+        };
+        // Lines that can no longer be read count as left out.
+        let _ = regex::lines(
+            &analyzer.view,
+            &file.member,
+            &file.hits.path,
+            (pattern, context),
+            &|| deadline.has_time(),
+            take,
+        );
+        shown
+    });
+    shown.filter(|shown| shown.matches() > 0).collect()
+}
+
+/// Returns the files of all workers.
+fn candidates(workers: &WorkerStates, known: &[DigestResult], hits: Vec<Vec<FileMatchCount>>) -> Vec<Candidate> {
+    let mut files = Vec::new();
+    for (turn, (((member, _), known), hits)) in workers.iter().zip(known).zip(hits).enumerate() {
+        let says_failed = member.entry.status == Status::Failed;
+        let unknown = if says_failed { Outcome::Failed } else { Outcome::Unknown };
+        let outcome = known.digest().map_or(unknown, |fragment| fragment.outcome);
+        let place = worker_path(&member.name);
+        files.extend(hits.into_iter().map(|hits| {
+            let path = display_path(&place, &hits.path);
+            Candidate { member: member.clone(), outcome, turn, hits, path }
+        }));
+    }
+    files
+}
+
+/// Returns the approximate size of one match of a file and its omission marker, in bytes.
+fn min_size(file: &Candidate, context: usize) -> usize {
+    let more = if file.hits.lines > 1 { file.path.len() + OMISSION } else { 0 };
+    (file.path.len() + FRAME + CONTEXT).saturating_mul(1 + 2 * context).saturating_add(more)
+}
+
+/// Returns the approximate size of all matches of a file, in bytes.
+fn full_size(file: &Candidate, context: usize) -> usize {
+    let frame = file.path.len() + FRAME;
+    let lines = usize::try_from(file.hits.lines).unwrap_or(usize::MAX);
+    let each = frame.saturating_add(context.saturating_mul(2).saturating_mul(frame + CONTEXT));
+    lines.saturating_mul(each).saturating_add(usize::try_from(file.hits.text).unwrap_or(usize::MAX))
+}

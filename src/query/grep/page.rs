@@ -1,0 +1,433 @@
+//! Formats the answer of a grep query.
+//!
+//! The first line states what was searched and found. Matching lines follow as `path:number:text`,
+//! with markers for omitted ones. The program's own lines begin with `[` and those of a worker's
+//! file with its path, so no worker can forge one.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use crate::name::Name;
+use crate::search::regex::{FoundLine, LineKind, Unsearched, WorkerMatchCounts};
+
+use super::Query;
+use crate::analysis::missing::Missing;
+use crate::text::budget::Budget;
+use crate::text::clean::{InvisibleChars, one_line, removed_note};
+use crate::text::clip::clip;
+use crate::text::count;
+
+/// Longest query that is repeated in the answer, in bytes.
+const QUERY_MAX: usize = 200;
+/// Number of incompletely shown workers that are named.
+const NAMES: usize = 10;
+/// The names of these workers take at most one part in this many of the budget.
+pub(super) const NAMES_PART: usize = 8;
+/// Budgets below this are small, in bytes.
+const SMALL: usize = 4_000;
+/// Budgets above this are large, in bytes.
+const LARGE: usize = 1 << 20;
+/// Text to remove for each token above the budget, in bytes.
+const TOKEN: usize = 3;
+/// Longest name of a worker in the list of names, in bytes.
+const NAME_MAX: usize = 60;
+
+/// The extent of a search.
+#[derive(Debug, Clone, Default)]
+pub struct Searched {
+    /// Number of workers.
+    pub workers: u64,
+    /// Number of files that were searched to their end.
+    pub files: u64,
+    /// Amount of data read, in bytes.
+    pub bytes: u64,
+    /// Files that were not searched, by reason.
+    pub unsearched: Unsearched,
+}
+
+impl Searched {
+    pub(crate) fn add(&mut self, found: &WorkerMatchCounts) {
+        self.workers += 1;
+        self.files += found.files;
+        self.bytes = self.bytes.saturating_add(found.bytes);
+        self.unsearched += found.unsearched;
+    }
+
+    /// Returns true if no file was left out that a later search could read.
+    pub fn is_whole(&self) -> bool {
+        self.unsearched.late == 0 && self.unsearched.unreadable == 0
+    }
+}
+
+/// A line of the answer.
+#[derive(Debug, Clone)]
+pub struct ShownLine {
+    /// Line number, from 1; 0 for a gap between lines that are not consecutive.
+    pub number: u64,
+    /// True if the line matches; else it is context.
+    pub matches: bool,
+    /// Sanitized text, cut around the match if it is long.
+    pub text: String,
+    /// Number of invisible characters that were removed.
+    pub hidden: usize,
+}
+
+impl ShownLine {
+    pub(crate) fn new(line: &FoundLine<'_>, max: usize) -> ShownLine {
+        let start = match &line.kind {
+            LineKind::Match(range) => range.start,
+            LineKind::Context => 0,
+            LineKind::Break => return ShownLine { number: 0, matches: false, text: String::new(), hidden: 0 },
+        };
+        let (text, hidden) = clip(line.bytes, start, max, InvisibleChars::Remove);
+        ShownLine { number: line.number, matches: line.kind != LineKind::Context, text, hidden }
+    }
+}
+
+/// The shown lines of one file.
+#[derive(Debug, Clone)]
+pub struct FileLines {
+    /// Name of the worker.
+    pub worker: Name,
+    /// Path from the root of the tree.
+    pub path: String,
+    /// The lines.
+    pub lines: Vec<ShownLine>,
+    /// Number of matching lines in the file.
+    pub all: u64,
+    size: usize,
+}
+
+impl FileLines {
+    pub(crate) fn new(worker: Name, path: String, all: u64) -> FileLines {
+        FileLines { worker, path, lines: Vec::new(), all, size: 0 }
+    }
+
+    pub(crate) fn add(&mut self, line: ShownLine) {
+        self.size += self.path.len() + line.text.len() + 8;
+        self.lines.push(line);
+    }
+
+    /// Returns the approximate size of the lines, in bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Returns the number of matching lines that are left out.
+    pub fn more(&self) -> u64 {
+        self.all.saturating_sub(self.matches())
+    }
+
+    pub(crate) fn matches(&self) -> u64 {
+        self.lines.iter().filter(|line| line.matches).count() as u64
+    }
+}
+
+/// The level of detail about omitted lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OmissionDetail {
+    /// Markers after each file and at the end.
+    Full,
+    /// Counts in the first line only.
+    Brief,
+}
+
+/// The answer to a grep query.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// Error in the query.
+    pub error: Option<String>,
+    /// Extent of the search.
+    pub searched: Searched,
+    /// Number of matching lines.
+    pub lines: u64,
+    /// Number of files with matches.
+    pub files: u64,
+    /// Number of workers with matches.
+    pub workers: u64,
+    /// Path from the root and number of matching lines of each file, in the order of the answer.
+    pub found: Vec<(String, u64)>,
+    /// The lines that fit the budget.
+    pub shown: Vec<FileLines>,
+    /// The formatted answer.
+    pub text: String,
+    /// Parts that the deadline cut off; the first line of `text` names them.
+    pub missing: Option<Missing>,
+    /// True if all files were read in the state that the answer is about.
+    pub is_complete: bool,
+    /// Size limit of `text`.
+    budget: Budget,
+}
+
+impl Answer {
+    /// Returns the answer to an invalid query.
+    pub(crate) fn invalid(query: &Query, error: String, budget: Budget) -> Answer {
+        let long = format!("[{}: invalid query]\n{}\n", display(query), error.trim_end());
+        let text = budget.first_fitting([long.as_str(), "[invalid query]\n"]).to_owned();
+        let (searched, found, shown, lines, files, workers, missing) = Default::default();
+        let (error, is_complete) = (Some(error), true);
+        Answer { error, searched, lines, files, workers, found, shown, text, missing, is_complete, budget }
+    }
+
+    /// Formats an answer. `files` yields worker, path and number of matching lines of each file,
+    /// in the order of the answer.
+    pub(crate) fn new<'a>(
+        query: &Query,
+        searched: Searched,
+        files: impl Iterator<Item = (&'a Name, &'a str, u64)>,
+        shown: Vec<FileLines>,
+        budget: Budget,
+        missing: Option<Missing>,
+    ) -> Answer {
+        let (mut workers, mut found) = (Workers::default(), Vec::new());
+        for (name, path, lines) in files {
+            workers.add(name, lines);
+            found.push((path.to_owned(), lines));
+        }
+        let mut answer = Answer {
+            error: None,
+            searched,
+            lines: found.iter().map(|(_, lines)| lines).sum(),
+            files: found.len() as u64,
+            workers: workers.0.len() as u64,
+            found,
+            shown,
+            text: String::new(),
+            missing,
+            is_complete: true,
+            budget,
+        };
+        let fit = |detail| answer.fit(query, &workers, budget, detail);
+        let (mut most, mut text) = fit(OmissionDetail::Full);
+        // With a small budget, lines are worth more than omission markers, whose counts are in the
+        // first line anyway.
+        let brief = if budget.approx_bytes() < SMALL { fit(OmissionDetail::Brief) } else { (0, None) };
+        if text.is_none() || brief.0 > 2 * most {
+            (most, text) = brief;
+        }
+        answer.text = text.unwrap_or_else(|| answer.minimal(budget));
+        answer.truncate(most, query.options.context);
+        answer
+    }
+
+    /// Returns the largest number of leading lines that fit the budget, and the text with them.
+    fn fit(&self, query: &Query, workers: &Workers, budget: Budget, detail: OmissionDetail) -> (usize, Option<String>) {
+        let sizes: Vec<usize> = self
+            .shown
+            .iter()
+            .flat_map(|file| file.lines.iter().map(|line| file.path.len() + line.text.len()))
+            .collect();
+        let format = |most| {
+            let text = self.format(query, workers, most, detail, budget);
+            let over = budget.used(&text).saturating_sub(budget.size());
+            if over == 0 { Ok(text) } else { Err(over) }
+        };
+        // A token mostly has several bytes.
+        let unit = if budget.approx_bytes() > budget.size() { TOKEN } else { 1 };
+        let (mut most, mut too_many) = (sizes.len(), sizes.len() + 1);
+        let mut text = loop {
+            match format(most) {
+                Ok(text) => break text,
+                Err(_) if most == 0 => return (0, None),
+                Err(over) => {
+                    too_many = most;
+                    let mut room = over.saturating_mul(unit);
+                    for size in sizes.split_at(most).0.iter().rev() {
+                        most -= 1;
+                        room = room.saturating_sub(*size);
+                        if room == 0 {
+                            break;
+                        }
+                    }
+                }
+            }
+        };
+        // Removing a line also removes its file's marker, so too many lines may have been removed.
+        // Large answers skip this search: the difference is small.
+        while too_many - most > 1 && budget.approx_bytes() <= LARGE {
+            let middle = most + (too_many - most) / 2;
+            match format(middle) {
+                Ok(fits) => (most, text) = (middle, fits),
+                Err(_) => too_many = middle,
+            }
+        }
+        (most, Some(text))
+    }
+
+    /// Formats the answer with the first `most` lines.
+    fn format(&self, query: &Query, workers: &Workers, most: usize, detail: OmissionDetail, budget: Budget) -> String {
+        let mut body = String::new();
+        let mut left = most;
+        let (mut matches, mut files, mut hidden) = (0, 0, 0);
+        let mut rest = workers.clone();
+        for file in &self.shown {
+            let (lines, _) = file.lines.split_at(left.min(file.lines.len()));
+            left -= lines.len();
+            let lines = without_dangling_context(lines, query.options.context);
+            let file_matches = lines.iter().filter(|line| line.matches).count() as u64;
+            if file_matches == 0 {
+                continue;
+            }
+            lines.iter().for_each(|line| write_line(&mut body, &file.path, line));
+            hidden += lines.iter().map(|line| line.hidden).sum::<usize>();
+            let more = file.all.saturating_sub(file_matches);
+            if more > 0 && detail == OmissionDetail::Full {
+                let _ = writeln!(body, "[... {} in {} ...]", count_lines(more, "more "), file.path);
+            }
+            matches += file_matches;
+            files += 1;
+            rest.take(&file.worker, file.all);
+        }
+        let more = rest.lines();
+        if more > 0 && files > 0 && detail == OmissionDetail::Full {
+            let files = count(self.files - files, "more file");
+            let _ = write!(body, "[... {} in {files}", count_lines(more, "more "));
+            let _ = writeln!(body, "{} ...]", rest.names(budget.approx_bytes() / NAMES_PART));
+        }
+        format!("{}{body}", self.head(query, matches, hidden))
+    }
+
+    /// Lists the files with matches within the budget, one path per line, `with_counts` followed by
+    /// the number of matching lines. The first line states the totals.
+    pub fn list_files(&self, query: &Query, with_counts: bool) -> String {
+        let budget = self.budget;
+        let mut text = self.head(query, self.lines, 0);
+        let mut left = self.found.len();
+        for (path, lines) in &self.found {
+            let line = if with_counts { format!("{path}:{lines}\n") } else { format!("{path}\n") };
+            let rest = format!("[... {} ...]\n", count(left, "more file"));
+            if budget.used(&text) + budget.used(&line) + budget.used(&rest) > budget.size() {
+                text.push_str(&rest);
+                break;
+            }
+            text.push_str(&line);
+            left -= 1;
+        }
+        if budget.used(&text) <= budget.size() { text } else { self.minimal(budget) }
+    }
+
+    /// Formats the first line. `shown` is the number of shown matches, `hidden` that of removed
+    /// invisible characters.
+    fn head(&self, query: &Query, shown: u64, hidden: usize) -> String {
+        let mut head = format!("[{}: ", display(query));
+        let no_files = self.searched.files == 0 && self.searched.unsearched == Unsearched::default();
+        if no_files && query.options.glob.is_some() {
+            head.push_str("no file matches the glob");
+        } else if self.lines == 0 {
+            head.push_str("no line matches");
+        } else {
+            let (files, workers) = (count(self.files, "file"), count(self.workers, "worker"));
+            let _ = write!(head, "{} in {files} of {workers}", count_lines(self.lines, ""));
+            if shown < self.lines {
+                let _ = write!(head, ", {shown} shown");
+            }
+        }
+        let Searched { workers, files, bytes, unsearched } = &self.searched;
+        let (files, workers) = (count(*files, "file"), count(*workers, "worker"));
+        let _ = write!(head, "; searched {files} of {workers}, {bytes} B");
+        let Unsearched { binary, unreadable, long_line, late } = unsearched;
+        let reasons = [
+            (binary, "binary"),
+            (unreadable, "unreadable"),
+            (long_line, "after a line that is too long"),
+            (late, "for lack of time"),
+        ];
+        let reasons = reasons.into_iter().filter(|(some, _)| **some > 0).map(|(some, why)| format!("{some} {why}"));
+        let reasons: Vec<String> = reasons.collect();
+        if !reasons.is_empty() {
+            let _ = write!(head, "; not searched: {}", reasons.join(", "));
+        }
+        if hidden > 0 {
+            let _ = write!(head, "; {}", removed_note(hidden));
+        }
+        if let Some(missing) = &self.missing {
+            let _ = write!(head, "; {missing}");
+        }
+        head.push_str("]\n");
+        head
+    }
+
+    /// Formats an answer for a budget that is too small for the first line.
+    fn minimal(&self, budget: Budget) -> String {
+        let incomplete = if self.missing.is_some() { ", incomplete" } else { "" };
+        let lines = format!("[{}{incomplete}]\n", count_lines(self.lines, ""));
+        if budget.used(&lines) <= budget.size() { lines } else { String::new() }
+    }
+
+    /// Keeps the first `most` lines.
+    fn truncate(&mut self, most: usize, context: usize) {
+        let mut left = most;
+        for file in &mut self.shown {
+            file.lines.truncate(left);
+            left -= file.lines.len();
+            file.lines.truncate(without_dangling_context(&file.lines, context).len());
+        }
+        self.shown.retain(|file| file.matches() > 0);
+    }
+}
+
+/// Formats a query for the first line.
+fn display(query: &Query) -> String {
+    one_line(&query.to_string(), QUERY_MAX)
+}
+
+fn count_lines(lines: u64, more: &str) -> String {
+    count(lines, &format!("{more}line"))
+}
+
+/// Number of lines of each worker, in the order of insertion.
+#[derive(Debug, Clone, Default)]
+struct Workers(Vec<(Name, u64)>, HashMap<Name, usize>);
+
+impl Workers {
+    fn add(&mut self, name: &Name, lines: u64) {
+        let at = *self.1.entry(name.clone()).or_insert(self.0.len());
+        match self.0.get_mut(at) {
+            Some((_, sum)) => *sum += lines,
+            None => self.0.push((name.clone(), lines)),
+        }
+    }
+
+    fn take(&mut self, name: &Name, lines: u64) {
+        if let Some((_, left)) = self.1.get(name).and_then(|at| self.0.get_mut(*at)) {
+            *left = left.saturating_sub(lines);
+        }
+    }
+
+    fn lines(&self) -> u64 {
+        self.0.iter().map(|(_, lines)| lines).sum()
+    }
+
+    /// Lists the workers with lines left, in at most about `room` bytes.
+    fn names(&self, mut room: usize) -> String {
+        let left: Vec<&(Name, u64)> = self.0.iter().filter(|(_, lines)| *lines > 0).collect();
+        let name = |(name, lines): &&(Name, u64)| format!("{} ({lines})", one_line(&name.display(), NAME_MAX));
+        let has_room = |name: &String| {
+            let has = name.len() <= room;
+            room = room.saturating_sub(name.len());
+            has
+        };
+        let mut names: Vec<String> = left.iter().take(NAMES).map(name).take_while(has_room).collect();
+        if left.len() > names.len() {
+            names.push(count(left.len() - names.len(), if names.is_empty() { "worker" } else { "more worker" }));
+        }
+        format!(": {}", names.join(", "))
+    }
+}
+
+/// Returns `lines` without trailing context of a match that is not among them.
+fn without_dangling_context(lines: &[ShownLine], context: usize) -> &[ShownLine] {
+    let matches = lines.iter().enumerate().rev().find(|(_, line)| line.matches);
+    let Some((at, last)) = matches else { return &[] };
+    let is_after = |line: &&ShownLine| line.number > 0 && line.number <= last.number + context as u64;
+    let after = lines.iter().skip(at + 1).take_while(is_after).count();
+    lines.split_at(at + 1 + after).0
+}
+
+fn write_line(out: &mut String, path: &str, line: &ShownLine) {
+    let separator = if line.matches { ':' } else { '-' };
+    let _ = match line.number {
+        0 => writeln!(out, "--"),
+        number => writeln!(out, "{path}{separator}{number}{separator}{}", line.text),
+    };
+}

@@ -1,0 +1,204 @@
+//! `search/<words>`: the passages that match the words, the best first, within a budget.
+//!
+//! [`crate::search::ranked`] ranks the passages. This module selects workers and files (`filter`),
+//! reads the passages (`passage_reader`) and formats the answer (`page`).
+
+mod filter;
+mod page;
+mod passage_reader;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use tracing::debug;
+
+pub use crate::route::search::{Options, Query};
+use filter::SearchFilter;
+use page::AnswerFormatter;
+pub use page::{Answer, FilePassages, Searched};
+use passage_reader::PassageReader;
+
+use super::states_in;
+use crate::analysis::analyzer::Analyzer;
+use crate::analysis::missing::Missing;
+use crate::analysis::settings::Deadline;
+use crate::analysis::worker_states::WorkerStates;
+use crate::catalog::Fingerprint;
+use crate::error::{Error, Result};
+use crate::model::Outcome;
+use crate::name::RelPath;
+use crate::parallel::parallel_map;
+use crate::route::Scope;
+use crate::route::shown_path::is_raw_record;
+use crate::search::ranked::{self, FileHit, RankedPassages, SelectionLimits, WorkerMatches};
+use crate::view::{Member, VisibleWorkers};
+
+/// Desired length of an excerpt, as one part in this many of the budget.
+const EXCERPT_PART: usize = 8;
+/// Bounds of the desired length of an excerpt, in bytes.
+const EXCERPT: std::ops::RangeInclusive<usize> = 150..=480;
+/// Most selections per answer. The lines around passages have a size that is known only after the
+/// selection, so the selection is repeated while it overflows or leaves much room.
+const TRIES: usize = 12;
+/// Least reduction of the limit after an overflow, in bytes.
+const SHRINK_MIN: usize = 40;
+/// Unused room that justifies another selection, in bytes.
+const UNUSED_MIN: usize = 100;
+
+/// Returns the passages that match `query` in the files of `scope`, in their current state.
+///
+/// # Errors
+/// [`Error::NotFound`] if the scope is not in the view.
+pub fn answer(analyzer: &Analyzer, scope: &Scope, query: &Query) -> Result<Answer> {
+    let visible = analyzer.view.visible();
+    let stamped = states_in(analyzer, &visible, scope)?;
+    let answer = answer_in(analyzer, scope, &visible, &stamped, query);
+    analyzer.settings.note_missing(answer.missing.as_ref());
+    Ok(answer)
+}
+
+/// Answers `query`. Also returns true if the answer is complete and all files were in the
+/// state of `stamped`.
+pub(crate) fn answer_in(
+    analyzer: &Analyzer,
+    scope: &Scope,
+    visible: &VisibleWorkers,
+    stamped: &WorkerStates,
+    query: &Query,
+) -> Answer {
+    debug!("running a search query");
+    let [reading, showing] = [7, 10].map(|tenths| analyzer.settings.clock(tenths));
+    let is_one = matches!(scope, Scope::Worker(_));
+    let budget = analyzer.settings.budget_or(scope.default_budget(), query.options.budget);
+    let parsed = ranked::Query::parse(&query.words);
+    let filter = match SearchFilter::new(query, &parsed.filters) {
+        Ok(_) if parsed.terms.is_empty() => {
+            Err("the query has no word beside its filters; try search/timeout".to_owned())
+        }
+        filter => filter,
+    };
+    let filter = match filter {
+        Ok(filter) => filter,
+        Err(error) => return Answer::invalid(query, error, budget),
+    };
+    let (workers, matches, searched) = match_workers(analyzer, stamped, &parsed, reading.deadline());
+    let admitted: Vec<_> = workers.iter().map(|(member, _)| (&member.name, filter.admits(member))).collect();
+    let weigh = |worker: usize, path: &RelPath| match admitted.get(worker) {
+        Some((name, true)) => filter.weight(name, path),
+        _ => 0,
+    };
+    let mut ranked = ranked::rank(matches, &parsed, &weigh);
+    let reader = PassageReader::new(analyzer, workers);
+    let showing = analyzer.settings.grant(showing);
+    let deadline = showing.deadline();
+    let phrases_read =
+        ranked.retain_phrases(&parsed, &|worker, path, range| reader.read(worker, path, range), &|| showing.has_time());
+    ranked.favor_failures(&|worker, path| reader.outcome(worker, path, deadline) == Some(Outcome::Failed));
+    let (files, workers) = ranked.file_and_worker_counts();
+    let missing = || {
+        let (late, sessions) = (searched.unread.late, scope.unread_sessions(visible));
+        let missing = Missing { files: late, sessions, ..Missing::default() };
+        missing.if_any(reading.ran_out() || showing.ran_out() || reader.is_late())
+    };
+    let passages = ranked.count();
+    let formatter = AnswerFormatter { query, searched: &searched, passages, files, workers, budget, missing: &missing };
+    let mut answer = fit(&formatter, &ranked, &reader, is_one, deadline);
+    answer.is_complete &= phrases_read && answer.searched.is_whole() && showing.has_time();
+    answer
+}
+
+/// Looks up the words of `parsed` in the index of each worker.
+///
+/// Returns the workers that could be read in the order of their names, which is that of paths;
+/// the matches in each; and the extent of the search. Drops each worker's index once it was
+/// searched.
+fn match_workers<'a>(
+    analyzer: &Analyzer,
+    stamped: &'a WorkerStates,
+    parsed: &ranked::Query,
+    deadline: Deadline<'_>,
+) -> (ReadWorkers<'a>, Vec<WorkerMatches>, Searched) {
+    let mut members: Vec<&(Arc<Member>, Result<Arc<Fingerprint>>)> = stamped.iter().collect();
+    members.sort_by_key(|(member, _)| &member.name);
+    analyzer.settings.start_stage(members.len());
+    let found = parallel_map(&members, |(member, stamp)| {
+        let stamp = stamp.as_ref().map_err(Clone::clone)?;
+        let index = analyzer.indexed(member, stamp, deadline);
+        analyzer.settings.count_one();
+        let index = index?;
+        let matches = WorkerMatches::new(&index, parsed, &|path| !is_raw_record(path));
+        Ok::<_, Error>((stamp, matches, Searched::from_index(&index)))
+    });
+    let mut searched = Searched::default();
+    let (mut workers, mut all) = (Vec::new(), Vec::new());
+    for ((member, _), found) in members.into_iter().zip(found) {
+        match found {
+            Ok((stamp, matches, extent)) => {
+                searched += extent;
+                workers.push((member, stamp));
+                all.push(matches);
+            }
+            Err(Error::NotFound) => {}
+            Err(error) if error.is_timeout() => searched.unread.late += 1,
+            Err(_) => searched.unread.unreadable += 1,
+        }
+    }
+    (workers, all, searched)
+}
+
+/// Workers whose index could be read, in the order of their names.
+type ReadWorkers<'a> = Vec<(&'a Arc<Member>, &'a Arc<Fingerprint>)>;
+
+/// Returns the answer with as many passages as fit. A search in `is_one` worker spreads its passages
+/// over files.
+fn fit(
+    formatter: &AnswerFormatter<'_>,
+    ranked: &RankedPassages,
+    reader: &PassageReader<'_>,
+    is_one: bool,
+    deadline: Deadline<'_>,
+) -> Answer {
+    let budget = formatter.budget;
+    let read = |worker: usize, path: &RelPath, range: Range<u64>| reader.read(worker, path, range);
+    let frame = |worker: usize, path: &RelPath| AnswerFormatter::frame(&reader.shown_path(worker, path));
+    let show = |hit: &FileHit| {
+        let text = |range: &Range<u64>| Some((range.clone(), read(hit.worker, &hit.path, range.clone())?));
+        Some(FilePassages {
+            worker: reader.member(hit.worker)?.name.clone(),
+            path: reader.shown_path(hit.worker, &hit.path),
+            outcome: reader.outcome(hit.worker, &hit.path, deadline),
+            passages: hit.passages,
+            text: hit.ranges.iter().filter_map(text).collect(),
+        })
+    };
+    // A token mostly has several bytes.
+    let unit = budget.approx_bytes().checked_div(budget.size()).unwrap_or(1).max(1);
+    let excerpt = (budget.approx_bytes() / EXCERPT_PART).clamp(*EXCERPT.start(), *EXCERPT.end());
+    let mut room = budget.approx_bytes().saturating_sub(formatter.head_size());
+    let (mut answer, mut fits, mut too_much) = (formatter.empty(), false, usize::MAX);
+    for _ in 0..TRIES {
+        let limits = SelectionLimits { bytes: room, excerpt, spread: is_one, frame: &frame };
+        let selection = ranked.select(limits, &read, &|| deadline.has_time());
+        let formatted = formatter.format(selection.hits.iter().filter_map(show).collect(), selection.duplicates);
+        let used = budget.used(&formatted.text);
+        if used > budget.size() {
+            if fits || room == 0 {
+                break;
+            }
+            too_much = room;
+            room = room.saturating_sub(((used - budget.size()) * unit).max(SHRINK_MIN));
+            continue;
+        }
+        if !fits || formatted.shown_bytes() > answer.shown_bytes() {
+            let is_complete = selection.complete && selection.hits.iter().all(|hit| reader.is_now(hit.worker));
+            (answer, fits) = (Answer { is_complete, ..formatted }, true);
+        }
+        let left = (budget.size() - used) * unit;
+        let more = room.saturating_add(left).min(too_much.saturating_sub(1));
+        if left < UNUSED_MIN || more <= room || answer.shows_all() {
+            break;
+        }
+        room = more;
+    }
+    answer
+}

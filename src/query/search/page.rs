@@ -1,0 +1,245 @@
+//! Formats the answer of a search query.
+//!
+//! The first line states what was searched and found. The passages of each file follow below a line
+//! with their position and the outcome of the call. Each such line ends in a tag that occurs in no
+//! worker's text, so no worker can forge one.
+
+use std::fmt::Write;
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::Query;
+use crate::analysis::missing::Missing;
+use crate::model::Outcome;
+use crate::name::Name;
+use crate::search::ranked::{self, Filters, Unread, WorkerIndex};
+use crate::text::budget::Budget;
+use crate::text::clean::{TAG_LEN, cleaned, escape_markers, one_line, removed_note, unused_tag};
+use crate::text::count;
+
+/// Longest query that is repeated in the answer, in bytes.
+const QUERY_MAX: usize = 200;
+/// A repeated query takes at most one part in this many of the budget.
+const QUERY_PART: usize = 32;
+/// Approximate size of the first line without the query, in bytes.
+const HEAD: usize = 170;
+/// Approximate size of a byte range, in bytes.
+const RANGE: usize = 16;
+/// Separates passages of a file that are not adjacent.
+const GAP: &str = "[...]\n";
+
+/// The extent of a search.
+#[derive(Debug, Clone, Default)]
+pub struct Searched {
+    /// Number of workers.
+    pub workers: u64,
+    /// Number of files that were read.
+    pub files: u64,
+    /// Amount of text read, in bytes.
+    pub bytes: u64,
+    /// Files that were not read, by reason.
+    pub unread: Unread,
+}
+
+impl Searched {
+    /// Returns the extent of one worker's index.
+    pub(super) fn from_index(index: &WorkerIndex) -> Searched {
+        Searched { workers: 1, files: index.files, bytes: index.bytes, unread: index.unread }
+    }
+
+    /// Returns true if no file was left out that a later search could read.
+    pub fn is_whole(&self) -> bool {
+        self.unread.late == 0 && self.unread.unreadable == 0
+    }
+}
+
+impl std::ops::AddAssign for Searched {
+    fn add_assign(&mut self, more: Searched) {
+        self.workers += more.workers;
+        self.files += more.files;
+        self.bytes = self.bytes.saturating_add(more.bytes);
+        self.unread += more.unread;
+    }
+}
+
+/// The shown passages of one file.
+#[derive(Debug, Clone)]
+pub struct FilePassages {
+    /// Name of the worker.
+    pub worker: Name,
+    /// Path from the root of the tree.
+    pub path: String,
+    /// Outcome of the call whose output the file is; `None` for other files.
+    pub outcome: Option<Outcome>,
+    /// Number of shown passages with a word of the query.
+    pub passages: u64,
+    /// The shown byte ranges with their text.
+    pub text: Vec<(Range<u64>, Rc<str>)>,
+}
+
+/// The answer to a search query.
+#[derive(Debug, Clone, Default)]
+pub struct Answer {
+    /// Error in the query.
+    pub error: Option<String>,
+    /// Extent of the search.
+    pub searched: Searched,
+    /// Number of passages with a word of the query.
+    pub passages: u64,
+    /// Number of files with such passages.
+    pub files: u64,
+    /// Number of workers with such passages.
+    pub workers: u64,
+    /// The passages that fit the budget, the best first.
+    pub shown: Vec<FilePassages>,
+    /// Number of passages left out as duplicates or near-duplicates.
+    pub duplicates: u64,
+    /// The formatted answer.
+    pub text: String,
+    /// Parts that the deadline cut off; the first line of `text` names them.
+    pub missing: Option<Missing>,
+    /// True if all files were read in the state that the answer is about.
+    pub is_complete: bool,
+}
+
+impl Answer {
+    /// Returns the answer to an invalid query.
+    pub(crate) fn invalid(query: &Query, error: String, budget: Budget) -> Answer {
+        let long = format!("[{}: invalid query]\n{}\n", display(query, budget), error.trim_end());
+        let text = budget.first_fitting([long.as_str(), "[invalid query]\n"]).to_owned();
+        Answer { error: Some(error), text, is_complete: true, ..Answer::default() }
+    }
+
+    /// Returns the amount of shown text, in bytes.
+    pub(super) fn shown_bytes(&self) -> usize {
+        self.shown.iter().flat_map(|file| &file.text).map(|(_, text)| text.len()).sum()
+    }
+
+    /// Returns true if every passage with a word of the query is shown or a duplicate.
+    pub(super) fn shows_all(&self) -> bool {
+        self.shown.iter().map(|file| file.passages).sum::<u64>() + self.duplicates >= self.passages
+    }
+}
+
+/// Formats answers to a query.
+pub(super) struct AnswerFormatter<'a> {
+    pub(crate) query: &'a Query,
+    pub(crate) searched: &'a Searched,
+    pub(crate) passages: u64,
+    pub(crate) files: u64,
+    pub(crate) workers: u64,
+    pub(crate) budget: Budget,
+    /// Returns the parts that the deadline has cut off so far.
+    pub(crate) missing: &'a dyn Fn() -> Option<Missing>,
+}
+
+impl AnswerFormatter<'_> {
+    /// Returns the approximate size of the first line, in bytes.
+    pub(super) fn head_size(&self) -> usize {
+        HEAD + display(self.query, self.budget).len()
+    }
+
+    /// Returns the size of the line above the passages of `path`, and the additional size of each
+    /// excerpt, in bytes.
+    pub(crate) fn frame(path: &str) -> (usize, usize) {
+        let line = "\n, bytes , unknown: \n".len() + TAG_LEN;
+        (path.len() + line, RANGE + GAP.len() + 1)
+    }
+
+    /// Formats an answer without passages.
+    pub(crate) fn empty(&self) -> Answer {
+        let mut answer = self.format(Vec::new(), 0);
+        let incomplete = if answer.missing.is_some() { ", incomplete" } else { "" };
+        let brief = format!("[{}{incomplete}]\n", count(self.passages, "passage"));
+        answer.text = self.budget.first_fitting([answer.text.as_str(), brief.as_str()]).to_owned();
+        answer
+    }
+
+    /// Formats an answer with `shown`, regardless of the budget. `duplicates` is the number of
+    /// passages left out as duplicates.
+    pub(crate) fn format(&self, shown: Vec<FilePassages>, duplicates: u64) -> Answer {
+        let mut body: Vec<(String, String)> = Vec::new();
+        for file in &shown {
+            let ranges: Vec<String> = file.text.iter().map(|(range, _)| display_range(range)).collect();
+            let outcome = file.outcome.map(|outcome| format!(", {outcome}")).unwrap_or_default();
+            let (mut text, mut hidden) = (String::new(), 0);
+            for (at, (_, passage)) in file.text.iter().enumerate() {
+                if at > 0 {
+                    text.push_str(GAP);
+                }
+                for line in passage.split_inclusive('\n').map(|line| cleaned(line.as_bytes())) {
+                    hidden += line.hidden;
+                    text.push_str(&escape_markers(&line.text));
+                }
+                if !text.ends_with('\n') {
+                    text.push('\n');
+                }
+            }
+            let hidden = if hidden == 0 { String::new() } else { format!(", {}", removed_note(hidden)) };
+            body.push((format!("{}, bytes {}{outcome}{hidden}:", file.path, ranges.join(", ")), text));
+        }
+        let all: String = body.iter().map(|(line, text)| format!("{line}\n{text}")).collect();
+        let tag = unused_tag(&all);
+        let missing = (self.missing)();
+        let mut text = self.head(missing.as_ref(), shown.iter().map(|file| file.passages).sum(), duplicates);
+        body.iter().for_each(|(line, passages)| {
+            let _ = write!(text, "\n{line} {tag}\n{passages}");
+        });
+        Answer {
+            error: None,
+            searched: self.searched.clone(),
+            passages: self.passages,
+            files: self.files,
+            workers: self.workers,
+            shown,
+            duplicates,
+            text,
+            missing,
+            is_complete: true,
+        }
+    }
+
+    /// Formats the first line.
+    fn head(&self, missing: Option<&Missing>, shown: u64, duplicates: u64) -> String {
+        let mut head = format!("[{}: ", display(self.query, self.budget));
+        if self.passages == 0 {
+            let has_filters = ranked::Query::parse(&self.query.words).filters != Filters::default();
+            let within = if has_filters { " that matches the filters" } else { "" };
+            let _ = write!(head, "no passage{within} has one of the words");
+        } else {
+            let (files, workers) = (count(self.files, "file"), count(self.workers, "worker"));
+            let _ = write!(head, "{} in {files} of {workers}", count(self.passages, "passage"));
+            if shown < self.passages {
+                let _ = write!(head, ", best {shown} shown");
+            }
+            if duplicates > 0 {
+                let _ = write!(head, ", {duplicates} say nearly the same");
+            }
+        }
+        let Searched { workers, files, bytes, unread } = self.searched;
+        let (files, workers) = (count(*files, "file"), count(*workers, "worker"));
+        let _ = write!(head, "; searched {files} of {workers}, {bytes} B");
+        let Unread { binary, unreadable, late } = unread;
+        let reasons = [(binary, "binary"), (unreadable, "unreadable"), (late, "for lack of time")];
+        let reasons = reasons.into_iter().filter(|(some, _)| **some > 0).map(|(some, why)| format!("{some} {why}"));
+        let reasons: Vec<String> = reasons.collect();
+        if !reasons.is_empty() {
+            let _ = write!(head, "; not searched: {}", reasons.join(", "));
+        }
+        if let Some(missing) = missing {
+            let _ = write!(head, "; {missing}");
+        }
+        head.push_str("]\n");
+        head
+    }
+}
+
+/// Formats a query for the first line.
+fn display(query: &Query, budget: Budget) -> String {
+    one_line(&query.to_string(), QUERY_MAX.min(budget.approx_bytes() / QUERY_PART))
+}
+
+/// Formats a range by its first and its last byte, from 0.
+fn display_range(range: &Range<u64>) -> String {
+    format!("{}-{}", range.start, range.end.saturating_sub(1))
+}

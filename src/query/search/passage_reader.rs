@@ -1,0 +1,97 @@
+//! Reads the passages of ranked workers and the outcomes of their calls.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::analysis::analyzer::Analyzer;
+use crate::analysis::isolation::PART_GRACE;
+use crate::analysis::settings::Deadline;
+use crate::catalog::Fingerprint;
+use crate::error::Error;
+use crate::model::Outcome;
+use crate::name::RelPath;
+use crate::route::shown_path::{display_path, worker_path};
+use crate::store::read_range;
+use crate::view::{Folder, Member};
+
+/// A byte range of a file: index of the worker, path, start and end.
+type RangeKey = (usize, RelPath, u64, u64);
+
+/// Reads the files of workers, which are indexed as they were ranked.
+pub(super) struct PassageReader<'a> {
+    analyzer: &'a Analyzer,
+    workers: Vec<(&'a Arc<Member>, &'a Arc<Fingerprint>)>,
+    folders: RefCell<HashMap<usize, Option<Folder>>>,
+    /// Cached passages; most are requested several times.
+    texts: RefCell<HashMap<RangeKey, Option<Rc<str>>>>,
+    outcomes: RefCell<HashMap<usize, HashMap<RelPath, Outcome>>>,
+    /// True if the deadline passed before the outcomes of some calls were read.
+    late: Cell<bool>,
+}
+
+impl<'a> PassageReader<'a> {
+    pub(crate) fn new(
+        analyzer: &'a Analyzer,
+        workers: Vec<(&'a Arc<Member>, &'a Arc<Fingerprint>)>,
+    ) -> PassageReader<'a> {
+        let (folders, texts, outcomes) = (RefCell::default(), RefCell::default(), RefCell::default());
+        PassageReader { analyzer, workers, folders, texts, outcomes, late: Cell::new(false) }
+    }
+
+    pub(crate) fn member(&self, worker: usize) -> Option<&'a Arc<Member>> {
+        self.workers.get(worker).map(|(member, _)| *member)
+    }
+
+    /// Returns the path of a file from the root of the tree.
+    pub(crate) fn shown_path(&self, worker: usize, path: &RelPath) -> String {
+        self.member(worker).map(|member| display_path(&worker_path(&member.name), path)).unwrap_or_default()
+    }
+
+    /// Returns a byte range of a file as text, or `None` if it cannot be read.
+    pub(crate) fn read(&self, worker: usize, path: &RelPath, range: Range<u64>) -> Option<Rc<str>> {
+        let passage = (worker, path.clone(), range.start, range.end);
+        if let Some(text) = self.texts.borrow().get(&passage) {
+            return text.clone();
+        }
+        let text = self.read_uncached(worker, path, range);
+        self.texts.borrow_mut().insert(passage, text.clone());
+        text
+    }
+
+    fn read_uncached(&self, worker: usize, path: &RelPath, range: Range<u64>) -> Option<Rc<str>> {
+        let member = self.member(worker)?;
+        let mut folders = self.folders.borrow_mut();
+        let folder = folders.entry(worker).or_insert_with(|| self.analyzer.view.folder(member).ok()).as_ref()?;
+        let file = folder.open(path).ok()?;
+        let length = usize::try_from(range.end.saturating_sub(range.start)).ok()?;
+        let bytes = read_range(&*file, range.start, length).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into())
+    }
+
+    /// Returns the outcome of the call whose output a file is, or `None` for other files.
+    pub(crate) fn outcome(&self, worker: usize, path: &RelPath, deadline: Deadline<'_>) -> Option<Outcome> {
+        let (member, stamp) = self.workers.get(worker)?;
+        let mut outcomes = self.outcomes.borrow_mut();
+        let calls = outcomes.entry(worker).or_insert_with(|| {
+            let record = self.analyzer.record(member, stamp, PART_GRACE, deadline);
+            self.late
+                .set(self.late.get() || record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out()));
+            record.iter().flat_map(|record| record.trace.outcomes()).collect()
+        });
+        calls.get(path).copied()
+    }
+
+    /// Returns true if the deadline passed before the outcomes of some calls were read.
+    pub(crate) fn is_late(&self) -> bool {
+        self.late.get()
+    }
+
+    /// Returns true if the files of a worker have not changed since it was ranked.
+    pub(super) fn is_now(&self, worker: usize) -> bool {
+        let worker = self.workers.get(worker);
+        worker.is_some_and(|(member, stamp)| self.analyzer.view.is_unchanged(member, stamp))
+    }
+}

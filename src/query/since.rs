@@ -1,0 +1,239 @@
+//! Changes in a view since a cursor, and the next cursor.
+//!
+//! No change is lost between two cursors. The next cursor holds the newest time seen *before* the
+//! snapshot for this answer is taken. A change that is too late for the answer is at least as new,
+//! so the next answer reports it. A change during the snapshot may be reported twice.
+//!
+//! Times are change times (ctime), which no program can set. A file system may assign the time of a
+//! write before the write becomes visible, so the cursor is a tenth of a second older still.
+//!
+//! Sometimes no time accounts for a different state: after a change within one clock tick, after a
+//! clock was set back, or for a status that only the store's index records. Everything is then
+//! reported again.
+//!
+//! Workers are ordered by their newest change, the oldest first.
+
+use std::sync::Arc;
+
+pub use crate::route::cursor::{Checkpoint, Cursor};
+
+use crate::catalog::{Access, Fingerprint};
+use crate::digest::{Key, digest, hash_value};
+use crate::error::{Error, Result};
+use crate::name::Name;
+use crate::route::cursor::{ChangePosition, ResumePoint, ViewFingerprint};
+use crate::store::Time;
+use crate::text::clean::one_line;
+use crate::view::{Member, View, VisibleWorkers};
+
+/// Longest delay between the time of a write and its visibility, in nanoseconds.
+pub(crate) const MARGIN: u64 = 100_000_000;
+
+/// The state of all workers of a view, read for one answer.
+pub struct ViewSnapshot {
+    pub(crate) visible: Arc<VisibleWorkers>,
+    pub(crate) workers: Vec<WorkerSnapshot>,
+    /// All changes older than this were visible to the snapshot; nanoseconds since 1970.
+    complete_before: u64,
+    pub(crate) fingerprint: ViewFingerprint,
+}
+
+/// The state of one worker in a snapshot.
+pub(crate) struct WorkerSnapshot {
+    pub(crate) member: Arc<Member>,
+    pub(crate) stamp: Result<Arc<Fingerprint>>,
+    pub(crate) name_hash: u32,
+}
+
+impl WorkerSnapshot {
+    /// Returns the worker's position in the order of changes, or `None` if it cannot be read.
+    fn position(&self) -> Option<ChangePosition> {
+        let stamp = self.stamp.as_ref().ok()?;
+        Some(ChangePosition { time: nanos(stamp.newest_ctime), name_hash: self.name_hash })
+    }
+}
+
+impl ViewFingerprint {
+    /// Returns the fingerprint with one more worker.
+    pub(crate) fn with_worker(self, name_hash: u32) -> ViewFingerprint {
+        let names = self.names.wrapping_add(name_hash);
+        ViewFingerprint { workers: self.workers.saturating_add(1), names, ..self }
+    }
+
+    /// Returns true if both fingerprints have the same workers, in whatever state.
+    pub(crate) fn has_same_workers(&self, other: &ViewFingerprint) -> bool {
+        (self.workers, self.names) == (other.workers, other.names)
+    }
+}
+
+/// The changes since a cursor.
+pub(crate) struct Changes<'a> {
+    /// Changes at this time or later are included; nanoseconds since 1970.
+    pub(crate) from: u64,
+    /// True if everything is included because no time accounts for the changed state.
+    pub(crate) is_full: bool,
+    /// The changed workers, ordered by position.
+    pub(crate) changed: Vec<(ChangePosition, &'a WorkerSnapshot)>,
+}
+
+impl ViewSnapshot {
+    /// Reads the state of all workers of `view` and their files.
+    pub fn take(view: &View) -> ViewSnapshot {
+        let newest = |stamp: &Fingerprint| nanos(stamp.newest_ctime);
+        let stamps =
+            view.visible().members.iter().filter_map(|member| view.fingerprint(member, true).ok()).collect::<Vec<_>>();
+        let newest_before = stamps.iter().map(|stamp| newest(stamp)).max().unwrap_or_default();
+        // From here on, everything is read anew, beginning with the list of workers.
+        let visible = view.visible_now();
+        let workers: Vec<WorkerSnapshot> = visible
+            .members
+            .iter()
+            .map(|member| WorkerSnapshot {
+                stamp: view.fingerprint_now(member),
+                member: member.clone(),
+                name_hash: name_hash(&member.name),
+            })
+            // Leave out workers that were removed meanwhile.
+            .filter(|worker| worker.stamp.as_ref().err() != Some(&Error::NotFound))
+            .collect();
+        let newest_now = workers.iter().filter_map(|worker| worker.stamp.as_deref().ok().map(newest)).max();
+        let key = |worker: &WorkerSnapshot| worker.stamp.as_deref().ok().map(|stamp| stamp.key);
+        let fingerprint = fingerprint(workers.iter().map(|worker| (&*worker.member, key(worker))));
+        // The older of both, so that the cursor reveals no time of a worker that has left the view.
+        let complete_before = newest_before.min(newest_now.unwrap_or_default()).saturating_sub(MARGIN);
+        ViewSnapshot { complete_before, visible, workers, fingerprint }
+    }
+
+    /// Returns the workers in the state of the snapshot.
+    pub fn workers(&self) -> impl Iterator<Item = &Arc<Member>> {
+        self.workers.iter().map(|worker| &worker.member)
+    }
+
+    /// Returns the cursor after all changes in the snapshot.
+    pub fn cursor(&self) -> Cursor {
+        Cursor::Since(Checkpoint { from: self.complete_before, resume: None, fingerprint: Some(self.fingerprint) })
+    }
+
+    /// Returns the workers that changed since `cursor`.
+    pub fn changed(&self, cursor: Cursor) -> impl Iterator<Item = &Arc<Member>> {
+        self.changes_since(cursor).changed.into_iter().map(|(_, worker)| &worker.member)
+    }
+
+    /// Returns true if workers changed, appeared or disappeared since `cursor`.
+    pub fn has_changes(&self, cursor: Cursor) -> bool {
+        let Cursor::Since(checkpoint) = cursor else { return false };
+        let has_same_workers =
+            checkpoint.fingerprint.is_none_or(|fingerprint| fingerprint.has_same_workers(&self.fingerprint));
+        !has_same_workers || !self.changes_since(cursor).changed.is_empty()
+    }
+
+    /// Returns the newest modification time of the workers' files, and the permission to read an
+    /// answer about them.
+    ///
+    /// # Errors
+    /// The root of the store cannot be read.
+    pub(crate) fn newest_and_access(&self, view: &View) -> Result<(Time, Access)> {
+        let stamps = || self.workers.iter().filter_map(|worker| worker.stamp.as_deref().ok());
+        let newest = match stamps().map(|stamp| stamp.newest_mtime).max() {
+            Some(newest) => newest,
+            None => view.newest(&self.visible)?,
+        };
+        let access =
+            stamps().fold(Access::from_meta(&view.root_meta()?), |access, stamp| access.intersect(&stamp.access));
+        Ok((newest, access))
+    }
+
+    /// Hashes everything that the answer to a cursor depends on.
+    pub(crate) fn hash(&self, hash: &mut blake3::Hasher) {
+        let ViewSnapshot { visible, complete_before, fingerprint, .. } = self;
+        hash_value(hash, &(complete_before, fingerprint, &visible.list_errors, visible.unread.len()));
+        for worker in &self.workers {
+            hash.update(worker.member.name.as_bytes());
+            hash.update(&[0]);
+            hash.update(&worker.member.entry.key());
+            hash.update(&worker.stamp.as_ref().map(|stamp| stamp.version).unwrap_or_default());
+        }
+    }
+
+    /// Returns the changes since `cursor`.
+    pub(crate) fn changes_since(&self, cursor: Cursor) -> Changes<'_> {
+        let none = |from| Changes { from, is_full: false, changed: Vec::new() };
+        let Cursor::Since(checkpoint) = cursor else { return none(0) };
+        let is_same_state =
+            checkpoint.fingerprint.is_some_and(|fingerprint| fingerprint.state == self.fingerprint.state);
+        let begin = match checkpoint.resume {
+            None if is_same_state => return none(checkpoint.from),
+            Some(resume) if resume.settled || is_same_state => resume.at,
+            _ => ChangePosition { time: checkpoint.from, name_hash: 0 },
+        };
+        let changes = self.changes_from(checkpoint.from, begin);
+        let Some(fingerprint) = checkpoint.fingerprint.filter(|_| checkpoint.resume.is_none()) else {
+            return changes;
+        };
+        let newest = changes.changed.last().map(|(position, _)| position.time).unwrap_or_default();
+        if newest > checkpoint.from.saturating_add(MARGIN) || !fingerprint.has_same_workers(&self.fingerprint) {
+            return changes;
+        }
+        Changes { is_full: true, ..self.changes_from(0, ChangePosition { time: 0, name_hash: 0 }) }
+    }
+
+    fn changes_from(&self, from: u64, begin: ChangePosition) -> Changes<'_> {
+        let positions = self.workers.iter().filter_map(|worker| Some((worker.position()?, worker)));
+        let mut changed: Vec<_> = positions.filter(|(position, _)| *position >= begin).collect();
+        changed.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.member.name.cmp(&other.member.name)));
+        Changes { from, is_full: false, changed }
+    }
+
+    /// Returns the cursor after an answer in which `rest` is the first worker that did not fit.
+    pub(crate) fn next_cursor(&self, from: u64, rest: Option<ChangePosition>) -> Cursor {
+        match rest {
+            Some(at) => {
+                let resume = ResumePoint { at, settled: at.time < self.complete_before };
+                Cursor::Since(Checkpoint { from, resume: Some(resume), fingerprint: Some(self.fingerprint) })
+            }
+            None => self.cursor(),
+        }
+    }
+}
+
+/// Returns a hash of a view's state, which any change alters. Recent results are reused for
+/// finished workers, unless `closely`.
+pub fn state_hash(view: &View, closely: bool) -> u64 {
+    let visible = view.visible();
+    let stamped = visible.members.iter().map(|member| (&**member, view.fingerprint(member, closely)));
+    let present = stamped.filter(|(_, stamp)| stamp.as_ref().err() != Some(&Error::NotFound));
+    fingerprint(present.map(|(member, stamp)| (member, stamp.ok().map(|stamp| stamp.key)))).state
+}
+
+/// Returns the fingerprint of workers and the state of their files.
+///
+/// Torn metadata leaves the status out: it then comes from an earlier read, which differs between
+/// processes.
+fn fingerprint<'a>(workers: impl Iterator<Item = (&'a Member, Option<Key>)>) -> ViewFingerprint {
+    let mut fingerprint = ViewFingerprint::default();
+    let mut hash = blake3::Hasher::new();
+    for (member, key) in workers {
+        fingerprint = fingerprint.with_worker(name_hash(&member.name));
+        let status = if member.entry.is_torn() { "" } else { member.entry.status.as_str() };
+        hash.update(member.name.as_bytes());
+        hash.update(format!("\0{status}\0").as_bytes());
+        hash.update(&key.unwrap_or_default());
+    }
+    fingerprint.state = u64::from_be_bytes(digest(&hash));
+    fingerprint
+}
+
+fn name_hash(name: &Name) -> u32 {
+    u32::from_be_bytes(digest(blake3::Hasher::new().update(name.as_bytes())))
+}
+
+/// Returns a time as nanoseconds since 1970; earlier times as 0.
+pub(crate) fn nanos(time: Time) -> u64 {
+    let secs = u64::try_from(time.secs).unwrap_or_default();
+    secs.saturating_mul(1_000_000_000).saturating_add(if time.secs < 0 { 0 } else { time.nanos.into() })
+}
+
+/// Returns a worker's name on one line.
+pub(crate) fn display_name(member: &Member) -> String {
+    one_line(&member.name.display(), usize::MAX)
+}

@@ -1,0 +1,118 @@
+//! Conditions that a caller can wait for, and reports on the progress of the workers.
+
+use std::sync::Arc;
+
+use super::since::{ViewSnapshot, display_name};
+use crate::model::Status;
+use crate::route::cursor::Cursor;
+use crate::text::clean::one_line;
+use crate::text::{count, utc};
+use crate::view::{Member, View, VisibleWorkers};
+
+/// Maximum size of a report in bytes, without the cursor at its end.
+const REPORT_MAX: usize = 16_000;
+/// Maximum number of failed workers named in a line.
+const NAMES_MAX: usize = 10;
+/// Maximum length of a worker's name in a line, in bytes.
+const NAME_MAX: usize = 120;
+
+/// A condition to wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitCondition {
+    /// All workers have finished, and there is at least one.
+    Finished,
+    /// A worker has failed.
+    Failed,
+    /// Any change.
+    Any,
+}
+
+impl WaitCondition {
+    /// Returns false if the workers' statuses rule the condition out.
+    pub fn may_hold(self, visible: &VisibleWorkers) -> bool {
+        self.is_met_by(visible.members.iter())
+    }
+
+    /// Returns true if the condition is met. `given` is the caller's cursor, if any. `start` is
+    /// that cursor, or the cursor of the moment the wait began.
+    pub fn is_met(self, look: &ViewSnapshot, given: Option<Cursor>, start: Cursor) -> bool {
+        match (self, given) {
+            (WaitCondition::Any, _) => look.has_changes(start),
+            (WaitCondition::Failed, Some(cursor)) => self.is_met_by(look.changed(cursor)),
+            (WaitCondition::Failed | WaitCondition::Finished, _) => self.is_met_by(look.workers()),
+        }
+    }
+
+    fn is_met_by<'a>(self, mut workers: impl Iterator<Item = &'a Arc<Member>>) -> bool {
+        match self {
+            WaitCondition::Any => true,
+            WaitCondition::Failed => workers.any(|member| status(member) == Status::Failed),
+            WaitCondition::Finished => {
+                let mut workers = workers.peekable();
+                workers.peek().is_some() && workers.all(|member| status(member).is_finished())
+            }
+        }
+    }
+
+    /// Returns a line with the condition and the number of finished workers.
+    pub fn progress_line(self, visible: &VisibleWorkers) -> String {
+        let condition = match self {
+            WaitCondition::Finished => "waiting until all workers have finished",
+            WaitCondition::Failed => "waiting until a worker fails",
+            WaitCondition::Any => "waiting until something changes",
+        };
+        let finished = visible.members.iter().filter(|member| status(member).is_finished()).count();
+        match visible.members.len() {
+            0 => format!("{condition}; there are no workers yet"),
+            all => format!("{condition}; {finished} of {} finished so far", count(all, "worker")),
+        }
+    }
+}
+
+/// Returns a line with the number of workers of each status and the names of failed workers. It
+/// precedes the changes.
+pub fn status_line(look: &ViewSnapshot) -> String {
+    let with_status = |wanted: Status| look.workers().filter(move |member| status(member) == wanted);
+    let counts = [Status::Completed, Status::Failed, Status::Running, Status::Created, Status::Unknown]
+        .map(|status| (with_status(status).count(), status))
+        .into_iter()
+        .filter(|(some, _)| *some > 0)
+        .map(|(some, status)| format!("{some} {status}"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    let (names, more) = (
+        with_status(Status::Failed).take(NAMES_MAX).map(|member| one_line(&display_name(member), NAME_MAX)),
+        with_status(Status::Failed).skip(NAMES_MAX),
+    );
+    let names = match (names.collect::<Vec<_>>().join(", "), more.count()) {
+        (names, _) if names.is_empty() => names,
+        (names, 0) => format!(". Failed: {names}"),
+        (names, more) => format!(". Failed: {names} and {more} more"),
+    };
+    format!("Of {}: {counts}{names}\n", count(look.workers().count(), "worker"))
+}
+
+/// Returns the unfinished workers, a line each, for a wait that timed out. The last line is
+/// `cursor`, so that the next wait misses nothing.
+pub fn timeout_report(view: &View, visible: &VisibleWorkers, cursor: Cursor) -> String {
+    let open: Vec<&Arc<Member>> = visible.members.iter().filter(|member| !status(member).is_finished()).collect();
+    let mut out = match (visible.members.len(), open.len()) {
+        (0, _) => "There are no workers.\n".into(),
+        (all, 0) => format!("All workers ({all}) have finished.\n"),
+        (all, some) => format!("{some} of {} not finished. The last line is the next cursor.\n", count(all, "worker")),
+    };
+    for (at, member) in open.iter().enumerate() {
+        let newest = view.fingerprint(member, false).map_or(member.entry.last_write(), |stamp| stamp.newest_mtime);
+        let line = format!("{:<9} {}: last write {}\n", status(member).as_str(), display_name(member), utc(newest));
+        if out.len() + line.len() > REPORT_MAX - 200 {
+            out.push_str(&format!("and {} more\n", open.len() - at));
+            break;
+        }
+        out.push_str(&line);
+    }
+    out + &format!("{cursor}\n")
+}
+
+fn status(member: &Member) -> Status {
+    member.entry.status
+}

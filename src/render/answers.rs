@@ -1,0 +1,113 @@
+//! Renders the answers to queries.
+
+use std::sync::Arc;
+
+use super::{Rendered, Renderer};
+use crate::analysis::isolation::Subject;
+use crate::analysis::missing::Missing;
+use crate::analysis::settings::{Clock, Deadline};
+use crate::analysis::worker_states::WorkerStates;
+use crate::catalog::Fingerprint;
+use crate::error::Result;
+use crate::output::{Body, since};
+use crate::query::since::ViewSnapshot;
+use crate::query::{compare, grep, search};
+use crate::route::cursor::Cursor;
+use crate::route::{Report, Scope};
+use crate::view::{Member, VisibleWorkers};
+use crate::watchdog::OVERDUE;
+
+impl Renderer {
+    /// Renders an answer about many workers with `render`.
+    ///
+    /// # Errors
+    /// [`Error::Late`] or [`Error::Abandoned`] if `render` does not end; those of `render`.
+    pub(super) fn render_isolated(
+        &self,
+        subject: &Subject,
+        deadline: Deadline<'_>,
+        render: impl FnOnce(&Renderer) -> Result<Rendered> + Send + 'static,
+    ) -> Result<Rendered> {
+        let renderer = self.clone();
+        self.analyzer.run_isolated(subject, OVERDUE, deadline, move |_| render(&renderer))?
+    }
+
+    /// Renders the file that answers `query`.
+    pub(super) fn grep_file(
+        &self,
+        scope: &Scope,
+        visible: &VisibleWorkers,
+        stamped: &WorkerStates,
+        query: &grep::Query,
+    ) -> Result<Rendered> {
+        let answer = grep::answer_in(&self.analyzer, scope, visible, stamped, query);
+        let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
+        self.rendered_answer(visible, stamped, body, answer.missing)
+    }
+
+    /// Renders the file that answers `query`.
+    pub(super) fn search_file(
+        &self,
+        scope: &Scope,
+        visible: &VisibleWorkers,
+        stamped: &WorkerStates,
+        query: &search::Query,
+    ) -> Result<Rendered> {
+        let answer = search::answer_in(&self.analyzer, scope, visible, stamped, query);
+        let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
+        self.rendered_answer(visible, stamped, body, answer.missing)
+    }
+
+    /// Returns the file that answers `query`.
+    pub(super) fn compare_file(
+        &self,
+        visible: &VisibleWorkers,
+        stamped: WorkerStates,
+        query: &compare::Query,
+    ) -> Result<Rendered> {
+        let (answer, stamped) = compare::answer_in(&self.analyzer, query, stamped)?;
+        let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
+        self.rendered_answer(visible, &stamped, body, answer.missing)
+    }
+
+    /// Renders `since/CURSOR` from `look`.
+    pub(super) fn since_file(&self, look: &ViewSnapshot, cursor: Cursor) -> Result<Rendered> {
+        let (text, complete, missing) = since::answer(&self.analyzer.view, look, cursor);
+        let (newest, access) = look.newest_and_access(&self.analyzer.view)?;
+        Ok(Rendered { bytes: text.into_bytes().into(), newest, access, complete, missing })
+    }
+
+    /// Renders the summary of a worker with the passages relevant to `query`.
+    pub(super) fn focus_file(
+        &self,
+        member: &Arc<Member>,
+        stamp: &Arc<Fingerprint>,
+        query: &search::Query,
+        clock: &Clock<'_>,
+    ) -> Result<Rendered> {
+        let summary = self.render_worker(member.clone(), stamp.clone(), Report::Summary, clock)?;
+        let (scope, states) = (Scope::Worker(member.name.clone()), vec![(member.clone(), Ok(stamp.clone()))]);
+        let passages = self.search_file(&scope, &self.analyzer.view.visible(), &states, query)?;
+        // An incomplete summary already begins with such a line.
+        let line = match (&summary.missing, &passages.missing) {
+            (None, Some(missing)) => format!("{missing}\n"),
+            _ => String::new(),
+        };
+        let bytes = [line.as_bytes(), &*summary.bytes, b"\n", &*passages.bytes].concat();
+        let (complete, missing) = (summary.complete && passages.complete, summary.missing.or(passages.missing.clone()));
+        Ok(Rendered { bytes: bytes.into(), complete, missing, ..passages })
+    }
+
+    /// Returns the file with the answer to a query about the workers in `states`.
+    fn rendered_answer(
+        &self,
+        visible: &VisibleWorkers,
+        states: &WorkerStates,
+        body: Body,
+        missing: Option<Missing>,
+    ) -> Result<Rendered> {
+        let stamps = || states.iter().filter_map(|(_, stamp)| stamp.as_deref().ok());
+        let (newest, access) = self.newest_and_access(visible, states, stamps)?;
+        Ok(Rendered { bytes: body.bytes.into(), newest, access, complete: body.complete, missing })
+    }
+}

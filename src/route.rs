@@ -1,0 +1,15 @@
+//! The grammar of names: parses the name of a generated file into a request, and shows a worker's own
+//! file whose name collides with one.
+
+pub mod compare;
+pub mod cursor;
+mod document;
+mod focus;
+pub mod grep;
+pub mod name_collision;
+pub mod parsed_name;
+pub mod query_dir;
+pub mod search;
+pub mod shown_path;
+
+pub use document::{Document, Group, Report, Scope};

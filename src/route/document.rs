@@ -1,0 +1,141 @@
+//! The documents that can be rendered, and the names of those in a directory of workers.
+
+use std::sync::Arc;
+
+use super::cursor::Cursor;
+use super::query_dir::QueryKind;
+use super::{compare, focus, grep, search};
+use crate::analysis::facets::Selection;
+use crate::name::Name;
+use crate::text::budget::Budget;
+use crate::view::VisibleWorkers;
+
+/// A file whose content is rendered.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Document {
+    /// README.md: how to read the tree.
+    Readme,
+    /// README.md in a query directory: how to write queries.
+    QueryReadme(QueryKind),
+    /// `since/CURSOR`: the changes since a cursor, and the next cursor.
+    Since(Cursor),
+    /// `compare/<a>..<b>`: what workers share and where they differ.
+    Compare(Arc<compare::Query>),
+    /// A report on a group of workers.
+    Group(Group, Report),
+    /// A report on the worker under this name in `workers/`.
+    Worker(Name, Report),
+    /// `summary@<words>`: the summary of a worker with the passages relevant to the words.
+    Focus(Name, Arc<search::Query>),
+    /// `grep/<regex>`: the lines that match.
+    Grep(Scope, Arc<grep::Query>),
+    /// `search/<words>`: the passages relevant to the words.
+    Search(Scope, Arc<search::Query>),
+}
+
+/// A group of workers that has reports.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Group {
+    /// All workers of the view.
+    Swarm,
+    /// The run under this name in `runs/`.
+    Run(Name),
+}
+
+/// A kind of report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Report {
+    /// index.json: the facts, for programs.
+    Index,
+    /// summary: an overview on one screen.
+    Summary,
+    /// evidence.txt: excerpts of outputs. `None` selects the default budget.
+    Evidence(Option<Budget>),
+}
+
+/// The workers that a query covers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// All workers of the view.
+    Swarm,
+    /// The run under this name in `runs/`.
+    Run(Name),
+    /// The worker under this name in `workers/`.
+    Worker(Name),
+    /// The workers of a directory in `by/`.
+    Selected(Selection),
+    /// The workers under these names in `workers/`.
+    Workers(Arc<[Name]>),
+}
+
+impl Document {
+    /// Returns the document called `name` in the directory of `group`.
+    pub fn in_group(group: Group, name: &Name) -> Option<Document> {
+        Report::from_name(name).map(|report| Document::Group(group, report))
+    }
+
+    /// Returns the document called `name` in the directory of `worker`.
+    pub fn in_worker(worker: &Name, name: &Name) -> Option<Document> {
+        let report = Report::from_name(name).map(|report| Document::Worker(worker.clone(), report));
+        report.or_else(|| focus::parse_name(name).map(|query| Document::Focus(worker.clone(), Arc::new(query))))
+    }
+
+    /// Returns true if the document is about exactly one worker.
+    pub fn is_about_one_worker(&self) -> bool {
+        match self {
+            Document::Worker(..) | Document::Focus(..) => true,
+            Document::Grep(scope, _) | Document::Search(scope, _) => matches!(scope, Scope::Worker(_)),
+            Document::Readme
+            | Document::QueryReadme(_)
+            | Document::Since(_)
+            | Document::Compare(_)
+            | Document::Group(..) => false,
+        }
+    }
+}
+
+impl Group {
+    /// Returns the scope of a query that covers the group.
+    pub fn scope(&self) -> Scope {
+        match self {
+            Group::Swarm => Scope::Swarm,
+            Group::Run(name) => Scope::Run(name.clone()),
+        }
+    }
+}
+
+impl Scope {
+    /// Returns the size of a file about the scope if neither its name nor the settings have one.
+    pub(crate) fn default_budget(&self) -> Budget {
+        if matches!(self, Scope::Worker(_)) { Budget::WORKER } else { Budget::SWARM }
+    }
+
+    /// Returns the number of sessions not yet read for workers inside them that may belong to the
+    /// scope.
+    pub(crate) fn unread_sessions(&self, visible: &VisibleWorkers) -> usize {
+        match self {
+            Scope::Swarm | Scope::Selected(_) => visible.unread.len(),
+            Scope::Run(name) => visible
+                .runs
+                .get(name)
+                .map_or(0, |run| run.members.iter().filter(|member| visible.unread.contains(&member.name)).count()),
+            Scope::Worker(_) | Scope::Workers(_) => 0,
+        }
+    }
+}
+
+impl Report {
+    /// The reports that appear in listings, with their names.
+    pub const LISTED: [(&str, Report); 3] =
+        [("evidence.txt", Report::Evidence(None)), ("index.json", Report::Index), ("summary", Report::Summary)];
+
+    /// Returns the report called `name`: a listed one or `evidence.<size>.txt`.
+    pub fn from_name(name: &Name) -> Option<Report> {
+        let text = std::str::from_utf8(name.as_bytes()).ok()?;
+        if let Some((_, report)) = Report::LISTED.iter().find(|(listed, _)| *listed == text) {
+            return Some(*report);
+        }
+        let size = text.strip_prefix("evidence.")?.strip_suffix(".txt")?;
+        Budget::parse(size).ok().map(|budget| Report::Evidence(Some(budget)))
+    }
+}

@@ -1,0 +1,18 @@
+//! Parses `summary@<words>`: the summary of a worker with the passages relevant to the words.
+
+use super::parsed_name::{ParsedName, has_word};
+use super::search;
+use crate::name::Name;
+use crate::text::budget::Budget;
+
+/// Name of the listed file that this one extends.
+const SUMMARY: &str = "summary";
+
+/// Parses `summary@<words>`. A size as in `summary.8k@` bounds the passages.
+pub(super) fn parse_name(name: &Name) -> Option<search::Query> {
+    let name = ParsedName::parse(name).filter(|name| name.word == SUMMARY)?;
+    let (budget, others) = name.budget()?;
+    let words = name.target.filter(|words| others.is_empty() && has_word(words))?;
+    let options = search::Options { budget: Some(budget.unwrap_or(Budget::FOCUS)), glob: None };
+    Some(search::Query { options, words, under: None })
+}

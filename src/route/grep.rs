@@ -1,0 +1,167 @@
+//! Parses `grep/<regex>`: the folder's name holds the options, the file's name the regex.
+
+use std::fmt;
+
+use super::parsed_name::{PROBED_NAMES, ParsedName, decode_lossy, encode};
+use crate::name::{Name, RelPath};
+use crate::text::budget::Budget;
+
+/// Name of the folder without options.
+pub(crate) const FOLDER: &str = "grep";
+/// Highest number of context lines.
+const CONTEXT_MAX: usize = 100;
+
+/// Options in a folder's name, such as `grep` or `grep.i.4k.ctx3@*.md`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Options {
+    /// True if case is ignored.
+    pub ignore_case: bool,
+    /// Number of context lines before and after each match.
+    pub context: usize,
+    /// Size limit of the answer.
+    pub budget: Option<Budget>,
+    /// Glob of the files to search.
+    pub glob: Option<String>,
+}
+
+/// A regex with its options.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Query {
+    /// The options.
+    pub options: Options,
+    /// The regex.
+    pub regex: String,
+    /// Restricts the search to this path in a worker's folder and the files below it.
+    pub under: Option<RelPath>,
+}
+
+impl Options {
+    /// Parses a folder's name. Returns `None` if an option is unknown or repeated.
+    pub(super) fn from_folder(folder: &ParsedName<'_>) -> Option<Options> {
+        let (budget, others) = folder.budget()?;
+        let mut options = Options { budget, glob: folder.target.clone(), ..Options::default() };
+        others.into_iter().try_for_each(|word| options.add(word))?;
+        Some(options)
+    }
+
+    /// Sets one option. Returns `None` if it is unknown or repeated.
+    fn add(&mut self, word: &str) -> Option<()> {
+        if word == "i" {
+            return (!std::mem::replace(&mut self.ignore_case, true)).then_some(());
+        }
+        let lines = word.strip_prefix("ctx")?.parse().ok();
+        self.context = lines.filter(|lines| (1..=CONTEXT_MAX).contains(lines) && self.context == 0)?;
+        Some(())
+    }
+
+    /// Returns the query in a file's name, or `None` for a name that tools probe for.
+    pub fn query(&self, name: &Name) -> Option<Query> {
+        if is_probed(name.as_bytes()) {
+            return None;
+        }
+        // Decoding invalid UTF-8 lossily is safe: it is not a valid regex either.
+        Some(Query { options: self.clone(), regex: decode_lossy(name), under: None })
+    }
+}
+
+/// Returns true if tools probe for files of this name in every directory, as version control,
+/// search tools, editors and desktops do.
+///
+/// A regex that begins with a dot and a letter is written with `[.]` or `%2E`, and `HEAD` as
+/// `[H]EAD`.
+fn is_probed(name: &[u8]) -> bool {
+    PROBED_NAMES.contains(&name)
+        || matches!(name, [b'.', second, ..] if second.is_ascii_alphanumeric() || b"_#~".contains(second))
+}
+
+impl fmt::Display for Query {
+    /// Formats the query as a path that would ask for it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Options { ignore_case, context, budget, glob } = &self.options;
+        f.write_str(FOLDER)?;
+        if *ignore_case {
+            f.write_str(".i")?;
+        }
+        if *context > 0 {
+            write!(f, ".ctx{context}")?;
+        }
+        if let Some(budget) = budget {
+            write!(f, ".{}", budget.name())?;
+        }
+        if let Some(glob) = glob {
+            write!(f, "@{}", encode(glob))?;
+        }
+        write!(f, "/{}", encode(&self.regex))?;
+        match &self.under {
+            Some(path) => write!(f, " in {}", path.display()),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::query_dir::QueryDir;
+
+    fn options(name: &str) -> Option<Options> {
+        match QueryDir::parse(&Name::new(name).unwrap())? {
+            QueryDir::Grep(options) => Some(options),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn options_are_parsed_in_any_order() {
+        let all =
+            Options { ignore_case: true, context: 3, budget: Budget::parse("4k").ok(), glob: Some("**/*.md".into()) };
+        for name in ["grep.i.4k.ctx3@**%2F*.md", "grep.ctx3.4k.i@**%2F*.md", "grep.i@**%2F*.md.ctx3.4k"] {
+            assert_eq!(options(name).as_ref(), Some(&all), "{name}");
+        }
+        assert_eq!(options("grep"), Some(Options::default()));
+        assert_eq!(options("grep.2000tok").unwrap().budget, Budget::parse("2000tok").ok());
+        // After `@`, a suffix that could end a file name belongs to the glob.
+        for glob in ["*.i", "*.1", "*.md", "a@b"] {
+            assert_eq!(options(&format!("grep@{glob}")).unwrap().glob.as_deref(), Some(glob));
+        }
+    }
+
+    #[test]
+    fn unknown_options_are_rejected() {
+        for name in [
+            "grep.",
+            "grep.x",
+            "grep.i.i",
+            "grep.4k.5k",
+            "grep.ctx",
+            "grep.ctx0",
+            "grep.ctx101",
+            "grep@",
+            "greps",
+            "grep@*.own",
+        ] {
+            assert_eq!(options(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_that_tools_probe_for_are_not_queries() {
+        let regex_of = |name: &str| Options::default().query(&Name::new(name).unwrap()).map(|query| query.regex);
+        for name in [".git", ".gitignore", ".hg", ".svn", ".jj", ".ignore", ".rgignore", "._x", ".DS_Store", ".Trash-0"]
+        {
+            assert_eq!(regex_of(name), None, "{name}");
+        }
+        for (name, regex) in
+            [("[.]git", "[.]git"), ("%2Egit", ".git"), (".*x", ".*x"), ("a%2Fb%", "a/b%"), ("%zz", "%zz")]
+        {
+            assert_eq!(regex_of(name).as_deref(), Some(regex), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_query_is_displayed_as_its_path() {
+        let name = |text: &str| Name::new(text).unwrap();
+        let query = options("grep@*.md.ctx2.4k").unwrap().query(&name("a%2Fb")).unwrap();
+        assert_eq!(query.to_string(), "grep.ctx2.4k@*.md/a%2Fb");
+    }
+}

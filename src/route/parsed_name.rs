@@ -1,0 +1,92 @@
+//! The parts of names that hold options and a target, such as `grep.i.4k@*.md`.
+
+use percent_encoding::percent_decode;
+
+use super::name_collision::OWN_SUFFIX;
+use crate::name::Name;
+use crate::text::budget::Budget;
+
+/// Names without a leading dot that tools probe in every directory. Git probes `HEAD` to detect a
+/// bare repository.
+pub(super) const PROBED_NAMES: [&[u8]; 1] = [b"HEAD"];
+
+/// The parts of a name such as `grep.i.4k@*.md`.
+pub(crate) struct ParsedName<'a> {
+    /// The text before the first dot or `@`.
+    pub(crate) word: &'a str,
+    /// The options.
+    pub(crate) options: Vec<&'a str>,
+    /// The text after `@`, decoded and never empty.
+    pub(crate) target: Option<String>,
+}
+
+impl<'a> ParsedName<'a> {
+    /// Splits a name into its parts. Returns `None` for a name that ends in `.own`, has nothing
+    /// after its `@`, or is not UTF-8.
+    pub(crate) fn parse(name: &'a Name) -> Option<ParsedName<'a>> {
+        // A worker's own file whose name collides with ours ends in this suffix.
+        let text = std::str::from_utf8(name.as_bytes()).ok().filter(|text| !text.ends_with(OWN_SUFFIX))?;
+        let (words, mut target) = match text.split_once('@') {
+            Some((words, target)) => (words, Some(target)),
+            None => (text, None),
+        };
+        let mut words = words.split('.');
+        let word = words.next()?;
+        let mut options: Vec<&str> = words.collect();
+        // After the target, only options that cannot be a file extension are accepted.
+        while let Some((before, option)) =
+            target.and_then(|target| target.rsplit_once('.')).filter(|(_, word)| is_option(word))
+        {
+            options.push(option);
+            target = Some(before);
+        }
+        let target = match target {
+            Some(target) => Some(decode(target).filter(|target| !target.is_empty())?),
+            None => None,
+        };
+        Some(ParsedName { word, options, target })
+    }
+
+    /// Returns the option that is a size, if there is one, and all other options. Returns `None` if
+    /// there are several sizes.
+    pub(crate) fn budget(&self) -> Option<(Option<Budget>, Vec<&'a str>)> {
+        let mut budget = None;
+        let mut others = Vec::new();
+        for option in &self.options {
+            match Budget::parse(option) {
+                Ok(_) if budget.is_some() => return None,
+                Ok(size) => budget = Some(size),
+                Err(_) => others.push(*option),
+            }
+        }
+        Some((budget, others))
+    }
+}
+
+/// Returns true if `word` at the end of a name is an option: lines of context or a size with a
+/// unit.
+fn is_option(word: &str) -> bool {
+    let is_context = word.strip_prefix("ctx").is_some_and(|lines| lines.bytes().all(|byte| byte.is_ascii_digit()));
+    is_context || (!word.bytes().all(|byte| byte.is_ascii_digit()) && Budget::parse(word).is_ok())
+}
+
+/// Decodes every `%XX` in `text`. Returns `None` if the result is not UTF-8.
+fn decode(text: &str) -> Option<String> {
+    String::from_utf8(percent_decode(text.as_bytes()).collect()).ok()
+}
+
+/// Decodes every `%XX` in `name`. Bytes that are not UTF-8 become U+FFFD.
+pub(super) fn decode_lossy(name: &Name) -> String {
+    let raw: Vec<u8> = percent_decode(name.as_bytes()).collect();
+    String::from_utf8_lossy(&raw).into_owned()
+}
+
+/// Returns true if `text` has a letter or digit to search for.
+pub fn has_word(text: &str) -> bool {
+    text.chars().any(char::is_alphanumeric)
+}
+
+/// Encodes `%` and `/` in `text`, so that it can be part of a name.
+pub(crate) fn encode(text: &str) -> String {
+    text.replace('%', "%25").replace('/', "%2F")
+}

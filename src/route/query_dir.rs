@@ -1,0 +1,107 @@
+//! Directories whose files are answers to queries: `grep/<regex>`, `search/<words>`,
+//! `compare/<a>..<b>`.
+//!
+//! The directory's name holds the options, and the name of a file in it holds the query. Options
+//! follow dots and a target follows `@`, in any order: `grep.i.4k@*.md`. Each kind of query
+//! interprets its own options.
+
+use super::parsed_name::ParsedName;
+use super::{Document, Scope, compare, grep, search};
+use crate::name::Name;
+
+/// A kind of query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum QueryKind {
+    /// `grep/<regex>`: the lines that match.
+    Grep,
+    /// `search/<words>`: the passages relevant to the words.
+    Search,
+    /// `compare/<a>..<b>`: what workers share and where they differ. At the root only.
+    Compare,
+}
+
+impl QueryKind {
+    /// All kinds, in the order in which they are listed.
+    pub const ALL: [QueryKind; 3] = [QueryKind::Grep, QueryKind::Search, QueryKind::Compare];
+
+    /// Returns the directory's name, without options.
+    pub fn name(self) -> &'static str {
+        match self {
+            QueryKind::Grep => grep::FOLDER,
+            QueryKind::Search => search::FOLDER,
+            QueryKind::Compare => compare::FOLDER,
+        }
+    }
+
+    /// Returns the text of README.md in the directory, which explains the queries.
+    pub(crate) fn readme(self) -> &'static str {
+        match self {
+            QueryKind::Grep => include_str!("grep/README.md"),
+            QueryKind::Search => include_str!("search/README.md"),
+            QueryKind::Compare => include_str!("compare/README.md"),
+        }
+    }
+
+    /// Returns the directory without options.
+    pub fn default_dir(self) -> QueryDir {
+        match self {
+            QueryKind::Grep => QueryDir::Grep(grep::Options::default()),
+            QueryKind::Search => QueryDir::Search(search::Options::default()),
+            QueryKind::Compare => QueryDir::Compare(compare::Options::default()),
+        }
+    }
+
+    fn is_root_only(self) -> bool {
+        self == QueryKind::Compare
+    }
+}
+
+/// A directory of queries, with its options.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum QueryDir {
+    /// Takes a regex.
+    Grep(grep::Options),
+    /// Takes words.
+    Search(search::Options),
+    /// Takes the names of the workers to compare.
+    Compare(compare::Options),
+}
+
+impl QueryDir {
+    /// Parses the name of a query directory outside the root. Returns `None` for any other name.
+    pub fn parse(name: &Name) -> Option<QueryDir> {
+        QueryDir::parse_at_root(name).filter(|dir| !dir.kind().is_root_only())
+    }
+
+    /// Parses the name of a query directory at the root. Returns `None` for any other name.
+    pub fn parse_at_root(name: &Name) -> Option<QueryDir> {
+        let parsed = ParsedName::parse(name)?;
+        match QueryKind::ALL.into_iter().find(|kind| kind.name() == parsed.word)? {
+            QueryKind::Grep => grep::Options::from_folder(&parsed).map(QueryDir::Grep),
+            QueryKind::Search => search::Options::from_folder(&parsed).map(QueryDir::Search),
+            QueryKind::Compare => compare::Options::parse(&parsed).map(QueryDir::Compare),
+        }
+    }
+
+    /// Returns the kind of query that the directory takes.
+    pub fn kind(&self) -> QueryKind {
+        match self {
+            QueryDir::Grep(_) => QueryKind::Grep,
+            QueryDir::Search(_) => QueryKind::Search,
+            QueryDir::Compare(_) => QueryKind::Compare,
+        }
+    }
+
+    /// Returns the document called `name` in the directory of `scope`, or `None` if `name` is no
+    /// valid query.
+    pub fn document(&self, scope: &Scope, name: &Name) -> Option<Document> {
+        if name.as_bytes() == b"README.md" {
+            return Some(Document::QueryReadme(self.kind()));
+        }
+        match self {
+            QueryDir::Grep(options) => options.query(name).map(|query| Document::Grep(scope.clone(), query.into())),
+            QueryDir::Search(options) => options.query(name).map(|query| Document::Search(scope.clone(), query.into())),
+            QueryDir::Compare(options) => options.query(name).map(|query| Document::Compare(query.into())),
+        }
+    }
+}

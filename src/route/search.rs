@@ -1,0 +1,98 @@
+//! Parses `search/<words>`: the folder's name holds the options, the file's name the words.
+
+use std::fmt;
+
+use super::parsed_name::{PROBED_NAMES, ParsedName, decode_lossy, encode, has_word};
+use crate::name::{Name, RelPath};
+use crate::text::budget::Budget;
+
+/// Name of the folder without options.
+pub(crate) const FOLDER: &str = "search";
+
+/// Options in a folder's name, such as `search` or `search.4k@*.md`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Options {
+    /// Size limit of the answer.
+    pub budget: Option<Budget>,
+    /// Glob of the files to search.
+    pub glob: Option<String>,
+}
+
+/// Words with their options.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Query {
+    /// The options.
+    pub options: Options,
+    /// The words, with phrases and filters, as typed.
+    pub words: String,
+    /// Restricts the search to this path in a worker's folder and the files below it.
+    pub under: Option<RelPath>,
+}
+
+impl Options {
+    /// Parses a folder's name. Returns `None` if an option is unknown or repeated.
+    pub(super) fn from_folder(folder: &ParsedName<'_>) -> Option<Options> {
+        let (budget, others) = folder.budget()?;
+        others.is_empty().then(|| Options { budget, glob: folder.target.clone() })
+    }
+
+    /// Returns the query in a file's name. Returns `None` for a name without a word, and for names
+    /// that tools probe for, which begin with a dot.
+    pub fn query(&self, name: &Name) -> Option<Query> {
+        let words = decode_lossy(name);
+        let is_probed = name.as_bytes().starts_with(b".") || PROBED_NAMES.contains(&name.as_bytes());
+        let is_query = !is_probed && has_word(&words);
+        is_query.then(|| Query { options: self.clone(), words, under: None })
+    }
+}
+
+impl fmt::Display for Query {
+    /// Formats the query as a path that would ask for it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(FOLDER)?;
+        if let Some(budget) = self.options.budget {
+            write!(f, ".{}", budget.name())?;
+        }
+        if let Some(glob) = &self.options.glob {
+            write!(f, "@{}", encode(glob))?;
+        }
+        write!(f, "/{}", encode(&self.words))?;
+        match &self.under {
+            Some(path) => write!(f, " in {}", path.display()),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::query_dir::QueryDir;
+
+    fn options(name: &str) -> Option<Options> {
+        match QueryDir::parse(&Name::new(name).unwrap())? {
+            QueryDir::Search(options) => Some(options),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn options_are_parsed_in_any_order() {
+        let all = Options { budget: Budget::parse("4k").ok(), glob: Some("*.md".into()) };
+        for name in ["search.4k@*.md", "search@*.md.4k"] {
+            assert_eq!(options(name), Some(all.clone()), "{name}");
+        }
+        for name in ["search.", "search.i", "search.4k.4k", "search@", "searches", "search.own", "search.ctx3"] {
+            assert_eq!(options(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_names_with_words_are_queries() {
+        let path = |name: &str| Options::default().query(&Name::new(name).unwrap()).map(|query| query.to_string());
+        for name in [".git", ".ignore", "...", "%20", "-", "\u{fffd}", ".words", "HEAD"] {
+            assert_eq!(path(name), None, "{name}");
+        }
+        assert_eq!(path("a%2Fb \"c d\"").as_deref(), Some("search/a%2Fb \"c d\""));
+    }
+}

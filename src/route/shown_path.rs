@@ -1,0 +1,61 @@
+//! Paths in the tree of the files of workers.
+
+use super::name_collision::{is_index, shown_name};
+use super::query_dir::QueryDir;
+use super::{Report, focus};
+use crate::name::{Name, RelPath};
+use crate::text::clean::escape_markers;
+
+/// The directory of the workers.
+const WORKERS: &str = "workers/";
+/// Name of the directory in a worker's directory that holds links to its children.
+pub const CHILDREN: &str = "children";
+
+/// Returns true if `name` is generated or answered in a worker's directory.
+pub fn is_generated(name: &Name) -> bool {
+    Report::from_name(name).is_some()
+        || focus::parse_name(name).is_some()
+        || name.as_bytes() == CHILDREN.as_bytes()
+        || QueryDir::parse(name).is_some()
+}
+
+/// Returns the path at which the file `path` is shown, relative to the worker's directory.
+pub(crate) fn shown_path(path: &RelPath) -> RelPath {
+    let mut names = path.names();
+    let first = names.next().map_or_else(RelPath::root, |first| shown_name(&first, is_generated).into());
+    names.fold(first, |path, name| path.join(&name))
+}
+
+/// Returns the path at which a worker is shown in the tree.
+pub(crate) fn worker_path(worker: &Name) -> RelPath {
+    let name = shown_name(worker, is_index);
+    RelPath::parse([WORKERS.as_bytes(), name.as_bytes()].concat()).unwrap_or_else(|_| name.into())
+}
+
+/// Returns the path of the file `path` of the worker at `worker_path`, escaped for an answer.
+pub(crate) fn display_path(worker_path: &RelPath, path: &RelPath) -> String {
+    escape_markers(&worker_path.join_path(&shown_path(path)).display())
+}
+
+/// Returns true for metadata and transcripts at the top of a worker's directory, which repeat the
+/// text of other files.
+pub(crate) fn is_raw_record(path: &RelPath) -> bool {
+    let name = path.as_bytes();
+    !name.contains(&b'/') && (name.ends_with(b".jsonl") || name.ends_with(b".json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_component_of_a_path_is_renamed() {
+        for (on_disk, at) in [
+            ("summary", "summary.own"),
+            ("summary/index.json", "summary.own/index.json"),
+            ("outputs/summary", "outputs/summary"),
+        ] {
+            assert_eq!(shown_path(&RelPath::parse(on_disk).unwrap()), RelPath::parse(at).unwrap());
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Size limits of generated files.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::tokens;
+
+/// Size limit of a whole generated file, in bytes or in tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Budget {
+    size: usize,
+    unit: Unit,
+}
+
+/// Unit of a budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Unit {
+    /// Bytes.
+    Bytes,
+    /// Tokens of o200k_base.
+    Tokens,
+}
+
+/// Upper estimate of the bytes per token of ordinary text.
+const BYTES_PER_TOKEN: usize = 4;
+
+impl Budget {
+    /// The largest budget in bytes: 64 MiB.
+    pub const MAX: Budget = Budget::bytes(64 << 20);
+    /// The largest budget in tokens: 16 Mi tokens, about 64 MiB of text.
+    pub const MAX_TOKENS: Budget = Budget { size: Budget::MAX.size / BYTES_PER_TOKEN, unit: Unit::Tokens };
+    /// Default budget of a worker's evidence.txt.
+    pub const WORKER: Budget = Budget::bytes(16_000);
+    /// Default budget of the passages in a worker's `summary@<words>`.
+    pub const FOCUS: Budget = Budget::bytes(4_000);
+    /// Default budget of the evidence.txt of a run or the swarm.
+    ///
+    /// Tools that show the output of a command to an agent commonly truncate it at 30,000
+    /// characters.
+    pub const SWARM: Budget = Budget::bytes(28_000);
+
+    const fn bytes(size: usize) -> Budget {
+        Budget { size, unit: Unit::Bytes }
+    }
+
+    /// Parses a size: digits, then nothing (bytes), `k` (1,024), `M` (1,048,576) or `tok` (tokens).
+    ///
+    /// # Errors
+    ///
+    /// Returns a message for the user if `text` is not a size or exceeds [`Budget::MAX`] or
+    /// [`Budget::MAX_TOKENS`].
+    pub fn parse(text: &str) -> Result<Budget, String> {
+        let units = [("tok", 1, Budget::MAX_TOKENS), ("k", 1 << 10, Budget::MAX), ("M", 1 << 20, Budget::MAX)];
+        let unit = units.iter().find_map(|(name, factor, max)| Some((text.strip_suffix(name)?, *factor, *max)));
+        let (digits, factor, max) = unit.unwrap_or((text, 1, Budget::MAX));
+        if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(format!(
+                "`{}` is not a size; use digits with an optional unit, as in 500, 4k, 1M or 2000tok",
+                text.escape_debug()
+            ));
+        }
+        let size = digits.parse::<usize>().ok().and_then(|n| n.checked_mul(factor));
+        match size.filter(|size| *size <= max.size) {
+            Some(size) => Ok(Budget { size, ..max }),
+            None => Err(format!("{text} is too large: a budget is at most 64M or {}tok", Budget::MAX_TOKENS.size)),
+        }
+    }
+
+    /// Returns the limit in its unit.
+    pub fn size(self) -> usize {
+        self.size
+    }
+
+    /// Returns a budget of `size` in the unit of this one.
+    pub fn with_size(self, size: usize) -> Budget {
+        Budget { size, ..self }
+    }
+
+    /// Returns the budget as it appears in the name of a file: `4k`, `2000tok`.
+    pub fn name(self) -> String {
+        match self.unit {
+            Unit::Bytes if self.size > 0 && self.size.is_multiple_of(1 << 20) => format!("{}M", self.size >> 20),
+            Unit::Bytes if self.size > 0 && self.size.is_multiple_of(1 << 10) => format!("{}k", self.size >> 10),
+            Unit::Bytes => self.size.to_string(),
+            Unit::Tokens => format!("{}tok", self.size),
+        }
+    }
+
+    /// Returns the unit.
+    pub fn unit(self) -> Unit {
+        self.unit
+    }
+
+    /// Returns the approximate number of bytes within the limit; an upper estimate for ordinary
+    /// text.
+    pub fn approx_bytes(self) -> usize {
+        match self.unit {
+            Unit::Bytes => self.size,
+            Unit::Tokens => self.size * BYTES_PER_TOKEN,
+        }
+    }
+
+    /// Returns the size of `text` in the unit of the budget.
+    pub fn used(self, text: &str) -> usize {
+        match self.unit {
+            Unit::Bytes => text.len(),
+            Unit::Tokens => tokens::count(text),
+        }
+    }
+
+    /// Returns the first of `texts` that fits, or an empty string if none does.
+    pub(crate) fn first_fitting<'a>(self, texts: impl IntoIterator<Item = &'a str>) -> &'a str {
+        texts.into_iter().find(|text| self.used(text) <= self.size()).unwrap_or_default()
+    }
+
+    /// Formats `size` with the unit of the budget: `512 B`, `100 tok`.
+    pub fn format_amount(self, size: usize) -> String {
+        self.with_size(size).to_string()
+    }
+}
+
+impl FromStr for Budget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Budget, String> {
+        Budget::parse(text)
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.unit {
+            Unit::Bytes => write!(f, "{} B", self.size),
+            Unit::Tokens => write!(f, "{} tok", self.size),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_digits_with_a_unit() {
+        for (text, bytes) in [("0", 0), ("500", 500), ("4k", 4_096), ("1M", 1 << 20), ("64M", 64 << 20), ("007", 7)] {
+            assert_eq!(Budget::parse(text), Ok(Budget::bytes(bytes)), "{text}");
+        }
+        for (text, size) in [("0tok", 0), ("2000tok", 2_000), ("16777216tok", 16 << 20)] {
+            assert_eq!(Budget::parse(text), Ok(Budget { size, unit: Unit::Tokens }), "{text}");
+        }
+        let wrong = ["", "k", "4K", "4m", "-1", "+1", "1.5k", "4kk", " 4", "65M", "99999999999999999999", "٤"];
+        for text in wrong.into_iter().chain(["tok", "2000 tok", "2ktok", "16777217tok", "2000tokens", "2000TOK"]) {
+            assert!(Budget::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! JSON text that is safe to print, and bytes in hexadecimal.
+
+use crate::name::is_unprintable;
+
+/// Escapes every character in JSON text that could move a cursor, reverse a line or hide text.
+/// Outside strings there are none but line feeds, so the value does not change.
+pub(crate) fn printable(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c != '\n' && is_unprintable(c) {
+            let mut units = [0; 2];
+            c.encode_utf16(&mut units).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Returns the bytes of a name or path in hexadecimal, or `None` if it is UTF-8.
+pub(crate) fn hex(name: &[u8]) -> Option<String> {
+    let digits = || name.iter().map(|byte| format!("{byte:02x}")).collect();
+    std::str::from_utf8(name).is_err().then(digits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unprintable_characters_are_escaped_without_changing_the_value() {
+        let text = "a\u{9b}2J\u{202e}\u{7f}\u{200b}\u{e0041}\n";
+        let json = printable(&serde_json::to_string(text).unwrap());
+        assert!(json.bytes().all(|b| (b' '..=b'~').contains(&b)), "{json}");
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+    }
+}
