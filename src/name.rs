@@ -102,6 +102,12 @@ impl RelPath {
         Ok(RelPath(raw.into()))
     }
 
+    /// Returns a path that the program itself spells, which must be valid.
+    pub(crate) fn constant(text: &str) -> RelPath {
+        debug_assert!(RelPath::parse(text).is_ok(), "{text:?} is not a path");
+        RelPath(text.as_bytes().into())
+    }
+
     /// Returns the path of `name` inside this folder.
     pub fn join(&self, name: &Name) -> RelPath {
         self.join_path(&RelPath(name.0.clone()))

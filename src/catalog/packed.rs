@@ -51,8 +51,9 @@ impl PackedFields {
             error: worker.error.as_deref(),
             summary: worker.summary.as_deref(),
         };
-        // Encoding strings and numbers cannot fail.
-        PackedFields(postcard::to_stdvec(&fields).unwrap_or_default().into())
+        let packed = postcard::to_stdvec(&fields);
+        debug_assert!(packed.is_ok(), "encoding strings and numbers cannot fail");
+        PackedFields(packed.unwrap_or_default().into())
     }
 
     /// Copies the fields into `worker`. Returns `None` and leaves `worker` unchanged if the bytes

@@ -252,6 +252,5 @@ fn is_folder(entry: &DirEntry, name: &str) -> bool {
 }
 
 fn path(text: &str) -> RelPath {
-    // Constants of this format, which always parse.
-    RelPath::parse(text).unwrap_or_default()
+    RelPath::constant(text)
 }

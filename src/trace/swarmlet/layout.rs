@@ -24,10 +24,9 @@ const TOOL_OUTPUTS: &str = "tool_outputs";
 /// Maximum number of folders that are probed to detect a store.
 const PROBED_FOLDERS_MAX: usize = 1_000;
 
-/// Parses one of this format's own paths, such as `logs/errors.log`.
+/// Returns one of this format's own paths, such as `logs/errors.log`.
 pub(super) fn path(text: &str) -> RelPath {
-    // Constants of this format, which always parse.
-    RelPath::parse(text).unwrap_or_default()
+    RelPath::constant(text)
 }
 
 /// Lists the folders that may be workers, in both layouts.
