@@ -139,6 +139,7 @@ fn check(path: &str, fault: Fault, right: &[u8], found: Result<Vec<u8>>) {
     }
 }
 
+/// Promise: Every fault at every store call affects only its own request.
 #[test]
 fn every_fault_at_every_call_is_contained() {
     let mut runs = 0;
@@ -183,8 +184,9 @@ fn every_fault_at_every_call_is_contained() {
     assert!(runs > 3_000, "only {runs} runs");
 }
 
+/// Promise: A store that cannot be listed keeps its known workers and reports the error.
 #[test]
-fn a_store_that_cannot_be_listed_keeps_its_workers_and_says_so() {
+fn unlistable_store_keeps_its_workers() {
     let plan = FaultPlan::none();
     let tree = tree(&plan);
     let right = read(&tree, "workers").unwrap();

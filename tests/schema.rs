@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 use crate::needs_fuse;
 use crate::support::{Mount, TestStore, schema};
 
+/// Promise: Every `index.json` conforms to its schema.
 #[test]
-fn every_index_is_as_its_schema_says() {
+fn every_index_conforms_to_its_schema() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker(

@@ -67,8 +67,9 @@ fn missing_store_error_lists_the_searched_places() {
     assert_eq!(mount_count_at(&point), 0);
 }
 
+/// Promise: Sessions are discovered if there is no other store.
 #[test]
-fn sessions_are_found_by_themselves_where_there_is_no_other_store() {
+fn sessions_are_discovered_without_another_store() {
     needs_fuse!();
     if ["/data/swarmlet", "/data/workers"].iter().any(|place| Path::new(place).exists()) {
         skip("this machine has a store at a known path");

@@ -75,8 +75,9 @@ fn umount_ends_a_foreground_mount() {
     assert_eq!(wait_timeout(&mut child, LIMIT).expect("no hang").code(), Some(0));
 }
 
+/// Promise: The next mount clears one whose process was killed.
 #[test]
-fn a_mount_whose_process_was_killed_is_cleared_by_the_next_one() {
+fn next_mount_clears_a_dead_one() {
     needs_fuse!();
     let (store, sandbox) = (small_store(), MountSandbox::new());
     let point = sandbox.folder("mnt");
@@ -195,7 +196,7 @@ fn reused_device_number_does_not_unmount_another_mount() {
 }
 
 #[test]
-fn umount_leaves_alone_what_is_not_ours() {
+fn umount_leaves_foreign_mounts_alone() {
     needs_fuse!();
     let (store, sandbox) = (small_store(), MountSandbox::new());
     let folder = sandbox.folder("plain");

@@ -42,8 +42,9 @@ fn run(store: &TestStore, shell: &str, text: &[u8]) -> (Option<i32>, Vec<u8>, St
 
 const MARKER: &str = "[EVIDENCE:run_id=-,job_id=-,worker_id=a]";
 
+/// Promise: Markers that could not be expanded are counted on stderr.
 #[test]
-fn what_could_not_be_expanded_is_counted_on_stderr() {
+fn unexpanded_markers_are_counted_on_stderr() {
     let store = store();
     let (code, out, said) = run(&store, "exec expand", MARKER.as_bytes());
     assert_eq!((code, said.as_str()), (Some(0), ""));
@@ -100,8 +101,9 @@ fn expand_writes_text_before_a_marker_at_once() {
     assert!(child.wait().unwrap().success());
 }
 
+/// Promise: A text of a hundred mebibytes takes little memory.
 #[test]
-fn a_hundred_mebibytes_take_little_memory() {
+fn hundred_mebibytes_take_little_memory() {
     let store = store();
     // Address space limit in KiB; a quarter of the input would exceed it.
     let limited = |options: &str| format!("ulimit -v 250000; exec expand {options}");

@@ -35,8 +35,9 @@ fn shell_loop_over_cursors_sees_each_change() {
     assert!(done.assert_success().out.contains("new      unknown   w2: "), "{done:#?}");
 }
 
+/// Promise: The command line refuses a malformed cursor with advice.
 #[test]
-fn a_cursor_that_is_none_is_refused_with_what_helps() {
+fn malformed_cursor_is_refused_with_advice() {
     let store = small_store();
     for cursor in ["", "x", "00", "1-2-3", "Now", "1 2", "\u{1b}[31m"] {
         let mut command = swarmletfs(["since", cursor]);

@@ -120,8 +120,9 @@ fn output() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// Promise: The shown text is on disk at the stated offsets.
     #[test]
-    fn what_is_shown_is_on_disk_at_the_offsets_that_are_named(
+    fn shown_text_is_on_disk_at_the_stated_offsets(
         outputs in proptest::collection::vec(output(), 1..5), budgets in proptest::collection::vec(300_usize..9_000, 6),
     ) {
         let store = worker_with(&outputs);
@@ -176,7 +177,7 @@ fn an_output_of_30_mb_is_searched_and_its_error_found() {
 }
 
 #[test]
-fn binary_is_described_and_not_dumped() {
+fn binary_data_is_described_not_printed() {
     let mut output = b"ELF\0\x01\x02".to_vec();
     output.extend(b"readable text after it\n".repeat(1_000));
     let store = worker_with([output.as_slice(), b"plain\n"]);
@@ -203,8 +204,9 @@ fn invalid_utf_8_is_shown_as_far_as_it_is_text_and_said() {
     assert!(section.notes.contains("not UTF-8"), "{section:?}");
 }
 
+/// Promise: A passage whose text is shown elsewhere in the excerpt is not shown again.
 #[test]
-fn a_place_of_which_the_text_is_shown_elsewhere_is_not_shown_again() {
+fn passage_shown_elsewhere_is_not_repeated() {
     let filler = |from: usize| (from..from + 500).map(|n| format!("step {n} of many\n")).collect::<String>();
     let trace = "\n    at f (src/a.x:10)\n    at g (src/b.x:20)\n    at h (src/c.x:30)\n\n";
     let parts: Vec<String> = (0..4).map(|n| filler(n * 500) + trace).collect();

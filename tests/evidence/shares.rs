@@ -113,7 +113,7 @@ fn a_budget_that_is_needed_is_used() {
 }
 
 #[test]
-fn what_fits_is_shown_whole() {
+fn text_that_fits_is_shown_whole() {
     let store = worker_with((0..20).map(|number| format!("output number {number}\n").repeat(30)));
     let tree = store.tree();
     let report = hold(&evidence(&tree, "workers/w/", 16_000), 16_000).unwrap();

@@ -26,8 +26,9 @@ fn swarm_of(failing: usize, others: usize) -> TestStore {
     store
 }
 
+/// Promise: Every failing worker has a line with its cause at the default budget.
 #[test]
-fn every_failing_worker_has_a_line_of_cause_at_the_default_budget() {
+fn every_failing_worker_has_its_cause_at_the_default_budget() {
     let store = swarm();
     let tree = store.tree();
     for folder in ["", "runs/r/"] {
@@ -85,13 +86,15 @@ fn every_small_budget_is_a_bound_and_no_failing_worker_is_forgotten() {
     hold_swarm(12, 3, (0..=300).chain((301..5_000).step_by(61)));
 }
 
+/// Promise: Every large budget is an upper bound, and no failing worker is left out.
 #[test]
-fn every_large_budget_is_a_bound_and_no_failing_worker_is_forgotten() {
+fn large_budgets_are_bounds_and_keep_every_failing_worker() {
     hold_swarm(60, 40, (200..1_000).step_by(173).chain((1_000..30_000).step_by(1_511)));
 }
 
+/// Promise: Identical failures are shown once, with the workers that had them.
 #[test]
-fn identical_failures_are_told_once_with_who_had_them() {
+fn identical_failures_are_shown_once_with_their_workers() {
     let store = TestStore::new();
     for (id, cause) in [("a", "no space left"), ("b", "no route"), ("c", "no space left"), ("d", "no space left")] {
         store.worker(id, json!({})).call(id, 1, "x", format!("Error: {cause}\n{}", LINE.repeat(20)));
@@ -108,8 +111,9 @@ fn identical_failures_are_told_once_with_who_had_them() {
     assert!(summary.contains(by_cause), "{summary}");
 }
 
+/// Promise: Two hundred failing workers each have their cause at the default budget.
 #[test]
-fn two_hundred_failing_workers_have_their_cause_at_the_default_budget() {
+fn two_hundred_failing_workers_have_their_causes() {
     let store = swarm_of(200, 10);
     let report = hold(see(&store.tree(), "evidence.txt").unwrap().text(), 28_000).unwrap();
     for number in 0..200 {
@@ -118,8 +122,9 @@ fn two_hundred_failing_workers_have_their_cause_at_the_default_budget() {
     }
 }
 
+/// Promise: Causes that do not fit are counted, and the most frequent causes are shown first.
 #[test]
-fn causes_that_do_not_fit_are_counted_the_rarest_first() {
+fn causes_that_do_not_fit_are_counted() {
     let store = TestStore::new();
     for number in 0..400 {
         let id = format!("worker-{number:03}");
@@ -206,8 +211,9 @@ fn sections_of_many_workers_name_paths_that_can_be_opened() {
     }
 }
 
+/// Promise: A large failure of one worker does not crowd out other workers.
 #[test]
-fn a_large_failure_of_one_worker_starves_no_other_worker() {
+fn large_failure_does_not_crowd_out_other_workers() {
     let store = TestStore::new();
     store.worker("big", json!({})).call("big", 1, "x", format!("Error: big\n{}", LINE.repeat(100_000)));
     for number in 0..8 {

@@ -36,8 +36,9 @@ fn token_evidence(tree: &Tree, folder: &str, budget: usize) -> String {
     see(tree, format!("{folder}evidence.{budget}tok.txt")).unwrap().text().to_owned()
 }
 
+/// Promise: A budget in tokens is an upper bound in tokens.
 #[test]
-fn a_budget_of_tokens_is_a_bound_in_tokens() {
+fn token_budget_is_an_upper_bound() {
     for output in shapes() {
         let store = worker_with([output.as_str(), "Error: it broke\n", "plain\n"]);
         let tree = store.tree();
@@ -48,8 +49,9 @@ fn a_budget_of_tokens_is_a_bound_in_tokens() {
     }
 }
 
+/// Promise: A token budget is used up if the text is longer, and shows all of the text otherwise.
 #[test]
-fn a_budget_of_tokens_that_is_needed_is_used_and_one_that_is_not_shows_all() {
+fn token_budget_is_used_or_shows_everything() {
     for output in shapes() {
         let store = worker_with([output.as_str()]);
         let text = token_evidence(&store.tree(), "workers/w/", 2_000);

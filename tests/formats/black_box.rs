@@ -130,9 +130,11 @@ fn truncation_adds_no_characters_and_keeps_line_endings() {
     assert_eq!(prints(&mount, "cat tool_calls/003_sh.txt"), "one\r\ntwo\r\n");
 }
 
+/// Promise: A worker without an owner is not readable by every owner.
+///
 /// Bug: a worker without an owner was readable by everyone.
 #[test]
-fn a_worker_without_an_owner_is_not_readable_by_everyone() {
+fn worker_without_an_owner_is_not_readable_by_every_owner() {
     needs_fuse!();
     if !is_root() {
         return;

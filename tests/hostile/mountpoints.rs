@@ -23,8 +23,9 @@ fn check_nothing_serves(point: &Path) {
     wait_until("the end of the server", || servers(|at| at == point).is_empty());
 }
 
+/// Promise: A mountpoint inside the store is refused.
 #[test]
-fn a_mountpoint_inside_the_store_is_refused() {
+fn mountpoint_inside_the_store_is_refused() {
     needs_fuse!();
     let store = small_store();
     for inside in ["mnt", "workers/mnt", "workers/w1/mnt", "workers/w1/outputs/a/b"] {
@@ -36,8 +37,9 @@ fn a_mountpoint_inside_the_store_is_refused() {
     }
 }
 
+/// Promise: A swarmletfs mount is refused as a store.
 #[test]
-fn a_mount_of_ours_is_no_store() {
+fn swarmletfs_mount_is_refused_as_a_store() {
     needs_fuse!();
     let (store, yard) = (small_store(), MountSandbox::new());
     let (first, second) = (yard.folder("mnt"), yard.folder("second"));
@@ -197,8 +199,9 @@ fn a_relative_mountpoint_is_accepted() {
     check_nothing_serves(&point);
 }
 
+/// Promise: A second mount at the same mountpoint is refused, and at another is served.
 #[test]
-fn a_second_mount_on_the_same_place_is_refused_and_on_another_is_served() {
+fn second_mount_needs_another_mountpoint() {
     needs_fuse!();
     let (store, yard) = (small_store(), MountSandbox::new());
     let (first, second) = (yard.folder("first"), yard.folder("second"));
@@ -229,8 +232,9 @@ fn one_of_two_concurrent_mounts_on_one_mountpoint_wins() {
     assert!(point.join("README.md").exists());
 }
 
+/// Promise: A mount that is in use is removed only with the option for it.
 #[test]
-fn a_mount_in_use_is_not_taken_away_unless_that_is_asked_for() {
+fn mount_in_use_is_removed_only_on_request() {
     needs_fuse!();
     let (store, yard) = (small_store(), MountSandbox::new());
     let point = yard.folder("mnt");
@@ -288,7 +292,7 @@ fn an_empty_mount_of_another_kind_is_mounted_over_and_survives() {
 }
 
 #[test]
-fn a_place_inside_a_mount_of_ours_never_hangs() {
+fn mounting_inside_a_swarmletfs_mount_never_hangs() {
     needs_fuse!();
     let (store, yard) = (small_store(), MountSandbox::new());
     fs::create_dir(store.at("workers/w1/empty")).unwrap();

@@ -44,7 +44,7 @@ fn times(path: &Path) -> [i64; 4] {
 }
 
 #[test]
-fn times_are_exact_in_whatever_year() {
+fn timestamps_are_exact_in_every_year() {
     needs_fuse!();
     let yard = MountSandbox::new();
     // This file system can store every time.
@@ -76,8 +76,9 @@ fn times_are_exact_in_whatever_year() {
     }
 }
 
+/// Promise: Owners are reported unchanged, and modes without write, setuid, setgid and sticky bits.
 #[test]
-fn owners_are_told_as_they_are_and_modes_without_what_could_change_or_raise_anything() {
+fn owners_are_unchanged_and_modes_lose_special_bits() {
     needs_fuse!();
     if !is_root() {
         return;
@@ -198,8 +199,9 @@ pub fn shut_out(path: &Path) -> Option<()> {
     set.ok()
 }
 
+/// Promise: A user whom an ACL of the store shuts out is shut out of the mount.
 #[test]
-fn who_a_list_of_access_keeps_out_is_kept_out_of_the_mount() {
+fn user_denied_by_an_acl_is_denied_in_the_mount() {
     needs_fuse!();
     if !is_root() {
         return;

@@ -167,8 +167,9 @@ fn paths() -> Vec<String> {
 /// Results of the readers for each file: the hash of its bytes by inode number.
 type Met = Mutex<Vec<BTreeMap<u64, blake3::Hash>>>;
 
+/// Promise: Readers during constant changes see the old or the new version, never a mix.
 #[test]
-fn readers_under_constant_change_see_old_or_new_and_never_a_mix() {
+fn readers_during_changes_see_no_mixed_version() {
     needs_fuse!();
     let store = store();
     let mount = Mount::new(&store.path());
@@ -312,8 +313,9 @@ fn the_core_under_constant_change_sees_old_or_new_and_never_a_mix() {
     assert!(reads.into_inner() > 300);
 }
 
+/// Promise: An inode number always leads to the same bytes.
 #[test]
-fn a_number_always_leads_to_the_same_bytes() {
+fn inode_number_always_leads_to_the_same_bytes() {
     needs_fuse!();
     let store = store();
     let mount = Mount::new(&store.path());
@@ -343,8 +345,9 @@ fn slow_tree(store: &TestStore) -> Tree {
     Tree::new(store.view(hour, Filter::default()), Settings::default())
 }
 
+/// Promise: An index file describes one version of each record.
 #[test]
-fn an_index_is_of_one_version_of_the_record() {
+fn index_describes_one_version_of_each_record() {
     let store = store();
     let tree = slow_tree(&store);
     by_rename(&store.at("workers/w0/metadata.json"), &metadata("w0", 7));

@@ -122,8 +122,9 @@ fn what_comes_within_the_tick_in_which_its_folder_was_listed_is_listed() {
     });
 }
 
+/// Promise: A file generated from a worker is never older than a change within one clock tick.
 #[test]
-fn what_is_made_of_a_worker_is_not_of_before_a_change_within_a_tick() {
+fn generated_file_includes_changes_within_a_clock_tick() {
     let store = TestStore::new();
     let write = |status: &str, said: &str| {
         store.write("workers/w/metadata.json", format!("{{\"status\": \"{status}\"}}"));
@@ -150,8 +151,9 @@ fn what_is_made_of_a_worker_is_not_of_before_a_change_within_a_tick() {
     });
 }
 
+/// Promise: The permissions of a generated file include a change within one clock tick.
 #[test]
-fn who_may_read_what_is_made_is_not_of_before_a_change_within_a_tick() {
+fn generated_permissions_include_changes_within_a_clock_tick() {
     let store = TestStore::new();
     store.worker("w", json!({"status": "success"}));
     let secret = store.write("workers/w/tool_calls/001_sh.txt", "x\n");
@@ -169,8 +171,9 @@ fn who_may_read_what_is_made_is_not_of_before_a_change_within_a_tick() {
     });
 }
 
+/// Promise: A file that lists a finished worker soon includes a change within one clock tick.
 #[test]
-fn what_lists_a_finished_worker_is_not_for_long_of_before_a_change_within_a_tick() {
+fn listing_soon_includes_changes_within_a_clock_tick() {
     let store = TestStore::new();
     let fresh = Freshness { finished: Duration::from_secs(3_600), ..Freshness::default() };
     let write = |kind: &str| store.worker("w", json!({"status": "success", "task_type": kind}));

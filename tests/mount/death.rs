@@ -150,8 +150,9 @@ fn assert_clean(yard: &MountSandbox, point: &Path) {
     assert_eq!(own.count(), 0);
 }
 
+/// Promise: If the server is killed, every request fails, and the next mount works.
 #[test]
-fn a_killed_server_is_an_error_for_all_and_the_next_mount_works() {
+fn killed_server_fails_requests_and_can_be_mounted_again() {
     needs_fuse!();
     let (store, yard) = (swarm(), MountSandbox::new());
     let (point, before) = (yard.folder("mnt"), state(&store));
@@ -223,8 +224,9 @@ fn a_server_killed_while_it_starts_leaves_no_mount_behind_that_was_not_reported(
     }
 }
 
+/// Promise: If the connection is aborted, every request fails, and the server ends.
 #[test]
-fn an_aborted_connection_is_an_error_for_all_and_ends_the_server() {
+fn aborted_connection_ends_the_server() {
     needs_fuse!();
     if !is_root() {
         return;
@@ -243,8 +245,9 @@ fn an_aborted_connection_is_an_error_for_all_and_ends_the_server() {
     assert_eq!(state(&store), before);
 }
 
+/// Promise: A server that is told to stop under load unmounts.
 #[test]
-fn a_server_that_is_asked_to_end_under_load_unmounts() {
+fn server_stopped_under_load_unmounts() {
     needs_fuse!();
     let (store, yard) = (swarm(), MountSandbox::new());
     let (point, before) = (yard.folder("mnt"), state(&store));

@@ -51,8 +51,9 @@ fn cache_files(caches: &Path) -> Vec<PathBuf> {
     files.map(|file| file.unwrap().path()).filter(whole).collect()
 }
 
+/// Promise: A transcript that was parsed is not parsed again after a restart.
 #[test]
-fn a_transcript_that_was_read_is_not_read_again_at_the_next_start() {
+fn parsed_transcript_is_cached_across_restarts() {
     needs_fuse!();
     let caches = tempfile::tempdir().unwrap();
     let (store, path) = long_session();
@@ -78,8 +79,9 @@ fn a_transcript_that_was_read_is_not_read_again_at_the_next_start() {
     assert!(read + (1 << 20) < whole, "{read} against {whole}");
 }
 
+/// Promise: A cached transcript is not used for other content.
 #[test]
-fn what_is_kept_of_another_content_is_not_used() {
+fn cached_transcript_is_not_used_for_other_content() {
     needs_fuse!();
     let caches = tempfile::tempdir().unwrap();
     let (store, path) = long_session();
@@ -104,8 +106,9 @@ fn what_is_kept_of_another_content_is_not_used() {
     assert_eq!(read_generated(&mount(&store, caches.path(), &[])).0, all);
 }
 
+/// Promise: Nothing is cached if the cache is disabled.
 #[test]
-fn nothing_is_kept_where_that_is_not_wanted() {
+fn nothing_is_cached_if_disabled() {
     needs_fuse!();
     let (store, _) = long_session();
     let caches = tempfile::tempdir().unwrap();
@@ -152,8 +155,9 @@ fn read_index(mount: &Mount) -> (String, u64) {
     (["summary", "index.json", "runs/r/summary"].map(|file| mount.text(file)).concat(), bytes_read(mount))
 }
 
+/// Promise: The outcomes of workers are not computed again after a restart.
 #[test]
-fn how_workers_ended_is_not_found_out_again_at_the_next_start() {
+fn outcomes_are_cached_across_restarts() {
     needs_fuse!();
     let caches = tempfile::tempdir().unwrap();
     let store = many_workers();
@@ -181,8 +185,9 @@ fn how_workers_ended_is_not_found_out_again_at_the_next_start() {
     assert_eq!(read_index(&mount(&store, caches.path(), &[])).0, changed);
 }
 
+/// Promise: An outcome that depends on outputs outside the worker's directory is computed again.
 #[test]
-fn what_was_told_by_outputs_of_another_folder_is_looked_up_again() {
+fn outcome_from_stored_outputs_is_computed_again() {
     needs_fuse!();
     let caches = tempfile::tempdir().unwrap();
     let store = many_workers();

@@ -94,8 +94,9 @@ fn idle_descriptors(mount: &Mount, store: &TestStore) -> usize {
 const WORKER_FILE: &str = "workers/alpha/result.txt";
 const WORKER_TEXT: &str = "All hosts were checked.\n";
 
+/// Promise: Ten thousand handles can be open at once, and all are released.
 #[test]
-fn ten_thousand_handles_are_held_at_once_and_given_back() {
+fn ten_thousand_handles_open_at_once_and_are_released() {
     needs_fuse!();
     let store = swarm();
     // A limit as a shell sets it; the program may raise it by itself.
@@ -111,8 +112,9 @@ fn ten_thousand_handles_are_held_at_once_and_given_back() {
     assert!(idle_descriptors(&mount, &store) <= before);
 }
 
+/// Promise: Without free descriptors, requests fail with EMFILE and the mount continues.
 #[test]
-fn without_descriptors_requests_fail_by_name_and_the_mount_goes_on() {
+fn requests_fail_with_emfile_without_descriptors() {
     needs_fuse!();
     let store = swarm();
     let mut mount = Mount::by(&["prlimit", "--nofile=64:64"], &store.path(), &[]);
@@ -216,8 +218,9 @@ fn in_half_a_gibibyte_of_address_space_all_is_served() {
     assert_eq!(mount.text("workers/w/tool_calls/001_sh.txt"), "fine\n");
 }
 
+/// Promise: A log that cannot be written has no effect on the mount.
 #[test]
-fn a_log_that_cannot_be_written_changes_nothing() {
+fn unwritable_log_has_no_effect() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::by(&["bash", "-c", "exec \"$@\" 2>/dev/full", "bash"], &store.path(), &[]);

@@ -43,8 +43,9 @@ fn can_pass_through() -> bool {
     possible
 }
 
+/// Promise: The kernel alone reads a large file (passthrough).
 #[test]
-fn a_large_file_is_read_by_the_kernel_alone() {
+fn large_file_is_read_by_the_kernel_alone() {
     needs_fuse!();
     if !can_pass_through() {
         return;
@@ -64,7 +65,7 @@ fn a_large_file_is_read_by_the_kernel_alone() {
 }
 
 #[test]
-fn what_the_kernel_reads_leaves_no_time_of_access() {
+fn passthrough_reads_update_no_access_time() {
     needs_fuse!();
     let (store, path) = store();
     let accessed = || {
@@ -93,8 +94,9 @@ fn what_the_kernel_reads_leaves_no_time_of_access() {
     }
 }
 
+/// Promise: A reader that opens a file while it changes reads one state of it.
 #[test]
-fn whoever_opens_a_file_while_it_changes_reads_one_state_of_it() {
+fn open_during_a_change_reads_one_state() {
     needs_fuse!();
     let (store, path) = store();
     let mount = Mount::new(&store.path());
@@ -128,8 +130,9 @@ fn whoever_opens_a_file_while_it_changes_reads_one_state_of_it() {
     assert!(all == bytes(3, LARGE), "what was open is another");
 }
 
+/// Promise: Many readers can open and close a file while it grows past each size threshold.
 #[test]
-fn many_open_and_close_a_file_that_grows_past_every_size() {
+fn many_readers_open_a_file_that_grows_past_each_threshold() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker("w", json!({"status": "running"}));

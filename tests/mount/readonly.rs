@@ -363,8 +363,9 @@ pub fn settled(store: &TestStore) -> Vec<PathBuf> {
     paths
 }
 
+/// Promise: Nobody can change anything through any node, whatever the mount options.
 #[test]
-fn nothing_can_be_changed_by_anybody_through_any_node_however_it_is_mounted() {
+fn nothing_can_be_changed_through_any_node() {
     needs_fuse!();
     let store = swarm();
     let paths = settled(&store);
@@ -416,8 +417,9 @@ fn reading_everything_leaves_no_trace_in_the_store() {
     assert!(differences.is_empty(), "the store was touched: {differences:#?}");
 }
 
+/// Promise: The mount is marked read-only for the kernel.
 #[test]
-fn the_kernel_is_told_that_the_mount_is_read_only() {
+fn mount_is_flagged_read_only() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
@@ -434,8 +436,9 @@ fn the_kernel_is_told_that_the_mount_is_read_only() {
     assert_eq!(error.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
 }
 
+/// Promise: The program holds no writable descriptor of the store.
 #[test]
-fn the_program_holds_no_descriptor_of_the_store_that_could_write() {
+fn server_holds_no_writable_descriptor_of_the_store() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());

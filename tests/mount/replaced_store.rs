@@ -103,8 +103,9 @@ fn scopeguard(flag: &AtomicBool) -> impl Drop + '_ {
     Guard(flag)
 }
 
+/// Promise: A store that is renamed away stays readable, also after it is renamed back.
 #[test]
-fn a_store_that_is_renamed_away_is_still_read_and_so_it_is_when_it_is_back() {
+fn renamed_store_stays_readable() {
     needs_fuse!();
     let store = TestStore::new();
     fill(&store, "one");
@@ -120,8 +121,9 @@ fn a_store_that_is_renamed_away_is_still_read_and_so_it_is_when_it_is_back() {
     });
 }
 
+/// Promise: A removed store shows no workers, and a recreated one appears.
 #[test]
-fn a_store_that_is_removed_holds_nobody_and_one_that_is_made_anew_is_shown() {
+fn removed_store_is_empty_and_a_recreated_one_appears() {
     needs_fuse!();
     let store = TestStore::new();
     fill(&store, "one");
@@ -140,8 +142,9 @@ fn a_store_that_is_removed_holds_nobody_and_one_that_is_made_anew_is_shown() {
     });
 }
 
+/// Promise: A store that replaces another is served in its place.
 #[test]
-fn a_store_that_is_replaced_by_another_is_the_other() {
+fn replaced_store_is_served() {
     needs_fuse!();
     let (store, other) = (TestStore::new(), TestStore::new());
     fill(&store, "one");
@@ -162,8 +165,9 @@ fn a_store_that_is_replaced_by_another_is_the_other() {
     });
 }
 
+/// Promise: A store that replaces an owner's store shows the owner's workers only.
 #[test]
-fn a_store_that_takes_the_place_of_an_owners_is_shown_to_him_as_far_as_it_is_his() {
+fn replacing_store_shows_only_workers_of_the_owner() {
     needs_fuse!();
     let (store, other) = (TestStore::new(), TestStore::new());
     fill(&store, "one");
@@ -201,8 +205,9 @@ fn a_file_in_the_place_of_a_store_is_not_served_and_the_store_is_when_it_is_back
     });
 }
 
+/// Promise: A directory that replaces a store but holds none is reported and not served.
 #[test]
-fn a_folder_that_is_no_store_in_the_place_of_one_is_said_and_not_served() {
+fn directory_that_is_no_store_is_reported_and_not_served() {
     needs_fuse!();
     let store = TestStore::new();
     fill(&store, "one");
@@ -240,8 +245,9 @@ fn a_store_that_is_unmounted_beneath_and_mounted_again_comes_back() {
     rustix::mount::unmount(store.path(), UnmountFlags::DETACH).unwrap();
 }
 
+/// Promise: An open handle outlives the store in which it was opened.
 #[test]
-fn a_handle_held_open_outlives_the_store_that_it_was_opened_in() {
+fn open_handle_outlives_its_store() {
     needs_fuse!();
     let store = TestStore::new();
     fill(&store, "one");

@@ -66,6 +66,7 @@ fn a_session_is_read_through_the_kernel_like_any_worker() {
     }
 }
 
+/// Promise: `tail -f` follows a conversation.
 #[test]
 fn tail_follows_a_conversation() {
     needs_fuse!();
@@ -90,8 +91,9 @@ fn tail_follows_a_conversation() {
     }
 }
 
+/// Promise: Readers of a growing session see a part of it, never a mix.
 #[test]
-fn readers_of_a_session_that_grows_see_a_part_of_it_and_never_a_mix() {
+fn readers_of_a_growing_session_see_no_mix() {
     needs_fuse!();
     const LINES: usize = 150;
     let (store, path) = session(&new_transcript());

@@ -24,8 +24,9 @@ const GENERATED: [&str; 7] = [
     "workers/gamma/evidence.900.txt",
 ];
 
+/// Promise: The reported size of every file is the number of bytes that can be read.
 #[test]
-fn the_size_told_of_every_file_is_the_size_read() {
+fn reported_sizes_equal_bytes_read() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
@@ -39,8 +40,9 @@ fn the_size_told_of_every_file_is_the_size_read() {
     }
 }
 
+/// Promise: An open handle keeps its version, and a new open sees the new one.
 #[test]
-fn a_handle_held_open_keeps_its_version_and_a_new_open_sees_the_new_one() {
+fn open_handle_keeps_its_version() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
@@ -74,8 +76,9 @@ fn a_handle_held_open_keeps_its_version_and_a_new_open_sees_the_new_one() {
     }
 }
 
+/// Promise: Content that did not change keeps its inode number.
 #[test]
-fn content_that_did_not_change_keeps_its_inode() {
+fn unchanged_content_keeps_its_inode_number() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
@@ -245,8 +248,9 @@ fn a_file_replaced_before_its_attributes_are_asked_is_opened_all_the_same() {
     assert_eq!(tree.read(opened.fh, 0, 100, <[u8]>::to_vec).unwrap(), b"the second");
 }
 
+/// Promise: A mapping of a generated file keeps its version.
 #[test]
-fn a_mapping_of_a_generated_file_keeps_its_version() {
+fn mapping_of_a_generated_file_keeps_its_version() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
@@ -284,8 +288,9 @@ fn wait_for_cached_attributes_to_expire() {
     eventually("a second and a half", || (begun.elapsed() > Duration::from_millis(1_500)).then_some(()));
 }
 
+/// Promise: A worker's own file that was replaced is still readable through its open handle.
 #[test]
-fn an_own_file_that_was_replaced_is_still_read_through_its_handle() {
+fn replaced_own_file_is_readable_through_its_handle() {
     needs_fuse!();
     let store = swarm();
     let old = "old ".repeat(50_000);
@@ -304,8 +309,9 @@ fn an_own_file_that_was_replaced_is_still_read_through_its_handle() {
     assert_eq!(held.metadata().unwrap().len(), old.len() as u64);
 }
 
+/// Promise: A worker's own file that was deleted is still readable through its open handle.
 #[test]
-fn an_own_file_that_was_deleted_is_still_read_through_its_handle() {
+fn deleted_own_file_is_readable_through_its_handle() {
     needs_fuse!();
     let store = swarm();
     store.write("workers/gamma/logs/run.log", "still here");
@@ -320,8 +326,9 @@ fn an_own_file_that_was_deleted_is_still_read_through_its_handle() {
     assert_eq!(held.metadata().unwrap().len(), 10);
 }
 
+/// Promise: An open handle of a worker's own file follows its growth.
 #[test]
-fn an_own_file_that_grows_is_followed_through_its_handle() {
+fn open_handle_of_an_own_file_follows_its_growth() {
     needs_fuse!();
     let store = swarm();
     let path = store.write("workers/gamma/logs/run.log", "one\n");

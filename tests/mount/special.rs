@@ -81,8 +81,9 @@ const SPECIAL: [&str; 12] = [
     "supervisor",
 ];
 
+/// Promise: Special files are not shown, and no reader waits for them.
 #[test]
-fn special_files_are_not_shown_and_nothing_waits_for_them() {
+fn special_files_are_hidden_and_never_waited_for() {
     needs_fuse!();
     let store = store();
     let mut mount = Mount::new(&store.path());

@@ -35,7 +35,7 @@ fn store() -> TestStore {
 }
 
 #[test]
-fn workers_are_listed_by_what_they_have_in_common() {
+fn workers_are_listed_by_shared_values() {
     let store = store();
     let tree = store.tree();
     assert_eq!(names(&tree, "by"), ["day", "job", "outcome", "run", "status", "tag", "tool", "type"]);
@@ -57,8 +57,9 @@ fn workers_are_listed_by_what_they_have_in_common() {
     }
 }
 
+/// Promise: Several values can be combined in one path.
 #[test]
-fn values_are_asked_together() {
+fn values_can_be_combined() {
     let store = store();
     let tree = store.tree();
     for (path, workers) in [
@@ -77,8 +78,9 @@ fn values_are_asked_together() {
     assert_eq!(see(&tree, &deep).err(), Some(Error::NotFound));
 }
 
+/// Promise: `limit/N` lists the workers that were created last.
 #[test]
-fn the_latest_are_those_that_were_set_up_last() {
+fn limit_lists_the_workers_created_last() {
     let store = TestStore::new();
     for (id, at) in [("old", "2026-01-01"), ("new", "2026-03-01"), ("middle", "2026-02-01")] {
         store.worker(id, json!({"created_at": format!("{at}T00:00:00Z")}));
@@ -100,8 +102,9 @@ fn the_latest_are_those_that_were_set_up_last() {
     }
 }
 
+/// Promise: A link leads to its worker from any depth.
 #[test]
-fn a_link_leads_to_its_worker_however_deep_it_is() {
+fn links_lead_to_workers_from_any_depth() {
     needs_fuse!();
     let store = store();
     store.worker("status", json!({"task_type": "odd"})).worker("index.json", json!({"task_type": "odd"}));
@@ -121,8 +124,9 @@ fn a_link_leads_to_its_worker_however_deep_it_is() {
     assert_eq!(mount.list("by/type/odd"), ["index.json.own", "status.own"]);
 }
 
+/// Promise: Unusual values have names that lead to them.
 #[test]
-fn odd_values_have_names_that_lead_to_them() {
+fn unusual_values_have_names() {
     let long = "long ".repeat(100);
     let odd = ["a/b", "100%", ".", "..", "", "new\nline", "\u{1b}[31m", "\u{202e}x", "é", &long, "%2F"];
     let store = TestStore::new();
@@ -156,8 +160,9 @@ fn odd_values_have_names_that_lead_to_them() {
     }
 }
 
+/// Promise: Two values never share a name.
 #[test]
-fn no_value_has_the_name_of_another() {
+fn values_never_share_a_name() {
     let long = "x".repeat(300);
     let name_of_long = to_file_name(&long, &[]).to_text().into_owned();
     let name_of_that = to_file_name(&name_of_long, &[]).to_text().into_owned();
@@ -184,8 +189,9 @@ fn no_value_has_the_name_of_another() {
     }
 }
 
+/// Promise: A source's own word for a status is accepted.
 #[test]
-fn a_sources_own_word_for_a_status_answers() {
+fn own_word_for_a_status_is_accepted() {
     let store = store();
     let tree = store.tree();
     assert_eq!(names(&tree, "by/status/success"), ["b"]);
@@ -196,8 +202,9 @@ fn a_sources_own_word_for_a_status_answers() {
     assert_eq!(see(&tree, "by/type/never").err(), Some(Error::NotFound));
 }
 
+/// Promise: Listing values of the catalog opens no output.
 #[test]
-fn no_output_is_opened_to_list_what_the_catalog_knows() {
+fn listing_catalog_values_opens_no_output() {
     let store = store();
     let log = Arc::new(OpenLog::default());
     let disk = InterceptedStore::new(OpenCounter(log.clone()), Arc::new(Disk::open(&store.path()).unwrap()));
@@ -270,8 +277,9 @@ impl Interceptor for Slow {
     }
 }
 
+/// Promise: Workers that could not be read in time are listed as unread.
 #[test]
-fn who_was_not_looked_into_in_time_is_told_apart() {
+fn workers_not_read_in_time_are_listed_as_unread() {
     let tree = Tree::new(Slow::view(true, false), Settings::default());
     assert!(names(&tree, "by/outcome").contains(&"unread".to_owned()));
     // The next time there is time for all.
@@ -337,8 +345,10 @@ impl Interceptor for Late {
     }
 }
 
+/// Promise: The mtime of a file about many workers is reported even if not all of them can be read
+/// in time.
 #[test]
-fn the_time_of_many_is_told_though_not_all_can_be_looked_at_in_time() {
+fn mtime_of_many_workers_is_reported_within_the_deadline() {
     let (memory, late) = (Arc::new(Memory::new()), Late::default());
     for worker in 0..1_001 {
         let write = |file: &str, text: &str| {
@@ -356,8 +366,9 @@ fn the_time_of_many_is_told_though_not_all_can_be_looked_at_in_time() {
     assert!(late.0.load(Ordering::SeqCst) < 1_001, "all were looked at");
 }
 
+/// Promise: Workers of unknown outcome are read before workers that were read already.
 #[test]
-fn of_whom_nothing_is_known_is_looked_at_before_those_who_were_seen() {
+fn unknown_workers_are_read_before_known_ones() {
     let next = Arc::new(AtomicBool::new(false));
     let store = InterceptedStore::new(Stuck { inside: false, next: next.clone() }, Arc::new(Slow::store()));
     let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
@@ -370,9 +381,11 @@ fn of_whom_nothing_is_known_is_looked_at_before_those_who_were_seen() {
     assert_eq!(index["outcomes_read"], 20);
 }
 
+/// Promise: An incomplete file about many workers is not rendered again at once.
+///
 /// The kernel looks a name up again at once where the first look changed what is behind it; and others wait for the same.
 #[test]
-fn what_was_made_without_all_is_not_made_again_at_once() {
+fn incomplete_file_is_not_rendered_again_at_once() {
     // Where the time goes by while files are looked at, or while they are read.
     for at in [false, true] {
         let slow = Arc::new(AtomicBool::new(false));

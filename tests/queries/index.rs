@@ -101,8 +101,9 @@ fn damage(dice: &mut Dice, folder: &Path) {
     }
 }
 
+/// Promise: An answer is the same with an index, without one, and with a damaged one.
 #[test]
-fn an_answer_is_the_same_with_an_index_without_one_and_with_a_damaged_one() {
+fn answer_is_independent_of_the_index() {
     for seed in 0..scale(6) as u64 {
         let (mut dice, store, folder) = (Dice::new(seed), TestStore::new(), tempfile::tempdir().unwrap());
         fs::create_dir(store.at("workers")).unwrap();
@@ -130,8 +131,9 @@ fn an_answer_is_the_same_with_an_index_without_one_and_with_a_damaged_one() {
     }
 }
 
+/// Promise: Several processes can use the same index at once.
 #[test]
-fn several_processes_may_keep_the_same_index_at_a_time() {
+fn processes_can_share_an_index() {
     let (mut dice, store, folder) = (Dice::new(7), TestStore::new(), tempfile::tempdir().unwrap());
     (0..60).for_each(|_| change(&mut dice, &store));
     let folder = folder.path().join("index");
@@ -171,8 +173,9 @@ fn what_was_read_is_not_read_again() {
     assert!(now.contains(": 1 passage in 1 file of 1 worker;"), "{now}");
 }
 
+/// Promise: A growing file is searched to its end.
 #[test]
-fn a_growing_file_is_found_to_its_end() {
+fn growing_file_is_searched_to_its_end() {
     let (store, folder) = (TestStore::new(), tempfile::tempdir().unwrap());
     store.worker("w", json!({"status": "running"}));
     let tree = keeping(&store, &folder.path().join("index"));

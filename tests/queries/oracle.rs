@@ -41,8 +41,9 @@ fn line(dice: &mut Dice) -> String {
     (0..dice.below(8)).map(|_| *dice.pick(&WORDS)).collect()
 }
 
+/// Promise: The lines are those that ripgrep finds on disk.
 #[test]
-fn the_lines_are_those_that_ripgrep_finds_on_disk() {
+fn grep_finds_the_lines_that_ripgrep_finds() {
     if !is_here("rg") {
         return;
     }

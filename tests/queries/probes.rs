@@ -41,8 +41,9 @@ fn searches(log: &str) -> usize {
     log.lines().filter(|line| line.contains(": running a ")).count()
 }
 
+/// Promise: A tool that only probes the tree starts no search.
 #[test]
-fn no_tool_searches_by_looking_around() {
+fn probing_tools_start_no_search() {
     needs_fuse!();
     let store = swarm();
     let folder = tempfile::tempdir().unwrap();

@@ -43,8 +43,9 @@ fn store() -> TestStore {
     store
 }
 
+/// Promise: Standard tools and queries find the same findings.
 #[test]
-fn all_findings_are_found_with_ordinary_tools_and_by_asking() {
+fn standard_tools_and_queries_find_all_findings() {
     needs_fuse!();
     let store = store();
     let mount = Mount::new(&store.path());

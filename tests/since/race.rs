@@ -50,8 +50,9 @@ impl Followed {
     }
 }
 
+/// Promise: A change at any store call is reported.
 #[test]
-fn a_change_at_any_call_is_told() {
+fn change_at_any_call_is_reported() {
     let ids = ["a", "b", "c"];
     // Workers that change at one moment, in the order of the workers and in reverse.
     let orders: [&[&str]; 3] = [&["a", "c"], &["c", "a"], &["b"]];
@@ -138,8 +139,9 @@ fn follow_writers(fresh: Duration) {
     }
 }
 
+/// Promise: A reader that follows cursors receives every write at least once.
 #[test]
-fn every_write_is_told_to_who_follows_cursors_at_least_once() {
+fn followed_cursors_report_every_write_at_least_once() {
     follow_writers(Duration::ZERO);
 }
 
@@ -148,8 +150,9 @@ fn every_write_is_listed_even_if_other_files_are_cached() {
     follow_writers(Duration::from_secs(60));
 }
 
+/// Promise: A status is never older than the files it is reported with.
 #[test]
-fn a_status_is_never_older_than_the_files_it_is_told_with() {
+fn status_is_never_older_than_its_files() {
     let store = TestStore::new();
     store.worker("a", json!({})).worker("b", json!({}));
     // A finished worker stays cached for an hour.

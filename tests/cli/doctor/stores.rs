@@ -182,8 +182,9 @@ fn crowded(store: &TestStore) {
     store.write("workers/mine-too/metadata.json", json!({"owner_id": 9}).to_string());
 }
 
+/// Promise: With `--owner`, the output does not depend on other owners' workers.
 #[test]
-fn with_an_owner_all_that_is_anothers_might_as_well_not_be_there() {
+fn doctor_output_is_independent_of_foreign_workers() {
     let sandbox = MountSandbox::new();
     let (mixed, own) = (TestStore::new(), TestStore::new());
     for store in [&mixed, &own] {
@@ -345,9 +346,11 @@ fn doctor_escapes_names() {
     run(swarmletfs(["doctor".as_ref(), "--owner".as_ref(), raw])).assert_failure(2, &["UTF-8"]);
 }
 
+/// Promise: Sessions that were not read yet are not reported as problems.
+///
 /// A mount finishes long sessions in the background, so an unread session is no problem.
 #[test]
-fn sessions_that_were_not_read_yet_are_no_problem() {
+fn unread_sessions_are_not_problems() {
     let (sandbox, keep) = (MountSandbox::new(), MountSandbox::new());
     let project = sandbox.folder("claude/projects/-home-dev");
     let line = json!({"type": "user", "uuid": "u", "sessionId": "s", "message": {"role": "user", "content": "go"}});
@@ -360,8 +363,9 @@ fn sessions_that_were_not_read_yet_are_no_problem() {
     assert!(problems.is_empty(), "{report:#}");
 }
 
+/// Promise: `doctor` counts content of transcripts that is not shown.
 #[test]
-fn what_transcripts_hold_that_is_not_shown_is_counted() {
+fn doctor_counts_hidden_content_of_transcripts() {
     let (sandbox, keep) = (MountSandbox::new(), MountSandbox::new());
     let project = sandbox.folder("claude/projects/-home-dev");
     let said = |kind: &str, content: Value| {

@@ -50,8 +50,9 @@ fn first_line(looked: &CommandBytes) -> &str {
     looked.lines().first().copied().unwrap_or_default()
 }
 
+/// Promise: A command without a timeout reads everything.
 #[test]
-fn a_command_reads_everything_unless_it_is_told_a_time() {
+fn command_without_a_timeout_reads_everything() {
     let store = large_store();
     for reader in READERS {
         let first = run(&store, reader, &[]);
@@ -64,8 +65,9 @@ fn a_command_reads_everything_unless_it_is_told_a_time() {
     assert!(first_line(&searched).contains(&format!("; searched 720 files of {WORKERS} workers, ")), "{searched:?}");
 }
 
+/// Promise: An incomplete answer is marked in its first line and by its exit code.
 #[test]
-fn an_incomplete_answer_says_so_in_its_first_line_and_by_its_exit_code() {
+fn incomplete_answer_is_marked_in_line_and_exit_code() {
     let store = large_store();
     for reader in READERS {
         let cut = run(&store, reader, &["--max-time", "0"]);
@@ -87,9 +89,11 @@ fn an_incomplete_answer_says_so_in_its_first_line_and_by_its_exit_code() {
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }
 
+/// Promise: The first answer counts the workers inside sessions.
+///
 /// The first answer about sessions includes the workers inside them.
 #[test]
-fn the_first_answer_counts_the_workers_inside_of_sessions() {
+fn first_answer_counts_workers_inside_sessions() {
     let store = TestStore::new();
     let mut session = Transcript::new("long");
     session.user("look around").progress("a1", "user", json!({"content": "search"})).says("CommandOutput.");

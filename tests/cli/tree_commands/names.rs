@@ -42,7 +42,7 @@ fn hostile_store() -> (TestStore, [Vec<u8>; 2]) {
 }
 
 #[test]
-fn names_are_raw_in_a_pipe_and_safe_on_a_terminal() {
+fn names_are_raw_in_a_pipe_and_escaped_on_a_terminal() {
     let (store, names) = hostile_store();
     let holds = |words: &[&str], name: &[u8]| {
         let out = look(&store.path(), words[0], &words[1..]).assert_success().out.clone();
@@ -75,8 +75,9 @@ fn names_are_raw_in_a_pipe_and_safe_on_a_terminal() {
     assert_eq!(escaped, "done by the first\n");
 }
 
+/// Promise: A name of any bytes is read and printed exactly.
 #[test]
-fn a_name_of_any_bytes_is_read_and_told_exactly() {
+fn names_of_any_bytes_are_exact() {
     let (store, names) = hostile_store();
     for name in &names {
         let path = [b"workers/w1/", name.as_slice()].concat();

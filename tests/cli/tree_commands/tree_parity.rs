@@ -189,7 +189,8 @@ fn compare(seed: u64) {
     assert!(printed != wanted);
 }
 
+/// Promise: The command line and a mount show the same names, bytes, attributes and errors.
 #[test]
-fn both_doors_show_the_same_names_bytes_attributes_and_errors() {
+fn command_line_and_mount_show_the_same_tree() {
     (0..scale(STORES) as u64).for_each(compare);
 }

@@ -265,8 +265,9 @@ fn repeat(cases: &[Case<'_>], mount: &Mount, change: impl Fn(usize)) -> Vec<Stri
     wrong.into_inner().unwrap()
 }
 
+/// Promise: A tool that reads a changing file reads one version.
 #[test]
-fn what_reads_a_file_that_changes_reads_one_version() {
+fn tools_read_one_version_of_a_changing_file() {
     needs_fuse!();
     let store = TestStore::new();
     let versions = Versions::of(&store);
@@ -296,8 +297,9 @@ fn what_reads_a_file_that_changes_reads_one_version() {
     }
 }
 
+/// Promise: A tool that copies a changing tree copies whole versions.
 #[test]
-fn what_copies_a_tree_that_changes_copies_whole_versions() {
+fn tools_copy_whole_versions_of_a_changing_tree() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker("still", json!({})).call("still", 1, "sh", "nothing happens\n");
