@@ -1,4 +1,4 @@
-//! `grep/<regex>`: what an answer says, and how it is asked for.
+//! `grep/<regex>`: the content of its answers, and the syntax of the query.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,7 +10,7 @@ use super::{lines_of, names, text};
 use crate::hostile::make_fifo;
 use crate::support::{TestStore, see};
 
-/// A worker that went well, one that failed, and one that does not say; each with the word `needle`.
+/// Returns a store with a successful, a failed and an unfinished worker, each with the word `needle`.
 fn store() -> TestStore {
     let store = TestStore::new();
     store.worker("a-fine", json!({"run_id": "r1"})).call("a-fine", 1, "sh", "{\"ok\": true,\n \"x\": \"needle\"}\n");
@@ -106,9 +106,9 @@ fn slashes_and_any_byte_can_be_written_in_a_query() {
     let store = store();
     store.write("workers/a-fine/outputs/paths.txt", "/usr/bin 100% caf\u{e9}\n\ta\n");
     let tree = store.tree();
-    for asked in ["%2Fusr%2Fbin", "100%", "100%25", "caf%C3%A9", "^%09a$", "%5Ba%5D$"] {
-        let answer = text(&tree, &format!("workers/a-fine/grep@paths.txt/{asked}"));
-        assert_eq!(lines_of(&answer).len(), 1, "{asked}: {answer}");
+    for query in ["%2Fusr%2Fbin", "100%", "100%25", "caf%C3%A9", "^%09a$", "%5Ba%5D$"] {
+        let answer = text(&tree, &format!("workers/a-fine/grep@paths.txt/{query}"));
+        assert_eq!(lines_of(&answer).len(), 1, "{query}: {answer}");
     }
 }
 
@@ -117,7 +117,7 @@ fn slashes_and_any_byte_can_be_written_in_a_query() {
 fn invalid_regex_is_explained() {
     let store = store();
     let tree = store.tree();
-    for (asked, says) in [
+    for (query, explanation) in [
         ("grep/a(b", "unclosed group"),
         ("grep/*", "repetition operator missing expression"),
         ("grep/a)(b", "unopened group"),
@@ -126,15 +126,15 @@ fn invalid_regex_is_explained() {
         ("grep/a%0Ab", "not allowed"),
         ("workers/a-fine/grep/(?P<", "error"),
     ] {
-        let answer = text(&tree, asked);
-        assert!(answer.contains("invalid query]\n") && answer.contains(says), "{asked}: {answer}");
+        let answer = text(&tree, query);
+        assert!(answer.contains("invalid query]\n") && answer.contains(explanation), "{query}: {answer}");
     }
     for budget in 0..400 {
         assert!(text(&tree, &format!("grep.{budget}/a(b")).len() <= budget);
     }
 }
 
-/// A store in which more matches than there is room for.
+/// Returns a store with more matches than fit a budget.
 fn crowded() -> TestStore {
     let store = TestStore::new();
     for worker in 0..6 {
@@ -149,8 +149,9 @@ fn crowded() -> TestStore {
     store
 }
 
-/// What an answer says: lines that match in all, and what is shown and left out of them line by line.
-fn counted(answer: &str) -> (u64, u64) {
+/// Returns the total of matching lines in the first line of an answer, and the sum of its shown and
+/// omitted lines.
+fn line_counts(answer: &str) -> (u64, u64) {
     let number = |text: &str| -> u64 { text.split(' ').next().unwrap().parse().unwrap_or_else(|_| panic!("{text}")) };
     let head = answer.lines().next().unwrap();
     let all = number(head.split(": ").nth(1).unwrap());
@@ -165,10 +166,9 @@ fn budget_is_a_bound_and_omissions_are_counted() {
     let tree = store.tree();
     for budget in (0..300).chain([500, 1_000, 2_000, 4_096, 5_000, 9_999, 28_000, 100_000, 1_000_000]) {
         let answer = text(&tree, &format!("grep.{budget}/needle"));
-        assert!(answer.len() <= budget, "{} over {budget}", answer.len());
+        assert!(answer.len() <= budget, "{} bytes exceed the budget of {budget}", answer.len());
         if answer.contains("\n[... ") || answer.contains("searched 24") && !answer.contains(" shown;") {
-            let (all, told) = counted(&answer);
-            assert_eq!((all, told), (6 * 406, 6 * 406), "{budget}: {answer}");
+            assert_eq!(line_counts(&answer), (6 * 406, 6 * 406), "{budget}: {answer}");
         } else if budget > 200 {
             let shown = format!(", {} shown; ", lines_of(&answer).len());
             assert!(answer.contains(&shown) && !lines_of(&answer).is_empty(), "{budget}: {answer}");
@@ -187,18 +187,18 @@ fn file_with_many_matches_leaves_room_for_others() {
     for worker in 0..6 {
         for call in 1..4 {
             let path = format!("workers/w{worker}/tool_calls/00{call}_sh.txt");
-            assert!(answer.contains(&format!("\n{path}:1:")), "nothing of {path}: {answer}");
+            assert!(answer.contains(&format!("\n{path}:1:")), "no line of {path} is shown: {answer}");
         }
     }
-    let of = |worker: &str| lines_of(&answer).iter().filter(|line| line.starts_with(worker)).count();
-    assert!(of("workers/w3/") > of("workers/w1/"), "the one that failed has more");
+    let count = |worker: &str| lines_of(&answer).iter().filter(|line| line.starts_with(worker)).count();
+    assert!(count("workers/w3/") > count("workers/w1/"), "the failed worker must have more lines");
     assert!(answer.lines().nth(1).unwrap().starts_with("workers/w3/"));
-    assert!(answer.len() > 7_000, "{} of 8192 used", answer.len());
+    assert!(answer.len() > 7_000, "only {} of 8192 bytes are used", answer.len());
 }
 
 /// Promise: Counts of workers and lines count each once.
 ///
-/// Transcripts and metadata come behind everything else, so their workers are met twice.
+/// Transcripts and metadata are searched last, so each worker is visited twice.
 #[test]
 fn workers_and_lines_are_counted_once() {
     let store = TestStore::new();
@@ -210,12 +210,12 @@ fn workers_and_lines_are_counted_once() {
     let tree = store.tree();
     let whole = text(&tree, "grep.1M/needle");
     assert!(whole.starts_with("[grep.1M/needle: 69 lines in 9 files of 3 workers; searched"), "{whole}");
-    assert_eq!((whole.lines().count(), counted(&whole)), (70, (69, 69)));
+    assert_eq!((whole.lines().count(), line_counts(&whole)), (70, (69, 69)));
     for budget in [600, 1_000, 2_000, 3_000, 5_000, 8_000, 12_000, 20_000, 30_000] {
         let answer = text(&tree, &format!("grep.{budget}/needle"));
         assert!(answer.lines().next().unwrap().contains(" of 3 workers, "), "{answer}");
         if answer.contains("\n[...") {
-            assert_eq!(counted(&answer), (69, 69), "{answer}");
+            assert_eq!(line_counts(&answer), (69, 69), "{answer}");
         }
     }
 }
@@ -269,7 +269,7 @@ fn files_without_room_are_counted_by_worker() {
     let names = rest.split_once(" more files: w").unwrap_or_else(|| panic!("{rest}")).1;
     assert!(names.matches(" (21)").count() >= 9, "{rest}");
     assert!(names.contains(" more workers ...]"), "{rest}");
-    assert_eq!(counted(&answer), (1_260, 1_260));
+    assert_eq!(line_counts(&answer), (1_260, 1_260));
 }
 
 /// Promise: Files that were not searched are counted.
@@ -322,14 +322,14 @@ fn search_reads_only_what_the_tree_shows() {
     }
     make_fifo(&store.at("workers/mine/pipe"));
     let mine = store.tree_of_owner("A");
-    for asked in
+    for query in
         ["grep/canary", "workers/mine/grep/canary", "by/status/completed/grep/canary", "grep@linked.txt/canary"]
     {
-        assert!(lines_of(&text(&mine, asked)).is_empty(), "{asked}");
+        assert!(lines_of(&text(&mine, query)).is_empty(), "{query}");
     }
     assert!(text(&mine, "grep/canary").contains(": no line matches; searched 2 files of 1 worker, "));
     assert_eq!(see(&mine, "workers/theirs/grep/canary").err(), Some(Error::NotFound));
-    // The control: who may see everything finds it under both of its names, and nothing from outside.
+    // Control: a view of everything finds both names of the file, and nothing outside the store.
     let all = text(&store.tree(), "grep/canary");
     assert_eq!(lines_of(&all).len(), 2, "{all}");
     assert!(!all.contains("outside"));

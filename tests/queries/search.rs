@@ -1,4 +1,4 @@
-//! `search/<words>`: what an answer says, how it is asked for, and that no answer depends on what was kept.
+//! `search/<words>`: the content of its answers, and the syntax of the query.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use crate::hostile::make_fifo;
 use crate::mount::eventually;
 use crate::support::{TestStore, see};
 
-/// Three workers, of which one failed to connect.
+/// Returns a store of three workers, one of which failed to connect.
 fn store() -> TestStore {
     let store = TestStore::new();
     store.worker("db", json!({"run_id": "r1", "status": "failed", "task": "Migrate the schema"}));
@@ -24,11 +24,12 @@ fn store() -> TestStore {
     store
 }
 
-/// The paths of an answer, in its order.
+/// Returns the paths of the passages in an answer, in order.
 fn paths(answer: &str) -> Vec<&str> {
     answer.lines().filter_map(|line| Some(line.strip_prefix("workers/")?.split_once(", bytes ")?.0)).collect()
 }
 
+/// Runs a query and returns the paths of its passages, in order.
 fn found(store: &TestStore, path: &str) -> Vec<String> {
     paths(&text(&store.tree(), path)).into_iter().map(str::to_owned).collect()
 }
@@ -69,7 +70,7 @@ fn words_match_by_stem_and_in_names() {
     }
     assert_eq!(found(&store, "search/unheard"), [""; 0]);
     assert!(text(&store.tree(), "search/unheard").contains(": no passage has one of the words; searched 8 files of 3"));
-    // What is there and is not admitted is not said to be nowhere.
+    // If filters exclude every match, the answer mentions the filters.
     for filter in ["worker:nobody", "status:bogus", "-tool:*", "path:*.none"] {
         let answer = text(&store.tree(), &format!("search/disk {filter}"));
         assert!(
@@ -136,7 +137,7 @@ fn any_text_is_a_query_or_an_invalid_name() {
     assert_eq!(found(&store, "workers/api/search/own"), ["api/search.own"]);
 }
 
-/// A store in which more is found than there is room for.
+/// Returns a store with more matches than fit a budget.
 fn crowded() -> TestStore {
     let store = TestStore::new();
     for worker in 0..6 {
@@ -158,19 +159,19 @@ fn search_answers_use_their_budget() {
     let tree = store.tree();
     for budget in (0..400).chain((400..5_000).step_by(171)).chain([9_999, 28_000, 100_000, 1_000_000]) {
         let answer = text(&tree, &format!("search.{budget}/needle"));
-        assert!(answer.len() <= budget, "{} over {budget}", answer.len());
+        assert!(answer.len() <= budget, "{} bytes exceed the budget of {budget}", answer.len());
         if (600..200_000).contains(&budget) {
-            assert!(answer.len() * 100 >= budget * 75, "{} of {budget}: {answer}", answer.len());
+            assert!(answer.len() * 100 >= budget * 75, "only {} of {budget} bytes are used: {answer}", answer.len());
         }
     }
     for budget in [0, 1, 20, 100, 500, 2_000] {
         let answer = text(&tree, &format!("search.{budget}tok/needle"));
         let used = bpe_openai::o200k_base().count(answer.as_str());
-        assert!(used <= budget && (budget < 500 || used * 100 >= budget * 75), "{used} of {budget}");
+        assert!(used <= budget && (budget < 500 || used * 100 >= budget * 75), "{used} of {budget} tokens are used");
     }
     let spread = text(&tree, "workers/w1/search.6k/needle");
     let calls: std::collections::BTreeSet<&str> = paths(&spread).into_iter().collect();
-    assert_eq!(calls.len(), 3, "of a worker something of each call: {spread}");
+    assert_eq!(calls.len(), 3, "a call has no passage: {spread}");
 }
 
 #[test]
@@ -194,7 +195,7 @@ fn equal_passages_are_shown_once_with_a_count() {
 
 /// Promise: Matching all words scores higher than repeating one.
 ///
-/// A passage that holds all words of a question stands before one that repeats a single one of them, however often.
+/// A passage with all words of a query ranks above one that repeats a single word many times.
 #[test]
 fn matching_all_words_beats_repeating_one() {
     let step = "a step of this copy went well and nothing of note was seen in it\n";
@@ -207,7 +208,7 @@ fn matching_all_words_beats_repeating_one() {
         let many = "full full full full full full full full full full\n".repeat(repeats);
         store.worker("many", json!({})).call("many", 1, "sh", many);
         for other in 0..others {
-            // One word of the question is more common than the other.
+            // Makes `disk` more common than `full`.
             let id = format!("other{other}");
             store.worker(&id, json!({}));
             store.call(&id, 1, "sh", format!("{}the disk number {other} is fine\n", step.repeat(5)));
@@ -224,7 +225,7 @@ fn matching_all_words_beats_repeating_one() {
 
 /// Promise: Of passages that match equally, one of a failed call comes first.
 ///
-/// Of two passages that hold one word of two each, a note does not lead where the other is the output of a failed call.
+/// Each passage has one of two words. The output of the failed call ranks above the note.
 #[test]
 fn failed_call_comes_first_among_equal_passages() {
     let store = TestStore::new();
@@ -240,7 +241,7 @@ fn failed_call_comes_first_among_equal_passages() {
 }
 
 #[test]
-fn files_of_one_name_are_each_found_by_it() {
+fn files_with_the_same_name_are_all_found_by_it() {
     let store = TestStore::new();
     store.worker("w", json!({}));
     for (call, word) in [(1, "one"), (2, "two"), (3, "three")] {
@@ -291,10 +292,10 @@ fn passages_are_found_anywhere_in_a_large_file() {
     }
     store.call("w", 1, "log", &log);
     let tree = store.tree();
-    // Where there is not time for all of it at once, the next question gets further.
+    // If the deadline passes, the next query continues the work.
     let whole = |words: &str| {
         let answer = || Some(text(&tree, &format!("search/{words}")));
-        eventually("an answer out of all of it", || answer().filter(|answer| !answer.contains("for lack of time")))
+        eventually("a complete answer", || answer().filter(|answer| !answer.contains("for lack of time")))
     };
     for name in ["zebra", "giraffe", "okapi"] {
         let answer = whole(name);
@@ -303,7 +304,7 @@ fn passages_are_found_anywhere_in_a_large_file() {
         let shown = &log[first.parse().unwrap()..=last.parse().unwrap()];
         assert!(shown.contains(&format!("a {name} was seen\n")) && answer.ends_with(shown), "{answer}");
     }
-    // Where no line ends, it is cut all the same.
+    // A text without line ends is split into passages too.
     fs::write(store.at("workers/w/tool_calls/001_log.txt"), log.replace('\n', " ")).unwrap();
     assert!(whole("okapi seen").contains("a okapi was seen"));
 }
