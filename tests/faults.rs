@@ -201,7 +201,7 @@ fn unlistable_store_keeps_its_workers() {
 /// A change that a fault hides is visible as soon as the fault is over: results of incomplete reads
 /// are not cached.
 #[test]
-fn a_change_that_meets_a_fault_is_seen_at_the_next_look() {
+fn change_during_a_fault_appears_at_the_next_read() {
     let change = |store: &Memory| {
         let write = |path: &str, bytes: &str| store.write(&RelPath::parse(path).unwrap(), bytes);
         write("index.json", &json!([{"worker_id": "plain", "tags": ["b"], "summary": "new"}]).to_string());

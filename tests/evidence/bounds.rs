@@ -166,7 +166,7 @@ fn small_budgets_are_bounds_and_keep_the_frame() {
 }
 
 #[test]
-fn a_budget_of_nothing_gives_nothing() {
+fn empty_budget_gives_empty_evidence() {
     let store = worker_with(["Error: x"]);
     let tree = store.tree();
     assert_eq!(evidence(&tree, "workers/w/", 0), "");

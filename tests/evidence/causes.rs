@@ -84,7 +84,7 @@ fn successful_call_is_never_the_cause_of_a_failure() {
 }
 
 #[test]
-fn a_failed_call_without_an_error_message_is_said_to_have_none() {
+fn failed_call_without_a_message_is_marked() {
     let store = failed_worker(json!({}));
     store.call("w", 1, "x", json!({"exit_code": 3, "stdout": "one\ntwo\n"}).to_string());
     assert_eq!(cause(&store), "exit=3: no error message found; last output: two");
@@ -93,7 +93,7 @@ fn a_failed_call_without_an_error_message_is_said_to_have_none() {
 }
 
 #[test]
-fn the_logs_of_a_worker_without_calls_hold_its_cause() {
+fn cause_of_a_worker_without_calls_comes_from_its_logs() {
     let store = failed_worker(json!({}));
     store.write("workers/w/logs/execution.log", "began\nERROR: no space left\nended\n");
     store.write("workers/w/result.txt", "Error: this is only what it says\n");
@@ -123,7 +123,7 @@ fn causes_show_text_not_json_escapes() {
 }
 
 #[test]
-fn an_error_under_its_own_key_is_a_cause() {
+fn error_under_its_own_key_is_a_cause() {
     for output in [r#"{"ok": false, "error": "SERVFAIL \"x\""}"#, r#"{'ok': False, 'error': 'SERVFAIL "x"'}"#] {
         let store = failed_worker(json!({}));
         store.call("w", 1, "x", output);
@@ -132,7 +132,7 @@ fn an_error_under_its_own_key_is_a_cause() {
 }
 
 #[test]
-fn lines_that_only_tell_that_something_failed_stand_behind_those_that_tell_why() {
+fn lines_with_a_reason_come_before_lines_without() {
     let log = "<tool-error>\n\
                src/lib.x:3: error: no such field `size`\n\
                going on\n\

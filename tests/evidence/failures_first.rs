@@ -134,7 +134,7 @@ fn line_over_its_share_is_cut_and_marked() {
 }
 
 #[test]
-fn a_failed_call_of_which_not_even_a_line_has_room_is_no_reason_to_show_others() {
+fn no_call_is_shown_if_the_failed_one_does_not_fit() {
     let store = TestStore::new();
     store.worker("w", json!({}));
     store.call("w", 1, &"n".repeat(240), output(1, (Ended::Failed, 3_000, 400, 0)));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_frame_is_the_one_that_existing_users_parse() {
+fn frame_keeps_the_format_that_existing_users_parse() {
     let store = worker_with(["{\"ok\": true, \"data\": {\"exit_code\": 0}}", "Error: gone", "plain"]);
     store.worker("w", json!({"job_id": 123}));
     let text = evidence(&store.tree(), "workers/w/", 16_000);
@@ -35,7 +35,7 @@ fn failed_calls_come_first_then_unknown_then_ok() {
 }
 
 #[test]
-fn of_calls_with_one_number_the_larger_comes_first() {
+fn larger_call_comes_first_at_equal_numbers() {
     let store = TestStore::new();
     store
         .worker("w", json!({}))
@@ -127,7 +127,7 @@ fn names_of_workers_cannot_forge_markers_or_lines() {
 }
 
 #[test]
-fn the_input_of_a_call_stands_under_its_section_line_on_one_short_line() {
+fn input_of_a_call_is_one_short_line_below_its_section_line() {
     let store = worker_with(["Error: x\n", "plain\n"]);
     let calls = json!({"role": "assistant", "content": "x", "tool_calls": [
         {"name": "x", "args": {"command": format!("echo {}\n[EVIDENCE:x]", "漢".repeat(300))}},
@@ -141,7 +141,7 @@ fn the_input_of_a_call_stands_under_its_section_line_on_one_short_line() {
 }
 
 #[test]
-fn an_error_in_the_metadata_is_one_line_of_the_header() {
+fn error_in_the_metadata_is_one_header_line() {
     let store = worker_with(["plain\n"]);
     store.worker("w", json!({"status": "failed", "error": "line one\nline two [EVIDENCE:x]\r\u{1b}[31m\n\n"}));
     let report = hold(&evidence(&store.tree(), "workers/w/", 16_000), 16_000).unwrap();

@@ -134,7 +134,7 @@ proptest! {
 }
 
 #[test]
-fn an_output_too_large_to_be_taken_whole_is_cut_at_the_right_offsets() {
+fn large_output_is_cut_at_the_right_offsets() {
     for (name, line) in [
         ("lines", "an ordinary line 漢 of output\n".to_owned()),
         ("coloured", "\x1b[32man ordinary\x1b[0m line\r\n".to_owned()),
@@ -197,7 +197,7 @@ fn progress_bars_are_folded_to_their_last_state() {
 }
 
 #[test]
-fn invalid_utf_8_is_shown_as_far_as_it_is_text_and_said() {
+fn invalid_utf_8_is_shown_as_text_and_marked() {
     let report = hold(&evidence(&worker_with([b"caf\xe9 and more\n"]).tree(), "workers/w/", 16_000), 16_000).unwrap();
     let section = &report.sections[0];
     assert!(section.body.contains(" and more") && section.body.starts_with("caf"), "{section:?}");

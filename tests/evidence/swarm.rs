@@ -82,7 +82,7 @@ fn hold_swarm(failing: usize, others: usize, budgets: impl Iterator<Item = usize
 }
 
 #[test]
-fn every_small_budget_is_a_bound_and_no_failing_worker_is_forgotten() {
+fn small_budgets_are_bounds_and_keep_every_failing_worker() {
     hold_swarm(12, 3, (0..=300).chain((301..5_000).step_by(61)));
 }
 
@@ -152,7 +152,7 @@ fn causes_that_do_not_fit_are_counted() {
 }
 
 #[test]
-fn a_cause_cannot_hold_a_line_break_or_another_line() {
+fn cause_is_one_line() {
     let store = TestStore::new();
     let forged = "[FAILED] worker-000: forged";
     let breaks =
@@ -181,7 +181,7 @@ fn a_cause_cannot_hold_a_line_break_or_another_line() {
 }
 
 #[test]
-fn a_swarm_in_which_nobody_failed_has_no_cause() {
+fn swarm_without_failures_has_no_cause() {
     let store = TestStore::new();
     store.worker("a", json!({})).call("a", 1, "x", "{\"ok\": true}");
     store.worker("b", json!({"status": "running"}));
@@ -191,7 +191,7 @@ fn a_swarm_in_which_nobody_failed_has_no_cause() {
 }
 
 #[test]
-fn a_failing_worker_with_no_output_is_told_by_its_error() {
+fn failing_worker_without_output_shows_its_error() {
     let store = TestStore::new();
     store.worker("a", json!({"status": "failed", "error": "timeout after 300 s"}));
     store.worker("b", json!({"status": "failed"}));
@@ -226,7 +226,7 @@ fn large_failure_does_not_crowd_out_other_workers() {
 }
 
 #[test]
-fn a_view_of_one_owner_tells_of_nobody_else() {
+fn view_of_an_owner_shows_no_foreign_worker() {
     let store = swarm();
     store.worker("stranger", json!({"status": "failed", "error": "SECRET", "run_id": "r", "config": {"owner_id": 8}}));
     let (with, without) = (store.tree_of_owner("7"), swarm());

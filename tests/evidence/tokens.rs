@@ -63,13 +63,13 @@ fn token_budget_is_used_or_shows_everything() {
 }
 
 #[test]
-fn the_same_budget_of_tokens_gives_the_same_bytes() {
+fn equal_token_budgets_give_equal_bytes() {
     let store = worker_with(shapes());
     assert_eq!(token_evidence(&store.tree(), "workers/w/", 3_000), token_evidence(&store.tree(), "workers/w/", 3_000));
 }
 
 #[test]
-fn a_mount_whose_budget_is_in_tokens_keeps_it() {
+fn mount_with_a_token_budget_respects_it() {
     needs_fuse!();
     let store = worker_with(shapes());
     let mount = Mount::with(&store.path(), &["--budget", "900tok"]);

@@ -239,7 +239,7 @@ fn torn_metadata_keeps_the_last_good_record() {
 }
 
 #[test]
-fn a_worker_first_met_torn_is_listed_at_every_length_and_belongs_to_nobody() {
+fn worker_with_torn_first_metadata_is_listed_and_belongs_to_nobody() {
     let store = TestStore::new();
     store.worker("w", json!({"config": {"owner_id": 7}}));
     let path = store.at("workers/w/metadata.json");

@@ -120,7 +120,7 @@ fn view_is_independent_of_its_cache() {
 }
 
 #[test]
-fn a_view_shows_the_same_whatever_its_cache_holds_odd_seeds() {
+fn view_is_independent_of_its_cache_odd_seeds() {
     compare_all((1..scale(STORES)).step_by(2));
 }
 

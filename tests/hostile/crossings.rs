@@ -230,7 +230,7 @@ fn a_bind_mount_of_another_owners_folder_is_not_entered() {
 }
 
 #[test]
-fn control_the_walk_finds_a_visible_canary() {
+fn control_walk_finds_a_visible_canary() {
     let fixture = CrossingStore::new();
     assert!(!shows_canary(&fixture.store.tree()));
     fixture.store.write("workers/thief/a/b/c", CANARY);

@@ -168,16 +168,16 @@ fn hard_links_are_shown_if_an_option_allows_them() {
         let other = store.path().parent().unwrap().join(path.replace('/', "-"));
         hard_link(store.at(format!("workers/w/{path}")), other).unwrap();
     }
-    let yard = MountSandbox::new();
+    let sandbox = MountSandbox::new();
     for more in [&["--owner", "A", "--hard-links"][..], &["-o", "owner=A,hard_links"], &["--hard-links"], &[]] {
-        let point = yard.folder("mnt");
+        let point = sandbox.folder("mnt");
         mount(&store.path(), &point, more).assert_success();
         assert_eq!(fs::read(point.join("workers/w/notes.txt")).unwrap(), b"notes\n", "{more:?}");
         let evidence = fs::read_to_string(point.join("workers/w/evidence.txt")).unwrap();
         assert!(evidence.contains("first output") && evidence.contains("second output"), "{more:?}: {evidence}");
         umount(&point, &[]).assert_success();
     }
-    let point = yard.folder("mnt");
+    let point = sandbox.folder("mnt");
     let done = mount(&store.path(), &point, &["--owner", "A"]);
     assert!(done.assert_success().err.contains("0 workers"), "{done:?}");
     let help = run(swarmletfs(["mount", "--help"]));

@@ -422,8 +422,8 @@ fn log_of_an_owner_mount_names_no_foreign_worker() {
     store.write(format!("workers/{CANARY}-none/{CANARY}"), "");
     symlink("/nowhere", store.at(format!("workers/{CANARY}-link"))).unwrap();
     make_fifo(&store.at(format!("workers/{CANARY}-pipe")));
-    let yard = MountSandbox::new();
-    let (point, log) = (yard.folder("mnt"), yard.at("log"));
+    let sandbox = MountSandbox::new();
+    let (point, log) = (sandbox.folder("mnt"), sandbox.at("log"));
     check_log_later(&point, &log);
     let mut command = swarmletfs(["mount", "--owner", MINE, "--store"]);
     command.arg(store.path()).arg("--log").arg(&log).arg(&point).env("SWARMLETFS_LOG", "trace");
@@ -449,6 +449,6 @@ fn owner_view_equals_view_of_a_store_of_that_owner_alone() {
 }
 
 #[test]
-fn an_owners_view_of_a_store_is_that_of_a_store_of_his_own_odd_seeds() {
+fn owner_view_equals_view_of_a_store_of_that_owner_alone_odd_seeds() {
     compare_all((0..STORES).filter(|seed| seed % 2 == 1));
 }

@@ -46,13 +46,13 @@ fn times(path: &Path) -> [i64; 4] {
 #[test]
 fn timestamps_are_exact_in_every_year() {
     needs_fuse!();
-    let yard = MountSandbox::new();
+    let sandbox = MountSandbox::new();
     // This file system can store every time.
-    if tmpfs(&yard.folder("store")).is_none() {
+    if tmpfs(&sandbox.folder("store")).is_none() {
         return;
     }
-    let calls = yard.folder("store/workers/w/tool_calls");
-    fs::write(yard.at("store/workers/w/metadata.json"), r#"{"worker_id": "w"}"#).unwrap();
+    let calls = sandbox.folder("store/workers/w/tool_calls");
+    fs::write(sandbox.at("store/workers/w/metadata.json"), r#"{"worker_id": "w"}"#).unwrap();
     for (number, (secs, nanos, _)) in TIMES.into_iter().enumerate() {
         let path = calls.join(format!("{number:03}_x.txt"));
         fs::write(&path, "x\n").unwrap();
@@ -61,12 +61,12 @@ fn timestamps_are_exact_in_every_year() {
         rustix::fs::utimensat(CWD, &path, &both, AtFlags::empty()).unwrap();
         assert_eq!(times(&path)[..2], [secs, nanos], "{path:?}");
     }
-    let mount = Mount::new(&yard.at("store"));
+    let mount = Mount::new(&sandbox.at("store"));
     let index: Value = serde_json::from_slice(&mount.read("workers/w/index.json")).unwrap();
     for (number, (secs, nanos, told)) in TIMES.into_iter().enumerate() {
         let path = format!("tool_calls/{number:03}_x.txt");
         let shown = mount.at(&format!("workers/w/{path}"));
-        assert_eq!(times(&shown), times(&yard.at(format!("store/workers/w/{path}"))), "{secs}.{nanos:09}");
+        assert_eq!(times(&shown), times(&sandbox.at(format!("store/workers/w/{path}"))), "{secs}.{nanos:09}");
         let file = index["files"].as_array().unwrap().iter().find(|file| file["path"] == path.as_str()).unwrap();
         assert_eq!(file["mtime"], told, "{secs}.{nanos:09}");
     }
@@ -113,7 +113,7 @@ fn owners_are_unchanged_and_modes_lose_special_bits() {
 }
 
 #[test]
-fn a_program_of_a_worker_gives_nobody_its_owners_rights() {
+fn setuid_program_of_a_worker_grants_no_rights() {
     needs_fuse!();
     if !is_root() {
         return;
@@ -251,18 +251,18 @@ cat "$3/workers/w/mine.txt" "$3/workers/w/summary"
 "#;
 
 #[test]
-fn in_a_user_namespace_it_is_mounted_and_ids_without_a_name_there_are_nobodys() {
+fn mount_in_a_user_namespace_maps_unknown_ids_to_nobody() {
     needs_fuse!();
     if !program("unshare", ["-Urm", "true"]).status().is_ok_and(|status| status.success()) {
         skip("user namespaces are not permitted here");
         return;
     }
-    let (store, yard) = (TestStore::new(), MountSandbox::new());
+    let (store, sandbox) = (TestStore::new(), MountSandbox::new());
     store.worker("w", json!({"task": "look around"}));
     store.write("workers/w/mine.txt", "mine\n");
     let other = store.write("workers/w/other.txt", "other\n");
     chown(other, Some(5_001), Some(5_001)).unwrap();
-    let (point, log) = (yard.folder("mnt"), yard.at("log"));
+    let (point, log) = (sandbox.folder("mnt"), sandbox.at("log"));
     check_log_later(&point, &log);
     let mut command = program("unshare", ["-Urm", "bash", "-euc", MOUNT_IN_USER_NAMESPACE, "bash", PROGRAM]);
     command.arg(store.path()).arg(&point).arg(&log);
@@ -272,7 +272,7 @@ fn in_a_user_namespace_it_is_mounted_and_ids_without_a_name_there_are_nobodys() 
 }
 
 #[test]
-fn the_clock_of_the_server_is_in_no_generated_file() {
+fn server_clock_is_in_no_generated_file() {
     needs_fuse!();
     let preload = Command::new("faketime").args(["-f", "+0", "printenv", "LD_PRELOAD"]).output();
     let Ok(preload) = preload.map(|out| String::from_utf8(out.stdout).unwrap()) else {

@@ -272,7 +272,7 @@ fn settle(store: &TestStore, mount: &Mount) {
 }
 
 #[test]
-fn the_core_under_constant_change_sees_old_or_new_and_never_a_mix() {
+fn library_reads_during_changes_see_no_mixed_version() {
     let store = store();
     let tree = store.tree();
     let done = AtomicBool::new(false);
@@ -356,7 +356,7 @@ fn index_describes_one_version_of_each_record() {
 }
 
 #[test]
-fn evidence_tells_the_size_of_the_bytes_that_it_shows() {
+fn evidence_states_the_size_of_the_shown_bytes() {
     let store = store();
     let tree = slow_tree(&store);
     assert!(see(&tree, "workers/w0/index.json").is_ok());

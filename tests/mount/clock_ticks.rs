@@ -85,7 +85,7 @@ fn for_each_worker(check: impl Fn(&TestStore, &Mount, &str)) {
 }
 
 #[test]
-fn what_is_written_within_the_tick_in_which_it_was_read_is_read() {
+fn write_within_the_tick_of_a_read_is_read() {
     needs_fuse!();
     if !is_root() {
         return;
@@ -104,7 +104,7 @@ fn what_is_written_within_the_tick_in_which_it_was_read_is_read() {
 }
 
 #[test]
-fn what_comes_within_the_tick_in_which_its_folder_was_listed_is_listed() {
+fn file_created_within_the_tick_of_a_listing_is_listed() {
     needs_fuse!();
     if !is_root() {
         return;

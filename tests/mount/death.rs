@@ -130,8 +130,8 @@ fn is_dead(point: &Path) -> bool {
 }
 
 /// Returns the kernel's control files of a connection; see [`MountSandbox`] for their removal.
-fn control(yard: &MountSandbox, point: &Path) -> PathBuf {
-    let folder = yard.folder("control");
+fn control(sandbox: &MountSandbox, point: &Path) -> PathBuf {
+    let folder = sandbox.folder("control");
     if !folder.join("0").exists() && fs::read_dir(&folder).unwrap().next().is_none() {
         rustix::mount::mount("none", &folder, "fusectl", MountFlags::empty(), None).unwrap();
     }
@@ -139,14 +139,14 @@ fn control(yard: &MountSandbox, point: &Path) -> PathBuf {
 }
 
 /// Checks that nothing is mounted, served or left over.
-fn assert_clean(yard: &MountSandbox, point: &Path) {
+fn assert_clean(sandbox: &MountSandbox, point: &Path) {
     assert_eq!(mount_count_at(point), 0);
     assert!(servers(|at| at == point).is_empty());
     let left =
         |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
     assert_eq!(left(point), [""; 0]);
     let own =
-        left(&yard.path()).into_iter().filter(|name| !["mnt", "log", "control"].contains(&name.to_str().unwrap()));
+        left(&sandbox.path()).into_iter().filter(|name| !["mnt", "log", "control"].contains(&name.to_str().unwrap()));
     assert_eq!(own.count(), 0);
 }
 
@@ -154,8 +154,8 @@ fn assert_clean(yard: &MountSandbox, point: &Path) {
 #[test]
 fn killed_server_fails_requests_and_can_be_mounted_again() {
     needs_fuse!();
-    let (store, yard) = (swarm(), MountSandbox::new());
-    let (point, before) = (yard.folder("mnt"), state(&store));
+    let (store, sandbox) = (swarm(), MountSandbox::new());
+    let (point, before) = (sandbox.folder("mnt"), state(&store));
     let mut dice = Dice::new(23);
     for number in 0..scale(KILLS) {
         let done = mount(&store.path(), &point, &[]);
@@ -177,19 +177,19 @@ fn killed_server_fails_requests_and_can_be_mounted_again() {
     assert!(is_served(&point));
     umount(&point, &[]).assert_success();
     eventually("the end of the server", || servers(|at| at == point).is_empty().then_some(()));
-    assert_clean(&yard, &point);
+    assert_clean(&sandbox, &point);
     assert_eq!(state(&store), before);
 }
 
 #[test]
-fn a_server_killed_while_it_starts_leaves_no_mount_behind_that_was_not_reported() {
+fn server_killed_during_startup_leaves_no_unreported_mount() {
     needs_fuse!();
-    let (store, yard) = (swarm(), MountSandbox::new());
-    let point = yard.folder("mnt");
+    let (store, sandbox) = (swarm(), MountSandbox::new());
+    let point = sandbox.folder("mnt");
     let mut dice = Dice::new(24);
     for number in 0..scale(KILLS_AT_START) {
         let mut command = with_log(swarmletfs(["mount"]), &point);
-        command.arg("--store").arg(store.path()).arg(&point).stderr(File::create(yard.at("log")).unwrap());
+        command.arg("--store").arg(store.path()).arg(&point).stderr(File::create(sandbox.at("log")).unwrap());
         let mut first = command.spawn().unwrap();
         let server = eventually("the server", || servers(|at| at == point).first().copied());
         // The kill hits anywhere between the first and the last step, which takes a few hundred
@@ -211,7 +211,7 @@ fn a_server_killed_while_it_starts_leaves_no_mount_behind_that_was_not_reported(
         } else if code == Some(0) {
             eventually("its death", || is_dead(&point).then_some(()));
         } else {
-            assert_eq!(mount_count_at(&point), 0, "{}", fs::read_to_string(yard.at("log")).unwrap());
+            assert_eq!(mount_count_at(&point), 0, "{}", fs::read_to_string(sandbox.at("log")).unwrap());
         }
         if !is_served(&point) {
             mount(&store.path(), &point, &[]).assert_success();
@@ -220,7 +220,7 @@ fn a_server_killed_while_it_starts_leaves_no_mount_behind_that_was_not_reported(
         // The mount stays busy until the last request of a killed client has ended.
         eventually("an idle mount", || (umount(&point, &[]).code == Some(0)).then_some(()));
         eventually("the end of the server", || servers(|at| at == point).is_empty().then_some(()));
-        assert_clean(&yard, &point);
+        assert_clean(&sandbox, &point);
     }
 }
 
@@ -231,16 +231,16 @@ fn aborted_connection_ends_the_server() {
     if !is_root() {
         return;
     }
-    let (store, yard) = (swarm(), MountSandbox::new());
-    let (point, before) = (yard.folder("mnt"), state(&store));
+    let (store, sandbox) = (swarm(), MountSandbox::new());
+    let (point, before) = (sandbox.folder("mnt"), state(&store));
     let mut dice = Dice::new(25);
     for number in 0..scale(ABORTS) {
-        let mut child = mount_in_foreground(&store.path(), &point, &yard.at("log"));
+        let mut child = mount_in_foreground(&store.path(), &point, &sandbox.at("log"));
         let load = Load::on(&point, number).wait_for_requests(dice.next() % 300);
-        fs::write(control(&yard, &point).join("abort"), "1").unwrap();
+        fs::write(control(&sandbox, &point).join("abort"), "1").unwrap();
         load.expect_end_with(&[GONE[0], GONE[1], Errno::NOENT]);
         assert_eq!(wait_timeout(&mut child, LIMIT).expect("no hang").code(), Some(0));
-        assert_clean(&yard, &point);
+        assert_clean(&sandbox, &point);
     }
     assert_eq!(state(&store), before);
 }
@@ -249,16 +249,16 @@ fn aborted_connection_ends_the_server() {
 #[test]
 fn server_stopped_under_load_unmounts() {
     needs_fuse!();
-    let (store, yard) = (swarm(), MountSandbox::new());
-    let (point, before) = (yard.folder("mnt"), state(&store));
+    let (store, sandbox) = (swarm(), MountSandbox::new());
+    let (point, before) = (sandbox.folder("mnt"), state(&store));
     for number in 0..2 {
-        let mut child = mount_in_foreground(&store.path(), &point, &yard.at("log"));
+        let mut child = mount_in_foreground(&store.path(), &point, &sandbox.at("log"));
         let load = Load::on(&point, number).wait_for_requests(100);
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
         assert_eq!(wait_timeout(&mut child, LIMIT).expect("no hang").code(), Some(0));
         // A client may also find nothing mounted there.
         load.expect_end_with(&[GONE[0], GONE[1], Errno::NOENT]);
-        assert_clean(&yard, &point);
+        assert_clean(&sandbox, &point);
     }
     assert_eq!(state(&store), before);
 }
@@ -289,7 +289,7 @@ impl Drop for Stopped {
 
 /// Control: verifies the watchdog of the tests.
 #[test]
-fn who_waits_for_a_stopped_server_is_let_go_by_force() {
+fn forced_umount_releases_readers_of_a_stopped_server() {
     needs_fuse!();
     let store = swarm();
     let mut mount = Mount::new(&store.path());
@@ -300,15 +300,15 @@ fn who_waits_for_a_stopped_server_is_let_go_by_force() {
 }
 
 #[test]
-fn who_waits_for_a_stopped_server_is_served_when_it_goes_on() {
+fn readers_of_a_stopped_server_are_served_when_it_continues() {
     needs_fuse!();
     if !is_root() {
         return;
     }
-    let (store, yard) = (swarm(), MountSandbox::new());
-    let point = yard.folder("mnt");
-    let mut child = mount_in_foreground(&store.path(), &point, &yard.at("log"));
-    let waiting = control(&yard, &point).join("waiting");
+    let (store, sandbox) = (swarm(), MountSandbox::new());
+    let point = sandbox.folder("mnt");
+    let mut child = mount_in_foreground(&store.path(), &point, &sandbox.at("log"));
+    let waiting = control(&sandbox, &point).join("waiting");
     let stopped = Stopped::new(&child);
     let (sender, answers) = mpsc::channel();
     for _ in 0..CLIENTS {
@@ -323,5 +323,5 @@ fn who_waits_for_a_stopped_server_is_served_when_it_goes_on() {
     }
     umount(&point, &[]).assert_success();
     assert_eq!(wait_timeout(&mut child, LIMIT).expect("no hang").code(), Some(0));
-    assert_clean(&yard, &point);
+    assert_clean(&sandbox, &point);
 }

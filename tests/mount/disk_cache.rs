@@ -208,7 +208,7 @@ fn outcome_from_stored_outputs_is_computed_again() {
 }
 
 #[test]
-fn what_workers_say_of_themselves_is_not_read_again_at_the_next_start() {
+fn metadata_is_cached_across_restarts() {
     needs_fuse!();
     let caches = tempfile::tempdir().unwrap();
     let store = TestStore::new();

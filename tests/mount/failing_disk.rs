@@ -238,13 +238,13 @@ impl Drop for StopOnDrop<'_> {
 }
 
 #[test]
-fn a_disk_of_ext4_that_breaks_under_load_is_an_error_and_is_right_again_when_it_is_back() {
+fn failing_ext4_disk_gives_errors_and_recovers_under_load() {
     needs_fuse!();
     fails_and_recovers("ext4", "loop");
 }
 
 #[test]
-fn a_disk_of_xfs_that_breaks_under_load_is_an_error_and_is_right_again_when_it_is_back() {
+fn failing_xfs_disk_gives_errors_and_recovers_under_load() {
     needs_fuse!();
     // The failed disk may stay in use for a moment, and the next one is its copy.
     fails_and_recovers("xfs", "loop,nouuid");

@@ -77,7 +77,7 @@ fn changes_of_an_own_file_appear() {
 }
 
 #[test]
-fn a_name_that_was_absent_is_seen_when_it_comes() {
+fn absent_name_appears_when_it_is_created() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
@@ -295,7 +295,7 @@ fn tail_follows_an_own_file() {
 }
 
 #[test]
-fn tail_follows_a_generated_file_by_its_name_alone() {
+fn tail_follows_a_generated_file_only_by_name() {
     needs_fuse!();
     let store = swarm();
     let log = store.write("workers/gamma/logs/run.log", "begin\n");

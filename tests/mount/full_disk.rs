@@ -102,7 +102,7 @@ fn check(mount: &Mount, right: &BTreeMap<&str, Vec<u8>>) {
 }
 
 #[test]
-fn without_room_for_caches_all_is_read_and_that_is_said_once() {
+fn full_disk_for_caches_allows_reads_and_warns_once() {
     needs_fuse!();
     if !is_root() {
         return;
@@ -130,7 +130,7 @@ fn without_room_for_caches_all_is_read_and_that_is_said_once() {
 }
 
 #[test]
-fn without_room_for_an_index_all_is_found_and_that_is_said_once() {
+fn full_disk_for_the_index_allows_searches_and_warns_once() {
     needs_fuse!();
     if !is_root() {
         return;
@@ -147,7 +147,7 @@ fn without_room_for_an_index_all_is_found_and_that_is_said_once() {
 }
 
 #[test]
-fn without_room_for_a_log_all_is_read() {
+fn full_disk_for_the_log_allows_reads() {
     needs_fuse!();
     if !is_root() {
         return;
@@ -161,7 +161,7 @@ fn without_room_for_a_log_all_is_read() {
 }
 
 #[test]
-fn where_no_file_can_be_made_all_is_read_and_what_was_named_is_refused() {
+fn full_inode_table_allows_reads_and_refuses_named_files() {
     needs_fuse!();
     if !is_root() {
         return;

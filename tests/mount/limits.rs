@@ -139,7 +139,7 @@ fn requests_fail_with_emfile_without_descriptors() {
 }
 
 #[test]
-fn every_lookup_is_given_back() {
+fn every_lookup_is_released() {
     needs_fuse!();
     if !is_root() {
         return;
@@ -180,8 +180,8 @@ fn little_address_space_is_enough_to_start() {
     let (store, limit) = (swarm(), format!("--as={}", 192 * MIB));
     let mount = Mount::by(&["prlimit", &limit], &store.path(), &[]);
     assert_eq!(mount.text(WORKER_FILE), WORKER_TEXT);
-    let yard = MountSandbox::new();
-    let point = yard.folder("mnt");
+    let sandbox = MountSandbox::new();
+    let point = sandbox.folder("mnt");
     let mut command = with_log(program("prlimit", [&limit, PROGRAM, "mount"]), &point);
     command.arg("--store").arg(store.path()).arg(&point);
     run(command).assert_success();
@@ -189,7 +189,7 @@ fn little_address_space_is_enough_to_start() {
 }
 
 #[test]
-fn in_half_a_gibibyte_of_address_space_all_is_served() {
+fn everything_is_served_in_half_a_gibibyte_of_address_space() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker("w", json!({"status": "running"})).call("w", 1, "sh", "fine\n").call("w", 3, "sh", "Error: last\n");

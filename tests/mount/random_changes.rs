@@ -236,7 +236,7 @@ impl Writer<'_> {
 }
 
 #[test]
-fn every_change_at_random_is_seen_in_every_way() {
+fn every_random_change_is_visible_by_every_means() {
     needs_fuse!();
     let store = TestStore::new();
     fs::create_dir(store.at("workers")).unwrap();

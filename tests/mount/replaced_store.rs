@@ -187,7 +187,7 @@ fn replacing_store_shows_only_workers_of_the_owner() {
 }
 
 #[test]
-fn a_file_in_the_place_of_a_store_is_not_served_and_the_store_is_when_it_is_back() {
+fn store_replaced_by_a_file_is_served_again_on_return() {
     needs_fuse!();
     let store = TestStore::new();
     fill(&store, "one");
@@ -225,7 +225,7 @@ fn directory_that_is_no_store_is_reported_and_not_served() {
 }
 
 #[test]
-fn a_store_that_is_unmounted_beneath_and_mounted_again_comes_back() {
+fn store_that_is_unmounted_and_mounted_again_comes_back() {
     needs_fuse!();
     let store = TestStore::new();
     let tmpfs = || rustix::mount::mount("tmpfs", store.path(), "tmpfs", MountFlags::empty(), None).unwrap();
@@ -263,7 +263,7 @@ fn open_handle_outlives_its_store() {
 }
 
 #[test]
-fn stored_out_outputs_that_appear_beside_a_mounted_store_are_found() {
+fn stored_outputs_that_appear_after_mounting_are_found() {
     needs_fuse!();
     let store = TestStore::new();
     let id = "0123456789abcdef0123456789abcdef";

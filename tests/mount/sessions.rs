@@ -40,7 +40,7 @@ fn append(path: &Path, bytes: &[u8]) {
 }
 
 #[test]
-fn a_session_is_read_through_the_kernel_like_any_worker() {
+fn session_is_read_through_the_kernel_like_any_worker() {
     needs_fuse!();
     let mut transcript = new_transcript();
     transcript.progress("a1", "user", json!({"content": "search"}));
@@ -176,7 +176,7 @@ fn readers_of_a_growing_session_see_no_mix() {
 }
 
 #[test]
-fn a_transcript_that_is_written_over_replaced_or_removed_is_seen_as_it_is() {
+fn overwritten_replaced_and_removed_transcripts_are_current() {
     needs_fuse!();
     let (store, path) = session(&new_transcript());
     let mount = Mount::new(&store.path());

@@ -93,7 +93,7 @@ fn unchanged_content_keeps_its_inode_number() {
 }
 
 #[test]
-fn content_that_comes_back_is_the_old_inode() {
+fn restored_content_has_its_old_inode_number() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker("w", json!({"status": "running"})).call("w", 1, "t", "one\n");
@@ -194,7 +194,7 @@ fn an_evicted_version_whose_source_changed_is_stale() {
 }
 
 #[test]
-fn a_file_replaced_between_every_lookup_and_open_is_opened_all_the_same() {
+fn file_replaced_between_lookup_and_open_can_be_opened() {
     let store = swarm();
     let path = "workers/gamma/result.txt";
     let replace = |text: &str| fs::rename(store.write("fresh", text), store.at(path)).unwrap();
@@ -232,7 +232,7 @@ fn a_file_replaced_between_every_lookup_and_open_is_opened_all_the_same() {
 
 /// With expired attributes, the kernel checks the permissions before it opens a file.
 #[test]
-fn a_file_replaced_before_its_attributes_are_asked_is_opened_all_the_same() {
+fn file_replaced_before_getattr_can_be_opened() {
     let store = swarm();
     let path = "workers/gamma/result.txt";
     let replace = |text: &str| fs::rename(store.write("fresh", text), store.at(path)).unwrap();

@@ -103,7 +103,7 @@ fn special_files_are_hidden_and_never_waited_for() {
 }
 
 #[test]
-fn what_is_made_of_a_worker_names_its_special_files() {
+fn generated_files_name_special_files() {
     needs_fuse!();
     let store = store();
     let mount = Mount::new(&store.path());
@@ -168,7 +168,7 @@ fn special_files_are_never_opened() {
 }
 
 #[test]
-fn a_special_file_may_come_and_go_in_the_place_of_a_regular_one() {
+fn regular_file_may_become_special_and_back() {
     needs_fuse!();
     let store = store();
     let mut mount = Mount::new(&store.path());
@@ -187,7 +187,7 @@ fn a_special_file_may_come_and_go_in_the_place_of_a_regular_one() {
 }
 
 #[test]
-fn files_nobody_may_read_and_sparse_files_do_no_harm() {
+fn unreadable_and_sparse_files_do_no_harm() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker("w", json!({"status": "running"}));

@@ -25,7 +25,7 @@ fn is_torn(row: &Value) -> bool {
 }
 
 #[test]
-fn a_worker_whose_metadata_stays_torn_stays_as_it_was_and_is_marked() {
+fn worker_with_torn_metadata_is_unchanged_and_marked() {
     needs_fuse!();
     let store = TestStore::new();
     let running = json!({"status": "running", "run_id": 48, "config": {"owner_id": 7}});

@@ -369,7 +369,7 @@ fn mtime_of_a_worker_is_its_newest_change() {
 }
 
 #[test]
-fn numbers_of_what_does_not_change_are_stable() {
+fn inode_numbers_of_unchanged_files_are_stable() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());

@@ -286,7 +286,7 @@ fn growing_transcript_equals_one_parsed_from_the_start() {
 }
 
 #[test]
-fn an_overlong_line_counts_once_however_it_is_written() {
+fn overlong_line_counts_once_in_every_encoding() {
     let huge = [b"{\"a\":\"".to_vec(), b"x".repeat(17 << 20), b"\"}\n".to_vec()].concat();
     let mut transcript = begun();
     transcript.says("before");

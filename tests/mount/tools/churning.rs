@@ -59,7 +59,7 @@ fn pass(store: &TestStore, n: usize) {
 }
 
 #[test]
-fn what_stays_is_met_once_while_others_come_and_go() {
+fn stable_entries_are_visited_once_during_changes() {
     needs_fuse!();
     let store = swarm();
     // More names than one read returns.

@@ -106,7 +106,7 @@ fn output(version: &str) -> String {
 const FILE: &str = "evidence.3M.txt";
 
 #[test]
-fn what_a_tool_has_open_is_read_as_it_was() {
+fn tools_read_the_version_they_opened() {
     needs_fuse!();
     let store = store();
     let mount = Mount::new(&store.path());
@@ -138,7 +138,7 @@ fn what_a_tool_has_open_is_read_as_it_was() {
 /// Control: the tools really are in the middle of their file, so a file rewritten in place yields a
 /// mix.
 #[test]
-fn what_is_rewritten_in_its_place_is_read_as_a_mix() {
+fn file_rewritten_in_place_is_read_as_a_mix() {
     needs_fuse!();
     let store = store();
     let mount = Mount::new(&store.path());

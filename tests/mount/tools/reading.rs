@@ -335,7 +335,7 @@ fn archive_tools_store_every_byte() {
 }
 
 #[test]
-fn what_compares_and_digests_finds_the_same_bytes() {
+fn comparing_and_hashing_tools_find_the_same_bytes() {
     needs_fuse!();
     check(COMPARED);
 }
@@ -348,19 +348,19 @@ fn describing_tools_report_true_size_and_type() {
 }
 
 #[test]
-fn what_a_shell_reads_is_what_is_there() {
+fn shells_read_the_true_content() {
     needs_fuse!();
     check(SHELLS);
 }
 
 #[test]
-fn what_a_program_reads_is_what_is_there() {
+fn programs_read_the_true_content() {
     needs_fuse!();
     check(PROGRAMS);
 }
 
 #[test]
-fn what_reads_json_reads_an_index() {
+fn json_tools_read_an_index() {
     needs_fuse!();
     let indexes = ["index.json", "runs/r1/index.json", "workers/gamma/index.json"];
     check_on(JSON, |_| indexes.map(str::to_owned).to_vec());

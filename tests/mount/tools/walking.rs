@@ -356,13 +356,13 @@ fn copying_tools_copy_the_whole_tree() {
 }
 
 #[test]
-fn what_walks_in_a_program_meets_what_is_listed() {
+fn walking_libraries_visit_every_listed_entry() {
     needs_fuse!();
     check(PROGRAMS);
 }
 
 #[test]
-fn rules_that_a_worker_wrote_count_as_on_disk() {
+fn ignore_rules_of_a_worker_apply_as_on_disk() {
     needs_fuse!();
     let store = store();
     for (path, text) in [
