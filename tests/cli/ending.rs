@@ -91,7 +91,7 @@ fn next_mount_clears_a_dead_one() {
         let done = mount(&store.path(), &point, &[]);
         done.assert_success();
         assert!(done.err.contains("removed a dead swarmletfs mount"), "{done:#?}");
-        assert_eq!(mount_count_at(&point), 1, "and no other lies beneath");
+        assert_eq!(mount_count_at(&point), 1, "another mount lies beneath");
         assert_eq!(fs::read(point.join("workers/w1/result.txt")).unwrap(), b"done");
         umount(&point, &[]).assert_success();
         assert_eq!(mount_count_at(&point), 0);
@@ -109,7 +109,7 @@ fn mount_succeeds_when_a_dead_mount_vanishes_meanwhile() {
         signal(&first, Signal::STOP);
         let next = thread::scope(|scope| {
             let next = scope.spawn(|| mount(&store.path(), &point, &[]));
-            wait_until("a look that waits for an answer", || a_look_waits(&point));
+            wait_until("a lookup that waits for an answer", || a_look_waits(&point));
             rustix::mount::unmount(&point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).unwrap();
             signal(&first, number);
             next.join().unwrap()
@@ -191,7 +191,7 @@ fn reused_device_number_does_not_unmount_another_mount() {
         eprintln!("SKIP: another mount was given the number {number}");
         return;
     };
-    assert_eq!(mount_count_at(other), 1, "{other:?} was taken down with the first");
+    assert_eq!(mount_count_at(other), 1, "{other:?} was unmounted together with the first mount");
     assert_eq!(fs::read(other.join("workers/w1/result.txt")).unwrap(), b"done");
 }
 

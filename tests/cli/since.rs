@@ -12,8 +12,8 @@ fn since_prints_the_answer_to_stdout_and_messages_to_stderr() {
     let mut command = swarmletfs(["since", "0"]);
     command.current_dir(store.at("workers/w1"));
     let done = run(command);
-    let said = format!("swarmletfs: the store is {} (the current folder is inside it)\n", store.path().display());
-    assert_eq!(done.assert_success().err, said);
+    let expected = format!("swarmletfs: the store is {} (the current folder is inside it)\n", store.path().display());
+    assert_eq!(done.assert_success().err, expected);
     assert!(done.out.starts_with("From the beginning: 1 of 1 worker "), "{done:#?}");
     let mut command = swarmletfs(["since", "now"]);
     command.env("SWARMLET_DATA_PATH", store.path());

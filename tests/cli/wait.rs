@@ -46,7 +46,7 @@ impl Waiting {
     #[track_caller]
     fn end(mut self) -> CommandOutput {
         let status = wait_timeout(&mut self.child, LIMIT);
-        assert!(status.is_some(), "it goes on: {}", self.text("err"));
+        assert!(status.is_some(), "the command is still running: {}", self.text("err"));
         CommandOutput { code: status.and_then(|status| status.code()), out: self.text("out"), err: self.text("err") }
     }
 }
@@ -155,7 +155,7 @@ fn wait_for_any_change_ends_with_the_first() {
         ("finished completed a: last write ", &|| exchange(&store, "workers/a/logs", None)),
         ("1 worker\n", &|| exchange(&store, "workers/e", None)),
     ];
-    for (number, (told, change)) in changes.into_iter().enumerate() {
+    for (number, (expected, change)) in changes.into_iter().enumerate() {
         let since = |cursor: &str| {
             let mut command = swarmletfs(["since", cursor, "--store"]);
             command.arg(store.path());
@@ -178,7 +178,7 @@ fn wait_for_any_change_ends_with_the_first() {
             }
         };
         done = waiting.end();
-        assert!(done.assert_success().out.contains(told), "{told}: {done:#?}");
+        assert!(done.assert_success().out.contains(expected), "{expected}: {done:#?}");
     }
 }
 
@@ -193,7 +193,7 @@ fn timed_out_wait_names_unfinished_workers() {
     assert_eq!(done.code, Some(3), "{done:#?}");
     assert!(done.out.starts_with("2 of 3 workers not finished. "), "{done:#?}");
     assert!(done.out.contains("\nrunning   a: last write ") && done.out.contains("\nrunning   b: last write "));
-    assert!(!done.out.contains(" c: ") && done.err.contains("the time is over"), "{done:#?}");
+    assert!(!done.out.contains(" c: ") && done.err.contains("the time limit has passed"), "{done:#?}");
     store.worker("a", json!({"status": "completed"}));
     let mut command = swarmletfs(["wait", "--until", "any", "--timeout", "0", "--since", cursor(&done), "--store"]);
     command.arg(store.path());

@@ -158,7 +158,7 @@ fn small_budgets_are_bounds_and_keep_the_frame() {
                 hold(&text, budget);
                 assert!(has_frame(&text) || !framed, "{name} in {folder:?}: {budget} lost the frame: {text}");
                 framed |= has_frame(&text);
-                assert!(budget < 40 || !text.is_empty(), "{name} at {budget} says nothing at all");
+                assert!(budget < 40 || !text.is_empty(), "{name} at {budget} is empty");
             }
             assert!(framed, "{name} in {folder:?}");
         }

@@ -10,7 +10,7 @@ fn assert_all_shown(report: &Report, numbers: std::ops::RangeInclusive<usize>, c
         let found = report.sections.iter().find(|section| section.path == path);
         let own: String = found.map(|section| section.own_text()).unwrap_or_default();
         let own = own.lines().filter(|line| !line.starts_with("$ ")).collect::<String>();
-        assert!(own.trim().len() >= 20, "{case}: call {number} has no hearing: {:?} in {report:#?}", own);
+        assert!(own.trim().len() >= 20, "{case}: call {number} has no excerpt: {:?} in {report:#?}", own);
     }
 }
 
@@ -147,7 +147,7 @@ fn unreadable_output_takes_no_share() {
     assert_eq!(report.sections.len(), 6);
     for number in 2..=6 {
         let section = report.section(&format!("tool_calls/{number:03}_x.txt"));
-        assert!(section.body.contains("folder"), "the reason is said: {section:?}");
+        assert!(section.body.contains("folder"), "the reason is missing: {section:?}");
     }
     assert!(text.len() > 15_000, "{} B of 16,000", text.len());
 }

@@ -70,11 +70,11 @@ fn hold_swarm(failing: usize, others: usize, budgets: impl Iterator<Item = usize
             assert!(report.is_some() || !framed, "{folder:?} at {budget} lost the frame: {text}");
             let Some(report) = report else { continue };
             framed = true;
-            let told: usize = report.lines.iter().filter_map(|line| failing_count(line)).sum();
+            let listed: usize = report.lines.iter().filter_map(|line| failing_count(line)).sum();
             let rest = report.lines.iter().find_map(|line| line.strip_prefix("and ")?.split(' ').next()?.parse().ok());
             let start = format!("Workers: {} ({failing} failed, ", failing + others);
             assert!(report.counted.starts_with(&start), "{}", report.counted);
-            let all = told + rest.unwrap_or(0) == failing;
+            let all = listed + rest.unwrap_or(0) == failing;
             assert!(all || report.lines.is_empty(), "{folder:?} at {budget}: {report:#?}");
         }
         assert!(framed);
@@ -174,7 +174,7 @@ fn cause_is_one_line() {
     let named = |id: &&String| report.lines.iter().any(|line| line.contains(id.as_str()));
     assert_eq!(ids.iter().filter(named).count(), ids.len(), "{report:#?}");
     let all: usize = report.lines.iter().map(|line| failing_count(line).unwrap()).sum();
-    assert_eq!(all, ids.len(), "each is told once: {report:#?}");
+    assert_eq!(all, ids.len(), "not every worker is listed once: {report:#?}");
     assert!(!report.lines.iter().any(|line| line.starts_with(forged)), "{report:#?}");
     let summary = see(&tree, "summary").unwrap().text().to_owned();
     assert!(!summary.contains(&format!("\n{forged}")), "{summary}");

@@ -27,8 +27,8 @@ fn hold(text: &str, budget: usize) {
     let used = tokens(text);
     assert!(used <= budget, "{used} tokens at {budget}: {text}");
     if has_frame(text) {
-        let said = format!("\nBudget: {budget} tok | Used: {used} tok | ");
-        assert!(text.contains(&said), "{said:?} is not in {text}");
+        let budget_line = format!("\nBudget: {budget} tok | Used: {used} tok | ");
+        assert!(text.contains(&budget_line), "{budget_line:?} is not in {text}");
     }
 }
 

@@ -63,12 +63,12 @@ fn timestamps_are_exact_in_every_year() {
     }
     let mount = Mount::new(&sandbox.at("store"));
     let index: Value = serde_json::from_slice(&mount.read("workers/w/index.json")).unwrap();
-    for (number, (secs, nanos, told)) in TIMES.into_iter().enumerate() {
+    for (number, (secs, nanos, expected)) in TIMES.into_iter().enumerate() {
         let path = format!("tool_calls/{number:03}_x.txt");
         let shown = mount.at(&format!("workers/w/{path}"));
         assert_eq!(times(&shown), times(&sandbox.at(format!("store/workers/w/{path}"))), "{secs}.{nanos:09}");
         let file = index["files"].as_array().unwrap().iter().find(|file| file["path"] == path.as_str()).unwrap();
-        assert_eq!(file["mtime"], told, "{secs}.{nanos:09}");
+        assert_eq!(file["mtime"], expected, "{secs}.{nanos:09}");
     }
     // Files generated from all of them are as new as the newest.
     for path in ["workers/w/summary", "workers/w/index.json", "workers/w/evidence.txt", "summary", "workers/w"] {
@@ -232,7 +232,10 @@ fn user_denied_by_an_acl_is_denied_in_the_mount() {
             let opens = |path: PathBuf| as_user(id, || File::open(path).is_ok());
             let at_source = opens(store.at(format!("workers/w/{name}")));
             let in_mount = opens(mount.at(&format!("workers/w/{name}")));
-            assert!(at_source || !in_mount, "list {name}: user {id} may read in the mount alone");
+            assert!(
+                at_source || !in_mount,
+                "ACL {name}: user {id} can read the file in the mount but not in the store"
+            );
             denied += usize::from(!at_source);
             allowed += usize::from(in_mount);
         }
@@ -293,7 +296,7 @@ fn server_clock_is_in_no_generated_file() {
         let before = ["env", &preload, &format!("FAKETIME={shift}"), "FAKETIME_DONT_FAKE_MONOTONIC=1"];
         let mount = Mount::by(&before, &store.path(), &["--log", log.to_str().unwrap()]);
         let (there, here): (Vec<_>, Vec<_>) = (look(&mount), look(&Mount::new(&store.path())));
-        assert!(there == here, "{shift} made a difference");
+        assert!(there == here, "a clock shift of {shift} changed the content");
         let added = store.call("gamma", 2, "sql", "4\n").at("workers/gamma/tool_calls/002_sql.txt");
         eventually("a new file", || mount.text("workers/gamma/summary").contains("002_sql").then_some(()));
         fs::remove_file(added).unwrap();

@@ -224,7 +224,7 @@ fn exercise(subjects: &[Subject], seed: u64, reads: usize) {
         wanted.truncate(there);
         if found != wanted {
             let first = found.iter().zip(&wanted).position(|(found, wanted)| found != wanted);
-            panic!("{}: {} bytes of {}, the first wrong one {first:?}", what(), found.len(), wanted.len());
+            panic!("{}: read {} bytes of {}; first wrong byte: {first:?}", what(), found.len(), wanted.len());
         }
         if dice.once_in(50) {
             let size = rustix::fs::fstat(&shown[at]).unwrap().st_size;

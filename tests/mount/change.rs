@@ -201,23 +201,23 @@ fn readers_during_changes_see_no_mixed_version() {
                     }
                     let at = turn % paths.len();
                     let path = mount.at(&paths[at]);
-                    let said = |what: String| wrong.lock().unwrap().push(format!("{}: {what}", paths[at]));
+                    let report = |what: String| wrong.lock().unwrap().push(format!("{}: {what}", paths[at]));
                     match Snapshot::open(&path) {
                         Ok(Snapshot { size, number, bytes }) => {
                             if size != bytes.len() as u64 {
-                                said(format!("fstat tells {size} bytes and {} are read", bytes.len()));
+                                report(format!("fstat reports {size} bytes, but {} were read", bytes.len()));
                             }
                             if let Err(what) = check(&paths[at], &bytes) {
-                                said(what);
+                                report(what);
                             }
                             let hash = blake3::hash(&bytes);
                             if *met.lock().unwrap()[at].entry(number).or_insert(hash) != hash {
-                                said(format!("inode {number} has two contents"));
+                                report(format!("inode {number} has two contents"));
                             }
                         }
-                        Err(error) => said(error.to_string()),
+                        Err(error) => report(error.to_string()),
                     }
-                    read_worker_file(mount, WORKERS[turn % 4], &said);
+                    read_worker_file(mount, WORKERS[turn % 4], &report);
                 }
             });
         }
@@ -225,7 +225,7 @@ fn readers_during_changes_see_no_mixed_version() {
     let wrong = wrong.into_inner().unwrap();
     assert!(
         wrong.is_empty(),
-        "{} wrong after {} changes: {:#?}",
+        "{} wrong reads after {} changes: {:#?}",
         wrong.len(),
         changes.into_inner(),
         &wrong[..wrong.len().min(8)]
@@ -236,7 +236,7 @@ fn readers_during_changes_see_no_mixed_version() {
 }
 
 /// Reads a file that is only replaced by rename. Every read must return one whole version.
-fn read_worker_file(mount: &Mount, id: &str, said: &dyn Fn(String)) {
+fn read_worker_file(mount: &Mount, id: &str, report: &dyn Fn(String)) {
     let path = mount.at(&format!("workers/{id}/tool_calls/001_renamed.txt"));
     match Snapshot::open(&path) {
         Ok(Snapshot { bytes, .. }) => {
@@ -244,12 +244,12 @@ fn read_worker_file(mount: &Mount, id: &str, said: &dyn Fn(String)) {
             let version = text.lines().next_back().map_or(Err("empty".into()), parse_version);
             match version {
                 Ok(version) if bytes == output(version) => {}
-                Ok(version) => said(format!("own file of {id}: not the whole of version {version}")),
-                Err(what) => said(format!("own file of {id}: {what}")),
+                Ok(version) => report(format!("own file of {id}: not the whole of version {version}")),
+                Err(what) => report(format!("own file of {id}: {what}")),
             }
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => said(format!("own file of {id} is gone")),
-        Err(error) => said(format!("own file of {id}: {error}")),
+        Err(error) if error.kind() == ErrorKind::NotFound => report(format!("own file of {id} is gone")),
+        Err(error) => report(format!("own file of {id}: {error}")),
     }
 }
 
@@ -331,7 +331,7 @@ fn inode_number_always_leads_to_the_same_bytes() {
         match seen.iter().find(|(known, _)| *known == number) {
             Some((_, known)) => assert!(*known == bytes, "inode {number} has two contents"),
             None => {
-                assert!(seen.iter().all(|(_, known)| *known != bytes), "the same bytes under two numbers");
+                assert!(seen.iter().all(|(_, known)| *known != bytes), "the same bytes have two inode numbers");
                 seen.push((number, bytes));
             }
         }
@@ -352,7 +352,7 @@ fn index_describes_one_version_of_each_record() {
     let tree = slow_tree(&store);
     by_rename(&store.at("workers/w0/metadata.json"), &metadata("w0", 7));
     let index: Value = serde_json::from_slice(see(&tree, "workers/w0/index.json").unwrap().bytes()).unwrap();
-    assert_eq!(index["task"], index["summary"], "the task is of one version and the summary of another");
+    assert_eq!(index["task"], index["summary"], "the task and the summary belong to different versions");
 }
 
 #[test]
@@ -363,8 +363,8 @@ fn evidence_states_the_size_of_the_shown_bytes() {
     by_rename(&store.at("workers/w0/tool_calls/001_renamed.txt"), &output(9));
     let seen = see(&tree, "workers/w0/evidence.txt").unwrap();
     let section = seen.text().split("001_renamed.txt (").nth(1).unwrap();
-    let told = section.split(' ').next().unwrap();
+    let stated = section.split(' ').next().unwrap();
     let shown = section.lines().find(|line| parse_version(line).is_ok()).unwrap();
     let of_that_version = output(parse_version(shown).unwrap()).len();
-    assert_eq!(told, of_that_version.to_string(), "the size is of one version and the bytes of another");
+    assert_eq!(stated, of_that_version.to_string(), "the size and the bytes belong to different versions");
 }

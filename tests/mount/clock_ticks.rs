@@ -98,7 +98,7 @@ fn write_within_the_tick_of_a_read_is_read() {
             file.write_all_at(old.as_bytes(), 0).unwrap();
             let _ = fs::read(&at).unwrap();
             file.write_all_at(new.as_bytes(), 0).unwrap();
-            eventually("what was written last", || (fs::read(&at).unwrap() == new.as_bytes()).then_some(()));
+            eventually("the last write", || (fs::read(&at).unwrap() == new.as_bytes()).then_some(()));
         }
     });
 }
@@ -114,7 +114,7 @@ fn file_created_within_the_tick_of_a_listing_is_listed() {
             store.write(format!("{outputs}/first-{turn}"), "");
             let _ = mount.list(outputs);
             store.write(format!("{outputs}/second-{turn}"), "");
-            eventually("what came last", || {
+            eventually("the last file in the listing", || {
                 let names = mount.list(outputs);
                 (names.len() == 2 * turn + 3).then_some(())
             });
@@ -126,9 +126,9 @@ fn file_created_within_the_tick_of_a_listing_is_listed() {
 #[test]
 fn generated_file_includes_changes_within_a_clock_tick() {
     let store = TestStore::new();
-    let write = |status: &str, said: &str| {
+    let write = |status: &str, output: &str| {
         store.write("workers/w/metadata.json", format!("{{\"status\": \"{status}\"}}"));
-        store.write("workers/w/tool_calls/001_sh.txt", format!("{said}\n"));
+        store.write("workers/w/tool_calls/001_sh.txt", format!("{output}\n"));
     };
     write("running", "error: old");
     let tree = tree_in_seconds(&store, ALWAYS);
@@ -137,8 +137,8 @@ fn generated_file_includes_changes_within_a_clock_tick() {
             ["index.json", "workers/w/summary", "workers/w/evidence.txt", "search/error"].map(|file| text(&tree, file));
         let status = serde_json::from_str::<Value>(&index).unwrap()["workers"][0]["status"].clone();
         assert_eq!(names(&tree, "by/status"), [status.as_str().unwrap()]);
-        let said = |text: String| ["old", "new", "odd"].into_iter().find(|word| text.contains(word));
-        (status.as_str().unwrap().to_owned(), summary.contains("success"), said(evidence), said(found))
+        let word_in = |text: String| ["old", "new", "odd"].into_iter().find(|word| text.contains(word));
+        (status.as_str().unwrap().to_owned(), summary.contains("success"), word_in(evidence), word_in(found))
     };
     within_a_second(|| {
         write("running", "error: old");

@@ -203,7 +203,7 @@ fn server_killed_during_startup_leaves_no_unreported_mount() {
         if kill_first {
             // The server has no clients, or has already reported and left its terminal.
             let out = format!("/proc/{}/fd/1", server.as_raw_nonzero());
-            eventually("one or the other", || {
+            eventually("no server, or one that reported its mount", || {
                 let nothing = servers(|at| at == point).is_empty() && mount_count_at(&point) == 0;
                 let reported = fs::read_link(&out).is_ok_and(|out| out == Path::new("/dev/null"));
                 (nothing || (reported && is_served(&point))).then_some(())
@@ -273,7 +273,7 @@ impl Stopped {
         // Threads that are running just then continue for a moment and may answer.
         let tasks = format!("/proc/{}/task", child.id());
         let is_stopped = |stat: &str| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'));
-        eventually("all its threads stand still", || {
+        eventually("all threads are stopped", || {
             let mut stats = fs::read_dir(&tasks).unwrap().map(|task| task.unwrap().path().join("stat"));
             stats.all(|stat| fs::read_to_string(stat).is_ok_and(|stat| is_stopped(&stat))).then_some(())
         });

@@ -60,7 +60,7 @@ fn parsed_transcript_is_cached_across_restarts() {
     let first = mount(&store, caches.path(), &[]);
     let (all, _) = read_generated(&first);
     assert!(all.contains("cat 99") && all.contains("search"), "{all}");
-    eventually("it is kept", || (cache_files(caches.path()).len() == 1).then_some(()));
+    eventually("the cache file", || (cache_files(caches.path()).len() == 1).then_some(()));
     let (_, whole) = read_generated(&mount(&store, caches.path(), &["--no-cache"]));
     drop(first);
     let thread = all.len() as u64;
@@ -68,7 +68,7 @@ fn parsed_transcript_is_cached_across_restarts() {
     let (again, read) = read_generated(&second);
     assert_eq!(again, all);
     // The conversation needs the transcript's bytes in any case.
-    assert!(read + (1 << 20) < whole, "{read} against {whole} without, {thread} of it told");
+    assert!(read + (1 << 20) < whole, "{read} bytes were read, {whole} without a cache; the thread has {thread}");
     drop(second);
     // Lines that arrived meanwhile are read from there on.
     let mut more = Transcript::new("s");
@@ -87,7 +87,7 @@ fn cached_transcript_is_not_used_for_other_content() {
     let (store, path) = long_session();
     let first = mount(&store, caches.path(), &[]);
     read_generated(&first);
-    eventually("it is kept", || (cache_files(caches.path()).len() == 1).then_some(()));
+    eventually("the cache file", || (cache_files(caches.path()).len() == 1).then_some(()));
     drop(first);
     // Overwritten in the middle with equal size, and with its mtime restored.
     let meta = fs::metadata(&path).unwrap();
@@ -164,7 +164,7 @@ fn outcomes_are_cached_across_restarts() {
     let first = mount(&store, caches.path(), &[]);
     let (all, whole) = read_index(&first);
     assert!(all.contains("\"cause\":\"Error: reason 79\""), "{all}");
-    eventually("it is kept", || (cache_files(caches.path()).len() == 1).then_some(()));
+    eventually("the cache file", || (cache_files(caches.path()).len() == 1).then_some(()));
     drop(first);
     let (again, read) = read_index(&mount(&store, caches.path(), &[]));
     assert_eq!(again, all);
@@ -197,7 +197,7 @@ fn outcome_from_stored_outputs_is_computed_again() {
     store.write("tool_outputs/7/else.txt", "");
     let first = mount(&store, caches.path(), &[]);
     assert!(!read_index(&first).0.contains("the real reason"));
-    eventually("it is kept", || (cache_files(caches.path()).len() == 1).then_some(()));
+    eventually("the cache file", || (cache_files(caches.path()).len() == 1).then_some(()));
     drop(first);
     // The folder appears without a request, and nothing in the worker's folder shows it.
     let described = json!({"artifact_id": id, "owner_id": 7, "tool_name": "sh", "size_bytes": 9});
@@ -224,7 +224,7 @@ fn metadata_is_cached_across_restarts() {
     };
     let first = mount(&store, caches.path(), &[]);
     let (all, whole) = list_workers(&first);
-    eventually("it is kept", || (cache_files(caches.path()).len() == 1).then_some(()));
+    eventually("the cache file", || (cache_files(caches.path()).len() == 1).then_some(()));
     drop(first);
     let (again, read) = list_workers(&mount(&store, caches.path(), &[]));
     assert!(again == all && read * 4 < whole, "{read} against {whole} at first");

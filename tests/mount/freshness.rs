@@ -213,11 +213,11 @@ fn added_and_removed_workers_are_seen_before_the_next_full_scan() {
     let there = |id: &str| view.visible().get(&Name::new(id).unwrap()).is_some();
     assert_eq!(looks.0.load(Ordering::SeqCst), 20);
     add("new");
-    eventually("who came", || there("new").then_some(()));
+    eventually("the added worker", || there("new").then_some(()));
     memory.remove(&path("workers/w07".into()));
-    eventually("who has gone", || (!there("w07")).then_some(()));
+    eventually("the removal of the worker", || (!there("w07")).then_some(()));
     assert!(running.iter().filter(|id| *id != "w07").all(|id| there(id)));
-    assert_eq!(looks.0.load(Ordering::SeqCst), 21, "others were looked at");
+    assert_eq!(looks.0.load(Ordering::SeqCst), 21, "other workers were read");
 }
 
 /// Promise: An empty store can be mounted and filled later.
@@ -313,6 +313,6 @@ fn tail_follows_a_generated_file_only_by_name() {
     // each round.
     for n in 0..3 {
         append(&log, &format!("line {n}\n"));
-        assert_eq!(by_handle.next(), format!("line {n}"), "what is held is one version");
+        assert_eq!(by_handle.next(), format!("line {n}"), "the open handle reads a mix of versions");
     }
 }

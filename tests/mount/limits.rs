@@ -84,7 +84,7 @@ fn hold_many(mount: &Mount, paths: &[&str]) -> Vec<Holder> {
 /// Waits until no file of the store is open, and returns the number of open descriptors of the
 /// program.
 fn idle_descriptors(mount: &Mount, store: &TestStore) -> usize {
-    eventually("the end of all open files", || {
+    eventually("the release of all open files", || {
         let held = mount.descriptors();
         let open = held.iter().any(|path| path.starts_with(store.path()) && *path != store.path());
         (!open).then_some(held.len())
@@ -134,7 +134,7 @@ fn requests_fail_with_emfile_without_descriptors() {
     assert!(idle_descriptors(&mount, &store) <= before);
     for path in ["index.json", "summary", "workers/alpha/evidence.txt", "workers/beta/index.json"] {
         let text = mount.text(path);
-        assert!(!text.contains("too many open files"), "{path} remembers what it could not read: {text}");
+        assert!(!text.contains("too many open files"), "{path} caches a failed read: {text}");
     }
 }
 
@@ -166,7 +166,7 @@ fn every_lookup_is_released() {
     let (inodes, handles) = served.held();
     assert!(inodes > lookups / 100 && handles >= HANDLES, "{inodes} inodes and {handles} handles were held");
     drop(holders);
-    eventually("the end of all inodes but the root", || {
+    eventually("the release of all inodes except the root", || {
         served.forget();
         (served.held() == (0, 0)).then_some(())
     });

@@ -360,14 +360,14 @@ fn listing_is_not_continued_with_an_outdated_rest() {
     await_quiet(&folder);
     let mut all = open();
     all.read_rest(4_096);
-    assert_eq!(all.find_error(stay.iter()), None, "all at once");
+    assert_eq!(all.find_error(stay.iter()), None, "a listing read at once is wrong");
     let mut after = open();
     after.read_part(4_096);
     before.read_rest(4_096);
-    assert_eq!(before.find_error(stay.iter()), None, "begun before the change");
+    assert_eq!(before.find_error(stay.iter()), None, "a listing that began before the change is wrong");
     let mut then = open();
     then.read_rest(4_096);
-    assert_eq!(then.find_error(stay.iter()), None, "opened when the first was through");
+    assert_eq!(then.find_error(stay.iter()), None, "a listing opened after the first one ended is wrong");
     after.read_rest(4_096);
-    assert_eq!(after.find_error(stay.iter()), None, "begun after the change");
+    assert_eq!(after.find_error(stay.iter()), None, "a listing that began after the change is wrong");
 }

@@ -35,8 +35,8 @@ fn store() -> (TestStore, PathBuf) {
 /// Returns true if this process may use passthrough.
 fn can_pass_through() -> bool {
     let out = Command::new(PROGRAM).args(["doctor", "--json"]).output().unwrap();
-    let told: Value = serde_json::from_slice(&out.stdout).unwrap();
-    let possible = told["fuse"]["passthrough"] == true;
+    let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let possible = report["fuse"]["passthrough"] == true;
     if !possible {
         skip("the kernel does not read files by itself here");
     }
@@ -61,7 +61,7 @@ fn large_file_is_read_by_the_kernel_alone() {
     }
     // Requests per round: open, stat and close. Reading 8 MiB through the program would add 64.
     let asked = reply_count(&mount) - before;
-    assert!(asked <= 50, "{asked} answers for ten times a file");
+    assert!(requests <= 50, "{requests} requests for ten reads of a file");
 }
 
 #[test]
@@ -124,10 +124,10 @@ fn open_during_a_change_reads_one_state() {
     let mut held = File::open(&at).unwrap();
     let new = store.write("new", bytes(4, LARGE));
     fs::rename(new, &path).unwrap();
-    eventually("it is another", || (fs::read(&at).ok()? == bytes(4, LARGE)).then_some(()));
+    eventually("the new content", || (fs::read(&at).ok()? == bytes(4, LARGE)).then_some(()));
     let mut all = Vec::new();
     held.read_to_end(&mut all).unwrap();
-    assert!(all == bytes(3, LARGE), "what was open is another");
+    assert!(all == bytes(3, LARGE), "the open handle reads other bytes");
 }
 
 /// Promise: Many readers can open and close a file while it grows past each size threshold.
@@ -142,7 +142,7 @@ fn many_readers_open_a_file_that_grows_past_each_threshold() {
     let reads = AtomicUsize::new(0);
     let read = |at: &Path| {
         let got = fs::read(at).unwrap();
-        assert!(got == whole[..got.len()], "{} bytes that are not its first", got.len());
+        assert!(got == whole[..got.len()], "the {} bytes read are not its beginning", got.len());
         reads.fetch_add(1, Ordering::Relaxed);
         got.len()
     };

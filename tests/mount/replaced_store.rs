@@ -35,12 +35,12 @@ fn await_word(mount: &Mount, word: &str) {
 }
 
 fn await_no_workers(mount: &Mount) {
-    eventually("that no worker is shown", || {
+    eventually("a tree without workers", || {
         // Between two mounts the empty folder beneath is visible.
         let names: Vec<_> = fs::read_dir(mount.at("workers")).ok()?.map(|entry| entry.unwrap().file_name()).collect();
         names.iter().all(|name| name != "w1").then_some(())
     });
-    eventually("that the index has none", || {
+    eventually("an index without the worker", || {
         let index: Value = serde_json::from_slice(&fs::read(mount.at("index.json")).ok()?).unwrap();
         (index["total_workers"] == 0).then_some(())
     });
@@ -86,7 +86,7 @@ fn under_readers(mount: &Mount, change: impl FnOnce()) {
             });
         }
         let stopping = scopeguard(&stop);
-        eventually("that the readers read", || (reads.load(Ordering::Relaxed) > 100).then_some(()));
+        eventually("progress of the readers", || (reads.load(Ordering::Relaxed) > 100).then_some(()));
         change();
         drop(stopping);
     });
@@ -221,7 +221,7 @@ fn directory_that_is_no_store_is_reported_and_not_served() {
     fs::remove_file(store.at("notes.txt")).unwrap();
     fill(&store, "two");
     await_word(&mount, "two");
-    assert_eq!(mount.log().matches("cannot serve the store").count(), 1, "said once");
+    assert_eq!(mount.log().matches("cannot serve the store").count(), 1, "the warning must be logged once");
 }
 
 #[test]

@@ -34,9 +34,9 @@ fn reported_sizes_equal_bytes_read() {
     let listed = String::from_utf8(out.stdout).unwrap();
     assert!(listed.lines().count() > 20);
     for path in listed.lines() {
-        let told = fs::metadata(path).unwrap().len();
+        let stat_size = fs::metadata(path).unwrap().len();
         let Snapshot { size, bytes, .. } = Snapshot::open(path.as_ref()).unwrap();
-        assert_eq!((told, size), (bytes.len() as u64, bytes.len() as u64), "{path}");
+        assert_eq!((stat_size, size), (bytes.len() as u64, bytes.len() as u64), "{path}");
     }
 }
 
@@ -134,13 +134,13 @@ fn an_evicted_version_is_read_again_through_its_path() {
         assert!(bytes.len() <= 2_000_036 && bytes.ends_with(b"\n"), "{ask}");
         total += bytes.len();
     }
-    assert!(total > 64 << 20, "only {total} bytes were read, which may evict nothing");
+    assert!(total > 64 << 20, "only {total} bytes were read, too few to evict anything");
     assert_eq!(mount.read("workers/w/evidence.5000.txt"), first);
     assert_eq!(fs::metadata(mount.at("workers/w/evidence.5000.txt")).unwrap().ino(), number);
     rustix::fs::fadvise(&held, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     let mut again = vec![0; first.len()];
     held.read_exact_at(&mut again, 0).unwrap();
-    assert_eq!(again, first, "what a handle holds is not evicted");
+    assert_eq!(again, first, "the version of an open handle was evicted");
     for ask in query_names().take(3) {
         assert!(mount.read(&format!("workers/w/{ask}")).len() > 1_900_000);
     }
@@ -185,8 +185,8 @@ fn an_evicted_version_whose_source_changed_is_stale() {
     assert_eq!(found.attr.size, first.len() as u64);
     store.call("w", 2, "late", "Error: a new call\n");
     assert_eq!(read_until_stale(&tree, found.ino), Error::Stale);
-    assert_eq!(read(opened.fh), first, "what a handle holds stays");
-    assert_eq!(tree.attr(found.ino).unwrap().0.size, first.len() as u64, "and so does what it is told to be");
+    assert_eq!(read(opened.fh), first, "the version of an open handle changed");
+    assert_eq!(tree.attr(found.ino).unwrap().0.size, first.len() as u64, "the reported size changed");
     let new = find(&tree, ["workers", "w", "evidence.5000.txt"]);
     assert_ne!(new.ino, found.ino);
     let opened = tree.open(new.ino).unwrap();
@@ -203,7 +203,7 @@ fn file_replaced_between_lookup_and_open_can_be_opened() {
     let look = || find(&tree, ["workers", "gamma", "result.txt"]);
     let first = look();
     replace("the second");
-    assert_eq!(tree.open(first.ino).err(), Some(Error::Stale), "what was replaced is looked up again");
+    assert_eq!(tree.open(first.ino).err(), Some(Error::Stale), "a stale inode was opened");
     for (now, later) in [("the second", "3"), ("3", "the fourth one"), ("the fourth one", "the last")] {
         let found = look();
         replace(later);
@@ -215,7 +215,7 @@ fn file_replaced_between_lookup_and_open_can_be_opened() {
             tree.release(opened.fh);
         }
         tree.forget(found.ino, 1);
-        assert_eq!(tree.open(found.ino).err(), Some(Error::Stale), "what is forgotten is kept no longer");
+        assert_eq!(tree.open(found.ino).err(), Some(Error::Stale), "a forgotten inode is still held");
     }
     let opened = tree.open(look().ino).unwrap();
     assert_eq!(tree.read(opened.fh, 0, 100, <[u8]>::to_vec).unwrap(), b"the last");
@@ -241,7 +241,7 @@ fn file_replaced_before_getattr_can_be_opened() {
     let look = || find(&tree, ["workers", "gamma", "result.txt"]);
     let first = look();
     replace("the second");
-    assert_eq!(tree.attr(first.ino).err(), Some(Error::Stale), "what was replaced is looked up again");
+    assert_eq!(tree.attr(first.ino).err(), Some(Error::Stale), "a stale inode has attributes");
     let found = look();
     replace("the third");
     let opened = tree.open(found.ino).unwrap();

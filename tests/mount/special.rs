@@ -108,7 +108,7 @@ fn generated_files_name_special_files() {
     let store = store();
     let mount = Mount::new(&store.path());
     let evidence = mount.text("workers/odd/evidence.txt");
-    assert!(evidence.contains("fine\n"), "one odd file lost the rest: {evidence}");
+    assert!(evidence.contains("fine\n"), "a malformed file hid the rest: {evidence}");
     for (name, says) in [
         ("002_fifo.txt", "a special file, which is not opened"),
         ("003_socket.txt", "a special file, which is not opened"),
@@ -125,7 +125,7 @@ fn generated_files_name_special_files() {
     assert!(checks.contains("special files") && checks.contains("unreadable_output"), "{checks}");
     for worker in ["fifo-metadata", "folder-metadata"] {
         let summary = mount.text(&format!("workers/{worker}/summary"));
-        assert!(summary.contains("metadata.json"), "{worker} does not say what is wrong: {summary}");
+        assert!(summary.contains("metadata.json"), "the summary of {worker} names no problem: {summary}");
         assert!(mount.text(&format!("workers/{worker}/evidence.txt")).contains("seen all the same"), "{worker}");
     }
     let swarm: Value = serde_json::from_slice(&mount.read("index.json")).unwrap();
@@ -159,7 +159,7 @@ fn special_files_are_never_opened() {
     }
     // The watch works: it saw regular files being opened beside them.
     for regular in ["001_echo.txt", "metadata.json"] {
-        assert!(opened.iter().any(|name| name == regular), "{regular} was not opened: {opened:?}");
+        assert!(opened.iter().any(|name| name == regular), "the control file {regular} was not opened: {opened:?}");
     }
     let in_calls = ["002_", "003_", "004_", "005_", "007_", "result.txt", "thread.jsonl", "metrics.jsonl", "task.txt"];
     for name in in_calls.iter().chain(&["summary", "supervisor", "loose-fifo", "index.json"]) {

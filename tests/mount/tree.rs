@@ -174,12 +174,12 @@ fn names_with_options_open_but_are_not_listed() {
             assert_eq!(error.kind(), ErrorKind::NotFound, "{place}{none}");
         }
     }
-    assert_eq!(found(), before, "a name that was asked is listed");
+    assert_eq!(found(), before, "a name with options is listed");
     assert!(before.iter().all(|path| !path.contains("evidence.4k")), "{before:?}");
     let out =
         mount.shell(r#"cd / && grep -rlE '' "$M" | sed "s|^$M/||"; rg -uuu --files "$M" >/dev/null 2>&1 || true"#);
     let grepped: BTreeSet<String> = String::from_utf8(out.stdout).unwrap().lines().map(str::to_owned).collect();
-    assert_eq!(grepped, before, "grep -r met other files than find");
+    assert_eq!(grepped, before, "grep -r and find visit different files");
 }
 
 /// Promise: A worker's own file with a reserved name appears with the suffix `.own`.
@@ -401,7 +401,7 @@ fn inode_numbers_of_unchanged_files_are_stable() {
         meta.ino()
     };
     let numbers: Vec<u64> = paths.iter().map(|path| number(path)).collect();
-    assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), paths.len(), "two files share a number");
+    assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), paths.len(), "two files share an inode number");
     // Longer than any cache time: the kernel requests all of them again.
     let asked_again = eventually("a second and a half", {
         let begun = std::time::Instant::now();
@@ -409,7 +409,7 @@ fn inode_numbers_of_unchanged_files_are_stable() {
     });
     assert!(asked_again);
     for (path, before) in paths.iter().zip(numbers) {
-        assert_eq!(number(path), before, "{path} has another number now");
+        assert_eq!(number(path), before, "the inode number of {path} changed");
         assert_eq!(number(path), before, "{path}");
     }
 }

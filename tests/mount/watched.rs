@@ -65,7 +65,9 @@ fn watch_reports_late_changes_of_a_finished_worker() {
     store.call("done", 1, "sh", "Error: broken\n");
     eventually("its size once more", || (size(&call(1)) == Some(14)).then_some(()));
     eventually("the excerpt", || mount.text("workers/done/evidence.txt").contains("Error: broken").then_some(()));
-    eventually("the excerpt of all", || mount.text("evidence.txt").contains("failure_never_made_good").then_some(()));
+    eventually("the failure in the evidence of the swarm", || {
+        mount.text("evidence.txt").contains("failure_never_made_good").then_some(())
+    });
 }
 
 /// A change, and its visible result.
@@ -158,7 +160,7 @@ fn unchanged_finished_worker_is_not_requested_again() {
     let (first, again) = (all(), all());
     // Twenty lookups of files; then three folders, each opened and closed, and the folders that
     // lead to them.
-    assert!(first > 30 && again <= 12, "{first} answers at first, {again} again");
+    assert!(first > 30 && again <= 12, "{first} requests on the first walk, {again} on the second");
 }
 
 /// Promise: Without change reports, a file that grew is still read to its end.
@@ -201,9 +203,9 @@ fn resumed_worker_appears_before_the_next_full_scan() {
     let status = |id: &str| view.visible().get(&Name::new(id).unwrap()).unwrap().entry.status;
     view.watch().unwrap();
     let (end, _open) = rustix::pipe::pipe().unwrap();
-    let mut told = HashSet::new();
+    let mut changed = HashSet::new();
     let mut changes =
-        || told.extend(view.wait_for_changes(end.as_fd(), Some(Duration::from_millis(10))).unwrap().unwrap());
+        || changed.extend(view.wait_for_changes(end.as_fd(), Some(Duration::from_millis(10))).unwrap().unwrap());
     // Between the time it was seen and the first report.
     says("a", "success");
     changes();
@@ -212,7 +214,7 @@ fn resumed_worker_appears_before_the_next_full_scan() {
         changes();
         (status("a") == Status::Completed && status("b") == Status::Completed).then_some(())
     });
-    assert_eq!(told, HashSet::new(), "the kernel was told to believe nothing of them");
+    assert_eq!(changed, HashSet::new(), "unchanged workers were reported as changed");
 }
 
 /// Promise: A late change is reported even if a reader found it first.
@@ -227,8 +229,8 @@ fn late_change_found_by_a_reader_is_still_reported() {
     view.fingerprint_now(&member).unwrap();
     store.worker("a", json!({"status": "running"}));
     assert_eq!(view.worker_now(&member).unwrap().entry.status, Status::Running);
-    let told = view.wait_for_changes(end.as_fd(), Some(Duration::from_secs(10))).unwrap();
-    assert_eq!(told, Some(HashSet::from([name])));
+    let changed = view.wait_for_changes(end.as_fd(), Some(Duration::from_secs(10))).unwrap();
+    assert_eq!(changed, Some(HashSet::from([name])));
 }
 
 /// Mounts in a namespace whose limit on watches is the content of `$5`.

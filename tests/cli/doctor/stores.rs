@@ -234,8 +234,8 @@ fn doctor_reports_each_store_once() {
     finding(&report, "open", "problem", &[shown(&missing), "no such folder"]);
     finding(&report, "same_id", "note", &["w1~2"]);
     assert_eq!(report["view"]["workers"], 3);
-    let said = ["--store".as_ref(), one.as_os_str(), two.as_os_str()];
-    assert_eq!(IsolatedDoctor::new(&keep).json(&said).unwrap()["view"]["workers"], 3);
+    let options = ["--store".as_ref(), one.as_os_str(), two.as_os_str()];
+    assert_eq!(IsolatedDoctor::new(&keep).json(&options).unwrap()["view"]["workers"], 3);
 }
 
 #[test]
@@ -368,13 +368,13 @@ fn unread_sessions_are_not_problems() {
 fn doctor_counts_hidden_content_of_transcripts() {
     let (sandbox, keep) = (MountSandbox::new(), MountSandbox::new());
     let project = sandbox.folder("claude/projects/-home-dev");
-    let said = |kind: &str, content: Value| {
+    let message = |kind: &str, content: Value| {
         json!({"type": kind, "uuid": "u", "sessionId": "s", "message": {"role": kind, "content": content}}).to_string()
     };
     let called =
-        said("assistant", json!([{"type": "tool_use", "id": "1", "name": "Bash", "input": {"command": "ls"}}]));
-    let stray = said("user", json!([{"type": "tool_result", "tool_use_id": "9", "content": "of nothing"}]));
-    let lines = [said("user", json!("list it")), called, stray, "{torn".into(), json!({"type": "new"}).to_string()];
+        message("assistant", json!([{"type": "tool_use", "id": "1", "name": "Bash", "input": {"command": "ls"}}]));
+    let stray = message("user", json!([{"type": "tool_result", "tool_use_id": "9", "content": "of nothing"}]));
+    let lines = [message("user", json!("list it")), called, stray, "{torn".into(), json!({"type": "new"}).to_string()];
     fs::write(project.join("s.jsonl"), lines.join("\n") + "\n").unwrap();
     fs::write(project.join("junk.jsonl"), "no JSON at all\n").unwrap();
     let path = sandbox.path().join("claude");

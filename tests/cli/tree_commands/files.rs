@@ -63,7 +63,7 @@ fn closed_pipe_ends_the_command_quietly() {
         let line = format!("\"$0\" {words} --store \"$1\" | head -c 1 | wc -c; echo ${{PIPESTATUS[0]}}");
         let (_, out, err) = shell(&store, &line);
         assert_eq!(out.lines().map(str::trim).collect::<Vec<_>>(), ["1", "1"], "{words}: {err}");
-        assert_eq!(err.lines().count(), 1, "only which store it is is said: {err}");
+        assert_eq!(err.lines().count(), 1, "stderr has more than the line about the store: {err}");
     }
 }
 

@@ -76,11 +76,11 @@ fn incomplete_answer_is_marked_in_line_and_exit_code() {
     }
     for reader in &READERS[..5] {
         for (more, complete) in [(&["--json", "--max-time", "0"][..], false), (&["--json"], true)] {
-            let told = run(&store, *reader, more);
-            let answer = &told.json()[0];
-            assert_eq!(answer["complete"], json!(complete), "{reader:?}: {told:?}");
-            assert_eq!(answer["incomplete"].is_string(), !complete, "{reader:?}: {told:?}");
-            assert_eq!(told.code == Some(INCOMPLETE), !complete, "{reader:?}: {told:?}");
+            let done = run(&store, *reader, more);
+            let answer = &done.json()[0];
+            assert_eq!(answer["complete"], json!(complete), "{reader:?}: {done:?}");
+            assert_eq!(answer["incomplete"].is_string(), !complete, "{reader:?}: {done:?}");
+            assert_eq!(done.code == Some(INCOMPLETE), !complete, "{reader:?}: {done:?}");
         }
     }
     let index = run(&store, ("cat", &["index.json"]), &["--max-time", "0"]);
@@ -113,6 +113,6 @@ fn first_answer_counts_workers_inside_sessions() {
     assert_eq!(listed.err, "swarmletfs: 1 session not searched for workers; try a longer --max-time\n");
     // The session may be read meanwhile, so the exit code must match the text.
     let since = look(&store.path(), "since", ["--max-time", "0", "--no-cache", "0"]);
-    let told = first_line(&since).starts_with("incomplete: 1 session");
-    assert_eq!(since.code, Some(if told { INCOMPLETE } else { 0 }), "{since:?}");
+    let is_incomplete = first_line(&since).starts_with("incomplete: 1 session");
+    assert_eq!(since.code, Some(if is_incomplete { INCOMPLETE } else { 0 }), "{since:?}");
 }

@@ -40,8 +40,9 @@ fn listings_have_the_requested_order() {
         ("-St", "a d c b"),
     ] {
         assert_eq!(ok_text(&store, "ls", [options, "workers/w1/files"]).lines().collect::<Vec<_>>().join(" "), order);
-        let told = look(&store.path(), "ls", ["--json", options, "workers/w1/files"]).assert_success().json();
-        let names: Vec<&str> = told.as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
+        let listing = look(&store.path(), "ls", ["--json", options, "workers/w1/files"]).assert_success().json();
+        let names: Vec<&str> =
+            listing.as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
         assert_eq!(names.join(" "), order, "{options}");
     }
 }
@@ -91,15 +92,15 @@ fn long_listing_prints_all_attributes() {
     assert_eq!(ok_text(&store, "ls", ["-lh", "workers/w1/files"]), human);
     let root = ok_text(&store, "ls", ["-lF"]);
     assert!(root.contains("Z runs/\n") && root.contains("Z summary\n") && root.starts_with("-r"), "{root}");
-    let told = ok_text(&store, "stat", ["workers/w1/files/b", "runs/latest"]);
+    let printed = ok_text(&store, "stat", ["workers/w1/files/b", "runs/latest"]);
     let begins = format!(
         "path      workers/w1/files/b\nkind      file\nsize      1300\nmode      0440 -r--r-----\nuid       {uid}\ngid       {gid}\n\
          modified  2026-01-20T10:00:01.500000000Z\nchanged   2"
     );
-    assert!(told.starts_with(&begins) && told.ends_with("target    48\n"), "{told}");
+    assert!(printed.starts_with(&begins) && printed.ends_with("target    48\n"), "{printed}");
     assert!(
-        told.contains("\n\npath      runs/latest\nkind      link\nsize      2\nmode      0777 lrwxrwxrwx\n"),
-        "{told}"
+        printed.contains("\n\npath      runs/latest\nkind      link\nsize      2\nmode      0777 lrwxrwxrwx\n"),
+        "{printed}"
     );
 }
 

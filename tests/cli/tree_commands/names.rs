@@ -82,12 +82,12 @@ fn names_of_any_bytes_are_exact() {
     for name in &names {
         let path = [b"workers/w1/", name.as_slice()].concat();
         assert_eq!(look(&store.path(), "cat", [OsStr::from_bytes(&path)]).assert_success().out, b"odd");
-        let told =
+        let listing =
             look(&store.path(), "stat", [OsStr::new("--json"), OsStr::from_bytes(&path)]).assert_success().json();
         let hex: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
         let is_text = std::str::from_utf8(name).is_ok();
-        assert_eq!(told[0]["name"], String::from_utf8_lossy(name).as_ref());
-        assert_eq!(told[0]["name_bytes"], if is_text { Value::Null } else { Value::from(hex) });
+        assert_eq!(listing[0]["name"], String::from_utf8_lossy(name).as_ref());
+        assert_eq!(listing[0]["name_bytes"], if is_text { Value::Null } else { Value::from(hex) });
         // A name cannot forge an error message either.
         let absent = [path.as_slice(), b"/absent"].concat();
         let done = look(&store.path(), "cat", [OsStr::from_bytes(&absent)]);

@@ -46,12 +46,12 @@ fn final_symlinks_are_followed_like_in_standard_tools() {
     let long = ok_text(&store, "ls", ["-l", "runs/latest"]);
     assert!(long.starts_with("lrwxrwxrwx ") && long.ends_with("Z runs/latest -> 49\n"), "{long}");
     assert_eq!(ok_text(&store, "ls", ["-l", "runs/latest/"]).lines().count(), 4);
-    let told = |words: &[&str]| look(&store.path(), "stat", words).assert_success().json()[0].clone();
-    assert_eq!(told(&["--json", "runs/latest"])["target"], "49");
+    let stat = |words: &[&str]| look(&store.path(), "stat", words).assert_success().json()[0].clone();
+    assert_eq!(stat(&["--json", "runs/latest"])["target"], "49");
     for words in [["--json", "runs/latest/"], ["--json", "runs/latest/."], ["--json", "runs/49"]] {
-        assert_eq!(told(&words), told(&["--json", "-L", "runs/latest"]), "{words:?}");
+        assert_eq!(stat(&words), stat(&["--json", "-L", "runs/latest"]), "{words:?}");
     }
-    assert_eq!(told(&["--json", "runs/48/workers/w1/result.txt"])["path"], "workers/w1/result.txt");
+    assert_eq!(stat(&["--json", "runs/48/workers/w1/result.txt"])["path"], "workers/w1/result.txt");
 }
 
 /// Promise: No path leads out of the tree.
@@ -118,7 +118,7 @@ fn absent_and_foreign_paths_get_the_same_answer() {
     let store = two_owners();
     let store = store.path();
     for command in ["ls", "cat", "stat", "tree"] {
-        let said = |id: &str| {
+        let message = |id: &str| {
             let on_disk = store.join("workers").join(id);
             let paths =
                 [format!("workers/{id}/result.txt"), format!("runs/49/workers/{id}"), format!("/mnt/workers/{id}")];
@@ -127,7 +127,7 @@ fn absent_and_foreign_paths_get_the_same_answer() {
             assert_eq!(done.code, Some(1));
             (done.text().replace(id, "ID"), done.err.replace(id, "ID"))
         };
-        assert_eq!(said("w2"), said("w9"), "{command}");
+        assert_eq!(message("w2"), message("w9"), "{command}");
     }
     assert!(!look(&store, "ls", ["--owner", "7", "-R"]).assert_success().text().contains("w2"));
     assert_eq!(look(&store, "ls", ["--run", "49", "workers"]).assert_success().lines(), ["index.json", "w2"]);

@@ -230,7 +230,7 @@ fn walk(folder: &Path, through_links: bool) -> BTreeMap<String, (Thing, u32, i12
             };
             let time = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
             let twice = all.insert(path.clone(), (thing, meta.permissions().mode(), time));
-            assert!(twice.is_none(), "{path} is met twice");
+            assert!(twice.is_none(), "{path} is visited twice");
         }
     }
     all
