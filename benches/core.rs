@@ -1,5 +1,5 @@
-//! Benchmarks of the library on stores on disk, without a mount: open, list, look up, and render each
-//! generated file. scripts/bench measures a mount and compares it with the native directory.
+//! Benchmarks of the library on stores on disk, without a mount: open, list, look up, and render
+//! each generated file. scripts/bench measures a mount and compares it with the native directory.
 //!
 //! "first" starts with empty caches, except the page cache; "again" repeats the operation.
 

@@ -23,8 +23,8 @@ fn run(python: &Path, arguments: &[&str]) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// One of three workers makes a false claim and one fails silently. The supervisor finds both in the
-/// evidence, and its checkpoints stay small and contain no expanded evidence.
+/// One of three workers makes a false claim and one fails silently. The supervisor finds both in
+/// the evidence, and its checkpoints stay small and contain no expanded evidence.
 #[test]
 fn langgraph_supervisor_finds_false_claims_and_stores_no_evidence() {
     let Some(python) = python() else { return };

@@ -1,4 +1,5 @@
-//! `expand`: every marker in a text is followed by its worker's evidence, and the rest is unchanged.
+//! `expand`: every marker in a text is followed by its worker's evidence, and the rest is
+//! unchanged.
 
 mod messages;
 

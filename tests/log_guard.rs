@@ -1,5 +1,5 @@
-//! At the end of a test, the log of every server that it started is checked (R35). These tests check
-//! that check: an unannounced problem fails the test, whichever way the server was started.
+//! At the end of a test, the log of every server that it started is checked (R35). These tests
+//! check that check: an unannounced problem fails the test, whichever way the server was started.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,5 +1,6 @@
-//! docs/index.schema.json describes index.json. [`crate::support::see`] validates every index.json that
-//! a test reads without a mount. These tests validate through a mount, and test the schema itself.
+//! docs/index.schema.json describes index.json. [`crate::support::see`] validates every index.json
+//! that a test reads without a mount. These tests validate through a mount, and test the schema
+//! itself.
 
 use serde_json::{Value, json};
 

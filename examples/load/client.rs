@@ -78,8 +78,8 @@ impl Client {
         }
     }
 
-    /// Runs a random operation on own files, which works in any copy of the store. The proportions are
-    /// those of [`Client::run_operation`]. A listing may contain further names.
+    /// Runs a random operation on own files, which works in any copy of the store. The proportions
+    /// are those of [`Client::run_operation`]. A listing may contain further names.
     pub(crate) fn run_own_operation(&mut self) {
         let worker = self.rng.usize(..self.swarm.workers);
         let folder = self.folder(worker);
@@ -213,8 +213,8 @@ fn same_size(size: u64, bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Checks the index.json of a worker or of the swarm: it is complete, about the right workers, and of
-/// one version.
+/// Checks the index.json of a worker or of the swarm: it is complete, about the right workers, and
+/// of one version.
 fn check_index(swarm: Swarm, worker: Option<usize>, bytes: &[u8]) -> Result<(), String> {
     let index: Value = serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?;
     let Some(worker) = worker else {

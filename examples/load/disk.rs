@@ -23,8 +23,8 @@ pub(crate) fn is_torn(worker: usize) -> bool {
 
 /// Changes running workers at the given rate until `done`, and returns the number of changes.
 ///
-/// A change replaces metadata, a result or an output by a rename, or appends to a thread. The metadata
-/// of some workers is rewritten in place, chunk by chunk.
+/// A change replaces metadata, a result or an output by a rename, or appends to a thread. The
+/// metadata of some workers is rewritten in place, chunk by chunk.
 pub(crate) fn change(swarm: Swarm, store: &Path, per_second: u32, done: &AtomicBool) -> anyhow::Result<u64> {
     let mut rng = Rng::with_seed(swarm.seed);
     let running: Vec<usize> = (0..swarm.workers).filter(|worker| swarm.is_running(*worker)).collect();
@@ -76,8 +76,8 @@ fn write_in_chunks(path: &Path, bytes: &[u8], rng: &mut Rng) -> anyhow::Result<(
     Ok(())
 }
 
-/// Checks that the store holds the swarm and nothing else. Every file must be a version of itself, and
-/// files that the writer does not change must have their original content and mtime.
+/// Checks that the store holds the swarm and nothing else. Every file must be a version of itself,
+/// and files that the writer does not change must have their original content and mtime.
 pub(crate) fn verify(swarm: Swarm, store: &Path) -> anyhow::Result<()> {
     let mut expected = BTreeSet::from([PathBuf::from("workers/index.json")]);
     for worker in 0..swarm.workers {

@@ -53,7 +53,8 @@ enum Command {
         #[command(flatten)]
         shape: Shape,
     },
-    /// Read workers' own files in FOLDER, a store or a mount of it, and print the duration in seconds.
+    /// Read workers' own files in FOLDER, a store or a mount of it, and print the duration in
+    /// seconds.
     Read {
         folder: PathBuf,
         #[command(flatten)]

@@ -1,5 +1,5 @@
-//! Rendering takes time in proportion to the worker's content: 50 ms for each 64 KiB, plus the time for
-//! empty pages. The first byte of the input selects how the rest reaches a parser.
+//! Rendering takes time in proportion to the worker's content: 50 ms for each 64 KiB, plus the time
+//! for empty pages. The first byte of the input selects how the rest reaches a parser.
 #![no_main]
 
 #[path = "../../tests/support/content.rs"]

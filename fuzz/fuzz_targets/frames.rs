@@ -1,4 +1,5 @@
-//! Arbitrary input of an MCP client: every answer is a valid message, and a later request is answered.
+//! Arbitrary input of an MCP client: every answer is a valid message, and a later request is
+//! answered.
 #![no_main]
 
 mod swarm;

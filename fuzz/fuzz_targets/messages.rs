@@ -1,4 +1,5 @@
-//! Arbitrary input of `swarmletfs expand`: insertions fit the budget, and all other text is unchanged.
+//! Arbitrary input of `swarmletfs expand`: insertions fit the budget, and all other text is
+//! unchanged.
 #![no_main]
 
 mod swarm;

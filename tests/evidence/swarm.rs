@@ -51,8 +51,8 @@ fn every_failing_worker_has_its_cause_at_the_default_budget() {
 
 /// Returns the number of failing workers in a line of cause, or `None` for any other line.
 fn failing_count(line: &str) -> Option<usize> {
-    let who = line.strip_prefix("[FAILED] ")?;
-    match who.split_once(" workers (") {
+    let workers = line.strip_prefix("[FAILED] ")?;
+    match workers.split_once(" workers (") {
         Some((count, _)) => Some(count.parse().unwrap()),
         None => Some(1),
     }

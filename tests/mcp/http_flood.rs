@@ -40,7 +40,8 @@ fn thread_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Fails if the server uses more than a third of the processor time that a busy thread gets beside it.
+/// Fails if the server uses more than a third of the processor time that a busy thread gets beside
+/// it.
 #[track_caller]
 fn expect_idle(server: &Server) {
     let (begun, used, spent) = (Instant::now(), server.cpu_time(), thread_time());
@@ -51,8 +52,8 @@ fn expect_idle(server: &Server) {
     assert!(used < busy / 3, "{used:?}, and a busy thread {busy:?}");
 }
 
-/// Sends a request with the token, again where hundreds of connections came between the client's connection and its
-/// request. Fails if it is not answered.
+/// Sends a request with the token, again where hundreds of connections came between the client's
+/// connection and its request. Fails if it is not answered.
 #[track_caller]
 fn expect_answer_in_flood(server: &Server) {
     let begun = Instant::now();

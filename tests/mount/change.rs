@@ -165,7 +165,7 @@ fn paths() -> Vec<String> {
 }
 
 /// Results of the readers for each file: the hash of its bytes by inode number.
-type Met = Mutex<Vec<BTreeMap<u64, blake3::Hash>>>;
+type SeenVersions = Mutex<Vec<BTreeMap<u64, blake3::Hash>>>;
 
 /// Promise: Readers during constant changes see the old or the new version, never a mix.
 #[test]
@@ -174,10 +174,10 @@ fn readers_during_changes_see_no_mixed_version() {
     let store = store();
     let mount = Mount::new(&store.path());
     let paths = paths();
-    let met: Met = Mutex::new(vec![BTreeMap::new(); paths.len()]);
+    let seen_versions: SeenVersions = Mutex::new(vec![BTreeMap::new(); paths.len()]);
     let (done, changes, wanted) = (AtomicBool::new(false), AtomicU64::new(0), scale(CHANGES) as u64);
     let wrong: Mutex<Vec<String>> = Mutex::new(Vec::new());
-    let enough = || met.lock().unwrap().iter().all(|versions| versions.len() >= VERSIONS);
+    let enough = || seen_versions.lock().unwrap().iter().all(|versions| versions.len() >= VERSIONS);
     thread::scope(|scope| {
         scope.spawn(|| {
             let begun = Instant::now();
@@ -193,7 +193,7 @@ fn readers_during_changes_see_no_mixed_version() {
             done.store(true, Ordering::Relaxed);
         });
         for reader in 0..READERS {
-            let (mount, paths, met, done, wrong) = (&mount, &paths, &met, &done, &wrong);
+            let (mount, paths, seen_versions, done, wrong) = (&mount, &paths, &seen_versions, &done, &wrong);
             scope.spawn(move || {
                 for turn in (reader * 3).. {
                     if done.load(Ordering::Relaxed) {
@@ -211,7 +211,7 @@ fn readers_during_changes_see_no_mixed_version() {
                                 report(what);
                             }
                             let hash = blake3::hash(&bytes);
-                            if *met.lock().unwrap()[at].entry(number).or_insert(hash) != hash {
+                            if *seen_versions.lock().unwrap()[at].entry(number).or_insert(hash) != hash {
                                 report(format!("inode {number} has two contents"));
                             }
                         }
@@ -231,7 +231,7 @@ fn readers_during_changes_see_no_mixed_version() {
         &wrong[..wrong.len().min(8)]
     );
     assert!(changes.into_inner() >= wanted);
-    assert!(enough(), "{:?}", met.lock().unwrap().iter().map(BTreeMap::len).collect::<Vec<_>>());
+    assert!(enough(), "{:?}", seen_versions.lock().unwrap().iter().map(BTreeMap::len).collect::<Vec<_>>());
     settle(&store, &mount);
 }
 

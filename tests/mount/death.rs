@@ -60,32 +60,32 @@ fn send_request(point: &Path, held: &mut Vec<File>, dice: &mut Dice) -> io::Resu
 
 /// Clients that send requests until one fails.
 struct Load {
-    asked: Arc<AtomicU64>,
+    request_count: Arc<AtomicU64>,
     ends: mpsc::Receiver<io::Error>,
 }
 
 impl Load {
     fn on(point: &Path, seed: usize) -> Load {
-        let (asked, (sender, ends)) = (Arc::new(AtomicU64::new(0)), mpsc::channel());
+        let (request_count, (sender, ends)) = (Arc::new(AtomicU64::new(0)), mpsc::channel());
         for client in 0..CLIENTS {
-            let (point, asked, sender) = (point.to_path_buf(), asked.clone(), sender.clone());
+            let (point, request_count, sender) = (point.to_path_buf(), request_count.clone(), sender.clone());
             thread::spawn(move || {
                 let (mut dice, mut held) = (Dice::new((seed * CLIENTS + client) as u64), Vec::new());
                 let end = loop {
                     match send_request(&point, &mut held, &mut dice) {
-                        Ok(()) => asked.fetch_add(1, Ordering::Relaxed),
+                        Ok(()) => request_count.fetch_add(1, Ordering::Relaxed),
                         Err(error) => break error,
                     };
                 };
                 sender.send(end)
             });
         }
-        Load { asked, ends }
+        Load { request_count, ends }
     }
 
-    /// Waits until the clients have sent `asked` requests.
-    fn wait_for_requests(self, asked: u64) -> Load {
-        eventually("the load", || (self.asked.load(Ordering::Relaxed) >= asked).then_some(()));
+    /// Waits until the clients have sent `request_count` requests.
+    fn wait_for_requests(self, request_count: u64) -> Load {
+        eventually("the load", || (self.request_count.load(Ordering::Relaxed) >= request_count).then_some(()));
         self
     }
 

@@ -60,7 +60,7 @@ fn large_file_is_read_by_the_kernel_alone() {
         assert_eq!(mount.read(PATH), bytes(1, LARGE));
     }
     // Requests per round: open, stat and close. Reading 8 MiB through the program would add 64.
-    let asked = reply_count(&mount) - before;
+    let requests = reply_count(&mount) - before;
     assert!(requests <= 50, "{requests} requests for ten reads of a file");
 }
 

@@ -22,7 +22,8 @@ use crate::support::intercept::{InterceptedStore, Interceptor};
 use crate::support::open_counter::{OpenCounter, OpenLog};
 use crate::support::{Mount, Seen, TestStore, see, seen};
 
-/// Returns a store of four workers: `a` failed, `b` completed, `c` runs, and `d` has empty metadata.
+/// Returns a store of four workers: `a` failed, `b` completed, `c` runs, and `d` has empty
+/// metadata.
 fn store() -> TestStore {
     let store = TestStore::new();
     let more = json!({"status": "failed", "task_type": "research", "tags": ["x", "y"], "job_id": 7, "run_id": 48});

@@ -10,7 +10,8 @@ use super::{lines_of, names, text};
 use crate::hostile::make_fifo;
 use crate::support::{TestStore, see};
 
-/// Returns a store with a successful, a failed and an unfinished worker, each with the word `needle`.
+/// Returns a store with a successful, a failed and an unfinished worker, each with the word
+/// `needle`.
 fn store() -> TestStore {
     let store = TestStore::new();
     store.worker("a-fine", json!({"run_id": "r1"})).call("a-fine", 1, "sh", "{\"ok\": true,\n \"x\": \"needle\"}\n");

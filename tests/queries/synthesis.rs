@@ -1,5 +1,5 @@
-//! Scenario: three workers did research, and a supervisor reads, compares and searches their reports
-//! with standard tools only.
+//! Scenario: three workers did research, and a supervisor reads, compares and searches their
+//! reports with standard tools only.
 
 use serde_json::json;
 

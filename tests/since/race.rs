@@ -1,4 +1,5 @@
-//! A reader that follows cursors misses no concurrent write: at every store call, and under constant load.
+//! A reader that follows cursors misses no concurrent write: at every store call, and under
+//! constant load.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -115,7 +116,8 @@ fn follow_writers(fresh: Duration) {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let mut rng = fastrand::Rng::with_seed(round as u64);
-                // Rounds end at a random write for each worker, so that no later write hides a lost one.
+                // Rounds end at a random write for each worker, so that no later write hides a lost
+                // one.
                 for number in 0..rng.usize(1..40) {
                     if rng.u8(..10) == 0 {
                         ids.push(format!("n{round}-{number}"));
